@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Devices, memory, streams, timelines and kernels: a thin, bare-metal layer over Vulkan 1.2 compute.
+ * There are no descriptor sets: a kernel gets raw 64-bit device addresses in push constants.
+ *
+ * Thread safety: a device may be used from several threads; a stream from one thread at a time.
+ */
+#ifndef RINGFORGE_DEVICE_H
+#define RINGFORGE_DEVICE_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rf_device;
+struct rf_buffer;
+struct rf_stream;
+struct rf_kernel;
+
+/* ---- devices ------------------------------------------------------------------------------- */
+
+enum rf_device_kind { RF_DEVICE_OTHER = 0, RF_DEVICE_INTEGRATED, RF_DEVICE_DISCRETE, RF_DEVICE_CPU };
+
+/* The feature record. What is false has a path without it. */
+struct rf_device_info {
+    char name[256];        /* "llvmpipe (LLVM 15.0.6, 256 bits)" */
+    char driver[512];      /* "llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)" */
+    uint32_t index;        /* as rf_device_open takes it */
+    uint32_t vendor_id, device_id, driver_id, driver_version, api_version;
+    uint8_t device_uuid[16], driver_uuid[16];
+    enum rf_device_kind kind;
+    bool usable;           /* has what the library requires */
+    char reason[256];      /* why not usable; empty when usable */
+    uint32_t subgroup_size;
+    bool subgroup_shuffle, subgroup_arithmetic;
+    bool int64, float16, int16, int8, float64;
+    bool storage16, storage8;          /* 16- and 8-bit loads and stores in storage memory */
+    bool cooperative_matrix;           /* VK_KHR_cooperative_matrix is offered */
+    bool bfloat16;                     /* VK_KHR_shader_bfloat16 is offered */
+    bool host_visible;     /* device memory can be mapped: no staging is needed */
+    bool single_queue;     /* one queue only: submissions are held back until they can run */
+    bool external_memory_host;
+    uint32_t max_workgroup_invocations, max_workgroup_size[3], max_workgroup_count[3];
+    uint32_t max_shared_bytes, max_push_bytes;
+    uint64_t max_allocation_bytes, heap_bytes;
+    uint64_t min_import_alignment;     /* of external_memory_host; 0 without it */
+    float timestamp_period_ns;         /* 0: no timestamps */
+};
+
+/* Fills up to `capacity` records and the number of devices there are. With no Vulkan on the machine
+ * it returns RF_ENODEV, and the message says what to install. */
+RF_API int rf_device_list(struct rf_device_info *infos, uint32_t capacity, uint32_t *count);
+
+struct rf_device_opts {
+    bool no_validation_errors_abort;   /* reserved; leave false */
+    bool check_barriers;   /* run the hazard checker on every submission (also RF_CHECK_BARRIERS=1) */
+    bool profile;          /* time every labelled region with device timestamps */
+    bool hide_host_memory; /* pretend that device memory cannot be mapped (tests the staged paths) */
+};
+
+/* Opens a device: NULL or "best" (usable; discrete before integrated before CPU), an index ("0"),
+ * or a part of its name ("llvmpipe", without regard to case). opts may be NULL. Blocks for
+ * the driver's start. Errors: RF_ENODEV (none, no such, not usable: names what is there). */
+RF_API int rf_device_open(const char *select, const struct rf_device_opts *opts,
+                          struct rf_device **out);
+/* Waits for all work, then frees. NULL is allowed. Buffers, streams and kernels of the device must
+ * have been destroyed before. */
+RF_EXPORT void rf_device_close(struct rf_device *device);
+/* Borrowed; valid until the device is closed. */
+RF_EXPORT const struct rf_device_info *rf_device_get_info(const struct rf_device *device);
+/* Waits until everything submitted has finished. */
+RF_API int rf_device_wait(struct rf_device *device);
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+enum rf_memory {
+    RF_MEMORY_DEVICE = 0, /* fastest for kernels; mapped only where info.host_visible */
+    RF_MEMORY_HOST        /* host-visible, coherent, cached if there is such a kind; always mapped */
+};
+
+/* What an allocation is for; the device counts bytes and high water by it. */
+enum rf_category {
+    RF_CATEGORY_OTHER = 0,
+    RF_CATEGORY_PARAMS,
+    RF_CATEGORY_GRADS,
+    RF_CATEGORY_OPTIMIZER,
+    RF_CATEGORY_ACTIVATIONS,
+    RF_CATEGORY_COMM,
+    RF_CATEGORY_SCRATCH,
+    RF_CATEGORY_COUNT
+};
+RF_EXPORT const char *rf_category_name(enum rf_category category);
+
+/* Allocates `bytes` (> 0), zeroed, at an address aligned to 256. One buffer, one vkAllocateMemory.
+ * Errors: RF_ENOMEM says how much was wanted and what the limit is. */
+RF_API int rf_buffer_create(struct rf_device *device, uint64_t bytes, enum rf_memory memory,
+                            enum rf_category category, struct rf_buffer **out);
+/* NULL is allowed. No submitted work may still use it. */
+RF_EXPORT void rf_buffer_destroy(struct rf_buffer *buffer);
+RF_EXPORT uint64_t rf_buffer_address(const struct rf_buffer *buffer); /* device address */
+RF_EXPORT uint64_t rf_buffer_bytes(const struct rf_buffer *buffer);
+RF_EXPORT void *rf_buffer_map(const struct rf_buffer *buffer); /* host pointer; NULL if not mapped */
+RF_EXPORT struct rf_device *rf_buffer_device(const struct rf_buffer *buffer);
+/* Blocking copies between host memory and any buffer, staged where it is not mapped. They do not
+ * wait for streams: wait for the work that uses the range first. */
+RF_API int rf_buffer_write(struct rf_buffer *buffer, uint64_t offset, const void *src,
+                           uint64_t bytes);
+RF_API int rf_buffer_read(const struct rf_buffer *buffer, uint64_t offset, void *dst,
+                          uint64_t bytes);
+
+/* Bytes given to vkAllocateMemory, by category. */
+struct rf_memory_stats {
+    uint64_t now[RF_CATEGORY_COUNT], peak[RF_CATEGORY_COUNT];
+    uint64_t allocations; /* calls so far */
+};
+RF_EXPORT void rf_device_memory(const struct rf_device *device, struct rf_memory_stats *out);
+/* Sets every peak to what is allocated now. */
+RF_EXPORT void rf_device_memory_reset_peak(struct rf_device *device);
+
+/* ---- timelines ----------------------------------------------------------------------------- */
+
+/* A counter that only grows, signalled by the host or by the device's work. Starts at 0. */
+RF_API int rf_timeline_create(struct rf_device *device, struct rf_timeline **out);
+RF_EXPORT void rf_timeline_destroy(struct rf_timeline *timeline);
+/* Signals from the host; `value` must be larger than every value signalled before. */
+RF_API int rf_timeline_signal(struct rf_timeline *timeline, uint64_t value);
+/* Blocks until the point is reached: RF_OK; or RF_ETIMEOUT without setting the last error's text to
+ * more than that. timeout_ns 0 tests. */
+RF_API int rf_point_wait(struct rf_point point, uint64_t timeout_ns);
+RF_EXPORT bool rf_point_reached(struct rf_point point);
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+/* Streams are in order: what is recorded later sees the results of what was recorded earlier on the
+ * same stream. The library puts a barrier where two launches conflict, and nowhere else. Between
+ * streams only points order. */
+RF_API int rf_stream_create(struct rf_device *device, const char *name, struct rf_stream **out);
+/* Waits for the stream's work. NULL is allowed. */
+RF_EXPORT void rf_stream_destroy(struct rf_stream *stream);
+RF_EXPORT struct rf_device *rf_stream_device(const struct rf_stream *stream);
+/* What is recorded from now on runs after `point`. Flushes what was recorded before. The point may
+ * be signalled by the host later; nothing behind it on other streams is held up. */
+RF_API int rf_stream_after(struct rf_stream *stream, struct rf_point point);
+/* Hands everything recorded to the device and does not block; `done` (may be NULL) is reached when
+ * all of it has run. */
+RF_API int rf_stream_submit(struct rf_stream *stream, struct rf_point *done);
+/* Submits and blocks until all of it has run. Errors of earlier work surface here. */
+RF_API int rf_stream_wait(struct rf_stream *stream);
+RF_API int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst_offset,
+                          struct rf_buffer *src, uint64_t src_offset, uint64_t bytes);
+/* offset and bytes are multiples of 4. */
+RF_API int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t offset,
+                          uint64_t bytes, uint32_t word);
+/* Labels nest; they reach RenderDoc, Nsight and RGP, and, when the device was opened with profile,
+ * the trace. */
+RF_EXPORT void rf_stream_push_label(struct rf_stream *stream, const char *label);
+RF_EXPORT void rf_stream_pop_label(struct rf_stream *stream);
+
+/* ---- kernels: SPIR-V of your own or of the library ------------------------------------------ */
+
+struct rf_spec { uint32_t id, value; };
+
+struct rf_kernel_desc {
+    const char *name;          /* for labels, errors and the pipeline cache */
+    const uint32_t *spirv;     /* entry point "main"; only push constants, no descriptors */
+    size_t spirv_bytes;
+    const struct rf_spec *specs; /* specialization constants */
+    uint32_t spec_count;
+    uint32_t push_bytes;       /* at most info.max_push_bytes; 128 is safe everywhere */
+    uint32_t subgroup_size;    /* required size; 0 = the device's own */
+};
+/* Compiles. May block for as long as the driver's compiler takes. */
+RF_API int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc,
+                            struct rf_kernel **out);
+RF_EXPORT void rf_kernel_destroy(struct rf_kernel *kernel);
+
+/* An address range that a launch touches. */
+struct rf_range {
+    uint64_t address, bytes;
+    bool write; /* true also for read and write */
+};
+/* Records one dispatch of groups[0] x groups[1] x groups[2] workgroups. `ranges` says what it reads
+ * and writes; with range_count 0 it is taken to touch everything. A zero in groups records
+ * nothing. */
+RF_API int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
+                     uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
+                     uint32_t range_count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The training kernels. Every call records on `stream` and does not block; arguments are checked
+ * before anything is recorded (RF_EINVAL names the tensor, its shape and what was expected).
+ * All results are deterministic: fixed reduction trees, no float atomics. Storage is f32 in this
+ * version unless a comment says otherwise; token ids are i32.
+ *
+ * House rule: gradients of parameters accumulate (+=), gradients of activations overwrite (=).
+ * An output must not alias an input unless the comment allows it.
+ *
+ * "n" is the number of rows: batch times sequence, (B,T) flattened. C channels, V vocabulary,
+ * H heads, D = C/H.
+ */
+#ifndef RINGFORGE_OPS_H
+#define RINGFORGE_OPS_H
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- matmul -------------------------------------------------------------------------------- */
+
+struct rf_matmul_opts {
+    bool transpose_a;            /* a is (K,M): the weight gradient's form */
+    bool transpose_b;            /* b is (N,K): the forward form of a (out,in) weight */
+    bool accumulate;             /* out += instead of out = */
+    const struct rf_tensor *bias; /* (N): added to every row; not with accumulate */
+    bool gelu;                   /* out = gelu(a b + bias), tanh form */
+    const struct rf_tensor *pre; /* (M,N): with gelu, receives a b + bias for the backward pass */
+    const char *path;            /* NULL = best; "subgroup", "tiled": force (RF_ENOTSUP if it cannot) */
+};
+/* out (M,N) = a (M,K) b (K,N); dimensions before the last are flattened into M. Any size from 1. */
+RF_API int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
+                     struct rf_tensor b, const struct rf_matmul_opts *opts);
+/* The name of the path rf_matmul would take for this product on this device. */
+RF_EXPORT const char *rf_matmul_path(struct rf_device *device, int64_t m, int64_t n, int64_t k,
+                                     const struct rf_matmul_opts *opts);
+/* dbias (N) += column sums of dout (n,N). scratch: f32, rf_bias_grad_scratch(n, N) elements. */
+RF_EXPORT int64_t rf_bias_grad_scratch(int64_t rows, int64_t columns);
+RF_API int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_tensor dout,
+                        struct rf_tensor scratch);
+
+/* ---- embedding ----------------------------------------------------------------------------- */
+
+/* out (n,C) = wte[tokens[i]] + wpe[i % T]. tokens (n) i32 in 0..V-1: an id outside reads row 0;
+ * wte (V,C), wpe (>= T, C) or a tensor with a NULL buffer for none. n is a multiple of T. */
+RF_API int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor tokens,
+                        struct rf_tensor wte, struct rf_tensor wpe, int64_t T);
+/* dwte += scatter of dout by token, dwpe += sum of dout over the batch, both in row order.
+ * scratch: i32, 2n elements. */
+RF_API int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte,
+                                 struct rf_tensor dwpe, struct rf_tensor dout,
+                                 struct rf_tensor tokens, int64_t T, struct rf_tensor scratch);
+
+/* ---- normalization -------------------------------------------------------------------------- */
+
+/* out (n,C) = (x - mean) * rstd * gamma + beta; mean, rstd (n) are written for the backward pass.
+ * Ba, Kiros, Hinton 2016; variance is biased, eps inside the root. */
+RF_API int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor mean,
+                        struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor gamma,
+                        struct rf_tensor beta, float eps);
+/* dx = (or, with accumulate_dx, +=: the residual branch), dx may alias dout. */
+RF_API int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
+                                       struct rf_tensor dout, struct rf_tensor x,
+                                       struct rf_tensor mean, struct rf_tensor rstd,
+                                       struct rf_tensor gamma, bool accumulate_dx);
+/* dgamma, dbeta (C) +=. scratch: f32, rf_layernorm_scratch(n, C) elements. */
+RF_EXPORT int64_t rf_layernorm_scratch(int64_t rows, int64_t channels);
+RF_API int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
+                                        struct rf_tensor dbeta, struct rf_tensor dout,
+                                        struct rf_tensor x, struct rf_tensor mean,
+                                        struct rf_tensor rstd, struct rf_tensor scratch);
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+/* Causal self-attention, scale 1/sqrt(D), without a T*T tensor (online softmax).
+ * qkv (B,T,3C) holds q, k, v, each (H,D); out (B,T,C); lse (B,H,T) is written for the backward. */
+RF_API int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor lse,
+                        struct rf_tensor qkv, int64_t heads);
+/* dqkv =. delta: scratch (B,H,T) f32. */
+RF_API int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv,
+                                 struct rf_tensor dout, struct rf_tensor out,
+                                 struct rf_tensor lse, struct rf_tensor qkv, int64_t heads,
+                                 struct rf_tensor delta);
+
+/* ---- elementwise ---------------------------------------------------------------------------- */
+
+/* tanh form of GELU (Hendrycks, Gimpel 2016). */
+RF_API int rf_gelu(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x);
+RF_API int rf_gelu_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
+                            struct rf_tensor x); /* dx may alias dout */
+RF_API int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
+                  struct rf_tensor b); /* out may alias a or b */
+RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
+                    float factor); /* out may alias a */
+RF_API int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
+RF_API int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value);
+
+/* ---- loss ----------------------------------------------------------------------------------- */
+
+/* Per row: losses[i] = -log softmax(logits[i])[targets[i]], and dlogits = softmax - onehot (not
+ * scaled). targets (n) i32; a negative target is ignored: loss 0, gradient 0. dlogits may alias
+ * logits (in place) or have a NULL buffer (loss only). losses (n), logits (n,V), any V >= 1.
+ * scratch: f32, n elements. */
+RF_API int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses,
+                            struct rf_tensor dlogits, struct rf_tensor logits,
+                            struct rf_tensor targets, struct rf_tensor scratch);
+
+/* ---- reductions ----------------------------------------------------------------------------- */
+
+/* out (1) = sum of x, by a fixed tree: chunks of 1024 elements, then pairwise over the chunk index.
+ * scratch: f32, rf_sum_scratch(count) elements. */
+RF_EXPORT int64_t rf_sum_scratch(int64_t count);
+RF_API int rf_sum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+                  struct rf_tensor scratch);
+
+/* One piece of a flat buffer: `count` <= 1024 elements from element `first`. */
+struct rf_norm_chunk { uint32_t first, count; };
+/* out (1) = sum of squares of `flat` over chunks (device i32 tensor (chunks,2) of rf_norm_chunk),
+ * pairwise over the chunk index. The result depends on the chunk table only, not on how a buffer is
+ * cut. scratch: f32, 2*chunks elements. */
+RF_API int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
+                          struct rf_tensor chunks, struct rf_tensor scratch);
+
+/* ---- optimizers ----------------------------------------------------------------------------- */
+
+/* The scalars of a step, read by optimizer kernels from device memory. */
+struct rf_step_scalars {
+    float lr;
+    float inv_tokens;    /* gradients are multiplied by it: 1 / tokens of the global batch */
+    float clip;          /* 0 = none */
+    float step;          /* from 1 */
+    float bias1, bias2;  /* 1 - beta1^step, 1 - beta2^step (Adam); computed in double on the host */
+    float reserved[2];
+};
+
+enum rf_optimizer { RF_ADAMW = 0, RF_SGD, RF_OPTIMIZER_COUNT };
+struct rf_optimizer_opts {
+    enum rf_optimizer kind;
+    float beta1, beta2, eps; /* Adam: eps is added after the root (Kingma, Ba 2015; torch) */
+    float weight_decay;      /* decoupled (Loshchilov, Hutter 2019): p -= lr * wd * p */
+};
+/* norm (2) <- { global norm of gradients * inv_tokens, clip coefficient * inv_tokens }, where the
+ * coefficient is min(1, clip / (norm + 1e-6)), or 1 without clipping.
+ * sum_squares (1); scalars: tensor of 8 f32 that holds a struct rf_step_scalars. */
+RF_API int rf_clip_scale(struct rf_stream *stream, struct rf_tensor norm,
+                         struct rf_tensor sum_squares, struct rf_tensor scalars);
+/* One update of a flat buffer, in place, gradients read as grad * norm[1]. param, grad, m, v (n)
+ * f32; SGD ignores m and v (NULL buffers). decay: i32, one word per 64 elements (ceil(n/64)), 0 or
+ * 1: whether weight decay applies there. scalars as above. Bits do not depend on where a
+ * buffer is cut, as long as cuts are at multiples of 64 elements. */
+RF_API int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
+                             struct rf_tensor param, struct rf_tensor grad, struct rf_tensor m,
+                             struct rf_tensor v, struct rf_tensor decay, struct rf_tensor norm,
+                             struct rf_tensor scalars);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

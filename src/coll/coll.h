@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collective schedules: what is built, and how it is run. comm calls this; it knows no network, no
+ * device and no communicator. A schedule is a pure function of (operation, rank, ranks, count, order, segment), so it can be
+ * printed, counted and simulated for any number of ranks with nothing else present.
+ */
+#ifndef RF_COLL_COLL_H
+#define RF_COLL_COLL_H
+
+#include <ringforge/comm.h>
+#include <ringforge/types.h>
+
+#include "../base/wire.h"
+
+struct rf_sched;
+
+/* What to build. Everything that two ranks could disagree about is in the contract (comm), not here. */
+struct rf_coll_desc {
+    enum rf_coll_op op;
+    int rank, ranks;
+    size_t count;            /* elements, as in the public call */
+    enum rf_dtype dtype;
+    enum rf_redop redop;
+    enum rf_order order;
+    int root;                /* broadcast */
+    size_t segment_bytes;    /* 0 = one piece per message */
+    const struct rf_forest *forest; /* forest all-reduce */
+    size_t stride;           /* forest: elements between parts */
+};
+
+/* Chooses the algorithm (a table row that fits), builds and compiles it. */
+RF_MUST_CHECK int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out);
+void rf_sched_destroy(struct rf_sched *sched);
+size_t rf_sched_temp_bytes(const struct rf_sched *sched);
+uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
+const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */
+
+/* Runs a compiled schedule; one at a time per exec. All memory it needs is owned by it and reused. */
+struct rf_exec;
+RF_MUST_CHECK int rf_exec_create(struct rf_transport *transport, struct rf_exec **out);
+void rf_exec_destroy(struct rf_exec *exec);
+
+struct rf_exec_args {
+    const void *in;
+    void *out;               /* may equal in where the operation allows in place */
+    uint32_t comm_id;
+    uint32_t sequence;
+    uint32_t contract;       /* expected on every received message, sent with every sent one */
+};
+/* Starts; posts what can be posted at once. */
+RF_MUST_CHECK int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
+                                const struct rf_exec_args *args);
+/* One turn: one completion, depth first. 1 = finished, 0 = not yet, negative = failed. */
+RF_MUST_CHECK int rf_exec_progress(struct rf_exec *exec);
+/* Moves with every completion and every posted message: comm's measure of byte progress. */
+uint64_t rf_exec_activity(const struct rf_exec *exec);
+/* After a mismatch: which peer's message carried a foreign contract or size; -1 = none. */
+int rf_exec_mismatch_peer(const struct rf_exec *exec);
+/* A peer whose message is still awaited, -1 = none: to be named in a deadline's message. */
+int rf_exec_waiting_for(const struct rf_exec *exec);
+/* Forgets a failed run after the transport's cancel_all. */
+void rf_exec_reset(struct rf_exec *exec);
+
+/* dst = a op b, elementwise; dst may be a or b. f32 and integers vectorise; 16-bit types are added in f32. */
+void rf_reduce(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
+               enum rf_redop redop);
+/* x = x / divisor: the end of RF_AVG. Integers truncate. */
+void rf_divide(void *x, size_t count, enum rf_dtype dtype, int divisor);
+
+#endif

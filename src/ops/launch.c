@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Runs a shader of the library by name, and checks operands. Called by every launcher in ops/; what
+ * a kernel computes is not known here.
+ */
+#include "launch.h"
+
+#include "../base/base.h"
+#include "../device/device.h"
+#include "shader_table.h"
+
+static int compare_name(const void *key, const void *row)
+{
+    return strcmp(key, ((const struct rf_shader *)row)->name);
+}
+
+static void add_range(struct rf_job *job, struct rf_tensor tensor, bool write)
+{
+    if (!tensor.buffer || job->range_count >= RF_MAX_RANGES)
+        return;
+    job->ranges[job->range_count++] = (struct rf_range){
+        .address = rf_tensor_address(tensor), .bytes = rf_tensor_bytes(tensor), .write = write};
+}
+
+void rf_job_reads(struct rf_job *job, struct rf_tensor tensor)
+{
+    add_range(job, tensor, false);
+}
+
+void rf_job_writes(struct rf_job *job, struct rf_tensor tensor)
+{
+    add_range(job, tensor, true);
+}
+
+int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
+{
+    const struct rf_shader *shader = bsearch(job->shader, rf_shader_table, rf_shader_count,
+                                             sizeof(rf_shader_table[0]), compare_name);
+    if (!shader)
+        return rf_fail(RF_ENOTSUP, "%s: shader %s was not built into this library", job->op,
+                       job->shader);
+    struct rf_kernel *kernel = NULL;
+    RETURN_IF_ERROR(rf_device_kernel(rf_stream_device(stream),
+                                     &(struct rf_kernel_desc){.name = shader->name,
+                                                              .spirv = shader->words,
+                                                              .spirv_bytes = shader->bytes,
+                                                              .specs = job->specs,
+                                                              .spec_count = job->spec_count,
+                                                              .push_bytes = job->push_bytes,
+                                                              .subgroup_size = job->subgroup_size},
+                                     &kernel));
+    return rf_launch(stream, kernel, job->push, job->push_bytes, job->groups, job->ranges,
+                     job->range_count);
+}
+
+int rf_check_tensor(const char *op, const char *what, struct rf_tensor tensor, enum rf_dtype dtype,
+                    int64_t count)
+{
+    char text[96];
+    if (!tensor.buffer)
+        return rf_fail(RF_EINVAL, "%s: %s has no buffer", op, what);
+    if (tensor.dtype != dtype)
+        return rf_fail(RF_EINVAL, "%s: %s is %s, expected %s", op, what,
+                       rf_tensor_text(tensor, text, sizeof(text)), rf_dtype_name(dtype));
+    if (count >= 0 && rf_tensor_count(tensor) != count)
+        return rf_fail(RF_EINVAL, "%s: %s is %s, expected %lld elements", op, what,
+                       rf_tensor_text(tensor, text, sizeof(text)), (long long)count);
+    if (tensor.offset % rf_dtype_bytes(dtype) != 0 ||
+        tensor.offset + rf_tensor_bytes(tensor) > rf_buffer_bytes(tensor.buffer))
+        return rf_fail(RF_EINVAL, "%s: %s lies outside its buffer or is not aligned to its type",
+                       op, what);
+    return 0;
+}
+
+int rf_check_alias(const char *op, const char *out_name, struct rf_tensor out, const char *in_name,
+                   struct rf_tensor in)
+{
+    if (!out.buffer || out.buffer != in.buffer)
+        return 0;
+    uint64_t out_end = out.offset + rf_tensor_bytes(out), in_end = in.offset + rf_tensor_bytes(in);
+    if (out.offset < in_end && in.offset < out_end)
+        return rf_fail(RF_EINVAL, "%s: %s must not overlap %s", op, out_name, in_name);
+    return 0;
+}
+
+void rf_flat_groups(struct rf_device *device, uint64_t items, uint32_t per_group,
+                    uint32_t groups[3])
+{
+    uint64_t n = (items + per_group - 1) / per_group;
+    uint64_t limit = rf_device_get_info(device)->max_workgroup_count[0];
+    uint64_t rows = n ? (n + limit - 1) / limit : 1;
+    groups[0] = (uint32_t)((n + rows - 1) / rows);
+    groups[1] = (uint32_t)rows;
+    groups[2] = 1;
+}

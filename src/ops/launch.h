@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How every launcher of ops/ runs a shader of the library: by name, with specialization constants,
+ * push constants and the ranges it touches. Also the argument checks they share.
+ */
+#ifndef RF_OPS_LAUNCH_H
+#define RF_OPS_LAUNCH_H
+
+#include <ringforge/ops.h>
+
+#define RF_MAX_RANGES 12
+
+struct rf_job {
+    const char *op;            /* for error messages: "layernorm" */
+    const char *shader;        /* name in shaders/CMakeLists.txt */
+    struct rf_spec specs[8];
+    uint32_t spec_count;
+    const void *push;
+    uint32_t push_bytes;
+    uint32_t groups[3];
+    struct rf_range ranges[RF_MAX_RANGES];
+    uint32_t range_count;
+    uint32_t subgroup_size;    /* required; 0 = any */
+};
+/* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. */
+void rf_job_reads(struct rf_job *job, struct rf_tensor tensor);
+void rf_job_writes(struct rf_job *job, struct rf_tensor tensor);
+RF_MUST_CHECK int rf_job_run(struct rf_stream *stream, const struct rf_job *job);
+
+/* Checks of one operand; `what` is its name in the header ("dgamma"). count < 0: any. The message names
+ * operation, operand, what it is and what was expected. */
+RF_MUST_CHECK int rf_check_tensor(const char *op, const char *what, struct rf_tensor tensor,
+                                  enum rf_dtype dtype, int64_t count);
+/* Fails when the two overlap in memory. */
+RF_MUST_CHECK int rf_check_alias(const char *op, const char *out_name, struct rf_tensor out,
+                                 const char *in_name, struct rf_tensor in);
+/* Groups for a flat launch of `items` items, `per_group` each: x first, then y, within the device's
+ * maxComputeWorkGroupCount; a kernel computes its index as y * groups[0] + x. */
+void rf_flat_groups(struct rf_device *device, uint64_t items, uint32_t per_group,
+                    uint32_t groups[3]);
+static inline uint64_t rf_address_of(struct rf_tensor tensor)
+{
+    return tensor.buffer ? rf_tensor_address(tensor) : 0;
+}
+
+#endif
