@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The only place that reads environment variables. A new one needs a reason that a field of an
+ * options struct cannot serve.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <ringforge/ringforge.h>
+
+#include "base.h"
+
+static const struct rf_env_row rows[] = {
+    {"RF_LOG", NULL, "log levels: N, or component:N,...; 1 process, 2 object, 3 step, 4 message"},
+    {"RF_DEVICE", NULL, "device to open when none is named: best, an index, or a part of a name"},
+    {"RF_CHECK_BARRIERS", "0",
+     "1: check every submission for conflicting launches without a barrier"},
+    {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages"},
+    {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge"},
+    {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; demanded across hosts"},
+    {"RF_PORT", NULL, "bootstrap port, when MASTER_PORT is taken by somebody else"},
+    {"RF_PROVIDER", NULL, "network provider: auto, tcp, net, tcp;ofi_rxm, shm"},
+    {"RF_INTERFACE", NULL, "address of the network interface to use"},
+    {"RANK", NULL, "this process's rank (torchrun, ringforge run)"},
+    {"WORLD_SIZE", NULL, "number of ranks"},
+    {"LOCAL_RANK", NULL, "rank among the processes of this host"},
+    {"LOCAL_WORLD_SIZE", NULL, "number of ranks on this host"},
+    {"MASTER_ADDR", NULL, "host of rank 0"},
+    {"MASTER_PORT", NULL, "port on which rank 0 gathers the job"},
+    {"SLURM_PROCID", NULL, "rank under srun"},
+    {"SLURM_NTASKS", NULL, "number of ranks under srun"},
+    {"OMPI_COMM_WORLD_RANK", NULL, "rank under Open MPI"},
+    {"OMPI_COMM_WORLD_SIZE", NULL, "number of ranks under Open MPI"},
+    {"PMI_RANK", NULL, "rank under MPICH"},
+    {"PMI_SIZE", NULL, "number of ranks under MPICH"},
+    {"XDG_CACHE_HOME", NULL, "base folder of caches"},
+    {"HOME", NULL, "home folder, for the cache"},
+};
+
+const struct rf_env_row *rf_env_table(size_t *count)
+{
+    *count = sizeof(rows) / sizeof(rows[0]);
+    return rows;
+}
+
+const char *rf_env(const char *name)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(rows[i].name, name) == 0) {
+            const char *value = getenv(name);
+            return value && *value ? value : rows[i].fallback;
+        }
+    return NULL;
+}
+
+int rf_env_int(const char *name, long absent, long *out)
+{
+    const char *text = rf_env(name);
+    if (!text) {
+        *out = absent;
+        return 0;
+    }
+    char *end = NULL;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < INT_MIN || value > INT_MAX)
+        return rf_fail(RF_EINVAL, "the environment variable %s is \"%.40s\"; it must be a number",
+                       name, text);
+    *out = value;
+    return 0;
+}
