@@ -18,6 +18,16 @@
     (((uint64_t)((comm) & 0xfffu) << 52) | ((uint64_t)((sequence) & 0xfffffffu) << 24) |      \
      (uint64_t)((step) & 0xffffffu))
 
+/* A contract on the wire: the low 24 bits are a hash of what must be equal, the high 8 bits a hash of the
+ * call site's label, where 0 matches any. A receiver compares with this, not with ==. */
+static inline bool rf_contract_agrees(uint32_t mine, uint32_t theirs)
+{
+    uint32_t differ = mine ^ theirs;
+    if (differ == 0)
+        return true;
+    return (differ & 0xffffffu) == 0 && (mine >> 24 == 0 || theirs >> 24 == 0);
+}
+
 /* One finished send or receive. status is 0 or a negative rf_status: RF_EPEER (the connection is
  * gone), RF_EMISMATCH (a longer message than the receive expected), RF_ENET; the text is then in rf_last_error(). */
 struct rf_completion {

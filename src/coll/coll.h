@@ -45,7 +45,8 @@ struct rf_exec_args {
     void *out;               /* may equal in where the operation allows in place */
     uint32_t comm_id;
     uint32_t sequence;
-    uint32_t contract;       /* expected on every received message, sent with every sent one */
+    uint32_t contract;       /* sent with every message; every received one must agree with it
+                              * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
 };
 /* Starts; posts what can be posted at once. */
 RF_MUST_CHECK int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
