@@ -77,7 +77,8 @@ enum rf_event_kind {
     RF_EVENT_NONE = 0,
     RF_EVENT_DEAD,     /* `rank` died or left without a word; text says how it was noticed */
     RF_EVENT_ABORT,    /* `rank` failed the communicator; text says why */
-    RF_EVENT_MESSAGE   /* a message of comm's own: payload */
+    RF_EVENT_MESSAGE,  /* a message of comm's own: payload */
+    RF_EVENT_LEFT      /* `rank` said goodbye: no error, but nothing more will come from it */
 };
 struct rf_event {
     int kind, rank;          /* rank: whom it is about or who sent it */

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the transport layer offers to comm: ways to join a job (a control link), and ways to move
+ * bytes between its ranks (a transport). The vtables are in base/wire.h; rf_loopback_create,
+ * rf_loopback_destroy and rf_provider_list of <ringforge/comm.h> live in this layer too.
+ */
+#ifndef RF_TRANSPORT_TRANSPORT_H
+#define RF_TRANSPORT_TRANSPORT_H
+
+#include <ringforge/comm.h>
+#include <ringforge/ringforge.h> /* rf_now_ns */
+
+#include "../base/wire.h"
+
+/* Joins the job at `url` (see rf_comm_open). Blocks until all ranks are there or the start timeout
+ * has passed. rank and size are written on success. opts may be NULL. Free with
+ * (*out)->ops->leave. */
+RF_MUST_CHECK int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *rank,
+                                    int *size, struct rf_control **out);
+
+/* Collective over `control`: opens libfabric endpoints and exchanges addresses. provider: NULL,
+ * "auto", "tcp", "net", "tcp;ofi_rxm", "shm", or any other that libfabric offers. All ranks must
+ * come to the same one; where they do not, the error names both sides. why receives one sentence on
+ * the choice. One rank alone gets a transport within the process. */
+RF_MUST_CHECK int rf_fabric_create(struct rf_control *control, const char *provider, int rank,
+                                   int size, struct rf_transport **out, char *why,
+                                   size_t why_bytes);
+
+/* The two ends of `rank` in a loopback world. Each may be opened once; both must be closed before
+ * rf_loopback_destroy. A transport and its control link belong to the thread of that rank. */
+RF_MUST_CHECK int rf_loopback_transport(struct rf_loopback *world, int rank,
+                                        struct rf_transport **out);
+RF_MUST_CHECK int rf_loopback_control(struct rf_loopback *world, int rank, struct rf_control **out);
+
+/* A world of one that destroys itself with its last end: what `self:` and single ranks use. */
+RF_MUST_CHECK int rf_self_transport(struct rf_transport **out);
+RF_MUST_CHECK int rf_self_control(struct rf_control **out);
+
+#endif
