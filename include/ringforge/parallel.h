@@ -19,6 +19,7 @@ enum rf_verb {
     RF_VERB_BACKWARD_INPUT, /* block, micro_batch; a = slot */
     RF_VERB_BACKWARD_WEIGHT,
     RF_VERB_MERGE,          /* slot a += slot b: two sibling subtrees of micro-batches */
+    RF_VERB_TIE,            /* gradient of parameter a += that of its tied use, parameter b */
     RF_VERB_REDUCE,         /* bucket a over the data-parallel ranks, asynchronous */
     RF_VERB_LOSS,           /* share losses and token counts */
     RF_VERB_NORM,           /* wait for all buckets; global norm */
@@ -29,6 +30,7 @@ struct rf_instruction {
     enum rf_verb verb;
     int block, micro_batch; /* micro_batch: local order 0.. ; -1 = none */
     int a, b;
+    int bucket; /* MERGE: only this part of the slots; -1 = all */
 };
 
 /* Builds the plan of `rank`. blocks are borrowed and must outlive the plan. Errors: RF_EINVAL for a

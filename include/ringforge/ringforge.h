@@ -7,6 +7,7 @@
 #define RINGFORGE_H
 
 #include "comm.h"
+#include "data.h"
 #include "device.h"
 #include "ops.h"
 #include "parallel.h"

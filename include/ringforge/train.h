@@ -114,6 +114,7 @@ struct rf_policy {
     float clip;             /* global norm; 0 = none */
     int zero;               /* stage; 0 in this version */
     bool forward_only;      /* no gradients, no optimizer */
+    bool no_overlap;        /* wait for each reduction before computing on: for comparison */
 };
 
 /* ---- runs ------------------------------------------------------------------------------------------ */

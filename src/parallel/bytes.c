@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: every region of device memory with its size and category, and the bytes one step sends.
+ * What is written here is what train/run.c allocates, so planned and measured bytes are equal.
+ */
+#include "../base/base.h"
+#include "passes.h"
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static uint64_t largest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void set_region(struct rf_plan *plan, int id, enum rf_category category,
+                       enum rf_memory memory, uint64_t bytes)
+{
+    plan->regions[id] =
+        (struct rf_plan_region){.category = category, .memory = memory, .bytes = aligned(bytes)};
+}
+
+static uint64_t out_bytes(const struct rf_plan *plan, int block)
+{
+    return (uint64_t)rf_shape_count(plan->sizes[block].out) * sizeof(float);
+}
+
+static int ask_sizes(struct rf_plan *plan)
+{
+    plan->sizes = rf_alloc((size_t)plan->block_count * sizeof(*plan->sizes));
+    if (!plan->sizes)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
+    for (int b = 0; b < plan->block_count; b++) {
+        const struct rf_block *block = &plan->blocks[b];
+        RETURN_IF_ERROR(
+            block->ops->sizes(block->self, plan->rows, plan->policy.seq, &plan->sizes[b]));
+        if (rf_shape_count(plan->sizes[b].out) < 1)
+            return rf_fail(RF_EINVAL, "block %s: its output has an empty or impossible shape",
+                           block->name);
+    }
+    return 0;
+}
+
+/* Activations of training: every output and saved region lives until its block's backward pass. */
+static void plan_activations(struct rf_plan *plan)
+{
+    uint64_t dout = 0, handoff = 0, saved = 0, out = 0;
+    const bool training = !plan->policy.forward_only;
+    for (int b = 0; b < plan->block_count; b++) {
+        saved = largest(saved, plan->sizes[b].saved);
+        out = largest(out, out_bytes(plan, b));
+        if (!training)
+            continue;
+        set_region(plan, RF_REGION_OUT(b), RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE,
+                   out_bytes(plan, b));
+        set_region(plan, RF_REGION_SAVED(b), RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE,
+                   plan->sizes[b].saved);
+        handoff = largest(handoff, plan->sizes[b].handoff);
+        if (b + 1 < plan->block_count) /* the last output carries its own gradient */
+            dout = largest(dout, out_bytes(plan, b));
+    }
+    if (!training) { /* two outputs take turns; saved memory is scratch */
+        dout = out;
+        set_region(plan, RF_REGION_SAVED(0), RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, saved);
+    }
+    set_region(plan, RF_REGION_DOUT0, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE, dout);
+    set_region(plan, RF_REGION_DOUT1, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE, dout);
+    set_region(plan, RF_REGION_HANDOFF, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE, handoff);
+}
+
+static void plan_states(struct rf_plan *plan)
+{
+    const uint64_t train_bytes = plan->train_elements * sizeof(float);
+    const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches;
+    const bool adam = plan->policy.optimizer.kind == RF_ADAMW;
+    uint64_t scratch = 0;
+
+    set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
+               plan->param_elements * sizeof(float));
+    set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_DEVICE,
+               (uint64_t)plan->slots * plan->slot_elements * sizeof(float));
+    set_region(plan, RF_REGION_MOMENT1, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
+               adam ? train_bytes : 0);
+    set_region(plan, RF_REGION_MOMENT2, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
+               adam ? train_bytes : 0);
+    set_region(plan, RF_REGION_TOKENS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
+               rows * sizeof(int32_t));
+    set_region(plan, RF_REGION_TARGETS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
+               rows * sizeof(int32_t));
+    set_region(plan, RF_REGION_LOSSES, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
+               rows * sizeof(float));
+    for (int b = 0; b < plan->block_count; b++)
+        scratch = largest(scratch, plan->sizes[b].scratch);
+    set_region(plan, RF_REGION_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, scratch);
+    if (plan->policy.forward_only)
+        return;
+    set_region(plan, RF_REGION_DECAY, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+               plan->train_elements / RF_FLAT_GRAIN * sizeof(uint32_t));
+    set_region(plan, RF_REGION_CHUNKS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+               plan->chunk_count * sizeof(struct rf_norm_chunk));
+    set_region(plan, RF_REGION_SCALARS, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST,
+               sizeof(struct rf_step_scalars));
+    set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST, 3 * sizeof(float));
+    set_region(plan, RF_REGION_NORM_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+               2 * sizeof(float) * plan->chunk_count);
+}
+
+static void sum_memory(struct rf_plan *plan)
+{
+    uint64_t *const by_category[RF_CATEGORY_COUNT] = {
+        [RF_CATEGORY_PARAMS] = &plan->bytes.params,
+        [RF_CATEGORY_GRADS] = &plan->bytes.grads,
+        [RF_CATEGORY_OPTIMIZER] = &plan->bytes.optimizer,
+        [RF_CATEGORY_ACTIVATIONS] = &plan->bytes.activations,
+        [RF_CATEGORY_COMM] = &plan->bytes.comm,
+        [RF_CATEGORY_SCRATCH] = &plan->bytes.scratch,
+    };
+    for (int i = 0; i < plan->region_count; i++)
+        if (plan->regions[i].bytes)
+            *by_category[plan->regions[i].category] += plan->regions[i].bytes;
+}
+
+static int sum_sent(struct rf_plan *plan)
+{
+    uint64_t sent = 0;
+    RETURN_IF_ERROR(rf_plan_loss_bytes(plan, plan->policy.micro_batches, &plan->bytes.sent));
+    if (plan->mesh.dp == 1 || plan->policy.forward_only)
+        return 0;
+    for (int k = 0; k < plan->bucket_count; k++) {
+        size_t count = plan->buckets[k].count;
+        if (plan->policy.order == RF_ORDER_TREE)
+            RETURN_IF_ERROR(rf_forest_sent_bytes(&plan->forest, plan->rank, count, &sent));
+        else
+            RETURN_IF_ERROR(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp, count,
+                                               RF_F32, RF_ORDER_RING, 0, &sent));
+        plan->bytes.sent += sent;
+    }
+    return 0;
+}
+
+int rf_pass_bytes(struct rf_plan *plan)
+{
+    RETURN_IF_ERROR(ask_sizes(plan));
+    plan->region_count = RF_REGION_FIXED + 2 * plan->block_count;
+    plan->regions = rf_alloc((size_t)plan->region_count * sizeof(*plan->regions));
+    if (!plan->regions)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d regions", plan->region_count);
+    plan_states(plan);
+    plan_activations(plan);
+    sum_memory(plan);
+    return sum_sent(plan);
+}

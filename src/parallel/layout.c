@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: the flat buffers. Parameters lie in reverse registration order, because backward finishes
+ * them in that order, so a bucket is a contiguous piece; each starts at a multiple of 64 elements.
+ * Frozen parameters come last in the parameter buffer; tied uses come last in a gradient slot,
+ * since each use accumulates on its own.
+ */
+#include "../base/base.h"
+#include "passes.h"
+
+static int find_param(const struct rf_plan *plan, const char *name, int before)
+{
+    for (int i = 0; i < before; i++)
+        if (strcmp(plan->params[i].desc->name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int check_tie(struct rf_plan *plan, int index)
+{
+    struct rf_plan_param *param = &plan->params[index];
+    const struct rf_param_desc *desc = param->desc;
+    int owner = find_param(plan, desc->tied_to, index);
+    if (owner < 0)
+        return rf_fail(RF_EINVAL,
+                       "parameter %s is tied to %s, which is not declared before it; tie it to an "
+                       "earlier parameter",
+                       desc->name, desc->tied_to);
+    owner = plan->params[owner].owner;
+    if (!rf_shape_equal(plan->params[owner].desc->shape, desc->shape))
+        return rf_fail(RF_EINVAL, "parameter %s is tied to %s, but their shapes differ", desc->name,
+                       desc->tied_to);
+    param->owner = owner;
+    return 0;
+}
+
+static int add_param(struct rf_plan *plan, int block, int index)
+{
+    const struct rf_param_desc *desc = &plan->blocks[block].params[index];
+    int at = plan->param_count;
+    struct rf_plan_param *param = &plan->params[at];
+    if (!desc->name || !desc->name[0])
+        return rf_fail(RF_EINVAL, "block %s: its parameter %d has no name",
+                       plan->blocks[block].name, index);
+    if (find_param(plan, desc->name, at) >= 0)
+        return rf_fail(RF_EINVAL, "parameter %s is declared twice; names must be unique",
+                       desc->name);
+    if (desc->dtype != RF_F32)
+        return rf_fail(RF_ENOTSUP, "parameter %s is %s: this version trains f32 parameters only",
+                       desc->name, rf_dtype_name(desc->dtype));
+    int64_t count = rf_shape_count(desc->shape);
+    if (count < 1)
+        return rf_fail(RF_EINVAL, "parameter %s has an empty or impossible shape", desc->name);
+    *param = (struct rf_plan_param){.desc = desc,
+                                    .block = block,
+                                    .index = index,
+                                    .owner = at,
+                                    .count = count,
+                                    .grad_first = RF_NO_GRAD};
+    if (desc->tied_to)
+        RETURN_IF_ERROR(check_tie(plan, at));
+    plan->param_count++;
+    return 0;
+}
+
+static int collect_params(struct rf_plan *plan)
+{
+    int total = 0;
+    for (int b = 0; b < plan->block_count; b++) {
+        if (!plan->blocks[b].ops || !plan->blocks[b].name)
+            return rf_fail(RF_EINVAL, "block %d has no name or no operations", b);
+        total += plan->blocks[b].param_count;
+    }
+    plan->params = rf_alloc((size_t)(total ? total : 1) * sizeof(*plan->params));
+    if (!plan->params)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d parameters", total);
+    for (int b = 0; b < plan->block_count; b++)
+        for (int i = 0; i < plan->blocks[b].param_count; i++)
+            RETURN_IF_ERROR(add_param(plan, b, i));
+    return 0;
+}
+
+static bool frozen(const struct rf_plan *plan, int param)
+{
+    int owner = plan->params[param].owner;
+    return plan->policy.forward_only || (plan->params[owner].desc->flags & RF_PARAM_FROZEN) != 0;
+}
+
+static uint64_t padded(int64_t count)
+{
+    return ((uint64_t)count + RF_FLAT_GRAIN - 1) / RF_FLAT_GRAIN * RF_FLAT_GRAIN;
+}
+
+static void place_params(struct rf_plan *plan)
+{
+    uint64_t at = 0;
+    for (int pass = 0; pass < 2; pass++) { /* trained ones, then frozen ones */
+        for (int i = plan->param_count - 1; i >= 0; i--) {
+            struct rf_plan_param *param = &plan->params[i];
+            if (param->owner != i || frozen(plan, i) != (pass == 1))
+                continue;
+            param->first = at;
+            if (pass == 0)
+                param->grad_first = at;
+            at += padded(param->count);
+            plan->logical_elements += param->count;
+        }
+        if (pass == 0)
+            plan->train_elements = at;
+    }
+    plan->param_elements = at;
+    at = plan->train_elements;
+    for (int i = plan->param_count - 1; i >= 0; i--) {
+        struct rf_plan_param *param = &plan->params[i];
+        if (param->owner == i)
+            continue;
+        param->first = plan->params[param->owner].first;
+        if (!frozen(plan, i)) {
+            param->grad_first = at;
+            at += padded(param->count);
+        }
+    }
+    plan->slot_elements = at;
+}
+
+/* The chunks are those of logical parameters in registration order: the norm does not depend on
+ * buckets or ranks. */
+static int make_tables(struct rf_plan *plan)
+{
+    uint64_t chunks = 0, words = plan->train_elements / RF_FLAT_GRAIN;
+    for (int i = 0; i < plan->param_count; i++)
+        if (plan->params[i].owner == i && !frozen(plan, i))
+            chunks += ((uint64_t)plan->params[i].count + RF_NORM_CHUNK - 1) / RF_NORM_CHUNK;
+    plan->chunks = rf_alloc((chunks ? chunks : 1) * sizeof(*plan->chunks));
+    plan->decay = rf_alloc((words ? words : 1) * sizeof(*plan->decay));
+    if (!plan->chunks || !plan->decay)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the tables of %llu chunks",
+                       (unsigned long long)chunks);
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->owner != i || frozen(plan, i))
+            continue;
+        for (int64_t at = 0; at < param->count; at += RF_NORM_CHUNK) {
+            int64_t left = param->count - at;
+            plan->chunks[plan->chunk_count++] = (struct rf_norm_chunk){
+                .first = (uint32_t)(param->first + (uint64_t)at),
+                .count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK)};
+        }
+        if (param->desc->flags & RF_PARAM_DECAY)
+            for (uint64_t w = 0; w < padded(param->count) / RF_FLAT_GRAIN; w++)
+                plan->decay[param->first / RF_FLAT_GRAIN + w] = 1;
+    }
+    return 0;
+}
+
+int rf_pass_layout(struct rf_plan *plan)
+{
+    RETURN_IF_ERROR(collect_params(plan));
+    place_params(plan);
+    if (plan->slot_elements > UINT32_MAX || plan->param_elements > UINT32_MAX)
+        return rf_fail(RF_ENOTSUP,
+                       "%lld parameters: this version holds at most 4294967295 elements on one "
+                       "rank; use a smaller model",
+                       (long long)plan->logical_elements);
+    return make_tables(plan);
+}

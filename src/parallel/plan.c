@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Builds a plan by running the passes in order, and answers questions about a finished one. Called
+ * by users and by train/run.c. Nothing here runs a plan.
+ */
+#include "../base/base.h"
+#include "passes.h"
+
+int rf_plan_build(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
+                  const struct rf_policy *policy, int rank, struct rf_plan **out)
+{
+    static int (*const passes[])(struct rf_plan *) = {
+        rf_pass_policy,  rf_pass_shares,       rf_pass_layout,
+        rf_pass_buckets, rf_pass_instructions, rf_pass_bytes,
+    };
+
+    if (!blocks || block_count < 1 || !policy || !out)
+        return rf_fail(RF_EINVAL, "plan: blocks, a policy and a place for the result are needed");
+    struct rf_plan *plan = rf_alloc(sizeof(*plan));
+    if (!plan)
+        return rf_fail(RF_ENOMEM, "plan: out of memory");
+    plan->blocks = blocks;
+    plan->block_count = block_count;
+    plan->mesh = mesh ? *mesh : (struct rf_mesh){0};
+    plan->policy = *policy;
+    plan->rank = rank;
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+        int rc = passes[i](plan);
+        if (rc < 0) {
+            rf_plan_destroy(plan);
+            return rc;
+        }
+    }
+    *out = plan;
+    return 0;
+}
+
+void rf_plan_destroy(struct rf_plan *plan)
+{
+    if (!plan)
+        return;
+    rf_free(plan->first_micro_batch);
+    rf_free(plan->params);
+    rf_free(plan->buckets);
+    rf_free(plan->chunks);
+    rf_free(plan->decay);
+    rf_free(plan->sizes);
+    rf_free(plan->regions);
+    rf_free(plan->instructions);
+    rf_free(plan);
+}
+
+const struct rf_instruction *rf_plan_instructions(const struct rf_plan *plan, int *count)
+{
+    *count = plan->instruction_count;
+    return plan->instructions;
+}
+
+void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out)
+{
+    *out = plan->bytes;
+}
+
+double rf_plan_bubble(const struct rf_plan *plan)
+{
+    (void)plan; /* without pipeline stages no rank waits for another's activations */
+    return 0;
+}
+
+int64_t rf_plan_param_count(const struct rf_plan *plan)
+{
+    return plan->logical_elements;
+}

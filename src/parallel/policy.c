@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: do mesh, policy and batch fit each other? Fills in defaults. Every refusal says what to
+ * change.
+ */
+#include <math.h>
+
+#include "../base/base.h"
+#include "passes.h"
+
+static int check_mesh(struct rf_plan *plan)
+{
+    struct rf_mesh *mesh = &plan->mesh;
+    if (mesh->dp < 0 || mesh->tp < 0 || mesh->pp < 0)
+        return rf_fail(RF_EINVAL, "mesh dp=%d,tp=%d,pp=%d: sizes must not be negative", mesh->dp,
+                       mesh->tp, mesh->pp);
+    mesh->dp = mesh->dp ? mesh->dp : 1;
+    mesh->tp = mesh->tp ? mesh->tp : 1;
+    mesh->pp = mesh->pp ? mesh->pp : 1;
+    if (mesh->tp > 1)
+        return rf_fail(RF_ENOTSUP,
+                       "mesh tp=%d: tensor parallelism is not in this version; use tp=1 and dp=%d",
+                       mesh->tp, mesh->dp * mesh->tp);
+    if (mesh->pp > 1)
+        return rf_fail(
+            RF_ENOTSUP,
+            "mesh pp=%d: pipeline parallelism is not in this version; use pp=1 and dp=%d", mesh->pp,
+            mesh->dp * mesh->pp);
+    if (plan->policy.zero != 0)
+        return rf_fail(
+            RF_ENOTSUP,
+            "zero=%d: sharded states are not in this version; use zero=0, plain data parallel",
+            plan->policy.zero);
+    if (plan->rank < 0 || plan->rank >= mesh->dp)
+        return rf_fail(RF_EINVAL, "rank %d is not in a mesh of dp=%d: ranks are 0 to %d",
+                       plan->rank, mesh->dp, mesh->dp - 1);
+    return 0;
+}
+
+/* The divisor of `batch` that is nearest to `wanted`, and at least `least`. */
+static int64_t nearest_divisor(int64_t batch, int64_t wanted, int64_t least)
+{
+    for (int64_t d = 0; d <= batch; d++) {
+        if (wanted - d >= least && wanted - d >= 1 && batch % (wanted - d) == 0)
+            return wanted - d;
+        if (wanted + d >= least && wanted + d <= batch && batch % (wanted + d) == 0)
+            return wanted + d;
+    }
+    return batch;
+}
+
+static int check_batch(struct rf_plan *plan)
+{
+    struct rf_policy *policy = &plan->policy;
+    long long batch = policy->batch, seq = policy->seq, dp = plan->mesh.dp;
+    if (batch < 1 || seq < 1)
+        return rf_fail(RF_EINVAL,
+                       "a batch of %lld sequences of %lld tokens: both must be at least 1", batch,
+                       seq);
+    if (batch > INT32_MAX || seq > INT32_MAX || batch > INT32_MAX / seq)
+        return rf_fail(
+            RF_EINVAL,
+            "a batch of %lld sequences of %lld tokens is more than 2147483647 tokens; use "
+            "a smaller batch",
+            batch, seq);
+    if (policy->micro_batches < 0)
+        return rf_fail(RF_EINVAL, "%lld micro-batches: must not be negative; 0 means one per rank",
+                       (long long)policy->micro_batches);
+    bool chosen = policy->micro_batches != 0;
+    if (!chosen)
+        policy->micro_batches = dp;
+    long long m = policy->micro_batches;
+    if (batch < dp)
+        return rf_fail(RF_EINVAL,
+                       "a batch of %lld sequences is too small for dp=%lld: every rank needs at "
+                       "least one; use a batch of %lld or more, or dp=%lld or less",
+                       batch, dp, dp, batch);
+    if (m < dp)
+        return rf_fail(RF_EINVAL,
+                       "%lld micro-batches are fewer than the %lld data-parallel ranks; use %lld "
+                       "micro-batches, or dp=%lld or less",
+                       m, dp, (long long)nearest_divisor(batch, dp, dp), m);
+    if (batch % m != 0)
+        return rf_fail(RF_EINVAL,
+                       "a batch of %lld sequences cannot be divided into %lld micro-batches%s; use "
+                       "%lld micro-batches, or a batch of %lld",
+                       batch, m, chosen ? "" : " (one per rank)",
+                       (long long)nearest_divisor(batch, m, dp), (batch + m - 1) / m * m);
+    plan->rows = batch / m * seq;
+    return 0;
+}
+
+static int check_optimizer(struct rf_policy *policy)
+{
+    struct rf_optimizer_opts *o = &policy->optimizer;
+    if ((unsigned)o->kind >= RF_OPTIMIZER_COUNT)
+        return rf_fail(RF_EINVAL, "optimizer %d: unknown; use RF_ADAMW or RF_SGD", (int)o->kind);
+    o->beta1 = o->beta1 != 0 ? o->beta1 : 0.9f;
+    o->beta2 = o->beta2 != 0 ? o->beta2 : 0.999f;
+    o->eps = o->eps != 0 ? o->eps : 1e-8f;
+    if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1) || !(o->eps >= 0) ||
+        !(o->weight_decay >= 0) || !isfinite(o->weight_decay) || !isfinite(o->eps))
+        return rf_fail(
+            RF_EINVAL,
+            "optimizer: beta1 %g and beta2 %g must be in [0, 1), eps %g and weight decay "
+            "%g must not be negative",
+            o->beta1, o->beta2, o->eps, o->weight_decay);
+    if (!(policy->clip >= 0) || !isfinite(policy->clip))
+        return rf_fail(RF_EINVAL, "clip %g: the largest norm must be positive, or 0 for none",
+                       policy->clip);
+    return 0;
+}
+
+int rf_pass_policy(struct rf_plan *plan)
+{
+    struct rf_policy *policy = &plan->policy;
+    RETURN_IF_ERROR(check_mesh(plan));
+    RETURN_IF_ERROR(check_batch(plan));
+    RETURN_IF_ERROR(check_optimizer(policy));
+    if (policy->order == RF_ORDER_ANY)
+        policy->order = RF_ORDER_RING;
+    if (policy->order != RF_ORDER_RING && policy->order != RF_ORDER_TREE)
+        return rf_fail(RF_EINVAL, "order %d: unknown; use RF_ORDER_RING or RF_ORDER_TREE",
+                       (int)policy->order);
+    if (!policy->bucket_bytes)
+        policy->bucket_bytes = 25u << 20;
+    if (!policy->first_bucket_bytes)
+        policy->first_bucket_bytes =
+            policy->bucket_bytes < (1u << 20) ? policy->bucket_bytes : (1u << 20);
+    return 0;
+}

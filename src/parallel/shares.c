@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: which rank computes which micro-batches. Shares are contiguous, so that a rank's gradients
+ * are whole subtrees of the pairwise sum. In tree order, shares that are single subtrees are
+ * preferred (4+2+2 rather than 3+3+2 for 8 micro-batches on 3 ranks): they send half as many
+ * partial sums.
+ */
+#include "../base/base.h"
+#include "passes.h"
+
+static void even_shares(int *first, int ranks, int64_t leaves)
+{
+    for (int r = 0; r <= ranks; r++)
+        first[r] = (int)(r * (leaves / ranks) + (r < leaves % ranks ? r : leaves % ranks));
+}
+
+/* Shares out leaves [begin, begin + leaves) of a subtree of `width` (a power of two) leaves over
+ * `ranks` ranks by splitting the ranks between its two halves. */
+static void tree_shares(int *first, int ranks, int64_t begin, int64_t leaves, int64_t width)
+{
+    first[0] = (int)begin;
+    if (ranks <= 1)
+        return;
+    int64_t half = width / 2;
+    if (leaves <= half) {
+        tree_shares(first, ranks, begin, leaves, half);
+        return;
+    }
+    int64_t right = leaves - half;
+    /* Rounded, a tie going to the right half: 3 ranks on 4+4 leaves are 1 and 2. */
+    int64_t left_ranks = (2 * ranks * half + leaves - 1) / (2 * leaves);
+    if (left_ranks > half)
+        left_ranks = half;
+    if (ranks - left_ranks > right)
+        left_ranks = ranks - right;
+    if (left_ranks < 1)
+        left_ranks = 1;
+    if (left_ranks > ranks - 1)
+        left_ranks = ranks - 1;
+    tree_shares(first, (int)left_ranks, begin, half, half);
+    tree_shares(first + left_ranks, ranks - (int)left_ranks, begin + half, right, half);
+}
+
+static int64_t largest_share(const int *first, int ranks)
+{
+    int64_t largest = 0;
+    for (int r = 0; r < ranks; r++)
+        if (first[r + 1] - first[r] > largest)
+            largest = first[r + 1] - first[r];
+    return largest;
+}
+
+int rf_pass_shares(struct rf_plan *plan)
+{
+    int ranks = plan->mesh.dp;
+    int64_t leaves = plan->policy.micro_batches;
+    int *first = rf_alloc(((size_t)ranks + 1) * sizeof(*first));
+    if (!first)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the shares of %d ranks", ranks);
+    plan->first_micro_batch = first;
+    even_shares(first, ranks, leaves);
+    if (plan->policy.order == RF_ORDER_TREE) {
+        int64_t even = largest_share(first, ranks), width = 1;
+        while (width < leaves)
+            width *= 2;
+        tree_shares(first, ranks, 0, leaves, width);
+        first[ranks] = (int)leaves;
+        /* Bytes are worth some imbalance, but not more than a third of the slowest rank's time. */
+        if (3 * largest_share(first, ranks) > 4 * even)
+            even_shares(first, ranks, leaves);
+    }
+    plan->forest = (struct rf_forest){.leaves = (int)leaves, .ranks = ranks, .first = first};
+    plan->local_micro_batches = first[plan->rank + 1] - first[plan->rank];
+    return 0;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a plan is: where every parameter and gradient lies, which pieces are reduced together, which
+ * memory is needed, and the list of instructions of one step on one rank. Built by parallel/ with
+ * pure functions; run by train/execute.c, which decides nothing.
+ */
+#ifndef RF_TRAIN_PLAN_H
+#define RF_TRAIN_PLAN_H
+
+#include <ringforge/parallel.h>
+
+#define RF_NO_GRAD UINT64_MAX
+/* Parameters start at multiples of this many elements: the grain of the decay words, and a cut that
+ * does not change the bits of an update. */
+#define RF_FLAT_GRAIN 64u
+#define RF_NORM_CHUNK 1024u
+
+/* One declared use of a parameter. */
+struct rf_plan_param {
+    const struct rf_param_desc *desc;
+    int block, index;    /* whose, and which in its list */
+    int owner;           /* the parameter that has the storage: itself when not tied */
+    int64_t count;       /* elements */
+    uint64_t first;      /* element of the flat parameter buffer */
+    uint64_t grad_first; /* element of a gradient slot; RF_NO_GRAD when frozen */
+};
+
+/* A piece of a gradient slot that is reduced in one call, once backward has passed `block`. */
+struct rf_plan_bucket {
+    uint64_t first, count; /* elements */
+    int block;
+};
+
+/* Every piece of device memory of a run. Those of a block come after the fixed ones. */
+enum rf_region_id {
+    RF_REGION_PARAMS = 0,
+    RF_REGION_GRADS,   /* all slots, one after the other */
+    RF_REGION_MOMENT1, /* optimizer state */
+    RF_REGION_MOMENT2,
+    RF_REGION_TOKENS,  /* host-visible; of all local micro-batches */
+    RF_REGION_TARGETS, /* likewise */
+    RF_REGION_LOSSES,  /* likewise */
+    RF_REGION_DOUT0,   /* gradients between blocks; with forward_only: outputs */
+    RF_REGION_DOUT1,
+    RF_REGION_HANDOFF,
+    RF_REGION_DECAY,
+    RF_REGION_CHUNKS,
+    RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
+    RF_REGION_NORM,    /* host-visible: norm, scale, sum of squares */
+    RF_REGION_NORM_SCRATCH,
+    RF_REGION_SCRATCH, /* of one call of one block */
+    RF_REGION_FIXED    /* then out and saved of each block */
+};
+#define RF_REGION_OUT(block) (RF_REGION_FIXED + 2 * (block))
+#define RF_REGION_SAVED(block) (RF_REGION_FIXED + 2 * (block) + 1)
+
+struct rf_plan_region {
+    enum rf_category category;
+    enum rf_memory memory;
+    uint64_t bytes; /* a multiple of 256; 0 = none */
+};
+
+struct rf_plan {
+    const struct rf_block *blocks;
+    int block_count;
+    struct rf_mesh mesh;
+    struct rf_policy policy; /* with every default filled in */
+    int rank;
+    int64_t rows;            /* tokens of a micro-batch */
+    struct rf_forest forest; /* which micro-batches are whose */
+    int *first_micro_batch;  /* forest.first */
+    int local_micro_batches;
+
+    struct rf_plan_param *params; /* in registration order */
+    int param_count;
+    uint64_t param_elements; /* of the flat buffer, frozen ones last */
+    uint64_t train_elements; /* its front part: what the optimizer updates */
+    uint64_t slot_elements;  /* of one gradient slot: as above, then tied uses */
+    int64_t logical_elements;
+    int slots;
+    struct rf_plan_bucket *buckets; /* in the order of reduction */
+    int bucket_count;
+    struct rf_norm_chunk *chunks; /* of every logical parameter, in registration order */
+    uint32_t chunk_count;
+    uint32_t *decay; /* one word per RF_FLAT_GRAIN elements of the trained part */
+
+    struct rf_block_sizes *sizes;
+    struct rf_plan_region *regions;
+    int region_count;
+    struct rf_instruction *instructions;
+    int instruction_count, instruction_room;
+    struct rf_bytes bytes;
+};
+
+/* Bytes this rank sends to share `micro_batches` losses and token counts. */
+RF_MUST_CHECK int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches,
+                                     uint64_t *out);
+
+#endif
