@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge bench: options of all benchmarks, and which file runs which.
+ */
+#include <string.h>
+
+#include "bench.h"
+
+static const char *const collectives[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                          "broadcast",  "sendrecv",   "barrier", NULL};
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct bench_times bench_quantiles(double *samples, int count)
+{
+    qsort(samples, (size_t)count, sizeof(*samples), compare);
+    int high = (count * 99 + 99) / 100 - 1;
+    return (struct bench_times){.p50 = samples[count / 2], .p99 = samples[high]};
+}
+
+static int read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out)
+{
+    static const struct { const char *name; enum rf_dtype dtype; } names[] = {
+        {"float", RF_F32},    {"f32", RF_F32},      {"double", RF_F64}, {"f64", RF_F64},
+        {"half", RF_F16},     {"f16", RF_F16},      {"int8", RF_I8},    {"i8", RF_I8},
+        {"bfloat16", RF_BF16}, {"bf16", RF_BF16},   {"uint8", RF_U8},   {"u8", RF_U8},
+        {"int32", RF_I32},    {"i32", RF_I32},      {"int64", RF_I64},  {"i64", RF_I64},
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(text, names[i].name) == 0) {
+            *out = names[i].dtype;
+            return TOOL_OK;
+        }
+    }
+    return tool_usage_error(command, "there is no type \"%s\"; there are float, half, bfloat16, "
+                                     "double, int8, uint8, int32 and int64", text);
+}
+
+static int check(const struct tool_command *command, struct bench_options *o, const char *dtype,
+                 const char *redop, const char *order)
+{
+    static const char *const redops[] = {"sum", "avg", "min", "max", "prod", NULL};
+    static const char *const orders[] = {"any", "ring", "tree", NULL};
+    int chosen = tool_choice(redop, redops);
+    if (chosen < 0)
+        return tool_usage_error(command, "there is no reduction \"%s\"; there are sum, avg, min, "
+                                         "max and prod", redop);
+    o->redop = (enum rf_redop)chosen;
+    chosen = tool_choice(order, orders);
+    if (chosen < 0)
+        return tool_usage_error(command, "there is no order \"%s\"; there are any, ring and tree",
+                                order);
+    o->order = (enum rf_order)chosen;
+    if (o->max_bytes < o->min_bytes)
+        return tool_usage_error(command, "--maxbytes is smaller than --minbytes");
+    if (o->factor < 2 && o->max_bytes > o->min_bytes)
+        return tool_usage_error(command, "--stepfactor has to be 2 or more");
+    if (o->samples < 1 || o->samples > 100000)
+        return tool_usage_error(command, "--iters has to be 1 to 100000");
+    if (o->plot_path) {
+        int status = tool_plot_check(command, o->plot_path);
+        if (status != TOOL_OK)
+            return status;
+    }
+    return read_dtype(command, dtype, &o->dtype);
+}
+
+static int bench_main(const struct tool_command *command, int argc, char **argv)
+{
+    struct bench_options o = {.min_bytes = 4, .max_bytes = 16 << 20, .factor = 4, .samples = 20,
+                              .warmup = 3, .check = 1};
+    const char *dtype = "float", *redop = "sum", *order = "any";
+    const struct tool_option table[] = {
+        {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine"},
+        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)"},
+        {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)"},
+        {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)"},
+        {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)"},
+        {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",
+         "float half bfloat16 double int8 uint8 int32 int64"},
+        {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod"},
+        {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)"},
+        {"root", 'r', TOOL_INT, &o.root, "RANK", "root of a broadcast (0)"},
+        {"order", 0, TOOL_TEXT, &order, "ORDER", "fold order of a sum: any ring tree"},
+        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
+        {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
+         "net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},
+        {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress"},
+        {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
+         "speed of the link in Gbit/s, to print how much of it is used"},
+        {"shape", 0, TOOL_LIST, &o.shapes, "MxKxN", "matmul: a product; may be repeated"},
+        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "matmul: f32 (f16, bf16: not in this version)"},
+        {"path", 0, TOOL_TEXT, &o.path, "NAME", "matmul: force a kernel: subgroup, tiled"},
+        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "matmul: index or part of a device's name"},
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON"},
+        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)"},
+        {NULL},
+    };
+    int after = 0;
+    int status = tool_options(command, table, argc, argv, &after);
+    if (status != TOOL_OK)
+        return status;
+    if (after >= argc)
+        return tool_usage_error(command, "say what to measure: all_reduce, all_gather, "
+                                         "reduce_scatter, broadcast, sendrecv, barrier or matmul");
+    o.op = argv[after];
+    /* Options may stand on both sides of the operation. */
+    status = tool_options(command, table, argc - after, argv + after, NULL);
+    if (status != TOOL_OK)
+        return status;
+    status = check(command, &o, dtype, redop, order);
+    if (status != TOOL_OK)
+        return status;
+    if (strcmp(o.op, "matmul") == 0)
+        return bench_matmul(command, &o);
+    if (tool_choice(o.op, collectives) < 0)
+        return tool_usage_error(command, "there is no benchmark \"%s\" in this version; there are "
+                                         "all_reduce, all_gather, reduce_scatter, broadcast, "
+                                         "sendrecv, barrier and matmul", o.op);
+    if (o.shapes.count)
+        return tool_usage_error(command, "--shape belongs to matmul");
+    return bench_collective(command, &o, argv);
+}
+
+const struct tool_command tool_bench = {
+    .name = "bench",
+    .summary = "measure collectives and kernels, checking every result",
+    .usage = "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast sendrecv barrier "
+             "matmul",
+    .main = bench_main,
+};

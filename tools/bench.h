@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of `ringforge bench` share.
+ */
+#ifndef RF_TOOLS_BENCH_H
+#define RF_TOOLS_BENCH_H
+
+#include "tool.h"
+
+struct bench_options {
+    const char *op;
+    struct tool_ranks ranks;
+    int64_t min_bytes, max_bytes, factor, samples, warmup, check, root;
+    enum rf_dtype dtype;
+    enum rf_redop redop;
+    enum rf_order order;
+    double link_gbps;             /* for bound_pct; 0 = unknown */
+    struct tool_list shapes;      /* matmul */
+    const char *device, *path;    /* matmul */
+    const char *json_path, *plot_path;
+};
+
+int bench_collective(const struct tool_command *command, const struct bench_options *options,
+                     char *const *argv);
+int bench_matmul(const struct tool_command *command, const struct bench_options *options);
+
+/* Sorts samples in place. */
+struct bench_times { double p50, p99; };
+struct bench_times bench_quantiles(double *samples, int count);
+
+/* ---- bench_check.c: patterns that every element of every result can be checked against ------------ */
+
+struct bench_pattern {
+    enum rf_coll_op op;   /* RF_COLL_SEND stands for a send and receive around the ring */
+    enum rf_dtype dtype;
+    enum rf_redop redop;
+    int rank, ranks, root;
+    size_t in_count, out_count; /* elements of this rank */
+};
+/* The input of this rank; for a broadcast the root's. */
+void bench_fill(const struct bench_pattern *pattern, void *in);
+void bench_poison(const struct bench_pattern *pattern, void *out);
+/* How many elements of out are not exactly what they must be. */
+uint64_t bench_wrong(const struct bench_pattern *pattern, const void *out);
+
+#endif

@@ -1,0 +1,172 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Checks every #include against the table of layers below, that only the device layer sees Vulkan
+# and only the transport layer sees libfabric and sockets, and that every source file is listed in
+# the build description of its folder. Needs nothing but sh, find and awk.
+# Usage: tools/check_layers.sh [ROOT]      exit status 0 = clean, 1 = violations, each on a line
+set -eu
+root=${1:-$(dirname "$0")/..}
+cd "$root"
+
+# Layer: what it may include directly. Arrows are transitive.
+table='
+base
+device     base
+transport  base
+tensor     device
+ops        tensor
+coll       base
+comm       coll transport ops
+optim      ops
+memory     ops
+io         tensor comm
+train      comm optim memory io
+parallel   train
+models     public
+tools      public models
+bench      public models
+examples   public models
+'
+# Public headers and the layer that implements them. A layer may include those of the layers below
+# it. Users (models and what stands above) may include them all.
+headers='
+status.h base
+types.h base
+device.h device
+tensor.h tensor
+ops.h ops
+comm.h comm
+data.h io
+train.h train
+parallel.h parallel
+ringforge.h base
+'
+# ringforge.h counts as base: its own calls (version, log, trace, clock) are implemented there.
+# Exceptions, each with its reason:
+#   coll, transport  comm.h      the enums and structs of the public calls, not the calls
+#   train            parallel.h  defines what a plan and a pass are; parallel orders the passes
+exceptions='
+coll comm.h
+transport comm.h
+train parallel.h
+'
+
+list() {
+    for folder in src include tools bench examples shaders tests; do
+        [ -d "$folder" ] && find "$folder" -type f \
+            \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.comp' \) -print
+    done | sort
+}
+
+files=$(list)
+failed=0
+
+# ---- includes ---------------------------------------------------------------------------------------
+# One line per include: FILE LINE < or " NAME. Test files may include anything.
+echo "$files" | grep -v '^tests/' | grep -v '\.comp$' | while read -r file; do
+    awk -v file="$file" '/^[ \t]*#[ \t]*include[ \t]*[<"]/ {
+        text = $0; sub(/^[^<"]*/, "", text); kind = substr(text, 1, 1); text = substr(text, 2)
+        sub(/[>"].*$/, "", text); print file, NR, kind, text }' "$file"
+done | awk -v table="$table" -v headers="$headers" -v exceptions="$exceptions" -v known="$files" '
+function layer_of(path,    part) {
+    split(path, part, "/")
+    return part[1] == "src" ? part[2] : part[1]
+}
+function clean(path,    n, i, part, out, kept) {
+    n = split(path, part, "/"); kept = 0
+    for (i = 1; i <= n; i++) {
+        if (part[i] == "." || part[i] == "") continue
+        if (part[i] == ".." && kept > 0) { kept--; continue }
+        out[++kept] = part[i]
+    }
+    path = out[1]
+    for (i = 2; i <= kept; i++) path = path "/" out[i]
+    return path
+}
+function may(from, to) { return from == to || (from, to) in reach }
+function bad(text) { print at ": " text; failures = 1 }
+BEGIN {
+    n = split(table, line, "\n")
+    for (i = 1; i <= n; i++) {
+        m = split(line[i], word, " ")
+        if (m > 0) { layer[word[1]] = 1 }
+        for (j = 2; j <= m; j++) reach[word[1], word[j]] = 1
+    }
+    layer["public"] = 1
+    for (a in layer) for (b in layer) for (c in layer)  # Warshall: the middle index is outermost
+        if ((b, a) in reach && (a, c) in reach) reach[b, c] = 1
+    n = split(headers, line, "\n")
+    for (i = 1; i <= n; i++) if (split(line[i], word, " ") == 2) owner[word[1]] = word[2]
+    n = split(exceptions, line, "\n")
+    for (i = 1; i <= n; i++) if (split(line[i], word, " ") == 2) excused[word[1], word[2]] = 1
+    n = split(known, line, "\n")
+    for (i = 1; i <= n; i++) exists[line[i]] = 1
+}
+{
+    file = $1; at = $1 ":" $2; kind = $3; name = $4
+    mine = layer_of(file)
+    if (mine == "include") {  # a public header may include public headers only
+        if (kind == "\"" && !(("include/ringforge/" name) in exists))
+            bad("the public header includes " name ", which is not a public header")
+        next
+    }
+    if (!(mine in layer)) { bad("folder " mine " is in no row of the table of layers"); next }
+    in_library = file ~ /^src\// && mine != "models"
+    if (in_library && name ~ /^(vulkan\/|volk\.h)/ && mine != "device")
+        bad("only src/device may see Vulkan (" name ")")
+    if (in_library && name ~ /^rdma\// && mine != "transport")
+        bad("only src/transport may see libfabric (" name ")")
+    if (in_library && name ~ /^(sys\/socket\.h|sys\/un\.h|netinet\/|arpa\/inet\.h|netdb\.h)/ &&
+        mine != "transport")
+        bad("only src/transport may see sockets (" name ")")
+    if (name ~ /^ringforge\//) {
+        header = substr(name, 11)
+        if (!(header in owner)) { bad("there is no public header " name " in the table"); next }
+        if (may(mine, "public") || may(mine, owner[header]) || (mine, header) in excused) next
+        bad(mine " may not include " name ", which belongs to " owner[header])
+        next
+    }
+    if (kind == "<") next
+    folder = file; sub(/[^\/]*$/, "", folder)
+    target = clean(folder name)
+    if (!(target in exists)) target = clean("src/" name)
+    if (!(target in exists)) next  # generated in the build tree
+    theirs = layer_of(target)
+    if (theirs == "include")
+        bad("write <ringforge/...> for a public header")
+    else if (!may(mine, theirs))
+        bad(mine " may not include " name ", which belongs to " theirs)
+}
+END { exit failures }
+' || failed=1
+
+# ---- every file is listed -------------------------------------------------------------------------
+for file in $(echo "$files" | grep -E '\.(c|cc|comp)$'); do
+    folder=$(dirname "$file") name=$(basename "$file") found=0
+    while [ "$folder" != . ] && [ $found = 0 ]; do
+        for list_file in "$folder"/CMakeLists.txt "$folder"/*.cmake; do
+            [ -f "$list_file" ] || continue
+            # The whole name, not the end of another.
+            if awk -v name="$name" '{
+                    line = $0; sub(/#.*/, "", line)
+                    n = split(line, word, /[ \t()"]+/)
+                    for (i = 1; i <= n; i++) {
+                        if (word[i] == name) ok = 1
+                        else if (length(word[i]) > length(name) &&
+                            substr(word[i], length(word[i]) - length(name)) == "/" name) ok = 1
+                    } } END { exit !ok }' "$list_file"; then
+                found=1
+                break
+            fi
+        done
+        folder=$(dirname "$folder")
+    done
+    if [ $found = 0 ]; then
+        echo "$file: is listed in no CMakeLists.txt"
+        failed=1
+    fi
+done
+
+[ $failed = 0 ] && echo "layers: $(echo "$files" | wc -l) files, every include and list is in order"
+exit $failed

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The program's entry: a table of subcommands.
+ */
+#include <signal.h>
+#include <string.h>
+
+#include "tool.h"
+
+static const struct tool_command *const commands[] = {
+    &tool_info, &tool_run, &tool_bench, &tool_plan, &tool_train, &tool_tune,
+};
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+static void print_usage(FILE *file)
+{
+    fprintf(file, "ringforge %s: train large models on any GPU that speaks Vulkan\n\n"
+                  "Usage: ringforge COMMAND [OPTIONS]\n\nCommands:\n", rf_version());
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        fprintf(file, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(file, "\n'ringforge COMMAND --help' lists a command's options.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return TOOL_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_usage(stdout);
+        return TOOL_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
+        printf("ringforge %s\n", rf_version());
+        return TOOL_OK;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], commands[i]->name) != 0)
+            continue;
+        int status = commands[i]->main(commands[i], argc - 1, argv + 1);
+        if (status == TOOL_DONE)
+            status = TOOL_OK;
+        if (fflush(stdout) != 0 && status == TOOL_OK)
+            status = TOOL_ERROR; /* a full disk behind the standard output is not a success */
+        return status;
+    }
+    fprintf(stderr, "ringforge: there is no command \"%s\"; 'ringforge --help' lists them\n",
+            argv[1]);
+    return TOOL_USAGE;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The option parser: a table of options per subcommand gives both the parsing and the help text.
+ */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "tool.h"
+
+static void print_help(const struct tool_command *command, const struct tool_option *table)
+{
+    printf("Usage: ringforge %s %s\n\n%s\n\nOptions:\n", command->name, command->usage,
+           command->summary);
+    for (const struct tool_option *o = table; o->name; o++) {
+        char left[64];
+        int used = snprintf(left, sizeof(left), o->letter ? "-%c, " : "    ", o->letter);
+        const char *optional = o->kind == TOOL_FILE ? "[" : "";
+        const char *close = o->kind == TOOL_FILE ? "]" : "";
+        snprintf(left + used, sizeof(left) - (size_t)used, "--%s%s%s%s%s", o->name,
+                 o->what ? " " : "", o->what ? optional : "", o->what ? o->what : "",
+                 o->what ? close : "");
+        printf("  %-28s %s\n", left, o->help);
+    }
+    printf("      --%-22s %s\n", "help", "print this text");
+}
+
+static int parse_int(const char *text, int64_t *out)
+{
+    static const char suffixes[] = "KMGT";
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || errno)
+        return -1;
+    for (int i = 0; *end && suffixes[i]; i++) {
+        if (*end == suffixes[i] || *end == suffixes[i] + 'a' - 'A') {
+            value *= pow(1024, i + 1);
+            end++;
+            if (*end == 'i')
+                end++;
+            if (*end == 'B')
+                end++;
+            break;
+        }
+    }
+    if (*end || !(value >= 0) || value > 9e15 || value != floor(value))
+        return -1;
+    *out = (int64_t)value;
+    return 0;
+}
+
+static int parse_real(const char *text, double *out)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (end == text || *end || errno == ERANGE || !isfinite(value) || value < 0)
+        return -1;
+    *out = value;
+    return 0;
+}
+
+static int store(const struct tool_command *command, const struct tool_option *o, const char *text)
+{
+    struct tool_list *list = o->value;
+    switch (o->kind) {
+    case TOOL_INT:
+        if (parse_int(text, o->value) < 0)
+            return tool_usage_error(command, "--%s wants a whole number, not \"%s\"", o->name,
+                                    text);
+        break;
+    case TOOL_COUNT:
+    case TOOL_REAL:
+        if (parse_real(text, o->value) < 0 || (o->kind == TOOL_COUNT && *(double *)o->value <= 0))
+            return tool_usage_error(command, "--%s wants a %s number, not \"%s\"", o->name,
+                                    o->kind == TOOL_COUNT ? "positive" : "not negative", text);
+        break;
+    case TOOL_LIST:
+        if (list->count == TOOL_LIST_MAX)
+            return tool_usage_error(command, "--%s is given more than %d times", o->name,
+                                    TOOL_LIST_MAX);
+        list->item[list->count++] = text;
+        break;
+    default:
+        *(const char **)o->value = text;
+        break;
+    }
+    return TOOL_OK;
+}
+
+static const struct tool_option *find(const struct tool_option *table, const char *word,
+                                      size_t *name_bytes)
+{
+    bool is_long = word[0] == '-' && word[1] == '-';
+    *name_bytes = is_long ? strcspn(word + 2, "=") + 2 : 2;
+    for (const struct tool_option *o = table; o->name; o++) {
+        if (is_long && strlen(o->name) == *name_bytes - 2 &&
+            memcmp(o->name, word + 2, *name_bytes - 2) == 0)
+            return o;
+        if (!is_long && o->letter && word[1] == o->letter)
+            return o;
+    }
+    return NULL;
+}
+
+/* Reads the option at argv[*at] and its value; leaves *at on the last word used. */
+static int read_option(const struct tool_command *command, const struct tool_option *table,
+                       int argc, char **argv, int *at)
+{
+    const char *word = argv[*at];
+    size_t name_bytes;
+    const struct tool_option *o = find(table, word, &name_bytes);
+    if (!o)
+        return tool_usage_error(command,
+                                "there is no option \"%.*s\"; 'ringforge %s --help' lists all",
+                                (int)strcspn(word, "="), word, command->name);
+    const char *value = NULL;
+    if (word[name_bytes])
+        value = word + name_bytes + (word[name_bytes] == '=');
+    if (o->kind == TOOL_FLAG) {
+        if (value)
+            return tool_usage_error(command, "--%s takes no value", o->name);
+        *(bool *)o->value = true;
+        return TOOL_OK;
+    }
+    bool next = *at + 1 < argc && (argv[*at + 1][0] != '-' || argv[*at + 1][1] == 0 ||
+                                   o->kind == TOOL_REAL || o->kind == TOOL_INT);
+    if (!value && next)
+        value = argv[++*at];
+    if (!value && o->kind == TOOL_FILE)
+        value = "-";
+    if (!value)
+        return tool_usage_error(command, "--%s needs a value: --%s %s", o->name, o->name, o->what);
+    return store(command, o, value);
+}
+
+int tool_options(const struct tool_command *command, const struct tool_option *table, int argc,
+                 char **argv, int *rest)
+{
+    int at = 1;
+    for (; at < argc; at++) {
+        const char *word = argv[at];
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            print_help(command, table);
+            return TOOL_DONE;
+        }
+        if (strcmp(word, "--") == 0 && rest) {
+            at++;
+            break;
+        }
+        if (word[0] != '-' || word[1] == 0) {
+            if (rest)
+                break;
+            return tool_usage_error(command, "\"%s\" is not expected here; 'ringforge %s --help' "
+                                    "lists the options", word, command->name);
+        }
+        int status = read_option(command, table, argc, argv, &at);
+        if (status != TOOL_OK)
+            return status;
+    }
+    if (rest)
+        *rest = at;
+    return TOOL_OK;
+}
+
+int tool_choice(const char *text, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return -1;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How one subcommand becomes several ranks: threads of this process, processes started here, or
+ * the one rank that a launcher made this process.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "tool.h"
+
+static const char *launcher_rank(void)
+{
+    const char *rank = getenv("RANK");
+    return rank && rank[0] ? rank : NULL;
+}
+
+static int world_size(void)
+{
+    const char *size = getenv("WORLD_SIZE");
+    return size ? atoi(size) : 0;
+}
+
+static bool is_loopback(const struct tool_ranks *ranks)
+{
+    return ranks->provider && strcmp(ranks->provider, "loopback") == 0;
+}
+
+int tool_ranks_count(const struct tool_command *command, const struct tool_ranks *ranks, int *count)
+{
+    if (ranks->ranks > 4096)
+        return tool_usage_error(command, "--ranks %lld is more than 4096",
+                                (long long)ranks->ranks);
+    if (launcher_rank() && !is_loopback(ranks)) {
+        if (ranks->ranks && ranks->ranks != world_size())
+            return tool_usage_error(command, "--ranks %lld contradicts the launcher's WORLD_SIZE "
+                                    "%d; leave --ranks away", (long long)ranks->ranks,
+                                    world_size());
+        *count = world_size() > 0 ? world_size() : 1;
+        return TOOL_OK;
+    }
+    if (launcher_rank() && world_size() > 1)
+        return tool_usage_error(command, "loopback ranks are threads of one process: use --ranks N "
+                                         "without a launcher");
+    *count = ranks->ranks ? (int)ranks->ranks : 1;
+    return TOOL_OK;
+}
+
+/* ---- threads ------------------------------------------------------------------------------------ */
+
+struct thread_rank {
+    pthread_t thread;
+    const struct tool_command *command;
+    struct rf_loopback *loopback;
+    struct rf_comm_opts opts;
+    int (*fn)(struct rf_comm *comm, void *user);
+    void *user;
+    int status;
+};
+
+static void *run_thread(void *argument)
+{
+    struct thread_rank *self = argument;
+    struct rf_comm *comm = NULL;
+    rf_set_thread_rank(self->opts.rank);
+    if (rf_comm_open_loopback(self->loopback, self->opts.rank, &self->opts, &comm) < 0) {
+        self->status = tool_library_error(self->command, self->opts.rank);
+        return NULL;
+    }
+    self->status = self->fn(comm, self->user);
+    if (self->status != TOOL_OK)
+        rf_comm_abort(comm, "another rank of this process failed");
+    rf_comm_close(comm);
+    return NULL;
+}
+
+static int run_threads(const struct tool_command *command, const struct tool_ranks *ranks,
+                       int count, int (*fn)(struct rf_comm *comm, void *user), void *user)
+{
+    struct rf_loopback *loopback = NULL;
+    if (rf_loopback_create(count, NULL, &loopback) < 0)
+        return tool_library_error(command, -1);
+    int status = TOOL_OK, started = 0;
+    struct thread_rank *all = calloc((size_t)count, sizeof(*all));
+    for (int r = 0; all && r < count; r++, started++) {
+        all[r].command = command;
+        all[r].loopback = loopback;
+        all[r].opts = (struct rf_comm_opts){.rank = r, .size = count,
+                                            .timeout_s = ranks->timeout_s};
+        all[r].fn = fn;
+        all[r].user = user;
+        if (pthread_create(&all[r].thread, NULL, run_thread, &all[r]) != 0)
+            break;
+    }
+    if (started < count) /* the threads that did start wait for the others: end here */
+        exit(tool_error(command, "cannot start %d threads", count));
+    for (int r = 0; r < started; r++) {
+        pthread_join(all[r].thread, NULL);
+        if (status == TOOL_OK)
+            status = all[r].status;
+    }
+    rf_loopback_destroy(loopback);
+    free(all);
+    return status;
+}
+
+/* ---- this process --------------------------------------------------------------------------------- */
+
+static int run_here(const struct tool_command *command, const struct tool_ranks *ranks, int count,
+                    int (*fn)(struct rf_comm *comm, void *user), void *user)
+{
+    const char *rank = launcher_rank();
+    struct rf_comm_opts opts = {.rank = -1, .provider = ranks->provider,
+                                .timeout_s = ranks->timeout_s};
+    struct rf_comm *comm = NULL;
+    if (is_loopback(ranks))
+        opts.provider = NULL;
+    if (rf_comm_open(rank ? "env:" : "self:", &opts, &comm) < 0)
+        return tool_library_error(command, rank && count > 1 ? atoi(rank) : -1);
+    int status = fn(comm, user);
+    rf_comm_close(comm);
+    return status;
+}
+
+int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *ranks,
+                   char *const *argv, int (*fn)(struct rf_comm *comm, void *user), void *user)
+{
+    int count;
+    int status = tool_ranks_count(command, ranks, &count);
+    if (status != TOOL_OK)
+        return status;
+    if (count > 1 && is_loopback(ranks))
+        return run_threads(command, ranks, count, fn, user);
+    if (count == 1 || launcher_rank())
+        return run_here(command, ranks, count, fn, user);
+
+    /* Start this very program again, once per rank: a fork would share what is already open. */
+    int words = 0;
+    while (argv[words])
+        words++;
+    char **again = calloc((size_t)words + 2, sizeof(*again));
+    if (!again)
+        return tool_error(command, "out of memory");
+    again[0] = "/proc/self/exe";
+    for (int i = 0; i < words; i++)
+        again[1 + i] = argv[i];
+    struct tool_launch launch = {.ranks = count, .argv = again};
+    status = tool_launch(command, &launch);
+    free(again);
+    return status;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------- */
+
+const char *tool_rank_device(const char *select, char text[16])
+{
+    const char *local = getenv("LOCAL_RANK");
+    if (select || !local || !local[0])
+        return select;
+    struct rf_device_info *infos = calloc(64, sizeof(*infos));
+    uint32_t count = 0, gpus = 0;
+    if (!infos || rf_device_list(infos, 64, &count) < 0) {
+        free(infos);
+        return NULL; /* opening will say what is missing */
+    }
+    if (count > 64)
+        count = 64;
+    uint32_t of_gpu[64];
+    for (uint32_t i = 0; i < count; i++)
+        if (infos[i].usable && infos[i].kind == RF_DEVICE_DISCRETE)
+            of_gpu[gpus++] = infos[i].index;
+    free(infos);
+    if (gpus < 2)
+        return NULL;
+    snprintf(text, 16, "%u", of_gpu[(uint32_t)atoi(local) % gpus]);
+    return text;
+}

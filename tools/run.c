@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge run: starts a command on N local ranks.
+ */
+#include "tool.h"
+
+static int run_main(const struct tool_command *command, int argc, char **argv)
+{
+    int64_t ranks = 0, port = 0;
+    bool no_prefix = false;
+    const struct tool_option table[] = {
+        {"ranks", 'n', TOOL_INT, &ranks, "N", "how many ranks to start"},
+        {"port", 0, TOOL_INT, &port, "PORT", "MASTER_PORT; a free port by default"},
+        {"no-prefix", 0, TOOL_FLAG, &no_prefix, NULL, "leave lines as they are, without \"[r] \""},
+        {NULL},
+    };
+    int rest = 0;
+    int status = tool_options(command, table, argc, argv, &rest);
+    if (status != TOOL_OK)
+        return status;
+    if (ranks < 1 || ranks > 4096)
+        return tool_usage_error(command, "-n says how many ranks to start, 1 to 4096: ringforge "
+                                         "run -n 2 -- COMMAND");
+    if (port > 65535)
+        return tool_usage_error(command, "--port %lld is not a TCP port (1 to 65535)",
+                                (long long)port);
+    if (rest >= argc)
+        return tool_usage_error(command, "there is no command to run: ringforge run -n %d -- "
+                                         "COMMAND", (int)ranks);
+    struct tool_launch launch = {
+        .ranks = (int)ranks,
+        .port = (int)port,
+        .prefix = ranks > 1 && !no_prefix,
+        .argv = argv + rest,
+    };
+    return tool_launch(command, &launch);
+}
+
+const struct tool_command tool_run = {
+    .name = "run",
+    .summary = "start a command on N ranks of this machine",
+    .usage = "-n N [--port PORT] [--no-prefix] -- COMMAND [ARGUMENTS]",
+    .main = run_main,
+};
