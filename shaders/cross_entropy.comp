@@ -1,0 +1,56 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * Softmax cross-entropy, first half, one row per lane: lse[i] = log sum exp(logits[i]) and the loss
+ * of the row, in one pass over the logits with a running maximum. Sums run over blocks of 16.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(push_constant) uniform Push {
+    uvec2 logits, targets, losses, lse;
+    uint rows, vocabulary;
+} pc;
+
+const float LOWEST = -1e38;
+
+float greatest = LOWEST, total = 0.0;
+
+void add_block(vec4 x[4])
+{
+    float top = max(greatest, max4(max(max(x[0], x[1]), max(x[2], x[3]))));
+    precise vec4 e = (exp(x[0] - top) + exp(x[1] - top)) + (exp(x[2] - top) + exp(x[3] - top));
+    precise float sum = total * exp(greatest - top) + join4(e);
+    total = sum;
+    greatest = top;
+}
+
+void main()
+{
+    uint index = flat_index();
+    uint row = min(index, pc.rows - 1);
+    uint vocabulary = pc.vocabulary, whole = vocabulary & ~15u, base = row * vocabulary;
+    uvec2 logits = pc.logits;
+    int label = Ints(pc.targets).at[row];
+    bool counted = label >= 0, known = uint(label) < vocabulary;
+    float wanted = Floats(logits).at[base + (known ? uint(label) : 0)];
+
+    vec4 x[4];
+    for (uint c = 0; c < whole; c += 16) {
+        [[unroll]] for (uint k = 0; k < 4; k++)
+            x[k] = load4(logits, base + c + 4 * k);
+        add_block(x);
+    }
+    if (whole < vocabulary) {
+        [[unroll]] for (uint k = 0; k < 4; k++)
+            x[k] = load4_within(logits, base, whole + 4 * k, vocabulary, LOWEST);
+        add_block(x);
+    }
+    /* A target beyond the vocabulary is the caller's bug: its loss is not a number. */
+    precise float loss = (greatest - wanted) + log(total);
+    loss = known ? loss : uintBitsToFloat(0x7fc00000u);
+    if (index < pc.rows) {
+        Floats(pc.lse).at[row] = greatest + log(total);
+        Floats(pc.losses).at[row] = counted ? loss : 0.0;
+    }
+}

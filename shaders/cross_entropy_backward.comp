@@ -1,0 +1,52 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * Softmax cross-entropy, second half: dlogits = exp(logits - lse) - onehot(target), zero in an
+ * ignored row. In place or not. Each lane does UNROLL groups of four columns of one row.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+#define UNROLL 4
+
+layout(push_constant) uniform Push {
+    uvec2 dlogits, logits, targets, lse;
+    uint rows, vocabulary;
+    uint row_groups; /* workgroups per row */
+} pc;
+
+void main()
+{
+    uint group = flat_group();
+    uint row = min(group / pc.row_groups, pc.rows - 1);
+    bool live = group < pc.rows * pc.row_groups;
+    uint part = group - group / pc.row_groups * pc.row_groups;
+    uint vocabulary = pc.vocabulary, base = row * vocabulary;
+    uvec2 logits = pc.logits, dlogits = pc.dlogits;
+    int label = Ints(pc.targets).at[row];
+    float lse = Floats(pc.lse).at[row], weight = label >= 0 ? 1.0 : 0.0;
+    uint first = 4 * (part * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x);
+    uint stride = 4 * gl_WorkGroupSize.x, limit = live ? vocabulary : 0;
+
+    vec4 result[UNROLL];
+    [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+        uint column = first + k * stride;
+#if VEC
+        vec4 x = load4(logits, base + min(column, vocabulary - 4));
+#else
+        vec4 x = load4_within(logits, base, column, vocabulary, 0.0);
+#endif
+        vec4 hot = mix(vec4(0.0), vec4(1.0),
+                       equal(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(uint(label))));
+        result[k] = weight * (exp(x - lse) - hot);
+    }
+    [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+        uint column = first + k * stride;
+#if VEC
+        if (column < limit)
+            store4(dlogits, base + column, result[k]);
+#else
+        store4_within(dlogits, base, column, limit, result[k]);
+#endif
+    }
+}

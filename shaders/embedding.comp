@@ -1,0 +1,28 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * out[i] = wte[tokens[i]] + wpe[i % T]. One item of a row per lane.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(push_constant) uniform Push {
+    uvec2 out_, tokens, wte, wpe;
+    uint rows, row_items, T, vocabulary;
+    uint positions; /* 0: no wpe */
+} pc;
+
+void main()
+{
+    uint items = pc.rows * pc.row_items;
+    uint index = flat_index();
+    uint item = min(index, items - 1);
+    uint row = item / pc.row_items, column = item - row * pc.row_items;
+    uint token = Uints(pc.tokens).at[row];
+    token = token < pc.vocabulary ? token : 0;
+    ITEM v = load_item(pc.wte, token * pc.row_items + column);
+    if (pc.positions != 0)
+        v += load_item(pc.wpe, (row % pc.T) * pc.row_items + column);
+    if (index < items)
+        store_item(pc.out_, item, v);
+}

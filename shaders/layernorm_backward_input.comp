@@ -1,0 +1,73 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * LayerNorm, gradient of the input, one row per lane. With g = gamma * dout and h = (x - mean) *
+ * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)), or += with ACCUMULATE. dx may be dout.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(constant_id = 1) const uint UNROLL = 1;
+layout(constant_id = 2) const uint ACCUMULATE = 0;
+
+layout(push_constant) uniform Push {
+    uvec2 dx, dout, x, mean, rstd, gamma;
+    uint rows, channels;
+} pc;
+
+void main()
+{
+    uint index = flat_index();
+    uint row = min(index, pc.rows - 1);
+    bool live = index < pc.rows;
+    uint channels = pc.channels, whole = channels & ~3u, base = row * channels;
+    uvec2 x = pc.x, dout = pc.dout, gamma = pc.gamma, dx = pc.dx;
+    float count = float(channels);
+    float mean = Floats(pc.mean).at[row], rstd = Floats(pc.rstd).at[row];
+
+    precise vec4 sum_g = vec4(0.0), sum_gh = vec4(0.0);
+    for (uint c = 0; c < whole; c += 4 * UNROLL) {
+        [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+            uint at = c + 4 * k;
+            precise vec4 g = load4(gamma, at) * load4(dout, base + at);
+            precise vec4 h = (load4(x, base + at) - mean) * rstd;
+            sum_g += g;
+            sum_gh += g * h;
+        }
+    }
+#if !VEC
+    if (whole < channels) {
+        precise vec4 g = load4_within(gamma, 0, whole, channels, 0.0) *
+                         load4_within(dout, base, whole, channels, 0.0);
+        precise vec4 h = (load4_within(x, base, whole, channels, 0.0) - mean) * rstd;
+        sum_g += g;
+        sum_gh += g * h;
+    }
+#endif
+    precise float mean_g = join4(sum_g) / count, mean_gh = join4(sum_gh) / count;
+
+    if (live) {
+        for (uint c = 0; c < whole; c += 4 * UNROLL) {
+            [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+                uint at = c + 4 * k;
+                precise vec4 g = load4(gamma, at) * load4(dout, base + at);
+                precise vec4 h = (load4(x, base + at) - mean) * rstd;
+                precise vec4 d = rstd * (g - mean_g - h * mean_gh);
+                if (ACCUMULATE != 0)
+                    d = load4(dx, base + at) + d;
+                store4(dx, base + at, d);
+            }
+        }
+#if !VEC
+        if (whole < channels) {
+            precise vec4 g = load4_within(gamma, 0, whole, channels, 0.0) *
+                             load4_within(dout, base, whole, channels, 0.0);
+            precise vec4 h = (load4_within(x, base, whole, channels, 0.0) - mean) * rstd;
+            precise vec4 d = rstd * (g - mean_g - h * mean_gh);
+            if (ACCUMULATE != 0)
+                d = load4_within(dx, base, whole, channels, 0.0) + d;
+            store4_within(dx, base, whole, channels, d);
+        }
+#endif
+    }
+}

@@ -1,0 +1,39 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * LayerNorm, gradients of gamma and beta over one block of ROWS rows: a lane sums some columns.
+ * partial is (blocks, 2, channels): first dgamma, then dbeta.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+const uint ROWS = 32; /* ROW_BLOCK of layernorm.c */
+
+layout(push_constant) uniform Push {
+    uvec2 partial, dout, x, mean, rstd;
+    uint rows, row_items, blocks;
+} pc;
+
+void main()
+{
+    uint items = pc.blocks * pc.row_items;
+    uint index = flat_index();
+    uint item = min(index, items - 1);
+    uint rows = pc.rows, row_items = pc.row_items;
+    uint block = item / row_items, column = item - block * row_items;
+    uvec2 x = pc.x, dout = pc.dout, means = pc.mean, rstds = pc.rstd;
+    uint end = min((block + 1) * ROWS, rows);
+
+    precise ITEM dgamma = ITEM(0.0), dbeta = ITEM(0.0);
+    for (uint row = block * ROWS; row < end; row++) {
+        float mean = Floats(means).at[row], rstd = Floats(rstds).at[row];
+        ITEM d = load_item(dout, row * row_items + column);
+        precise ITEM h = (load_item(x, row * row_items + column) - mean) * rstd;
+        dgamma += d * h;
+        dbeta += d;
+    }
+    if (index < items) {
+        store_item(pc.partial, 2 * block * row_items + column, dgamma);
+        store_item(pc.partial, (2 * block + 1) * row_items + column, dbeta);
+    }
+}

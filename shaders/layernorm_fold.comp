@@ -1,0 +1,29 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * Adds the row blocks of layernorm_backward_weight.comp, in block order, to dgamma and dbeta.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(push_constant) uniform Push {
+    uvec2 dgamma, dbeta, partial;
+    uint row_items, blocks;
+} pc;
+
+void main()
+{
+    uint index = flat_index();
+    uint row_items = pc.row_items, blocks = pc.blocks;
+    uint item = min(index, 2 * row_items - 1);
+    uvec2 partial = pc.partial;
+    precise ITEM sum = load_item(partial, item);
+    for (uint block = 1; block < blocks; block++)
+        sum += load_item(partial, 2 * block * row_items + item);
+    bool second = item >= row_items;
+    uvec2 target = second ? pc.dbeta : pc.dgamma;
+    uint at = second ? item - row_items : item;
+    precise ITEM total = load_item(target, at) + sum;
+    if (index < 2 * row_items)
+        store_item(target, at, total);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Softmax cross-entropy: losses with one row per lane (cross_entropy.comp), then the gradient as a
+ * flat pass, in place if wanted (cross_entropy_backward.comp).
+ */
+#include "pick.h"
+
+#include "../base/base.h"
+
+#define UNROLL 4 /* of the backward shader: groups of four columns per lane */
+
+/* The most lanes that waste little at the end of a row. */
+static uint32_t row_lanes(int64_t vocabulary)
+{
+    uint32_t best = 16;
+    uint64_t best_span = UINT64_MAX;
+    for (uint32_t lanes = RF_FLAT_LANES; lanes >= 16; lanes /= 2) {
+        uint64_t span = 4ull * UNROLL * lanes;
+        uint64_t covered = ((uint64_t)vocabulary + span - 1) / span * span;
+        if (covered < best_span - best_span / 8) {
+            best_span = covered;
+            best = lanes;
+        }
+    }
+    return best;
+}
+
+static int run_losses(struct rf_stream *stream, struct rf_tensor losses, struct rf_tensor logits,
+                      struct rf_tensor targets, struct rf_tensor scratch, int64_t rows,
+                      int64_t vocabulary)
+{
+    struct {
+        uint64_t logits, targets, losses, lse;
+        uint32_t rows, vocabulary;
+    } push = {.logits = rf_address_of(logits),
+              .targets = rf_address_of(targets),
+              .losses = rf_address_of(losses),
+              .lse = rf_address_of(scratch),
+              .rows = (uint32_t)rows,
+              .vocabulary = (uint32_t)vocabulary};
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = "cross_entropy",
+                         .shader = rf_pick_vector(vocabulary, &logits, 1) ? "cross_entropy_v"
+                                                                          : "cross_entropy_s",
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
+    rf_job_reads(&job, logits);
+    rf_job_reads(&job, targets);
+    rf_job_writes(&job, losses);
+    rf_job_writes(&job, scratch);
+    return rf_job_run(stream, &job);
+}
+
+static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, struct rf_tensor logits,
+                        struct rf_tensor targets, struct rf_tensor scratch, int64_t rows,
+                        int64_t vocabulary)
+{
+    uint32_t lanes = row_lanes(vocabulary);
+    int64_t span = 4 * UNROLL * (int64_t)lanes;
+    struct {
+        uint64_t dlogits, logits, targets, lse;
+        uint32_t rows, vocabulary, row_groups;
+    } push = {.dlogits = rf_address_of(dlogits),
+              .logits = rf_address_of(logits),
+              .targets = rf_address_of(targets),
+              .lse = rf_address_of(scratch),
+              .rows = (uint32_t)rows,
+              .vocabulary = (uint32_t)vocabulary,
+              .row_groups = (uint32_t)((vocabulary + span - 1) / span)};
+    bool vector = rf_pick_vector(vocabulary, (struct rf_tensor[]){logits, dlogits}, 2);
+    struct rf_job job = {.op = "cross_entropy",
+                         .shader = vector ? "cross_entropy_backward_v" : "cross_entropy_backward_s",
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)rows * push.row_groups * lanes, lanes, 1);
+    rf_job_reads(&job, logits);
+    rf_job_reads(&job, targets);
+    rf_job_reads(&job, scratch);
+    rf_job_writes(&job, dlogits);
+    return rf_job_run(stream, &job);
+}
+
+int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses, struct rf_tensor dlogits,
+                     struct rf_tensor logits, struct rf_tensor targets, struct rf_tensor scratch)
+{
+    static const char op[] = "cross_entropy";
+    RETURN_IF_ERROR(rf_check_operand(op, "targets", targets, RF_I32, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "logits", logits, RF_F32, -1));
+    int64_t rows = rf_tensor_count(targets);
+    int64_t vocabulary =
+        logits.shape.ndim > 0 ? logits.shape.dim[logits.shape.ndim - 1] : rf_tensor_count(logits);
+    if (vocabulary < 1)
+        return rf_fail(RF_EINVAL, "%s: logits have no columns", op);
+    RETURN_IF_ERROR(rf_check_rows(op, "logits", logits, rows, vocabulary));
+    RETURN_IF_ERROR(rf_check_operand(op, "losses", losses, RF_F32, rows));
+    RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, rows));
+    if (dlogits.buffer) {
+        RETURN_IF_ERROR(rf_check_rows(op, "dlogits", dlogits, rows, vocabulary));
+        RETURN_IF_ERROR(rf_check_in_place(op, "dlogits", dlogits, "logits", logits));
+    }
+    RETURN_IF_ERROR(rf_check_apart(
+        op, (struct rf_operand[]){{"losses", losses}, {"scratch", scratch}}, 2,
+        (struct rf_operand[]){{"logits", logits}, {"targets", targets}, {"dlogits", dlogits}}, 3));
+    RETURN_IF_ERROR(rf_check_alias(op, "dlogits", dlogits, "targets", targets));
+    if (rows == 0)
+        return 0;
+
+    RETURN_IF_ERROR(run_losses(stream, losses, logits, targets, scratch, rows, vocabulary));
+    if (!dlogits.buffer)
+        return 0;
+    return run_gradient(stream, dlogits, logits, targets, scratch, rows, vocabulary);
+}

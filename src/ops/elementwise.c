@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GELU, add, scale, copy and fill: one flat range of elements. shaders/elementwise.comp.
+ */
+#include "pick.h"
+
+#include "../base/base.h"
+
+#define UNROLL 4 /* of the shader */
+
+struct push {
+    uint64_t out, a, b;
+    uint32_t items;
+    float factor;
+};
+
+/* out = f(a, b), all of one count; b may have no buffer. shaders: the builds for aligned and for
+ * any. */
+static int run(struct rf_stream *stream, const char *op, const char *const shaders[2],
+               struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor)
+{
+    int64_t count = rf_tensor_count(out);
+    if (count == 0)
+        return 0;
+    bool vector = rf_pick_vector(count, (struct rf_tensor[]){out, a, b}, 3);
+    uint32_t items = (uint32_t)(vector ? count / 4 : count);
+    struct push push = {.out = rf_address_of(out),
+                        .a = rf_address_of(a),
+                        .b = rf_address_of(b),
+                        .items = items,
+                        .factor = factor};
+    struct rf_job job = {
+        .op = op, .shader = shaders[vector ? 0 : 1], .push = &push, .push_bytes = sizeof(push)};
+    rf_job_flat(&job, rf_stream_device(stream), items, RF_FLAT_LANES, UNROLL);
+    rf_job_reads(&job, a);
+    rf_job_reads(&job, b);
+    rf_job_writes(&job, out);
+    return rf_job_run(stream, &job);
+}
+
+int rf_gelu(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x)
+{
+    static const char *const shaders[2] = {"gelu_v", "gelu_s"};
+    RETURN_IF_ERROR(rf_check_operand("gelu", "out", out, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_operand("gelu", "x", x, RF_F32, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_alias("gelu", "out", out, "x", x));
+    return run(stream, "gelu", shaders, out, x, (struct rf_tensor){0}, 0);
+}
+
+int rf_gelu_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
+                     struct rf_tensor x)
+{
+    static const char *const shaders[2] = {"gelu_backward_v", "gelu_backward_s"};
+    static const char op[] = "gelu_backward";
+    RETURN_IF_ERROR(rf_check_operand(op, "dx", dx, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "dout", dout, RF_F32, rf_tensor_count(dx)));
+    RETURN_IF_ERROR(rf_check_operand(op, "x", x, RF_F32, rf_tensor_count(dx)));
+    RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
+    RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "x", x));
+    return run(stream, op, shaders, dx, x, dout, 0);
+}
+
+int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
+{
+    static const char *const shaders[2] = {"add_v", "add_s"};
+    RETURN_IF_ERROR(rf_check_operand("add", "out", out, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_operand("add", "a", a, RF_F32, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_operand("add", "b", b, RF_F32, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "a", a));
+    RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "b", b));
+    return run(stream, "add", shaders, out, a, b, 0);
+}
+
+int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
+{
+    static const char *const shaders[2] = {"scale_v", "scale_s"};
+    RETURN_IF_ERROR(rf_check_operand("scale", "out", out, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_operand("scale", "a", a, RF_F32, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
+    return run(stream, "scale", shaders, out, a, (struct rf_tensor){0}, factor);
+}
+
+int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
+{
+    RETURN_IF_ERROR(rf_check_tensor("copy", "out", out, out.dtype, -1));
+    RETURN_IF_ERROR(rf_check_tensor("copy", "a", a, out.dtype, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_alias("copy", "out", out, "a", a));
+    if (rf_tensor_count(out) == 0)
+        return 0;
+    return rf_stream_copy(stream, out.buffer, out.offset, a.buffer, a.offset, rf_tensor_bytes(out));
+}
+
+int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)
+{
+    uint32_t word;
+    RETURN_IF_ERROR(rf_check_tensor("fill", "out", out, RF_F32, -1));
+    if (rf_tensor_count(out) == 0)
+        return 0;
+    memcpy(&word, &value, sizeof(word));
+    return rf_stream_fill(stream, out.buffer, out.offset, rf_tensor_bytes(out), word);
+}

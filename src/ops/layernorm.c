@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * LayerNorm, forward and the two halves of its backward pass. Gradients of gamma and beta are
+ * summed over fixed blocks of rows, then the blocks are added in order.
+ */
+#include "pick.h"
+
+#include "../base/base.h"
+
+#define ROW_BLOCK 32 /* ROWS of layernorm_backward_weight.comp */
+
+static int64_t block_count(int64_t rows)
+{
+    return (rows + ROW_BLOCK - 1) / ROW_BLOCK;
+}
+
+static uint32_t unroll(int64_t channels)
+{
+    return channels % 16 == 0 ? 4 : 1;
+}
+
+/* Checks gamma and x, and finds out how large the problem is. */
+static int check_size(const char *op, struct rf_tensor gamma, struct rf_tensor x, int64_t *rows,
+                      int64_t *channels)
+{
+    RETURN_IF_ERROR(rf_check_operand(op, "gamma", gamma, RF_F32, -1));
+    *channels = rf_tensor_count(gamma);
+    if (*channels < 1)
+        return rf_fail(RF_EINVAL, "%s: gamma is empty", op);
+    RETURN_IF_ERROR(rf_check_rows(op, "x", x, -1, *channels));
+    *rows = rf_tensor_count(x) / *channels;
+    return 0;
+}
+
+int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor mean,
+                 struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor gamma,
+                 struct rf_tensor beta, float eps)
+{
+    static const char op[] = "layernorm";
+    int64_t rows, channels;
+    RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, channels));
+    RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
+    RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
+    RETURN_IF_ERROR(rf_check_operand(op, "beta", beta, RF_F32, channels));
+    RETURN_IF_ERROR(
+        rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"mean", mean}, {"rstd", rstd}}, 3,
+                       (struct rf_operand[]){{"x", x}, {"gamma", gamma}, {"beta", beta}}, 3));
+    if (rows == 0)
+        return 0;
+
+    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){out, x, gamma, beta}, 4);
+    struct {
+        uint64_t out, mean, rstd, x, gamma, beta;
+        uint32_t rows, channels;
+        float eps;
+    } push = {.out = rf_address_of(out),
+              .mean = rf_address_of(mean),
+              .rstd = rf_address_of(rstd),
+              .x = rf_address_of(x),
+              .gamma = rf_address_of(gamma),
+              .beta = rf_address_of(beta),
+              .rows = (uint32_t)rows,
+              .channels = (uint32_t)channels,
+              .eps = eps};
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op,
+                         .shader = vector ? "layernorm_v" : "layernorm_s",
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
+    rf_job_spec(&job, 1, unroll(channels));
+    rf_job_reads(&job, x);
+    rf_job_reads(&job, gamma);
+    rf_job_reads(&job, beta);
+    rf_job_writes(&job, out);
+    rf_job_writes(&job, mean);
+    rf_job_writes(&job, rstd);
+    return rf_job_run(stream, &job);
+}
+
+int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
+                                struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
+                                struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
+{
+    static const char op[] = "layernorm_backward_input";
+    int64_t rows, channels;
+    RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));
+    RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
+    RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
+    RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
+    RETURN_IF_ERROR(rf_check_apart(
+        op, (struct rf_operand[]){{"dx", dx}}, 1,
+        (struct rf_operand[]){{"x", x}, {"mean", mean}, {"rstd", rstd}, {"gamma", gamma}}, 4));
+    if (rows == 0)
+        return 0;
+
+    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dx, dout, x, gamma}, 4);
+    struct {
+        uint64_t dx, dout, x, mean, rstd, gamma;
+        uint32_t rows, channels;
+    } push = {.dx = rf_address_of(dx),
+              .dout = rf_address_of(dout),
+              .x = rf_address_of(x),
+              .mean = rf_address_of(mean),
+              .rstd = rf_address_of(rstd),
+              .gamma = rf_address_of(gamma),
+              .rows = (uint32_t)rows,
+              .channels = (uint32_t)channels};
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op,
+                         .shader =
+                             vector ? "layernorm_backward_input_v" : "layernorm_backward_input_s",
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
+    rf_job_spec(&job, 1, unroll(channels));
+    rf_job_spec(&job, 2, accumulate_dx ? 1 : 0);
+    rf_job_reads(&job, dout);
+    rf_job_reads(&job, x);
+    rf_job_reads(&job, mean);
+    rf_job_reads(&job, rstd);
+    rf_job_reads(&job, gamma);
+    rf_job_writes(&job, dx);
+    return rf_job_run(stream, &job);
+}
+
+int64_t rf_layernorm_scratch(int64_t rows, int64_t channels)
+{
+    return 2 * channels * block_count(rows);
+}
+
+static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf_tensor dbeta,
+                    struct rf_tensor scratch, int64_t channels, int64_t blocks)
+{
+    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dgamma, dbeta, scratch}, 3);
+    uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
+    struct {
+        uint64_t dgamma, dbeta, partial;
+        uint32_t row_items, blocks;
+    } push = {.dgamma = rf_address_of(dgamma),
+              .dbeta = rf_address_of(dbeta),
+              .partial = rf_address_of(scratch),
+              .row_items = row_items,
+              .blocks = (uint32_t)blocks};
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = "layernorm_backward_weight",
+                         .shader = vector ? "layernorm_fold_v" : "layernorm_fold_s",
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, device, 2ull * row_items, rf_pick_row_lanes(device), 1);
+    rf_job_reads(&job, scratch);
+    rf_job_writes(&job, dgamma);
+    rf_job_writes(&job, dbeta);
+    return rf_job_run(stream, &job);
+}
+
+int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
+                                 struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
+                                 struct rf_tensor mean, struct rf_tensor rstd,
+                                 struct rf_tensor scratch)
+{
+    static const char op[] = "layernorm_backward_weight";
+    RETURN_IF_ERROR(rf_check_operand(op, "dgamma", dgamma, RF_F32, -1));
+    int64_t channels = rf_tensor_count(dgamma);
+    if (channels < 1)
+        return rf_fail(RF_EINVAL, "%s: dgamma is empty", op);
+    RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, RF_F32, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "x", x, -1, channels));
+    int64_t rows = rf_tensor_count(x) / channels;
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));
+    RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
+    RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
+    RETURN_IF_ERROR(
+        rf_check_operand(op, "scratch", scratch, RF_F32, rf_layernorm_scratch(rows, channels)));
+    RETURN_IF_ERROR(rf_check_apart(
+        op, (struct rf_operand[]){{"dgamma", dgamma}, {"dbeta", dbeta}, {"scratch", scratch}}, 3,
+        (struct rf_operand[]){{"dout", dout}, {"x", x}, {"mean", mean}, {"rstd", rstd}}, 4));
+    if (rows == 0)
+        return 0;
+
+    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dout, x, scratch}, 3);
+    uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
+    int64_t blocks = block_count(rows);
+    struct {
+        uint64_t partial, dout, x, mean, rstd;
+        uint32_t rows, row_items, blocks;
+    } push = {.partial = rf_address_of(scratch),
+              .dout = rf_address_of(dout),
+              .x = rf_address_of(x),
+              .mean = rf_address_of(mean),
+              .rstd = rf_address_of(rstd),
+              .rows = (uint32_t)rows,
+              .row_items = row_items,
+              .blocks = (uint32_t)blocks};
+    struct rf_job job = {.op = op,
+                         .shader =
+                             vector ? "layernorm_backward_weight_v" : "layernorm_backward_weight_s",
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
+    rf_job_reads(&job, dout);
+    rf_job_reads(&job, x);
+    rf_job_reads(&job, mean);
+    rf_job_reads(&job, rstd);
+    rf_job_writes(&job, scratch);
+    RETURN_IF_ERROR(rf_job_run(stream, &job));
+    return run_fold(stream, dgamma, dbeta, scratch, channels, blocks);
+}

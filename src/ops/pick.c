@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Choice of shader builds and workgroup sizes, and operand checks, for the launchers of ops/.
+ */
+#include "pick.h"
+
+#include "../base/base.h"
+
+bool rf_pick_vector(int64_t row_elements, const struct rf_tensor *tensors, size_t count)
+{
+    if (row_elements % 4 != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (rf_address_of(tensors[i]) % 16 != 0)
+            return false;
+    return true;
+}
+
+uint32_t rf_pick_row_lanes(struct rf_device *device)
+{
+    const struct rf_device_info *info = rf_device_get_info(device);
+    return info->kind == RF_DEVICE_CPU && info->subgroup_size > 0 ? info->subgroup_size
+                                                                  : RF_FLAT_LANES;
+}
+
+void rf_job_spec(struct rf_job *job, uint32_t id, uint32_t value)
+{
+    job->specs[job->spec_count++] = (struct rf_spec){.id = id, .value = value};
+}
+
+void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, uint32_t lanes,
+                 uint32_t items_per_lane)
+{
+    rf_job_spec(job, 0, lanes);
+    rf_flat_groups(device, items, lanes * items_per_lane, job->groups);
+}
+
+int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor, enum rf_dtype dtype,
+                     int64_t count)
+{
+    RETURN_IF_ERROR(rf_check_tensor(op, what, tensor, dtype, count));
+    if (rf_tensor_count(tensor) > INT32_MAX)
+        return rf_fail(RF_ENOTSUP, "%s: %s has %lld elements; kernels index up to %d", op, what,
+                       (long long)rf_tensor_count(tensor), INT32_MAX);
+    return 0;
+}
+
+int rf_check_rows(const char *op, const char *what, struct rf_tensor tensor, int64_t rows,
+                  int64_t columns)
+{
+    char text[96];
+    RETURN_IF_ERROR(rf_check_operand(op, what, tensor, RF_F32, -1));
+    int32_t ndim = tensor.shape.ndim;
+    bool ok = ndim > 0 && tensor.shape.dim[ndim - 1] == columns;
+    if (ok && (rows < 0 || rf_tensor_count(tensor) == rows * columns))
+        return 0;
+    rf_tensor_text(tensor, text, sizeof(text));
+    if (rows < 0)
+        return rf_fail(RF_EINVAL, "%s: %s is %s, expected rows of %lld", op, what, text,
+                       (long long)columns);
+    return rf_fail(RF_EINVAL, "%s: %s is %s, expected (%lld, %lld)", op, what, text,
+                   (long long)rows, (long long)columns);
+}
+
+int rf_check_in_place(const char *op, const char *out_name, struct rf_tensor out,
+                      const char *in_name, struct rf_tensor in)
+{
+    if (out.buffer == in.buffer && out.offset == in.offset)
+        return 0;
+    return rf_check_alias(op, out_name, out, in_name, in);
+}
+
+int rf_check_apart(const char *op, const struct rf_operand *outs, size_t out_count,
+                   const struct rf_operand *ins, size_t in_count)
+{
+    for (size_t i = 0; i < out_count; i++) {
+        for (size_t k = 0; k < in_count; k++)
+            RETURN_IF_ERROR(
+                rf_check_alias(op, outs[i].name, outs[i].tensor, ins[k].name, ins[k].tensor));
+        for (size_t k = i + 1; k < out_count; k++)
+            RETURN_IF_ERROR(
+                rf_check_alias(op, outs[i].name, outs[i].tensor, outs[k].name, outs[k].tensor));
+    }
+    return 0;
+}

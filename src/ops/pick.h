@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How launchers choose between the builds of a shader (_v: aligned rows of a multiple of 4
+ * elements, _s: any), how many lanes a workgroup gets, and the checks that launch.h does not have.
+ */
+#ifndef RF_OPS_PICK_H
+#define RF_OPS_PICK_H
+
+#include "launch.h"
+
+/* Lanes of a workgroup where each lane does some items of a flat range. */
+#define RF_FLAT_LANES 64
+
+/* Whether rows of row_elements in every tensor start at multiples of 16 bytes. Tensors without a
+ * buffer do not count. */
+bool rf_pick_vector(int64_t row_elements, const struct rf_tensor *tensors, size_t count);
+/* Lanes of a workgroup where a lane does a whole row: few on a CPU, so that every core gets work.
+ */
+uint32_t rf_pick_row_lanes(struct rf_device *device);
+/* Sets specialization constant 0 (the lanes of a workgroup) and flat groups for `items`. */
+void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, uint32_t lanes,
+                 uint32_t items_per_lane);
+void rf_job_spec(struct rf_job *job, uint32_t id, uint32_t value);
+
+/* rf_check_tensor, and kernels must be able to index it with 31 bits (else RF_ENOTSUP). */
+RF_MUST_CHECK int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor,
+                                   enum rf_dtype dtype, int64_t count);
+/* rf_check_operand for (rows, columns): the last dimension must be `columns`; rows < 0: any. */
+RF_MUST_CHECK int rf_check_rows(const char *op, const char *what, struct rf_tensor tensor,
+                                int64_t rows, int64_t columns);
+/* Like rf_check_alias, but the very same memory is allowed. */
+RF_MUST_CHECK int rf_check_in_place(const char *op, const char *out_name, struct rf_tensor out,
+                                    const char *in_name, struct rf_tensor in);
+
+/* One operand of a table of checks. */
+struct rf_operand {
+    const char *name;
+    struct rf_tensor tensor;
+};
+/* No output may overlap another output or an input. Tensors without a buffer do not count. */
+RF_MUST_CHECK int rf_check_apart(const char *op, const struct rf_operand *outs, size_t out_count,
+                                 const struct rf_operand *ins, size_t in_count);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums by a fixed tree: chunks of at most 1024 elements (reduce.comp), then pairwise over the chunk
+ * index, 64 to 1 per level (reduce_fold.comp).
+ */
+#include "pick.h"
+
+#include "../base/base.h"
+
+#define CHUNK 1024 /* of reduce.comp */
+#define FOLD 64    /* of reduce_fold.comp */
+
+static int64_t chunk_count(int64_t count)
+{
+    return (count + CHUNK - 1) / CHUNK;
+}
+
+/* First level: one value per chunk to out[0..chunks). table may have no buffer. */
+static int run_chunks(struct rf_stream *stream, const char *op, struct rf_tensor out,
+                      struct rf_tensor x, struct rf_tensor table, int64_t chunks)
+{
+    struct {
+        uint64_t out, x, table;
+        uint32_t chunks, count;
+    } push = {.out = rf_address_of(out),
+              .x = rf_address_of(x),
+              .table = rf_address_of(table),
+              .chunks = (uint32_t)chunks,
+              .count = (uint32_t)rf_tensor_count(x)};
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op,
+                         .shader = table.buffer ? "sum_squares" : "sum",
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, device, (uint64_t)chunks, rf_pick_row_lanes(device), 1);
+    rf_job_reads(&job, x);
+    rf_job_reads(&job, table);
+    rf_job_writes(&job, out);
+    return rf_job_run(stream, &job);
+}
+
+static int run_fold(struct rf_stream *stream, const char *op, struct rf_tensor out,
+                    struct rf_tensor x, int64_t count, int64_t results)
+{
+    struct {
+        uint64_t out, x;
+        uint32_t count, results;
+    } push = {.out = rf_address_of(out),
+              .x = rf_address_of(x),
+              .count = (uint32_t)count,
+              .results = (uint32_t)results};
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {
+        .op = op, .shader = "reduce_fold", .push = &push, .push_bytes = sizeof(push)};
+    rf_job_flat(&job, device, (uint64_t)results, rf_pick_row_lanes(device), 1);
+    rf_job_reads(&job, x);
+    rf_job_writes(&job, out);
+    return rf_job_run(stream, &job);
+}
+
+static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t count)
+{
+    scratch.offset += (uint64_t)first * sizeof(float);
+    scratch.shape = rf_shape1(count);
+    return scratch;
+}
+
+/* Chunks, then levels until one value is left, which goes to out. Each level has its own part of
+ * the scratch. */
+static int run_tree(struct rf_stream *stream, const char *op, struct rf_tensor out,
+                    struct rf_tensor x, struct rf_tensor table, int64_t chunks,
+                    struct rf_tensor scratch)
+{
+    if (chunks == 1)
+        return run_chunks(stream, op, out, x, table, 1);
+    struct rf_tensor level = part_of(scratch, 0, chunks);
+    int64_t used = chunks, count = chunks;
+    RETURN_IF_ERROR(run_chunks(stream, op, level, x, table, chunks));
+    while (count > 1) {
+        int64_t results = (count + FOLD - 1) / FOLD;
+        struct rf_tensor next = results == 1 ? out : part_of(scratch, used, results);
+        RETURN_IF_ERROR(run_fold(stream, op, next, level, count, results));
+        level = next;
+        used += results;
+        count = results;
+    }
+    return 0;
+}
+
+int64_t rf_sum_scratch(int64_t count)
+{
+    return 2 * chunk_count(count > 0 ? count : 1);
+}
+
+int rf_sum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+           struct rf_tensor scratch)
+{
+    static const char op[] = "sum";
+    RETURN_IF_ERROR(rf_check_operand(op, "x", x, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
+    RETURN_IF_ERROR(
+        rf_check_operand(op, "scratch", scratch, RF_F32, rf_sum_scratch(rf_tensor_count(x))));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
+                                   (struct rf_operand[]){{"x", x}}, 1));
+    if (rf_tensor_count(x) == 0)
+        return rf_fill(stream, out, 0.0f);
+    return run_tree(stream, op, out, x, (struct rf_tensor){0}, chunk_count(rf_tensor_count(x)),
+                    scratch);
+}
+
+int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
+                   struct rf_tensor chunks, struct rf_tensor scratch)
+{
+    static const char op[] = "sum_squares";
+    char text[96];
+    RETURN_IF_ERROR(rf_check_operand(op, "flat", flat, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
+    RETURN_IF_ERROR(rf_check_operand(op, "chunks", chunks, RF_I32, -1));
+    if (chunks.shape.ndim != 2 || chunks.shape.dim[1] != 2)
+        return rf_fail(RF_EINVAL, "%s: chunks is %s, expected (chunks, 2)", op,
+                       rf_tensor_text(chunks, text, sizeof(text)));
+    int64_t count = chunks.shape.dim[0];
+    RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, 2 * count));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
+                                   (struct rf_operand[]){{"flat", flat}, {"chunks", chunks}}, 2));
+    if (count == 0)
+        return rf_fill(stream, out, 0.0f);
+    return run_tree(stream, op, out, flat, chunks, count, scratch);
+}
