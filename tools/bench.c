@@ -6,8 +6,8 @@
 
 #include "bench.h"
 
-static const char *const collectives[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                          "broadcast",  "sendrecv",   "barrier", NULL};
+static const char *const collectives[] = {
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv", "barrier", NULL};
 
 static int compare(const void *a, const void *b)
 {
@@ -24,11 +24,14 @@ struct bench_times bench_quantiles(double *samples, int count)
 
 static int read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out)
 {
-    static const struct { const char *name; enum rf_dtype dtype; } names[] = {
-        {"float", RF_F32},    {"f32", RF_F32},      {"double", RF_F64}, {"f64", RF_F64},
-        {"half", RF_F16},     {"f16", RF_F16},      {"int8", RF_I8},    {"i8", RF_I8},
-        {"bfloat16", RF_BF16}, {"bf16", RF_BF16},   {"uint8", RF_U8},   {"u8", RF_U8},
-        {"int32", RF_I32},    {"i32", RF_I32},      {"int64", RF_I64},  {"i64", RF_I64},
+    static const struct {
+        const char *name;
+        enum rf_dtype dtype;
+    } names[] = {
+        {"float", RF_F32},     {"f32", RF_F32},   {"double", RF_F64}, {"f64", RF_F64},
+        {"half", RF_F16},      {"f16", RF_F16},   {"int8", RF_I8},    {"i8", RF_I8},
+        {"bfloat16", RF_BF16}, {"bf16", RF_BF16}, {"uint8", RF_U8},   {"u8", RF_U8},
+        {"int32", RF_I32},     {"i32", RF_I32},   {"int64", RF_I64},  {"i64", RF_I64},
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(text, names[i].name) == 0) {
@@ -36,8 +39,10 @@ static int read_dtype(const struct tool_command *command, const char *text, enum
             return TOOL_OK;
         }
     }
-    return tool_usage_error(command, "there is no type \"%s\"; there are float, half, bfloat16, "
-                                     "double, int8, uint8, int32 and int64", text);
+    return tool_usage_error(command,
+                            "there is no type \"%s\"; there are float, half, bfloat16, "
+                            "double, int8, uint8, int32 and int64",
+                            text);
 }
 
 static int check(const struct tool_command *command, struct bench_options *o, const char *dtype,
@@ -47,8 +52,10 @@ static int check(const struct tool_command *command, struct bench_options *o, co
     static const char *const orders[] = {"any", "ring", "tree", NULL};
     int chosen = tool_choice(redop, redops);
     if (chosen < 0)
-        return tool_usage_error(command, "there is no reduction \"%s\"; there are sum, avg, min, "
-                                         "max and prod", redop);
+        return tool_usage_error(command,
+                                "there is no reduction \"%s\"; there are sum, avg, min, "
+                                "max and prod",
+                                redop);
     o->redop = (enum rf_redop)chosen;
     chosen = tool_choice(order, orders);
     if (chosen < 0)
@@ -71,8 +78,8 @@ static int check(const struct tool_command *command, struct bench_options *o, co
 
 static int bench_main(const struct tool_command *command, int argc, char **argv)
 {
-    struct bench_options o = {.min_bytes = 4, .max_bytes = 16 << 20, .factor = 4, .samples = 20,
-                              .warmup = 3, .check = 1};
+    struct bench_options o = {
+        .min_bytes = 4, .max_bytes = 16 << 20, .factor = 4, .samples = 20, .warmup = 3, .check = 1};
     const char *dtype = "float", *redop = "sum", *order = "any";
     const struct tool_option table[] = {
         {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine"},
@@ -118,9 +125,11 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     if (strcmp(o.op, "matmul") == 0)
         return bench_matmul(command, &o);
     if (tool_choice(o.op, collectives) < 0)
-        return tool_usage_error(command, "there is no benchmark \"%s\" in this version; there are "
-                                         "all_reduce, all_gather, reduce_scatter, broadcast, "
-                                         "sendrecv, barrier and matmul", o.op);
+        return tool_usage_error(command,
+                                "there is no benchmark \"%s\" in this version; there are "
+                                "all_reduce, all_gather, reduce_scatter, broadcast, "
+                                "sendrecv, barrier and matmul",
+                                o.op);
     if (o.shapes.count)
         return tool_usage_error(command, "--shape belongs to matmul");
     return bench_collective(command, &o, argv);

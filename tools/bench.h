@@ -14,9 +14,9 @@ struct bench_options {
     enum rf_dtype dtype;
     enum rf_redop redop;
     enum rf_order order;
-    double link_gbps;             /* for bound_pct; 0 = unknown */
-    struct tool_list shapes;      /* matmul */
-    const char *device, *path;    /* matmul */
+    double link_gbps;          /* for bound_pct; 0 = unknown */
+    struct tool_list shapes;   /* matmul */
+    const char *device, *path; /* matmul */
     const char *json_path, *plot_path;
 };
 
@@ -25,13 +25,16 @@ int bench_collective(const struct tool_command *command, const struct bench_opti
 int bench_matmul(const struct tool_command *command, const struct bench_options *options);
 
 /* Sorts samples in place. */
-struct bench_times { double p50, p99; };
+struct bench_times {
+    double p50, p99;
+};
 struct bench_times bench_quantiles(double *samples, int count);
 
-/* ---- bench_check.c: patterns that every element of every result can be checked against ------------ */
+/* ---- bench_check.c: patterns that every element of every result can be checked against
+ * ------------ */
 
 struct bench_pattern {
-    enum rf_coll_op op;   /* RF_COLL_SEND stands for a send and receive around the ring */
+    enum rf_coll_op op; /* RF_COLL_SEND stands for a send and receive around the ring */
     enum rf_dtype dtype;
     enum rf_redop redop;
     int rank, ranks, root;

@@ -133,8 +133,8 @@ static double bound_percent(const struct bench *b, const struct work *w, double 
     size_t count = p->op == RF_COLL_ALL_GATHER ? p->in_count : p->out_count;
     for (int r = 0; r < p->ranks; r++) {
         uint64_t sent = 0;
-        if (rf_coll_sent_bytes(p->op, r, p->ranks, count, p->dtype, w->opts.order, p->root,
-                               &sent) < 0)
+        if (rf_coll_sent_bytes(p->op, r, p->ranks, count, p->dtype, w->opts.order, p->root, &sent) <
+            0)
             return NAN;
         most = sent > most ? sent : most;
     }
@@ -145,12 +145,12 @@ static void set_counts(struct bench_pattern *p, uint64_t bytes)
 {
     size_t whole = (size_t)bytes / rf_dtype_bytes(p->dtype);
     size_t part = (whole + (size_t)p->ranks - 1) / (size_t)p->ranks;
-    p->in_count = p->op == RF_COLL_ALL_GATHER ? part
+    p->in_count = p->op == RF_COLL_ALL_GATHER       ? part
                   : p->op == RF_COLL_REDUCE_SCATTER ? part * (size_t)p->ranks
                                                     : whole;
     p->out_count = p->op == RF_COLL_REDUCE_SCATTER ? part
-                   : p->op == RF_COLL_ALL_GATHER ? part * (size_t)p->ranks
-                                                 : whole;
+                   : p->op == RF_COLL_ALL_GATHER   ? part * (size_t)p->ranks
+                                                   : whole;
     if (p->op == RF_COLL_BROADCAST && p->rank != p->root)
         p->in_count = 0;
 }
@@ -176,10 +176,13 @@ static int measure(const struct bench *b, struct work *w, uint64_t bytes, double
     if (rc < 0)
         return rc;
     struct bench_times times = bench_quantiles(samples, (int)o->samples);
-    *row = (struct row){.bytes = total * rf_dtype_bytes(p->dtype), .wrong = wrong,
+    *row = (struct row){.bytes = total * rf_dtype_bytes(p->dtype),
+                        .wrong = wrong,
                         .count = p->op == RF_COLL_REDUCE_SCATTER ? p->out_count
-                                 : p->op == RF_COLL_ALL_GATHER ? p->in_count : total,
-                        .time_us = times.p50 * 1e6, .p50_us = times.p50 * 1e6,
+                                 : p->op == RF_COLL_ALL_GATHER   ? p->in_count
+                                                                 : total,
+                        .time_us = times.p50 * 1e6,
+                        .p50_us = times.p50 * 1e6,
                         .p99_us = times.p99 * 1e6};
     row->algbw = (double)row->bytes / times.p50 / 1e9;
     row->busbw = row->algbw * bus_factor(p->op, p->ranks);
@@ -187,7 +190,8 @@ static int measure(const struct bench *b, struct work *w, uint64_t bytes, double
     return 0;
 }
 
-/* ---- output, rank 0 only ---------------------------------------------------------------------------- */
+/* ---- output, rank 0 only
+ * ---------------------------------------------------------------------------- */
 
 static bool quiet(const struct bench_options *o)
 {
@@ -216,9 +220,9 @@ static void print_row(const struct bench *b, const struct row *row)
     if (quiet(o))
         return;
     printf("%12llu %12llu %6s %6s %11.2f %11.2f %11.2f %9.3f %9.3f ",
-           (unsigned long long)row->bytes, (unsigned long long)row->count,
-           rf_dtype_name(o->dtype), reduces ? rf_redop_name(o->redop) : "none", row->time_us,
-           row->p50_us, row->p99_us, row->algbw, row->busbw);
+           (unsigned long long)row->bytes, (unsigned long long)row->count, rf_dtype_name(o->dtype),
+           reduces ? rf_redop_name(o->redop) : "none", row->time_us, row->p50_us, row->p99_us,
+           row->algbw, row->busbw);
     if (o->check)
         printf("%7llu", (unsigned long long)row->wrong);
     else
@@ -275,13 +279,17 @@ static int draw(const struct bench *b, const struct row *rows, int count)
     }
     snprintf(title, sizeof(title), "%s, %s", b->options->op, rf_dtype_name(b->options->dtype));
     struct tool_series series = {.title = "busbw", .x = x, .y = y, .count = count};
-    struct tool_plot plot = {.title = title, .x_label = "bytes", .y_label = "bus bandwidth, GB/s",
-                             .log_x = b->op != RF_COLL_BARRIER, .series = &series,
+    struct tool_plot plot = {.title = title,
+                             .x_label = "bytes",
+                             .y_label = "bus bandwidth, GB/s",
+                             .log_x = b->op != RF_COLL_BARRIER,
+                             .series = &series,
                              .series_count = 1};
     return tool_plot_write(b->command, b->options->plot_path, &plot);
 }
 
-/* ---- one rank ------------------------------------------------------------------------------------------ */
+/* ---- one rank
+ * ------------------------------------------------------------------------------------------ */
 
 static int run_sizes(const struct bench *b, struct work *w, double *samples)
 {
@@ -320,8 +328,12 @@ static int run_rank(struct rf_comm *comm, void *user)
     const struct bench_options *o = b->options;
     int ranks = rf_comm_size(comm);
     struct work w = {.comm = comm,
-                     .pattern = {.op = b->op, .dtype = o->dtype, .redop = o->redop,
-                                 .rank = rf_comm_rank(comm), .ranks = ranks, .root = (int)o->root},
+                     .pattern = {.op = b->op,
+                                 .dtype = o->dtype,
+                                 .redop = o->redop,
+                                 .rank = rf_comm_rank(comm),
+                                 .ranks = ranks,
+                                 .root = (int)o->root},
                      .opts = {.order = o->order, .label = "bench"}};
     if (o->root >= ranks)
         return tool_usage_error(b->command, "--root %lld is not one of %d ranks",
@@ -348,7 +360,7 @@ static int run_rank(struct rf_comm *comm, void *user)
 int bench_collective(const struct tool_command *command, const struct bench_options *options,
                      char *const *argv)
 {
-    struct bench bench = {.command = command, .options = options, .op = op_of(options->op),
-                          .argv = argv};
+    struct bench bench = {
+        .command = command, .options = options, .op = op_of(options->op), .argv = argv};
     return tool_ranks_run(command, &options->ranks, argv, run_rank, &bench);
 }

@@ -10,7 +10,9 @@
 
 #define SAMPLED 256 /* elements that are compared */
 
-struct shape { int64_t m, k, n; };
+struct shape {
+    int64_t m, k, n;
+};
 
 struct result {
     struct shape shape;
@@ -42,7 +44,8 @@ static int upload(struct rf_device *device, int64_t rows, int64_t columns, uint6
     return rc;
 }
 
-/* Largest |difference| over the sum of |products|: the natural scale of rounding in a dot product. */
+/* Largest |difference| over the sum of |products|: the natural scale of rounding in a dot product.
+ */
 static int compare(struct rf_tensor out, struct shape s, double *error)
 {
     uint64_t bytes = rf_tensor_bytes(out);
@@ -56,8 +59,8 @@ static int compare(struct rf_tensor out, struct shape s, double *error)
         uint64_t row = at / (uint64_t)s.n, column = at % (uint64_t)s.n;
         double sum = 0, scale = 0;
         for (uint64_t k = 0; k < (uint64_t)s.k; k++) {
-            double product = (double)element(row * (uint64_t)s.k + k) *
-                             element(k * (uint64_t)s.n + column + 77);
+            double product =
+                (double)element(row * (uint64_t)s.k + k) * element(k * (uint64_t)s.n + column + 77);
             sum += product;
             scale += fabs(product);
         }
@@ -161,8 +164,12 @@ static int draw(const struct tool_command *command, const struct bench_options *
         y[i] = results[i].gflops;
     }
     struct tool_series series = {.title = "f32", .x = x, .y = y, .count = count};
-    struct tool_plot plot = {.title = "matmul", .x_label = "work, GFLOP", .y_label = "GFLOP/s",
-                             .log_x = true, .series = &series, .series_count = 1};
+    struct tool_plot plot = {.title = "matmul",
+                             .x_label = "work, GFLOP",
+                             .y_label = "GFLOP/s",
+                             .log_x = true,
+                             .series = &series,
+                             .series_count = 1};
     return tool_plot_write(command, o->plot_path, &plot);
 }
 
@@ -178,8 +185,10 @@ static int read_shapes(const struct tool_command *command, const struct bench_op
         int used = 0;
         if (sscanf(text, "%lldx%lldx%lld%n", &m, &k, &n, &used) != 3 || text[used] || m < 1 ||
             k < 1 || n < 1 || m > 1 << 20 || k > 1 << 20 || n > 1 << 20)
-            return tool_usage_error(command, "--shape wants MxKxN, three numbers from 1, not "
-                                             "\"%s\"", text);
+            return tool_usage_error(command,
+                                    "--shape wants MxKxN, three numbers from 1, not "
+                                    "\"%s\"",
+                                    text);
         shapes[i] = (struct shape){m, k, n};
     }
     *count = wanted;
@@ -215,8 +224,8 @@ int bench_matmul(const struct tool_command *command, const struct bench_options 
             char shape[80];
             snprintf(shape, sizeof(shape), "%lldx%lldx%lld", (long long)r->shape.m,
                      (long long)r->shape.k, (long long)r->shape.n);
-            printf("%18s %6s %10s %12.1f %10.1f %9.2f %12.2e\n", shape, "f32", r->path,
-                   r->time_us, r->gflops, r->gbps, r->error);
+            printf("%18s %6s %10s %12.1f %10.1f %9.2f %12.2e\n", shape, "f32", r->path, r->time_us,
+                   r->gflops, r->gbps, r->error);
             fflush(stdout);
         }
     }

@@ -15,7 +15,10 @@ static const char *kind_name(enum rf_device_kind kind)
     return kind <= RF_DEVICE_CPU ? names[kind] : "other";
 }
 
-struct flag { const char *name; bool on; };
+struct flag {
+    const char *name;
+    bool on;
+};
 
 static int device_flags(const struct rf_device_info *d, struct flag flags[16])
 {
@@ -64,13 +67,13 @@ static void print_device(const struct rf_device_info *d, const char *path)
     if (!d->usable)
         printf("     why not: %s\n", d->reason);
     printf("     driver: %s; Vulkan %u.%u.%u; vendor 0x%04x, device 0x%04x\n", d->driver,
-           d->api_version >> 22, d->api_version >> 12 & 0x3ff, d->api_version & 0xfff,
-           d->vendor_id, d->device_id);
+           d->api_version >> 22, d->api_version >> 12 & 0x3ff, d->api_version & 0xfff, d->vendor_id,
+           d->device_id);
     printf("     memory %s, largest allocation %s, subgroup %u, workgroup %u, shared %u B, push "
-           "%u B\n", tool_bytes_text(d->heap_bytes, memory, sizeof(memory)),
+           "%u B\n",
+           tool_bytes_text(d->heap_bytes, memory, sizeof(memory)),
            tool_bytes_text(d->max_allocation_bytes, allocation, sizeof(allocation)),
-           d->subgroup_size, d->max_workgroup_invocations, d->max_shared_bytes,
-           d->max_push_bytes);
+           d->subgroup_size, d->max_workgroup_invocations, d->max_shared_bytes, d->max_push_bytes);
     if (path[0])
         printf("     matmul: %s path\n", path);
     int count = device_flags(d, flags);
@@ -175,13 +178,16 @@ static void show_environment(cJSON *json, bool quiet)
             value = "(set)";
         if (!quiet)
             printf("  %-20s %-14s %s\n", rows[i].name,
-                   value ? value : rows[i].fallback ? rows[i].fallback : "-", rows[i].text);
+                   value              ? value
+                   : rows[i].fallback ? rows[i].fallback
+                                      : "-",
+                   rows[i].text);
         cJSON *row = cJSON_CreateObject();
         cJSON_AddStringToObject(row, "name", rows[i].name);
         cJSON_AddItemToObject(row, "value", value ? cJSON_CreateString(value) : cJSON_CreateNull());
-        cJSON_AddItemToObject(row, "default", rows[i].fallback
-                                                  ? cJSON_CreateString(rows[i].fallback)
-                                                  : cJSON_CreateNull());
+        cJSON_AddItemToObject(row, "default",
+                              rows[i].fallback ? cJSON_CreateString(rows[i].fallback)
+                                               : cJSON_CreateNull());
         cJSON_AddStringToObject(row, "text", rows[i].text);
         cJSON_AddItemToArray(list, row);
     }

@@ -53,8 +53,7 @@ struct crew {
 static int free_port(void)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(address);
     int port = -1;
     if (fd >= 0 && bind(fd, (struct sockaddr *)&address, bytes) == 0 &&
@@ -309,8 +308,8 @@ static void watch(struct crew *crew)
     while (fds && crew->alive) {
         fds[0] = (struct pollfd){.fd = crew->signals, .events = POLLIN};
         for (int i = 0; i < 2 * ranks; i++)
-            fds[1 + i] = (struct pollfd){.fd = crew->children[i / 2].out[i % 2].fd,
-                                         .events = POLLIN};
+            fds[1 + i] =
+                (struct pollfd){.fd = crew->children[i / 2].out[i % 2].fd, .events = POLLIN};
         poll(fds, (nfds_t)(2 * ranks + 1), crew->phase == RUNNING ? 1000 : 50);
         for (int i = 0; i < 2 * ranks; i++)
             if (fds[1 + i].fd >= 0 && fds[1 + i].revents)

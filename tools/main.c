@@ -14,8 +14,10 @@ static const struct tool_command *const commands[] = {
 
 static void print_usage(FILE *file)
 {
-    fprintf(file, "ringforge %s: train large models on any GPU that speaks Vulkan\n\n"
-                  "Usage: ringforge COMMAND [OPTIONS]\n\nCommands:\n", rf_version());
+    fprintf(file,
+            "ringforge %s: train large models on any GPU that speaks Vulkan\n\n"
+            "Usage: ringforge COMMAND [OPTIONS]\n\nCommands:\n",
+            rf_version());
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(file, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(file, "\n'ringforge COMMAND --help' lists a command's options.\n");

@@ -152,8 +152,10 @@ int tool_options(const struct tool_command *command, const struct tool_option *t
         if (word[0] != '-' || word[1] == 0) {
             if (rest)
                 break;
-            return tool_usage_error(command, "\"%s\" is not expected here; 'ringforge %s --help' "
-                                    "lists the options", word, command->name);
+            return tool_usage_error(command,
+                                    "\"%s\" is not expected here; 'ringforge %s --help' "
+                                    "lists the options",
+                                    word, command->name);
         }
         int status = read_option(command, table, argc, argv, &at);
         if (status != TOOL_OK)

@@ -88,8 +88,10 @@ static bool gnuplot_installed(void)
 int tool_plot_check(const struct tool_command *command, const char *path)
 {
     if (!terminal_of(path) || strchr(path, '\'') || strchr(path, '\n'))
-        return tool_usage_error(command, "--plot wants a plain file name that ends in .svg or .png,"
-                                         " not \"%s\"", path);
+        return tool_usage_error(command,
+                                "--plot wants a plain file name that ends in .svg or .png,"
+                                " not \"%s\"",
+                                path);
     if (!gnuplot_installed())
         return tool_error(command, "--plot needs gnuplot, which is not installed (Debian: apt "
                                    "install gnuplot-nox)");
@@ -132,7 +134,8 @@ int tool_plot_write(const struct tool_command *command, const char *path,
         fprintf(pipe, "END\n");
     }
     for (int s = 0; s < plot->series_count; s++)
-        fprintf(pipe, "%s $data%d using 1:2 with linespoints pointsize 0.4 linewidth 2 title \"%s\"",
+        fprintf(pipe,
+                "%s $data%d using 1:2 with linespoints pointsize 0.4 linewidth 2 title \"%s\"",
                 s ? "," : "plot", s, plot->series[s].title);
     fprintf(pipe, "\n");
     int rc = pclose(pipe);

@@ -29,13 +29,13 @@ static bool is_loopback(const struct tool_ranks *ranks)
 int tool_ranks_count(const struct tool_command *command, const struct tool_ranks *ranks, int *count)
 {
     if (ranks->ranks > 4096)
-        return tool_usage_error(command, "--ranks %lld is more than 4096",
-                                (long long)ranks->ranks);
+        return tool_usage_error(command, "--ranks %lld is more than 4096", (long long)ranks->ranks);
     if (launcher_rank() && !is_loopback(ranks)) {
         if (ranks->ranks && ranks->ranks != world_size())
-            return tool_usage_error(command, "--ranks %lld contradicts the launcher's WORLD_SIZE "
-                                    "%d; leave --ranks away", (long long)ranks->ranks,
-                                    world_size());
+            return tool_usage_error(command,
+                                    "--ranks %lld contradicts the launcher's WORLD_SIZE "
+                                    "%d; leave --ranks away",
+                                    (long long)ranks->ranks, world_size());
         *count = world_size() > 0 ? world_size() : 1;
         return TOOL_OK;
     }
@@ -46,7 +46,8 @@ int tool_ranks_count(const struct tool_command *command, const struct tool_ranks
     return TOOL_OK;
 }
 
-/* ---- threads ------------------------------------------------------------------------------------ */
+/* ---- threads ------------------------------------------------------------------------------------
+ */
 
 struct thread_rank {
     pthread_t thread;
@@ -85,8 +86,8 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
     for (int r = 0; all && r < count; r++, started++) {
         all[r].command = command;
         all[r].loopback = loopback;
-        all[r].opts = (struct rf_comm_opts){.rank = r, .size = count,
-                                            .timeout_s = ranks->timeout_s};
+        all[r].opts =
+            (struct rf_comm_opts){.rank = r, .size = count, .timeout_s = ranks->timeout_s};
         all[r].fn = fn;
         all[r].user = user;
         if (pthread_create(&all[r].thread, NULL, run_thread, &all[r]) != 0)
@@ -104,14 +105,15 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
     return status;
 }
 
-/* ---- this process --------------------------------------------------------------------------------- */
+/* ---- this process
+ * --------------------------------------------------------------------------------- */
 
 static int run_here(const struct tool_command *command, const struct tool_ranks *ranks, int count,
                     int (*fn)(struct rf_comm *comm, void *user), void *user)
 {
     const char *rank = launcher_rank();
-    struct rf_comm_opts opts = {.rank = -1, .provider = ranks->provider,
-                                .timeout_s = ranks->timeout_s};
+    struct rf_comm_opts opts = {
+        .rank = -1, .provider = ranks->provider, .timeout_s = ranks->timeout_s};
     struct rf_comm *comm = NULL;
     if (is_loopback(ranks))
         opts.provider = NULL;
@@ -150,7 +152,8 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
     return status;
 }
 
-/* ---- devices ---------------------------------------------------------------------------------------- */
+/* ---- devices
+ * ---------------------------------------------------------------------------------------- */
 
 const char *tool_rank_device(const char *select, char text[16])
 {

@@ -25,8 +25,10 @@ static int run_main(const struct tool_command *command, int argc, char **argv)
         return tool_usage_error(command, "--port %lld is not a TCP port (1 to 65535)",
                                 (long long)port);
     if (rest >= argc)
-        return tool_usage_error(command, "there is no command to run: ringforge run -n %d -- "
-                                         "COMMAND", (int)ranks);
+        return tool_usage_error(command,
+                                "there is no command to run: ringforge run -n %d -- "
+                                "COMMAND",
+                                (int)ranks);
     struct tool_launch launch = {
         .ranks = (int)ranks,
         .port = (int)port,

@@ -20,23 +20,25 @@ struct tool_command {
 };
 extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, tool_train, tool_tune;
 
-/* ---- errors.c: one sentence on stderr; each returns the exit status ---------------------------- */
+/* ---- errors.c: one sentence on stderr; each returns the exit status ----------------------------
+ */
 
 int tool_usage_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
 int tool_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
 /* The library's last error, with `rank` in front when it is not negative. */
 int tool_library_error(const struct tool_command *command, int rank);
 
-/* ---- options.c --------------------------------------------------------------------------------- */
+/* ---- options.c ---------------------------------------------------------------------------------
+ */
 
 enum tool_kind {
-    TOOL_FLAG,     /* bool */
-    TOOL_INT,      /* int64_t, not negative; K, M, G suffixes count in 1024 */
-    TOOL_COUNT,    /* double, positive, 7.5e9 is fine */
-    TOOL_REAL,     /* double, not negative */
-    TOOL_TEXT,     /* const char * */
-    TOOL_FILE,     /* const char *; without a value "-", the standard output */
-    TOOL_LIST      /* struct tool_list: may be repeated */
+    TOOL_FLAG,  /* bool */
+    TOOL_INT,   /* int64_t, not negative; K, M, G suffixes count in 1024 */
+    TOOL_COUNT, /* double, positive, 7.5e9 is fine */
+    TOOL_REAL,  /* double, not negative */
+    TOOL_TEXT,  /* const char * */
+    TOOL_FILE,  /* const char *; without a value "-", the standard output */
+    TOOL_LIST   /* struct tool_list: may be repeated */
 };
 #define TOOL_LIST_MAX 64
 struct tool_list {
@@ -44,11 +46,11 @@ struct tool_list {
     int count;
 };
 struct tool_option {
-    const char *name;      /* without dashes */
-    char letter;           /* 0 = none */
+    const char *name; /* without dashes */
+    char letter;      /* 0 = none */
     enum tool_kind kind;
     void *value;
-    const char *what;      /* name of the value in the help, NULL for a flag */
+    const char *what; /* name of the value in the help, NULL for a flag */
     const char *help;
 };
 /* Reads argv[1..] and stops at "--" or, when `rest` is given, at the first word that is no option.
@@ -59,7 +61,8 @@ int tool_options(const struct tool_command *command, const struct tool_option *t
 /* Index of text in the NULL-terminated list of names, or -1. */
 int tool_choice(const char *text, const char *const *names);
 
-/* ---- output.c ------------------------------------------------------------------------------------ */
+/* ---- output.c
+ * ------------------------------------------------------------------------------------ */
 
 /* Writes and frees `json`; "-" is the standard output. */
 int tool_json_write(const struct tool_command *command, const char *path, cJSON *json);
@@ -84,7 +87,8 @@ int tool_plot_write(const struct tool_command *command, const char *path,
 /* Before any work: the ending is known and gnuplot is installed. */
 int tool_plot_check(const struct tool_command *command, const char *path);
 
-/* ---- launch.c: processes ------------------------------------------------------------------------- */
+/* ---- launch.c: processes
+ * ------------------------------------------------------------------------- */
 
 struct tool_launch {
     int ranks;
@@ -95,7 +99,8 @@ struct tool_launch {
 /* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0. */
 int tool_launch(const struct tool_command *command, const struct tool_launch *launch);
 
-/* ---- ranks.c: how a subcommand becomes several ranks ---------------------------------------------- */
+/* ---- ranks.c: how a subcommand becomes several ranks
+ * ---------------------------------------------- */
 
 struct tool_ranks {
     int64_t ranks;        /* --ranks; 0 = not given */

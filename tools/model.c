@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The blocks that a setup describes: a GPT, or one block of a wanted size to plan with.
+ */
+#include "setup.h"
+
+/* ---- a block of a size: it has parameters and sizes, and is never run
+ * ------------------------------ */
+
+static int refuse_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
+{
+    return RF_ENOTSUP;
+}
+
+static int refuse_backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                                 struct rf_tensor dout, struct rf_tensor din)
+{
+    return RF_ENOTSUP;
+}
+
+static int refuse_backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                                  struct rf_tensor dout)
+{
+    return RF_ENOTSUP;
+}
+
+static int no_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
+{
+    *out = (struct rf_block_sizes){.out = rf_shape2(rows, 1)};
+    return 0;
+}
+
+static const struct rf_block_ops sized_ops = {refuse_forward, refuse_backward_input,
+                                              refuse_backward_weight, no_sizes};
+
+struct sized {
+    struct rf_param_desc param;
+    struct rf_block block;
+};
+
+int model_create_sized(const struct tool_command *command, double params, struct model *model)
+{
+    if (params < 1 || params > 1e15)
+        return tool_usage_error(command, "--params has to be 1 to 1e15");
+    struct sized *sized = calloc(1, sizeof(*sized));
+    if (!sized)
+        return tool_error(command, "out of memory");
+    sized->param = (struct rf_param_desc){.name = "parameters",
+                                          .shape = rf_shape1((int64_t)params),
+                                          .dtype = RF_F32,
+                                          .flags = RF_PARAM_DECAY};
+    sized->block = (struct rf_block){
+        .name = "model", .ops = &sized_ops, .params = &sized->param, .param_count = 1};
+    *model = (struct model){.blocks = &sized->block, .count = 1, .owner = sized, .destroy = free};
+    return TOOL_OK;
+}
+
+void model_destroy(struct model *model)
+{
+    if (model->owner)
+        model->destroy(model->owner);
+    *model = (struct model){NULL};
+}

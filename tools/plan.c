@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge plan: the memory and the traffic of a training setup, per rank, for any number of ranks
+ * and with no device at all.
+ */
+#include <string.h>
+
+#include "setup.h"
+
+#define MAX_RANKS 65536
+
+struct outcome {
+    struct rf_bytes *per_rank;
+    int ranks;
+    double bubble;
+    int64_t params;
+};
+
+static int build_all(const struct tool_command *command, const struct setup *setup,
+                     const struct model *model, struct outcome *out)
+{
+    for (int rank = 0; rank < out->ranks; rank++) {
+        struct rf_plan *plan = NULL;
+        if (rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, rank, &plan) <
+            0) {
+            tool_library_error(command, -1);
+            return TOOL_USAGE;
+        }
+        rf_plan_bytes(plan, &out->per_rank[rank]);
+        out->bubble = rf_plan_bubble(plan);
+        out->params = rf_plan_param_count(plan);
+        rf_plan_destroy(plan);
+    }
+    return TOOL_OK;
+}
+
+static cJSON *to_json(const struct outcome *o)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "ranks", o->ranks);
+    cJSON_AddNumberToObject(json, "bubble", o->bubble);
+    cJSON_AddNumberToObject(json, "param_count", (double)o->params);
+    cJSON *list = cJSON_AddArrayToObject(json, "per_rank");
+    for (int r = 0; r < o->ranks; r++) {
+        const struct rf_bytes *b = &o->per_rank[r];
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddNumberToObject(row, "params", (double)b->params);
+        cJSON_AddNumberToObject(row, "grads", (double)b->grads);
+        cJSON_AddNumberToObject(row, "optimizer", (double)b->optimizer);
+        cJSON_AddNumberToObject(row, "activations", (double)b->activations);
+        cJSON_AddNumberToObject(row, "comm", (double)b->comm);
+        cJSON_AddNumberToObject(row, "scratch", (double)b->scratch);
+        cJSON_AddNumberToObject(row, "sent", (double)b->sent);
+        cJSON_AddItemToArray(list, row);
+    }
+    return json;
+}
+
+static void print_rank(int first, int last, const struct rf_bytes *b)
+{
+    char ranks[32], text[8][24];
+    const uint64_t values[8] = {b->params,
+                                b->grads,
+                                b->optimizer,
+                                b->activations,
+                                b->comm,
+                                b->scratch,
+                                b->params + b->grads + b->optimizer + b->activations + b->comm +
+                                    b->scratch,
+                                b->sent};
+    snprintf(ranks, sizeof(ranks), first == last ? "%d" : "%d-%d", first, last);
+    for (int i = 0; i < 8; i++)
+        tool_bytes_text(values[i], text[i], sizeof(text[i]));
+    printf("%11s %10s %10s %10s %11s %10s %10s %10s %12s\n", ranks, text[0], text[1], text[2],
+           text[3], text[4], text[5], text[6], text[7]);
+}
+
+static void print_table(const struct setup *setup, const struct outcome *o)
+{
+    printf("%lld parameters on %d rank%s (dp=%d), batch %lld of %lld tokens in %lld micro-batches, "
+           "%s order\n\n",
+           (long long)o->params, o->ranks, o->ranks == 1 ? "" : "s", setup->mesh.dp,
+           (long long)setup->policy.batch, (long long)setup->policy.seq,
+           (long long)setup->policy.micro_batches, rf_order_name(setup->policy.order));
+    printf("%11s %10s %10s %10s %11s %10s %10s %10s %12s\n", "rank", "params", "grads", "optimizer",
+           "activations", "comm", "scratch", "total", "sent/step");
+    for (int first = 0; first < o->ranks;) {
+        int last = first;
+        while (last + 1 < o->ranks &&
+               memcmp(&o->per_rank[last + 1], &o->per_rank[first], sizeof(struct rf_bytes)) == 0)
+            last++;
+        print_rank(first, last, &o->per_rank[first]);
+        first = last + 1;
+    }
+    printf("\nIdle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
+}
+
+static int plan_main(const struct tool_command *command, int argc, char **argv)
+{
+    struct setup setup;
+    struct tool_option table[SETUP_ROWS + 8];
+    double params = 0;
+    int64_t ranks = 0, dp = 0;
+    const char *json_path = NULL;
+    setup_init(&setup, table);
+    struct tool_option *own = table + SETUP_ROWS;
+    *own++ = (struct tool_option){"params", 0,   TOOL_COUNT,
+                                  &params,  "N", "a parameter count (7.5e9) instead of a model"};
+    *own++ = (struct tool_option){"ranks", 0, TOOL_INT, &ranks, "N", "the same as --mesh dp=N"};
+    *own++ = (struct tool_option){"dp", 0, TOOL_INT, &dp, "N", "the same as --mesh dp=N"};
+    *own++ = (struct tool_option){"json",     0,      TOOL_FILE,
+                                  &json_path, "FILE", "write the plan as JSON (no FILE: print it)"};
+    *own = (struct tool_option){NULL};
+    int status = tool_options(command, table, argc, argv, NULL);
+    if (status != TOOL_OK)
+        return status;
+    if (ranks == 0)
+        ranks = dp;
+    if (ranks > MAX_RANKS)
+        return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
+    setup.any_batch = true;
+    status = setup_check(command, &setup, ranks ? (int)ranks : 1);
+    if (status != TOOL_OK)
+        return status;
+    if (ranks && setup.mesh_text && ranks != setup.mesh.dp)
+        return tool_usage_error(command, "--ranks %d contradicts --mesh %s", (int)ranks,
+                                setup.mesh_text);
+    struct outcome out = {.ranks = setup.mesh.dp * setup.mesh.tp * setup.mesh.pp};
+    if (out.ranks > MAX_RANKS)
+        return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
+    struct model model = {NULL};
+    status = params > 0 ? model_create_sized(command, params, &model)
+                        : model_create(command, &setup, &model);
+    if (status != TOOL_OK)
+        return status;
+    out.per_rank = calloc((size_t)out.ranks, sizeof(*out.per_rank));
+    if (!out.per_rank)
+        status = tool_error(command, "out of memory for %d ranks", out.ranks);
+    if (status == TOOL_OK)
+        status = build_all(command, &setup, &model, &out);
+    if (status == TOOL_OK && !(json_path && strcmp(json_path, "-") == 0))
+        print_table(&setup, &out);
+    if (status == TOOL_OK && json_path)
+        status = tool_json_write(command, json_path, to_json(&out));
+    free(out.per_rank);
+    model_destroy(&model);
+    return status;
+}
+
+const struct tool_command tool_plan = {
+    .name = "plan",
+    .summary = "say what a training setup needs and sends per rank, without running it",
+    .usage = "[--params N | model options] [--mesh dp=N]",
+    .main = plan_main,
+};

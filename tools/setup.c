@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The flags that `train` and `plan` share. What this version has not is refused by name, so that
+ * nobody measures something else than was asked for.
+ */
+#include <string.h>
+
+#include "setup.h"
+
+void setup_init(struct setup *s, struct tool_option *rows)
+{
+    *s = (struct setup){.layers = 4,
+                        .channels = 128,
+                        .heads = 4,
+                        .seq = 64,
+                        .clip = 1.0,
+                        .weight_decay = 0.1,
+                        .dtype = "f32",
+                        .order = "ring",
+                        .recompute = "none",
+                        .schedule = "naive",
+                        .optimizer = "adamw"};
+    const struct tool_option all[SETUP_ROWS] = {
+        {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)"},
+        {"channels", 0, TOOL_INT, &s->channels, "N", "width of the model (128)"},
+        {"heads", 0, TOOL_INT, &s->heads, "N", "attention heads; divides --channels (4)"},
+        {"seq", 0, TOOL_INT, &s->seq, "N", "tokens in a sequence (64)"},
+        {"batch", 0, TOOL_INT, &s->batch, "N", "sequences in a step, over all ranks (16)"},
+        {"micro-batches", 0, TOOL_INT, &s->micro_batches, "N",
+         "pieces of the batch, over all ranks; divides it (one per rank)"},
+        {"dtype", 0, TOOL_TEXT, &s->dtype, "TYPE", "f32"},
+        {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH", "the ranks as a grid: dp=N (dp = all ranks)"},
+        {"zero", 0, TOOL_INT, &s->zero, "STAGE", "0: every rank holds everything"},
+        {"order", 0, TOOL_TEXT, &s->order, "ORDER",
+         "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
+        {"recompute", 0, TOOL_TEXT, &s->recompute, "WHAT", "none"},
+        {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
+        {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME", "adamw or sgd (adamw)"},
+        {"clip", 0, TOOL_REAL, &s->clip, "NORM", "largest global gradient norm; 0 = none (1)"},
+        {"weight-decay", 0, TOOL_REAL, &s->weight_decay, "X", "decoupled weight decay (0.1)"},
+    };
+    memcpy(rows, all, sizeof(all));
+}
+
+/* "not in this version" or "there is no", whichever is true. */
+static int refuse(const struct tool_command *command, const char *flag, const char *value,
+                  const char *const *planned, const char *instead)
+{
+    for (int i = 0; planned[i]; i++) {
+        size_t bytes = strlen(planned[i]);
+        bool open_end = planned[i][bytes - 1] == ':';
+        if (open_end ? strncmp(value, planned[i], bytes) == 0 : strcmp(value, planned[i]) == 0)
+            return tool_usage_error(command, "--%s %s is not in this version; use %s", flag, value,
+                                    instead);
+    }
+    return tool_usage_error(command, "there is no --%s \"%s\"; use %s", flag, value, instead);
+}
+
+static int parse_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
+{
+    static const char *const names[] = {"dp", "tp", "pp", NULL};
+    int values[3] = {1, 1, 1};
+    const char *at = text;
+    while (*at) {
+        char name[8];
+        int value = 0, used = 0;
+        if (sscanf(at, "%7[a-z]=%d%n", name, &value, &used) != 2 || tool_choice(name, names) < 0 ||
+            value < 1 || value > 1 << 20 || (at[used] && at[used] != ',') ||
+            (at[used] == ',' && !at[used + 1]))
+            return tool_usage_error(command,
+                                    "--mesh wants a list such as dp=2,tp=1,pp=1, not "
+                                    "\"%s\"",
+                                    text);
+        values[tool_choice(name, names)] = value;
+        at += used + (at[used] == ',');
+    }
+    *mesh = (struct rf_mesh){.dp = values[0], .tp = values[1], .pp = values[2]};
+    if (mesh->tp > 1 || mesh->pp > 1)
+        return tool_usage_error(command,
+                                "%s parallelism is not in this version; use --mesh "
+                                "dp=%d",
+                                mesh->tp > 1 ? "tensor" : "pipeline",
+                                mesh->dp * mesh->tp * mesh->pp);
+    return TOOL_OK;
+}
+
+static int check_names(const struct tool_command *command, struct setup *s)
+{
+    static const char *const dtypes[] = {"bf16", "f16", NULL};
+    static const char *const recomputes[] = {"block", "every:", "sqrt", "selective", NULL};
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
+    static const char *const optimizers[] = {"momentum", "adagrad", "rmsprop",
+                                             "adam",     "lion",    NULL};
+    static const char *const orders[] = {"ring", "tree", NULL};
+    static const char *const none[] = {NULL};
+    if (strcmp(s->dtype, "f32") != 0)
+        return refuse(command, "dtype", s->dtype, dtypes, "f32");
+    if (strcmp(s->recompute, "none") != 0)
+        return refuse(command, "recompute", s->recompute, recomputes, "none");
+    if (strcmp(s->schedule, "naive") != 0)
+        return refuse(command, "schedule", s->schedule, schedules, "naive");
+    if (strcmp(s->optimizer, "adamw") != 0 && strcmp(s->optimizer, "sgd") != 0)
+        return refuse(command, "optimizer", s->optimizer, optimizers, "adamw or sgd");
+    if (tool_choice(s->order, orders) < 0)
+        return refuse(command, "order", s->order, none, "ring or tree");
+    if (s->zero >= 1 && s->zero <= 3)
+        return tool_usage_error(command, "--zero %d is not in this version; use 0", (int)s->zero);
+    if (s->zero)
+        return tool_usage_error(command, "there is no --zero %lld; use 0", (long long)s->zero);
+    return TOOL_OK;
+}
+
+static int check_sizes(const struct tool_command *command, const struct setup *s)
+{
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } sizes[] = {
+        {"layers", s->layers, 1024},
+        {"channels", s->channels, 1 << 16},
+        {"heads", s->heads, 1 << 12},
+        {"seq", s->seq, 1 << 20},
+        {"batch", s->batch ? s->batch : 16, 1 << 24},
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
+            return tool_usage_error(command, "--%s has to be 1 to %lld, not %lld", sizes[i].name,
+                                    (long long)sizes[i].most, (long long)sizes[i].value);
+    if (s->channels % s->heads)
+        return tool_usage_error(command, "--channels %lld cannot be divided among --heads %lld",
+                                (long long)s->channels, (long long)s->heads);
+    return TOOL_OK;
+}
+
+int setup_check(const struct tool_command *command, struct setup *s, int ranks)
+{
+    int status = check_names(command, s);
+    if (status == TOOL_OK)
+        status = check_sizes(command, s);
+    s->mesh = (struct rf_mesh){.dp = ranks, .tp = 1, .pp = 1};
+    if (status == TOOL_OK && s->mesh_text)
+        status = parse_mesh(command, s->mesh_text, &s->mesh);
+    if (status != TOOL_OK)
+        return status;
+    int64_t dp = s->mesh.dp;
+    if (!s->batch)
+        s->batch = s->any_batch ? (15 + dp) / dp * dp : 16;
+    int64_t pieces = s->micro_batches ? s->micro_batches : s->mesh.dp;
+    if (pieces < s->mesh.dp)
+        return tool_usage_error(command,
+                                "--micro-batches %lld is less than the %d data-parallel "
+                                "ranks: some would have nothing to do",
+                                (long long)pieces, s->mesh.dp);
+    if (s->batch % pieces)
+        return tool_usage_error(command,
+                                "--batch %lld cannot be divided into %lld micro-batches; "
+                                "change --batch or --micro-batches",
+                                (long long)s->batch, (long long)pieces);
+    bool adam = strcmp(s->optimizer, "adamw") == 0;
+    s->policy = (struct rf_policy){
+        .batch = s->batch,
+        .seq = s->seq,
+        .micro_batches = pieces,
+        .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
+        .optimizer = {.kind = adam ? RF_ADAMW : RF_SGD,
+                      .beta1 = 0.9f,
+                      .beta2 = 0.95f,
+                      .eps = 1e-8f,
+                      .weight_decay = (float)s->weight_decay},
+        .clip = (float)s->clip,
+        .zero = (int)s->zero,
+    };
+    return TOOL_OK;
+}

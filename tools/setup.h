@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training setup as `train` and `plan` take it: the flags they share, their checks, and the
+ * model, mesh and policy that come out.
+ */
+#ifndef RF_TOOLS_SETUP_H
+#define RF_TOOLS_SETUP_H
+
+#include "tool.h"
+
+struct setup {
+    int64_t layers, channels, heads, seq, batch, micro_batches, zero;
+    double clip, weight_decay;
+    bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
+    const char *dtype, *mesh_text, *order, *recompute, *schedule, *optimizer;
+    /* filled by setup_check */
+    struct rf_mesh mesh;
+    struct rf_policy policy;
+};
+
+#define SETUP_ROWS 15
+/* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
+void setup_init(struct setup *setup, struct tool_option *rows);
+/* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
+ * mesh.dp is `ranks`. */
+int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
+
+/* ---- model.c: the blocks that a setup describes ------------------------------------------------
+ */
+
+struct model {
+    const struct rf_block *blocks;
+    int count;
+    void *owner;
+    void (*destroy)(void *owner);
+};
+int model_create(const struct tool_command *command, const struct setup *setup,
+                 struct model *model);
+/* One block with `params` parameters and no activations: to plan for a size, not a model. */
+int model_create_sized(const struct tool_command *command, double params, struct model *model);
+void model_destroy(struct model *model);
+
+#endif

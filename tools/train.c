@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge train: options of the GPT trainer, and what can be checked before a rank is started.
+ */
+#include <string.h>
+
+#include "train.h"
+
+static int check(const struct tool_command *command, struct train_options *o)
+{
+    int ranks = 0;
+    int status = tool_ranks_count(command, &o->ranks, &ranks);
+    if (status == TOOL_OK)
+        status = setup_check(command, &o->setup, ranks);
+    if (status != TOOL_OK)
+        return status;
+    int wanted = o->setup.mesh.dp * o->setup.mesh.tp * o->setup.mesh.pp;
+    if (wanted != ranks)
+        return tool_usage_error(command,
+                                "--mesh %s is a grid of %d ranks, but there %s %d; start "
+                                "as many, or change the mesh",
+                                o->setup.mesh_text, wanted, ranks == 1 ? "is" : "are", ranks);
+    if (!o->data)
+        return tool_usage_error(command, "--data names the text file or folder to learn from");
+    if (strcmp(o->decay, "none") != 0 && strcmp(o->decay, "cosine") != 0)
+        return tool_usage_error(command, "there is no --lr-decay \"%s\"; use none or cosine",
+                                o->decay);
+    if (o->steps < 1)
+        return tool_usage_error(command, "--steps has to be 1 or more");
+    if (o->sample > 0 && o->temperature <= 0)
+        return tool_usage_error(command, "--temperature has to be more than 0");
+    if (o->save_every && !o->save)
+        return tool_usage_error(command, "--save-every needs --save DIR");
+    return o->plot_path ? tool_plot_check(command, o->plot_path) : TOOL_OK;
+}
+
+static int train_main(const struct tool_command *command, int argc, char **argv)
+{
+    struct train_options o = {.steps = 200,
+                              .seed = -1,
+                              .lr = 3e-3,
+                              .temperature = 0.8,
+                              .eval_sequences = 64,
+                              .decay = "none",
+                              .prompt = "\n"};
+    struct tool_option table[SETUP_ROWS + 32];
+    setup_init(&o.setup, table);
+    const struct tool_option own[] = {
+        {"data", 0, TOOL_TEXT, &o.data, "PATH", "text file, or folder of text files"},
+        {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
+        {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
+        {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},
+        {"lr-decay", 0, TOOL_TEXT, &o.decay, "RULE", "none, or cosine to a tenth at the last step"},
+        {"seed", 0, TOOL_INT, &o.seed, "N", "of parameters and data order (1)"},
+        {"eval-every", 0, TOOL_INT, &o.eval_every, "N", "held-out loss every N steps (at the end)"},
+        {"eval-sequences", 0, TOOL_INT, &o.eval_sequences, "N", "how many to evaluate on (64)"},
+        {"save", 0, TOOL_TEXT, &o.save, "DIR", "write a checkpoint at the end"},
+        {"save-every", 0, TOOL_INT, &o.save_every, "N", "and every N steps"},
+        {"resume", 0, TOOL_TEXT, &o.resume, "DIR", "go on from the last checkpoint in DIR"},
+        {"sample", 0, TOOL_INT, &o.sample, "N", "print N bytes that the model writes, at the end"},
+        {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)"},
+        {"temperature", 0, TOOL_REAL, &o.temperature, "X", "of sampling (0.8)"},
+        {"log", 0, TOOL_TEXT, &o.log_path, "FILE", "one JSON object per step, then a summary"},
+        {"trace", 0, TOOL_TEXT, &o.trace_path, "FILE", "timeline of all ranks (Perfetto, Chrome)"},
+        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw the loss (.svg or .png)"},
+        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "index, or part of a device's name"},
+        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
+        {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
+         "net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},
+        {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress"},
+        {NULL},
+    };
+    memcpy(table + SETUP_ROWS, own, sizeof(own));
+    int status = tool_options(command, table, argc, argv, NULL);
+    if (status == TOOL_OK)
+        status = check(command, &o);
+    if (status != TOOL_OK)
+        return status;
+    o.seed_given = o.seed >= 0;
+    if (!o.seed_given)
+        o.seed = 1;
+    /* Once for all ranks of this process, and before any other is started. */
+    struct rf_dataset *dataset = NULL;
+    if (rf_dataset_open(o.data, &dataset) < 0)
+        return tool_library_error(command, -1);
+    if (rf_dataset_train_tokens(dataset) <= o.setup.seq)
+        status =
+            tool_error(command,
+                       "%s has %lld tokens to train on, fewer than one sequence of "
+                       "%lld: more text, or a smaller --seq, is needed",
+                       o.data, (long long)rf_dataset_train_tokens(dataset), (long long)o.setup.seq);
+    struct train_job job = {.command = command, .options = &o, .dataset = dataset};
+    if (status == TOOL_OK)
+        status = tool_ranks_run(command, &o.ranks, argv, train_rank, &job);
+    rf_dataset_close(dataset);
+    return status;
+}
+
+const struct tool_command tool_train = {
+    .name = "train",
+    .summary = "train a GPT on text, on one rank or many",
+    .usage = "--data PATH [OPTIONS]",
+    .main = train_main,
+};

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of `ringforge train` share. One struct trainer per rank; rank 0 alone prints and
+ * writes files.
+ */
+#ifndef RF_TOOLS_TRAIN_H
+#define RF_TOOLS_TRAIN_H
+
+#include <ringforge/data.h>
+
+#include "setup.h"
+
+struct train_options {
+    struct setup setup;
+    struct tool_ranks ranks;
+    int64_t steps, warmup, seed, save_every, eval_every, eval_sequences, sample;
+    double lr, temperature;
+    bool seed_given;
+    const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
+};
+
+/* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0
+ * --------- */
+
+struct report;
+struct report_step {
+    int64_t step; /* from 1 */
+    struct rf_step_stats stats;
+    double lr, seconds;
+    bool evaluated;
+    double held_out;
+};
+struct report_end {
+    int64_t step;
+    double loss, held_out;
+    bool evaluated;
+    const char *sha256;
+    struct rf_bytes planned, measured;
+    const int64_t *tokens_local; /* per rank */
+    int ranks;
+};
+int report_open(const struct tool_command *command, const struct train_options *options,
+                struct report **out);
+void report_step(struct report *report, const struct report_step *step);
+/* Writes the summary and the plot, prints the last lines; an exit status. */
+int report_end(struct report *report, const struct report_end *end);
+void report_destroy(struct report *report);
+
+/* ---- train_sample.c
+ * --------------------------------------------------------------------------------- */
+
+/* Prints options->sample bytes that the model continues the prompt with. No communication. */
+int train_sample(const struct tool_command *command, const struct train_options *options,
+                 struct rf_run *run);
+
+/* ---- train_rank.c
+ * ------------------------------------------------------------------------------------- */
+
+struct train_job {
+    const struct tool_command *command;
+    const struct train_options *options;
+    const struct rf_dataset *dataset;
+};
+/* One rank's whole run; `user` is a struct train_job. */
+int train_rank(struct rf_comm *comm, void *user);
+
+#endif

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One rank of `ringforge train`: opens the device and the run, makes the steps, evaluates, saves,
+ * and leaves. Every collective call is made by all ranks in the same order.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "train.h"
+
+struct trainer {
+    const struct tool_command *command;
+    const struct train_options *o;
+    const struct rf_dataset *dataset;
+    struct rf_comm *comm;
+    int rank, ranks;
+    struct model model;
+    struct rf_plan *plan;
+    struct rf_device *device;
+    struct rf_run *run;
+    struct report *report;
+    struct rf_progress progress;
+    int32_t *tokens, *targets;           /* one global batch */
+    int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
+    int64_t eval_micro_batches;
+    int64_t tokens_local;
+    double loss, held_out;
+    bool evaluated;
+};
+
+static int failed(const struct trainer *t)
+{
+    return tool_library_error(t->command, t->ranks > 1 ? t->rank : -1);
+}
+
+static int open_run(struct trainer *t, uint64_t seed)
+{
+    struct rf_run_opts opts = {.seed = seed};
+    t->progress = (struct rf_progress){.seed = seed};
+    if (rf_run_open(t->device, t->comm, t->plan, &opts, &t->run) < 0)
+        return failed(t);
+    if (t->o->resume && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
+        return failed(t);
+    return TOOL_OK;
+}
+
+/* A checkpoint goes on with its own seed and its own effective batch, or not at all. */
+static int check_resumed(struct trainer *t)
+{
+    const struct train_options *o = t->o;
+    int status = TOOL_OK;
+    if (t->progress.seed != (uint64_t)o->seed && o->seed_given)
+        return tool_error(t->command,
+                          "%s was trained with --seed %llu; leave --seed away or give "
+                          "the same",
+                          o->resume, (unsigned long long)t->progress.seed);
+    if (t->progress.seed != (uint64_t)o->seed) {
+        rf_run_close(t->run);
+        t->run = NULL;
+        status = open_run(t, t->progress.seed);
+    }
+    if (status == TOOL_OK && t->progress.samples != t->progress.step * o->setup.batch)
+        return tool_error(t->command,
+                          "%s was trained with another batch (%lld sequences in %lld "
+                          "steps): --batch %lld would change what was asked for",
+                          o->resume, (long long)t->progress.samples, (long long)t->progress.step,
+                          (long long)o->setup.batch);
+    if (status == TOOL_OK && t->progress.step >= o->steps)
+        return tool_error(t->command, "%s is at step %lld already; --steps %lld asks for no more",
+                          o->resume, (long long)t->progress.step, (long long)o->steps);
+    return status;
+}
+
+static int make_folder(const struct trainer *t, const char *path)
+{
+    if (t->rank == 0 && mkdir(path, 0777) != 0 && errno != EEXIST)
+        return tool_error(t->command, "cannot make the folder %s: %s", path, strerror(errno));
+    return TOOL_OK;
+}
+
+static int prepare_evaluation(struct trainer *t)
+{
+    const struct rf_policy *p = &t->o->setup.policy;
+    int64_t rows = p->batch / p->micro_batches;
+    int64_t sequences = rf_dataset_held_out_sequences(t->dataset, p->seq);
+    if (sequences > t->o->eval_sequences)
+        sequences = t->o->eval_sequences;
+    t->eval_micro_batches = sequences / rows;
+    if (t->eval_micro_batches == 0)
+        return TOOL_OK; /* too little text is held out: no held-out loss */
+    size_t count = (size_t)(t->eval_micro_batches * rows * p->seq);
+    t->eval_tokens = calloc(count, sizeof(int32_t));
+    t->eval_targets = calloc(count, sizeof(int32_t));
+    if (!t->eval_tokens || !t->eval_targets)
+        return tool_error(t->command, "out of memory for the held-out text");
+    if (rf_dataset_held_out(t->dataset, 0, t->eval_micro_batches * rows, p->seq, t->eval_tokens,
+                            t->eval_targets) < 0)
+        return failed(t);
+    return TOOL_OK;
+}
+
+static int trainer_open(struct trainer *t)
+{
+    const struct train_options *o = t->o;
+    const struct rf_policy *p = &o->setup.policy;
+    char select[16];
+    struct rf_device_opts device_opts = {.profile = o->trace_path != NULL};
+    int status = model_create(t->command, &o->setup, &t->model);
+    if (status != TOOL_OK)
+        return status;
+    if (rf_plan_build(t->model.blocks, t->model.count, &o->setup.mesh, p, t->rank, &t->plan) < 0) {
+        failed(t);
+        return TOOL_USAGE;
+    }
+    if (rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0)
+        return failed(t);
+    t->tokens = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
+    t->targets = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
+    if (!t->tokens || !t->targets)
+        return tool_error(t->command, "out of memory for a batch");
+    status = prepare_evaluation(t);
+    if (status == TOOL_OK && o->save)
+        status = make_folder(t, o->save);
+    if (status == TOOL_OK && t->rank == 0)
+        status = report_open(t->command, o, &t->report);
+    if (status == TOOL_OK)
+        status = open_run(t, (uint64_t)o->seed);
+    if (status == TOOL_OK && o->resume)
+        status = check_resumed(t);
+    return status;
+}
+
+static void trainer_close(struct trainer *t)
+{
+    report_destroy(t->report);
+    rf_run_close(t->run);
+    rf_device_close(t->device);
+    rf_plan_destroy(t->plan);
+    model_destroy(&t->model);
+    free(t->tokens);
+    free(t->targets);
+    free(t->eval_tokens);
+    free(t->eval_targets);
+}
+
+static float rate(const struct train_options *o, int64_t step)
+{
+    if (strcmp(o->decay, "cosine") == 0)
+        return rf_lr_cosine(step, o->warmup, o->steps, (float)o->lr, (float)(o->lr / 10));
+    /* The peak of a cosine that never comes down. */
+    return rf_lr_cosine(step < o->warmup ? step : o->warmup, o->warmup, INT64_MAX, (float)o->lr, 0);
+}
+
+static int evaluate(struct trainer *t)
+{
+    if (t->eval_micro_batches == 0)
+        return TOOL_OK;
+    if (rf_run_evaluate(t->run, t->eval_tokens, t->eval_targets, t->eval_micro_batches,
+                        &t->held_out) < 0)
+        return failed(t);
+    t->evaluated = true;
+    return TOOL_OK;
+}
+
+static int save(struct trainer *t)
+{
+    if (rf_run_save(t->run, t->o->save, &t->progress) < 0)
+        return failed(t);
+    return TOOL_OK;
+}
+
+static int one_step(struct trainer *t)
+{
+    const struct train_options *o = t->o;
+    const struct rf_policy *p = &o->setup.policy;
+    struct report_step line = {.step = t->progress.step + 1};
+    uint64_t start = rf_now_ns();
+    float lr = rate(o, t->progress.step);
+    if (rf_dataset_batch(t->dataset, t->progress.seed, t->progress.step, p->batch, p->seq,
+                         t->tokens, t->targets) < 0 ||
+        rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
+        return failed(t);
+    t->progress.step++;
+    t->progress.samples += p->batch;
+    t->loss = line.stats.loss;
+    t->tokens_local += line.stats.local_tokens;
+    line.lr = lr;
+    line.seconds = (double)(rf_now_ns() - start) / 1e9;
+    bool last = t->progress.step == o->steps;
+    if (last || (o->eval_every && t->progress.step % o->eval_every == 0)) {
+        int status = evaluate(t);
+        if (status != TOOL_OK)
+            return status;
+        line.evaluated = t->evaluated;
+        line.held_out = t->held_out;
+    }
+    report_step(t->report, &line);
+    if (!last && o->save_every && t->progress.step % o->save_every == 0)
+        return save(t);
+    return TOOL_OK;
+}
+
+/* The collective end: what was measured is read first, because the rest communicates as well. */
+static int finish(struct trainer *t)
+{
+    const struct train_options *o = t->o;
+    char sha256[65];
+    int status = TOOL_OK;
+    struct report_end end = {.step = t->progress.step,
+                             .loss = t->loss,
+                             .held_out = t->held_out,
+                             .evaluated = t->evaluated,
+                             .sha256 = sha256,
+                             .ranks = t->ranks};
+    rf_run_measured(t->run, &end.measured);
+    rf_run_planned(t->run, &end.planned);
+    if (rf_run_params_sha256(t->run, sha256) < 0)
+        return failed(t);
+    if (o->save)
+        status = save(t);
+    int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
+    if (status == TOOL_OK && !shares)
+        status = tool_error(t->command, "out of memory");
+    if (status == TOOL_OK && rf_all_gather(t->comm, &t->tokens_local, shares, 1, RF_I64, NULL) < 0)
+        status = failed(t);
+    end.tokens_local = shares;
+    if (status == TOOL_OK && o->trace_path && rf_trace_write(o->trace_path, t->comm) < 0)
+        status = failed(t);
+    if (status == TOOL_OK && t->rank == 0)
+        status = report_end(t->report, &end);
+    if (status == TOOL_OK && t->rank == 0 && o->sample)
+        status = train_sample(t->command, o, t->run);
+    free(shares);
+    /* Rank 0 may still be writing: the others stay until it is done. */
+    if (status == TOOL_OK && rf_barrier(t->comm, NULL) < 0)
+        status = failed(t);
+    return status;
+}
+
+int train_rank(struct rf_comm *comm, void *user)
+{
+    const struct train_job *job = user;
+    struct trainer t = {.command = job->command,
+                        .o = job->options,
+                        .dataset = job->dataset,
+                        .comm = comm,
+                        .rank = rf_comm_rank(comm),
+                        .ranks = rf_comm_size(comm)};
+    if (t.o->trace_path)
+        rf_trace_start();
+    int status = trainer_open(&t);
+    while (status == TOOL_OK && t.progress.step < t.o->steps)
+        status = one_step(&t);
+    if (status == TOOL_OK)
+        status = finish(&t);
+    else if (t.ranks > 1)
+        rf_comm_abort(comm, "a rank failed"); /* so that nobody waits for this one */
+    trainer_close(&t);
+    return status;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What rank 0 of `ringforge train` tells: a live line on a terminal or plain lines in a pipe, the
+ * log of JSON lines, and the plot of the loss.
+ */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train.h"
+
+struct report {
+    const struct tool_command *command;
+    const struct train_options *o;
+    FILE *log;
+    bool terminal;
+    uint64_t last_line_ns;
+    double seconds; /* of one step, smoothed */
+    double held_out;
+    bool evaluated;
+    double *x[2], *y[2]; /* loss, held-out loss */
+    int count[2], room[2];
+};
+
+int report_open(const struct tool_command *command, const struct train_options *options,
+                struct report **out)
+{
+    struct report *r = calloc(1, sizeof(*r));
+    if (!r)
+        return tool_error(command, "out of memory");
+    r->command = command;
+    r->o = options;
+    r->terminal = isatty(STDOUT_FILENO);
+    if (options->log_path) {
+        r->log = fopen(options->log_path, "w");
+        if (!r->log) {
+            int error = errno;
+            free(r);
+            return tool_error(command, "cannot write %s: %s", options->log_path, strerror(error));
+        }
+    }
+    *out = r;
+    return TOOL_OK;
+}
+
+void report_destroy(struct report *r)
+{
+    if (!r)
+        return;
+    if (r->terminal && r->seconds > 0)
+        printf("\n");
+    if (r->log)
+        fclose(r->log);
+    for (int i = 0; i < 2; i++) {
+        free(r->x[i]);
+        free(r->y[i]);
+    }
+    free(r);
+}
+
+static void remember(struct report *r, int series, double x, double y)
+{
+    if (!r->o->plot_path || !isfinite(y))
+        return;
+    if (r->count[series] == r->room[series]) {
+        int room = r->room[series] ? 2 * r->room[series] : 256;
+        double *xs = realloc(r->x[series], (size_t)room * sizeof(double));
+        r->x[series] = xs ? xs : r->x[series];
+        double *ys = realloc(r->y[series], (size_t)room * sizeof(double));
+        r->y[series] = ys ? ys : r->y[series];
+        if (!xs || !ys)
+            return; /* a plot with fewer points */
+        r->room[series] = room;
+    }
+    r->x[series][r->count[series]] = x;
+    r->y[series][r->count[series]++] = y;
+}
+
+static void log_line(struct report *r, cJSON *json)
+{
+    char *text = cJSON_PrintUnformatted(json);
+    if (text)
+        fprintf(r->log, "%s\n", text);
+    fflush(r->log); /* a run that is killed leaves its log; a failed write shows in ferror */
+    cJSON_free(text);
+    cJSON_Delete(json);
+}
+
+/* JSON has no infinity and no NaN. */
+static void add_real(cJSON *json, const char *name, double value)
+{
+    if (isfinite(value))
+        cJSON_AddNumberToObject(json, name, value);
+    else
+        cJSON_AddNullToObject(json, name);
+}
+
+static void print_line(struct report *r, const struct report_step *s)
+{
+    bool last = s->step == r->o->steps;
+    uint64_t now = rf_now_ns();
+    /* On a terminal ten lines a second; in a pipe about twenty in all, and one every ten seconds.
+     */
+    uint64_t pause = r->terminal ? 100000000ull : 10000000000ull;
+    int64_t every = r->o->steps / 20 > 0 ? r->o->steps / 20 : 1;
+    bool due = now - r->last_line_ns >= pause || (!r->terminal && s->step % every == 0);
+    if (!last && !s->evaluated && !due)
+        return;
+    r->last_line_ns = now;
+    char left[24], held_out[32] = "";
+    tool_seconds_text(r->seconds * (double)(r->o->steps - s->step), left, sizeof(left));
+    if (r->evaluated)
+        snprintf(held_out, sizeof(held_out), "  held-out %.4f", r->held_out);
+    printf("%sstep %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left%s%s", r->terminal ? "\r" : "",
+           (long long)s->step, (long long)r->o->steps, s->stats.loss, held_out,
+           (double)s->stats.tokens / r->seconds, left, s->stats.skipped ? "  (skipped)" : "",
+           r->terminal ? "\033[K" : "\n");
+    fflush(stdout);
+}
+
+void report_step(struct report *r, const struct report_step *s)
+{
+    if (!r)
+        return;
+    /* The first step compiles kernels: it says nothing about the others. */
+    r->seconds = r->seconds > 0 && s->seconds > 0.1 * r->seconds
+                     ? 0.9 * r->seconds + 0.1 * s->seconds
+                     : s->seconds;
+    if (s->evaluated) {
+        r->evaluated = true;
+        r->held_out = s->held_out;
+        remember(r, 1, (double)s->step, s->held_out);
+    }
+    remember(r, 0, (double)s->step, s->stats.loss);
+    print_line(r, s);
+    if (!r->log)
+        return;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "step", (double)s->step);
+    add_real(json, "loss", s->stats.loss);
+    cJSON_AddNumberToObject(json, "tokens", (double)s->stats.tokens);
+    add_real(json, "tokens_per_s", (double)s->stats.tokens / s->seconds);
+    add_real(json, "grad_norm", s->stats.grad_norm);
+    add_real(json, "lr", s->lr);
+    cJSON_AddBoolToObject(json, "skipped", s->stats.skipped);
+    cJSON_AddNumberToObject(json, "sent", (double)s->stats.sent_bytes);
+    cJSON_AddNumberToObject(json, "exposed_comm_us", (double)s->stats.exposed_comm_ns / 1e3);
+    if (s->evaluated)
+        add_real(json, "held_out_loss", s->held_out);
+    log_line(r, json);
+}
+
+static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
+{
+    cJSON *object = cJSON_AddObjectToObject(json, name);
+    cJSON_AddNumberToObject(object, "params", (double)b->params);
+    cJSON_AddNumberToObject(object, "grads", (double)b->grads);
+    cJSON_AddNumberToObject(object, "optimizer", (double)b->optimizer);
+    cJSON_AddNumberToObject(object, "activations", (double)b->activations);
+    cJSON_AddNumberToObject(object, "comm", (double)b->comm);
+    cJSON_AddNumberToObject(object, "scratch", (double)b->scratch);
+    cJSON_AddNumberToObject(object, "sent", (double)b->sent);
+}
+
+static void log_summary(struct report *r, const struct report_end *end)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddBoolToObject(json, "summary", true);
+    cJSON_AddStringToObject(json, "params_sha256", end->sha256);
+    cJSON_AddNumberToObject(json, "steps", (double)end->step);
+    add_real(json, "loss", end->loss);
+    if (end->evaluated)
+        add_real(json, "held_out_loss", end->held_out);
+    add_bytes(json, "planned", &end->planned);
+    add_bytes(json, "measured", &end->measured);
+    cJSON *shares = cJSON_AddArrayToObject(json, "tokens_local");
+    for (int i = 0; i < end->ranks; i++)
+        cJSON_AddItemToArray(shares, cJSON_CreateNumber((double)end->tokens_local[i]));
+    log_line(r, json);
+}
+
+static int draw(struct report *r)
+{
+    struct tool_series series[2] = {
+        {.title = "training", .x = r->x[0], .y = r->y[0], .count = r->count[0]},
+        {.title = "held out", .x = r->x[1], .y = r->y[1], .count = r->count[1]},
+    };
+    struct tool_plot plot = {.title = "Loss",
+                             .x_label = "step",
+                             .y_label = "nats per byte",
+                             .series = series,
+                             .series_count = r->count[1] ? 2 : 1};
+    return r->count[0] ? tool_plot_write(r->command, r->o->plot_path, &plot) : TOOL_OK;
+}
+
+int report_end(struct report *r, const struct report_end *end)
+{
+    if (r->terminal)
+        printf("\n");
+    r->seconds = 0; /* the line is closed */
+    printf("done: %lld steps, loss %.4f", (long long)end->step, end->loss);
+    if (end->evaluated)
+        printf(", held-out loss %.4f", end->held_out);
+    printf("\nparameters: sha256 %s\n", end->sha256);
+    if (memcmp(&end->planned, &end->measured, sizeof(end->planned)) == 0)
+        printf("memory and traffic: measured as planned, to the byte\n");
+    if (r->log) {
+        log_summary(r, end);
+        bool bad = ferror(r->log) != 0;
+        int error = errno;
+        if (fclose(r->log) != 0) {
+            bad = true;
+            error = errno;
+        }
+        r->log = NULL;
+        if (bad)
+            return tool_error(r->command, "cannot write %s: %s", r->o->log_path, strerror(error));
+    }
+    return r->o->plot_path ? draw(r) : TOOL_OK;
+}
