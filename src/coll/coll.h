@@ -22,13 +22,15 @@ struct rf_coll_desc {
     enum rf_dtype dtype;
     enum rf_redop redop;
     enum rf_order order;
-    int root;                /* broadcast */
+    int root;                /* broadcast; send and recv: the peer (send to itself: IN is copied to OUT) */
     size_t segment_bytes;    /* 0 = one piece per message */
     const struct rf_forest *forest; /* forest all-reduce */
     size_t stride;           /* forest: elements between parts */
 };
 
-/* Chooses the algorithm (a table row that fits), builds and compiles it. */
+/* Chooses the algorithm (a table row that fits), builds and compiles it. It reads args.in and writes args.out;
+ * a broadcast works in args.out alone, on the root too; a send needs only in, a receive only out. One schedule
+ * serves runs in place and out of place. */
 RF_MUST_CHECK int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out);
 void rf_sched_destroy(struct rf_sched *sched);
 size_t rf_sched_temp_bytes(const struct rf_sched *sched);

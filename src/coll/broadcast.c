@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Broadcast in OUT, from the root down a tree, segment by segment: a binomial tree where latency
+ * counts, a chain where bandwidth does (each rank then sends the data once). Called by table.c.
+ */
+#include "sched.h"
+
+enum { MOST_CHILDREN = 32 };
+
+/* Sends every segment on to the children as it comes in. Ranks count from the root here. */
+static void pass_down(struct rf_sched *sched, const struct rf_coll_desc *desc, int parent,
+                      const int *children, int child_count)
+{
+    struct rf_piece whole = {0, desc->count * sched->element_bytes};
+    struct rf_cut cut = rf_cut(whole.bytes, desc->segment_bytes, sched->element_bytes, 1);
+    for (uint32_t j = 0; j < cut.count; j++) {
+        struct rf_piece piece = rf_segment(whole, cut.segment, j);
+        uint32_t recv = RF_NO_STEP;
+        if (parent >= 0)
+            recv = rf_sched_recv(sched, (parent + desc->root) % desc->ranks, j,
+                                 rf_out(piece.offset), piece.bytes);
+        for (int i = 0; i < child_count; i++) {
+            uint32_t send = rf_sched_send(sched, (children[i] + desc->root) % desc->ranks, j,
+                                          rf_out(piece.offset), piece.bytes);
+            rf_sched_dep(sched, send, recv);
+        }
+    }
+}
+
+void rf_build_tree_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    int place = (desc->rank - desc->root + desc->ranks) % desc->ranks;
+    int bit = 1;
+    while (bit < desc->ranks && !(place & bit))
+        bit *= 2;
+    /* Below its lowest set bit a rank has one child per bit; the largest subtree is served first.
+     */
+    int children[MOST_CHILDREN], count = 0;
+    for (int below = bit / 2; below > 0; below /= 2)
+        if (place + below < desc->ranks)
+            children[count++] = place + below;
+    pass_down(sched, desc, place == 0 ? -1 : place - bit, children, count);
+}
+
+void rf_build_chain_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    int place = (desc->rank - desc->root + desc->ranks) % desc->ranks;
+    int child = place + 1;
+    pass_down(sched, desc, place - 1, &child, child < desc->ranks);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Predictions: what a collective will send and need, counted from the schedule that would run.
+ * Called by plans and tests; needs no communicator.
+ */
+#include "sched.h"
+
+#include "../base/base.h"
+
+/* Builds, asks, and throws away. Bytes do not depend on the segments: one per message is quickest.
+ */
+static int count(const struct rf_coll_desc *desc, uint64_t *sent, uint64_t *temp)
+{
+    struct rf_sched *sched = NULL;
+    RETURN_IF_ERROR(rf_sched_build(desc, &sched));
+    if (sent)
+        *sent = sched->sent_bytes;
+    if (temp)
+        *temp = sched->temp_bytes;
+    rf_sched_destroy(sched);
+    return 0;
+}
+
+int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
+                       enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
+{
+    if (op == RF_COLL_FOREST_ALL_REDUCE)
+        return rf_fail(RF_EINVAL, "rf_coll_sent_bytes: use rf_forest_sent_bytes for a forest");
+    return count(&(struct rf_coll_desc){.op = op,
+                                        .rank = rank,
+                                        .ranks = ranks,
+                                        .count = elements,
+                                        .dtype = dtype,
+                                        .order = order,
+                                        .root = root},
+                 out, NULL);
+}
+
+static struct rf_coll_desc forest_desc(const struct rf_forest *forest, int rank, size_t elements)
+{
+    return (struct rf_coll_desc){.op = RF_COLL_FOREST_ALL_REDUCE,
+                                 .rank = rank,
+                                 .ranks = forest ? forest->ranks : 0,
+                                 .count = elements,
+                                 .order = RF_ORDER_TREE,
+                                 .forest = forest,
+                                 .stride = elements};
+}
+
+int rf_forest_sent_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
+{
+    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
+    return count(&desc, out, NULL);
+}
+
+int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
+{
+    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
+    return count(&desc, NULL, out);
+}

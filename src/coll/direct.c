@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Direct reduction: every rank sends each chunk of its input straight to the chunk's owner, who
+ * folds all contributions at once in a given order; for an all-reduce the owner then sends the
+ * result to all. A ring's bytes in two rounds instead of 2(N-1), and any fold order: around the
+ * ring from the chunk's own rank, or pairwise. Reduce-scatter, all-reduce in either order, and the
+ * forest of forest.c are this one builder with different contributions. Called by table.c.
+ */
+#include "direct.h"
+
+#include "../base/base.h"
+
+enum { CACHE_BYTES = 8 << 20, SHORTEST_SEGMENT = 64 << 10 };
+
+struct direct {
+    struct rf_sched *sched;
+    const struct rf_direct *plan;
+    int rank, ranks;
+    struct rf_cut cut;
+    uint32_t parts;       /* of all ranks together */
+    uint32_t window;      /* slots per part of another rank */
+    uint32_t *first_slot; /* [rank] in units of parts, counted over the other ranks */
+    uint32_t *folds;      /* [segment] */
+    uint32_t *receives;   /* of the segment in hand */
+    uint32_t receive_count;
+    struct rf_operand *operands;
+    size_t temp, slot_bytes;
+    uint32_t most_parts; /* of one rank */
+};
+
+static int parts_of(const struct direct *direct, int rank)
+{
+    return direct->plan->part_counts ? direct->plan->part_counts[rank] : 1;
+}
+
+static int neighbour(const struct direct *direct, int distance)
+{
+    return (direct->rank + distance + direct->ranks) % direct->ranks;
+}
+
+static struct rf_operand slot(const struct direct *direct, int rank, int part, uint32_t segment)
+{
+    uint32_t index = direct->first_slot[rank] + (uint32_t)part;
+    size_t number = (size_t)index * direct->window + segment % direct->window;
+    return rf_tmp(direct->temp + number * direct->slot_bytes);
+}
+
+static struct rf_piece own_piece(const struct direct *direct, uint32_t segment)
+{
+    return rf_segment(direct->plan->chunk(direct->plan, direct->rank), direct->cut.segment,
+                      segment);
+}
+
+/* Where this rank's result goes: into its place for an all-reduce, else to the start of OUT. */
+static struct rf_operand result(const struct direct *direct, struct rf_piece own)
+{
+    size_t base = direct->plan->gather ? 0 : direct->plan->chunk(direct->plan, direct->rank).offset;
+    return rf_out(own.offset - base);
+}
+
+static void receive_parts(struct direct *direct, uint32_t segment)
+{
+    struct rf_piece own = own_piece(direct, segment);
+    direct->receive_count = 0;
+    if (own.bytes == 0)
+        return;
+    for (int distance = 1; distance < direct->ranks; distance++) {
+        int from = neighbour(direct, distance);
+        for (int part = 0; part < parts_of(direct, from); part++) {
+            uint32_t recv =
+                rf_sched_recv(direct->sched, from, (uint32_t)part * direct->cut.count + segment,
+                              slot(direct, from, part, segment), own.bytes);
+            if (segment >= direct->window)
+                rf_sched_dep(direct->sched, recv, direct->folds[segment - direct->window]);
+            direct->receives[direct->receive_count++] = recv;
+        }
+    }
+}
+
+/* The neighbour behind folds this rank's part next to its own, so it is served first. Where a part
+ * was sent from, the sum is received: OUT may be part 0. */
+static void send_parts(struct direct *direct, uint32_t segment)
+{
+    const struct rf_direct *plan = direct->plan;
+    for (int distance = 1; distance < direct->ranks; distance++) {
+        int to = neighbour(direct, -distance);
+        struct rf_piece piece = rf_segment(plan->chunk(plan, to), direct->cut.segment, segment);
+        if (piece.bytes == 0)
+            continue;
+        uint32_t first = RF_NO_STEP;
+        for (int part = 0; part < parts_of(direct, direct->rank); part++) {
+            uint32_t send =
+                rf_sched_send(direct->sched, to, (uint32_t)part * direct->cut.count + segment,
+                              rf_in((size_t)part * plan->stride_bytes + piece.offset), piece.bytes);
+            first = part == 0 ? send : first;
+        }
+        if (plan->gather) {
+            uint32_t sum =
+                rf_sched_recv(direct->sched, to, direct->most_parts * direct->cut.count + segment,
+                              rf_out(piece.offset), piece.bytes);
+            rf_sched_dep(direct->sched, sum, first);
+        }
+    }
+}
+
+static void fold(struct direct *direct, uint32_t segment)
+{
+    const struct rf_direct *plan = direct->plan;
+    struct rf_piece own = own_piece(direct, segment);
+    if (own.bytes == 0)
+        return;
+    uint32_t count = 0;
+    for (int i = 0; i < direct->ranks; i++) {
+        int rank = plan->tree ? i : neighbour(direct, i);
+        for (int part = 0; part < parts_of(direct, rank); part++) {
+            struct rf_operand operand = rank == direct->rank
+                                            ? rf_in((size_t)part * plan->stride_bytes + own.offset)
+                                            : slot(direct, rank, part, segment);
+            operand.level = plan->levels ? plan->levels[count] : 0;
+            direct->operands[count++] = operand;
+        }
+    }
+    uint32_t step = rf_sched_fold(direct->sched, result(direct, own), direct->operands, count,
+                                  own.bytes, plan->tree, direct->sched->redop == RF_AVG);
+    direct->folds[segment] = step;
+    for (uint32_t i = 0; i < direct->receive_count; i++)
+        rf_sched_dep(direct->sched, step, direct->receives[i]);
+    for (int distance = 1; plan->gather && distance < direct->ranks; distance++) {
+        uint32_t send = rf_sched_send(direct->sched, neighbour(direct, -distance),
+                                      direct->most_parts * direct->cut.count + segment,
+                                      rf_out(own.offset), own.bytes);
+        rf_sched_dep(direct->sched, send, step);
+    }
+}
+
+/* All parts of a few segments should fit the cache together. A function of what all ranks know. */
+static size_t segment_for(size_t wanted, uint32_t parts)
+{
+    size_t share = CACHE_BYTES / ((size_t)parts * RF_WINDOW);
+    share = share < SHORTEST_SEGMENT ? SHORTEST_SEGMENT : share;
+    return wanted < share ? wanted : share;
+}
+
+static void prepare(struct direct *direct, const struct rf_coll_desc *desc)
+{
+    struct rf_sched *sched = direct->sched;
+    direct->first_slot = rf_sched_scratch(sched, (size_t)direct->ranks, sizeof(uint32_t));
+    uint32_t others = 0;
+    size_t longest = 0;
+    for (int r = 0; direct->first_slot && r < direct->ranks; r++) {
+        uint32_t parts = (uint32_t)parts_of(direct, r);
+        struct rf_piece piece = direct->plan->chunk(direct->plan, r);
+        direct->first_slot[r] = others;
+        others += r == direct->rank ? 0 : parts;
+        direct->parts += parts;
+        direct->most_parts = parts > direct->most_parts ? parts : direct->most_parts;
+        longest = piece.bytes > longest ? piece.bytes : longest;
+    }
+    direct->cut = rf_cut(longest, segment_for(desc->segment_bytes, direct->parts),
+                         sched->element_bytes, direct->most_parts + 1);
+    direct->window = direct->cut.count < RF_WINDOW ? direct->cut.count : RF_WINDOW;
+    direct->slot_bytes = longest < direct->cut.segment ? longest : direct->cut.segment;
+    direct->slot_bytes = (direct->slot_bytes + 63) / 64 * 64;
+    direct->temp = rf_sched_temp(sched, (size_t)others * direct->window * direct->slot_bytes);
+    direct->folds = rf_sched_scratch(sched, direct->cut.count, sizeof(uint32_t));
+    direct->receives = rf_sched_scratch(sched, others, sizeof(uint32_t));
+    direct->operands = rf_sched_scratch(sched, direct->parts, sizeof(struct rf_operand));
+}
+
+void rf_direct_build(struct rf_sched *sched, const struct rf_coll_desc *desc,
+                     const struct rf_direct *plan)
+{
+    struct direct direct = {.sched = sched, .plan = plan, .rank = desc->rank, .ranks = desc->ranks};
+    prepare(&direct, desc);
+    for (uint32_t j = 0; sched->status == 0 && j < direct.cut.count; j++) {
+        receive_parts(&direct, j);
+        send_parts(&direct, j);
+        fold(&direct, j);
+    }
+    rf_free(direct.first_slot);
+    rf_free(direct.folds);
+    rf_free(direct.receives);
+    rf_free(direct.operands);
+}
+
+struct rf_piece rf_direct_ragged_chunk(const struct rf_direct *plan, int rank)
+{
+    return rf_chunk(plan->count, plan->ranks, rank, plan->element_bytes);
+}
+
+static struct rf_piece equal_chunk(const struct rf_direct *plan, int rank)
+{
+    size_t bytes = plan->count * plan->element_bytes;
+    return (struct rf_piece){bytes * (size_t)rank, bytes};
+}
+
+void rf_build_direct_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    rf_direct_build(sched, desc,
+                    &(struct rf_direct){.count = desc->count,
+                                        .ranks = desc->ranks,
+                                        .element_bytes = sched->element_bytes,
+                                        .chunk = rf_direct_ragged_chunk,
+                                        .tree = desc->order == RF_ORDER_TREE,
+                                        .gather = true});
+}
+
+void rf_build_direct_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    rf_direct_build(sched, desc,
+                    &(struct rf_direct){.count = desc->count,
+                                        .ranks = desc->ranks,
+                                        .element_bytes = sched->element_bytes,
+                                        .chunk = equal_chunk,
+                                        .tree = desc->order == RF_ORDER_TREE});
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * All-reduce by recursive doubling (Thakur, Rabenseifner, Gropp 2005), for short messages and 2^k
+ * ranks: in round i each rank exchanges what it has with the rank that differs in bit i, so log2(N)
+ * messages do where flat.c sends N-1. Lower ranks are the left operand, so the sum is the pairwise
+ * tree over ranks and equal everywhere. Called by table.c.
+ */
+#include "sched.h"
+
+void rf_build_doubling_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    size_t bytes = desc->count * sched->element_bytes;
+    struct rf_operand mine = rf_in(0);
+    uint32_t ready = RF_NO_STEP, first_send = RF_NO_STEP;
+    uint32_t round = 0;
+    for (int bit = 1; bit < desc->ranks; bit *= 2, round++) {
+        int peer = desc->rank ^ bit;
+        bool last = bit * 2 >= desc->ranks;
+        struct rf_operand theirs = rf_tmp(rf_sched_temp(sched, bytes));
+        struct rf_operand sum = last ? rf_out(0) : rf_tmp(rf_sched_temp(sched, bytes));
+        uint32_t recv = rf_sched_recv(sched, peer, round, theirs, bytes);
+        uint32_t send = rf_sched_send(sched, peer, round, mine, bytes);
+        rf_sched_dep(sched, send, ready);
+        first_send = round == 0 ? send : first_send;
+        bool lower = desc->rank < peer;
+        uint32_t reduce =
+            rf_sched_reduce(sched, sum, lower ? mine : theirs, lower ? theirs : mine, bytes);
+        rf_sched_dep(sched, reduce, recv);
+        rf_sched_dep(sched, reduce, ready);
+        if (last)
+            rf_sched_dep(sched, reduce, first_send); /* OUT may be IN */
+        mine = sum;
+        ready = reduce;
+    }
+    if (desc->redop == RF_AVG)
+        rf_sched_dep(sched, rf_sched_divide(sched, rf_out(0), bytes), ready);
+}

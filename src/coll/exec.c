@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The one interpreter of schedules. Called by comm, one run at a time per rf_exec; several rf_exec
+ * may share a transport. It knows verbs and operands, no algorithm, and allocates nothing once it
+ * has seen its largest schedule.
+ *
+ * Order: one completion at a time, depth first, so that what was received is reduced and passed on
+ * while it is still in the cache. Receives are posted before sends.
+ */
+#include <assert.h>
+
+#include "../base/base.h"
+#include "reduce.h"
+#include "sched.h"
+
+/* A posted send or receive; its address is the context of the completion. */
+struct message {
+    unsigned char provider[64]; /* the transport's while posted */
+    struct rf_exec *exec;
+    uint32_t step; /* RF_NO_STEP = not posted */
+};
+
+/* Steps in the order they became ready. A step enters once per run, so the arrays never wrap. */
+struct queue {
+    uint32_t *steps;
+    uint32_t head, tail;
+};
+
+struct rf_exec {
+    struct rf_transport *transport; /* may be NULL: one rank, no network */
+    const struct rf_sched *sched;   /* NULL = idle */
+    struct rf_exec_args args;
+    unsigned char *base[RF_SPACE_COUNT];
+
+    uint32_t *need; /* [step] predecessors that have not finished */
+    struct queue recvs, sends;
+    uint32_t *work; /* a stack: depth first */
+    uint32_t work_count;
+    uint32_t left; /* steps that have not finished */
+    int status;    /* of a failed run, until reset */
+    int mismatch_peer;
+    uint64_t activity;
+
+    uint32_t step_capacity; /* of need, recvs, sends, work: one allocation at `need` */
+    struct message *messages;
+    uint32_t *free_messages; /* a stack: the same few stay in the cache */
+    uint32_t message_capacity, free_count;
+    struct rf_fold_part *parts;
+    uint32_t part_capacity;
+    void *temp, *temp_handle;
+    size_t temp_capacity;
+};
+
+enum { TEMP_PAGE = 4096 };
+
+int rf_exec_create(struct rf_transport *transport, struct rf_exec **out)
+{
+    struct rf_exec *exec = rf_alloc(sizeof(*exec));
+    if (!exec)
+        return rf_fail(RF_ENOMEM, "out of memory for an executor of collectives");
+    exec->transport = transport;
+    exec->mismatch_peer = -1;
+    *out = exec;
+    return 0;
+}
+
+static void free_temp(struct rf_exec *exec)
+{
+    if (exec->temp_handle)
+        exec->transport->ops->deregister_memory(exec->transport, exec->temp_handle);
+    rf_free(exec->temp);
+    exec->temp = exec->temp_handle = NULL;
+    exec->temp_capacity = 0;
+}
+
+void rf_exec_destroy(struct rf_exec *exec)
+{
+    if (!exec)
+        return;
+    free_temp(exec);
+    rf_free(exec->need);
+    rf_free(exec->messages);
+    rf_free(exec->free_messages);
+    rf_free(exec->parts);
+    rf_free(exec);
+}
+
+/* ---- memory for the largest schedule so far -----------------------------------------------------
+ */
+
+static void free_all_messages(struct rf_exec *exec)
+{
+    exec->free_count = exec->message_capacity;
+    for (uint32_t i = 0; i < exec->message_capacity; i++) {
+        exec->messages[i].exec = exec;
+        exec->messages[i].step = RF_NO_STEP;
+        exec->free_messages[i] = exec->message_capacity - 1 - i;
+    }
+}
+
+static bool grow_messages(struct rf_exec *exec, uint32_t count)
+{
+    rf_free(exec->messages);
+    rf_free(exec->free_messages);
+    exec->message_capacity = exec->free_count = 0;
+    exec->messages = rf_alloc_aligned(count * sizeof(*exec->messages), 64);
+    exec->free_messages = rf_alloc(count * sizeof(uint32_t));
+    if (!exec->messages || !exec->free_messages)
+        return false;
+    exec->message_capacity = count;
+    free_all_messages(exec);
+    return true;
+}
+
+static bool grow_steps(struct rf_exec *exec, uint32_t count)
+{
+    rf_free(exec->need);
+    exec->step_capacity = 0;
+    exec->need = rf_alloc(4 * (size_t)count * sizeof(uint32_t));
+    if (!exec->need)
+        return false;
+    exec->recvs.steps = exec->need + count;
+    exec->sends.steps = exec->recvs.steps + count;
+    exec->work = exec->sends.steps + count;
+    exec->step_capacity = count;
+    return true;
+}
+
+static bool grow_parts(struct rf_exec *exec, uint32_t count)
+{
+    rf_free(exec->parts);
+    exec->part_capacity = 0;
+    exec->parts = rf_alloc(count * sizeof(*exec->parts));
+    if (!exec->parts)
+        return false;
+    exec->part_capacity = count;
+    return true;
+}
+
+static int grow_temp(struct rf_exec *exec, size_t bytes)
+{
+    free_temp(exec);
+    exec->temp = rf_alloc_aligned(bytes, TEMP_PAGE);
+    if (!exec->temp)
+        return rf_fail(RF_ENOMEM, "%s: out of memory for %zu bytes of temporary data",
+                       rf_coll_op_name(exec->sched->op), bytes);
+    exec->temp_capacity = bytes;
+    struct rf_transport *transport = exec->transport;
+    if (transport && transport->ops->register_memory)
+        return transport->ops->register_memory(transport, exec->temp, bytes, &exec->temp_handle);
+    return 0;
+}
+
+static int make_room(struct rf_exec *exec, const struct rf_sched *sched)
+{
+    if ((sched->count > exec->step_capacity && !grow_steps(exec, sched->count)) ||
+        (sched->message_count > exec->message_capacity &&
+         !grow_messages(exec, sched->message_count)) ||
+        (sched->longest_list > exec->part_capacity && !grow_parts(exec, sched->longest_list)))
+        return rf_fail(RF_ENOMEM, "%s: out of memory to run a schedule of %u steps",
+                       rf_coll_op_name(sched->op), sched->count);
+    return sched->temp_bytes > exec->temp_capacity ? grow_temp(exec, sched->temp_bytes) : 0;
+}
+
+/* ---- steps
+ * ---------------------------------------------------------------------------------------- */
+
+static void *address(const struct rf_exec *exec, struct rf_operand operand)
+{
+    return exec->base[operand.space] + operand.offset;
+}
+
+static void make_ready(struct rf_exec *exec, uint32_t step)
+{
+    uint8_t verb = exec->sched->steps[step].verb;
+    if (verb == RF_VERB_RECV)
+        exec->recvs.steps[exec->recvs.tail++] = step;
+    else if (verb == RF_VERB_SEND)
+        exec->sends.steps[exec->sends.tail++] = step;
+    else
+        exec->work[exec->work_count++] = step;
+}
+
+static void finish(struct rf_exec *exec, const struct rf_step *step)
+{
+    const uint32_t *next = exec->sched->successors + step->next;
+    for (uint32_t i = 0; i < step->next_count; i++)
+        if (--exec->need[next[i]] == 0)
+            make_ready(exec, next[i]);
+    exec->left--;
+}
+
+/* 0, also when the transport has no room now: then the step stays at the head of its queue. */
+static int post_all(struct rf_exec *exec, struct queue *queue)
+{
+    struct rf_transport *transport = exec->transport;
+    while (queue->head < queue->tail) {
+        const struct rf_step *step = &exec->sched->steps[queue->steps[queue->head]];
+        uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
+        struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
+        int status =
+            step->verb == RF_VERB_SEND
+                ? transport->ops->post_send(transport, step->peer, tag, exec->args.contract,
+                                            address(exec, step->a), step->bytes, message)
+                : transport->ops->post_recv(transport, step->peer, tag, address(exec, step->dst),
+                                            step->bytes, message);
+        if (status == RF_EAGAIN)
+            return 0;
+        if (status < 0)
+            return status;
+        message->step = queue->steps[queue->head++];
+        exec->free_count--;
+        exec->activity++;
+    }
+    return 0;
+}
+
+static int post_ready(struct rf_exec *exec)
+{
+    if (exec->recvs.head < exec->recvs.tail)
+        RETURN_IF_ERROR(post_all(exec, &exec->recvs));
+    if (exec->sends.head < exec->sends.tail)
+        RETURN_IF_ERROR(post_all(exec, &exec->sends));
+    return 0;
+}
+
+static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t count)
+{
+    const struct rf_sched *sched = exec->sched;
+    const struct rf_operand *list = sched->operands + step->list;
+    for (uint32_t i = 0; i < step->list_count; i++)
+        exec->parts[i] =
+            (struct rf_fold_part){.data = address(exec, list[i]), .level = (int)list[i].level};
+    rf_fold(address(exec, step->dst),
+            &(struct rf_fold){.parts = exec->parts,
+                              .part_count = step->list_count,
+                              .dtype = sched->dtype,
+                              .redop = sched->redop,
+                              .tree = step->tree,
+                              .divisor = step->divide ? sched->ranks : 1},
+            count);
+}
+
+static void run_local(struct rf_exec *exec, const struct rf_step *step)
+{
+    const struct rf_sched *sched = exec->sched;
+    void *dst = address(exec, step->dst);
+    size_t count = step->bytes / sched->element_bytes;
+    switch (step->verb) {
+    case RF_VERB_REDUCE:
+        if (step->list_count > 0)
+            run_fold(exec, step, count);
+        else
+            rf_reduce(dst, address(exec, step->a), address(exec, step->b), count, sched->dtype,
+                      sched->redop);
+        break;
+    case RF_VERB_DIVIDE:
+        rf_divide(dst, count, sched->dtype, sched->ranks);
+        break;
+    case RF_VERB_COPY:
+        if (dst != address(exec, step->a))
+            memcpy(dst, address(exec, step->a), step->bytes);
+        break;
+    default:
+        break; /* a join */
+    }
+}
+
+/* One piece of work that takes time, and whatever joins stand before it. */
+static void run_one(struct rf_exec *exec)
+{
+    while (exec->work_count > 0) {
+        const struct rf_step *step = &exec->sched->steps[exec->work[--exec->work_count]];
+        run_local(exec, step);
+        finish(exec, step);
+        if (step->verb != RF_VERB_JOIN)
+            return;
+    }
+}
+
+/* ---- completions
+ * ---------------------------------------------------------------------------------- */
+
+static int fail_mismatch(struct rf_exec *exec, const struct rf_step *step,
+                         const struct rf_completion *completion)
+{
+    exec->mismatch_peer = step->peer;
+    if (completion->status < 0)
+        return completion->status;
+    const char *op = rf_coll_op_name(exec->sched->op);
+    if (!rf_contract_agrees(exec->args.contract, completion->contract))
+        return rf_fail_rank(RF_EMISMATCH, step->peer,
+                            "%s: rank %d is in a different call than this rank", op, step->peer);
+    return rf_fail_rank(RF_EMISMATCH, step->peer,
+                        "%s: rank %d sent %zu bytes where this rank expected %llu", op, step->peer,
+                        completion->bytes, (unsigned long long)step->bytes);
+}
+
+static int check(struct rf_exec *exec, const struct rf_step *step,
+                 const struct rf_completion *completion)
+{
+    if (completion->status < 0 && completion->status != RF_EMISMATCH)
+        return completion->status;
+    if (completion->status < 0 ||
+        (step->verb == RF_VERB_RECV &&
+         (completion->bytes != step->bytes ||
+          !rf_contract_agrees(exec->args.contract, completion->contract))))
+        return fail_mismatch(exec, step, completion);
+    return 0;
+}
+
+/* The completion may be of another executor on the same transport: its owner deals with it. */
+static void take(const struct rf_completion *completion)
+{
+    struct message *message = completion->context;
+    struct rf_exec *exec = message->exec;
+    assert(message->step != RF_NO_STEP && exec->sched);
+    const struct rf_step *step = &exec->sched->steps[message->step];
+    message->step = RF_NO_STEP;
+    exec->free_messages[exec->free_count++] = (uint32_t)(message - exec->messages);
+    exec->activity++;
+    int status = check(exec, step, completion);
+    if (status < 0 && exec->status == 0)
+        exec->status = status;
+    finish(exec, step);
+}
+
+static int poll_one(struct rf_exec *exec)
+{
+    struct rf_completion completion;
+    int got = exec->transport->ops->poll(exec->transport, &completion, 1);
+    if (got > 0)
+        take(&completion);
+    return got;
+}
+
+/* ---- a run
+ * ---------------------------------------------------------------------------------------- */
+
+int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
+                  const struct rf_exec_args *args)
+{
+    assert(!exec->sched && exec->status == 0);
+    exec->sched = sched;
+    int status = make_room(exec, sched);
+    if (status < 0) {
+        exec->sched = NULL;
+        return status;
+    }
+    exec->args = *args;
+    exec->base[RF_SPACE_IN] = (unsigned char *)args->in; /* never written: no builder does */
+    exec->base[RF_SPACE_OUT] = args->out;
+    exec->base[RF_SPACE_TMP] = exec->temp;
+    exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
+    exec->work_count = 0;
+    exec->left = sched->count;
+    exec->mismatch_peer = -1;
+    for (uint32_t i = 0; i < sched->count; i++)
+        exec->need[i] = sched->steps[i].need;
+    for (uint32_t i = 0; i < sched->root_count; i++)
+        make_ready(exec, sched->roots[i]);
+    exec->status = post_ready(exec);
+    return exec->status;
+}
+
+static bool is_waiting(const struct rf_exec *exec)
+{
+    return exec->free_count < exec->message_capacity || exec->recvs.head < exec->recvs.tail ||
+           exec->sends.head < exec->sends.tail;
+}
+
+int rf_exec_progress(struct rf_exec *exec)
+{
+    if (exec->status < 0)
+        return exec->status;
+    if (is_waiting(exec)) {
+        int status = poll_one(exec);
+        if (exec->status == 0 && status < 0)
+            exec->status = status;
+        if (exec->status < 0)
+            return exec->status;
+    }
+    run_one(exec);
+    exec->status = post_ready(exec);
+    if (exec->status < 0)
+        return exec->status;
+    if (exec->left > 0)
+        return 0;
+    exec->sched = NULL;
+    return 1;
+}
+
+uint64_t rf_exec_activity(const struct rf_exec *exec)
+{
+    return exec->activity;
+}
+
+int rf_exec_mismatch_peer(const struct rf_exec *exec)
+{
+    return exec->mismatch_peer;
+}
+
+/* The peer of the earliest receive that is posted, else of the earliest send. */
+int rf_exec_waiting_for(const struct rf_exec *exec)
+{
+    uint32_t first[2] = {RF_NO_STEP, RF_NO_STEP}; /* receive, send */
+    for (uint32_t i = 0; exec->sched && i < exec->message_capacity; i++) {
+        uint32_t step = exec->messages[i].step;
+        if (step == RF_NO_STEP)
+            continue;
+        bool is_send = exec->sched->steps[step].verb == RF_VERB_SEND;
+        first[is_send] = step < first[is_send] ? step : first[is_send];
+    }
+    uint32_t step = first[0] != RF_NO_STEP ? first[0] : first[1];
+    if (step == RF_NO_STEP && exec->sched && exec->sends.head < exec->sends.tail)
+        step = exec->sends.steps[exec->sends.head]; /* the transport has had no room for it */
+    return step != RF_NO_STEP ? exec->sched->steps[step].peer : -1;
+}
+
+void rf_exec_reset(struct rf_exec *exec)
+{
+    free_all_messages(exec);
+    exec->sched = NULL;
+    exec->status = 0;
+    exec->work_count = 0;
+    exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
+    exec->left = 0;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The fold of many operands at once, block by block, so that partial sums never leave the cache and
+ * 16-bit types are rounded once. Called by exec.c.
+ */
+#include "reduce.h"
+
+#include <string.h>
+
+#include "../base/base.h"
+
+enum {
+    BLOCK_BYTES = 2048,
+    BLOCK_FLOATS = BLOCK_BYTES / sizeof(float),
+    MOST_LEVELS = 33 /* partial sums that wait for their sibling: one per bit of a leaf index */
+};
+
+static bool is_narrow(enum rf_dtype dtype)
+{
+    return dtype == RF_F16 || dtype == RF_BF16;
+}
+
+static enum rf_dtype working_type(const struct rf_fold *fold)
+{
+    return is_narrow(fold->dtype) ? RF_F32 : fold->dtype;
+}
+
+/* Part i of this block in the working type: in place, or widened into `room`. */
+static const void *part(const struct rf_fold *fold, uint32_t i, size_t offset, size_t count,
+                        float *room)
+{
+    const unsigned char *data = (const unsigned char *)fold->parts[i].data + offset;
+    if (!is_narrow(fold->dtype))
+        return data;
+    rf_widen(room, data, count, fold->dtype);
+    return room;
+}
+
+static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size_t count, void *dst,
+                                 float *sum)
+{
+    float room[BLOCK_FLOATS];
+    const void *left = part(fold, 0, offset, count, sum);
+    for (uint32_t i = 1; i < fold->part_count; i++) {
+        /* dst may be a part: it is written when all have been read. */
+        bool last = i + 1 == fold->part_count;
+        void *to = last && !is_narrow(fold->dtype) ? dst : sum;
+        rf_reduce(to, left, part(fold, i, offset, count, room), count, working_type(fold),
+                  fold->redop);
+        left = to;
+    }
+    return left;
+}
+
+/* A binary counter: parts arrive in leaf order, and two neighbours of equal level become one of the
+ * next. What remains at the end has no sibling and is added to the subtree before it. */
+static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_t count,
+                                float (*rooms)[BLOCK_FLOATS])
+{
+    const void *waiting[MOST_LEVELS];
+    int levels[MOST_LEVELS], depth = 0;
+    for (uint32_t i = 0; i < fold->part_count; i++) {
+        waiting[depth] = part(fold, i, offset, count, rooms[depth]);
+        levels[depth++] = fold->parts[i].level;
+        bool last = i + 1 == fold->part_count;
+        while (depth > 1 && (last || levels[depth - 1] == levels[depth - 2])) {
+            depth--;
+            rf_reduce(rooms[depth - 1], waiting[depth - 1], waiting[depth], count,
+                      working_type(fold), fold->redop);
+            waiting[depth - 1] = rooms[depth - 1];
+            levels[depth - 1]++;
+        }
+    }
+    return waiting[0];
+}
+
+static void fold_block(unsigned char *dst, const struct rf_fold *fold, size_t offset, size_t count)
+{
+    _Alignas(64) float rooms[MOST_LEVELS][BLOCK_FLOATS];
+    void *to = dst + offset;
+    const void *sum = fold->tree ? fold_by_tree(fold, offset, count, rooms)
+                                 : fold_in_order(fold, offset, count, to, rooms[0]);
+    if (is_narrow(fold->dtype)) {
+        if (fold->divisor != 1)
+            rf_divide(rooms[0], count, RF_F32, fold->divisor);
+        rf_narrow(to, rooms[0], count, fold->dtype);
+        return;
+    }
+    if (sum != to)
+        memcpy(to, sum, count * rf_dtype_bytes(fold->dtype));
+    if (fold->divisor != 1)
+        rf_divide(to, count, fold->dtype, fold->divisor);
+}
+
+void rf_fold(void *dst, const struct rf_fold *fold, size_t count)
+{
+    size_t element = rf_dtype_bytes(fold->dtype);
+    size_t block = BLOCK_BYTES / rf_dtype_bytes(working_type(fold));
+    for (size_t done = 0; done < count; done += block)
+        fold_block(dst, fold, done * element, count - done < block ? count - done : block);
+}

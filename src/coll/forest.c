@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The sum of micro-batches in an order that no number of ranks can change: pairwise over their
+ * global index. A rank brings the maximal aligned subtrees of its range; chunk by chunk they meet
+ * at the chunk's owner, who adds them along the tree. Called by table.c; its sizes are public.
+ */
+#include "direct.h"
+
+#include "../base/base.h"
+
+/* Its own, not the transport's, so that a plan knows the temporary memory without a network. */
+enum { FOREST_SEGMENT = 256 * 1024 };
+
+int rf_forest_nodes(const struct rf_forest *forest, int rank, struct rf_forest_node *nodes)
+{
+    int count = 0;
+    int64_t leaf = forest->first[rank], end = forest->first[rank + 1];
+    while (leaf < end) {
+        int level = 0;
+        while (leaf % ((int64_t)2 << level) == 0 && leaf + ((int64_t)2 << level) <= end)
+            level++;
+        if (nodes)
+            nodes[count] = (struct rf_forest_node){.level = level, .index = (int)(leaf >> level)};
+        count++;
+        leaf += (int64_t)1 << level;
+    }
+    return count;
+}
+
+int rf_forest_check(const struct rf_forest *forest, int rank, int ranks)
+{
+    if (!forest || !forest->first)
+        return rf_fail(RF_EINVAL, "forest_all_reduce: no forest given");
+    if (forest->ranks != ranks || rank < 0 || rank >= ranks)
+        return rf_fail(RF_EINVAL, "forest_all_reduce: rank %d of %d, but the forest has %d ranks",
+                       rank, ranks, forest->ranks);
+    bool ordered = forest->first[0] == 0 && forest->first[ranks] == forest->leaves;
+    for (int r = 0; r < ranks; r++)
+        ordered = ordered && forest->first[r] <= forest->first[r + 1];
+    if (!ordered || forest->leaves < 1)
+        return rf_fail(
+            RF_EINVAL,
+            "forest_all_reduce: the shares must divide leaves 0..%d among %d ranks in order",
+            forest->leaves, ranks);
+    return 0;
+}
+
+static void build(struct rf_sched *sched, const struct rf_coll_desc *desc, int *counts,
+                  uint8_t *levels)
+{
+    int parts = 0;
+    for (int r = 0; r < desc->ranks; r++) {
+        struct rf_forest_node nodes[62];
+        counts[r] = rf_forest_nodes(desc->forest, r, nodes);
+        for (int i = 0; i < counts[r]; i++)
+            levels[parts++] = (uint8_t)nodes[i].level;
+    }
+    struct rf_coll_desc own = *desc;
+    if (own.segment_bytes == 0)
+        own.segment_bytes = FOREST_SEGMENT;
+    rf_direct_build(sched, &own,
+                    &(struct rf_direct){.count = desc->count,
+                                        .ranks = desc->ranks,
+                                        .element_bytes = sched->element_bytes,
+                                        .chunk = rf_direct_ragged_chunk,
+                                        .part_counts = counts,
+                                        .levels = levels,
+                                        .stride_bytes = desc->stride * sched->element_bytes,
+                                        .tree = true,
+                                        .gather = true});
+}
+
+void rf_build_forest_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    size_t parts = 0;
+    for (int r = 0; r < desc->ranks; r++)
+        parts += (size_t)rf_forest_nodes(desc->forest, r, NULL);
+    int *counts = rf_sched_scratch(sched, (size_t)desc->ranks, sizeof(int));
+    uint8_t *levels = rf_sched_scratch(sched, parts, 1);
+    if (counts && levels)
+        build(sched, desc, counts, levels);
+    rf_free(counts);
+    rf_free(levels);
+}

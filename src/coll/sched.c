@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writing a schedule step by step, and compiling its dependencies into successor lists. Called by
+ * the builders and table.c.
+ */
+#include "sched.h"
+
+#include <assert.h>
+
+#include "../base/base.h"
+
+enum { TEMP_ALIGNMENT = 64 };
+
+/* Room for `more` items in a growing array; false (and a status) when there is none. */
+static bool reserve(struct rf_sched *sched, void **items, uint32_t count, uint32_t more,
+                    uint32_t *capacity, size_t item_bytes)
+{
+    if (sched->status < 0)
+        return false;
+    if (more <= *capacity - count)
+        return true;
+    uint64_t wanted = *capacity < 64 ? 64 : 2 * (uint64_t)*capacity;
+    if (wanted < (uint64_t)count + more)
+        wanted = (uint64_t)count + more;
+    void *grown = wanted < RF_NO_STEP ? rf_realloc(*items, wanted * item_bytes) : NULL;
+    if (!grown) {
+        sched->status = rf_fail(RF_ENOMEM, "%s: out of memory for a schedule of %llu steps",
+                                rf_coll_op_name(sched->op), (unsigned long long)wanted);
+        return false;
+    }
+    *items = grown;
+    *capacity = (uint32_t)wanted;
+    return true;
+}
+
+static uint32_t append(struct rf_sched *sched, struct rf_step step)
+{
+    if (!reserve(sched, (void **)&sched->steps, sched->count, 1, &sched->capacity,
+                 sizeof(*sched->steps)))
+        return RF_NO_STEP;
+    sched->steps[sched->count] = step;
+    return sched->count++;
+}
+
+uint32_t rf_sched_send(struct rf_sched *sched, int peer, uint32_t tag, struct rf_operand from,
+                       size_t bytes)
+{
+    assert(peer >= 0 && peer < sched->ranks && peer != sched->rank && tag <= RF_MAX_TAG);
+    sched->message_count++;
+    sched->sent_bytes += bytes;
+    return append(sched,
+                  (struct rf_step){
+                      .verb = RF_VERB_SEND, .peer = peer, .tag = tag, .a = from, .bytes = bytes});
+}
+
+uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf_operand into,
+                       size_t bytes)
+{
+    assert(peer >= 0 && peer < sched->ranks && peer != sched->rank && tag <= RF_MAX_TAG);
+    sched->message_count++;
+    return append(sched,
+                  (struct rf_step){
+                      .verb = RF_VERB_RECV, .peer = peer, .tag = tag, .dst = into, .bytes = bytes});
+}
+
+uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
+                         struct rf_operand b, size_t bytes)
+{
+    return append(sched, (struct rf_step){
+                             .verb = RF_VERB_REDUCE, .dst = dst, .a = a, .b = b, .bytes = bytes});
+}
+
+uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
+                       const struct rf_operand *operands, uint32_t count, size_t bytes, bool tree,
+                       bool divide)
+{
+    assert(count >= 1);
+    if (count == 2 && !divide)
+        return rf_sched_reduce(sched, dst, operands[0], operands[1], bytes);
+    if (!reserve(sched, (void **)&sched->operands, sched->operand_count, count,
+                 &sched->operand_capacity, sizeof(*operands)))
+        return RF_NO_STEP;
+    uint32_t list = sched->operand_count;
+    memcpy(&sched->operands[list], operands, count * sizeof(*operands));
+    sched->operand_count += count;
+    if (count > sched->longest_list)
+        sched->longest_list = count;
+    return append(sched, (struct rf_step){.verb = RF_VERB_REDUCE,
+                                          .tree = tree,
+                                          .divide = divide,
+                                          .dst = dst,
+                                          .bytes = bytes,
+                                          .list = list,
+                                          .list_count = count});
+}
+
+uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_operand from,
+                       size_t bytes)
+{
+    return append(sched,
+                  (struct rf_step){.verb = RF_VERB_COPY, .dst = dst, .a = from, .bytes = bytes});
+}
+
+uint32_t rf_sched_divide(struct rf_sched *sched, struct rf_operand x, size_t bytes)
+{
+    return append(sched, (struct rf_step){.verb = RF_VERB_DIVIDE, .dst = x, .bytes = bytes});
+}
+
+uint32_t rf_sched_join(struct rf_sched *sched)
+{
+    return append(sched, (struct rf_step){.verb = RF_VERB_JOIN});
+}
+
+void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after)
+{
+    if (step == RF_NO_STEP || after == RF_NO_STEP)
+        return;
+    assert(step < sched->count && after < sched->count && step != after);
+    if (!reserve(sched, (void **)&sched->edges, sched->edge_count, 1, &sched->edge_capacity,
+                 sizeof(*sched->edges)))
+        return;
+    sched->edges[sched->edge_count++] = (struct rf_edge){step, after};
+}
+
+size_t rf_sched_temp(struct rf_sched *sched, size_t bytes)
+{
+    size_t offset = sched->temp_bytes;
+    sched->temp_bytes += (bytes + TEMP_ALIGNMENT - 1) / TEMP_ALIGNMENT * TEMP_ALIGNMENT;
+    return offset;
+}
+
+void *rf_sched_scratch(struct rf_sched *sched, size_t count, size_t item_bytes)
+{
+    if (sched->status < 0)
+        return NULL;
+    void *scratch = rf_alloc(count * item_bytes);
+    if (!scratch)
+        sched->status = rf_fail(RF_ENOMEM, "%s: out of memory while building a schedule",
+                                rf_coll_op_name(sched->op));
+    return scratch;
+}
+
+struct rf_cut rf_cut(size_t longest_piece, size_t wanted_segment, size_t element_bytes, size_t tags)
+{
+    size_t segment = wanted_segment ? wanted_segment : longest_piece;
+    size_t most = RF_MAX_TAG / tags; /* segments that the tag has room for */
+    assert(most > 0);
+    if (segment < longest_piece / most + 1 && longest_piece / most > 0)
+        segment = longest_piece / most + 1;
+    segment = (segment + element_bytes - 1) / element_bytes * element_bytes;
+    if (segment == 0)
+        segment = element_bytes;
+    size_t count = (longest_piece + segment - 1) / segment;
+    return (struct rf_cut){.segment = segment, .count = count ? (uint32_t)count : 1};
+}
+
+/* Receives first, so that nothing arrives unexpected; local work last, so that it runs while the
+ * network does. */
+static int root_class(const struct rf_step *step)
+{
+    return step->verb == RF_VERB_RECV ? 0 : step->verb == RF_VERB_SEND ? 1 : 2;
+}
+
+static int compile(struct rf_sched *sched)
+{
+    sched->successors = rf_alloc((sched->edge_count + 1) * sizeof(uint32_t));
+    sched->roots = rf_alloc((sched->count + 1) * sizeof(uint32_t));
+    if (!sched->successors || !sched->roots)
+        return rf_fail(RF_ENOMEM, "%s: out of memory for a schedule of %u steps",
+                       rf_coll_op_name(sched->op), sched->count);
+    for (uint32_t e = 0; e < sched->edge_count; e++) {
+        sched->steps[sched->edges[e].step].need++;
+        sched->steps[sched->edges[e].after].next_count++;
+    }
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < sched->count; i++) {
+        sched->steps[i].next = next;
+        next += sched->steps[i].next_count;
+        sched->steps[i].next_count = 0;
+    }
+    for (uint32_t e = 0; e < sched->edge_count; e++) {
+        struct rf_step *after = &sched->steps[sched->edges[e].after];
+        sched->successors[after->next + after->next_count++] = sched->edges[e].step;
+    }
+    rf_free(sched->edges);
+    sched->edges = NULL;
+    for (int class = 0; class < 3; class ++)
+        for (uint32_t i = 0; i < sched->count; i++)
+            if (sched->steps[i].need == 0 && root_class(&sched->steps[i]) == class)
+                sched->roots[sched->root_count++] = i;
+    return 0;
+}
+
+int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm, rf_builder *build,
+                    struct rf_sched **out)
+{
+    struct rf_sched *sched = rf_alloc(sizeof(*sched));
+    if (!sched)
+        return rf_fail(RF_ENOMEM, "%s: out of memory for a schedule", rf_coll_op_name(desc->op));
+    sched->op = desc->op;
+    sched->rank = desc->rank;
+    sched->ranks = desc->ranks;
+    sched->dtype = desc->dtype;
+    sched->redop = desc->redop;
+    sched->element_bytes = rf_dtype_bytes(desc->dtype);
+    sched->algorithm = algorithm;
+    build(sched, desc);
+    int status = sched->status < 0 ? sched->status : compile(sched);
+    if (status < 0) {
+        rf_sched_destroy(sched);
+        return status;
+    }
+    *out = sched;
+    return 0;
+}
+
+void rf_sched_destroy(struct rf_sched *sched)
+{
+    if (!sched)
+        return;
+    rf_free(sched->steps);
+    rf_free(sched->operands);
+    rf_free(sched->edges);
+    rf_free(sched->successors);
+    rf_free(sched->roots);
+    rf_free(sched);
+}
+
+size_t rf_sched_temp_bytes(const struct rf_sched *sched)
+{
+    return sched->temp_bytes;
+}
+
+uint64_t rf_sched_sent_bytes(const struct rf_sched *sched)
+{
+    return sched->sent_bytes;
+}
+
+const char *rf_sched_algorithm(const struct rf_sched *sched)
+{
+    return sched->algorithm;
+}

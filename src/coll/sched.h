@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The list of steps that a collective is: its form, and how builders write it. One builder per
+ * algorithm (ring.c, flat.c, ...) fills it; exec.c runs it, print.c shows it, count.c counts it. A
+ * builder is a pure function of struct rf_coll_desc.
+ */
+#ifndef RF_COLL_SCHED_H
+#define RF_COLL_SCHED_H
+
+#include <stdio.h>
+
+#include "coll.h"
+
+enum rf_verb {
+    RF_VERB_SEND,   /* a -> peer */
+    RF_VERB_RECV,   /* peer -> dst */
+    RF_VERB_REDUCE, /* dst = a op b, or the fold of a list of operands */
+    RF_VERB_COPY,   /* dst = a */
+    RF_VERB_DIVIDE, /* dst = dst / ranks */
+    RF_VERB_JOIN    /* nothing: a point that others wait for */
+};
+
+/* The caller's input, the caller's output, and memory of the executor. Where the public call allows
+ * it, IN and OUT overlap; every builder writes its dependencies for that case. */
+enum rf_space { RF_SPACE_IN, RF_SPACE_OUT, RF_SPACE_TMP, RF_SPACE_COUNT };
+
+/* A place in one of the three; level: of the subtree that it is the sum of (folds by tree only). */
+struct rf_operand {
+    uint64_t space : 2, level : 6, offset : 56;
+};
+
+struct rf_step {
+    uint8_t verb, tree, divide;
+    int32_t peer;
+    uint32_t tag;  /* unique among the messages from one rank to another */
+    uint32_t need; /* steps that come before */
+    uint64_t bytes;
+    struct rf_operand dst, a, b;
+    uint32_t list, list_count; /* a fold of more than two: operands in struct rf_sched */
+    uint32_t next, next_count; /* in struct rf_sched's successors */
+};
+_Static_assert(sizeof(struct rf_step) == 64, "a step is one cache line");
+
+#define RF_NO_STEP UINT32_MAX
+#define RF_MAX_TAG 0xffffffu
+
+struct rf_edge {
+    uint32_t step, after;
+};
+
+struct rf_sched {
+    int status; /* the builder's first error */
+    enum rf_coll_op op;
+    int rank, ranks;
+    enum rf_dtype dtype;
+    enum rf_redop redop;
+    size_t element_bytes;
+    const char *algorithm;
+
+    struct rf_step *steps;
+    uint32_t count, capacity;
+    struct rf_operand *operands; /* lists of folds */
+    uint32_t operand_count, operand_capacity, longest_list;
+    struct rf_edge *edges; /* until compiled */
+    uint32_t edge_count, edge_capacity;
+
+    uint32_t *successors; /* after compiling */
+    uint32_t *roots;      /* receives first, then sends, then local work */
+    uint32_t root_count;
+    uint32_t message_count;
+    size_t temp_bytes;
+    uint64_t sent_bytes;
+};
+
+static inline struct rf_operand rf_in(size_t offset)
+{
+    return (struct rf_operand){.space = RF_SPACE_IN, .offset = offset};
+}
+
+static inline struct rf_operand rf_out(size_t offset)
+{
+    return (struct rf_operand){.space = RF_SPACE_OUT, .offset = offset};
+}
+
+static inline struct rf_operand rf_tmp(size_t offset)
+{
+    return (struct rf_operand){.space = RF_SPACE_TMP, .offset = offset};
+}
+
+/* ---- building: every function remembers the first error in sched->status and does nothing after
+ * it; what gives a step then gives RF_NO_STEP, which rf_sched_dep ignores. -----------------------
+ */
+
+uint32_t rf_sched_send(struct rf_sched *sched, int peer, uint32_t tag, struct rf_operand from,
+                       size_t bytes);
+uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf_operand into,
+                       size_t bytes);
+uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
+                         struct rf_operand b, size_t bytes);
+/* dst = the operands folded in the order of the list, or pairwise by their levels (tree); divided
+ * by the number of ranks if that is wanted. 16-bit types are folded in f32 and rounded once. */
+uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
+                       const struct rf_operand *operands, uint32_t count, size_t bytes, bool tree,
+                       bool divide);
+uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_operand from,
+                       size_t bytes);
+uint32_t rf_sched_divide(struct rf_sched *sched, struct rf_operand x, size_t bytes);
+uint32_t rf_sched_join(struct rf_sched *sched);
+/* `step` starts after `after` has finished. Either may be RF_NO_STEP. */
+void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after);
+/* Reserves temporary memory; gives its offset. */
+size_t rf_sched_temp(struct rf_sched *sched, size_t bytes);
+/* Scratch of a builder, zeroed, freed by rf_free; NULL sets the status. */
+void *rf_sched_scratch(struct rf_sched *sched, size_t count, size_t item_bytes);
+
+typedef void rf_builder(struct rf_sched *sched, const struct rf_coll_desc *desc);
+rf_builder rf_build_ring_all_reduce, rf_build_ring_all_gather;
+rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather;
+rf_builder rf_build_doubling_all_reduce;
+rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter;
+rf_builder rf_build_forest_all_reduce;
+rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast;
+rf_builder rf_build_barrier;
+rf_builder rf_build_send, rf_build_recv;
+rf_builder rf_build_copy;
+
+/* Runs one builder and compiles what it wrote. */
+RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm,
+                                  rf_builder *build, struct rf_sched **out);
+/* forest.c: a forest that divides its leaves among `ranks`, or RF_EINVAL. */
+RF_MUST_CHECK int rf_forest_check(const struct rf_forest *forest, int rank, int ranks);
+/* As rf_sched_build, but by this row of the table, even where the table would prefer another;
+ * RF_EINVAL where the row cannot serve the description. For tests and measurements. */
+RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm,
+                                    struct rf_sched **out);
+/* One line per step. */
+void rf_sched_print(const struct rf_sched *sched, FILE *file);
+const char *rf_verb_name(enum rf_verb verb);
+
+/* ---- cutting: by (count, ranks) and the segment only -------------------------------------------
+ */
+
+struct rf_piece {
+    size_t offset, bytes;
+};
+
+/* Chunk c of count elements over ranks: the first count % ranks chunks are one longer. */
+static inline struct rf_piece rf_chunk(size_t count, int ranks, int c, size_t element_bytes)
+{
+    size_t base = count / (size_t)ranks, longer = count % (size_t)ranks, i = (size_t)c;
+    return (struct rf_piece){.offset = (base * i + (i < longer ? i : longer)) * element_bytes,
+                             .bytes = (base + (i < longer)) * element_bytes};
+}
+
+/* Segment j of a piece; bytes is 0 behind its end. */
+static inline struct rf_piece rf_segment(struct rf_piece piece, size_t segment, size_t j)
+{
+    size_t begin = j * segment < piece.bytes ? j * segment : piece.bytes;
+    size_t left = piece.bytes - begin;
+    return (struct rf_piece){piece.offset + begin, left < segment ? left : segment};
+}
+
+/* How the longest piece of a schedule is cut. */
+struct rf_cut {
+    size_t segment; /* bytes, a multiple of the element; > 0 */
+    uint32_t count; /* segments in the longest piece; >= 1 */
+};
+/* `tags`: how many tags one segment index needs; segments grow where 24 bits would not do. */
+struct rf_cut rf_cut(size_t longest_piece, size_t wanted_segment, size_t element_bytes,
+                     size_t tags);
+
+/* Received segments that may wait for their reduction: temporary memory is this many slots, and
+ * stays in the cache. */
+enum { RF_WINDOW = 4 };
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which algorithm serves which collective: the first row that fits. A row may look only at what all
+ * ranks agree about (operation, ranks, bytes, type, order), never at what one rank sees. A new
+ * algorithm is a builder and a row. Called by comm and count.c.
+ */
+#include "sched.h"
+
+#include "../base/base.h"
+
+struct row {
+    enum rf_coll_op op; /* RF_COLL_NONE: any */
+    const char *name, *note;
+    bool (*can)(const struct rf_coll_desc *desc);  /* it would be right */
+    bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
+    rf_builder *build;
+};
+
+static size_t bytes_of(const struct rf_coll_desc *desc)
+{
+    return desc->count * rf_dtype_bytes(desc->dtype);
+}
+
+static bool any(const struct rf_coll_desc *desc)
+{
+    return true;
+}
+
+static bool is_alone(const struct rf_coll_desc *desc)
+{
+    return desc->ranks == 1 && desc->op != RF_COLL_FOREST_ALL_REDUCE && desc->op != RF_COLL_RECV;
+}
+
+static bool is_empty(const struct rf_coll_desc *desc)
+{
+    return desc->op == RF_COLL_BARRIER ||
+           (desc->count == 0 && desc->op != RF_COLL_SEND && desc->op != RF_COLL_RECV);
+}
+
+/* Types that a ring would round at every hop. */
+static bool is_narrow(const struct rf_coll_desc *desc)
+{
+    return desc->dtype == RF_F16 || desc->dtype == RF_BF16;
+}
+
+static bool in_ring_order(const struct rf_coll_desc *desc)
+{
+    return desc->order != RF_ORDER_TREE && !is_narrow(desc);
+}
+
+static bool can_double(const struct rf_coll_desc *desc)
+{
+    return (desc->ranks & (desc->ranks - 1)) == 0 && desc->order != RF_ORDER_RING &&
+           !is_narrow(desc);
+}
+
+static bool fits_doubling(const struct rf_coll_desc *desc)
+{
+    return desc->ranks >= 4 && bytes_of(desc) <= 32 * 1024;
+}
+
+/* One round, but N-1 times the bytes of a rank. */
+static bool fits_flat(const struct rf_coll_desc *desc)
+{
+    size_t limit = desc->ranks == 2 ? 128 * 1024 : desc->ranks <= 4 ? 8 * 1024 : 1024;
+    return bytes_of(desc) <= limit;
+}
+
+/* Two rounds where the ring has 2(N-1). */
+static bool fits_direct(const struct rf_coll_desc *desc)
+{
+    return !in_ring_order(desc) || (desc->ranks > 2 && bytes_of(desc) <= 1024 * 1024);
+}
+
+static bool fits_flat_gather(const struct rf_coll_desc *desc)
+{
+    return desc->ranks == 2 || bytes_of(desc) <= 256 * 1024;
+}
+
+static bool fits_tree_broadcast(const struct rf_coll_desc *desc)
+{
+    return desc->ranks <= 2 || bytes_of(desc) <= 64 * 1024;
+}
+
+static const struct row rows[] = {
+    {RF_COLL_NONE, "local", "one rank", is_alone, NULL, rf_build_copy},
+    {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier},
+    {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
+     fits_doubling, rf_build_doubling_all_reduce},
+    {RF_COLL_ALL_REDUCE, "flat", "short", any, fits_flat, rf_build_flat_all_reduce},
+    {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", any, fits_direct,
+     rf_build_direct_all_reduce},
+    {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_build_ring_all_reduce},
+    {RF_COLL_REDUCE_SCATTER, "direct", "every size", any, NULL, rf_build_direct_reduce_scatter},
+    {RF_COLL_ALL_GATHER, "flat", "short", any, fits_flat_gather, rf_build_flat_all_gather},
+    {RF_COLL_ALL_GATHER, "ring", "long", any, NULL, rf_build_ring_all_gather},
+    {RF_COLL_BROADCAST, "tree", "short", any, fits_tree_broadcast, rf_build_tree_broadcast},
+    {RF_COLL_BROADCAST, "chain", "long", any, NULL, rf_build_chain_broadcast},
+    {RF_COLL_SEND, "message", "every size", any, NULL, rf_build_send},
+    {RF_COLL_RECV, "message", "every size", any, NULL, rf_build_recv},
+    {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, rf_build_forest_all_reduce},
+};
+enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
+
+static const char *const op_names[RF_COLL_OP_COUNT] = {
+    [RF_COLL_NONE] = "none",
+    [RF_COLL_ALL_REDUCE] = "all_reduce",
+    [RF_COLL_REDUCE_SCATTER] = "reduce_scatter",
+    [RF_COLL_ALL_GATHER] = "all_gather",
+    [RF_COLL_BROADCAST] = "broadcast",
+    [RF_COLL_BARRIER] = "barrier",
+    [RF_COLL_SEND] = "send",
+    [RF_COLL_RECV] = "recv",
+    [RF_COLL_FOREST_ALL_REDUCE] = "forest_all_reduce",
+};
+
+const char *rf_coll_op_name(enum rf_coll_op op)
+{
+    return (unsigned)op < RF_COLL_OP_COUNT ? op_names[op] : "?";
+}
+
+static int check(const struct rf_coll_desc *desc)
+{
+    const char *op = rf_coll_op_name(desc->op);
+    if (desc->op <= RF_COLL_NONE || desc->op >= RF_COLL_OP_COUNT)
+        return rf_fail(RF_EINVAL, "collective: %d is no operation", (int)desc->op);
+    if (desc->ranks < 1 || desc->rank < 0 || desc->rank >= desc->ranks)
+        return rf_fail(RF_EINVAL, "%s: rank %d of %d ranks does not exist", op, desc->rank,
+                       desc->ranks);
+    size_t element = rf_dtype_bytes(desc->dtype);
+    if (element == 0 || (unsigned)desc->redop >= RF_REDOP_COUNT ||
+        (unsigned)desc->order > RF_ORDER_TREE)
+        return rf_fail(RF_EINVAL, "%s: unknown type (%d), reduction (%d) or order (%d)", op,
+                       (int)desc->dtype, (int)desc->redop, (int)desc->order);
+    size_t extent = desc->op == RF_COLL_FOREST_ALL_REDUCE && desc->stride > desc->count
+                        ? desc->stride
+                        : desc->count;
+    if (extent > ((size_t)1 << 55) / element / (size_t)(desc->ranks < 64 ? 64 : desc->ranks))
+        return rf_fail(RF_EINVAL, "%s: %zu elements are too many", op, extent);
+    bool has_root =
+        desc->op == RF_COLL_BROADCAST || desc->op == RF_COLL_SEND || desc->op == RF_COLL_RECV;
+    if (has_root && (desc->root < 0 || desc->root >= desc->ranks))
+        return rf_fail(RF_EINVAL, "%s: rank %d does not exist among %d ranks", op, desc->root,
+                       desc->ranks);
+    if (desc->op == RF_COLL_RECV && desc->root == desc->rank)
+        return rf_fail(RF_EINVAL, "recv: rank %d cannot receive from itself; use sendrecv",
+                       desc->rank);
+    if (desc->op == RF_COLL_FOREST_ALL_REDUCE) {
+        RETURN_IF_ERROR(rf_forest_check(desc->forest, desc->rank, desc->ranks));
+        if (desc->dtype != RF_F32 || desc->redop != RF_SUM || desc->stride < desc->count)
+            return rf_fail(RF_EINVAL,
+                           "forest_all_reduce: sums of f32 only, and parts %zu elements "
+                           "apart must not overlap",
+                           desc->stride);
+    }
+    return 0;
+}
+
+int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
+{
+    RETURN_IF_ERROR(check(desc));
+    struct rf_coll_desc chosen = *desc;
+    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
+        chosen.segment_bytes = 0; /* the forest's own */
+    for (int i = 0; i < ROW_COUNT; i++) {
+        const struct row *row = &rows[i];
+        if ((row->op == RF_COLL_NONE || row->op == desc->op) && row->can(desc) &&
+            (!row->fits || row->fits(desc)))
+            return rf_sched_create(&chosen, row->name, row->build, out);
+    }
+    return rf_fail(RF_ENOTSUP, "%s: no algorithm serves %s in %s order", rf_coll_op_name(desc->op),
+                   rf_dtype_name(desc->dtype), rf_order_name(desc->order));
+}
+
+int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, struct rf_sched **out)
+{
+    RETURN_IF_ERROR(check(desc));
+    for (int i = 0; i < ROW_COUNT; i++) {
+        const struct row *row = &rows[i];
+        if ((row->op == RF_COLL_NONE || row->op == desc->op) && strcmp(row->name, algorithm) == 0 &&
+            row->can(desc))
+            return rf_sched_create(desc, row->name, row->build, out);
+    }
+    return rf_fail(RF_EINVAL, "%s: no algorithm \"%s\" for %s in %s order",
+                   rf_coll_op_name(desc->op), algorithm, rf_dtype_name(desc->dtype),
+                   rf_order_name(desc->order));
+}
