@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Compiled schedules by call, so that a repeated call builds nothing: a small table, and before it
+ * the last call, which mostly comes again.
+ */
+#include "communicator.h"
+
+enum { SLOTS = 256, PROBES = 4 };
+
+struct rf_cache {
+    struct rf_cached slots[SLOTS];
+    struct rf_cached *last;
+    uint32_t victim;
+};
+
+int rf_cache_create(struct rf_cache **out)
+{
+    struct rf_cache *cache = rf_alloc(sizeof(*cache));
+    if (!cache)
+        return rf_fail(RF_ENOMEM, "no memory for the table of schedules");
+    *out = cache;
+    return 0;
+}
+
+static void forget(struct rf_cached *entry)
+{
+    rf_sched_destroy(entry->sched);
+    rf_free((void *)(uintptr_t)entry->forest.first);
+    memset(entry, 0, sizeof(*entry));
+}
+
+void rf_cache_destroy(struct rf_cache *cache)
+{
+    if (!cache)
+        return;
+    for (int i = 0; i < SLOTS; i++)
+        if (cache->slots[i].sched)
+            forget(&cache->slots[i]);
+    rf_free(cache);
+}
+
+static size_t first_bytes(const struct rf_forest *forest)
+{
+    return ((size_t)forest->ranks + 1) * sizeof(*forest->first);
+}
+
+static bool same_forest(const struct rf_forest *a, const struct rf_forest *b)
+{
+    return a->leaves == b->leaves && a->ranks == b->ranks &&
+           memcmp(a->first, b->first, first_bytes(a)) == 0;
+}
+
+static bool same(const struct rf_cached *entry, const struct rf_call *call)
+{
+    const struct rf_call *key = &entry->key;
+    return entry->sched && key->count == call->count && key->op == call->op &&
+           key->dtype == call->dtype && key->redop == call->redop && key->order == call->order &&
+           key->root == call->root &&
+           (!call->forest ||
+            (key->stride == call->stride && same_forest(key->forest, call->forest)));
+}
+
+static uint32_t slot_of(const struct rf_call *call)
+{
+    uint64_t mixed = (uint64_t)call->count * 0x9e3779b97f4a7c15ull;
+    mixed ^= (uint64_t)call->op << 40 ^ (uint64_t)call->dtype << 36 ^ (uint64_t)call->redop << 32 ^
+             (uint64_t)call->order << 28 ^ (uint64_t)(uint32_t)call->root;
+    return (uint32_t)((mixed * 0x9e3779b97f4a7c15ull) >> 56) % SLOTS;
+}
+
+static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cached *entry)
+{
+    entry->key = *call;
+    entry->key.forest = NULL;
+    uint32_t extra = 0;
+    if (call->forest) {
+        size_t bytes = first_bytes(call->forest);
+        int *first = rf_alloc(bytes);
+        if (!first)
+            return rf_fail(RF_ENOMEM, "no memory for the leaves of %d ranks", call->forest->ranks);
+        memcpy(first, call->forest->first, bytes);
+        entry->forest = *call->forest;
+        entry->forest.first = first;
+        entry->key.forest = &entry->forest;
+        extra = rf_hash32(first, bytes, 1);
+    }
+    struct rf_coll_desc desc = {
+        .op = call->op,
+        .rank = comm->rank,
+        .ranks = comm->size,
+        .count = call->count,
+        .dtype = call->dtype,
+        .redop = call->redop,
+        .order = call->order,
+        .root = call->root < 0 ? 0 : call->root,
+        .segment_bytes = comm->segment_bytes,
+        .forest = entry->key.forest,
+        .stride = call->stride,
+    };
+    RETURN_IF_ERROR(rf_sched_build(&desc, &entry->sched));
+    rf_contract_fill(&entry->contract, call);
+    entry->hash = rf_contract_hash(&entry->contract, extra);
+    return 0;
+}
+
+int rf_cache_find(struct rf_comm *comm, const struct rf_call *call, const struct rf_cached **out)
+{
+    struct rf_cache *cache = comm->cache;
+    if (cache->last && same(cache->last, call)) {
+        *out = cache->last;
+        return 0;
+    }
+    uint32_t home = slot_of(call);
+    struct rf_cached *entry = NULL;
+    for (uint32_t i = 0; i < PROBES && !entry; i++) {
+        struct rf_cached *slot = &cache->slots[(home + i) % SLOTS];
+        if (!slot->sched || same(slot, call))
+            entry = slot;
+    }
+    if (!entry) {
+        entry = &cache->slots[(home + cache->victim++ % PROBES) % SLOTS];
+        forget(entry);
+    }
+    cache->last = NULL;
+    if (!entry->sched) {
+        int rc = build(comm, call, entry);
+        if (rc < 0) {
+            forget(entry);
+            return rc;
+        }
+    }
+    cache->last = entry;
+    *out = entry;
+    return 0;
+}

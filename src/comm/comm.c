@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Communicators: joining, leaving, aborting, and what they know about themselves.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../transport/transport.h"
+#include "communicator.h"
+
+enum { WIRE_VERSION = 1 };
+#define DEFAULT_TIMEOUT_S 600.0
+#define DEFAULT_START_TIMEOUT_S 60.0
+#define LEAVE_TIMEOUT_S 5.0
+
+/* What all ranks must agree on, as schedules and messages depend on it. */
+struct facts {
+    uint32_t version, little_endian;
+    uint64_t segment_bytes;
+};
+
+static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
+{
+    const uint16_t one = 1;
+    struct facts mine = {.version = WIRE_VERSION,
+                         .little_endian = *(const uint8_t *)&one,
+                         .segment_bytes = comm->wire->segment_bytes};
+    struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
+    if (!all)
+        return rf_fail(RF_ENOMEM, "no memory to agree with %d ranks", comm->size);
+    double timeout_s =
+        opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : DEFAULT_START_TIMEOUT_S;
+    int rc = comm->control->ops->all_gather(comm->control, &mine, sizeof(mine), all, timeout_s);
+    for (int rank = 0; rc == 0 && rank < comm->size; rank++) {
+        if (all[rank].version != mine.version || all[rank].little_endian != mine.little_endian)
+            rc = rf_fail_rank(
+                RF_ENOTSUP, rank,
+                "rank %d speaks version %u of the messages, rank %d version %u (or their byte "
+                "orders differ); start the same build everywhere",
+                comm->rank, mine.version, rank, all[rank].version);
+        else if (all[rank].segment_bytes < mine.segment_bytes)
+            mine.segment_bytes = all[rank].segment_bytes;
+    }
+    comm->segment_bytes = mine.segment_bytes;
+    rf_free(all);
+    return rc;
+}
+
+/* Takes control and wire, also on failure. */
+static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
+{
+    comm->timeout_s = opts && opts->timeout_s > 0 ? opts->timeout_s : DEFAULT_TIMEOUT_S;
+    comm->peers = rf_alloc((size_t)comm->size * sizeof(*comm->peers));
+    if (!comm->peers)
+        return rf_fail(RF_ENOMEM, "no memory for %d peers", comm->size);
+    RETURN_IF_ERROR(rf_cache_create(&comm->cache));
+    RETURN_IF_ERROR(rf_demux_create(comm->wire, &comm->p2p, &comm->demux));
+    RETURN_IF_ERROR(rf_exec_create(comm->demux, &comm->exec));
+    RETURN_IF_ERROR(rf_p2p_create(comm, &comm->p2p));
+    RETURN_IF_ERROR(rf_async_create(comm, &comm->async));
+    /* Last: after it everybody is ready to take messages in. */
+    return agree(comm, opts);
+}
+
+/* Everything but the control link's goodbye. */
+static void free_parts(struct rf_comm *comm)
+{
+    rf_async_destroy(comm->async);
+    rf_exec_destroy(comm->exec);
+    if (comm->wire) {
+        comm->wire->ops->cancel_all(comm->wire);
+        comm->wire->ops->destroy(comm->wire);
+    }
+    rf_demux_destroy(comm->demux);
+    rf_p2p_destroy(comm->p2p);
+    rf_cache_destroy(comm->cache);
+    rf_staging_destroy(comm->staging);
+    rf_free(comm->peers);
+    rf_free(comm);
+}
+
+static int finish_open(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
+                       struct rf_comm **out)
+{
+    if (rc == 0)
+        rc = open_parts(comm, opts);
+    if (rc < 0) {
+        struct rf_error error = *rf_last_error();
+        if (comm->control) {
+            comm->control->ops->abort(comm->control, error.message);
+            comm->control->ops->leave(comm->control, 0);
+        }
+        free_parts(comm);
+        return rf_fail_error(&error);
+    }
+    rf_set_thread_rank(comm->rank);
+    rf_log("comm", 2, "rank %d of %d over %s: %s", comm->rank, comm->size, comm->wire->name,
+           comm->why);
+    *out = comm;
+    return 0;
+}
+
+static int check_opts(const struct rf_comm_opts *opts)
+{
+    if (opts && (opts->timeout_s < 0 || opts->start_timeout_s < 0))
+        return rf_fail(RF_EINVAL, "open: timeouts cannot be negative");
+    return 0;
+}
+
+static int join(struct rf_comm *comm, const char *url, const struct rf_comm_opts *opts)
+{
+    if (strcmp(url, "self:") == 0) {
+        if (opts && (opts->size > 1 || opts->rank > 0))
+            return rf_fail(RF_EINVAL, "open: self: is a world of one rank, not rank %d of %d",
+                           opts->rank, opts->size);
+        comm->size = 1;
+        RETURN_IF_ERROR(rf_self_control(&comm->control));
+    } else {
+        RETURN_IF_ERROR(rf_bootstrap_join(url, opts, &comm->rank, &comm->size, &comm->control));
+    }
+    if (comm->size == 1) {
+        snprintf(comm->why, sizeof(comm->why), "there is only one rank");
+        return rf_self_transport(&comm->wire);
+    }
+    return rf_fabric_create(comm->control, opts ? opts->provider : NULL, comm->rank, comm->size,
+                            &comm->wire, comm->why, sizeof(comm->why));
+}
+
+int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out)
+{
+    if (!url || !out)
+        return rf_fail(RF_EINVAL, "open: url or out is NULL");
+    RETURN_IF_ERROR(check_opts(opts));
+    struct rf_comm *comm = rf_alloc(sizeof(*comm));
+    if (!comm)
+        return rf_fail(RF_ENOMEM, "no memory for a communicator");
+    return finish_open(comm, opts, join(comm, url, opts), out);
+}
+
+int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct rf_comm_opts *opts,
+                          struct rf_comm **out)
+{
+    if (!loopback || !out)
+        return rf_fail(RF_EINVAL, "open: loopback or out is NULL");
+    RETURN_IF_ERROR(check_opts(opts));
+    struct rf_comm *comm = rf_alloc(sizeof(*comm));
+    if (!comm)
+        return rf_fail(RF_ENOMEM, "no memory for a communicator");
+    snprintf(comm->why, sizeof(comm->why), "ranks are threads of one process");
+    int rc = rf_loopback_control(loopback, rank, &comm->control);
+    if (rc == 0)
+        rc = rf_loopback_transport(loopback, rank, &comm->wire);
+    if (rc == 0) {
+        comm->rank = comm->wire->rank;
+        comm->size = comm->wire->size;
+    }
+    return finish_open(comm, opts, rc, out);
+}
+
+int rf_comm_enter(struct rf_comm *comm)
+{
+    if (rf_async_busy(comm->async))
+        rf_async_drain(comm->async, 0);
+    if (comm->failed)
+        return rf_comm_report(comm);
+    if (rf_comm_has_news(comm))
+        return rf_comm_events(comm);
+    return 0;
+}
+
+void rf_comm_close(struct rf_comm *comm)
+{
+    if (!comm)
+        return;
+    if (!rf_async_drain(comm->async, LEAVE_TIMEOUT_S)) {
+        rf_comm_abort(comm, "closed with asynchronous work that does not end");
+        rf_async_drain(comm->async, 0);
+    }
+    if (!comm->failed)
+        rf_note_leaving(comm);
+    comm->control->ops->leave(comm->control, comm->failed ? 0 : LEAVE_TIMEOUT_S);
+    free_parts(comm);
+}
+
+void rf_comm_abort(struct rf_comm *comm, const char *reason)
+{
+    if (!comm || atomic_load(&comm->abort_requested))
+        return;
+    snprintf(comm->abort_reason, sizeof(comm->abort_reason), "%.200s",
+             reason ? reason : "no reason given");
+    atomic_store_explicit(&comm->abort_requested, 1, memory_order_release);
+    /* The worker, if there is one, sees it at its next turn. */
+    rf_async_drain(comm->async, 0);
+    if (rf_comm_events(comm) == 0)
+        rf_log("comm", 1, "abort had no effect");
+}
+
+int rf_comm_rank(const struct rf_comm *comm)
+{
+    return comm->rank;
+}
+
+int rf_comm_size(const struct rf_comm *comm)
+{
+    return comm->size;
+}
+
+const char *rf_comm_provider(const struct rf_comm *comm)
+{
+    return comm->wire->name;
+}
+
+const char *rf_comm_why(const struct rf_comm *comm)
+{
+    return comm->why;
+}
+
+uint64_t rf_comm_sent_bytes(const struct rf_comm *comm)
+{
+    uint64_t bytes, messages;
+    rf_p2p_overhead(comm->p2p, &bytes, &messages);
+    return comm->wire->sent_bytes - bytes;
+}
+
+uint64_t rf_comm_sent_messages(const struct rf_comm *comm)
+{
+    uint64_t bytes, messages;
+    rf_p2p_overhead(comm->p2p, &bytes, &messages);
+    return comm->wire->sent_messages - messages;
+}

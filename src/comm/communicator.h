@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of comm share: the communicator itself, one call on it, contracts, verdicts, the
+ * watch over a running operation, and the parts (schedule cache, point to point, asynchronous
+ * work, staging). Nobody outside comm includes it.
+ *
+ * One thread at a time works with a communicator: its owner, or the worker while asynchronous work
+ * is outstanding (then the owner waits). So nothing here is locked but the worker's queue.
+ */
+#ifndef RF_COMM_COMMUNICATOR_H
+#define RF_COMM_COMMUNICATOR_H
+
+#include <ringforge/comm.h>
+#include <stdatomic.h>
+
+#include "../base/base.h"
+#include "../base/wire.h"
+#include "../coll/coll.h"
+
+enum {
+    RF_HISTORY = 64, /* own contracts kept, so that a late accusation can be answered */
+    RF_WIRE_COLLECTIVE =
+        0,             /* the communicator field of tags: one transport serves one communicator, */
+    RF_WIRE_POINT = 1, /* so these two only keep collectives and point to point apart */
+    RF_VERDICT_TEXT = 280
+};
+
+#define RF_QUIET_NS 250000000ull /* without byte progress: suspicious, contracts are compared */
+
+/* One operation, checked: what the schedule, the contract and the executor need. */
+struct rf_call {
+    enum rf_coll_op op;
+    enum rf_dtype dtype;
+    enum rf_redop redop;
+    enum rf_order order;
+    int root; /* -1 where there is none */
+    size_t count, stride;
+    const struct rf_forest *forest;
+    const void *in;
+    void *out;
+    const char *label;
+    double timeout_s; /* 0: the communicator's */
+};
+
+/* Why a communicator failed: the same on all ranks, told over the control link. For RF_EMISMATCH a
+ * and b are what rank_a and rank_b called; an op of RF_COLL_NONE is unknown. */
+struct rf_verdict {
+    int32_t status, rank; /* rank: whom it is about; -1 = nobody */
+    uint64_t sequence;
+    int32_t rank_a, rank_b;
+    struct rf_contract a, b;
+    char message[RF_VERDICT_TEXT]; /* not used for RF_EMISMATCH: that is derived from a and b */
+};
+
+/* The last things that a peer said about itself. */
+struct rf_peer_state {
+    struct rf_contract waiting; /* the collective it waits in, when has_waiting */
+    struct rf_contract point;   /* the send or receive it waits in, when has_point */
+    uint64_t point_started;     /* collectives it had started then */
+    uint64_t left_after;        /* collectives it had started when it left, when has_left */
+    bool has_waiting, has_point, has_left;
+};
+
+/* The watch over one running operation. */
+struct rf_watch {
+    const struct rf_contract *mine;
+    int (*waiting_for)(struct rf_comm *comm); /* a peer, -1 = unknown */
+    uint64_t timeout_ns;
+    uint64_t activity, quiet_activity, quiet_since_ns;
+    uint32_t idle;
+    bool drowsy, announced;
+};
+
+struct rf_cache;
+struct rf_p2p;
+struct rf_async;
+struct rf_staging;
+
+struct rf_comm {
+    int rank, size;
+    double timeout_s;
+    struct rf_transport *wire; /* as the transport layer made it */
+    struct rf_transport
+        *demux; /* the same, less what belongs to point to point: for the executor */
+    struct rf_control *control;
+    struct rf_exec *exec;
+    size_t segment_bytes;              /* agreed */
+    uint64_t sequence;                 /* of the next collective */
+    const struct rf_contract *running; /* the collective in progress; NULL = none */
+    struct rf_cache *cache;
+    struct rf_p2p *p2p;
+    struct rf_async *async;
+    struct rf_staging *staging;
+
+    struct rf_contract history[RF_HISTORY];
+    struct rf_peer_state *peers;
+    int announcements; /* peers with has_waiting for an operation that this rank has not started */
+
+    bool failed, unreported; /* unreported: the worker failed, and no call has said so yet */
+    struct rf_error error;   /* why */
+    atomic_uint abort_requested;
+    char abort_reason[RF_VERDICT_TEXT];
+    char why[256];
+};
+
+/* ---- comm.c ------------------------------------------------------------------------------------
+ */
+
+/* What every public call does first: waits for asynchronous work, looks at the control link, and
+ * refuses on a failed communicator. */
+RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
+
+/* ---- contract.c --------------------------------------------------------------------------------
+ */
+
+void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);
+void rf_contract_label(struct rf_contract *contract, const char *label);
+/* The low 24 bits of what goes on the wire; extra covers what a contract has no field for. */
+uint32_t rf_contract_hash(const struct rf_contract *contract, uint32_t extra);
+uint32_t rf_label_hash(const char *label); /* in the high 8 bits; 0 = none */
+bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b);
+bool rf_contract_is_point(const struct rf_contract *contract); /* send or recv */
+/* "all_reduce(1000 f32 sum)"; returns text. */
+const char *rf_contract_text(const struct rf_contract *contract, char *text, size_t bytes);
+
+/* ---- verdict.c ---------------------------------------------------------------------------------
+ */
+
+/* Fails the communicator for good: stops the transport, keeps the error, and tells the others if
+ * `tell`. Returns verdict->status with the error as this thread's last. */
+int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool tell);
+int rf_comm_fail_mismatch(struct rf_comm *comm, int rank_a, const struct rf_contract *a, int rank_b,
+                          const struct rf_contract *b);
+int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct rf_contract *mine,
+                      const char *format, ...) RF_PRINTF(5, 6);
+/* An operation has failed with `status` (its text is this thread's last error): finds out why, if
+ * need be by asking the others for a while, and fails the communicator. suspect: the peer whose
+ * message did not fit, -1 = unknown. */
+int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
+                           const struct rf_contract *mine);
+/* A failed communicator's answer to a call. */
+int rf_comm_report(struct rf_comm *comm);
+
+/* ---- notes.c: what communicators say to each other over the control link
+ * -------------------------- */
+
+void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
+void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict);
+void rf_note_leaving(struct rf_comm *comm);
+/* Handles everything that the control link has to say. Negative: the communicator has failed. */
+RF_MUST_CHECK int rf_comm_events(struct rf_comm *comm);
+/* A collective is stuck: does a peer wait in point to point for this very rank, and so for ever? */
+RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine);
+/* A collective begins: compares it with what waiting peers have said. */
+RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_contract *mine);
+/* Its contract if this rank has started operation `sequence` and still remembers; else NULL. */
+const struct rf_contract *rf_comm_history(const struct rf_comm *comm, uint64_t sequence);
+
+static inline bool rf_comm_has_news(const struct rf_comm *comm)
+{
+    return (__atomic_load_n(&comm->control->pending, __ATOMIC_RELAXED) |
+            atomic_load_explicit(&comm->abort_requested, memory_order_relaxed)) != 0;
+}
+
+/* ---- watch.c -----------------------------------------------------------------------------------
+ */
+
+void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct rf_contract *mine,
+                    double timeout_s, int (*waiting_for)(struct rf_comm *comm));
+/* After every turn without an end. Yields, watches the control link and the clock. Negative: the
+ * communicator has failed. */
+RF_MUST_CHECK int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity);
+
+/* ---- cache.c -----------------------------------------------------------------------------------
+ */
+
+struct rf_cached {
+    struct rf_call key; /* pointers are not a part of it; forest is a copy of its own */
+    struct rf_forest forest;
+    struct rf_sched *sched;
+    struct rf_contract contract; /* without sequence and label */
+    uint32_t hash;
+};
+int rf_cache_create(struct rf_cache **out);
+void rf_cache_destroy(struct rf_cache *cache);
+/* The compiled schedule of a call: built on first use. Valid until the next look-up. */
+RF_MUST_CHECK int rf_cache_find(struct rf_comm *comm, const struct rf_call *call,
+                                const struct rf_cached **out);
+
+/* ---- operations.c ------------------------------------------------------------------------------
+ */
+
+/* Argument checks of a collective, all but the buffers. */
+RF_MUST_CHECK int rf_call_check(const struct rf_comm *comm, const struct rf_call *call);
+/* Elements of `in` and `out`. */
+void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in,
+                    size_t *out);
+/* Runs a checked call to its end. */
+RF_MUST_CHECK int rf_comm_run(struct rf_comm *comm, const struct rf_call *call);
+void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes, uint64_t start_ns);
+
+/* ---- point_to_point.c: the engine; send_recv.c: the calls
+ * ----------------------------------------------------- */
+
+int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out);
+void rf_p2p_destroy(struct rf_p2p *p2p); /* after the transport */
+/* Handles one completion if it belongs to point to point: 1; 0 = not ours; negative = failed. */
+int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion);
+/* Posts again what found no room before. */
+int rf_p2p_retry(struct rf_p2p *p2p);
+bool rf_p2p_must_retry(const struct rf_p2p *p2p);
+/* The peer said that it waits for this rank in `point`: has this rank done its part? */
+bool rf_p2p_has_served(const struct rf_p2p *p2p, int peer, const struct rf_contract *point);
+/* Envelopes are no payload: to be taken off the transport's counters. */
+void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messages);
+
+/* demux.c: a transport that hands point-to-point completions to p2p and all others to its caller.
+ */
+int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_transport **out);
+void rf_demux_destroy(struct rf_transport *demux); /* leaves the wire alone */
+
+/* ---- async.c -----------------------------------------------------------------------------------
+ */
+
+/* A collective on tensors. Owned by its queue when asynchronous. */
+struct rf_job {
+    struct rf_job *next;
+    struct rf_call call; /* in and out are filled when it runs */
+    struct rf_tensor in, out;
+    struct rf_point after;
+    struct rf_timeline *done; /* NULL: synchronous */
+    uint64_t done_value;
+    char label[40];
+    struct rf_forest forest; /* with a copy of `first` when asynchronous */
+};
+int rf_async_create(struct rf_comm *comm, struct rf_async **out);
+void rf_async_destroy(struct rf_async *async); /* after rf_async_drain */
+/* Takes a copy of the job; *done is when it has finished. */
+RF_MUST_CHECK int rf_async_push(struct rf_comm *comm, const struct rf_job *job,
+                                struct rf_device *device, struct rf_point *done);
+bool rf_async_busy(const struct rf_async *async);
+/* Waits until nothing is outstanding; timeout_s 0 = for ever. False: it still is. */
+bool rf_async_drain(struct rf_async *async, double timeout_s);
+
+/* ---- tensor_calls.c, comm_staging.c
+ * ------------------------------------------------------------------------- */
+
+/* Checks a call on tensors (op, count, redop, root, forest and the tensors are set), then runs or
+ * queues it. */
+RF_MUST_CHECK int rf_job_start(struct rf_comm *comm, struct rf_job *job,
+                               const struct rf_coll_opts *opts);
+/* Waits for job->after, brings the data into mapped memory if it is not there, runs, and brings the
+ * result back. */
+RF_MUST_CHECK int rf_job_run(struct rf_comm *comm, struct rf_job *job);
+
+/* Bytes of staging that a call on tensors needs on a device whose memory cannot be mapped. */
+RF_MUST_CHECK int rf_comm_staging_bytes(const struct rf_comm *comm, const struct rf_call *call,
+                                        uint64_t *out);
+/* The communicator's staging memory on a device, at least `bytes`, and a stream for copies. It is
+ * kept and grows. One for each device. */
+RF_MUST_CHECK int rf_staging_get(struct rf_comm *comm, struct rf_device *device, uint64_t bytes,
+                                 struct rf_buffer **buffer, struct rf_stream **stream);
+void rf_staging_destroy(struct rf_staging *staging);
+
+#endif

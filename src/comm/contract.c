@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What one rank believes a call to be: filled in, hashed for the wire, compared, and printed.
+ */
+#include "communicator.h"
+
+void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)
+{
+    bool reduces = call->op == RF_COLL_ALL_REDUCE || call->op == RF_COLL_REDUCE_SCATTER ||
+                   call->op == RF_COLL_FOREST_ALL_REDUCE;
+    memset(contract, 0, sizeof(*contract));
+    contract->count = call->count;
+    contract->op = (uint8_t)call->op;
+    contract->dtype = (uint8_t)call->dtype;
+    contract->redop = reduces ? (uint8_t)call->redop : 0;
+    contract->order = (uint8_t)call->order;
+    /* A forest has no root; what its ranks could disagree about is the number of leaves. */
+    contract->root = call->op == RF_COLL_FOREST_ALL_REDUCE ? call->forest->leaves : call->root;
+}
+
+void rf_contract_label(struct rf_contract *contract, const char *label)
+{
+    size_t i = 0;
+    if (label)
+        for (; i < sizeof(contract->label) - 1 && label[i]; i++)
+            contract->label[i] = label[i];
+    contract->label[i] = 0;
+}
+
+uint32_t rf_contract_hash(const struct rf_contract *contract, uint32_t extra)
+{
+    const uint64_t fields[] = {
+        contract->count,
+        (uint64_t)contract->op << 24 | (uint64_t)contract->dtype << 16 |
+            (uint64_t)contract->redop << 8 | contract->order,
+        (uint64_t)(uint32_t)contract->root,
+    };
+    return rf_hash32(fields, sizeof(fields), extra) & 0xffffffu;
+}
+
+uint32_t rf_label_hash(const char *label)
+{
+    if (!label || !label[0])
+        return 0;
+    /* As much as a contract keeps, so that wire and contract agree about what is equal. */
+    size_t bytes = strnlen(label, sizeof(((struct rf_contract *)0)->label) - 1);
+    uint32_t hash = rf_hash32(label, bytes, 0) >> 24;
+    return (hash ? hash : 1) << 24;
+}
+
+bool rf_contract_is_point(const struct rf_contract *contract)
+{
+    return contract->op == RF_COLL_SEND || contract->op == RF_COLL_RECV;
+}
+
+bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
+{
+    bool labels =
+        !a->label[0] || !b->label[0] || strncmp(a->label, b->label, sizeof(a->label)) == 0;
+    /* Send and receive are each other's counterpart; whose peer is whose was settled by matching.
+     */
+    if (rf_contract_is_point(a) && rf_contract_is_point(b))
+        return labels && a->count == b->count && a->dtype == b->dtype;
+    return labels && a->op == b->op && a->dtype == b->dtype && a->redop == b->redop &&
+           a->order == b->order && a->root == b->root && a->count == b->count;
+}
+
+const char *rf_contract_text(const struct rf_contract *contract, char *text, size_t bytes)
+{
+    enum rf_coll_op op = contract->op;
+    int n;
+    if (op == RF_COLL_NONE) {
+        snprintf(text, bytes, "something else");
+        return text;
+    }
+    if (op == RF_COLL_BARRIER)
+        n = snprintf(text, bytes, "barrier(");
+    else
+        n = snprintf(text, bytes, "%s(%llu %s", rf_coll_op_name(op),
+                     (unsigned long long)contract->count, rf_dtype_name(contract->dtype));
+    if (op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER)
+        n += snprintf(text + n, bytes - (size_t)n, " %s", rf_redop_name(contract->redop));
+    if (op == RF_COLL_BROADCAST)
+        n += snprintf(text + n, bytes - (size_t)n, " from root %d", contract->root);
+    if (op == RF_COLL_SEND)
+        n += snprintf(text + n, bytes - (size_t)n, " to rank %d", contract->root);
+    if (op == RF_COLL_RECV)
+        n += snprintf(text + n, bytes - (size_t)n, " from rank %d", contract->root);
+    if (op == RF_COLL_FOREST_ALL_REDUCE)
+        n += snprintf(text + n, bytes - (size_t)n, " %d leaves", contract->root);
+    else if (contract->order != RF_ORDER_ANY)
+        n += snprintf(text + n, bytes - (size_t)n, " in %s order", rf_order_name(contract->order));
+    n += snprintf(text + n, bytes - (size_t)n, ")");
+    if (contract->label[0])
+        snprintf(text + n, bytes - (size_t)n, " at \"%.39s\"", contract->label);
+    return text;
+}
+
+const char *rf_coll_op_name(enum rf_coll_op op)
+{
+    static const char *const names[RF_COLL_OP_COUNT] = {
+        [RF_COLL_NONE] = "none",
+        [RF_COLL_ALL_REDUCE] = "all_reduce",
+        [RF_COLL_REDUCE_SCATTER] = "reduce_scatter",
+        [RF_COLL_ALL_GATHER] = "all_gather",
+        [RF_COLL_BROADCAST] = "broadcast",
+        [RF_COLL_BARRIER] = "barrier",
+        [RF_COLL_SEND] = "send",
+        [RF_COLL_RECV] = "recv",
+        [RF_COLL_FOREST_ALL_REDUCE] = "forest_all_reduce",
+    };
+    return (unsigned)op < RF_COLL_OP_COUNT ? names[op] : "?";
+}

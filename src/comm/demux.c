@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A transport around the real one for the executor's use: completions that belong to point to point
+ * are handed there, so that messages which come while a collective runs are taken in and never
+ * block what is behind them on the same connection.
+ */
+#include "communicator.h"
+
+struct demux {
+    struct rf_transport base;
+    struct rf_transport *wire;
+    struct rf_p2p **p2p; /* the communicator's: it is made after this */
+};
+
+static struct demux *demux_of(struct rf_transport *t)
+{
+    return (struct demux *)t; /* base is its first member */
+}
+
+static int demux_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                           const void *buffer, size_t bytes, void *context)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    return wire->ops->post_send(wire, peer, tag, contract, buffer, bytes, context);
+}
+
+static int demux_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                           size_t bytes, void *context)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    return wire->ops->post_recv(wire, peer, tag, buffer, bytes, context);
+}
+
+static int demux_poll(struct rf_transport *t, struct rf_completion *out, int max)
+{
+    struct demux *demux = demux_of(t);
+    struct rf_transport *wire = demux->wire;
+    struct rf_p2p *p2p = *demux->p2p;
+    if (p2p && rf_p2p_must_retry(p2p))
+        RETURN_IF_ERROR(rf_p2p_retry(p2p));
+    int count = wire->ops->poll(wire, out, max);
+    if (count <= 0 || !p2p)
+        return count;
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        int taken = rf_p2p_completion(p2p, &out[i]);
+        if (taken < 0)
+            return taken;
+        if (taken == 0)
+            out[kept++] = out[i];
+    }
+    return kept;
+}
+
+static int demux_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    return wire->ops->register_memory(wire, base, bytes, handle);
+}
+
+static void demux_deregister(struct rf_transport *t, void *handle)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    wire->ops->deregister_memory(wire, handle);
+}
+
+static void demux_cancel_all(struct rf_transport *t)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    wire->ops->cancel_all(wire);
+}
+
+static const struct rf_transport_ops demux_ops = {
+    .post_send = demux_post_send,
+    .post_recv = demux_post_recv,
+    .poll = demux_poll,
+    .register_memory = demux_register,
+    .deregister_memory = demux_deregister,
+    .cancel_all = demux_cancel_all,
+    .destroy = rf_demux_destroy,
+};
+
+int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_transport **out)
+{
+    struct demux *demux = rf_alloc(sizeof(*demux));
+    if (!demux)
+        return rf_fail(RF_ENOMEM, "no memory for a communicator");
+    demux->base = *wire;
+    demux->base.ops = &demux_ops;
+    demux->wire = wire;
+    demux->p2p = p2p;
+    *out = &demux->base;
+    return 0;
+}
+
+void rf_demux_destroy(struct rf_transport *demux)
+{
+    rf_free(demux);
+}

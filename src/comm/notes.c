@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What communicators say to each other over the control link, and what is made of it: "I wait in
+ * this operation", "this communicator has failed, because", "I leave". Also deaths and aborts,
+ * which the link itself reports.
+ */
+#include "communicator.h"
+
+enum note_kind { NOTE_WAITING = 0x7266634e, NOTE_VERDICT, NOTE_LEAVING };
+
+struct note {
+    uint32_t kind;
+    int32_t asked;    /* NOTE_WAITING: this rank is to say what it called; -1 = nobody */
+    uint64_t started; /* collectives that the sender has started */
+    union {
+        struct rf_contract contract; /* NOTE_WAITING */
+        struct rf_verdict verdict;   /* NOTE_VERDICT */
+    };
+};
+_Static_assert(sizeof(struct note) <= sizeof(((struct rf_event *)0)->payload),
+               "one control message");
+
+/* A note that cannot be sent is not worth another error: the link reports its own death. */
+static void send_note(struct rf_comm *comm, const struct note *note)
+{
+    if (comm->size > 1 && comm->control->ops->notify(comm->control, note, sizeof(*note)) < 0)
+        rf_log("comm", 2, "could not tell the other ranks: %s", rf_last_error()->message);
+}
+
+void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked)
+{
+    struct note note = {
+        .kind = NOTE_WAITING, .asked = asked, .started = comm->sequence, .contract = *mine};
+    send_note(comm, &note);
+}
+
+void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict)
+{
+    struct note note = {.kind = NOTE_VERDICT, .asked = -1, .verdict = *verdict};
+    send_note(comm, &note);
+}
+
+void rf_note_leaving(struct rf_comm *comm)
+{
+    struct note note = {.kind = NOTE_LEAVING, .asked = -1, .started = comm->sequence};
+    send_note(comm, &note);
+}
+
+const struct rf_contract *rf_comm_history(const struct rf_comm *comm, uint64_t sequence)
+{
+    const struct rf_contract *own = &comm->history[sequence % RF_HISTORY];
+    bool started = sequence < comm->sequence && comm->sequence - sequence <= RF_HISTORY;
+    return started && own->sequence == sequence && own->op != RF_COLL_NONE ? own : NULL;
+}
+
+/* True where no rank can end its part before every other has begun its own. */
+static bool needs_everybody(const struct rf_contract *contract)
+{
+    if (contract->op == RF_COLL_BARRIER)
+        return true;
+    return contract->op != RF_COLL_BROADCAST && contract->count > 0;
+}
+
+/* The peer waits in a send or receive for this rank, which is in a collective that the peer has not
+ * begun and must take part in: neither can ever go on. */
+static int check_point(struct rf_comm *comm, int rank, const struct rf_contract *mine)
+{
+    const struct rf_peer_state *peer = &comm->peers[rank];
+    if (!peer->has_point || peer->point.root != comm->rank || !needs_everybody(mine) ||
+        mine->sequence < peer->point_started || rf_p2p_has_served(comm->p2p, rank, &peer->point))
+        return 0;
+    return rf_comm_fail_mismatch(comm, comm->rank, mine, rank, &peer->point);
+}
+
+int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine)
+{
+    for (int rank = 0; rank < comm->size; rank++)
+        RETURN_IF_ERROR(check_point(comm, rank, mine));
+    return 0;
+}
+
+static int heard_waiting(struct rf_comm *comm, int rank, const struct note *note)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    if (rf_contract_is_point(&note->contract)) {
+        peer->point = note->contract;
+        peer->point_started = note->started;
+        peer->has_point = true;
+        return comm->running ? check_point(comm, rank, comm->running) : 0;
+    }
+    peer->waiting = note->contract;
+    peer->has_waiting = true;
+    const struct rf_contract *own = rf_comm_history(comm, note->contract.sequence);
+    if (!own) {
+        comm->announcements += note->contract.sequence >= comm->sequence;
+        return 0;
+    }
+    if (!rf_contract_equal(own, &note->contract))
+        return rf_comm_fail_mismatch(comm, comm->rank, own, rank, &note->contract);
+    if (note->asked == comm->rank)
+        rf_note_waiting(comm, own, -1);
+    return 0;
+}
+
+int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_contract *mine)
+{
+    comm->announcements = 0;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct rf_peer_state *peer = &comm->peers[rank];
+        if (!peer->has_waiting)
+            continue;
+        if (peer->waiting.sequence == mine->sequence && !rf_contract_equal(mine, &peer->waiting))
+            return rf_comm_fail_mismatch(comm, comm->rank, mine, rank, &peer->waiting);
+        comm->announcements += peer->waiting.sequence > mine->sequence;
+    }
+    return 0;
+}
+
+static int heard_note(struct rf_comm *comm, const struct rf_event *event)
+{
+    struct note note;
+    if (event->bytes != sizeof(note) || event->rank < 0 || event->rank >= comm->size)
+        return 0; /* not from a communicator of this version */
+    memcpy(&note, event->payload, sizeof(note));
+    if (note.kind == NOTE_WAITING)
+        return heard_waiting(comm, event->rank, &note);
+    if (note.kind == NOTE_VERDICT) {
+        note.verdict.message[RF_VERDICT_TEXT - 1] = 0;
+        return rf_comm_fail(comm, &note.verdict, false);
+    }
+    if (note.kind == NOTE_LEAVING) {
+        comm->peers[event->rank].has_left = true;
+        comm->peers[event->rank].left_after = note.started;
+    }
+    return 0;
+}
+
+/* The control link tells every rank by itself, so this verdict is not sent on. */
+static int fail_as_told(struct rf_comm *comm, int status, int rank, const char *what,
+                        const char *text)
+{
+    struct rf_verdict verdict = {.status = status,
+                                 .rank = rank,
+                                 .rank_a = -1,
+                                 .rank_b = -1,
+                                 .sequence = comm->sequence > 0 ? comm->sequence - 1 : 0};
+    snprintf(verdict.message, sizeof(verdict.message), "rank %d %s: %.200s", rank, what, text);
+    return rf_comm_fail(comm, &verdict, false);
+}
+
+static int heard(struct rf_comm *comm, const struct rf_event *event)
+{
+    switch (event->kind) {
+    case RF_EVENT_MESSAGE:
+        return heard_note(comm, event);
+    case RF_EVENT_DEAD:
+        return fail_as_told(comm, RF_EPEER, event->rank, "died or left without a word",
+                            event->text);
+    case RF_EVENT_ABORT:
+        return fail_as_told(comm, RF_EABORT, event->rank, "aborted the communicator", event->text);
+    default:
+        return 0; /* RF_EVENT_LEFT: what matters was in the leaver's own note */
+    }
+}
+
+int rf_comm_events(struct rf_comm *comm)
+{
+    if (comm->failed)
+        return rf_fail_error(&comm->error);
+    if (atomic_load_explicit(&comm->abort_requested, memory_order_acquire)) {
+        comm->control->ops->abort(comm->control, comm->abort_reason);
+        return fail_as_told(comm, RF_EABORT, comm->rank, "aborted the communicator",
+                            comm->abort_reason);
+    }
+    struct rf_event event;
+    while (comm->control->ops->next_event(comm->control, &event) == 1) {
+        int rc = heard(comm, &event);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The collectives on host memory: argument checks, then one path for all: contract, cached
+ * schedule, executor, watch. No data is touched here.
+ */
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in, size_t *out)
+{
+    size_t ranks = (size_t)comm->size;
+    *in = *out = call->count;
+    if (call->op == RF_COLL_REDUCE_SCATTER)
+        *in = call->count * ranks;
+    if (call->op == RF_COLL_ALL_GATHER)
+        *out = call->count * ranks;
+    if (call->op == RF_COLL_FOREST_ALL_REDUCE) {
+        int parts = rf_forest_nodes(call->forest, comm->rank, NULL);
+        *in = parts > 0 ? (size_t)(parts - 1) * call->stride + call->count : 0;
+    }
+}
+
+int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
+{
+    const char *op = rf_coll_op_name(call->op);
+    size_t element = rf_dtype_bytes(call->dtype);
+    if (element == 0)
+        return rf_fail(RF_EINVAL, "%s: unknown element type %d", op, (int)call->dtype);
+    if ((unsigned)call->redop >= RF_REDOP_COUNT)
+        return rf_fail(RF_EINVAL, "%s: unknown reduction %d", op, (int)call->redop);
+    if ((unsigned)call->order > RF_ORDER_TREE)
+        return rf_fail(RF_EINVAL, "%s: unknown order %d", op, (int)call->order);
+    if (call->op == RF_COLL_BROADCAST && (call->root < 0 || call->root >= comm->size))
+        return rf_fail(RF_EINVAL, "%s: root %d is outside the world of %d ranks", op, call->root,
+                       comm->size);
+    if (call->count > (size_t)PTRDIFF_MAX / element / (size_t)comm->size)
+        return rf_fail(RF_EINVAL,
+                       "%s: %zu elements for each of %d ranks are more than memory can hold", op,
+                       call->count, comm->size);
+    if (call->timeout_s < 0)
+        return rf_fail(RF_EINVAL, "%s: a timeout of %g s is negative", op, call->timeout_s);
+    return 0;
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* The one way in which in and out may overlap, for each operation. */
+static bool in_place(const struct rf_comm *comm, const struct rf_call *call)
+{
+    size_t bytes = call->count * rf_dtype_bytes(call->dtype);
+    const char *in = call->in, *out = call->out;
+    if (call->op == RF_COLL_REDUCE_SCATTER)
+        return out == in + (size_t)comm->rank * bytes;
+    if (call->op == RF_COLL_ALL_GATHER)
+        return in == out + (size_t)comm->rank * bytes;
+    return in == out;
+}
+
+static int check_buffers(const struct rf_comm *comm, const struct rf_call *call)
+{
+    size_t in, out, element = rf_dtype_bytes(call->dtype);
+    const char *op = rf_coll_op_name(call->op);
+    if (call->op == RF_COLL_BARRIER || call->count == 0)
+        return 0;
+    if (!call->in || !call->out)
+        return rf_fail(RF_EINVAL, "%s: %s is NULL, but there are %zu elements", op,
+                       call->out ? "in" : "out", call->count);
+    rf_call_counts(comm, call, &in, &out);
+    if (overlap(call->in, in * element, call->out, out * element) && !in_place(comm, call))
+        return rf_fail(RF_EINVAL,
+                       "%s: in and out overlap; they may be apart, or in place as the header says",
+                       op);
+    return 0;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static int waiting_for(struct rf_comm *comm)
+{
+    return rf_exec_waiting_for(comm->exec);
+}
+
+void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes, uint64_t start_ns)
+{
+    char name[48];
+    const char *unit = "B";
+    double amount = (double)bytes;
+    if (bytes >= 1048576) {
+        amount /= 1048576;
+        unit = "MiB";
+    } else if (bytes >= 1024) {
+        amount /= 1024;
+        unit = "KiB";
+    }
+    snprintf(name, sizeof(name), "%s %.*f %s", rf_coll_op_name(op), bytes >= 1024, amount, unit);
+    rf_trace_event("comm", name, start_ns, rf_now_ns());
+}
+
+static int run_to_end(struct rf_comm *comm, const struct rf_cached *cached,
+                      const struct rf_exec_args *args, struct rf_watch *watch)
+{
+    int rc = rf_exec_start(comm->exec, cached->sched, args);
+    if (rc < 0)
+        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->exec), watch->mine);
+    while ((rc = rf_exec_progress(comm->exec)) == 0) {
+        rc = rf_watch_turn(comm, watch, rf_exec_activity(comm->exec));
+        if (rc < 0)
+            return rc;
+    }
+    if (rc < 0)
+        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->exec), watch->mine);
+    return 0;
+}
+
+int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
+{
+    const struct rf_cached *cached;
+    RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
+    uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
+    struct rf_contract *mine = &comm->history[comm->sequence % RF_HISTORY];
+    *mine = cached->contract;
+    mine->sequence = comm->sequence++;
+    if (call->label)
+        rf_contract_label(mine, call->label);
+    if (comm->announcements > 0)
+        RETURN_IF_ERROR(rf_comm_compare_announced(comm, mine));
+    struct rf_exec_args args = {
+        .in = call->in,
+        .out = call->out,
+        .comm_id = RF_WIRE_COLLECTIVE,
+        .sequence = (uint32_t)mine->sequence,
+        .contract = cached->hash | rf_label_hash(call->label),
+    };
+    struct rf_watch watch;
+    rf_watch_begin(comm, &watch, mine, call->timeout_s, waiting_for);
+    comm->running = mine;
+    int rc = run_to_end(comm, cached, &args, &watch);
+    comm->running = NULL;
+    if (start_ns > 0)
+        rf_comm_trace(comm, call->op, call->count * rf_dtype_bytes(call->dtype), start_ns);
+    return rc;
+}
+
+/* ---- public ---------------------------------------------------------------------------------- */
+
+static int collective(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
+{
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(call->op));
+    if (opts) {
+        call->order = opts->order;
+        call->label = opts->label;
+        call->timeout_s = opts->timeout_s;
+    }
+    RETURN_IF_ERROR(rf_call_check(comm, call));
+    RETURN_IF_ERROR(check_buffers(comm, call));
+    RETURN_IF_ERROR(rf_comm_enter(comm));
+    return rf_comm_run(comm, call);
+}
+
+int rf_all_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
+                  enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_ALL_REDUCE,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .redop = redop,
+                           .root = -1};
+    return collective(comm, &call, opts);
+}
+
+int rf_reduce_scatter(struct rf_comm *comm, const void *in, void *out, size_t count,
+                      enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_REDUCE_SCATTER,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .redop = redop,
+                           .root = -1};
+    return collective(comm, &call, opts);
+}
+
+int rf_all_gather(struct rf_comm *comm, const void *in, void *out, size_t count,
+                  enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {
+        .op = RF_COLL_ALL_GATHER, .in = in, .out = out, .count = count, .dtype = dtype, .root = -1};
+    return collective(comm, &call, opts);
+}
+
+int rf_broadcast(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int root,
+                 const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_BROADCAST,
+                           .in = buffer,
+                           .out = buffer,
+                           .count = count,
+                           .dtype = dtype,
+                           .root = root};
+    return collective(comm, &call, opts);
+}
+
+int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_BARRIER, .dtype = RF_U8, .root = -1};
+    return collective(comm, &call, opts);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The engine of point to point: slots for the peers' next envelopes, the lists of what was taken
+ * in, and posting. It decides nothing about calls (send_recv.c does).
+ */
+#include "point_to_point.h"
+
+static size_t slot_bytes(void)
+{
+    return sizeof(struct rf_envelope) + RF_P2P_SHORT;
+}
+
+static uint64_t envelope_tag(uint64_t number)
+{
+    return RF_TAG(RF_WIRE_POINT, number, 0);
+}
+
+static uint64_t data_tag(uint64_t id)
+{
+    return RF_TAG(RF_WIRE_POINT, id, 1);
+}
+
+struct rf_p2p_context *rf_p2p_context(struct rf_p2p *p2p, enum rf_p2p_use use)
+{
+    return &p2p->contexts[p2p->size + (int)use];
+}
+
+static int post_slot(struct rf_p2p *p2p, int peer)
+{
+    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_p2p_context *slot = &p2p->contexts[peer];
+    int rc = wire->ops->post_recv(wire, peer, envelope_tag(p2p->peers[peer].taken),
+                                  p2p->slots + (size_t)peer * slot_bytes(), slot_bytes(), slot);
+    slot->in_flight = rc == 0;
+    if (rc == RF_EAGAIN) {
+        p2p->must_retry++;
+        return 0;
+    }
+    return rc;
+}
+
+bool rf_p2p_must_retry(const struct rf_p2p *p2p)
+{
+    return p2p->must_retry > 0;
+}
+
+int rf_p2p_retry(struct rf_p2p *p2p)
+{
+    p2p->must_retry = 0;
+    for (int peer = 0; peer < p2p->size; peer++) {
+        struct rf_p2p_context *slot = &p2p->contexts[peer];
+        if (peer != p2p->comm->rank && !slot->in_flight && slot->status == 0)
+            RETURN_IF_ERROR(post_slot(p2p, peer));
+    }
+    return 0;
+}
+
+int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out)
+{
+    size_t size = (size_t)comm->size;
+    struct rf_p2p *p2p = rf_alloc(sizeof(*p2p));
+    int rc = 0;
+    if (!p2p)
+        goto fail;
+    p2p->comm = comm;
+    p2p->size = comm->size;
+    p2p->waiting_for = -1;
+    p2p->peers = rf_alloc(size * sizeof(*p2p->peers));
+    p2p->contexts = rf_alloc_aligned((size + RF_USE_COUNT) * sizeof(*p2p->contexts), 64);
+    p2p->slots = rf_alloc_aligned(size * slot_bytes(), 64);
+    p2p->outgoing = rf_alloc_aligned(slot_bytes(), 64);
+    if (!p2p->peers || !p2p->contexts || !p2p->slots || !p2p->outgoing)
+        goto fail;
+    for (int i = 0; i < p2p->size + RF_USE_COUNT; i++) {
+        p2p->contexts[i].is_slot = i < p2p->size;
+        p2p->contexts[i].peer = i < p2p->size ? i : -1;
+    }
+    for (int peer = 0; peer < p2p->size; peer++)
+        p2p->peers[peer].end = &p2p->peers[peer].first;
+    rc = rf_p2p_retry(p2p);
+    if (rc < 0)
+        goto fail;
+    *out = p2p;
+    return 0;
+fail:
+    if (p2p)
+        comm->wire->ops->cancel_all(comm->wire);
+    rf_p2p_destroy(p2p);
+    return rc < 0 ? rc : rf_fail(RF_ENOMEM, "no memory for messages between %d ranks", comm->size);
+}
+
+void rf_p2p_destroy(struct rf_p2p *p2p)
+{
+    if (!p2p)
+        return;
+    for (int peer = 0; p2p->peers && peer < p2p->size; peer++)
+        while (p2p->peers[peer].first) {
+            struct rf_taken *taken = p2p->peers[peer].first;
+            p2p->peers[peer].first = taken->next;
+            rf_free(taken);
+        }
+    rf_free(p2p->peers);
+    rf_free(p2p->contexts);
+    rf_free(p2p->slots);
+    rf_free(p2p->outgoing);
+    rf_free(p2p);
+}
+
+/* ---- what comes in ----------------------------------------------------------------------------
+ */
+
+static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
+{
+    struct rf_p2p_peer *peer = &p2p->peers[rank];
+    const uint8_t *slot = p2p->slots + (size_t)rank * slot_bytes();
+    struct rf_envelope envelope;
+    if (bytes < sizeof(envelope))
+        return rf_fail_rank(RF_ECORRUPT, rank, "an envelope from rank %d has %zu bytes", rank,
+                            bytes);
+    memcpy(&envelope, slot, sizeof(envelope));
+    peer->taken++;
+    if (envelope.kind == RF_ENVELOPE_ASK) {
+        peer->asked = envelope.id + 1;
+        return 0;
+    }
+    size_t data = bytes - sizeof(envelope);
+    struct rf_taken *taken = rf_alloc(sizeof(*taken) + data);
+    if (!taken)
+        return rf_fail(RF_ENOMEM, "no memory to take in a message of %zu bytes", data);
+    taken->envelope = envelope;
+    taken->bytes = data;
+    memcpy(taken + 1, slot + sizeof(envelope), data);
+    *peer->end = taken;
+    peer->end = &taken->next;
+    return 0;
+}
+
+int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion)
+{
+    struct rf_p2p_context *context = completion->context;
+    uintptr_t at = (uintptr_t)context, first = (uintptr_t)p2p->contexts;
+    if (at < first || at >= first + (size_t)(p2p->size + RF_USE_COUNT) * sizeof(*context))
+        return 0;
+    context->in_flight = false;
+    context->status = completion->status;
+    context->bytes = completion->bytes;
+    p2p->activity++;
+    if (!context->is_slot)
+        return 1;
+    if (completion->status < 0) {
+        /* The peer is gone. Whether that matters is for who waits for it, or the control link. */
+        rf_log("comm", 2, "no more messages from rank %d: %s", context->peer,
+               rf_last_error()->message);
+        return 1;
+    }
+    RETURN_IF_ERROR(take_in(p2p, context->peer, completion->bytes));
+    RETURN_IF_ERROR(post_slot(p2p, context->peer));
+    return 1;
+}
+
+struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int rank, uint32_t tag)
+{
+    struct rf_p2p_peer *peer = &p2p->peers[rank];
+    for (struct rf_taken **link = &peer->first; *link; link = &(*link)->next) {
+        struct rf_taken *taken = *link;
+        if (taken->envelope.tag != tag)
+            continue;
+        *link = taken->next;
+        if (!taken->next)
+            peer->end = link;
+        return taken;
+    }
+    return NULL;
+}
+
+int rf_p2p_poll(struct rf_p2p *p2p)
+{
+    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_completion completions[16];
+    if (p2p->must_retry > 0)
+        RETURN_IF_ERROR(rf_p2p_retry(p2p));
+    int count = wire->ops->poll(wire, completions, 16);
+    for (int i = 0; i < count; i++)
+        RETURN_IF_ERROR(rf_p2p_completion(p2p, &completions[i]));
+    return count < 0 ? count : 0;
+}
+
+/* ---- what goes out ----------------------------------------------------------------------------
+ */
+
+static void begin(struct rf_p2p_context *context, int peer)
+{
+    context->peer = peer;
+    context->status = 0;
+    context->in_flight = true;
+}
+
+int rf_p2p_send_envelope(struct rf_p2p *p2p, int peer, const struct rf_envelope *envelope,
+                         size_t bytes, enum rf_p2p_use use)
+{
+    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_p2p_context *context = rf_p2p_context(p2p, use);
+    begin(context, peer);
+    int rc = wire->ops->post_send(wire, peer, envelope_tag(p2p->peers[peer].sent), 0, envelope,
+                                  bytes, context);
+    if (rc < 0) {
+        context->in_flight = false;
+        return rc;
+    }
+    p2p->peers[peer].sent++;
+    p2p->activity++;
+    p2p->overhead_bytes += sizeof(*envelope);
+    p2p->overhead_messages += envelope->kind != RF_ENVELOPE_DATA;
+    return 0;
+}
+
+int rf_p2p_send_data(struct rf_p2p *p2p, int peer, uint64_t id, const void *data, size_t bytes)
+{
+    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_p2p_context *context = rf_p2p_context(p2p, RF_USE_DATA);
+    begin(context, peer);
+    int rc = wire->ops->post_send(wire, peer, data_tag(id), 0, data, bytes, context);
+    context->in_flight = rc == 0;
+    return rc;
+}
+
+int rf_p2p_recv_data(struct rf_p2p *p2p, int peer, uint64_t id, void *data, size_t bytes)
+{
+    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_p2p_context *context = rf_p2p_context(p2p, RF_USE_RECV);
+    begin(context, peer);
+    int rc = wire->ops->post_recv(wire, peer, data_tag(id), data, bytes, context);
+    context->in_flight = rc == 0;
+    return rc;
+}
+
+bool rf_p2p_has_served(const struct rf_p2p *p2p, int rank, const struct rf_contract *point)
+{
+    const struct rf_p2p_peer *peer = &p2p->peers[rank];
+    /* Its receive names the number of the envelope that it expects next; its send the announcement.
+     */
+    if (point->op == RF_COLL_RECV)
+        return peer->sent > point->sequence;
+    return peer->answered == point->sequence + 1;
+}
+
+void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messages)
+{
+    *bytes = p2p->overhead_bytes;
+    *messages = p2p->overhead_messages;
+}

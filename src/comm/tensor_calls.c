@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives on device tensors: checks, then the same path as host memory. Mapped memory is used
+ * in place. Other memory is copied whole into staging and back: pieces would need the order of a
+ * sum to know about them, and the bits must not depend on where a tensor lives.
+ */
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+#define AFTER_SLICE_NS 2000000ull
+
+/* ---- running a job --------------------------------------------------------------------------- */
+
+/* Waits in slices, so that a failure of the communicator ends the wait. */
+static int wait_after(struct rf_comm *comm, struct rf_point after)
+{
+    if (!after.timeline)
+        return 0;
+    for (;;) {
+        int rc = rf_point_wait(after, AFTER_SLICE_NS);
+        if (rc != RF_ETIMEOUT)
+            return rc;
+        if (rf_comm_has_news(comm))
+            RETURN_IF_ERROR(rf_comm_events(comm));
+    }
+}
+
+/* Where in and out lie in staging; they share it where the operation may work in place. */
+struct layout {
+    uint64_t in_offset, in_bytes, out_offset, out_bytes, total;
+};
+
+static void lay_out(const struct rf_comm *comm, const struct rf_call *call, struct layout *layout)
+{
+    size_t in, out, element = rf_dtype_bytes(call->dtype);
+    rf_call_counts(comm, call, &in, &out);
+    uint64_t mine = (uint64_t)comm->rank * call->count * element;
+    *layout = (struct layout){.in_bytes = in * element, .out_bytes = out * element};
+    if (call->op == RF_COLL_REDUCE_SCATTER)
+        layout->out_offset = mine;
+    if (call->op == RF_COLL_ALL_GATHER)
+        layout->in_offset = mine;
+    uint64_t in_end = layout->in_offset + layout->in_bytes;
+    uint64_t out_end = layout->out_offset + layout->out_bytes;
+    layout->total = in_end > out_end ? in_end : out_end;
+}
+
+int rf_comm_staging_bytes(const struct rf_comm *comm, const struct rf_call *call, uint64_t *out)
+{
+    RETURN_IF_ERROR(rf_call_check(comm, call));
+    struct layout layout;
+    lay_out(comm, call, &layout);
+    *out = layout.total;
+    return 0;
+}
+
+static int run_staged(struct rf_comm *comm, struct rf_job *job)
+{
+    struct rf_call *call = &job->call;
+    struct rf_buffer *buffer;
+    struct rf_stream *stream;
+    struct layout layout;
+    lay_out(comm, call, &layout);
+    /* Without parts of its own a rank has no `in` tensor to speak of. */
+    bool stage_in = layout.in_bytes > 0 && !call->in;
+    bool stage_out = layout.out_bytes > 0 && !call->out;
+    bool is_root = call->op == RF_COLL_BROADCAST && call->root == comm->rank;
+    RETURN_IF_ERROR(
+        rf_staging_get(comm, rf_buffer_device(job->out.buffer), layout.total, &buffer, &stream));
+    char *map = rf_buffer_map(buffer);
+    if (stage_in)
+        call->in = map + layout.in_offset;
+    if (stage_out)
+        call->out = map + layout.out_offset;
+    if (stage_in && (call->op != RF_COLL_BROADCAST || is_root)) {
+        RETURN_IF_ERROR(rf_stream_copy(stream, buffer, layout.in_offset, job->in.buffer,
+                                       job->in.offset, layout.in_bytes));
+        RETURN_IF_ERROR(rf_stream_wait(stream));
+    }
+    RETURN_IF_ERROR(rf_comm_run(comm, call));
+    if (!stage_out || is_root)
+        return 0;
+    RETURN_IF_ERROR(rf_stream_copy(stream, job->out.buffer, job->out.offset, buffer,
+                                   layout.out_offset, layout.out_bytes));
+    return rf_stream_wait(stream);
+}
+
+int rf_job_run(struct rf_comm *comm, struct rf_job *job)
+{
+    RETURN_IF_ERROR(wait_after(comm, job->after));
+    job->call.in = rf_tensor_map(job->in);
+    job->call.out = rf_tensor_map(job->out);
+    if (job->call.count == 0 || (job->call.in && job->call.out))
+        return rf_comm_run(comm, &job->call);
+    return run_staged(comm, job);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static int check_tensors(const struct rf_comm *comm, const struct rf_job *job)
+{
+    const char *op = rf_coll_op_name(job->call.op);
+    size_t in, out, element = rf_dtype_bytes(job->call.dtype);
+    char a[96], b[96];
+    if (!job->in.buffer || !job->out.buffer)
+        return rf_fail(RF_EINVAL, "%s: a tensor without a buffer", op);
+    if (job->in.dtype != job->out.dtype)
+        return rf_fail(RF_EINVAL, "%s: in is %s, out is %s; the types differ", op,
+                       rf_tensor_text(job->in, a, sizeof(a)),
+                       rf_tensor_text(job->out, b, sizeof(b)));
+    rf_call_counts(comm, &job->call, &in, &out);
+    if (rf_tensor_count(job->in) < 0 || (uint64_t)rf_tensor_count(job->in) < in ||
+        rf_tensor_count(job->out) < 0 || (uint64_t)rf_tensor_count(job->out) < out)
+        return rf_fail(RF_EINVAL, "%s: in is %s, out is %s, but %zu and %zu elements are needed",
+                       op, rf_tensor_text(job->in, a, sizeof(a)),
+                       rf_tensor_text(job->out, b, sizeof(b)), in, out);
+    uint64_t own = (uint64_t)comm->rank * job->call.count * element;
+    uint64_t in_at = job->in.offset, out_at = job->out.offset;
+    bool apart = job->in.buffer != job->out.buffer || in_at + in * element <= out_at ||
+                 out_at + out * element <= in_at;
+    bool in_place = in_at == out_at;
+    if (job->call.op == RF_COLL_REDUCE_SCATTER)
+        in_place = out_at == in_at + own;
+    if (job->call.op == RF_COLL_ALL_GATHER)
+        in_place = in_at == out_at + own;
+    if (!apart && !in_place)
+        return rf_fail(RF_EINVAL,
+                       "%s: in and out overlap; they may be apart, or in place as the header says",
+                       op);
+    return 0;
+}
+
+int rf_job_start(struct rf_comm *comm, struct rf_job *job, const struct rf_coll_opts *opts)
+{
+    const char *op = rf_coll_op_name(job->call.op);
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
+    job->call.dtype = job->out.dtype;
+    if (opts) {
+        if (job->call.op != RF_COLL_FOREST_ALL_REDUCE)
+            job->call.order = opts->order;
+        job->call.label = opts->label;
+        job->call.timeout_s = opts->timeout_s;
+        job->after = opts->after;
+    }
+    RETURN_IF_ERROR(rf_call_check(comm, &job->call));
+    RETURN_IF_ERROR(check_tensors(comm, job));
+    if (opts && opts->done) {
+        if (!rf_async_busy(comm->async))
+            RETURN_IF_ERROR(rf_comm_enter(comm));
+        return rf_async_push(comm, job, rf_buffer_device(job->out.buffer), opts->done);
+    }
+    RETURN_IF_ERROR(rf_comm_enter(comm));
+    return rf_job_run(comm, job);
+}
+
+/* ---- public ---------------------------------------------------------------------------------- */
+
+static size_t count_of(struct rf_tensor tensor)
+{
+    int64_t count = rf_tensor_count(tensor);
+    return count > 0 ? (size_t)count : 0;
+}
+
+static int same_count(const char *op, struct rf_tensor in, size_t in_ranks, struct rf_tensor out,
+                      size_t out_ranks)
+{
+    char a[96], b[96];
+    if (count_of(in) * out_ranks == count_of(out) * in_ranks)
+        return 0;
+    return rf_fail(RF_EINVAL, "%s: in is %s, out is %s; their elements do not go together", op,
+                   rf_tensor_text(in, a, sizeof(a)), rf_tensor_text(out, b, sizeof(b)));
+}
+
+int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                         enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    RETURN_IF_ERROR(same_count("all_reduce", in, 1, out, 1));
+    struct rf_job job = {.in = in, .out = out};
+    job.call = (struct rf_call){
+        .op = RF_COLL_ALL_REDUCE, .count = count_of(out), .redop = redop, .root = -1};
+    return rf_job_start(comm, &job, opts);
+}
+
+int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                             enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    size_t ranks = comm ? (size_t)comm->size : 1;
+    RETURN_IF_ERROR(same_count("reduce_scatter", in, ranks, out, 1));
+    struct rf_job job = {.in = in, .out = out};
+    job.call = (struct rf_call){
+        .op = RF_COLL_REDUCE_SCATTER, .count = count_of(out), .redop = redop, .root = -1};
+    return rf_job_start(comm, &job, opts);
+}
+
+int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                         const struct rf_coll_opts *opts)
+{
+    size_t ranks = comm ? (size_t)comm->size : 1;
+    RETURN_IF_ERROR(same_count("all_gather", in, 1, out, ranks));
+    struct rf_job job = {.in = in, .out = out};
+    job.call = (struct rf_call){.op = RF_COLL_ALL_GATHER, .count = count_of(in), .root = -1};
+    return rf_job_start(comm, &job, opts);
+}
+
+int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
+                        const struct rf_coll_opts *opts)
+{
+    struct rf_job job = {.in = tensor, .out = tensor};
+    job.call = (struct rf_call){.op = RF_COLL_BROADCAST, .count = count_of(tensor), .root = root};
+    return rf_job_start(comm, &job, opts);
+}

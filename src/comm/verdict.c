@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a communicator fails: the verdict as data, its sentence, the search for the true reason
+ * behind a transport's error, and what later calls are told.
+ */
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+/* How long to wait for the others' word on a failure before going by what is known here. */
+#define ASK_NS 600000000ull
+
+static bool known(const struct rf_contract *contract)
+{
+    return contract->op != RF_COLL_NONE;
+}
+
+/* Its own, in the operation that a verdict is about. Messages are numbered apart. */
+static const struct rf_contract *own_contract(const struct rf_comm *comm,
+                                              const struct rf_verdict *verdict)
+{
+    bool about_collective =
+        !rf_contract_is_point(&verdict->a) || !rf_contract_is_point(&verdict->b);
+    return about_collective ? rf_comm_history(comm, verdict->sequence) : NULL;
+}
+
+/* What this rank itself called is known here, whatever the verdict's author knew. */
+static struct rf_contract side(const struct rf_comm *comm, const struct rf_verdict *verdict,
+                               int rank, const struct rf_contract *told)
+{
+    const struct rf_contract *own = own_contract(comm, verdict);
+    return rank == comm->rank && !known(told) && own ? *own : *told;
+}
+
+/* The verdict from this rank's point of view. */
+static void mismatch_error(const struct rf_comm *comm, const struct rf_verdict *verdict,
+                           struct rf_error *error)
+{
+    char text_a[160], text_b[160];
+    struct rf_contract a = side(comm, verdict, verdict->rank_a, &verdict->a);
+    struct rf_contract b = side(comm, verdict, verdict->rank_b, &verdict->b);
+    bool points = rf_contract_is_point(&a) && rf_contract_is_point(&b);
+    error->mine = a;
+    error->theirs = b;
+    error->rank = verdict->rank_b;
+    if (comm->rank == verdict->rank_b) {
+        error->mine = b;
+        error->theirs = a;
+        error->rank = verdict->rank_a;
+    } else if (comm->rank != verdict->rank_a) {
+        const struct rf_contract *own = own_contract(comm, verdict);
+        if (own && rf_contract_equal(own, &b)) {
+            error->theirs = a;
+            error->rank = verdict->rank_a;
+        }
+        if (own)
+            error->mine = *own;
+    }
+    snprintf(error->message, sizeof(error->message),
+             "rank %d called %s while rank %d called %s, in %s %llu of this communicator; %s",
+             verdict->rank_a, rf_contract_text(&a, text_a, sizeof(text_a)), verdict->rank_b,
+             rf_contract_text(&b, text_b, sizeof(text_b)), points ? "message" : "operation",
+             (unsigned long long)verdict->sequence,
+             points ? "count, type and label of a send and its receive must be equal"
+                    : "every rank must make the same calls in the same order");
+}
+
+int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool tell)
+{
+    if (comm->failed)
+        return rf_fail_error(&comm->error);
+    struct rf_error *error = &comm->error;
+    memset(error, 0, sizeof(*error));
+    error->status = verdict->status;
+    error->rank = verdict->rank;
+    error->sequence = verdict->sequence;
+    if (verdict->status == RF_EMISMATCH)
+        mismatch_error(comm, verdict, error);
+    else
+        snprintf(error->message, sizeof(error->message), "%.*s", RF_VERDICT_TEXT, verdict->message);
+    comm->failed = true;
+    comm->wire->ops->cancel_all(comm->wire);
+    rf_exec_reset(comm->exec);
+    if (tell)
+        rf_note_verdict(comm, verdict);
+    rf_log("comm", 1, "the communicator has failed: %s", error->message);
+    return rf_fail_error(error);
+}
+
+int rf_comm_fail_mismatch(struct rf_comm *comm, int rank_a, const struct rf_contract *a, int rank_b,
+                          const struct rf_contract *b)
+{
+    /* The lower rank first, so that all ranks that find out by themselves say the same. */
+    bool swap = rank_b < rank_a;
+    struct rf_verdict verdict = {
+        .status = RF_EMISMATCH,
+        .rank = swap ? rank_a : rank_b,
+        .sequence = a->sequence,
+        .rank_a = swap ? rank_b : rank_a,
+        .rank_b = swap ? rank_a : rank_b,
+        .a = swap ? *b : *a,
+        .b = swap ? *a : *b,
+    };
+    return rf_comm_fail(comm, &verdict, true);
+}
+
+int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct rf_contract *mine,
+                      const char *format, ...)
+{
+    struct rf_verdict verdict = {.status = status,
+                                 .rank = rank,
+                                 .rank_a = -1,
+                                 .rank_b = -1,
+                                 .sequence = mine ? mine->sequence : comm->sequence};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(verdict.message, sizeof(verdict.message), format, args);
+    va_end(args);
+    return rf_comm_fail(comm, &verdict, true);
+}
+
+/* Gives the control link some time to say what happened. True: it has failed the communicator. */
+static bool told_within(struct rf_comm *comm, uint64_t ns, int until_heard_of, uint64_t sequence)
+{
+    uint64_t end = rf_now_ns() + ns;
+    do {
+        if (rf_comm_events(comm) < 0)
+            return true;
+        if (until_heard_of >= 0 && comm->peers[until_heard_of].has_waiting &&
+            comm->peers[until_heard_of].waiting.sequence == sequence)
+            return false;
+        rf_sleep_ns(100000);
+    } while (rf_now_ns() < end);
+    return false;
+}
+
+/* A message carried another contract or size: both sides are to be named, so ask. */
+static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
+                                   const struct rf_contract *mine)
+{
+    char text[160];
+    struct rf_error error = *rf_last_error();
+    if (rf_contract_is_point(mine)) /* envelopes are compared before any data travel */
+        return rf_comm_fail_text(comm, RF_ECORRUPT, error.rank, mine, "%.200s", error.message);
+    if (suspect < 0 || suspect >= comm->size)
+        suspect = (comm->rank + comm->size - 1) % comm->size;
+    rf_note_waiting(comm, mine, suspect);
+    if (told_within(comm, ASK_NS, suspect, mine->sequence))
+        return rf_fail_error(&comm->error);
+    const struct rf_peer_state *peer = &comm->peers[suspect];
+    if (peer->has_waiting && peer->waiting.sequence == mine->sequence)
+        return rf_comm_fail_text(
+            comm, RF_ECORRUPT, suspect, mine,
+            "a message from rank %d to rank %d was damaged: both called %s, but "
+            "contract or size on the wire differ",
+            suspect, comm->rank, rf_contract_text(mine, text, sizeof(text)));
+    struct rf_contract unknown = {.sequence = mine->sequence, .root = -1};
+    return rf_comm_fail_mismatch(comm, comm->rank, mine, suspect, &unknown);
+}
+
+int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
+                           const struct rf_contract *mine)
+{
+    if (comm->failed)
+        return rf_fail_error(&comm->error);
+    if (status == RF_EMISMATCH)
+        return fail_on_foreign_message(comm, suspect, mine);
+    struct rf_error error = *rf_last_error();
+    /* A broken connection is mostly the echo of a failure that its owner is about to explain. */
+    if ((status == RF_EPEER || status == RF_ENET) && told_within(comm, ASK_NS, -1, 0))
+        return rf_fail_error(&comm->error);
+    char text[160];
+    return rf_comm_fail_text(comm, status, error.rank, mine, "%s on rank %d: %.180s",
+                             mine ? rf_contract_text(mine, text, 80) : "an operation", comm->rank,
+                             error.message);
+}
+
+int rf_comm_report(struct rf_comm *comm)
+{
+    if (comm->unreported) {
+        comm->unreported = false;
+        return rf_fail_error(&comm->error);
+    }
+    struct rf_error error = {
+        .status = RF_EABORT, .rank = comm->error.rank, .sequence = comm->error.sequence};
+    snprintf(error.message, sizeof(error.message), "this communicator failed earlier (%s): %.700s",
+             rf_status_name(comm->error.status), comm->error.message);
+    return rf_fail_error(&error);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The watch over a running operation: gives the processor away while nothing comes, listens to the
+ * control link, compares contracts when it is quiet for too long, and ends the wait at the
+ * deadline.
+ */
+#include <sched.h>
+
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+enum { SPINS = 100, YIELD_EVERY = 64, TICK_EVERY = 256 };
+#define DROWSY_NS 20000000ull
+#define NAP_NS 50000ull
+
+void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct rf_contract *mine,
+                    double timeout_s, int (*waiting_for)(struct rf_comm *comm))
+{
+    double seconds = timeout_s > 0 ? timeout_s : comm->timeout_s;
+    *watch = (struct rf_watch){
+        .mine = mine, .waiting_for = waiting_for, .timeout_ns = (uint64_t)(seconds * 1e9)};
+}
+
+/* A rank that left before this operation will never take part in it. */
+static int check_leavers(struct rf_comm *comm, const struct rf_watch *watch)
+{
+    char text[160];
+    const struct rf_contract *mine = watch->mine;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct rf_peer_state *peer = &comm->peers[rank];
+        if (!peer->has_left)
+            continue;
+        if (rf_contract_is_point(mine) ? rank == watch->waiting_for(comm)
+                                       : peer->left_after <= mine->sequence)
+            return rf_comm_fail_text(
+                comm, RF_EPEER, rank, mine,
+                "rank %d left after %llu operations, while rank %d waits in %s, "
+                "operation %llu",
+                rank, (unsigned long long)peer->left_after, comm->rank,
+                rf_contract_text(mine, text, sizeof(text)), (unsigned long long)mine->sequence);
+    }
+    return 0;
+}
+
+/* Whom to name at the deadline: rather one who has not even come than one who waits like us. */
+static int late_rank(struct rf_comm *comm, const struct rf_watch *watch, bool *has_come)
+{
+    int waited = watch->waiting_for(comm);
+    const struct rf_contract *mine = watch->mine;
+    *has_come = false;
+    if (rf_contract_is_point(mine))
+        return waited;
+    int absent = -1, absents = 0;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct rf_peer_state *peer = &comm->peers[rank];
+        bool came = peer->has_waiting && peer->waiting.sequence >= mine->sequence;
+        if (rank == comm->rank || came)
+            continue;
+        absents++;
+        if (absent < 0 || rank == waited)
+            absent = rank;
+    }
+    *has_come = absents == 0;
+    return absents > 0 ? absent : waited;
+}
+
+static int fail_deadline(struct rf_comm *comm, const struct rf_watch *watch)
+{
+    char text[160];
+    bool has_come;
+    int late = late_rank(comm, watch, &has_come);
+    const char *state = has_come ? "which takes part, but its data do not arrive"
+                                 : "which has not come to this operation or is stuck in it";
+    return rf_comm_fail_text(comm, RF_ETIMEOUT, late, watch->mine,
+                             "rank %d waited %.3g s for rank %d, %s: %s, operation %llu",
+                             comm->rank, (double)watch->timeout_ns * 1e-9, late, state,
+                             rf_contract_text(watch->mine, text, 120),
+                             (unsigned long long)watch->mine->sequence);
+}
+
+/* Looks at the clock. */
+static int tick(struct rf_comm *comm, struct rf_watch *watch)
+{
+    uint64_t now = rf_now_ns();
+    if (watch->quiet_since_ns == 0 || watch->quiet_activity != watch->activity) {
+        watch->quiet_activity = watch->activity;
+        watch->quiet_since_ns = now;
+        watch->announced = false;
+        return 0;
+    }
+    uint64_t quiet = now - watch->quiet_since_ns;
+    watch->drowsy = quiet > DROWSY_NS;
+    if (quiet > RF_QUIET_NS && !watch->announced && quiet < watch->timeout_ns) {
+        watch->announced = true;
+        rf_note_waiting(comm, watch->mine, -1);
+    }
+    if (quiet > RF_QUIET_NS || quiet > watch->timeout_ns) {
+        RETURN_IF_ERROR(check_leavers(comm, watch));
+        if (!rf_contract_is_point(watch->mine))
+            RETURN_IF_ERROR(rf_comm_check_points(comm, watch->mine));
+    }
+    return quiet > watch->timeout_ns ? fail_deadline(comm, watch) : 0;
+}
+
+int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
+{
+    if (rf_comm_has_news(comm))
+        RETURN_IF_ERROR(rf_comm_events(comm));
+    if (activity != watch->activity) {
+        watch->activity = activity;
+        watch->idle = 0;
+        watch->drowsy = false;
+        return 0;
+    }
+    uint32_t idle = ++watch->idle;
+    if (watch->drowsy && idle % YIELD_EVERY == 0)
+        rf_sleep_ns(NAP_NS);
+    else if (comm->wire->yield || (idle > SPINS && idle % YIELD_EVERY == 0))
+        sched_yield();
+    return idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
+}
