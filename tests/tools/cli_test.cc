@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the program says to bad input: the exit status, and a sentence that names the fault.
+ */
+#include "program.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct BadCase {
+    std::vector<std::string> arguments;
+    std::string sentence; /* a part of what stderr says */
+};
+
+/* One line, naming the command, and nothing on stdout. */
+static void expect_refused(const BadCase &bad, int status)
+{
+    ProgramResult r = run_program(bad.arguments);
+    std::string shown;
+    for (const std::string &word : bad.arguments)
+        shown += word + " ";
+    EXPECT_EQ(r.status, status) << shown << "\n" << r.err;
+    EXPECT_NE(r.err.find(bad.sentence), std::string::npos) << shown << "\n" << r.err;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << shown << "\n" << r.err;
+    EXPECT_EQ(r.out, "") << shown;
+}
+
+TEST(CommandLine, HelpOfEveryCommandExitsWithZeroAndShowsUsage)
+{
+    for (const char *command : {"info", "run", "bench", "plan", "train", "tune"}) {
+        ProgramResult r = run_program({command, "--help"});
+        EXPECT_EQ(r.status, 0) << command;
+        EXPECT_NE(r.out.find("Usage: ringforge " + std::string(command)), std::string::npos);
+        EXPECT_NE(r.out.find("--help"), std::string::npos);
+        EXPECT_EQ(r.err, "");
+    }
+    EXPECT_EQ(run_program({"--help"}).status, 0);
+    EXPECT_EQ(run_program({}).status, 2);
+    EXPECT_NE(run_program({"--version"}).out.find("ringforge 0."), std::string::npos);
+}
+
+TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
+{
+    TempFolder folder;
+    std::string data = folder.file("text.txt", some_text());
+    const std::vector<BadCase> cases = {
+        {{"flie"}, "there is no command \"flie\""},
+        {{"info", "--colour"}, "there is no option \"--colour\""},
+        {{"info", "extra"}, "\"extra\" is not expected"},
+        {{"tune"}, "not in this version"},
+        {{"run", "--", "true"}, "-n says how many"},
+        {{"run", "-n", "2"}, "no command to run"},
+        {{"run", "-n", "2", "--port", "99999", "--", "true"}, "not a TCP port"},
+        {{"bench"}, "say what to measure"},
+        {{"bench", "all_to_most"}, "no benchmark \"all_to_most\""},
+        {{"bench", "all_reduce", "-d", "float128"}, "no type \"float128\""},
+        {{"bench", "all_reduce", "-o", "mean"}, "no reduction \"mean\""},
+        {{"bench", "all_reduce", "-b", "8", "-e", "4"}, "smaller than --minbytes"},
+        {{"bench", "all_reduce", "-b", "many"}, "wants a whole number"},
+        {{"bench", "matmul", "--shape", "3x4"}, "wants MxKxN"},
+        {{"bench", "matmul", "--dtype", "bf16"}, "not in this version"},
+        {{"bench", "all_reduce", "--plot", "x.gif"}, "ends in .svg or .png"},
+        {{"plan", "--zero", "3"}, "--zero 3 is not in this version"},
+        {{"plan", "--mesh", "dp=2,tp=2"}, "tensor parallelism is not in this version"},
+        {{"plan", "--mesh", "dp2"}, "--mesh wants a list"},
+        {{"plan", "--params", "-5"}, "wants a positive number"},
+        {{"plan", "--channels", "130", "--heads", "4"}, "cannot be divided among"},
+        {{"train"}, "--data names the text"},
+        {{"train", "--data", data, "--steps"}, "--steps needs a value"},
+        {{"train", "--data", data, "--dtype", "bf16"}, "--dtype bf16 is not in this version"},
+        {{"train", "--data", data, "--dtype", "f31"}, "there is no --dtype \"f31\""},
+        {{"train", "--data", data, "--zero", "1"}, "--zero 1 is not in this version"},
+        {{"train", "--data", data, "--recompute", "every:2"}, "is not in this version"},
+        {{"train", "--data", data, "--schedule", "1f1b"}, "is not in this version"},
+        {{"train", "--data", data, "--optimizer", "lion"}, "is not in this version"},
+        {{"train", "--data", data, "--order", "sideways"}, "there is no --order"},
+        {{"train", "--data", data, "--mesh", "dp=2"}, "grid of 2 ranks, but there is 1"},
+        {{"train", "--data", data, "--batch", "7", "--micro-batches", "2"}, "cannot be divided"},
+        {{"train", "--data", data, "--heads", "3"}, "cannot be divided among"},
+    };
+    for (const BadCase &bad : cases) {
+        if (bad.arguments[0] == "flie") { /* there is no command to name */
+            ProgramResult r = run_program(bad.arguments);
+            EXPECT_EQ(r.status, 2);
+            EXPECT_NE(r.err.find(bad.sentence), std::string::npos) << r.err;
+            continue;
+        }
+        expect_refused(bad, 2);
+    }
+}
+
+TEST(CommandLine, BadFilesAreStatusOneAndNamed)
+{
+    TempFolder folder;
+    std::string empty = folder.file("empty.txt", ""), data = folder.file("t.txt", some_text());
+    std::string short_text = folder.file("short.txt", "abc");
+    expect_refused({{"train", "--data", folder.path + "/none.txt"}, "none.txt"}, 1);
+    expect_refused({{"train", "--data", empty}, "empty.txt"}, 1);
+    expect_refused({{"train", "--data", short_text}, "short.txt"}, 1);
+    expect_refused({{"train", "--data", data, "--device", "99"}, "99"}, 1);
+    expect_refused({{"plan", "--json", folder.path + "/no/folder/x.json"}, "No such file"}, 1);
+}
+
+TEST(CommandLine, WithoutAVulkanDeviceTrainingIsRefusedAndCollectivesGoOn)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text());
+    ProgramOptions none;
+    none.environment = {"VK_DRIVER_FILES=/nonexistent.json", "VK_ICD_FILENAMES=/nonexistent.json"};
+    ProgramResult r = run_program({"train", "--data", data, "--steps", "1"}, none);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("ulkan"), std::string::npos) << r.err;
+    r = run_program({"bench", "all_reduce", "--ranks", "2", "--provider", "loopback", "-e", "1K"},
+                    none);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(run_program({"info"}, none).status, 0);
+}
+
+TEST(CommandLine, ARankOutsideTheWorldIsRefused)
+{
+    ProgramOptions options;
+    options.environment = {"RANK=5", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29555"};
+    ProgramResult r = run_program({"bench", "barrier"}, options);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("5"), std::string::npos) << r.err;
+    EXPECT_LT(r.seconds, 5);
+}
+
+/* A listening socket on a free port of this host. */
+struct Listener {
+    int fd, port;
+    Listener()
+    {
+        struct sockaddr_in address = {};
+        socklen_t bytes = sizeof(address);
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (bind(fd, (struct sockaddr *)&address, bytes) != 0 || listen(fd, 1) != 0)
+            abort();
+        getsockname(fd, (struct sockaddr *)&address, &bytes);
+        port = ntohs(address.sin_port);
+    }
+    ~Listener()
+    {
+        close(fd);
+    }
+};
+
+TEST(CommandLine, APortInUseIsNamed)
+{
+    Listener taken;
+    std::string port = std::to_string(taken.port);
+    ProgramOptions options;
+    options.environment = {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port,
+                           "RF_JOB_KEY=secret"};
+    ProgramResult r = run_program({"bench", "barrier"}, options);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find(port), std::string::npos) << r.err;
+}
+
+TEST(CommandLine, AWrongJobKeyIsRefusedAndTheJobGoesOn)
+{
+    int port;
+    {
+        Listener free_now;
+        port = free_now.port;
+    }
+    auto rank = [&](const char *number, const char *key) {
+        ProgramOptions options;
+        options.environment = {std::string("RANK=") + number, "WORLD_SIZE=2",
+                               "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
+                               std::string("RF_JOB_KEY=") + key};
+        return start_command({program_path(), "bench", "barrier", "-n", "3"}, options);
+    };
+    Background first = rank("0", "right");
+    ProgramResult stranger = finish_command(rank("1", "wrong"), 60);
+    EXPECT_EQ(stranger.status, 1);
+    EXPECT_NE(stranger.err.find("key"), std::string::npos) << stranger.err;
+    ProgramResult second = finish_command(rank("1", "right"), 60);
+    EXPECT_EQ(second.status, 0) << second.err;
+    EXPECT_EQ(finish_command(first, 60).status, 0);
+}

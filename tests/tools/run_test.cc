@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge run`: the environment it gives, the lines it passes on, and how a job ends.
+ */
+#include "program.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+static ProgramResult run_shell(int ranks, const std::string &script, double timeout_s = 60)
+{
+    ProgramOptions options;
+    options.timeout_s = timeout_s;
+    options.environment = {"LP_NUM_THREADS"};
+    return run_program({"run", "-n", std::to_string(ranks), "--", "sh", "-c", script}, options);
+}
+
+TEST(Run, GivesEveryRankTheVariablesOfALauncher)
+{
+    ProgramResult r = run_shell(3, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+                                   "$MASTER_ADDR ${#RF_JOB_KEY} $LP_NUM_THREADS");
+    EXPECT_EQ(r.status, 0) << r.err;
+    for (int i = 0; i < 3; i++) {
+        std::string n = std::to_string(i);
+        EXPECT_NE(r.out.find("[" + n + "] " + n + "/3 " + n + "/3 127.0.0.1 64 "),
+                  std::string::npos)
+            << r.out;
+    }
+    r = run_shell(2, "echo port $MASTER_PORT");
+    size_t first = r.out.find("port "), second = r.out.rfind("port ");
+    EXPECT_EQ(r.out.substr(first, r.out.find('\n', first) - first),
+              r.out.substr(second, r.out.find('\n', second) - second));
+}
+
+TEST(Run, PrefixesLinesOnlyWhereThereAreSeveralRanks)
+{
+    EXPECT_EQ(run_shell(1, "echo one; echo two >&2").out, "one\n");
+    ProgramResult r = run_shell(2, "printf 'a\\nb'; echo c >&2");
+    for (const char *line : {"[0] a\n", "[0] b\n", "[1] a\n", "[1] b\n"})
+        EXPECT_NE(r.out.find(line), std::string::npos) << r.out;
+    EXPECT_NE(r.err.find("[1] c\n"), std::string::npos) << r.err;
+    ProgramResult plain = run_program({"run", "-n", "2", "--no-prefix", "--", "echo", "x"});
+    EXPECT_EQ(plain.out, "x\nx\n");
+}
+
+TEST(Run, LosesNoLineOfARankThatWritesMuch)
+{
+    ProgramResult r = run_shell(2, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done");
+    EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 40000);
+    EXPECT_NE(r.out.find("[1] line 19999\n"), std::string::npos);
+}
+
+TEST(Run, EndsWithTheFirstFailureAndSurvivorsStillSpeak)
+{
+    /* Rank 2 fails at once; the others notice nothing, speak after a second, and end well. */
+    ProgramResult r = run_shell(3, "if [ $RANK = 2 ]; then exit 7; fi; sleep 1; echo I saw it");
+    EXPECT_EQ(r.status, 7);
+    EXPECT_NE(r.out.find("[0] I saw it"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("[1] I saw it"), std::string::npos) << r.out;
+    EXPECT_NE(r.err.find("rank 2 failed with exit status 7"), std::string::npos) << r.err;
+}
+
+TEST(Run, AKilledRankIsStatus128PlusSignalAndTheOthersAreAskedToEnd)
+{
+    /* exec: the signal has to reach what sleeps. */
+    ProgramResult r = run_shell(2, "if [ $RANK = 1 ]; then kill -9 $$; fi; exec sleep 600");
+    EXPECT_EQ(r.status, 137);
+    EXPECT_GE(r.seconds, 4.5); /* the time to speak */
+    EXPECT_LT(r.seconds, 12);
+    EXPECT_NE(r.err.find("rank 1 was ended by signal 9"), std::string::npos) << r.err;
+}
+
+TEST(Run, ARankThatIgnoresTheRequestIsEnded)
+{
+    ProgramResult r = run_shell(2, "if [ $RANK = 1 ]; then exit 3; fi; trap '' TERM; "
+                                   "while :; do sleep 1; done");
+    EXPECT_EQ(r.status, 3);
+    EXPECT_LT(r.seconds, 20);
+}
+
+TEST(Run, PassesSignalsOnAndLeavesNoOrphan)
+{
+    TempFolder folder;
+    Background b = start_command({program_path(), "run", "-n", "2", "--", "sh", "-c",
+                                  "echo $$ >" + folder.path + "/pid.$RANK; exec sleep 600"});
+    std::string pids[2];
+    for (int i = 0; i < 2; i++)
+        while (pids[i].find('\n') == std::string::npos)
+            pids[i] = read_text(folder.path + "/pid." + std::to_string(i));
+    kill(b.pid, SIGTERM);
+    ProgramResult r = finish_command(b, 30);
+    EXPECT_EQ(r.status, 143);
+    EXPECT_LT(r.seconds, 4); /* the ranks end at once: nobody waits for deadlines */
+    for (const std::string &pid : pids)
+        EXPECT_NE(kill(std::stoi(pid), 0), 0) << "rank with process " << pid << " lives on";
+}
+
+TEST(Run, RanksDieWithALauncherThatIsKilled)
+{
+    TempFolder folder;
+    Background b = start_command({program_path(), "run", "-n", "1", "--", "sh", "-c",
+                                  "echo $$ >" + folder.path + "/pid; exec sleep 600"});
+    std::string pid;
+    while (pid.find('\n') == std::string::npos)
+        pid = read_text(folder.path + "/pid");
+    kill(b.pid, SIGKILL);
+    /* With one rank the output is not piped: it ends when the rank has ended. */
+    ProgramResult r = finish_command(b, 30);
+    EXPECT_EQ(r.status, 137);
+    EXPECT_LT(r.seconds, 20);
+}
+
+TEST(Run, ACommandThatDoesNotExistIsStatus127)
+{
+    ProgramResult r = run_program({"run", "-n", "2", "--", "no-such-command-here"});
+    EXPECT_EQ(r.status, 127);
+    EXPECT_NE(r.err.find("cannot start no-such-command-here"), std::string::npos) << r.err;
+}
