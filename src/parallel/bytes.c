@@ -35,8 +35,13 @@ static int ask_sizes(struct rf_plan *plan)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
     for (int b = 0; b < plan->block_count; b++) {
         const struct rf_block *block = &plan->blocks[b];
-        RETURN_IF_ERROR(
-            block->ops->sizes(block->self, plan->rows, plan->policy.seq, &plan->sizes[b]));
+        int rc = block->ops->sizes(block->self, plan->rows, plan->policy.seq, &plan->sizes[b]);
+        if (rc < 0)
+            return rf_fail(rc,
+                           "block %s refuses micro-batches of %lld tokens in sequences of %lld "
+                           "(%s); use shorter sequences or a model made for them",
+                           block->name, (long long)plan->rows, (long long)plan->policy.seq,
+                           rf_status_text(rc));
         if (rf_shape_count(plan->sizes[b].out) < 1)
             return rf_fail(RF_EINVAL, "block %s: its output has an empty or impossible shape",
                            block->name);

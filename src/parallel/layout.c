@@ -123,44 +123,18 @@ static void place_params(struct rf_plan *plan)
     plan->slot_elements = at;
 }
 
-/* The chunks are those of logical parameters in registration order: the norm does not depend on
- * buckets or ranks. */
-static int make_tables(struct rf_plan *plan)
+static void count_chunks(struct rf_plan *plan)
 {
-    uint64_t chunks = 0, words = plan->train_elements / RF_FLAT_GRAIN;
     for (int i = 0; i < plan->param_count; i++)
-        if (plan->params[i].owner == i && !frozen(plan, i))
-            chunks += ((uint64_t)plan->params[i].count + RF_NORM_CHUNK - 1) / RF_NORM_CHUNK;
-    plan->chunks = rf_alloc((chunks ? chunks : 1) * sizeof(*plan->chunks));
-    plan->decay = rf_alloc((words ? words : 1) * sizeof(*plan->decay));
-    if (!plan->chunks || !plan->decay)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for the tables of %llu chunks",
-                       (unsigned long long)chunks);
-    for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_param *param = &plan->params[i];
-        if (param->owner != i || frozen(plan, i))
-            continue;
-        for (int64_t at = 0; at < param->count; at += RF_NORM_CHUNK) {
-            int64_t left = param->count - at;
-            plan->chunks[plan->chunk_count++] = (struct rf_norm_chunk){
-                .first = (uint32_t)(param->first + (uint64_t)at),
-                .count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK)};
-        }
-        if (param->desc->flags & RF_PARAM_DECAY)
-            for (uint64_t w = 0; w < padded(param->count) / RF_FLAT_GRAIN; w++)
-                plan->decay[param->first / RF_FLAT_GRAIN + w] = 1;
-    }
-    return 0;
+        if (plan->params[i].owner == i && plan->params[i].grad_first != RF_NO_GRAD)
+            plan->chunk_count +=
+                ((uint64_t)plan->params[i].count + RF_NORM_CHUNK - 1) / RF_NORM_CHUNK;
 }
 
 int rf_pass_layout(struct rf_plan *plan)
 {
     RETURN_IF_ERROR(collect_params(plan));
     place_params(plan);
-    if (plan->slot_elements > UINT32_MAX || plan->param_elements > UINT32_MAX)
-        return rf_fail(RF_ENOTSUP,
-                       "%lld parameters: this version holds at most 4294967295 elements on one "
-                       "rank; use a smaller model",
-                       (long long)plan->logical_elements);
-    return make_tables(plan);
+    count_chunks(plan);
+    return 0;
 }

@@ -42,8 +42,6 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->first_micro_batch);
     rf_free(plan->params);
     rf_free(plan->buckets);
-    rf_free(plan->chunks);
-    rf_free(plan->decay);
     rf_free(plan->sizes);
     rf_free(plan->regions);
     rf_free(plan->instructions);

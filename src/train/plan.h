@@ -80,9 +80,7 @@ struct rf_plan {
     int slots;
     struct rf_plan_bucket *buckets; /* in the order of reduction */
     int bucket_count;
-    struct rf_norm_chunk *chunks; /* of every logical parameter, in registration order */
-    uint32_t chunk_count;
-    uint32_t *decay; /* one word per RF_FLAT_GRAIN elements of the trained part */
+    uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */
 
     struct rf_block_sizes *sizes;
     struct rf_plan_region *regions;

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GPT-2 (Radford et al. 2019) as a list of blocks: embedding, transformer layers, head. Layer norm
+ * before each half, tanh GELU, learned positions, biases, and a head tied to the embedding. Used by
+ * the tools, the examples and tests; written against the public headers, as anybody would.
+ */
+#ifndef RF_MODELS_GPT2_H
+#define RF_MODELS_GPT2_H
+
+#include <ringforge/train.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpt2_config {
+    int layers, channels, heads;
+    int seq;   /* longest sequence: rows of the position table */
+    int vocab; /* 0 = 257, bytes and end of text */
+};
+
+struct gpt2;
+/* The status is RF_EINVAL when heads do not divide channels or a size is not positive. */
+RF_MUST_CHECK int gpt2_create(const struct gpt2_config *config, struct gpt2 **out);
+void gpt2_destroy(struct gpt2 *model); /* after its runs and plans; NULL is allowed */
+/* layers + 2 blocks, owned by the model. */
+const struct rf_block *gpt2_blocks(const struct gpt2 *model, int *count);
+/* What was wrong with the config of a gpt2_create that failed, in one sentence; NULL when the fault
+ * is not there. */
+const char *gpt2_config_fault(const struct gpt2_config *config);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A transformer layer of a GPT-2: x + attention(norm(x)), then that + mlp(norm(that)).
+ */
+#include "gpt2_internal.h"
+
+enum param { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC_W, FC_B, FC2_W, FC2_B };
+
+/* What forward keeps; rows n, channels C. */
+struct saved {
+    struct rf_tensor norm1, mean1, rstd1; /* (n,C) (n) (n) */
+    struct rf_tensor qkv, mixed, lse;     /* (n,3C) (n,C) (n,H) */
+    struct rf_tensor middle;              /* (n,C): x + attention */
+    struct rf_tensor norm2, mean2, rstd2;
+    struct rf_tensor pre, act; /* (n,4C) */
+};
+/* What backward_input keeps for backward_weight. */
+struct handoff {
+    struct rf_tensor dact, dnorm2, dmiddle, dqkv, dnorm1; /* (n,4C) (n,C) (n,C) (n,3C) (n,C) */
+};
+
+struct cut {
+    struct rf_tensor *tensor;
+    int64_t columns; /* 0: a vector of n */
+};
+
+static int carve_all(struct rf_tensor region, int64_t rows, const struct cut *cuts, int count)
+{
+    uint64_t at = 0;
+    for (int i = 0; i < count; i++)
+        RETURN_IF_FAILED(rf_carve(
+            region, &at, cuts[i].columns ? rf_shape2(rows, cuts[i].columns) : rf_shape1(rows),
+            RF_F32, cuts[i].tensor));
+    return 0;
+}
+
+static int get_saved(const struct rf_ctx *ctx, const struct gpt2_config *g, struct saved *s)
+{
+    const int64_t c = g->channels;
+    const struct cut cuts[] = {{&s->norm1, c},   {&s->mean1, 0},   {&s->rstd1, 0},
+                               {&s->qkv, 3 * c}, {&s->mixed, c},   {&s->lse, g->heads},
+                               {&s->middle, c},  {&s->norm2, c},   {&s->mean2, 0},
+                               {&s->rstd2, 0},   {&s->pre, 4 * c}, {&s->act, 4 * c}};
+    return carve_all(ctx->saved, ctx->rows, cuts, (int)(sizeof(cuts) / sizeof(cuts[0])));
+}
+
+static int get_handoff(const struct rf_ctx *ctx, const struct gpt2_config *g, struct handoff *h)
+{
+    const int64_t c = g->channels;
+    const struct cut cuts[] = {
+        {&h->dact, 4 * c}, {&h->dnorm2, c}, {&h->dmiddle, c}, {&h->dqkv, 3 * c}, {&h->dnorm1, c}};
+    return carve_all(ctx->handoff, ctx->rows, cuts, (int)(sizeof(cuts) / sizeof(cuts[0])));
+}
+
+static int view3(struct rf_tensor t, const struct rf_ctx *ctx, int64_t columns,
+                 struct rf_tensor *out)
+{
+    return rf_tensor_reshape(t, rf_shape3(ctx->rows / ctx->seq, ctx->seq, columns), out);
+}
+
+/* (n,H) floats hold (B,H,T): the same count. */
+static int view_lse(struct rf_tensor t, const struct rf_ctx *ctx, const struct gpt2_config *g,
+                    struct rf_tensor *out)
+{
+    return rf_tensor_reshape(t, rf_shape3(ctx->rows / ctx->seq, g->heads, ctx->seq), out);
+}
+
+static int forward_attention(struct rf_ctx *ctx, const struct gpt2_config *g, struct saved *s,
+                             struct rf_tensor x)
+{
+    const struct rf_tensor *p = ctx->params;
+    struct rf_tensor qkv, mixed, lse;
+    RETURN_IF_FAILED(
+        rf_layernorm(ctx->stream, s->norm1, s->mean1, s->rstd1, x, p[LN1_W], p[LN1_B], GPT2_EPS));
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, s->qkv, s->norm1, p[QKV_W],
+                               &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[QKV_B]}));
+    RETURN_IF_FAILED(view3(s->qkv, ctx, 3 * g->channels, &qkv));
+    RETURN_IF_FAILED(view3(s->mixed, ctx, g->channels, &mixed));
+    RETURN_IF_FAILED(view_lse(s->lse, ctx, g, &lse));
+    RETURN_IF_FAILED(rf_attention(ctx->stream, mixed, lse, qkv, g->heads));
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, s->middle, s->mixed, p[PROJ_W],
+                               &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[PROJ_B]}));
+    return rf_add(ctx->stream, s->middle, s->middle, x);
+}
+
+static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
+{
+    const struct gpt2_part *part = self;
+    const struct rf_tensor *p = ctx->params;
+    struct saved s;
+    RETURN_IF_FAILED(get_saved(ctx, &part->config, &s));
+    RETURN_IF_FAILED(forward_attention(ctx, &part->config, &s, in));
+    RETURN_IF_FAILED(rf_layernorm(ctx->stream, s.norm2, s.mean2, s.rstd2, s.middle, p[LN2_W],
+                                  p[LN2_B], GPT2_EPS));
+    RETURN_IF_FAILED(
+        rf_matmul(ctx->stream, s.act, s.norm2, p[FC_W],
+                  &(struct rf_matmul_opts){
+                      .transpose_b = true, .bias = &p[FC_B], .gelu = true, .pre = &s.pre}));
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, out, s.act, p[FC2_W],
+                               &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[FC2_B]}));
+    return rf_add(ctx->stream, out, out, s.middle);
+}
+
+static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
+                              const struct saved *s, const struct handoff *h, struct rf_tensor din,
+                              struct rf_tensor x)
+{
+    const struct rf_tensor *p = ctx->params;
+    struct rf_tensor dmixed, delta, dmixed3, dqkv, mixed, lse, qkv, delta3;
+    const struct cut cuts[] = {{&dmixed, g->channels}, {&delta, g->heads}};
+    RETURN_IF_FAILED(carve_all(ctx->scratch, ctx->rows, cuts, 2));
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, dmixed, h->dmiddle, p[PROJ_W], NULL));
+    RETURN_IF_FAILED(view3(dmixed, ctx, g->channels, &dmixed3));
+    RETURN_IF_FAILED(view3(s->mixed, ctx, g->channels, &mixed));
+    RETURN_IF_FAILED(view3(s->qkv, ctx, 3 * g->channels, &qkv));
+    RETURN_IF_FAILED(view3(h->dqkv, ctx, 3 * g->channels, &dqkv));
+    RETURN_IF_FAILED(view_lse(s->lse, ctx, g, &lse));
+    RETURN_IF_FAILED(view_lse(delta, ctx, g, &delta3));
+    RETURN_IF_FAILED(
+        rf_attention_backward(ctx->stream, dqkv, dmixed3, mixed, lse, qkv, g->heads, delta3));
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, h->dnorm1, h->dqkv, p[QKV_W], NULL));
+    RETURN_IF_FAILED(rf_copy(ctx->stream, din, h->dmiddle));
+    return rf_layernorm_backward_input(ctx->stream, din, h->dnorm1, x, s->mean1, s->rstd1, p[LN1_W],
+                                       true);
+}
+
+static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                          struct rf_tensor dout, struct rf_tensor din)
+{
+    const struct gpt2_part *part = self;
+    const struct rf_tensor *p = ctx->params;
+    struct saved s;
+    struct handoff h;
+    RETURN_IF_FAILED(get_saved(ctx, &part->config, &s));
+    RETURN_IF_FAILED(get_handoff(ctx, &part->config, &h));
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, h.dact, dout, p[FC2_W], NULL));
+    RETURN_IF_FAILED(rf_gelu_backward(ctx->stream, h.dact, h.dact, s.pre));
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, h.dnorm2, h.dact, p[FC_W], NULL));
+    /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
+    RETURN_IF_FAILED(rf_copy(ctx->stream, h.dmiddle, dout));
+    RETURN_IF_FAILED(rf_layernorm_backward_input(ctx->stream, h.dmiddle, h.dnorm2, s.middle,
+                                                 s.mean2, s.rstd2, p[LN2_W], true));
+    return backward_attention(ctx, &part->config, &s, &h, din, in);
+}
+
+/* dw += dout^T in, db += column sums of dout. */
+static int linear_grads(struct rf_ctx *ctx, enum param weight, struct rf_tensor dout,
+                        struct rf_tensor in)
+{
+    const int64_t columns = dout.shape.dim[dout.shape.ndim - 1];
+    struct rf_tensor scratch;
+    uint64_t at = 0;
+    RETURN_IF_FAILED(rf_matmul(ctx->stream, ctx->grads[weight], dout, in,
+                               &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));
+    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at,
+                              rf_shape1(gpt2_max(rf_bias_grad_scratch(ctx->rows, columns), 1)),
+                              RF_F32, &scratch));
+    return rf_bias_grad(ctx->stream, ctx->grads[weight + 1], dout, scratch);
+}
+
+static int norm_grads(struct rf_ctx *ctx, enum param weight, struct rf_tensor dout,
+                      struct rf_tensor x, struct rf_tensor mean, struct rf_tensor rstd)
+{
+    struct rf_tensor scratch;
+    uint64_t at = 0;
+    int64_t elements = rf_layernorm_scratch(ctx->rows, dout.shape.dim[dout.shape.ndim - 1]);
+    RETURN_IF_FAILED(
+        rf_carve(ctx->scratch, &at, rf_shape1(gpt2_max(elements, 1)), RF_F32, &scratch));
+    return rf_layernorm_backward_weight(ctx->stream, ctx->grads[weight], ctx->grads[weight + 1],
+                                        dout, x, mean, rstd, scratch);
+}
+
+static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                           struct rf_tensor dout)
+{
+    const struct gpt2_part *part = self;
+    struct saved s;
+    struct handoff h;
+    RETURN_IF_FAILED(get_saved(ctx, &part->config, &s));
+    RETURN_IF_FAILED(get_handoff(ctx, &part->config, &h));
+    RETURN_IF_FAILED(linear_grads(ctx, FC2_W, dout, s.act));
+    RETURN_IF_FAILED(linear_grads(ctx, FC_W, h.dact, s.norm2));
+    RETURN_IF_FAILED(norm_grads(ctx, LN2_W, h.dnorm2, s.middle, s.mean2, s.rstd2));
+    RETURN_IF_FAILED(linear_grads(ctx, PROJ_W, h.dmiddle, s.mixed));
+    RETURN_IF_FAILED(linear_grads(ctx, QKV_W, h.dqkv, s.norm1));
+    return norm_grads(ctx, LN1_W, h.dnorm1, in, s.mean1, s.rstd1);
+}
+
+static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
+{
+    const struct gpt2_part *part = self;
+    const int64_t n = rows, c = part->config.channels, heads = part->config.heads;
+    uint64_t inputs = gpt2_matrix_bytes(n, c) + gpt2_matrix_bytes(n, heads);
+    int64_t weights = gpt2_max(rf_bias_grad_scratch(n, 4 * c), rf_layernorm_scratch(n, c));
+    uint64_t scratch = gpt2_vector_bytes(gpt2_max(weights, 1));
+    scratch = scratch > inputs ? scratch : inputs;
+    *out = (struct rf_block_sizes){
+        .saved = 4 * gpt2_matrix_bytes(n, c) + 4 * gpt2_vector_bytes(n) +
+                 gpt2_matrix_bytes(n, 3 * c) + gpt2_matrix_bytes(n, heads) +
+                 2 * gpt2_matrix_bytes(n, 4 * c),
+        .handoff =
+            gpt2_matrix_bytes(n, 4 * c) + gpt2_matrix_bytes(n, 3 * c) + 3 * gpt2_matrix_bytes(n, c),
+        .scratch = scratch,
+        .out = rf_shape2(n, c)};
+    return 0;
+}
+
+const struct rf_block_ops gpt2_layer_ops = {forward, backward_input, backward_weight, sizes};

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Do all ranks train the same model the same way? Asked once, when a run is opened, so that a
+ * difference is named then and never becomes a hang or a silent divergence.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "run.h"
+
+/* What is compared, in the order of the names below. */
+enum field {
+    FIELD_VERSION,
+    FIELD_RANKS,
+    FIELD_BATCH,
+    FIELD_SEQ,
+    FIELD_MICRO_BATCHES,
+    FIELD_ORDER,
+    FIELD_BUCKETS,
+    FIELD_OPTIMIZER,
+    FIELD_CLIP,
+    FIELD_FORWARD_ONLY,
+    FIELD_BLOCKS,
+    FIELD_PARAMS,
+    FIELD_PARAM_LIST,
+    FIELD_SEED,
+    FIELD_COUNT
+};
+static const char *const field_names[FIELD_COUNT] = {"library version",
+                                                     "number of ranks",
+                                                     "batch",
+                                                     "sequence length",
+                                                     "micro-batches",
+                                                     "order",
+                                                     "bucket sizes",
+                                                     "optimizer",
+                                                     "clipping norm",
+                                                     "forward only",
+                                                     "blocks",
+                                                     "parameter elements",
+                                                     "parameters' names and shapes",
+                                                     "seed"};
+
+struct record {
+    int32_t status; /* of the rank's own checks */
+    uint32_t driver;
+    uint64_t fields[FIELD_COUNT];
+};
+
+static uint32_t hash_text(const char *text, uint32_t hash)
+{
+    return rf_hash32(text, strlen(text) + 1, hash);
+}
+
+static uint32_t hash_params(const struct rf_plan *plan)
+{
+    uint32_t hash = 0;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_param_desc *desc = plan->params[i].desc;
+        const float init[2] = {desc->init_std, desc->init_value};
+        int32_t ints[4] = {desc->shape.ndim, (int32_t)desc->dtype, (int32_t)desc->flags,
+                           plan->params[i].owner};
+        hash = hash_text(desc->name, hash);
+        hash = rf_hash32(ints, sizeof(ints), hash);
+        hash = rf_hash32(init, sizeof(init), hash);
+        hash = rf_hash32(desc->shape.dim, (size_t)desc->shape.ndim * sizeof(int64_t), hash);
+    }
+    return hash;
+}
+
+static uint32_t hash_blocks(const struct rf_plan *plan)
+{
+    uint32_t hash = 0;
+    for (int b = 0; b < plan->block_count; b++) {
+        hash = hash_text(plan->blocks[b].name, hash);
+        hash = rf_hash32(plan->sizes[b].out.dim, (size_t)plan->sizes[b].out.ndim * sizeof(int64_t),
+                         hash);
+    }
+    return hash;
+}
+
+static uint32_t hash_optimizer(const struct rf_optimizer_opts *o)
+{
+    const float values[4] = {o->beta1, o->beta2, o->eps, o->weight_decay};
+    const int32_t kind = (int32_t)o->kind;
+    return rf_hash32(values, sizeof(values), rf_hash32(&kind, sizeof(kind), 0));
+}
+
+static void fill_record(const struct rf_run *run, int local, struct record *out)
+{
+    const struct rf_plan *plan = run->plan;
+    const struct rf_policy *policy = &plan->policy;
+    uint32_t clip = 0;
+    memcpy(&clip, &policy->clip, sizeof(clip));
+    *out = (struct record){.status = local,
+                           .driver = hash_text(rf_device_get_info(run->device)->driver, 0)};
+    uint64_t *f = out->fields;
+    f[FIELD_VERSION] = RF_VERSION_MAJOR * 1000000 + RF_VERSION_MINOR * 1000 + RF_VERSION_PATCH;
+    f[FIELD_RANKS] = (uint64_t)plan->mesh.dp;
+    f[FIELD_BATCH] = (uint64_t)policy->batch;
+    f[FIELD_SEQ] = (uint64_t)policy->seq;
+    f[FIELD_MICRO_BATCHES] = (uint64_t)policy->micro_batches;
+    f[FIELD_ORDER] = (uint64_t)policy->order;
+    f[FIELD_BUCKETS] = policy->bucket_bytes ^ (policy->first_bucket_bytes << 1);
+    f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
+    f[FIELD_CLIP] = clip;
+    f[FIELD_FORWARD_ONLY] = policy->forward_only;
+    f[FIELD_BLOCKS] = hash_blocks(plan);
+    f[FIELD_PARAMS] = (uint64_t)plan->logical_elements;
+    f[FIELD_PARAM_LIST] = hash_params(plan);
+    f[FIELD_SEED] = run->seed;
+}
+
+static int compare(const struct rf_run *run, const struct record *all, int ranks)
+{
+    bool mixed = false;
+    for (int r = 1; r < ranks; r++) {
+        for (int f = 0; f < FIELD_COUNT; f++)
+            if (all[r].fields[f] != all[0].fields[f])
+                return rf_fail_rank(
+                    RF_EMISMATCH, r,
+                    "ranks disagree about the run: %s is %llu on rank 0 and %llu on "
+                    "rank %d (hashes where it is not a number); start all ranks "
+                    "with the same model and options",
+                    field_names[f], (unsigned long long)all[0].fields[f],
+                    (unsigned long long)all[r].fields[f], r);
+        mixed |= all[r].driver != all[0].driver;
+    }
+    if (mixed && rf_comm_rank(run->comm) == 0)
+        rf_log("train", 0,
+               "the ranks' devices or drivers differ: results are not the same to the bit as on "
+               "equal devices, and replicas may drift apart in the last bits");
+    return 0;
+}
+
+int rf_run_agree(struct rf_run *run, int local)
+{
+    int ranks = run->comm ? rf_comm_size(run->comm) : 1;
+    struct record mine;
+    if (ranks == 1)
+        return local;
+    struct record *all = rf_alloc((size_t)ranks * sizeof(*all));
+    if (!all)
+        return rf_fail(RF_ENOMEM, "run: out of host memory");
+    const struct rf_error own = *rf_last_error();
+    fill_record(run, local, &mine);
+    int rc = rf_run_all_gather(run, &mine, all, sizeof(mine), "run open");
+    if (rc == 0)
+        rc = local < 0 ? rf_fail_error(&own) : compare(run, all, ranks);
+    for (int r = 0; rc == 0 && r < ranks; r++)
+        if (all[r].status < 0)
+            rc = rf_fail_rank(all[r].status, r,
+                              "rank %d refused to open the run (%s); its message says why", r,
+                              rf_status_text(all[r].status));
+    rf_free(all);
+    return rc;
+}
+
+int rf_run_agree_status(struct rf_run *run, int local, const char *what)
+{
+    int ranks = run->comm ? rf_comm_size(run->comm) : 1;
+    int32_t mine = local;
+    if (ranks == 1)
+        return local;
+    int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
+    if (!all)
+        return rf_fail(RF_ENOMEM, "%s: out of host memory", what);
+    const struct rf_error own = *rf_last_error();
+    int rc = rf_run_all_gather(run, &mine, all, sizeof(mine), what);
+    if (rc == 0 && local < 0)
+        rc = rf_fail_error(&own);
+    for (int r = 0; rc == 0 && r < ranks; r++)
+        if (all[r] < 0)
+            rc = rf_fail_rank(all[r], r, "%s failed on rank %d: %s; its message says why", what, r,
+                              rf_status_text(all[r]));
+    rf_free(all);
+    return rc;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Forward passes without an update: the mean loss of held-out text, and logits for sampling.
+ */
+#include "../base/base.h"
+#include "run.h"
+
+static int forward_all(struct rf_run *run, int local, int64_t global)
+{
+    for (int block = 0; block < run->plan->block_count; block++)
+        RETURN_IF_ERROR(rf_run_block_forward(run, block, local, global, true));
+    return 0;
+}
+
+/* Micro-batches [first, end) of the call, as many at once as the input buffers hold. */
+static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
+                          int64_t first, int64_t end)
+{
+    const struct rf_plan *plan = run->plan;
+    while (first < end) {
+        int count = plan->local_micro_batches;
+        if (count > end - first)
+            count = (int)(end - first);
+        rf_run_load_inputs(run, tokens + first * plan->rows, targets + first * plan->rows, count);
+        for (int local = 0; local < count; local++)
+            RETURN_IF_ERROR(forward_all(run, local, first + local));
+        RETURN_IF_ERROR(rf_stream_wait(run->stream));
+        for (int local = 0; local < count; local++)
+            rf_run_take_loss(run, local, first + local);
+        first += count;
+    }
+    return 0;
+}
+
+int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
+                    int64_t micro_batches, double *loss)
+{
+    if (!run || !tokens || !targets || !loss || micro_batches < 1)
+        return rf_fail(RF_EINVAL, "evaluate: a run, tokens, targets, a place for the loss and at "
+                                  "least one micro-batch are needed");
+    const struct rf_plan *plan = run->plan;
+    const int64_t ranks = plan->mesh.dp, rank = plan->rank;
+    int64_t counted = 0;
+    uint64_t sent = 0;
+    double sum = 0;
+    RETURN_IF_ERROR(rf_run_check_batch(run, targets, micro_batches * plan->rows));
+    RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
+    RETURN_IF_ERROR(rf_plan_loss_bytes(plan, micro_batches, &sent));
+    int rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
+                            micro_batches * (rank + 1) / ranks);
+    if (rc == 0)
+        rc = rf_run_share_losses(run, micro_batches, &sum, &counted);
+    if (rc < 0)
+        return rf_run_give_up(run, rc);
+    run->planned_sent += sent;
+    *loss = counted > 0 ? sum / (double)counted : 0;
+    return 0;
+}
+
+int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uint64_t logits_bytes)
+{
+    if (!run || !tokens || !logits)
+        return rf_fail(RF_EINVAL, "forward: a run, tokens and a place for the logits are needed");
+    struct rf_tensor out = rf_run_out(run, run->plan->block_count - 1);
+    if (logits_bytes != rf_tensor_bytes(out))
+        return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
+                       (unsigned long long)rf_tensor_bytes(out), (unsigned long long)logits_bytes);
+    rf_run_load_inputs(run, tokens, NULL, 1);
+    RETURN_IF_ERROR(forward_all(run, 0, 0));
+    RETURN_IF_ERROR(rf_stream_wait(run->stream));
+    return rf_tensor_read(out, logits, logits_bytes);
+}

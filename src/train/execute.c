@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Runs the instruction list of a plan, one after the other. It decides nothing: what happens and in
+ * which order is in the list. Compute is recorded on the run's stream; reductions run beside it,
+ * each after the point its bucket was complete at. The host waits twice: for losses and reductions,
+ * and for the norm.
+ */
+#include <math.h>
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "../optim/scalars.h"
+#include "run.h"
+
+static struct rf_tensor slot_part(const struct rf_run *run, int slot, uint64_t first,
+                                  uint64_t count)
+{
+    struct rf_tensor t = run->regions[RF_REGION_GRADS];
+    t.offset += ((uint64_t)slot * run->plan->slot_elements + first) * sizeof(float);
+    t.shape = rf_shape1((int64_t)count);
+    t.dtype = RF_F32;
+    return t;
+}
+
+static struct rf_tensor region_f32(const struct rf_run *run, int id, uint64_t first, int64_t count)
+{
+    struct rf_tensor t = run->regions[id];
+    if (!t.buffer)
+        return (struct rf_tensor){0};
+    t.offset += first * sizeof(float);
+    t.shape = rf_shape1(count);
+    t.dtype = RF_F32;
+    return t;
+}
+
+static int zero_grads(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    if (run->plan->slot_elements == 0)
+        return 0;
+    struct rf_tensor slot = slot_part(run, i->a, 0, run->plan->slot_elements);
+    return rf_stream_fill(run->stream, slot.buffer, slot.offset, rf_tensor_bytes(slot), 0);
+}
+
+static int forward(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    int64_t global = run->plan->first_micro_batch[run->plan->rank] + i->micro_batch;
+    RETURN_IF_ERROR(rf_run_block_forward(run, i->block, i->micro_batch, global, false));
+    /* The device starts while the backward pass is being recorded. */
+    if (i->block + 1 == run->plan->block_count)
+        return rf_stream_submit(run->stream, NULL);
+    return 0;
+}
+
+static int backward_input(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    return rf_run_block_backward(s->run, i->block, i->micro_batch, i->a, false);
+}
+
+static int backward_weight(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    return rf_run_block_backward(s->run, i->block, i->micro_batch, i->a, true);
+}
+
+static int merge(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = s->run->plan;
+    uint64_t first = 0, count = plan->slot_elements;
+    if (i->bucket >= 0) {
+        first = plan->buckets[i->bucket].first;
+        count = plan->buckets[i->bucket].count;
+    }
+    if (count == 0)
+        return 0;
+    struct rf_tensor left = slot_part(s->run, i->a, first, count);
+    return rf_add(s->run->stream, left, left, slot_part(s->run, i->b, first, count));
+}
+
+static int wait_reductions(struct rf_step_state *s)
+{
+    if (!s->reducing)
+        return 0;
+    s->reducing = false;
+    return rf_comm_wait(s->run->comm);
+}
+
+static int tie(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_tensor owner = s->run->grads[i->a];
+    return rf_add(s->run->stream, owner, owner, s->run->grads[i->b]);
+}
+
+static int reduce(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    const struct rf_plan *plan = run->plan;
+    const struct rf_plan_bucket *bucket = &plan->buckets[i->a];
+    struct rf_tensor out = slot_part(run, 0, bucket->first, bucket->count);
+    char label[32];
+    snprintf(label, sizeof(label), "gradients bucket %d", i->a);
+    struct rf_coll_opts opts = {.order = plan->policy.order, .label = label, .done = &s->reduced};
+
+    RETURN_IF_ERROR(rf_stream_submit(run->stream, &opts.after));
+    uint64_t start = 0;
+    if (plan->policy.no_overlap) {
+        RETURN_IF_ERROR(rf_stream_wait(run->stream));
+        start = rf_now_ns();
+    }
+    s->reducing = true;
+    if (plan->policy.order == RF_ORDER_TREE) {
+        int parts = rf_forest_nodes(&plan->forest, plan->rank, NULL);
+        uint64_t span = (uint64_t)(parts - 1) * plan->slot_elements + bucket->count;
+        RETURN_IF_ERROR(rf_forest_all_reduce_tensor(run->comm, &plan->forest,
+                                                    slot_part(run, 0, bucket->first, span),
+                                                    plan->slot_elements, out, &opts));
+    } else {
+        RETURN_IF_ERROR(rf_all_reduce_tensor(run->comm, out, out, RF_SUM, &opts));
+    }
+    if (plan->policy.no_overlap) {
+        RETURN_IF_ERROR(wait_reductions(s));
+        s->stats.exposed_comm_ns += rf_now_ns() - start;
+    }
+    return 0;
+}
+
+static int share_losses(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    const struct rf_plan *plan = run->plan;
+    int64_t first = plan->first_micro_batch[plan->rank];
+    double sum = 0;
+    RETURN_IF_ERROR(rf_stream_wait(run->stream));
+    uint64_t computed = rf_now_ns();
+    for (int local = 0; local < plan->local_micro_batches; local++) {
+        rf_run_take_loss(run, local, first + local);
+        s->stats.local_tokens += (int64_t)run->shares[2 * (first + local) + 1];
+    }
+    RETURN_IF_ERROR(wait_reductions(s));
+    RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &s->stats.tokens));
+    if (plan->mesh.dp > 1)
+        s->stats.exposed_comm_ns += rf_now_ns() - computed;
+    s->stats.loss = s->stats.tokens > 0 ? sum / (double)s->stats.tokens : 0;
+    return 0;
+}
+
+static int norm(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    const struct rf_plan *plan = run->plan;
+    RETURN_IF_ERROR(wait_reductions(s));
+    if (plan->chunk_count == 0)
+        return 0;
+    struct rf_tensor chunks = run->regions[RF_REGION_CHUNKS];
+    chunks.shape = rf_shape2(plan->chunk_count, 2);
+    chunks.dtype = RF_I32;
+    struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    rf_step_scalars_fill(&plan->policy.optimizer, s->lr, s->stats.tokens, plan->policy.clip,
+                         run->updates + 1, scalars);
+    struct rf_tensor sum = region_f32(run, RF_REGION_NORM, 2, 1);
+    RETURN_IF_ERROR(
+        rf_sum_squares(run->stream, sum, slot_part(run, 0, 0, plan->train_elements), chunks,
+                       region_f32(run, RF_REGION_NORM_SCRATCH, 0, 2 * plan->chunk_count)));
+    RETURN_IF_ERROR(rf_clip_scale(run->stream, region_f32(run, RF_REGION_NORM, 0, 2), sum,
+                                  region_f32(run, RF_REGION_SCALARS, 0, 8)));
+    RETURN_IF_ERROR(rf_stream_wait(run->stream));
+    s->stats.grad_norm = *(const float *)rf_tensor_map(run->regions[RF_REGION_NORM]);
+    s->stats.skipped = !isfinite(s->stats.grad_norm);
+    return 0;
+}
+
+static int step(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    const struct rf_plan *plan = run->plan;
+    const int64_t count = (int64_t)plan->train_elements;
+    /* All ranks hold the same gradients, so all skip alike; Adam's t stands still with them. */
+    if (s->stats.skipped || count == 0)
+        return 0;
+    struct rf_tensor decay = run->regions[RF_REGION_DECAY];
+    decay.shape = rf_shape1(count / RF_FLAT_GRAIN);
+    decay.dtype = RF_I32;
+    RETURN_IF_ERROR(rf_optimizer_step(
+        run->stream, &plan->policy.optimizer, region_f32(run, RF_REGION_PARAMS, 0, count),
+        slot_part(run, 0, 0, plan->train_elements), region_f32(run, RF_REGION_MOMENT1, 0, count),
+        region_f32(run, RF_REGION_MOMENT2, 0, count), decay, region_f32(run, RF_REGION_NORM, 0, 2),
+        region_f32(run, RF_REGION_SCALARS, 0, 8)));
+    RETURN_IF_ERROR(rf_stream_wait(run->stream));
+    run->updates++;
+    return 0;
+}
+
+int rf_run_execute(struct rf_step_state *state)
+{
+    static int (*const verbs[RF_VERB_COUNT])(struct rf_step_state *,
+                                             const struct rf_instruction *) = {
+        [RF_VERB_ZERO_GRADS] = zero_grads,
+        [RF_VERB_FORWARD] = forward,
+        [RF_VERB_BACKWARD_INPUT] = backward_input,
+        [RF_VERB_BACKWARD_WEIGHT] = backward_weight,
+        [RF_VERB_MERGE] = merge,
+        [RF_VERB_TIE] = tie,
+        [RF_VERB_REDUCE] = reduce,
+        [RF_VERB_LOSS] = share_losses,
+        [RF_VERB_NORM] = norm,
+        [RF_VERB_STEP] = step,
+    };
+    const struct rf_plan *plan = state->run->plan;
+    char text[96];
+    for (int i = 0; i < plan->instruction_count; i++) {
+        const struct rf_instruction *instruction = &plan->instructions[i];
+        rf_stream_push_label(state->run->stream,
+                             rf_instruction_text(instruction, text, sizeof(text)));
+        int rc = verbs[instruction->verb](state, instruction);
+        rf_stream_pop_label(state->run->stream);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int rf_run_give_up(struct rf_run *run, int status)
+{
+    const struct rf_error error = *rf_last_error();
+    if (run->comm && rf_comm_size(run->comm) > 1) {
+        /* The others must not wait for a rank that will not come. */
+        rf_comm_abort(run->comm, error.message);
+        if (rf_comm_wait(run->comm) < 0)
+            rf_log("train", 2, "reductions were abandoned after an error");
+    }
+    if (rf_stream_wait(run->stream) < 0)
+        rf_log("train", 2, "the stream failed too");
+    return error.status < 0 ? rf_fail_error(&error) : status;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is written to a run's memory when it is opened: parameters by counter-based random numbers,
+ * the same on every rank and mesh, and the tables of norm and decay.
+ */
+#include "../base/base.h"
+#include "run.h"
+
+static int fill_param(struct rf_run *run, int index, float *values)
+{
+    const struct rf_plan_param *param = &run->plan->params[index];
+    const struct rf_param_desc *desc = param->desc;
+    for (int64_t i = 0; i < param->count; i++)
+        values[i] = desc->init_std != 0
+                        ? desc->init_std * rf_philox_normal(run->seed, (uint64_t)index, (uint64_t)i)
+                        : desc->init_value;
+    return rf_tensor_write(run->params[index], values, (uint64_t)param->count * sizeof(float));
+}
+
+int rf_run_init_params(struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    int64_t most = 1;
+    int rc = 0;
+    for (int i = 0; i < plan->param_count; i++)
+        most = plan->params[i].count > most ? plan->params[i].count : most;
+    float *values = rf_alloc((size_t)most * sizeof(*values));
+    if (!values)
+        return rf_fail(RF_ENOMEM, "run: out of host memory for %lld initial values",
+                       (long long)most);
+    for (int i = 0; rc == 0 && i < plan->param_count; i++)
+        if (plan->params[i].owner == i)
+            rc = fill_param(run, i, values);
+    rf_free(values);
+    return rc;
+}
+
+/* The chunks are those of logical parameters in registration order: the norm does not depend on
+ * buckets or ranks. */
+static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)
+{
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->owner != i || param->grad_first == RF_NO_GRAD)
+            continue;
+        for (int64_t at = 0; at < param->count; at += RF_NORM_CHUNK) {
+            int64_t left = param->count - at;
+            *chunks++ = (struct rf_norm_chunk){
+                .first = (uint32_t)(param->first + (uint64_t)at),
+                .count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK)};
+        }
+    }
+}
+
+static void fill_decay(const struct rf_plan *plan, uint32_t *words)
+{
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->owner != i || param->grad_first == RF_NO_GRAD ||
+            !(param->desc->flags & RF_PARAM_DECAY))
+            continue;
+        uint64_t first = param->first / RF_FLAT_GRAIN;
+        uint64_t end = first + ((uint64_t)param->count + RF_FLAT_GRAIN - 1) / RF_FLAT_GRAIN;
+        for (uint64_t w = first; w < end; w++)
+            words[w] = 1;
+    }
+}
+
+static int upload(struct rf_tensor region, const void *data, uint64_t bytes)
+{
+    return bytes ? rf_buffer_write(region.buffer, region.offset, data, bytes) : 0;
+}
+
+int rf_run_upload_tables(struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    if (plan->chunk_count == 0)
+        return 0;
+    const uint64_t words = plan->train_elements / RF_FLAT_GRAIN;
+    struct rf_norm_chunk *chunks = rf_alloc(plan->chunk_count * sizeof(*chunks));
+    uint32_t *decay = rf_alloc(words * sizeof(*decay));
+    int rc = 0;
+    if (!chunks || !decay) {
+        rc = rf_fail(RF_ENOMEM, "run: out of host memory for the tables");
+    } else {
+        fill_chunks(plan, chunks);
+        fill_decay(plan, decay);
+        rc = upload(run->regions[RF_REGION_CHUNKS], chunks, plan->chunk_count * sizeof(*chunks));
+        if (rc == 0)
+            rc = upload(run->regions[RF_REGION_DECAY], decay, words * sizeof(*decay));
+    }
+    rf_free(chunks);
+    rf_free(decay);
+    return rc;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Parameters and gradients by name, and the hash of all parameters. For inspection, tests and
+ * checkpoints; blocks never come here.
+ */
+#include <sodium.h>
+
+#include "../base/base.h"
+#include "run.h"
+
+int rf_run_find_param(const struct rf_run *run, const char *name)
+{
+    for (int i = 0; i < run->plan->param_count; i++)
+        if (strcmp(run->plan->params[i].desc->name, name) == 0)
+            return run->plan->params[i].owner;
+    return -1;
+}
+
+/* The owner's index, or a negative status. */
+static int param_of(const struct rf_run *run, const char *name, uint64_t bytes)
+{
+    int index = run && name ? rf_run_find_param(run, name) : -1;
+    if (index < 0)
+        return rf_fail(RF_EINVAL, "the model has no parameter named %.100s",
+                       name ? name : "(null)");
+    uint64_t size = (uint64_t)run->plan->params[index].count * sizeof(float);
+    if (bytes != size)
+        return rf_fail(RF_EINVAL, "parameter %s has %llu bytes, not %llu", name,
+                       (unsigned long long)size, (unsigned long long)bytes);
+    return index;
+}
+
+int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes)
+{
+    int index = param_of(run, name, bytes);
+    return index < 0 ? index : rf_tensor_read(run->params[index], dst, bytes);
+}
+
+int rf_run_write_param(struct rf_run *run, const char *name, const void *src, uint64_t bytes)
+{
+    int index = param_of(run, name, bytes);
+    return index < 0 ? index : rf_tensor_write(run->params[index], src, bytes);
+}
+
+int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes)
+{
+    int index = param_of(run, name, bytes);
+    if (index < 0)
+        return index;
+    if (run->plan->params[index].grad_first == RF_NO_GRAD)
+        return rf_fail(RF_EINVAL, "parameter %s is frozen: it has no gradient", name);
+    return rf_tensor_read(run->grads[index], dst, bytes);
+}
+
+struct named {
+    const char *name;
+    int index;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+static int hash_param(struct rf_run *run, int index, float *values, crypto_hash_sha256_state *hash)
+{
+    const struct rf_plan_param *param = &run->plan->params[index];
+    const struct rf_param_desc *desc = param->desc;
+    const char *dtype = rf_dtype_name(desc->dtype);
+    uint64_t bytes = (uint64_t)param->count * sizeof(float);
+    char dim[32];
+    RETURN_IF_ERROR(rf_tensor_read(run->params[index], values, bytes));
+    crypto_hash_sha256_update(hash, (const unsigned char *)desc->name, strlen(desc->name) + 1);
+    crypto_hash_sha256_update(hash, (const unsigned char *)dtype, strlen(dtype) + 1);
+    for (int d = 0; d < desc->shape.ndim; d++) {
+        int n = snprintf(dim, sizeof(dim), "%lld,", (long long)desc->shape.dim[d]);
+        crypto_hash_sha256_update(hash, (const unsigned char *)dim, (size_t)n);
+    }
+    crypto_hash_sha256_update(hash, (const unsigned char *)"", 1);
+    crypto_hash_sha256_update(hash, (const unsigned char *)values, bytes);
+    return 0;
+}
+
+int rf_run_params_sha256(struct rf_run *run, char hex[65])
+{
+    const struct rf_plan *plan = run->plan;
+    struct named *names = rf_alloc((size_t)(plan->param_count + 1) * sizeof(*names));
+    int count = 0, rc = 0;
+    int64_t most = 1;
+    for (int i = 0; names && i < plan->param_count; i++)
+        if (plan->params[i].owner == i) {
+            names[count++] = (struct named){plan->params[i].desc->name, i};
+            most = plan->params[i].count > most ? plan->params[i].count : most;
+        }
+    float *values = rf_alloc((size_t)most * sizeof(*values));
+    if (!names || !values) {
+        rc = rf_fail(RF_ENOMEM, "hash: out of host memory");
+        goto fail;
+    }
+    qsort(names, (size_t)count, sizeof(*names), compare_names);
+    crypto_hash_sha256_state hash;
+    crypto_hash_sha256_init(&hash);
+    for (int i = 0; rc == 0 && i < count; i++)
+        rc = hash_param(run, names[i].index, values, &hash);
+    if (rc < 0)
+        goto fail;
+    unsigned char digest[crypto_hash_sha256_BYTES];
+    crypto_hash_sha256_final(&hash, digest);
+    sodium_bin2hex(hex, 65, digest, sizeof(digest));
+
+fail:
+    rf_free(names);
+    rf_free(values);
+    return rc;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens and closes runs: the only place where training allocates device memory, exactly what the
+ * plan says. Also answers what was planned and what was measured.
+ */
+#include "run.h"
+
+#include "../base/base.h"
+
+static int check_ranks(const struct rf_run *run)
+{
+    int size = run->comm ? rf_comm_size(run->comm) : 1;
+    int rank = run->comm ? rf_comm_rank(run->comm) : 0;
+    const struct rf_mesh *mesh = &run->plan->mesh;
+    if (mesh->dp * mesh->tp * mesh->pp != size)
+        return rf_fail(RF_EINVAL,
+                       "the mesh dp=%d,tp=%d,pp=%d needs %d ranks, but there are %d: use dp=%d, or "
+                       "start %d ranks",
+                       mesh->dp, mesh->tp, mesh->pp, mesh->dp * mesh->tp * mesh->pp, size, size,
+                       mesh->dp * mesh->tp * mesh->pp);
+    if (run->plan->rank != rank)
+        return rf_fail(RF_EINVAL, "the plan is of rank %d, but this is rank %d: build it for %d",
+                       run->plan->rank, rank, rank);
+    return 0;
+}
+
+static int check_size(const struct rf_run *run)
+{
+    if (run->plan->slot_elements > UINT32_MAX || run->plan->param_elements > UINT32_MAX)
+        return rf_fail(RF_ENOTSUP,
+                       "%lld parameters: this version holds at most 4294967295 on one rank; use a "
+                       "smaller model",
+                       (long long)run->plan->logical_elements);
+    return check_ranks(run);
+}
+
+static int open_arenas(struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    int rc = 0;
+    uint64_t *bytes = rf_alloc((size_t)plan->region_count * sizeof(*bytes));
+    run->regions = rf_alloc((size_t)plan->region_count * sizeof(*run->regions));
+    if (!bytes || !run->regions) {
+        rf_free(bytes);
+        return rf_fail(RF_ENOMEM, "run: out of host memory");
+    }
+    for (int c = 0; rc == 0 && c < RF_CATEGORY_COUNT; c++)
+        for (int memory = 0; rc == 0 && memory < 2; memory++) {
+            uint64_t total = 0;
+            for (int i = 0; i < plan->region_count; i++) {
+                const struct rf_plan_region *region = &plan->regions[i];
+                bool ours = (int)region->category == c && (int)region->memory == memory;
+                bytes[i] = ours ? region->bytes : 0;
+                total += bytes[i];
+            }
+            if (total == 0)
+                continue;
+            rc = rf_arena_create(run->device, rf_category_name((enum rf_category)c),
+                                 (enum rf_memory)memory, (enum rf_category)c, bytes,
+                                 plan->region_count, &run->arenas[c][memory]);
+            for (int i = 0; rc == 0 && i < plan->region_count; i++)
+                if (bytes[i])
+                    run->regions[i] = rf_arena_piece(run->arenas[c][memory], i);
+        }
+    rf_free(bytes);
+    return rc;
+}
+
+static struct rf_tensor flat_view(struct rf_tensor region, uint64_t first, struct rf_shape shape)
+{
+    return (struct rf_tensor){.buffer = region.buffer,
+                              .offset = region.offset + first * sizeof(float),
+                              .shape = shape,
+                              .dtype = RF_F32};
+}
+
+static int make_views(struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    size_t params = (size_t)plan->param_count + 1;
+    size_t slots = plan->slots > 0 ? (size_t)plan->slots : 1;
+    run->params = rf_alloc(params * sizeof(*run->params));
+    run->grads = rf_alloc(slots * params * sizeof(*run->grads));
+    run->block_param = rf_alloc((size_t)plan->block_count * sizeof(*run->block_param));
+    if (!run->params || !run->grads || !run->block_param)
+        return rf_fail(RF_ENOMEM, "run: out of host memory");
+    for (int b = 1; b < plan->block_count; b++)
+        run->block_param[b] = run->block_param[b - 1] + plan->blocks[b - 1].param_count;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        run->params[i] =
+            flat_view(run->regions[RF_REGION_PARAMS], param->first, param->desc->shape);
+        for (int slot = 0; slot < plan->slots && param->grad_first != RF_NO_GRAD; slot++)
+            run->grads[slot * plan->param_count + i] = flat_view(
+                run->regions[RF_REGION_GRADS],
+                (uint64_t)slot * plan->slot_elements + param->grad_first, param->desc->shape);
+    }
+    run->tokens = rf_tensor_map(run->regions[RF_REGION_TOKENS]);
+    run->targets = rf_tensor_map(run->regions[RF_REGION_TARGETS]);
+    run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
+    return rf_run_reserve_shares(run, plan->policy.micro_batches);
+}
+
+static int open_local(struct rf_run *run)
+{
+    rf_device_memory_reset_peak(run->device);
+    rf_device_memory(run->device, &run->memory_before);
+    RETURN_IF_ERROR(open_arenas(run));
+    RETURN_IF_ERROR(make_views(run));
+    RETURN_IF_ERROR(rf_stream_create(run->device, "train", &run->stream));
+    RETURN_IF_ERROR(rf_run_init_params(run));
+    return rf_run_upload_tables(run);
+}
+
+int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,
+                const struct rf_run_opts *opts, struct rf_run **out)
+{
+    if (!device || !plan || !out)
+        return rf_fail(RF_EINVAL, "run: a device, a plan and a place for the result are needed");
+    struct rf_run *run = rf_alloc(sizeof(*run));
+    if (!run)
+        return rf_fail(RF_ENOMEM, "run: out of host memory");
+    run->device = device;
+    run->comm = comm;
+    run->plan = plan;
+    run->seed = opts ? opts->seed : 0;
+    int rc = rf_run_agree(run, check_size(run));
+    if (rc < 0)
+        goto fail;
+    rc = rf_run_agree_status(run, open_local(run), "opening the run");
+    if (rc < 0)
+        goto fail;
+    run->sent_before = comm ? rf_comm_sent_bytes(comm) : 0;
+    run->planned_sent = 0;
+    *out = run;
+    return 0;
+
+fail:
+    rf_run_close(run);
+    return rc;
+}
+
+void rf_run_close(struct rf_run *run)
+{
+    if (!run)
+        return;
+    rf_stream_destroy(run->stream);
+    for (int c = 0; c < RF_CATEGORY_COUNT; c++)
+        for (int memory = 0; memory < 2; memory++)
+            rf_arena_destroy(run->arenas[c][memory]);
+    rf_free(run->regions);
+    rf_free(run->params);
+    rf_free(run->grads);
+    rf_free(run->block_param);
+    rf_free(run->shares);
+    rf_free(run);
+}
+
+void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
+{
+    struct rf_memory_stats now;
+    uint64_t used[RF_CATEGORY_COUNT];
+    rf_device_memory(run->device, &now);
+    for (int c = 0; c < RF_CATEGORY_COUNT; c++)
+        used[c] = now.peak[c] - run->memory_before.now[c];
+    *out = (struct rf_bytes){
+        .params = used[RF_CATEGORY_PARAMS],
+        .grads = used[RF_CATEGORY_GRADS],
+        .optimizer = used[RF_CATEGORY_OPTIMIZER],
+        .activations = used[RF_CATEGORY_ACTIVATIONS],
+        .comm = used[RF_CATEGORY_COMM],
+        .scratch = used[RF_CATEGORY_SCRATCH],
+        .sent = run->comm ? rf_comm_sent_bytes(run->comm) - run->sent_before : 0,
+    };
+}
+
+void rf_run_planned(const struct rf_run *run, struct rf_bytes *out)
+{
+    rf_plan_bytes(run->plan, out);
+    out->sent = run->planned_sent;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A run: the memory of a plan, and what is remembered from step to step. Shared by the files of
+ * train/; nobody else looks inside, except tests that change a plan before it is run.
+ */
+#ifndef RF_TRAIN_RUN_H
+#define RF_TRAIN_RUN_H
+
+#include "../io/checkpoint.h"
+#include "../memory/arena.h"
+#include "plan.h"
+
+struct rf_run {
+    struct rf_device *device;
+    struct rf_comm *comm; /* NULL: one rank */
+    const struct rf_plan *plan;
+    uint64_t seed;
+    int64_t step;    /* steps taken */
+    int64_t updates; /* of these, not skipped: Adam's t */
+    struct rf_stream *stream;
+
+    struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
+    struct rf_tensor *regions;                     /* by region id, as bytes */
+    struct rf_tensor *params;  /* by plan parameter; tied uses see their owner's storage */
+    struct rf_tensor *grads;   /* slot * param_count + parameter; NULL buffer when frozen */
+    int *block_param;          /* first plan parameter of each block */
+    int32_t *tokens, *targets; /* mapped */
+    float *losses;             /* mapped */
+    double *shares;            /* loss and token count of each micro-batch, by global index */
+    int64_t share_room;        /* micro-batches that fit in shares */
+
+    struct rf_memory_stats memory_before;
+    uint64_t sent_before, planned_sent;
+    struct rf_checkpoint_hook save_hook; /* tests stop a save half-way */
+};
+
+/* What the instructions of one step pass on to each other. */
+struct rf_step_state {
+    struct rf_run *run;
+    float lr;
+    struct rf_point reduced; /* the last reduction that was started */
+    bool reducing;
+    struct rf_step_stats stats;
+};
+
+/* agree.c: collective; fails on all ranks alike when they would not train the same model. local:
+ * status of this rank's own checks. */
+RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
+/* Collective; a failure of one rank becomes an error on all, naming it. */
+RF_MUST_CHECK int rf_run_agree_status(struct rf_run *run, int local, const char *what);
+
+/* talk.c: collectives on host memory whose bytes are added to the plan's account. Nothing with one
+ * rank. */
+RF_MUST_CHECK int rf_run_all_gather(struct rf_run *run, const void *in, void *out, size_t bytes,
+                                    const char *label);
+RF_MUST_CHECK int rf_run_broadcast(struct rf_run *run, void *data, size_t count,
+                                   enum rf_dtype dtype, const char *label);
+/* Sends what rank 0 met to all: its status and sentence. */
+RF_MUST_CHECK int rf_run_broadcast_status(struct rf_run *run, int status, const char *label);
+
+/* init.c */
+RF_MUST_CHECK int rf_run_init_params(struct rf_run *run);
+RF_MUST_CHECK int rf_run_upload_tables(struct rf_run *run);
+
+/* block.c: one call of one block. local: place of the micro-batch in the buffers; global: its index
+ * in the step. */
+RF_MUST_CHECK int rf_run_block_forward(struct rf_run *run, int block, int local, int64_t global,
+                                       bool evaluate);
+RF_MUST_CHECK int rf_run_block_backward(struct rf_run *run, int block, int local, int slot,
+                                        bool weight);
+struct rf_tensor rf_run_out(const struct rf_run *run, int block);
+
+/* loss.c */
+RF_MUST_CHECK int rf_run_check_batch(const struct rf_run *run, const int32_t *targets,
+                                     int64_t count);
+/* Copies `micro_batches` micro-batches into the mapped inputs. */
+void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
+                        int micro_batches);
+/* Adds the losses of mapped micro-batch `local` to shares[global]. */
+void rf_run_take_loss(struct rf_run *run, int local, int64_t global);
+RF_MUST_CHECK int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batches);
+/* Sums shares over the ranks; sum and token count of all micro-batches, in index order. */
+RF_MUST_CHECK int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum,
+                                      int64_t *tokens);
+
+/* execute.c */
+RF_MUST_CHECK int rf_run_execute(struct rf_step_state *state);
+/* After an error: nothing of the step is left running, on this rank or waiting on others. */
+int rf_run_give_up(struct rf_run *run, int status);
+
+/* params.c */
+int rf_run_find_param(const struct rf_run *run, const char *name); /* -1: none */
+
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Saves and loads a run. Rank 0 alone touches files; what it met, good or bad, is told to all, so
+ * that every rank returns alike. A load is staged in host memory and changes the run only when
+ * everything was found right.
+ */
+#include "../base/base.h"
+#include "run.h"
+
+/* ---- saving
+ * --------------------------------------------------------------------------------------- */
+
+/* The logical parameters, and the optimizer's state of them: what a file's tensors are. */
+struct listing {
+    struct rf_run *run;
+    struct rf_file_tensor *tensors;
+    char (*names)[192];
+    struct rf_tensor *sources;
+    int count;
+};
+
+static void list_add(struct listing *list, int param, const char *suffix, struct rf_tensor source)
+{
+    const struct rf_param_desc *desc = list->run->plan->params[param].desc;
+    snprintf(list->names[list->count], sizeof(*list->names), "%s%s", desc->name, suffix);
+    list->tensors[list->count] = (struct rf_file_tensor){
+        .name = list->names[list->count], .dtype = desc->dtype, .shape = desc->shape};
+    list->sources[list->count++] = source;
+}
+
+static struct rf_tensor state_of(const struct rf_run *run, int region, int param)
+{
+    struct rf_tensor t = run->regions[region];
+    t.offset += run->plan->params[param].first * sizeof(float);
+    t.shape = run->plan->params[param].desc->shape;
+    t.dtype = RF_F32;
+    return t;
+}
+
+static int list_open(struct listing *list, struct rf_run *run, bool optimizer)
+{
+    const struct rf_plan *plan = run->plan;
+    size_t room = 2 * (size_t)plan->param_count + 1;
+    *list = (struct listing){.run = run};
+    list->tensors = rf_alloc(room * sizeof(*list->tensors));
+    list->names = rf_alloc(room * sizeof(*list->names));
+    list->sources = rf_alloc(room * sizeof(*list->sources));
+    if (!list->tensors || !list->names || !list->sources)
+        return rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
+    for (int i = 0; i < plan->param_count; i++) {
+        if (plan->params[i].owner != i)
+            continue;
+        if (strlen(plan->params[i].desc->name) > sizeof(*list->names) - 4)
+            return rf_fail(RF_ENOTSUP, "checkpoint: the name %.60s... is too long",
+                           plan->params[i].desc->name);
+        if (!optimizer)
+            list_add(list, i, "", run->params[i]);
+        else if (plan->params[i].grad_first != RF_NO_GRAD &&
+                 run->regions[RF_REGION_MOMENT1].buffer) {
+            list_add(list, i, ".m", state_of(run, RF_REGION_MOMENT1, i));
+            list_add(list, i, ".v", state_of(run, RF_REGION_MOMENT2, i));
+        }
+    }
+    return 0;
+}
+
+static void list_close(struct listing *list)
+{
+    rf_free(list->tensors);
+    rf_free(list->names);
+    rf_free(list->sources);
+}
+
+static int read_source(void *user, int index, void *dst, uint64_t bytes)
+{
+    return rf_tensor_read(((struct listing *)user)->sources[index], dst, bytes);
+}
+
+static int save_here(struct rf_run *run, const char *dir, const struct rf_progress *progress)
+{
+    struct listing model = {0}, optimizer = {0};
+    const struct rf_policy *policy = &run->plan->policy;
+    char updates[24], kind[24];
+    snprintf(updates, sizeof(updates), "%lld", (long long)run->updates);
+    snprintf(kind, sizeof(kind), "%s", policy->optimizer.kind == RF_ADAMW ? "adamw" : "sgd");
+    const struct rf_file_note notes[] = {
+        {"format", "ringforge"}, {"updates", updates}, {"optimizer", kind}};
+    int rc = list_open(&model, run, false);
+    if (rc == 0)
+        rc = list_open(&optimizer, run, true);
+    if (rc == 0)
+        rc = rf_checkpoint_write(dir,
+                                 &(struct rf_checkpoint_state){.step = progress->step,
+                                                               .samples = progress->samples,
+                                                               .updates = run->updates,
+                                                               .batch = policy->batch,
+                                                               .seq = policy->seq,
+                                                               .seed = progress->seed},
+                                 &(struct rf_file_content){.tensors = model.tensors,
+                                                           .tensor_count = model.count,
+                                                           .notes = notes,
+                                                           .note_count = 1,
+                                                           .read = read_source,
+                                                           .user = &model},
+                                 &(struct rf_file_content){.tensors = optimizer.tensors,
+                                                           .tensor_count = optimizer.count,
+                                                           .notes = notes,
+                                                           .note_count = 3,
+                                                           .read = read_source,
+                                                           .user = &optimizer},
+                                 &run->save_hook);
+    list_close(&model);
+    list_close(&optimizer);
+    return rc;
+}
+
+int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *progress)
+{
+    if (!run || !dir || !progress)
+        return rf_fail(RF_EINVAL, "save: a run, a folder and the progress are needed");
+    int rc = run->plan->rank == 0 ? save_here(run, dir, progress) : 0;
+    return rf_run_broadcast_status(run, rc, "save");
+}
+
+/* ---- loading
+ * -------------------------------------------------------------------------------------- */
+
+struct staged {
+    struct rf_checkpoint_state state;
+    float *params, *moment1, *moment2; /* flat, as in the run's memory */
+};
+
+static int stage_tensor(struct rf_safetensors *file, const char *path, const char *name,
+                        const struct rf_plan_param *param, float *flat)
+{
+    int at = rf_safetensors_find(file, name);
+    if (at < 0)
+        return rf_fail(RF_EINVAL,
+                       "the checkpoint %s has no %s: it was made by another model; use the options "
+                       "it was trained with",
+                       path, name);
+    const struct rf_file_tensor *found = rf_safetensors_tensor(file, at);
+    if (found->dtype != param->desc->dtype || !rf_shape_equal(found->shape, param->desc->shape)) {
+        char theirs[96], ours[96];
+        struct rf_tensor a = {.shape = found->shape, .dtype = found->dtype};
+        struct rf_tensor b = {.shape = param->desc->shape, .dtype = param->desc->dtype};
+        return rf_fail(RF_EINVAL,
+                       "the checkpoint %s has %s as %s, the model as %s: use the options it was "
+                       "trained with",
+                       path, name, rf_tensor_text(a, theirs, sizeof(theirs)),
+                       rf_tensor_text(b, ours, sizeof(ours)));
+    }
+    return rf_safetensors_read(file, at, flat + param->first,
+                               (uint64_t)param->count * sizeof(float));
+}
+
+static int stage_all(const struct rf_run *run, const struct rf_checkpoint *c, struct staged *out)
+{
+    const struct rf_plan *plan = run->plan;
+    int models = 0, states = 0;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        char name[256];
+        if (param->owner != i)
+            continue;
+        models++;
+        RETURN_IF_ERROR(stage_tensor(c->model, c->path, param->desc->name, param, out->params));
+        if (!out->moment1 || param->grad_first == RF_NO_GRAD)
+            continue;
+        states += 2;
+        snprintf(name, sizeof(name), "%.240s.m", param->desc->name);
+        RETURN_IF_ERROR(stage_tensor(c->optimizer, c->path, name, param, out->moment1));
+        snprintf(name, sizeof(name), "%.240s.v", param->desc->name);
+        RETURN_IF_ERROR(stage_tensor(c->optimizer, c->path, name, param, out->moment2));
+    }
+    if (rf_safetensors_count(c->model) != models ||
+        (!plan->policy.forward_only && rf_safetensors_count(c->optimizer) != states))
+        return rf_fail(RF_EINVAL,
+                       "the checkpoint %s has %d parameters and %d optimizer states, the model %d "
+                       "and %d: use the options it was trained with",
+                       c->path, rf_safetensors_count(c->model), rf_safetensors_count(c->optimizer),
+                       models, states);
+    return 0;
+}
+
+static int load_here(const struct rf_run *run, const char *dir, struct staged *out)
+{
+    const struct rf_policy *policy = &run->plan->policy;
+    struct rf_checkpoint c = {0};
+    RETURN_IF_ERROR(rf_checkpoint_open(dir, &c));
+    int rc = 0;
+    if (!policy->forward_only && (c.state.batch != policy->batch || c.state.seq != policy->seq))
+        rc = rf_fail(RF_EINVAL,
+                     "the checkpoint %s was trained with a batch of %lld sequences of %lld tokens, "
+                     "this run has %lld of %lld: the effective batch must not change; divide it "
+                     "into more or fewer micro-batches instead",
+                     c.path, (long long)c.state.batch, (long long)c.state.seq,
+                     (long long)policy->batch, (long long)policy->seq);
+    if (rc == 0)
+        rc = stage_all(run, &c, out);
+    out->state = c.state;
+    rf_checkpoint_close(&c);
+    return rc;
+}
+
+static int apply(struct rf_run *run, struct staged *s)
+{
+    const struct rf_plan *plan = run->plan;
+    const struct {
+        int region;
+        float *flat;
+        uint64_t count;
+    } parts[] = {{RF_REGION_PARAMS, s->params, plan->param_elements},
+                 {RF_REGION_MOMENT1, s->moment1, plan->train_elements},
+                 {RF_REGION_MOMENT2, s->moment2, plan->train_elements}};
+    for (int i = 0; i < 3; i++)
+        if (parts[i].flat)
+            RETURN_IF_ERROR(
+                rf_run_broadcast(run, parts[i].flat, parts[i].count, RF_F32, "load parameters"));
+    for (int i = 0; i < 3; i++) {
+        struct rf_tensor to = run->regions[parts[i].region];
+        if (parts[i].flat && to.buffer)
+            RETURN_IF_ERROR(rf_buffer_write(to.buffer, to.offset, parts[i].flat,
+                                            parts[i].count * sizeof(float)));
+    }
+    run->step = s->state.step;
+    run->updates = s->state.updates;
+    run->seed = s->state.seed;
+    return 0;
+}
+
+static int staged_open(const struct rf_run *run, struct staged *s)
+{
+    const struct rf_plan *plan = run->plan;
+    *s = (struct staged){0};
+    s->params = rf_alloc((plan->param_elements + 1) * sizeof(float));
+    if (run->regions[RF_REGION_MOMENT1].buffer) {
+        s->moment1 = rf_alloc((plan->train_elements + 1) * sizeof(float));
+        s->moment2 = rf_alloc((plan->train_elements + 1) * sizeof(float));
+    }
+    if (!s->params || (run->regions[RF_REGION_MOMENT1].buffer && (!s->moment1 || !s->moment2)))
+        return rf_fail(RF_ENOMEM, "load: out of host memory for %llu parameters",
+                       (unsigned long long)plan->param_elements);
+    return 0;
+}
+
+int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress)
+{
+    struct staged s;
+    if (!run || !dir)
+        return rf_fail(RF_EINVAL, "load: a run and a folder are needed");
+    int rc = rf_run_agree_status(run, staged_open(run, &s), "load");
+    if (rc == 0 && run->plan->rank == 0)
+        rc = load_here(run, dir, &s);
+    if (rc == 0 || run->plan->rank == 0)
+        rc = rf_run_broadcast_status(run, rc, "load");
+    if (rc == 0)
+        rc = rf_run_broadcast(run, &s.state, sizeof(s.state), RF_U8, "load state");
+    if (rc == 0)
+        rc = apply(run, &s);
+    if (rc == 0 && progress)
+        *progress = (struct rf_progress){
+            .step = s.state.step, .seed = s.state.seed, .samples = s.state.samples};
+    rf_free(s.params);
+    rf_free(s.moment1);
+    rf_free(s.moment2);
+    return rc;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One optimizer step: inputs in, the plan's instructions, numbers out.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "run.h"
+
+int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
+                struct rf_step_stats *stats)
+{
+    if (!run || !tokens || !targets)
+        return rf_fail(RF_EINVAL, "step: a run, tokens and targets are needed");
+    const struct rf_plan *plan = run->plan;
+    const int64_t rows = plan->rows;
+    if (plan->policy.forward_only)
+        return rf_fail(RF_EINVAL, "step: this run was planned with forward_only; it cannot train");
+    RETURN_IF_ERROR(rf_run_check_batch(run, targets, rows * plan->policy.micro_batches));
+    RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
+
+    struct rf_step_state state = {.run = run, .lr = lr};
+    const uint64_t start = rf_now_ns();
+    const uint64_t sent = run->comm ? rf_comm_sent_bytes(run->comm) : 0;
+    const int64_t skip = plan->first_micro_batch[plan->rank] * rows;
+    rf_run_load_inputs(run, tokens + skip, targets + skip, plan->local_micro_batches);
+    int rc = rf_run_execute(&state);
+    if (rc < 0)
+        return rf_run_give_up(run, rc);
+    run->step++;
+    run->planned_sent += plan->bytes.sent;
+    state.stats.sent_bytes = run->comm ? rf_comm_sent_bytes(run->comm) - sent : 0;
+    state.stats.step_ns = rf_now_ns() - start;
+    if (stats)
+        *stats = state.stats;
+    return 0;
+}
