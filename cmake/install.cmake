@@ -8,7 +8,9 @@ set_target_properties(ringforge_static PROPERTIES EXPORT_NAME static)
 install(TARGETS ringforge ringforge_static EXPORT ringforge-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS ringforge_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET ringforge_program)
+    install(TARGETS ringforge_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 
 set(RF_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ringforge)
 install(EXPORT ringforge-targets NAMESPACE ringforge:: DESTINATION ${RF_PACKAGE_DIR})
