@@ -2,7 +2,30 @@
  *
  * The blocks that a setup describes: a GPT, or one block of a wanted size to plan with.
  */
+#include <gpt2.h>
+
 #include "setup.h"
+
+static void destroy_gpt2(void *owner)
+{
+    gpt2_destroy(owner);
+}
+
+int model_create(const struct tool_command *command, const struct setup *setup, struct model *model)
+{
+    struct gpt2_config config = {.layers = (int)setup->layers,
+                                 .channels = (int)setup->channels,
+                                 .heads = (int)setup->heads,
+                                 .seq = (int)setup->seq};
+    struct gpt2 *gpt2 = NULL;
+    if (gpt2_create(&config, &gpt2) < 0) {
+        const char *fault = gpt2_config_fault(&config);
+        return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
+    }
+    *model = (struct model){.owner = gpt2, .destroy = destroy_gpt2};
+    model->blocks = gpt2_blocks(gpt2, &model->count);
+    return TOOL_OK;
+}
 
 /* ---- a block of a size: it has parameters and sizes, and is never run
  * ------------------------------ */

@@ -3,9 +3,11 @@
  * How one subcommand becomes several ranks: threads of this process, processes started here, or
  * the one rank that a launcher made this process.
  */
+#define _GNU_SOURCE /* program_invocation_name */
+#include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tool.h"
 
@@ -143,7 +145,7 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
     char **again = calloc((size_t)words + 2, sizeof(*again));
     if (!again)
         return tool_error(command, "out of memory");
-    again[0] = "/proc/self/exe";
+    again[0] = access("/proc/self/exe", X_OK) == 0 ? "/proc/self/exe" : program_invocation_name;
     for (int i = 0; i < words; i++)
         again[1 + i] = argv[i];
     struct tool_launch launch = {.ranks = count, .argv = again};
