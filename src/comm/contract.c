@@ -95,19 +95,3 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
         snprintf(text + n, bytes - (size_t)n, " at \"%.39s\"", contract->label);
     return text;
 }
-
-const char *rf_coll_op_name(enum rf_coll_op op)
-{
-    static const char *const names[RF_COLL_OP_COUNT] = {
-        [RF_COLL_NONE] = "none",
-        [RF_COLL_ALL_REDUCE] = "all_reduce",
-        [RF_COLL_REDUCE_SCATTER] = "reduce_scatter",
-        [RF_COLL_ALL_GATHER] = "all_gather",
-        [RF_COLL_BROADCAST] = "broadcast",
-        [RF_COLL_BARRIER] = "barrier",
-        [RF_COLL_SEND] = "send",
-        [RF_COLL_RECV] = "recv",
-        [RF_COLL_FOREST_ALL_REDUCE] = "forest_all_reduce",
-    };
-    return (unsigned)op < RF_COLL_OP_COUNT ? names[op] : "?";
-}
