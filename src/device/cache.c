@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The driver's pipeline cache on disk: one file per device and driver, with a header and a checksum
+ * of our own. A file that is damaged or of another driver is ignored and written anew; a folder
+ * that cannot be written is no error. Of use on GPUs; CPU drivers put next to nothing into it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define PATH_BYTES 1024
+#define MAX_CACHE_BYTES ((uint64_t)1 << 30)
+
+struct file_header {
+    char magic[8];
+    uint8_t pipeline_cache_uuid[16];
+    uint32_t driver_version, hash; /* hash: of the bytes that follow the header */
+    uint64_t bytes;                /* how many follow */
+};
+static const char magic[8] = "RFPIPE1";
+
+static bool folder(char *path)
+{
+    const char *own = rf_env("RF_CACHE_DIR"), *cache = rf_env("XDG_CACHE_HOME");
+    const char *home = rf_env("HOME");
+    int n = 0;
+    if (own)
+        n = snprintf(path, PATH_BYTES, "%s", own);
+    else if (cache)
+        n = snprintf(path, PATH_BYTES, "%s/ringforge", cache);
+    else if (home)
+        n = snprintf(path, PATH_BYTES, "%s/.cache/ringforge", home);
+    return n > 0 && n < PATH_BYTES;
+}
+
+static bool make_path(const struct rf_device *device, char *path, bool create)
+{
+    char name[96];
+    size_t used = 0;
+    if (!folder(path))
+        return false;
+    if (create) { /* every folder on the way */
+        for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+            *slash = '\0';
+            mkdir(path, 0700);
+            *slash = '/';
+        }
+        mkdir(path, 0700);
+    }
+    for (int i = 0; i < 16; i++)
+        used +=
+            (size_t)snprintf(name + used, sizeof(name) - used, "%02x", device->info.device_uuid[i]);
+    name[used++] = '-';
+    for (int i = 0; i < 16; i++)
+        used +=
+            (size_t)snprintf(name + used, sizeof(name) - used, "%02x", device->info.driver_uuid[i]);
+    size_t length = strlen(path);
+    int n = snprintf(path + length, PATH_BYTES - length, "/%s.pipelines", name);
+    return n > 0 && (size_t)n < PATH_BYTES - length;
+}
+
+static bool write_all(int fd, const void *data, size_t bytes)
+{
+    for (const char *p = data; bytes > 0;) {
+        ssize_t n = write(fd, p, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+static bool read_all(int fd, void *data, size_t bytes)
+{
+    for (char *p = data; bytes > 0;) {
+        ssize_t n = read(fd, p, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* The payload of a sound file (rf_free), or NULL; *why then says what is wrong with it, or is NULL
+ * when there is no file. */
+static void *read_file(const struct rf_device *device, const char *path, uint64_t *bytes,
+                       const char **why)
+{
+    struct file_header header;
+    struct stat info;
+    void *payload = NULL;
+    *why = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &info) < 0 || !read_all(fd, &header, sizeof(header)))
+        *why = "it is too short";
+    else if (memcmp(header.magic, magic, sizeof(magic)) != 0)
+        *why = "it is no pipeline cache";
+    else if (header.driver_version != device->info.driver_version ||
+             memcmp(header.pipeline_cache_uuid, device->caps.pipeline_cache_uuid, 16) != 0)
+        *why = "it is of another driver version";
+    else if (header.bytes > MAX_CACHE_BYTES ||
+             header.bytes != (uint64_t)info.st_size - sizeof(header))
+        *why = "its size is wrong";
+    else if (!(payload = rf_alloc(header.bytes + 1)) || !read_all(fd, payload, header.bytes))
+        *why = "it cannot be read";
+    else if (rf_hash32(payload, header.bytes, 0) != header.hash)
+        *why = "its checksum is wrong";
+    close(fd);
+    if (*why) {
+        rf_free(payload);
+        return NULL;
+    }
+    *bytes = header.bytes;
+    return payload;
+}
+
+void rf_cache_load(struct rf_device *device)
+{
+    char path[PATH_BYTES];
+    uint64_t bytes = 0;
+    void *payload = NULL;
+    const char *why = NULL;
+    if (make_path(device, path, false))
+        payload = read_file(device, path, &bytes, &why);
+    if (why)
+        rf_log("device", 1, "pipeline cache %s is ignored: %s", path, why);
+    VkPipelineCacheCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                        .initialDataSize = payload ? bytes : 0,
+                                        .pInitialData = payload};
+    VkResult result = device->vk.CreatePipelineCache(device->handle, &create, NULL, &device->cache);
+    if (result != VK_SUCCESS && payload) { /* the driver does not like it either: without */
+        create.initialDataSize = 0;
+        result = device->vk.CreatePipelineCache(device->handle, &create, NULL, &device->cache);
+        bytes = 0;
+    }
+    if (result != VK_SUCCESS)
+        device->cache = VK_NULL_HANDLE;
+    device->cache_bytes = payload ? bytes : 0;
+    device->cache_hash = payload ? rf_hash32(payload, bytes, 0) : 0;
+    rf_free(payload);
+}
+
+/* What other processes have stored since we loaded is kept. */
+static void merge_from_disk(struct rf_device *device, const char *path)
+{
+    uint64_t bytes;
+    const char *why;
+    void *payload = read_file(device, path, &bytes, &why);
+    if (!payload ||
+        (bytes == device->cache_bytes && rf_hash32(payload, bytes, 0) == device->cache_hash)) {
+        rf_free(payload);
+        return;
+    }
+    VkPipelineCacheCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+                                        .initialDataSize = bytes,
+                                        .pInitialData = payload};
+    VkPipelineCache other = VK_NULL_HANDLE;
+    if (device->vk.CreatePipelineCache(device->handle, &create, NULL, &other) == VK_SUCCESS) {
+        device->vk.MergePipelineCaches(device->handle, device->cache, 1, &other);
+        device->vk.DestroyPipelineCache(device->handle, other, NULL);
+    }
+    rf_free(payload);
+}
+
+/* Under a name of this process and moment, then renamed: readers see the old file or the new one.
+ */
+static bool write_file(const char *path, const struct file_header *header, const void *payload)
+{
+    static atomic_uint counter;
+    char temporary[PATH_BYTES + 48];
+    snprintf(temporary, sizeof(temporary), "%s.%ld.%u", path, (long)getpid(),
+             atomic_fetch_add(&counter, 1));
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    bool ok = write_all(fd, header, sizeof(*header)) && write_all(fd, payload, header->bytes);
+    ok = close(fd) == 0 && ok;
+    if (ok)
+        ok = rename(temporary, path) == 0;
+    if (!ok)
+        unlink(temporary);
+    return ok;
+}
+
+static void save(struct rf_device *device)
+{
+    char path[PATH_BYTES];
+    size_t bytes = 0;
+    if (!make_path(device, path, true))
+        return;
+    merge_from_disk(device, path);
+    if (device->vk.GetPipelineCacheData(device->handle, device->cache, &bytes, NULL) < 0 ||
+        bytes == 0)
+        return;
+    void *payload = rf_alloc(bytes);
+    if (!payload ||
+        device->vk.GetPipelineCacheData(device->handle, device->cache, &bytes, payload) < 0) {
+        rf_free(payload);
+        return;
+    }
+    struct file_header header = {.driver_version = device->info.driver_version,
+                                 .hash = rf_hash32(payload, bytes, 0),
+                                 .bytes = bytes};
+    memcpy(header.magic, magic, sizeof(magic));
+    memcpy(header.pipeline_cache_uuid, device->caps.pipeline_cache_uuid, 16);
+    bool same = header.bytes == device->cache_bytes && header.hash == device->cache_hash;
+    if (!same && !write_file(path, &header, payload))
+        rf_log("device", 1, "pipeline cache %s cannot be written: %s", path, strerror(errno));
+    rf_free(payload);
+}
+
+void rf_cache_save(struct rf_device *device)
+{
+    if (!device->cache)
+        return;
+    if (!atomic_load(&device->failed))
+        save(device);
+    device->vk.DestroyPipelineCache(device->handle, device->cache, NULL);
+    device->cache = VK_NULL_HANDLE;
+}

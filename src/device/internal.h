@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of device/ share: the objects behind the public handles, and who guards what.
+ * Nothing outside this folder includes it.
+ */
+#ifndef RF_DEVICE_INTERNAL_H
+#define RF_DEVICE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "../base/base.h"
+#include "device.h"
+#include "vulkan.h"
+
+#define RF_MAX_QUEUES 4
+#define RF_NAME_BYTES 48
+
+/* ---- select.c ------------------------------------------------------------------------------- */
+
+/* What opening needs to know beyond the public record. */
+struct rf_device_caps {
+    VkSubgroupFeatureFlags subgroup_operations; /* in compute shaders */
+    bool subgroup_size_control, full_subgroups;
+    uint32_t subgroup_min, subgroup_max;
+    bool memory_model, memory_model_device_scope;
+    bool api_1_3;
+    bool bfloat16_matrix;     /* bfloat16 in cooperative matrices */
+    bool uniform16, uniform8; /* 16- and 8-bit types in uniform blocks as well */
+    bool subgroup_extended_types;
+    bool ext_subgroup_size_control, ext_external_memory_host, ext_cooperative_matrix, ext_bfloat16;
+    uint32_t family, queue_count, timestamp_bits;
+    uint8_t pipeline_cache_uuid[16];
+};
+int rf_select_device(const struct rf_vk_instance *instance, const char *select,
+                     VkPhysicalDevice *physical, struct rf_device_info *info,
+                     struct rf_device_caps *caps);
+
+/* ---- memory.c ---------------------------------------------------------------------------------
+ */
+
+struct rf_buffer {
+    struct rf_device *device;
+    VkBuffer handle;
+    VkDeviceMemory memory;
+    uint64_t bytes, address, shift; /* shift: of our first byte in handle */
+    uint64_t allocated;             /* as counted */
+    enum rf_category category;
+    uint8_t *map;
+};
+
+/* The memory type for a purpose, and whether it is to be mapped. `hide`: never map it. */
+uint32_t rf_memory_type(const VkPhysicalDeviceMemoryProperties *memory, enum rf_device_kind kind,
+                        enum rf_memory purpose, bool hide, bool *mapped);
+void rf_memory_choose(struct rf_device *device);
+
+/* ---- staging.c ------------------------------------------------------------------------------- */
+
+/* Pages through which unmapped buffers are read and written; made on first use. */
+#define RF_STAGING_BYTES ((uint64_t)8 << 20)
+struct rf_staging {
+    pthread_mutex_t lock;
+    struct rf_stream *stream;
+    struct rf_buffer *half[2];
+};
+void rf_staging_fini(struct rf_device *device);
+/* Blocking; the caller has checked the span. */
+int rf_staging_write(struct rf_buffer *buffer, uint64_t offset, const void *src, uint64_t bytes);
+int rf_staging_read(struct rf_buffer *buffer, uint64_t offset, void *dst, uint64_t bytes);
+int rf_staging_zero(struct rf_buffer *buffer);
+
+/* ---- timeline.c ----------------------------------------------------------------------------- */
+
+/* Either a host timeline (made by the user, signalled by the host, no semaphore) or a stream's (a
+ * Vulkan timeline semaphore, signalled by submissions alone). */
+struct rf_timeline {
+    struct rf_device *device;
+    VkSemaphore semaphore;         /* VK_NULL_HANDLE: a host timeline */
+    atomic_uint_fast64_t reached;  /* known to be reached */
+    uint64_t submitted;            /* streams: handed to the queue; guarded by device->lock */
+    struct rf_timeline *next_free; /* device->free_timelines */
+};
+int rf_timeline_acquire(struct rf_device *device, struct rf_timeline **out);
+void rf_timeline_release(struct rf_timeline *timeline);
+/* Asks the driver; true when value has been reached. */
+bool rf_timeline_poll(struct rf_timeline *timeline, uint64_t value);
+
+/* ---- profile.c ------------------------------------------------------------------------------ */
+
+#define RF_LABEL_DEPTH 16
+#define RF_REGION_CAPACITY 512
+struct rf_region {
+    char name[RF_NAME_BYTES];
+    bool closed;
+};
+struct rf_regions {
+    VkQueryPool queries; /* 2 * RF_REGION_CAPACITY; VK_NULL_HANDLE without profile */
+    struct rf_region *list;
+    uint32_t count;
+    uint32_t open[RF_LABEL_DEPTH]; /* region of each open label; UINT32_MAX: not timed */
+};
+struct rf_submission;
+int rf_profile_open(struct rf_device *device);
+int rf_profile_prepare(struct rf_submission *submission);
+void rf_profile_release(struct rf_submission *submission);
+/* The stream's open labels go into a command buffer that begins, and end with it. */
+void rf_profile_begin(struct rf_submission *submission);
+void rf_profile_end(struct rf_submission *submission);
+/* Turns the timestamps of a finished submission into trace events. */
+void rf_profile_collect(struct rf_submission *submission);
+
+/* ---- track.c: which ranges were touched since the last barrier ---------------------------------
+ */
+
+#define RF_TRACK_CAPACITY 64
+struct rf_track {
+    uint32_t count;
+    bool everything;
+    struct rf_range touched[RF_TRACK_CAPACITY];
+};
+/* True when a launch with these ranges must not run before what was tracked has finished, or when
+ * there is no room to track it. */
+bool rf_track_conflicts(const struct rf_track *track, const struct rf_range *ranges,
+                        uint32_t count);
+void rf_track_add(struct rf_track *track, const struct rf_range *ranges, uint32_t count);
+
+/* ---- check.c: independent proof that the barriers suffice ---------------------------------------
+ */
+
+struct rf_check;
+int rf_check_create(struct rf_check **out);
+void rf_check_destroy(struct rf_check *check);
+int rf_check_command(struct rf_check *check, const char *name, const struct rf_range *ranges,
+                     uint32_t count);
+void rf_check_barrier(struct rf_check *check);
+/* Judges what was recorded since the last call, and forgets it. */
+int rf_check_verify(struct rf_check *check, const char *stream, uint64_t *conflicts);
+
+/* ---- submit.c ------------------------------------------------------------------------------- */
+
+/* A command buffer and where it stands. Owned by its stream, which recycles it. */
+struct rf_submission {
+    struct rf_submission *next;    /* in the stream's list */
+    struct rf_submission *pending; /* in device->pending; guarded by device->lock */
+    struct rf_stream *stream;
+    VkCommandPool pool;
+    VkCommandBuffer commands;
+    bool recorded; /* has commands; else it only waits and signals */
+    struct rf_point *waits;
+    uint32_t wait_count, wait_capacity;
+    uint64_t value; /* what it signals on the stream's timeline */
+    struct rf_regions regions;
+};
+/* Hands over what can run and keeps the rest; does not block. */
+int rf_submit(struct rf_submission *submission);
+int rf_submit_open(struct rf_device *device);
+void rf_submit_close(struct rf_device *device);
+/* Both with device->lock held: */
+void rf_submit_wake(struct rf_device *device); /* a host timeline has moved */
+void rf_submit_forget(struct rf_device *device, struct rf_timeline *timeline);
+/* The device is of no use any more: keeps the first such error and wakes all who wait. */
+int rf_device_failed(struct rf_device *device, VkResult result, const char *what);
+/* 0, or the error that the device failed with. */
+int rf_device_check(struct rf_device *device);
+
+/* ---- stream.c ------------------------------------------------------------------------------- */
+
+struct rf_stream {
+    struct rf_device *device;
+    char name[RF_NAME_BYTES];
+    VkQueue queue;
+    struct rf_timeline *timeline;
+    uint64_t value;                                   /* last value given to a submission */
+    struct rf_submission *recording;                  /* NULL between submissions */
+    struct rf_submission *in_flight, *in_flight_tail; /* oldest first */
+    struct rf_submission *free;
+    struct rf_point *waits; /* for the next submission */
+    uint32_t wait_count, wait_capacity;
+    VkPipeline bound;
+    struct rf_track track;
+    struct rf_check *check; /* NULL when the checker is off */
+    uint64_t barriers, skip_barrier, conflicts;
+    char labels[RF_LABEL_DEPTH][RF_NAME_BYTES];
+    uint32_t label_depth;
+    uint64_t held_back_mark; /* of the last pass over device->pending that held it back */
+};
+
+/* Makes sure that a command buffer is being recorded. */
+int rf_stream_record_nothing(struct rf_stream *stream);
+
+/* ---- kernel.c, spirv.c, cache.c
+ * ------------------------------------------------------------------------- */
+
+struct rf_kernel {
+    struct rf_device *device;
+    char name[RF_NAME_BYTES];
+    VkPipelineLayout layout;
+    VkPipeline pipeline;
+    uint32_t push_bytes;
+};
+struct rf_kernel_slot;
+struct rf_kernel_table {
+    pthread_mutex_t lock;
+    pthread_cond_t compiled;
+    struct rf_kernel_slot **slots;
+    uint32_t count, capacity;
+};
+int rf_kernels_open(struct rf_device *device);
+void rf_kernels_close(struct rf_device *device);
+void rf_cache_load(struct rf_device *device);
+void rf_cache_save(struct rf_device *device);
+/* RF_ENOTSUP names a capability that the module declares and the device lacks. */
+int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *desc);
+
+/* ---- device.c ------------------------------------------------------------------------------- */
+
+struct rf_device {
+    struct rf_device_info info;
+    struct rf_device_caps caps;
+    struct rf_device_opts opts;
+    struct rf_vk_instance instance;
+    struct rf_vk_functions vk;
+    VkPhysicalDevice physical;
+    VkDevice handle;
+    VkQueue queues[RF_MAX_QUEUES]; /* used under lock */
+    uint32_t queue_count;
+    atomic_uint next_queue;
+
+    /* Submissions and timelines. */
+    pthread_mutex_t lock;
+    pthread_cond_t work;    /* for the submission thread */
+    pthread_cond_t changed; /* for waiters: submitted, signalled or failed */
+    uint32_t waiters;
+    struct rf_submission *pending, **pending_tail; /* held back, oldest first */
+    uint64_t pass;
+    bool foreign_waits; /* something held back waits for another device's timeline */
+    bool stop, submit_opened, thread_started, fail_next;
+    pthread_t thread;
+    struct rf_timeline *free_timelines;
+    atomic_bool failed;
+    struct rf_error failure;
+
+    /* Memory. */
+    pthread_mutex_t memory_lock;
+    struct rf_memory_stats stats;
+    uint32_t memory_type[2];
+    bool memory_mapped[2];
+    struct rf_staging staging;
+
+    /* Kernels. */
+    struct rf_kernel_table kernels;
+    VkPipelineCache cache;
+    uint32_t cache_hash;
+    uint64_t cache_bytes;
+
+    /* Profile: host time = timestamp * period + offset. */
+    int64_t timestamp_offset_ns;
+};
+
+#endif

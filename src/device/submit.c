@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Handing work to the queue, late: a submission goes out only when all it waits for has been
+ * signalled or is itself on a queue already, because a queue that waits holds up everything behind
+ * it. What can go at once goes on the caller's thread, under the device's lock; the rest is held
+ * back and handed over by the device's submission thread. Order within a stream is kept.
+ */
+#include <errno.h>
+#include <ringforge/ringforge.h>
+#include <time.h>
+
+#include "internal.h"
+
+/* How often the thread looks at timelines of other devices, which cannot wake it. */
+#define FOREIGN_POLL_NS 100000
+
+int rf_device_check(struct rf_device *device)
+{
+    if (!atomic_load(&device->failed))
+        return 0;
+    return rf_fail_error(&device->failure);
+}
+
+/* device->lock is held. */
+static void fail_locked(struct rf_device *device, int status)
+{
+    if (!atomic_load(&device->failed)) {
+        device->failure = *rf_last_error();
+        device->failure.status = status;
+        atomic_store(&device->failed, true);
+        rf_log("device", 0, "%s failed: %s", device->info.name, device->failure.message);
+    }
+    for (struct rf_submission *s = device->pending, *next; s; s = next) {
+        next = s->pending;
+        s->pending = NULL;
+    }
+    device->pending = NULL;
+    device->pending_tail = &device->pending;
+    pthread_cond_broadcast(&device->changed);
+}
+
+int rf_device_failed(struct rf_device *device, VkResult result, const char *what)
+{
+    int status = rf_vk_fail(result, what);
+    pthread_mutex_lock(&device->lock);
+    fail_locked(device, status);
+    pthread_mutex_unlock(&device->lock);
+    return rf_device_check(device);
+}
+
+/* Another device's timeline: 1 reached, 0 not yet, or the error of a device that will never get
+ * there. Takes no lock, for ours is held. */
+static int ask_foreign(struct rf_point wait, const struct rf_stream *stream)
+{
+    struct rf_device *other = wait.timeline->device;
+    uint64_t now = atomic_load(&wait.timeline->reached);
+    VkResult result = VK_SUCCESS;
+    if (now < wait.value && wait.timeline->semaphore)
+        result = other->vk.GetSemaphoreCounterValue(other->handle, wait.timeline->semaphore, &now);
+    if (result == VK_SUCCESS && now >= wait.value)
+        return 1;
+    if (result != VK_SUCCESS || atomic_load(&other->failed))
+        return rf_fail(RF_EDEVICE, "stream %s waits for work on %s, which failed", stream->name,
+                       other->info.name);
+    return 0;
+}
+
+/* Drops the waits that are over. 1: those left may wait on the device itself; 0: not yet. */
+static int can_run(struct rf_device *device, struct rf_submission *submission)
+{
+    uint32_t kept = 0;
+    int ready = 1;
+    for (uint32_t i = 0; i < submission->wait_count; i++) {
+        struct rf_point wait = submission->waits[i];
+        if (wait.timeline->device != device) {
+            int there = ask_foreign(wait, submission->stream);
+            if (there < 0)
+                return there;
+            if (there)
+                continue;
+            device->foreign_waits = true;
+            ready = 0;
+        } else if (atomic_load(&wait.timeline->reached) >= wait.value) {
+            continue;
+        } else if (!wait.timeline->semaphore || wait.timeline->submitted < wait.value) {
+            ready = 0;
+        }
+        submission->waits[kept++] = wait;
+    }
+    submission->wait_count = kept;
+    return ready;
+}
+
+static VkResult queue_submit(struct rf_device *device, struct rf_submission *submission)
+{
+    enum { MAX_WAITS = 16 };
+    VkSemaphore semaphores[MAX_WAITS];
+    uint64_t values[MAX_WAITS];
+    VkPipelineStageFlags stages[MAX_WAITS];
+    struct rf_stream *stream = submission->stream;
+    uint32_t waits = 0, next = 0;
+    VkResult result = VK_SUCCESS;
+    /* More waits than fit go ahead in empty batches: what comes later on the queue is behind them.
+     */
+    do {
+        for (waits = 0; waits < MAX_WAITS && next < submission->wait_count; waits++, next++) {
+            semaphores[waits] = submission->waits[next].timeline->semaphore;
+            values[waits] = submission->waits[next].value;
+            stages[waits] = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+        }
+        bool last = next == submission->wait_count;
+        VkTimelineSemaphoreSubmitInfo timeline = {
+            .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+            .waitSemaphoreValueCount = waits,
+            .pWaitSemaphoreValues = values,
+            .signalSemaphoreValueCount = last ? 1 : 0,
+            .pSignalSemaphoreValues = &submission->value};
+        VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                             .pNext = &timeline,
+                             .waitSemaphoreCount = waits,
+                             .pWaitSemaphores = semaphores,
+                             .pWaitDstStageMask = stages,
+                             .commandBufferCount = last && submission->recorded ? 1 : 0,
+                             .pCommandBuffers = &submission->commands,
+                             .signalSemaphoreCount = last ? 1 : 0,
+                             .pSignalSemaphores = &stream->timeline->semaphore};
+        result = device->vk.QueueSubmit(stream->queue, 1, &info, VK_NULL_HANDLE);
+    } while (result == VK_SUCCESS && next < submission->wait_count);
+    return result;
+}
+
+/* 1: handed over; 0: not yet; or the error that ends the device. */
+static int hand_over(struct rf_device *device, struct rf_submission *submission)
+{
+    int ready = can_run(device, submission);
+    if (ready <= 0)
+        return ready;
+    VkResult result = device->fail_next ? VK_ERROR_DEVICE_LOST : queue_submit(device, submission);
+    if (result != VK_SUCCESS)
+        return rf_vk_fail(result, "handing work to the device");
+    submission->stream->timeline->submitted = submission->value;
+    return 1;
+}
+
+/* Everything that can go, goes. device->lock is held. Returns the error that ended the device. */
+static int pump(struct rf_device *device)
+{
+    bool again = true;
+    while (again) {
+        again = false;
+        device->foreign_waits = false;
+        uint64_t pass = ++device->pass;
+        for (struct rf_submission **link = &device->pending; *link;) {
+            struct rf_submission *s = *link;
+            int rc = s->stream->held_back_mark == pass ? 0 : hand_over(device, s);
+            if (rc < 0) {
+                fail_locked(device, rc);
+                return rc;
+            }
+            if (rc == 0) {
+                s->stream->held_back_mark = pass; /* those behind it on the stream stay, too */
+                link = &s->pending;
+                continue;
+            }
+            *link = s->pending;
+            if (!*link)
+                device->pending_tail = link;
+            s->pending = NULL;
+            again = device->pending != NULL; /* it may be what an earlier one waits for */
+        }
+    }
+    if (device->waiters)
+        pthread_cond_broadcast(&device->changed);
+    return 0;
+}
+
+int rf_submit(struct rf_submission *submission)
+{
+    struct rf_device *device = submission->stream->device;
+    RETURN_IF_ERROR(rf_device_check(device));
+    pthread_mutex_lock(&device->lock);
+    submission->pending = NULL;
+    *device->pending_tail = submission;
+    device->pending_tail = &submission->pending;
+    int rc = pump(device);
+    if (device->foreign_waits)
+        pthread_cond_signal(&device->work);
+    pthread_mutex_unlock(&device->lock);
+    return rc;
+}
+
+void rf_submit_wake(struct rf_device *device)
+{
+    if (device->pending)
+        pthread_cond_signal(&device->work);
+    if (device->waiters)
+        pthread_cond_broadcast(&device->changed);
+}
+
+void rf_submit_forget(struct rf_device *device, struct rf_timeline *timeline)
+{
+    for (struct rf_submission *s = device->pending; s; s = s->pending) {
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < s->wait_count; i++) {
+            if (s->waits[i].timeline != timeline)
+                s->waits[kept++] = s->waits[i];
+            else if (atomic_load(&timeline->reached) < s->waits[i].value)
+                rf_log("device", 0,
+                       "a timeline was destroyed while stream %s waits for it; it waits no longer",
+                       s->stream->name);
+        }
+        s->wait_count = kept;
+    }
+    rf_submit_wake(device);
+}
+
+/* Waits behind everything that the queues have been given, by a signal of our own at their ends. */
+static int wait_queue(struct rf_device *device, VkQueue queue)
+{
+    struct rf_timeline *timeline = NULL;
+    RETURN_IF_ERROR(rf_timeline_acquire(device, &timeline));
+    pthread_mutex_lock(&device->lock);
+    uint64_t value = timeline->submitted + 1;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .signalSemaphoreValueCount = 1,
+                                            .pSignalSemaphoreValues = &value};
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .pNext = &values,
+                         .signalSemaphoreCount = 1,
+                         .pSignalSemaphores = &timeline->semaphore};
+    VkResult result = device->vk.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
+    if (result == VK_SUCCESS)
+        timeline->submitted = value;
+    pthread_mutex_unlock(&device->lock);
+    int rc = result == VK_SUCCESS ? rf_point_wait((struct rf_point){timeline, value}, UINT64_MAX)
+                                  : rf_device_failed(device, result, "waiting for the device");
+    rf_timeline_release(timeline);
+    return rc;
+}
+
+int rf_device_wait(struct rf_device *device)
+{
+    if (!device)
+        return rf_fail(RF_EINVAL, "rf_device_wait without a device");
+    pthread_mutex_lock(&device->lock);
+    device->waiters++;
+    while (device->pending && !atomic_load(&device->failed))
+        pthread_cond_wait(&device->changed, &device->lock);
+    device->waiters--;
+    pthread_mutex_unlock(&device->lock);
+    RETURN_IF_ERROR(rf_device_check(device));
+    for (uint32_t i = 0; i < device->queue_count; i++)
+        RETURN_IF_ERROR(wait_queue(device, device->queues[i]));
+    return 0;
+}
+
+static void *submission_thread(void *argument)
+{
+    struct rf_device *device = argument;
+    pthread_mutex_lock(&device->lock);
+    while (!device->stop) {
+        if (device->pending)
+            pump(device); /* its error is kept in the device */
+        if (device->stop)
+            break;
+        if (!device->pending || !device->foreign_waits) {
+            pthread_cond_wait(&device->work, &device->lock);
+            continue;
+        }
+        uint64_t at = rf_now_ns() + FOREIGN_POLL_NS;
+        struct timespec until = {.tv_sec = (time_t)(at / 1000000000u),
+                                 .tv_nsec = (long)(at % 1000000000u)};
+        pthread_cond_timedwait(&device->work, &device->lock, &until);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return NULL;
+}
+
+int rf_submit_open(struct rf_device *device)
+{
+    pthread_condattr_t monotonic;
+    device->pending_tail = &device->pending;
+    pthread_mutex_init(&device->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&device->work, &monotonic);
+    pthread_cond_init(&device->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    device->submit_opened = true;
+    int error = pthread_create(&device->thread, NULL, submission_thread, device);
+    if (error)
+        return rf_fail(RF_ENOMEM, "no thread for the device's submissions: %s", strerror(error));
+    device->thread_started = true;
+    return 0;
+}
+
+void rf_submit_close(struct rf_device *device)
+{
+    if (device->thread_started) {
+        pthread_mutex_lock(&device->lock);
+        device->stop = true;
+        pthread_cond_signal(&device->work);
+        pthread_mutex_unlock(&device->lock);
+        pthread_join(device->thread, NULL);
+    }
+    pthread_cond_destroy(&device->work);
+    pthread_cond_destroy(&device->changed);
+    pthread_mutex_destroy(&device->lock);
+}
+
+void rf_device_fail_next_submit(struct rf_device *device)
+{
+    pthread_mutex_lock(&device->lock);
+    device->fail_next = true;
+    pthread_mutex_unlock(&device->lock);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where a barrier is needed: the ranges touched since the last one, and whether a new launch
+ * conflicts with them (read after write, write after read, write after write). Called by stream.c
+ * for every launch, so it is short; check.c verifies its work by other means.
+ */
+#include "internal.h"
+
+static bool overlap(const struct rf_range *a, const struct rf_range *b)
+{
+    /* Written so that a range up to the end of the address space does not wrap. */
+    return a->address < b->address ? b->address - a->address < a->bytes
+                                   : a->address - b->address < b->bytes;
+}
+
+bool rf_track_conflicts(const struct rf_track *track, const struct rf_range *ranges, uint32_t count)
+{
+    if (track->everything)
+        return true;
+    if (count == 0)
+        return track->count > 0;
+    if (track->count + count > RF_TRACK_CAPACITY)
+        return true;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < track->count; j++) {
+            if ((ranges[i].write || track->touched[j].write) && ranges[i].bytes &&
+                overlap(&ranges[i], &track->touched[j]))
+                return true;
+        }
+    }
+    return false;
+}
+
+void rf_track_add(struct rf_track *track, const struct rf_range *ranges, uint32_t count)
+{
+    if (count == 0 || count > RF_TRACK_CAPACITY) {
+        track->everything = true;
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        bool known = ranges[i].bytes == 0;
+        /* Launches that share an input would fill the list with it. */
+        for (uint32_t j = 0; j < track->count && !known; j++) {
+            struct rf_range *t = &track->touched[j];
+            known = t->address == ranges[i].address && t->bytes == ranges[i].bytes &&
+                    t->write == ranges[i].write;
+        }
+        if (!known)
+            track->touched[track->count++] = ranges[i];
+    }
+}

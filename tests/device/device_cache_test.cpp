@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The pipeline cache on disk: written, read, rebuilt when damaged, and no error where it cannot be.
+ */
+#include "device_fixture.h"
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <unistd.h>
+
+namespace
+{
+
+namespace fs = std::filesystem;
+
+class DeviceCache : public ::testing::Test
+{
+  protected:
+    fs::path folder;
+    std::string log;
+    void SetUp() override
+    {
+        folder = fs::temp_directory_path() / ("rf_cache_test_" + std::to_string(getpid()));
+        fs::remove_all(folder);
+        setenv("RF_CACHE_DIR", (folder / "deep" / "er").c_str(), 1);
+        setenv("RF_LOG", "device:1", 1);
+        rf_log_callback([](void *user, int,
+                           const char *line) { *(std::string *)user += std::string(line) + "\n"; },
+                        &log);
+    }
+    void TearDown() override
+    {
+        rf_log_callback(nullptr, nullptr);
+        unsetenv("RF_CACHE_DIR");
+        unsetenv("RF_LOG");
+        fs::permissions(folder, fs::perms::owner_all, fs::perm_options::add, ignored);
+        fs::remove_all(folder);
+    }
+    std::error_code ignored;
+
+    static void open_and_close()
+    {
+        struct rf_device *device = nullptr;
+        struct rf_kernel *kernel = nullptr;
+        struct rf_kernel_desc desc = {};
+        desc.name = "mix";
+        desc.spirv = mix_spv;
+        desc.spirv_bytes = sizeof(mix_spv);
+        desc.push_bytes = 24;
+        ASSERT_RF_OK(rf_device_open(nullptr, nullptr, &device));
+        ASSERT_RF_OK(rf_kernel_create(device, &desc, &kernel));
+        rf_kernel_destroy(kernel);
+        rf_device_close(device);
+    }
+    std::vector<fs::path> files()
+    {
+        std::vector<fs::path> out;
+        if (fs::exists(folder / "deep" / "er"))
+            for (auto &entry : fs::directory_iterator(folder / "deep" / "er"))
+                out.push_back(entry.path());
+        return out;
+    }
+    static std::string content(const fs::path &path)
+    {
+        std::ifstream in(path, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    }
+};
+
+TEST_F(DeviceCache, IsWrittenOnceAndReadWithoutComplaint)
+{
+    open_and_close();
+    ASSERT_EQ(files().size(), 1u);
+    std::string first = content(files()[0]);
+    EXPECT_GT(first.size(), 40u);
+    open_and_close();
+    ASSERT_EQ(files().size(), 1u);
+    EXPECT_EQ(content(files()[0]), first);
+    EXPECT_EQ(log.find("ignored"), std::string::npos) << log;
+}
+
+TEST_F(DeviceCache, ADamagedFileIsNamedIgnoredAndRebuilt)
+{
+    open_and_close();
+    ASSERT_EQ(files().size(), 1u);
+    const std::string sound = content(files()[0]);
+    struct Case {
+        const char *why;
+        std::string bytes;
+    };
+    std::string flipped = sound, shorter = sound.substr(0, sound.size() - 1),
+                stranger = "something else entirely, but long enough to be read as a header....";
+    flipped[flipped.size() - 3] = (char)(flipped[flipped.size() - 3] ^ 0x10);
+    for (const Case &c :
+         {Case{"checksum", flipped}, Case{"size", shorter}, Case{"no pipeline cache", stranger},
+          Case{"too short", "x"}, Case{"too short", ""}}) {
+        std::ofstream(files()[0], std::ios::binary | std::ios::trunc) << c.bytes;
+        log.clear();
+        open_and_close();
+        EXPECT_NE(log.find(c.why), std::string::npos) << c.why << ": " << log;
+        ASSERT_EQ(files().size(), 1u);
+        EXPECT_EQ(content(files()[0]).size(), sound.size()) << c.why;
+        log.clear();
+        open_and_close();
+        EXPECT_EQ(log.find("ignored"), std::string::npos) << log;
+    }
+}
+
+TEST_F(DeviceCache, AFolderThatCannotBeMadeIsNoError)
+{
+    fs::create_directories(folder);
+    std::ofstream(folder / "deep") << "a file where a folder should be";
+    open_and_close();
+    EXPECT_EQ(content(folder / "deep").substr(0, 6), "a file");
+}
+
+TEST_F(DeviceCache, SeveralAtOnceLeaveOneSoundFile)
+{
+    std::vector<std::thread> pool;
+    for (int i = 0; i < 4; i++)
+        pool.emplace_back(open_and_close);
+    for (std::thread &thread : pool)
+        thread.join();
+    EXPECT_EQ(files().size(), 1u);
+    log.clear();
+    open_and_close();
+    EXPECT_EQ(log.find("ignored"), std::string::npos) << log;
+}
+
+} // namespace

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels: specialization constants, subgroup sizes, what is refused before a driver sees it, and
+ * the device's table.
+ */
+#include "device_fixture.h"
+#include <atomic>
+#include <thread>
+
+#include "constants_spv.h"
+#include "wide_spv.h"
+
+namespace
+{
+
+class DeviceKernel : public DeviceTest
+{
+  protected:
+    struct rf_kernel_desc constants(const struct rf_spec *specs, uint32_t count)
+    {
+        struct rf_kernel_desc desc = {};
+        desc.name = "constants";
+        desc.spirv = constants_spv;
+        desc.spirv_bytes = sizeof(constants_spv);
+        desc.push_bytes = 8;
+        desc.specs = specs;
+        desc.spec_count = count;
+        return desc;
+    }
+    std::vector<uint32_t> run(struct rf_kernel *kernel)
+    {
+        struct rf_buffer *out = buffer();
+        struct rf_stream *stream = nullptr;
+        uint64_t address = rf_buffer_address(out);
+        const uint32_t groups[3] = {1, 1, 1};
+        EXPECT_RF_OK(rf_stream_create(device, "s", &stream));
+        EXPECT_RF_OK(rf_launch(stream, kernel, &address, 8, groups, nullptr, 0));
+        EXPECT_RF_OK(rf_stream_wait(stream));
+        rf_stream_destroy(stream);
+        return read(out);
+    }
+};
+
+TEST_F(DeviceKernel, SpecializationConstantsArriveById)
+{
+    const struct rf_spec specs[2] = {{7, 70}, {0, 100}};
+    struct rf_kernel_desc desc = constants(specs, 2);
+    struct rf_kernel *kernel = nullptr;
+    ASSERT_RF_OK(rf_kernel_create(device, &desc, &kernel));
+    std::vector<uint32_t> got = run(kernel);
+    EXPECT_EQ(got[0], 100u);
+    EXPECT_EQ(got[1], 70u);
+    EXPECT_EQ(got[2], rf_device_get_info(device)->subgroup_size);
+    rf_kernel_destroy(kernel);
+}
+
+TEST_F(DeviceKernel, TheTableGivesTheSameKernelForTheSameConstants)
+{
+    const struct rf_spec one[1] = {{0, 5}}, other[1] = {{0, 6}};
+    struct rf_kernel_desc desc = constants(one, 1);
+    struct rf_kernel *a = nullptr, *b = nullptr, *c = nullptr;
+    ASSERT_RF_OK(rf_device_kernel(device, &desc, &a));
+    ASSERT_RF_OK(rf_device_kernel(device, &desc, &b));
+    EXPECT_EQ(a, b);
+    desc.specs = other;
+    ASSERT_RF_OK(rf_device_kernel(device, &desc, &c));
+    EXPECT_NE(a, c);
+    EXPECT_EQ(run(a)[0], 5u);
+    EXPECT_EQ(run(c)[0], 6u);
+}
+
+TEST_F(DeviceKernel, TheTableGrowsAndKeepsAll)
+{
+    std::vector<struct rf_kernel *> kernels(150);
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < kernels.size(); i++) {
+            const struct rf_spec spec[1] = {{0, i}};
+            struct rf_kernel_desc desc = constants(spec, 1);
+            struct rf_kernel *kernel = nullptr;
+            ASSERT_RF_OK(rf_device_kernel(device, &desc, &kernel));
+            if (round == 0)
+                kernels[i] = kernel;
+            EXPECT_EQ(kernels[i], kernel);
+        }
+    }
+}
+
+TEST_F(DeviceKernel, ThreadsThatAskAtOnceGetOneKernel)
+{
+    std::vector<struct rf_kernel *> got(8, nullptr);
+    std::vector<std::thread> pool;
+    const struct rf_spec spec[1] = {{0, 4711}};
+    struct rf_kernel_desc desc = constants(spec, 1);
+    std::atomic<int> failures{0};
+    for (size_t t = 0; t < got.size(); t++)
+        pool.emplace_back([&, t] { failures += rf_device_kernel(device, &desc, &got[t]) != 0; });
+    for (std::thread &thread : pool)
+        thread.join();
+    EXPECT_EQ(failures, 0);
+    for (struct rf_kernel *kernel : got)
+        EXPECT_EQ(kernel, got[0]);
+}
+
+TEST_F(DeviceKernel, AMissingCapabilityIsNamedInsteadOfCrashingTheDriver)
+{
+    struct rf_kernel_desc desc = {};
+    desc.name = "wide";
+    desc.spirv = wide_spv;
+    desc.spirv_bytes = sizeof(wide_spv);
+    desc.push_bytes = 8;
+    struct rf_kernel *kernel = nullptr;
+    int rc = rf_kernel_create(device, &desc, &kernel);
+    if (rf_device_get_info(device)->int64) {
+        ASSERT_RF_OK(rc);
+        std::vector<uint32_t> got = run(kernel);
+        uint64_t want = 0x123456789abcdef0u * 3, value;
+        memcpy(&value, got.data(), 8);
+        EXPECT_EQ(value, want);
+        rf_kernel_destroy(kernel);
+    } else {
+        EXPECT_EQ(rc, RF_ENOTSUP);
+        EXPECT_NE(last_message().find("Int64"), std::string::npos) << last_message();
+    }
+}
+
+TEST_F(DeviceKernel, CapabilitiesThatNobodyEnablesAreRefused)
+{
+    std::vector<uint32_t> words(mix_spv, mix_spv + sizeof(mix_spv) / 4);
+    ASSERT_EQ(words[5], 2u << 16 | 17); /* OpCapability */
+    words[6] = 2;                       /* Geometry */
+    struct rf_kernel_desc desc = {};
+    desc.name = "odd";
+    desc.spirv = words.data();
+    desc.spirv_bytes = words.size() * 4;
+    desc.push_bytes = sizeof(Push);
+    struct rf_kernel *kernel = nullptr;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_ENOTSUP);
+    EXPECT_NE(last_message().find("odd"), std::string::npos) << last_message();
+    EXPECT_EQ(rf_device_kernel(device, &desc, &kernel), RF_ENOTSUP);
+    words[6] = 1; /* and after a failure it may be tried again */
+    ASSERT_RF_OK(rf_device_kernel(device, &desc, &kernel));
+}
+
+TEST_F(DeviceKernel, DamagedModulesAndTooMuchPushAreRefused)
+{
+    std::vector<uint32_t> words(mix_spv, mix_spv + sizeof(mix_spv) / 4);
+    struct rf_kernel_desc desc = {};
+    struct rf_kernel *kernel = nullptr;
+    desc.name = "bad";
+    desc.spirv = words.data();
+    desc.spirv_bytes = words.size() * 4 - 1;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
+    desc.spirv_bytes = 8;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
+    desc.spirv_bytes = words.size() * 4;
+    words[0] = 0;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
+    words[0] = 0x07230203;
+    desc.push_bytes = rf_device_get_info(device)->max_push_bytes + 4;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
+}
+
+TEST_F(DeviceKernel, AnImpossibleSubgroupSizeIsRefusedAndTheOwnOneAccepted)
+{
+    struct rf_kernel_desc desc = constants(nullptr, 0);
+    struct rf_kernel *kernel = nullptr;
+    desc.subgroup_size = 3;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_ENOTSUP);
+    desc.subgroup_size = rf_device_get_info(device)->subgroup_size;
+    ASSERT_RF_OK(rf_kernel_create(device, &desc, &kernel));
+    EXPECT_EQ(run(kernel)[2], desc.subgroup_size);
+    rf_kernel_destroy(kernel);
+}
+
+} // namespace
