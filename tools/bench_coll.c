@@ -202,9 +202,9 @@ static void print_head(const struct bench *b, struct rf_comm *comm)
 {
     if (quiet(b->options))
         return;
-    printf("# %s on %d rank%s, provider %s (%s), order %s\n", b->options->op, rf_comm_size(comm),
-           rf_comm_size(comm) == 1 ? "" : "s", rf_comm_provider(comm), rf_comm_why(comm),
-           rf_order_name(b->options->order));
+    printf("# %s on %d rank%s, order %s\n# provider %s: %s\n", b->options->op, rf_comm_size(comm),
+           rf_comm_size(comm) == 1 ? "" : "s", rf_order_name(b->options->order),
+           rf_comm_provider(comm), rf_comm_why(comm));
     printf("# time: median over %lld samples of the slowest rank; bandwidths in GB/s\n",
            (long long)b->options->samples);
     printf("%12s %12s %6s %6s %11s %11s %11s %9s %9s %7s%s\n", "size(B)", "count", "type", "redop",

@@ -20,9 +20,11 @@ struct flag {
     bool on;
 };
 
-static int device_flags(const struct rf_device_info *d, struct flag flags[16])
+#define FLAG_COUNT 14
+
+static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_COUNT])
 {
-    const struct flag all[] = {
+    const struct flag all[FLAG_COUNT] = {
         {"subgroup_shuffle", d->subgroup_shuffle},
         {"subgroup_arithmetic", d->subgroup_arithmetic},
         {"int64", d->int64},
@@ -39,7 +41,6 @@ static int device_flags(const struct rf_device_info *d, struct flag flags[16])
         {"external_memory_host", d->external_memory_host},
     };
     memcpy(flags, all, sizeof(all));
-    return (int)(sizeof(all) / sizeof(all[0]));
 }
 
 /* The matmul path that a product of a transformer would take. Empty when the device cannot open. */
@@ -61,7 +62,7 @@ static void matmul_path(const struct rf_device_info *info, char *path, size_t by
 static void print_device(const struct rf_device_info *d, const char *path)
 {
     char memory[32], allocation[32];
-    struct flag flags[16];
+    struct flag flags[FLAG_COUNT];
     printf("  %u  %s (%s)%s\n", d->index, d->name, kind_name(d->kind),
            d->usable ? "" : "  NOT USABLE");
     if (!d->usable)
@@ -76,10 +77,10 @@ static void print_device(const struct rf_device_info *d, const char *path)
            d->subgroup_size, d->max_workgroup_invocations, d->max_shared_bytes, d->max_push_bytes);
     if (path[0])
         printf("     matmul: %s path\n", path);
-    int count = device_flags(d, flags);
+    device_flags(d, flags);
     for (int on = 1; on >= 0; on--) {
         printf("     %s:", on ? "has" : "has not");
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < FLAG_COUNT; i++)
             if (flags[i].on == (on == 1))
                 printf(" %s", flags[i].name);
         printf("\n");
@@ -89,7 +90,7 @@ static void print_device(const struct rf_device_info *d, const char *path)
 static cJSON *device_json(const struct rf_device_info *d, const char *path)
 {
     cJSON *json = cJSON_CreateObject();
-    struct flag flags[16];
+    struct flag flags[FLAG_COUNT];
     cJSON_AddNumberToObject(json, "index", d->index);
     cJSON_AddStringToObject(json, "name", d->name);
     cJSON_AddStringToObject(json, "driver", d->driver);
@@ -107,8 +108,8 @@ static cJSON *device_json(const struct rf_device_info *d, const char *path)
     cJSON_AddNumberToObject(json, "max_shared_bytes", d->max_shared_bytes);
     cJSON_AddNumberToObject(json, "max_push_bytes", d->max_push_bytes);
     cJSON *features = cJSON_AddObjectToObject(json, "features");
-    int count = device_flags(d, flags);
-    for (int i = 0; i < count; i++)
+    device_flags(d, flags);
+    for (int i = 0; i < FLAG_COUNT; i++)
         cJSON_AddBoolToObject(features, flags[i].name, flags[i].on);
     return json;
 }

@@ -11,16 +11,28 @@
 
 #include "tool.h"
 
-static const char *launcher_rank(void)
-{
-    const char *rank = getenv("RANK");
-    return rank && rank[0] ? rank : NULL;
-}
+/* What the launchers set. Slurm's variables also stand in a batch script, where no rank runs: there
+ * only a step counts. */
+static const struct {
+    const char *rank, *size, *also;
+} launchers[] = {
+    {"RANK", "WORLD_SIZE", NULL},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL},
+    {"PMI_RANK", "PMI_SIZE", NULL},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST"},
+};
 
-static int world_size(void)
+static const char *launcher(int *size)
 {
-    const char *size = getenv("WORLD_SIZE");
-    return size ? atoi(size) : 0;
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        const char *rank = getenv(launchers[i].rank), *ranks = getenv(launchers[i].size);
+        if (!rank || !rank[0] || (launchers[i].also && !getenv(launchers[i].also)))
+            continue;
+        *size = ranks ? atoi(ranks) : 0;
+        return rank;
+    }
+    *size = 0;
+    return NULL;
 }
 
 static bool is_loopback(const struct tool_ranks *ranks)
@@ -32,16 +44,18 @@ int tool_ranks_count(const struct tool_command *command, const struct tool_ranks
 {
     if (ranks->ranks > 4096)
         return tool_usage_error(command, "--ranks %lld is more than 4096", (long long)ranks->ranks);
-    if (launcher_rank() && !is_loopback(ranks)) {
-        if (ranks->ranks && ranks->ranks != world_size())
+    int size;
+    const char *rank = launcher(&size);
+    if (rank && !is_loopback(ranks)) {
+        if (ranks->ranks && ranks->ranks != size)
             return tool_usage_error(command,
-                                    "--ranks %lld contradicts the launcher's WORLD_SIZE "
+                                    "--ranks %lld contradicts the launcher's world of "
                                     "%d; leave --ranks away",
-                                    (long long)ranks->ranks, world_size());
-        *count = world_size() > 0 ? world_size() : 1;
+                                    (long long)ranks->ranks, size);
+        *count = size > 0 ? size : 1;
         return TOOL_OK;
     }
-    if (launcher_rank() && world_size() > 1)
+    if (rank && size > 1)
         return tool_usage_error(command, "loopback ranks are threads of one process: use --ranks N "
                                          "without a launcher");
     *count = ranks->ranks ? (int)ranks->ranks : 1;
@@ -113,7 +127,8 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
 static int run_here(const struct tool_command *command, const struct tool_ranks *ranks, int count,
                     int (*fn)(struct rf_comm *comm, void *user), void *user)
 {
-    const char *rank = launcher_rank();
+    int size;
+    const char *rank = launcher(&size);
     struct rf_comm_opts opts = {
         .rank = -1, .provider = ranks->provider, .timeout_s = ranks->timeout_s};
     struct rf_comm *comm = NULL;
@@ -135,7 +150,8 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
         return status;
     if (count > 1 && is_loopback(ranks))
         return run_threads(command, ranks, count, fn, user);
-    if (count == 1 || launcher_rank())
+    int size;
+    if (count == 1 || launcher(&size))
         return run_here(command, ranks, count, fn, user);
 
     /* Start this very program again, once per rank: a fork would share what is already open. */
@@ -160,7 +176,7 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
 const char *tool_rank_device(const char *select, char text[16])
 {
     const char *local = getenv("LOCAL_RANK");
-    if (select || !local || !local[0])
+    if (select || !local || !local[0] || getenv("RF_DEVICE"))
         return select;
     struct rf_device_info *infos = calloc(64, sizeof(*infos));
     uint32_t count = 0, gpus = 0;

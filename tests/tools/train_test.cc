@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge train` from outside: the log, the same bits on any number of ranks, checkpoints, and
+ * what happens when a rank dies or a disk is full.
+ */
+#include "program.h"
+
+#include <cjson/cJSON.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static std::vector<std::string> tiny(const std::string &data)
+{
+    return {"train", "--data", data, "--layers", "1", "--channels", "32", "--heads", "2", "--seq",
+            "16", "--batch", "4", "--micro-batches", "4", "--order", "tree"};
+}
+
+static std::vector<std::string> with(std::vector<std::string> words,
+                                     const std::vector<std::string> &more)
+{
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+
+/* The value of a text member in the last line that has it. */
+static std::string last_text(const std::string &log, const std::string &key)
+{
+    size_t at = log.rfind("\"" + key + "\":\"");
+    if (at == std::string::npos)
+        return "";
+    at += key.size() + 4;
+    return log.substr(at, log.find('"', at) - at);
+}
+
+TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    ProgramResult r = run_program(with(tiny(data), {"--steps", "3", "--log", log, "--ranks", "2",
+                                                    "--provider", "loopback"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    std::string text = read_text(log);
+    int line = 0;
+    for (size_t at = 0; at < text.size(); line++) {
+        size_t end = text.find('\n', at);
+        ASSERT_NE(end, std::string::npos);
+        cJSON *json = cJSON_Parse(text.substr(at, end - at).c_str());
+        ASSERT_NE(json, nullptr);
+        at = end + 1;
+        if (line < 3) {
+            for (const char *key : {"step", "loss", "tokens", "tokens_per_s", "grad_norm", "lr",
+                                    "skipped", "sent", "exposed_comm_us"})
+                EXPECT_TRUE(cJSON_HasObjectItem(json, key)) << key;
+            EXPECT_EQ(cJSON_GetObjectItem(json, "step")->valuedouble, line + 1);
+            EXPECT_EQ(cJSON_GetObjectItem(json, "tokens")->valuedouble, 64);
+        } else {
+            EXPECT_TRUE(cJSON_IsTrue(cJSON_GetObjectItem(json, "summary")));
+            cJSON *planned = cJSON_GetObjectItem(json, "planned");
+            cJSON *measured = cJSON_GetObjectItem(json, "measured");
+            EXPECT_TRUE(cJSON_Compare(planned, measured, true))
+                << cJSON_PrintUnformatted(planned) << cJSON_PrintUnformatted(measured);
+            EXPECT_EQ(last_text(text, "params_sha256").size(), 64u);
+            cJSON *shares = cJSON_GetObjectItem(json, "tokens_local");
+            ASSERT_EQ(cJSON_GetArraySize(shares), 2);
+            EXPECT_EQ(cJSON_GetArrayItem(shares, 0)->valuedouble, 96);
+        }
+        cJSON_Delete(json);
+    }
+    EXPECT_EQ(line, 4);
+}
+
+TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text()), want;
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        std::string log = folder.path + "/log" + std::to_string(ranks);
+        ProgramResult r = run_program(with({"run", "-n", std::to_string(ranks), "--",
+                                            program_path()},
+                                           with(tiny(data), {"--steps", "3", "--log", log})));
+        ASSERT_EQ(r.status, 0) << r.err;
+        std::string sha = last_text(read_text(log), "params_sha256");
+        if (ranks == 1)
+            want = sha;
+        EXPECT_EQ(sha.size(), 64u);
+        EXPECT_EQ(sha, want) << ranks << " ranks";
+    }
+}
+
+TEST(Train, AResumedRunEndsWithTheSameBitsAlsoOnOtherRanks)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    std::string save = folder.path + "/ckpt";
+    ASSERT_EQ(run_program(with(tiny(data), {"--steps", "4", "--log", log})).status, 0);
+    std::string want = last_text(read_text(log), "params_sha256");
+    ASSERT_EQ(run_program(with(tiny(data), {"--steps", "2", "--save", save})).status, 0);
+    ProgramResult r = run_program(with(tiny(data), {"--steps", "4", "--resume", save, "--ranks",
+                                                    "3", "--provider", "loopback", "--log", log}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(last_text(read_text(log), "params_sha256"), want);
+
+    r = run_program(with(tiny(data), {"--steps", "2", "--resume", save}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("at step 2 already"), std::string::npos) << r.err;
+    r = run_program(with(tiny(data), {"--steps", "4", "--batch", "8", "--resume", save}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("another batch"), std::string::npos) << r.err;
+}
+
+TEST(Train, ADamagedCheckpointIsNamed)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text()), save = folder.path + "/ckpt";
+    ASSERT_EQ(run_program(with(tiny(data), {"--steps", "1", "--save", save})).status, 0);
+    std::string model = save + "/step-1/model.safetensors";
+    ASSERT_EQ(truncate(model.c_str(), 1000), 0);
+    ProgramResult r = run_program(with(tiny(data), {"--steps", "2", "--resume", save}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("model.safetensors"), std::string::npos) << r.err;
+    r = run_program(with(tiny(data), {"--steps", "2", "--resume", folder.path + "/none"}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("none"), std::string::npos) << r.err;
+}
+
+TEST(Train, AFullDiskWhileSavingIsAnErrorAndTheLastCheckpointStays)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text()), save = folder.path + "/ckpt";
+    ASSERT_EQ(run_program(with(tiny(data), {"--steps", "1", "--save", save})).status, 0);
+    std::string before = read_text(save + "/latest");
+    ProgramOptions full;
+    full.file_bytes_limit = 20000; /* less than the model */
+    ProgramResult r = run_program(with(tiny(data), {"--steps", "2", "--resume", save, "--save",
+                                                    save}), full);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find(save), std::string::npos) << r.err;
+    EXPECT_EQ(read_text(save + "/latest"), before);
+    EXPECT_EQ(run_program(with(tiny(data), {"--steps", "2", "--resume", save})).status, 0);
+}
+
+TEST(Train, WhenARankIsKilledEverySurvivorNamesItAndTheJobEnds)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    /* Each rank's shell tells its process, which the trainer then takes over. */
+    std::string script = "echo $$ >" + folder.path + "/pid.$RANK; exec \"$@\"";
+    Background job = start_command(with({program_path(), "run", "-n", "4", "--", "sh", "-c", script,
+                                         "sh", program_path()},
+                                        with(tiny(data), {"--steps", "1000000", "--log", log})));
+    while (read_text(log).find("\"step\":2") == std::string::npos)
+        ASSERT_EQ(kill(job.pid, 0), 0);
+    ASSERT_EQ(kill(std::stoi(read_text(folder.path + "/pid.2")), SIGKILL), 0);
+    ProgramResult r = finish_command(job, 60);
+    EXPECT_EQ(r.status, 137);
+    EXPECT_LT(r.seconds, 15);
+    for (const char *rank : {"[0] ", "[1] ", "[3] "}) {
+        size_t at = r.err.find(std::string(rank) + "ringforge train: ");
+        ASSERT_NE(at, std::string::npos) << r.err;
+        std::string line = r.err.substr(at, r.err.find('\n', at) - at);
+        EXPECT_NE(line.find("rank 2"), std::string::npos) << line;
+    }
+}
