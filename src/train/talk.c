@@ -45,7 +45,7 @@ int rf_run_broadcast_status(struct rf_run *run, int status, const char *label)
         char message[508];
     } word = {.status = status};
     if (status < 0)
-        snprintf(word.message, sizeof(word.message), "%s", rf_last_error()->message);
+        snprintf(word.message, sizeof(word.message), "%.507s", rf_last_error()->message);
     RETURN_IF_ERROR(rf_run_broadcast(run, &word, sizeof(word), RF_U8, label));
     if (word.status < 0 && status == 0)
         return rf_fail_rank(word.status, 0, "rank 0: %s", word.message);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+//
+// Text as tokens, and learning-rate rules.
+#include <gtest/gtest.h>
+#include <ringforge/data.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "folder.h"
+
+namespace
+{
+
+struct Data {
+    rf_dataset *data = nullptr;
+    int rc;
+    explicit Data(const std::string &path)
+    {
+        rc = rf_dataset_open(path.c_str(), &data);
+    }
+    ~Data()
+    {
+        rf_dataset_close(data);
+    }
+};
+
+} // namespace
+
+TEST(Data, AFolderIsReadInTheOrderOfPathsWithEndOfTextBetween)
+{
+    Folder folder;
+    folder.write("b.txt", "cd");
+    folder.write("a.txt", "ab");
+    mkdir(folder.path("z").c_str(), 0755);
+    folder.write("z/deep.txt", std::string(15, 'x'));
+    folder.write("picture", std::string("\0\1\2", 3));
+    folder.write(".hidden", "hidden");
+    folder.write("empty", "");
+    Data d(folder.path());
+    ASSERT_EQ(d.rc, 0) << rf_last_error()->message;
+    EXPECT_EQ(rf_dataset_files(d.data), 3);
+    EXPECT_EQ(rf_dataset_train_tokens(d.data) + rf_dataset_held_out_tokens(d.data), 22);
+    EXPECT_EQ(rf_dataset_held_out_tokens(d.data), 2);
+    // Sequences as long as the training part allows begin at its first token.
+    std::vector<int32_t> tokens(19), targets(19);
+    ASSERT_EQ(rf_dataset_batch(d.data, 1, 0, 1, 19, tokens.data(), targets.data()), 0);
+    EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + 7),
+              (std::vector<int32_t>{'a', 'b', RF_END_OF_TEXT, 'c', 'd', RF_END_OF_TEXT, 'x'}));
+    EXPECT_TRUE(std::equal(tokens.begin() + 1, tokens.end(), targets.begin()));
+}
+
+TEST(Data, SamplesDependOnSeedAndNumberAloneSoThatAnyCutOfABatchIsTheSame)
+{
+    Folder folder;
+    std::string text;
+    for (int i = 0; i < 5000; i++)
+        text += (char)('a' + i * i % 26);
+    folder.write("text", text);
+    Data d(folder.path("text"));
+    ASSERT_EQ(d.rc, 0);
+    std::vector<int32_t> whole(8 * 16), targets(8 * 16), part(4 * 16), ignored(4 * 16);
+    ASSERT_EQ(rf_dataset_batch(d.data, 7, 3, 8, 16, whole.data(), targets.data()), 0);
+    // Batch 3 of 8 is batches 6 and 7 of 4.
+    for (int half = 0; half < 2; half++) {
+        ASSERT_EQ(rf_dataset_batch(d.data, 7, 6 + half, 4, 16, part.data(), ignored.data()), 0);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + half * 64));
+    }
+    ASSERT_EQ(rf_dataset_batch(d.data, 8, 6, 4, 16, part.data(), ignored.data()), 0);
+    EXPECT_FALSE(std::equal(part.begin(), part.end(), whole.begin()));
+}
+
+TEST(Data, TheHeldOutTenthIsCutIntoSequencesAndItsEndIsIgnored)
+{
+    Folder folder;
+    folder.write("text", std::string(899, 'a') + std::string(100, 'b'));
+    Data d(folder.path("text"));
+    ASSERT_EQ(d.rc, 0);
+    EXPECT_EQ(rf_dataset_train_tokens(d.data), 900);
+    EXPECT_EQ(rf_dataset_held_out_sequences(d.data, 30), 4);
+    std::vector<int32_t> tokens(120), targets(120);
+    ASSERT_EQ(rf_dataset_held_out(d.data, 0, 4, 30, tokens.data(), targets.data()), 0);
+    EXPECT_EQ(targets[98], RF_END_OF_TEXT);
+    EXPECT_EQ(targets[97], 'b');
+    for (int i = 99; i < 120; i++)
+        EXPECT_EQ(targets[(size_t)i], -1);
+}
+
+TEST(Data, MissingEmptyAndShortTextAreNamed)
+{
+    Folder folder;
+    folder.write("empty", "");
+    folder.write("short", "abc");
+    rf_dataset *data = nullptr;
+    EXPECT_EQ(rf_dataset_open(folder.path("none").c_str(), &data), RF_EIO);
+    EXPECT_NE(std::string(rf_last_error()->message).find("none"), std::string::npos);
+    EXPECT_EQ(rf_dataset_open(folder.path("empty").c_str(), &data), RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("empty"), std::string::npos);
+    Data d(folder.path("short"));
+    ASSERT_EQ(d.rc, 0);
+    int32_t tokens[8], targets[8];
+    EXPECT_EQ(rf_dataset_batch(d.data, 0, 0, 1, 8, tokens, targets), RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("shorter sequences"), std::string::npos);
+}
+
+TEST(LearningRate, RisesLinearlyThenFallsAlongAHalfCosine)
+{
+    EXPECT_FLOAT_EQ(rf_lr_cosine(0, 10, 110, 1, 0.1f), 0.1f);
+    EXPECT_FLOAT_EQ(rf_lr_cosine(9, 10, 110, 1, 0.1f), 1.0f);
+    EXPECT_FLOAT_EQ(rf_lr_cosine(10, 10, 110, 1, 0.1f), 1.0f);
+    EXPECT_FLOAT_EQ(rf_lr_cosine(60, 10, 110, 1, 0.1f), 0.55f);
+    EXPECT_FLOAT_EQ(rf_lr_cosine(110, 10, 110, 1, 0.1f), 0.1f);
+    EXPECT_FLOAT_EQ(rf_lr_cosine(1000, 10, 110, 1, 0.1f), 0.1f);
+    EXPECT_FLOAT_EQ(rf_lr_cosine(3, 0, 10, 0.5f, 0.5f), 0.5f);
+}
+
+TEST(LearningRate, FollowsTheBatchLinearlyOrByItsRoot)
+{
+    EXPECT_FLOAT_EQ(rf_lr_scale_linear(0.1f, 256, 1024), 0.4f);
+    EXPECT_FLOAT_EQ(rf_lr_scale_sqrt(0.1f, 256, 1024), 0.2f);
+    EXPECT_FLOAT_EQ(rf_lr_scale_linear(0.1f, 8, 8), 0.1f);
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT
+//
+// Plans: shares, layout, buckets, instructions and bytes. Nothing here needs a device.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "stub_blocks.h"
+
+extern "C" {
+#include "train/plan.h"
+}
+
+namespace
+{
+
+struct PlanOf {
+    rf_plan *plan = nullptr;
+    int rc = 0;
+    PlanOf(const StubBlocks &blocks, int dp, const rf_policy &policy, int rank = 0)
+    {
+        rf_mesh mesh = {dp, 1, 1};
+        rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan);
+    }
+    ~PlanOf()
+    {
+        rf_plan_destroy(plan);
+    }
+    rf_plan *operator->() const
+    {
+        return plan;
+    }
+
+    std::vector<std::string> text() const
+    {
+        std::vector<std::string> lines;
+        int count = 0;
+        const rf_instruction *list = rf_plan_instructions(plan, &count);
+        char line[96];
+        for (int i = 0; i < count; i++)
+            lines.push_back(rf_instruction_text(&list[i], line, sizeof(line)));
+        return lines;
+    }
+    std::vector<int> shares() const
+    {
+        std::vector<int> out;
+        for (int r = 0; r < plan->mesh.dp; r++)
+            out.push_back(plan->first_micro_batch[r + 1] - plan->first_micro_batch[r]);
+        return out;
+    }
+};
+
+rf_policy policy_of(int64_t batch, int64_t micro_batches, rf_order order = RF_ORDER_RING)
+{
+    rf_policy policy = {};
+    policy.batch = batch;
+    policy.seq = 8;
+    policy.micro_batches = micro_batches;
+    policy.order = order;
+    return policy;
+}
+
+StubBlocks two_blocks()
+{
+    StubBlocks blocks;
+    blocks.add("a", {100, 10}).add("b", {200});
+    return blocks;
+}
+
+std::string refusal(int dp, const rf_policy &policy, int status)
+{
+    StubBlocks blocks = two_blocks();
+    PlanOf plan(blocks, dp, policy);
+    EXPECT_EQ(plan.rc, status);
+    EXPECT_EQ(plan.plan, nullptr);
+    return rf_last_error()->message;
+}
+
+using Lines = std::vector<std::string>;
+
+} // namespace
+
+TEST(Plan, OneRankInRingOrderAccumulatesMicroBatchesInOneSlot)
+{
+    StubBlocks blocks = two_blocks();
+    PlanOf plan(blocks, 1, policy_of(2, 2));
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    EXPECT_EQ(
+        plan.text(),
+        (Lines{
+            "zero gradients slot 0", "forward block 0 micro-batch 0",
+            "forward block 1 micro-batch 0", "backward input block 1 micro-batch 0",
+            "backward weight block 1 micro-batch 0 slot 0", "backward input block 0 micro-batch 0",
+            "backward weight block 0 micro-batch 0 slot 0", "forward block 0 micro-batch 1",
+            "forward block 1 micro-batch 1", "backward input block 1 micro-batch 1",
+            "backward weight block 1 micro-batch 1 slot 0", "backward input block 0 micro-batch 1",
+            "backward weight block 0 micro-batch 1 slot 0", "share losses and token counts",
+            "global norm", "optimizer step"}));
+    EXPECT_EQ(plan->slots, 1);
+    EXPECT_EQ(plan->bytes.sent, 0u);
+    EXPECT_EQ(rf_plan_bubble(plan.plan), 0);
+    EXPECT_EQ(rf_plan_param_count(plan.plan), 310);
+}
+
+TEST(Plan, ABucketIsReducedAsSoonAsTheLastMicroBatchHasCompletedIt)
+{
+    StubBlocks blocks = two_blocks();
+    rf_policy policy = policy_of(4, 4);
+    policy.bucket_bytes = policy.first_bucket_bytes = 1; // one bucket a parameter
+    PlanOf plan(blocks, 2, policy, 1);
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    ASSERT_EQ(plan->bucket_count, 3);
+    Lines lines = plan.text(), tail(lines.end() - 10, lines.end());
+    EXPECT_EQ(tail, (Lines{"backward input block 1 micro-batch 1",
+                           "backward weight block 1 micro-batch 1 slot 0", "reduce bucket 0",
+                           "backward input block 0 micro-batch 1",
+                           "backward weight block 0 micro-batch 1 slot 0", "reduce bucket 1",
+                           "reduce bucket 2", "share losses and token counts", "global norm",
+                           "optimizer step"}));
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                            [](const std::string &l) { return l.find("reduce") == 0; }),
+              3);
+}
+
+TEST(Plan, TreeOrderMergesSiblingsOnAStackOfSlots)
+{
+    StubBlocks blocks;
+    blocks.add("a", {64});
+    PlanOf plan(blocks, 1, policy_of(4, 4, RF_ORDER_TREE));
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    Lines moves;
+    for (const std::string &line : plan.text())
+        if (line.find("zero") == 0 || line.find("merge") == 0)
+            moves.push_back(line);
+    EXPECT_EQ(moves,
+              (Lines{"zero gradients slot 0", "zero gradients slot 1", "merge slot 0 += slot 1",
+                     "zero gradients slot 1", "zero gradients slot 2", "merge slot 1 += slot 2",
+                     "merge slot 0 += slot 1"}));
+    EXPECT_EQ(plan->slots, 3);
+}
+
+TEST(Plan, TreeOrderMergesTheLastMicroBatchBucketByBucketSoThatReductionsOverlap)
+{
+    StubBlocks blocks = two_blocks();
+    rf_policy policy = policy_of(4, 4, RF_ORDER_TREE);
+    policy.bucket_bytes = 256 * 4;
+    PlanOf plan(blocks, 2, policy, 0);
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    Lines lines = plan.text(), tail(lines.end() - 11, lines.end());
+    EXPECT_EQ(tail, (Lines{"backward input block 1 micro-batch 1",
+                           "backward weight block 1 micro-batch 1 slot 1",
+                           "merge slot 0 += slot 1 bucket 0", "reduce bucket 0",
+                           "backward input block 0 micro-batch 1",
+                           "backward weight block 0 micro-batch 1 slot 1",
+                           "merge slot 0 += slot 1 bucket 1", "reduce bucket 1",
+                           "share losses and token counts", "global norm", "optimizer step"}));
+}
+
+TEST(Plan, EveryRankOfATreeHoldsTheForestThatTheReductionExpects)
+{
+    StubBlocks blocks = two_blocks();
+    for (int m = 1; m <= 20; m++)
+        for (int dp = 1; dp <= m; dp++) {
+            int leaves = 0;
+            for (int rank = 0; rank < dp; rank++) {
+                PlanOf plan(blocks, dp, policy_of(m, m, RF_ORDER_TREE), rank);
+                ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+                leaves += plan->local_micro_batches;
+                ASSERT_GE(plan->local_micro_batches, 1);
+                ASSERT_GE(plan->slots, rf_forest_nodes(&plan->forest, rank, nullptr));
+            }
+            EXPECT_EQ(leaves, m);
+        }
+}
+
+TEST(Plan, SharesAreEvenInRingOrderAndWholeSubtreesInTreeOrderWherePossible)
+{
+    StubBlocks blocks = two_blocks();
+    using Shares = std::vector<int>;
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(8, 8)).shares(), (Shares{3, 3, 2}));
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(8, 8, RF_ORDER_TREE)).shares(), (Shares{4, 2, 2}));
+    EXPECT_EQ(PlanOf(blocks, 2, policy_of(8, 8, RF_ORDER_TREE)).shares(), (Shares{4, 4}));
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(6, 6, RF_ORDER_TREE)).shares(), (Shares{2, 2, 2}));
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(3, 3, RF_ORDER_TREE)).shares(), (Shares{1, 1, 1}));
+    // 8 + 1 would leave the second rank idle most of the time.
+    EXPECT_EQ(PlanOf(blocks, 2, policy_of(9, 9, RF_ORDER_TREE)).shares(), (Shares{5, 4}));
+}
+
+TEST(Plan, ParametersLieInReverseOrderAlignedAndFrozenOnesLast)
+{
+    StubBlocks blocks;
+    blocks.add("a", {100, 7}).add("b", {65});
+    blocks.flag(0, RF_PARAM_FROZEN);
+    PlanOf plan(blocks, 1, policy_of(1, 1));
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    EXPECT_EQ(plan->params[1].first, 0u);
+    EXPECT_EQ(plan->params[0].first, 64u);
+    EXPECT_EQ(plan->train_elements, 64u + 128u);
+    EXPECT_EQ(plan->params[2].first, 192u);
+    EXPECT_EQ(plan->params[2].grad_first, RF_NO_GRAD);
+    EXPECT_EQ(plan->param_elements, 192u + 128u);
+    EXPECT_EQ(plan->slot_elements, 192u);
+}
+
+TEST(Plan, BucketsHoldAtMostTheirLimitUnlessOneParameterIsLarger)
+{
+    StubBlocks blocks;
+    blocks.add("a", {1000, 64, 64}).add("b", {64, 64, 64});
+    rf_policy policy = policy_of(2, 2);
+    policy.first_bucket_bytes = 64 * 4;
+    policy.bucket_bytes = 2 * 64 * 4;
+    PlanOf plan(blocks, 2, policy);
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    ASSERT_EQ(plan->bucket_count, 4);
+    const uint64_t counts[] = {64, 128, 128, 1000};
+    const int ready[] = {1, 1, 0, 0};
+    uint64_t at = 0;
+    for (int k = 0; k < 4; k++) {
+        EXPECT_EQ(plan->buckets[k].count, counts[k]) << k;
+        EXPECT_EQ(plan->buckets[k].block, ready[k]) << k;
+        EXPECT_EQ(plan->buckets[k].first, at) << k;
+        at += counts[k];
+    }
+}
+
+TEST(Plan, ATiedParameterIsStoredOnceAndItsUsesAccumulateApart)
+{
+    StubBlocks blocks;
+    blocks.add("a", {100}).add("b", {10, 100}).tie(1, "a.0");
+    PlanOf ring(blocks, 2, policy_of(2, 2)), tree(blocks, 2, policy_of(2, 2, RF_ORDER_TREE));
+    ASSERT_EQ(ring.rc, 0) << rf_last_error()->message;
+    EXPECT_EQ(rf_plan_param_count(ring.plan), 110);
+    EXPECT_EQ(ring->params[2].first, ring->params[0].first);
+    EXPECT_EQ(ring->params[2].grad_first, ring->train_elements);
+    EXPECT_EQ(ring->slot_elements, ring->train_elements + 128);
+    // Ring: added before they are sent. Tree: each use is summed over the ranks, then added.
+    Lines lines = ring.text();
+    EXPECT_EQ(lines[lines.size() - 5], "tie parameter 0 += parameter 2");
+    EXPECT_EQ(lines[lines.size() - 4], "reduce bucket 0");
+    lines = tree.text();
+    EXPECT_EQ(lines[lines.size() - 4], "share losses and token counts");
+    EXPECT_EQ(lines[lines.size() - 3], "tie parameter 0 += parameter 2");
+    ASSERT_EQ(tree->bucket_count, 2);
+    EXPECT_EQ(tree->buckets[0].first, tree->train_elements);
+}
+
+TEST(Plan, MemoryIsWhatTheFormulaSays)
+{
+    StubBlocks blocks = two_blocks(); // padded: 128 + 64 + 256 elements
+    PlanOf plan(blocks, 1, policy_of(4, 2));
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    rf_bytes bytes;
+    rf_plan_bytes(plan.plan, &bytes);
+    const uint64_t flat = (128 + 64 + 256) * 4, rows = 16;
+    EXPECT_EQ(bytes.params, flat);
+    EXPECT_EQ(bytes.grads, flat);
+    EXPECT_EQ(bytes.optimizer, 2 * flat);
+    // tokens, targets, losses of two micro-batches; per block out and saved; one gradient of an
+    // output, twice; handoff. All are padded to 256.
+    const uint64_t out = 768, saved = 256, inputs = 256, handoff = 256; // 640, 192, 128, 128
+    ASSERT_EQ(rows * 10 * 4, 640u);
+    EXPECT_EQ(bytes.activations, 3 * inputs + 2 * (out + saved) + 2 * out + handoff);
+    rf_policy sgd = policy_of(4, 2);
+    sgd.optimizer.kind = RF_SGD;
+    PlanOf without(blocks, 1, sgd);
+    rf_plan_bytes(without.plan, &bytes);
+    EXPECT_EQ(bytes.optimizer, 0u);
+}
+
+TEST(Plan, AccumulationBuffersOfATreeGrowWithTheLogarithmOfTheMicroBatches)
+{
+    StubBlocks blocks = two_blocks();
+    const int slots[] = {1, 2, 3, 4, 5};
+    for (int k = 0; k < 5; k++) {
+        PlanOf plan(blocks, 1, policy_of(1 << k, 1 << k, RF_ORDER_TREE));
+        rf_bytes bytes;
+        rf_plan_bytes(plan.plan, &bytes);
+        EXPECT_EQ(bytes.grads, (uint64_t)slots[k] * 448 * 4);
+    }
+}
+
+TEST(Plan, RingOrderSendsTheBytesOfARing)
+{
+    StubBlocks blocks;
+    blocks.add("a", {1 << 16}).add("b", {1 << 16});
+    for (int dp : {2, 4}) {
+        uint64_t gradients = 0, losses = 0, total = 0;
+        for (int rank = 0; rank < dp; rank++) {
+            PlanOf plan(blocks, dp, policy_of(4, 4), rank);
+            ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+            ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, rank, dp, 8, RF_F64, RF_ORDER_RING, 0,
+                                         &losses),
+                      0);
+            total = plan->bytes.sent - losses;
+            gradients = (uint64_t)(2 * (dp - 1)) * (1 << 17) / (uint64_t)dp * 4;
+            EXPECT_EQ(total, gradients) << dp;
+        }
+    }
+}
+
+TEST(Plan, FourThousandRanksArePlannedWithoutADevice)
+{
+    StubBlocks blocks;
+    blocks.add("a", {1 << 20}).add("b", {1 << 20});
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
+        PlanOf plan(blocks, 4096, policy_of(4096, 4096, order), 4095);
+        ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+        rf_bytes bytes;
+        rf_plan_bytes(plan.plan, &bytes);
+        EXPECT_EQ(bytes.params, (uint64_t)(1 << 23));
+        // 2 (N-1)/N of the gradients, give or take a chunk, and the losses.
+        EXPECT_GT(bytes.sent, (uint64_t)(1 << 23) * 2 * 4095 / 4096);
+        EXPECT_LT(bytes.sent, (uint64_t)(1 << 23) * 2 + (1 << 18));
+    }
+}
+
+TEST(Plan, ForwardOnlyKeepsTwoOutputsWhateverTheDepth)
+{
+    rf_policy policy = policy_of(1, 1);
+    policy.forward_only = true;
+    uint64_t activations = 0;
+    for (int depth : {2, 8}) {
+        StubBlocks blocks;
+        for (int i = 0; i < depth; i++)
+            blocks.add("block" + std::to_string(i), {10});
+        PlanOf plan(blocks, 1, policy);
+        ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+        rf_bytes bytes;
+        rf_plan_bytes(plan.plan, &bytes);
+        EXPECT_EQ(bytes.grads + bytes.optimizer, 0u);
+        if (activations)
+            EXPECT_EQ(bytes.activations, activations);
+        activations = bytes.activations;
+    }
+}
+
+TEST(Plan, RefusalsSayWhatToChange)
+{
+    EXPECT_NE(refusal(2, policy_of(10, 4), RF_EINVAL).find("use 5 micro-batches, or a batch of 12"),
+              std::string::npos);
+    EXPECT_NE(refusal(4, policy_of(8, 2), RF_EINVAL).find("use 4 micro-batches, or dp=2"),
+              std::string::npos);
+    EXPECT_NE(refusal(4, policy_of(2, 0), RF_EINVAL).find("use a batch of 4"), std::string::npos);
+    EXPECT_NE(refusal(3, policy_of(8, 0), RF_EINVAL).find("(one per rank)"), std::string::npos);
+    rf_policy zero = policy_of(2, 2);
+    zero.zero = 1;
+    EXPECT_NE(refusal(2, zero, RF_ENOTSUP).find("use zero=0"), std::string::npos);
+    StubBlocks blocks = two_blocks();
+    rf_policy policy = policy_of(4, 4);
+    rf_plan *plan = nullptr;
+    rf_mesh tensor = {2, 2, 1}, pipeline = {1, 1, 4};
+    EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &tensor, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_NE(std::string(rf_last_error()->message).find("use tp=1 and dp=4"), std::string::npos);
+    EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &pipeline, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_NE(std::string(rf_last_error()->message).find("use pp=1 and dp=4"), std::string::npos);
+}
+
+TEST(Plan, ParametersWithOneNameOrALateOwnerAreRefused)
+{
+    StubBlocks twice, late, shapes;
+    twice.add("a", {1}).add("a", {1});
+    late.add("a", {5}).tie(0, "b.0").add("b", {5});
+    shapes.add("a", {5}).add("b", {6}).tie(0, "a.0");
+    EXPECT_EQ(PlanOf(twice, 1, policy_of(1, 1)).rc, RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("declared twice"), std::string::npos);
+    EXPECT_EQ(PlanOf(late, 1, policy_of(1, 1)).rc, RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("earlier parameter"), std::string::npos);
+    EXPECT_EQ(PlanOf(shapes, 1, policy_of(1, 1)).rc, RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("shapes differ"), std::string::npos);
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+//
+// See stub_blocks.h.
+#include "stub_blocks.h"
+
+namespace
+{
+
+int never_forward(rf_ctx *, void *, rf_tensor, rf_tensor)
+{
+    return RF_ENOTSUP;
+}
+int never_backward_input(rf_ctx *, void *, rf_tensor, rf_tensor, rf_tensor)
+{
+    return RF_ENOTSUP;
+}
+int never_backward_weight(rf_ctx *, void *, rf_tensor, rf_tensor)
+{
+    return RF_ENOTSUP;
+}
+int some_sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
+{
+    out->saved = (uint64_t)rows * 12;
+    out->handoff = (uint64_t)rows * 8;
+    out->scratch = 1000;
+    out->out = rf_shape2(rows, 10);
+    return 0;
+}
+const rf_block_ops ops = {never_forward, never_backward_input, never_backward_weight, some_sizes};
+
+} // namespace
+
+StubBlocks &StubBlocks::add(const std::string &name, const std::vector<int64_t> &counts)
+{
+    names_.push_back(name);
+    rf_block block = {};
+    block.name = names_.back().c_str();
+    block.ops = &ops;
+    params_.emplace_back();
+    for (size_t i = 0; i < counts.size(); i++) {
+        names_.push_back(name + "." + std::to_string(i));
+        rf_param_desc desc = {};
+        desc.name = names_.back().c_str();
+        desc.shape = rf_shape1(counts[i]);
+        desc.dtype = RF_F32;
+        params_.back().push_back(desc);
+    }
+    block.params = params_.back().data();
+    block.param_count = (int)counts.size();
+    blocks_.push_back(block);
+    return *this;
+}
+
+StubBlocks &StubBlocks::tie(int index, const std::string &owner)
+{
+    names_.push_back(owner);
+    params_.back()[(size_t)index].tied_to = names_.back().c_str();
+    return *this;
+}
+
+StubBlocks &StubBlocks::flag(int index, uint32_t flags)
+{
+    params_.back()[(size_t)index].flags = flags;
+    return *this;
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+//
+// Blocks that compute nothing: for tests of plans, which never run them.
+#ifndef RF_TESTS_TRAIN_STUB_BLOCKS_H
+#define RF_TESTS_TRAIN_STUB_BLOCKS_H
+
+#include <ringforge/parallel.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+class StubBlocks
+{
+  public:
+    // Adds a block with parameters of these many elements.
+    StubBlocks &add(const std::string &name, const std::vector<int64_t> &counts);
+    // Ties parameter `index` of the last block to `owner`.
+    StubBlocks &tie(int index, const std::string &owner);
+    StubBlocks &flag(int index, uint32_t flags);
+    const rf_block *blocks() const
+    {
+        return blocks_.data();
+    }
+    int count() const
+    {
+        return (int)blocks_.size();
+    }
+
+  private:
+    std::deque<std::string> names_;
+    std::deque<std::vector<rf_param_desc>> params_;
+    std::vector<rf_block> blocks_;
+};
+
+#endif
