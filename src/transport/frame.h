@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The frames of the control link: 16 bytes of header and a payload, little-endian. Parsing is a
+ * pure function of bytes, since what comes from the network is hostile until parsed.
+ */
+#ifndef RF_TRANSPORT_FRAME_H
+#define RF_TRANSPORT_FRAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum rf_frame_kind {
+    /* Joining, in this order; either side may refuse instead. */
+    RF_FRAME_HELLO = 1, /* joiner: version, rank, size, nonce */
+    RF_FRAME_CHALLENGE, /* rank 0: nonce */
+    RF_FRAME_PROOF,     /* joiner: proof of the key */
+    RF_FRAME_WELCOME,   /* rank 0: proof of the key */
+    RF_FRAME_REFUSE,    /* status, text */
+    RF_FRAME_START,     /* rank 0: everybody is here */
+    /* Afterwards. */
+    RF_FRAME_BEAT,
+    RF_FRAME_GATHER,        /* one rank's part of gather `number` */
+    RF_FRAME_GATHERED,      /* rank 0: all parts */
+    RF_FRAME_GATHER_FAILED, /* rank 0: text */
+    RF_FRAME_MESSAGE,
+    RF_FRAME_ABORT, /* text */
+    RF_FRAME_DEAD,  /* rank 0: about `rank`; text */
+    RF_FRAME_LEFT,  /* goodbye of `rank` */
+    RF_FRAME_KINDS
+};
+
+enum {
+    RF_FRAME_HEADER = 16,
+    RF_FRAME_MAX_PAYLOAD = 16 << 20,
+    RF_FRAME_VERSION = 1 /* of the whole control protocol */
+};
+
+struct rf_frame {
+    int kind, rank;
+    uint32_t number;
+    uint32_t bytes;
+    const uint8_t *payload; /* points into the parsed bytes */
+};
+
+/* Reads the frame at the start of `bytes`. Returns 1 and fills out; 0: not complete yet, and *need
+ * says how many bytes it will take in all; RF_ECORRUPT: this can never become a frame. */
+int rf_frame_parse(const uint8_t *bytes, size_t count, size_t max_payload, struct rf_frame *out,
+                   size_t *need);
+void rf_frame_header(uint8_t out[RF_FRAME_HEADER], int kind, int rank, uint32_t number,
+                     uint32_t bytes);
+/* Copies text of a payload, at most room - 1 characters, unprintable ones as '?'. */
+void rf_frame_text(const uint8_t *payload, size_t bytes, char *out, size_t room);
+
+void rf_put32(uint8_t *out, uint32_t value);
+uint32_t rf_get32(const uint8_t *in);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Proof that both ends of a connection hold the job key, without showing it: a nonce from each, and
+ * an HMAC over both, bound to the protocol version, the job, the joiner's rank and the world's
+ * size. The joiner proves first, so that a stranger at the door learns nothing to guess keys from.
+ */
+#ifndef RF_TRANSPORT_HANDSHAKE_H
+#define RF_TRANSPORT_HANDSHAKE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RF_NONCE_BYTES = 32, RF_PROOF_BYTES = 32, RF_JOB_BYTES = 16, RF_HELLO_BYTES = 44 };
+
+struct rf_job_key {
+    bool present;    /* false: everybody has the same empty key, and only loopback is allowed */
+    uint8_t key[32]; /* derived from the text */
+    uint8_t job[RF_JOB_BYTES]; /* names one run, where the URL can carry it; else zero */
+};
+
+struct rf_handshake {
+    uint32_t version, rank, size;
+    uint8_t joiner[RF_NONCE_BYTES], host[RF_NONCE_BYTES];
+};
+
+/* text may be NULL or empty: no key. */
+int rf_job_key_init(struct rf_job_key *key, const char *text);
+void rf_random(void *out, size_t bytes);
+void rf_handshake_hello(const struct rf_handshake *h, uint8_t out[RF_HELLO_BYTES]);
+void rf_handshake_read_hello(struct rf_handshake *h, const uint8_t in[RF_HELLO_BYTES]);
+/* role: 'J' for the joiner's proof, 'H' for rank 0's. */
+void rf_handshake_prove(const struct rf_job_key *key, const struct rf_handshake *h, char role,
+                        uint8_t out[RF_PROOF_BYTES]);
+bool rf_handshake_check(const struct rf_job_key *key, const struct rf_handshake *h, char role,
+                        const uint8_t proof[RF_PROOF_BYTES]);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The two ways into a job whose rank, size and meeting point are known: rank 0 hosts, the others
+ * join. bootstrap.c decides the rest.
+ */
+#ifndef RF_TRANSPORT_JOIN_H
+#define RF_TRANSPORT_JOIN_H
+
+#include <ringforge/comm.h>
+
+#include "handshake.h"
+#include "link.h"
+
+struct rf_meeting {
+    char host[256];
+    int port;
+    const char
+        *file; /* where rank 0 publishes its address; NULL = host and port are known to all */
+    int rank, size;
+    double timeout_s;
+    struct rf_job_key key;
+};
+
+/* Waits for all ranks: links[r] for r > 0, and a listening socket that stays open. */
+int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener);
+/* Waits for rank 0 and for the others to be there too. */
+int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link);
+
+/* rendezvous.c: the file of `file:` URLs. write replaces the file atomically. read: RF_EAGAIN while
+ * there is none. */
+int rf_rendezvous_write(const char *path, const char *host, int port, const uint8_t *job);
+int rf_rendezvous_read(const char *path, char *host, size_t host_bytes, int *port, uint8_t *job);
+
+#endif

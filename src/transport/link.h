@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One non-blocking connection that carries frames, with its two buffers. Used while joining and
+ * after it; belongs to one thread, or is guarded by its owner's lock.
+ */
+#ifndef RF_TRANSPORT_LINK_H
+#define RF_TRANSPORT_LINK_H
+
+#include <stdbool.h>
+
+#include "frame.h"
+
+struct rf_link {
+    int fd; /* -1 = closed */
+    uint8_t *in, *out;
+    size_t in_start, in_end, in_room;
+    size_t out_start, out_end, out_room;
+    size_t max_payload; /* of what is accepted */
+};
+
+void rf_link_init(struct rf_link *link, int fd, size_t max_payload);
+void rf_link_close(struct rf_link *link); /* also frees the buffers */
+/* Copies the frame into the outgoing buffer. RF_EPEER when that has grown beyond all reason. */
+int rf_link_queue(struct rf_link *link, int kind, int rank, uint32_t number, const void *payload,
+                  size_t bytes);
+/* Writes what the socket takes now. */
+int rf_link_flush(struct rf_link *link);
+bool rf_link_has_output(const struct rf_link *link);
+/* Reads what is there now: 1 = something came, 0 = nothing, RF_EPEER = the other end is closed. */
+int rf_link_fill(struct rf_link *link);
+/* Takes the next frame out of the buffer: 1, 0 = none yet, RF_ECORRUPT. Its payload is valid until
+ * the next call on this link. */
+int rf_link_next(struct rf_link *link, struct rf_frame *out);
+/* For joining: send everything, or wait for one frame, by a deadline. RF_ETIMEOUT. */
+int rf_link_flush_by(struct rf_link *link, uint64_t deadline_ns);
+int rf_link_next_by(struct rf_link *link, struct rf_frame *out, uint64_t deadline_ns);
+
+#endif
