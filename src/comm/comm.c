@@ -156,12 +156,16 @@ int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct r
     return finish_open(comm, opts, rc, out);
 }
 
-int rf_comm_enter(struct rf_comm *comm)
+int rf_comm_ready(struct rf_comm *comm)
 {
     if (rf_async_busy(comm->async))
         rf_async_drain(comm->async, 0);
-    if (comm->failed)
-        return rf_comm_report(comm);
+    return comm->failed ? rf_comm_report(comm) : 0;
+}
+
+int rf_comm_enter(struct rf_comm *comm)
+{
+    RETURN_IF_ERROR(rf_comm_ready(comm));
     if (rf_comm_has_news(comm))
         return rf_comm_events(comm);
     return 0;

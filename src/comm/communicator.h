@@ -106,8 +106,11 @@ struct rf_comm {
 /* ---- comm.c ------------------------------------------------------------------------------------
  */
 
-/* What every public call does first: waits for asynchronous work, looks at the control link, and
- * refuses on a failed communicator. */
+/* What every public call does first: waits for asynchronous work, and refuses on a failed
+ * communicator. */
+RF_MUST_CHECK int rf_comm_ready(struct rf_comm *comm);
+/* The same, and looks at the control link. (A collective does so when its contract is on record.)
+ */
 RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
 
 /* ---- contract.c --------------------------------------------------------------------------------

@@ -129,6 +129,8 @@ int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
     mine->sequence = comm->sequence++;
     if (call->label)
         rf_contract_label(mine, call->label);
+    if (rf_comm_has_news(comm))
+        RETURN_IF_ERROR(rf_comm_events(comm));
     if (comm->announcements > 0)
         RETURN_IF_ERROR(rf_comm_compare_announced(comm, mine));
     struct rf_exec_args args = {
@@ -161,7 +163,7 @@ static int collective(struct rf_comm *comm, struct rf_call *call, const struct r
     }
     RETURN_IF_ERROR(rf_call_check(comm, call));
     RETURN_IF_ERROR(check_buffers(comm, call));
-    RETURN_IF_ERROR(rf_comm_enter(comm));
+    RETURN_IF_ERROR(rf_comm_ready(comm));
     return rf_comm_run(comm, call);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Point to point inside comm: the engine (point_to_point.c) and its two state machines (send_recv.c).
+ * Point to point inside comm: the engine (point_to_point.c) and its two state machines
+ * (send_recv.c).
  *
  * Every message begins with an envelope: tag, contract, and the data if they are short. The
  * envelopes from one peer are numbered, and the receive of the next one is always posted, so

@@ -148,10 +148,10 @@ int rf_job_start(struct rf_comm *comm, struct rf_job *job, const struct rf_coll_
     RETURN_IF_ERROR(check_tensors(comm, job));
     if (opts && opts->done) {
         if (!rf_async_busy(comm->async))
-            RETURN_IF_ERROR(rf_comm_enter(comm));
+            RETURN_IF_ERROR(rf_comm_ready(comm));
         return rf_async_push(comm, job, rf_buffer_device(job->out.buffer), opts->done);
     }
-    RETURN_IF_ERROR(rf_comm_enter(comm));
+    RETURN_IF_ERROR(rf_comm_ready(comm));
     return rf_job_run(comm, job);
 }
 

@@ -44,39 +44,43 @@ static int check_leavers(struct rf_comm *comm, const struct rf_watch *watch)
 }
 
 /* Whom to name at the deadline: rather one who has not even come than one who waits like us. */
-static int late_rank(struct rf_comm *comm, const struct rf_watch *watch, bool *has_come)
+static int late_rank(struct rf_comm *comm, const struct rf_watch *watch)
 {
     int waited = watch->waiting_for(comm);
     const struct rf_contract *mine = watch->mine;
-    *has_come = false;
     if (rf_contract_is_point(mine))
         return waited;
-    int absent = -1, absents = 0;
+    int absent = -1;
     for (int rank = 0; rank < comm->size; rank++) {
         const struct rf_peer_state *peer = &comm->peers[rank];
         bool came = peer->has_waiting && peer->waiting.sequence >= mine->sequence;
         if (rank == comm->rank || came)
             continue;
-        absents++;
         if (absent < 0 || rank == waited)
             absent = rank;
     }
-    *has_come = absents == 0;
-    return absents > 0 ? absent : waited;
+    return absent >= 0 ? absent : waited;
 }
 
 static int fail_deadline(struct rf_comm *comm, const struct rf_watch *watch)
 {
-    char text[160];
-    bool has_come;
-    int late = late_rank(comm, watch, &has_come);
-    const char *state = has_come ? "which takes part, but its data do not arrive"
-                                 : "which has not come to this operation or is stuck in it";
-    return rf_comm_fail_text(comm, RF_ETIMEOUT, late, watch->mine,
-                             "rank %d waited %.3g s for rank %d, %s: %s, operation %llu",
-                             comm->rank, (double)watch->timeout_ns * 1e-9, late, state,
-                             rf_contract_text(watch->mine, text, 120),
-                             (unsigned long long)watch->mine->sequence);
+    char text[160], state[224] = "which has not come";
+    const struct rf_contract *mine = watch->mine;
+    int late = late_rank(comm, watch);
+    const struct rf_peer_state *peer = late >= 0 ? &comm->peers[late] : NULL;
+    if (peer && peer->has_waiting && !rf_contract_is_point(mine)) {
+        if (peer->waiting.sequence >= mine->sequence)
+            snprintf(state, sizeof(state), "which takes part, but its data do not arrive");
+        else
+            snprintf(state, sizeof(state), "which was last heard of in %s, operation %llu",
+                     rf_contract_text(&peer->waiting, text, 100),
+                     (unsigned long long)peer->waiting.sequence);
+    }
+    return rf_comm_fail_text(comm, RF_ETIMEOUT, late, mine,
+                             "rank %d waited %.3g s in %s, operation %llu, for rank %d, %s",
+                             comm->rank, (double)watch->timeout_ns * 1e-9,
+                             rf_contract_text(mine, text, 100), (unsigned long long)mine->sequence,
+                             late, state);
 }
 
 /* Looks at the clock. */

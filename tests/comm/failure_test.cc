@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that die, stall, leave or abort: every survivor gets an error that names the rank, and
+ * nothing hangs.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+constexpr uint64_t generous_ns =
+    10000000000; /* two seconds are promised: the machine may be busy */
+
+class Failure : public testing::TestWithParam<ranks::World>
+{
+};
+/* A thread cannot be killed by a signal; the loopback's own fault stands for it below. */
+class Kill : public testing::TestWithParam<ranks::World>
+{
+};
+
+TEST_P(Kill, AKilledRankIsNamedByEverySurvivorAndLaterCallsAreRefused)
+{
+    for (size_t count : {size_t{1}, size_t{1} << 20}) {
+        ranks::World world = GetParam();
+        world.expect_killed = 2;
+        ranks::run(world, [count](rf_comm *comm, int rank) {
+            std::vector<float> data(count, 1.0f);
+            int rc = RF_OK;
+            uint64_t start = 0;
+            for (int i = 0; rc == RF_OK; i++) {
+                if (rank == 2 && i == 20)
+                    raise(SIGKILL);
+                start = rf_now_ns();
+                rc = rf_all_reduce(comm, data.data(), data.data(), count, RF_F32, RF_MAX, nullptr);
+            }
+            EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
+            EXPECT_EQ(rf_last_error()->rank, 2) << rf_last_error()->message;
+            EXPECT_LT(rf_now_ns() - start, generous_ns);
+            EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
+            EXPECT_NE(strstr(rf_last_error()->message, "rank 2"), nullptr);
+        });
+    }
+}
+
+TEST_P(Failure, AStoppedRankIsNamedAtTheDeadline)
+{
+    ranks::World world = GetParam();
+    world.timeout_s = 1;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        float data = 1;
+        ASSERT_EQ(rf_all_reduce(comm, &data, &data, 1, RF_F32, RF_MAX, nullptr), RF_OK);
+        rf_coll_opts patient = {};
+        patient.timeout_s = 30;
+        /* Rank 1 waits for a message that never comes, instead of broadcasting. */
+        int rc = rank == 1 ? rf_recv(comm, &data, 1, RF_F32, 3, 9, &patient)
+                           : rf_broadcast(comm, &data, 1, RF_F32, 1, nullptr);
+        EXPECT_EQ(rc, RF_ETIMEOUT) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+        EXPECT_NE(strstr(rf_last_error()->message, "broadcast"), nullptr);
+    });
+}
+
+TEST_P(Failure, AbortReachesEveryRankWithItsReason)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        if (rank == 1) {
+            rf_comm_abort(comm, "the loss is not a number");
+            EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
+        } else {
+            EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
+            EXPECT_EQ(rf_last_error()->rank, 1);
+            EXPECT_NE(strstr(rf_last_error()->message, "not a number"), nullptr)
+                << rf_last_error()->message;
+        }
+    });
+}
+
+TEST_P(Failure, ARankThatLeftEarlyIsNamed)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        float data = 1;
+        ASSERT_EQ(rf_all_reduce(comm, &data, &data, 1, RF_F32, RF_MAX, nullptr), RF_OK);
+        if (rank == 3)
+            return;
+        EXPECT_EQ(rf_all_reduce(comm, &data, &data, 1, RF_F32, RF_MAX, nullptr), RF_EPEER)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 3) << rf_last_error()->message;
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, Kill, testing::ValuesIn(ranks::worlds({}, {4})),
+                         [](const auto &info) { return ranks::name(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, Failure, testing::ValuesIn(ranks::worlds({4}, {4})),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+TEST(LoopbackFaults, AKilledRankIsNamed)
+{
+    ranks::World world;
+    world.size = 4;
+    world.faults.kill_rank = 2;
+    world.faults.kill_after_messages = 50;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        std::vector<float> data(1000, 1.0f);
+        int rc = RF_OK;
+        while (rc == RF_OK)
+            rc = rf_all_reduce(comm, data.data(), data.data(), 1000, RF_F32, RF_MAX, nullptr);
+        if (rank == 2)
+            return; /* its own view of its death is its own */
+        EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 2);
+    });
+}
+
+TEST(LoopbackFaults, ALostMessageIsADeadlineThatNamesThePeer)
+{
+    ranks::World world;
+    world.faults.drop_message = 41;
+    world.timeout_s = 1;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        std::vector<float> data(1000, 1.0f);
+        int rc = RF_OK;
+        while (rc == RF_OK)
+            rc = rf_all_reduce(comm, data.data(), data.data(), 1000, RF_F32, RF_MAX, nullptr);
+        EXPECT_EQ(rc, RF_ETIMEOUT) << rf_last_error()->message;
+        EXPECT_GE(rf_last_error()->rank, 0);
+        EXPECT_NE(strstr(rf_last_error()->message, "waited 1 s in all_reduce(1000 f32 max)"),
+                  nullptr)
+            << rf_last_error()->message;
+    });
+}
+
+TEST(LoopbackFaults, ADelayedMessageIsNoError)
+{
+    ranks::World world;
+    world.size = 3;
+    world.faults.delay_message = 10;
+    world.faults.delay_s = 0.6; /* longer than the quiet time after which contracts are compared */
+    ranks::run(world, [](rf_comm *comm, int) {
+        for (int i = 0; i < 10; i++) {
+            int32_t one = 1;
+            EXPECT_EQ(rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_SUM, nullptr), RF_OK)
+                << rf_last_error()->message;
+            EXPECT_EQ(one, 3);
+        }
+    });
+}
+
+TEST(LoopbackFaults, ADamagedContractIsCorruptionAndNotAMismatch)
+{
+    ranks::World world;
+    world.faults.corrupt_message = 21;
+    ranks::run(world, [](rf_comm *comm, int) {
+        std::vector<float> data(1000, 1.0f);
+        int rc = RF_OK;
+        while (rc == RF_OK)
+            rc = rf_all_reduce(comm, data.data(), data.data(), 1000, RF_F32, RF_MAX, nullptr);
+        EXPECT_EQ(rc, RF_ECORRUPT) << rf_last_error()->message;
+    });
+}
+
+TEST(Latency, AThrottledLinkChangesTimeAndNothingElse)
+{
+    ranks::World world;
+    world.size = 3;
+    world.faults.latency_s = 0.002;
+    world.faults.bytes_per_s = 2e8;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        std::vector<int32_t> data(100000, rank);
+        uint64_t start = rf_now_ns();
+        ASSERT_EQ(
+            rf_all_reduce(comm, data.data(), data.data(), data.size(), RF_I32, RF_SUM, nullptr),
+            RF_OK);
+        EXPECT_EQ(data, std::vector<int32_t>(100000, 3));
+        EXPECT_GT(rf_now_ns() - start, 2000000u);
+    });
+}
+
+} // namespace

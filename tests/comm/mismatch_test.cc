@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that disagree about a call: both sides get RF_EMISMATCH with both contracts, whatever it is
+ * that differs, and the communicator is of no more use. What is checked is the structured error.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+constexpr uint64_t generous_ns =
+    10000000000; /* far above the second that is promised: the machine may be busy */
+
+class Mismatch : public testing::TestWithParam<ranks::World>
+{
+};
+
+/* Calls: what rank `odd` does, and what all the others do. */
+void disagree(ranks::World world, int odd, rf_coll_op odd_op, rf_coll_op other_op,
+              const std::function<int(rf_comm *)> &odd_call,
+              const std::function<int(rf_comm *)> &other_call)
+{
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        int32_t one = 1;
+        for (int i = 0; i < 3; i++) /* so that the sequence is not trivial */
+            ASSERT_EQ(rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_MAX, nullptr), RF_OK);
+        uint64_t start = rf_now_ns();
+        int rc = rank == odd ? odd_call(comm) : other_call(comm);
+        /* A rank whose part was over before the others noticed is told at its next call. */
+        if (rc == RF_OK)
+            rc = rf_barrier(comm, nullptr);
+        EXPECT_EQ(rc, RF_EMISMATCH) << "rank " << rank << ": " << rf_last_error()->message;
+        EXPECT_LT(rf_now_ns() - start, generous_ns);
+        const rf_error error = *rf_last_error();
+        EXPECT_EQ(error.status, RF_EMISMATCH);
+        EXPECT_EQ(error.mine.op, rank == odd ? odd_op : other_op) << error.message;
+        EXPECT_EQ(error.theirs.op, rank == odd ? other_op : odd_op) << error.message;
+        if (rank == odd)
+            EXPECT_NE(error.rank, odd) << error.message;
+        else
+            EXPECT_EQ(error.rank, odd) << error.message;
+        EXPECT_EQ(error.sequence, 3u) << error.message;
+        std::string named = "rank " + std::to_string(odd) + " called " + rf_coll_op_name(odd_op);
+        EXPECT_NE(strstr(error.message, named.c_str()), nullptr) << error.message;
+        EXPECT_NE(strstr(error.message, rf_coll_op_name(other_op)), nullptr) << error.message;
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
+        EXPECT_EQ(rf_send(comm, &one, 1, RF_I32, (rank + 1) % world.size, 0, nullptr), RF_EABORT);
+    });
+}
+
+std::vector<float> &buffer()
+{
+    static thread_local std::vector<float> data(1 << 20);
+    return data;
+}
+
+int all_reduce(rf_comm *comm, size_t count, rf_dtype dtype = RF_F32, rf_redop redop = RF_SUM,
+               const char *label = nullptr, rf_order order = RF_ORDER_ANY)
+{
+    rf_coll_opts opts = {};
+    opts.label = label;
+    opts.order = order;
+    return rf_all_reduce(comm, buffer().data(), buffer().data(), count, dtype, redop, &opts);
+}
+
+TEST_P(Mismatch, OfTheCountIsNamedOnBothSidesForShortAndLongMessages)
+{
+    for (size_t count : {size_t{1000}, size_t{500000}})
+        disagree(
+            GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
+            [=](rf_comm *comm) {
+                int rc = all_reduce(comm, count / 2);
+                EXPECT_EQ(rf_last_error()->mine.count, count / 2);
+                EXPECT_EQ(rf_last_error()->theirs.count, count);
+                return rc;
+            },
+            [=](rf_comm *comm) {
+                int rc = all_reduce(comm, count);
+                EXPECT_EQ(rf_last_error()->mine.count, count);
+                EXPECT_EQ(rf_last_error()->theirs.count, count / 2);
+                return rc;
+            });
+}
+
+TEST_P(Mismatch, OfTheTypeAtEqualBytesIsNamed)
+{
+    disagree(
+        GetParam(), 0, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) {
+            int rc = all_reduce(comm, 100, RF_I32);
+            EXPECT_EQ(rf_last_error()->theirs.dtype, RF_F32);
+            return rc;
+        },
+        [](rf_comm *comm) { return all_reduce(comm, 100, RF_F32); });
+}
+
+TEST_P(Mismatch, OfTheReductionIsNamed)
+{
+    disagree(
+        GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) { return all_reduce(comm, 100, RF_F32, RF_MAX); },
+        [](rf_comm *comm) {
+            int rc = all_reduce(comm, 100, RF_F32, RF_SUM);
+            EXPECT_EQ(rf_last_error()->theirs.redop, RF_MAX);
+            return rc;
+        });
+}
+
+TEST_P(Mismatch, OfTheOrderIsNamed)
+{
+    disagree(
+        GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) {
+            return all_reduce(comm, 10000, RF_F32, RF_SUM, nullptr, RF_ORDER_TREE);
+        },
+        [](rf_comm *comm) {
+            return all_reduce(comm, 10000, RF_F32, RF_SUM, nullptr, RF_ORDER_RING);
+        });
+}
+
+TEST_P(Mismatch, OfTheOperationIsNamed)
+{
+    disagree(
+        GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) { return rf_broadcast(comm, buffer().data(), 1000, RF_F32, 0, nullptr); },
+        [](rf_comm *comm) { return all_reduce(comm, 1000); });
+}
+
+TEST_P(Mismatch, OfTheRootIsNamed)
+{
+    auto broadcast = [](int root) {
+        return [root](rf_comm *comm) {
+            return rf_broadcast(comm, buffer().data(), 1000, RF_F32, root, nullptr);
+        };
+    };
+    disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcast(1), broadcast(0));
+    /* Both wait for the other: no message ever flows. */
+    disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcast(0), broadcast(1));
+}
+
+TEST_P(Mismatch, OfTheLabelIsNamedAndAnEmptyLabelMatchesAny)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        EXPECT_EQ(all_reduce(comm, 10, RF_F32, RF_SUM, rank == 0 ? "here" : nullptr), RF_OK);
+        EXPECT_EQ(all_reduce(comm, 10, RF_F32, RF_SUM, "here"), RF_OK);
+    });
+    disagree(
+        GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) { return all_reduce(comm, 100, RF_F32, RF_SUM, "bucket 2"); },
+        [](rf_comm *comm) {
+            int rc = all_reduce(comm, 100, RF_F32, RF_SUM, "bucket 1");
+            EXPECT_STREQ(rf_last_error()->mine.label, "bucket 1");
+            EXPECT_STREQ(rf_last_error()->theirs.label, "bucket 2");
+            return rc;
+        });
+}
+
+TEST_P(Mismatch, OfACallThatOneRankSkipsIsNamedAtTheNext)
+{
+    disagree(
+        GetParam(), 1, RF_COLL_ALL_GATHER, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) {
+            std::vector<float> all(10 * static_cast<size_t>(rf_comm_size(comm)));
+            return rf_all_gather(comm, buffer().data(), all.data(), 10, RF_F32, nullptr);
+        },
+        [](rf_comm *comm) { return all_reduce(comm, 10); });
+}
+
+TEST_P(Mismatch, OfAReceiveAgainstACollectiveIsNamed)
+{
+    disagree(
+        GetParam(), 1, RF_COLL_RECV, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) { return rf_recv(comm, buffer().data(), 10, RF_F32, 0, 4, nullptr); },
+        [](rf_comm *comm) { return all_reduce(comm, 10); });
+}
+
+TEST_P(Mismatch, OfASendAndItsReceiveIsNamedOnBothSides)
+{
+    for (size_t count : {size_t{100}, size_t{100000}}) /* travels with its envelope; announced */
+        for (bool types : {false, true})
+            ranks::run(GetParam(), [=](rf_comm *comm, int rank) {
+                size_t wanted = types ? count : count + 1;
+                rf_dtype dtype = types ? RF_I32 : RF_F32;
+                int rc = RF_OK;
+                if (rank == 0)
+                    rc = rf_send(comm, buffer().data(), count, RF_F32, 1, 4, nullptr);
+                if (rank == 1)
+                    rc = rf_recv(comm, buffer().data(), wanted, dtype, 0, 4, nullptr);
+                if (rc == RF_OK)
+                    rc = rf_barrier(comm, nullptr);
+                EXPECT_EQ(rc, RF_EMISMATCH) << rf_last_error()->message;
+                const rf_error &error = *rf_last_error();
+                if (rank > 1)
+                    return;
+                EXPECT_EQ(error.rank, 1 - rank);
+                const rf_contract &sent = rank == 0 ? error.mine : error.theirs;
+                const rf_contract &received = rank == 0 ? error.theirs : error.mine;
+                EXPECT_EQ(sent.op, RF_COLL_SEND);
+                EXPECT_EQ(sent.count, count);
+                EXPECT_EQ(received.op, RF_COLL_RECV);
+                EXPECT_EQ(received.count, wanted);
+                EXPECT_EQ(received.dtype, dtype);
+            });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Mismatch, testing::ValuesIn(ranks::worlds({2, 4}, {2})),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+} // namespace

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * See ranks.h. The parent must not have threads when it forks.
+ */
+#include "ranks.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+namespace ranks
+{
+
+namespace
+{
+
+/* Ends the whole process when the ranks have not ended in time: threads cannot be killed. */
+class Watchdog
+{
+  public:
+    explicit Watchdog(int seconds)
+        : thread_([this, seconds] {
+              std::unique_lock<std::mutex> lock(mutex_);
+              if (!changed_.wait_for(lock, std::chrono::seconds(seconds),
+                                     [this] { return over_; })) {
+                  fprintf(stderr, "watchdog: the ranks have not ended after %d s\n", seconds);
+                  abort();
+              }
+          })
+    {
+    }
+    ~Watchdog()
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            over_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+
+  private:
+    bool over_ = false;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::thread thread_;
+};
+
+void run_one(const World &world, rf_loopback *loopback, const std::string &url, int rank,
+             const Body &body)
+{
+    rf_comm_opts opts = {};
+    opts.rank = rank;
+    opts.size = world.size;
+    opts.timeout_s = world.timeout_s;
+    opts.start_timeout_s = 30;
+    opts.provider = loopback ? nullptr : world.provider.c_str();
+    rf_comm *comm = nullptr;
+    int rc = loopback ? rf_comm_open_loopback(loopback, rank, &opts, &comm)
+                      : rf_comm_open(url.c_str(), &opts, &comm);
+    EXPECT_EQ(rc, RF_OK) << "rank " << rank << ": " << rf_last_error()->message;
+    if (rc < 0)
+        return;
+    body(comm, rank);
+    rf_comm_close(comm);
+}
+
+void run_threads(const World &world, const Body &body)
+{
+    rf_loopback *loopback = nullptr;
+    ASSERT_EQ(rf_loopback_create(world.size, &world.faults, &loopback), RF_OK)
+        << rf_last_error()->message;
+    {
+        Watchdog watchdog(world.watchdog_s);
+        std::vector<std::thread> threads;
+        for (int rank = 0; rank < world.size; rank++)
+            threads.emplace_back([&, rank] { run_one(world, loopback, "", rank, body); });
+        for (std::thread &thread : threads)
+            thread.join();
+    }
+    rf_loopback_destroy(loopback);
+}
+
+void run_processes(const World &world, const Body &body)
+{
+    static int number = 0;
+    std::string path = ::testing::TempDir() + "/ringforge-ranks-" + std::to_string(getpid()) + "-" +
+                       std::to_string(number++);
+    unlink(path.c_str());
+    std::string url = "file:" + path;
+    fflush(nullptr);
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < world.size; rank++) {
+        pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            alarm(static_cast<unsigned>(world.watchdog_s)); /* its signal kills */
+            run_one(world, nullptr, url, rank, body);
+            fflush(nullptr);
+            _exit(::testing::Test::HasFailure() ? 1 : 0);
+        }
+        children.push_back(child);
+    }
+    for (int rank = 0; rank < world.size; rank++) {
+        int status = 0;
+        while (waitpid(children[static_cast<size_t>(rank)], &status, 0) < 0 && errno == EINTR) {
+        }
+        if (rank == world.expect_killed)
+            continue;
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            << "rank " << rank << " over " << world.provider
+            << (WIFSIGNALED(status) ? " ended by signal " : " ended with status ")
+            << (WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    unlink(path.c_str());
+}
+
+} // namespace
+
+void run(const World &world, const Body &body)
+{
+    if (world.provider == "loopback")
+        run_threads(world, body);
+    else
+        run_processes(world, body);
+}
+
+std::string name(const World &world)
+{
+    std::string text = world.provider + "_x" + std::to_string(world.size);
+    for (char &c : text)
+        if (!isalnum(static_cast<unsigned char>(c)))
+            c = '_';
+    return text;
+}
+
+std::vector<World> worlds(const std::vector<int> &thread_sizes,
+                          const std::vector<int> &process_sizes)
+{
+    std::vector<World> all;
+    World world;
+    for (int size : thread_sizes) {
+        world.size = size;
+        all.push_back(world);
+    }
+    for (const char *provider : {"net", "tcp;ofi_rxm", "shm"})
+        for (int size : process_sizes) {
+            world.provider = provider;
+            world.size = size;
+            all.push_back(world);
+        }
+    return all;
+}
+
+Shared::Shared(size_t bytes) : bytes_(bytes)
+{
+    memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED)
+        abort();
+}
+
+Shared::~Shared()
+{
+    munmap(memory_, bytes_);
+}
+
+} // namespace ranks

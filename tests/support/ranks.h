@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Runs a piece of a test as several ranks: threads of this process over loopback, or forked
+ * processes over a real provider. A watchdog ends what hangs. In a process a failed expectation is
+ * printed there and fails the parent.
+ */
+#ifndef RF_TESTS_SUPPORT_RANKS_H
+#define RF_TESTS_SUPPORT_RANKS_H
+
+#include <ringforge/comm.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ranks
+{
+
+struct World {
+    std::string provider = "loopback"; /* or one of libfabric's: ranks are then processes */
+    int size = 2;
+    double timeout_s = 20;
+    rf_loopback_opts faults = {};
+    int expect_killed = -1; /* processes: this rank may die by a signal */
+    int watchdog_s = 60;
+};
+
+using Body = std::function<void(rf_comm *comm, int rank)>;
+
+/* Opens a communicator on every rank, runs body, closes. */
+void run(const World &world, const Body &body);
+
+/* "net x3": for the names of parameterised tests. */
+std::string name(const World &world);
+
+/* Loopback and, for every provider, processes; of each the given sizes. */
+std::vector<World> worlds(const std::vector<int> &thread_sizes,
+                          const std::vector<int> &process_sizes);
+
+/* Memory that forked ranks share with the parent, zeroed. */
+class Shared
+{
+  public:
+    explicit Shared(size_t bytes);
+    ~Shared();
+    Shared(const Shared &) = delete;
+    Shared &operator=(const Shared &) = delete;
+    template <typename T> T *as() const
+    {
+        return static_cast<T *>(memory_);
+    }
+
+  private:
+    void *memory_;
+    size_t bytes_;
+};
+
+} // namespace ranks
+
+#endif
