@@ -5,9 +5,10 @@
  */
 #include "sched.h"
 
+/* A broadcast is in OUT already. */
 void rf_build_copy(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    if (desc->count > 0)
+    if (desc->count > 0 && desc->op != RF_COLL_BROADCAST && desc->op != RF_COLL_BARRIER)
         rf_sched_copy(sched, rf_out(0), rf_in(0), desc->count * sched->element_bytes);
 }
 

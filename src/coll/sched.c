@@ -5,8 +5,6 @@
  */
 #include "sched.h"
 
-#include <assert.h>
-
 #include "../base/base.h"
 
 enum { TEMP_ALIGNMENT = 64 };

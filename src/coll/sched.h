@@ -7,6 +7,7 @@
 #ifndef RF_COLL_SCHED_H
 #define RF_COLL_SCHED_H
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "coll.h"
@@ -39,7 +40,7 @@ struct rf_step {
     uint32_t list, list_count; /* a fold of more than two: operands in struct rf_sched */
     uint32_t next, next_count; /* in struct rf_sched's successors */
 };
-_Static_assert(sizeof(struct rf_step) == 64, "a step is one cache line");
+static_assert(sizeof(struct rf_step) == 64, "a step is one cache line");
 
 #define RF_NO_STEP UINT32_MAX
 #define RF_MAX_TAG 0xffffffu

@@ -26,6 +26,11 @@ static bool any(const struct rf_coll_desc *desc)
     return true;
 }
 
+static bool has_peers(const struct rf_coll_desc *desc)
+{
+    return desc->ranks > 1;
+}
+
 static bool is_alone(const struct rf_coll_desc *desc)
 {
     return desc->ranks == 1 && desc->op != RF_COLL_FOREST_ALL_REDUCE && desc->op != RF_COLL_RECV;
@@ -45,13 +50,13 @@ static bool is_narrow(const struct rf_coll_desc *desc)
 
 static bool in_ring_order(const struct rf_coll_desc *desc)
 {
-    return desc->order != RF_ORDER_TREE && !is_narrow(desc);
+    return has_peers(desc) && desc->order != RF_ORDER_TREE && !is_narrow(desc);
 }
 
 static bool can_double(const struct rf_coll_desc *desc)
 {
-    return (desc->ranks & (desc->ranks - 1)) == 0 && desc->order != RF_ORDER_RING &&
-           !is_narrow(desc);
+    return has_peers(desc) && (desc->ranks & (desc->ranks - 1)) == 0 &&
+           desc->order != RF_ORDER_RING && !is_narrow(desc);
 }
 
 static bool fits_doubling(const struct rf_coll_desc *desc)
@@ -87,17 +92,18 @@ static const struct row rows[] = {
     {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier},
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
      fits_doubling, rf_build_doubling_all_reduce},
-    {RF_COLL_ALL_REDUCE, "flat", "short", any, fits_flat, rf_build_flat_all_reduce},
-    {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", any, fits_direct,
+    {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce},
+    {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers, fits_direct,
      rf_build_direct_all_reduce},
     {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_build_ring_all_reduce},
-    {RF_COLL_REDUCE_SCATTER, "direct", "every size", any, NULL, rf_build_direct_reduce_scatter},
-    {RF_COLL_ALL_GATHER, "flat", "short", any, fits_flat_gather, rf_build_flat_all_gather},
-    {RF_COLL_ALL_GATHER, "ring", "long", any, NULL, rf_build_ring_all_gather},
-    {RF_COLL_BROADCAST, "tree", "short", any, fits_tree_broadcast, rf_build_tree_broadcast},
-    {RF_COLL_BROADCAST, "chain", "long", any, NULL, rf_build_chain_broadcast},
-    {RF_COLL_SEND, "message", "every size", any, NULL, rf_build_send},
-    {RF_COLL_RECV, "message", "every size", any, NULL, rf_build_recv},
+    {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL,
+     rf_build_direct_reduce_scatter},
+    {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_build_flat_all_gather},
+    {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_build_ring_all_gather},
+    {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_build_tree_broadcast},
+    {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_build_chain_broadcast},
+    {RF_COLL_SEND, "message", "every size", has_peers, NULL, rf_build_send},
+    {RF_COLL_RECV, "message", "every size", has_peers, NULL, rf_build_recv},
     {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, rf_build_forest_all_reduce},
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };

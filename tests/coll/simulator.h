@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+//
+// Many ranks in one thread, over a wire that is as unkind as the rules of base/wire.h allow: a send
+// finishes only when it is matched, completions come in any order, posting may be refused, a posted
+// receive spoils its buffer at once, and every buffer is checked to have been left alone while it
+// was posted. Used by the tests of this folder.
+#ifndef RF_TESTS_COLL_SIMULATOR_H
+#define RF_TESTS_COLL_SIMULATOR_H
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+extern "C" {
+#include "base/base.h"
+#include "coll/sched.h"
+}
+
+namespace sim
+{
+
+class Wire
+{
+  public:
+    Wire(int ranks, uint32_t seed, bool refuse = true);
+    struct rf_transport *transport(int rank);
+    uint64_t sent_bytes(int rank) const;
+    // Matched messages whose completions nobody has taken yet.
+    bool has_events() const;
+    // Nothing posted or matched is left.
+    bool is_empty() const;
+    // Every message of a run finished: tags may be used again.
+    void next_run();
+    // The first rule that was broken, or nothing.
+    const std::string &fault() const;
+    std::mt19937 &random();
+    // Tests: changes the next message on its way.
+    std::function<void(struct rf_completion &)> meddle;
+
+  private:
+    struct Post {
+        void *buffer;
+        size_t bytes;
+        uint32_t contract;
+        void *context;
+        std::vector<unsigned char> image; // what must still be there when it finishes
+    };
+    struct Event {
+        bool is_recv;
+        int peer;
+        Post post;
+        size_t bytes;
+        uint32_t contract;
+        std::vector<unsigned char> data; // receives: what arrives
+    };
+    struct End {
+        struct rf_transport base;
+        Wire *wire;
+        std::vector<Event> events;
+        uint64_t sent = 0;
+    };
+    using Key = std::tuple<int, int, uint64_t>; // from, to, tag
+
+    static int post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                         const void *buffer, size_t bytes, void *context);
+    static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                         void *context);
+    static int poll(struct rf_transport *t, struct rf_completion *out, int max);
+    static void cancel_all(struct rf_transport *t);
+
+    bool refused();
+    void match(const Key &key);
+    void fail(const std::string &text);
+    int finish(End &end, size_t index, struct rf_completion *out);
+
+    std::vector<std::unique_ptr<End>> ends_;
+    std::map<Key, Post> sends_, recvs_;
+    std::map<Key, int> used_;
+    std::mt19937 random_;
+    std::string fault_;
+    bool refuse_;
+};
+
+// Memory of one rank, with margins that must stay as they are.
+class Memory
+{
+  public:
+    explicit Memory(size_t bytes, unsigned char fill = 0xEE);
+    unsigned char *data();
+    bool margins_are_intact() const;
+
+  private:
+    std::vector<unsigned char> bytes_;
+};
+
+// Where a rank's IN and OUT lie in one piece of memory.
+struct Layout {
+    size_t in_bytes, out_bytes;
+    bool in_place;
+    size_t in_offset, out_offset; // in place: within the one that is larger
+};
+Layout layout_of(const struct rf_coll_desc &desc, bool in_place);
+
+class Rank
+{
+  public:
+    Rank(const struct rf_coll_desc &desc, bool in_place);
+    unsigned char *in();
+    unsigned char *out();
+    Layout layout;
+
+    bool margins_are_intact() const;
+
+  private:
+    Memory first_, second_;
+};
+
+// Runs a schedule in any order that its dependencies allow, on 64-bit elements. `combine` is the
+// reduction (a sum, or the building of an expression), `divide` the end of an average.
+class AnyOrder
+{
+  public:
+    using Combine = std::function<int64_t(int64_t, int64_t)>;
+    using Divide = std::function<int64_t(int64_t)>;
+    AnyOrder(const struct rf_sched *sched, Wire &wire, Rank &memory, Combine combine,
+             Divide divide);
+    bool done() const;
+    // One random thing; false if there was nothing to do.
+    bool turn();
+
+  private:
+    struct Context {
+        unsigned char provider[64];
+        uint32_t step;
+    };
+    bool start(uint32_t step);
+    void finish(uint32_t step);
+    void work(const struct rf_step &step);
+    int64_t *at(struct rf_operand operand);
+    int64_t fold(const struct rf_step &step, size_t element);
+
+    const struct rf_sched *sched_;
+    Wire &wire_;
+    struct rf_transport *transport_;
+    unsigned char *base_[3];
+    Memory temp_;
+    Combine combine_;
+    Divide divide_;
+    std::vector<uint32_t> need_, ready_;
+    std::vector<Context> contexts_;
+    uint32_t left_;
+};
+
+// A world of schedules; empty algorithm = the table's choice.
+struct World {
+    World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place);
+    ~World();
+    World(const World &) = delete;
+    std::string error; // building failed
+    std::vector<struct rf_sched *> scheds;
+    std::vector<std::unique_ptr<Rank>> ranks;
+};
+
+// Both return what went wrong, or nothing. 64-bit elements and any order; or the real executor.
+std::string run_any_order(World &world, uint32_t seed, AnyOrder::Combine combine,
+                          AnyOrder::Divide divide);
+std::string run_executor(World &world, uint32_t seed);
+// Per-rank bytes on the wire of the last run equal what the schedules say.
+std::string check_sent(const World &world, const Wire &wire);
+
+} // namespace sim
+
+#endif

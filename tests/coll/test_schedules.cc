@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT
+//
+// Every algorithm gives the exact result on every rank and element, for every number of ranks, odd
+// sizes, in and out of place, with and without segments, over the simulator's wire.
+#include <gtest/gtest.h>
+
+#include "simulator.h"
+
+namespace
+{
+
+struct Algorithm {
+    enum rf_coll_op op;
+    const char *name;
+    enum rf_order order;
+    bool powers_of_two;
+};
+
+const Algorithm algorithms[] = {
+    {RF_COLL_ALL_REDUCE, "flat", RF_ORDER_RING, false},
+    {RF_COLL_ALL_REDUCE, "flat", RF_ORDER_TREE, false},
+    {RF_COLL_ALL_REDUCE, "direct", RF_ORDER_RING, false},
+    {RF_COLL_ALL_REDUCE, "direct", RF_ORDER_TREE, false},
+    {RF_COLL_ALL_REDUCE, "ring", RF_ORDER_RING, false},
+    {RF_COLL_ALL_REDUCE, "doubling", RF_ORDER_ANY, true},
+    {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_RING, false},
+    {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_TREE, false},
+    {RF_COLL_ALL_GATHER, "flat", RF_ORDER_ANY, false},
+    {RF_COLL_ALL_GATHER, "ring", RF_ORDER_ANY, false},
+    {RF_COLL_BROADCAST, "tree", RF_ORDER_ANY, false},
+    {RF_COLL_BROADCAST, "chain", RF_ORDER_ANY, false},
+    {RF_COLL_BARRIER, "dissemination", RF_ORDER_ANY, false},
+};
+
+// Small integers: every sum is exact in every type and order.
+int value(int rank, size_t element)
+{
+    return (rank * 31 + static_cast<int>(element % 1009) * 7) % 41 - 13;
+}
+
+int expected(const struct rf_coll_desc &desc, size_t element)
+{
+    switch (desc.op) {
+    case RF_COLL_ALL_GATHER:
+        return value(static_cast<int>(element / desc.count), element % desc.count);
+    case RF_COLL_BROADCAST:
+        return value(desc.root, element);
+    case RF_COLL_REDUCE_SCATTER:
+        element += desc.count * static_cast<size_t>(desc.rank);
+        break;
+    default:
+        break;
+    }
+    int sum = 0;
+    for (int r = 0; r < desc.ranks; r++)
+        sum += value(r, element);
+    return desc.redop == RF_AVG ? sum / desc.ranks : sum;
+}
+
+template <class T> void fill(sim::World &world, const struct rf_coll_desc &desc)
+{
+    for (int r = 0; r < desc.ranks; r++) {
+        sim::Rank &rank = *world.ranks[r];
+        bool in_out = desc.op == RF_COLL_BROADCAST;
+        if (in_out && r != desc.root)
+            continue;
+        T *in = reinterpret_cast<T *>(in_out ? rank.out() : rank.in());
+        for (size_t i = 0; i < rank.layout.in_bytes / sizeof(T); i++)
+            in[i] = static_cast<T>(value(r, i));
+    }
+}
+
+template <class T> std::string check(sim::World &world, struct rf_coll_desc desc)
+{
+    for (desc.rank = 0; desc.rank < desc.ranks; desc.rank++) {
+        sim::Rank &rank = *world.ranks[desc.rank];
+        const T *out = reinterpret_cast<const T *>(rank.out());
+        const T *in = reinterpret_cast<const T *>(rank.in());
+        std::string where = " of rank " + std::to_string(desc.rank);
+        for (size_t i = 0; i < rank.layout.out_bytes / sizeof(T); i++)
+            if (out[i] != static_cast<T>(expected(desc, i)))
+                return "element " + std::to_string(i) + where + " is wrong";
+        bool has_in = !rank.layout.in_place && desc.op != RF_COLL_BROADCAST;
+        for (size_t i = 0; has_in && i < rank.layout.in_bytes / sizeof(T); i++)
+            if (in[i] != static_cast<T>(value(desc.rank, i)))
+                return "input " + std::to_string(i) + where + " was written";
+    }
+    return "";
+}
+
+std::string text(const Algorithm &algorithm, const struct rf_coll_desc &desc, bool in_place)
+{
+    return std::string(rf_coll_op_name(algorithm.op)) + " " + algorithm.name + " " +
+           rf_order_name(algorithm.order) + " ranks " + std::to_string(desc.ranks) + " count " +
+           std::to_string(desc.count) + " segment " + std::to_string(desc.segment_bytes) +
+           (in_place ? " in place" : "");
+}
+
+std::vector<size_t> counts_for(int ranks)
+{
+    size_t n = static_cast<size_t>(ranks);
+    return {1, 13, n - 1, n, n + 1, 1000, (1 << 12) + 1};
+}
+
+template <class Run> void for_every_case(int ranks, Run run)
+{
+    if (ranks == 1)
+        return; // no algorithm has anything to do; the table's choice is tested below
+    for (const Algorithm &algorithm : algorithms) {
+        if (algorithm.powers_of_two && (ranks & (ranks - 1)) != 0)
+            continue;
+        for (size_t count : counts_for(ranks)) {
+            for (int variant = 0; variant < 4; variant++) {
+                struct rf_coll_desc desc = {};
+                desc.op = algorithm.op;
+                desc.ranks = ranks;
+                desc.count = algorithm.op == RF_COLL_BARRIER ? 0 : count;
+                desc.order = algorithm.order;
+                desc.redop = count % 2 ? RF_AVG : RF_SUM;
+                desc.root = (ranks - 1) / 2;
+                size_t piece = algorithm.op == RF_COLL_ALL_REDUCE ? count / size_t(ranks) : count;
+                desc.segment_bytes = variant & 1 ? 1 + piece * 4 / 3 : 0; // a few per piece
+                if (desc.count == 0 && algorithm.op != RF_COLL_BARRIER)
+                    continue;
+                run(algorithm, desc, (variant & 2) != 0);
+            }
+        }
+    }
+}
+
+class Schedules : public testing::TestWithParam<int>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Schedules, testing::Range(1, 18));
+
+TEST_P(Schedules, AreExactInAnyOrderThatTheirDependenciesAllow)
+{
+    uint32_t seed = 1;
+    for_every_case(
+        GetParam(), [&](const Algorithm &algorithm, struct rf_coll_desc desc, bool in_place) {
+            desc.dtype = RF_I64;
+            for (int repeat = desc.count > 1000 ? 1 : 0; repeat < 2; repeat++) {
+                sim::World world(desc, algorithm.name, in_place);
+                ASSERT_EQ(world.error, "") << text(algorithm, desc, in_place);
+                fill<int64_t>(world, desc);
+                ASSERT_EQ(sim::run_any_order(
+                              world, seed++, [](int64_t a, int64_t b) { return a + b; },
+                              [&](int64_t a) { return a / desc.ranks; }),
+                          "")
+                    << text(algorithm, desc, in_place);
+                ASSERT_EQ(check<int64_t>(world, desc), "") << text(algorithm, desc, in_place);
+            }
+        });
+}
+
+TEST_P(Schedules, AreExactWhenTheExecutorRunsThem)
+{
+    uint32_t seed = 1;
+    for_every_case(
+        GetParam(), [&](const Algorithm &algorithm, struct rf_coll_desc desc, bool in_place) {
+            desc.dtype = RF_I32;
+            sim::World world(desc, algorithm.name, in_place);
+            ASSERT_EQ(world.error, "") << text(algorithm, desc, in_place);
+            fill<int32_t>(world, desc);
+            ASSERT_EQ(sim::run_executor(world, seed++), "") << text(algorithm, desc, in_place);
+            ASSERT_EQ(check<int32_t>(world, desc), "") << text(algorithm, desc, in_place);
+        });
+}
+
+TEST_P(Schedules, OfTheTablesChoiceAreExactForEverySizeAndType)
+{
+    int ranks = GetParam();
+    for (enum rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER,
+                               RF_COLL_BROADCAST, RF_COLL_BARRIER}) {
+        for (size_t count : {size_t(0), size_t(1), size_t(97), size_t(5000), size_t(60000)}) {
+            if (count > 5000 && ranks > 5)
+                continue;
+            for (enum rf_order order : {RF_ORDER_ANY, RF_ORDER_RING, RF_ORDER_TREE}) {
+                struct rf_coll_desc desc = {};
+                desc.op = op;
+                desc.ranks = ranks;
+                desc.count = count;
+                desc.order = order;
+                desc.dtype = RF_F32;
+                desc.segment_bytes = 4096;
+                sim::World world(desc, "", order == RF_ORDER_RING);
+                ASSERT_EQ(world.error, "");
+                fill<float>(world, desc);
+                ASSERT_EQ(sim::run_executor(world, 3), "") << rf_coll_op_name(op) << count;
+                ASSERT_EQ(check<float>(world, desc), "") << rf_coll_op_name(op) << count;
+            }
+        }
+    }
+}
+
+template <class T> std::vector<T> result(enum rf_coll_op op, std::vector<std::vector<T>> in, int of)
+{
+    struct rf_coll_desc desc = {};
+    desc.op = op;
+    desc.ranks = static_cast<int>(in.size());
+    desc.count = in[0].size();
+    sim::World world(desc, "", false);
+    for (size_t r = 0; r < in.size(); r++)
+        memcpy(world.ranks[r]->in(), in[r].data(), in[r].size() * sizeof(T));
+    EXPECT_EQ(sim::run_executor(world, 1), "");
+    std::vector<T> out(world.ranks[of]->layout.out_bytes / sizeof(T));
+    memcpy(out.data(), world.ranks[of]->out(), out.size() * sizeof(T));
+    return out;
+}
+
+TEST(Schedules, SumOneTwoThreeAndOneZeroOneIsTwoTwoFour)
+{
+    for (int rank : {0, 1})
+        EXPECT_EQ(result<float>(RF_COLL_ALL_REDUCE, {{1, 2, 3}, {1, 0, 1}}, rank),
+                  (std::vector<float>{2, 2, 4}));
+}
+
+TEST(Schedules, GatherOneTwoAndThreeFourInRankOrder)
+{
+    for (int rank : {0, 1})
+        EXPECT_EQ(result<float>(RF_COLL_ALL_GATHER, {{1, 2}, {3, 4}}, rank),
+                  (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST(Schedules, BroadcastReachesAllFromEveryRoot)
+{
+    for (const char *algorithm : {"tree", "chain"}) {
+        for (int ranks = 2; ranks <= 9; ranks++) {
+            for (int root = 0; root < ranks; root++) {
+                struct rf_coll_desc desc = {};
+                desc.op = RF_COLL_BROADCAST;
+                desc.ranks = ranks;
+                desc.count = 101;
+                desc.root = root;
+                desc.segment_bytes = 64;
+                sim::World world(desc, algorithm, true);
+                ASSERT_EQ(world.error, "");
+                fill<float>(world, desc);
+                ASSERT_EQ(sim::run_executor(world, 2), "") << ranks << " ranks, root " << root;
+                ASSERT_EQ(check<float>(world, desc), "") << ranks << " ranks, root " << root;
+            }
+        }
+    }
+}
+
+TEST(Schedules, SendAndReceiveMoveOneMessageAndSendToSelfCopies)
+{
+    struct rf_coll_desc send = {}, recv = {}, self = {};
+    send.op = RF_COLL_SEND;
+    send.ranks = 2;
+    send.count = 10;
+    send.root = 1;
+    recv = send;
+    recv.op = RF_COLL_RECV;
+    recv.rank = 1;
+    recv.root = 0;
+    self = send;
+    self.root = 0;
+    struct rf_sched *scheds[3] = {};
+    ASSERT_EQ(rf_sched_build(&send, &scheds[0]), 0);
+    ASSERT_EQ(rf_sched_build(&recv, &scheds[1]), 0);
+    ASSERT_EQ(rf_sched_build(&self, &scheds[2]), 0);
+    EXPECT_EQ(rf_sched_sent_bytes(scheds[0]), 40u);
+    EXPECT_EQ(rf_sched_sent_bytes(scheds[2]), 0u);
+
+    sim::Wire wire(2, 1);
+    float from[10], to[10] = {}, copy[10] = {};
+    for (int i = 0; i < 10; i++)
+        from[i] = static_cast<float>(i);
+    struct rf_exec_args args[3] = {{from, nullptr}, {nullptr, to}, {from, copy}};
+    struct rf_exec *execs[3] = {};
+    int done = 0;
+    for (int i = 0; i < 3; i++) {
+        ASSERT_EQ(rf_exec_create(wire.transport(i % 2), &execs[i]), 0);
+        ASSERT_EQ(rf_exec_start(execs[i], scheds[i], &args[i]), 0);
+    }
+    for (int turn = 0; turn < 1000 && done != 7; turn++)
+        for (int i = 0; i < 3; i++)
+            if (!(done & 1 << i) && rf_exec_progress(execs[i]) == 1)
+                done |= 1 << i;
+    EXPECT_EQ(done, 7);
+    EXPECT_EQ(memcmp(from, to, sizeof(to)), 0);
+    EXPECT_EQ(memcmp(from, copy, sizeof(copy)), 0);
+    for (int i = 0; i < 3; i++) {
+        rf_exec_destroy(execs[i]);
+        rf_sched_destroy(scheds[i]);
+    }
+}
+
+} // namespace
