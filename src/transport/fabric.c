@@ -113,7 +113,8 @@ static int post_failed(struct rf_fabric *f, const char *what, int peer, void *co
 {
     if (f->register_always)
         drop_message_region(f, context);
-    if (rc == -FI_EAGAIN)
+    /* shm says ENOMEM when its table of posted receives is full, which polling cures as well. */
+    if (rc == -FI_EAGAIN || rc == -FI_ENOMEM)
         return RF_EAGAIN;
     return rf_fail_rank(RF_ENET, peer, "%s: %s rank %d failed: %s", f->name, what, peer,
                         fi_strerror((int)-rc));

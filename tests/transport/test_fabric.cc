@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT
+//
+// The wire over libfabric, between processes, for every provider that this machine offers.
+#include "job_helpers.h"
+
+#include <memory>
+
+extern "C" {
+#include "transport/fabric.h"
+}
+
+using namespace job;
+using namespace wire;
+
+// Within a rank's process, where gtest's assertions would be lost.
+#define MUST(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d line %d: %s (%s)\n", rank, __LINE__, #condition,              \
+                    rf_last_error()->message);                                                     \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+namespace
+{
+
+struct Rank {
+    int rank, size;
+    rf_control *c;
+    rf_transport *t;
+    char why[256];
+    std::vector<rf_completion> stash;
+
+    int open(const std::string &url, const char *provider, int me, int ranks)
+    {
+        rank = me;
+        size = ranks;
+        Member m = join(url, me, ranks);
+        if (m.status < 0) {
+            fprintf(stderr, "rank %d: %s\n", me, m.message.c_str());
+            return m.status;
+        }
+        c = m.c;
+        int rc = rf_fabric_create(c, provider, me, ranks, &t, why, sizeof why);
+        if (rc < 0)
+            fprintf(stderr, "rank %d: %s\n", me, rf_last_error()->message);
+        return rc;
+    }
+    void meet() // a barrier outside the data path
+    {
+        char mine = 0;
+        std::vector<char> all((size_t)size);
+        c->ops->all_gather(c, &mine, 1, all.data(), 20);
+    }
+    void close()
+    {
+        meet();
+        t->ops->destroy(t);
+        c->ops->leave(c, 5);
+    }
+    int send(int peer, uint64_t tag, const void *data, size_t bytes, Context *context,
+             uint32_t contract)
+    {
+        return post_all(t, stash, [&] {
+            return t->ops->post_send(t, peer, tag, contract, data, bytes, context);
+        });
+    }
+    int recv(int peer, uint64_t tag, void *data, size_t bytes, Context *context)
+    {
+        return post_all(t, stash,
+                        [&] { return t->ops->post_recv(t, peer, tag, data, bytes, context); });
+    }
+    int next(rf_completion *done, double seconds = 20)
+    {
+        if (stash.empty())
+            return poll_one(t, done, seconds);
+        *done = stash.front();
+        stash.erase(stash.begin());
+        return 1;
+    }
+};
+
+using Body = std::function<int(Rank &)>;
+
+void on_processes(int size, const char *provider, const Body &body)
+{
+    std::string url = tcp_url(free_port());
+    Processes processes;
+    processes.start(size, [&](int me) {
+        Rank r;
+        if (r.open(url, provider, me, size) < 0)
+            return 2;
+        return body(r);
+    });
+    for (int r = 0; r < size; r++)
+        EXPECT_EQ(processes.wait(r), 0) << provider << " rank " << r;
+}
+
+class Fabric : public testing::TestWithParam<const char *>
+{
+};
+
+// Every pair, itself included, every size; sends in the reverse order of the receives.
+int exchange_everything(Rank &r)
+{
+    const size_t sizes[] = {0, 1, 7919, 65536, 8 << 20};
+    const int count = 5, rank = r.rank;
+    std::vector<std::vector<uint8_t>> in, out;
+    std::vector<std::unique_ptr<Context>> contexts;
+    int expected = 0;
+    for (int peer = 0; peer < r.size; peer++)
+        for (int k = 0; k < count; k++, expected++) {
+            in.emplace_back(sizes[k], 0xee);
+            contexts.push_back(std::make_unique<Context>());
+            contexts.back()->id = (int)in.size() - 1;
+            MUST(r.recv(peer, RF_TAG(0xfff, 0xfffffff, k), in.back().data(), sizes[k],
+                        contexts.back().get()) == 0);
+        }
+    r.meet(); // long messages wait for their receive on some providers
+    for (int peer = r.size - 1; peer >= 0; peer--)
+        for (int k = count - 1; k >= 0; k--, expected++) {
+            out.push_back(payload((uint64_t)(rank * 100 + peer * 10 + k), sizes[k]));
+            contexts.push_back(std::make_unique<Context>());
+            MUST(r.send(peer, RF_TAG(0xfff, 0xfffffff, k), out.back().data(), sizes[k],
+                        contexts.back().get(), 0xfffffff0u + (uint32_t)rank) == 0);
+        }
+    while (expected-- > 0) {
+        rf_completion done;
+        MUST(r.next(&done) == 1);
+        MUST(done.status == 0);
+        if (!done.is_recv)
+            continue;
+        int id = ((Context *)done.context)->id, peer = id / count, k = id % count;
+        MUST(done.contract == 0xfffffff0u + (uint32_t)peer);
+        MUST(done.bytes == sizes[k]);
+        MUST(done.peer == peer || done.peer == -1);
+        MUST(in[(size_t)id] == payload((uint64_t)(peer * 100 + rank * 10 + k), sizes[k]));
+    }
+    size_t bytes = 0;
+    for (size_t k : sizes)
+        bytes += k;
+    MUST(r.t->sent_bytes == bytes * (size_t)(r.size - 1));
+    MUST(r.t->sent_messages == (uint64_t)count * (uint64_t)(r.size - 1));
+    r.close();
+    return 0;
+}
+
+} // namespace
+
+TEST_P(Fabric, EveryPairExchangesExactDataAndContractsInAnyOrderOfTags)
+{
+    on_processes(3, GetParam(), exchange_everything);
+}
+
+TEST_P(Fabric, TheSameWithMemoryRegisteredForEveryMessage)
+{
+    on_processes(2, GetParam(), [](Rank &r) {
+        rf_fabric_register_always(r.t);
+        return exchange_everything(r);
+    });
+}
+
+TEST_P(Fabric, RegisteredMemoryIsUsedAndCanBeReleased)
+{
+    on_processes(2, GetParam(), [](Rank &r) {
+        const int rank = r.rank;
+        rf_fabric_register_always(r.t);
+        std::vector<uint8_t> memory(1 << 20, 0);
+        void *handle = nullptr;
+        MUST(r.t->ops->register_memory(r.t, memory.data(), memory.size(), &handle) == 0);
+        MUST(handle != nullptr);
+        for (size_t i = 0; i < 1000; i++)
+            memory[i] = pattern((uint64_t)rank, i);
+        Context a, b;
+        MUST(r.recv(1 - rank, 1, &memory[5000], 1000, &a) == 0);
+        MUST(r.send(1 - rank, 1, &memory[0], 1000, &b, 0) == 0);
+        rf_completion done;
+        MUST(r.next(&done) == 1 && done.status == 0);
+        MUST(r.next(&done) == 1 && done.status == 0);
+        for (size_t i = 0; i < 1000; i++)
+            MUST(memory[5000 + i] == pattern((uint64_t)(1 - rank), i));
+        r.t->ops->deregister_memory(r.t, handle);
+        r.close();
+        return 0;
+    });
+}
+
+TEST_P(Fabric, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
+{
+    on_processes(2, GetParam(), [](Rank &r) {
+        const int rank = r.rank;
+        Context context;
+        rf_completion done;
+        auto out = payload(1, 2000);
+        std::vector<uint8_t> in(2000, 0xee);
+        if (rank == 1)
+            MUST(r.recv(0, 5, in.data(), 100, &context) == 0);
+        r.meet();
+        if (rank == 0) {
+            MUST(r.send(1, 5, out.data(), 2000, &context, 9) == 0);
+            MUST(r.next(&done) == 1);
+        } else {
+            MUST(r.next(&done) == 1);
+            MUST(done.is_recv && done.context == &context);
+            MUST(done.status == RF_EMISMATCH);
+            for (size_t i = 100; i < 2000; i++)
+                MUST(in[i] == 0xee);
+        }
+        r.close();
+        return 0;
+    });
+}
+
+TEST_P(Fabric, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
+{
+    on_processes(2, GetParam(), [](Rank &r) {
+        const int rank = r.rank, total = 6000;
+        std::vector<Context> contexts(2 * total);
+        std::vector<int> in(total, -1), out(total);
+        for (int i = 0; i < total; i++) {
+            out[(size_t)i] = rank * total + i;
+            MUST(r.send(1 - rank, (uint64_t)i, &out[(size_t)i], 4, &contexts[(size_t)i], 1) == 0);
+            int k = i / 100 * 100 + i * 7 % 100; // out of order, but within what queues can hold
+            MUST(r.recv(1 - rank, (uint64_t)k, &in[(size_t)k], 4, &contexts[(size_t)(total + i)]) ==
+                 0);
+        }
+        for (int left = 2 * total; left > 0; left--) {
+            rf_completion done;
+            MUST(r.next(&done) == 1 && done.status == 0);
+        }
+        for (int i = 0; i < total; i++)
+            MUST(in[(size_t)i] == (1 - rank) * total + i);
+        r.close();
+        return 0;
+    });
+}
+
+TEST_P(Fabric, NothingIsTouchedAfterCancel)
+{
+    on_processes(2, GetParam(), [](Rank &r) {
+        const int rank = r.rank;
+        auto context = std::make_unique<Context>(), self = std::make_unique<Context>();
+        std::vector<uint8_t> in(1 << 20, 0xee), own(16, 0xee);
+        auto out = payload(3, 1 << 20);
+        rf_completion done;
+        if (rank == 0) {
+            MUST(r.recv(1, 1, in.data(), in.size(), context.get()) == 0);
+            MUST(r.recv(0, 2, own.data(), own.size(), self.get()) == 0);
+            r.t->ops->cancel_all(r.t);
+            memset(context->provider, 0xaa, sizeof context->provider);
+            MUST(r.t->ops->poll(r.t, &done, 1) == RF_EABORT);
+            MUST(r.t->ops->post_send(r.t, 1, 1, 0, out.data(), 1, self.get()) == RF_EABORT);
+        }
+        r.meet();
+        if (rank == 1) { // the other end is closed; whatever becomes of this, it ends
+            uint64_t end = rf_now_ns() + 100000000;
+            while (rf_now_ns() < end &&
+                   r.t->ops->post_send(r.t, 0, 1, 0, out.data(), out.size(), context.get()) != 0)
+                r.t->ops->poll(r.t, &done, 1);
+            while (rf_now_ns() < end)
+                r.t->ops->poll(r.t, &done, 1);
+            r.t->ops->cancel_all(r.t);
+        }
+        r.meet();
+        for (uint8_t byte : in)
+            MUST(byte == 0xee);
+        for (char byte : context->provider)
+            MUST(rank == 1 || (uint8_t)byte == 0xaa);
+        r.close();
+        return 0;
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "shm"),
+                         [](const auto &info) {
+                             std::string name = info.param;
+                             for (char &c : name)
+                                 c = c == ';' ? '_' : c;
+                             return name;
+                         });
+
+TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
+{
+    std::string native;
+    for (const char *wanted : {(const char *)nullptr, "", "auto", "tcp", "net"}) {
+        fi_info *info = nullptr;
+        char why[256];
+        ASSERT_EQ(rf_fabric_select(wanted, "127.0.0.1", &info, why, sizeof why), 0)
+            << rf_last_error()->message;
+        std::string name = info->fabric_attr->prov_name;
+        EXPECT_TRUE(name == "net" || name == "tcp") << name;
+        EXPECT_NE(strstr(why, "native TCP"), nullptr) << why;
+        fi_freeinfo(info);
+    }
+}
+
+TEST(FabricChoice, AnUnknownProviderIsAnErrorThatListsTheOthers)
+{
+    fi_info *info = nullptr;
+    char why[256];
+    EXPECT_EQ(rf_fabric_select("carrier-pigeon", "127.0.0.1", &info, why, sizeof why), RF_EINVAL);
+    EXPECT_NE(strstr(rf_last_error()->message, "carrier-pigeon"), nullptr);
+    EXPECT_NE(strstr(rf_last_error()->message, "shm"), nullptr) << rf_last_error()->message;
+}
+
+TEST(FabricChoice, ListsProvidersBestFirstAndMarksTheChosen)
+{
+    rf_provider_info infos[16];
+    uint32_t count = 0;
+    ASSERT_EQ(rf_provider_list("shm", infos, 16, &count), 0);
+    ASSERT_GE(count, 2u);
+    EXPECT_TRUE(!strcmp(infos[0].name, "net") || !strcmp(infos[0].name, "tcp")) << infos[0].name;
+    int chosen = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        EXPECT_EQ(infos[i].chosen, !strcmp(infos[i].name, "shm"));
+        EXPECT_NE(infos[i].note[0], 0);
+        chosen += infos[i].chosen;
+    }
+    EXPECT_EQ(chosen, 1);
+    uint32_t few = 0;
+    ASSERT_EQ(rf_provider_list(nullptr, infos, 1, &few), 0);
+    EXPECT_EQ(few, 1u);
+    EXPECT_TRUE(infos[0].chosen);
+}
+
+TEST(FabricChoice, RanksWithDifferentProvidersAreBothNamed)
+{
+    std::string url = tcp_url(free_port());
+    Processes processes;
+    processes.start(2, [&](int me) {
+        Member m = join(url, me, 2);
+        rf_transport *t;
+        char why[256];
+        int rc = rf_fabric_create(m.c, me ? "shm" : "tcp", me, 2, &t, why, sizeof why);
+        std::string text = rf_last_error()->message;
+        m.c->ops->leave(m.c, 5);
+        bool named = text.find("shm") != text.npos && text.find("rank 0") != text.npos &&
+                     text.find("rank 1") != text.npos;
+        if (rc != RF_EINVAL || !named)
+            fprintf(stderr, "rank %d: %d %s\n", me, rc, text.c_str());
+        return rc == RF_EINVAL && named ? 0 : 1;
+    });
+    EXPECT_EQ(processes.wait(0), 0);
+    EXPECT_EQ(processes.wait(1), 0);
+}
+
+TEST(FabricChoice, ARankThatCannotOpenTellsTheOthersWhy)
+{
+    std::string url = tcp_url(free_port());
+    Processes processes;
+    processes.start(2, [&](int me) {
+        Member m = join(url, me, 2);
+        rf_transport *t;
+        char why[256];
+        int rc = rf_fabric_create(m.c, me ? "nonesuch" : "tcp", me, 2, &t, why, sizeof why);
+        std::string text = rf_last_error()->message;
+        m.c->ops->leave(m.c, 5);
+        return rc == RF_EINVAL && text.find("provider nonesuch") != text.npos ? 0 : 1;
+    });
+    EXPECT_EQ(processes.wait(0), 0);
+    EXPECT_EQ(processes.wait(1), 0);
+}
