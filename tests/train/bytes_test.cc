@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+//
+// The plan is the truth: what is measured at the allocator and in the transport equals what was
+// planned, to the byte; and something undeclared is noticed.
+#include "world.h"
+
+namespace
+{
+
+void expect_equal(const Seen &s, const std::string &where)
+{
+    EXPECT_EQ(s.measured.params, s.planned.params) << where;
+    EXPECT_EQ(s.measured.grads, s.planned.grads) << where;
+    EXPECT_EQ(s.measured.optimizer, s.planned.optimizer) << where;
+    EXPECT_EQ(s.measured.activations, s.planned.activations) << where;
+    EXPECT_EQ(s.measured.comm, s.planned.comm) << where;
+    EXPECT_EQ(s.measured.scratch, s.planned.scratch) << where;
+    EXPECT_EQ(s.measured.sent, s.planned.sent) << where;
+}
+
+} // namespace
+
+TEST(Bytes, MeasuredEqualsPlannedForEveryRankAndOrder)
+{
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            Training t;
+            t.policy.order = order;
+            t.policy.bucket_bytes = 30000;
+            t.steps = 2;
+            t.after = [&](rf_run *run, rf_comm *, int) {
+                std::vector<int32_t> tokens, targets;
+                double loss = 0;
+                t.batch(9, tokens, targets);
+                ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(), 5, &loss));
+            };
+            std::vector<Seen> seen = train(t, ranks);
+            for (int rank = 0; rank < ranks; rank++) {
+                const Seen &s = seen[(size_t)rank];
+                expect_equal(s, std::string(rf_order_name(order)) + " rank " +
+                                    std::to_string(rank) + " of " + std::to_string(ranks));
+                EXPECT_EQ(s.planned.sent > 0, ranks > 1);
+                EXPECT_EQ(s.stats[0].sent_bytes, s.stats[1].sent_bytes);
+            }
+        }
+}
+
+TEST(Bytes, AnUndeclaredAllocationOrMessageBreaksTheEquality)
+{
+    Training t;
+    t.steps = 1;
+    t.after = [](rf_run *run, rf_comm *comm, int rank) {
+        rf_buffer *buffer = nullptr;
+        double word = 1;
+        ASSERT_RF(rf_buffer_create(rank_device(rank), 256, RF_MEMORY_DEVICE,
+                                   RF_CATEGORY_ACTIVATIONS, &buffer));
+        rf_buffer_destroy(buffer); // the high water remembers it
+        ASSERT_RF(rf_all_reduce(comm, &word, &word, 1, RF_F64, RF_SUM, nullptr));
+        (void)run;
+    };
+    for (const Seen &s : train(t, 2)) {
+        EXPECT_EQ(s.measured.activations, s.planned.activations + 256);
+        EXPECT_GT(s.measured.sent, s.planned.sent);
+        EXPECT_EQ(s.measured.params, s.planned.params);
+    }
+}
+
+TEST(Bytes, AreTheSameAfterManyStepsBecauseNothingIsAllocatedLater)
+{
+    Training t;
+    t.policy.micro_batches = 2;
+    uint64_t allocations = 0;
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        rf_memory_stats stats;
+        std::vector<int32_t> tokens, targets;
+        t.batch(0, tokens, targets);
+        for (int step = 0; step < 4; step++) {
+            ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), 0.01f, nullptr));
+            rf_device_memory(rank_device(0), &stats);
+            if (step == 0)
+                allocations = stats.allocations;
+        }
+        EXPECT_EQ(stats.allocations, allocations);
+    };
+    expect_equal(train(t, 1)[0], "one rank");
+}

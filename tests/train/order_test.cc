@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+//
+// The promise of tree order: the same bits on any number of ranks; and of ring order: the same bits
+// from run to run, and equal replicas. With the controls that show the hash would notice.
+#include "world.h"
+
+namespace
+{
+
+Training small(rf_order order, int64_t micro_batches = 8)
+{
+    Training t;
+    t.policy.order = order;
+    t.policy.micro_batches = micro_batches;
+    return t;
+}
+
+void expect_replicas(const std::vector<Seen> &seen)
+{
+    for (const Seen &s : seen) {
+        EXPECT_EQ(s.sha, seen[0].sha);
+        EXPECT_EQ(s.loss, seen[0].loss);
+        EXPECT_EQ(s.norm, seen[0].norm);
+    }
+}
+
+void expect_same_on_any_number(const Training &t)
+{
+    Seen one = train(t, 1)[0];
+    ASSERT_EQ(one.loss.size(), (size_t)t.steps);
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        std::vector<Seen> many = train(t, ranks);
+        expect_replicas(many);
+        EXPECT_EQ(many[0].sha, one.sha) << ranks << " ranks";
+        EXPECT_EQ(many[0].loss, one.loss) << ranks << " ranks";
+        EXPECT_EQ(many[0].norm, one.norm) << ranks << " ranks";
+    }
+}
+
+} // namespace
+
+TEST(TreeOrder, ParametersAreTheSameBitsOnOneToFourRanks)
+{
+    expect_same_on_any_number(small(RF_ORDER_TREE));
+}
+
+TEST(TreeOrder, ParametersAreTheSameBitsWithClippingIgnoredTargetsAndManyBuckets)
+{
+    Training t = small(RF_ORDER_TREE);
+    t.policy.clip = 0.25f; // below every norm seen, so it acts
+    t.policy.optimizer.weight_decay = 0.1f;
+    t.policy.first_bucket_bytes = 4096;
+    t.policy.bucket_bytes = 16384;
+    t.ignored = 0.5;
+    Seen one = train(t, 1)[0];
+    for (float norm : one.norm)
+        EXPECT_GT(norm, t.policy.clip);
+    expect_same_on_any_number(t);
+}
+
+TEST(TreeOrder, ParametersAreTheSameBitsForMicroBatchesThatAreNoPowerOfTwo)
+{
+    Training t = small(RF_ORDER_TREE, 7);
+    t.policy.batch = 7;
+    expect_same_on_any_number(t);
+}
+
+TEST(RingOrder, ReplicasAndRunsAreEqualAndTheLossIsThatOfOneRankButForRounding)
+{
+    Training t = small(RF_ORDER_RING);
+    t.policy.bucket_bytes = t.policy.first_bucket_bytes = 20000;
+    Seen one = train(t, 1)[0];
+    for (int ranks : {2, 3}) {
+        std::vector<Seen> first = train(t, ranks), second = train(t, ranks);
+        expect_replicas(first);
+        EXPECT_EQ(first[0].sha, second[0].sha);
+        EXPECT_EQ(first[0].loss, second[0].loss);
+        for (int step = 0; step < t.steps; step++)
+            EXPECT_NEAR(first[0].loss[(size_t)step], one.loss[(size_t)step], 1e-4);
+    }
+}
+
+TEST(Controls, TheHashNoticesASwapOfMicroBatchesAndASkippedReduction)
+{
+    Training t = small(RF_ORDER_TREE);
+    t.steps = 2;
+    const std::string good = train(t, 2)[0].sha;
+    EXPECT_EQ(train(t, 2)[0].sha, good);
+
+    Training swapped = t;
+    swapped.edit = [](rf_plan *plan, int rank) {
+        for (int i = 0; rank == 1 && i < plan->instruction_count; i++) {
+            int *m = &plan->instructions[i].micro_batch;
+            if (*m == 1 || *m == 2)
+                *m = 3 - *m;
+        }
+    };
+    EXPECT_NE(train(swapped, 2)[0].sha, good);
+
+    Training skipped = t;
+    skipped.edit = [](rf_plan *plan, int) {
+        int kept = 0;
+        for (int i = 0; i < plan->instruction_count; i++)
+            if (plan->instructions[i].verb != RF_VERB_REDUCE || plan->instructions[i].a != 0)
+                plan->instructions[kept++] = plan->instructions[i];
+        EXPECT_LT(kept, plan->instruction_count);
+        plan->instruction_count = kept;
+    };
+    EXPECT_NE(train(skipped, 2)[0].sha, good);
+}
+
+TEST(Initialization, IsAFunctionOfTheSeedAlone)
+{
+    Training t = small(RF_ORDER_RING);
+    t.steps = 0;
+    const std::string one = train(t, 1)[0].sha;
+    EXPECT_EQ(train(t, 3)[2].sha, one);
+    t.seed = 6;
+    EXPECT_NE(train(t, 1)[0].sha, one);
+}

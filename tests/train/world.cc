@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+//
+// See world.h.
+#include "world.h"
+
+#include <mutex>
+
+#include "support/ranks.h"
+
+extern "C" {
+#include "base/base.h"
+}
+
+rf_device *rank_device(int rank)
+{
+    static std::mutex mutex;
+    static std::vector<rf_device *> devices;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (devices.size() <= (size_t)rank)
+        devices.resize((size_t)rank + 1);
+    if (!devices[(size_t)rank])
+        EXPECT_RF(rf_device_open(nullptr, nullptr, &devices[(size_t)rank]));
+    return devices[(size_t)rank];
+}
+
+void Training::batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) const
+{
+    const int64_t count = policy.batch * policy.seq, first = step * count;
+    tokens.resize((size_t)count);
+    targets.resize((size_t)count);
+    for (int64_t i = 0; i < count; i++) {
+        auto at = [&](int64_t k) {
+            return (int32_t)rf_philox_below(seed, 900, (uint64_t)(first + k),
+                                            (uint64_t)model.vocab);
+        };
+        tokens[(size_t)i] = at(i);
+        targets[(size_t)i] = at(i + 1);
+        // More are ignored towards the end, so that micro-batches differ.
+        double chance = ignored * 2 * (double)i / (double)count;
+        if ((double)rf_philox_below(seed, 901, (uint64_t)(first + i), 1000) < chance * 1000)
+            targets[(size_t)i] = -1;
+    }
+}
+
+static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Seen *seen)
+{
+    gpt2 *model = nullptr;
+    rf_plan *plan = nullptr;
+    rf_run *run = nullptr;
+    int blocks = 0;
+    ASSERT_RF(gpt2_create(&t.model, &model));
+    const rf_block *list = gpt2_blocks(model, &blocks);
+    rf_mesh mesh = {ranks, 1, 1};
+    ASSERT_RF(rf_plan_build(list, blocks, &mesh, &t.policy, rank, &plan));
+    if (t.edit)
+        t.edit(plan, rank);
+    rf_run_opts opts = {t.seed};
+    ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, &opts, &run));
+    if (t.before)
+        t.before(run, comm, rank);
+    for (int step = 0; step < t.steps; step++) {
+        std::vector<int32_t> tokens, targets;
+        rf_step_stats stats = {};
+        t.batch(step, tokens, targets);
+        ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, &stats));
+        seen->loss.push_back(stats.loss);
+        seen->norm.push_back(stats.grad_norm);
+        seen->stats.push_back(stats);
+    }
+    char hex[65];
+    ASSERT_RF(rf_run_params_sha256(run, hex));
+    seen->sha = hex;
+    if (t.after)
+        t.after(run, comm, rank);
+    rf_run_measured(run, &seen->measured);
+    rf_run_planned(run, &seen->planned);
+    rf_run_close(run);
+    rf_plan_destroy(plan);
+    gpt2_destroy(model);
+}
+
+std::vector<Seen> train(const Training &training, int ranks)
+{
+    std::vector<Seen> seen((size_t)ranks);
+    if (ranks == 1) {
+        train_rank(training, nullptr, 1, 0, &seen[0]);
+        return seen;
+    }
+    for (int r = 0; r < ranks; r++)
+        rank_device(r);
+    ranks::World world;
+    world.size = ranks;
+    world.faults = training.loopback;
+    world.watchdog_s = 120;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        train_rank(training, comm, ranks, rank, &seen[(size_t)rank]);
+    });
+    return seen;
+}
