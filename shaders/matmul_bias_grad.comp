@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+//
+// Sums of columns over blocks of 64 rows: out (blocks,N) = or (one block) += sums of x (rows,N). Run
+// again on its own result until one block is left. A lane has four columns and adds rows in order,
+// so the bits do not depend on how many lanes there are. VIEWS: see matmul_subgroup.comp.
+#version 450
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const bool WIDE = true; // rows are whole 16-byte quads
+
+const uint BLOCK = 64; // rows; ROW_BLOCK of matmul_bias.c
+const uint AT_ONCE = 4;
+
+layout(push_constant) uniform Push
+{
+    uvec2 x, out_address;
+    uint rows, columns, accumulate;
+    uint strips, groups_x; // strips: workgroups beside each other
+    uint x_first;          // VIEWS: first texel
+} pc;
+
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Quads { vec4 at[]; };
+
+#ifdef VIEWS
+layout(set = 0, binding = 0) uniform samplerBuffer view_x;
+#define QUAD(i) texelFetch(view_x, int(pc.x_first + (i)))
+#define ONE(i) QUAD(i).x
+#else
+#define QUAD(i) Quads(pc.x).at[i]
+#define ONE(i) Floats(pc.x).at[i]
+#endif
+
+void main()
+{
+    const uint group = gl_WorkGroupID.y * pc.groups_x + gl_WorkGroupID.x;
+    const uint column = (group % pc.strips * gl_WorkGroupSize.x + gl_LocalInvocationID.x) * 4;
+    const uint row0 = group / pc.strips * BLOCK;
+    const uint quads = pc.columns / 4, quad = min(column, pc.columns - 1) / 4;
+    const uvec4 columns = min(column + uvec4(0, 1, 2, 3), uvec4(pc.columns - 1));
+
+    precise vec4 sum = vec4(0);
+    for (uint i = 0; i < BLOCK; i += AT_ONCE) {
+        vec4 x[AT_ONCE];
+        [[unroll]] for (uint j = 0; j < AT_ONCE; j++) {
+            const uint row = row0 + i + j, near = min(row, pc.rows - 1);
+            const uvec4 at = near * pc.columns + columns;
+            x[j] = WIDE ? QUAD(near * quads + quad)
+                        : vec4(ONE(at.x), ONE(at.y), ONE(at.z), ONE(at.w));
+            x[j] = mix(vec4(0), x[j], bvec4(row < pc.rows));
+        }
+        [[unroll]] for (uint j = 0; j < AT_ONCE; j++)
+            sum += x[j];
+    }
+
+    const uint row = row0 / BLOCK;
+    if (row0 >= pc.rows)
+        return;
+    [[unroll]] for (uint c = 0; c < 4; c++)
+        if (column + c < pc.columns) {
+            const uint at = row * pc.columns + column + c;
+            precise float y = sum[c];
+            if (pc.accumulate != 0)
+                y += Floats(pc.out_address).at[at];
+            Floats(pc.out_address).at[at] = y;
+        }
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The paths of rf_matmul: which products and devices each can do, and how its kernel is launched.
+ * Called through the table in matmul.c, after all checks.
+ */
+#include "matmul.h"
+
+/* As in the shaders. */
+enum { FLAG_BIAS = 1, FLAG_ACCUMULATE = 2, FLAG_GELU = 4, FLAG_PRE = 8 };
+
+struct push {
+    uint64_t a, b, out, bias, pre;
+    uint32_t m, n, k, flags;
+    uint32_t tiles_m, tiles_n, groups_x, rows_first;
+    uint32_t a_first, b_first, out_first;
+};
+
+/* Tiles below each other run one after the other when that reads less memory again: a column of
+ * tiles shares its part of b, a row of tiles its part of a. */
+static bool rows_first(const struct rf_product *p)
+{
+    return p->n >= p->m;
+}
+
+static void fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n, struct push *push,
+                 struct rf_job *job)
+{
+    *push = (struct push){.a = rf_address_of(p->a),
+                          .b = rf_address_of(p->b),
+                          .out = rf_address_of(p->out),
+                          /* Read without a branch, so it must be readable: b has n elements too. */
+                          .bias = p->bias.buffer ? rf_address_of(p->bias) : rf_address_of(p->b),
+                          .pre = rf_address_of(p->pre),
+                          .m = (uint32_t)p->m,
+                          .n = (uint32_t)p->n,
+                          .k = (uint32_t)p->k,
+                          .tiles_m = (uint32_t)((p->m + tile_m - 1) / tile_m),
+                          .tiles_n = (uint32_t)((p->n + tile_n - 1) / tile_n),
+                          .rows_first = rows_first(p)};
+    push->flags = (p->bias.buffer ? FLAG_BIAS : 0) | (p->accumulate ? FLAG_ACCUMULATE : 0) |
+                  (p->gelu ? FLAG_GELU : 0) | (p->pre.buffer ? FLAG_PRE : 0);
+    rf_flat_groups(p->device, (uint64_t)push->tiles_m * push->tiles_n, 1, job->groups);
+    push->groups_x = job->groups[0];
+    job->push = push;
+    job->push_bytes = sizeof(*push);
+    rf_job_reads(job, p->a);
+    rf_job_reads(job, p->b);
+    rf_job_reads(job, p->bias);
+    rf_job_writes(job, p->out);
+    rf_job_writes(job, p->pre);
+}
+
+/* ---- subgroup: one tile per subgroup, for CPU drivers -------------------------------------------
+ */
+
+#define SUBGROUP_ROWS 32 /* of a tile; ROWS in matmul_subgroup.comp */
+
+bool rf_matmul_subgroup_can(const struct rf_device_info *info, const struct rf_product *p)
+{
+    uint32_t lanes = info->subgroup_size;
+    /* Mesa's CPU driver ends a loop after 65535 rounds; a round is 4 of k. */
+    return info->subgroup_shuffle && (lanes == 4 || lanes == 8 || lanes == 16) &&
+           !(p->transpose_a && p->transpose_b) && p->k <= 4 * 65000;
+}
+
+bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf_product *p)
+{
+    return info->kind == RF_DEVICE_CPU;
+}
+
+int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
+{
+    static const char *const shaders[3] = {"matmul_subgroup_nn", "matmul_subgroup_nt",
+                                           "matmul_subgroup_tn"};
+    uint32_t lanes = rf_device_get_info(p->device)->subgroup_size;
+    struct push push;
+    struct rf_job job = {.op = "matmul",
+                         .shader = shaders[p->transpose_a ? 2 : p->transpose_b],
+                         .subgroup_size = lanes};
+    fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
+    rf_job_spec(&job, 0, lanes);
+    rf_job_spec(&job, 1, lanes);
+    rf_job_spec(&job, 2, rf_pick_vector(p->transpose_a ? p->m : p->k, &p->a, 1));
+    rf_job_spec(&job, 3, rf_pick_vector(p->transpose_b ? p->k : p->n, &p->b, 1));
+    rf_job_spec(&job, 4, rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2));
+    rf_job_spec(&job, 5, p->k % 4 != 0);
+    return rf_job_run(stream, &job);
+}
+
+/* ---- tiled: shared memory, for GPUs -------------------------------------------------------------
+ */
+
+struct tile {
+    uint32_t m, n, share_m, share_n;
+};
+
+/* Large tiles read less; small ones keep more of the device busy. */
+static struct tile pick_tile(const struct rf_device_info *info, const struct rf_product *p)
+{
+    const struct tile large = {128, 128, 8, 8}, small = {64, 64, 4, 4};
+    int64_t tiles = ((p->m + large.m - 1) / large.m) * ((p->n + large.n - 1) / large.n);
+    uint32_t shared = 4 * 16 * (large.m + 4 + large.n + 4);
+    return tiles >= 128 && info->max_shared_bytes >= shared ? large : small;
+}
+
+bool rf_matmul_tiled_can(const struct rf_device_info *info, const struct rf_product *p)
+{
+    return info->max_workgroup_invocations >= 256 && info->max_workgroup_size[0] >= 256;
+}
+
+bool rf_matmul_tiled_suits(const struct rf_device_info *info, const struct rf_product *p)
+{
+    return true;
+}
+
+int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
+{
+    static const char *const shaders[2][2] = {{"matmul_tiled_nn", "matmul_tiled_nt"},
+                                              {"matmul_tiled_tn", "matmul_tiled_tt"}};
+    struct tile tile = pick_tile(rf_device_get_info(p->device), p);
+    struct push push;
+    struct rf_job job = {.op = "matmul", .shader = shaders[p->transpose_a][p->transpose_b]};
+    fill(p, tile.m, tile.n, &push, &job);
+    rf_job_spec(&job, 0, tile.m / tile.share_m * (tile.n / tile.share_n));
+    rf_job_spec(&job, 1, tile.m);
+    rf_job_spec(&job, 2, tile.n);
+    rf_job_spec(&job, 3, tile.share_m);
+    rf_job_spec(&job, 4, tile.share_n);
+    return rf_job_run(stream, &job);
+}
