@@ -124,8 +124,9 @@ static int read_option(const struct tool_command *command, const struct tool_opt
         *(bool *)o->value = true;
         return TOOL_OK;
     }
-    bool next = *at + 1 < argc && (argv[*at + 1][0] != '-' || argv[*at + 1][1] == 0 ||
-                                   o->kind == TOOL_REAL || o->kind == TOOL_INT);
+    bool next =
+        *at + 1 < argc && (argv[*at + 1][0] != '-' || argv[*at + 1][1] == 0 ||
+                           o->kind == TOOL_REAL || o->kind == TOOL_COUNT || o->kind == TOOL_INT);
     if (!value && next)
         value = argv[++*at];
     if (!value && o->kind == TOOL_FILE)
