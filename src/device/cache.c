@@ -125,6 +125,28 @@ static void *read_file(const struct rf_device *device, const char *path, uint64_
     return payload;
 }
 
+/* The driver's bytes (rf_free), or NULL. */
+static void *get_data(struct rf_device *device, uint64_t *bytes, uint32_t *hash)
+{
+    size_t size = 0;
+    *hash = 0;
+    if (!device->cache ||
+        device->vk.GetPipelineCacheData(device->handle, device->cache, &size, NULL) < 0 ||
+        size == 0)
+        return NULL;
+    void *payload = rf_alloc(size);
+    if (payload &&
+        device->vk.GetPipelineCacheData(device->handle, device->cache, &size, payload) < 0) {
+        rf_free(payload);
+        return NULL;
+    }
+    if (payload) {
+        *bytes = size;
+        *hash = rf_hash32(payload, size, 0);
+    }
+    return payload;
+}
+
 void rf_cache_load(struct rf_device *device)
 {
     char path[PATH_BYTES];
@@ -146,8 +168,13 @@ void rf_cache_load(struct rf_device *device)
     }
     if (result != VK_SUCCESS)
         device->cache = VK_NULL_HANDLE;
-    device->cache_bytes = payload ? bytes : 0;
-    device->cache_hash = payload ? rf_hash32(payload, bytes, 0) : 0;
+    rf_free(payload);
+    /* What the driver would give back now, which need not be what it was given: only what goes
+     * beyond it is worth writing. */
+    uint32_t hash;
+    payload = get_data(device, &bytes, &hash);
+    device->cache_bytes = payload && create.initialDataSize ? bytes : 0;
+    device->cache_hash = hash;
     rf_free(payload);
 }
 
@@ -157,11 +184,8 @@ static void merge_from_disk(struct rf_device *device, const char *path)
     uint64_t bytes;
     const char *why;
     void *payload = read_file(device, path, &bytes, &why);
-    if (!payload ||
-        (bytes == device->cache_bytes && rf_hash32(payload, bytes, 0) == device->cache_hash)) {
-        rf_free(payload);
+    if (!payload)
         return;
-    }
     VkPipelineCacheCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
                                         .initialDataSize = bytes,
                                         .pInitialData = payload};
@@ -196,26 +220,19 @@ static bool write_file(const char *path, const struct file_header *header, const
 static void save(struct rf_device *device)
 {
     char path[PATH_BYTES];
-    size_t bytes = 0;
-    if (!make_path(device, path, true))
+    struct file_header header = {.driver_version = device->info.driver_version};
+    void *payload = get_data(device, &header.bytes, &header.hash);
+    bool same = header.bytes == device->cache_bytes && header.hash == device->cache_hash;
+    rf_free(payload);
+    if (header.bytes == 0 || same || !make_path(device, path, true))
         return;
     merge_from_disk(device, path);
-    if (device->vk.GetPipelineCacheData(device->handle, device->cache, &bytes, NULL) < 0 ||
-        bytes == 0)
+    payload = get_data(device, &header.bytes, &header.hash);
+    if (!payload)
         return;
-    void *payload = rf_alloc(bytes);
-    if (!payload ||
-        device->vk.GetPipelineCacheData(device->handle, device->cache, &bytes, payload) < 0) {
-        rf_free(payload);
-        return;
-    }
-    struct file_header header = {.driver_version = device->info.driver_version,
-                                 .hash = rf_hash32(payload, bytes, 0),
-                                 .bytes = bytes};
     memcpy(header.magic, magic, sizeof(magic));
     memcpy(header.pipeline_cache_uuid, device->caps.pipeline_cache_uuid, 16);
-    bool same = header.bytes == device->cache_bytes && header.hash == device->cache_hash;
-    if (!same && !write_file(path, &header, payload))
+    if (!write_file(path, &header, payload))
         rf_log("device", 1, "pipeline cache %s cannot be written: %s", path, strerror(errno));
     rf_free(payload);
 }
