@@ -2,9 +2,10 @@
 //
 // out (M,N) = A B, one tile of 32 rows by 8*LANES columns per subgroup, for CPU drivers: no shared
 // memory, no barrier. A lane holds 8 columns of B; values of A are spread by subgroupShuffle with a
-// constant index. With VIEWS the operands are read through texel views: Mesa's CPU driver gathers
-// texels without a branch, but walks the lanes for raw addresses. Results are written through
-// addresses. TRANS_A: a is (K,M). TRANS_B: b is (N,K).
+// constant index. Mesa's CPU driver walks the lanes for every element that is read or written
+// through an address, so with LONGS that is done in 64-bit halves of a quad; it gathers texels
+// without a branch, so with VIEWS (and LONGS) operands are read through texel views. TRANS_A: a is
+// (K,M). TRANS_B: b is (N,K).
 //
 // Every index is clamped into its tensor, so tiles at the edges need no code of their own; what is
 // computed twice there is not stored.
@@ -14,7 +15,7 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-#ifdef VIEWS
+#ifdef LONGS
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #endif
 
@@ -48,8 +49,30 @@ layout(push_constant) uniform Push
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Quads { vec4 at[]; };
 
-#ifdef VIEWS
+#ifdef LONGS
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Longs { u64vec2 at[]; };
+vec4 quad_at(uvec2 address, uint i)
+{
+    u64vec2 x = Longs(address).at[i];
+    return vec4(uintBitsToFloat(unpackUint2x32(x.x)), uintBitsToFloat(unpackUint2x32(x.y)));
+}
+void set_quad(uvec2 address, uint i, vec4 x)
+{
+    Longs(address).at[i] = u64vec2(packUint2x32(floatBitsToUint(x.xy)),
+                                   packUint2x32(floatBitsToUint(x.zw)));
+}
+#else
+vec4 quad_at(uvec2 address, uint i)
+{
+    return Quads(address).at[i];
+}
+void set_quad(uvec2 address, uint i, vec4 x)
+{
+    Quads(address).at[i] = x;
+}
+#endif
+
+#ifdef VIEWS
 layout(set = 0, binding = 0) uniform samplerBuffer view_a;
 layout(set = 0, binding = 1) uniform samplerBuffer view_b;
 layout(set = 0, binding = 2) uniform samplerBuffer view_out;
@@ -60,9 +83,9 @@ layout(set = 0, binding = 2) uniform samplerBuffer view_out;
 #define ONE_B(i) QUAD_B(i).x
 #define ONE_OUT(i) QUAD_OUT(i).x
 #else
-#define QUAD_A(i) Quads(pc.a).at[i]
-#define QUAD_B(i) Quads(pc.b).at[i]
-#define QUAD_OUT(i) Quads(pc.out_address).at[i]
+#define QUAD_A(i) quad_at(pc.a, i)
+#define QUAD_B(i) quad_at(pc.b, i)
+#define QUAD_OUT(i) quad_at(pc.out_address, i)
 #define ONE_A(i) Floats(pc.a).at[i]
 #define ONE_B(i) Floats(pc.b).at[i]
 #define ONE_OUT(i) Floats(pc.out_address).at[i]
@@ -95,16 +118,8 @@ vec4 load_out(uint row, uint column)
 void store(uvec2 address, uint row, uint column, vec4 x)
 {
     if (OUT_WIDE) {
-        if (row < pc.M && column < pc.N) {
-            uint quad = row * (pc.N / 4) + column / 4;
-#ifdef VIEWS
-            // The CPU driver walks the lanes once per element, so two longs beat four floats.
-            Longs(address).at[quad] = u64vec2(packUint2x32(floatBitsToUint(x.xy)),
-                                              packUint2x32(floatBitsToUint(x.zw)));
-#else
-            Quads(address).at[quad] = x;
-#endif
-        }
+        if (row < pc.M && column < pc.N)
+            set_quad(address, row * (pc.N / 4) + column / 4, x);
     } else {
         [[unroll]] for (uint c = 0; c < 4; c++)
             if (row < pc.M && column + c < pc.N)

@@ -70,12 +70,14 @@ bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf
 
 int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const char *const shaders[3] = {"matmul_subgroup_nn", "matmul_subgroup_nt",
-                                           "matmul_subgroup_tn"};
-    uint32_t lanes = rf_device_get_info(p->device)->subgroup_size;
+    static const char *const shaders[2][3] = {
+        {"matmul_subgroup_nn", "matmul_subgroup_nt", "matmul_subgroup_tn"},
+        {"matmul_subgroup_longs_nn", "matmul_subgroup_longs_nt", "matmul_subgroup_longs_tn"}};
+    const struct rf_device_info *info = rf_device_get_info(p->device);
+    uint32_t lanes = info->subgroup_size;
     struct push push;
     struct rf_job job = {.op = "matmul",
-                         .shader = shaders[p->transpose_a ? 2 : p->transpose_b],
+                         .shader = shaders[info->int64][p->transpose_a ? 2 : p->transpose_b],
                          .subgroup_size = lanes};
     fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
     rf_job_spec(&job, 0, lanes);
