@@ -17,7 +17,7 @@ struct rf_async {
     struct rf_comm *comm;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct rf_job *first, **end;
+    struct rf_task *first, **end;
     atomic_int outstanding; /* queued and running; changed under lock */
     bool running, joinable;
     pthread_t thread;
@@ -62,11 +62,11 @@ void rf_async_destroy(struct rf_async *async)
 
 /* Its caller has gone on long ago, so every error fails the communicator, and the next call says
  * so. */
-static void run(struct rf_comm *comm, struct rf_job *job)
+static void run(struct rf_comm *comm, struct rf_task *job)
 {
     if (comm->failed)
         return;
-    int rc = rf_job_run(comm, job);
+    int rc = rf_task_run(comm, job);
     if (rc < 0 && !comm->failed) {
         struct rf_error error = *rf_last_error();
         char text[128];
@@ -80,7 +80,7 @@ static void run(struct rf_comm *comm, struct rf_job *job)
         comm->unreported = true;
 }
 
-static void free_job(struct rf_job *job)
+static void free_job(struct rf_task *job)
 {
     if (job->call.forest)
         rf_free((void *)(uintptr_t)job->forest.first);
@@ -93,7 +93,7 @@ static void *worker(void *argument)
     rf_set_thread_rank(async->comm->rank);
     pthread_mutex_lock(&async->lock);
     while (async->first) {
-        struct rf_job *job = async->first;
+        struct rf_task *job = async->first;
         async->first = job->next;
         if (!async->first)
             async->end = &async->first;
@@ -132,9 +132,9 @@ static int timeline_of(struct rf_async *async, struct rf_device *device, int *ro
     return rf_fail(RF_ENOTSUP, "a communicator can work with at most %d devices", MAX_DEVICES);
 }
 
-static int copy_job(const struct rf_job *job, struct rf_job **out)
+static int copy_job(const struct rf_task *job, struct rf_task **out)
 {
-    struct rf_job *copy = rf_alloc(sizeof(*copy));
+    struct rf_task *copy = rf_alloc(sizeof(*copy));
     if (!copy)
         return rf_fail(RF_ENOMEM, "no memory to queue a call");
     *copy = *job;
@@ -174,11 +174,11 @@ static int ensure_worker(struct rf_async *async)
     return 0;
 }
 
-int rf_async_push(struct rf_comm *comm, const struct rf_job *job, struct rf_device *device,
+int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_device *device,
                   struct rf_point *done)
 {
     struct rf_async *async = comm->async;
-    struct rf_job *copy = NULL;
+    struct rf_task *copy = NULL;
     int row = 0;
     RETURN_IF_ERROR(timeline_of(async, device, &row));
     RETURN_IF_ERROR(copy_job(job, &copy));

@@ -226,8 +226,8 @@ void rf_demux_destroy(struct rf_transport *demux); /* leaves the wire alone */
  */
 
 /* A collective on tensors. Owned by its queue when asynchronous. */
-struct rf_job {
-    struct rf_job *next;
+struct rf_task {
+    struct rf_task *next;
     struct rf_call call; /* in and out are filled when it runs */
     struct rf_tensor in, out;
     struct rf_point after;
@@ -239,7 +239,7 @@ struct rf_job {
 int rf_async_create(struct rf_comm *comm, struct rf_async **out);
 void rf_async_destroy(struct rf_async *async); /* after rf_async_drain */
 /* Takes a copy of the job; *done is when it has finished. */
-RF_MUST_CHECK int rf_async_push(struct rf_comm *comm, const struct rf_job *job,
+RF_MUST_CHECK int rf_async_push(struct rf_comm *comm, const struct rf_task *job,
                                 struct rf_device *device, struct rf_point *done);
 bool rf_async_busy(const struct rf_async *async);
 /* Waits until nothing is outstanding; timeout_s 0 = for ever. False: it still is. */
@@ -250,11 +250,11 @@ bool rf_async_drain(struct rf_async *async, double timeout_s);
 
 /* Checks a call on tensors (op, count, redop, root, forest and the tensors are set), then runs or
  * queues it. */
-RF_MUST_CHECK int rf_job_start(struct rf_comm *comm, struct rf_job *job,
+RF_MUST_CHECK int rf_task_start(struct rf_comm *comm, struct rf_task *job,
                                const struct rf_coll_opts *opts);
 /* Waits for job->after, brings the data into mapped memory if it is not there, runs, and brings the
  * result back. */
-RF_MUST_CHECK int rf_job_run(struct rf_comm *comm, struct rf_job *job);
+RF_MUST_CHECK int rf_task_run(struct rf_comm *comm, struct rf_task *job);
 
 /* Bytes of staging that a call on tensors needs on a device whose memory cannot be mapped. */
 RF_MUST_CHECK int rf_comm_staging_bytes(const struct rf_comm *comm, const struct rf_call *call,

@@ -41,7 +41,7 @@ int rf_forest_all_reduce_tensor(struct rf_comm *comm, const struct rf_forest *fo
     if (own > 1 && (count < 0 || stride < (size_t)count))
         return rf_fail(RF_EINVAL, "forest_all_reduce: parts of %lld elements lie %zu apart",
                        (long long)count, stride);
-    struct rf_job job = {.in = own > 0 ? parts : out, .out = out};
+    struct rf_task job = {.in = own > 0 ? parts : out, .out = out};
     job.call = (struct rf_call){.op = RF_COLL_FOREST_ALL_REDUCE,
                                 .count = count > 0 ? (size_t)count : 0,
                                 .redop = RF_SUM,
@@ -49,5 +49,5 @@ int rf_forest_all_reduce_tensor(struct rf_comm *comm, const struct rf_forest *fo
                                 .root = -1,
                                 .forest = forest,
                                 .stride = stride};
-    return rf_job_start(comm, &job, opts);
+    return rf_task_start(comm, &job, opts);
 }

@@ -55,7 +55,7 @@ int rf_comm_staging_bytes(const struct rf_comm *comm, const struct rf_call *call
     return 0;
 }
 
-static int run_staged(struct rf_comm *comm, struct rf_job *job)
+static int run_staged(struct rf_comm *comm, struct rf_task *job)
 {
     struct rf_call *call = &job->call;
     struct rf_buffer *buffer;
@@ -86,7 +86,7 @@ static int run_staged(struct rf_comm *comm, struct rf_job *job)
     return rf_stream_wait(stream);
 }
 
-int rf_job_run(struct rf_comm *comm, struct rf_job *job)
+int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 {
     RETURN_IF_ERROR(wait_after(comm, job->after));
     job->call.in = rf_tensor_map(job->in);
@@ -98,7 +98,7 @@ int rf_job_run(struct rf_comm *comm, struct rf_job *job)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static int check_tensors(const struct rf_comm *comm, const struct rf_job *job)
+static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
 {
     const char *op = rf_coll_op_name(job->call.op);
     size_t in, out, element = rf_dtype_bytes(job->call.dtype);
@@ -131,7 +131,7 @@ static int check_tensors(const struct rf_comm *comm, const struct rf_job *job)
     return 0;
 }
 
-int rf_job_start(struct rf_comm *comm, struct rf_job *job, const struct rf_coll_opts *opts)
+int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
 {
     const char *op = rf_coll_op_name(job->call.op);
     if (!comm)
@@ -152,7 +152,7 @@ int rf_job_start(struct rf_comm *comm, struct rf_job *job, const struct rf_coll_
         return rf_async_push(comm, job, rf_buffer_device(job->out.buffer), opts->done);
     }
     RETURN_IF_ERROR(rf_comm_ready(comm));
-    return rf_job_run(comm, job);
+    return rf_task_run(comm, job);
 }
 
 /* ---- public ---------------------------------------------------------------------------------- */
@@ -177,10 +177,10 @@ int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_te
                          enum rf_redop redop, const struct rf_coll_opts *opts)
 {
     RETURN_IF_ERROR(same_count("all_reduce", in, 1, out, 1));
-    struct rf_job job = {.in = in, .out = out};
+    struct rf_task job = {.in = in, .out = out};
     job.call = (struct rf_call){
         .op = RF_COLL_ALL_REDUCE, .count = count_of(out), .redop = redop, .root = -1};
-    return rf_job_start(comm, &job, opts);
+    return rf_task_start(comm, &job, opts);
 }
 
 int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
@@ -188,10 +188,10 @@ int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct r
 {
     size_t ranks = comm ? (size_t)comm->size : 1;
     RETURN_IF_ERROR(same_count("reduce_scatter", in, ranks, out, 1));
-    struct rf_job job = {.in = in, .out = out};
+    struct rf_task job = {.in = in, .out = out};
     job.call = (struct rf_call){
         .op = RF_COLL_REDUCE_SCATTER, .count = count_of(out), .redop = redop, .root = -1};
-    return rf_job_start(comm, &job, opts);
+    return rf_task_start(comm, &job, opts);
 }
 
 int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
@@ -199,15 +199,15 @@ int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_te
 {
     size_t ranks = comm ? (size_t)comm->size : 1;
     RETURN_IF_ERROR(same_count("all_gather", in, 1, out, ranks));
-    struct rf_job job = {.in = in, .out = out};
+    struct rf_task job = {.in = in, .out = out};
     job.call = (struct rf_call){.op = RF_COLL_ALL_GATHER, .count = count_of(in), .root = -1};
-    return rf_job_start(comm, &job, opts);
+    return rf_task_start(comm, &job, opts);
 }
 
 int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
                         const struct rf_coll_opts *opts)
 {
-    struct rf_job job = {.in = tensor, .out = tensor};
+    struct rf_task job = {.in = tensor, .out = tensor};
     job.call = (struct rf_call){.op = RF_COLL_BROADCAST, .count = count_of(tensor), .root = root};
-    return rf_job_start(comm, &job, opts);
+    return rf_task_start(comm, &job, opts);
 }
