@@ -67,8 +67,6 @@ static void enable(const struct rf_device *device, struct enabled *e)
         *tail = &e->bfloat16;
         e->extensions[e->extension_count++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
     }
-    if (info->external_memory_host)
-        e->extensions[e->extension_count++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
 }
 
 static int create_device(struct rf_device *device)

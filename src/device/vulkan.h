@@ -26,8 +26,7 @@
 /* NULL where the extension is absent. */
 #define RF_INSTANCE_FUNCTIONS_OPTIONAL(X)                                                          \
     X(CreateDebugUtilsMessengerEXT)                                                                \
-    X(DestroyDebugUtilsMessengerEXT)                                                               \
-    X(GetPhysicalDeviceCooperativeMatrixPropertiesKHR)
+    X(DestroyDebugUtilsMessengerEXT)
 
 #define RF_DEVICE_FUNCTIONS(X)                                                                     \
     X(DestroyDevice)                                                                               \
@@ -75,8 +74,7 @@
     X(MergePipelineCaches)
 #define RF_DEVICE_FUNCTIONS_OPTIONAL(X)                                                            \
     X(CmdBeginDebugUtilsLabelEXT)                                                                  \
-    X(CmdEndDebugUtilsLabelEXT)                                                                    \
-    X(GetMemoryHostPointerPropertiesEXT)
+    X(CmdEndDebugUtilsLabelEXT)
 
 #define RF_FUNCTION_FIELD(name) PFN_vk##name name;
 struct rf_vk_instance {

@@ -13,26 +13,12 @@
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
 #define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR                          \
     ((VkStructureType)1000506000)
-#define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR ((VkStructureType)1000506001)
-typedef uint32_t VkComponentTypeKHR;
-typedef uint32_t VkScopeKHR;
 typedef struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR {
     VkStructureType sType;
     void *pNext;
     VkBool32 cooperativeMatrix;
     VkBool32 cooperativeMatrixRobustBufferAccess;
 } VkPhysicalDeviceCooperativeMatrixFeaturesKHR;
-typedef struct VkCooperativeMatrixPropertiesKHR {
-    VkStructureType sType;
-    void *pNext;
-    uint32_t MSize, NSize, KSize;
-    VkComponentTypeKHR AType, BType, CType, ResultType;
-    VkBool32 saturatingAccumulation;
-    VkScopeKHR scope;
-} VkCooperativeMatrixPropertiesKHR;
-typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(
-    VkPhysicalDevice physicalDevice, uint32_t *pPropertyCount,
-    VkCooperativeMatrixPropertiesKHR *pProperties);
 #endif
 
 #ifndef VK_KHR_shader_bfloat16
