@@ -174,8 +174,26 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
     };
 }
 
+/* Gradients that the host cannot reach travel through one staging buffer, as large as the largest
+ * reduction. Whether there is one depends on the device, so the plan cannot know. */
+static uint64_t staging_bytes(const struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    uint64_t most = 0;
+    if (run->step == 0 || plan->mesh.dp == 1 || rf_tensor_map(run->regions[RF_REGION_GRADS]))
+        return 0;
+    for (int k = 0; k < plan->bucket_count; k++)
+        if (plan->buckets[k].count > most)
+            most = plan->buckets[k].count;
+    if (plan->policy.order == RF_ORDER_TREE)
+        most +=
+            (uint64_t)(rf_forest_nodes(&plan->forest, plan->rank, NULL) - 1) * plan->slot_elements;
+    return most * sizeof(float);
+}
+
 void rf_run_planned(const struct rf_run *run, struct rf_bytes *out)
 {
     rf_plan_bytes(run->plan, out);
+    out->comm += staging_bytes(run);
     out->sent = run->planned_sent;
 }

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+//
+// Checkpoints: training goes on to the bit, on any number of ranks; damage is named and changes
+// nothing; a save that is killed or runs out of disk leaves the last good one.
+#include <csignal>
+#include <cstring>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "folder.h"
+#include "world.h"
+
+extern char **environ;
+
+namespace
+{
+
+const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+
+Training tiny()
+{
+    Training t;
+    t.model = {1, 16, 2, 8, 17};
+    t.policy.batch = 4;
+    t.policy.seq = 8;
+    t.policy.micro_batches = 4;
+    t.policy.clip = 0.5f;
+    return t;
+}
+
+void steps(const Training &t, rf_run *run, int from, int to)
+{
+    for (int step = from; step < to; step++) {
+        std::vector<int32_t> tokens, targets;
+        t.batch(step, tokens, targets);
+        ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
+    }
+}
+
+std::string sha(rf_run *run)
+{
+    char hex[65] = "";
+    EXPECT_RF(rf_run_params_sha256(run, hex));
+    return hex;
+}
+
+void save_at(rf_run *run, const Folder &folder, int step)
+{
+    rf_progress progress = {step, 77, 4 * step};
+    ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+}
+
+// A folder with a checkpoint of step 2.
+void make_checkpoint(const Training &t, const Folder &folder, int ranks = 1)
+{
+    Training first = t;
+    first.steps = 2;
+    first.after = [&](rf_run *run, rf_comm *, int) { save_at(run, folder, 2); };
+    train(first, ranks);
+}
+
+} // namespace
+
+TEST(Checkpoint, TrainingGoesOnToTheBitOnAnyNumberOfRanks)
+{
+    Training t = tiny();
+    t.steps = 5;
+    const std::string straight = train(t, 1)[0].sha;
+    for (int savers : {1, 3}) {
+        Folder folder;
+        make_checkpoint(t, folder, savers);
+        EXPECT_EQ(folder.read("latest"), "step-2\n");
+        for (int ranks : {1, 2}) {
+            Training rest = t;
+            rest.steps = 0;
+            rest.seed = 5;
+            std::vector<std::string> ends((size_t)ranks);
+            std::vector<Seen> seen;
+            rest.after = [&](rf_run *run, rf_comm *, int rank) {
+                rf_progress progress = {};
+                ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
+                EXPECT_EQ(progress.step, 2);
+                EXPECT_EQ(progress.samples, 8);
+                EXPECT_EQ(progress.seed, 77u);
+                steps(t, run, 2, 5);
+                ends[(size_t)rank] = sha(run);
+            };
+            seen = train(rest, ranks);
+            for (int rank = 0; rank < ranks; rank++) {
+                EXPECT_EQ(ends[(size_t)rank], straight) << savers << " to " << ranks;
+                EXPECT_EQ(seen[(size_t)rank].measured.sent, seen[(size_t)rank].planned.sent);
+            }
+        }
+    }
+}
+
+TEST(Checkpoint, AFolderOfOneStepIsLoadedDirectlyAndASaveOfTheSameStepReplacesIt)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    t.steps = 1;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const std::string here = sha(run);
+        save_at(run, folder, 2);
+        EXPECT_FALSE(std::filesystem::exists(folder.path("step-2.tmp")));
+        steps(t, run, 1, 2);
+        EXPECT_NE(sha(run), here);
+        ASSERT_RF(rf_run_load(run, folder.path("step-2").c_str(), nullptr));
+        EXPECT_EQ(sha(run), here);
+    };
+    train(t, 1);
+}
+
+TEST(Checkpoint, DamageInAnyFileIsNamedAndTheRunStaysAsItWas)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const std::string before = sha(run);
+        for (const char *file : files) {
+            const std::string name = std::string("step-2/") + file, good = folder.read(name);
+            std::vector<std::string> bad = {good.substr(0, good.size() / 2), "",
+                                            good.substr(0, good.size() - 3)};
+            for (size_t part = 1; part < 8; part++) {
+                bad.push_back(good);
+                bad.back()[good.size() * part / 8] ^= 1;
+            }
+            for (const std::string &bytes : bad) {
+                folder.write(name, bytes);
+                EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ECORRUPT) << name;
+                EXPECT_NE(strstr(rf_last_error()->message, file), nullptr)
+                    << rf_last_error()->message;
+                EXPECT_EQ(sha(run), before);
+            }
+            std::filesystem::remove(folder.path(name));
+            EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_EIO);
+            folder.write(name, good);
+        }
+        folder.write("latest", "../../etc\n");
+        EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ECORRUPT);
+        folder.write("latest", "step-2\n");
+        EXPECT_EQ(sha(run), before);
+        EXPECT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
+        EXPECT_NE(sha(run), before);
+    };
+    train(t, 1);
+}
+
+TEST(Checkpoint, AnotherModelOrBatchIsRefusedOnEveryRankWithWhatToDo)
+{
+    Training t = tiny();
+    Folder folder, empty;
+    make_checkpoint(t, folder);
+    t.steps = 0;
+    std::string want;
+    int status = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        EXPECT_EQ(rf_run_load(run, (status == RF_EIO ? empty : folder).path().c_str(), nullptr),
+                  status);
+        EXPECT_NE(strstr(rf_last_error()->message, want.c_str()), nullptr)
+            << rf_last_error()->message;
+    };
+    status = RF_EINVAL;
+    want = "effective batch must not change";
+    t.policy.batch = 8;
+    train(t, 2);
+    t.policy.batch = 4;
+    t.model.channels = 32;
+    want = "use the options it was trained with";
+    train(t, 1);
+    t.model.channels = 16;
+    t.model.layers = 2;
+    train(t, 1);
+    status = RF_EIO;
+    want = "there is no checkpoint";
+    train(t, 2);
+}
+
+TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
+{
+    Training t = tiny();
+    t.steps = 0;
+    // The victim (save_victim.cc) saves step 1, then dies at this stage of saving step 2.
+    for (const char *stage : {"folder made", "model written", "optimizer written", "state written",
+                              "renamed", "latest written", "done"}) {
+        Folder folder;
+        const std::string path = folder.path();
+        char *const arguments[] = {(char *)RF_SAVE_VICTIM, (char *)path.c_str(), (char *)stage,
+                                   nullptr};
+        pid_t child = 0;
+        int status = 0;
+        ASSERT_EQ(posix_spawn(&child, RF_SAVE_VICTIM, nullptr, nullptr, arguments, environ), 0);
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << stage;
+        t.after = [&](rf_run *run, rf_comm *, int) {
+            rf_progress progress = {};
+            float bias[16];
+            ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
+            ASSERT_RF(rf_run_read_param(run, "ln_f.bias", bias, sizeof(bias)));
+            EXPECT_EQ(progress.step, strcmp(stage, "done") == 0 ? 2 : 1) << stage;
+            for (float b : bias)
+                EXPECT_EQ(b, (float)progress.step) << stage;
+            // And the next save is not in the way of what the killed one left.
+            save_at(run, folder, 2);
+            EXPECT_EQ(folder.read("latest"), "step-2\n");
+            EXPECT_FALSE(std::filesystem::exists(folder.path("step-2.tmp")));
+        };
+        train(t, 1);
+    }
+}
+
+TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    t.steps = 0;
+    signal(SIGXFSZ, SIG_IGN); // a write past the limit is then EFBIG, as ENOSPC is on a full disk
+    rlimit old;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+    t.after = [&](rf_run *run, rf_comm *, int rank) {
+        rf_progress progress = {3, 77, 12};
+        const std::string before = sha(run);
+        rlimit small = old;
+        small.rlim_cur = 4096;
+        if (rank == 0)
+            setrlimit(RLIMIT_FSIZE, &small);
+        EXPECT_EQ(rf_run_save(run, folder.path().c_str(), &progress), RF_EIO);
+        EXPECT_NE(strstr(rf_last_error()->message, "model.safetensors"), nullptr)
+            << rf_last_error()->message;
+        if (rank == 0)
+            setrlimit(RLIMIT_FSIZE, &old);
+        EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
+        EXPECT_FALSE(std::filesystem::exists(folder.path("step-3")));
+        EXPECT_EQ(sha(run), before);
+        ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
+        EXPECT_EQ(progress.step, 2);
+    };
+    train(t, 2);
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+//
+// Opening and running: ranks that disagree, updates that are skipped, inputs that are refused,
+// memory that the host cannot reach, evaluation and logits.
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "stub_blocks.h"
+#include "support/ranks.h"
+#include "world.h"
+
+extern "C" {
+#include "base/base.h"
+}
+
+namespace
+{
+
+Training tiny()
+{
+    Training t;
+    t.model = {1, 16, 2, 8, 17};
+    t.policy.batch = 4;
+    t.policy.seq = 8;
+    t.policy.micro_batches = 4;
+    return t;
+}
+
+// Opens a run on each of two ranks with what `change` makes of the policy and seed there.
+void expect_refusal(std::array<int, 2> status, const char *words,
+                    const std::function<void(int rank, rf_mesh *, rf_policy *, uint64_t *)> &change)
+{
+    rank_device(0), rank_device(1);
+    ranks::run({}, [&](rf_comm *comm, int rank) {
+        StubBlocks blocks;
+        blocks.add("a", {100});
+        rf_mesh mesh = {2, 1, 1};
+        rf_policy policy = tiny().policy;
+        rf_run_opts opts = {1};
+        rf_plan *plan = nullptr;
+        rf_run *run = nullptr;
+        change(rank, &mesh, &policy, &opts.seed);
+        int place = mesh.dp == 2 ? rank : 0;
+        ASSERT_RF(rf_plan_build(blocks.blocks(), 1, &mesh, &policy, place, &plan));
+        EXPECT_EQ(rf_run_open(rank_device(rank), comm, plan, &opts, &run), status[rank]);
+        EXPECT_NE(strstr(rf_last_error()->message, words), nullptr) << rf_last_error()->message;
+        rf_plan_destroy(plan);
+    });
+}
+
+} // namespace
+
+TEST(Run, RanksThatDisagreeAreToldAboutWhat)
+{
+    expect_refusal({RF_EMISMATCH, RF_EMISMATCH}, "batch is 4 on rank 0 and 8 on rank 1",
+                   [](int rank, rf_mesh *, rf_policy *p, uint64_t *) { p->batch = rank ? 8 : 4; });
+    expect_refusal({RF_EMISMATCH, RF_EMISMATCH}, "seed is 1 on rank 0 and 2 on rank 1",
+                   [](int rank, rf_mesh *, rf_policy *, uint64_t *seed) { *seed = rank ? 2 : 1; });
+    expect_refusal({RF_EMISMATCH, RF_EMISMATCH}, "optimizer",
+                   [](int rank, rf_mesh *, rf_policy *p, uint64_t *) {
+                       p->optimizer.weight_decay = rank ? 0.1f : 0;
+                   });
+    expect_refusal({RF_EINVAL, RF_EINVAL}, "use dp=2, or start 4 ranks",
+                   [](int, rf_mesh *mesh, rf_policy *, uint64_t *) { mesh->dp = 4; });
+    // One rank alone is wrong: the other is told what differs, and does not wait.
+    expect_refusal(
+        {RF_EMISMATCH, RF_EINVAL}, "ranks",
+        [](int rank, rf_mesh *mesh, rf_policy *, uint64_t *) { mesh->dp = rank ? 1 : 2; });
+}
+
+TEST(Run, AGradientThatIsNotFiniteOnOneRankSkipsTheUpdateOnAll)
+{
+    Training t = tiny();
+    t.steps = 2;
+    const std::string straight = train(t, 2)[0].sha;
+    t.before = [&](rf_run *run, rf_comm *, int rank) {
+        std::vector<float> bias(16, 0.0f);
+        std::vector<int32_t> tokens, targets;
+        rf_step_stats stats = {};
+        char before[65], after[65];
+        if (rank == 1)
+            bias[3] = INFINITY;
+        t.batch(9, tokens, targets);
+        ASSERT_RF(rf_run_write_param(run, "ln_f.bias", bias.data(), 64));
+        ASSERT_RF(rf_run_params_sha256(run, before));
+        ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), 0.01f, &stats));
+        ASSERT_RF(rf_run_params_sha256(run, after));
+        EXPECT_TRUE(stats.skipped);
+        EXPECT_FALSE(std::isfinite(stats.grad_norm));
+        EXPECT_STREQ(before, after);
+        EXPECT_EQ(run->updates, 0); // Adam's t stands still too, or what follows would differ
+        bias[3] = 0;
+        ASSERT_RF(rf_run_write_param(run, "ln_f.bias", bias.data(), 64));
+    };
+    EXPECT_EQ(train(t, 2)[0].sha, straight);
+}
+
+TEST(Run, EvaluationIsTheSameOnAnyNumberOfRanksAndChangesNothing)
+{
+    Training t = tiny();
+    t.steps = 1;
+    double first = 0;
+    for (int ranks : {1, 2, 3}) {
+        std::vector<double> losses((size_t)ranks);
+        t.after = [&](rf_run *run, rf_comm *, int rank) {
+            std::vector<int32_t> tokens, targets;
+            char before[65], after[65];
+            t.batch(4, tokens, targets);
+            targets[5] = -1;
+            ASSERT_RF(rf_run_params_sha256(run, before));
+            for (int64_t n : {1, 2, 4}) // fewer micro-batches than ranks, too
+                ASSERT_RF(
+                    rf_run_evaluate(run, tokens.data(), targets.data(), n, &losses[(size_t)rank]));
+            ASSERT_RF(rf_run_params_sha256(run, after));
+            EXPECT_STREQ(before, after);
+        };
+        train(t, ranks);
+        for (double loss : losses)
+            EXPECT_EQ(loss, ranks == 1 ? losses[0] : first);
+        first = losses[0];
+        EXPECT_GT(first, 1);
+    }
+}
+
+TEST(Run, LogitsAreThoseThatTheLossIsMadeOf)
+{
+    for (bool forward_only : {false, true}) {
+        Training t = tiny();
+        t.policy.forward_only = forward_only;
+        t.steps = 0;
+        t.after = [&](rf_run *run, rf_comm *, int) {
+            std::vector<int32_t> tokens, targets;
+            std::vector<float> logits(8 * 17);
+            double loss = 0, sum = 0;
+            t.batch(0, tokens, targets);
+            ASSERT_RF(rf_run_forward(run, tokens.data(), logits.data(), logits.size() * 4));
+            ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(), 1, &loss));
+            for (size_t row = 0; row < 8; row++) {
+                double total = 0;
+                for (size_t v = 0; v < 17; v++)
+                    total += std::exp((double)logits[row * 17 + v]);
+                sum += std::log(total) - logits[row * 17 + (size_t)targets[row]];
+            }
+            EXPECT_NEAR(loss, sum / 8, 1e-5);
+            EXPECT_EQ(rf_run_forward(run, tokens.data(), logits.data(), 4), RF_EINVAL);
+            if (forward_only)
+                EXPECT_EQ(rf_run_step(run, tokens.data(), targets.data(), 1, nullptr), RF_EINVAL);
+        };
+        train(t, 1);
+    }
+}
+
+TEST(Run, TargetsOutsideTheVocabularyAndUnknownNamesAreRefused)
+{
+    Training t = tiny();
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        std::vector<int32_t> tokens, targets;
+        float word = 0;
+        t.batch(0, tokens, targets);
+        targets[7] = 17;
+        EXPECT_EQ(rf_run_step(run, tokens.data(), targets.data(), 1, nullptr), RF_EINVAL);
+        EXPECT_NE(strstr(rf_last_error()->message, "target 17 at position 7"), nullptr);
+        EXPECT_EQ(rf_run_read_param(run, "nothing", &word, 4), RF_EINVAL);
+        EXPECT_EQ(rf_run_read_param(run, "ln_f.bias", &word, 4), RF_EINVAL);
+    };
+    train(t, 1);
+}
+
+TEST(Run, MemoryThatTheHostCannotReachGivesTheSameBitsAndItsStagingIsPlanned)
+{
+    Training t = tiny();
+    t.steps = 2;
+    for (rf_order order : {RF_ORDER_TREE, RF_ORDER_RING}) {
+        t.policy.order = order;
+        const std::string mapped = train(t, 2)[0].sha;
+        rf_device *hidden_devices[2] = {};
+        ranks::run({}, [&](rf_comm *comm, int rank) {
+            rf_device_opts hidden = {};
+            hidden.hide_host_memory = true;
+            rf_device *device = nullptr;
+            gpt2 *model = nullptr;
+            rf_plan *plan = nullptr;
+            rf_run *run = nullptr;
+            int count = 0;
+            rf_mesh mesh = {2, 1, 1};
+            rf_run_opts opts = {t.seed};
+            ASSERT_RF(rf_device_open(nullptr, &hidden, &device));
+            ASSERT_RF(gpt2_create(&t.model, &model));
+            const rf_block *blocks = gpt2_blocks(model, &count);
+            ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
+            ASSERT_RF(rf_run_open(device, comm, plan, &opts, &run));
+            for (int step = 0; step < t.steps; step++) {
+                std::vector<int32_t> tokens, targets;
+                t.batch(step, tokens, targets);
+                ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
+            }
+            char hex[65];
+            rf_bytes planned, measured;
+            ASSERT_RF(rf_run_params_sha256(run, hex));
+            EXPECT_EQ(hex, mapped);
+            rf_run_planned(run, &planned);
+            rf_run_measured(run, &measured);
+            EXPECT_GT(planned.comm, 0u);
+            EXPECT_EQ(measured.comm, planned.comm);
+            EXPECT_EQ(measured.grads, planned.grads);
+            EXPECT_EQ(measured.sent, planned.sent);
+            rf_run_close(run);
+            rf_plan_destroy(plan);
+            gpt2_destroy(model);
+            hidden_devices[rank] = device; // until the communicator's staging is gone
+        });
+        rf_device_close(hidden_devices[0]);
+        rf_device_close(hidden_devices[1]);
+    }
+}
