@@ -102,10 +102,13 @@ static int time_samples(const struct work *w, int64_t warmup, int samples, doubl
     int rc = time_batch(w, 1, &once);
     for (int64_t i = 1; i < warmup && rc == 0; i++)
         rc = time_batch(w, 1, &once);
-    if (rc == 0 && once < 1e-3)
-        rc = time_batch(w, 10, &once);
     if (rc == 0)
-        rc = max_over_ranks(w->comm, &once, 1); /* so that all take the same batch */
+        rc = max_over_ranks(w->comm, &once, 1); /* every decision by time is one of all ranks */
+    if (rc == 0 && once < 1e-3) {
+        rc = time_batch(w, 10, &once);
+        if (rc == 0)
+            rc = max_over_ranks(w->comm, &once, 1);
+    }
     double wanted = BATCH_NS / 1e9 / (once > 1e-9 ? once : 1e-9);
     int batch = wanted < 1 ? 1 : wanted > BATCH_MAX ? BATCH_MAX : (int)wanted;
     for (int i = 0; i < samples && rc == 0; i++)
