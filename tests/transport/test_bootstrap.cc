@@ -10,8 +10,10 @@
 #include <random>
 
 extern "C" {
+#include "transport/control.h"
 #include "transport/handshake.h"
 #include "transport/link.h"
+#include "transport/socket.h"
 }
 
 using namespace job;
@@ -56,6 +58,48 @@ TEST(Bootstrap, TcpJoinsOneToFiveRanks)
 {
     for (int size = 1; size <= 5; size++)
         join_all(tcp_url(free_port()), size);
+}
+
+TEST(Bootstrap, AHundredRanksJoinAtOnce)
+{
+    uint64_t start = rf_now_ns();
+    join_all(tcp_url(free_port()), 100, "a secret");
+    EXPECT_LT((double)(rf_now_ns() - start) * 1e-9, 20);
+}
+
+TEST(Bootstrap, WithAKeyRanksMeetOnAnAddressThatOtherHostsReach)
+{
+    char host[64];
+    rf_host_address(host, sizeof host);
+    if (!strncmp(host, "127.", 4))
+        GTEST_SKIP() << "this machine has loopback addresses only";
+    std::string url = "tcp://" + std::string(host) + ":" + std::to_string(free_port());
+    on_threads(2, [&](int rank) {
+        Member m = join(url, rank, 2, "a secret");
+        ASSERT_EQ(m.status, 0) << m.message;
+        char own[64];
+        rf_control_local_address(m.c, own, sizeof own);
+        EXPECT_STREQ(own, host);
+        gather_and_leave(m);
+    });
+}
+
+TEST(Bootstrap, RunningOutOfMemoryIsAnErrorAndNothingLeaks)
+{
+    // Every allocation of a job of one, and of a rank 0 that nobody joins, fails once.
+    for (uint64_t nth = 1; nth < 12; nth++) {
+        rf_alloc_fail_at(nth);
+        Member alone = join("self:", 0, 1);
+        rf_alloc_fail_at(0);
+        if (alone.status == 0)
+            alone.c->ops->leave(alone.c, 1);
+        else
+            EXPECT_EQ(alone.status, RF_ENOMEM);
+        rf_alloc_fail_at(nth);
+        Member host = join(tcp_url(free_port()), 0, 2, nullptr, 0.01);
+        rf_alloc_fail_at(0);
+        EXPECT_TRUE(host.status == RF_ENOMEM || host.status == RF_ETIMEOUT) << host.message;
+    }
 }
 
 TEST(Bootstrap, TcpJoinsWithAJobKey)

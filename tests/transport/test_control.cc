@@ -48,7 +48,8 @@ TEST(Control, GathersAnySizeManyTimes)
                 << rf_last_error()->message;
             for (int r = 0; r < size; r++) {
                 auto theirs = wire::payload((uint64_t)r, bytes);
-                EXPECT_EQ(memcmp(all.data() + (size_t)r * bytes, theirs.data(), bytes), 0);
+                EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(),
+                                       all.begin() + (long)((size_t)r * bytes)));
             }
         }
     });

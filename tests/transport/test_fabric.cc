@@ -272,6 +272,87 @@ TEST_P(Fabric, NothingIsTouchedAfterCancel)
     });
 }
 
+// The data port belongs to the provider and asks for no key; a trusted network is assumed there.
+// What is promised is only that noise does not end the job.
+TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
+{
+    if (!strcmp(GetParam(), "shm"))
+        GTEST_SKIP() << "shared memory has no port";
+    on_processes(2, GetParam(), [](Rank &r) {
+        const int rank = r.rank;
+        sockaddr_in own{};
+        size_t length = sizeof own;
+        MUST(fi_getname(&((rf_fabric *)r.t)->ep->fid, &own, &length) == 0);
+        int ports[2], mine = ntohs(own.sin_port);
+        MUST(r.c->ops->all_gather(r.c, &mine, sizeof mine, ports, 10) == 0);
+        rf_completion done;
+        for (int i = 0; i < 40; i++) {
+            int fd = knock(ports[1 - rank]);
+            auto noise = payload((uint64_t)(rank * 1000 + i), (size_t)(i * 37 % 400));
+            if (fd >= 0) {
+                (void)!::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL);
+                ::close(fd);
+            }
+            int found = r.t->ops->poll(r.t, &done, 1);
+            MUST(found == 0);
+        }
+        r.meet();
+        for (int i = 0; i < 1000; i++)
+            MUST(r.t->ops->poll(r.t, &done, 1) == 0);
+        Context a, b;
+        int in = -1;
+        MUST(r.recv(1 - rank, 1, &in, 4, &a) == 0);
+        MUST(r.send(1 - rank, 1, &rank, 4, &b, 0) == 0);
+        MUST(r.next(&done) == 1 && done.status == 0);
+        MUST(r.next(&done) == 1 && done.status == 0);
+        MUST(in == 1 - rank);
+        r.close();
+        return 0;
+    });
+}
+
+TEST_P(Fabric, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
+{
+    std::string url = tcp_url(free_port());
+    Processes processes;
+    processes.start(2, [&](int rank) {
+        Rank r;
+        MUST(r.open(url, GetParam(), rank, 2) == 0);
+        Context contexts[4];
+        rf_completion done;
+        std::vector<uint8_t> in(1 << 20), out(8 << 20);
+        int word = 0;
+        // One exchange, so that they are connected.
+        MUST(r.recv(1 - rank, 1, &word, 4, &contexts[0]) == 0);
+        MUST(r.send(1 - rank, 1, &rank, 4, &contexts[1], 0) == 0);
+        MUST(r.next(&done) == 1 && r.next(&done) == 1);
+        if (rank == 1) {
+            for (;;)
+                pause();
+        }
+        MUST(r.recv(1, 2, in.data(), in.size(), &contexts[2]) == 0);
+        MUST(r.send(1, 2, out.data(), out.size(), &contexts[3], 0) == 0);
+        r.meet(); // ends with the news of the death
+        rf_event event;
+        MUST(wait_event(r.c, RF_EVENT_DEAD, &event) && event.rank == 1);
+        for (int i = 0; i < 1000; i++)
+            if (r.t->ops->poll(r.t, &done, 1) == 1)
+                MUST(done.status == RF_EPEER || done.status == RF_ENET || !done.is_recv);
+        uint64_t start = rf_now_ns();
+        r.t->ops->cancel_all(r.t);
+        r.t->ops->destroy(r.t);
+        r.c->ops->leave(r.c, 5);
+        MUST(rf_now_ns() - start < 1000000000u);
+        return 0;
+    });
+    usleep(300000); // so that the large send is likely under way; correct without it too
+    kill(processes.pids[1], SIGKILL);
+    EXPECT_EQ(processes.wait(1), -SIGKILL);
+    EXPECT_EQ(processes.wait(0), 0);
+    // libfabric's shm leaves the segment of a killed process behind.
+    unlink(("/dev/shm/" + std::to_string(processes.pids[1]) + ":0:0").c_str());
+}
+
 INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "shm"),
                          [](const auto &info) {
                              std::string name = info.param;
