@@ -99,11 +99,12 @@ static int time_batch(const struct work *w, int batch, double *seconds)
 static int time_samples(const struct work *w, int64_t warmup, int samples, double *seconds)
 {
     double once = 0;
-    int rc = time_batch(w, 1, &once);
-    for (int64_t i = 1; i < warmup && rc == 0; i++)
+    int rc = 0;
+    for (int64_t i = 0; i < warmup + 1 && rc == 0; i++)
         rc = time_batch(w, 1, &once);
+    /* What follows depends on the time, so all ranks must see the same one. */
     if (rc == 0)
-        rc = max_over_ranks(w->comm, &once, 1); /* every decision by time is one of all ranks */
+        rc = max_over_ranks(w->comm, &once, 1);
     if (rc == 0 && once < 1e-3) {
         rc = time_batch(w, 10, &once);
         if (rc == 0)

@@ -46,7 +46,9 @@ ringforge.h base
 # Exceptions, each with its reason:
 #   coll, transport  comm.h      the enums and structs of the public calls, not the calls
 #   train            parallel.h  defines what a plan and a pass are; parallel orders the passes
+#   optim            data.h      implements the learning-rate rules
 exceptions='
+optim data.h
 coll comm.h
 transport comm.h
 train parallel.h
@@ -142,31 +144,53 @@ END { exit failures }
 ' || failed=1
 
 # ---- every file is listed -------------------------------------------------------------------------
+# By its whole name in a build description of its folder or one above it. Shaders and tests may also be listed by
+# the stem, from which a loop makes the name.
+sources=$(mktemp)
+trap 'rm -f "$sources"' EXIT
+words_of() {
+    cat "$1"/CMakeLists.txt "$1"/*.cmake 2>/dev/null | sed 's/#.*//' | tr -c 'A-Za-z0-9_.' '\n'
+}
 for file in $(echo "$files" | grep -E '\.(c|cc|comp)$'); do
-    folder=$(dirname "$file") name=$(basename "$file") found=0
-    while [ "$folder" != . ] && [ $found = 0 ]; do
-        for list_file in "$folder"/CMakeLists.txt "$folder"/*.cmake; do
-            [ -f "$list_file" ] || continue
-            # The whole name, not the end of another.
-            if awk -v name="$name" '{
-                    line = $0; sub(/#.*/, "", line)
-                    n = split(line, word, /[ \t()"]+/)
-                    for (i = 1; i <= n; i++) {
-                        if (word[i] == name) ok = 1
-                        else if (length(word[i]) > length(name) &&
-                            substr(word[i], length(word[i]) - length(name)) == "/" name) ok = 1
-                    } } END { exit !ok }' "$list_file"; then
-                found=1
-                break
-            fi
+    echo "$(dirname "$file") $file"
+done | sort >"$sources"
+last=
+while read -r folder file; do
+    if [ "$folder" != "$last" ]; then
+        above=$folder words=
+        while [ "$above" != . ]; do
+            words="$words
+$(words_of "$above")"
+            above=$(dirname "$above")
         done
-        folder=$(dirname "$folder")
-    done
-    if [ $found = 0 ]; then
-        echo "$file: is listed in no CMakeLists.txt"
-        failed=1
+        case $folder in # what parts share is listed where it is used
+        tests/*) words="$words
+$(for part in tests/*; do words_of "$part"; done)" ;;
+        esac
+        last=$folder
     fi
-done
+    name=$(basename "$file") stem=
+    case $file in
+    *_test.cc) stem=${name%_test.cc} ;;
+    tests/* | shaders/*) stem=${name%.*} ;;
+    esac
+    case "
+$words
+" in
+    *"
+$name
+"*) continue ;;
+    esac
+    case "
+$words
+" in
+    *"
+${stem:-/}
+"*) continue ;;
+    esac
+    echo "$file: is listed in no CMakeLists.txt"
+    failed=1
+done <"$sources"
 
 [ $failed = 0 ] && echo "layers: $(echo "$files" | wc -l) files, every include and list is in order"
 exit $failed

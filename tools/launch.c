@@ -33,7 +33,9 @@ struct outlet {
 };
 
 struct child {
-    pid_t pid; /* 0 = reaped */
+    pid_t pid;  /* 0 = reaped */
+    bool ended; /* reaped, and not yet noted */
+    int wait_status;
     struct outlet out[2];
 };
 
@@ -272,16 +274,27 @@ static void note_end(struct crew *crew, int rank, int wait_status)
 
 static void reap(struct crew *crew)
 {
-    for (int r = 0; r < crew->launch->ranks; r++) {
-        int wait_status;
-        if (crew->children[r].pid <= 0 ||
-            waitpid(crew->children[r].pid, &wait_status, WNOHANG) != crew->children[r].pid)
+    int ranks = crew->launch->ranks, ended = 0;
+    for (int r = 0; r < ranks; r++) {
+        struct child *child = &crew->children[r];
+        if (child->pid <= 0 || waitpid(child->pid, &child->wait_status, WNOHANG) != child->pid)
             continue;
+        child->ended = true;
+        ended++;
         /* Its last words come before ours. */
         for (int i = 0; i < 2; i++)
-            if (crew->children[r].out[i].fd >= 0)
-                pump(r, &crew->children[r].out[i]);
-        note_end(crew, r, wait_status);
+            if (child->out[i].fd >= 0)
+                pump(r, &child->out[i]);
+    }
+    /* Of several that are found together, one that was killed is the cause: the others noticed. */
+    for (int killed = 1; killed >= 0 && ended; killed--) {
+        for (int r = 0; r < ranks; r++) {
+            struct child *child = &crew->children[r];
+            if (!child->ended || WIFSIGNALED(child->wait_status) != (killed == 1))
+                continue;
+            child->ended = false;
+            note_end(crew, r, child->wait_status);
+        }
     }
 }
 
