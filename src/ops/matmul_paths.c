@@ -19,7 +19,7 @@ struct push {
  * tiles shares its part of b, a row of tiles its part of a. */
 static bool rows_first(const struct rf_product *p)
 {
-    return p->n >= p->m;
+    return p->n >= 4 * p->m;
 }
 
 static void fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n, struct push *push,
