@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <ringforge/ringforge.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -134,11 +135,32 @@ static void tell_all(struct host *host, int status)
     }
 }
 
-/* Without a key everything stays on this host; with one, rank 0 listens everywhere, since the name
- * that others know it by need not be an address of its own. */
+static bool says_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+static int check_file_limit(int size)
+{
+    struct rlimit limit;
+    rlim_t need = (rlim_t)size + RF_DOOR_GUESTS + 32;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < need)
+        return rf_fail(
+            RF_ENET,
+            "rank 0 needs a connection to each of %d ranks, but may open only %llu files; "
+            "raise the limit with ulimit -n %llu",
+            size, (unsigned long long)limit.rlim_cur, (unsigned long long)need);
+    return 0;
+}
+
+/* Without a key everything stays on this host. With one, rank 0 listens everywhere, since the name
+ * that others know it by need not be an address of its own; unless that name plainly means this
+ * host. */
 static int open_door(struct rf_meeting *meeting, int *listener)
 {
     bool loopback = false;
+    RETURN_IF_ERROR(check_file_limit(meeting->size));
     if (meeting->file) {
         if (meeting->key.present)
             rf_host_address(meeting->host, sizeof(meeting->host));
@@ -152,8 +174,9 @@ static int open_door(struct rf_meeting *meeting, int *listener)
                        "%s is not a loopback address, so ranks must prove that they belong to the "
                        "job: set RF_JOB_KEY to the same secret text on every rank",
                        meeting->host);
-    RETURN_IF_ERROR(rf_socket_listen(meeting->host, meeting->port, meeting->key.present, listener,
-                                     &meeting->port));
+    bool everywhere = meeting->key.present && !says_loopback(meeting->host);
+    RETURN_IF_ERROR(
+        rf_socket_listen(meeting->host, meeting->port, everywhere, listener, &meeting->port));
     if (!meeting->file)
         return 0;
     int rc = rf_rendezvous_write(meeting->file, meeting->host, meeting->port, meeting->key.job);

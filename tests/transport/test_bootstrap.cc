@@ -295,6 +295,15 @@ TEST(Bootstrap, MisconfiguredRanksAreToldAndTheJobGoesOn)
     EXPECT_EQ(refused, 1);
 }
 
+TEST(Bootstrap, MoreRanksThanFilesIsSaidBeforeWaiting)
+{
+    Member m = join(tcp_url(free_port()), 0, 65536, nullptr, 0.1);
+    if (m.status == RF_ETIMEOUT)
+        GTEST_SKIP() << "this machine allows that many";
+    EXPECT_EQ(m.status, RF_ENET);
+    EXPECT_TRUE(contains(m.message, "ulimit -n")) << m.message;
+}
+
 TEST(Bootstrap, MissingRanksAreNamedToEverybody)
 {
     std::string url = tcp_url(free_port());

@@ -315,6 +315,8 @@ TEST_P(Fabric, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
 {
     std::string url = tcp_url(free_port());
     Processes processes;
+    int posted[2];
+    ASSERT_EQ(pipe(posted), 0);
     processes.start(2, [&](int rank) {
         Rank r;
         MUST(r.open(url, GetParam(), rank, 2) == 0);
@@ -332,7 +334,7 @@ TEST_P(Fabric, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
         }
         MUST(r.recv(1, 2, in.data(), in.size(), &contexts[2]) == 0);
         MUST(r.send(1, 2, out.data(), out.size(), &contexts[3], 0) == 0);
-        r.meet(); // ends with the news of the death
+        MUST(write(posted[1], "x", 1) == 1);
         rf_event event;
         MUST(wait_event(r.c, RF_EVENT_DEAD, &event) && event.rank == 1);
         for (int i = 0; i < 1000; i++)
@@ -345,7 +347,10 @@ TEST_P(Fabric, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
         MUST(rf_now_ns() - start < 1000000000u);
         return 0;
     });
-    usleep(300000); // so that the large send is likely under way; correct without it too
+    char byte;
+    ASSERT_EQ(read(posted[0], &byte, 1), 1);
+    close(posted[0]);
+    close(posted[1]);
     kill(processes.pids[1], SIGKILL);
     EXPECT_EQ(processes.wait(1), -SIGKILL);
     EXPECT_EQ(processes.wait(0), 0);
