@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text as training data, byte by byte, and learning-rate rules. Which samples a step sees depends on the
- * seed and the step alone, never on the number of ranks.
+ * Text as training data, byte by byte, and learning-rate rules. Which samples a step sees depends
+ * on the seed and the step alone, never on the number of ranks.
  *
  * Thread safety: a data set is not changed after it was opened; any thread may draw from it.
  */
@@ -19,10 +19,10 @@ extern "C" {
 
 struct rf_dataset;
 
-/* Reads a text file, or every text file below a folder, in the order of the sorted paths, each followed by
- * RF_END_OF_TEXT. In a folder, names that start with a dot and files with zero bytes in their first
- * 4096 are passed over. The last tenth is held out for evaluation. Errors: RF_EIO (no such file), RF_EINVAL
- * (no text in it: says what was found). */
+/* Reads a text file, or every text file below a folder, in the order of the sorted paths, each
+ * followed by RF_END_OF_TEXT. In a folder, names that start with a dot and files with zero bytes in
+ * their first 4096 are passed over. The last tenth is held out for evaluation. Errors: RF_EIO (no
+ * such file), RF_EINVAL (no text in it: says what was found). */
 RF_API int rf_dataset_open(const char *path, struct rf_dataset **out);
 RF_EXPORT void rf_dataset_close(struct rf_dataset *dataset); /* NULL is allowed */
 /* Tokens in the training part and in the held-out part. */
@@ -30,22 +30,22 @@ RF_EXPORT int64_t rf_dataset_train_tokens(const struct rf_dataset *dataset);
 RF_EXPORT int64_t rf_dataset_held_out_tokens(const struct rf_dataset *dataset);
 RF_EXPORT int rf_dataset_files(const struct rf_dataset *dataset);
 
-/* The batch of `step`: `batch` sequences of `seq` tokens and the tokens that follow them, (batch * seq)
- * each. Sample step * batch + i begins at a position drawn by Philox from (seed, that number).
+/* The batch of `step`: `batch` sequences of `seq` tokens and the tokens that follow them, (batch *
+ * seq) each. Sample step * batch + i begins at a position drawn by Philox from (seed, that number).
  * RF_EINVAL: the training part is shorter than a sequence. */
 RF_API int rf_dataset_batch(const struct rf_dataset *dataset, uint64_t seed, int64_t step,
                             int64_t batch, int64_t seq, int32_t *tokens, int32_t *targets);
-/* Sequences `first` to `first + batch` of the held-out part, evenly cut; where it ends, targets are -1 (ignored).
- * rf_dataset_held_out_sequences says how many there are. */
+/* Sequences `first` to `first + batch` of the held-out part, evenly cut; where it ends, targets are
+ * -1 (ignored). rf_dataset_held_out_sequences says how many there are. */
 RF_EXPORT int64_t rf_dataset_held_out_sequences(const struct rf_dataset *dataset, int64_t seq);
 RF_API int rf_dataset_held_out(const struct rf_dataset *dataset, int64_t first, int64_t batch,
                                int64_t seq, int32_t *tokens, int32_t *targets);
 
-/* Learning rate of `step` (from 0): rises linearly to `lr` over `warmup` steps, then falls to `min_lr` along
- * a half cosine at `steps` (Loshchilov, Hutter 2017), and stays there. */
+/* Learning rate of `step` (from 0): rises linearly to `lr` over `warmup` steps, then falls to
+ * `min_lr` along a half cosine at `steps` (Loshchilov, Hutter 2017), and stays there. */
 RF_EXPORT float rf_lr_cosine(int64_t step, int64_t warmup, int64_t steps, float lr, float min_lr);
-/* The learning rate for another batch size: proportional to it (Goyal et al. 2017; SGD), or to its square
- * root (Krizhevsky 2014; Adam). */
+/* The learning rate for another batch size: proportional to it (Goyal et al. 2017; SGD), or to its
+ * square root (Krizhevsky 2014; Adam). */
 RF_EXPORT float rf_lr_scale_linear(float lr, int64_t batch_from, int64_t batch_to);
 RF_EXPORT float rf_lr_scale_sqrt(float lr, int64_t batch_from, int64_t batch_to);
 

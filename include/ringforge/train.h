@@ -159,6 +159,8 @@ RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logi
 RF_API int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *src,
                               uint64_t bytes);
+/* As the last step left it: summed over the tokens of the global batch, neither divided nor clipped. A
+ * tied parameter's is the sum of its uses. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 /* SHA-256 over the logical parameters: sorted by name; name, dtype, shape, then little-endian
  * bytes. hex: 65 bytes. */

@@ -213,6 +213,9 @@ int rf_run_execute(struct rf_step_state *state)
                              rf_instruction_text(instruction, text, sizeof(text)));
         int rc = verbs[instruction->verb](state, instruction);
         rf_stream_pop_label(state->run->stream);
+        /* A block of the user's has no means to leave a sentence. */
+        if (rc < 0 && rf_last_error()->status != rc)
+            return rf_fail(rc, "%s failed: %s", text, rf_status_text(rc));
         if (rc < 0)
             return rc;
     }
@@ -230,5 +233,5 @@ int rf_run_give_up(struct rf_run *run, int status)
     }
     if (rf_stream_wait(run->stream) < 0)
         rf_log("train", 2, "the stream failed too");
-    return error.status < 0 ? rf_fail_error(&error) : status;
+    return error.status == status ? rf_fail_error(&error) : status;
 }

@@ -63,8 +63,8 @@ static void linear(const Vector &x, const Vector &w, const Vector *b, size_t n, 
 }
 
 // dx =, dw +=, db +=
-static void linear_backward(const Vector &dout, const Vector &x, const Vector &w, size_t n, size_t I,
-                            size_t O, Vector &dx, Vector &dw, Vector *db)
+static void linear_backward(const Vector &dout, const Vector &x, const Vector &w, size_t n,
+                            size_t I, size_t O, Vector &dx, Vector &dw, Vector *db)
 {
     dx.assign(n * I, 0);
     for (size_t r = 0; r < n; r++)

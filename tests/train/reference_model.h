@@ -19,13 +19,17 @@ struct ReferenceAdamW {
     double lr, beta1, beta2, eps, weight_decay, clip; // clip 0 = none
 };
 
-class ReferenceModel {
+class ReferenceModel
+{
   public:
     using Tensors = std::map<std::string, std::vector<double>>;
 
     explicit ReferenceModel(ReferenceConfig config);
     // Names and element counts of all parameters; weights are (out, in), row-major.
-    const std::map<std::string, size_t> &sizes() const { return sizes_; }
+    const std::map<std::string, size_t> &sizes() const
+    {
+        return sizes_;
+    }
     Tensors params, grads;
 
     // Sum of the token losses of `sequences` sequences; grads are zeroed and hold the gradient of

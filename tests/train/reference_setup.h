@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Weights and tokens of the 20-step comparison: the same as in reference_torch.py. Parameter number k
-// in alphabetical order is filled from Philox site k; parameter names are those of ReferenceModel.
+// Weights and tokens of the 20-step comparison: the same as in reference_torch.py. Parameter number
+// k in alphabetical order is filled from Philox site k; parameter names are those of
+// ReferenceModel.
 #ifndef RF_TESTS_TRAIN_REFERENCE_SETUP_H
 #define RF_TESTS_TRAIN_REFERENCE_SETUP_H
 
@@ -14,7 +15,8 @@ extern "C" {
 }
 #include "train/reference_model.h"
 
-namespace reference {
+namespace reference
+{
 const ReferenceConfig config = {2, 32, 4, 16, 61};
 const ReferenceAdamW adamw = {1e-2, 0.9, 0.95, 1e-8, 0.1, 1.0};
 const int batch = 6, steps = 20;
@@ -22,7 +24,8 @@ const uint64_t seed = 11;
 
 inline bool ends_with(const std::string &text, const std::string &end)
 {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+    return text.size() >= end.size() &&
+           text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 inline std::vector<float> weights(const std::string &name, size_t count, uint64_t site)

@@ -215,3 +215,92 @@ TEST(Run, MemoryThatTheHostCannotReachGivesTheSameBitsAndItsStagingIsPlanned)
         rf_device_close(hidden_devices[1]);
     }
 }
+
+TEST(Run, ADeathInTheMidstOfTrainingIsAnErrorOnTheSurvivorThatNamesTheRank)
+{
+    Training t = tiny();
+    rank_device(0), rank_device(1);
+    ranks::World world;
+    world.timeout_s = 5;
+    world.faults.kill_rank = 1;
+    world.faults.kill_after_messages = 12;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        gpt2 *model = nullptr;
+        rf_plan *plan = nullptr;
+        rf_run *run = nullptr;
+        int count = 0, rc = 0;
+        rf_mesh mesh = {2, 1, 1};
+        ASSERT_RF(gpt2_create(&t.model, &model));
+        const rf_block *blocks = gpt2_blocks(model, &count);
+        ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
+        rc = rf_run_open(rank_device(rank), comm, plan, nullptr, &run);
+        for (int step = 0; rc == 0 && step < 50; step++) {
+            std::vector<int32_t> tokens, targets;
+            t.batch(step, tokens, targets);
+            rc = rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr);
+        }
+        EXPECT_LT(rc, 0);
+        if (rank == 0) {
+            EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
+            EXPECT_EQ(rf_last_error()->rank, 1);
+            EXPECT_NE(strstr(rf_last_error()->message, "rank 1"), nullptr);
+        }
+        rf_run_close(run);
+        rf_plan_destroy(plan);
+        gpt2_destroy(model);
+    });
+}
+
+TEST(Run, ABlockThatFailsOnOneRankEndsTheStepOnAllAndChangesNoParameter)
+{
+    struct Failing {
+        static int forward(rf_ctx *ctx, void *self, rf_tensor, rf_tensor)
+        {
+            return ctx->step == 1 && *(bool *)self ? RF_EDEVICE
+                                                   : rf_fill(ctx->stream, ctx->losses, 1.0f);
+        }
+        static int input(rf_ctx *, void *, rf_tensor, rf_tensor, rf_tensor)
+        {
+            return 0;
+        }
+        static int weight(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+        {
+            return rf_fill(ctx->stream, ctx->grads[0], 1.0f);
+        }
+        static int sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
+        {
+            *out = {};
+            out->out = rf_shape2(rows, 4);
+            return 0;
+        }
+    };
+    static const rf_block_ops ops = {Failing::forward, Failing::input, Failing::weight,
+                                     Failing::sizes};
+    rank_device(0), rank_device(1);
+    ranks::run({}, [&](rf_comm *comm, int rank) {
+        StubBlocks stubs;
+        stubs.add("a", {10});
+        bool fails = rank == 1;
+        rf_block block = stubs.blocks()[0];
+        block.ops = &ops;
+        block.self = &fails;
+        rf_policy policy = {};
+        policy.batch = policy.micro_batches = 2;
+        policy.seq = 4;
+        rf_mesh mesh = {2, 1, 1};
+        rf_plan *plan = nullptr;
+        rf_run *run = nullptr;
+        const int32_t words[8] = {};
+        char before[65], after[65];
+        ASSERT_RF(rf_plan_build(&block, 1, &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
+        ASSERT_RF(rf_run_step(run, words, words, 0.1f, nullptr));
+        ASSERT_RF(rf_run_params_sha256(run, before));
+        EXPECT_EQ(rf_run_step(run, words, words, 0.1f, nullptr), rank ? RF_EDEVICE : RF_EABORT)
+            << rf_last_error()->message;
+        ASSERT_RF(rf_run_params_sha256(run, after));
+        EXPECT_STREQ(before, after);
+        rf_run_close(run);
+        rf_plan_destroy(plan);
+    });
+}
