@@ -118,7 +118,7 @@ int tool_plot_write(const struct tool_command *command, const char *path,
     FILE *pipe = popen("gnuplot", "w");
     if (!pipe)
         return tool_error(command, "cannot start gnuplot: %s", strerror(errno));
-    fprintf(pipe, "set terminal %s\nset output '%s'\nset grid\nset key outside top right\n",
+    fprintf(pipe, "set terminal %s\nset output '%s'\nset grid\nset key top right\n",
             terminal_of(path), path);
     print_text(pipe, "title", plot->title);
     print_text(pipe, "xlabel", plot->x_label);
@@ -134,9 +134,9 @@ int tool_plot_write(const struct tool_command *command, const char *path,
         fprintf(pipe, "END\n");
     }
     for (int s = 0; s < plot->series_count; s++)
-        fprintf(pipe,
-                "%s $data%d using 1:2 with linespoints pointsize 0.4 linewidth 2 title \"%s\"",
-                s ? "," : "plot", s, plot->series[s].title);
+        fprintf(pipe, "%s $data%d using 1:2 with %s linewidth 2 title \"%s\"", s ? "," : "plot", s,
+                plot->series[s].count > 64 ? "lines" : "linespoints pointsize 0.5",
+                plot->series[s].title);
     fprintf(pipe, "\n");
     int rc = pclose(pipe);
     sigaction(SIGPIPE, &before, NULL);
