@@ -37,7 +37,7 @@ int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
                  struct rf_tensor beta, float eps)
 {
     static const char op[] = "layernorm";
-    int64_t rows, channels;
+    int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
@@ -84,7 +84,7 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
                                 struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
 {
     static const char op[] = "layernorm_backward_input";
-    int64_t rows, channels;
+    int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, rows, channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+//
+// Bytes: what a schedule sends is what the formulas of the algorithms say, and the public
+// prediction says the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "simulator.h"
+
+namespace
+{
+
+uint64_t sent_by(enum rf_coll_op op, const char *algorithm, int rank, int ranks, size_t count,
+                 size_t segment)
+{
+    struct rf_coll_desc desc = {};
+    desc.op = op;
+    desc.rank = rank;
+    desc.ranks = ranks;
+    desc.count = count;
+    desc.segment_bytes = segment;
+    struct rf_sched *sched = nullptr;
+    EXPECT_EQ(rf_sched_build_as(&desc, algorithm, &sched), 0) << rf_last_error()->message;
+    uint64_t sent = sched ? rf_sched_sent_bytes(sched) : 0;
+    rf_sched_destroy(sched);
+    return sent;
+}
+
+uint64_t chunk_bytes(size_t count, int ranks, int c)
+{
+    return rf_chunk(count, ranks, (c + ranks) % ranks, 4).bytes;
+}
+
+TEST(SentBytes, OfARingAreAllChunksTwiceButTwo)
+{
+    for (int ranks = 2; ranks <= 33; ranks++) {
+        for (size_t count : {size_t(1), size_t(ranks), size_t(1000), size_t(4097)}) {
+            for (int rank = 0; rank < ranks; rank++) {
+                uint64_t all = 2 * count * 4;
+                uint64_t sent = sent_by(RF_COLL_ALL_REDUCE, "ring", rank, ranks, count, 64);
+                // It never sends the chunk it completes before that, nor the one its neighbour
+                // completed.
+                ASSERT_EQ(sent, all - chunk_bytes(count, ranks, rank + 1) -
+                                    chunk_bytes(count, ranks, (rank + 2) % ranks));
+                ASSERT_LE(sent, 2 * uint64_t(ranks - 1) *
+                                    ((count + size_t(ranks) - 1) / size_t(ranks)) * 4);
+            }
+        }
+    }
+}
+
+TEST(SentBytes, OfTheOtherAlgorithmsFollowTheirFormulas)
+{
+    for (int ranks = 2; ranks <= 17; ranks++) {
+        for (size_t count : {size_t(1), size_t(1000), size_t(4097)}) {
+            for (int rank = 0; rank < ranks; rank++) {
+                uint64_t all = count * 4, peers = uint64_t(ranks - 1);
+                uint64_t own = chunk_bytes(count, ranks, rank);
+                EXPECT_EQ(sent_by(RF_COLL_ALL_REDUCE, "flat", rank, ranks, count, 0), peers * all);
+                EXPECT_EQ(sent_by(RF_COLL_ALL_REDUCE, "direct", rank, ranks, count, 64),
+                          all - own + peers * own);
+                EXPECT_EQ(sent_by(RF_COLL_REDUCE_SCATTER, "direct", rank, ranks, count, 64),
+                          peers * all);
+                EXPECT_EQ(sent_by(RF_COLL_ALL_GATHER, "flat", rank, ranks, count, 0), peers * all);
+                EXPECT_EQ(sent_by(RF_COLL_ALL_GATHER, "ring", rank, ranks, count, 64), peers * all);
+                EXPECT_EQ(sent_by(RF_COLL_BROADCAST, "chain", rank, ranks, count, 64),
+                          rank == ranks - 1 ? 0 : all);
+            }
+            uint64_t tree = 0;
+            for (int rank = 0; rank < ranks; rank++)
+                tree += sent_by(RF_COLL_BROADCAST, "tree", rank, ranks, count, 64);
+            EXPECT_EQ(tree, uint64_t(ranks - 1) * count * 4);
+        }
+    }
+}
+
+TEST(SentBytes, ArePredictedForWhatTheTableChooses)
+{
+    for (enum rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER,
+                               RF_COLL_BROADCAST, RF_COLL_BARRIER, RF_COLL_SEND}) {
+        for (int ranks = 2; ranks <= 5; ranks++) {
+            for (size_t count :
+                 {size_t(0), size_t(10), size_t(9000), size_t(300000), size_t(3000001)}) {
+                for (enum rf_dtype dtype : {RF_F32, RF_BF16}) {
+                    struct rf_coll_desc desc = {};
+                    desc.op = op;
+                    desc.rank = 1;
+                    desc.ranks = ranks;
+                    desc.count = count;
+                    desc.dtype = dtype;
+                    desc.segment_bytes = 65536;
+                    struct rf_sched *sched = nullptr;
+                    uint64_t sent = 1;
+                    ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
+                    ASSERT_EQ(
+                        rf_coll_sent_bytes(op, 1, ranks, count, dtype, RF_ORDER_ANY, 0, &sent), 0);
+                    EXPECT_EQ(sent, rf_sched_sent_bytes(sched));
+                    rf_sched_destroy(sched);
+                }
+            }
+        }
+    }
+}
+
+TEST(SentBytes, OfALargeAllReduceAreTheRingsBoundFor4096Ranks)
+{
+    uint64_t sent = 0;
+    ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, 17, 4096, size_t(1) << 30, RF_F32,
+                                 RF_ORDER_RING, 0, &sent),
+              0);
+    EXPECT_EQ(sent, 2ull * 4095 * (1 << 18) * 4);
+}
+
+TEST(Table, ChoosesNoRingForTypesItWouldRoundAtEveryHop)
+{
+    for (enum rf_dtype dtype : {RF_F16, RF_BF16}) {
+        struct rf_coll_desc desc = {};
+        desc.op = RF_COLL_ALL_REDUCE;
+        desc.ranks = 4;
+        desc.count = 1 << 24;
+        desc.dtype = dtype;
+        desc.order = RF_ORDER_RING;
+        struct rf_sched *sched = nullptr;
+        ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
+        EXPECT_STREQ(rf_sched_algorithm(sched), "direct");
+        rf_sched_destroy(sched);
+    }
+}
+
+TEST(Table, RefusesWhatMakesNoSense)
+{
+    uint64_t sent = 0;
+    auto status = [&](enum rf_coll_op op, int rank, int ranks, size_t count, int dtype, int root) {
+        return rf_coll_sent_bytes(op, rank, ranks, count, static_cast<enum rf_dtype>(dtype),
+                                  RF_ORDER_ANY, root, &sent);
+    };
+    EXPECT_EQ(status(RF_COLL_ALL_REDUCE, 2, 2, 1, RF_F32, 0), RF_EINVAL);
+    EXPECT_EQ(status(RF_COLL_ALL_REDUCE, -1, 2, 1, RF_F32, 0), RF_EINVAL);
+    EXPECT_EQ(status(RF_COLL_ALL_REDUCE, 0, 0, 1, RF_F32, 0), RF_EINVAL);
+    EXPECT_EQ(status(RF_COLL_ALL_REDUCE, 0, 2, 1, 99, 0), RF_EINVAL);
+    EXPECT_EQ(status(RF_COLL_ALL_REDUCE, 0, 2, SIZE_MAX / 2, RF_F32, 0), RF_EINVAL);
+    EXPECT_EQ(status(RF_COLL_BROADCAST, 0, 2, 1, RF_F32, 2), RF_EINVAL);
+    EXPECT_EQ(status(RF_COLL_RECV, 1, 2, 1, RF_F32, 1), RF_EINVAL);
+    EXPECT_EQ(status(RF_COLL_FOREST_ALL_REDUCE, 0, 2, 1, RF_F32, 0), RF_EINVAL);
+    EXPECT_EQ(status(static_cast<enum rf_coll_op>(77), 0, 2, 1, RF_F32, 0), RF_EINVAL);
+}
+
+TEST(Schedule, PrintsOneLineAStep)
+{
+    struct rf_coll_desc desc = {};
+    desc.op = RF_COLL_ALL_REDUCE;
+    desc.ranks = 2;
+    desc.count = 4;
+    struct rf_sched *sched = nullptr;
+    ASSERT_EQ(rf_sched_build_as(&desc, "ring", &sched), 0);
+    char *text = nullptr;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    rf_sched_print(sched, file);
+    fclose(file);
+    EXPECT_EQ(std::count(text, text + bytes, '\n'), 1 + int(sched->count));
+    EXPECT_NE(strstr(text, "reduce"), nullptr);
+    free(text);
+    rf_sched_destroy(sched);
+}
+
+} // namespace

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+//
+// The arithmetic on host memory against a scalar reference, bit for bit: every type and reduction,
+// odd lengths, odd addresses, in place, NaN, infinities, overflow.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+extern "C" {
+#include "base/base.h"
+#include "coll/reduce.h"
+}
+
+namespace
+{
+
+const enum rf_redop redops[] = {RF_SUM, RF_AVG, RF_MIN, RF_MAX, RF_PROD};
+
+template <class T> T combine(T a, T b, enum rf_redop redop)
+{
+    if (a != a || b != b)
+        return a != a ? a : b;
+    if (redop == RF_MIN)
+        return a < b ? a : b;
+    if (redop == RF_MAX)
+        return a > b ? a : b;
+    if constexpr (std::is_integral_v<T>) {
+        uint64_t x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+        return static_cast<T>(redop == RF_PROD ? x * y : x + y);
+    } else {
+        return redop == RF_PROD ? a * b : a + b;
+    }
+}
+
+template <class T> T random_value(std::mt19937_64 &random)
+{
+    if constexpr (std::is_integral_v<T>) {
+        return static_cast<T>(random());
+    } else {
+        switch (random() % 16) {
+        case 0:
+            return std::numeric_limits<T>::quiet_NaN();
+        case 1:
+            return std::numeric_limits<T>::infinity();
+        case 2:
+            return -std::numeric_limits<T>::infinity();
+        case 3:
+            return std::numeric_limits<T>::denorm_min();
+        case 4:
+            return static_cast<T>(-0.0);
+        default:
+            return static_cast<T>(std::normal_distribution<double>(0, 1e3)(random));
+        }
+    }
+}
+
+template <class T> bool same(T a, T b)
+{
+    return (a != a && b != b) || memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+template <class T> void check_type(enum rf_dtype dtype)
+{
+    std::mt19937_64 random(dtype + 1);
+    for (enum rf_redop redop : redops) {
+        for (size_t count : {0, 1, 2, 3, 7, 8, 15, 16, 31, 33, 63, 64, 65, 127, 1000, 4099}) {
+            for (size_t shift : {size_t(0), size_t(1), sizeof(T)}) {
+                for (int alias = 0; alias < 3; alias++) { // dst apart, dst is a, dst is b
+                    std::vector<T> a(count), b(count);
+                    for (size_t i = 0; i < count; i++) {
+                        a[i] = random_value<T>(random);
+                        b[i] = random_value<T>(random);
+                    }
+                    std::vector<char> left(count * sizeof(T) + 64, 0x11), right = left, out = left;
+                    if (count > 0) {
+                        memcpy(left.data() + shift, a.data(), count * sizeof(T));
+                        memcpy(right.data() + 3, b.data(), count * sizeof(T));
+                    }
+                    char *dst = alias == 1   ? left.data() + shift
+                                : alias == 2 ? right.data() + 3
+                                             : out.data() + 5;
+                    rf_reduce(dst, left.data() + shift, right.data() + 3, count, dtype, redop);
+                    for (size_t i = 0; i < count; i++) {
+                        T got, wanted = combine(a[i], b[i], redop);
+                        memcpy(&got, dst + i * sizeof(T), sizeof(T));
+                        ASSERT_TRUE(same(got, wanted))
+                            << rf_dtype_name(dtype) << " " << rf_redop_name(redop) << " element "
+                            << i << " of " << count << ": " << +a[i] << ", " << +b[i] << " gave "
+                            << +got;
+                    }
+                    ASSERT_EQ(dst[count * sizeof(T)], 0x11) << "wrote behind its end";
+                    ASSERT_EQ(*(dst - 1 < out.data() || alias ? "\x11" : dst - 1), 0x11);
+                }
+            }
+        }
+    }
+}
+
+TEST(Reduce, EqualsTheScalarReferenceForEveryTypeLengthAndPlace)
+{
+    check_type<float>(RF_F32);
+    check_type<double>(RF_F64);
+    check_type<int32_t>(RF_I32);
+    check_type<int64_t>(RF_I64);
+    check_type<uint8_t>(RF_U8);
+    check_type<int8_t>(RF_I8);
+}
+
+TEST(Reduce, MinAndMaxPropagateNanFromEitherSide)
+{
+    float nan = NAN, one = 1, out;
+    for (enum rf_redop redop : {RF_MIN, RF_MAX}) {
+        rf_reduce(&out, &nan, &one, 1, RF_F32, redop);
+        EXPECT_TRUE(std::isnan(out));
+        rf_reduce(&out, &one, &nan, 1, RF_F32, redop);
+        EXPECT_TRUE(std::isnan(out));
+    }
+}
+
+TEST(Reduce, IntegersWrap)
+{
+    int32_t most = INT32_MAX, one = 1, out;
+    rf_reduce(&out, &most, &one, 1, RF_I32, RF_SUM);
+    EXPECT_EQ(out, INT32_MIN);
+    rf_reduce(&out, &most, &most, 1, RF_I32, RF_PROD);
+    EXPECT_EQ(out, 1);
+    uint8_t high = 250, ten = 10, low;
+    rf_reduce(&low, &high, &ten, 1, RF_U8, RF_SUM);
+    EXPECT_EQ(low, 4);
+}
+
+// ---- 16-bit types -----------------------------------------------------------------------------
+
+double half_value(uint16_t bits, enum rf_dtype dtype)
+{
+    int exponent_bits = dtype == RF_F16 ? 5 : 8, mantissa_bits = 15 - exponent_bits;
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1);
+    int mantissa = bits & ((1 << mantissa_bits) - 1);
+    double sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == (1 << exponent_bits) - 1)
+        return mantissa ? NAN : sign * INFINITY;
+    if (exponent == 0)
+        return sign * ldexp(mantissa, 1 - bias - mantissa_bits);
+    return sign * ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+}
+
+TEST(Half, EveryValueWidensExactlyAndComesBack)
+{
+    for (enum rf_dtype dtype : {RF_F16, RF_BF16}) {
+        std::vector<uint16_t> all(65536), back(65536);
+        std::vector<float> wide(65536);
+        for (size_t i = 0; i < all.size(); i++)
+            all[i] = static_cast<uint16_t>(i);
+        for (size_t piece : {size_t(65536), size_t(7)}) { // in bulk, and by the scalar tail
+            for (size_t i = 0; i < all.size(); i += piece) {
+                size_t n = std::min(piece, all.size() - i);
+                rf_widen(&wide[i], &all[i], n, dtype);
+                rf_narrow(&back[i], &wide[i], n, dtype);
+            }
+            for (size_t i = 0; i < all.size(); i++) {
+                double value = half_value(all[i], dtype);
+                if (std::isnan(value)) {
+                    ASSERT_TRUE(std::isnan(wide[i]) && std::isnan(half_value(back[i], dtype))) << i;
+                } else {
+                    ASSERT_EQ(static_cast<double>(wide[i]), value) << i;
+                    ASSERT_EQ(back[i], all[i]);
+                }
+            }
+        }
+    }
+}
+
+// Between two neighbours, the nearer; in the middle, the even one; beyond the largest, infinity.
+TEST(Half, NarrowingRoundsToNearestEven)
+{
+    for (enum rf_dtype dtype : {RF_F16, RF_BF16}) {
+        uint16_t infinity = dtype == RF_F16 ? 0x7c00 : 0x7f80;
+        for (size_t width : {size_t(1), size_t(8)}) { // scalar and vector
+            for (uint16_t bits = 0; bits < infinity; bits++) {
+                uint16_t above = static_cast<uint16_t>(bits + 1);
+                double low = half_value(bits, dtype);
+                double high = above == infinity ? 2 * low - half_value(bits - 1, dtype)
+                                                : half_value(above, dtype);
+                float middle = static_cast<float>((low + high) / 2);
+                if ((low + high) / 2 > std::numeric_limits<float>::max())
+                    continue;
+                float inputs[3] = {nextafterf(middle, 0), middle, nextafterf(middle, INFINITY)};
+                uint16_t wanted[3] = {bits, bits % 2 ? above : bits, above};
+                for (int i = 0; i < 3; i++) {
+                    std::vector<float> wide(width, -inputs[i]);
+                    std::vector<uint16_t> out(width);
+                    rf_narrow(out.data(), wide.data(), width, dtype);
+                    ASSERT_EQ(out[width - 1], wanted[i] | 0x8000) << inputs[i];
+                }
+            }
+        }
+    }
+}
+
+std::vector<uint16_t> narrow(const std::vector<float> &wide, enum rf_dtype dtype)
+{
+    std::vector<uint16_t> out(wide.size());
+    rf_narrow(out.data(), wide.data(), wide.size(), dtype);
+    return out;
+}
+
+TEST(Fold, RoundsSixteenBitTypesOnce)
+{
+    // 256 + 0.5 + 0.5: in bf16 every partial sum would be rounded back to 256.
+    std::vector<float> big(3000, 256.0f), small(3000, 0.75f);
+    for (bool tree : {false, true}) {
+        for (int divisor : {1, 4}) {
+            auto a = narrow(big, RF_BF16), b = narrow(small, RF_BF16);
+            struct rf_fold_part parts[4] = {
+                {a.data(), 0}, {b.data(), 0}, {b.data(), 0}, {b.data(), 0}};
+            struct rf_fold fold = {parts, 4, RF_BF16, RF_SUM, tree, divisor};
+            std::vector<uint16_t> out(3000);
+            rf_fold(out.data(), &fold, out.size());
+            auto wanted = narrow({258.25f / static_cast<float>(divisor)}, RF_BF16)[0];
+            for (uint16_t x : out)
+                ASSERT_EQ(x, wanted);
+        }
+    }
+}
+
+TEST(Fold, InPlaceOverAnyPartIsRightInBothOrders)
+{
+    const size_t count = 1500;
+    for (bool tree : {false, true}) {
+        for (uint32_t parts = 1; parts <= 9; parts++) {
+            for (uint32_t target = 0; target < parts; target++) {
+                std::vector<std::vector<float>> data(parts, std::vector<float>(count));
+                std::vector<struct rf_fold_part> list;
+                for (uint32_t p = 0; p < parts; p++) {
+                    for (size_t i = 0; i < count; i++)
+                        data[p][i] = static_cast<float>((p + 1) * (i % 100));
+                    list.push_back({data[p].data(), 0});
+                }
+                struct rf_fold fold = {list.data(), parts, RF_F32, RF_SUM, tree, 1};
+                rf_fold(data[target].data(), &fold, count);
+                for (size_t i = 0; i < count; i++)
+                    ASSERT_EQ(data[target][i],
+                              static_cast<float>(parts * (parts + 1) / 2 * (i % 100)));
+            }
+        }
+    }
+}
+
+TEST(Divide, TruncatesIntegersAndDividesFloats)
+{
+    int32_t i32[] = {7, -7, 2, INT32_MIN};
+    rf_divide(i32, 4, RF_I32, 2);
+    EXPECT_EQ(i32[0], 3);
+    EXPECT_EQ(i32[1], -3);
+    EXPECT_EQ(i32[3], INT32_MIN / 2);
+    int8_t i8[] = {-100, 100};
+    rf_divide(i8, 2, RF_I8, 300);
+    EXPECT_EQ(i8[0], 0);
+    uint8_t u8[] = {255};
+    rf_divide(u8, 1, RF_U8, 2);
+    EXPECT_EQ(u8[0], 127);
+    int64_t i64[] = {-9};
+    rf_divide(i64, 1, RF_I64, 4);
+    EXPECT_EQ(i64[0], -2);
+    float f32[] = {1};
+    rf_divide(f32, 1, RF_F32, 3);
+    EXPECT_EQ(f32[0], 1.0f / 3.0f);
+    double f64[] = {1};
+    rf_divide(f64, 1, RF_F64, 3);
+    EXPECT_EQ(f64[0], 1.0 / 3.0);
+}
+
+} // namespace

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Softmax cross-entropy: losses and gradient.
+ */
+#include "op_fixture.h"
+#include "support/reference_ops.h"
+
+namespace
+{
+struct Case {
+    int64_t rows, V;
+    int shift;
+};
+const Case cases[] = {{1, 1, 0},    {1, 2, 0},     {3, 5, 0},    {17, 16, 0}, {7, 257, 0},
+                      {5, 1003, 1}, {2, 50257, 0}, {64, 260, 0}, {9, 64, 2},  {130, 4, 0}};
+
+class CrossEntropy : public OpTest
+{
+  protected:
+    struct Result {
+        Floats losses, dlogits;
+    };
+    Result run(const Case &c, const Floats &logits, const Ints &targets, bool in_place)
+    {
+        rf_tensor in = f32(rf_shape2(c.rows, c.V), logits, c.shift);
+        rf_tensor d = in_place ? in : blank(rf_shape2(c.rows, c.V)),
+                  losses = blank(rf_shape1(c.rows));
+        EXPECT_OK(rf_cross_entropy(stream, losses, d, in, i32(rf_shape1(c.rows), targets),
+                                   blank(rf_shape1(c.rows))));
+        return {read(losses), read(d)};
+    }
+    static std::string name(const Case &c, const char *what)
+    {
+        return std::string(what) + " of " + std::to_string(c.rows) + " x " + std::to_string(c.V);
+    }
+};
+
+TEST_F(CrossEntropy, MatchesTheReferenceAlsoInPlace)
+{
+    for (const Case &c : cases) {
+        Floats logits = normal(c.rows * c.V, 3);
+        Ints targets = below(c.rows, (int32_t)c.V);
+        targets[c.rows / 2] = (int32_t)c.V - 1;
+        if (c.rows > 2)
+            targets[1] = -1;
+        auto want = reference::cross_entropy(wide(logits), targets, c.V);
+        Result got = run(c, logits, targets, false);
+        /* Up to 3142 partial sums of exponentials are added one after another. */
+        expect_near(got.losses, want.losses, 1e-5, name(c, "losses"));
+        expect_near(got.dlogits, want.dlogits, 5e-6, name(c, "dlogits"));
+        Result again = run(c, logits, targets, true);
+        expect_same_bits(again.losses, got.losses, name(c, "losses"));
+        expect_same_bits(again.dlogits, got.dlogits, name(c, "dlogits in place"));
+    }
+}
+
+TEST_F(CrossEntropy, LossOnlyLeavesTheLogitsAlone)
+{
+    const Case c = {5, 37, 0};
+    Floats logits = normal(c.rows * c.V);
+    Ints targets = below(c.rows, (int32_t)c.V);
+    rf_tensor in = f32(rf_shape2(c.rows, c.V), logits), losses = blank(rf_shape1(c.rows));
+    ASSERT_OK(rf_cross_entropy(stream, losses, rf_tensor{}, in, i32(rf_shape1(c.rows), targets),
+                               blank(rf_shape1(c.rows))));
+    expect_near(read(losses), reference::cross_entropy(wide(logits), targets, c.V).losses, 1e-5,
+                "losses");
+    expect_same_bits(read(in), logits, "logits");
+}
+
+TEST_F(CrossEntropy, ExtremeLogitsStayFinite)
+{
+    const Case c = {3, 40, 0};
+    Floats logits(c.rows * c.V, -1e4f);
+    logits[7] = 1e4f;       /* row 0: certain, and right */
+    logits[c.V + 9] = 1e4f; /* row 1: certain, and wrong */
+    for (int64_t k = 0; k < c.V; k++)
+        logits[2 * c.V + k] = 1e4f; /* row 2: all alike */
+    Ints targets = {7, 3, 0};
+    auto want = reference::cross_entropy(wide(logits), targets, c.V);
+    Result got = run(c, logits, targets, true);
+    expect_near(got.losses, want.losses, 1e-6, "losses");
+    /* log-sum-exp of 1e4 is stored to 1e-3. */
+    expect_near(got.dlogits, want.dlogits, 1e-3, "dlogits");
+}
+
+TEST_F(CrossEntropy, IgnoredRowsCountNothingAndATargetBeyondTheVocabularyIsNotANumber)
+{
+    const Case c = {3, 10, 0};
+    Floats logits = normal(c.rows * c.V);
+    Result got = run(c, logits, {-100, 10, 9}, false);
+    EXPECT_EQ(got.losses[0], 0.0f);
+    for (int64_t k = 0; k < c.V; k++)
+        EXPECT_EQ(got.dlogits[k], 0.0f);
+    EXPECT_TRUE(std::isnan(got.losses[1]));
+    EXPECT_FALSE(std::isnan(got.losses[2]));
+}
+
+TEST_F(CrossEntropy, TenRunsGiveTheSameBits)
+{
+    const Case c = {19, 257, 0};
+    Floats logits = normal(c.rows * c.V);
+    Ints targets = below(c.rows, (int32_t)c.V);
+    Result first = run(c, logits, targets, true);
+    for (int i = 1; i < 10; i++) {
+        Result again = run(c, logits, targets, true);
+        expect_same_bits(again.losses, first.losses, "losses");
+        expect_same_bits(again.dlogits, first.dlogits, "dlogits");
+    }
+}
+
+TEST_F(CrossEntropy, WrongOperandsAreNamed)
+{
+    rf_tensor logits = blank(rf_shape2(3, 8)), losses = blank(rf_shape1(3)), none = {};
+    rf_tensor scratch = blank(rf_shape1(3)), targets = blank_i32(3), four = blank(rf_shape1(4));
+    EXPECT_FAILS(RF_EINVAL, "losses is f32 (4), expected 3",
+                 rf_cross_entropy(stream, four, logits, logits, targets, scratch));
+    EXPECT_FAILS(RF_EINVAL, "targets is f32",
+                 rf_cross_entropy(stream, losses, logits, logits, losses, scratch));
+    EXPECT_FAILS(RF_EINVAL, "logits is f32 (3, 8), expected (4, 8)",
+                 rf_cross_entropy(stream, four, logits, logits, blank_i32(4), four));
+    EXPECT_FAILS(RF_EINVAL, "losses must not overlap scratch",
+                 rf_cross_entropy(stream, losses, none, logits, targets, losses));
+    EXPECT_FAILS(RF_EINVAL, "dlogits",
+                 rf_cross_entropy(stream, losses, four, logits, targets, scratch));
+}
+} // namespace

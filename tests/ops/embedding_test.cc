@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Embedding and its scatter-add. The order of additions is a part of the contract (row order), so
+ * results are compared bit by bit with the same additions on the host.
+ */
+#include "op_fixture.h"
+#include "support/reference_ops.h"
+
+namespace
+{
+struct Case {
+    int64_t V, C, T, batch;
+    int shift;
+};
+const Case cases[] = {
+    {1, 1, 1, 1, 0},    {2, 4, 3, 1, 0},    {5, 3, 2, 3, 0},     {257, 16, 31, 2, 0},
+    {257, 16, 8, 5, 1}, {11, 64, 64, 4, 0}, {1009, 7, 13, 7, 0},
+};
+
+class Embedding : public OpTest
+{
+  protected:
+    struct Grads {
+        Floats dwte, dwpe;
+    };
+    /* The additions of the contract, in f32. */
+    static Grads on_host(const Floats &dwte, const Floats &dwpe, const Floats &dout,
+                         const Ints &tokens, const Case &c)
+    {
+        Grads sums = {Floats(dwte.size()), Floats(dwpe.size())};
+        for (size_t i = 0; i < tokens.size(); i++)
+            for (int64_t k = 0; k < c.C; k++) {
+                int64_t row = tokens[i] >= 0 && tokens[i] < c.V ? tokens[i] : 0;
+                sums.dwte[row * c.C + k] += dout[i * c.C + k];
+                sums.dwpe[(i % c.T) * c.C + k] += dout[i * c.C + k];
+            }
+        for (size_t i = 0; i < dwte.size(); i++)
+            sums.dwte[i] += dwte[i];
+        for (size_t i = 0; i < dwpe.size(); i++)
+            sums.dwpe[i] += dwpe[i];
+        return sums;
+    }
+    Grads on_device(const Floats &dwte, const Floats &dwpe, const Floats &dout, const Ints &tokens,
+                    const Case &c)
+    {
+        int64_t n = c.T * c.batch;
+        rf_tensor te = f32(rf_shape2(c.V, c.C), dwte, c.shift);
+        rf_tensor pe = dwpe.empty() ? rf_tensor{} : f32(rf_shape2(c.T, c.C), dwpe, c.shift);
+        EXPECT_OK(rf_embedding_backward(stream, te, pe, f32(rf_shape2(n, c.C), dout),
+                                        i32(rf_shape1(n), tokens), c.T, blank_i32(2 * n)));
+        return {read(te), dwpe.empty() ? Floats() : read(pe)};
+    }
+};
+
+TEST_F(Embedding, AddsTokenAndPositionExactly)
+{
+    for (const Case &c : cases)
+        for (bool positions : {true, false}) {
+            int64_t n = c.T * c.batch;
+            Ints tokens = below(n, (int32_t)c.V);
+            tokens[n / 2] = n % 2 ? -3 : (int32_t)c.V; /* outside: row 0 */
+            Floats wte = normal(c.V * c.C), wpe = normal(c.T * c.C), want(n * c.C);
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t k = 0; k < c.C; k++) {
+                    int64_t row = tokens[i] >= 0 && tokens[i] < c.V ? tokens[i] : 0;
+                    want[i * c.C + k] = wte[row * c.C + k];
+                    if (positions)
+                        want[i * c.C + k] += wpe[(i % c.T) * c.C + k];
+                }
+            rf_tensor out = blank(rf_shape3(c.batch, c.T, c.C), c.shift);
+            rf_tensor pe = positions ? f32(rf_shape2(c.T, c.C), wpe, c.shift) : rf_tensor{};
+            ASSERT_OK(rf_embedding(stream, out, i32(rf_shape1(n), tokens),
+                                   f32(rf_shape2(c.V, c.C), wte), pe, c.T));
+            expect_same_bits(read(out), want, "embedding");
+        }
+}
+
+TEST_F(Embedding, BackwardMatchesTheReference)
+{
+    for (const Case &c : cases) {
+        int64_t n = c.T * c.batch;
+        Ints tokens = below(n, (int32_t)c.V);
+        Floats dout = whole(n * c.C); /* sums are exact */
+        auto want = reference::embedding_backward(wide(dout), tokens, c.V, c.C, c.T);
+        Grads got = on_device(Floats(c.V * c.C), Floats(c.T * c.C), dout, tokens, c);
+        expect_near(got.dwte, want.dwte, 0, "dwte");
+        expect_near(got.dwpe, want.dwpe, 0, "dwpe");
+    }
+}
+
+TEST_F(Embedding, BackwardAddsInRowOrderToWhatIsThere)
+{
+    for (const Case &c : cases) {
+        int64_t n = c.T * c.batch;
+        Ints tokens = below(n, (int32_t)c.V);
+        tokens[n - 1] = -1;
+        Floats dwte = normal(c.V * c.C), dwpe = normal(c.T * c.C), dout = normal(n * c.C);
+        Grads want = on_host(dwte, dwpe, dout, tokens, c);
+        Grads got = on_device(dwte, dwpe, dout, tokens, c);
+        expect_same_bits(got.dwte, want.dwte, "dwte");
+        expect_same_bits(got.dwpe, want.dwpe, "dwpe");
+        got = on_device(dwte, {}, dout, tokens, c);
+        expect_same_bits(got.dwte, want.dwte, "dwte without positions");
+    }
+}
+
+TEST_F(Embedding, BackwardHandlesALargeVocabularyAndManyRows)
+{
+    const Case c = {50257, 8, 1024, 8, 0};
+    int64_t n = c.T * c.batch;
+    Ints tokens = below(n, (int32_t)c.V);
+    for (int64_t i = 0; i < n; i += 5)
+        tokens[i] = 13; /* one token in five is the same: a long chain */
+    Floats dwte = normal(c.V * c.C), dwpe = normal(c.T * c.C), dout = normal(n * c.C);
+    Grads want = on_host(dwte, dwpe, dout, tokens, c);
+    Grads got = on_device(dwte, dwpe, dout, tokens, c);
+    expect_same_bits(got.dwte, want.dwte, "dwte");
+    expect_same_bits(got.dwpe, want.dwpe, "dwpe");
+}
+
+TEST_F(Embedding, WrongOperandsAreNamed)
+{
+    rf_tensor out = blank(rf_shape2(6, 4)), tokens = blank_i32(6), wte = blank(rf_shape2(9, 4));
+    rf_tensor wpe = blank(rf_shape2(3, 4)), scratch = blank_i32(12), none = {};
+    rf_tensor narrow = blank(rf_shape2(9, 3));
+    EXPECT_FAILS(RF_EINVAL, "multiple of T = 4", rf_embedding(stream, out, tokens, wte, wpe, 4));
+    EXPECT_FAILS(RF_EINVAL, "multiple of T = 0", rf_embedding(stream, out, tokens, wte, wpe, 0));
+    EXPECT_FAILS(RF_EINVAL, "wpe has 3 rows", rf_embedding(stream, out, tokens, wte, wpe, 6));
+    EXPECT_FAILS(RF_EINVAL, "wpe is f32 (3, 4)", rf_embedding(stream, out, tokens, narrow, wpe, 3));
+    EXPECT_FAILS(RF_EINVAL, "wte has no buffer", rf_embedding(stream, out, tokens, none, wpe, 3));
+    EXPECT_FAILS(RF_EINVAL, "tokens is f32", rf_embedding(stream, out, out, wte, wpe, 3));
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap wte",
+                 rf_embedding(stream, wte, blank_i32(9), wte, wpe, 3));
+    EXPECT_FAILS(RF_EINVAL, "scratch",
+                 rf_embedding_backward(stream, wte, wpe, out, tokens, 3, tokens));
+    EXPECT_FAILS(RF_EINVAL, "dout",
+                 rf_embedding_backward(stream, wte, wpe, narrow, tokens, 3, scratch));
+    EXPECT_FAILS(RF_EINVAL, "dwte must not overlap dwpe",
+                 rf_embedding_backward(stream, wte, wte, out, tokens, 3, scratch));
+}
+} // namespace

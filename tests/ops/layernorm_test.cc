@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * LayerNorm, forward and backward.
+ */
+#include "op_fixture.h"
+#include "support/reference_ops.h"
+
+namespace
+{
+struct Case {
+    int64_t rows, C;
+    int shift;
+};
+const Case cases[] = {{1, 1, 0},    {1, 4, 0},    {3, 5, 0},    {7, 64, 0},
+                      {31, 48, 1},  {33, 257, 0}, {64, 128, 0}, {5, 768, 0},
+                      {100, 20, 0}, {67, 2, 0},   {2, 16, 2}};
+const float EPS = 1e-5f;
+/* Means and variances of some hundred numbers near 1: a few roundings of 6e-8, times rstd up to
+ * some tens. */
+const double TOLERANCE = 2e-5;
+/* Rows of two elements: rstd reaches hundreds, and the gradient is a difference that all but cancels. */
+double dx_tolerance(const Case &c)
+{
+    return c.C == 2 ? 1e-3 : TOLERANCE;
+}
+
+class LayerNorm : public OpTest
+{
+  protected:
+    struct Inputs {
+        Floats x, gamma, beta, dout;
+    };
+    Inputs inputs(const Case &c)
+    {
+        Inputs in = {normal(c.rows * c.C), normal(c.C), normal(c.C), normal(c.rows * c.C)};
+        for (int64_t i = 0; i < c.rows;
+             i++) /* rows with large means: the variance must not cancel */
+            for (int64_t k = 0; k < c.C; k++)
+                in.x[i * c.C + k] += 3.0f * (float)(i % 4);
+        return in;
+    }
+    struct Saved {
+        rf_tensor x, out, mean, rstd, gamma;
+    };
+    Saved forward(const Case &c, const Inputs &in)
+    {
+        Saved s = {f32(rf_shape2(c.rows, c.C), in.x, c.shift),
+                   blank(rf_shape2(c.rows, c.C), c.shift), blank(rf_shape1(c.rows)),
+                   blank(rf_shape1(c.rows)), f32(rf_shape1(c.C), in.gamma)};
+        EXPECT_OK(rf_layernorm(stream, s.out, s.mean, s.rstd, s.x, s.gamma,
+                               f32(rf_shape1(c.C), in.beta), EPS));
+        return s;
+    }
+    static std::string name(const Case &c, const char *what)
+    {
+        return std::string(what) + " of " + std::to_string(c.rows) + " x " + std::to_string(c.C);
+    }
+};
+
+TEST_F(LayerNorm, ForwardMatchesTheReference)
+{
+    for (const Case &c : cases) {
+        Inputs in = inputs(c);
+        auto want = reference::layernorm(wide(in.x), wide(in.gamma), wide(in.beta), EPS);
+        Saved got = forward(c, in);
+        expect_near(read(got.mean), want.mean, TOLERANCE, name(c, "mean"));
+        expect_near(read(got.rstd), want.rstd, TOLERANCE, name(c, "rstd"));
+        expect_near(read(got.out), want.out, TOLERANCE, name(c, "out"));
+    }
+}
+
+TEST_F(LayerNorm, InputGradientMatchesTheReference)
+{
+    for (const Case &c : cases) {
+        Inputs in = inputs(c);
+        auto want = reference::layernorm_backward(wide(in.dout), wide(in.x), wide(in.gamma), EPS);
+        Saved s = forward(c, in);
+        rf_tensor dout = f32(rf_shape2(c.rows, c.C), in.dout), dx = blank(rf_shape2(c.rows, c.C));
+        ASSERT_OK(
+            rf_layernorm_backward_input(stream, dx, dout, s.x, s.mean, s.rstd, s.gamma, false));
+        Floats apart = read(dx);
+        expect_near(apart, want.dx, dx_tolerance(c), name(c, "dx"));
+
+        ASSERT_OK(
+            rf_layernorm_backward_input(stream, dout, dout, s.x, s.mean, s.rstd, s.gamma, false));
+        expect_same_bits(read(dout), apart, name(c, "dx in place"));
+    }
+}
+
+TEST_F(LayerNorm, InputGradientAccumulatesOntoTheResidual)
+{
+    for (const Case &c : cases) {
+        Inputs in = inputs(c);
+        Saved s = forward(c, in);
+        Floats residual = normal(c.rows * c.C);
+        rf_tensor dout = f32(rf_shape2(c.rows, c.C), in.dout), dx = blank(rf_shape2(c.rows, c.C));
+        rf_tensor sum = f32(rf_shape2(c.rows, c.C), residual);
+        ASSERT_OK(
+            rf_layernorm_backward_input(stream, dx, dout, s.x, s.mean, s.rstd, s.gamma, false));
+        ASSERT_OK(
+            rf_layernorm_backward_input(stream, sum, dout, s.x, s.mean, s.rstd, s.gamma, true));
+        Floats want = read(dx);
+        for (size_t i = 0; i < want.size(); i++)
+            want[i] = residual[i] + want[i];
+        expect_same_bits(read(sum), want, name(c, "accumulated dx"));
+    }
+}
+
+TEST_F(LayerNorm, WeightGradientAccumulatesAndMatchesTheReference)
+{
+    for (const Case &c : cases) {
+        Inputs in = inputs(c);
+        auto want = reference::layernorm_backward(wide(in.dout), wide(in.x), wide(in.gamma), EPS);
+        Saved s = forward(c, in);
+        Floats before = whole(2 * c.C);
+        for (int64_t k = 0; k < c.C; k++) {
+            want.dgamma[k] += before[k];
+            want.dbeta[k] += before[c.C + k];
+        }
+        rf_tensor dgamma = f32(rf_shape1(c.C), Floats(before.begin(), before.begin() + c.C));
+        rf_tensor dbeta = f32(rf_shape1(c.C), Floats(before.begin() + c.C, before.end()), c.shift);
+        ASSERT_OK(rf_layernorm_backward_weight(
+            stream, dgamma, dbeta, f32(rf_shape2(c.rows, c.C), in.dout), s.x, s.mean, s.rstd,
+            blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
+        expect_near(read(dgamma), want.dgamma, TOLERANCE, name(c, "dgamma"));
+        expect_near(read(dbeta), want.dbeta, TOLERANCE, name(c, "dbeta"));
+    }
+}
+
+TEST_F(LayerNorm, AlignmentDoesNotChangeBits)
+{
+    for (int64_t C : {64, 20}) {
+        Case c = {37, C, 0}, shifted = {37, C, 1};
+        Inputs in = inputs(c);
+        expect_same_bits(read(forward(c, in).out), read(forward(shifted, in).out), "out");
+    }
+}
+
+TEST_F(LayerNorm, TenRunsGiveTheSameBits)
+{
+    const Case c = {200, 64, 0};
+    Inputs in = inputs(c);
+    Saved s = forward(c, in);
+    Floats first;
+    for (int run = 0; run < 10; run++) {
+        rf_tensor both = f32(rf_shape2(2, c.C), Floats(2 * c.C)), dgamma, dbeta;
+        ASSERT_OK(rf_tensor_rows(both, 0, 1, &dgamma));
+        ASSERT_OK(rf_tensor_rows(both, 1, 1, &dbeta));
+        ASSERT_OK(rf_layernorm_backward_weight(
+            stream, dgamma, dbeta, f32(rf_shape2(c.rows, c.C), in.dout), s.x, s.mean, s.rstd,
+            blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
+        Floats got = read(both);
+        if (run == 0)
+            first = got;
+        expect_same_bits(got, first, "dgamma, dbeta");
+    }
+}
+
+TEST_F(LayerNorm, WrongOperandsAreNamed)
+{
+    rf_tensor x = blank(rf_shape2(3, 8)), out = blank(rf_shape2(3, 8)), none = {};
+    rf_tensor mean = blank(rf_shape1(3)), rstd = blank(rf_shape1(3));
+    rf_tensor gamma = blank(rf_shape1(8)), beta = blank(rf_shape1(8)), seven = blank(rf_shape1(7));
+    rf_tensor scratch = blank(rf_shape1(rf_layernorm_scratch(3, 8)));
+    EXPECT_FAILS(RF_EINVAL, "x is f32 (3, 8), expected rows of 7",
+                 rf_layernorm(stream, out, mean, rstd, x, seven, beta, EPS));
+    EXPECT_FAILS(RF_EINVAL, "beta is f32 (7)",
+                 rf_layernorm(stream, out, mean, rstd, x, gamma, seven, EPS));
+    EXPECT_FAILS(RF_EINVAL, "rstd", rf_layernorm(stream, out, mean, seven, x, gamma, beta, EPS));
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap x",
+                 rf_layernorm(stream, x, mean, rstd, x, gamma, beta, EPS));
+    EXPECT_FAILS(RF_EINVAL, "mean must not overlap rstd",
+                 rf_layernorm(stream, out, mean, mean, x, gamma, beta, EPS));
+    EXPECT_FAILS(RF_EINVAL, "dx must not overlap x",
+                 rf_layernorm_backward_input(stream, x, out, x, mean, rstd, gamma, false));
+    EXPECT_FAILS(RF_EINVAL, "gamma has no buffer",
+                 rf_layernorm_backward_input(stream, out, out, x, mean, rstd, none, false));
+    EXPECT_FAILS(RF_EINVAL, "scratch is f32 (7), expected 16",
+                 rf_layernorm_backward_weight(stream, gamma, beta, out, x, mean, rstd, seven));
+    EXPECT_FAILS(RF_EINVAL, "dgamma must not overlap dbeta",
+                 rf_layernorm_backward_weight(stream, gamma, gamma, out, x, mean, rstd, scratch));
+}
+} // namespace

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sums: their tree is a part of the contract, so results are compared bit by bit with the same tree
+ * on the host.
+ */
+#include "op_fixture.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace
+{
+class Reduce : public OpTest
+{
+  protected:
+    /* 16 running sums over the chunk, then joined pairwise. */
+    static float chunk_sum(const float *x, size_t count, bool squares)
+    {
+        float part[16] = {};
+        for (size_t i = 0; i < count; i++)
+            part[i % 16] += squares ? x[i] * x[i] : x[i];
+        float joined[4];
+        for (int k = 0; k < 4; k++)
+            joined[k] = (part[k] + part[4 + k]) + (part[8 + k] + part[12 + k]);
+        return (joined[0] + joined[1]) + (joined[2] + joined[3]);
+    }
+    static float pairwise(Floats values)
+    {
+        while (values.size() > 1) {
+            Floats next;
+            for (size_t i = 0; i < values.size(); i += 2)
+                next.push_back(i + 1 < values.size() ? values[i] + values[i + 1] : values[i]);
+            values = next;
+        }
+        return values[0];
+    }
+    float sum_on_device(const Floats &x, int shift)
+    {
+        int64_t n = (int64_t)x.size();
+        rf_tensor out = blank(rf_shape1(1));
+        EXPECT_OK(
+            rf_sum(stream, out, f32(rf_shape1(n), x, shift), blank(rf_shape1(rf_sum_scratch(n)))));
+        return read(out)[0];
+    }
+    float squares_on_device(const Floats &flat, const std::vector<rf_norm_chunk> &chunks)
+    {
+        Ints table;
+        for (rf_norm_chunk c : chunks) {
+            table.push_back((int32_t)c.first);
+            table.push_back((int32_t)c.count);
+        }
+        int64_t n = (int64_t)chunks.size();
+        rf_tensor out = blank(rf_shape1(1));
+        EXPECT_OK(rf_sum_squares(stream, out, f32(rf_shape1((int64_t)flat.size()), flat),
+                                 i32(rf_shape2(n, 2), table), blank(rf_shape1(2 * n))));
+        return read(out)[0];
+    }
+    static std::vector<rf_norm_chunk> table_for(size_t count)
+    {
+        std::vector<rf_norm_chunk> chunks;
+        for (size_t i = 0; i < count; i += 1024)
+            chunks.push_back({(uint32_t)i, (uint32_t)std::min<size_t>(1024, count - i)});
+        return chunks;
+    }
+};
+
+TEST_F(Reduce, SumIsExactForIntegersOfEverySize)
+{
+    for (int64_t n : {1, 2, 3, 15, 16, 17, 1023, 1024, 1025, 65537, 70001}) {
+        Floats x = whole(n);
+        double want = 0;
+        for (float v : x)
+            want += v;
+        EXPECT_EQ(sum_on_device(x, n % 4), want) << n;
+    }
+}
+
+TEST_F(Reduce, SumFollowsItsTree)
+{
+    for (size_t n : {5u, 1024u, 3000u, 70001u, 200003u}) {
+        Floats x = normal(n), chunks;
+        for (size_t i = 0; i < n; i += 1024)
+            chunks.push_back(chunk_sum(&x[i], std::min<size_t>(1024, n - i), false));
+        EXPECT_EQ(sum_on_device(x, 0), pairwise(chunks)) << n;
+    }
+}
+
+TEST_F(Reduce, SumSquaresFollowsItsTree)
+{
+    for (size_t n : {1u, 1000u, 5000u, 300001u}) {
+        Floats x = normal(n), chunks;
+        for (rf_norm_chunk c : table_for(n))
+            chunks.push_back(chunk_sum(&x[c.first], c.count, true));
+        EXPECT_EQ(squares_on_device(x, table_for(n)), pairwise(chunks)) << n;
+    }
+}
+
+TEST_F(Reduce, SumSquaresDoesNotDependOnWhereChunksLie)
+{
+    Floats x = normal(5000), moved(9000, 1e30f);
+    auto chunks = table_for(x.size()), elsewhere = chunks;
+    uint32_t at = 9000;
+    for (size_t i = 0; i < chunks.size(); i++) { /* in reverse, with odd gaps */
+        at -= chunks[i].count + 3 + 2 * (uint32_t)i;
+        elsewhere[i].first = at;
+        std::copy_n(&x[chunks[i].first], chunks[i].count, &moved[at]);
+    }
+    EXPECT_EQ(squares_on_device(x, chunks), squares_on_device(moved, elsewhere));
+}
+
+TEST_F(Reduce, AChunkOutsideTheBufferIsNotANumberAndReadsNothing)
+{
+    EXPECT_TRUE(std::isnan(squares_on_device(Floats(100, 1.0f), {{0, 50}, {90, 11}})));
+    EXPECT_TRUE(std::isnan(squares_on_device(Floats(100, 1.0f), {{0xfffffff0u, 50}})));
+    EXPECT_EQ(squares_on_device(Floats(100, 1.0f), {{0, 50}, {100, 0}, {90, 10}}), 60.0f);
+}
+
+TEST_F(Reduce, InfinityAndNotANumberSurvive)
+{
+    Floats x(3000, 1.0f);
+    x[2999] = std::numeric_limits<float>::infinity();
+    EXPECT_TRUE(std::isinf(sum_on_device(x, 0)));
+    x[5] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(sum_on_device(x, 0)));
+    EXPECT_TRUE(std::isnan(squares_on_device(x, table_for(x.size()))));
+}
+
+TEST_F(Reduce, WrongOperandsAreNamed)
+{
+    rf_tensor x = blank(rf_shape1(3000)), one = blank(rf_shape1(1)), two = blank(rf_shape1(2));
+    rf_tensor scratch = blank(rf_shape1(rf_sum_scratch(3000))), table = blank_i32(6), pairs;
+    ASSERT_OK(rf_tensor_reshape(table, rf_shape2(3, 2), &pairs));
+    EXPECT_FAILS(RF_EINVAL, "sum: out is f32 (2)", rf_sum(stream, two, x, scratch));
+    EXPECT_FAILS(RF_EINVAL, "sum: scratch is f32 (2)", rf_sum(stream, one, x, two));
+    EXPECT_FAILS(RF_EINVAL, "scratch must not overlap x", rf_sum(stream, one, two, two));
+    EXPECT_FAILS(RF_EINVAL, "expected (chunks, 2)", rf_sum_squares(stream, one, x, table, scratch));
+    EXPECT_FAILS(RF_EINVAL, "chunks is f32", rf_sum_squares(stream, one, x, x, scratch));
+    EXPECT_FAILS(RF_EINVAL, "scratch is f32 (2), expected 6",
+                 rf_sum_squares(stream, one, x, pairs, two));
+}
+} // namespace

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The gradients of the fp64 references against central differences, for twenty random shapes each.
+ * No device is involved.
+ */
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "support/reference_ops.h"
+
+namespace
+{
+using namespace reference;
+
+struct Random {
+    std::mt19937 engine{20261121};
+    Doubles normal(size_t n)
+    {
+        std::normal_distribution<double> d;
+        Doubles v(n);
+        for (double &x : v)
+            x = d(engine);
+        return v;
+    }
+    int64_t pick(std::initializer_list<int64_t> from)
+    {
+        return from.begin()[std::uniform_int_distribution<size_t>(0, from.size() - 1)(engine)];
+    }
+};
+
+double dot(const Doubles &a, const Doubles &b)
+{
+    double s = 0;
+    for (size_t i = 0; i < a.size(); i++)
+        s += a[i] * b[i];
+    return s;
+}
+
+/* Central differences of f at x. With h = 1e-5 the truncation is ~1e-10 and the rounding ~1e-11,
+ * both times the size of f's derivatives, which are below 100 here: 1e-7 holds. */
+void expect_gradient(Doubles x, const Doubles &gradient,
+                     const std::function<double(const Doubles &)> &f)
+{
+    const double h = 1e-5;
+    ASSERT_EQ(x.size(), gradient.size());
+    for (size_t i = 0; i < x.size(); i++) {
+        double keep = x[i];
+        x[i] = keep + h;
+        double up = f(x);
+        x[i] = keep - h;
+        double down = f(x);
+        x[i] = keep;
+        double slope = (up - down) / (2 * h);
+        ASSERT_NEAR(gradient[i], slope, 1e-7 * (1 + std::fabs(slope))) << "element " << i;
+    }
+}
+
+TEST(ReferenceGradients, EmbeddingMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        int64_t V = random.pick({1, 2, 5, 7}), C = random.pick({1, 3, 4}),
+                T = random.pick({1, 2, 5});
+        int64_t n = T * random.pick({1, 2, 3});
+        Tokens tokens(n);
+        for (int32_t &t : tokens)
+            t = (int32_t)random.pick({0, 1, 2, 3, 4, 5, 6}) % (int32_t)V;
+        Doubles wte = random.normal(V * C), wpe = random.normal(T * C), w = random.normal(n * C);
+        EmbeddingGrad g = embedding_backward(w, tokens, V, C, T);
+        expect_gradient(wte, g.dwte, [&](const Doubles &x) {
+            return dot(w, embedding(tokens, x, wpe, V, C, T));
+        });
+        expect_gradient(wpe, g.dwpe, [&](const Doubles &x) {
+            return dot(w, embedding(tokens, wte, x, V, C, T));
+        });
+    }
+}
+
+TEST(ReferenceGradients, LayerNormMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        int64_t rows = random.pick({1, 2, 3, 5}), C = random.pick({1, 2, 3, 7, 16});
+        /* eps is large: with it small, rows of nearly equal elements bend too much for differences.
+         */
+        double eps = 0.1;
+        Doubles x = random.normal(rows * C), gamma = random.normal(C), beta = random.normal(C);
+        Doubles w = random.normal(rows * C);
+        LayerNormGrad g = layernorm_backward(w, x, gamma, eps);
+        auto loss = [&](const Doubles &a, const Doubles &b, const Doubles &c) {
+            return dot(w, layernorm(a, b, c, eps).out);
+        };
+        expect_gradient(x, g.dx, [&](const Doubles &v) { return loss(v, gamma, beta); });
+        expect_gradient(gamma, g.dgamma, [&](const Doubles &v) { return loss(x, v, beta); });
+        expect_gradient(beta, g.dbeta, [&](const Doubles &v) { return loss(x, gamma, v); });
+    }
+}
+
+TEST(ReferenceGradients, AttentionMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        AttentionSize s{random.pick({1, 2}), random.pick({1, 2, 5, 7}), random.pick({1, 2}),
+                        random.pick({1, 3, 4})};
+        Doubles qkv = random.normal(s.B * s.T * 3 * s.H * s.D);
+        Doubles w = random.normal(s.B * s.T * s.H * s.D);
+        expect_gradient(qkv, attention_backward(w, qkv, s),
+                        [&](const Doubles &x) { return dot(w, attention(x, s).out); });
+    }
+}
+
+TEST(ReferenceGradients, GeluMatchesFiniteDifferences)
+{
+    Random random;
+    for (double x : random.normal(200))
+        EXPECT_NEAR(gelu_slope(2 * x), (gelu(2 * x + 1e-5) - gelu(2 * x - 1e-5)) / 2e-5, 1e-9);
+}
+
+TEST(ReferenceGradients, CrossEntropyMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        int64_t rows = random.pick({1, 2, 3}), V = random.pick({1, 2, 5, 17});
+        Tokens targets(rows);
+        for (int32_t &t : targets)
+            t = (int32_t)(random.pick({0, 1, 2, 3, 4, 16}) % (V + 1)) - 1; /* -1: ignored */
+        Doubles logits = random.normal(rows * V);
+        expect_gradient(logits, cross_entropy(logits, targets, V).dlogits, [&](const Doubles &x) {
+            double sum = 0;
+            for (double l : cross_entropy(x, targets, V).losses)
+                sum += l;
+            return sum;
+        });
+    }
+}
+
+} // namespace

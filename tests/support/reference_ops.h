@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The training operations in plain fp64, as their formulas are written, with gradients by hand.
+ * What the kernels are compared with; tests/ops/reference_test.cc checks these gradients by finite
+ * differences. Parameters' gradients are returned, not accumulated.
+ */
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace reference
+{
+
+using Doubles = std::vector<double>;
+using Tokens = std::vector<int32_t>;
+
+/* out (n,C); wpe may be empty. Tokens outside the table read row 0. */
+Doubles embedding(const Tokens &tokens, const Doubles &wte, const Doubles &wpe, int64_t V,
+                  int64_t C, int64_t T);
+struct EmbeddingGrad {
+    Doubles dwte, dwpe; /* (V,C), (T,C) */
+};
+EmbeddingGrad embedding_backward(const Doubles &dout, const Tokens &tokens, int64_t V, int64_t C,
+                                 int64_t T);
+
+struct LayerNorm {
+    Doubles out, mean, rstd;
+};
+LayerNorm layernorm(const Doubles &x, const Doubles &gamma, const Doubles &beta, double eps);
+struct LayerNormGrad {
+    Doubles dx, dgamma, dbeta;
+};
+LayerNormGrad layernorm_backward(const Doubles &dout, const Doubles &x, const Doubles &gamma,
+                                 double eps);
+
+struct AttentionSize {
+    int64_t B, T, H, D;
+};
+struct Attention {
+    Doubles out, lse; /* (B,T,H*D), (B,H,T) */
+};
+Attention attention(const Doubles &qkv, AttentionSize size);
+Doubles attention_backward(const Doubles &dout, const Doubles &qkv, AttentionSize size);
+
+double gelu(double x);
+double gelu_slope(double x);
+
+struct CrossEntropy {
+    Doubles losses, dlogits;
+};
+CrossEntropy cross_entropy(const Doubles &logits, const Tokens &targets, int64_t V);
+
+struct Adam {
+    double lr, beta1, beta2, eps, weight_decay;
+};
+/* One element; step from 1. torch.optim.AdamW: decay first, eps after the root. */
+void adamw(double *param, double *m, double *v, double grad, int step, const Adam &options);
+
+} // namespace reference
