@@ -3,6 +3,7 @@
 // Ranks as threads: matching, the throttle, each fault, and the control link between them.
 #include "wire_helpers.h"
 
+#include <algorithm>
 #include <memory>
 
 using namespace wire;
@@ -194,6 +195,24 @@ TEST(Loopback, NothingIsTouchedAfterCancel)
         EXPECT_EQ(byte, 0xee);
 }
 
+namespace
+{
+
+// No try may be quicker than the throttle; one of several must not be much slower, however busy the
+// machine is.
+void expect_best_of_ten(double least, double most, const std::function<double()> &seconds)
+{
+    double best = 1e9;
+    for (int i = 0; i < 10 && best >= most; i++) {
+        double now = seconds();
+        EXPECT_GE(now, least);
+        best = std::min(best, now);
+    }
+    EXPECT_LT(best, most);
+}
+
+} // namespace
+
 TEST(Loopback, ThrottleTakesBytesOverBandwidthPlusLatency)
 {
     // 4 messages of 250 kB at 50 MB/s are 20 ms, and 10 ms of latency are paid once.
@@ -201,19 +220,23 @@ TEST(Loopback, ThrottleTakesBytesOverBandwidthPlusLatency)
     auto out = payload(1, 250000);
     std::vector<uint8_t> in(1000000);
     std::vector<Context> contexts(8);
-    for (int i = 0; i < 4; i++)
-        ASSERT_EQ(
-            world.recv(1, 0, (uint64_t)i, &in[(size_t)i * 250000], 250000, &contexts[(size_t)i]),
-            0);
-    uint64_t start = rf_now_ns();
-    for (int i = 0; i < 4; i++)
-        ASSERT_EQ(world.send(0, 1, (uint64_t)i, out.data(), 250000, &contexts[4 + (size_t)i]), 0);
-    rf_completion done;
-    for (int i = 0; i < 4; i++)
-        take_one(world.t[1], &done);
-    double seconds = (double)(rf_now_ns() - start) * 1e-9;
-    EXPECT_GE(seconds, 0.030);
-    EXPECT_LT(seconds, 0.060);
+    expect_best_of_ten(0.030, 0.045, [&] {
+        rf_completion done;
+        for (int i = 0; i < 4; i++)
+            EXPECT_EQ(world.recv(1, 0, (uint64_t)i, &in[(size_t)i * 250000], 250000,
+                                 &contexts[(size_t)i]),
+                      0);
+        uint64_t start = rf_now_ns();
+        for (int i = 0; i < 4; i++)
+            EXPECT_EQ(world.send(0, 1, (uint64_t)i, out.data(), 250000, &contexts[4 + (size_t)i]),
+                      0);
+        for (int i = 0; i < 4; i++)
+            take_one(world.t[1], &done);
+        double seconds = (double)(rf_now_ns() - start) * 1e-9;
+        for (int i = 0; i < 4; i++)
+            take_one(world.t[0], &done);
+        return seconds;
+    });
 }
 
 TEST(Loopback, EachDirectedLinkHasItsOwnBandwidth)
@@ -223,18 +246,17 @@ TEST(Loopback, EachDirectedLinkHasItsOwnBandwidth)
     auto out = payload(1, 500000);
     std::vector<uint8_t> in[2] = {std::vector<uint8_t>(500000), std::vector<uint8_t>(500000)};
     Context contexts[4];
-    for (int me = 0; me < 2; me++)
-        ASSERT_EQ(world.recv(me, 1 - me, 1, in[me].data(), 500000, &contexts[me]), 0);
-    uint64_t start = rf_now_ns();
-    for (int me = 0; me < 2; me++)
-        ASSERT_EQ(world.send(me, 1 - me, 1, out.data(), 500000, &contexts[2 + me]), 0);
-    rf_completion done;
-    for (int me = 0; me < 2; me++)
-        for (int k = 0; k < 2; k++)
-            take_one(world.t[me], &done);
-    double seconds = (double)(rf_now_ns() - start) * 1e-9;
-    EXPECT_GE(seconds, 0.010);
-    EXPECT_LT(seconds, 0.019);
+    expect_best_of_ten(0.010, 0.019, [&] {
+        rf_completion done;
+        for (int me = 0; me < 2; me++)
+            EXPECT_EQ(world.recv(me, 1 - me, 1, in[me].data(), 500000, &contexts[me]), 0);
+        uint64_t start = rf_now_ns();
+        for (int me = 0; me < 2; me++)
+            EXPECT_EQ(world.send(me, 1 - me, 1, out.data(), 500000, &contexts[2 + me]), 0);
+        for (int k = 0; k < 4; k++)
+            take_one(world.t[k % 2], &done);
+        return (double)(rf_now_ns() - start) * 1e-9;
+    });
 }
 
 TEST(Loopback, DroppedMessageCompletesForItsSenderOnly)
