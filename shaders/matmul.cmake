@@ -1,12 +1,15 @@
 # Matmul: one module per form (n: as it is, t: transposed; a then b), by path; and the bias gradient.
-# _longs: reads and writes 64 bits at a time.
+# _longs: reads and writes 64 bits at a time. _views: reads through texel views.
 foreach(form nn nt tn)
     set(trans_nn "")
     set(trans_nt TRANS_B=1)
     set(trans_tn TRANS_A=1)
     rf_shader(matmul_subgroup_${form} matmul_subgroup.comp DEFINES ${trans_${form}})
     rf_shader(matmul_subgroup_longs_${form} matmul_subgroup.comp DEFINES LONGS=1 ${trans_${form}})
+    rf_shader(matmul_subgroup_views_${form} matmul_subgroup.comp
+              DEFINES VIEWS=1 LONGS=1 ${trans_${form}})
     rf_shader(matmul_tiled_${form} matmul_tiled.comp DEFINES ${trans_${form}})
 endforeach()
 rf_shader(matmul_tiled_tt matmul_tiled.comp DEFINES TRANS_A=1 TRANS_B=1)
 rf_shader(matmul_bias_grad matmul_bias_grad.comp)
+rf_shader(matmul_bias_grad_views matmul_bias_grad.comp DEFINES VIEWS=1)

@@ -67,6 +67,8 @@ static void enable(const struct rf_device *device, struct enabled *e)
         *tail = &e->bfloat16;
         e->extensions[e->extension_count++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
     }
+    if (caps->views)
+        e->extensions[e->extension_count++] = VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME;
 }
 
 static int create_device(struct rf_device *device)
@@ -109,6 +111,7 @@ static int start(struct rf_device *device, const char *select)
     rf_memory_choose(device);
     RETURN_IF_ERROR(rf_submit_open(device));
     RETURN_IF_ERROR(rf_kernels_open(device));
+    RETURN_IF_ERROR(rf_views_open(device));
     rf_cache_load(device);
     return rf_profile_open(device);
 }
@@ -148,6 +151,7 @@ void rf_device_close(struct rf_device *device)
     }
     if (device->kernels.capacity)
         rf_kernels_close(device);
+    rf_views_close(device);
     rf_cache_save(device);
     for (struct rf_timeline *t = device->free_timelines, *next; t; t = next) {
         next = t->next_free;

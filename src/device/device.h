@@ -14,6 +14,27 @@
 RF_MUST_CHECK int rf_device_kernel(struct rf_device *device, const struct rf_kernel_desc *desc,
                                    struct rf_kernel **out);
 
+/* ---- texel views (views.c) -------------------------------------------------------------------- */
+
+/* A kernel whose SPIR-V declares SampledBuffer reads floats through uniform texel buffers: set 0,
+ * bindings 0 .. RF_MAX_VIEWS-1. */
+#define RF_MAX_VIEWS 3
+struct rf_view {
+    struct rf_buffer *buffer;
+    uint64_t offset, bytes; /* what the kernel reads */
+    uint32_t components;    /* floats of a texel: 1 or 4 */
+};
+/* Whether such kernels run here, which is where they are faster: CPU drivers. */
+bool rf_device_has_views(const struct rf_device *device);
+/* The number of the texel at view->offset in what a launch binds. False: there is no such view, since
+ * it is not on whole texels, or too long, or the device has none. */
+bool rf_view_first(const struct rf_view *view, uint32_t *first);
+/* rf_launch, with views for the bindings from 0. The ranges say what is read through views, too. */
+RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel,
+                                  const void *push, uint32_t push_bytes, const uint32_t groups[3],
+                                  const struct rf_range *ranges, uint32_t range_count,
+                                  const struct rf_view *views, uint32_t view_count);
+
 /* Tests: leaves out the nth (from 1) barrier between commands of one submission that the stream
  * would record from now on; 0 = none. */
 void rf_stream_skip_barrier(struct rf_stream *stream, uint64_t nth);
@@ -25,6 +46,9 @@ uint64_t rf_stream_conflicts(const struct rf_stream *stream);
 /* Warnings and errors of the validation layer so far; always 0 unless RF_VALIDATION=1 was set when
  * the device was opened (which then fails where the layer is not installed). */
 uint64_t rf_device_validation_messages(const struct rf_device *device);
+
+/* Tests: views made from now on hold at most this many texels (a multiple of 32768). */
+void rf_device_limit_views(struct rf_device *device, uint32_t texels);
 
 /* Tests: the next submission is refused as if the device had been lost. */
 void rf_device_fail_next_submit(struct rf_device *device);

@@ -30,6 +30,8 @@ struct rf_device_caps {
     bool ext_subgroup_size_control, ext_external_memory_host, ext_cooperative_matrix, ext_bfloat16;
     uint32_t family, queue_count, timestamp_bits;
     uint8_t pipeline_cache_uuid[16];
+    bool ext_push_descriptor, views; /* views: kernels may read through texel views */
+    uint32_t max_texels;             /* of one view */
 };
 int rf_select_device(const struct rf_vk_instance *instance, const char *select,
                      VkPhysicalDevice *physical, struct rf_device_info *info,
@@ -46,7 +48,17 @@ struct rf_buffer {
     uint64_t allocated;             /* as counted */
     enum rf_category category;
     uint8_t *map;
+    struct rf_buffer_view *views; /* made on first use; guarded by device->memory_lock */
 };
+
+/* ---- views.c ---------------------------------------------------------------------------------- */
+
+int rf_views_open(struct rf_device *device);
+void rf_views_close(struct rf_device *device);
+void rf_views_release(struct rf_buffer *buffer);
+struct rf_kernel;
+int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
+                  const struct rf_kernel *kernel, const struct rf_view *views, uint32_t count);
 
 /* The memory type for a purpose, and whether it is to be mapped. `hide`: never map it. */
 uint32_t rf_memory_type(const VkPhysicalDeviceMemoryProperties *memory, enum rf_device_kind kind,
@@ -196,6 +208,7 @@ struct rf_kernel {
     VkPipelineLayout layout;
     VkPipeline pipeline;
     uint32_t push_bytes;
+    bool views; /* reads through texel views */
 };
 struct rf_kernel_slot;
 struct rf_kernel_table {
@@ -210,6 +223,8 @@ void rf_cache_load(struct rf_device *device);
 void rf_cache_save(struct rf_device *device);
 /* RF_ENOTSUP names a capability that the module declares and the device lacks. */
 int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *desc);
+/* Whether a checked module reads through texel views. */
+bool rf_spirv_views(const struct rf_kernel_desc *desc);
 
 /* ---- device.c ------------------------------------------------------------------------------- */
 
@@ -249,6 +264,7 @@ struct rf_device {
     /* Kernels. */
     struct rf_kernel_table kernels;
     VkPipelineCache cache;
+    VkDescriptorSetLayout view_layout; /* VK_NULL_HANDLE without views */
     uint32_t cache_hash;
     uint64_t cache_bytes;
 

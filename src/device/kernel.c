@@ -44,6 +44,8 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
     VkSpecializationInfo specs = {desc->spec_count, entries, desc->spec_count * 4, values};
     VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, desc->push_bytes};
     VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                         .setLayoutCount = kernel->views ? 1 : 0,
+                                         .pSetLayouts = &device->view_layout,
                                          .pushConstantRangeCount = desc->push_bytes ? 1 : 0,
                                          .pPushConstantRanges = &range};
     VkResult result =
@@ -81,6 +83,7 @@ int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc
         return rf_fail(RF_ENOMEM, "no memory for kernel %s", desc->name);
     kernel->device = device;
     kernel->push_bytes = desc->push_bytes;
+    kernel->views = rf_spirv_views(desc);
     snprintf(kernel->name, sizeof(kernel->name), "%s", desc->name);
     VkShaderModuleCreateInfo create = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                        .codeSize = desc->spirv_bytes,

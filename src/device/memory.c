@@ -123,7 +123,8 @@ static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t sl
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
         .size = buffer->bytes + slack,
         .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                 VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
+                 VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
+                 (device->caps.views ? VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT : 0)};
     VkResult result = vk->CreateBuffer(device->handle, &create, NULL, &buffer->handle);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "making a buffer");
@@ -166,6 +167,7 @@ static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t sl
 static void release(struct rf_buffer *buffer)
 {
     struct rf_device *device = buffer->device;
+    rf_views_release(buffer);
     if (buffer->handle)
         device->vk.DestroyBuffer(device->handle, buffer->handle, NULL);
     if (buffer->memory) /* unmaps as well */

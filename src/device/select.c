@@ -44,6 +44,7 @@ static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice ph
         {VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME, &caps->ext_subgroup_size_control},
         {VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME, &caps->ext_external_memory_host},
         {VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, &caps->ext_cooperative_matrix},
+        {VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME, &caps->ext_push_descriptor},
         {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, &caps->ext_bfloat16},
     };
     uint32_t count = 0;
@@ -143,6 +144,8 @@ static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     memcpy(info->max_workgroup_count, limits->maxComputeWorkGroupCount, 3 * sizeof(uint32_t));
     info->max_shared_bytes = limits->maxComputeSharedMemorySize;
     info->max_push_bytes = limits->maxPushConstantsSize;
+    caps->max_texels = limits->maxTexelBufferElements;
+    caps->views = info->kind == RF_DEVICE_CPU && caps->ext_push_descriptor;
     info->max_allocation_bytes = p.v11.maxMemoryAllocationSize;
     info->timestamp_period_ns = caps->timestamp_bits ? limits->timestampPeriod : 0;
 }

@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-enum { OP_CAPABILITY = 17, HEADER_WORDS = 5, SPIRV_MAGIC = 0x07230203 };
+enum { OP_CAPABILITY = 17, HEADER_WORDS = 5, SPIRV_MAGIC = 0x07230203, SAMPLED_BUFFER = 46 };
 
 static bool has_subgroup(const struct rf_device *device, VkSubgroupFeatureFlags bit)
 {
@@ -29,6 +29,7 @@ static bool offered(const struct rf_device *device, uint32_t capability, const c
         {11, info->int64, "Int64"},
         {22, info->int16, "Int16"},
         {39, info->int8, "Int8"},
+        {SAMPLED_BUFFER, caps->views, "SampledBuffer"},
         {61, has_subgroup(device, VK_SUBGROUP_FEATURE_BASIC_BIT), "GroupNonUniform"},
         {62, has_subgroup(device, VK_SUBGROUP_FEATURE_VOTE_BIT), "GroupNonUniformVote"},
         {63, has_subgroup(device, VK_SUBGROUP_FEATURE_ARITHMETIC_BIT), "GroupNonUniformArithmetic"},
@@ -80,4 +81,13 @@ int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *
         i += length;
     }
     return 0;
+}
+
+bool rf_spirv_views(const struct rf_kernel_desc *desc)
+{
+    const uint32_t *words = desc->spirv;
+    for (size_t i = HEADER_WORDS; words[i] == (2u << 16 | OP_CAPABILITY); i += 2)
+        if (words[i + 1] == SAMPLED_BUFFER)
+            return true;
+    return false;
 }

@@ -211,6 +211,13 @@ int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *pu
               uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
               uint32_t range_count)
 {
+    return rf_launch_views(stream, kernel, push, push_bytes, groups, ranges, range_count, NULL, 0);
+}
+
+int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
+                    uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
+                    uint32_t range_count, const struct rf_view *views, uint32_t view_count)
+{
     if (!stream || !kernel || !groups || (push_bytes && !push) || (range_count && !ranges))
         return rf_fail(RF_EINVAL, "rf_launch needs a stream, a kernel, groups, and what it counts");
     if (push_bytes != kernel->push_bytes)
@@ -230,6 +237,8 @@ int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *pu
         vk->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->pipeline);
         stream->bound = kernel->pipeline;
     }
+    if (kernel->views)
+        RETURN_IF_ERROR(rf_views_bind(stream->device, commands, kernel, views, view_count));
     if (push_bytes)
         vk->CmdPushConstants(commands, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes,
                              push);

@@ -62,6 +62,10 @@
     X(CreateQueryPool)                                                                             \
     X(DestroyQueryPool)                                                                            \
     X(GetQueryPoolResults)                                                                         \
+    X(CreateBufferView)                                                                            \
+    X(DestroyBufferView)                                                                           \
+    X(CreateDescriptorSetLayout)                                                                   \
+    X(DestroyDescriptorSetLayout)                                                                  \
     X(CreateShaderModule)                                                                          \
     X(DestroyShaderModule)                                                                         \
     X(CreatePipelineLayout)                                                                        \
@@ -74,7 +78,8 @@
     X(MergePipelineCaches)
 #define RF_DEVICE_FUNCTIONS_OPTIONAL(X)                                                            \
     X(CmdBeginDebugUtilsLabelEXT)                                                                  \
-    X(CmdEndDebugUtilsLabelEXT)
+    X(CmdEndDebugUtilsLabelEXT)                                                                    \
+    X(CmdPushDescriptorSetKHR)
 
 #define RF_FUNCTION_FIELD(name) PFN_vk##name name;
 struct rf_vk_instance {

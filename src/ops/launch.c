@@ -6,7 +6,6 @@
 #include "launch.h"
 
 #include "../base/base.h"
-#include "../device/device.h"
 #include "shader_table.h"
 
 static int compare_name(const void *key, const void *row)
@@ -32,6 +31,16 @@ void rf_job_writes(struct rf_job *job, struct rf_tensor tensor)
     add_range(job, tensor, true);
 }
 
+bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first)
+{
+    struct rf_view view = {tensor.buffer, tensor.offset, rf_tensor_bytes(tensor), wide ? 4 : 1};
+    if (job->view_count >= RF_MAX_VIEWS ||
+        !rf_device_has_views(rf_buffer_device(tensor.buffer)) || !rf_view_first(&view, first))
+        return false;
+    job->views[job->view_count++] = view;
+    return true;
+}
+
 int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
 {
     const struct rf_shader *shader = bsearch(job->shader, rf_shader_table, rf_shader_count,
@@ -49,8 +58,8 @@ int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
                                                               .push_bytes = job->push_bytes,
                                                               .subgroup_size = job->subgroup_size},
                                      &kernel));
-    return rf_launch(stream, kernel, job->push, job->push_bytes, job->groups, job->ranges,
-                     job->range_count);
+    return rf_launch_views(stream, kernel, job->push, job->push_bytes, job->groups, job->ranges,
+                           job->range_count, job->views, job->view_count);
 }
 
 int rf_check_tensor(const char *op, const char *what, struct rf_tensor tensor, enum rf_dtype dtype,

@@ -42,12 +42,14 @@ static int run_level(struct rf_stream *stream, struct rf_tensor out, struct rf_t
               .columns = (uint32_t)columns,
               .accumulate = rows <= ROW_BLOCK,
               .strips = (uint32_t)((columns + 4 * lanes - 1) / (4 * lanes))};
-    struct rf_job job = {
-        .op = op, .shader = "matmul_bias_grad", .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    bool wide = rf_pick_vector(columns, &x, 1);
+    job.shader =
+        rf_job_view(&job, x, wide, &push.x_first) ? "matmul_bias_grad_views" : "matmul_bias_grad";
     rf_flat_groups(device, (uint64_t)push.strips * blocks_of(rows), 1, job.groups);
     push.groups_x = job.groups[0];
     rf_job_spec(&job, 0, lanes);
-    rf_job_spec(&job, 1, rf_pick_vector(columns, &x, 1));
+    rf_job_spec(&job, 1, wide);
     rf_job_reads(&job, x);
     rf_job_writes(&job, out);
     return rf_job_run(stream, &job);

@@ -70,21 +70,27 @@ bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf
 
 int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const char *const shaders[2][3] = {
+    static const char *const shaders[3][3] = {
         {"matmul_subgroup_nn", "matmul_subgroup_nt", "matmul_subgroup_tn"},
-        {"matmul_subgroup_longs_nn", "matmul_subgroup_longs_nt", "matmul_subgroup_longs_tn"}};
+        {"matmul_subgroup_longs_nn", "matmul_subgroup_longs_nt", "matmul_subgroup_longs_tn"},
+        {"matmul_subgroup_views_nn", "matmul_subgroup_views_nt", "matmul_subgroup_views_tn"}};
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
+    bool a_wide = rf_pick_vector(p->transpose_a ? p->m : p->k, &p->a, 1);
+    bool b_wide = rf_pick_vector(p->transpose_b ? p->k : p->n, &p->b, 1);
+    bool out_wide = rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2);
     struct push push;
-    struct rf_job job = {.op = "matmul",
-                         .shader = shaders[info->int64][p->transpose_a ? 2 : p->transpose_b],
-                         .subgroup_size = lanes};
+    struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
     fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
+    bool views = info->int64 && rf_job_view(&job, p->a, a_wide, &push.a_first) &&
+                 rf_job_view(&job, p->b, b_wide, &push.b_first) &&
+                 rf_job_view(&job, p->out, out_wide, &push.out_first);
+    job.shader = shaders[views ? 2 : info->int64][p->transpose_a ? 2 : p->transpose_b];
     rf_job_spec(&job, 0, lanes);
     rf_job_spec(&job, 1, lanes);
-    rf_job_spec(&job, 2, rf_pick_vector(p->transpose_a ? p->m : p->k, &p->a, 1));
-    rf_job_spec(&job, 3, rf_pick_vector(p->transpose_b ? p->k : p->n, &p->b, 1));
-    rf_job_spec(&job, 4, rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2));
+    rf_job_spec(&job, 2, a_wide);
+    rf_job_spec(&job, 3, b_wide);
+    rf_job_spec(&job, 4, out_wide);
     rf_job_spec(&job, 5, p->k % 4 != 0);
     return rf_job_run(stream, &job);
 }

@@ -5,6 +5,9 @@
  */
 #include "op_fixture.h"
 
+extern "C" {
+#include "device/device.h"
+}
 #include "support/oracle.h"
 #include "support/reference_ops.h"
 
@@ -234,6 +237,42 @@ TEST_F(MatmulCall, BothTransposedRunsWithoutAChoiceOfPath)
     EXPECT_FAILS(
         RF_ENOTSUP, "subgroup",
         rf_matmul(stream, out, f32(rf_shape2(12, 34), a), f32(rf_shape2(56, 12), b), &opts));
+}
+
+/* Views of 64 Ki texels begin every 128 KiB (one float) or 512 KiB (a quad); the first operands are
+ * longer than that, the others cross its multiples. */
+TEST_F(MatmulCall, OperandsMayLieAnywhereInALargeBuffer)
+{
+    struct rf_device *small = nullptr;
+    struct rf_stream *queue = nullptr;
+    struct rf_buffer *buffer = nullptr;
+    ASSERT_OK(rf_device_open(nullptr, nullptr, &small));
+    rf_device_limit_views(small, 65536);
+    ASSERT_OK(rf_stream_create(small, "views", &queue));
+    ASSERT_OK(rf_buffer_create(small, 3 << 20, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER, &buffer));
+    const int64_t bases[] = {0, 131072 - 1024, 131072, 524288 - 4096, 524288, 1048576 - 512};
+    for (int64_t wide_rows : {512 * 300, 0})
+        for (int64_t base : bases)
+            for (int64_t k : {64, 63}) {
+                const int64_t m = wide_rows ? wide_rows / 64 : 40, n = 36;
+                const Floats a = oracle::exact(m * k, engine), b = oracle::exact(k * n, engine);
+                rf_tensor at, bt, ot;
+                const int64_t b_at = base + 4 * m * k, o_at = b_at + 4 * k * n;
+                ASSERT_OK(rf_tensor_view(buffer, base, rf_shape2(m, k), RF_F32, &at));
+                ASSERT_OK(rf_tensor_view(buffer, b_at, rf_shape2(k, n), RF_F32, &bt));
+                ASSERT_OK(rf_tensor_view(buffer, o_at, rf_shape2(m, n), RF_F32, &ot));
+                ASSERT_OK(rf_tensor_write(at, a.data(), 4 * a.size()));
+                ASSERT_OK(rf_tensor_write(bt, b.data(), 4 * b.size()));
+                ASSERT_OK(rf_matmul(queue, ot, at, bt, nullptr));
+                ASSERT_OK(rf_stream_wait(queue));
+                Floats got(m * n);
+                ASSERT_OK(rf_tensor_read(ot, got.data(), 4 * got.size()));
+                expect_near(got, oracle::matmul(wide(a), wide(b), m, n, k, false, false), 0,
+                            "at " + std::to_string(base) + " k " + std::to_string(k));
+            }
+    rf_stream_destroy(queue);
+    rf_buffer_destroy(buffer);
+    rf_device_close(small);
 }
 
 TEST_F(MatmulCall, LargeTilesAreRightToo)

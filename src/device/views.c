@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Texel views: how kernels read float tensors on CPU drivers, which gather texels without a branch
+ * but walk the lanes for every element behind an address (4 to 5 times slower in a matmul). Used by
+ * ops/ through device.h; nothing here is needed for a kernel to be right, and GPUs have no views.
+ *
+ * A view covers a window of its buffer, since a driver bounds the texels of a view; windows overlap
+ * by half, so that whatever is not longer than half a window lies within one.
+ */
+#include "internal.h"
+
+struct rf_buffer_view {
+    struct rf_buffer_view *next;
+    VkBufferView handle;
+    uint32_t components;
+    uint64_t window;
+};
+
+static uint64_t texel_bytes(const struct rf_view *view)
+{
+    return 4 * (uint64_t)view->components;
+}
+
+/* Bytes from the start of one window to the next: half a window. */
+static uint64_t stride(const struct rf_device *device, const struct rf_view *view)
+{
+    return device->caps.max_texels / 2 * texel_bytes(view) / 65536 * 65536;
+}
+
+bool rf_device_has_views(const struct rf_device *device)
+{
+    return device->caps.views;
+}
+
+void rf_device_limit_views(struct rf_device *device, uint32_t texels)
+{
+    device->caps.max_texels = texels;
+}
+
+int rf_views_open(struct rf_device *device)
+{
+    if (!device->caps.views)
+        return 0;
+    VkDescriptorSetLayoutBinding bindings[RF_MAX_VIEWS];
+    for (uint32_t i = 0; i < RF_MAX_VIEWS; i++)
+        bindings[i] = (VkDescriptorSetLayoutBinding){i, VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1,
+                                                     VK_SHADER_STAGE_COMPUTE_BIT, NULL};
+    VkDescriptorSetLayoutCreateInfo create = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+        .flags = VK_DESCRIPTOR_SET_LAYOUT_CREATE_PUSH_DESCRIPTOR_BIT_KHR,
+        .bindingCount = RF_MAX_VIEWS,
+        .pBindings = bindings};
+    VkResult result =
+        device->vk.CreateDescriptorSetLayout(device->handle, &create, NULL, &device->view_layout);
+    return result == VK_SUCCESS ? 0 : rf_vk_fail(result, "making the layout of views");
+}
+
+void rf_views_close(struct rf_device *device)
+{
+    if (device->view_layout)
+        device->vk.DestroyDescriptorSetLayout(device->handle, device->view_layout, NULL);
+    device->view_layout = VK_NULL_HANDLE;
+}
+
+void rf_views_release(struct rf_buffer *buffer)
+{
+    struct rf_device *device = buffer->device;
+    for (struct rf_buffer_view *view = buffer->views, *next; view; view = next) {
+        next = view->next;
+        device->vk.DestroyBufferView(device->handle, view->handle, NULL);
+        rf_free(view);
+    }
+    buffer->views = NULL;
+}
+
+bool rf_view_first(const struct rf_view *view, uint32_t *first)
+{
+    struct rf_device *device = view->buffer->device;
+    uint64_t texel = texel_bytes(view), at = view->buffer->shift + view->offset;
+    if (!device->caps.views || at % texel || view->bytes % texel ||
+        view->bytes > stride(device, view))
+        return false;
+    *first = (uint32_t)(at % stride(device, view) / texel);
+    return true;
+}
+
+/* The Vulkan view of the window; made once per buffer. Called with the memory lock held. */
+static VkResult find_view(const struct rf_view *view, VkBufferView *out)
+{
+    struct rf_buffer *buffer = view->buffer;
+    struct rf_device *device = buffer->device;
+    uint64_t step = stride(device, view), window = (buffer->shift + view->offset) / step;
+    for (struct rf_buffer_view *old = buffer->views; old; old = old->next) {
+        if (old->components == view->components && old->window == window) {
+            *out = old->handle;
+            return VK_SUCCESS;
+        }
+    }
+    struct rf_buffer_view *made = rf_alloc(sizeof(*made));
+    if (!made)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    uint64_t rest = (buffer->shift + buffer->bytes - window * step) / texel_bytes(view);
+    uint64_t most = 2 * step / texel_bytes(view);
+    VkBufferViewCreateInfo create = {.sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
+                                     .buffer = buffer->handle,
+                                     .format = view->components == 4 ? VK_FORMAT_R32G32B32A32_SFLOAT
+                                                                     : VK_FORMAT_R32_SFLOAT,
+                                     .offset = window * step,
+                                     .range = (rest < most ? rest : most) * texel_bytes(view)};
+    VkResult result = device->vk.CreateBufferView(device->handle, &create, NULL, &made->handle);
+    if (result != VK_SUCCESS) {
+        rf_free(made);
+        return result;
+    }
+    made->components = view->components;
+    made->window = window;
+    made->next = buffer->views;
+    buffer->views = made;
+    *out = made->handle;
+    return VK_SUCCESS;
+}
+
+int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
+                  const struct rf_kernel *kernel, const struct rf_view *views, uint32_t count)
+{
+    VkBufferView handles[RF_MAX_VIEWS];
+    if (count == 0 || count > RF_MAX_VIEWS)
+        return rf_fail(RF_EINVAL, "%s reads through 1 to %d views, not %u", kernel->name,
+                       RF_MAX_VIEWS, count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t first;
+        if (!rf_view_first(&views[i], &first))
+            return rf_fail(RF_ENOTSUP, "%s: no view of %llu bytes at %llu by %u components",
+                           kernel->name, (unsigned long long)views[i].bytes,
+                           (unsigned long long)views[i].offset, views[i].components);
+        pthread_mutex_lock(&device->memory_lock);
+        VkResult result = find_view(&views[i], &handles[i]);
+        pthread_mutex_unlock(&device->memory_lock);
+        if (result != VK_SUCCESS)
+            return rf_vk_fail(result, "making a view of a buffer");
+    }
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .descriptorCount = count,
+                                  .descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER,
+                                  .pTexelBufferView = handles};
+    device->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0,
+                                       1, &write);
+    return 0;
+}
