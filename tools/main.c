@@ -44,8 +44,9 @@ int main(int argc, char **argv)
         int status = commands[i]->main(commands[i], argc - 1, argv + 1);
         if (status == TOOL_DONE)
             status = TOOL_OK;
-        if (fflush(stdout) != 0 && status == TOOL_OK)
-            status = TOOL_ERROR; /* a full disk behind the standard output is not a success */
+        /* A full disk behind the standard output is not a success. */
+        if ((fflush(stdout) != 0 || ferror(stdout)) && status == TOOL_OK)
+            status = tool_error(commands[i], "cannot write to the standard output");
         return status;
     }
     fprintf(stderr, "ringforge: there is no command \"%s\"; 'ringforge --help' lists them\n",

@@ -101,7 +101,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[SETUP_ROWS + 8];
     double params = 0;
     int64_t ranks = 0, dp = 0;
-    const char *json_path = NULL;
+    const char *json_path = NULL, *plot_path = NULL;
     setup_init(&setup, table);
     struct tool_option *own = table + SETUP_ROWS;
     *own++ = (struct tool_option){"params", 0,   TOOL_COUNT,
@@ -110,10 +110,16 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     *own++ = (struct tool_option){"dp", 0, TOOL_INT, &dp, "N", "the same as --mesh dp=N"};
     *own++ = (struct tool_option){"json",     0,      TOOL_FILE,
                                   &json_path, "FILE", "write the plan as JSON (no FILE: print it)"};
+    *own++ = (struct tool_option){
+        "plot",     0,      TOOL_TEXT,
+        &plot_path, "FILE", "timeline of a pipeline's schedule (not in this version)"};
     *own = (struct tool_option){NULL};
     int status = tool_options(command, table, argc, argv, NULL);
     if (status != TOOL_OK)
         return status;
+    if (plot_path)
+        return tool_usage_error(command, "--plot draws the timeline of pipeline stages, which are "
+                                         "not in this version");
     if (ranks == 0)
         ranks = dp;
     if (ranks > MAX_RANKS)
