@@ -145,9 +145,11 @@ static void prepare(struct direct *direct, const struct rf_coll_desc *desc)
 {
     struct rf_sched *sched = direct->sched;
     direct->first_slot = rf_sched_scratch(sched, (size_t)direct->ranks, sizeof(uint32_t));
+    if (!direct->first_slot)
+        return;
     uint32_t others = 0;
     size_t longest = 0;
-    for (int r = 0; direct->first_slot && r < direct->ranks; r++) {
+    for (int r = 0; r < direct->ranks; r++) {
         uint32_t parts = (uint32_t)parts_of(direct, r);
         struct rf_piece piece = direct->plan->chunk(direct->plan, r);
         direct->first_slot[r] = others;

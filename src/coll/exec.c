@@ -146,9 +146,12 @@ static int grow_temp(struct rf_exec *exec, size_t bytes)
                        rf_coll_op_name(exec->sched->op), bytes);
     exec->temp_capacity = bytes;
     struct rf_transport *transport = exec->transport;
-    if (transport && transport->ops->register_memory)
-        return transport->ops->register_memory(transport, exec->temp, bytes, &exec->temp_handle);
-    return 0;
+    if (!transport || !transport->ops->register_memory)
+        return 0;
+    int status = transport->ops->register_memory(transport, exec->temp, bytes, &exec->temp_handle);
+    if (status < 0)
+        free_temp(exec);
+    return status;
 }
 
 static int make_room(struct rf_exec *exec, const struct rf_sched *sched)
@@ -173,9 +176,9 @@ static void *address(const struct rf_exec *exec, struct rf_operand operand)
 static void make_ready(struct rf_exec *exec, uint32_t step)
 {
     uint8_t verb = exec->sched->steps[step].verb;
-    if (verb == RF_VERB_RECV)
+    if (verb == RF_STEP_RECV)
         exec->recvs.steps[exec->recvs.tail++] = step;
-    else if (verb == RF_VERB_SEND)
+    else if (verb == RF_STEP_SEND)
         exec->sends.steps[exec->sends.tail++] = step;
     else
         exec->work[exec->work_count++] = step;
@@ -199,7 +202,7 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
         uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
         struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
         int status =
-            step->verb == RF_VERB_SEND
+            step->verb == RF_STEP_SEND
                 ? transport->ops->post_send(transport, step->peer, tag, exec->args.contract,
                                             address(exec, step->a), step->bytes, message)
                 : transport->ops->post_recv(transport, step->peer, tag, address(exec, step->dst),
@@ -247,17 +250,17 @@ static void run_local(struct rf_exec *exec, const struct rf_step *step)
     void *dst = address(exec, step->dst);
     size_t count = step->bytes / sched->element_bytes;
     switch (step->verb) {
-    case RF_VERB_REDUCE:
+    case RF_STEP_REDUCE:
         if (step->list_count > 0)
             run_fold(exec, step, count);
         else
             rf_reduce(dst, address(exec, step->a), address(exec, step->b), count, sched->dtype,
                       sched->redop);
         break;
-    case RF_VERB_DIVIDE:
+    case RF_STEP_DIVIDE:
         rf_divide(dst, count, sched->dtype, sched->ranks);
         break;
-    case RF_VERB_COPY:
+    case RF_STEP_COPY:
         if (dst != address(exec, step->a))
             memcpy(dst, address(exec, step->a), step->bytes);
         break;
@@ -273,7 +276,7 @@ static void run_one(struct rf_exec *exec)
         const struct rf_step *step = &exec->sched->steps[exec->work[--exec->work_count]];
         run_local(exec, step);
         finish(exec, step);
-        if (step->verb != RF_VERB_JOIN)
+        if (step->verb != RF_STEP_JOIN)
             return;
     }
 }
@@ -302,7 +305,7 @@ static int check(struct rf_exec *exec, const struct rf_step *step,
     if (completion->status < 0 && completion->status != RF_EMISMATCH)
         return completion->status;
     if (completion->status < 0 ||
-        (step->verb == RF_VERB_RECV &&
+        (step->verb == RF_STEP_RECV &&
          (completion->bytes != step->bytes ||
           !rf_contract_agrees(exec->args.contract, completion->contract))))
         return fail_mismatch(exec, step, completion);
@@ -408,7 +411,7 @@ int rf_exec_waiting_for(const struct rf_exec *exec)
         uint32_t step = exec->messages[i].step;
         if (step == RF_NO_STEP)
             continue;
-        bool is_send = exec->sched->steps[step].verb == RF_VERB_SEND;
+        bool is_send = exec->sched->steps[step].verb == RF_STEP_SEND;
         first[is_send] = step < first[is_send] ? step : first[is_send];
     }
     uint32_t step = first[0] != RF_NO_STEP ? first[0] : first[1];

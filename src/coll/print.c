@@ -5,12 +5,12 @@
 #include "sched.h"
 
 static const char *const verb_names[] = {
-    [RF_VERB_SEND] = "send", [RF_VERB_RECV] = "recv",     [RF_VERB_REDUCE] = "reduce",
-    [RF_VERB_COPY] = "copy", [RF_VERB_DIVIDE] = "divide", [RF_VERB_JOIN] = "join"};
+    [RF_STEP_SEND] = "send", [RF_STEP_RECV] = "recv",     [RF_STEP_REDUCE] = "reduce",
+    [RF_STEP_COPY] = "copy", [RF_STEP_DIVIDE] = "divide", [RF_STEP_JOIN] = "join"};
 
-const char *rf_verb_name(enum rf_verb verb)
+const char *rf_step_verb_name(enum rf_step_verb verb)
 {
-    return (unsigned)verb <= RF_VERB_JOIN ? verb_names[verb] : "?";
+    return (unsigned)verb <= RF_STEP_JOIN ? verb_names[verb] : "?";
 }
 
 static void print_operand(FILE *file, struct rf_operand operand)
@@ -40,16 +40,16 @@ void rf_sched_print(const struct rf_sched *sched, FILE *file)
             (unsigned long long)sched->sent_bytes, sched->temp_bytes);
     for (uint32_t i = 0; i < sched->count; i++) {
         const struct rf_step *step = &sched->steps[i];
-        fprintf(file, "%5u %-6s %8llu", i, rf_verb_name(step->verb),
+        fprintf(file, "%5u %-6s %8llu", i, rf_step_verb_name(step->verb),
                 (unsigned long long)step->bytes);
-        if (step->verb == RF_VERB_SEND || step->verb == RF_VERB_RECV) {
+        if (step->verb == RF_STEP_SEND || step->verb == RF_STEP_RECV) {
             fprintf(file, " peer %d tag %u", step->peer, step->tag);
-            print_operand(file, step->verb == RF_VERB_SEND ? step->a : step->dst);
-        } else if (step->verb == RF_VERB_REDUCE) {
+            print_operand(file, step->verb == RF_STEP_SEND ? step->a : step->dst);
+        } else if (step->verb == RF_STEP_REDUCE) {
             print_reduce(sched, step, file);
-        } else if (step->verb != RF_VERB_JOIN) {
+        } else if (step->verb != RF_STEP_JOIN) {
             print_operand(file, step->dst);
-            if (step->verb == RF_VERB_COPY)
+            if (step->verb == RF_STEP_COPY)
                 print_operand(file, step->a);
         }
         fprintf(file, "  after %u, before", step->need);

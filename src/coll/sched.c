@@ -48,7 +48,7 @@ uint32_t rf_sched_send(struct rf_sched *sched, int peer, uint32_t tag, struct rf
     sched->sent_bytes += bytes;
     return append(sched,
                   (struct rf_step){
-                      .verb = RF_VERB_SEND, .peer = peer, .tag = tag, .a = from, .bytes = bytes});
+                      .verb = RF_STEP_SEND, .peer = peer, .tag = tag, .a = from, .bytes = bytes});
 }
 
 uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf_operand into,
@@ -58,14 +58,14 @@ uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf
     sched->message_count++;
     return append(sched,
                   (struct rf_step){
-                      .verb = RF_VERB_RECV, .peer = peer, .tag = tag, .dst = into, .bytes = bytes});
+                      .verb = RF_STEP_RECV, .peer = peer, .tag = tag, .dst = into, .bytes = bytes});
 }
 
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
                          struct rf_operand b, size_t bytes)
 {
     return append(sched, (struct rf_step){
-                             .verb = RF_VERB_REDUCE, .dst = dst, .a = a, .b = b, .bytes = bytes});
+                             .verb = RF_STEP_REDUCE, .dst = dst, .a = a, .b = b, .bytes = bytes});
 }
 
 uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
@@ -83,7 +83,7 @@ uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
     sched->operand_count += count;
     if (count > sched->longest_list)
         sched->longest_list = count;
-    return append(sched, (struct rf_step){.verb = RF_VERB_REDUCE,
+    return append(sched, (struct rf_step){.verb = RF_STEP_REDUCE,
                                           .tree = tree,
                                           .divide = divide,
                                           .dst = dst,
@@ -96,17 +96,17 @@ uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_
                        size_t bytes)
 {
     return append(sched,
-                  (struct rf_step){.verb = RF_VERB_COPY, .dst = dst, .a = from, .bytes = bytes});
+                  (struct rf_step){.verb = RF_STEP_COPY, .dst = dst, .a = from, .bytes = bytes});
 }
 
 uint32_t rf_sched_divide(struct rf_sched *sched, struct rf_operand x, size_t bytes)
 {
-    return append(sched, (struct rf_step){.verb = RF_VERB_DIVIDE, .dst = x, .bytes = bytes});
+    return append(sched, (struct rf_step){.verb = RF_STEP_DIVIDE, .dst = x, .bytes = bytes});
 }
 
 uint32_t rf_sched_join(struct rf_sched *sched)
 {
-    return append(sched, (struct rf_step){.verb = RF_VERB_JOIN});
+    return append(sched, (struct rf_step){.verb = RF_STEP_JOIN});
 }
 
 void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after)
@@ -156,7 +156,7 @@ struct rf_cut rf_cut(size_t longest_piece, size_t wanted_segment, size_t element
  * network does. */
 static int root_class(const struct rf_step *step)
 {
-    return step->verb == RF_VERB_RECV ? 0 : step->verb == RF_VERB_SEND ? 1 : 2;
+    return step->verb == RF_STEP_RECV ? 0 : step->verb == RF_STEP_SEND ? 1 : 2;
 }
 
 static int compile(struct rf_sched *sched)

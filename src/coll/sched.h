@@ -12,13 +12,13 @@
 
 #include "coll.h"
 
-enum rf_verb {
-    RF_VERB_SEND,   /* a -> peer */
-    RF_VERB_RECV,   /* peer -> dst */
-    RF_VERB_REDUCE, /* dst = a op b, or the fold of a list of operands */
-    RF_VERB_COPY,   /* dst = a */
-    RF_VERB_DIVIDE, /* dst = dst / ranks */
-    RF_VERB_JOIN    /* nothing: a point that others wait for */
+enum rf_step_verb {
+    RF_STEP_SEND,   /* a -> peer */
+    RF_STEP_RECV,   /* peer -> dst */
+    RF_STEP_REDUCE, /* dst = a op b, or the fold of a list of operands */
+    RF_STEP_COPY,   /* dst = a */
+    RF_STEP_DIVIDE, /* dst = dst / ranks */
+    RF_STEP_JOIN    /* nothing: a point that others wait for */
 };
 
 /* The caller's input, the caller's output, and memory of the executor. Where the public call allows
@@ -136,7 +136,7 @@ RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char 
                                     struct rf_sched **out);
 /* One line per step. */
 void rf_sched_print(const struct rf_sched *sched, FILE *file);
-const char *rf_verb_name(enum rf_verb verb);
+const char *rf_step_verb_name(enum rf_step_verb verb);
 
 /* ---- cutting: by (count, ranks) and the segment only -------------------------------------------
  */

@@ -281,10 +281,10 @@ bool AnyOrder::start(uint32_t index)
     const struct rf_step &step = sched_->steps[index];
     Context *context = &contexts_[index];
     context->step = index;
-    if (step.verb == RF_VERB_SEND)
+    if (step.verb == RF_STEP_SEND)
         return transport_->ops->post_send(transport_, step.peer, step.tag, 1, at(step.a),
                                           step.bytes, context) == 0;
-    if (step.verb == RF_VERB_RECV)
+    if (step.verb == RF_STEP_RECV)
         return transport_->ops->post_recv(transport_, step.peer, step.tag, at(step.dst), step.bytes,
                                           context) == 0;
     work(step);
@@ -335,11 +335,11 @@ int64_t AnyOrder::fold(const struct rf_step &step, size_t element)
 void AnyOrder::work(const struct rf_step &step)
 {
     size_t count = step.bytes / sizeof(int64_t);
-    if (step.verb == RF_VERB_COPY && at(step.dst) != at(step.a))
+    if (step.verb == RF_STEP_COPY && at(step.dst) != at(step.a))
         memcpy(at(step.dst), at(step.a), step.bytes);
-    for (size_t i = 0; step.verb == RF_VERB_DIVIDE && i < count; i++)
+    for (size_t i = 0; step.verb == RF_STEP_DIVIDE && i < count; i++)
         at(step.dst)[i] = divide_(at(step.dst)[i]);
-    for (size_t i = 0; step.verb == RF_VERB_REDUCE && i < count; i++)
+    for (size_t i = 0; step.verb == RF_STEP_REDUCE && i < count; i++)
         at(step.dst)[i] = step.list_count ? fold(step, i) : combine_(at(step.a)[i], at(step.b)[i]);
 }
 

@@ -19,11 +19,12 @@ struct rf_coll_desc all_reduce(int rank, size_t count)
     return desc;
 }
 
-// Two executors on one wire.
+// Two executors on one wire, which takes every message at once: so what a rank has to send is under
+// way before the other can fail, and stop.
 class Exec : public testing::Test
 {
   protected:
-    Exec() : wire(2, 1)
+    Exec() : wire(2, 1, false)
     {
         for (int r = 0; r < 2; r++)
             EXPECT_EQ(rf_exec_create(wire.transport(r), &exec[r]), 0);

@@ -304,23 +304,23 @@ class RingRank
         int arrived = 0;
         for (uint32_t i = 0; i < sched.count; i++) { // the builder's order is a valid one
             const struct rf_step &step = sched.steps[i];
-            if (step.verb == RF_VERB_RECV && step.dst.space == RF_SPACE_TMP) {
+            if (step.verb == RF_STEP_RECV && step.dst.space == RF_SPACE_TMP) {
                 EXPECT_EQ(step.peer, left);
                 arrived++; // the chunk whose fold began `arrived` ranks before this one
                 int chunk = (desc_.rank - arrived + n) % n;
                 received.push_back({step.tag, step.bytes, chunk, arrived});
-            } else if (step.verb == RF_VERB_REDUCE) {
+            } else if (step.verb == RF_STEP_REDUCE) {
                 int chunk = chunk_at(step.dst.offset);
                 EXPECT_EQ(step.a.space, uint64_t(RF_SPACE_TMP)) << "the partial sum is on the left";
                 EXPECT_EQ(step.b.space, uint64_t(RF_SPACE_IN));
                 EXPECT_EQ(step.b.offset, step.dst.offset);
                 EXPECT_EQ(received.back().chunk, chunk);
                 out[chunk] = received.back().length + 1;
-            } else if (step.verb == RF_VERB_RECV) {
+            } else if (step.verb == RF_STEP_RECV) {
                 int chunk = chunk_at(step.dst.offset);
                 received.push_back({step.tag, step.bytes, chunk, n});
                 pending_.push_back(chunk);
-            } else if (step.verb == RF_VERB_SEND) {
+            } else if (step.verb == RF_STEP_SEND) {
                 EXPECT_EQ(step.peer, right);
                 int chunk = chunk_at(step.a.offset);
                 bool second = step.tag >= static_cast<uint32_t>(n - 1);
