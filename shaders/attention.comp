@@ -12,7 +12,9 @@ layout(push_constant) uniform Push {
     uvec2 out_, lse, qkv;
     uint T, channels, heads;
     float scale;
+    uint qkv_first;
 } pc;
+VIEW(0, qkv)
 
 const float LOWEST = -1e38;
 
@@ -23,7 +25,6 @@ void main()
     uint q0 = batch * T * stride + head * D, k0 = q0 + channels, v0 = k0 + channels;
     uint first = gl_WorkGroupID.x * ROWS * lanes;
     uint end = min(first + ROWS * lanes, T);
-    uvec2 qkv = pc.qkv;
     first += gl_LocalInvocationID.x;
 
     vec4 q[ROWS * D4], o[ROWS * D4];
@@ -31,7 +32,7 @@ void main()
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         uint row = q0 + min(first + r * lanes, T - 1) * stride;
         [[unroll]] for (uint d = 0; d < D4; d++) {
-            q[r * D4 + d] = head_load(qkv, row, d) * pc.scale;
+            q[r * D4 + d] = head_load(FROM(qkv), row, d) * pc.scale;
             o[r * D4 + d] = vec4(0.0);
         }
         top[r] = LOWEST;

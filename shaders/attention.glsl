@@ -17,12 +17,12 @@ const uint D4 = (D + 3) / 4;
 const uint BLOCK = 8;
 
 /* Four elements of a head's row that starts at element `row`, zero beyond D. */
-vec4 head_load(uvec2 base, uint row, uint d)
+vec4 head_load(SOURCE, uint row, uint d)
 {
 #if VEC
-    return load4(base, row + 4 * d);
+    return load4(THIS, row + 4 * d);
 #else
-    return load4_within(base, row, 4 * d, D, 0.0);
+    return load4_within(THIS, row, 4 * d, D, 0.0);
 #endif
 }
 void head_store(uvec2 base, uint row, uint d, vec4 v)
@@ -39,27 +39,27 @@ float dot_add(vec4 a, vec4 b, float sum)
 }
 
 /* Row j of the block: `mine` is the lane's own part, `row0` the element where row 0 of the whole
- * sequence starts, `block` the block's first row. */
+ * sequence starts, `block` the block's first row, `t` the tensor as in FROM(t). */
 #if SHUFFLE
 uint my_row(uint block, uint rows)
 {
     return min(block + (gl_SubgroupInvocationID & (BLOCK - 1)), rows - 1);
 }
-#define MINE(name, base, row0, stride, block, rows)                               \
+#define MINE(name, t, row0, stride, block, rows)                               \
     vec4 name[D4];                                                                \
     {                                                                             \
         uint at = row0 + my_row(block, rows) * stride;                         \
-        [[unroll]] for (uint d = 0; d < D4; d++) name[d] = head_load(base, at, d); \
+        [[unroll]] for (uint d = 0; d < D4; d++) name[d] = head_load(FROM(t), at, d); \
     }
-#define SPREAD(name, base, row0, stride, block, rows, j, d) subgroupShuffle(name[d], j)
-#define MINE_SCALAR(name, base, row0, block, rows) \
-    float name = Floats(base).at[row0 + my_row(block, rows)];
-#define SPREAD_SCALAR(name, base, row0, block, rows, j) subgroupShuffle(name, j)
+#define SPREAD(name, t, row0, stride, block, rows, j, d) subgroupShuffle(name[d], j)
+#define MINE_SCALAR(name, t, row0, block, rows) \
+    float name = load1(FROM(t), row0 + my_row(block, rows));
+#define SPREAD_SCALAR(name, t, row0, block, rows, j) subgroupShuffle(name, j)
 #else
-#define MINE(name, base, row0, stride, block, rows)
-#define SPREAD(name, base, row0, stride, block, rows, j, d) \
-    head_load(base, row0 + min(block + j, rows - 1) * stride, d)
-#define MINE_SCALAR(name, base, row0, block, rows)
-#define SPREAD_SCALAR(name, base, row0, block, rows, j) \
-    Floats(base).at[row0 + min(block + j, rows - 1)]
+#define MINE(name, t, row0, stride, block, rows)
+#define SPREAD(name, t, row0, stride, block, rows, j, d) \
+    head_load(FROM(t), row0 + min(block + j, rows - 1) * stride, d)
+#define MINE_SCALAR(name, t, row0, block, rows)
+#define SPREAD_SCALAR(name, t, row0, block, rows, j) \
+    load1(FROM(t), row0 + min(block + j, rows - 1))
 #endif

@@ -13,7 +13,12 @@ layout(push_constant) uniform Push {
     uvec2 dqkv, dout, out_unused, lse, qkv, delta;
     uint T, channels, heads;
     float scale;
+    uint qkv_first, dout_first, lse_first, delta_first;
 } pc;
+VIEW(0, qkv)
+VIEW(1, dout)
+VIEW(2, lse)
+VIEW(3, delta)
 
 void main()
 {
@@ -23,15 +28,14 @@ void main()
     uint o0 = batch * T * channels + head * D, l0 = (batch * pc.heads + head) * T;
     uint start = gl_WorkGroupID.x * ROWS * lanes;
     uint first = start + gl_LocalInvocationID.x;
-    uvec2 qkv = pc.qkv, douts = pc.dout, lses = pc.lse, deltas = pc.delta;
     float scale = pc.scale;
 
     vec4 k[ROWS * D4], v[ROWS * D4], dk[ROWS * D4], dv[ROWS * D4];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         uint row = min(first + r * lanes, T - 1) * stride;
         [[unroll]] for (uint d = 0; d < D4; d++) {
-            k[r * D4 + d] = head_load(qkv, k0 + row, d) * scale;
-            v[r * D4 + d] = head_load(qkv, v0 + row, d);
+            k[r * D4 + d] = head_load(FROM(qkv), k0 + row, d) * scale;
+            v[r * D4 + d] = head_load(FROM(qkv), v0 + row, d);
             dk[r * D4 + d] = vec4(0.0);
             dv[r * D4 + d] = vec4(0.0);
         }
@@ -42,8 +46,8 @@ void main()
             s[i] = 0.0;
             dp[i] = 0.0;
         }
-        MINE_SCALAR(lse, lses, l0, block, T)
-        MINE_SCALAR(delta, deltas, l0, block, T)
+        MINE_SCALAR(lse, lse, l0, block, T)
+        MINE_SCALAR(delta, delta, l0, block, T)
         MINE(query, qkv, q0, stride, block, T)
         [[unroll]] for (uint d = 0; d < D4; d++) {
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
@@ -53,16 +57,16 @@ void main()
             }
         }
         [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-            float t = SPREAD_SCALAR(lse, lses, l0, block, T, j);
+            float t = SPREAD_SCALAR(lse, lse, l0, block, T, j);
             [[unroll]] for (uint r = 0; r < ROWS; r++) {
                 bool seen = block + j >= first + r * lanes && block + j < T;
                 s[r * BLOCK + j] = seen ? exp(s[r * BLOCK + j] - t) : 0.0;
             }
         }
-        MINE(dout, douts, o0, channels, block, T)
+        MINE(dout, dout, o0, channels, block, T)
         [[unroll]] for (uint d = 0; d < D4; d++) {
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-                vec4 t = SPREAD(dout, douts, o0, channels, block, T, j, d);
+                vec4 t = SPREAD(dout, dout, o0, channels, block, T, j, d);
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {
                     dp[r * BLOCK + j] = dot_add(v[r * D4 + d], t, dp[r * BLOCK + j]);
                     dv[r * D4 + d] = fma(vec4(s[r * BLOCK + j]), t, dv[r * D4 + d]);
@@ -70,7 +74,7 @@ void main()
             }
         }
         [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-            float t = SPREAD_SCALAR(delta, deltas, l0, block, T, j);
+            float t = SPREAD_SCALAR(delta, delta, l0, block, T, j);
             [[unroll]] for (uint r = 0; r < ROWS; r++)
                 s[r * BLOCK + j] *= dp[r * BLOCK + j] - t;
         }

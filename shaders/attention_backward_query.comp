@@ -10,10 +10,14 @@
 #include "attention.glsl"
 
 layout(push_constant) uniform Push {
-    uvec2 dqkv, dout, out_, lse, qkv, delta;
+    uvec2 dqkv, dout, mixed, lse, qkv, delta;
     uint T, channels, heads;
     float scale;
+    uint qkv_first, dout_first, mixed_first;
 } pc;
+VIEW(0, qkv)
+VIEW(1, dout)
+VIEW(2, mixed)
 
 void main()
 {
@@ -23,7 +27,6 @@ void main()
     uint o0 = batch * T * channels + head * D, l0 = (batch * pc.heads + head) * T;
     uint first = gl_WorkGroupID.x * ROWS * lanes;
     uint end = min(first + ROWS * lanes, T);
-    uvec2 qkv = pc.qkv;
     float scale = pc.scale;
     first += gl_LocalInvocationID.x;
 
@@ -33,9 +36,9 @@ void main()
         uint row = min(first + r * lanes, T - 1);
         delta[r] = 0.0;
         [[unroll]] for (uint d = 0; d < D4; d++) {
-            q[r * D4 + d] = head_load(qkv, q0 + row * stride, d) * scale;
-            dout[r * D4 + d] = head_load(pc.dout, o0 + row * channels, d);
-            delta[r] = dot_add(dout[r * D4 + d], head_load(pc.out_, o0 + row * channels, d),
+            q[r * D4 + d] = head_load(FROM(qkv), q0 + row * stride, d) * scale;
+            dout[r * D4 + d] = head_load(FROM(dout), o0 + row * channels, d);
+            delta[r] = dot_add(dout[r * D4 + d], head_load(FROM(mixed), o0 + row * channels, d),
                                delta[r]);
             dq[r * D4 + d] = vec4(0.0);
         }

@@ -10,7 +10,9 @@
 layout(push_constant) uniform Push {
     uvec2 logits, targets, losses, lse;
     uint rows, vocabulary;
+    uint logits_first;
 } pc;
+VIEW(0, logits)
 
 const float LOWEST = -1e38;
 
@@ -30,20 +32,19 @@ void main()
     uint index = flat_index();
     uint row = min(index, pc.rows - 1);
     uint vocabulary = pc.vocabulary, whole = vocabulary & ~15u, base = row * vocabulary;
-    uvec2 logits = pc.logits;
     int label = Ints(pc.targets).at[row];
     bool counted = label >= 0, known = uint(label) < vocabulary;
-    float wanted = Floats(logits).at[base + (known ? uint(label) : 0)];
+    float wanted = Floats(pc.logits).at[base + (known ? uint(label) : 0)];
 
     vec4 x[4];
     for (uint c = 0; c < whole; c += 16) {
         [[unroll]] for (uint k = 0; k < 4; k++)
-            x[k] = load4(logits, base + c + 4 * k);
+            x[k] = load4(FROM(logits), base + c + 4 * k);
         add_block(x);
     }
     if (whole < vocabulary) {
         [[unroll]] for (uint k = 0; k < 4; k++)
-            x[k] = load4_within(logits, base, whole + 4 * k, vocabulary, LOWEST);
+            x[k] = load4_within(FROM(logits), base, whole + 4 * k, vocabulary, LOWEST);
         add_block(x);
     }
     /* A target beyond the vocabulary is the caller's bug: its loss is not a number. */

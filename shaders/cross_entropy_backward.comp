@@ -13,7 +13,9 @@ layout(push_constant) uniform Push {
     uvec2 dlogits, logits, targets, lse;
     uint rows, vocabulary;
     uint row_groups; /* workgroups per row */
+    uint logits_first;
 } pc;
+VIEW(0, logits)
 
 void main()
 {
@@ -22,7 +24,7 @@ void main()
     bool live = group < pc.rows * pc.row_groups;
     uint part = group - group / pc.row_groups * pc.row_groups;
     uint vocabulary = pc.vocabulary, base = row * vocabulary;
-    uvec2 logits = pc.logits, dlogits = pc.dlogits;
+    uvec2 dlogits = pc.dlogits;
     int label = Ints(pc.targets).at[row];
     float lse = Floats(pc.lse).at[row], weight = label >= 0 ? 1.0 : 0.0;
     uint first = 4 * (part * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x);
@@ -32,9 +34,9 @@ void main()
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint column = first + k * stride;
 #if VEC
-        vec4 x = load4(logits, base + min(column, vocabulary - 4));
+        vec4 x = load4(FROM(logits), base + min(column, vocabulary - 4));
 #else
-        vec4 x = load4_within(logits, base, column, vocabulary, 0.0);
+        vec4 x = load4_within(FROM(logits), base, column, vocabulary, 0.0);
 #endif
         vec4 hot = mix(vec4(0.0), vec4(1.0),
                        equal(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(uint(label))));

@@ -12,7 +12,10 @@ layout(push_constant) uniform Push {
     uvec2 out_, a, b;
     uint items;
     float factor;
+    uint a_first, b_first;
 } pc;
+VIEW(0, a)
+VIEW(1, b)
 
 #if OP == OP_GELU || OP == OP_GELU_BACKWARD
 /* gelu(x) = x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), since
@@ -45,9 +48,9 @@ void main()
     ITEM result[UNROLL];
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint item = min(first + k * gl_WorkGroupSize.x, pc.items - 1);
-        ITEM a = load_item(pc.a, item);
+        ITEM a = load_item(FROM(a), item);
 #if OP == OP_ADD || OP == OP_GELU_BACKWARD
-        result[k] = apply(a, load_item(pc.b, item));
+        result[k] = apply(a, load_item(FROM(b), item));
 #else
         result[k] = apply(a, a);
 #endif

@@ -10,7 +10,10 @@ layout(push_constant) uniform Push {
     uvec2 out_, tokens, wte, wpe;
     uint rows, row_items, T, vocabulary;
     uint positions; /* 0: no wpe */
+    uint wte_first, wpe_first;
 } pc;
+VIEW(0, wte)
+VIEW(1, wpe)
 
 void main()
 {
@@ -20,9 +23,9 @@ void main()
     uint row = item / pc.row_items, column = item - row * pc.row_items;
     uint token = Uints(pc.tokens).at[row];
     token = token < pc.vocabulary ? token : 0;
-    ITEM v = load_item(pc.wte, token * pc.row_items + column);
+    ITEM v = load_item(FROM(wte), token * pc.row_items + column);
     if (pc.positions != 0)
-        v += load_item(pc.wpe, (row % pc.T) * pc.row_items + column);
+        v += load_item(FROM(wpe), (row % pc.T) * pc.row_items + column);
     if (index < items)
         store_item(pc.out_, item, v);
 }

@@ -12,7 +12,9 @@ layout(push_constant) uniform Push {
     uvec2 dwte, dwpe, dout, tokens, next, has_previous;
     uint rows, row_items, T, vocabulary;
     uint positions; /* T, or 0: no dwpe */
+    uint dout_first;
 } pc;
+VIEW(0, dout)
 
 void main()
 {
@@ -29,7 +31,7 @@ void main()
     precise ITEM sum = ITEM(0.0);
     /* END is larger than any row. */
     for (uint row = active_ ? first : rows; row < rows;) {
-        sum += load_item(pc.dout, row * row_items + column);
+        sum += load_item(FROM(dout), row * row_items + column);
         row = position ? row + stride : Uints(pc.next).at[row];
     }
     if (active_) {

@@ -13,7 +13,12 @@ layout(constant_id = 2) const uint ACCUMULATE = 0;
 layout(push_constant) uniform Push {
     uvec2 dx, dout, x, mean, rstd, gamma;
     uint rows, channels;
+    uint dout_first, x_first, gamma_first, dx_first;
 } pc;
+VIEW(0, dout)
+VIEW(1, x)
+VIEW(2, gamma)
+VIEW(3, dx)
 
 void main()
 {
@@ -21,7 +26,7 @@ void main()
     uint row = min(index, pc.rows - 1);
     bool live = index < pc.rows;
     uint channels = pc.channels, whole = channels & ~3u, base = row * channels;
-    uvec2 x = pc.x, dout = pc.dout, gamma = pc.gamma, dx = pc.dx;
+    uvec2 dx = pc.dx;
     float count = float(channels);
     float mean = Floats(pc.mean).at[row], rstd = Floats(pc.rstd).at[row];
 
@@ -29,17 +34,17 @@ void main()
     for (uint c = 0; c < whole; c += 4 * UNROLL) {
         [[unroll]] for (uint k = 0; k < UNROLL; k++) {
             uint at = c + 4 * k;
-            precise vec4 g = load4(gamma, at) * load4(dout, base + at);
-            precise vec4 h = (load4(x, base + at) - mean) * rstd;
+            precise vec4 g = load4(FROM(gamma), at) * load4(FROM(dout), base + at);
+            precise vec4 h = (load4(FROM(x), base + at) - mean) * rstd;
             sum_g += g;
             sum_gh += g * h;
         }
     }
 #if !VEC
     if (whole < channels) {
-        precise vec4 g = load4_within(gamma, 0, whole, channels, 0.0) *
-                         load4_within(dout, base, whole, channels, 0.0);
-        precise vec4 h = (load4_within(x, base, whole, channels, 0.0) - mean) * rstd;
+        precise vec4 g = load4_within(FROM(gamma), 0, whole, channels, 0.0) *
+                         load4_within(FROM(dout), base, whole, channels, 0.0);
+        precise vec4 h = (load4_within(FROM(x), base, whole, channels, 0.0) - mean) * rstd;
         sum_g += g;
         sum_gh += g * h;
     }
@@ -50,22 +55,22 @@ void main()
         for (uint c = 0; c < whole; c += 4 * UNROLL) {
             [[unroll]] for (uint k = 0; k < UNROLL; k++) {
                 uint at = c + 4 * k;
-                precise vec4 g = load4(gamma, at) * load4(dout, base + at);
-                precise vec4 h = (load4(x, base + at) - mean) * rstd;
+                precise vec4 g = load4(FROM(gamma), at) * load4(FROM(dout), base + at);
+                precise vec4 h = (load4(FROM(x), base + at) - mean) * rstd;
                 precise vec4 d = rstd * (g - mean_g - h * mean_gh);
                 if (ACCUMULATE != 0)
-                    d = load4(dx, base + at) + d;
+                    d = load4(FROM(dx), base + at) + d;
                 store4(dx, base + at, d);
             }
         }
 #if !VEC
         if (whole < channels) {
-            precise vec4 g = load4_within(gamma, 0, whole, channels, 0.0) *
-                             load4_within(dout, base, whole, channels, 0.0);
-            precise vec4 h = (load4_within(x, base, whole, channels, 0.0) - mean) * rstd;
+            precise vec4 g = load4_within(FROM(gamma), 0, whole, channels, 0.0) *
+                             load4_within(FROM(dout), base, whole, channels, 0.0);
+            precise vec4 h = (load4_within(FROM(x), base, whole, channels, 0.0) - mean) * rstd;
             precise vec4 d = rstd * (g - mean_g - h * mean_gh);
             if (ACCUMULATE != 0)
-                d = load4_within(dx, base, whole, channels, 0.0) + d;
+                d = load4_within(FROM(dx), base, whole, channels, 0.0) + d;
             store4_within(dx, base, whole, channels, d);
         }
 #endif

@@ -12,7 +12,12 @@ const uint ROWS = 32; /* ROW_BLOCK of layernorm.c */
 layout(push_constant) uniform Push {
     uvec2 partial, dout, x, mean, rstd;
     uint rows, row_items, blocks;
+    uint dout_first, x_first, mean_first, rstd_first;
 } pc;
+VIEW(0, dout)
+VIEW(1, x)
+VIEW(2, mean)
+VIEW(3, rstd)
 
 void main()
 {
@@ -21,14 +26,13 @@ void main()
     uint item = min(index, items - 1);
     uint rows = pc.rows, row_items = pc.row_items;
     uint block = item / row_items, column = item - block * row_items;
-    uvec2 x = pc.x, dout = pc.dout, means = pc.mean, rstds = pc.rstd;
     uint end = min((block + 1) * ROWS, rows);
 
     precise ITEM dgamma = ITEM(0.0), dbeta = ITEM(0.0);
     for (uint row = block * ROWS; row < end; row++) {
-        float mean = Floats(means).at[row], rstd = Floats(rstds).at[row];
-        ITEM d = load_item(dout, row * row_items + column);
-        precise ITEM h = (load_item(x, row * row_items + column) - mean) * rstd;
+        float mean = load1(FROM(mean), row), rstd = load1(FROM(rstd), row);
+        ITEM d = load_item(FROM(dout), row * row_items + column);
+        precise ITEM h = (load_item(FROM(x), row * row_items + column) - mean) * rstd;
         dgamma += d * h;
         dbeta += d;
     }

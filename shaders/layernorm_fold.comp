@@ -9,17 +9,18 @@
 layout(push_constant) uniform Push {
     uvec2 dgamma, dbeta, partial;
     uint row_items, blocks;
+    uint partial_first;
 } pc;
+VIEW(0, partial)
 
 void main()
 {
     uint index = flat_index();
     uint row_items = pc.row_items, blocks = pc.blocks;
     uint item = min(index, 2 * row_items - 1);
-    uvec2 partial = pc.partial;
-    precise ITEM sum = load_item(partial, item);
+    precise ITEM sum = load_item(FROM(partial), item);
     for (uint block = 1; block < blocks; block++)
-        sum += load_item(partial, 2 * block * row_items + item);
+        sum += load_item(FROM(partial), 2 * block * row_items + item);
     bool second = item >= row_items;
     uvec2 target = second ? pc.dbeta : pc.dgamma;
     uint at = second ? item - row_items : item;

@@ -11,7 +11,9 @@
 layout(push_constant) uniform Push {
     uvec2 out_, x, table;
     uint chunks, count;
+    uint x_first;
 } pc;
+VIEW(0, x)
 
 const uint CHUNK = 1024;
 
@@ -25,7 +27,6 @@ void main()
 {
     uint index = flat_index();
     uint chunk = min(index, pc.chunks - 1);
-    uvec2 x = pc.x;
 #if SQUARES
     uint first = Uints(pc.table).at[2 * chunk];
     uint count = min(Uints(pc.table).at[2 * chunk + 1], CHUNK);
@@ -42,13 +43,13 @@ void main()
         sum[k] = vec4(0.0);
     for (uint e = 0; e < whole; e += 16) {
         [[unroll]] for (uint k = 0; k < 4; k++) {
-            vec4 v = load4(x, first + e + 4 * k);
+            vec4 v = load4(FROM(x), first + e + 4 * k);
             sum[k] += TERM(v);
         }
     }
     if (whole < count) {
         [[unroll]] for (uint k = 0; k < 4; k++) {
-            vec4 v = load4_within(x, first, whole + 4 * k, count, 0.0);
+            vec4 v = load4_within(FROM(x), first, whole + 4 * k, count, 0.0);
             sum[k] += TERM(v);
         }
     }

@@ -16,11 +16,10 @@ void main()
 {
     uint index = flat_index();
     uint first = min(index, pc.results - 1) * 64, count = pc.count;
-    uvec2 x = pc.x;
     precise float part[16];
     [[unroll]] for (uint k = 0; k < 16; k++) {
         uint e = first + 4 * k;
-        part[k] = join4(load4_within(x, 0, e, count, 0.0));
+        part[k] = join4(load4_within(FROM(x), 0, e, count, 0.0));
     }
     [[unroll]] for (uint width = 8; width > 0; width /= 2) {
         [[unroll]] for (uint k = 0; k < width; k++)

@@ -1,21 +1,29 @@
-# Every training kernel that is not a matmul, in two builds: _v for rows that are aligned to 16 bytes
-# and a multiple of 4 elements long, _s for any other. See common.glsl.
+# Every training kernel that is not a matmul, in three builds: _v for rows that are aligned to 16
+# bytes and a multiple of 4 elements long, _s for any other, and _views, which is _v with reads through
+# texel views, for CPU drivers. See common.glsl.
 foreach(op add scale gelu gelu_backward)
     string(TOUPPER ${op} OP)
     set(ops OP_ADD=1 OP_SCALE=2 OP_GELU=3 OP_GELU_BACKWARD=4 OP=OP_${OP})
     rf_shader(${op}_v elementwise.comp DEFINES ${ops} VEC=1)
     rf_shader(${op}_s elementwise.comp DEFINES ${ops} VEC=0)
+    rf_shader(${op}_views elementwise.comp DEFINES ${ops} VEC=1 VIEWS=1)
 endforeach()
 foreach(kind adamw sgd)
     string(TOUPPER ${kind} KIND)
     set(kinds KIND_ADAMW=1 KIND_SGD=2 KIND=KIND_${KIND})
     rf_shader(${kind}_v optimizer.comp DEFINES ${kinds} VEC=1)
     rf_shader(${kind}_s optimizer.comp DEFINES ${kinds} VEC=0)
+    rf_shader(${kind}_views optimizer.comp DEFINES ${kinds} VEC=1 VIEWS=1)
 endforeach()
 foreach(name embedding embedding_backward layernorm layernorm_backward_input
              layernorm_backward_weight layernorm_fold cross_entropy cross_entropy_backward)
     rf_shader(${name}_v ${name}.comp DEFINES VEC=1)
     rf_shader(${name}_s ${name}.comp DEFINES VEC=0)
+    rf_shader(${name}_views ${name}.comp DEFINES VEC=1 VIEWS=1)
+endforeach()
+# Vocabularies are often odd.
+foreach(name cross_entropy cross_entropy_backward)
+    rf_shader(${name}_s_views ${name}.comp DEFINES VEC=0 VIEWS=1)
 endforeach()
 # _x: rows are spread by subgroup shuffles; needs subgroups of at least 8 lanes.
 foreach(name attention attention_backward_query attention_backward_key)
@@ -23,10 +31,13 @@ foreach(name attention attention_backward_query attention_backward_key)
     rf_shader(${name}_s ${name}.comp DEFINES VEC=0 SHUFFLE=0)
     rf_shader(${name}_vx ${name}.comp DEFINES VEC=1 SHUFFLE=1)
     rf_shader(${name}_sx ${name}.comp DEFINES VEC=0 SHUFFLE=1)
+    rf_shader(${name}_views ${name}.comp DEFINES VEC=1 SHUFFLE=1 VIEWS=1)
 endforeach()
 # These read single words or start anywhere.
 rf_shader(embedding_links embedding_links.comp)
 rf_shader(sum reduce.comp DEFINES VEC=0 SQUARES=0)
 rf_shader(sum_squares reduce.comp DEFINES VEC=0 SQUARES=1)
+rf_shader(sum_views reduce.comp DEFINES VEC=0 SQUARES=0 VIEWS=1)
+rf_shader(sum_squares_views reduce.comp DEFINES VEC=0 SQUARES=1 VIEWS=1)
 rf_shader(reduce_fold reduce_fold.comp)
 rf_shader(clip_scale clip_scale.comp)

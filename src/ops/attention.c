@@ -13,12 +13,14 @@ struct push {
     uint64_t out, lse, qkv;
     uint32_t T, channels, heads;
     float scale;
+    uint32_t first[1];
 };
 
 struct push_backward {
     uint64_t dqkv, dout, out, lse, qkv, delta;
     uint32_t T, channels, heads;
     float scale;
+    uint32_t first[4];
 };
 
 struct size {
@@ -51,10 +53,16 @@ static int check_size(const char *op, struct rf_device *device, struct rf_tensor
     return 0;
 }
 
+/* The builds of a kernel without and with shuffles; only the latter reads through views. */
+struct kernel {
+    struct rf_builds builds[2];
+};
+
 /* Picks the build and the workgroups. rows_per_lane is for a head of at most 32 elements; larger
  * heads get fewer, as the rows live in registers. */
-static void pick(struct rf_job *job, struct rf_device *device, const char *const shaders[4],
-                 const struct size *size, bool vector, uint32_t rows_per_lane)
+static void pick(struct rf_job *job, struct rf_device *device, const struct kernel *kernel,
+                 const struct size *size, bool vector, uint32_t rows_per_lane,
+                 const struct rf_source *sources, uint32_t count, uint32_t *first)
 {
     const struct rf_device_info *info = rf_device_get_info(device);
     uint32_t lanes = rf_pick_row_lanes(device);
@@ -65,7 +73,7 @@ static void pick(struct rf_job *job, struct rf_device *device, const char *const
         rows_per_lane /= 2;
     while (rows_per_lane > 1 && lanes * (rows_per_lane / 2) >= size->T)
         rows_per_lane /= 2;
-    job->shader = shaders[(vector ? 0 : 1) + (shuffle ? 2 : 0)];
+    rf_job_build(job, device, &kernel->builds[shuffle], vector, sources, count, first);
     rf_job_spec(job, 0, lanes);
     rf_job_spec(job, 1, (uint32_t)size->head);
     rf_job_spec(job, 2, rows_per_lane);
@@ -78,9 +86,10 @@ int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
                  struct rf_tensor qkv, int64_t heads)
 {
     static const char op[] = "attention";
-    static const char *const shaders[4] = {"attention_v", "attention_s", "attention_vx",
-                                           "attention_sx"};
-    struct size size;
+    static const struct kernel kernel = {
+        {{"attention_v", "attention_s", NULL, NULL},
+         {"attention_vx", "attention_sx", "attention_views", NULL}}};
+    struct size size = {0};
     struct rf_device *device = rf_stream_device(stream);
     RETURN_IF_ERROR(check_size(op, device, qkv, heads, &size));
     int64_t rows = size.batch * size.T;
@@ -99,8 +108,8 @@ int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
                         .heads = (uint32_t)heads,
                         .scale = (float)(1.0 / sqrt((double)size.head))};
     struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
-    pick(&job, device, shaders, &size, rf_pick_vector(size.head, (struct rf_tensor[]){out, qkv}, 2),
-         4);
+    pick(&job, device, &kernel, &size, rf_pick_vector(size.head, (struct rf_tensor[]){out, qkv}, 2),
+         4, (struct rf_source[]){{qkv}}, 1, push.first);
     rf_job_reads(&job, qkv);
     rf_job_writes(&job, out);
     rf_job_writes(&job, lse);
@@ -129,12 +138,15 @@ int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv, struc
                           int64_t heads, struct rf_tensor delta)
 {
     static const char op[] = "attention_backward";
-    static const char *const query[4] = {"attention_backward_query_v", "attention_backward_query_s",
-                                         "attention_backward_query_vx",
-                                         "attention_backward_query_sx"};
-    static const char *const key[4] = {"attention_backward_key_v", "attention_backward_key_s",
-                                       "attention_backward_key_vx", "attention_backward_key_sx"};
-    struct size size;
+    static const struct kernel query = {
+        {{"attention_backward_query_v", "attention_backward_query_s", NULL, NULL},
+         {"attention_backward_query_vx", "attention_backward_query_sx",
+          "attention_backward_query_views", NULL}}};
+    static const struct kernel key = {
+        {{"attention_backward_key_v", "attention_backward_key_s", NULL, NULL},
+         {"attention_backward_key_vx", "attention_backward_key_sx", "attention_backward_key_views",
+          NULL}}};
+    struct size size = {0};
     struct rf_device *device = rf_stream_device(stream);
     RETURN_IF_ERROR(check_backward(op, device, dqkv, dout, out, lse, qkv, heads, delta, &size));
     if (size.batch * size.T == 0)
@@ -159,8 +171,10 @@ int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv, struc
     rf_job_writes(&job, delta);
     rf_job_writes(&job, dqkv);
     struct rf_job second = job;
-    pick(&job, device, query, &size, vector, 2);
+    pick(&job, device, &query, &size, vector, 2, (struct rf_source[]){{qkv}, {dout}, {out}}, 3,
+         push.first);
     RETURN_IF_ERROR(rf_job_run(stream, &job));
-    pick(&second, device, key, &size, vector, 2);
+    pick(&second, device, &key, &size, vector, 2,
+         (struct rf_source[]){{qkv}, {dout}, {lse, true}, {delta, true}}, 4, push.first);
     return rf_job_run(stream, &second);
 }

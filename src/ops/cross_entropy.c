@@ -29,9 +29,11 @@ static int run_losses(struct rf_stream *stream, struct rf_tensor losses, struct 
                       struct rf_tensor targets, struct rf_tensor scratch, int64_t rows,
                       int64_t vocabulary)
 {
+    static const struct rf_builds builds = {"cross_entropy_v", "cross_entropy_s",
+                                            "cross_entropy_views", "cross_entropy_s_views"};
     struct {
         uint64_t logits, targets, losses, lse;
-        uint32_t rows, vocabulary;
+        uint32_t rows, vocabulary, first[1];
     } push = {.logits = rf_address_of(logits),
               .targets = rf_address_of(targets),
               .losses = rf_address_of(losses),
@@ -39,11 +41,9 @@ static int run_losses(struct rf_stream *stream, struct rf_tensor losses, struct 
               .rows = (uint32_t)rows,
               .vocabulary = (uint32_t)vocabulary};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = "cross_entropy",
-                         .shader = rf_pick_vector(vocabulary, &logits, 1) ? "cross_entropy_v"
-                                                                          : "cross_entropy_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = "cross_entropy", .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, rf_pick_vector(vocabulary, &logits, 1),
+                 (struct rf_source[]){{logits}}, 1, push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, logits);
     rf_job_reads(&job, targets);
@@ -56,11 +56,14 @@ static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, stru
                         struct rf_tensor targets, struct rf_tensor scratch, int64_t rows,
                         int64_t vocabulary)
 {
+    static const struct rf_builds builds = {"cross_entropy_backward_v", "cross_entropy_backward_s",
+                                            "cross_entropy_backward_views",
+                                            "cross_entropy_backward_s_views"};
     uint32_t lanes = row_lanes(vocabulary);
     int64_t span = 4 * UNROLL * (int64_t)lanes;
     struct {
         uint64_t dlogits, logits, targets, lse;
-        uint32_t rows, vocabulary, row_groups;
+        uint32_t rows, vocabulary, row_groups, first[1];
     } push = {.dlogits = rf_address_of(dlogits),
               .logits = rf_address_of(logits),
               .targets = rf_address_of(targets),
@@ -69,11 +72,10 @@ static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, stru
               .vocabulary = (uint32_t)vocabulary,
               .row_groups = (uint32_t)((vocabulary + span - 1) / span)};
     bool vector = rf_pick_vector(vocabulary, (struct rf_tensor[]){logits, dlogits}, 2);
-    struct rf_job job = {.op = "cross_entropy",
-                         .shader = vector ? "cross_entropy_backward_v" : "cross_entropy_backward_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)rows * push.row_groups * lanes, lanes, 1);
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = "cross_entropy", .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{logits}}, 1, push.first);
+    rf_job_flat(&job, device, (uint64_t)rows * push.row_groups * lanes, lanes, 1);
     rf_job_reads(&job, logits);
     rf_job_reads(&job, targets);
     rf_job_reads(&job, scratch);

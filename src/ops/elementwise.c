@@ -12,11 +12,11 @@ struct push {
     uint64_t out, a, b;
     uint32_t items;
     float factor;
+    uint32_t first[2];
 };
 
-/* out = f(a, b), all of one count; b may have no buffer. shaders: the builds for aligned and for
- * any. */
-static int run(struct rf_stream *stream, const char *op, const char *const shaders[2],
+/* out = f(a, b), all of one count; b may have no buffer. */
+static int run(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
                struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor)
 {
     int64_t count = rf_tensor_count(out);
@@ -29,9 +29,11 @@ static int run(struct rf_stream *stream, const char *op, const char *const shade
                         .b = rf_address_of(b),
                         .items = items,
                         .factor = factor};
-    struct rf_job job = {
-        .op = op, .shader = shaders[vector ? 0 : 1], .push = &push, .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), items, RF_FLAT_LANES, UNROLL);
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, builds, vector, (struct rf_source[]){{a}, {b}}, b.buffer ? 2 : 1,
+                 push.first);
+    rf_job_flat(&job, device, items, RF_FLAT_LANES, UNROLL);
     rf_job_reads(&job, a);
     rf_job_reads(&job, b);
     rf_job_writes(&job, out);
@@ -40,44 +42,45 @@ static int run(struct rf_stream *stream, const char *op, const char *const shade
 
 int rf_gelu(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x)
 {
-    static const char *const shaders[2] = {"gelu_v", "gelu_s"};
+    static const struct rf_builds builds = {"gelu_v", "gelu_s", "gelu_views", NULL};
     RETURN_IF_ERROR(rf_check_operand("gelu", "out", out, RF_F32, -1));
     RETURN_IF_ERROR(rf_check_operand("gelu", "x", x, RF_F32, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_alias("gelu", "out", out, "x", x));
-    return run(stream, "gelu", shaders, out, x, (struct rf_tensor){0}, 0);
+    return run(stream, "gelu", &builds, out, x, (struct rf_tensor){0}, 0);
 }
 
 int rf_gelu_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
                      struct rf_tensor x)
 {
-    static const char *const shaders[2] = {"gelu_backward_v", "gelu_backward_s"};
+    static const struct rf_builds builds = {"gelu_backward_v", "gelu_backward_s",
+                                            "gelu_backward_views", NULL};
     static const char op[] = "gelu_backward";
     RETURN_IF_ERROR(rf_check_operand(op, "dx", dx, RF_F32, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "dout", dout, RF_F32, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_operand(op, "x", x, RF_F32, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
     RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "x", x));
-    return run(stream, op, shaders, dx, x, dout, 0);
+    return run(stream, op, &builds, dx, x, dout, 0);
 }
 
 int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    static const char *const shaders[2] = {"add_v", "add_s"};
+    static const struct rf_builds builds = {"add_v", "add_s", "add_views", NULL};
     RETURN_IF_ERROR(rf_check_operand("add", "out", out, RF_F32, -1));
     RETURN_IF_ERROR(rf_check_operand("add", "a", a, RF_F32, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_operand("add", "b", b, RF_F32, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "a", a));
     RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "b", b));
-    return run(stream, "add", shaders, out, a, b, 0);
+    return run(stream, "add", &builds, out, a, b, 0);
 }
 
 int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
 {
-    static const char *const shaders[2] = {"scale_v", "scale_s"};
+    static const struct rf_builds builds = {"scale_v", "scale_s", "scale_views", NULL};
     RETURN_IF_ERROR(rf_check_operand("scale", "out", out, RF_F32, -1));
     RETURN_IF_ERROR(rf_check_operand("scale", "a", a, RF_F32, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
-    return run(stream, "scale", shaders, out, a, (struct rf_tensor){0}, factor);
+    return run(stream, "scale", &builds, out, a, (struct rf_tensor){0}, factor);
 }
 
 int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)

@@ -36,6 +36,7 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
                  struct rf_tensor wte, struct rf_tensor wpe, int64_t T)
 {
     static const char op[] = "embedding";
+    static const struct rf_builds builds = {"embedding_v", "embedding_s", "embedding_views", NULL};
     static const char *const names[2] = {"wte", "wpe"};
     int64_t channels = last_dim(wte);
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
@@ -52,7 +53,7 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     struct {
         uint64_t out, tokens, wte, wpe;
-        uint32_t rows, row_items, T, vocabulary, positions;
+        uint32_t rows, row_items, T, vocabulary, positions, first[2];
     } push = {.out = rf_address_of(out),
               .tokens = rf_address_of(tokens),
               .wte = rf_address_of(wte),
@@ -62,11 +63,10 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
               .T = (uint32_t)T,
               .vocabulary = (uint32_t)(rf_tensor_count(wte) / channels),
               .positions = wpe.buffer ? 1 : 0};
-    struct rf_job job = {.op = op,
-                         .shader = vector ? "embedding_v" : "embedding_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
+    rf_job_flat(&job, device, (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
     rf_job_reads(&job, tokens);
     rf_job_reads(&job, wte);
     rf_job_reads(&job, wpe);
@@ -104,6 +104,8 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
                           struct rf_tensor scratch)
 {
     static const char op[] = "embedding_backward";
+    static const struct rf_builds builds = {"embedding_backward_v", "embedding_backward_s",
+                                            "embedding_backward_views", NULL};
     static const char *const names[2] = {"dwte", "dwpe"};
     int64_t channels = last_dim(dwte);
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
@@ -124,7 +126,7 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
     RETURN_IF_ERROR(run_links(stream, tokens, scratch, (uint32_t)rows, vocabulary));
     struct {
         uint64_t dwte, dwpe, dout, tokens, next, has_previous;
-        uint32_t rows, row_items, T, vocabulary, positions;
+        uint32_t rows, row_items, T, vocabulary, positions, first[1];
     } push = {.dwte = rf_address_of(dwte),
               .dwpe = rf_address_of(dwpe),
               .dout = rf_address_of(dout),
@@ -136,12 +138,10 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
               .T = (uint32_t)T,
               .vocabulary = vocabulary,
               .positions = positions};
-    struct rf_job job = {.op = op,
-                         .shader = vector ? "embedding_backward_v" : "embedding_backward_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), ((uint64_t)rows + positions) * row_items,
-                RF_FLAT_LANES, 1);
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{dout}}, 1, push.first);
+    rf_job_flat(&job, device, ((uint64_t)rows + positions) * row_items, RF_FLAT_LANES, 1);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, tokens);
     rf_job_reads(&job, scratch);

@@ -37,6 +37,7 @@ int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
                  struct rf_tensor beta, float eps)
 {
     static const char op[] = "layernorm";
+    static const struct rf_builds builds = {"layernorm_v", "layernorm_s", "layernorm_views", NULL};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, channels));
@@ -54,6 +55,7 @@ int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
         uint64_t out, mean, rstd, x, gamma, beta;
         uint32_t rows, channels;
         float eps;
+        uint32_t first[3];
     } push = {.out = rf_address_of(out),
               .mean = rf_address_of(mean),
               .rstd = rf_address_of(rstd),
@@ -64,10 +66,9 @@ int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
               .channels = (uint32_t)channels,
               .eps = eps};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op,
-                         .shader = vector ? "layernorm_v" : "layernorm_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{x}, {gamma}, {beta}}, 3,
+                 push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
     rf_job_spec(&job, 1, unroll(channels));
     rf_job_reads(&job, x);
@@ -84,6 +85,9 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
                                 struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
 {
     static const char op[] = "layernorm_backward_input";
+    static const struct rf_builds builds = {"layernorm_backward_input_v",
+                                            "layernorm_backward_input_s",
+                                            "layernorm_backward_input_views", NULL};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, rows, channels));
@@ -100,7 +104,7 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dx, dout, x, gamma}, 4);
     struct {
         uint64_t dx, dout, x, mean, rstd, gamma;
-        uint32_t rows, channels;
+        uint32_t rows, channels, first[4];
     } push = {.dx = rf_address_of(dx),
               .dout = rf_address_of(dout),
               .x = rf_address_of(x),
@@ -110,11 +114,9 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
               .rows = (uint32_t)rows,
               .channels = (uint32_t)channels};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op,
-                         .shader =
-                             vector ? "layernorm_backward_input_v" : "layernorm_backward_input_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{dout}, {x}, {gamma}, {dx}}, 4,
+                 push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
     rf_job_spec(&job, 1, unroll(channels));
     rf_job_spec(&job, 2, accumulate_dx ? 1 : 0);
@@ -135,21 +137,22 @@ int64_t rf_layernorm_scratch(int64_t rows, int64_t channels)
 static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf_tensor dbeta,
                     struct rf_tensor scratch, int64_t channels, int64_t blocks)
 {
+    static const struct rf_builds builds = {"layernorm_fold_v", "layernorm_fold_s",
+                                            "layernorm_fold_views", NULL};
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dgamma, dbeta, scratch}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     struct {
         uint64_t dgamma, dbeta, partial;
-        uint32_t row_items, blocks;
+        uint32_t row_items, blocks, first[1];
     } push = {.dgamma = rf_address_of(dgamma),
               .dbeta = rf_address_of(dbeta),
               .partial = rf_address_of(scratch),
               .row_items = row_items,
               .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = "layernorm_backward_weight",
-                         .shader = vector ? "layernorm_fold_v" : "layernorm_fold_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = "layernorm_backward_weight", .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{scratch}}, 1, push.first);
     rf_job_flat(&job, device, 2ull * row_items, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, scratch);
     rf_job_writes(&job, dgamma);
@@ -163,6 +166,9 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
                                  struct rf_tensor scratch)
 {
     static const char op[] = "layernorm_backward_weight";
+    static const struct rf_builds builds = {"layernorm_backward_weight_v",
+                                            "layernorm_backward_weight_s",
+                                            "layernorm_backward_weight_views", NULL};
     RETURN_IF_ERROR(rf_check_operand(op, "dgamma", dgamma, RF_F32, -1));
     int64_t channels = rf_tensor_count(dgamma);
     if (channels < 1)
@@ -186,7 +192,7 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
     int64_t blocks = block_count(rows);
     struct {
         uint64_t partial, dout, x, mean, rstd;
-        uint32_t rows, row_items, blocks;
+        uint32_t rows, row_items, blocks, first[4];
     } push = {.partial = rf_address_of(scratch),
               .dout = rf_address_of(dout),
               .x = rf_address_of(x),
@@ -195,12 +201,11 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
               .rows = (uint32_t)rows,
               .row_items = row_items,
               .blocks = (uint32_t)blocks};
-    struct rf_job job = {.op = op,
-                         .shader =
-                             vector ? "layernorm_backward_weight_v" : "layernorm_backward_weight_s",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector,
+                 (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
+    rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, x);
     rf_job_reads(&job, mean);

@@ -7,6 +7,7 @@
 
 #include "../base/base.h"
 
+#define PER_LANE 4 /* of optimizer.comp with views */
 #define SCALARS ((int64_t)(sizeof(struct rf_step_scalars) / sizeof(float)))
 
 int rf_clip_scale(struct rf_stream *stream, struct rf_tensor norm, struct rf_tensor sum_squares,
@@ -34,12 +35,12 @@ int rf_clip_scale(struct rf_stream *stream, struct rf_tensor norm, struct rf_ten
 }
 
 struct kind_row {
-    const char *shaders[2]; /* aligned, any */
+    struct rf_builds builds;
     bool moments;
 };
 static const struct kind_row kinds[RF_OPTIMIZER_COUNT] = {
-    [RF_ADAMW] = {{"adamw_v", "adamw_s"}, true},
-    [RF_SGD] = {{"sgd_v", "sgd_s"}, false},
+    [RF_ADAMW] = {{"adamw_v", "adamw_s", "adamw_views", NULL}, true},
+    [RF_SGD] = {{"sgd_v", "sgd_s", "sgd_views", NULL}, false},
 };
 
 static int check_step(const char *op, const struct kind_row *kind, struct rf_tensor param,
@@ -86,6 +87,7 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
         uint64_t param, grad, m, v, decay, norm, scalars;
         uint32_t items;
         float beta1, beta2, rest1, rest2, eps, weight_decay;
+        uint32_t first[4];
     } push = {.param = rf_address_of(param),
               .grad = rf_address_of(grad),
               .m = rf_address_of(m),
@@ -100,11 +102,12 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
               .rest2 = (float)(1.0 - (double)opts->beta2),
               .eps = opts->eps,
               .weight_decay = opts->weight_decay};
-    struct rf_job job = {.op = op,
-                         .shader = kind->shaders[vector ? 0 : 1],
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), push.items, RF_FLAT_LANES, 1);
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &kind->builds, vector,
+                 (struct rf_source[]){{param}, {grad}, {m}, {v}}, kind->moments ? 4 : 2,
+                 push.first);
+    rf_job_flat(&job, device, push.items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
     rf_job_reads(&job, grad);
     rf_job_reads(&job, decay);
     rf_job_reads(&job, norm);

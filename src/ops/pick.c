@@ -35,6 +35,34 @@ void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, u
     rf_flat_groups(device, items, lanes * items_per_lane, job->groups);
 }
 
+void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
+                  bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first)
+{
+    const char *views = aligned ? builds->aligned_views : builds->any_views;
+    job->shader = aligned ? builds->aligned : builds->any;
+    if (!views || !rf_device_get_info(device)->int64)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct rf_source *source = sources[i].tensor.buffer ? &sources[i] : &sources[0];
+        if (!rf_job_view(job, source->tensor, aligned && !source->single, &first[i])) {
+            job->view_count = 0;
+            return;
+        }
+    }
+    job->shader = views;
+}
+
+#define MOST_ROUNDS 65000
+
+int rf_check_rounds(struct rf_device *device, const char *op, int64_t rounds)
+{
+    if (rounds <= MOST_ROUNDS || rf_device_get_info(device)->kind != RF_DEVICE_CPU)
+        return 0;
+    return rf_fail(RF_ENOTSUP,
+                   "%s: this size needs loops of %lld rounds; CPU devices end loops after %d", op,
+                   (long long)rounds, MOST_ROUNDS);
+}
+
 int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor, enum rf_dtype dtype,
                      int64_t count)
 {

@@ -22,6 +22,24 @@ void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, u
                  uint32_t items_per_lane);
 void rf_job_spec(struct rf_job *job, uint32_t id, uint32_t value);
 
+/* A tensor that a kernel reads through a view where there are views. */
+struct rf_source {
+    struct rf_tensor tensor; /* without a buffer: what the view holds does not matter */
+    bool single;             /* texels are always one float */
+};
+/* The builds of a shader: for aligned rows, for any, and the same two reading through views (NULL:
+ * there is no such build). */
+struct rf_builds {
+    const char *aligned, *any, *aligned_views, *any_views;
+};
+/* Chooses job->shader for operands that are aligned or not (rf_pick_vector), and for a build with
+ * views adds those of the sources, in order, with their first texels. */
+void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
+                  bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first);
+
+/* Mesa's CPU driver ends a kernel's loops after 65535 rounds in all, silently: RF_ENOTSUP where this
+ * many would be wanted on such a device. */
+RF_MUST_CHECK int rf_check_rounds(struct rf_device *device, const char *op, int64_t rounds);
 /* rf_check_tensor, and kernels must be able to index it with 31 bits (else RF_ENOTSUP). */
 RF_MUST_CHECK int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor,
                                    enum rf_dtype dtype, int64_t count);

@@ -19,19 +19,20 @@ static int64_t chunk_count(int64_t count)
 static int run_chunks(struct rf_stream *stream, const char *op, struct rf_tensor out,
                       struct rf_tensor x, struct rf_tensor table, int64_t chunks)
 {
+    static const struct rf_builds plain = {NULL, "sum", NULL, "sum_views"};
+    static const struct rf_builds squares = {NULL, "sum_squares", NULL, "sum_squares_views"};
     struct {
         uint64_t out, x, table;
-        uint32_t chunks, count;
+        uint32_t chunks, count, first[1];
     } push = {.out = rf_address_of(out),
               .x = rf_address_of(x),
               .table = rf_address_of(table),
               .chunks = (uint32_t)chunks,
               .count = (uint32_t)rf_tensor_count(x)};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op,
-                         .shader = table.buffer ? "sum_squares" : "sum",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, table.buffer ? &squares : &plain, false, (struct rf_source[]){{x}},
+                 1, push.first);
     rf_job_flat(&job, device, (uint64_t)chunks, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, x);
     rf_job_reads(&job, table);
