@@ -18,10 +18,11 @@
 #include "../coll/coll.h"
 
 enum {
-    RF_HISTORY = 64, /* own contracts kept, so that a late accusation can be answered */
-    RF_WIRE_COLLECTIVE =
-        0,             /* the communicator field of tags: one transport serves one communicator, */
-    RF_WIRE_POINT = 1, /* so these two only keep collectives and point to point apart */
+    RF_HISTORY = 256, /* own contracts kept, so that a late accusation can be answered */
+    /* The lowest bit of the communicator field of tags: one transport serves one communicator, so
+     * the field only keeps collectives and point to point apart. */
+    RF_WIRE_COLLECTIVE = 0,
+    RF_WIRE_POINT = 1,
     RF_VERDICT_TEXT = 280
 };
 
@@ -42,23 +43,33 @@ struct rf_call {
     double timeout_s; /* 0: the communicator's */
 };
 
-/* Why a communicator failed: the same on all ranks, told over the control link. For RF_EMISMATCH a
- * and b are what rank_a and rank_b called; an op of RF_COLL_NONE is unknown. */
+/* Why a communicator failed: the same on all ranks, told over the control link. For RF_EMISMATCH
+ * with rank_a >= 0, a and b are what rank_a and rank_b called; an op of RF_COLL_NONE is unknown. */
 struct rf_verdict {
     int32_t status, rank; /* rank: whom it is about; -1 = nobody */
     uint64_t sequence;
     int32_t rank_a, rank_b;
     struct rf_contract a, b;
-    char message[RF_VERDICT_TEXT]; /* not used for RF_EMISMATCH: that is derived from a and b */
+    char message[RF_VERDICT_TEXT]; /* not used where it is derived from a and b */
+};
+
+/* A collective that this rank has started. chain: a hash of all before it, so that two ranks which
+ * agree about this one still notice that they did not about an earlier one: a broadcast of which
+ * each believes itself to be the root ends well on both. */
+struct rf_past {
+    struct rf_contract contract;
+    uint32_t hash; /* of the contract and what it has no field for; labels apart */
+    uint32_t chain;
 };
 
 /* The last things that a peer said about itself. */
 struct rf_peer_state {
-    struct rf_contract waiting; /* the collective it waits in, when has_waiting */
-    struct rf_contract point;   /* the send or receive it waits in, when has_point */
-    uint64_t point_started;     /* collectives it had started then */
-    uint64_t left_after;        /* collectives it had started when it left, when has_left */
+    struct rf_past waiting;   /* the collective it waits in, when has_waiting */
+    struct rf_contract point; /* the send or receive it waits in, when has_point */
+    uint64_t point_started;   /* collectives it had started then */
+    uint64_t left_after;      /* collectives it had started when it left, when has_left */
     bool has_waiting, has_point, has_left;
+    bool has_other_past; /* found in what it told of its history */
 };
 
 /* The watch over one running operation. */
@@ -86,15 +97,17 @@ struct rf_comm {
     struct rf_exec *exec;
     size_t segment_bytes;              /* agreed */
     uint64_t sequence;                 /* of the next collective */
+    uint32_t chain;                    /* of the next collective */
     const struct rf_contract *running; /* the collective in progress; NULL = none */
     struct rf_cache *cache;
     struct rf_p2p *p2p;
     struct rf_async *async;
     struct rf_staging *staging;
 
-    struct rf_contract history[RF_HISTORY];
+    struct rf_past history[RF_HISTORY];
     struct rf_peer_state *peers;
     int announcements; /* peers with has_waiting for an operation that this rank has not started */
+    bool told_history;
 
     bool failed, unreported; /* unreported: the worker failed, and no call has said so yet */
     struct rf_error error;   /* why */
@@ -122,6 +135,10 @@ void rf_contract_label(struct rf_contract *contract, const char *label);
 uint32_t rf_contract_hash(const struct rf_contract *contract, uint32_t extra);
 uint32_t rf_label_hash(const char *label); /* in the high 8 bits; 0 = none */
 bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b);
+/* The same call, whatever came before it. */
+bool rf_past_equal(const struct rf_past *a, const struct rf_past *b);
+/* The chain after a call. */
+uint32_t rf_past_next(const struct rf_past *past);
 bool rf_contract_is_point(const struct rf_contract *contract); /* send or recv */
 /* "all_reduce(1000 f32 sum)"; returns text. */
 const char *rf_contract_text(const struct rf_contract *contract, char *text, size_t bytes);
@@ -155,9 +172,9 @@ RF_MUST_CHECK int rf_comm_events(struct rf_comm *comm);
 /* A collective is stuck: does a peer wait in point to point for this very rank, and so for ever? */
 RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine);
 /* A collective begins: compares it with what waiting peers have said. */
-RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_contract *mine);
-/* Its contract if this rank has started operation `sequence` and still remembers; else NULL. */
-const struct rf_contract *rf_comm_history(const struct rf_comm *comm, uint64_t sequence);
+RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_past *mine);
+/* If this rank has started operation `sequence` and still remembers it; else NULL. */
+const struct rf_past *rf_comm_history(const struct rf_comm *comm, uint64_t sequence);
 
 static inline bool rf_comm_has_news(const struct rf_comm *comm)
 {
@@ -251,7 +268,7 @@ bool rf_async_drain(struct rf_async *async, double timeout_s);
 /* Checks a call on tensors (op, count, redop, root, forest and the tensors are set), then runs or
  * queues it. */
 RF_MUST_CHECK int rf_task_start(struct rf_comm *comm, struct rf_task *job,
-                               const struct rf_coll_opts *opts);
+                                const struct rf_coll_opts *opts);
 /* Waits for job->after, brings the data into mapped memory if it is not there, runs, and brings the
  * result back. */
 RF_MUST_CHECK int rf_task_run(struct rf_comm *comm, struct rf_task *job);

@@ -6,15 +6,20 @@
  */
 #include "communicator.h"
 
-enum note_kind { NOTE_WAITING = 0x7266634e, NOTE_VERDICT, NOTE_LEAVING };
+enum note_kind { NOTE_WAITING = 0x7266634e, NOTE_VERDICT, NOTE_LEAVING, NOTE_HISTORY };
+enum { NOTE_PASTS = 6 };
 
 struct note {
     uint32_t kind;
     int32_t asked;    /* NOTE_WAITING: this rank is to say what it called; -1 = nobody */
     uint64_t started; /* collectives that the sender has started */
     union {
-        struct rf_contract contract; /* NOTE_WAITING */
-        struct rf_verdict verdict;   /* NOTE_VERDICT */
+        struct rf_past past;       /* NOTE_WAITING */
+        struct rf_verdict verdict; /* NOTE_VERDICT */
+        struct {
+            uint32_t count, last;
+            struct rf_past past[NOTE_PASTS]; /* oldest first; last: there is nothing older */
+        } history;                           /* NOTE_HISTORY */
     };
 };
 _Static_assert(sizeof(struct note) <= sizeof(((struct rf_event *)0)->payload),
@@ -29,8 +34,12 @@ static void send_note(struct rf_comm *comm, const struct note *note)
 
 void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked)
 {
-    struct note note = {
-        .kind = NOTE_WAITING, .asked = asked, .started = comm->sequence, .contract = *mine};
+    const struct rf_past *own =
+        rf_contract_is_point(mine) ? NULL : rf_comm_history(comm, mine->sequence);
+    struct note note = {.kind = NOTE_WAITING,
+                        .asked = asked,
+                        .started = comm->sequence,
+                        .past = own ? *own : (struct rf_past){.contract = *mine}};
     send_note(comm, &note);
 }
 
@@ -46,11 +55,28 @@ void rf_note_leaving(struct rf_comm *comm)
     send_note(comm, &note);
 }
 
-const struct rf_contract *rf_comm_history(const struct rf_comm *comm, uint64_t sequence)
+/* All that this rank remembers, the latest first: so a recent difference is found at once. */
+static void tell_history(struct rf_comm *comm)
 {
-    const struct rf_contract *own = &comm->history[sequence % RF_HISTORY];
-    bool started = sequence < comm->sequence && comm->sequence - sequence <= RF_HISTORY;
-    return started && own->sequence == sequence && own->op != RF_COLL_NONE ? own : NULL;
+    if (comm->told_history)
+        return;
+    comm->told_history = true;
+    uint64_t oldest = comm->sequence > RF_HISTORY ? comm->sequence - RF_HISTORY : 0;
+    for (uint64_t end = comm->sequence; end > oldest;) {
+        uint64_t begin = end - oldest > NOTE_PASTS ? end - NOTE_PASTS : oldest;
+        struct note note = {.kind = NOTE_HISTORY, .asked = -1, .started = comm->sequence};
+        note.history.last = begin == oldest;
+        for (uint64_t i = begin; i < end; i++)
+            note.history.past[note.history.count++] = comm->history[i % RF_HISTORY];
+        send_note(comm, &note);
+        end = begin;
+    }
+}
+
+const struct rf_past *rf_comm_history(const struct rf_comm *comm, uint64_t sequence)
+{
+    bool known = sequence < comm->sequence && comm->sequence - sequence <= RF_HISTORY;
+    return known ? &comm->history[sequence % RF_HISTORY] : NULL;
 }
 
 /* True where no rank can end its part before every other has begun its own. */
@@ -79,41 +105,80 @@ int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine)
     return 0;
 }
 
+/* Both ranks have come to this operation. */
+static int compare(struct rf_comm *comm, const struct rf_past *own, int rank,
+                   const struct rf_past *theirs)
+{
+    if (own->chain != theirs->chain) {
+        /* They disagreed earlier: which call that was is found by whoever hears of it. */
+        tell_history(comm);
+        return 0;
+    }
+    if (rf_past_equal(own, theirs))
+        return 0;
+    return rf_comm_fail_mismatch(comm, comm->rank, &own->contract, rank, &theirs->contract);
+}
+
 static int heard_waiting(struct rf_comm *comm, int rank, const struct note *note)
 {
     struct rf_peer_state *peer = &comm->peers[rank];
-    if (rf_contract_is_point(&note->contract)) {
-        peer->point = note->contract;
+    if (rf_contract_is_point(&note->past.contract)) {
+        peer->point = note->past.contract;
         peer->point_started = note->started;
         peer->has_point = true;
         return comm->running ? check_point(comm, rank, comm->running) : 0;
     }
-    peer->waiting = note->contract;
+    peer->waiting = note->past;
     peer->has_waiting = true;
-    const struct rf_contract *own = rf_comm_history(comm, note->contract.sequence);
+    const struct rf_past *own = rf_comm_history(comm, note->past.contract.sequence);
     if (!own) {
-        comm->announcements += note->contract.sequence >= comm->sequence;
+        comm->announcements += note->past.contract.sequence >= comm->sequence;
         return 0;
     }
-    if (!rf_contract_equal(own, &note->contract))
-        return rf_comm_fail_mismatch(comm, comm->rank, own, rank, &note->contract);
+    RETURN_IF_ERROR(compare(comm, own, rank, &note->past));
     if (note->asked == comm->rank)
-        rf_note_waiting(comm, own, -1);
+        rf_note_waiting(comm, &own->contract, -1);
     return 0;
 }
 
-int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_contract *mine)
+int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_past *mine)
 {
     comm->announcements = 0;
     for (int rank = 0; rank < comm->size; rank++) {
         const struct rf_peer_state *peer = &comm->peers[rank];
         if (!peer->has_waiting)
             continue;
-        if (peer->waiting.sequence == mine->sequence && !rf_contract_equal(mine, &peer->waiting))
-            return rf_comm_fail_mismatch(comm, comm->rank, mine, rank, &peer->waiting);
-        comm->announcements += peer->waiting.sequence > mine->sequence;
+        if (peer->waiting.contract.sequence == mine->contract.sequence)
+            RETURN_IF_ERROR(compare(comm, mine, rank, &peer->waiting));
+        comm->announcements += peer->waiting.contract.sequence > mine->contract.sequence;
     }
     return 0;
+}
+
+/* A rank with another past tells all of it. The first difference is where the chains still agree
+ * and the calls do not. */
+static int heard_history(struct rf_comm *comm, int rank, const struct note *note)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    uint32_t count = note->history.count < NOTE_PASTS ? note->history.count : NOTE_PASTS;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct rf_past *theirs = &note->history.past[i];
+        const struct rf_past *own = rf_comm_history(comm, theirs->contract.sequence);
+        if (!own)
+            continue;
+        if (own->chain != theirs->chain)
+            peer->has_other_past = true;
+        else if (!rf_past_equal(own, theirs))
+            return rf_comm_fail_mismatch(comm, comm->rank, &own->contract, rank, &theirs->contract);
+    }
+    if (!note->history.last || !peer->has_other_past)
+        return 0;
+    uint64_t oldest = comm->sequence > RF_HISTORY ? comm->sequence - RF_HISTORY : 0;
+    return rf_comm_fail_text(comm, RF_EMISMATCH, rank, NULL,
+                             "rank %d and rank %d called different things before operation %llu of "
+                             "this communicator, too long ago to say which; every rank must make "
+                             "the same calls in the same order",
+                             comm->rank, rank, (unsigned long long)oldest);
 }
 
 static int heard_note(struct rf_comm *comm, const struct rf_event *event)
@@ -124,6 +189,8 @@ static int heard_note(struct rf_comm *comm, const struct rf_event *event)
     memcpy(&note, event->payload, sizeof(note));
     if (note.kind == NOTE_WAITING)
         return heard_waiting(comm, event->rank, &note);
+    if (note.kind == NOTE_HISTORY)
+        return heard_history(comm, event->rank, &note);
     if (note.kind == NOTE_VERDICT) {
         note.verdict.message[RF_VERDICT_TEXT - 1] = 0;
         return rf_comm_fail(comm, &note.verdict, false);

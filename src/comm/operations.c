@@ -119,27 +119,51 @@ static int run_to_end(struct rf_comm *comm, const struct rf_cached *cached,
     return 0;
 }
 
+/* Puts a new operation on record. */
+static const struct rf_past *begin(struct rf_comm *comm, const struct rf_cached *cached,
+                                   const char *label)
+{
+    struct rf_past *past = &comm->history[comm->sequence % RF_HISTORY];
+    past->contract = cached->contract;
+    past->contract.sequence = comm->sequence++;
+    if (label)
+        rf_contract_label(&past->contract, label);
+    past->hash = cached->hash;
+    past->chain = comm->chain;
+    comm->chain = rf_past_next(past);
+    return past;
+}
+
+/* Messages of different calls, or of calls after different pasts, must never meet: a provider that
+ * gets a longer message than its receive expects may do anything (libfabric's shm spins for ever).
+ * So the tag holds as much of the contract as it has room for, beside 20 bits of the sequence (and
+ * without its highest bit, which libfabric's net uses itself).
+ * Whoever waits for a message that has another tag is soon quiet, and then contracts are compared.
+ */
+static struct rf_exec_args wire_args(const struct rf_call *call, const struct rf_past *past)
+{
+    uint32_t hash = (past->hash ^ past->chain) & 0xffffffu;
+    return (struct rf_exec_args){
+        .in = call->in,
+        .out = call->out,
+        .comm_id = RF_WIRE_COLLECTIVE | (hash & 0x3ffu) << 1,
+        .sequence = ((uint32_t)past->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
+        .contract = hash | rf_label_hash(call->label),
+    };
+}
+
 int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
 {
     const struct rf_cached *cached;
     RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
     uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
-    struct rf_contract *mine = &comm->history[comm->sequence % RF_HISTORY];
-    *mine = cached->contract;
-    mine->sequence = comm->sequence++;
-    if (call->label)
-        rf_contract_label(mine, call->label);
+    const struct rf_past *past = begin(comm, cached, call->label);
+    const struct rf_contract *mine = &past->contract;
     if (rf_comm_has_news(comm))
         RETURN_IF_ERROR(rf_comm_events(comm));
     if (comm->announcements > 0)
-        RETURN_IF_ERROR(rf_comm_compare_announced(comm, mine));
-    struct rf_exec_args args = {
-        .in = call->in,
-        .out = call->out,
-        .comm_id = RF_WIRE_COLLECTIVE,
-        .sequence = (uint32_t)mine->sequence,
-        .contract = cached->hash | rf_label_hash(call->label),
-    };
+        RETURN_IF_ERROR(rf_comm_compare_announced(comm, past));
+    struct rf_exec_args args = wire_args(call, past);
     struct rf_watch watch;
     rf_watch_begin(comm, &watch, mine, call->timeout_s, waiting_for);
     comm->running = mine;

@@ -21,7 +21,8 @@ static const struct rf_contract *own_contract(const struct rf_comm *comm,
 {
     bool about_collective =
         !rf_contract_is_point(&verdict->a) || !rf_contract_is_point(&verdict->b);
-    return about_collective ? rf_comm_history(comm, verdict->sequence) : NULL;
+    const struct rf_past *past = about_collective ? rf_comm_history(comm, verdict->sequence) : NULL;
+    return past ? &past->contract : NULL;
 }
 
 /* What this rank itself called is known here, whatever the verdict's author knew. */
@@ -56,13 +57,16 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_verdict *
         if (own)
             error->mine = *own;
     }
+    const char *rule = "every rank must make the same calls in the same order";
+    if (points)
+        rule = "count, type and label of a send and its receive must be equal";
+    else if (a.op == RF_COLL_FOREST_ALL_REDUCE && rf_contract_equal(&a, &b))
+        rule = "the leaves must be shared out in the same way on every rank";
     snprintf(error->message, sizeof(error->message),
              "rank %d called %s while rank %d called %s, in %s %llu of this communicator; %s",
              verdict->rank_a, rf_contract_text(&a, text_a, sizeof(text_a)), verdict->rank_b,
              rf_contract_text(&b, text_b, sizeof(text_b)), points ? "message" : "operation",
-             (unsigned long long)verdict->sequence,
-             points ? "count, type and label of a send and its receive must be equal"
-                    : "every rank must make the same calls in the same order");
+             (unsigned long long)verdict->sequence, rule);
 }
 
 int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool tell)
@@ -74,15 +78,16 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool te
     error->status = verdict->status;
     error->rank = verdict->rank;
     error->sequence = verdict->sequence;
-    if (verdict->status == RF_EMISMATCH)
+    if (verdict->status == RF_EMISMATCH && verdict->rank_a >= 0)
         mismatch_error(comm, verdict, error);
     else
         snprintf(error->message, sizeof(error->message), "%.*s", RF_VERDICT_TEXT, verdict->message);
     comm->failed = true;
-    comm->wire->ops->cancel_all(comm->wire);
-    rf_exec_reset(comm->exec);
+    /* First, as stopping the transport may take its time, and to others looks like a death. */
     if (tell)
         rf_note_verdict(comm, verdict);
+    comm->wire->ops->cancel_all(comm->wire);
+    rf_exec_reset(comm->exec);
     rf_log("comm", 1, "the communicator has failed: %s", error->message);
     return rf_fail_error(error);
 }
@@ -119,15 +124,24 @@ int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct r
     return rf_comm_fail(comm, &verdict, true);
 }
 
+/* The peer says that it waits in the same call as this rank, with the same past. */
+static bool says_the_same(const struct rf_comm *comm, int peer, uint64_t sequence)
+{
+    if (peer < 0 || !comm->peers[peer].has_waiting)
+        return false;
+    const struct rf_past *own = rf_comm_history(comm, sequence);
+    const struct rf_past *theirs = &comm->peers[peer].waiting;
+    return own && theirs->contract.sequence == sequence && theirs->chain == own->chain;
+}
+
 /* Gives the control link some time to say what happened. True: it has failed the communicator. */
-static bool told_within(struct rf_comm *comm, uint64_t ns, int until_heard_of, uint64_t sequence)
+static bool told_within(struct rf_comm *comm, uint64_t ns, int suspect, uint64_t sequence)
 {
     uint64_t end = rf_now_ns() + ns;
     do {
         if (rf_comm_events(comm) < 0)
             return true;
-        if (until_heard_of >= 0 && comm->peers[until_heard_of].has_waiting &&
-            comm->peers[until_heard_of].waiting.sequence == sequence)
+        if (says_the_same(comm, suspect, sequence))
             return false;
         rf_sleep_ns(100000);
     } while (rf_now_ns() < end);
@@ -147,8 +161,7 @@ static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
     rf_note_waiting(comm, mine, suspect);
     if (told_within(comm, ASK_NS, suspect, mine->sequence))
         return rf_fail_error(&comm->error);
-    const struct rf_peer_state *peer = &comm->peers[suspect];
-    if (peer->has_waiting && peer->waiting.sequence == mine->sequence)
+    if (says_the_same(comm, suspect, mine->sequence))
         return rf_comm_fail_text(
             comm, RF_ECORRUPT, suspect, mine,
             "a message from rank %d to rank %d was damaged: both called %s, but "

@@ -53,7 +53,7 @@ static int late_rank(struct rf_comm *comm, const struct rf_watch *watch)
     int absent = -1;
     for (int rank = 0; rank < comm->size; rank++) {
         const struct rf_peer_state *peer = &comm->peers[rank];
-        bool came = peer->has_waiting && peer->waiting.sequence >= mine->sequence;
+        bool came = peer->has_waiting && peer->waiting.contract.sequence >= mine->sequence;
         if (rank == comm->rank || came)
             continue;
         if (absent < 0 || rank == waited)
@@ -69,12 +69,12 @@ static int fail_deadline(struct rf_comm *comm, const struct rf_watch *watch)
     int late = late_rank(comm, watch);
     const struct rf_peer_state *peer = late >= 0 ? &comm->peers[late] : NULL;
     if (peer && peer->has_waiting && !rf_contract_is_point(mine)) {
-        if (peer->waiting.sequence >= mine->sequence)
+        if (peer->waiting.contract.sequence >= mine->sequence)
             snprintf(state, sizeof(state), "which takes part, but its data do not arrive");
         else
             snprintf(state, sizeof(state), "which was last heard of in %s, operation %llu",
-                     rf_contract_text(&peer->waiting, text, 100),
-                     (unsigned long long)peer->waiting.sequence);
+                     rf_contract_text(&peer->waiting.contract, text, 100),
+                     (unsigned long long)peer->waiting.contract.sequence);
     }
     return rf_comm_fail_text(comm, RF_ETIMEOUT, late, mine,
                              "rank %d waited %.3g s in %s, operation %llu, for rank %d, %s",
