@@ -24,12 +24,8 @@ static inline float float_of(uint32_t bits)
     return x;
 }
 
-static inline uint16_t load16(const unsigned char *p)
-{
-    uint16_t x;
-    memcpy(&x, p, sizeof(x));
-    return x;
-}
+/* Callers' 16-bit data may lie at any address. */
+typedef uint16_t u16_place __attribute__((aligned(1), may_alias));
 
 static inline float f16_to_f32(uint16_t half)
 {
@@ -53,12 +49,12 @@ static inline uint16_t f32_to_f16(float x)
     return (uint16_t)(sign | (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13);
 }
 
+/* No branch, so that loops over it vectorise. */
 static inline uint16_t f32_to_bf16(float x)
 {
     uint32_t bits = bits_of(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(bits >> 16 | 0x40u);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16 | 0x40u) : rounded);
 }
 
 #if defined(__x86_64__)
@@ -107,23 +103,26 @@ static size_t narrow_eights(unsigned char *narrow, const float *wide, size_t cou
 
 void rf_widen(float *wide, const void *narrow, size_t count, enum rf_dtype dtype)
 {
-    const unsigned char *from = narrow;
+    const u16_place *from = narrow;
     if (dtype == RF_BF16) {
         for (size_t i = 0; i < count; i++)
-            wide[i] = float_of((uint32_t)load16(from + 2 * i) << 16);
+            wide[i] = float_of((uint32_t)from[i] << 16);
         return;
     }
-    size_t done = has_f16c() ? widen_eights(wide, from, count) : 0;
+    size_t done = has_f16c() ? widen_eights(wide, narrow, count) : 0;
     for (size_t i = done; i < count; i++)
-        wide[i] = f16_to_f32(load16(from + 2 * i));
+        wide[i] = f16_to_f32(from[i]);
 }
 
 void rf_narrow(void *narrow, const float *wide, size_t count, enum rf_dtype dtype)
 {
-    unsigned char *to = narrow;
-    size_t done = dtype == RF_F16 && has_f16c() ? narrow_eights(to, wide, count) : 0;
-    for (size_t i = done; i < count; i++) {
-        uint16_t half = dtype == RF_F16 ? f32_to_f16(wide[i]) : f32_to_bf16(wide[i]);
-        memcpy(to + 2 * i, &half, sizeof(half));
+    u16_place *to = narrow;
+    if (dtype == RF_BF16) {
+        for (size_t i = 0; i < count; i++)
+            to[i] = f32_to_bf16(wide[i]);
+        return;
     }
+    size_t done = has_f16c() ? narrow_eights(narrow, wide, count) : 0;
+    for (size_t i = done; i < count; i++)
+        to[i] = f32_to_f16(wide[i]);
 }

@@ -243,6 +243,38 @@ TEST(Schedules, BroadcastReachesAllFromEveryRoot)
     }
 }
 
+TEST(Schedules, NobodyLeavesABarrierBeforeTheLastHasCome)
+{
+    auto none = [](int64_t a, int64_t) { return a; };
+    auto same = [](int64_t a) { return a; };
+    for (int ranks = 2; ranks <= 17; ranks++) {
+        for (int late = 0; late < ranks; late++) {
+            struct rf_coll_desc desc = {};
+            desc.op = RF_COLL_BARRIER;
+            desc.ranks = ranks;
+            sim::World world(desc, "dissemination", false);
+            ASSERT_EQ(world.error, "");
+            sim::Wire wire(ranks, static_cast<uint32_t>(late) + 1);
+            std::vector<std::unique_ptr<sim::AnyOrder>> runners;
+            for (int r = 0; r < ranks; r++)
+                runners.push_back(std::make_unique<sim::AnyOrder>(world.scheds[r], wire,
+                                                                  *world.ranks[r], none, same));
+            auto run_all_but = [&](int missing) {
+                for (int turn = 0; turn < 100 * ranks; turn++)
+                    if (turn % ranks != missing)
+                        for (int i = 0; i < 8; i++)
+                            runners[turn % ranks]->turn();
+            };
+            run_all_but(late);
+            for (auto &runner : runners)
+                ASSERT_FALSE(runner->done()) << ranks << " ranks, rank " << late << " is late";
+            run_all_but(-1);
+            for (auto &runner : runners)
+                ASSERT_TRUE(runner->done()) << ranks << " ranks, rank " << late << " was late";
+        }
+    }
+}
+
 TEST(Schedules, SendAndReceiveMoveOneMessageAndSendToSelfCopies)
 {
     struct rf_coll_desc send = {}, recv = {}, self = {};
