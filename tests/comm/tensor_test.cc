@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives on device tensors: the same bits as on host memory, mapped or staged; asynchronous
+ * calls that wait, queue, and signal also after an error; and the tree-ordered reduction.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+/* A rank's device, and what is made on it. */
+class Device
+{
+  public:
+    explicit Device(bool hide_host_memory)
+    {
+        rf_device_opts opts = {};
+        opts.hide_host_memory = hide_host_memory;
+        EXPECT_EQ(rf_device_open(nullptr, &opts, &device_), RF_OK) << rf_last_error()->message;
+    }
+    ~Device()
+    {
+        for (rf_buffer *buffer : buffers_)
+            rf_buffer_destroy(buffer);
+        rf_device_close(device_);
+    }
+    Device(const Device &) = delete;
+    Device &operator=(const Device &) = delete;
+
+    rf_device *get() const
+    {
+        return device_;
+    }
+    /* 64 bytes into a buffer of its own. */
+    rf_tensor tensor(const std::vector<float> &data)
+    {
+        rf_buffer *buffer = nullptr;
+        rf_tensor out = {};
+        int64_t count = static_cast<int64_t>(data.size());
+        EXPECT_EQ(rf_buffer_create(device_, 64 + data.size() * sizeof(float), RF_MEMORY_DEVICE,
+                                   RF_CATEGORY_OTHER, &buffer),
+                  RF_OK)
+            << rf_last_error()->message;
+        buffers_.push_back(buffer);
+        EXPECT_EQ(rf_tensor_view(buffer, 64, rf_shape1(count), RF_F32, &out), RF_OK);
+        EXPECT_EQ(rf_tensor_write(out, data.data(), data.size() * sizeof(float)), RF_OK);
+        return out;
+    }
+
+  private:
+    rf_device *device_ = nullptr;
+    std::vector<rf_buffer *> buffers_;
+};
+
+/* A communicator keeps staging and timelines on its devices: they outlive it. */
+void run(int size, bool hide_host_memory,
+         const std::function<void(rf_comm *comm, int rank, Device &device)> &body)
+{
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int rank = 0; rank < size; rank++)
+        devices.push_back(std::make_unique<Device>(hide_host_memory));
+    ranks::World world;
+    world.size = size;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        body(comm, rank, *devices[static_cast<size_t>(rank)]);
+    });
+}
+
+std::vector<float> read(rf_tensor tensor)
+{
+    std::vector<float> out(static_cast<size_t>(rf_tensor_count(tensor)));
+    EXPECT_EQ(rf_tensor_read(tensor, out.data(), out.size() * sizeof(float)), RF_OK);
+    return out;
+}
+
+/* No exact sum: the bits show the order of the fold. */
+std::vector<float> thirds(int salt, size_t count)
+{
+    std::vector<float> out(count);
+    for (size_t i = 0; i < count; i++)
+        out[i] =
+            static_cast<float>((i * 2654435761u + static_cast<size_t>(salt) * 40503u) % 10007) / 3;
+    return out;
+}
+
+class Tensors : public testing::TestWithParam<bool>
+{
+}; /* true: memory that cannot be mapped */
+
+TEST_P(Tensors, GiveTheBitsOfHostMemory)
+{
+    run(3, GetParam(), [](rf_comm *comm, int rank, Device &device) {
+        rf_coll_opts opts = {};
+        opts.order = RF_ORDER_RING;
+        const size_t part = 5001, whole = 3 * part;
+        std::vector<float> data = thirds(rank, whole), sum(whole), mine(part), all(whole);
+        ASSERT_EQ(rf_all_reduce(comm, data.data(), sum.data(), whole, RF_F32, RF_SUM, &opts),
+                  RF_OK);
+        ASSERT_EQ(rf_reduce_scatter(comm, data.data(), mine.data(), part, RF_F32, RF_SUM, &opts),
+                  RF_OK);
+        ASSERT_EQ(rf_all_gather(comm, mine.data(), all.data(), part, RF_F32, nullptr), RF_OK);
+
+        rf_tensor in = device.tensor(data), out = device.tensor(std::vector<float>(whole, -1));
+        rf_tensor piece = device.tensor(std::vector<float>(part, -1));
+        ASSERT_EQ(rf_all_reduce_tensor(comm, in, out, RF_SUM, &opts), RF_OK)
+            << rf_last_error()->message;
+        EXPECT_EQ(read(out), sum);
+        EXPECT_EQ(read(in), data) << "the input was changed";
+        ASSERT_EQ(rf_reduce_scatter_tensor(comm, in, piece, RF_SUM, &opts), RF_OK);
+        EXPECT_EQ(read(piece), mine);
+        ASSERT_EQ(rf_all_gather_tensor(comm, piece, out, nullptr), RF_OK);
+        EXPECT_EQ(read(out), all);
+
+        rf_tensor own = {};
+        ASSERT_EQ(rf_tensor_view(in.buffer, 64 + static_cast<uint64_t>(rank) * part * 4,
+                                 rf_shape1(static_cast<int64_t>(part)), RF_F32, &own),
+                  RF_OK);
+        ASSERT_EQ(rf_reduce_scatter_tensor(comm, in, own, RF_SUM, &opts), RF_OK);
+        EXPECT_EQ(read(own), mine) << "in place";
+        ASSERT_EQ(rf_all_gather_tensor(comm, own, in, nullptr), RF_OK);
+        EXPECT_EQ(read(in), all) << "in place";
+
+        rf_tensor told = device.tensor(rank == 2 ? data : std::vector<float>(whole, -1));
+        ASSERT_EQ(rf_broadcast_tensor(comm, told, 2, nullptr), RF_OK);
+        EXPECT_EQ(read(told), thirds(2, whole));
+    });
+}
+
+TEST_P(Tensors, StageAsMuchAsTheLargestCallNeeds)
+{
+    run(2, GetParam(), [](rf_comm *comm, int, Device &device) {
+        rf_tensor a = device.tensor(thirds(1, 3000)), b = device.tensor(thirds(2, 1500));
+        rf_device_memory_reset_peak(device.get());
+        ASSERT_EQ(rf_all_reduce_tensor(comm, b, b, RF_SUM, nullptr), RF_OK);
+        ASSERT_EQ(rf_reduce_scatter_tensor(comm, a, b, RF_SUM, nullptr), RF_OK);
+        ASSERT_EQ(rf_all_gather_tensor(comm, b, a, nullptr), RF_OK);
+        /* The largest of in and out of any call so far; none at all where memory is mapped. */
+        const uint64_t largest = 3000 * sizeof(float);
+        rf_memory_stats stats;
+        rf_device_memory(device.get(), &stats);
+        EXPECT_EQ(stats.peak[RF_CATEGORY_COMM], GetParam() ? largest : 0);
+    });
+}
+
+TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
+{
+    run(3, GetParam(), [](rf_comm *comm, int rank, Device &device) {
+        rf_timeline *gate = nullptr;
+        rf_stream *stream = nullptr;
+        ASSERT_EQ(rf_timeline_create(device.get(), &gate), RF_OK);
+        ASSERT_EQ(rf_stream_create(device.get(), "test", &stream), RF_OK);
+        constexpr int calls = 6;
+        rf_tensor tensor[calls];
+        rf_point done[calls] = {};
+        for (int i = 0; i < calls; i++) {
+            tensor[i] = device.tensor(std::vector<float>(1000, static_cast<float>(rank * i + 1)));
+            rf_coll_opts opts = {};
+            opts.after = {gate, i < 3 ? 1u : 2u};
+            opts.done = &done[i];
+            opts.label = "bucket";
+            ASSERT_EQ(rf_all_reduce_tensor(comm, tensor[i], tensor[i], RF_SUM, &opts), RF_OK);
+        }
+        EXPECT_FALSE(rf_point_reached(done[0]));
+        /* What is recorded behind a call runs after it. */
+        rf_tensor copy = device.tensor(std::vector<float>(1000, -1));
+        ASSERT_EQ(rf_stream_after(stream, done[5]), RF_OK);
+        ASSERT_EQ(rf_stream_copy(stream, copy.buffer, copy.offset, tensor[5].buffer,
+                                 tensor[5].offset, 4000),
+                  RF_OK);
+        rf_point copied = {};
+        ASSERT_EQ(rf_stream_submit(stream, &copied), RF_OK);
+
+        ASSERT_EQ(rf_timeline_signal(gate, 1), RF_OK);
+        ASSERT_EQ(rf_point_wait(done[2], 20000000000ull), RF_OK);
+        EXPECT_TRUE(rf_point_reached(done[0]));
+        EXPECT_FALSE(rf_point_reached(done[3]));
+        EXPECT_FALSE(rf_point_reached(copied));
+        ASSERT_EQ(rf_timeline_signal(gate, 2), RF_OK);
+        /* A blocking call runs behind what is queued. */
+        int32_t one = 1;
+        ASSERT_EQ(rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_SUM, nullptr), RF_OK);
+        EXPECT_EQ(one, 3);
+        EXPECT_TRUE(rf_point_reached(done[5]));
+        EXPECT_EQ(rf_comm_wait(comm), RF_OK);
+        ASSERT_EQ(rf_point_wait(copied, 20000000000ull), RF_OK);
+        for (int i = 0; i < calls; i++)
+            EXPECT_EQ(read(tensor[i]), std::vector<float>(1000, static_cast<float>(3 * i + 3)));
+        EXPECT_EQ(read(copy), read(tensor[5]));
+        rf_stream_destroy(stream);
+        rf_timeline_destroy(gate);
+    });
+}
+
+TEST_P(Tensors, DoneIsSignalledAfterAnErrorAndTheNextCallReportsIt)
+{
+    run(2, GetParam(), [](rf_comm *comm, int rank, Device &device) {
+        rf_tensor tensor = device.tensor(thirds(rank, 100));
+        rf_point done[4] = {};
+        for (int i = 0; i < 4; i++) {
+            rf_coll_opts opts = {};
+            opts.done = &done[i];
+            opts.order = RF_ORDER_RING;
+            rf_redop redop = i == 1 && rank == 1 ? RF_MAX : RF_SUM;
+            int rc = rf_all_reduce_tensor(comm, tensor, tensor, redop, &opts);
+            if (rc == RF_OK)
+                continue;
+            /* The queue ran dry in between, so this call came after the error. */
+            EXPECT_EQ(rc, RF_EMISMATCH) << rf_last_error()->message;
+            EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
+            return;
+        }
+        for (const rf_point &point : done)
+            EXPECT_EQ(rf_point_wait(point, 20000000000ull), RF_OK);
+        EXPECT_EQ(rf_comm_wait(comm), RF_EMISMATCH) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 1 - rank);
+        EXPECT_EQ(rf_last_error()->mine.redop, rank == 1 ? RF_MAX : RF_SUM);
+        EXPECT_EQ(rf_comm_wait(comm), RF_EABORT);
+    });
+}
+
+TEST(Closing, EndsWorkThatWouldWaitForEver)
+{
+    run(2, false, [](rf_comm *comm, int rank, Device &device) {
+        rf_comm *alone = nullptr;
+        ASSERT_EQ(rf_comm_open("self:", nullptr, &alone), RF_OK);
+        rf_timeline *never = nullptr;
+        ASSERT_EQ(rf_timeline_create(device.get(), &never), RF_OK);
+        rf_tensor tensor = device.tensor(thirds(rank, 100));
+        rf_point done = {};
+        rf_coll_opts opts = {};
+        opts.after = {never, 1};
+        opts.done = &done;
+        ASSERT_EQ(rf_all_reduce_tensor(alone, tensor, tensor, RF_SUM, &opts), RF_OK);
+        if (rank == 0) {
+            rf_comm_abort(alone, "enough");
+            EXPECT_TRUE(rf_point_reached(done));
+            EXPECT_EQ(rf_comm_wait(alone), RF_EABORT);
+        }
+        rf_comm_close(alone);
+        rf_timeline_destroy(never);
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
+    });
+}
+
+TEST_P(Tensors, AForestHasTheBitsOfThePairwiseSumForEveryNumberOfRanks)
+{
+    const size_t count = 777;
+    for (int leaves : {1, 3, 8, 11}) {
+        std::vector<std::vector<float>> level;
+        for (int leaf = 0; leaf < leaves; leaf++)
+            level.push_back(thirds(leaf, count));
+        while (level.size() > 1) {
+            std::vector<std::vector<float>> next;
+            for (size_t i = 0; i < level.size(); i += 2) {
+                next.push_back(level[i]);
+                for (size_t j = 0; i + 1 < level.size() && j < count; j++)
+                    next.back()[j] = level[i][j] + level[i + 1][j];
+            }
+            level = next;
+        }
+        const std::vector<float> want = level[0];
+        for (int size = 1; size <= 4; size++) {
+            run(size, GetParam(), [&](rf_comm *comm, int rank, Device &device) {
+                std::vector<int> first;
+                for (int r = 0; r <= size; r++)
+                    first.push_back(r * leaves / size);
+                rf_forest forest = {leaves, size, first.data()};
+                rf_forest_node nodes[62];
+                int own = rf_forest_nodes(&forest, rank, nodes);
+                const size_t stride = 800;
+                std::vector<float> parts(static_cast<size_t>(own) * stride + count);
+                for (int k = 0; k < own; k++) {
+                    /* The subtree, pairwise by index, as its rank would have added it. */
+                    std::vector<std::vector<float>> tree;
+                    int begin = nodes[k].index << nodes[k].level;
+                    int end = std::min(leaves, (nodes[k].index + 1) << nodes[k].level);
+                    for (int leaf = begin; leaf < end; leaf++)
+                        tree.push_back(thirds(leaf, count));
+                    while (tree.size() > 1)
+                        for (size_t i = 0; i + 1 < tree.size(); i++) {
+                            for (size_t j = 0; j < count; j++)
+                                tree[i][j] += tree[i + 1][j];
+                            tree.erase(tree.begin() + static_cast<long>(i) + 1);
+                        }
+                    std::copy(tree[0].begin(), tree[0].end(),
+                              parts.begin() + static_cast<long>(static_cast<size_t>(k) * stride));
+                }
+                rf_tensor in = device.tensor(parts);
+                rf_tensor out = device.tensor(std::vector<float>(count, -1));
+                uint64_t before = rf_comm_sent_bytes(comm), foretold = 0;
+                ASSERT_EQ(rf_forest_all_reduce_tensor(comm, &forest, in, stride, out, nullptr),
+                          RF_OK)
+                    << rf_last_error()->message;
+                EXPECT_EQ(read(out), want) << leaves << " leaves on " << size << " ranks";
+                ASSERT_EQ(rf_forest_sent_bytes(&forest, rank, count, &foretold), RF_OK);
+                EXPECT_EQ(rf_comm_sent_bytes(comm) - before, foretold);
+            });
+        }
+    }
+}
+
+TEST(TensorArguments, AreRefusedWithASentence)
+{
+    run(2, false, [](rf_comm *comm, int, Device &device) {
+        rf_tensor a = device.tensor(thirds(0, 100)), b = device.tensor(thirds(0, 99)), none = {};
+        EXPECT_EQ(rf_all_reduce_tensor(comm, a, b, RF_SUM, nullptr), RF_EINVAL);
+        EXPECT_EQ(rf_all_reduce_tensor(comm, none, a, RF_SUM, nullptr), RF_EINVAL);
+        EXPECT_EQ(rf_all_reduce_tensor(nullptr, a, a, RF_SUM, nullptr), RF_EINVAL);
+        EXPECT_EQ(rf_all_gather_tensor(comm, a, a, nullptr), RF_EINVAL);
+        EXPECT_EQ(rf_broadcast_tensor(comm, a, 2, nullptr), RF_EINVAL);
+        rf_tensor shifted = {};
+        ASSERT_EQ(rf_tensor_view(a.buffer, 64, rf_shape1(60), RF_F32, &a), RF_OK);
+        ASSERT_EQ(rf_tensor_view(a.buffer, 68, rf_shape1(60), RF_F32, &shifted), RF_OK);
+        EXPECT_EQ(rf_all_reduce_tensor(comm, a, shifted, RF_SUM, nullptr), RF_EINVAL);
+        const int first[3] = {0, 1, 3};
+        rf_forest forest = {4, 2, first};
+        EXPECT_EQ(rf_forest_all_reduce_tensor(comm, &forest, a, 60, a, nullptr), RF_EINVAL);
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, Tensors, testing::Bool(),
+                         [](const auto &info) { return info.param ? "Staged" : "Mapped"; });
+
+} // namespace
