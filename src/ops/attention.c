@@ -9,6 +9,8 @@
 
 #include "../base/base.h"
 
+#define BLOCK 8 /* rows of the other side per round; of attention.glsl */
+
 struct push {
     uint64_t out, lse, qkv;
     uint32_t T, channels, heads;
@@ -49,6 +51,7 @@ static int check_size(const char *op, struct rf_device *device, struct rf_tensor
     if (heads > info->max_workgroup_count[1] || size.batch > info->max_workgroup_count[2])
         return rf_fail(RF_ENOTSUP, "%s: this device takes batches up to %u and up to %u heads", op,
                        info->max_workgroup_count[2], info->max_workgroup_count[1]);
+    RETURN_IF_ERROR(rf_check_rounds(device, op, size.T / BLOCK + 1));
     *out = size;
     return 0;
 }

@@ -95,6 +95,7 @@ int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses, struct r
     if (vocabulary < 1)
         return rf_fail(RF_EINVAL, "%s: logits have no columns", op);
     RETURN_IF_ERROR(rf_check_rows(op, "logits", logits, rows, vocabulary));
+    RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, vocabulary / 16 + 1));
     RETURN_IF_ERROR(rf_check_operand(op, "losses", losses, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, rows));
     if (dlogits.buffer) {

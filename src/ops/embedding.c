@@ -113,6 +113,8 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
     RETURN_IF_ERROR(check_tables(op, names, dwte, dwpe, rows, T, channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32, 2 * rows));
+    /* All rows may hold the same token. */
+    RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));
     RETURN_IF_ERROR(rf_check_apart(
         op, (struct rf_operand[]){{"dwte", dwte}, {"dwpe", dwpe}, {"scratch", scratch}}, 3,
         (struct rf_operand[]){{"dout", dout}, {"tokens", tokens}}, 2));

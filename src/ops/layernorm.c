@@ -20,8 +20,8 @@ static uint32_t unroll(int64_t channels)
 }
 
 /* Checks gamma and x, and finds out how large the problem is. */
-static int check_size(const char *op, struct rf_tensor gamma, struct rf_tensor x, int64_t *rows,
-                      int64_t *channels)
+static int check_size(struct rf_stream *stream, const char *op, struct rf_tensor gamma,
+                      struct rf_tensor x, int64_t *rows, int64_t *channels)
 {
     RETURN_IF_ERROR(rf_check_operand(op, "gamma", gamma, RF_F32, -1));
     *channels = rf_tensor_count(gamma);
@@ -29,7 +29,8 @@ static int check_size(const char *op, struct rf_tensor gamma, struct rf_tensor x
         return rf_fail(RF_EINVAL, "%s: gamma is empty", op);
     RETURN_IF_ERROR(rf_check_rows(op, "x", x, -1, *channels));
     *rows = rf_tensor_count(x) / *channels;
-    return 0;
+    /* Kernels walk a row up to three times. */
+    return rf_check_rounds(rf_stream_device(stream), op, 3 * (*channels / (4 * unroll(*channels))));
 }
 
 int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor mean,
@@ -39,7 +40,7 @@ int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     static const char op[] = "layernorm";
     static const struct rf_builds builds = {"layernorm_v", "layernorm_s", "layernorm_views", NULL};
     int64_t rows = 0, channels = 0;
-    RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
+    RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
@@ -89,7 +90,7 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
                                             "layernorm_backward_input_s",
                                             "layernorm_backward_input_views", NULL};
     int64_t rows = 0, channels = 0;
-    RETURN_IF_ERROR(check_size(op, gamma, x, &rows, &channels));
+    RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, rows, channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
@@ -190,6 +191,7 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dout, x, scratch}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     int64_t blocks = block_count(rows);
+    RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, blocks));
     struct {
         uint64_t partial, dout, x, mean, rstd;
         uint32_t rows, row_items, blocks, first[4];

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What holds for all training kernels: builds that read through texel views give the bits of those
+ * that do not, and no loop is cut short by the driver.
+ */
+#include "op_fixture.h"
+
+extern "C" {
+#include "device/device.h"
+}
+
+namespace
+{
+class Builds : public OpTest
+{
+};
+
+/* Runs every kernel that has a build with views once, on a device with views or without. */
+class Model
+{
+  public:
+    explicit Model(bool views)
+    {
+        EXPECT_OK(rf_device_open(nullptr, nullptr, &device));
+        if (!views)
+            rf_device_limit_views(device, 0);
+        EXPECT_OK(rf_stream_create(device, "builds", &stream));
+    }
+    ~Model()
+    {
+        rf_stream_destroy(stream);
+        for (rf_tensor &tensor : all)
+            rf_buffer_destroy(tensor.buffer);
+        rf_device_close(device);
+    }
+
+    void run(int64_t V)
+    {
+        const int64_t B = 3, T = 24, H = 2, C = 16, n = B * T, parameters = 64 * 5 + 20;
+        rf_tensor x = f32(rf_shape2(n, C)), y = f32(rf_shape2(n, C)), z = f32(rf_shape2(n, C));
+        rf_tensor gamma = f32(rf_shape1(C)), beta = f32(rf_shape1(C)), scratch = f32(rf_shape1(n));
+        rf_tensor mean = f32(rf_shape1(n)), rstd = f32(rf_shape1(n));
+        rf_tensor partial = f32(rf_shape1(rf_layernorm_scratch(n, C)));
+        EXPECT_OK(rf_layernorm(stream, z, mean, rstd, x, gamma, beta, 1e-5f));
+        EXPECT_OK(rf_layernorm_backward_input(stream, z, y, x, mean, rstd, gamma, true));
+        EXPECT_OK(rf_layernorm_backward_weight(stream, gamma, beta, y, x, mean, rstd, partial));
+        EXPECT_OK(rf_gelu(stream, y, x));
+        EXPECT_OK(rf_gelu_backward(stream, y, y, x));
+        EXPECT_OK(rf_add(stream, x, x, y));
+        EXPECT_OK(rf_scale(stream, x, x, 0.3f));
+
+        rf_tensor qkv = f32(rf_shape3(B, T, 3 * C)), dqkv = f32(rf_shape3(B, T, 3 * C));
+        rf_tensor mixed = f32(rf_shape3(B, T, C)), dmixed = f32(rf_shape3(B, T, C));
+        rf_tensor lse = f32(rf_shape3(B, H, T)), delta = f32(rf_shape3(B, H, T));
+        EXPECT_OK(rf_attention(stream, mixed, lse, qkv, H));
+        EXPECT_OK(rf_attention_backward(stream, dqkv, dmixed, mixed, lse, qkv, H, delta));
+
+        rf_tensor tokens = i32(n, (int32_t)V), wte = f32(rf_shape2(V, C)),
+                  wpe = f32(rf_shape2(T, C)), logits = f32(rf_shape2(n, V));
+        EXPECT_OK(rf_embedding(stream, z, tokens, wte, wpe, T));
+        EXPECT_OK(rf_embedding_backward(stream, wte, wpe, x, tokens, T, i32(2 * n, 2)));
+        EXPECT_OK(rf_cross_entropy(stream, f32(rf_shape1(n)), logits, logits, tokens, scratch));
+
+        rf_tensor p = f32(rf_shape1(parameters)), g = f32(rf_shape1(parameters)),
+                  m = f32(rf_shape1(parameters)), v = f32(rf_shape1(parameters)),
+                  norm = f32(rf_shape1(2)), scalars = f32(rf_shape1(8)), sum = f32(rf_shape1(1));
+        EXPECT_OK(rf_gelu(stream, v, p)); /* some are positive; roots of the others are NaN */
+        EXPECT_OK(rf_sum(stream, sum, g, f32(rf_shape1(rf_sum_scratch(parameters)))));
+        rf_tensor decay = i32((parameters + 63) / 64, 2);
+        rf_optimizer_opts opts = {RF_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f};
+        EXPECT_OK(rf_optimizer_step(stream, &opts, p, g, m, v, decay, norm, scalars));
+        opts.kind = RF_SGD;
+        EXPECT_OK(rf_optimizer_step(stream, &opts, p, g, {}, {}, decay, norm, scalars));
+    }
+    /* Everything that exists, in order of creation. */
+    Ints state()
+    {
+        Ints words;
+        EXPECT_OK(rf_stream_wait(stream));
+        for (rf_tensor &tensor : all) {
+            size_t at = words.size();
+            words.resize(at + rf_tensor_count(tensor));
+            EXPECT_OK(rf_tensor_read(tensor, &words[at], rf_tensor_bytes(tensor)));
+        }
+        return words;
+    }
+
+  private:
+    rf_tensor make(rf_shape shape, rf_dtype dtype, const void *data)
+    {
+        rf_tensor tensor = {};
+        EXPECT_OK(rf_tensor_create(device, shape, dtype, &tensor));
+        EXPECT_OK(rf_tensor_write(tensor, data, rf_tensor_bytes(tensor)));
+        all.push_back(tensor);
+        return tensor;
+    }
+    rf_tensor f32(rf_shape shape)
+    {
+        std::normal_distribution<float> distribution;
+        Floats data(rf_shape_count(shape));
+        for (float &x : data)
+            x = distribution(engine);
+        return make(shape, RF_F32, data.data());
+    }
+    rf_tensor i32(int64_t count, int32_t bound)
+    {
+        std::uniform_int_distribution<int32_t> distribution(0, bound - 1);
+        Ints data(count);
+        for (int32_t &x : data)
+            x = distribution(engine);
+        return make(rf_shape1(count), RF_I32, data.data());
+    }
+
+    rf_device *device = nullptr;
+    rf_stream *stream = nullptr;
+    std::vector<rf_tensor> all;
+    std::mt19937 engine{7};
+};
+
+TEST_F(Builds, GiveTheSameBitsWithAndWithoutViews)
+{
+    for (int64_t V : {48, 53}) { /* aligned rows of logits, and any */
+        Model with(true), without(false);
+        with.run(V);
+        without.run(V);
+        EXPECT_EQ(with.state(), without.state()) << "vocabulary " << V;
+    }
+}
+
+/* The driver that counts rounds gives up at 65535 without a word. */
+class LongLoops : public OpTest
+{
+  protected:
+    static bool counts_rounds()
+    {
+        return rf_device_get_info(device)->kind == RF_DEVICE_CPU;
+    }
+};
+
+TEST_F(LongLoops, CrossEntropyOfAMillionColumns)
+{
+    const int64_t V = 1 << 20, most = 16 * 64999;
+    for (int64_t columns : {most, V}) {
+        rf_tensor losses = blank(rf_shape1(1)),
+                  logits = f32(rf_shape2(1, columns), Floats(columns)),
+                  target = i32(rf_shape1(1), {(int32_t)columns - 1}), scratch = blank(rf_shape1(1));
+        if (columns > most && counts_rounds()) {
+            EXPECT_FAILS(RF_ENOTSUP, "65000",
+                         rf_cross_entropy(stream, losses, {}, logits, target, scratch));
+            continue;
+        }
+        ASSERT_OK(rf_cross_entropy(stream, losses, {}, logits, target, scratch));
+        /* A sum of equal terms: each of the 65 thousand additions rounds by at most 6e-8. */
+        EXPECT_NEAR(read(losses)[0], std::log((double)columns), 4e-3);
+    }
+}
+
+TEST_F(LongLoops, LayerNormOfWideRows)
+{
+    for (int64_t C : {16 * 21660, 16 * 30000}) {
+        /* Half ones, half minus ones: every sum is exact, and only whole rows have mean 0. */
+        Floats data(C, 1);
+        std::fill(data.begin() + C / 2, data.end(), -1.0f);
+        rf_tensor x = f32(rf_shape2(1, C), data), out = blank(rf_shape2(1, C)),
+                  gamma = f32(rf_shape1(C), Floats(C, 2)), beta = f32(rf_shape1(C), Floats(C, 5)),
+                  mean = blank(rf_shape1(1)), rstd = blank(rf_shape1(1));
+        if (C > 16 * 21660 && counts_rounds()) {
+            EXPECT_FAILS(RF_ENOTSUP, "65000",
+                         rf_layernorm(stream, out, mean, rstd, x, gamma, beta, 0));
+            continue;
+        }
+        ASSERT_OK(rf_layernorm(stream, out, mean, rstd, x, gamma, beta, 0));
+        Floats got = read(out);
+        EXPECT_EQ(read(mean)[0], 0);
+        EXPECT_EQ(got[0], 7);
+        EXPECT_EQ(got[C - 1], 3);
+    }
+}
+
+TEST_F(LongLoops, EmbeddingGradientOfOneTokenInEveryRow)
+{
+    for (int64_t n : {65000, 70000}) {
+        rf_tensor dwte = f32(rf_shape2(2, 4), Floats(8)), tokens = i32(rf_shape1(n), Ints(n, 1)),
+                  dout = f32(rf_shape2(n, 4), Floats(4 * n, 1)), scratch = blank_i32(2 * n);
+        if (n > 65000 && counts_rounds()) {
+            EXPECT_FAILS(RF_ENOTSUP, "65000",
+                         rf_embedding_backward(stream, dwte, {}, dout, tokens, n, scratch));
+            continue;
+        }
+        ASSERT_OK(rf_embedding_backward(stream, dwte, {}, dout, tokens, n, scratch));
+        float sum = (float)n;
+        EXPECT_EQ(read(dwte), Floats({0, 0, 0, 0, sum, sum, sum, sum}));
+    }
+}
+} // namespace
