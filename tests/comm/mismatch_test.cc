@@ -147,6 +147,37 @@ TEST_P(Mismatch, OfTheRootIsNamed)
     disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcast(0), broadcast(1));
 }
 
+/* On a buffering wire a root ends its part without the others. */
+TEST_P(Mismatch, IsNamedThoughBothSidesHaveGoneOn)
+{
+    auto broadcasts = [](int first_root) {
+        return [first_root](rf_comm *comm) {
+            int rc = rf_broadcast(comm, buffer().data(), 100, RF_F32, first_root, nullptr);
+            for (int i = 0; i < 20 && rc == RF_OK; i++)
+                rc = rf_broadcast(comm, buffer().data(), 100, RF_F32, rf_comm_rank(comm) ? 1 : 0,
+                                  nullptr);
+            return rc;
+        };
+    };
+    disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcasts(1), broadcasts(0));
+}
+
+TEST_P(Mismatch, IsOneThoughItWasTooLongAgoToSayWhere)
+{
+    ranks::World world = GetParam();
+    world.size = 2;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        int rc = RF_OK;
+        for (int i = 0; i < 300 && rc == RF_OK; i++)
+            rc = rf_broadcast(comm, buffer().data(), 1, RF_F32, rank, nullptr);
+        if (rc == RF_OK)
+            rc = rf_barrier(comm, nullptr);
+        EXPECT_EQ(rc, RF_EMISMATCH) << rf_last_error()->message;
+        EXPECT_NE(strstr(rf_last_error()->message, "rank 0"), nullptr);
+        EXPECT_NE(strstr(rf_last_error()->message, "rank 1"), nullptr);
+    });
+}
+
 TEST_P(Mismatch, OfTheLabelIsNamedAndAnEmptyLabelMatchesAny)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
@@ -212,6 +243,22 @@ TEST_P(Mismatch, OfASendAndItsReceiveIsNamedOnBothSides)
             });
 }
 
+/* Two disagree, and the third neither talks to both of them at first nor knows who is right. */
+class MismatchOfThree : public testing::TestWithParam<ranks::World>
+{
+};
+
+TEST_P(MismatchOfThree, IsToldToAllForShortAndLongMessages)
+{
+    for (size_t count : {size_t{10}, size_t{700000}})
+        disagree(
+            GetParam(), 2, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
+            [=](rf_comm *comm) { return all_reduce(comm, count + 1); },
+            [=](rf_comm *comm) { return all_reduce(comm, count); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MismatchOfThree, testing::ValuesIn(ranks::worlds({3}, {3})),
+                         [](const auto &info) { return ranks::name(info.param); });
 INSTANTIATE_TEST_SUITE_P(All, Mismatch, testing::ValuesIn(ranks::worlds({2, 4}, {2})),
                          [](const auto &info) { return ranks::name(info.param); });
 
