@@ -25,7 +25,7 @@ endforeach()
 foreach(name cross_entropy cross_entropy_backward)
     rf_shader(${name}_s_views ${name}.comp DEFINES VEC=0 VIEWS=1)
 endforeach()
-# _x: rows are spread by subgroup shuffles; needs subgroups of at least 8 lanes.
+# _x: rows are spread by subgroup shuffles; needs subgroups of at least 4 lanes.
 foreach(name attention attention_backward_query attention_backward_key)
     rf_shader(${name}_v ${name}.comp DEFINES VEC=1 SHUFFLE=0)
     rf_shader(${name}_s ${name}.comp DEFINES VEC=0 SHUFFLE=0)

@@ -69,7 +69,7 @@ static void pick(struct rf_job *job, struct rf_device *device, const struct kern
 {
     const struct rf_device_info *info = rf_device_get_info(device);
     uint32_t lanes = rf_pick_row_lanes(device);
-    bool shuffle = info->kind == RF_DEVICE_CPU && info->subgroup_shuffle && lanes >= 8;
+    bool shuffle = info->kind == RF_DEVICE_CPU && info->subgroup_shuffle && lanes >= BLOCK / 2;
     if (info->kind != RF_DEVICE_CPU)
         rows_per_lane = 1;
     for (int64_t head = 32; head < size->head && rows_per_lane > 1; head *= 2)
@@ -80,6 +80,7 @@ static void pick(struct rf_job *job, struct rf_device *device, const struct kern
     rf_job_spec(job, 0, lanes);
     rf_job_spec(job, 1, (uint32_t)size->head);
     rf_job_spec(job, 2, rows_per_lane);
+    rf_job_spec(job, 3, lanes >= BLOCK ? 1 : 2);
     job->groups[0] = (uint32_t)((size->T + lanes * rows_per_lane - 1) / (lanes * rows_per_lane));
     job->groups[1] = (uint32_t)size->heads;
     job->groups[2] = (uint32_t)size->batch;

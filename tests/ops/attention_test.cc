@@ -4,6 +4,9 @@
  */
 #include "op_fixture.h"
 #include "support/reference_ops.h"
+extern "C" {
+#include "ops/launch.h"
+}
 
 namespace
 {
@@ -104,6 +107,64 @@ TEST_F(Attention, TenRunsGiveTheSameBits)
         Result again = run(c, qkv, dout);
         expect_same_bits(again.out, first.out, "out");
         expect_same_bits(again.dqkv, first.dqkv, "dqkv");
+    }
+}
+
+/* The kernels that GPUs run, launched as attention.c does, against what this device took. */
+TEST_F(Attention, BuildsWithoutShufflesGiveTheSameBits)
+{
+    const Case c = {2, 19, 2, 8, 0};
+    const uint32_t C = 16, T = (uint32_t)c.T, lanes = 16;
+    Floats qkv = random_qkv(c), dout = random_dout(c);
+    Result want = run(c, qkv, dout);
+    struct {
+        uint64_t out, lse, qkv;
+        uint32_t T, channels, heads;
+        float scale;
+        uint32_t first; /* of views: not read by these builds */
+    } push;
+    struct {
+        uint64_t dqkv, dout, out, lse, qkv, delta;
+        uint32_t T, channels, heads;
+        float scale;
+        uint32_t first[4];
+    } back;
+    rf_tensor in = f32(rf_shape3(c.B, c.T, 3 * C), qkv), d = f32(rf_shape3(c.B, c.T, C), dout);
+    for (const char *build : {"_v", "_s"}) {
+        rf_tensor out = blank(d.shape), lse = blank(rf_shape3(c.B, c.H, c.T));
+        rf_tensor dqkv = blank(in.shape), delta = blank(lse.shape);
+        float scale = (float)(1 / std::sqrt(8.0));
+        push = {rf_address_of(out), rf_address_of(lse), rf_address_of(in), T, C, 2, scale, 0};
+        back = {rf_address_of(dqkv),
+                rf_address_of(d),
+                rf_address_of(out),
+                rf_address_of(lse),
+                rf_address_of(in),
+                rf_address_of(delta),
+                T,
+                C,
+                2,
+                scale,
+                {0}};
+        for (std::string name :
+             {"attention", "attention_backward_query", "attention_backward_key"}) {
+            std::string shader = name + build;
+            bool forward = name == "attention";
+            rf_job job = {};
+            job.op = "attention";
+            job.shader = shader.c_str();
+            job.push = forward ? (const void *)&push : &back;
+            job.push_bytes = forward ? sizeof(push) : sizeof(back);
+            for (rf_spec spec : {rf_spec{0, lanes}, rf_spec{1, 8}, rf_spec{2, 1}})
+                job.specs[job.spec_count++] = spec;
+            job.groups[0] = (T + lanes - 1) / lanes;
+            job.groups[1] = (uint32_t)c.H;
+            job.groups[2] = (uint32_t)c.B;
+            ASSERT_OK(rf_job_run(stream, &job));
+        }
+        expect_same_bits(read(out), want.out, "out");
+        expect_same_bits(read(lse), want.lse, "lse");
+        expect_same_bits(read(dqkv), want.dqkv, "dqkv");
     }
 }
 
