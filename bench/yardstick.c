@@ -118,8 +118,7 @@ static void open_fabric(struct rank *r, const char *provider)
     barrier(r);
 }
 
-/* ---- messages
- * -------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static struct message *take(struct rank *r);
 
@@ -173,8 +172,7 @@ static struct message *take(struct rank *r)
     return NULL;
 }
 
-/* ---- the ring
- * ----------------------------------------------------------------------------------------- */
+/* ---- the ring -------------------------------------------------------------------------------- */
 
 static size_t chunk_first(const struct rank *r, int chunk)
 {
@@ -255,8 +253,7 @@ static void all_reduce(struct rank *r)
         ring(r);
 }
 
-/* ---- measuring
- * ------------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
 {

@@ -30,8 +30,7 @@ struct bench_times {
 };
 struct bench_times bench_quantiles(double *samples, int count);
 
-/* ---- bench_check.c: patterns that every element of every result can be checked against
- * ------------ */
+/* ---- bench_check.c: patterns that every element of every result can be checked against ------- */
 
 struct bench_pattern {
     enum rf_coll_op op; /* RF_COLL_SEND stands for a send and receive around the ring */

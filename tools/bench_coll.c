@@ -194,8 +194,7 @@ static int measure(const struct bench *b, struct work *w, uint64_t bytes, double
     return 0;
 }
 
-/* ---- output, rank 0 only
- * ---------------------------------------------------------------------------- */
+/* ---- output, rank 0 only --------------------------------------------------------------------- */
 
 static bool quiet(const struct bench_options *o)
 {
@@ -292,8 +291,7 @@ static int draw(const struct bench *b, const struct row *rows, int count)
     return tool_plot_write(b->command, b->options->plot_path, &plot);
 }
 
-/* ---- one rank
- * ------------------------------------------------------------------------------------------ */
+/* ---- one rank -------------------------------------------------------------------------------- */
 
 static int run_sizes(const struct bench *b, struct work *w, double *samples)
 {

@@ -27,8 +27,7 @@ int model_create(const struct tool_command *command, const struct setup *setup, 
     return TOOL_OK;
 }
 
-/* ---- a block of a size: it has parameters and sizes, and is never run
- * ------------------------------ */
+/* ---- a block of a size: it has parameters and sizes, and is never run ------------------------ */
 
 static int refuse_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {

@@ -62,8 +62,7 @@ int tool_ranks_count(const struct tool_command *command, const struct tool_ranks
     return TOOL_OK;
 }
 
-/* ---- threads ------------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 struct thread_rank {
     pthread_t thread;
@@ -121,8 +120,7 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
     return status;
 }
 
-/* ---- this process
- * --------------------------------------------------------------------------------- */
+/* ---- this process ---------------------------------------------------------------------------- */
 
 static int run_here(const struct tool_command *command, const struct tool_ranks *ranks, int count,
                     int (*fn)(struct rf_comm *comm, void *user), void *user)
@@ -170,8 +168,7 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
     return status;
 }
 
-/* ---- devices
- * ---------------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 const char *tool_rank_device(const char *select, char text[16])
 {

@@ -25,8 +25,7 @@ void setup_init(struct setup *setup, struct tool_option *rows);
  * mesh.dp is `ranks`. */
 int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
 
-/* ---- model.c: the blocks that a setup describes ------------------------------------------------
- */
+/* ---- model.c: the blocks that a setup describes ---------------------------------------------- */
 
 struct model {
     const struct rf_block *blocks;

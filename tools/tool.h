@@ -20,16 +20,14 @@ struct tool_command {
 };
 extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, tool_train, tool_tune;
 
-/* ---- errors.c: one sentence on stderr; each returns the exit status ----------------------------
- */
+/* ---- errors.c: one sentence on stderr; each returns the exit status -------------------------- */
 
 int tool_usage_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
 int tool_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
 /* The library's last error, with `rank` in front when it is not negative. */
 int tool_library_error(const struct tool_command *command, int rank);
 
-/* ---- options.c ---------------------------------------------------------------------------------
- */
+/* ---- options.c ------------------------------------------------------------------------------- */
 
 enum tool_kind {
     TOOL_FLAG,  /* bool */
@@ -61,8 +59,7 @@ int tool_options(const struct tool_command *command, const struct tool_option *t
 /* Index of text in the NULL-terminated list of names, or -1. */
 int tool_choice(const char *text, const char *const *names);
 
-/* ---- output.c
- * ------------------------------------------------------------------------------------ */
+/* ---- output.c -------------------------------------------------------------------------------- */
 
 /* Writes and frees `json`; "-" is the standard output. */
 int tool_json_write(const struct tool_command *command, const char *path, cJSON *json);
@@ -87,8 +84,7 @@ int tool_plot_write(const struct tool_command *command, const char *path,
 /* Before any work: the ending is known and gnuplot is installed. */
 int tool_plot_check(const struct tool_command *command, const char *path);
 
-/* ---- launch.c: processes
- * ------------------------------------------------------------------------- */
+/* ---- launch.c: processes --------------------------------------------------------------------- */
 
 struct tool_launch {
     int ranks;
@@ -99,8 +95,7 @@ struct tool_launch {
 /* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0. */
 int tool_launch(const struct tool_command *command, const struct tool_launch *launch);
 
-/* ---- ranks.c: how a subcommand becomes several ranks
- * ---------------------------------------------- */
+/* ---- ranks.c: how a subcommand becomes several ranks ----------------------------------------- */
 
 struct tool_ranks {
     int64_t ranks;        /* --ranks; 0 = not given */

@@ -19,8 +19,7 @@ struct train_options {
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
 };
 
-/* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0
- * --------- */
+/* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0 ---- */
 
 struct report;
 struct report_step {
@@ -46,15 +45,13 @@ void report_step(struct report *report, const struct report_step *step);
 int report_end(struct report *report, const struct report_end *end);
 void report_destroy(struct report *report);
 
-/* ---- train_sample.c
- * --------------------------------------------------------------------------------- */
+/* ---- train_sample.c -------------------------------------------------------------------------- */
 
 /* Prints options->sample bytes that the model continues the prompt with. No communication. */
 int train_sample(const struct tool_command *command, const struct train_options *options,
                  struct rf_run *run);
 
-/* ---- train_rank.c
- * ------------------------------------------------------------------------------------- */
+/* ---- train_rank.c ---------------------------------------------------------------------------- */
 
 struct train_job {
     const struct tool_command *command;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * Communicators and collectives. A communicator joins `size` ranks: processes anywhere, or threads
- * of one process (loopback). It starts without Vulkan; device tensors come in through the calls whose name
- * ends in _tensor.
+ * of one process (loopback). It starts without Vulkan; device tensors come in through the calls
+ * whose name ends in _tensor.
  *
  * Every rank must call the same operations in the same order on one communicator. Where two ranks
  * disagree, both get RF_EMISMATCH, naming both sides, within a second; when a peer dies, every
  * survivor gets RF_EPEER naming it within two. After either error the communicator is failed for
  * good: every later call returns RF_EABORT at once, and what waits on its timelines is released.
  *
- * Thread safety: one communicator belongs to one thread at a time. Several communicators may live in
- * one process.
+ * Thread safety: one communicator belongs to one thread at a time. Several communicators may live
+ * in one process.
  */
 #ifndef RINGFORGE_COMM_H
 #define RINGFORGE_COMM_H
@@ -41,11 +41,11 @@ RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op); /* "all_reduce", ... 
 /* ---- starting and stopping ------------------------------------------------------------------- */
 
 struct rf_comm_opts {
-    int rank, size;        /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
-    const char *provider;  /* NULL or "auto", "tcp", "net", "tcp;ofi_rxm", "shm" */
-    const char *key;       /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
+    int rank, size;         /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
+    const char *provider;   /* NULL or "auto", "tcp", "net", "tcp;ofi_rxm", "shm" */
+    const char *key;        /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
     double start_timeout_s; /* for everybody to appear; 0 = 60 */
-    double timeout_s;      /* for one operation without byte progress; 0 = 600 */
+    double timeout_s;       /* for one operation without byte progress; 0 = 600 */
 };
 
 /* Joins a job; blocks until all ranks have joined or the start timeout. URLs:
@@ -54,18 +54,21 @@ struct rf_comm_opts {
  *   tcp://host:port      rank 0 listens there; rank and size from opts or the environment
  *   file:/path           rank 0 writes its address to the file; for ranks that share a file system
  * opts may be NULL. Errors: RF_EINVAL (rank outside the world, unknown URL or provider), RF_EAUTH
- * (wrong or missing job key), RF_EBUSY (port in use), RF_ETIMEOUT (says who is missing), RF_ENET. */
+ * (wrong or missing job key), RF_EBUSY (port in use), RF_ETIMEOUT (says who is missing), RF_ENET.
+ */
 RF_API int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out);
 
 /* Ranks as threads of this process, with a throttle and faults, for tests and trials.
  * Each of `size` threads calls rf_comm_open_loopback with its own rank. */
 struct rf_loopback_opts {
-    double latency_s;       /* of every message; 0 = none */
-    double bytes_per_s;     /* of every directed link; 0 = unlimited */
+    double latency_s;   /* of every message; 0 = none */
+    double bytes_per_s; /* of every directed link; 0 = unlimited */
     /* faults, at most one: */
-    int kill_rank;          /* with kill_after_messages > 0: this rank goes silent and its control link closes */
+    int kill_rank; /* with kill_after_messages > 0: this rank goes silent and its control link
+                      closes */
     uint64_t kill_after_messages;
-    uint64_t drop_message, delay_message, corrupt_message; /* the Nth message sent in the world; 0 = none */
+    uint64_t drop_message, delay_message,
+        corrupt_message; /* the Nth message sent in the world; 0 = none */
     double delay_s;
 };
 RF_API int rf_loopback_create(int size, const struct rf_loopback_opts *opts,
@@ -75,7 +78,8 @@ RF_API int rf_comm_open_loopback(struct rf_loopback *loopback, int rank,
                                  const struct rf_comm_opts *opts, struct rf_comm **out);
 
 /* Leaves. After a clean run it waits (at most 5 s) until all ranks leave, so that nobody takes a
- * leaver for dead. NULL is allowed. Never hangs. */
+ * leaver for dead. NULL is allowed. Never hangs. Close a communicator before the devices whose
+ * tensors it has moved: it holds timelines and staging memory of them. */
 RF_EXPORT void rf_comm_close(struct rf_comm *comm);
 /* Fails the communicator on every rank: pending operations return RF_EABORT everywhere. */
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
@@ -89,30 +93,31 @@ RF_EXPORT uint64_t rf_comm_sent_messages(const struct rf_comm *comm);
 
 /* What a machine offers, without joining anything: one line per usable provider, best first. */
 struct rf_provider_info {
-    char name[64];    /* as opts.provider takes it */
+    char name[64]; /* as opts.provider takes it */
     char address[128];
-    char note[128];   /* what it is good for, or why it is not taken */
+    char note[128]; /* what it is good for, or why it is not taken */
     bool chosen;
 };
 RF_API int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_t capacity,
                             uint32_t *count);
 
-/* ---- collectives on host memory --------------------------------------------------------------- */
+/* ---- collectives on host memory -------------------------------------------------------------- */
 
 struct rf_coll_opts {
-    enum rf_order order;   /* of a sum; ANY is the default */
-    const char *label;     /* call site, part of the contract; NULL matches any */
-    double timeout_s;      /* 0 = the communicator's */
+    enum rf_order order; /* of a sum; ANY is the default */
+    const char *label;   /* call site, part of the contract; NULL matches any */
+    double timeout_s;    /* 0 = the communicator's */
     /* for _tensor calls only: */
     struct rf_point after; /* starts when this is reached */
     struct rf_point *done; /* not NULL: the call returns at once and *done says when it has finished
                             * (also after an error: then the next call on comm reports it) */
 };
 
-/* All block until this rank's part is complete: out is valid and in may be reused. opts may be NULL.
- * in == out is allowed (in place) for all_reduce; for all_gather in may be its own place in out, for
- * reduce_scatter out may be its own place in in. count 0 is allowed and still synchronises nothing
- * more than its contract. Errors: RF_EINVAL, RF_EMISMATCH, RF_EPEER, RF_ETIMEOUT, RF_EABORT, RF_ENET. */
+/* All block until this rank's part is complete: out is valid and in may be reused. opts may be
+ * NULL. in == out is allowed (in place) for all_reduce; for all_gather in may be its own place in
+ * out, for reduce_scatter out may be its own place in in. count 0 is allowed and still synchronises
+ * nothing more than its contract. Errors: RF_EINVAL, RF_EMISMATCH, RF_EPEER, RF_ETIMEOUT,
+ * RF_EABORT, RF_ENET. */
 RF_API int rf_all_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
                          enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts);
 /* in: count * size elements; out: the rank-th count elements of the reduction. */
@@ -125,9 +130,10 @@ RF_API int rf_all_gather(struct rf_comm *comm, const void *in, void *out, size_t
 RF_API int rf_broadcast(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype,
                         int root, const struct rf_coll_opts *opts);
 RF_API int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts);
-/* Point to point; messages between two ranks with equal tags arrive in order. tag 0..1023. Sends and receives are
- * counted apart from collectives, so they need not be called in the same order by all ranks. A receive whose count or dtype differs from the send's is RF_EMISMATCH
- * on both sides. peer may be the rank itself only in rf_sendrecv. */
+/* Point to point; messages between two ranks with equal tags arrive in order. tag 0..1023. Sends
+ * and receives are counted apart from collectives, so they need not be called in the same order by
+ * all ranks. A receive whose count or dtype differs from the send's is RF_EMISMATCH on both sides.
+ * peer may be the rank itself only in rf_sendrecv. */
 RF_API int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtype dtype,
                    int peer, int tag, const struct rf_coll_opts *opts);
 RF_API int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int peer,
@@ -137,10 +143,10 @@ RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count
                        void *recv, size_t recv_count, int src, enum rf_dtype dtype, int tag,
                        const struct rf_coll_opts *opts);
 
-/* ---- collectives on device tensors -------------------------------------------------------------- */
+/* ---- collectives on device tensors ----------------------------------------------------------- */
 
-/* As above, on tensors; the element count and type are the tensors'. Mapped device memory travels in
- * place; other memory goes through a staging buffer. Asynchronous when opts->done is given: then
+/* As above, on tensors; the element count and type are the tensors'. Mapped device memory travels
+ * in place; other memory goes through a staging buffer. Asynchronous when opts->done is given: then
  * operations run one after the other in the order of the calls, on a thread that exists only
  * while work is outstanding. */
 RF_API int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
@@ -154,14 +160,14 @@ RF_API int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, in
 /* Waits for all asynchronous work of this rank; returns its first error. */
 RF_API int rf_comm_wait(struct rf_comm *comm);
 
-/* ---- prediction ----------------------------------------------------------------------------------- */
+/* ---- prediction ------------------------------------------------------------------------------ */
 
 /* Bytes that `rank` sends for one operation: counted from the schedule that would run. count as in
  * the call. Pure: no communicator needed. Forest all-reduce: use rf_forest_sent_bytes. */
 RF_API int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
                               enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
 
-/* ---- tree order over micro-batches ------------------------------------------------------------------ */
+/* ---- tree order over micro-batches ----------------------------------------------------------- */
 
 /* `leaves` values (one per micro-batch) are added pairwise by index: node (level, i) covers leaves
  * [i << level, (i+1) << level). Rank r owns leaves [first[r], first[r+1]) and brings the maximal
@@ -170,7 +176,9 @@ struct rf_forest {
     int leaves, ranks;
     const int *first; /* ranks + 1 entries; first[0] = 0, first[ranks] = leaves */
 };
-struct rf_forest_node { int level, index; };
+struct rf_forest_node {
+    int level, index;
+};
 /* The subtrees of one rank, in index order; returns how many (<= 62). nodes may be NULL. */
 RF_EXPORT int rf_forest_nodes(const struct rf_forest *forest, int rank,
                               struct rf_forest_node *nodes);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Devices, memory, streams, timelines and kernels: a thin, bare-metal layer over Vulkan 1.2 compute.
- * There are no descriptor sets: a kernel gets raw 64-bit device addresses in push constants.
+ * Devices, memory, streams, timelines and kernels: a thin, bare-metal layer over Vulkan 1.2
+ * compute. There are no descriptor sets: a kernel gets raw 64-bit device addresses in push
+ * constants.
  *
  * Thread safety: a device may be used from several threads; a stream from one thread at a time.
  */
@@ -19,34 +20,39 @@ struct rf_buffer;
 struct rf_stream;
 struct rf_kernel;
 
-/* ---- devices ------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
-enum rf_device_kind { RF_DEVICE_OTHER = 0, RF_DEVICE_INTEGRATED, RF_DEVICE_DISCRETE, RF_DEVICE_CPU };
+enum rf_device_kind {
+    RF_DEVICE_OTHER = 0,
+    RF_DEVICE_INTEGRATED,
+    RF_DEVICE_DISCRETE,
+    RF_DEVICE_CPU
+};
 
 /* The feature record. What is false has a path without it. */
 struct rf_device_info {
-    char name[256];        /* "llvmpipe (LLVM 15.0.6, 256 bits)" */
-    char driver[512];      /* "llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)" */
-    uint32_t index;        /* as rf_device_open takes it */
+    char name[256];   /* "llvmpipe (LLVM 15.0.6, 256 bits)" */
+    char driver[512]; /* "llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)" */
+    uint32_t index;   /* as rf_device_open takes it */
     uint32_t vendor_id, device_id, driver_id, driver_version, api_version;
     uint8_t device_uuid[16], driver_uuid[16];
     enum rf_device_kind kind;
-    bool usable;           /* has what the library requires */
-    char reason[256];      /* why not usable; empty when usable */
+    bool usable;      /* has what the library requires */
+    char reason[256]; /* why not usable; empty when usable */
     uint32_t subgroup_size;
     bool subgroup_shuffle, subgroup_arithmetic;
     bool int64, float16, int16, int8, float64;
-    bool storage16, storage8;          /* 16- and 8-bit loads and stores in storage memory */
-    bool cooperative_matrix;           /* VK_KHR_cooperative_matrix is offered */
-    bool bfloat16;                     /* VK_KHR_shader_bfloat16 is offered */
-    bool host_visible;     /* device memory can be mapped: no staging is needed */
-    bool single_queue;     /* one queue only: submissions are held back until they can run */
+    bool storage16, storage8; /* 16- and 8-bit loads and stores in storage memory */
+    bool cooperative_matrix;  /* VK_KHR_cooperative_matrix is offered */
+    bool bfloat16;            /* VK_KHR_shader_bfloat16 is offered */
+    bool host_visible;        /* device memory can be mapped: no staging is needed */
+    bool single_queue;        /* one queue only: submissions are held back until they can run */
     bool external_memory_host;
     uint32_t max_workgroup_invocations, max_workgroup_size[3], max_workgroup_count[3];
     uint32_t max_shared_bytes, max_push_bytes;
     uint64_t max_allocation_bytes, heap_bytes;
-    uint64_t min_import_alignment;     /* of external_memory_host; 0 without it */
-    float timestamp_period_ns;         /* 0: no timestamps */
+    uint64_t min_import_alignment; /* of external_memory_host; 0 without it */
+    float timestamp_period_ns;     /* 0: no timestamps */
 };
 
 /* Fills up to `capacity` records and the number of devices there are. With no Vulkan on the machine
@@ -54,10 +60,10 @@ struct rf_device_info {
 RF_API int rf_device_list(struct rf_device_info *infos, uint32_t capacity, uint32_t *count);
 
 struct rf_device_opts {
-    bool no_validation_errors_abort;   /* reserved; leave false */
-    bool check_barriers;   /* run the hazard checker on every submission (also RF_CHECK_BARRIERS=1) */
-    bool profile;          /* time every labelled region with device timestamps */
-    bool hide_host_memory; /* pretend that device memory cannot be mapped (tests the staged paths) */
+    bool check_barriers; /* run the hazard checker on every submission (also RF_CHECK_BARRIERS=1) */
+    bool profile;        /* time every labelled region with device timestamps */
+    bool
+        hide_host_memory; /* pretend that device memory cannot be mapped (tests the staged paths) */
 };
 
 /* Opens a device: NULL or "best" (usable; discrete before integrated before CPU), an index ("0"),
@@ -73,11 +79,11 @@ RF_EXPORT const struct rf_device_info *rf_device_get_info(const struct rf_device
 /* Waits until everything submitted has finished. */
 RF_API int rf_device_wait(struct rf_device *device);
 
-/* ---- memory -------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 enum rf_memory {
     RF_MEMORY_DEVICE = 0, /* fastest for kernels; mapped only where info.host_visible */
-    RF_MEMORY_HOST        /* host-visible, coherent, cached if there is such a kind; always mapped */
+    RF_MEMORY_HOST /* host-visible, coherent, cached if there is such a kind; always mapped */
 };
 
 /* What an allocation is for; the device counts bytes and high water by it. */
@@ -101,7 +107,8 @@ RF_API int rf_buffer_create(struct rf_device *device, uint64_t bytes, enum rf_me
 RF_EXPORT void rf_buffer_destroy(struct rf_buffer *buffer);
 RF_EXPORT uint64_t rf_buffer_address(const struct rf_buffer *buffer); /* device address */
 RF_EXPORT uint64_t rf_buffer_bytes(const struct rf_buffer *buffer);
-RF_EXPORT void *rf_buffer_map(const struct rf_buffer *buffer); /* host pointer; NULL if not mapped */
+RF_EXPORT void *
+rf_buffer_map(const struct rf_buffer *buffer); /* host pointer; NULL if not mapped */
 RF_EXPORT struct rf_device *rf_buffer_device(const struct rf_buffer *buffer);
 /* Blocking copies between host memory and any buffer, staged where it is not mapped. They do not
  * wait for streams: wait for the work that uses the range first. */
@@ -119,7 +126,7 @@ RF_EXPORT void rf_device_memory(const struct rf_device *device, struct rf_memory
 /* Sets every peak to what is allocated now. */
 RF_EXPORT void rf_device_memory_reset_peak(struct rf_device *device);
 
-/* ---- timelines ----------------------------------------------------------------------------- */
+/* ---- timelines ------------------------------------------------------------------------------- */
 
 /* A counter that only grows, signalled by the host or by the device's work. Starts at 0. */
 RF_API int rf_timeline_create(struct rf_device *device, struct rf_timeline **out);
@@ -131,7 +138,7 @@ RF_API int rf_timeline_signal(struct rf_timeline *timeline, uint64_t value);
 RF_API int rf_point_wait(struct rf_point point, uint64_t timeout_ns);
 RF_EXPORT bool rf_point_reached(struct rf_point point);
 
-/* ---- streams ------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 /* Streams are in order: what is recorded later sees the results of what was recorded earlier on the
  * same stream. The library puts a barrier where two launches conflict, and nowhere else. Between
@@ -158,18 +165,20 @@ RF_API int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint6
 RF_EXPORT void rf_stream_push_label(struct rf_stream *stream, const char *label);
 RF_EXPORT void rf_stream_pop_label(struct rf_stream *stream);
 
-/* ---- kernels: SPIR-V of your own or of the library ------------------------------------------ */
+/* ---- kernels: SPIR-V of your own or of the library ------------------------------------------- */
 
-struct rf_spec { uint32_t id, value; };
+struct rf_spec {
+    uint32_t id, value;
+};
 
 struct rf_kernel_desc {
-    const char *name;          /* for labels, errors and the pipeline cache */
-    const uint32_t *spirv;     /* entry point "main"; only push constants, no descriptors */
+    const char *name;      /* for labels, errors and the pipeline cache */
+    const uint32_t *spirv; /* entry point "main"; only push constants, no descriptors */
     size_t spirv_bytes;
     const struct rf_spec *specs; /* specialization constants */
     uint32_t spec_count;
-    uint32_t push_bytes;       /* at most info.max_push_bytes; 128 is safe everywhere */
-    uint32_t subgroup_size;    /* required size; 0 = the device's own */
+    uint32_t push_bytes;    /* at most info.max_push_bytes; 128 is safe everywhere */
+    uint32_t subgroup_size; /* required size; 0 = the device's own */
 };
 /* Compiles. May block for as long as the driver's compiler takes. */
 RF_API int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc,

@@ -20,16 +20,16 @@
 extern "C" {
 #endif
 
-/* ---- matmul -------------------------------------------------------------------------------- */
+/* ---- matmul ---------------------------------------------------------------------------------- */
 
 struct rf_matmul_opts {
-    bool transpose_a;            /* a is (K,M): the weight gradient's form */
-    bool transpose_b;            /* b is (N,K): the forward form of a (out,in) weight */
-    bool accumulate;             /* out += instead of out = */
+    bool transpose_a;             /* a is (K,M): the weight gradient's form */
+    bool transpose_b;             /* b is (N,K): the forward form of a (out,in) weight */
+    bool accumulate;              /* out += instead of out = */
     const struct rf_tensor *bias; /* (N): added to every row; not with accumulate */
-    bool gelu;                   /* out = gelu(a b + bias), tanh form */
-    const struct rf_tensor *pre; /* (M,N): with gelu, receives a b + bias for the backward pass */
-    const char *path;            /* NULL = best; "subgroup", "tiled": force (RF_ENOTSUP if it cannot) */
+    bool gelu;                    /* out = gelu(a b + bias), tanh form */
+    const struct rf_tensor *pre;  /* (M,N): with gelu, receives a b + bias for the backward pass */
+    const char *path; /* NULL = best; "subgroup", "tiled": force (RF_ENOTSUP if it cannot) */
 };
 /* out (M,N) = a (M,K) b (K,N); dimensions before the last are flattened into M. Any size from 1. */
 RF_API int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
@@ -42,7 +42,7 @@ RF_EXPORT int64_t rf_bias_grad_scratch(int64_t rows, int64_t columns);
 RF_API int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_tensor dout,
                         struct rf_tensor scratch);
 
-/* ---- embedding ----------------------------------------------------------------------------- */
+/* ---- embedding ------------------------------------------------------------------------------- */
 
 /* out (n,C) = wte[tokens[i]] + wpe[i % T]. tokens (n) i32 in 0..V-1: an id outside reads row 0;
  * wte (V,C), wpe (>= T, C) or a tensor with a NULL buffer for none. n is a multiple of T. */
@@ -54,7 +54,7 @@ RF_API int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte
                                  struct rf_tensor dwpe, struct rf_tensor dout,
                                  struct rf_tensor tokens, int64_t T, struct rf_tensor scratch);
 
-/* ---- normalization -------------------------------------------------------------------------- */
+/* ---- normalization --------------------------------------------------------------------------- */
 
 /* out (n,C) = (x - mean) * rstd * gamma + beta; mean, rstd (n) are written for the backward pass.
  * Ba, Kiros, Hinton 2016; variance is biased, eps inside the root. */
@@ -73,7 +73,7 @@ RF_API int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tens
                                         struct rf_tensor x, struct rf_tensor mean,
                                         struct rf_tensor rstd, struct rf_tensor scratch);
 
-/* ---- attention ------------------------------------------------------------------------------ */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 /* Causal self-attention, scale 1/sqrt(D), without a T*T tensor (online softmax).
  * qkv (B,T,3C) holds q, k, v, each (H,D); out (B,T,C); lse (B,H,T) is written for the backward. */
@@ -81,11 +81,10 @@ RF_API int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct r
                         struct rf_tensor qkv, int64_t heads);
 /* dqkv =. delta: scratch (B,H,T) f32. */
 RF_API int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv,
-                                 struct rf_tensor dout, struct rf_tensor out,
-                                 struct rf_tensor lse, struct rf_tensor qkv, int64_t heads,
-                                 struct rf_tensor delta);
+                                 struct rf_tensor dout, struct rf_tensor out, struct rf_tensor lse,
+                                 struct rf_tensor qkv, int64_t heads, struct rf_tensor delta);
 
-/* ---- elementwise ---------------------------------------------------------------------------- */
+/* ---- elementwise ----------------------------------------------------------------------------- */
 
 /* tanh form of GELU (Hendrycks, Gimpel 2016). */
 RF_API int rf_gelu(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x);
@@ -98,7 +97,7 @@ RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_te
 RF_API int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
 RF_API int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value);
 
-/* ---- loss ----------------------------------------------------------------------------------- */
+/* ---- loss ------------------------------------------------------------------------------------ */
 
 /* Per row: losses[i] = -log softmax(logits[i])[targets[i]], and dlogits = softmax - onehot (not
  * scaled). targets (n) i32; a negative target is ignored: loss 0, gradient 0. dlogits may alias
@@ -108,7 +107,7 @@ RF_API int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses,
                             struct rf_tensor dlogits, struct rf_tensor logits,
                             struct rf_tensor targets, struct rf_tensor scratch);
 
-/* ---- reductions ----------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 
 /* out (1) = sum of x, by a fixed tree: chunks of 1024 elements, then pairwise over the chunk index.
  * scratch: f32, rf_sum_scratch(count) elements. */
@@ -117,22 +116,24 @@ RF_API int rf_sum(struct rf_stream *stream, struct rf_tensor out, struct rf_tens
                   struct rf_tensor scratch);
 
 /* One piece of a flat buffer: `count` <= 1024 elements from element `first`. */
-struct rf_norm_chunk { uint32_t first, count; };
+struct rf_norm_chunk {
+    uint32_t first, count;
+};
 /* out (1) = sum of squares of `flat` over chunks (device i32 tensor (chunks,2) of rf_norm_chunk),
  * pairwise over the chunk index. The result depends on the chunk table only, not on how a buffer is
  * cut. scratch: f32, 2*chunks elements. */
 RF_API int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
                           struct rf_tensor chunks, struct rf_tensor scratch);
 
-/* ---- optimizers ----------------------------------------------------------------------------- */
+/* ---- optimizers ------------------------------------------------------------------------------ */
 
 /* The scalars of a step, read by optimizer kernels from device memory. */
 struct rf_step_scalars {
     float lr;
-    float inv_tokens;    /* gradients are multiplied by it: 1 / tokens of the global batch */
-    float clip;          /* 0 = none */
-    float step;          /* from 1 */
-    float bias1, bias2;  /* 1 - beta1^step, 1 - beta2^step (Adam); computed in double on the host */
+    float inv_tokens;   /* gradients are multiplied by it: 1 / tokens of the global batch */
+    float clip;         /* 0 = none */
+    float step;         /* from 1 */
+    float bias1, bias2; /* 1 - beta1^step, 1 - beta2^step (Adam); computed in double on the host */
     float reserved[2];
 };
 

@@ -18,12 +18,12 @@ enum rf_verb {
     RF_VERB_FORWARD,        /* block, micro_batch */
     RF_VERB_BACKWARD_INPUT, /* block, micro_batch; a = slot */
     RF_VERB_BACKWARD_WEIGHT,
-    RF_VERB_MERGE,          /* slot a += slot b: two sibling subtrees of micro-batches */
-    RF_VERB_TIE,            /* gradient of parameter a += that of its tied use, parameter b */
-    RF_VERB_REDUCE,         /* bucket a over the data-parallel ranks, asynchronous */
-    RF_VERB_LOSS,           /* share losses and token counts */
-    RF_VERB_NORM,           /* wait for all buckets; global norm */
-    RF_VERB_STEP,           /* optimizer */
+    RF_VERB_MERGE,  /* slot a += slot b: two sibling subtrees of micro-batches */
+    RF_VERB_TIE,    /* gradient of parameter a += that of its tied use, parameter b */
+    RF_VERB_REDUCE, /* bucket a over the data-parallel ranks, asynchronous */
+    RF_VERB_LOSS,   /* share losses and token counts */
+    RF_VERB_NORM,   /* wait for all buckets; global norm */
+    RF_VERB_STEP,   /* optimizer */
     RF_VERB_COUNT
 };
 struct rf_instruction {

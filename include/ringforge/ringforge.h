@@ -28,11 +28,14 @@ extern "C" {
 RF_EXPORT const char *rf_version(void);
 
 /* Receives every log line (already formatted, no newline) instead of stderr; NULL restores stderr.
- * Called from any thread. level 1 once per process, 2 once per object, 3 once per step, 4 per message. */
+ * Called from any thread. level 1 once per process, 2 once per object, 3 once per step, 4 per
+ * message. */
 RF_EXPORT void rf_log_callback(void (*fn)(void *user, int level, const char *line), void *user);
 
 /* One row of the table of environment variables that the library reads. */
-struct rf_env_row { const char *name, *fallback, *text; };
+struct rf_env_row {
+    const char *name, *fallback, *text;
+};
 RF_EXPORT const struct rf_env_row *rf_env_table(size_t *count);
 
 /* Tracing: events of all layers, kept in memory (at most a million) until written. */
@@ -44,7 +47,8 @@ RF_EXPORT void rf_set_thread_rank(int rank);
  * times are rf_now_ns. */
 RF_EXPORT void rf_trace_event(const char *track, const char *name, uint64_t start_ns,
                               uint64_t end_ns);
-/* Gathers all ranks' events to rank 0 of `comm` (NULL: this process only), which writes Chrome/Perfetto JSON. Collective. */
+/* Gathers all ranks' events to rank 0 of `comm` (NULL: this process only), which writes
+ * Chrome/Perfetto JSON. Collective. */
 RF_API int rf_trace_write(const char *path, struct rf_comm *comm);
 /* Monotonic clock. */
 RF_EXPORT uint64_t rf_now_ns(void);

@@ -26,22 +26,22 @@ extern "C" {
 #endif
 
 /* Numbers never change meaning. */
-#define RF_STATUS_LIST(X)                                                   \
-    X(RF_OK, 0, "success")                                                  \
-    X(RF_EINVAL, -1, "bad argument")                                        \
-    X(RF_ENOMEM, -2, "out of memory")                                       \
-    X(RF_ENODEV, -3, "no usable device")                                    \
-    X(RF_EIO, -4, "file could not be read or written")                      \
-    X(RF_ENOTSUP, -5, "not supported here")                                 \
-    X(RF_EPEER, -6, "a peer died or left")                                  \
-    X(RF_EMISMATCH, -7, "ranks disagree about a collective call")           \
-    X(RF_ETIMEOUT, -8, "deadline passed")                                   \
-    X(RF_EABORT, -9, "the communicator failed earlier or was aborted")      \
-    X(RF_EAUTH, -10, "wrong or missing job key")                            \
-    X(RF_EDEVICE, -11, "the device or its driver reported an error")        \
-    X(RF_ENET, -12, "the network or its provider reported an error")        \
-    X(RF_ECORRUPT, -13, "damaged data")                                     \
-    X(RF_EBUSY, -14, "in use, or not finished yet")                         \
+#define RF_STATUS_LIST(X)                                                                          \
+    X(RF_OK, 0, "success")                                                                         \
+    X(RF_EINVAL, -1, "bad argument")                                                               \
+    X(RF_ENOMEM, -2, "out of memory")                                                              \
+    X(RF_ENODEV, -3, "no usable device")                                                           \
+    X(RF_EIO, -4, "file could not be read or written")                                             \
+    X(RF_ENOTSUP, -5, "not supported here")                                                        \
+    X(RF_EPEER, -6, "a peer died or left")                                                         \
+    X(RF_EMISMATCH, -7, "ranks disagree about a collective call")                                  \
+    X(RF_ETIMEOUT, -8, "deadline passed")                                                          \
+    X(RF_EABORT, -9, "the communicator failed earlier or was aborted")                             \
+    X(RF_EAUTH, -10, "wrong or missing job key")                                                   \
+    X(RF_EDEVICE, -11, "the device or its driver reported an error")                               \
+    X(RF_ENET, -12, "the network or its provider reported an error")                               \
+    X(RF_ECORRUPT, -13, "damaged data")                                                            \
+    X(RF_EBUSY, -14, "in use, or not finished yet")                                                \
     X(RF_EAGAIN, -15, "try again")
 
 enum rf_status {
@@ -53,14 +53,14 @@ enum rf_status {
 /* What one rank believes a collective call to be. Two ranks that meet with different contracts get
  * RF_EMISMATCH, both naming both sides. An empty label matches any label. */
 struct rf_contract {
-    uint64_t sequence;  /* how many operations this communicator has started before */
-    uint64_t count;     /* elements, as the caller gave them */
-    uint8_t op;         /* enum rf_coll_op */
-    uint8_t dtype;      /* enum rf_dtype */
-    uint8_t redop;      /* enum rf_redop; 0 where the operation does not reduce */
-    uint8_t order;      /* enum rf_order */
-    int32_t root;       /* root or peer; -1 where there is none */
-    char label[40];     /* call-site label, cut and zero-terminated; empty = none */
+    uint64_t sequence; /* how many operations this communicator has started before */
+    uint64_t count;    /* elements, as the caller gave them */
+    uint8_t op;        /* enum rf_coll_op */
+    uint8_t dtype;     /* enum rf_dtype */
+    uint8_t redop;     /* enum rf_redop; 0 where the operation does not reduce */
+    uint8_t order;     /* enum rf_order */
+    int32_t root;      /* root or peer; -1 where there is none */
+    char label[40];    /* call-site label, cut and zero-terminated; empty = none */
 };
 
 /* The last error of the calling thread. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tensors: a typed, shaped view of a buffer. Values, not objects: copy them freely; they own nothing.
- * Always dense and row-major (last dimension fastest).
+ * Tensors: a typed, shaped view of a buffer. Values, not objects: copy them freely; they own
+ * nothing. Always dense and row-major (last dimension fastest).
  */
 #ifndef RINGFORGE_TENSOR_H
 #define RINGFORGE_TENSOR_H
@@ -46,8 +46,7 @@ RF_EXPORT uint64_t rf_tensor_bytes(struct rf_tensor tensor);
 RF_EXPORT uint64_t rf_tensor_address(struct rf_tensor tensor);
 RF_EXPORT void *rf_tensor_map(struct rf_tensor tensor); /* NULL if not mapped */
 /* Same elements, another shape of the same count. */
-RF_API int rf_tensor_reshape(struct rf_tensor tensor, struct rf_shape shape,
-                             struct rf_tensor *out);
+RF_API int rf_tensor_reshape(struct rf_tensor tensor, struct rf_shape shape, struct rf_tensor *out);
 /* Rows [first, first + rows) of the first dimension. */
 RF_API int rf_tensor_rows(struct rf_tensor tensor, int64_t first, int64_t rows,
                           struct rf_tensor *out);

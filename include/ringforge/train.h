@@ -4,9 +4,9 @@
  * mesh of ranks by a plan that is known to the byte before anything is allocated (parallel.h).
  *
  * A block is a transformer layer, the embedding, the head: the unit that is checkpointed, sharded,
- * placed on a pipeline stage, bucketed and offloaded. There is no autograd tape: a block computes its own
- * backward pass, split into the half that its predecessor waits for (input) and the half that
- * nobody waits for (weight).
+ * placed on a pipeline stage, bucketed and offloaded. There is no autograd tape: a block computes
+ * its own backward pass, split into the half that its predecessor waits for (input) and the half
+ * that nobody waits for (weight).
  */
 #ifndef RINGFORGE_TRAIN_H
 #define RINGFORGE_TRAIN_H
@@ -18,34 +18,37 @@
 extern "C" {
 #endif
 
-/* ---- blocks ------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 enum rf_param_flags {
-    RF_PARAM_DECAY = 1,  /* weight decay applies (matrices; not biases and norms) */
-    RF_PARAM_FROZEN = 2  /* no gradient, no optimizer state */
+    RF_PARAM_DECAY = 1, /* weight decay applies (matrices; not biases and norms) */
+    RF_PARAM_FROZEN = 2 /* no gradient, no optimizer state */
 };
 enum rf_split_kind { RF_SPLIT_NONE = 0, RF_SPLIT_ROWS, RF_SPLIT_COLUMNS };
-/* How tensor parallelism cuts the parameter: `segments` equal segments, each cut on its own (3 for a
- * fused q,k,v). */
-struct rf_split { enum rf_split_kind kind; int segments; };
+/* How tensor parallelism cuts the parameter: `segments` equal segments, each cut on its own (3 for
+ * a fused q,k,v). */
+struct rf_split {
+    enum rf_split_kind kind;
+    int segments;
+};
 
 /* A parameter, declared once; initialization, norm, tied sums, checkpoints derive from it. */
 struct rf_param_desc {
-    const char *name;        /* global and unique: "blocks.3.attention.qkv.weight" */
-    struct rf_shape shape;   /* logical, whole */
-    enum rf_dtype dtype;     /* RF_F32 */
-    uint32_t flags;          /* enum rf_param_flags */
+    const char *name;      /* global and unique: "blocks.3.attention.qkv.weight" */
+    struct rf_shape shape; /* logical, whole */
+    enum rf_dtype dtype;   /* RF_F32 */
+    uint32_t flags;        /* enum rf_param_flags */
     struct rf_split split;
-    const char *tied_to;     /* name of an earlier parameter whose storage this use shares; or NULL */
-    float init_std;          /* normal(0, std), by Philox over the global element index; 0 = constant */
-    float init_value;        /* for std 0 */
+    const char *tied_to; /* name of an earlier parameter whose storage this use shares; or NULL */
+    float init_std;      /* normal(0, std), by Philox over the global element index; 0 = constant */
+    float init_value;    /* for std 0 */
 };
 
 /* What a block needs to run on `rows` rows (tokens). */
 struct rf_block_sizes {
-    uint64_t saved;    /* bytes kept from forward to backward */
-    uint64_t handoff;  /* bytes kept from backward_input to backward_weight */
-    uint64_t scratch;  /* bytes of working memory inside one call */
+    uint64_t saved;      /* bytes kept from forward to backward */
+    uint64_t handoff;    /* bytes kept from backward_input to backward_weight */
+    uint64_t scratch;    /* bytes of working memory inside one call */
     struct rf_shape out; /* shape of the output for these rows; dtype f32 */
 };
 
@@ -53,16 +56,17 @@ struct rf_block_sizes {
  * `stream` and return: do not wait. */
 struct rf_ctx {
     struct rf_stream *stream;
-    int64_t step;             /* from 0 */
-    int64_t micro_batch;      /* GLOBAL index within the step */
-    uint64_t seed;            /* of the run; with step, micro_batch and an element index it makes random numbers */
-    int64_t rows;             /* tokens in this micro-batch: sequences * sequence length */
-    int64_t seq;              /* sequence length T */
-    bool evaluate;            /* forward only: dlogits are not wanted */
+    int64_t step;        /* from 0 */
+    int64_t micro_batch; /* GLOBAL index within the step */
+    uint64_t
+        seed; /* of the run; with step, micro_batch and an element index it makes random numbers */
+    int64_t rows;  /* tokens in this micro-batch: sequences * sequence length */
+    int64_t seq;   /* sequence length T */
+    bool evaluate; /* forward only: dlogits are not wanted */
     int param_count;
     const struct rf_tensor *params; /* in the order of the block's declaration */
     const struct rf_tensor *grads;  /* same order; accumulate into them */
-    struct rf_tensor saved;   /* u8; as many bytes as sizes() said; 256-aligned */
+    struct rf_tensor saved;         /* u8; as many bytes as sizes() said; 256-aligned */
     struct rf_tensor handoff;
     struct rf_tensor scratch;
     struct rf_tensor targets; /* (rows) i32; negative = ignored */
@@ -72,8 +76,9 @@ struct rf_ctx {
 struct rf_block_ops {
     /* in: the first block's is (rows) i32 tokens. The last block's out is the logits. */
     int (*forward)(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out);
-    /* din = gradient of in (NULL buffer for the first block). `in` is the forward input, still there. The last block's dout is its
-     * own out buffer, in which forward may have left what it likes (dlogits). dout may be overwritten. */
+    /* din = gradient of in (NULL buffer for the first block). `in` is the forward input, still
+     * there. The last block's dout is its own out buffer, in which forward may have left what it
+     * likes (dlogits). dout may be overwritten. */
     int (*backward_input)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din);
     /* grads += ; after backward_input of the same micro-batch, with the same dout. */
@@ -98,34 +103,36 @@ RF_API int rf_carve(struct rf_tensor region, uint64_t *offset, struct rf_shape s
 /* What rf_carve takes for it: for sizes(). */
 RF_EXPORT uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype);
 
-/* ---- mesh and policy ----------------------------------------------------------------------------- */
+/* ---- mesh and policy ------------------------------------------------------------------------- */
 
 /* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks. */
-struct rf_mesh { int dp, tp, pp; };
-
-struct rf_policy {
-    int64_t batch;          /* sequences in a global batch */
-    int64_t seq;            /* tokens in a sequence */
-    int64_t micro_batches;  /* global; divides batch; at least dp; 0 = dp */
-    enum rf_order order;    /* RF_ORDER_RING or RF_ORDER_TREE; ANY means RING */
-    uint64_t bucket_bytes;  /* 0 = 25 MiB; */
-    uint64_t first_bucket_bytes; /* 0 = 1 MiB: the first to be ready, hence to overlap */
-    struct rf_optimizer_opts optimizer;
-    float clip;             /* global norm; 0 = none */
-    int zero;               /* stage; 0 in this version */
-    bool forward_only;      /* no gradients, no optimizer */
-    bool no_overlap;        /* wait for each reduction before computing on: for comparison */
+struct rf_mesh {
+    int dp, tp, pp;
 };
 
-/* ---- runs ------------------------------------------------------------------------------------------ */
+struct rf_policy {
+    int64_t batch;               /* sequences in a global batch */
+    int64_t seq;                 /* tokens in a sequence */
+    int64_t micro_batches;       /* global; divides batch; at least dp; 0 = dp */
+    enum rf_order order;         /* RF_ORDER_RING or RF_ORDER_TREE; ANY means RING */
+    uint64_t bucket_bytes;       /* 0 = 25 MiB; */
+    uint64_t first_bucket_bytes; /* 0 = 1 MiB: the first to be ready, hence to overlap */
+    struct rf_optimizer_opts optimizer;
+    float clip;        /* global norm; 0 = none */
+    int zero;          /* stage; 0 in this version */
+    bool forward_only; /* no gradients, no optimizer */
+    bool no_overlap;   /* wait for each reduction before computing on: for comparison */
+};
+
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 struct rf_plan;
 struct rf_run;
 
 /* Allocates everything the plan says, once, and fills the parameters (Philox by name-independent
  * global index, seed). Collective over comm (NULL: one rank): checks that plan, blocks and versions
- * agree on all ranks (RF_EMISMATCH names what differs). device, comm, plan and blocks stay the caller's
- * and must outlive the run. */
+ * agree on all ranks (RF_EMISMATCH names what differs). device, comm, plan and blocks stay the
+ * caller's and must outlive the run. */
 struct rf_run_opts {
     uint64_t seed;
 };
@@ -134,55 +141,63 @@ RF_API int rf_run_open(struct rf_device *device, struct rf_comm *comm, const str
 RF_EXPORT void rf_run_close(struct rf_run *run);
 
 struct rf_step_stats {
-    double loss;            /* mean over the tokens of the global batch */
-    int64_t tokens;         /* counted in it, all ranks */
-    int64_t local_tokens;   /* of these, on this rank */
-    float grad_norm;        /* before clipping */
-    bool skipped;           /* the update was skipped: norm not finite */
-    uint64_t sent_bytes;    /* by this rank in this step */
+    double loss;              /* mean over the tokens of the global batch */
+    int64_t tokens;           /* counted in it, all ranks */
+    int64_t local_tokens;     /* of these, on this rank */
+    float grad_norm;          /* before clipping */
+    bool skipped;             /* the update was skipped: norm not finite */
+    uint64_t sent_bytes;      /* by this rank in this step */
     uint64_t exposed_comm_ns; /* time the rank waited for communication with nothing to compute */
     uint64_t step_ns;
 };
-/* One optimizer step on one global batch. tokens and targets: host arrays (batch * seq) i32 of the WHOLE
- * global batch (each rank takes its own rows from it). lr is the step's learning rate. Blocking. */
+/* One optimizer step on one global batch. tokens and targets: host arrays (batch * seq) i32 of the
+ * WHOLE global batch (each rank takes its own rows from it). lr is the step's learning rate.
+ * Blocking. */
 RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                        struct rf_step_stats *stats);
-/* Mean loss without an update, on `micro_batches` micro-batches of the run's size; they are shared out over
- * the ranks. tokens, targets: (micro_batches * rows). Collective. */
+/* Mean loss without an update, on `micro_batches` micro-batches of the run's size; they are shared
+ * out over the ranks. tokens, targets: (micro_batches * rows). Collective. */
 RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                            int64_t micro_batches, double *loss);
-/* The last block's output for one micro-batch of this rank (rows, V), host f32. No communication. */
+/* The last block's output for one micro-batch of this rank (rows, V), host f32. No communication.
+ */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
                           uint64_t logits_bytes);
-/* Parameters by name, whole, host memory: for inspection, tests and checkpoints. Not while a step is
- * running. RF_EINVAL: no such name or wrong size. */
+/* Parameters by name, whole, host memory: for inspection, tests and checkpoints. Not while a step
+ * is running. RF_EINVAL: no such name or wrong size. */
 RF_API int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *src,
                               uint64_t bytes);
-/* As the last step left it: summed over the tokens of the global batch, neither divided nor clipped. A
- * tied parameter's is the sum of its uses. */
+/* As the last step left it: summed over the tokens of the global batch, neither divided nor
+ * clipped. A tied parameter's is the sum of its uses. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 /* SHA-256 over the logical parameters: sorted by name; name, dtype, shape, then little-endian
  * bytes. hex: 65 bytes. */
 RF_API int rf_run_params_sha256(struct rf_run *run, char hex[65]);
 
 /* Bytes by category: params, grads, optimizer, activations, comm, scratch (allocated), and sent. */
-struct rf_bytes { uint64_t params, grads, optimizer, activations, comm, scratch, sent; };
+struct rf_bytes {
+    uint64_t params, grads, optimizer, activations, comm, scratch, sent;
+};
 /* What was measured since rf_run_open: high water at vkAllocateMemory by category, bytes posted
  * in the transport. */
 RF_EXPORT void rf_run_measured(const struct rf_run *run, struct rf_bytes *out);
 /* What the plan says for the steps and evaluations that were run. */
 RF_EXPORT void rf_run_planned(const struct rf_run *run, struct rf_bytes *out);
 
-/* ---- checkpoints ------------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* Writes dir/step-N.tmp (model.safetensors, optimizer.safetensors, state.json), syncs, renames to
- * dir/step-N, then replaces the file dir/latest. Logical tensors, no ranks. Rank 0 writes; collective.
- * An interrupted or failed save leaves the last good checkpoint as it was. */
-struct rf_progress { int64_t step; uint64_t seed; int64_t samples; /* consumed, globally */ };
+ * dir/step-N, then replaces the file dir/latest. Logical tensors, no ranks. Rank 0 writes;
+ * collective. An interrupted or failed save leaves the last good checkpoint as it was. */
+struct rf_progress {
+    int64_t step;
+    uint64_t seed;
+    int64_t samples; /* consumed, globally */
+};
 RF_API int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *progress);
-/* Loads dir/latest (or dir itself when it is a step-N). RF_ECORRUPT names file and fault; the run is
- * unchanged then. */
+/* Loads dir/latest (or dir itself when it is a step-N). RF_ECORRUPT names file and fault; the run
+ * is unchanged then. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
 
 #ifdef __cplusplus

@@ -14,17 +14,7 @@
 extern "C" {
 #endif
 
-enum rf_dtype {
-    RF_F32 = 0,
-    RF_F64,
-    RF_F16,
-    RF_BF16,
-    RF_I32,
-    RF_I64,
-    RF_U8,
-    RF_I8,
-    RF_DTYPE_COUNT
-};
+enum rf_dtype { RF_F32 = 0, RF_F64, RF_F16, RF_BF16, RF_I32, RF_I64, RF_U8, RF_I8, RF_DTYPE_COUNT };
 
 /* Integer averages truncate, integer overflow wraps, min and max propagate NaN. */
 enum rf_redop { RF_SUM = 0, RF_AVG, RF_MIN, RF_MAX, RF_PROD, RF_REDOP_COUNT };
@@ -43,7 +33,7 @@ struct rf_point {
     uint64_t value;
 };
 
-RF_EXPORT size_t rf_dtype_bytes(enum rf_dtype dtype); /* 0 for an unknown type */
+RF_EXPORT size_t rf_dtype_bytes(enum rf_dtype dtype);     /* 0 for an unknown type */
 RF_EXPORT const char *rf_dtype_name(enum rf_dtype dtype); /* "f32", ...; "?" for an unknown type */
 RF_EXPORT const char *rf_redop_name(enum rf_redop redop); /* "sum", ... */
 RF_EXPORT const char *rf_order_name(enum rf_order order); /* "any", "ring", "tree" */

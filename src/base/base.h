@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every layer uses: failing with a sentence, logging, the environment table, memory that can be
- * made to fail in tests, the clock, and counter-based random numbers.
+ * What every layer uses: failing with a sentence, logging, the environment table, memory that can
+ * be made to fail in tests, the clock, and counter-based random numbers.
  */
 #ifndef RF_BASE_BASE_H
 #define RF_BASE_BASE_H
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- fail.c: called where the error is born; callers pass the status on unchanged ------------- */
+/* ---- fail.c: called where the error is born; callers pass the status on unchanged ------------ */
 
 /* Stores the sentence for rf_last_error() and returns status. */
 int rf_fail(int status, const char *format, ...) RF_PRINTF(2, 3);
@@ -22,14 +22,14 @@ int rf_fail_rank(int status, int rank, const char *format, ...) RF_PRINTF(3, 4);
 /* Stores a whole error (a copy); returns error->status. Carries errors between threads. */
 int rf_fail_error(const struct rf_error *error);
 
-#define RETURN_IF_ERROR(call)            \
-    do {                                 \
-        int return_status_ = (call);     \
-        if (return_status_ < 0)          \
-            return return_status_;       \
+#define RETURN_IF_ERROR(call)                                                                      \
+    do {                                                                                           \
+        int return_status_ = (call);                                                               \
+        if (return_status_ < 0)                                                                    \
+            return return_status_;                                                                 \
     } while (0)
 
-/* ---- log.c ---------------------------------------------------------------------------------- */
+/* ---- log.c ----------------------------------------------------------------------------------- */
 
 /* RF_LOG=component:level,... or a level for all. Component: "device", "comm", "transport", ...
  * Levels by how often a line fires: 1 once per process, 2 once per object, 3 once per step,
@@ -38,29 +38,31 @@ void rf_log(const char *component, int level, const char *format, ...) RF_PRINTF
 bool rf_log_on(const char *component, int level);
 int rf_thread_rank(void); /* of this thread, else RANK of the environment, else -1 */
 
-/* ---- env.c: the only place that reads environment variables --------------------------------- */
+/* ---- env.c: the only place that reads environment variables ---------------------------------- */
 
-/* The value, or the table's fallback, which may be NULL. name must be a row of the table (or one of the
- * launcher variables listed there). */
+/* The value, or the table's fallback, which may be NULL. name must be a row of the table (or one of
+ * the launcher variables listed there). */
 const char *rf_env(const char *name);
-/* 0 on success; an unset variable without fallback gives `absent`. Fails on text that is no number. */
+/* 0 on success; an unset variable without fallback gives `absent`. Fails on text that is no number.
+ */
 int rf_env_int(const char *name, long absent, long *out);
 
-/* ---- alloc.c -------------------------------------------------------------------------------- */
+/* ---- alloc.c --------------------------------------------------------------------------------- */
 
-void *rf_alloc(size_t bytes);                     /* zeroed; NULL when out of memory or told to fail */
+void *rf_alloc(size_t bytes); /* zeroed; NULL when out of memory or told to fail */
 void *rf_alloc_aligned(size_t bytes, size_t alignment); /* zeroed; rf_free */
 void *rf_realloc(void *memory, size_t bytes);
 char *rf_strdup(const char *text);
 void rf_free(void *memory);
-/* Tests: the Nth allocation from now on fails (0 = none); returns how many have been made since the last call. */
+/* Tests: the Nth allocation from now on fails (0 = none); returns how many have been made since the
+ * last call. */
 uint64_t rf_alloc_fail_at(uint64_t nth);
 
-/* ---- clock.c: rf_now_ns is public ------------------------------------------------------------- */
+/* ---- clock.c: rf_now_ns is public ------------------------------------------------------------ */
 
 void rf_sleep_ns(uint64_t ns);
 
-/* ---- philox.c: Salmon et al. 2011, Philox4x32-10 ------------------------------------------------ */
+/* ---- philox.c: Salmon et al. 2011, Philox4x32-10 --------------------------------------------- */
 
 /* Four words, a function of key (seed) and counter alone. */
 void rf_philox(uint64_t seed, uint64_t counter_low, uint64_t counter_high, uint32_t out[4]);
@@ -69,11 +71,11 @@ float rf_philox_normal(uint64_t seed, uint64_t site, uint64_t index);
 /* Uniform in [0, bound). */
 uint64_t rf_philox_below(uint64_t seed, uint64_t site, uint64_t index, uint64_t bound);
 
-/* ---- hash.c -------------------------------------------------------------------------------------- */
+/* ---- hash.c ---------------------------------------------------------------------------------- */
 
 uint32_t rf_hash32(const void *data, size_t bytes, uint32_t seed);
 
-/* ---- trace.c: public in ringforge.h; for comm's gathering: ---------------------------------------- */
+/* ---- trace.c: public in ringforge.h; for comm's gathering: ----------------------------------- */
 
 struct rf_trace_item {
     char track[24], name[48];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The narrow waist between schedules and networks: what a transport does for the executor of
- * collectives (coll/exec.c), and what a control link does for a communicator. coll and comm call it;
- * transport/fabric.c and transport/loopback.c fill it in. A new transport is one file that fills struct
- * rf_transport_ops.
+ * collectives (coll/exec.c), and what a control link does for a communicator. coll and comm call
+ * it; transport/fabric.c and transport/loopback.c fill it in. A new transport is one file that
+ * fills struct rf_transport_ops.
  */
 #ifndef RF_BASE_WIRE_H
 #define RF_BASE_WIRE_H
@@ -14,12 +14,12 @@
 
 /* Tag of a message: 12 bits communicator, 28 bits sequence, 24 bits step. Matching is exact, per
  * peer; messages with different tags need no order. */
-#define RF_TAG(comm, sequence, step)                                                          \
-    (((uint64_t)((comm) & 0xfffu) << 52) | ((uint64_t)((sequence) & 0xfffffffu) << 24) |      \
-     (uint64_t)((step) & 0xffffffu))
+#define RF_TAG(comm, sequence, step)                                                               \
+    (((uint64_t)((comm)&0xfffu) << 52) | ((uint64_t)((sequence)&0xfffffffu) << 24) |               \
+     (uint64_t)((step)&0xffffffu))
 
-/* A contract on the wire: the low 24 bits are a hash of what must be equal, the high 8 bits a hash of the
- * call site's label, where 0 matches any. A receiver compares with this, not with ==. */
+/* A contract on the wire: the low 24 bits are a hash of what must be equal, the high 8 bits a hash
+ * of the call site's label, where 0 matches any. A receiver compares with this, not with ==. */
 static inline bool rf_contract_agrees(uint32_t mine, uint32_t theirs)
 {
     uint32_t differ = mine ^ theirs;
@@ -29,12 +29,13 @@ static inline bool rf_contract_agrees(uint32_t mine, uint32_t theirs)
 }
 
 /* One finished send or receive. status is 0 or a negative rf_status: RF_EPEER (the connection is
- * gone), RF_EMISMATCH (a longer message than the receive expected), RF_ENET; the text is then in rf_last_error(). */
+ * gone), RF_EMISMATCH (a longer message than the receive expected), RF_ENET; the text is then in
+ * rf_last_error(). */
 struct rf_completion {
-    void *context;      /* as given at posting */
-    size_t bytes;       /* received (receives only) */
-    uint32_t contract;  /* of the sender (receives only) */
-    int peer;           /* -1 if unknown */
+    void *context;     /* as given at posting */
+    size_t bytes;      /* received (receives only) */
+    uint32_t contract; /* of the sender (receives only) */
+    int peer;          /* -1 if unknown */
     int status;
     bool is_recv;
 };
@@ -44,16 +45,18 @@ struct rf_transport;
 struct rf_transport_ops {
     /* Post and return at once. 0; RF_EAGAIN: no room now, poll and try again; another negative
      * status: failed. `context` must stay valid until its completion; it is an opaque pointer to at
-     * least 64 bytes of caller memory reserved for the provider at its START (struct fi_context2). bytes may be 0.
-     * Only [buffer, buffer+bytes) is touched. Receives may be posted in any order. */
+     * least 64 bytes of caller memory reserved for the provider at its START (struct fi_context2).
+     * bytes may be 0. Only [buffer, buffer+bytes) is touched. Receives may be posted in any order.
+     */
     int (*post_send)(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                      const void *buffer, size_t bytes, void *context);
     int (*post_recv)(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
                      void *context);
-    /* Progress; at most `max` completions. Returns how many (0: nothing now), or a negative status when the transport
-     * itself has failed. Never blocks. */
+    /* Progress; at most `max` completions. Returns how many (0: nothing now), or a negative status
+     * when the transport itself has failed. Never blocks. */
     int (*poll)(struct rf_transport *t, struct rf_completion *out, int max);
-    /* Makes memory known to the provider where it demands that (FI_MR_LOCAL); optional hint elsewhere. */
+    /* Makes memory known to the provider where it demands that (FI_MR_LOCAL); optional hint
+     * elsewhere. */
     int (*register_memory)(struct rf_transport *t, void *base, size_t bytes, void **handle);
     void (*deregister_memory)(struct rf_transport *t, void *handle);
     /* After it returns no posted buffer or context will be touched any more. Used after errors. */
@@ -64,24 +67,25 @@ struct rf_transport_ops {
 /* First member of every transport. */
 struct rf_transport {
     const struct rf_transport_ops *ops;
-    const char *name;        /* provider: "net", "shm", "loopback" */
+    const char *name; /* provider: "net", "shm", "loopback" */
     int rank, size;
-    bool yield;              /* ranks outnumber cores: yield on the first empty poll */
-    size_t segment_bytes;    /* good size of a pipelined piece */
-    uint64_t sent_bytes, sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
+    bool yield;           /* ranks outnumber cores: yield on the first empty poll */
+    size_t segment_bytes; /* good size of a pipelined piece */
+    uint64_t sent_bytes,
+        sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
 };
 
-/* ---- control link: slow, reliable, outside the data path ------------------------------------------ */
+/* ---- control link: slow, reliable, outside the data path ------------------------------------- */
 
 enum rf_event_kind {
     RF_EVENT_NONE = 0,
-    RF_EVENT_DEAD,     /* `rank` died or left without a word; text says how it was noticed */
-    RF_EVENT_ABORT,    /* `rank` failed the communicator; text says why */
-    RF_EVENT_MESSAGE,  /* a message of comm's own: payload */
-    RF_EVENT_LEFT      /* `rank` said goodbye: no error, but nothing more will come from it */
+    RF_EVENT_DEAD,    /* `rank` died or left without a word; text says how it was noticed */
+    RF_EVENT_ABORT,   /* `rank` failed the communicator; text says why */
+    RF_EVENT_MESSAGE, /* a message of comm's own: payload */
+    RF_EVENT_LEFT     /* `rank` said goodbye: no error, but nothing more will come from it */
 };
 struct rf_event {
-    int kind, rank;          /* rank: whom it is about or who sent it */
+    int kind, rank; /* rank: whom it is about or who sent it */
     uint32_t bytes;
     uint8_t payload[512];
     char text[256];
@@ -89,17 +93,19 @@ struct rf_event {
 
 struct rf_control;
 struct rf_control_ops {
-    /* Blocking, collective, in the same order on all ranks; `all` holds size * bytes. Fails with RF_EPEER (names the
-     * rank), RF_ETIMEOUT, RF_EABORT. */
+    /* Blocking, collective, in the same order on all ranks; `all` holds size * bytes. Fails with
+     * RF_EPEER (names the rank), RF_ETIMEOUT, RF_EABORT. */
     int (*all_gather)(struct rf_control *c, const void *mine, size_t bytes, void *all,
                       double timeout_s);
-    /* Sends a message (<= 512 bytes) to every other rank; does not block. Order per sender is kept. */
+    /* Sends a message (<= 512 bytes) to every other rank; does not block. Order per sender is kept.
+     */
     int (*notify)(struct rf_control *c, const void *payload, size_t bytes);
     /* Fails the communicator on every other rank with this text. */
     int (*abort)(struct rf_control *c, const char *text);
     /* Takes the next event, if any: returns 1 and fills it, else 0. Never blocks. */
     int (*next_event)(struct rf_control *c, struct rf_event *out);
-    /* Says goodbye, waits up to timeout for the others', and frees. A rank that said goodbye is not dead. */
+    /* Says goodbye, waits up to timeout for the others', and frees. A rank that said goodbye is not
+     * dead. */
     void (*leave)(struct rf_control *c, double timeout_s);
 };
 struct rf_control {

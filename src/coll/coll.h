@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collective schedules: what is built, and how it is run. comm calls this; it knows no network, no
- * device and no communicator. A schedule is a pure function of (operation, rank, ranks, count, order, segment), so it can be
- * printed, counted and simulated for any number of ranks with nothing else present.
+ * device and no communicator. A schedule is a pure function of (operation, rank, ranks, count,
+ * order, segment), so it can be printed, counted and simulated for any number of ranks with nothing
+ * else present.
  */
 #ifndef RF_COLL_COLL_H
 #define RF_COLL_COLL_H
@@ -14,41 +15,43 @@
 
 struct rf_sched;
 
-/* What to build. Everything that two ranks could disagree about is in the contract (comm), not here. */
+/* What to build. Everything that two ranks could disagree about is in the contract (comm), not
+ * here. */
 struct rf_coll_desc {
     enum rf_coll_op op;
     int rank, ranks;
-    size_t count;            /* elements, as in the public call */
+    size_t count; /* elements, as in the public call */
     enum rf_dtype dtype;
     enum rf_redop redop;
     enum rf_order order;
-    int root;                /* broadcast; send and recv: the peer (send to itself: IN is copied to OUT) */
-    size_t segment_bytes;    /* 0 = one piece per message */
+    int root; /* broadcast; send and recv: the peer (send to itself: IN is copied to OUT) */
+    size_t segment_bytes;           /* 0 = one piece per message */
     const struct rf_forest *forest; /* forest all-reduce */
-    size_t stride;           /* forest: elements between parts */
+    size_t stride;                  /* forest: elements between parts */
 };
 
-/* Chooses the algorithm (a table row that fits), builds and compiles it. It reads args.in and writes args.out;
- * a broadcast works in args.out alone, on the root too; a send needs only in, a receive only out. One schedule
- * serves runs in place and out of place. */
+/* Chooses the algorithm (a table row that fits), builds and compiles it. It reads args.in and
+ * writes args.out; a broadcast works in args.out alone, on the root too; a send needs only in, a
+ * receive only out. One schedule serves runs in place and out of place. */
 RF_MUST_CHECK int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out);
 void rf_sched_destroy(struct rf_sched *sched);
 size_t rf_sched_temp_bytes(const struct rf_sched *sched);
 uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
 const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */
 
-/* Runs a compiled schedule; one at a time per exec. All memory it needs is owned by it and reused. */
+/* Runs a compiled schedule; one at a time per exec. All memory it needs is owned by it and reused.
+ */
 struct rf_exec;
 RF_MUST_CHECK int rf_exec_create(struct rf_transport *transport, struct rf_exec **out);
 void rf_exec_destroy(struct rf_exec *exec);
 
 struct rf_exec_args {
     const void *in;
-    void *out;               /* may equal in where the operation allows in place */
+    void *out; /* may equal in where the operation allows in place */
     uint32_t comm_id;
     uint32_t sequence;
-    uint32_t contract;       /* sent with every message; every received one must agree with it
-                              * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
+    uint32_t contract; /* sent with every message; every received one must agree with it
+                        * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
 };
 /* Starts; posts what can be posted at once. */
 RF_MUST_CHECK int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
@@ -64,7 +67,8 @@ int rf_exec_waiting_for(const struct rf_exec *exec);
 /* Forgets a failed run after the transport's cancel_all. */
 void rf_exec_reset(struct rf_exec *exec);
 
-/* dst = a op b, elementwise; dst may be a or b. f32 and integers vectorise; 16-bit types are added in f32. */
+/* dst = a op b, elementwise; dst may be a or b. f32 and integers vectorise; 16-bit types are added
+ * in f32. */
 void rf_reduce(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
                enum rf_redop redop);
 /* x = x / divisor: the end of RF_AVG. Integers truncate. */

@@ -85,8 +85,7 @@ void rf_exec_destroy(struct rf_exec *exec)
     rf_free(exec);
 }
 
-/* ---- memory for the largest schedule so far -----------------------------------------------------
- */
+/* ---- memory for the largest schedule so far -------------------------------------------------- */
 
 static void free_all_messages(struct rf_exec *exec)
 {
@@ -165,8 +164,7 @@ static int make_room(struct rf_exec *exec, const struct rf_sched *sched)
     return sched->temp_bytes > exec->temp_capacity ? grow_temp(exec, sched->temp_bytes) : 0;
 }
 
-/* ---- steps
- * ---------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void *address(const struct rf_exec *exec, struct rf_operand operand)
 {
@@ -281,8 +279,7 @@ static void run_one(struct rf_exec *exec)
     }
 }
 
-/* ---- completions
- * ---------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static int fail_mismatch(struct rf_exec *exec, const struct rf_step *step,
                          const struct rf_completion *completion)
@@ -337,8 +334,7 @@ static int poll_one(struct rf_exec *exec)
     return got;
 }
 
-/* ---- a run
- * ---------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
                   const struct rf_exec_args *args)

@@ -138,8 +138,7 @@ RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char 
 void rf_sched_print(const struct rf_sched *sched, FILE *file);
 const char *rf_step_verb_name(enum rf_step_verb verb);
 
-/* ---- cutting: by (count, ranks) and the segment only -------------------------------------------
- */
+/* ---- cutting: by (count, ranks) and the segment only ----------------------------------------- */
 
 struct rf_piece {
     size_t offset, bytes;

@@ -116,8 +116,7 @@ struct rf_comm {
     char why[256];
 };
 
-/* ---- comm.c ------------------------------------------------------------------------------------
- */
+/* ---- comm.c ---------------------------------------------------------------------------------- */
 
 /* What every public call does first: waits for asynchronous work, and refuses on a failed
  * communicator. */
@@ -126,8 +125,7 @@ RF_MUST_CHECK int rf_comm_ready(struct rf_comm *comm);
  */
 RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
 
-/* ---- contract.c --------------------------------------------------------------------------------
- */
+/* ---- contract.c ------------------------------------------------------------------------------ */
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);
 void rf_contract_label(struct rf_contract *contract, const char *label);
@@ -143,8 +141,7 @@ bool rf_contract_is_point(const struct rf_contract *contract); /* send or recv *
 /* "all_reduce(1000 f32 sum)"; returns text. */
 const char *rf_contract_text(const struct rf_contract *contract, char *text, size_t bytes);
 
-/* ---- verdict.c ---------------------------------------------------------------------------------
- */
+/* ---- verdict.c ------------------------------------------------------------------------------- */
 
 /* Fails the communicator for good: stops the transport, keeps the error, and tells the others if
  * `tell`. Returns verdict->status with the error as this thread's last. */
@@ -161,8 +158,7 @@ int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
 /* A failed communicator's answer to a call. */
 int rf_comm_report(struct rf_comm *comm);
 
-/* ---- notes.c: what communicators say to each other over the control link
- * -------------------------- */
+/* ---- notes.c: what communicators say to each other over the control link --------------------- */
 
 void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
 void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict);
@@ -182,8 +178,7 @@ static inline bool rf_comm_has_news(const struct rf_comm *comm)
             atomic_load_explicit(&comm->abort_requested, memory_order_relaxed)) != 0;
 }
 
-/* ---- watch.c -----------------------------------------------------------------------------------
- */
+/* ---- watch.c --------------------------------------------------------------------------------- */
 
 void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct rf_contract *mine,
                     double timeout_s, int (*waiting_for)(struct rf_comm *comm));
@@ -191,8 +186,7 @@ void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct r
  * communicator has failed. */
 RF_MUST_CHECK int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity);
 
-/* ---- cache.c -----------------------------------------------------------------------------------
- */
+/* ---- cache.c --------------------------------------------------------------------------------- */
 
 struct rf_cached {
     struct rf_call key; /* pointers are not a part of it; forest is a copy of its own */
@@ -207,8 +201,7 @@ void rf_cache_destroy(struct rf_cache *cache);
 RF_MUST_CHECK int rf_cache_find(struct rf_comm *comm, const struct rf_call *call,
                                 const struct rf_cached **out);
 
-/* ---- operations.c ------------------------------------------------------------------------------
- */
+/* ---- operations.c ---------------------------------------------------------------------------- */
 
 /* Argument checks of a collective, all but the buffers. */
 RF_MUST_CHECK int rf_call_check(const struct rf_comm *comm, const struct rf_call *call);
@@ -219,8 +212,7 @@ void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size
 RF_MUST_CHECK int rf_comm_run(struct rf_comm *comm, const struct rf_call *call);
 void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes, uint64_t start_ns);
 
-/* ---- point_to_point.c: the engine; send_recv.c: the calls
- * ----------------------------------------------------- */
+/* ---- point_to_point.c: the engine; send_recv.c: the calls ------------------------------------ */
 
 int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out);
 void rf_p2p_destroy(struct rf_p2p *p2p); /* after the transport */
@@ -239,8 +231,7 @@ void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messag
 int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_transport **out);
 void rf_demux_destroy(struct rf_transport *demux); /* leaves the wire alone */
 
-/* ---- async.c -----------------------------------------------------------------------------------
- */
+/* ---- async.c --------------------------------------------------------------------------------- */
 
 /* A collective on tensors. Owned by its queue when asynchronous. */
 struct rf_task {
@@ -262,8 +253,7 @@ bool rf_async_busy(const struct rf_async *async);
 /* Waits until nothing is outstanding; timeout_s 0 = for ever. False: it still is. */
 bool rf_async_drain(struct rf_async *async, double timeout_s);
 
-/* ---- tensor_calls.c, comm_staging.c
- * ------------------------------------------------------------------------- */
+/* ---- tensor_calls.c, comm_staging.c ---------------------------------------------------------- */
 
 /* Checks a call on tensors (op, count, redop, root, forest and the tensors are set), then runs or
  * queues it. */

@@ -106,8 +106,7 @@ void rf_p2p_destroy(struct rf_p2p *p2p)
     rf_free(p2p);
 }
 
-/* ---- what comes in ----------------------------------------------------------------------------
- */
+/* ---- what comes in --------------------------------------------------------------------------- */
 
 static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 {
@@ -185,8 +184,7 @@ int rf_p2p_poll(struct rf_p2p *p2p)
     return count < 0 ? count : 0;
 }
 
-/* ---- what goes out ----------------------------------------------------------------------------
- */
+/* ---- what goes out --------------------------------------------------------------------------- */
 
 static void begin(struct rf_p2p_context *context, int peer)
 {

@@ -176,8 +176,7 @@ static int exchange(struct rf_comm *comm, struct half *send, struct half *recv, 
     return 0;
 }
 
-/* ---- checks and public calls -------------------------------------------------------------------
- */
+/* ---- checks and public calls ----------------------------------------------------------------- */
 
 static int check(const struct rf_comm *comm, const char *name, const void *buffer, size_t count,
                  enum rf_dtype dtype, int peer, int tag, const struct rf_coll_opts *opts)

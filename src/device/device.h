@@ -14,7 +14,7 @@
 RF_MUST_CHECK int rf_device_kernel(struct rf_device *device, const struct rf_kernel_desc *desc,
                                    struct rf_kernel **out);
 
-/* ---- texel views (views.c) -------------------------------------------------------------------- */
+/* ---- texel views (views.c) ------------------------------------------------------------------- */
 
 /* A kernel whose SPIR-V declares SampledBuffer reads floats through uniform texel buffers: set 0,
  * bindings 0 .. RF_MAX_VIEWS-1. */
@@ -26,8 +26,8 @@ struct rf_view {
 };
 /* Whether such kernels run here, which is where they are faster: CPU drivers. */
 bool rf_device_has_views(const struct rf_device *device);
-/* The number of the texel at view->offset in what a launch binds. False: there is no such view, since
- * it is not on whole texels, or too long, or the device has none. */
+/* The number of the texel at view->offset in what a launch binds. False: there is no such view,
+ * since it is not on whole texels, or too long, or the device has none. */
 bool rf_view_first(const struct rf_view *view, uint32_t *first);
 /* rf_launch, with views for the bindings from 0. The ranges say what is read through views, too. */
 RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel,

@@ -15,7 +15,7 @@
 #define RF_MAX_QUEUES 4
 #define RF_NAME_BYTES 48
 
-/* ---- select.c ------------------------------------------------------------------------------- */
+/* ---- select.c -------------------------------------------------------------------------------- */
 
 /* What opening needs to know beyond the public record. */
 struct rf_device_caps {
@@ -37,8 +37,7 @@ int rf_select_device(const struct rf_vk_instance *instance, const char *select,
                      VkPhysicalDevice *physical, struct rf_device_info *info,
                      struct rf_device_caps *caps);
 
-/* ---- memory.c ---------------------------------------------------------------------------------
- */
+/* ---- memory.c -------------------------------------------------------------------------------- */
 
 struct rf_buffer {
     struct rf_device *device;
@@ -51,7 +50,7 @@ struct rf_buffer {
     struct rf_buffer_view *views; /* made on first use; guarded by device->memory_lock */
 };
 
-/* ---- views.c ---------------------------------------------------------------------------------- */
+/* ---- views.c --------------------------------------------------------------------------------- */
 
 int rf_views_open(struct rf_device *device);
 void rf_views_close(struct rf_device *device);
@@ -80,7 +79,7 @@ int rf_staging_write(struct rf_buffer *buffer, uint64_t offset, const void *src,
 int rf_staging_read(struct rf_buffer *buffer, uint64_t offset, void *dst, uint64_t bytes);
 int rf_staging_zero(struct rf_buffer *buffer);
 
-/* ---- timeline.c ----------------------------------------------------------------------------- */
+/* ---- timeline.c ------------------------------------------------------------------------------ */
 
 /* Either a host timeline (made by the user, signalled by the host, no semaphore) or a stream's (a
  * Vulkan timeline semaphore, signalled by submissions alone). */
@@ -96,7 +95,7 @@ void rf_timeline_release(struct rf_timeline *timeline);
 /* Asks the driver; true when value has been reached. */
 bool rf_timeline_poll(struct rf_timeline *timeline, uint64_t value);
 
-/* ---- profile.c ------------------------------------------------------------------------------ */
+/* ---- profile.c ------------------------------------------------------------------------------- */
 
 #define RF_LABEL_DEPTH 16
 #define RF_REGION_CAPACITY 512
@@ -120,8 +119,7 @@ void rf_profile_end(struct rf_submission *submission);
 /* Turns the timestamps of a finished submission into trace events. */
 void rf_profile_collect(struct rf_submission *submission);
 
-/* ---- track.c: which ranges were touched since the last barrier ---------------------------------
- */
+/* ---- track.c: which ranges were touched since the last barrier ------------------------------- */
 
 #define RF_TRACK_CAPACITY 64
 struct rf_track {
@@ -135,8 +133,7 @@ bool rf_track_conflicts(const struct rf_track *track, const struct rf_range *ran
                         uint32_t count);
 void rf_track_add(struct rf_track *track, const struct rf_range *ranges, uint32_t count);
 
-/* ---- check.c: independent proof that the barriers suffice ---------------------------------------
- */
+/* ---- check.c: independent proof that the barriers suffice ------------------------------------ */
 
 struct rf_check;
 int rf_check_create(struct rf_check **out);
@@ -147,7 +144,7 @@ void rf_check_barrier(struct rf_check *check);
 /* Judges what was recorded since the last call, and forgets it. */
 int rf_check_verify(struct rf_check *check, const char *stream, uint64_t *conflicts);
 
-/* ---- submit.c ------------------------------------------------------------------------------- */
+/* ---- submit.c -------------------------------------------------------------------------------- */
 
 /* A command buffer and where it stands. Owned by its stream, which recycles it. */
 struct rf_submission {
@@ -174,7 +171,7 @@ int rf_device_failed(struct rf_device *device, VkResult result, const char *what
 /* 0, or the error that the device failed with. */
 int rf_device_check(struct rf_device *device);
 
-/* ---- stream.c ------------------------------------------------------------------------------- */
+/* ---- stream.c -------------------------------------------------------------------------------- */
 
 struct rf_stream {
     struct rf_device *device;
@@ -199,8 +196,7 @@ struct rf_stream {
 /* Makes sure that a command buffer is being recorded. */
 int rf_stream_record_nothing(struct rf_stream *stream);
 
-/* ---- kernel.c, spirv.c, cache.c
- * ------------------------------------------------------------------------- */
+/* ---- kernel.c, spirv.c, cache.c -------------------------------------------------------------- */
 
 struct rf_kernel {
     struct rf_device *device;
@@ -226,7 +222,7 @@ int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *
 /* Whether a checked module reads through texel views. */
 bool rf_spirv_views(const struct rf_kernel_desc *desc);
 
-/* ---- device.c ------------------------------------------------------------------------------- */
+/* ---- device.c -------------------------------------------------------------------------------- */
 
 struct rf_device {
     struct rf_device_info info;

@@ -116,8 +116,7 @@ void rf_kernel_destroy(struct rf_kernel *kernel)
     rf_free(kernel);
 }
 
-/* ---- the device's table: open addressing, keyed by module and constants -----------------------
- */
+/* ---- the device's table: open addressing, keyed by module and constants ---------------------- */
 
 struct rf_kernel_slot {
     const uint32_t *spirv;

@@ -79,7 +79,7 @@ struct rf_device *rf_stream_device(const struct rf_stream *stream)
     return stream->device;
 }
 
-/* ---- command buffers ------------------------------------------------------------------------ */
+/* ---- command buffers ------------------------------------------------------------------------- */
 
 static void reap(struct rf_stream *stream)
 {

@@ -49,7 +49,7 @@ int rf_timeline_signal(struct rf_timeline *timeline, uint64_t value)
     return 0;
 }
 
-/* ---- timelines of streams ------------------------------------------------------------------- */
+/* ---- timelines of streams -------------------------------------------------------------------- */
 
 /* Recycled: the next stream goes on counting where the last one stopped, so points of a destroyed
  * stream stay valid (and reached) until the device is closed. */
@@ -118,7 +118,7 @@ bool rf_timeline_poll(struct rf_timeline *timeline, uint64_t value)
     return now >= value;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 bool rf_point_reached(struct rf_point point)
 {

@@ -20,8 +20,7 @@ struct rf_dataset {
     int files;
 };
 
-/* ---- which files
- * ---------------------------------------------------------------------------------- */
+/* ---- which files ----------------------------------------------------------------------------- */
 
 struct paths {
     char **list;
@@ -100,8 +99,7 @@ static int find_files(struct paths *paths, const char *path)
     return 0;
 }
 
-/* ---- tokens
- * ----------------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static int append(struct rf_dataset *data, const char *path)
 {
@@ -171,8 +169,7 @@ int rf_dataset_files(const struct rf_dataset *data)
     return data->files;
 }
 
-/* ---- batches
- * ---------------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 int rf_dataset_batch(const struct rf_dataset *data, uint64_t seed, int64_t step, int64_t batch,
                      int64_t seq, int32_t *tokens, int32_t *targets)

@@ -13,8 +13,8 @@
 #define RF_MAX_RANGES 12
 
 struct rf_job {
-    const char *op;            /* for error messages: "layernorm" */
-    const char *shader;        /* name in shaders/CMakeLists.txt */
+    const char *op;     /* for error messages: "layernorm" */
+    const char *shader; /* name in shaders/CMakeLists.txt */
     struct rf_spec specs[8];
     uint32_t spec_count;
     const void *push;
@@ -22,20 +22,20 @@ struct rf_job {
     uint32_t groups[3];
     struct rf_range ranges[RF_MAX_RANGES];
     uint32_t range_count;
-    uint32_t subgroup_size;    /* required; 0 = any */
+    uint32_t subgroup_size;             /* required; 0 = any */
     struct rf_view views[RF_MAX_VIEWS]; /* for shaders that read through texel views */
     uint32_t view_count;
 };
 /* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. */
 void rf_job_reads(struct rf_job *job, struct rf_tensor tensor);
 void rf_job_writes(struct rf_job *job, struct rf_tensor tensor);
-/* Adds a view of the tensor, of whole quads if `wide`, and gives its first texel. False: there is no
- * such view; take a build of the shader that needs none. */
+/* Adds a view of the tensor, of whole quads if `wide`, and gives its first texel. False: there is
+ * no such view; take a build of the shader that needs none. */
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first);
 RF_MUST_CHECK int rf_job_run(struct rf_stream *stream, const struct rf_job *job);
 
-/* Checks of one operand; `what` is its name in the header ("dgamma"). count < 0: any. The message names
- * operation, operand, what it is and what was expected. */
+/* Checks of one operand; `what` is its name in the header ("dgamma"). count < 0: any. The message
+ * names operation, operand, what it is and what was expected. */
 RF_MUST_CHECK int rf_check_tensor(const char *op, const char *what, struct rf_tensor tensor,
                                   enum rf_dtype dtype, int64_t count);
 /* Fails when the two overlap in memory. */

@@ -50,8 +50,7 @@ static void fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n, s
     rf_job_writes(job, p->pre);
 }
 
-/* ---- subgroup: one tile per subgroup, for CPU drivers -------------------------------------------
- */
+/* ---- subgroup: one tile per subgroup, for CPU drivers ---------------------------------------- */
 
 #define SUBGROUP_ROWS 32 /* of a tile; ROWS in matmul_subgroup.comp */
 
@@ -95,8 +94,7 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
     return rf_job_run(stream, &job);
 }
 
-/* ---- tiled: shared memory, for GPUs -------------------------------------------------------------
- */
+/* ---- tiled: shared memory, for GPUs ---------------------------------------------------------- */
 
 struct tile {
     uint32_t m, n, share_m, share_n;

@@ -37,8 +37,8 @@ struct rf_builds {
 void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
                   bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first);
 
-/* Mesa's CPU driver ends a kernel's loops after 65535 rounds in all, silently: RF_ENOTSUP where this
- * many would be wanted on such a device. */
+/* Mesa's CPU driver ends a kernel's loops after 65535 rounds in all, silently: RF_ENOTSUP where
+ * this many would be wanted on such a device. */
 RF_MUST_CHECK int rf_check_rounds(struct rf_device *device, const char *op, int64_t rounds);
 /* rf_check_tensor, and kernels must be able to index it with 31 bits (else RF_ENOTSUP). */
 RF_MUST_CHECK int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor,

@@ -7,8 +7,7 @@
 #include "../base/base.h"
 #include "run.h"
 
-/* ---- saving
- * --------------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 /* The logical parameters, and the optimizer's state of them: what a file's tensors are. */
 struct listing {
@@ -122,8 +121,7 @@ int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *p
     return rf_run_broadcast_status(run, rc, "save");
 }
 
-/* ---- loading
- * -------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 struct staged {
     struct rf_checkpoint_state state;

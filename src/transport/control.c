@@ -132,8 +132,7 @@ static const struct rf_control_ops socket_control_ops = {
     .leave = socket_leave,
 };
 
-/* ---- starting
- * ------------------------------------------------------------------------------------- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 static int refuse_latecomer(void *owner, int rank, struct rf_link *link)
 {

@@ -59,8 +59,7 @@ void rf_control_send_all(struct rf_socket_control *c, int except, int kind, int 
     }
 }
 
-/* ---- what ranks do -----------------------------------------------------------------------------
- */
+/* ---- what ranks do --------------------------------------------------------------------------- */
 
 static void rank_died(struct rf_socket_control *c, int rank, const char *text)
 {
@@ -151,8 +150,7 @@ static int hear_from_rank_0(struct rf_socket_control *c, const struct rf_frame *
     }
 }
 
-/* ---- links
- * ---------------------------------------------------------------------------------------- */
+/* ---- links ----------------------------------------------------------------------------------- */
 
 static void close_link(struct rf_socket_control *c, int index, int status)
 {
@@ -214,8 +212,7 @@ static void beat(struct rf_socket_control *c, uint64_t now)
     }
 }
 
-/* ---- the loop
- * --------------------------------------------------------------------------------------- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static int fill_polls(struct rf_socket_control *c)
 {

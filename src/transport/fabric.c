@@ -21,8 +21,7 @@ static int fabric_error(struct rf_fabric *f, const char *what, ssize_t code)
     return rf_fail(RF_ENET, "%s: %s failed: %s", f->name, what, fi_strerror((int)-code));
 }
 
-/* ---- memory registration ------------------------------------------------------------------------
- */
+/* ---- memory registration --------------------------------------------------------------------- */
 
 static int region_create(struct rf_fabric *f, void *base, size_t bytes, void *context,
                          struct rf_fabric_region **out)
@@ -106,8 +105,7 @@ static void fabric_deregister(struct rf_transport *t, void *handle)
         region_destroy(fabric_of(t), handle);
 }
 
-/* ---- messages
- * --------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static int post_failed(struct rf_fabric *f, const char *what, int peer, void *context, ssize_t rc)
 {
@@ -299,8 +297,7 @@ static const struct rf_transport_ops fabric_ops = {
     .destroy = fabric_destroy,
 };
 
-/* ---- opening and closing ------------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static int open_endpoint(struct rf_fabric *f)
 {

@@ -142,8 +142,7 @@ int rf_fabric_select(const char *wanted, const char *address, struct fi_info **o
     return 0;
 }
 
-/* ---- what there is, for people
- * ------------------------------------------------------------------------ */
+/* ---- what there is, for people --------------------------------------------------------------- */
 
 static void address_text(const struct fi_info *info, char *out, size_t bytes)
 {

@@ -24,8 +24,7 @@ static uint64_t deadline_of(const struct rf_meeting *meeting)
     return rf_now_ns() + (uint64_t)(meeting->timeout_s * 1e9);
 }
 
-/* ---- rank 0
- * -------------------------------------------------------------------------------------- */
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 struct host {
     struct rf_meeting *meeting;
@@ -210,8 +209,7 @@ int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listene
     return 0;
 }
 
-/* ---- everybody else
- * --------------------------------------------------------------------------------- */
+/* ---- everybody else -------------------------------------------------------------------------- */
 
 static int refused(const struct rf_frame *frame)
 {

@@ -19,7 +19,7 @@ static struct rf_loop_rank *self_of(struct rf_transport *t)
     return (struct rf_loop_rank *)t; /* the transport is its first member */
 }
 
-/* ---- lists ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static void list_append(struct rf_loop_list *list, struct rf_loop_node *node)
 {
@@ -78,7 +78,7 @@ static struct rf_loop_node *list_find(struct rf_loop_list *list, int source, uin
     return NULL;
 }
 
-/* ---- matching ------------------------------------------------------------------------------- */
+/* ---- matching -------------------------------------------------------------------------------- */
 
 static void finish(struct rf_loopback *world, struct rf_loop_node *node)
 {
