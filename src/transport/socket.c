@@ -15,6 +15,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <ringforge/ringforge.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,7 +45,9 @@ static int resolve(const char *host, int port, struct addrinfo **out)
     char service[16];
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     snprintf(service, sizeof(service), "%d", port);
-    int rc = getaddrinfo(host, service, &hints, out);
+    /* localhost is this machine even where no file of hosts says so (RFC 6761), and the same
+     * address on all ranks. */
+    int rc = getaddrinfo(strcasecmp(host, "localhost") ? host : "127.0.0.1", service, &hints, out);
     if (rc)
         return rf_fail(RF_EAGAIN, "host %s has no address: %s", host, gai_strerror(rc));
     return 0;
