@@ -126,6 +126,7 @@ struct rf_track {
     uint32_t count;
     bool everything;
     struct rf_range touched[RF_TRACK_CAPACITY];
+    bool viewed, transferred; /* a launch with texel views; a copy or fill */
 };
 /* True when a launch with these ranges must not run before what was tracked has finished, or when
  * there is no room to track it. */

@@ -144,6 +144,12 @@ static void record_barrier(struct rf_stream *stream, VkCommandBuffer commands)
         rf_check_barrier(stream->check);
 }
 
+static void forget_track(struct rf_track *track)
+{
+    track->count = 0;
+    track->everything = track->viewed = track->transferred = false;
+}
+
 /* There is a command buffer to record into. */
 static int begin(struct rf_stream *stream)
 {
@@ -166,8 +172,7 @@ static int begin(struct rf_stream *stream)
     submission->recorded = true;
     stream->recording = submission;
     stream->bound = VK_NULL_HANDLE;
-    stream->track.count = 0;
-    stream->track.everything = false;
+    forget_track(&stream->track);
     /* What this stream submitted before may still run; it is not tracked across submissions. */
     record_barrier(stream, submission->commands);
     rf_profile_begin(submission);
@@ -179,18 +184,29 @@ int rf_stream_record_nothing(struct rf_stream *stream)
     return begin(stream);
 }
 
-/* Notes what the next command touches, with a barrier before it where it conflicts. */
-static int touch(struct rf_stream *stream, const char *what, const struct rf_range *ranges,
-                 uint32_t count)
+enum command { LAUNCH, LAUNCH_WITH_VIEWS, TRANSFER };
+
+/* A view covers more of its buffer than the launch reads, and validation goes by the view: so
+ * copies and fills are kept apart from launches with views, whatever the ranges say. */
+static bool must_part(const struct rf_track *track, enum command command)
 {
-    if (rf_track_conflicts(&stream->track, ranges, count)) {
+    return (command == LAUNCH_WITH_VIEWS && track->transferred) ||
+           (command == TRANSFER && track->viewed);
+}
+
+/* Notes what the next command touches, with a barrier before it where it conflicts. */
+static int touch(struct rf_stream *stream, const char *what, enum command command,
+                 const struct rf_range *ranges, uint32_t count)
+{
+    if (must_part(&stream->track, command) || rf_track_conflicts(&stream->track, ranges, count)) {
         if (stream->skip_barrier == 0 || --stream->skip_barrier > 0)
             record_barrier(stream, stream->recording->commands);
         stream->barriers++;
-        stream->track.count = 0;
-        stream->track.everything = false;
+        forget_track(&stream->track);
     }
     rf_track_add(&stream->track, ranges, count);
+    stream->track.viewed |= command == LAUNCH_WITH_VIEWS;
+    stream->track.transferred |= command == TRANSFER;
     return stream->check ? rf_check_command(stream->check, what, ranges, count) : 0;
 }
 
@@ -230,7 +246,8 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
         return 0;
     RETURN_IF_ERROR(check_groups(stream, kernel, groups));
     RETURN_IF_ERROR(begin(stream));
-    RETURN_IF_ERROR(touch(stream, kernel->name, ranges, range_count));
+    RETURN_IF_ERROR(touch(stream, kernel->name, kernel->views ? LAUNCH_WITH_VIEWS : LAUNCH, ranges,
+                          range_count));
     const struct rf_vk_functions *vk = &stream->device->vk;
     VkCommandBuffer commands = stream->recording->commands;
     if (stream->bound != kernel->pipeline) {
@@ -272,7 +289,7 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
     RETURN_IF_ERROR(begin(stream));
     const struct rf_range ranges[2] = {{src->address + src_offset, bytes, false},
                                        {dst->address + dst_offset, bytes, true}};
-    RETURN_IF_ERROR(touch(stream, "copy", ranges, 2));
+    RETURN_IF_ERROR(touch(stream, "copy", TRANSFER, ranges, 2));
     VkBufferCopy region = {src->shift + src_offset, dst->shift + dst_offset, bytes};
     stream->device->vk.CmdCopyBuffer(stream->recording->commands, src->handle, dst->handle, 1,
                                      &region);
@@ -292,7 +309,7 @@ int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t off
         return 0;
     RETURN_IF_ERROR(begin(stream));
     const struct rf_range range = {dst->address + offset, bytes, true};
-    RETURN_IF_ERROR(touch(stream, "fill", &range, 1));
+    RETURN_IF_ERROR(touch(stream, "fill", TRANSFER, &range, 1));
     stream->device->vk.CmdFillBuffer(stream->recording->commands, dst->handle, dst->shift + offset,
                                      bytes, word);
     return 0;
