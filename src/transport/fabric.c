@@ -299,6 +299,23 @@ static const struct rf_transport_ops fabric_ops = {
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+/* libfabric's shm names an endpoint by process and number, and a killed process leaves its names
+ * behind: a later process of the same number is told that the first is busy, and takes the next. */
+static ssize_t enable_endpoint(struct rf_fabric *f)
+{
+    ssize_t rc = -FI_EBUSY;
+    for (int attempt = 0; attempt < 16 && rc == -FI_EBUSY; attempt++) {
+        if (f->ep)
+            fi_close(&f->ep->fid);
+        f->ep = NULL;
+        if ((rc = fi_endpoint(f->domain, f->info, &f->ep, NULL)) == 0 &&
+            (rc = fi_ep_bind(f->ep, &f->av->fid, 0)) == 0 &&
+            (rc = fi_ep_bind(f->ep, &f->cq->fid, FI_TRANSMIT | FI_RECV)) == 0)
+            rc = fi_enable(f->ep);
+    }
+    return rc;
+}
+
 static int open_endpoint(struct rf_fabric *f)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = (size_t)f->transport.size};
@@ -313,11 +330,8 @@ static int open_endpoint(struct rf_fabric *f)
         return fabric_error(f, "opening the address table", rc);
     if ((rc = fi_cq_open(f->domain, &cq, &f->cq, NULL)))
         return fabric_error(f, "opening the completion queue", rc);
-    if ((rc = fi_endpoint(f->domain, f->info, &f->ep, NULL)))
+    if ((rc = enable_endpoint(f)))
         return fabric_error(f, "opening the endpoint", rc);
-    if ((rc = fi_ep_bind(f->ep, &f->av->fid, 0)) ||
-        (rc = fi_ep_bind(f->ep, &f->cq->fid, FI_TRANSMIT | FI_RECV)) || (rc = fi_enable(f->ep)))
-        return fabric_error(f, "enabling the endpoint", rc);
     return 0;
 }
 
