@@ -12,8 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tag of a message: 12 bits communicator, 28 bits sequence, 24 bits step. Matching is exact, per
- * peer; messages with different tags need no order. */
+/* Tag of a message: 12 bits that tell calls apart (bit 0: point to point or collective; the highest
+ * stays 0, libfabric's net uses it), 28 bits sequence, 24 bits step. What the communicator puts
+ * where is in comm/operations.c. Matching is exact, per peer; messages with different tags need no
+ * order. */
 #define RF_TAG(comm, sequence, step)                                                               \
     (((uint64_t)((comm)&0xfffu) << 52) | ((uint64_t)((sequence)&0xfffffffu) << 24) |               \
      (uint64_t)((step)&0xffffffu))

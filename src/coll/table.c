@@ -64,12 +64,12 @@ static bool fits_doubling(const struct rf_coll_desc *desc)
     return desc->ranks >= 4 && bytes_of(desc) <= 64 * 1024;
 }
 
-/* One round, but N-1 times the data: for two ranks that is what a ring sends, and measured to be as
- * fast on TCP and twice as fast in shared memory up to here, where its temporary memory leaves the
- * cache. */
+/* One round, but N-1 times the data: for two ranks that is what a ring sends. Past this size the
+ * ring's segments win on TCP by two (messages that overrun the socket's buffer leave the connection
+ * slow for what follows), and make no difference in shared memory. */
 static bool fits_flat(const struct rf_coll_desc *desc)
 {
-    size_t limit = desc->ranks == 2 ? 4 * 1024 * 1024 : desc->ranks <= 4 ? 8 * 1024 : 1024;
+    size_t limit = desc->ranks == 2 ? 256 * 1024 : desc->ranks <= 4 ? 8 * 1024 : 1024;
     return bytes_of(desc) <= limit;
 }
 

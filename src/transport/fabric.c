@@ -9,7 +9,7 @@
 
 #include "../base/base.h"
 
-enum { READ_AT_ONCE = 16, QUEUE_ENTRIES = 4096 };
+enum { READ_AT_ONCE = 16, QUEUE_ENTRIES = 4096, SEGMENT_BYTES = 256 * 1024 };
 
 static struct rf_fabric *fabric_of(struct rf_transport *t)
 {
@@ -344,12 +344,11 @@ int rf_fabric_open(struct fi_info *info, int rank, int size, struct rf_fabric **
     }
     f->info = info;
     snprintf(f->name, sizeof(f->name), "%s", info->fabric_attr->prov_name);
-    bool shm = strncmp(f->name, "shm", 3) == 0;
     f->transport = (struct rf_transport){.ops = &fabric_ops,
                                          .name = f->name,
                                          .rank = rank,
                                          .size = size,
-                                         .segment_bytes = (shm ? 256u : 512u) << 10};
+                                         .segment_bytes = SEGMENT_BYTES};
     f->max_message = info->ep_attr->max_msg_size;
     f->register_always = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
     int rc = rf_self_transport(&f->self);
