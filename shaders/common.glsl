@@ -8,7 +8,13 @@
  *   VIEWS=1  for CPU drivers with 64-bit integers: reads through texel views, which Mesa gathers
  *            without a branch, and writes 64 bits at a time, since it walks the lanes for every
  *            write; see matmul_subgroup.comp
+ *   TYPE=TYPE_F32, TYPE_F16 or TYPE_BF16  in what the tensors of the build's type are stored;
+ *            16-bit elements are packed in words (half.glsl), so any device can do them. Arithmetic
+ *            is f32. Rows of VEC builds then start at multiples of 8 bytes.
  * All builds add in the same order, so they give the same bits.
+ *
+ * load4, store4, load_item and so on are for tensors of the build's type; load4_f32 and so on for
+ * those that are f32 in every build (statistics, scratch).
  *
  * VIEW(n, t) declares the view of the tensor at pc.t as binding n; pc.t_first is its first texel.
  * FROM(t) is what the loads below take. Texels are four floats with VEC, else one.
@@ -22,6 +28,12 @@
 #endif
 #ifndef VIEWS
 #define VIEWS 0
+#endif
+#define TYPE_F32 0
+#define TYPE_F16 1
+#define TYPE_BF16 2
+#ifndef TYPE
+#define TYPE TYPE_F32
 #endif
 #if VIEWS
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
@@ -72,63 +84,10 @@ void set_quad(uvec2 base, uint i, vec4 v)
 }
 #endif
 
-/* Four elements from element e; with VEC, e is a multiple of 4. */
-vec4 load4(SOURCE, uint e)
-{
-#if VEC
-    return QUAD(e >> 2);
-#else
-    return vec4(ONE(e), ONE(e + 1), ONE(e + 2), ONE(e + 3));
-#endif
-}
-void store4(uvec2 base, uint e, vec4 v)
-{
-#if VEC
-    set_quad(base, e >> 2, v);
-#else
-    Floats f = Floats(base);
-    f.at[e] = v.x;
-    f.at[e + 1] = v.y;
-    f.at[e + 2] = v.z;
-    f.at[e + 3] = v.w;
-#endif
-}
-
 bvec4 within(uint column, uint limit)
 {
     return lessThan(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(limit));
 }
-/* Four elements of a row that starts at element `row` and has `limit` columns; `fill` beyond its end.
- * Never reads outside the row. */
-vec4 load4_within(SOURCE, uint row, uint column, uint limit, float fill)
-{
-#if VIEWS && VEC
-    vec4 v = QUAD((row + min(column, limit - 4)) >> 2);
-#else
-    uvec4 c = row + min(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(limit - 1));
-    vec4 v = vec4(ONE(c.x), ONE(c.y), ONE(c.z), ONE(c.w));
-#endif
-    return mix(vec4(fill), v, within(column, limit));
-}
-void store4_within(uvec2 base, uint row, uint column, uint limit, vec4 v)
-{
-    Floats f = Floats(base);
-    if (column < limit)
-        f.at[row + column] = v.x;
-    if (column + 1 < limit)
-        f.at[row + column + 1] = v.y;
-    if (column + 2 < limit)
-        f.at[row + column + 2] = v.z;
-    if (column + 3 < limit)
-        f.at[row + column + 3] = v.w;
-}
-
-/* From a tensor of single values, whose texels are always one float. */
-float load1(SOURCE, uint e)
-{
-    return ONE(e);
-}
-
 /* One item of a flat kernel: four elements with VEC, else one. */
 #if VEC
 #define ITEM vec4
@@ -137,32 +96,22 @@ float load1(SOURCE, uint e)
 #define ITEM float
 #define ITEM_ELEMENTS 1
 #endif
-ITEM load_item(uvec2 base, uint item)
-{
-#if VEC
-    return Vec4s(base).at[item];
+#if TYPE == TYPE_F32
+#define NAMED(name) name
+#include "access.glsl"
+#define load4_f32 load4
+#define store4_f32 store4
+#define load4_within_f32 load4_within
+#define store4_within_f32 store4_within
+#define load1_f32 load1
+#define store1_f32 store1
+#define load_item_f32 load_item
+#define store_item_f32 store_item
 #else
-    return Floats(base).at[item];
+#define NAMED(name) name##_f32
+#include "access.glsl"
+#include "half.glsl"
 #endif
-}
-#if VIEWS
-ITEM load_item(SOURCE, uint item)
-{
-#if VEC
-    return QUAD(item);
-#else
-    return ONE(item);
-#endif
-}
-#endif
-void store_item(uvec2 base, uint item, ITEM v)
-{
-#if VEC
-    set_quad(base, item, v);
-#else
-    Floats(base).at[item] = v;
-#endif
-}
 
 /* The order in which the four parts of a sum are joined. */
 float join4(vec4 v)

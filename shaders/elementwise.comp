@@ -1,12 +1,19 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out[i] = f(a[i], b[i]). OP chooses f at build time. Each lane does UNROLL items.
+ * out[i] = f(a[i], b[i]). OP chooses f at build time. Each lane does UNROLL items. LOAD and STORE are
+ * for casts, where one side has not the build's type.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 #define UNROLL 4
+#ifndef LOAD
+#define LOAD load_item
+#endif
+#ifndef STORE
+#define STORE store_item
+#endif
 
 layout(push_constant) uniform Push {
     uvec2 out_, a, b;
@@ -34,6 +41,8 @@ ITEM apply(ITEM a, ITEM b)
     return a + b;
 #elif OP == OP_SCALE
     return a * pc.factor;
+#elif OP == OP_CAST || OP == OP_FILL
+    return a;
 #elif OP == OP_GELU
     return a * gate(a);
 #elif OP == OP_GELU_BACKWARD
@@ -48,16 +57,18 @@ void main()
     ITEM result[UNROLL];
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint item = min(first + k * gl_WorkGroupSize.x, pc.items - 1);
-        ITEM a = load_item(FROM(a), item);
-#if OP == OP_ADD || OP == OP_GELU_BACKWARD
-        result[k] = apply(a, load_item(FROM(b), item));
+#if OP == OP_FILL
+        result[k] = ITEM(pc.factor);
+#elif OP == OP_ADD || OP == OP_GELU_BACKWARD
+        result[k] = apply(LOAD(FROM(a), item), load_item(FROM(b), item));
 #else
+        ITEM a = LOAD(FROM(a), item);
         result[k] = apply(a, a);
 #endif
     }
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint item = first + k * gl_WorkGroupSize.x;
         if (item < pc.items)
-            store_item(pc.out_, item, result[k]);
+            STORE(pc.out_, item, result[k]);
     }
 }

@@ -30,14 +30,14 @@ void main()
 
     precise ITEM dgamma = ITEM(0.0), dbeta = ITEM(0.0);
     for (uint row = block * ROWS; row < end; row++) {
-        float mean = load1(FROM(mean), row), rstd = load1(FROM(rstd), row);
+        float mean = load1_f32(FROM(mean), row), rstd = load1_f32(FROM(rstd), row);
         ITEM d = load_item(FROM(dout), row * row_items + column);
         precise ITEM h = (load_item(FROM(x), row * row_items + column) - mean) * rstd;
         dgamma += d * h;
         dbeta += d;
     }
     if (index < items) {
-        store_item(pc.partial, 2 * block * row_items + column, dgamma);
-        store_item(pc.partial, (2 * block + 1) * row_items + column, dbeta);
+        store_item_f32(pc.partial, 2 * block * row_items + column, dgamma);
+        store_item_f32(pc.partial, (2 * block + 1) * row_items + column, dbeta);
     }
 }

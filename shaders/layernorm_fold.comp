@@ -18,9 +18,9 @@ void main()
     uint index = flat_index();
     uint row_items = pc.row_items, blocks = pc.blocks;
     uint item = min(index, 2 * row_items - 1);
-    precise ITEM sum = load_item(FROM(partial), item);
+    precise ITEM sum = load_item_f32(FROM(partial), item);
     for (uint block = 1; block < blocks; block++)
-        sum += load_item(FROM(partial), 2 * block * row_items + item);
+        sum += load_item_f32(FROM(partial), 2 * block * row_items + item);
     bool second = item >= row_items;
     uvec2 target = second ? pc.dbeta : pc.dgamma;
     uint at = second ? item - row_items : item;

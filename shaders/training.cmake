@@ -1,12 +1,47 @@
-# Every training kernel that is not a matmul, in three builds: _v for rows that are aligned to 16
-# bytes and a multiple of 4 elements long, _s for any other, and _views, which is _v with reads through
-# texel views, for CPU drivers. See common.glsl.
+# Every training kernel that is not a matmul, in three builds: _v for rows that are aligned and a
+# multiple of 4 elements long, _s for any other, and _views, which is _v with reads through texel
+# views, for CPU drivers. Then once more, without views, for 16-bit types: NAME_f16, NAME_bf16. See
+# common.glsl.
+function(rf_shader_types name source)
+    cmake_parse_arguments(S "" "" "DEFINES" ${ARGN})
+    rf_shader(${name} ${source} DEFINES ${S_DEFINES})
+    rf_shader(${name}_f16 ${source} DEFINES ${S_DEFINES} TYPE=1)
+    rf_shader(${name}_bf16 ${source} DEFINES ${S_DEFINES} TYPE=2)
+endfunction()
+# rf_shader_builds(NAME SOURCE [DEFINES ...]): all of these.
+function(rf_shader_builds name source)
+    cmake_parse_arguments(S "" "" "DEFINES" ${ARGN})
+    rf_shader_types(${name}_v ${source} DEFINES ${S_DEFINES} VEC=1)
+    rf_shader_types(${name}_s ${source} DEFINES ${S_DEFINES} VEC=0)
+    rf_shader(${name}_views ${source} DEFINES ${S_DEFINES} VEC=1 VIEWS=1)
+endfunction()
+
+set(types f32 f16 bf16)
+set(ops OP_ADD=1 OP_SCALE=2 OP_GELU=3 OP_GELU_BACKWARD=4 OP_CAST=5 OP_FILL=6)
 foreach(op add scale gelu gelu_backward)
     string(TOUPPER ${op} OP)
-    set(ops OP_ADD=1 OP_SCALE=2 OP_GELU=3 OP_GELU_BACKWARD=4 OP=OP_${OP})
-    rf_shader(${op}_v elementwise.comp DEFINES ${ops} VEC=1)
-    rf_shader(${op}_s elementwise.comp DEFINES ${ops} VEC=0)
-    rf_shader(${op}_views elementwise.comp DEFINES ${ops} VEC=1 VIEWS=1)
+    rf_shader_builds(${op} elementwise.comp DEFINES ${ops} OP=OP_${OP})
+endforeach()
+foreach(build v s) # of f32 words the driver fills
+    string(COMPARE EQUAL ${build} v vec)
+    rf_shader(fill_${build}_f16 elementwise.comp DEFINES ${ops} OP=OP_FILL VEC=${vec} TYPE=1)
+    rf_shader(fill_${build}_bf16 elementwise.comp DEFINES ${ops} OP=OP_FILL VEC=${vec} TYPE=2)
+endforeach()
+# cast_FROM_BUILD_TO, and no TO for f32.
+foreach(build v s)
+    string(COMPARE EQUAL ${build} v vec)
+    set(cast ${ops} OP=OP_CAST VEC=${vec})
+    foreach(type 1 2)
+        list(GET types ${type} name)
+        math(EXPR other "3 - ${type}")
+        list(GET types ${other} other_name)
+        rf_shader(cast_f32_${build}_${name} elementwise.comp
+                  DEFINES ${cast} TYPE=${type} LOAD=load_item_f32)
+        rf_shader(cast_${name}_${build} elementwise.comp
+                  DEFINES ${cast} TYPE=${type} STORE=store_item_f32)
+        rf_shader(cast_${name}_${build}_${other_name} elementwise.comp
+                  DEFINES ${cast} TYPE=${type} STORE_TYPE=${other})
+    endforeach()
 endforeach()
 foreach(kind adamw sgd)
     string(TOUPPER ${kind} KIND)
@@ -15,8 +50,10 @@ foreach(kind adamw sgd)
     rf_shader(${kind}_s optimizer.comp DEFINES ${kinds} VEC=0)
     rf_shader(${kind}_views optimizer.comp DEFINES ${kinds} VEC=1 VIEWS=1)
 endforeach()
-foreach(name embedding embedding_backward layernorm layernorm_backward_input
-             layernorm_backward_weight layernorm_fold cross_entropy cross_entropy_backward)
+foreach(name layernorm layernorm_backward_input layernorm_backward_weight layernorm_fold)
+    rf_shader_builds(${name} ${name}.comp)
+endforeach()
+foreach(name embedding embedding_backward cross_entropy cross_entropy_backward)
     rf_shader(${name}_v ${name}.comp DEFINES VEC=1)
     rf_shader(${name}_s ${name}.comp DEFINES VEC=0)
     rf_shader(${name}_views ${name}.comp DEFINES VEC=1 VIEWS=1)

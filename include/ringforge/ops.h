@@ -2,8 +2,14 @@
  *
  * The training kernels. Every call records on `stream` and does not block; arguments are checked
  * before anything is recorded (RF_EINVAL names the tensor, its shape and what was expected).
- * All results are deterministic: fixed reduction trees, no float atomics. Storage is f32 in this
- * version unless a comment says otherwise; token ids are i32.
+ * All results are deterministic: fixed reduction trees, no float atomics. Token ids are i32.
+ *
+ * Types: activations and parameters (T in the comments) are f32, f16 or bf16, all of one call the
+ * same unless a comment says otherwise; statistics, losses and scratch are f32. Arithmetic and sums
+ * are f32 whatever the storage, rounded once at the store, to the nearest, ties to even. NaN and
+ * infinity survive; f16 overflows to infinity (from 65520 up) and keeps its subnormals; f32 and
+ * bf16 subnormals may be flushed to zero by the device's arithmetic. 16-bit tensors work on devices
+ * without 16-bit types, and may start at any element.
  *
  * House rule: gradients of parameters accumulate (+=), gradients of activations overwrite (=).
  * An output must not alias an input unless the comment allows it.
@@ -94,6 +100,8 @@ RF_API int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tens
                   struct rf_tensor b); /* out may alias a or b */
 RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                     float factor); /* out may alias a */
+/* out = a in out's type; a has the same count. No overlap. */
+RF_API int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
 RF_API int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
 RF_API int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value);
 

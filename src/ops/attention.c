@@ -97,7 +97,7 @@ int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     struct rf_device *device = rf_stream_device(stream);
     RETURN_IF_ERROR(check_size(op, device, qkv, heads, &size));
     int64_t rows = size.batch * size.T;
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, size.channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", out, RF_F32, rows, size.channels));
     RETURN_IF_ERROR(rf_check_operand(op, "lse", lse, RF_F32, rows * heads));
     RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"lse", lse}}, 2,
                                    (struct rf_operand[]){{"qkv", qkv}}, 1));
@@ -127,9 +127,9 @@ static int check_backward(const char *op, struct rf_device *device, struct rf_te
 {
     RETURN_IF_ERROR(check_size(op, device, qkv, heads, size));
     int64_t rows = size->batch * size->T;
-    RETURN_IF_ERROR(rf_check_rows(op, "dqkv", dqkv, rows, 3 * size->channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, size->channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, size->channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dqkv", dqkv, RF_F32, rows, 3 * size->channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, RF_F32, rows, size->channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", out, RF_F32, rows, size->channels));
     RETURN_IF_ERROR(rf_check_operand(op, "lse", lse, RF_F32, rows * heads));
     RETURN_IF_ERROR(rf_check_operand(op, "delta", delta, RF_F32, rows * heads));
     return rf_check_apart(

@@ -94,12 +94,12 @@ int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses, struct r
         logits.shape.ndim > 0 ? logits.shape.dim[logits.shape.ndim - 1] : rf_tensor_count(logits);
     if (vocabulary < 1)
         return rf_fail(RF_EINVAL, "%s: logits have no columns", op);
-    RETURN_IF_ERROR(rf_check_rows(op, "logits", logits, rows, vocabulary));
+    RETURN_IF_ERROR(rf_check_rows(op, "logits", logits, RF_F32, rows, vocabulary));
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, vocabulary / 16 + 1));
     RETURN_IF_ERROR(rf_check_operand(op, "losses", losses, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, rows));
     if (dlogits.buffer) {
-        RETURN_IF_ERROR(rf_check_rows(op, "dlogits", dlogits, rows, vocabulary));
+        RETURN_IF_ERROR(rf_check_rows(op, "dlogits", dlogits, RF_F32, rows, vocabulary));
         RETURN_IF_ERROR(rf_check_in_place(op, "dlogits", dlogits, "logits", logits));
     }
     RETURN_IF_ERROR(rf_check_apart(

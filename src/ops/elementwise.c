@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * GELU, add, scale, copy and fill: one flat range of elements. shaders/elementwise.comp.
+ * GELU, add, scale, cast, copy and fill: one flat range of elements. shaders/elementwise.comp.
  */
 #include "pick.h"
 
@@ -30,7 +30,7 @@ static int run(struct rf_stream *stream, const char *op, const struct rf_builds 
                         .items = items,
                         .factor = factor};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .type = out.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, builds, vector, (struct rf_source[]){{a}, {b}}, b.buffer ? 2 : 1,
                  push.first);
     rf_job_flat(&job, device, items, RF_FLAT_LANES, UNROLL);
@@ -43,8 +43,8 @@ static int run(struct rf_stream *stream, const char *op, const struct rf_builds 
 int rf_gelu(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x)
 {
     static const struct rf_builds builds = {"gelu_v", "gelu_s", "gelu_views", NULL};
-    RETURN_IF_ERROR(rf_check_operand("gelu", "out", out, RF_F32, -1));
-    RETURN_IF_ERROR(rf_check_operand("gelu", "x", x, RF_F32, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_typed("gelu", "out", out, -1));
+    RETURN_IF_ERROR(rf_check_operand("gelu", "x", x, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_alias("gelu", "out", out, "x", x));
     return run(stream, "gelu", &builds, out, x, (struct rf_tensor){0}, 0);
 }
@@ -55,9 +55,9 @@ int rf_gelu_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_te
     static const struct rf_builds builds = {"gelu_backward_v", "gelu_backward_s",
                                             "gelu_backward_views", NULL};
     static const char op[] = "gelu_backward";
-    RETURN_IF_ERROR(rf_check_operand(op, "dx", dx, RF_F32, -1));
-    RETURN_IF_ERROR(rf_check_operand(op, "dout", dout, RF_F32, rf_tensor_count(dx)));
-    RETURN_IF_ERROR(rf_check_operand(op, "x", x, RF_F32, rf_tensor_count(dx)));
+    RETURN_IF_ERROR(rf_check_typed(op, "dx", dx, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "dout", dout, dx.dtype, rf_tensor_count(dx)));
+    RETURN_IF_ERROR(rf_check_operand(op, "x", x, dx.dtype, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
     RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "x", x));
     return run(stream, op, &builds, dx, x, dout, 0);
@@ -66,9 +66,9 @@ int rf_gelu_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_te
 int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
     static const struct rf_builds builds = {"add_v", "add_s", "add_views", NULL};
-    RETURN_IF_ERROR(rf_check_operand("add", "out", out, RF_F32, -1));
-    RETURN_IF_ERROR(rf_check_operand("add", "a", a, RF_F32, rf_tensor_count(out)));
-    RETURN_IF_ERROR(rf_check_operand("add", "b", b, RF_F32, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_typed("add", "out", out, -1));
+    RETURN_IF_ERROR(rf_check_operand("add", "a", a, out.dtype, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_operand("add", "b", b, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "a", a));
     RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "b", b));
     return run(stream, "add", &builds, out, a, b, 0);
@@ -77,10 +77,26 @@ int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, s
 int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
 {
     static const struct rf_builds builds = {"scale_v", "scale_s", "scale_views", NULL};
-    RETURN_IF_ERROR(rf_check_operand("scale", "out", out, RF_F32, -1));
-    RETURN_IF_ERROR(rf_check_operand("scale", "a", a, RF_F32, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_typed("scale", "out", out, -1));
+    RETURN_IF_ERROR(rf_check_operand("scale", "a", a, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
     return run(stream, "scale", &builds, out, a, (struct rf_tensor){0}, factor);
+}
+
+int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
+{
+    static const struct rf_builds from_f32 = {"cast_f32_v", "cast_f32_s", NULL, NULL},
+                                  from_f16 = {"cast_f16_v", "cast_f16_s", NULL, NULL},
+                                  from_bf16 = {"cast_bf16_v", "cast_bf16_s", NULL, NULL};
+    RETURN_IF_ERROR(rf_check_typed("cast", "out", out, -1));
+    RETURN_IF_ERROR(rf_check_typed("cast", "a", a, rf_tensor_count(out)));
+    if (a.dtype == out.dtype)
+        return rf_copy(stream, out, a);
+    RETURN_IF_ERROR(rf_check_alias("cast", "out", out, "a", a));
+    const struct rf_builds *builds = a.dtype == RF_F32   ? &from_f32
+                                     : a.dtype == RF_F16 ? &from_f16
+                                                         : &from_bf16;
+    return run(stream, "cast", builds, out, a, (struct rf_tensor){0}, 0);
 }
 
 int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
@@ -95,8 +111,12 @@ int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
 
 int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)
 {
+    static const struct rf_builds builds = {"fill_v", "fill_s", NULL, NULL};
+    const struct rf_tensor none = {0};
     uint32_t word;
-    RETURN_IF_ERROR(rf_check_tensor("fill", "out", out, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_typed("fill", "out", out, -1));
+    if (out.dtype != RF_F32) /* words may belong to neighbours, too */
+        return run(stream, "fill", &builds, out, none, none, value);
     if (rf_tensor_count(out) == 0)
         return 0;
     memcpy(&word, &value, sizeof(word));

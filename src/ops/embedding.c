@@ -15,12 +15,12 @@ static int check_tables(const char *op, const char *const names[2], struct rf_te
     if (T < 1 || rows % T != 0)
         return rf_fail(RF_EINVAL, "%s: %lld tokens are not a multiple of T = %lld", op,
                        (long long)rows, (long long)T);
-    RETURN_IF_ERROR(rf_check_rows(op, names[0], wte, -1, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, names[0], wte, RF_F32, -1, channels));
     if (rf_tensor_count(wte) == 0)
         return rf_fail(RF_EINVAL, "%s: %s is empty", op, names[0]);
     if (!wpe.buffer)
         return 0;
-    RETURN_IF_ERROR(rf_check_rows(op, names[1], wpe, -1, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, names[1], wpe, RF_F32, -1, channels));
     if (rf_tensor_count(wpe) < T * channels)
         return rf_fail(RF_EINVAL, "%s: %s has %lld rows, expected at least T = %lld", op, names[1],
                        (long long)(rf_tensor_count(wpe) / channels), (long long)T);
@@ -42,7 +42,7 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
     int64_t rows = rf_tensor_count(tokens);
     RETURN_IF_ERROR(check_tables(op, names, wte, wpe, rows, T, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", out, RF_F32, rows, channels));
     RETURN_IF_ERROR(
         rf_check_apart(op, (struct rf_operand[]){{"out", out}}, 1,
                        (struct rf_operand[]){{"tokens", tokens}, {"wte", wte}, {"wpe", wpe}}, 3));
@@ -111,7 +111,7 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
     int64_t rows = rf_tensor_count(tokens);
     RETURN_IF_ERROR(check_tables(op, names, dwte, dwpe, rows, T, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, RF_F32, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32, 2 * rows));
     /* All rows may hold the same token. */
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));

@@ -41,13 +41,29 @@ bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_
     return true;
 }
 
+bool rf_is_float_type(enum rf_dtype dtype)
+{
+    return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16;
+}
+
+static const struct rf_shader *find_shader(const struct rf_job *job)
+{
+    char typed[64];
+    const char *name = job->shader;
+    if (job->type == RF_F16 || job->type == RF_BF16) {
+        snprintf(typed, sizeof(typed), "%s_%s", job->shader, rf_dtype_name(job->type));
+        name = typed;
+    }
+    return bsearch(name, rf_shader_table, rf_shader_count, sizeof(rf_shader_table[0]),
+                   compare_name);
+}
+
 int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
 {
-    const struct rf_shader *shader = bsearch(job->shader, rf_shader_table, rf_shader_count,
-                                             sizeof(rf_shader_table[0]), compare_name);
+    const struct rf_shader *shader = find_shader(job);
     if (!shader)
-        return rf_fail(RF_ENOTSUP, "%s: shader %s was not built into this library", job->op,
-                       job->shader);
+        return rf_fail(RF_ENOTSUP, "%s: shader %s for %s was not built into this library", job->op,
+                       job->shader, rf_dtype_name(job->type));
     struct rf_kernel *kernel = NULL;
     RETURN_IF_ERROR(rf_device_kernel(rf_stream_device(stream),
                                      &(struct rf_kernel_desc){.name = shader->name,

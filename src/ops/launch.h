@@ -15,6 +15,7 @@
 struct rf_job {
     const char *op;     /* for error messages: "layernorm" */
     const char *shader; /* name in shaders/CMakeLists.txt */
+    enum rf_dtype type; /* f16, bf16: the shader's build of that name; else the one without */
     struct rf_spec specs[8];
     uint32_t spec_count;
     const void *push;
@@ -34,6 +35,8 @@ void rf_job_writes(struct rf_job *job, struct rf_tensor tensor);
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first);
 RF_MUST_CHECK int rf_job_run(struct rf_stream *stream, const struct rf_job *job);
 
+/* Whether kernels can store it: f32, f16, bf16. */
+bool rf_is_float_type(enum rf_dtype dtype);
 /* Checks of one operand; `what` is its name in the header ("dgamma"). count < 0: any. The message
  * names operation, operand, what it is and what was expected. */
 RF_MUST_CHECK int rf_check_tensor(const char *op, const char *what, struct rf_tensor tensor,

@@ -23,11 +23,11 @@ static uint32_t unroll(int64_t channels)
 static int check_size(struct rf_stream *stream, const char *op, struct rf_tensor gamma,
                       struct rf_tensor x, int64_t *rows, int64_t *channels)
 {
-    RETURN_IF_ERROR(rf_check_operand(op, "gamma", gamma, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_typed(op, "gamma", gamma, -1));
     *channels = rf_tensor_count(gamma);
     if (*channels < 1)
         return rf_fail(RF_EINVAL, "%s: gamma is empty", op);
-    RETURN_IF_ERROR(rf_check_rows(op, "x", x, -1, *channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "x", x, gamma.dtype, -1, *channels));
     *rows = rf_tensor_count(x) / *channels;
     /* Kernels walk a row up to three times. */
     return rf_check_rounds(rf_stream_device(stream), op, 3 * (*channels / (4 * unroll(*channels))));
@@ -41,10 +41,10 @@ int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     static const struct rf_builds builds = {"layernorm_v", "layernorm_s", "layernorm_views", NULL};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", out, x.dtype, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
-    RETURN_IF_ERROR(rf_check_operand(op, "beta", beta, RF_F32, channels));
+    RETURN_IF_ERROR(rf_check_operand(op, "beta", beta, x.dtype, channels));
     RETURN_IF_ERROR(
         rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"mean", mean}, {"rstd", rstd}}, 3,
                        (struct rf_operand[]){{"x", x}, {"gamma", gamma}, {"beta", beta}}, 3));
@@ -67,7 +67,7 @@ int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
               .channels = (uint32_t)channels,
               .eps = eps};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{x}, {gamma}, {beta}}, 3,
                  push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
@@ -91,8 +91,8 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
                                             "layernorm_backward_input_views", NULL};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, rows, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, x.dtype, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, x.dtype, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
@@ -115,7 +115,7 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
               .rows = (uint32_t)rows,
               .channels = (uint32_t)channels};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{dout}, {x}, {gamma}, {dx}}, 4,
                  push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
@@ -151,8 +151,10 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
               .row_items = row_items,
               .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {
-        .op = "layernorm_backward_weight", .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = "layernorm_backward_weight",
+                         .type = dgamma.dtype,
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{scratch}}, 1, push.first);
     rf_job_flat(&job, device, 2ull * row_items, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, scratch);
@@ -170,14 +172,15 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
     static const struct rf_builds builds = {"layernorm_backward_weight_v",
                                             "layernorm_backward_weight_s",
                                             "layernorm_backward_weight_views", NULL};
-    RETURN_IF_ERROR(rf_check_operand(op, "dgamma", dgamma, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_typed(op, "dgamma", dgamma, -1));
     int64_t channels = rf_tensor_count(dgamma);
     if (channels < 1)
         return rf_fail(RF_EINVAL, "%s: dgamma is empty", op);
-    RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, RF_F32, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "x", x, -1, channels));
+    RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, dgamma.dtype, channels));
+    RETURN_IF_ERROR(rf_check_typed(op, "x", x, -1));
+    RETURN_IF_ERROR(rf_check_rows(op, "x", x, x.dtype, -1, channels));
     int64_t rows = rf_tensor_count(x) / channels;
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, x.dtype, rows, channels));
     RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
     RETURN_IF_ERROR(
@@ -204,7 +207,7 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
               .row_items = row_items,
               .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector,
                  (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
     rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);

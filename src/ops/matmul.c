@@ -80,7 +80,7 @@ static int check_sizes(struct rf_product *p)
     if (p->bias.buffer)
         RETURN_IF_ERROR(rf_check_operand(op, "bias", p->bias, RF_F32, p->n));
     if (p->pre.buffer)
-        RETURN_IF_ERROR(rf_check_rows(op, "pre", p->pre, p->m, p->n));
+        RETURN_IF_ERROR(rf_check_rows(op, "pre", p->pre, RF_F32, p->m, p->n));
     return 0;
 }
 

@@ -64,7 +64,7 @@ int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_ten
     int64_t columns = rf_tensor_count(dbias);
     if (columns < 1)
         return rf_fail(RF_EINVAL, "bias_grad: dbias is empty");
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, -1, columns));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, RF_F32, -1, columns));
     int64_t rows = rf_tensor_count(dout) / columns;
     if (rows == 0)
         return 0;

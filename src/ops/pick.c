@@ -11,7 +11,7 @@ bool rf_pick_vector(int64_t row_elements, const struct rf_tensor *tensors, size_
     if (row_elements % 4 != 0)
         return false;
     for (size_t i = 0; i < count; i++)
-        if (rf_address_of(tensors[i]) % 16 != 0)
+        if (rf_address_of(tensors[i]) % (4 * rf_dtype_bytes(tensors[i].dtype)) != 0)
             return false;
     return true;
 }
@@ -40,7 +40,7 @@ void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_
 {
     const char *views = aligned ? builds->aligned_views : builds->any_views;
     job->shader = aligned ? builds->aligned : builds->any;
-    if (!views || !rf_device_get_info(device)->int64)
+    if (!views || job->type != RF_F32 || !rf_device_get_info(device)->int64)
         return;
     for (uint32_t i = 0; i < count; i++) {
         const struct rf_source *source = sources[i].tensor.buffer ? &sources[i] : &sources[0];
@@ -73,11 +73,20 @@ int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor, 
     return 0;
 }
 
-int rf_check_rows(const char *op, const char *what, struct rf_tensor tensor, int64_t rows,
-                  int64_t columns)
+int rf_check_typed(const char *op, const char *what, struct rf_tensor tensor, int64_t count)
 {
     char text[96];
-    RETURN_IF_ERROR(rf_check_operand(op, what, tensor, RF_F32, -1));
+    if (tensor.buffer && !rf_is_float_type(tensor.dtype))
+        return rf_fail(RF_EINVAL, "%s: %s is %s, expected f32, f16 or bf16", op, what,
+                       rf_tensor_text(tensor, text, sizeof(text)));
+    return rf_check_operand(op, what, tensor, tensor.dtype, count);
+}
+
+int rf_check_rows(const char *op, const char *what, struct rf_tensor tensor, enum rf_dtype dtype,
+                  int64_t rows, int64_t columns)
+{
+    char text[96];
+    RETURN_IF_ERROR(rf_check_operand(op, what, tensor, dtype, -1));
     int32_t ndim = tensor.shape.ndim;
     bool ok = ndim > 0 && tensor.shape.dim[ndim - 1] == columns;
     if (ok && (rows < 0 || rf_tensor_count(tensor) == rows * columns))

@@ -11,8 +11,8 @@
 /* Lanes of a workgroup where each lane does some items of a flat range. */
 #define RF_FLAT_LANES 64
 
-/* Whether rows of row_elements in every tensor start at multiples of 16 bytes. Tensors without a
- * buffer do not count. */
+/* Whether rows of row_elements in every tensor are whole quads: a multiple of 4 elements, from a
+ * multiple of 4 elements' bytes. Tensors without a buffer do not count. */
 bool rf_pick_vector(int64_t row_elements, const struct rf_tensor *tensors, size_t count);
 /* Lanes of a workgroup where a lane does a whole row: few on a CPU, so that every core gets work.
  */
@@ -33,7 +33,8 @@ struct rf_builds {
     const char *aligned, *any, *aligned_views, *any_views;
 };
 /* Chooses job->shader for operands that are aligned or not (rf_pick_vector), and for a build with
- * views adds those of the sources, in order, with their first texels. */
+ * views adds those of the sources, in order, with their first texels. Builds for job->type other
+ * than f32 have no views: set it before. */
 void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
                   bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first);
 
@@ -43,9 +44,12 @@ RF_MUST_CHECK int rf_check_rounds(struct rf_device *device, const char *op, int6
 /* rf_check_tensor, and kernels must be able to index it with 31 bits (else RF_ENOTSUP). */
 RF_MUST_CHECK int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor,
                                    enum rf_dtype dtype, int64_t count);
+/* rf_check_operand for the tensor that gives an operation its type: f32, f16 or bf16. */
+RF_MUST_CHECK int rf_check_typed(const char *op, const char *what, struct rf_tensor tensor,
+                                 int64_t count);
 /* rf_check_operand for (rows, columns): the last dimension must be `columns`; rows < 0: any. */
 RF_MUST_CHECK int rf_check_rows(const char *op, const char *what, struct rf_tensor tensor,
-                                int64_t rows, int64_t columns);
+                                enum rf_dtype dtype, int64_t rows, int64_t columns);
 /* Like rf_check_alias, but the very same memory is allowed. */
 RF_MUST_CHECK int rf_check_in_place(const char *op, const char *out_name, struct rf_tensor out,
                                     const char *in_name, struct rf_tensor in);

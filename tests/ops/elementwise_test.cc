@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * GELU, add, scale, copy, fill.
+ * GELU, add, scale, cast, copy, fill.
  */
 #include "op_fixture.h"
 #include "support/reference_ops.h"
@@ -9,7 +9,7 @@ namespace
 {
 const int64_t sizes[] = {1, 2, 4, 7, 64, 257, 1024, 1031, 40000};
 
-class Elementwise : public OpTest
+class Elementwise : public TypedOpTest
 {
   protected:
     /* Ordinary values and both far ends. */
@@ -19,11 +19,12 @@ class Elementwise : public OpTest
         Floats x = normal(n, 2);
         for (int64_t i = 0; i < n && i < 9; i++)
             x[n - 1 - i] = ends[i];
-        return x;
+        return rounded(x);
     }
 };
+ALL_TYPES(Elementwise);
 
-TEST_F(Elementwise, GeluMatchesTheReference)
+TEST_P(Elementwise, GeluMatchesTheReference)
 {
     for (int64_t n : sizes)
         for (int shift : {0, 1}) {
@@ -31,68 +32,147 @@ TEST_F(Elementwise, GeluMatchesTheReference)
             Doubles want;
             for (float v : x)
                 want.push_back(reference::gelu(v));
-            rf_tensor out = blank(rf_shape1(n), shift);
-            ASSERT_OK(rf_gelu(stream, out, f32(rf_shape1(n), x)));
+            rf_tensor y = out(rf_shape1(n), shift);
+            ASSERT_OK(rf_gelu(stream, y, in(rf_shape1(n), x)));
             /* A few roundings, and exp of an argument whose error grows with it. */
-            expect_near(read(out), want, 2e-6, "gelu of " + std::to_string(n));
+            expect_near(read(y), want, tolerance(2e-6), "gelu of " + std::to_string(n));
         }
 }
 
-TEST_F(Elementwise, GeluBackwardMatchesTheReferenceAlsoInPlace)
+TEST_P(Elementwise, GeluBackwardMatchesTheReferenceAlsoInPlace)
 {
     for (int64_t n : sizes)
         for (bool in_place : {false, true}) {
-            Floats x = inputs(n), dout = normal(n);
+            Floats x = inputs(n), dout = rounded(normal(n));
             Doubles want;
             for (int64_t i = 0; i < n; i++)
                 want.push_back(reference::gelu_slope(x[i]) * dout[i]);
-            rf_tensor d = f32(rf_shape1(n), dout), out = in_place ? d : blank(rf_shape1(n));
-            ASSERT_OK(rf_gelu_backward(stream, out, d, f32(rf_shape1(n), x)));
-            expect_near(read(out), want, 4e-6, "dgelu of " + std::to_string(n));
+            rf_tensor d = in(rf_shape1(n), dout), dx = in_place ? d : out(rf_shape1(n));
+            ASSERT_OK(rf_gelu_backward(stream, dx, d, in(rf_shape1(n), x)));
+            expect_near(read(dx), want, tolerance(4e-6), "dgelu of " + std::to_string(n));
         }
 }
 
-TEST_F(Elementwise, AddIsExactAlsoInPlace)
+TEST_P(Elementwise, AddIsExactAlsoInPlace)
 {
     for (int64_t n : sizes)
         for (int mode : {0, 1, 2, 3}) { /* apart, out = a, out = b, apart and not aligned */
-            Floats a = normal(n), b = normal(n), want(n);
+            Floats a = rounded(normal(n)), b = rounded(normal(n)), want(n);
             for (int64_t i = 0; i < n; i++)
                 want[i] = a[i] + b[i];
-            rf_tensor ta = f32(rf_shape1(n), a, mode == 3), tb = f32(rf_shape1(n), b);
-            rf_tensor out = mode == 1 ? ta : mode == 2 ? tb : blank(rf_shape1(n));
-            ASSERT_OK(rf_add(stream, out, ta, tb));
-            expect_same_bits(read(out), want, "add " + std::to_string(n));
+            rf_tensor ta = in(rf_shape1(n), a, mode == 3), tb = in(rf_shape1(n), b);
+            rf_tensor sum = mode == 1 ? ta : mode == 2 ? tb : out(rf_shape1(n));
+            ASSERT_OK(rf_add(stream, sum, ta, tb));
+            expect_same_bits(read(sum), rounded(want), "add " + std::to_string(n));
         }
 }
 
-TEST_F(Elementwise, ScaleIsExactAlsoInPlace)
+TEST_P(Elementwise, ScaleIsExactAlsoInPlace)
 {
     for (int64_t n : sizes) {
-        Floats a = normal(n), want(n);
+        Floats a = rounded(normal(n)), want(n);
         for (int64_t i = 0; i < n; i++)
             want[i] = a[i] * 0.3f;
-        rf_tensor t = f32(rf_shape1(n), a), out = blank(rf_shape1(n), 3);
-        ASSERT_OK(rf_scale(stream, out, t, 0.3f));
+        rf_tensor t = in(rf_shape1(n), a), scaled = out(rf_shape1(n), 3);
+        ASSERT_OK(rf_scale(stream, scaled, t, 0.3f));
         ASSERT_OK(rf_scale(stream, t, t, 0.3f));
-        expect_same_bits(read(out), want, "scale");
-        expect_same_bits(read(t), want, "scale in place");
+        expect_same_bits(read(scaled), rounded(want), "scale");
+        expect_same_bits(read(t), rounded(want), "scale in place");
     }
 }
 
-TEST_F(Elementwise, CopyAndFillTouchTheirTensorOnly)
+TEST_P(Elementwise, CopyAndFillTouchTheirTensorOnly)
 {
     for (int64_t n : sizes) {
-        Floats a = normal(n);
-        rf_tensor out = blank(rf_shape1(n), 1), filled = blank(rf_shape1(n), 2);
-        ASSERT_OK(rf_copy(stream, out, f32(rf_shape1(n), a, 3)));
-        ASSERT_OK(rf_fill(stream, filled, -1.5f));
-        expect_same_bits(read(out), a, "copy");
-        expect_same_bits(read(filled), Floats(n, -1.5f), "fill");
+        Floats a = rounded(normal(n));
+        rf_tensor copy = out(rf_shape1(n), 4), from = in(rf_shape1(n), a, 8);
+        ASSERT_OK(rf_copy(stream, copy, from));
+        expect_same_bits(read(copy), a, "copy");
+        for (int shift : {0, 2, 3}) {
+            rf_tensor filled = out(rf_shape1(n), shift);
+            ASSERT_OK(rf_fill(stream, filled, -1.5f));
+            expect_same_bits(read(filled), Floats(n, -1.5f), "fill");
+        }
     }
 }
 
-TEST_F(Elementwise, WrongOperandsAreNamed)
+uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+float float_of(uint32_t bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Every 16-bit value there is, and back again; a NaN may come back as another NaN. */
+TEST_P(Elementwise, CastsEveryHalfExactly)
+{
+    if (type() == RF_F32)
+        return;
+    bool bf16 = type() == RF_BF16;
+    std::vector<uint16_t> halves(65536);
+    for (size_t i = 0; i < halves.size(); i++)
+        halves[i] = (uint16_t)i;
+    rf_tensor packed = words(rf_shape1(65536), type(), halves.data(), 0);
+    rf_tensor wide = blank(rf_shape1(65536)), again = out(rf_shape1(65536));
+    ASSERT_OK(rf_cast(stream, wide, packed));
+    ASSERT_OK(rf_cast(stream, again, wide));
+    Floats values = read(wide), back = read(again);
+    for (size_t i = 0; i < halves.size(); i++) {
+        float want = oracle::from_half(halves[i], bf16);
+        ASSERT_TRUE(std::isnan(want) ? std::isnan(values[i]) : bits_of(values[i]) == bits_of(want))
+            << i << ": " << values[i] << " for " << want;
+        ASSERT_TRUE(std::isnan(want) ? std::isnan(back[i]) : bits_of(back[i]) == bits_of(want))
+            << i << ": " << back[i] << " for " << want;
+    }
+}
+
+/* Random bit patterns, those around every tie, and the ends. */
+TEST_P(Elementwise, CastRoundsToTheNearestEven)
+{
+    Floats x = {0.0f,          -0.0f,         HUGE_VALF, -HUGE_VALF,   NAN,           65504,
+                65519.996f,    65520,         -65520,    3.4e38f,      5.9604645e-8f, 2.9802322e-8f,
+                2.9802326e-8f, 8.9406967e-8f, 6.1e-5f,   6.1035156e-5f};
+    for (int i = 0; i < 20000; i++) {
+        uint32_t bits = (uint32_t)engine();
+        x.push_back(float_of(bits));
+        uint32_t exponent = 0x38000000u + (bits & 0x0f800000u); /* where f16 is */
+        for (uint32_t tie : {0x1000u, 0x8000u})
+            for (int off : {-1, 0, 1})
+                x.push_back(float_of(exponent + (bits >> 9 & ~(2 * tie - 1)) + tie + off));
+    }
+    for (float &v : x) /* f32 subnormals may be flushed */
+        v = std::fpclassify(v) == FP_SUBNORMAL ? 0.0f : v;
+    Floats want = rounded(x);
+    for (int shift : {0, 1}) {
+        rf_tensor to = out(rf_shape1(x.size()), shift);
+        ASSERT_OK(rf_cast(stream, to, f32(rf_shape1(x.size()), x)));
+        Floats got = read(to);
+        for (size_t i = 0; i < x.size(); i++)
+            ASSERT_TRUE(std::isnan(x[i]) ? std::isnan(got[i]) : bits_of(got[i]) == bits_of(want[i]))
+                << x[i] << " became " << got[i] << ", not " << want[i];
+    }
+}
+
+TEST_P(Elementwise, CastsBetweenAnyTwoTypesAtAnyPlace)
+{
+    for (int64_t n : sizes)
+        for (rf_dtype from : float_types)
+            for (int shift : {0, 1, 2, 3}) {
+                Floats a = rounded_to(from, normal(n));
+                rf_tensor source = typed(rf_shape1(n), from, a, shift);
+                rf_tensor to = out(rf_shape1(n), 3 - shift);
+                ASSERT_OK(rf_cast(stream, to, source));
+                expect_same_bits(read(to), rounded(a), "cast");
+            }
+}
+
+TEST_P(Elementwise, WrongOperandsAreNamed)
 {
     rf_tensor a = blank(rf_shape1(8)), b = blank(rf_shape1(9)), none = {};
     rf_tensor ids = blank_i32(8), part, other;
@@ -105,6 +185,8 @@ TEST_F(Elementwise, WrongOperandsAreNamed)
     EXPECT_FAILS(RF_EINVAL, "add: out must not overlap a", rf_add(stream, part, other, a));
     EXPECT_FAILS(RF_EINVAL, "scale: a has no buffer", rf_scale(stream, a, none, 1));
     EXPECT_FAILS(RF_EINVAL, "expected f32", rf_scale(stream, a, ids, 1));
+    EXPECT_FAILS(RF_EINVAL, "cast: a", rf_cast(stream, a, b));
+    EXPECT_FAILS(RF_EINVAL, "cast: out is i32", rf_cast(stream, ids, a));
     EXPECT_FAILS(RF_EINVAL, "copy: a", rf_copy(stream, a, b));
     EXPECT_FAILS(RF_EINVAL, "copy: out must not overlap", rf_copy(stream, part, other));
     EXPECT_FAILS(RF_EINVAL, "fill: out", rf_fill(stream, ids, 1));

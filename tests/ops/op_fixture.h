@@ -15,6 +15,8 @@
 
 #include <ringforge/ops.h>
 
+#include "support/half.h"
+
 #define EXPECT_OK(call) EXPECT_EQ(call, RF_OK) << rf_last_error()->message
 #define ASSERT_OK(call) ASSERT_EQ(call, RF_OK) << rf_last_error()->message
 /* The call fails with this status, and its message contains the text. */
@@ -28,6 +30,18 @@
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int32_t>;
+
+/* The types that kernels store, each with a test of its own: TEST_P of a suite made by ALL_TYPES.
+ */
+inline const rf_dtype float_types[] = {RF_F32, RF_F16, RF_BF16};
+#define ALL_TYPES(suite)                                                                           \
+    INSTANTIATE_TEST_SUITE_P(Type, suite, ::testing::ValuesIn(float_types),                        \
+                             [](const auto &info) { return rf_dtype_name(info.param); })
+/* Relative distance of neighbours: half of it is what one rounding to the type may cost. */
+inline double step_of(rf_dtype type)
+{
+    return type == RF_F16 ? 0x1p-10 : type == RF_BF16 ? 0x1p-7 : 0x1p-23;
+}
 
 class OpTest : public ::testing::Test
 {
@@ -53,11 +67,11 @@ class OpTest : public ::testing::Test
     void TearDown() override
     {
         for (const Owned &owned : all) {
-            Ints words(owned.words);
-            EXPECT_OK(rf_buffer_read(owned.buffer, 0, words.data(), 4 * words.size()));
-            for (size_t i = 0; i < words.size(); i++) {
+            std::vector<unsigned char> bytes(owned.bytes);
+            EXPECT_OK(rf_buffer_read(owned.buffer, 0, bytes.data(), bytes.size()));
+            for (size_t i = 0; i < bytes.size(); i++) {
                 bool inside = i >= owned.first && i < owned.first + owned.count;
-                ASSERT_TRUE(inside || words[i] == GUARD) << "a kernel wrote outside its tensor";
+                ASSERT_TRUE(inside || bytes[i] == guard(i)) << "a kernel wrote outside its tensor";
             }
             rf_buffer_destroy(owned.buffer);
         }
@@ -68,16 +82,38 @@ class OpTest : public ::testing::Test
     rf_tensor words(rf_shape shape, rf_dtype dtype, const void *data, int shift)
     {
         rf_tensor tensor = {};
-        Owned owned = {nullptr, (size_t)(64 + shift), (size_t)rf_shape_count(shape), 0};
-        owned.words = owned.first + owned.count + 64;
-        Ints fill(owned.words, GUARD);
-        EXPECT_OK(rf_buffer_create(device, 4 * owned.words, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER,
+        size_t element = rf_dtype_bytes(dtype), count = (size_t)rf_shape_count(shape);
+        Owned owned = {nullptr, 256 + element * shift, element * count, 0};
+        owned.bytes = (owned.first + owned.count + 256 + 3) / 4 * 4;
+        std::vector<unsigned char> fill(owned.bytes);
+        for (size_t i = 0; i < fill.size(); i++)
+            fill[i] = guard(i);
+        EXPECT_OK(rf_buffer_create(device, owned.bytes, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER,
                                    &owned.buffer));
-        std::memcpy(&fill[owned.first], data, 4 * owned.count);
-        EXPECT_OK(rf_buffer_write(owned.buffer, 0, fill.data(), 4 * fill.size()));
-        EXPECT_OK(rf_tensor_view(owned.buffer, 4 * owned.first, shape, dtype, &tensor));
+        if (count)
+            std::memcpy(&fill[owned.first], data, owned.count);
+        EXPECT_OK(rf_buffer_write(owned.buffer, 0, fill.data(), fill.size()));
+        EXPECT_OK(rf_tensor_view(owned.buffer, owned.first, shape, dtype, &tensor));
         all.push_back(owned);
         return tensor;
+    }
+    /* What is left of the values in f32, f16 or bf16. */
+    static Floats rounded_to(rf_dtype dtype, const Floats &data)
+    {
+        bool bf16 = dtype == RF_BF16;
+        return dtype == RF_F32 ? data : oracle::from_half(oracle::to_half(data, bf16), bf16);
+    }
+    /* A tensor of f32, f16 or bf16. */
+    rf_tensor typed(rf_shape shape, rf_dtype dtype, const Floats &data, int shift = 0)
+    {
+        EXPECT_EQ((int64_t)data.size(), rf_shape_count(shape));
+        if (dtype == RF_F32)
+            return words(shape, dtype, data.data(), shift);
+        return words(shape, dtype, oracle::to_half(data, dtype == RF_BF16).data(), shift);
+    }
+    rf_tensor typed_blank(rf_shape shape, rf_dtype dtype, int shift = 0)
+    {
+        return typed(shape, dtype, Floats(rf_shape_count(shape), -12345.0f), shift);
     }
     rf_tensor f32(rf_shape shape, const Floats &data, int shift = 0)
     {
@@ -102,6 +138,11 @@ class OpTest : public ::testing::Test
     {
         Floats data(rf_tensor_count(tensor));
         EXPECT_OK(rf_stream_wait(stream));
+        if (tensor.dtype == RF_F16 || tensor.dtype == RF_BF16) {
+            std::vector<uint16_t> packed(data.size());
+            EXPECT_OK(rf_tensor_read(tensor, packed.data(), 2 * packed.size()));
+            return oracle::from_half(packed, tensor.dtype == RF_BF16);
+        }
         EXPECT_OK(rf_tensor_read(tensor, data.data(), 4 * data.size()));
         return data;
     }
@@ -137,12 +178,45 @@ class OpTest : public ::testing::Test
     static inline rf_stream *stream;
 
   private:
-    static constexpr int32_t GUARD = 0x7f5a5a5a; /* a NaN: using it would show, too */
+    /* 0x7fff7fff and 0x7fff: NaNs in every type, so that using one shows, too. */
+    static unsigned char guard(size_t i)
+    {
+        return i % 2 ? 0x7f : 0xff;
+    }
     struct Owned {
         rf_buffer *buffer;
-        size_t first, count, words;
+        size_t first, count, bytes;
     };
     std::vector<Owned> all;
+};
+
+/* A suite that runs for each of float_types (ALL_TYPES). */
+class TypedOpTest : public OpTest, public ::testing::WithParamInterface<rf_dtype>
+{
+  protected:
+    static rf_dtype type()
+    {
+        return GetParam();
+    }
+    static Floats rounded(const Floats &data)
+    {
+        return rounded_to(type(), data);
+    }
+    /* The values must be of the type already (rounded), or the oracle would see others. */
+    rf_tensor in(rf_shape shape, const Floats &data, int shift = 0)
+    {
+        EXPECT_EQ(data, rounded(data));
+        return typed(shape, type(), data, shift);
+    }
+    rf_tensor out(rf_shape shape, int shift = 0)
+    {
+        return typed_blank(shape, type(), shift);
+    }
+    /* That of f32 arithmetic, and the rounding of a 16-bit store. */
+    static double tolerance(double f32)
+    {
+        return type() == RF_F32 ? f32 : f32 + 0.5 * step_of(type());
+    }
 };
 
 inline Doubles wide(const Floats &data)
