@@ -144,12 +144,13 @@ TEST(Overlap, OnlyTheLastBucketIsExposedAndWithoutOverlapTheSumIs)
 
 TEST(Overlap, TheBestBucketSizeIsThatOfTheLatencyAndBandwidthModel)
 {
-    // 16 blocks of 256 KiB; small buckets pay latency for each, one large bucket hides nothing.
-    Timed timed = {16, 65536, 0.012, 0.010, 65536 * 4 / 0.003, 0, false};
+    // 16 blocks of 512 KiB (from there on two ranks use the ring); small buckets pay latency for
+    // each, one large bucket hides nothing.
+    Timed timed = {16, 131072, 0.012, 0.010, 131072 * 4 / 0.003, 0, false};
     int best_predicted = 0, best_measured = 0;
     std::vector<double> predicted, measured;
-    for (int notch = 0; notch < 5; notch++) { // 256 KiB to 4 MiB
-        timed.bucket_bytes = (uint64_t)(262144 << notch);
+    for (int notch = 0; notch < 5; notch++) { // 512 KiB to 8 MiB
+        timed.bucket_bytes = (uint64_t)(524288 << notch);
         predicted.push_back(predicted_s(timed));
         Times best = {1e9, 1e9};
         take_steps(timed, best);
@@ -158,7 +159,7 @@ TEST(Overlap, TheBestBucketSizeIsThatOfTheLatencyAndBandwidthModel)
             best_predicted = notch;
         if (measured[(size_t)notch] < measured[(size_t)best_measured])
             best_measured = notch;
-        printf("bucket %4d KiB: predicted %.1f ms, measured %.1f ms\n", 256 << notch,
+        printf("bucket %4d KiB: predicted %.1f ms, measured %.1f ms\n", 512 << notch,
                predicted.back() * 1e3, measured.back() * 1e3);
     }
     EXPECT_GT(best_predicted, 0); // the model has its minimum inside, or this would show nothing
