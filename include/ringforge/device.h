@@ -160,6 +160,22 @@ RF_API int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint6
 /* offset and bytes are multiples of 4. */
 RF_API int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t offset,
                           uint64_t bytes, uint32_t word);
+
+/* What is recorded between begin and end is kept instead of run, and replayed as often as wanted:
+ * a replay costs one submission, whatever the number of launches. Arguments of kernels are kept
+ * as they were; what is to differ from replay to replay is read from memory. Between begin and end
+ * the stream neither submits nor waits (RF_EINVAL). */
+struct rf_recording;
+RF_API int rf_record_begin(struct rf_stream *stream);
+/* The caller owns *out. With out NULL what was recorded is given up. */
+RF_API int rf_record_end(struct rf_stream *stream, struct rf_recording **out);
+/* Submits the recording behind everything before it, on the stream it was recorded on; does not
+ * block, and may be called again at once. RF_EINVAL: a buffer or kernel that it uses has been
+ * destroyed (by the ranges of its launches; of one without ranges, by the addresses in its push
+ * constants). */
+RF_API int rf_record_replay(struct rf_stream *stream, struct rf_recording *recording);
+/* Waits for its last replay. NULL is allowed. Before the stream is destroyed. */
+RF_EXPORT void rf_recording_destroy(struct rf_recording *recording);
 /* Labels nest; they reach RenderDoc, Nsight and RGP, and, when the device was opened with profile,
  * the trace. */
 RF_EXPORT void rf_stream_push_label(struct rf_stream *stream, const char *label);

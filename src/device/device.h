@@ -35,6 +35,16 @@ RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *ke
                                   const struct rf_range *ranges, uint32_t range_count,
                                   const struct rf_view *views, uint32_t view_count);
 
+/* ---- recordings (record.c) ------------------------------------------------------------------- */
+
+/* Whether everything that the recording needs is still there. */
+bool rf_recording_valid(const struct rf_recording *recording);
+/* Whether two recordings have the same commands with the same arguments; if not, why. */
+bool rf_recording_same(const struct rf_recording *a, const struct rf_recording *b, char *why,
+                       size_t size);
+/* Command buffers that the stream has begun to record so far; replays begin none. */
+uint64_t rf_stream_recorded(const struct rf_stream *stream);
+
 /* Tests: leaves out the nth (from 1) barrier between commands of one submission that the stream
  * would record from now on; 0 = none. */
 void rf_stream_skip_barrier(struct rf_stream *stream, uint64_t nth);

@@ -154,7 +154,8 @@ struct rf_submission {
     struct rf_stream *stream;
     VkCommandPool pool;
     VkCommandBuffer commands;
-    bool recorded; /* has commands; else it only waits and signals */
+    bool recorded;                /* has commands; else it only waits and signals */
+    struct rf_recording *replays; /* whose commands it runs, instead of its own; or NULL */
     struct rf_point *waits;
     uint32_t wait_count, wait_capacity;
     uint64_t value; /* what it signals on the stream's timeline */
@@ -181,6 +182,7 @@ struct rf_stream {
     struct rf_timeline *timeline;
     uint64_t value;                                   /* last value given to a submission */
     struct rf_submission *recording;                  /* NULL between submissions */
+    struct rf_recording *keeping;                     /* between rf_record_begin and _end */
     struct rf_submission *in_flight, *in_flight_tail; /* oldest first */
     struct rf_submission *free;
     struct rf_point *waits; /* for the next submission */
@@ -189,6 +191,7 @@ struct rf_stream {
     struct rf_track track;
     struct rf_check *check; /* NULL when the checker is off */
     uint64_t barriers, skip_barrier, conflicts;
+    uint64_t recorded; /* command buffers begun so far */
     char labels[RF_LABEL_DEPTH][RF_NAME_BYTES];
     uint32_t label_depth;
     uint64_t held_back_mark; /* of the last pass over device->pending that held it back */
@@ -196,6 +199,33 @@ struct rf_stream {
 
 /* Makes sure that a command buffer is being recorded. */
 int rf_stream_record_nothing(struct rf_stream *stream);
+int rf_submission_create(struct rf_stream *stream, struct rf_submission **out);
+void rf_submission_destroy(struct rf_submission *submission);
+/* Ends the command buffer that is being recorded; it is the caller's from then on. */
+int rf_stream_end(struct rf_stream *stream);
+/* Submits a recording's command buffer. */
+int rf_stream_send_again(struct rf_stream *stream, struct rf_recording *recording);
+/* Waits until the stream has reached the value, or its device is idle because it failed. */
+void rf_stream_finish(struct rf_stream *stream, uint64_t value);
+
+/* ---- record.c -------------------------------------------------------------------------------- */
+
+/* A command, as far as it makes a recording differ from another. */
+struct rf_command {
+    const char *name;
+    const struct rf_kernel *kernel; /* NULL: a copy or fill */
+    const void *push;
+    uint32_t push_bytes, word; /* word: of a fill */
+    uint32_t groups[3];
+    const struct rf_range *ranges;
+    uint32_t range_count, view_count;
+    const struct rf_view *views;
+};
+int rf_recording_note(struct rf_recording *recording, const struct rf_command *command);
+struct rf_submission *rf_recording_submission(const struct rf_recording *recording);
+/* What recordings need is about to be destroyed: those that do are of no use any more. */
+void rf_recordings_lose_buffer(struct rf_device *device, const struct rf_buffer *buffer);
+void rf_recordings_lose_kernel(struct rf_device *device, const struct rf_kernel *kernel);
 
 /* ---- kernel.c, spirv.c, cache.c -------------------------------------------------------------- */
 
@@ -257,6 +287,7 @@ struct rf_device {
     uint32_t memory_type[2];
     bool memory_mapped[2];
     struct rf_staging staging;
+    struct rf_recording *recordings; /* guarded by memory_lock */
 
     /* Kernels. */
     struct rf_kernel_table kernels;

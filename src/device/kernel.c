@@ -109,6 +109,7 @@ void rf_kernel_destroy(struct rf_kernel *kernel)
     if (!kernel)
         return;
     const struct rf_vk_functions *vk = &kernel->device->vk;
+    rf_recordings_lose_kernel(kernel->device, kernel);
     if (kernel->pipeline)
         vk->DestroyPipeline(kernel->device->handle, kernel->pipeline, NULL);
     if (kernel->layout)

@@ -226,6 +226,7 @@ void rf_buffer_destroy(struct rf_buffer *buffer)
 {
     if (!buffer)
         return;
+    rf_recordings_lose_buffer(buffer->device, buffer);
     release(buffer);
     rf_free(buffer);
 }

@@ -133,10 +133,8 @@ void rf_profile_collect(struct rf_submission *submission)
     struct rf_device *device = submission->stream->device;
     struct rf_regions *regions = &submission->regions;
     uint64_t ticks[2];
-    if (!regions->queries || !rf_trace_enabled()) {
-        regions->count = 0;
+    if (!regions->queries || !rf_trace_enabled())
         return;
-    }
     for (uint32_t i = 0; i < regions->count; i++) {
         if (!regions->list[i].closed ||
             device->vk.GetQueryPoolResults(device->handle, regions->queries, 2 * i, 2,
@@ -147,7 +145,6 @@ void rf_profile_collect(struct rf_submission *submission)
         uint64_t end = to_ns(device, ticks[1]) + (uint64_t)device->timestamp_offset_ns;
         rf_trace_event("compute", regions->list[i].name, start, end > start ? end : start);
     }
-    regions->count = 0;
 }
 
 /* Pairs a timestamp with the moment at which the host sees its submission finished. That is always

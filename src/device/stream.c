@@ -9,7 +9,7 @@
 #define BARRIER_WRITES (VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT)
 #define BARRIER_ALL (BARRIER_WRITES | VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT)
 
-static void destroy_submission(struct rf_submission *submission)
+void rf_submission_destroy(struct rf_submission *submission)
 {
     if (!submission)
         return;
@@ -25,7 +25,7 @@ static void destroy_list(struct rf_submission *list)
 {
     while (list) {
         struct rf_submission *next = list->next;
-        destroy_submission(list);
+        rf_submission_destroy(list);
         list = next;
     }
 }
@@ -58,6 +58,8 @@ void rf_stream_destroy(struct rf_stream *stream)
     if (!stream)
         return;
     struct rf_device *device = stream->device;
+    if (rf_record_end(stream, NULL) < 0)
+        rf_log("device", 2, "stream %s: an open recording could not be ended", stream->name);
     /* Twice: the first may fail because of what was recorded last, which is then gone. */
     if (stream->timeline && rf_stream_wait(stream) < 0 && rf_stream_wait(stream) < 0) {
         /* A failed device: nothing more is submitted, but what runs must not lose its memory. */
@@ -65,7 +67,7 @@ void rf_stream_destroy(struct rf_stream *stream)
         device->vk.DeviceWaitIdle(device->handle);
         pthread_mutex_unlock(&device->lock);
     }
-    destroy_submission(stream->recording);
+    rf_submission_destroy(stream->recording);
     destroy_list(stream->in_flight);
     destroy_list(stream->free);
     rf_timeline_release(stream->timeline);
@@ -86,13 +88,13 @@ static void reap(struct rf_stream *stream)
     while (stream->in_flight && rf_timeline_poll(stream->timeline, stream->in_flight->value)) {
         struct rf_submission *done = stream->in_flight;
         stream->in_flight = done->next;
-        rf_profile_collect(done);
+        rf_profile_collect(done->replays ? rf_recording_submission(done->replays) : done);
         done->next = stream->free;
         stream->free = done;
     }
 }
 
-static int create_submission(struct rf_stream *stream, struct rf_submission **out)
+int rf_submission_create(struct rf_stream *stream, struct rf_submission **out)
 {
     struct rf_device *device = stream->device;
     struct rf_submission *submission = rf_alloc(sizeof(*submission));
@@ -112,7 +114,7 @@ static int create_submission(struct rf_stream *stream, struct rf_submission **ou
     int rc = result == VK_SUCCESS ? rf_profile_prepare(submission)
                                   : rf_vk_fail(result, "making a command buffer");
     if (rc < 0) {
-        destroy_submission(submission);
+        rf_submission_destroy(submission);
         return rc;
     }
     *out = submission;
@@ -124,13 +126,21 @@ static int take_submission(struct rf_stream *stream, struct rf_submission **out)
     if (!stream->free)
         reap(stream);
     if (!stream->free)
-        return create_submission(stream, out);
+        return rf_submission_create(stream, out);
     *out = stream->free;
     stream->free = (*out)->next;
     (*out)->next = NULL;
     (*out)->recorded = false;
+    (*out)->replays = NULL;
+    (*out)->regions.count = 0;
     (*out)->wait_count = 0;
     return 0;
+}
+
+static void give_back(struct rf_stream *stream, struct rf_submission *submission)
+{
+    submission->next = stream->free;
+    stream->free = submission;
 }
 
 static void record_barrier(struct rf_stream *stream, VkCommandBuffer commands)
@@ -157,18 +167,24 @@ static int begin(struct rf_stream *stream)
         return 0;
     RETURN_IF_ERROR(rf_device_check(stream->device));
     struct rf_submission *submission = NULL;
-    RETURN_IF_ERROR(take_submission(stream, &submission));
+    if (stream->keeping)
+        submission = rf_recording_submission(stream->keeping);
+    else
+        RETURN_IF_ERROR(take_submission(stream, &submission));
     const struct rf_vk_functions *vk = &stream->device->vk;
     VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                     .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+                                     .flags = stream->keeping
+                                                  ? VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT
+                                                  : VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
     VkResult result = vk->ResetCommandPool(stream->device->handle, submission->pool, 0);
     if (result == VK_SUCCESS)
         result = vk->BeginCommandBuffer(submission->commands, &info);
     if (result != VK_SUCCESS) {
-        submission->next = stream->free;
-        stream->free = submission;
+        if (!stream->keeping)
+            give_back(stream, submission);
         return rf_vk_fail(result, "beginning a command buffer");
     }
+    stream->recorded++;
     submission->recorded = true;
     stream->recording = submission;
     stream->bound = VK_NULL_HANDLE;
@@ -195,9 +211,10 @@ static bool must_part(const struct rf_track *track, enum command command)
 }
 
 /* Notes what the next command touches, with a barrier before it where it conflicts. */
-static int touch(struct rf_stream *stream, const char *what, enum command command,
-                 const struct rf_range *ranges, uint32_t count)
+static int touch(struct rf_stream *stream, enum command command, const struct rf_command *c)
 {
+    const struct rf_range *ranges = c->ranges;
+    const uint32_t count = c->range_count;
     if (must_part(&stream->track, command) || rf_track_conflicts(&stream->track, ranges, count)) {
         if (stream->skip_barrier == 0 || --stream->skip_barrier > 0)
             record_barrier(stream, stream->recording->commands);
@@ -207,7 +224,9 @@ static int touch(struct rf_stream *stream, const char *what, enum command comman
     rf_track_add(&stream->track, ranges, count);
     stream->track.viewed |= command == LAUNCH_WITH_VIEWS;
     stream->track.transferred |= command == TRANSFER;
-    return stream->check ? rf_check_command(stream->check, what, ranges, count) : 0;
+    if (stream->keeping)
+        RETURN_IF_ERROR(rf_recording_note(stream->keeping, c));
+    return stream->check ? rf_check_command(stream->check, c->name, ranges, count) : 0;
 }
 
 /* ---- recording ------------------------------------------------------------------------------- */
@@ -246,8 +265,16 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
         return 0;
     RETURN_IF_ERROR(check_groups(stream, kernel, groups));
     RETURN_IF_ERROR(begin(stream));
-    RETURN_IF_ERROR(touch(stream, kernel->name, kernel->views ? LAUNCH_WITH_VIEWS : LAUNCH, ranges,
-                          range_count));
+    const struct rf_command command = {.name = kernel->name,
+                                       .kernel = kernel,
+                                       .push = push,
+                                       .push_bytes = push_bytes,
+                                       .groups = {groups[0], groups[1], groups[2]},
+                                       .ranges = ranges,
+                                       .range_count = range_count,
+                                       .views = views,
+                                       .view_count = view_count};
+    RETURN_IF_ERROR(touch(stream, kernel->views ? LAUNCH_WITH_VIEWS : LAUNCH, &command));
     const struct rf_vk_functions *vk = &stream->device->vk;
     VkCommandBuffer commands = stream->recording->commands;
     if (stream->bound != kernel->pipeline) {
@@ -289,7 +316,8 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
     RETURN_IF_ERROR(begin(stream));
     const struct rf_range ranges[2] = {{src->address + src_offset, bytes, false},
                                        {dst->address + dst_offset, bytes, true}};
-    RETURN_IF_ERROR(touch(stream, "copy", TRANSFER, ranges, 2));
+    const struct rf_command command = {.name = "copy", .ranges = ranges, .range_count = 2};
+    RETURN_IF_ERROR(touch(stream, TRANSFER, &command));
     VkBufferCopy region = {src->shift + src_offset, dst->shift + dst_offset, bytes};
     stream->device->vk.CmdCopyBuffer(stream->recording->commands, src->handle, dst->handle, 1,
                                      &region);
@@ -309,7 +337,9 @@ int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t off
         return 0;
     RETURN_IF_ERROR(begin(stream));
     const struct rf_range range = {dst->address + offset, bytes, true};
-    RETURN_IF_ERROR(touch(stream, "fill", TRANSFER, &range, 1));
+    const struct rf_command command = {
+        .name = "fill", .ranges = &range, .range_count = 1, .word = word};
+    RETURN_IF_ERROR(touch(stream, TRANSFER, &command));
     stream->device->vk.CmdFillBuffer(stream->recording->commands, dst->handle, dst->shift + offset,
                                      bytes, word);
     return 0;
@@ -338,10 +368,21 @@ static int add_wait(struct rf_stream *stream, struct rf_point point)
     return 0;
 }
 
+static int check_not_keeping(const struct rf_stream *stream)
+{
+    if (!stream->keeping)
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "stream %s is between rf_record_begin and rf_record_end: there it neither "
+                   "submits nor waits",
+                   stream->name);
+}
+
 int rf_stream_after(struct rf_stream *stream, struct rf_point point)
 {
     if (!stream)
         return rf_fail(RF_EINVAL, "rf_stream_after without a stream");
+    RETURN_IF_ERROR(check_not_keeping(stream));
     if (stream->recording)
         RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
     if (!point.timeline || point.timeline == stream->timeline ||
@@ -366,43 +407,64 @@ static int end(struct rf_stream *stream, struct rf_submission *submission)
     return stream->check ? rf_check_verify(stream->check, stream->name, &stream->conflicts) : 0;
 }
 
+int rf_stream_end(struct rf_stream *stream)
+{
+    struct rf_submission *submission = stream->recording;
+    stream->recording = NULL;
+    return end(stream, submission);
+}
+
+/* With what the stream waits for, as its next value. */
+static int send(struct rf_stream *stream, struct rf_submission *submission)
+{
+    struct rf_point *waits = submission->waits;
+    uint32_t capacity = submission->wait_capacity;
+    submission->waits = stream->waits;
+    submission->wait_count = stream->wait_count;
+    submission->wait_capacity = stream->wait_capacity;
+    stream->waits = waits;
+    stream->wait_capacity = capacity;
+    stream->wait_count = 0;
+    submission->next = NULL;
+    if (stream->in_flight)
+        stream->in_flight_tail->next = submission;
+    else
+        stream->in_flight = submission;
+    stream->in_flight_tail = submission;
+    submission->value = ++stream->value;
+    return rf_submit(submission);
+}
+
+int rf_stream_send_again(struct rf_stream *stream, struct rf_recording *recording)
+{
+    struct rf_submission *submission = NULL;
+    RETURN_IF_ERROR(rf_device_check(stream->device));
+    RETURN_IF_ERROR(take_submission(stream, &submission));
+    submission->recorded = true;
+    submission->replays = recording;
+    return send(stream, submission);
+}
+
 int rf_stream_submit(struct rf_stream *stream, struct rf_point *done)
 {
     if (!stream)
         return rf_fail(RF_EINVAL, "rf_stream_submit without a stream");
+    RETURN_IF_ERROR(check_not_keeping(stream));
     struct rf_submission *submission = stream->recording;
     if (submission) {
-        int rc = end(stream, submission);
-        stream->recording = NULL;
+        int rc = rf_stream_end(stream);
         if (rc < 0) { /* nothing of it has run, nor will */
-            submission->next = stream->free;
-            stream->free = submission;
+            give_back(stream, submission);
             return rc;
         }
     } else if (stream->wait_count > 0) {
         RETURN_IF_ERROR(rf_device_check(stream->device));
         RETURN_IF_ERROR(take_submission(stream, &submission));
     }
-    if (submission) {
-        struct rf_point *waits = submission->waits;
-        uint32_t capacity = submission->wait_capacity;
-        submission->waits = stream->waits;
-        submission->wait_count = stream->wait_count;
-        submission->wait_capacity = stream->wait_capacity;
-        stream->waits = waits;
-        stream->wait_capacity = capacity;
-        stream->wait_count = 0;
-        submission->next = NULL;
-        if (stream->in_flight)
-            stream->in_flight_tail->next = submission;
-        else
-            stream->in_flight = submission;
-        stream->in_flight_tail = submission;
-        submission->value = ++stream->value;
-        RETURN_IF_ERROR(rf_submit(submission));
-    } else {
+    if (submission)
+        RETURN_IF_ERROR(send(stream, submission));
+    else
         RETURN_IF_ERROR(rf_device_check(stream->device));
-    }
     if (done)
         *done = (struct rf_point){stream->timeline, stream->value};
     return 0;
@@ -415,6 +477,17 @@ int rf_stream_wait(struct rf_stream *stream)
     RETURN_IF_ERROR(rf_point_wait(done, UINT64_MAX));
     reap(stream);
     return 0;
+}
+
+void rf_stream_finish(struct rf_stream *stream, uint64_t value)
+{
+    struct rf_device *device = stream->device;
+    if (rf_point_wait((struct rf_point){stream->timeline, value}, UINT64_MAX) < 0) {
+        pthread_mutex_lock(&device->lock);
+        device->vk.DeviceWaitIdle(device->handle);
+        pthread_mutex_unlock(&device->lock);
+    }
+    reap(stream);
 }
 
 /* ---- hooks of the tests ---------------------------------------------------------------------- */
@@ -432,4 +505,9 @@ uint64_t rf_stream_barriers(const struct rf_stream *stream)
 uint64_t rf_stream_conflicts(const struct rf_stream *stream)
 {
     return stream->conflicts;
+}
+
+uint64_t rf_stream_recorded(const struct rf_stream *stream)
+{
+    return stream->recorded;
 }

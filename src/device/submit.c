@@ -98,6 +98,8 @@ static VkResult queue_submit(struct rf_device *device, struct rf_submission *sub
     uint64_t values[MAX_WAITS];
     VkPipelineStageFlags stages[MAX_WAITS];
     struct rf_stream *stream = submission->stream;
+    struct rf_submission *content =
+        submission->replays ? rf_recording_submission(submission->replays) : submission;
     uint32_t waits = 0, next = 0;
     VkResult result = VK_SUCCESS;
     /* More waits than fit go ahead in empty batches: what comes later on the queue is behind them.
@@ -121,7 +123,7 @@ static VkResult queue_submit(struct rf_device *device, struct rf_submission *sub
                              .pWaitSemaphores = semaphores,
                              .pWaitDstStageMask = stages,
                              .commandBufferCount = last && submission->recorded ? 1 : 0,
-                             .pCommandBuffers = &submission->commands,
+                             .pCommandBuffers = &content->commands,
                              .signalSemaphoreCount = last ? 1 : 0,
                              .pSignalSemaphores = &stream->timeline->semaphore};
         result = device->vk.QueueSubmit(stream->queue, 1, &info, VK_NULL_HANDLE);

@@ -79,6 +79,25 @@ TEST_F(DeviceProfile, ALabelThatSpansSubmissionsGivesARegionInEach)
     EXPECT_EQ(events("profile spanning").size(), 3u);
 }
 
+TEST_F(DeviceProfile, EveryReplayOfARecordingGivesItsRegions)
+{
+    struct rf_buffer *y = buffer(), *x = buffer();
+    struct rf_recording *recording = nullptr;
+    ASSERT_RF_OK(rf_record_begin(stream));
+    rf_stream_push_label(stream, "profile replayed");
+    ASSERT_RF_OK(launch(stream, y, x, 1));
+    rf_stream_pop_label(stream);
+    ASSERT_RF_OK(rf_record_end(stream, &recording));
+    for (int i = 0; i < 3; i++)
+        ASSERT_RF_OK(rf_record_replay(stream, recording));
+    ASSERT_RF_OK(rf_stream_wait(stream));
+    rf_recording_destroy(recording);
+    auto seen = events("profile replayed");
+    ASSERT_EQ(seen.size(), 3u);
+    EXPECT_LE(seen[0].end_ns, seen[1].start_ns);
+    EXPECT_LE(seen[1].end_ns, seen[2].start_ns);
+}
+
 TEST_F(DeviceProfile, TooManyAndTooDeepLabelsAreHarmless)
 {
     struct rf_buffer *y = buffer(), *x = buffer();
