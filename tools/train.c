@@ -64,6 +64,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"trace", 0, TOOL_TEXT, &o.trace_path, "FILE", "timeline of all ranks (Perfetto, Chrome)"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw the loss (.svg or .png)"},
         {"device", 0, TOOL_TEXT, &o.device, "WHICH", "index, or part of a device's name"},
+        {"record-each-step", 0, TOOL_FLAG, &o.record_each_step, NULL,
+         "record every step anew instead of replaying it: same bits, for comparison"},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
          "net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},

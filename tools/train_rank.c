@@ -36,7 +36,7 @@ static int failed(const struct trainer *t)
 
 static int open_run(struct trainer *t, uint64_t seed)
 {
-    struct rf_run_opts opts = {.seed = seed};
+    struct rf_run_opts opts = {.seed = seed, .record_each_step = t->o->record_each_step};
     t->progress = (struct rf_progress){.seed = seed};
     if (rf_run_open(t->device, t->comm, t->plan, &opts, &t->run) < 0)
         return failed(t);

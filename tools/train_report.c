@@ -146,6 +146,8 @@ void report_step(struct report *r, const struct report_step *s)
     cJSON_AddBoolToObject(json, "skipped", s->stats.skipped);
     cJSON_AddNumberToObject(json, "sent", (double)s->stats.sent_bytes);
     cJSON_AddNumberToObject(json, "exposed_comm_us", (double)s->stats.exposed_comm_ns / 1e3);
+    cJSON_AddNumberToObject(json, "record_us", (double)s->stats.record_ns / 1e3);
+    cJSON_AddNumberToObject(json, "replayed", s->stats.replayed);
     if (s->evaluated)
         add_real(json, "held_out_loss", s->held_out);
     log_line(r, json);

@@ -69,6 +69,10 @@ struct rf_ctx {
     struct rf_tensor saved;         /* u8; as many bytes as sizes() said; 256-aligned */
     struct rf_tensor handoff;
     struct rf_tensor scratch;
+    /* (8) f32: struct rf_step_scalars of this step. A kernel that needs the step or the rate reads
+     * them here, and not from its push constants, so that it can be replayed. inv_tokens is not
+     * known before the losses are. */
+    struct rf_tensor scalars;
     struct rf_tensor targets; /* (rows) i32; negative = ignored */
     struct rf_tensor losses;  /* (rows) f32: the last block writes it in forward */
 };
@@ -94,6 +98,11 @@ struct rf_block {
     void *self;
     const struct rf_param_desc *params;
     int param_count;
+    /* A step whose commands stay the same is replayed without calling the blocks (struct
+     * rf_run_opts). True: this block does not record the same in every step, or does something on
+     * the host, so it is always called. That launches differ with ctx->step is noticed by itself;
+     * that they change at some later time is not, except with RF_CHECK_REPLAY=1. */
+    bool varies;
 };
 
 /* Cuts a 256-aligned f32 (or other) tensor off the front of a u8 region such as ctx->saved; *offset
@@ -135,6 +144,10 @@ struct rf_run;
  * caller's and must outlive the run. */
 struct rf_run_opts {
     uint64_t seed;
+    /* Steps (and evaluations) are recorded twice; what had the same commands with the same
+     * arguments both times is replayed from then on. True: they are recorded each time. The
+     * results are the same bits. */
+    bool record_each_step;
 };
 RF_API int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,
                        const struct rf_run_opts *opts, struct rf_run **out);
@@ -149,6 +162,8 @@ struct rf_step_stats {
     uint64_t sent_bytes;      /* by this rank in this step */
     uint64_t exposed_comm_ns; /* time the rank waited for communication with nothing to compute */
     uint64_t step_ns;
+    uint64_t record_ns;     /* of these, the host's time for recording or replaying the step */
+    int recorded, replayed; /* pieces of the step that were recorded anew, and replayed */
 };
 /* One optimizer step on one global batch. tokens and targets: host arrays (batch * seq) i32 of the
  * WHOLE global batch (each rank takes its own rows from it). lr is the step's learning rate.

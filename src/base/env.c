@@ -14,6 +14,8 @@ static const struct rf_env_row rows[] = {
     {"RF_DEVICE", NULL, "device to open when none is named: best, an index, or a part of a name"},
     {"RF_CHECK_BARRIERS", "0",
      "1: check every submission for conflicting launches without a barrier"},
+    {"RF_CHECK_REPLAY", "0",
+     "1: record every training step all the same, and fail if it is not what would be replayed"},
     {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages"},
     {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge"},
     {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; demanded across hosts"},

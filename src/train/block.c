@@ -35,6 +35,12 @@ static struct rf_tensor block_in(const struct rf_run *run, int block, int local)
                       : rf_run_out(run, block - 1);
 }
 
+struct rf_tensor rf_run_scalars(const struct rf_run *run)
+{
+    struct rf_tensor scalars = run->regions[RF_REGION_SCALARS];
+    return scalars.buffer ? as_f32(scalars, rf_shape1(8)) : scalars;
+}
+
 static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, int64_t global)
 {
     const struct rf_plan *plan = run->plan;
@@ -50,6 +56,7 @@ static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, in
                            .saved = run->regions[RF_REGION_SAVED(saved)],
                            .handoff = run->regions[RF_REGION_HANDOFF],
                            .scratch = run->regions[RF_REGION_SCRATCH],
+                           .scalars = rf_run_scalars(run),
                            .targets = input_rows(run, RF_REGION_TARGETS, local, RF_I32),
                            .losses = input_rows(run, RF_REGION_LOSSES, local, RF_F32)};
 }

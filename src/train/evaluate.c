@@ -7,9 +7,15 @@
 
 static int forward_all(struct rf_run *run, int local, int64_t global)
 {
-    for (int block = 0; block < run->plan->block_count; block++)
+    const struct rf_plan *plan = run->plan;
+    bool varies = false;
+    for (int block = 0; block < plan->block_count; block++)
+        varies |= plan->blocks[block].varies;
+    RETURN_IF_ERROR(
+        rf_segment_begin(run, &run->segments[plan->instruction_count + local], global, varies));
+    for (int block = 0; block < plan->block_count && run->mode != RF_SEGMENT_REPLAY; block++)
         RETURN_IF_ERROR(rf_run_block_forward(run, block, local, global, true));
-    return 0;
+    return rf_segment_end(run, NULL);
 }
 
 /* Micro-batches [first, end) of the call, as many at once as the input buffers hold. */
@@ -57,6 +63,13 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     return 0;
 }
 
+static int forward_one(struct rf_run *run, const int32_t *tokens)
+{
+    rf_run_load_inputs(run, tokens, NULL, 1);
+    RETURN_IF_ERROR(forward_all(run, 0, 0));
+    return rf_stream_wait(run->stream);
+}
+
 int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uint64_t logits_bytes)
 {
     if (!run || !tokens || !logits)
@@ -65,8 +78,10 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
     if (logits_bytes != rf_tensor_bytes(out))
         return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
                        (unsigned long long)rf_tensor_bytes(out), (unsigned long long)logits_bytes);
-    rf_run_load_inputs(run, tokens, NULL, 1);
-    RETURN_IF_ERROR(forward_all(run, 0, 0));
-    RETURN_IF_ERROR(rf_stream_wait(run->stream));
+    int rc = forward_one(run, tokens);
+    if (rc < 0) {
+        rf_segment_give_up(run);
+        return rc;
+    }
     return rf_tensor_read(out, logits, logits_bytes);
 }

@@ -3,7 +3,8 @@
  * Runs the instruction list of a plan, one after the other. It decides nothing: what happens and in
  * which order is in the list. Compute is recorded on the run's stream; reductions run beside it,
  * each after the point its bucket was complete at. The host waits twice: for losses and reductions,
- * and for the norm.
+ * and for the norm. What is recorded up to an instruction that acts on the host is a segment, which
+ * is handed over there; see segment.c for when it is replayed.
  */
 #include <math.h>
 #include <ringforge/ringforge.h>
@@ -46,11 +47,7 @@ static int forward(struct rf_step_state *s, const struct rf_instruction *i)
 {
     struct rf_run *run = s->run;
     int64_t global = run->plan->first_micro_batch[run->plan->rank] + i->micro_batch;
-    RETURN_IF_ERROR(rf_run_block_forward(run, i->block, i->micro_batch, global, false));
-    /* The device starts while the backward pass is being recorded. */
-    if (i->block + 1 == run->plan->block_count)
-        return rf_stream_submit(run->stream, NULL);
-    return 0;
+    return rf_run_block_forward(run, i->block, i->micro_batch, global, false);
 }
 
 static int backward_input(struct rf_step_state *s, const struct rf_instruction *i)
@@ -85,6 +82,17 @@ static int wait_reductions(struct rf_step_state *s)
     return rf_comm_wait(s->run->comm);
 }
 
+/* For kernels of this step; again when the tokens are known. */
+static void fill_scalars(const struct rf_step_state *s)
+{
+    const struct rf_run *run = s->run;
+    const struct rf_policy *policy = &run->plan->policy;
+    struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    if (scalars)
+        rf_step_scalars_fill(&policy->optimizer, s->lr, s->stats.tokens, policy->clip,
+                             run->updates + 1, scalars);
+}
+
 static int tie(struct rf_step_state *s, const struct rf_instruction *i)
 {
     struct rf_tensor owner = s->run->grads[i->a];
@@ -101,7 +109,7 @@ static int reduce(struct rf_step_state *s, const struct rf_instruction *i)
     snprintf(label, sizeof(label), "gradients bucket %d", i->a);
     struct rf_coll_opts opts = {.order = plan->policy.order, .label = label, .done = &s->reduced};
 
-    RETURN_IF_ERROR(rf_stream_submit(run->stream, &opts.after));
+    opts.after = s->done;
     uint64_t start = 0;
     if (plan->policy.no_overlap) {
         RETURN_IF_ERROR(rf_stream_wait(run->stream));
@@ -141,6 +149,7 @@ static int share_losses(struct rf_step_state *s, const struct rf_instruction *i)
     if (plan->mesh.dp > 1)
         s->stats.exposed_comm_ns += rf_now_ns() - computed;
     s->stats.loss = s->stats.tokens > 0 ? sum / (double)s->stats.tokens : 0;
+    fill_scalars(s);
     return 0;
 }
 
@@ -148,21 +157,24 @@ static int norm(struct rf_step_state *s, const struct rf_instruction *i)
 {
     struct rf_run *run = s->run;
     const struct rf_plan *plan = run->plan;
-    RETURN_IF_ERROR(wait_reductions(s));
     if (plan->chunk_count == 0)
         return 0;
     struct rf_tensor chunks = run->regions[RF_REGION_CHUNKS];
     chunks.shape = rf_shape2(plan->chunk_count, 2);
     chunks.dtype = RF_I32;
-    struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
-    rf_step_scalars_fill(&plan->policy.optimizer, s->lr, s->stats.tokens, plan->policy.clip,
-                         run->updates + 1, scalars);
     struct rf_tensor sum = region_f32(run, RF_REGION_NORM, 2, 1);
     RETURN_IF_ERROR(
         rf_sum_squares(run->stream, sum, slot_part(run, 0, 0, plan->train_elements), chunks,
                        region_f32(run, RF_REGION_NORM_SCRATCH, 0, 2 * plan->chunk_count)));
-    RETURN_IF_ERROR(rf_clip_scale(run->stream, region_f32(run, RF_REGION_NORM, 0, 2), sum,
-                                  region_f32(run, RF_REGION_SCALARS, 0, 8)));
+    return rf_clip_scale(run->stream, region_f32(run, RF_REGION_NORM, 0, 2), sum,
+                         rf_run_scalars(run));
+}
+
+static int read_norm(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    if (run->plan->chunk_count == 0)
+        return 0;
     RETURN_IF_ERROR(rf_stream_wait(run->stream));
     s->stats.grad_norm = *(const float *)rf_tensor_map(run->regions[RF_REGION_NORM]);
     s->stats.skipped = !isfinite(s->stats.grad_norm);
@@ -174,45 +186,98 @@ static int step(struct rf_step_state *s, const struct rf_instruction *i)
     struct rf_run *run = s->run;
     const struct rf_plan *plan = run->plan;
     const int64_t count = (int64_t)plan->train_elements;
-    /* All ranks hold the same gradients, so all skip alike; Adam's t stands still with them. */
-    if (s->stats.skipped || count == 0)
-        return 0;
     struct rf_tensor decay = run->regions[RF_REGION_DECAY];
     decay.shape = rf_shape1(count / RF_FLAT_GRAIN);
     decay.dtype = RF_I32;
-    RETURN_IF_ERROR(rf_optimizer_step(
+    return rf_optimizer_step(
         run->stream, &plan->policy.optimizer, region_f32(run, RF_REGION_PARAMS, 0, count),
         slot_part(run, 0, 0, plan->train_elements), region_f32(run, RF_REGION_MOMENT1, 0, count),
         region_f32(run, RF_REGION_MOMENT2, 0, count), decay, region_f32(run, RF_REGION_NORM, 0, 2),
-        region_f32(run, RF_REGION_SCALARS, 0, 8)));
-    RETURN_IF_ERROR(rf_stream_wait(run->stream));
-    run->updates++;
+        rf_run_scalars(run));
+}
+
+static int finish_step(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    RETURN_IF_ERROR(rf_stream_wait(s->run->stream));
+    s->run->updates++;
     return 0;
+}
+
+/* What an instruction records, and what the host does once that has been handed over. */
+struct verb {
+    int (*record)(struct rf_step_state *, const struct rf_instruction *);
+    int (*act)(struct rf_step_state *, const struct rf_instruction *);
+};
+static const struct verb verbs[RF_VERB_COUNT] = {
+    [RF_VERB_ZERO_GRADS] = {zero_grads, NULL},
+    [RF_VERB_FORWARD] = {forward, NULL},
+    [RF_VERB_BACKWARD_INPUT] = {backward_input, NULL},
+    [RF_VERB_BACKWARD_WEIGHT] = {backward_weight, NULL},
+    [RF_VERB_MERGE] = {merge, NULL},
+    [RF_VERB_TIE] = {tie, NULL},
+    [RF_VERB_REDUCE] = {NULL, reduce},
+    [RF_VERB_LOSS] = {NULL, share_losses},
+    [RF_VERB_NORM] = {norm, read_norm},
+    [RF_VERB_STEP] = {step, finish_step},
+};
+
+/* Whether what has been recorded is handed over at this instruction. After the last block's forward
+ * pass it is, too, so that the device starts while the backward pass is being recorded. */
+static bool hands_over(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    return verbs[i->verb].act || (i->verb == RF_VERB_FORWARD && i->block + 1 == plan->block_count);
+}
+
+/* The segment that begins at an instruction is named after the one that hands it over. */
+static int begin_segment(struct rf_run *run, int first)
+{
+    const struct rf_plan *plan = run->plan;
+    bool varies = false;
+    int end = first;
+    for (;; end++) {
+        const struct rf_instruction *i = &plan->instructions[end];
+        varies |= i->block >= 0 && plan->blocks[i->block].varies;
+        if (end + 1 == plan->instruction_count || hands_over(plan, i))
+            break;
+    }
+    return rf_segment_begin(run, &run->segments[end], 0, varies);
+}
+
+static int execute(struct rf_step_state *s, int at, const char *text)
+{
+    struct rf_run *run = s->run;
+    const struct rf_instruction *i = &run->plan->instructions[at];
+    const struct verb *verb = &verbs[i->verb];
+    if (verb->record && !run->segment)
+        RETURN_IF_ERROR(begin_segment(run, at));
+    if (verb->record && run->mode != RF_SEGMENT_REPLAY) {
+        rf_stream_push_label(run->stream, text);
+        int rc = verb->record(s, i);
+        rf_stream_pop_label(run->stream);
+        RETURN_IF_ERROR(rc);
+    }
+    if (!hands_over(run->plan, i))
+        return 0;
+    RETURN_IF_ERROR(rf_segment_end(run, &s->done));
+    return verb->act ? verb->act(s, i) : 0;
+}
+
+/* All ranks hold the same gradients, so all skip alike; Adam's t stands still with them. */
+static bool skipped(const struct rf_step_state *s, const struct rf_instruction *i)
+{
+    return i->verb == RF_VERB_STEP && (s->stats.skipped || s->run->plan->train_elements == 0);
 }
 
 int rf_run_execute(struct rf_step_state *state)
 {
-    static int (*const verbs[RF_VERB_COUNT])(struct rf_step_state *,
-                                             const struct rf_instruction *) = {
-        [RF_VERB_ZERO_GRADS] = zero_grads,
-        [RF_VERB_FORWARD] = forward,
-        [RF_VERB_BACKWARD_INPUT] = backward_input,
-        [RF_VERB_BACKWARD_WEIGHT] = backward_weight,
-        [RF_VERB_MERGE] = merge,
-        [RF_VERB_TIE] = tie,
-        [RF_VERB_REDUCE] = reduce,
-        [RF_VERB_LOSS] = share_losses,
-        [RF_VERB_NORM] = norm,
-        [RF_VERB_STEP] = step,
-    };
     const struct rf_plan *plan = state->run->plan;
     char text[96];
+    fill_scalars(state);
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct rf_instruction *instruction = &plan->instructions[i];
-        rf_stream_push_label(state->run->stream,
-                             rf_instruction_text(instruction, text, sizeof(text)));
-        int rc = verbs[instruction->verb](state, instruction);
-        rf_stream_pop_label(state->run->stream);
+        if (skipped(state, instruction))
+            continue;
+        int rc = execute(state, i, rf_instruction_text(instruction, text, sizeof(text)));
         /* A block of the user's has no means to leave a sentence. */
         if (rc < 0 && rf_last_error()->status != rc)
             return rf_fail(rc, "%s failed: %s", text, rf_status_text(rc));
@@ -225,6 +290,7 @@ int rf_run_execute(struct rf_step_state *state)
 int rf_run_give_up(struct rf_run *run, int status)
 {
     const struct rf_error error = *rf_last_error();
+    rf_segment_give_up(run);
     if (run->comm && rf_comm_size(run->comm) > 1) {
         /* The others must not wait for a rank that will not come. */
         rf_comm_abort(run->comm, error.message);

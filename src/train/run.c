@@ -108,6 +108,7 @@ static int open_local(struct rf_run *run)
     RETURN_IF_ERROR(open_arenas(run));
     RETURN_IF_ERROR(make_views(run));
     RETURN_IF_ERROR(rf_stream_create(run->device, "train", &run->stream));
+    RETURN_IF_ERROR(rf_segments_open(run));
     RETURN_IF_ERROR(rf_run_init_params(run));
     return rf_run_upload_tables(run);
 }
@@ -124,6 +125,7 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     run->comm = comm;
     run->plan = plan;
     run->seed = opts ? opts->seed : 0;
+    run->record_each_step = opts && opts->record_each_step;
     int rc = rf_run_agree(run, check_size(run));
     if (rc < 0)
         goto fail;
@@ -144,6 +146,7 @@ void rf_run_close(struct rf_run *run)
 {
     if (!run)
         return;
+    rf_segments_close(run);
     rf_stream_destroy(run->stream);
     for (int c = 0; c < RF_CATEGORY_COUNT; c++)
         for (int memory = 0; memory < 2; memory++)

@@ -10,6 +10,21 @@
 #include "../memory/arena.h"
 #include "plan.h"
 
+/* What is recorded between two handovers to the device: recorded once and replayed, when its
+ * commands do not depend on the step. */
+struct rf_segment {
+    struct rf_recording *recording;
+    int64_t step, micro_batch;      /* when it was recorded */
+    bool any_step, any_micro_batch; /* was the same when recorded in another */
+    bool varies;                    /* was not, or is said not to be: recorded each time */
+};
+enum rf_segment_mode {
+    RF_SEGMENT_CLOSED = 0,
+    RF_SEGMENT_RECORD, /* to be run once */
+    RF_SEGMENT_KEEP,   /* to be kept, and compared with what is kept */
+    RF_SEGMENT_REPLAY  /* nothing is to be recorded */
+};
+
 struct rf_run {
     struct rf_device *device;
     struct rf_comm *comm; /* NULL: one rank */
@@ -29,6 +44,14 @@ struct rf_run {
     double *shares;            /* loss and token count of each micro-batch, by global index */
     int64_t share_room;        /* micro-batches that fit in shares */
 
+    bool record_each_step, check_replay;
+    struct rf_segment *segments; /* by the instruction that ends them; then those of evaluation */
+    struct rf_segment *segment;  /* the open one */
+    enum rf_segment_mode mode;
+    int64_t segment_micro_batch;
+    uint64_t segment_start_ns, record_ns;
+    int recorded, replayed; /* segments, since the step began */
+
     struct rf_memory_stats memory_before;
     uint64_t sent_before, planned_sent;
     struct rf_checkpoint_hook save_hook; /* tests stop a save half-way */
@@ -38,6 +61,7 @@ struct rf_run {
 struct rf_step_state {
     struct rf_run *run;
     float lr;
+    struct rf_point done;    /* what has been handed over */
     struct rf_point reduced; /* the last reduction that was started */
     bool reducing;
     struct rf_step_stats stats;
@@ -69,6 +93,18 @@ RF_MUST_CHECK int rf_run_block_forward(struct rf_run *run, int block, int local,
 RF_MUST_CHECK int rf_run_block_backward(struct rf_run *run, int block, int local, int slot,
                                         bool weight);
 struct rf_tensor rf_run_out(const struct rf_run *run, int block);
+struct rf_tensor rf_run_scalars(const struct rf_run *run);
+
+/* segment.c. Between begin and end the caller records, unless run->mode says that all is there
+ * already. varies: whether it may not be kept. */
+RF_MUST_CHECK int rf_segments_open(struct rf_run *run);
+void rf_segments_close(struct rf_run *run);
+RF_MUST_CHECK int rf_segment_begin(struct rf_run *run, struct rf_segment *segment,
+                                   int64_t micro_batch, bool varies);
+/* Hands over what was recorded, in an open segment or outside; done as in rf_stream_submit. */
+RF_MUST_CHECK int rf_segment_end(struct rf_run *run, struct rf_point *done);
+/* After an error. */
+void rf_segment_give_up(struct rf_run *run);
 
 /* loss.c */
 RF_MUST_CHECK int rf_run_check_batch(const struct rf_run *run, const int32_t *targets,

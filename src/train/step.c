@@ -24,6 +24,8 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     const uint64_t sent = run->comm ? rf_comm_sent_bytes(run->comm) : 0;
     const int64_t skip = plan->first_micro_batch[plan->rank] * rows;
     rf_run_load_inputs(run, tokens + skip, targets + skip, plan->local_micro_batches);
+    run->record_ns = 0;
+    run->recorded = run->replayed = 0;
     int rc = rf_run_execute(&state);
     if (rc < 0)
         return rf_run_give_up(run, rc);
@@ -31,6 +33,9 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     run->planned_sent += plan->bytes.sent;
     state.stats.sent_bytes = run->comm ? rf_comm_sent_bytes(run->comm) - sent : 0;
     state.stats.step_ns = rf_now_ns() - start;
+    state.stats.record_ns = run->record_ns;
+    state.stats.recorded = run->recorded;
+    state.stats.replayed = run->replayed;
     if (stats)
         *stats = state.stats;
     return 0;

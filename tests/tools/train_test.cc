@@ -13,8 +13,9 @@
 
 static std::vector<std::string> tiny(const std::string &data)
 {
-    return {"train", "--data", data, "--layers", "1", "--channels", "32", "--heads", "2", "--seq",
-            "16", "--batch", "4", "--micro-batches", "4", "--order", "tree"};
+    return {"train", "--data",          data, "--layers", "1",   "--channels",
+            "32",    "--heads",         "2",  "--seq",    "16",  "--batch",
+            "4",     "--micro-batches", "4",  "--order",  "tree"};
 }
 
 static std::vector<std::string> with(std::vector<std::string> words,
@@ -38,8 +39,8 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
 {
     TempFolder folder;
     std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
-    ProgramResult r = run_program(with(tiny(data), {"--steps", "3", "--log", log, "--ranks", "2",
-                                                    "--provider", "loopback"}));
+    ProgramResult r = run_program(
+        with(tiny(data), {"--steps", "3", "--log", log, "--ranks", "2", "--provider", "loopback"}));
     ASSERT_EQ(r.status, 0) << r.err;
     std::string text = read_text(log);
     int line = 0;
@@ -51,7 +52,7 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
         at = end + 1;
         if (line < 3) {
             for (const char *key : {"step", "loss", "tokens", "tokens_per_s", "grad_norm", "lr",
-                                    "skipped", "sent", "exposed_comm_us"})
+                                    "skipped", "sent", "exposed_comm_us", "record_us", "replayed"})
                 EXPECT_TRUE(cJSON_HasObjectItem(json, key)) << key;
             EXPECT_EQ(cJSON_GetObjectItem(json, "step")->valuedouble, line + 1);
             EXPECT_EQ(cJSON_GetObjectItem(json, "tokens")->valuedouble, 64);
@@ -77,9 +78,9 @@ TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
     std::string data = folder.file("t.txt", some_text()), want;
     for (int ranks = 1; ranks <= 4; ranks++) {
         std::string log = folder.path + "/log" + std::to_string(ranks);
-        ProgramResult r = run_program(with({"run", "-n", std::to_string(ranks), "--",
-                                            program_path()},
-                                           with(tiny(data), {"--steps", "3", "--log", log})));
+        ProgramResult r =
+            run_program(with({"run", "-n", std::to_string(ranks), "--", program_path()},
+                             with(tiny(data), {"--steps", "3", "--log", log})));
         ASSERT_EQ(r.status, 0) << r.err;
         std::string sha = last_text(read_text(log), "params_sha256");
         if (ranks == 1)
@@ -133,8 +134,8 @@ TEST(Train, AFullDiskWhileSavingIsAnErrorAndTheLastCheckpointStays)
     std::string before = read_text(save + "/latest");
     ProgramOptions full;
     full.file_bytes_limit = 20000; /* less than the model */
-    ProgramResult r = run_program(with(tiny(data), {"--steps", "2", "--resume", save, "--save",
-                                                    save}), full);
+    ProgramResult r =
+        run_program(with(tiny(data), {"--steps", "2", "--resume", save, "--save", save}), full);
     EXPECT_EQ(r.status, 1);
     EXPECT_NE(r.err.find(save), std::string::npos) << r.err;
     EXPECT_EQ(read_text(save + "/latest"), before);
@@ -147,9 +148,9 @@ TEST(Train, WhenARankIsKilledEverySurvivorNamesItAndTheJobEnds)
     std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
     /* Each rank's shell tells its process, which the trainer then takes over. */
     std::string script = "echo $$ >" + folder.path + "/pid.$RANK; exec \"$@\"";
-    Background job = start_command(with({program_path(), "run", "-n", "4", "--", "sh", "-c", script,
-                                         "sh", program_path()},
-                                        with(tiny(data), {"--steps", "1000000", "--log", log})));
+    Background job = start_command(
+        with({program_path(), "run", "-n", "4", "--", "sh", "-c", script, "sh", program_path()},
+             with(tiny(data), {"--steps", "1000000", "--log", log})));
     while (read_text(log).find("\"step\":2") == std::string::npos)
         ASSERT_EQ(kill(job.pid, 0), 0);
     ASSERT_EQ(kill(std::stoi(read_text(folder.path + "/pid.2")), SIGKILL), 0);

@@ -61,8 +61,10 @@ void take_steps(const Timed &timed, Times &best)
     for (int i = 0; i < timed.blocks; i++)
         stubs.add("block" + std::to_string(i), {timed.elements});
     std::vector<rf_block> blocks(stubs.blocks(), stubs.blocks() + stubs.count());
-    for (rf_block &block : blocks)
+    for (rf_block &block : blocks) {
         block.ops = &timed_ops;
+        block.varies = true; // computes on the host
+    }
     compute_s = timed.compute_s;
     rf_policy policy = {};
     policy.batch = policy.micro_batches = 2;

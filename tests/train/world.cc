@@ -54,7 +54,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     ASSERT_RF(rf_plan_build(list, blocks, &mesh, &t.policy, rank, &plan));
     if (t.edit)
         t.edit(plan, rank);
-    rf_run_opts opts = {t.seed};
+    rf_run_opts opts = {t.seed, t.record_each_step};
     ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, &opts, &run));
     if (t.before)
         t.before(run, comm, rank);

@@ -28,6 +28,7 @@ struct Training {
     int steps = 3;
     float lr = 0.01f;
     uint64_t seed = 5;
+    bool record_each_step = false;
     // Share of targets that are ignored, drawn per token; uneven over the micro-batches.
     double ignored = 0;
     // Changes the plan of a rank before it is run.

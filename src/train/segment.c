@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Segments: what a step records between two handovers to the device is recorded anew only until it
+ * is known not to depend on the step. It is recorded in two steps, and when both have the same
+ * commands with the same arguments, it is replayed from then on; what differs between steps (the
+ * learning rate and its like) is read from memory. Called by the executor and by evaluation.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "../device/device.h"
+#include "run.h"
+
+int rf_segments_open(struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    size_t count = (size_t)plan->instruction_count + (size_t)plan->local_micro_batches;
+    long check = 0;
+    RETURN_IF_ERROR(rf_env_int("RF_CHECK_REPLAY", 0, &check));
+    run->check_replay = check != 0;
+    run->segments = rf_alloc(count * sizeof(*run->segments));
+    return run->segments ? 0 : rf_fail(RF_ENOMEM, "run: out of host memory");
+}
+
+void rf_segments_close(struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    for (int i = 0; run->segments && i < plan->instruction_count + plan->local_micro_batches; i++)
+        rf_recording_destroy(run->segments[i].recording);
+    rf_free(run->segments);
+    run->segments = NULL;
+}
+
+/* Whether what is kept is known to be what would be recorded now. */
+static bool known(const struct rf_run *run, const struct rf_segment *s, int64_t micro_batch)
+{
+    return s->recording && (s->any_step || s->step == run->step) &&
+           (s->any_micro_batch || s->micro_batch == micro_batch);
+}
+
+int rf_segment_begin(struct rf_run *run, struct rf_segment *segment, int64_t micro_batch,
+                     bool varies)
+{
+    segment->varies |= varies;
+    if (segment->recording && (segment->varies || !rf_recording_valid(segment->recording))) {
+        rf_recording_destroy(segment->recording);
+        *segment = (struct rf_segment){.varies = segment->varies};
+    }
+    run->segment_start_ns = rf_now_ns();
+    if (run->record_each_step || segment->varies)
+        run->mode = RF_SEGMENT_RECORD;
+    else if (known(run, segment, micro_batch) && !run->check_replay)
+        run->mode = RF_SEGMENT_REPLAY;
+    else
+        run->mode = RF_SEGMENT_KEEP;
+    if (!segment->recording) {
+        segment->step = run->step;
+        segment->micro_batch = micro_batch;
+    }
+    run->segment = segment;
+    run->segment_micro_batch = micro_batch;
+    return run->mode == RF_SEGMENT_KEEP ? rf_record_begin(run->stream) : 0;
+}
+
+/* Compares with what was recorded before, and takes its place. */
+static int keep(struct rf_run *run, struct rf_segment *s)
+{
+    const int64_t micro_batch = run->segment_micro_batch;
+    struct rf_recording *fresh = NULL;
+    char why[200];
+    RETURN_IF_ERROR(rf_record_end(run->stream, &fresh));
+    if (s->recording && rf_recording_same(s->recording, fresh, why, sizeof(why))) {
+        s->any_step |= s->step != run->step;
+        s->any_micro_batch |= s->micro_batch != micro_batch;
+    } else if (s->recording) {
+        if (known(run, s, micro_batch)) {
+            rf_recording_destroy(fresh);
+            return rf_fail(RF_EINVAL,
+                           "a step would not be replayed as it is recorded now (%s): a block whose "
+                           "launches differ from step to step has to say so, by varies",
+                           why);
+        }
+        rf_log("train", 2, "a part of the step is recorded in every step: %s", why);
+        s->varies = true;
+    }
+    rf_recording_destroy(s->recording);
+    s->recording = fresh;
+    return 0;
+}
+
+int rf_segment_end(struct rf_run *run, struct rf_point *done)
+{
+    struct rf_segment *segment = run->segment;
+    const enum rf_segment_mode mode = run->mode;
+    run->segment = NULL;
+    run->mode = RF_SEGMENT_CLOSED;
+    if (!segment)
+        return rf_stream_submit(run->stream, done);
+    if (mode == RF_SEGMENT_KEEP)
+        RETURN_IF_ERROR(keep(run, segment));
+    if (mode != RF_SEGMENT_RECORD)
+        RETURN_IF_ERROR(rf_record_replay(run->stream, segment->recording));
+    RETURN_IF_ERROR(rf_stream_submit(run->stream, done));
+    if (mode == RF_SEGMENT_REPLAY)
+        run->replayed++;
+    else
+        run->recorded++;
+    run->record_ns += rf_now_ns() - run->segment_start_ns;
+    return 0;
+}
+
+void rf_segment_give_up(struct rf_run *run)
+{
+    run->segment = NULL;
+    run->mode = RF_SEGMENT_CLOSED;
+    if (run->stream && rf_record_end(run->stream, NULL) < 0)
+        rf_log("train", 2, "an open recording could not be ended");
+}
