@@ -29,6 +29,15 @@ enum rf_device_kind {
     RF_DEVICE_CPU
 };
 
+/* A product (m,k) times (k,n) that matrix units do at once, sums in fp32. */
+struct rf_matrix_shape {
+    uint16_t m, n, k;
+    uint16_t invocations;  /* 0: by a subgroup. Else by a workgroup of this many invocations, and
+                              any multiples of m, n and k */
+    enum rf_dtype operand; /* RF_F16 or RF_BF16 */
+};
+#define RF_MAX_MATRIX_SHAPES 32
+
 /* The feature record. What is false has a path without it. */
 struct rf_device_info {
     char name[256];   /* "llvmpipe (LLVM 15.0.6, 256 bits)" */
@@ -43,7 +52,8 @@ struct rf_device_info {
     bool subgroup_shuffle, subgroup_arithmetic;
     bool int64, float16, int16, int8, float64;
     bool storage16, storage8; /* 16- and 8-bit loads and stores in storage memory */
-    bool cooperative_matrix;  /* VK_KHR_cooperative_matrix is offered */
+    bool cooperative_matrix;  /* matrix units, through VK_KHR_cooperative_matrix */
+    bool workgroup_matrix;    /* the same by whole workgroups, VK_NV_cooperative_matrix2 */
     bool bfloat16;            /* VK_KHR_shader_bfloat16 is offered */
     bool host_visible;        /* device memory can be mapped: no staging is needed */
     bool single_queue;        /* one queue only: submissions are held back until they can run */
@@ -53,6 +63,9 @@ struct rf_device_info {
     uint64_t max_allocation_bytes, heap_bytes;
     uint64_t min_import_alignment; /* of external_memory_host; 0 without it */
     float timestamp_period_ns;     /* 0: no timestamps */
+    struct rf_matrix_shape matrix_shapes[RF_MAX_MATRIX_SHAPES]; /* with 16-bit float operands */
+    uint32_t matrix_shape_count;
+    char matrix_reason[96]; /* why there are no matrix units; empty when there are */
 };
 
 /* Fills up to `capacity` records and the number of devices there are. With no Vulkan on the machine
@@ -64,6 +77,7 @@ struct rf_device_opts {
     bool profile;        /* time every labelled region with device timestamps */
     bool
         hide_host_memory; /* pretend that device memory cannot be mapped (tests the staged paths) */
+    bool hide_matrix_units; /* pretend that there are none (also RF_MATRIX_UNITS=0) */
 };
 
 /* Opens a device: NULL or "best" (usable; discrete before integrated before CPU), an index ("0"),

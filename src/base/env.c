@@ -17,6 +17,7 @@ static const struct rf_env_row rows[] = {
     {"RF_CHECK_REPLAY", "0",
      "1: record every training step all the same, and fail if it is not what would be replayed"},
     {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages"},
+    {"RF_MATRIX_UNITS", "1", "0: leave the matrix units of devices alone"},
     {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge"},
     {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; demanded across hosts"},
     {"RF_PORT", NULL, "bootstrap port, when MASTER_PORT is taken by somebody else"},

@@ -12,6 +12,7 @@ struct enabled {
     VkPhysicalDeviceSubgroupSizeControlFeaturesEXT subgroup_size;
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR cooperative;
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
+    VkPhysicalDeviceCooperativeMatrix2FeaturesNV cooperative2;
     const char *extensions[8];
     uint32_t extension_count;
 };
@@ -50,7 +51,14 @@ static void enable(const struct rf_device *device, struct enabled *e)
                         .cooperativeMatrix = VK_TRUE},
         .bfloat16 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR,
                      .shaderBFloat16Type = VK_TRUE,
-                     .shaderBFloat16CooperativeMatrix = caps->bfloat16_matrix}};
+                     .shaderBFloat16CooperativeMatrix = caps->bfloat16_matrix},
+        .cooperative2 = {
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
+            .cooperativeMatrixWorkgroupScope = VK_TRUE,
+            .cooperativeMatrixFlexibleDimensions = VK_TRUE,
+            .cooperativeMatrixConversions = VK_TRUE,
+            .cooperativeMatrixPerElementOperations = VK_TRUE,
+            .cooperativeMatrixTensorAddressing = VK_TRUE}};
     void **tail = &e->v12.pNext;
     if (caps->subgroup_size_control) {
         *tail = &e->subgroup_size;
@@ -62,6 +70,11 @@ static void enable(const struct rf_device *device, struct enabled *e)
         *tail = &e->cooperative;
         tail = &e->cooperative.pNext;
         e->extensions[e->extension_count++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+    }
+    if (info->workgroup_matrix) {
+        *tail = &e->cooperative2;
+        tail = &e->cooperative2.pNext;
+        e->extensions[e->extension_count++] = VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME;
     }
     if (info->bfloat16) {
         *tail = &e->bfloat16;
@@ -107,6 +120,8 @@ static int start(struct rf_device *device, const char *select)
     RETURN_IF_ERROR(rf_vk_instance_init(&device->instance));
     RETURN_IF_ERROR(rf_select_device(&device->instance, select, &device->physical, &device->info,
                                      &device->caps));
+    if (device->opts.hide_matrix_units)
+        rf_matrix_hide(&device->info, &device->caps, "the device was opened without matrix units");
     RETURN_IF_ERROR(create_device(device));
     rf_memory_choose(device);
     RETURN_IF_ERROR(rf_submit_open(device));

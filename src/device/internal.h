@@ -28,6 +28,7 @@ struct rf_device_caps {
     bool uniform16, uniform8; /* 16- and 8-bit types in uniform blocks as well */
     bool subgroup_extended_types;
     bool ext_subgroup_size_control, ext_external_memory_host, ext_cooperative_matrix, ext_bfloat16;
+    bool ext_cooperative_matrix2;
     uint32_t family, queue_count, timestamp_bits;
     uint8_t pipeline_cache_uuid[16];
     bool ext_push_descriptor, views; /* views: kernels may read through texel views */
@@ -36,6 +37,17 @@ struct rf_device_caps {
 int rf_select_device(const struct rf_vk_instance *instance, const char *select,
                      VkPhysicalDevice *physical, struct rf_device_info *info,
                      struct rf_device_caps *caps);
+
+/* ---- matrix.c -------------------------------------------------------------------------------- */
+
+/* Fills what info and caps say about matrix units; the features are what the driver has filled. */
+void rf_matrix_describe(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
+                        const VkPhysicalDeviceCooperativeMatrixFeaturesKHR *khr,
+                        const VkPhysicalDeviceShaderBfloat16FeaturesKHR *bfloat16,
+                        const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *nv,
+                        struct rf_device_info *info, struct rf_device_caps *caps);
+/* As if there were none. */
+void rf_matrix_hide(struct rf_device_info *info, struct rf_device_caps *caps, const char *why);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 
@@ -250,8 +262,10 @@ void rf_cache_load(struct rf_device *device);
 void rf_cache_save(struct rf_device *device);
 /* RF_ENOTSUP names a capability that the module declares and the device lacks. */
 int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *desc);
-/* Whether a checked module reads through texel views. */
-bool rf_spirv_views(const struct rf_kernel_desc *desc);
+/* Whether a checked module declares a capability. */
+#define RF_SPIRV_SAMPLED_BUFFER 46 /* reads through texel views */
+#define RF_SPIRV_COOPERATIVE_MATRIX 6022
+bool rf_spirv_declares(const struct rf_kernel_desc *desc, uint32_t capability);
 
 /* ---- device.c -------------------------------------------------------------------------------- */
 

@@ -57,10 +57,14 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
         .requiredSubgroupSize = desc->subgroup_size};
     bool sized = desc->subgroup_size && device->caps.subgroup_size_control &&
                  device->caps.subgroup_min < device->caps.subgroup_max;
+    /* The invocations of a subgroup share matrices: none may be missing. */
+    bool full = device->caps.full_subgroups && rf_spirv_declares(desc, RF_SPIRV_COOPERATIVE_MATRIX);
     VkComputePipelineCreateInfo create = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .pNext = sized ? &subgroup : NULL,
+                  .flags =
+                      full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT : 0,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                   .module = module,
                   .pName = "main",
@@ -83,7 +87,7 @@ int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc
         return rf_fail(RF_ENOMEM, "no memory for kernel %s", desc->name);
     kernel->device = device;
     kernel->push_bytes = desc->push_bytes;
-    kernel->views = rf_spirv_views(desc);
+    kernel->views = rf_spirv_declares(desc, RF_SPIRV_SAMPLED_BUFFER);
     snprintf(kernel->name, sizeof(kernel->name), "%s", desc->name);
     VkShaderModuleCreateInfo create = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                        .codeSize = desc->spirv_bytes,

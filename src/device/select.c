@@ -16,6 +16,7 @@ struct features {
     VkPhysicalDeviceSubgroupSizeControlFeaturesEXT subgroup_size;
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR cooperative;
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
+    VkPhysicalDeviceCooperativeMatrix2FeaturesNV cooperative2;
 };
 struct properties {
     VkPhysicalDeviceProperties2 core;
@@ -46,6 +47,7 @@ static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice ph
         {VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, &caps->ext_cooperative_matrix},
         {VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME, &caps->ext_push_descriptor},
         {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, &caps->ext_bfloat16},
+        {VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME, &caps->ext_cooperative_matrix2},
     };
     uint32_t count = 0;
     vk->EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);
@@ -161,6 +163,7 @@ static const char *fill_features(const struct rf_vk_instance *vk, VkPhysicalDevi
         .subgroup_size.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
         .cooperative.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
         .bfloat16.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR,
+        .cooperative2.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
     };
     chain(&f.core, &f.v11);
     chain(&f.core, &f.v12);
@@ -170,6 +173,8 @@ static const char *fill_features(const struct rf_vk_instance *vk, VkPhysicalDevi
         chain(&f.core, &f.cooperative);
     if (caps->ext_bfloat16)
         chain(&f.core, &f.bfloat16);
+    if (caps->ext_cooperative_matrix2)
+        chain(&f.core, &f.cooperative2);
     vk->GetPhysicalDeviceFeatures2(physical, &f.core);
 
     info->int64 = f.core.features.shaderInt64;
@@ -186,9 +191,8 @@ static const char *fill_features(const struct rf_vk_instance *vk, VkPhysicalDevi
     caps->memory_model_device_scope = f.v12.vulkanMemoryModelDeviceScope;
     caps->subgroup_size_control = f.subgroup_size.subgroupSizeControl;
     caps->full_subgroups = f.subgroup_size.computeFullSubgroups;
-    info->cooperative_matrix = f.cooperative.cooperativeMatrix && caps->memory_model;
     info->bfloat16 = f.bfloat16.shaderBFloat16Type;
-    caps->bfloat16_matrix = f.bfloat16.shaderBFloat16CooperativeMatrix && info->cooperative_matrix;
+    rf_matrix_describe(vk, physical, &f.cooperative, &f.bfloat16, &f.cooperative2, info, caps);
     if (!f.v12.bufferDeviceAddress)
         return "bufferDeviceAddress";
     if (!f.v12.timelineSemaphore)

@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-enum { OP_CAPABILITY = 17, HEADER_WORDS = 5, SPIRV_MAGIC = 0x07230203, SAMPLED_BUFFER = 46 };
+enum { OP_CAPABILITY = 17, HEADER_WORDS = 5, SPIRV_MAGIC = 0x07230203 };
 
 static bool has_subgroup(const struct rf_device *device, VkSubgroupFeatureFlags bit)
 {
@@ -29,7 +29,7 @@ static bool offered(const struct rf_device *device, uint32_t capability, const c
         {11, info->int64, "Int64"},
         {22, info->int16, "Int16"},
         {39, info->int8, "Int8"},
-        {SAMPLED_BUFFER, caps->views, "SampledBuffer"},
+        {RF_SPIRV_SAMPLED_BUFFER, caps->views, "SampledBuffer"},
         {61, has_subgroup(device, VK_SUBGROUP_FEATURE_BASIC_BIT), "GroupNonUniform"},
         {62, has_subgroup(device, VK_SUBGROUP_FEATURE_VOTE_BIT), "GroupNonUniformVote"},
         {63, has_subgroup(device, VK_SUBGROUP_FEATURE_ARITHMETIC_BIT), "GroupNonUniformArithmetic"},
@@ -48,7 +48,11 @@ static bool offered(const struct rf_device *device, uint32_t capability, const c
         {5345, caps->memory_model, "VulkanMemoryModel"},
         {5346, caps->memory_model_device_scope, "VulkanMemoryModelDeviceScope"},
         {5347, true, "PhysicalStorageBufferAddresses"},
-        {6022, info->cooperative_matrix, "CooperativeMatrixKHR"},
+        {RF_SPIRV_COOPERATIVE_MATRIX, info->cooperative_matrix, "CooperativeMatrixKHR"},
+        {5431, info->workgroup_matrix, "CooperativeMatrixConversionsNV"},
+        {5432, info->workgroup_matrix, "CooperativeMatrixPerElementOperationsNV"},
+        {5433, info->workgroup_matrix, "CooperativeMatrixTensorAddressingNV"},
+        {5439, info->workgroup_matrix, "TensorAddressingNV"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (rows[i].capability == capability) {
@@ -83,11 +87,11 @@ int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *
     return 0;
 }
 
-bool rf_spirv_views(const struct rf_kernel_desc *desc)
+bool rf_spirv_declares(const struct rf_kernel_desc *desc, uint32_t capability)
 {
     const uint32_t *words = desc->spirv;
     for (size_t i = HEADER_WORDS; words[i] == (2u << 16 | OP_CAPABILITY); i += 2)
-        if (words[i + 1] == SAMPLED_BUFFER)
+        if (words[i + 1] == capability)
             return true;
     return false;
 }

@@ -26,7 +26,9 @@
 /* NULL where the extension is absent. */
 #define RF_INSTANCE_FUNCTIONS_OPTIONAL(X)                                                          \
     X(CreateDebugUtilsMessengerEXT)                                                                \
-    X(DestroyDebugUtilsMessengerEXT)
+    X(DestroyDebugUtilsMessengerEXT)                                                               \
+    X(GetPhysicalDeviceCooperativeMatrixPropertiesKHR)                                             \
+    X(GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV)
 
 #define RF_DEVICE_FUNCTIONS(X)                                                                     \
     X(DestroyDevice)                                                                               \

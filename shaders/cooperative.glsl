@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Matrix units (SPV_KHR_cooperative_matrix) for compilers that do not know them, as glslang 12 does
+ * not: the types and instructions are spelled out by number. What that way cannot say (an element
+ * type, a size that is a specialization constant) stands here as a marker constant, which
+ * cmake/spirv_markers.c replaces after compiling. Includers declare the specialization constants 5, 6
+ * and 7: FRAGMENT_M, FRAGMENT_N and FRAGMENT_K.
+ */
+#extension GL_EXT_spirv_intrinsics : require
+#extension GL_KHR_memory_scope_semantics : require
+
+const uint MARK_OPERAND = 0xC0DE000Au, MARK_SUM = 0xC0DE000Cu;
+const uint MARK_M = 0xC0DE0105u, MARK_N = 0xC0DE0106u, MARK_K = 0xC0DE0107u;
+const uint MATRIX_SCOPE = 3, USE_A = 0, USE_B = 1, USE_SUM = 2; /* of a subgroup */
+
+#define MATRIX extensions = ["SPV_KHR_cooperative_matrix"], capabilities = [6022]
+#define MATRIX_A spirv_type(MATRIX, id = 4456, MARK_OPERAND, MATRIX_SCOPE, MARK_M, MARK_K, USE_A)
+#define MATRIX_B spirv_type(MATRIX, id = 4456, MARK_OPERAND, MATRIX_SCOPE, MARK_K, MARK_N, USE_B)
+#define MATRIX_SUM spirv_type(MATRIX, id = 4456, MARK_SUM, MATRIX_SCOPE, MARK_M, MARK_N, USE_SUM)
+
+/* Memory is given in groups of 16 bytes, whatever the elements; so is `pitch`, from the start of a row
+ * (a column, where `order` is COLUMNS) to that of the next. The last argument is always SHARED. */
+const uint ROWS = 0, COLUMNS = 1;
+#define SHARED 32 /* other invocations wrote it, or will read it: NonPrivatePointer */
+spirv_instruction(MATRIX, id = 4457) MATRIX_A matrix_load_a(spirv_by_reference uvec4 from, uint order, uint pitch, spirv_literal uint access);
+spirv_instruction(MATRIX, id = 4457) MATRIX_B matrix_load_b(spirv_by_reference uvec4 from, uint order, uint pitch, spirv_literal uint access);
+spirv_instruction(MATRIX, id = 4458) void matrix_store(spirv_by_reference uvec4 to, MATRIX_SUM m, uint order, uint pitch, spirv_literal uint access);
+spirv_instruction(MATRIX, id = 4459) MATRIX_SUM matrix_multiply_add(MATRIX_A a, MATRIX_B b, MATRIX_SUM c);
+spirv_instruction(MATRIX, id = 80) MATRIX_SUM matrix_splat(float x);
+spirv_instruction(id = 129) MATRIX_SUM matrix_add(MATRIX_SUM a, MATRIX_SUM b);

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+//
+// out (M,N) = A B on matrix units. A workgroup computes TILE_M x TILE_N elements, a subgroup SUB_M x
+// SUB_N of them, in fragments of the size that the device's units take. Slices of A and B are staged
+// in shared memory, two of each: while one is multiplied, the next is read into registers and then
+// written beside it. What lies outside the tensors counts as zero, so sizes are arbitrary.
+//   BF16=1     operands are bf16, else f16
+//   SPLIT=0    a and b hold 16-bit elements. SPLIT=1..3: they hold fp32 and are multiplied as sums of
+//              SPLIT 16-bit parts, leaving out what is smaller than the last part's rounding
+//   OUT16=1    out and pre hold 16-bit elements, else fp32
+#version 450
+#pragma use_vulkan_memory_model
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_basic : require
+
+#include "cooperative.glsl"
+#include "narrow.glsl"
+
+layout(local_size_x_id = 0) in; // TILE_M / SUB_M * TILE_N / SUB_N subgroups
+layout(constant_id = 0) const uint LANES = 64;
+layout(constant_id = 1) const uint TILE_M = 64;
+layout(constant_id = 2) const uint TILE_N = 64;
+layout(constant_id = 3) const uint SUB_M = 32;
+layout(constant_id = 4) const uint SUB_N = 32;
+layout(constant_id = 5) const uint FRAGMENT_M = 16;
+layout(constant_id = 6) const uint FRAGMENT_N = 16;
+layout(constant_id = 7) const uint FRAGMENT_K = 16;
+layout(constant_id = 8) const uint DEPTH = 32; // of a slice, in k
+layout(constant_id = 9) const bool TRANS_A = false;
+layout(constant_id = 10) const bool TRANS_B = false;
+layout(constant_id = 11) const bool WIDE_A = false; // rows in memory are of whole 16 bytes
+layout(constant_id = 12) const bool WIDE_B = false;
+layout(constant_id = 13) const bool WIDE_OUT = false; // rows of out and pre are of whole quads
+
+layout(push_constant) uniform Push
+{
+    uvec2 a, b, out_address, bias, pre;
+    uint M, N, K, flags;
+    uint tiles_m, tiles_n, groups_x;
+} pc;
+const uint BIAS = 1, ACCUMULATE = 2, GELU = 4, PRE = 8;
+
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Vec4s { vec4 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 2) buffer Shorts { uint16_t at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Quads { uvec4 at[]; };
+
+// Shared memory is counted in chunks of 16 bytes: eight elements. A slice is a row of chunks for each
+// of its lines (rows or columns of the tile, as they lie in memory), and one more, which shifts
+// lines to other banks.
+#if SPLIT
+#define PARTS SPLIT
+#define CHUNK_REGISTERS 2
+#define REGISTER vec4
+#else
+#define PARTS 1
+#define CHUNK_REGISTERS 1
+#define REGISTER uvec4
+#endif
+const uint WIDTH_A = (TRANS_A ? TILE_M : DEPTH) / 8, LINES_A = TRANS_A ? DEPTH : TILE_M;
+const uint WIDTH_B = (TRANS_B ? DEPTH : TILE_N) / 8, LINES_B = TRANS_B ? TILE_N : DEPTH;
+const uint PITCH_A = WIDTH_A + 1, PITCH_B = WIDTH_B + 1;
+const uint CHUNKS_A = WIDTH_A * LINES_A, CHUNKS_B = WIDTH_B * LINES_B;
+const uint LOADS_A = (CHUNKS_A + LANES - 1) / LANES, LOADS_B = (CHUNKS_B + LANES - 1) / LANES;
+const uint SLICE_A = PITCH_A * LINES_A, SLICE_B = PITCH_B * LINES_B;
+const uint STAGE = PARTS * (SLICE_A + SLICE_B);
+
+const uint ACROSS_M = SUB_M / FRAGMENT_M, ACROSS_N = SUB_N / FRAGMENT_N; // fragments
+const uint SUBGROUPS = TILE_M / SUB_M * (TILE_N / SUB_N), SUBGROUP_LANES = LANES / SUBGROUPS;
+// At the end a subgroup's sums pass through its own patch: a row of fragments, in fp32.
+const uint PATCH_PITCH = SUB_N / 4 + 1, PATCH = FRAGMENT_M * PATCH_PITCH;
+
+shared uvec4 stage[2 * STAGE > SUBGROUPS * PATCH ? 2 * STAGE : SUBGROUPS * PATCH];
+
+#if SPLIT
+vec4 read_quad(uvec2 base, bool wide, uint line, uint lines, uint column, uint columns)
+{
+    const uint row = min(line, lines - 1) * columns;
+    vec4 x;
+    if (wide)
+        x = Vec4s(base).at[(row + min(column, columns - 4)) / 4];
+    else
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            x[i] = Floats(base).at[row + min(column + i, columns - 1)];
+    const bvec4 inside = lessThan(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(columns));
+    return line < lines ? mix(vec4(0), x, inside) : vec4(0);
+}
+#else
+uint read_element(uvec2 base, uint row, uint column, uint columns)
+{
+    const uint x = uint(Shorts(base).at[row + min(column, columns - 1)]);
+    return column < columns ? x : 0;
+}
+
+uvec4 read_chunk(uvec2 base, bool wide, uint line, uint lines, uint column, uint columns)
+{
+    const uint row = min(line, lines - 1) * columns;
+    uvec4 x;
+    if (wide) {
+        x = Quads(base).at[(row + min(column, columns - 8)) / 8];
+        x = column < columns ? x : uvec4(0);
+    } else
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            x[i] = read_element(base, row, column + 2 * i, columns) |
+                   read_element(base, row, column + 2 * i + 1, columns) << 16;
+    return line < lines ? x : uvec4(0);
+}
+#endif
+
+// Reads a lane's chunks of the slice whose first line and column are given.
+#define READ_SLICE(registers, base, wide, loads, chunks, width, line0, lines, column0, columns)    \
+    [[unroll]] for (uint i = 0; i < loads; i++) {                                                  \
+        const uint chunk = min(i * LANES + id, chunks - 1);                                        \
+        const uint line = line0 + chunk / width, column = column0 + chunk % width * 8;             \
+        READ_REGISTERS(registers, base, wide, line, lines, column, columns)                        \
+    }
+#if SPLIT
+#define READ_REGISTERS(registers, base, wide, line, lines, column, columns)                        \
+    registers[2 * i] = read_quad(base, wide, line, lines, column, columns);                        \
+    registers[2 * i + 1] = read_quad(base, wide, line, lines, column + 4, columns);
+#else
+#define READ_REGISTERS(registers, base, wide, line, lines, column, columns)                        \
+    registers[i] = read_chunk(base, wide, line, lines, column, columns);
+#endif
+
+#if SPLIT
+// The next part of four elements, which is taken off them. What is not finite has one part.
+uvec2 take_part(inout vec4 x)
+{
+    uint bits[4];
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        bits[i] = narrow_from(x[i]);
+        const float part = narrow_to(bits[i]);
+        precise float rest = x[i] - part;
+        x[i] = (floatBitsToUint(part) & 0x7f800000u) == 0x7f800000u ? 0 : rest;
+    }
+    return uvec2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+}
+#define WRITE_CHUNK(registers, at, slice)                                                          \
+    vec4 low = registers[2 * i], high = registers[2 * i + 1];                                      \
+    [[unroll]] for (uint part = 0; part < PARTS; part++)                                           \
+        stage[at + part * slice] = uvec4(take_part(low), take_part(high));
+#else
+#define WRITE_CHUNK(registers, at, slice) stage[at] = registers[i];
+#endif
+#define WRITE_SLICE(registers, to, loads, chunks, width, pitch, slice)                             \
+    [[unroll]] for (uint i = 0; i < loads; i++) {                                                  \
+        const uint chunk = i * LANES + id;                                                         \
+        if (chunks % LANES == 0 || chunk < chunks) {                                               \
+            WRITE_CHUNK(registers, (to) + chunk / width * pitch + chunk % width, slice)            \
+        }                                                                                          \
+    }
+
+float gelu(float x)
+{
+    // 0.5 x (1 + tanh(u)) without overflow into NaN at either end.
+    const float u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
+    return x - x / (exp(2.0 * u) + 1.0);
+}
+
+vec4 read_out(uvec2 base, uint at, uint count)
+{
+    vec4 x = vec4(0);
+#if OUT16
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        if (i < count)
+            x[i] = narrow_to(uint(Shorts(base).at[at + i]));
+#else
+    if (WIDE_OUT)
+        return Vec4s(base).at[at / 4];
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        if (i < count)
+            x[i] = Floats(base).at[at + i];
+#endif
+    return x;
+}
+
+void write_out(uvec2 base, uint at, uint count, vec4 x)
+{
+#if OUT16
+    if (WIDE_OUT) {
+        Pairs(base).at[at / 4] = uvec2(narrow_from(x.x) | narrow_from(x.y) << 16,
+                                       narrow_from(x.z) | narrow_from(x.w) << 16);
+        return;
+    }
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        if (i < count)
+            Shorts(base).at[at + i] = uint16_t(narrow_from(x[i]));
+#else
+    if (WIDE_OUT) {
+        Vec4s(base).at[at / 4] = x;
+        return;
+    }
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        if (i < count)
+            Floats(base).at[at + i] = x[i];
+#endif
+}
+
+// Four sums of a row, from `column`; with WIDE_OUT N is a multiple of four.
+void finish(vec4 x, uint row, uint column)
+{
+    if (row >= pc.M || column >= pc.N)
+        return;
+    const uint at = row * pc.N + column, count = pc.N - column;
+    if ((pc.flags & BIAS) != 0)
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            x[i] += Floats(pc.bias).at[min(column + i, pc.N - 1)];
+    if ((pc.flags & ACCUMULATE) != 0)
+        x += read_out(pc.out_address, at, count);
+    if ((pc.flags & PRE) != 0)
+        write_out(pc.pre, at, count, x);
+    if ((pc.flags & GELU) != 0)
+        x = vec4(gelu(x.x), gelu(x.y), gelu(x.z), gelu(x.w));
+    write_out(pc.out_address, at, count, x);
+}
+
+void main()
+{
+    const uint id = gl_LocalInvocationID.x;
+    const uint tile = gl_WorkGroupID.y * pc.groups_x + gl_WorkGroupID.x;
+    if (tile >= pc.tiles_m * pc.tiles_n)
+        return; // the whole workgroup
+    // Bands of eight rows of tiles, column by column: neighbours in time share operands.
+    const uint band = tile / (8 * pc.tiles_n), in_band = tile % (8 * pc.tiles_n);
+    const uint band_rows = min(8, pc.tiles_m - 8 * band);
+    const uint row0 = (8 * band + in_band % band_rows) * TILE_M;
+    const uint column0 = in_band / band_rows * TILE_N;
+    const uint sub_m = gl_SubgroupID / (TILE_N / SUB_N) * SUB_M;
+    const uint sub_n = gl_SubgroupID % (TILE_N / SUB_N) * SUB_N;
+
+    REGISTER next_a[LOADS_A * CHUNK_REGISTERS], next_b[LOADS_B * CHUNK_REGISTERS];
+    MATRIX_SUM sum[ACROSS_M][ACROSS_N];
+    [[unroll]] for (uint r = 0; r < ACROSS_M; r++)
+        [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
+            sum[r][s] = matrix_splat(0.0);
+
+#define READ_NEXT(k0)                                                                              \
+    READ_SLICE(next_a, pc.a, WIDE_A, LOADS_A, CHUNKS_A, WIDTH_A, (TRANS_A ? k0 : row0),            \
+               (TRANS_A ? pc.K : pc.M), (TRANS_A ? row0 : k0), (TRANS_A ? pc.M : pc.K))            \
+    READ_SLICE(next_b, pc.b, WIDE_B, LOADS_B, CHUNKS_B, WIDTH_B, (TRANS_B ? column0 : k0),         \
+               (TRANS_B ? pc.N : pc.K), (TRANS_B ? k0 : column0), (TRANS_B ? pc.K : pc.N))
+#define WRITE_NEXT(to)                                                                             \
+    WRITE_SLICE(next_a, to, LOADS_A, CHUNKS_A, WIDTH_A, PITCH_A, SLICE_A)                          \
+    WRITE_SLICE(next_b, to + PARTS * SLICE_A, LOADS_B, CHUNKS_B, WIDTH_B, PITCH_B, SLICE_B)
+
+    READ_NEXT(0)
+    WRITE_NEXT(0)
+    barrier();
+    uint current = 0;
+    for (uint k0 = 0; k0 < pc.K; k0 += DEPTH) {
+        // Past the end these read zeros, which nobody uses.
+        READ_NEXT(k0 + DEPTH)
+        const uint from_a = current + (TRANS_A ? sub_m / 8 : sub_m * PITCH_A);
+        const uint from_b = current + PARTS * SLICE_A + (TRANS_B ? sub_n * PITCH_B : sub_n / 8);
+        [[unroll]] for (uint k = 0; k < DEPTH; k += FRAGMENT_K) {
+            MATRIX_A a[ACROSS_M * PARTS];
+            [[unroll]] for (uint r = 0; r < ACROSS_M; r++)
+                [[unroll]] for (uint part = 0; part < PARTS; part++) {
+                    const uint at = TRANS_A ? k * PITCH_A + r * FRAGMENT_M / 8
+                                            : r * FRAGMENT_M * PITCH_A + k / 8;
+                    a[r * PARTS + part] = matrix_load_a(stage[from_a + part * SLICE_A + at],
+                                                        TRANS_A ? COLUMNS : ROWS, PITCH_A, SHARED);
+                }
+            [[unroll]] for (uint s = 0; s < ACROSS_N; s++) {
+                MATRIX_B b[PARTS];
+                [[unroll]] for (uint part = 0; part < PARTS; part++) {
+                    const uint at = TRANS_B ? s * FRAGMENT_N * PITCH_B + k / 8
+                                            : k * PITCH_B + s * FRAGMENT_N / 8;
+                    b[part] = matrix_load_b(stage[from_b + part * SLICE_B + at],
+                                            TRANS_B ? COLUMNS : ROWS, PITCH_B, SHARED);
+                }
+                [[unroll]] for (uint r = 0; r < ACROSS_M; r++) {
+#if SPLIT > 1
+                    // Units may cut sums off instead of rounding them: the long sum is fp32's.
+                    // Small products come first.
+                    MATRIX_SUM part = matrix_splat(0.0);
+                    [[unroll]] for (uint order = 0; order < PARTS; order++)
+                        [[unroll]] for (uint i = 0; i < PARTS - order; i++)
+                            part = matrix_multiply_add(a[r * PARTS + i], b[PARTS - 1 - order - i],
+                                                       part);
+                    sum[r][s] = matrix_add(sum[r][s], part);
+#else
+                    sum[r][s] = matrix_multiply_add(a[r], b[0], sum[r][s]);
+#endif
+                }
+            }
+        }
+        current = STAGE - current;
+        WRITE_NEXT(current)
+        barrier();
+    }
+
+    const uint lane = id - gl_SubgroupID * SUBGROUP_LANES, mine = gl_SubgroupID * PATCH;
+    [[unroll]] for (uint r = 0; r < ACROSS_M; r++) {
+        [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
+            matrix_store(stage[mine + s * FRAGMENT_N / 4], sum[r][s], ROWS, PATCH_PITCH, SHARED);
+        barrier();
+        for (uint quad = lane; quad < FRAGMENT_M * SUB_N / 4; quad += SUBGROUP_LANES) {
+            const uint row = quad / (SUB_N / 4), column = quad % (SUB_N / 4);
+            finish(uintBitsToFloat(stage[mine + row * PATCH_PITCH + column]),
+                   row0 + sub_m + r * FRAGMENT_M + row, column0 + sub_n + 4 * column);
+        }
+        barrier();
+    }
+}

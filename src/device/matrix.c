@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the matrix units of a device offer: which sizes and types of product, by a subgroup or by a
+ * whole workgroup. Called by select.c for every device. What is not of use to the library's kernels
+ * (16-bit operands, sums in fp32) is left out.
+ */
+#include "internal.h"
+
+static bool operand_of(VkComponentTypeKHR type, enum rf_dtype *out)
+{
+    *out = type == VK_COMPONENT_TYPE_FLOAT16_KHR ? RF_F16 : RF_BF16;
+    return type == VK_COMPONENT_TYPE_FLOAT16_KHR || type == VK_COMPONENT_TYPE_BFLOAT16_KHR;
+}
+
+/* Adds a shape unless its types are of no use. */
+static void add(struct rf_device_info *info, struct rf_matrix_shape shape, VkComponentTypeKHR a,
+                VkComponentTypeKHR b, VkComponentTypeKHR c, VkComponentTypeKHR result)
+{
+    if (info->matrix_shape_count == RF_MAX_MATRIX_SHAPES || !operand_of(a, &shape.operand) ||
+        a != b || c != VK_COMPONENT_TYPE_FLOAT32_KHR || result != c)
+        return;
+    info->matrix_shapes[info->matrix_shape_count++] = shape;
+}
+
+static void list_subgroup(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
+                          struct rf_device_info *info)
+{
+    uint32_t count = 0;
+    if (!vk->GetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
+        vk->GetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &count, NULL) < 0)
+        return;
+    VkCooperativeMatrixPropertiesKHR *list = rf_alloc(count * sizeof(*list) + 1);
+    for (uint32_t i = 0; list && i < count; i++)
+        list[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    if (!list || vk->GetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &count, list) < 0)
+        count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const VkCooperativeMatrixPropertiesKHR *p = &list[i];
+        if (p->scope != VK_SCOPE_SUBGROUP_KHR || p->saturatingAccumulation ||
+            (p->MSize | p->NSize | p->KSize) > UINT16_MAX)
+            continue;
+        add(info,
+            (struct rf_matrix_shape){
+                .m = (uint16_t)p->MSize, .n = (uint16_t)p->NSize, .k = (uint16_t)p->KSize},
+            p->AType, p->BType, p->CType, p->ResultType);
+    }
+    rf_free(list);
+}
+
+static void list_workgroup(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
+                           struct rf_device_info *info)
+{
+    uint32_t count = 0;
+    if (!vk->GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV ||
+        vk->GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV(physical, &count,
+                                                                             NULL) < 0)
+        return;
+    VkCooperativeMatrixFlexibleDimensionsPropertiesNV *list = rf_alloc(count * sizeof(*list) + 1);
+    for (uint32_t i = 0; list && i < count; i++)
+        list[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_FLEXIBLE_DIMENSIONS_PROPERTIES_NV;
+    if (!list || vk->GetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV(
+                     physical, &count, list) < 0)
+        count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const VkCooperativeMatrixFlexibleDimensionsPropertiesNV *p = &list[i];
+        if (p->scope != VK_SCOPE_WORKGROUP_KHR || p->saturatingAccumulation ||
+            (p->MGranularity | p->NGranularity | p->KGranularity | p->workgroupInvocations) >
+                UINT16_MAX)
+            continue;
+        add(info,
+            (struct rf_matrix_shape){.m = (uint16_t)p->MGranularity,
+                                     .n = (uint16_t)p->NGranularity,
+                                     .k = (uint16_t)p->KGranularity,
+                                     .invocations = (uint16_t)p->workgroupInvocations},
+            p->AType, p->BType, p->CType, p->ResultType);
+    }
+    rf_free(list);
+}
+
+/* What the workgroup kernels use. */
+static bool whole_workgroup(const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *f)
+{
+    return f->cooperativeMatrixWorkgroupScope && f->cooperativeMatrixFlexibleDimensions &&
+           f->cooperativeMatrixConversions && f->cooperativeMatrixPerElementOperations &&
+           f->cooperativeMatrixTensorAddressing;
+}
+
+void rf_matrix_hide(struct rf_device_info *info, struct rf_device_caps *caps, const char *why)
+{
+    info->cooperative_matrix = info->workgroup_matrix = caps->bfloat16_matrix = false;
+    info->matrix_shape_count = 0;
+    snprintf(info->matrix_reason, sizeof(info->matrix_reason), "%s", why);
+}
+
+void rf_matrix_describe(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
+                        const VkPhysicalDeviceCooperativeMatrixFeaturesKHR *khr,
+                        const VkPhysicalDeviceShaderBfloat16FeaturesKHR *bfloat16,
+                        const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *nv,
+                        struct rf_device_info *info, struct rf_device_caps *caps)
+{
+    const char *wanted = rf_env("RF_MATRIX_UNITS");
+    if (!caps->ext_cooperative_matrix || !khr->cooperativeMatrix) {
+        rf_matrix_hide(info, caps, "its driver does not offer VK_KHR_cooperative_matrix");
+        return;
+    }
+    if (!caps->memory_model) {
+        rf_matrix_hide(info, caps, "its driver lacks the feature vulkanMemoryModel");
+        return;
+    }
+    if (wanted && strcmp(wanted, "0") == 0) {
+        rf_matrix_hide(info, caps, "RF_MATRIX_UNITS=0 switches matrix units off");
+        return;
+    }
+    info->cooperative_matrix = true;
+    caps->bfloat16_matrix =
+        bfloat16->shaderBFloat16Type && bfloat16->shaderBFloat16CooperativeMatrix;
+    list_subgroup(vk, physical, info);
+    if (caps->ext_cooperative_matrix2 && whole_workgroup(nv)) {
+        info->workgroup_matrix = true;
+        list_workgroup(vk, physical, info);
+    }
+}
