@@ -93,8 +93,8 @@ static bool constant(const struct module *m, uint32_t id, uint32_t *value)
     return false;
 }
 
-/* The declared float type of this width (bfloat: in that encoding), moved up; else a new one. A module
- * needs two at most: `new_type` is where the words of this one go. */
+/* The declared float type of this width (bfloat: in that encoding), moved up; else a new one. A
+ * module needs two at most: `new_type` is where the words of this one go. */
 static uint32_t float_type(struct module *m, uint32_t bits, bool bfloat, uint32_t new_type[4])
 {
     uint32_t length = bfloat ? 4 : 3;

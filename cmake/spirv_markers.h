@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Turns marker constants of a SPIR-V module into what the shader compiler could not be told. Used at
- * build time by spirv_markers_main.c, and by the tests; no part of the library. How the markers get
- * into a module: shaders/cooperative.glsl.
+ * Turns marker constants of a SPIR-V module into what the shader compiler could not be told. Used
+ * at build time by spirv_markers_main.c, and by the tests; no part of the library. How the markers
+ * get into a module: shaders/cooperative.glsl.
  */
 #ifndef SPIRV_MARKERS_H
 #define SPIRV_MARKERS_H

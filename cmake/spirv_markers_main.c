@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * spirv_markers f16|bf16 NAME IN OUT: reads the SPIR-V module IN, replaces its markers, and writes it
- * as the C array NAME to OUT. Run by cmake/shaders.cmake.
+ * spirv_markers f16|bf16 NAME IN OUT: reads the SPIR-V module IN, replaces its markers, and writes
+ * it as the C array NAME to OUT. Run by cmake/shaders.cmake.
  */
 #include <errno.h>
 #include <stdio.h>

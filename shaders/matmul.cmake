@@ -13,3 +13,17 @@ endforeach()
 rf_shader(matmul_tiled_tt matmul_tiled.comp DEFINES TRANS_A=1 TRANS_B=1)
 rf_shader(matmul_bias_grad matmul_bias_grad.comp)
 rf_shader(matmul_bias_grad_views matmul_bias_grad.comp DEFINES VIEWS=1)
+# Matrix units. _same: the result has the operands' type, else it is f32. _splitN: of f32 operands, as
+# sums of N parts. See matmul_cooperative.comp.
+set(number_f16 1)
+set(number_bf16 2)
+foreach(type f16 bf16)
+    rf_shader(matmul_cooperative_${type} matmul_cooperative.comp OPERAND ${type}
+              DEFINES TYPE=${number_${type}} SPLIT=0 OUT16=0)
+    rf_shader(matmul_cooperative_same_${type} matmul_cooperative.comp OPERAND ${type}
+              DEFINES TYPE=${number_${type}} SPLIT=0 OUT16=1)
+    foreach(parts 1 2 3)
+        rf_shader(matmul_cooperative_split${parts}_${type} matmul_cooperative.comp OPERAND ${type}
+                  DEFINES TYPE=${number_${type}} SPLIT=${parts} OUT16=0)
+    endforeach()
+endforeach()

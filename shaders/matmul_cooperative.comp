@@ -4,7 +4,7 @@
 // SUB_N of them, in fragments of the size that the device's units take. Slices of A and B are staged
 // in shared memory, two of each: while one is multiplied, the next is read into registers and then
 // written beside it. What lies outside the tensors counts as zero, so sizes are arbitrary.
-//   BF16=1     operands are bf16, else f16
+//   TYPE       TYPE_F16 or TYPE_BF16, of the units' operands
 //   SPLIT=0    a and b hold 16-bit elements. SPLIT=1..3: they hold fp32 and are multiplied as sums of
 //              SPLIT 16-bit parts, leaving out what is smaller than the last part's rounding
 //   OUT16=1    out and pre hold 16-bit elements, else fp32
@@ -17,8 +17,10 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_basic : require
 
+#define TYPE_F16 1
+#define TYPE_BF16 2
+#include "convert.glsl"
 #include "cooperative.glsl"
-#include "narrow.glsl"
 
 layout(local_size_x_id = 0) in; // TILE_M / SUB_M * TILE_N / SUB_N subgroups
 layout(constant_id = 0) const uint LANES = 64;
@@ -132,14 +134,12 @@ uvec4 read_chunk(uvec2 base, bool wide, uint line, uint lines, uint column, uint
 // The next part of four elements, which is taken off them. What is not finite has one part.
 uvec2 take_part(inout vec4 x)
 {
-    uint bits[4];
-    [[unroll]] for (uint i = 0; i < 4; i++) {
-        bits[i] = narrow_from(x[i]);
-        const float part = narrow_to(bits[i]);
-        precise float rest = x[i] - part;
-        x[i] = (floatBitsToUint(part) & 0x7f800000u) == 0x7f800000u ? 0 : rest;
-    }
-    return uvec2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+    const uvec2 words = uvec2(pack2(x.xy), pack2(x.zw));
+    const vec4 part = vec4(unpack2(words.x), unpack2(words.y));
+    precise vec4 rest = x - part;
+    const uvec4 exponent = floatBitsToUint(part) & 0x7f800000u;
+    x = mix(rest, vec4(0), equal(exponent, uvec4(0x7f800000u)));
+    return words;
 }
 #define WRITE_CHUNK(registers, at, slice)                                                          \
     vec4 low = registers[2 * i], high = registers[2 * i + 1];                                      \
@@ -169,7 +169,7 @@ vec4 read_out(uvec2 base, uint at, uint count)
 #if OUT16
     [[unroll]] for (uint i = 0; i < 4; i++)
         if (i < count)
-            x[i] = narrow_to(uint(Shorts(base).at[at + i]));
+            x[i] = unpack2(uint(Shorts(base).at[at + i])).x;
 #else
     if (WIDE_OUT)
         return Vec4s(base).at[at / 4];
@@ -183,14 +183,14 @@ vec4 read_out(uvec2 base, uint at, uint count)
 void write_out(uvec2 base, uint at, uint count, vec4 x)
 {
 #if OUT16
+    const uvec2 words = uvec2(pack2(x.xy), pack2(x.zw));
     if (WIDE_OUT) {
-        Pairs(base).at[at / 4] = uvec2(narrow_from(x.x) | narrow_from(x.y) << 16,
-                                       narrow_from(x.z) | narrow_from(x.w) << 16);
+        Pairs(base).at[at / 4] = words;
         return;
     }
     [[unroll]] for (uint i = 0; i < 4; i++)
         if (i < count)
-            Shorts(base).at[at + i] = uint16_t(narrow_from(x[i]));
+            Shorts(base).at[at + i] = uint16_t(words[i / 2] >> 16 * (i % 2) & 0xffffu);
 #else
     if (WIDE_OUT) {
         Vec4s(base).at[at / 4] = x;

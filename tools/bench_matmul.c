@@ -115,7 +115,7 @@ static int measure(struct rf_device *device, struct rf_stream *stream,
         double m = (double)s.m, k = (double)s.k, n = (double)s.n;
         *result = (struct result){
             .shape = s,
-            .path = rf_matmul_path(device, s.m, s.n, s.k, &opts),
+            .path = rf_matmul_path(device, RF_F32, s.m, s.n, s.k, &opts),
             .time_us = seconds * 1e6,
             .gflops = 2 * m * k * n / seconds / 1e9,
             .gbps = 4 * (m * k + k * n + m * n) / seconds / 1e9,

@@ -54,7 +54,7 @@ static void matmul_path(const struct rf_device_info *info, char *path, size_t by
     snprintf(select, sizeof(select), "%u", info->index);
     if (rf_device_open(select, NULL, &device) < 0)
         return;
-    const char *name = rf_matmul_path(device, 1024, 1024, 1024, NULL);
+    const char *name = rf_matmul_path(device, RF_F32, 1024, 1024, 1024, NULL);
     snprintf(path, bytes, "%s", name ? name : "none");
     rf_device_close(device);
 }

@@ -35,14 +35,35 @@ struct rf_matmul_opts {
     const struct rf_tensor *bias; /* (N): added to every row; not with accumulate */
     bool gelu;                    /* out = gelu(a b + bias), tanh form */
     const struct rf_tensor *pre;  /* (M,N): with gelu, receives a b + bias for the backward pass */
-    const char *path; /* NULL = best; "subgroup", "tiled": force (RF_ENOTSUP if it cannot) */
+    /* f32 operands on matrix units: as sums of this many 16-bit parts, 1 to 3; 0: never. Where
+     * there are no such units, and on CPU devices, plain f32 is taken instead. bf16 parts (3: f32's
+     * own accuracy, 2: 16 bits, 1: 8 bits) have f32's range; f16 parts (2: 22 bits) need |x| <
+     * 65504 and keep steps of 2^-24 only. A product of an infinity is NaN. Sums are f32. The errors
+     * that were measured: docs/performance.md. After Henry, Tang, Heinecke 2019; Ootomo, Yokota
+     * 2022. */
+    uint32_t split;
+    enum rf_dtype split_type; /* RF_F16, or RF_BF16, which 0 means, too */
+    const char *path; /* NULL = best; "cooperative", "subgroup", "tiled": force (RF_ENOTSUP if it
+                         cannot, and why) */
 };
-/* out (M,N) = a (M,K) b (K,N); dimensions before the last are flattened into M. Any size from 1. */
+/* out (M,N) = a (M,K) b (K,N); dimensions before the last are flattened into M. Any size from 1.
+ * a and b are both f32, f16 or bf16; out is f32 or of their type, and so is pre. Sums are f32. */
 RF_API int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                      struct rf_tensor b, const struct rf_matmul_opts *opts);
-/* The name of the path rf_matmul would take for this product on this device. */
-RF_EXPORT const char *rf_matmul_path(struct rf_device *device, int64_t m, int64_t n, int64_t k,
-                                     const struct rf_matmul_opts *opts);
+/* The name of the path rf_matmul would take for this product on this device, all of one type. */
+RF_EXPORT const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type, int64_t m,
+                                     int64_t n, int64_t k, const struct rf_matmul_opts *opts);
+/* Every path with every type of operands: whether it runs here, and why not. */
+struct rf_matmul_path_info {
+    const char *name;
+    enum rf_dtype type;
+    bool usable;
+    bool split_only;    /* f32 with the option split only */
+    const char *reason; /* why not usable: a sentence; else empty */
+};
+/* Fills up to `capacity` records and the number there is. The texts live as long as the device. */
+RF_API int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
+                           uint32_t capacity, uint32_t *count);
 /* dbias (N) += column sums of dout (n,N). scratch: f32, rf_bias_grad_scratch(n, N) elements. */
 RF_EXPORT int64_t rf_bias_grad_scratch(int64_t rows, int64_t columns);
 RF_API int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_tensor dout,

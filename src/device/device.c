@@ -52,13 +52,13 @@ static void enable(const struct rf_device *device, struct enabled *e)
         .bfloat16 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_BFLOAT16_FEATURES_KHR,
                      .shaderBFloat16Type = VK_TRUE,
                      .shaderBFloat16CooperativeMatrix = caps->bfloat16_matrix},
-        .cooperative2 = {
-            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
-            .cooperativeMatrixWorkgroupScope = VK_TRUE,
-            .cooperativeMatrixFlexibleDimensions = VK_TRUE,
-            .cooperativeMatrixConversions = VK_TRUE,
-            .cooperativeMatrixPerElementOperations = VK_TRUE,
-            .cooperativeMatrixTensorAddressing = VK_TRUE}};
+        .cooperative2 = {.sType =
+                             VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
+                         .cooperativeMatrixWorkgroupScope = VK_TRUE,
+                         .cooperativeMatrixFlexibleDimensions = VK_TRUE,
+                         .cooperativeMatrixConversions = VK_TRUE,
+                         .cooperativeMatrixPerElementOperations = VK_TRUE,
+                         .cooperativeMatrixTensorAddressing = VK_TRUE}};
     void **tail = &e->v12.pNext;
     if (caps->subgroup_size_control) {
         *tail = &e->subgroup_size;

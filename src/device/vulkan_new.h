@@ -93,8 +93,7 @@ typedef struct VkCooperativeMatrixFlexibleDimensionsPropertiesNV {
     VkScopeKHR scope;
     uint32_t workgroupInvocations;
 } VkCooperativeMatrixFlexibleDimensionsPropertiesNV;
-typedef VkResult(
-    VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV)(
+typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV)(
     VkPhysicalDevice device, uint32_t *count,
     VkCooperativeMatrixFlexibleDimensionsPropertiesNV *properties);
 #endif

@@ -58,6 +58,11 @@ static const struct rf_shader *find_shader(const struct rf_job *job)
                    compare_name);
 }
 
+bool rf_job_built(const struct rf_job *job)
+{
+    return find_shader(job) != NULL;
+}
+
 int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
 {
     const struct rf_shader *shader = find_shader(job);

@@ -16,7 +16,7 @@ struct rf_job {
     const char *op;     /* for error messages: "layernorm" */
     const char *shader; /* name in shaders/CMakeLists.txt */
     enum rf_dtype type; /* f16, bf16: the shader's build of that name; else the one without */
-    struct rf_spec specs[8];
+    struct rf_spec specs[16];
     uint32_t spec_count;
     const void *push;
     uint32_t push_bytes;
@@ -34,6 +34,8 @@ void rf_job_writes(struct rf_job *job, struct rf_tensor tensor);
  * no such view; take a build of the shader that needs none. */
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first);
 RF_MUST_CHECK int rf_job_run(struct rf_stream *stream, const struct rf_job *job);
+/* Whether the shader was built into this library (some need a newer compiler). */
+bool rf_job_built(const struct rf_job *job);
 
 /* Whether kernels can store it: f32, f16, bf16. */
 bool rf_is_float_type(enum rf_dtype dtype);

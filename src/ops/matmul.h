@@ -15,22 +15,45 @@ struct rf_product {
     struct rf_tensor out, a, b, bias, pre;
     int64_t m, n, k;
     bool transpose_a, transpose_b, accumulate, gelu;
+    uint32_t split; /* of f32 operands, into parts of split_type; 0: none */
+    enum rf_dtype split_type;
 };
 
 struct rf_matmul_path {
     const char *name;
-    /* Whether it can run products of this form and size on this device at all. */
-    bool (*can)(const struct rf_device_info *info, const struct rf_product *product);
+    /* NULL: it can run this product on this device. Else a sentence about the device or the product
+     * that says why not. Of the tensors only the types may be looked at. */
+    const char *(*why_not)(const struct rf_device_info *info, const struct rf_product *product);
     /* Whether it is the best for the device, of those that can. */
     bool (*suits)(const struct rf_device_info *info, const struct rf_product *product);
     int (*run)(struct rf_stream *stream, const struct rf_product *product);
 };
 
-bool rf_matmul_subgroup_can(const struct rf_device_info *info, const struct rf_product *product);
+/* What every kernel is told, and where; the flags are as in the shaders. */
+enum { RF_MATMUL_BIAS = 1, RF_MATMUL_ACCUMULATE = 2, RF_MATMUL_GELU = 4, RF_MATMUL_PRE = 8 };
+struct rf_matmul_push {
+    uint64_t a, b, out, bias, pre;
+    uint32_t m, n, k, flags;
+    uint32_t tiles_m, tiles_n, groups_x, rows_first;
+    uint32_t a_first, b_first, out_first; /* first texels of views */
+};
+/* Fills both for a kernel whose workgroups compute one tile each. */
+void rf_matmul_fill(const struct rf_product *product, uint32_t tile_m, uint32_t tile_n,
+                    struct rf_matmul_push *push, struct rf_job *job);
+
+const char *rf_matmul_subgroup_why_not(const struct rf_device_info *info,
+                                       const struct rf_product *product);
 bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf_product *product);
 int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *product);
-bool rf_matmul_tiled_can(const struct rf_device_info *info, const struct rf_product *product);
+const char *rf_matmul_tiled_why_not(const struct rf_device_info *info,
+                                    const struct rf_product *product);
 bool rf_matmul_tiled_suits(const struct rf_device_info *info, const struct rf_product *product);
 int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *product);
+/* matmul_cooperative.c */
+const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
+                                          const struct rf_product *product);
+bool rf_matmul_cooperative_suits(const struct rf_device_info *info,
+                                 const struct rf_product *product);
+int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *product);
 
 #endif

@@ -5,16 +5,6 @@
  */
 #include "matmul.h"
 
-/* As in the shaders. */
-enum { FLAG_BIAS = 1, FLAG_ACCUMULATE = 2, FLAG_GELU = 4, FLAG_PRE = 8 };
-
-struct push {
-    uint64_t a, b, out, bias, pre;
-    uint32_t m, n, k, flags;
-    uint32_t tiles_m, tiles_n, groups_x, rows_first;
-    uint32_t a_first, b_first, out_first;
-};
-
 /* Tiles below each other run one after the other when that reads less memory again: a column of
  * tiles shares its part of b, a row of tiles its part of a. */
 static bool rows_first(const struct rf_product *p)
@@ -22,23 +12,25 @@ static bool rows_first(const struct rf_product *p)
     return p->n >= 4 * p->m;
 }
 
-static void fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n, struct push *push,
-                 struct rf_job *job)
+void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n,
+                    struct rf_matmul_push *push, struct rf_job *job)
 {
-    *push = (struct push){.a = rf_address_of(p->a),
-                          .b = rf_address_of(p->b),
-                          .out = rf_address_of(p->out),
-                          /* Read without a branch, so it must be readable: b has n elements too. */
-                          .bias = p->bias.buffer ? rf_address_of(p->bias) : rf_address_of(p->b),
-                          .pre = rf_address_of(p->pre),
-                          .m = (uint32_t)p->m,
-                          .n = (uint32_t)p->n,
-                          .k = (uint32_t)p->k,
-                          .tiles_m = (uint32_t)((p->m + tile_m - 1) / tile_m),
-                          .tiles_n = (uint32_t)((p->n + tile_n - 1) / tile_n),
-                          .rows_first = rows_first(p)};
-    push->flags = (p->bias.buffer ? FLAG_BIAS : 0) | (p->accumulate ? FLAG_ACCUMULATE : 0) |
-                  (p->gelu ? FLAG_GELU : 0) | (p->pre.buffer ? FLAG_PRE : 0);
+    *push = (struct rf_matmul_push){
+        .a = rf_address_of(p->a),
+        .b = rf_address_of(p->b),
+        .out = rf_address_of(p->out),
+        /* Read without a branch, so it must be readable: b has n elements too. */
+        .bias = p->bias.buffer ? rf_address_of(p->bias) : rf_address_of(p->b),
+        .pre = rf_address_of(p->pre),
+        .m = (uint32_t)p->m,
+        .n = (uint32_t)p->n,
+        .k = (uint32_t)p->k,
+        .tiles_m = (uint32_t)((p->m + tile_m - 1) / tile_m),
+        .tiles_n = (uint32_t)((p->n + tile_n - 1) / tile_n),
+        .rows_first = rows_first(p)};
+    push->flags = (p->bias.buffer ? RF_MATMUL_BIAS : 0) |
+                  (p->accumulate ? RF_MATMUL_ACCUMULATE : 0) | (p->gelu ? RF_MATMUL_GELU : 0) |
+                  (p->pre.buffer ? RF_MATMUL_PRE : 0);
     rf_flat_groups(p->device, (uint64_t)push->tiles_m * push->tiles_n, 1, job->groups);
     push->groups_x = job->groups[0];
     job->push = push;
@@ -54,12 +46,27 @@ static void fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n, s
 
 #define SUBGROUP_ROWS 32 /* of a tile; ROWS in matmul_subgroup.comp */
 
-bool rf_matmul_subgroup_can(const struct rf_device_info *info, const struct rf_product *p)
+/* Of both f32 paths. */
+static const char *not_f32(const struct rf_product *p)
+{
+    bool f32 = p->a.dtype == RF_F32 && p->b.dtype == RF_F32 && p->out.dtype == RF_F32;
+    return f32 ? NULL : "it takes and makes f32 only";
+}
+
+const char *rf_matmul_subgroup_why_not(const struct rf_device_info *info,
+                                       const struct rf_product *p)
 {
     uint32_t lanes = info->subgroup_size;
+    if (!info->subgroup_shuffle)
+        return "the device has no subgroup shuffles";
+    if (lanes != 4 && lanes != 8 && lanes != 16)
+        return "it is for subgroups of 4, 8 or 16";
+    if (p->transpose_a && p->transpose_b)
+        return "it does not take both operands transposed";
     /* Mesa's CPU driver ends a loop after 65535 rounds; a round is 4 of k. */
-    return info->subgroup_shuffle && (lanes == 4 || lanes == 8 || lanes == 16) &&
-           !(p->transpose_a && p->transpose_b) && p->k <= 4 * 65000;
+    if (p->k > 4 * 65000)
+        return "its loops end after 65000 rounds of 4";
+    return not_f32(p);
 }
 
 bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf_product *p)
@@ -78,9 +85,9 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
     bool a_wide = rf_pick_vector(p->transpose_a ? p->m : p->k, &p->a, 1);
     bool b_wide = rf_pick_vector(p->transpose_b ? p->k : p->n, &p->b, 1);
     bool out_wide = rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2);
-    struct push push;
+    struct rf_matmul_push push;
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
-    fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
+    rf_matmul_fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
     bool views = info->int64 && rf_job_view(&job, p->a, a_wide, &push.a_first) &&
                  rf_job_view(&job, p->b, b_wide, &push.b_first) &&
                  rf_job_view(&job, p->out, out_wide, &push.out_first);
@@ -109,9 +116,11 @@ static struct tile pick_tile(const struct rf_device_info *info, const struct rf_
     return tiles >= 128 && info->max_shared_bytes >= shared ? large : small;
 }
 
-bool rf_matmul_tiled_can(const struct rf_device_info *info, const struct rf_product *p)
+const char *rf_matmul_tiled_why_not(const struct rf_device_info *info, const struct rf_product *p)
 {
-    return info->max_workgroup_invocations >= 256 && info->max_workgroup_size[0] >= 256;
+    if (info->max_workgroup_invocations < 256 || info->max_workgroup_size[0] < 256)
+        return "it needs workgroups of 256 invocations";
+    return not_f32(p);
 }
 
 bool rf_matmul_tiled_suits(const struct rf_device_info *info, const struct rf_product *p)
@@ -124,9 +133,9 @@ int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
     static const char *const shaders[2][2] = {{"matmul_tiled_nn", "matmul_tiled_nt"},
                                               {"matmul_tiled_tn", "matmul_tiled_tt"}};
     struct tile tile = pick_tile(rf_device_get_info(p->device), p);
-    struct push push;
+    struct rf_matmul_push push;
     struct rf_job job = {.op = "matmul", .shader = shaders[p->transpose_a][p->transpose_b]};
-    fill(p, tile.m, tile.n, &push, &job);
+    rf_matmul_fill(p, tile.m, tile.n, &push, &job);
     rf_job_spec(&job, 0, tile.m / tile.share_m * (tile.n / tile.share_n));
     rf_job_spec(&job, 1, tile.m);
     rf_job_spec(&job, 2, tile.n);

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The path of rf_matmul on matrix units: which of the device's fragment sizes and which tiles suit
+ * a product. Called through the table in matmul.c.
+ */
+#include <assert.h>
+
+#include "../base/base.h"
+#include "matmul.h"
+
+/* What a workgroup and each of its subgroups compute, and how much of k is staged at once. */
+struct geometry {
+    uint32_t tile_m, tile_n, sub_m, sub_n, depth;
+    int64_t least_tiles; /* fewer would leave parts of a large device idle */
+};
+
+/* The first that fits is taken. */
+static const struct geometry geometries[] = {
+    {128, 256, 64, 64, 32, 256}, {128, 256, 64, 64, 16, 256}, {128, 128, 64, 64, 32, 128},
+    {128, 128, 64, 64, 16, 128}, {64, 64, 32, 32, 32, 32},    {64, 64, 32, 32, 16, 32},
+    {32, 32, 16, 16, 32, 0},     {32, 32, 16, 16, 16, 0},
+};
+#define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
+
+struct choice {
+    struct geometry g;
+    struct rf_matrix_shape fragment;
+    uint32_t lanes, parts;
+};
+
+static enum rf_dtype part_type(const struct rf_product *p)
+{
+    return p->split ? p->split_type : p->a.dtype;
+}
+
+/* Shared memory of the shader: two stages, or the patches that take their place at the end. */
+static uint32_t shared_bytes(const struct choice *c, const struct rf_product *p, uint32_t subgroups)
+{
+    const struct geometry *g = &c->g;
+    uint32_t a = p->transpose_a ? (g->tile_m / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_m;
+    uint32_t b = p->transpose_b ? (g->depth / 8 + 1) * g->tile_n : (g->tile_n / 8 + 1) * g->depth;
+    uint32_t stages = 2 * c->parts * (a + b);
+    uint32_t patches = subgroups * c->fragment.m * (g->sub_n / 4 + 1);
+    return 16 * (stages > patches ? stages : patches);
+}
+
+static bool fits(const struct rf_device_info *info, const struct rf_product *p, struct choice *c)
+{
+    const struct geometry *g = &c->g;
+    const struct rf_matrix_shape *f = &c->fragment;
+    uint32_t subgroups = g->tile_m / g->sub_m * (g->tile_n / g->sub_n);
+    c->lanes = subgroups * info->subgroup_size;
+    return g->sub_m % f->m == 0 && g->sub_n % f->n == 0 && g->depth % f->k == 0 &&
+           c->lanes <= info->max_workgroup_invocations && c->lanes <= info->max_workgroup_size[0] &&
+           shared_bytes(c, p, subgroups) <= info->max_shared_bytes;
+}
+
+/* The largest fragments that the units take for this geometry; chunks of memory are eight long. */
+static bool find_fragment(const struct rf_device_info *info, const struct rf_product *p,
+                          struct choice *c)
+{
+    struct choice best = {0};
+    uint32_t best_size = 0;
+    for (uint32_t i = 0; i < info->matrix_shape_count; i++) {
+        const struct rf_matrix_shape *f = &info->matrix_shapes[i];
+        uint32_t size = (uint32_t)f->m * f->n * f->k;
+        if (f->invocations || f->operand != part_type(p) || f->m % 8 || f->n % 8 || f->k % 8)
+            continue;
+        c->fragment = *f;
+        if (size > best_size && fits(info, p, c)) {
+            best = *c;
+            best_size = size;
+        }
+    }
+    if (best_size)
+        *c = best;
+    return best_size > 0;
+}
+
+static int64_t tiles_of(const struct rf_product *p, const struct geometry *g)
+{
+    return (p->m + g->tile_m - 1) / g->tile_m * ((p->n + g->tile_n - 1) / g->tile_n);
+}
+
+static bool choose(const struct rf_device_info *info, const struct rf_product *p, struct choice *c)
+{
+    for (size_t i = 0; i < GEOMETRIES; i++) {
+        *c = (struct choice){.g = geometries[i], .parts = p->split ? p->split : 1};
+        bool small = info->kind == RF_DEVICE_CPU || tiles_of(p, &c->g) < c->g.least_tiles;
+        if ((!small || c->g.least_tiles == 0) && find_fragment(info, p, c))
+            return true;
+    }
+    return false;
+}
+
+static bool has_operand(const struct rf_device_info *info, enum rf_dtype type)
+{
+    for (uint32_t i = 0; i < info->matrix_shape_count; i++)
+        if (info->matrix_shapes[i].operand == type && !info->matrix_shapes[i].invocations)
+            return true;
+    return false;
+}
+
+const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
+                                          const struct rf_product *p)
+{
+    struct choice choice;
+    enum rf_dtype type = part_type(p);
+    if (!info->cooperative_matrix)
+        return info->matrix_reason;
+    if (p->a.dtype == RF_F32 && !p->split)
+        return "matrix units take 16-bit operands; the option split lets them take f32";
+    if (p->a.dtype != RF_F32 && p->split)
+        return "only f32 operands can be split";
+    if (p->split && p->out.dtype != RF_F32)
+        return "of split operands it makes f32 only";
+    if (type == RF_BF16 && !info->bfloat16)
+        return "the driver does not offer VK_KHR_shader_bfloat16";
+    if (!has_operand(info, type))
+        return type == RF_F16 ? "its matrix units offer no f16 operands with f32 sums"
+                              : "its matrix units offer no bf16 operands with f32 sums";
+    if (type == RF_F16 && !info->float16)
+        return "the driver lacks shaderFloat16";
+    if (!info->storage16)
+        return "the driver lacks storageBuffer16BitAccess";
+    if (!choose(info, p, &choice))
+        return "no tile of this library suits the sizes of its matrix units and its shared memory";
+    /* Mesa's CPU driver ends a loop after 65535 rounds. */
+    if (info->kind == RF_DEVICE_CPU && p->k > choice.g.depth * 65000ll)
+        return "on CPU devices loops end after 65535 rounds, which k exceeds";
+    return NULL;
+}
+
+bool rf_matmul_cooperative_suits(const struct rf_device_info *info, const struct rf_product *p)
+{
+    return info->kind != RF_DEVICE_CPU;
+}
+
+/* Whether rows of `columns` elements are whole 16 bytes. */
+static bool wide(struct rf_tensor tensor, int64_t columns)
+{
+    int64_t row = columns * (int64_t)rf_dtype_bytes(tensor.dtype);
+    return row % 16 == 0 && rf_address_of(tensor) % 16 == 0;
+}
+
+int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *p)
+{
+    static const char *const shaders[] = {"matmul_cooperative", "matmul_cooperative_split1",
+                                          "matmul_cooperative_split2", "matmul_cooperative_split3"};
+    const struct rf_device_info *info = rf_device_get_info(p->device);
+    bool same = p->out.dtype != RF_F32;
+    struct rf_matmul_push push;
+    struct choice c;
+    bool chosen = choose(info, p, &c);
+    assert(chosen); /* why_not has seen to it */
+    (void)chosen;
+    struct rf_job job = {.op = "matmul",
+                         .shader = same ? "matmul_cooperative_same" : shaders[p->split],
+                         .type = part_type(p),
+                         .subgroup_size = info->subgroup_size};
+    rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);
+    const uint32_t specs[] = {
+        c.lanes,
+        c.g.tile_m,
+        c.g.tile_n,
+        c.g.sub_m,
+        c.g.sub_n,
+        c.fragment.m,
+        c.fragment.n,
+        c.fragment.k,
+        c.g.depth,
+        p->transpose_a,
+        p->transpose_b,
+        wide(p->a, p->transpose_a ? p->m : p->k),
+        wide(p->b, p->transpose_b ? p->k : p->n),
+        rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2),
+    };
+    for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+        rf_job_spec(&job, i, specs[i]);
+    return rf_job_run(stream, &job);
+}
