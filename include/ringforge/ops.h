@@ -44,7 +44,7 @@ struct rf_matmul_opts {
     uint32_t split;
     enum rf_dtype split_type; /* RF_F16, or RF_BF16, which 0 means, too */
     const char *path; /* NULL = best; "cooperative", "subgroup", "tiled": force (RF_ENOTSUP if it
-                         cannot, and why) */
+                         cannot, and why). "cooperative:N" forces its Nth tile, too */
 };
 /* out (M,N) = a (M,K) b (K,N); dimensions before the last are flattened into M. Any size from 1.
  * a and b are both f32, f16 or bf16; out is f32 or of their type, and so is pre. Sums are f32. */

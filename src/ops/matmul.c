@@ -18,12 +18,19 @@ static const struct rf_matmul_path paths[] = {
 
 static const char op[] = "matmul";
 
+/* Whether `forced` names it: "NAME" or "NAME:TILE". */
+static bool is_named(const struct rf_matmul_path *path, const char *forced)
+{
+    size_t length = strcspn(forced, ":");
+    return strlen(path->name) == length && strncmp(path->name, forced, length) == 0;
+}
+
 /* The path that `forced` names, or the best one; NULL when none can run the product. */
 static const struct rf_matmul_path *pick_path(const struct rf_product *product, const char *forced)
 {
     const struct rf_device_info *info = rf_device_get_info(product->device);
     for (size_t i = 0; i < PATHS; i++) {
-        if (forced ? strcmp(forced, paths[i].name) == 0 : paths[i].suits(info, product))
+        if (forced ? is_named(&paths[i], forced) : paths[i].suits(info, product))
             if (!paths[i].why_not(info, product))
                 return &paths[i];
     }
@@ -54,6 +61,8 @@ static void take_options(struct rf_product *product, const struct rf_matmul_opts
     product->gelu = opts->gelu;
     product->split = opts->split;
     product->split_type = opts->split_type == RF_F16 ? RF_F16 : RF_BF16;
+    const char *tile = opts->path ? strchr(opts->path, ':') : NULL;
+    product->tile = tile ? (uint32_t)strtoul(tile + 1, NULL, 10) : 0;
 }
 
 const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type, int64_t m, int64_t n,
@@ -180,7 +189,7 @@ static const char *why_none(const struct rf_product *product, const char *forced
     if (!forced)
         return "leave out what the paths lack (see ringforge info)";
     for (size_t i = 0; i < PATHS; i++)
-        if (strcmp(forced, paths[i].name) == 0)
+        if (is_named(&paths[i], forced))
             return paths[i].why_not(rf_device_get_info(product->device), product);
     return "there is no such path; leave path NULL";
 }

@@ -17,6 +17,7 @@ struct rf_product {
     bool transpose_a, transpose_b, accumulate, gelu;
     uint32_t split; /* of f32 operands, into parts of split_type; 0: none */
     enum rf_dtype split_type;
+    uint32_t tile; /* from 1: row of the path's table of tiles; 0: the path's choice */
 };
 
 struct rf_matmul_path {

@@ -87,7 +87,8 @@ static bool choose(const struct rf_device_info *info, const struct rf_product *p
     for (size_t i = 0; i < GEOMETRIES; i++) {
         *c = (struct choice){.g = geometries[i], .parts = p->split ? p->split : 1};
         bool small = info->kind == RF_DEVICE_CPU || tiles_of(p, &c->g) < c->g.least_tiles;
-        if ((!small || c->g.least_tiles == 0) && find_fragment(info, p, c))
+        bool wanted = p->tile ? p->tile == i + 1 : !small || c->g.least_tiles == 0;
+        if (wanted && find_fragment(info, p, c))
             return true;
     }
     return false;
