@@ -14,11 +14,11 @@ struct geometry {
     int64_t least_tiles; /* fewer would leave parts of a large device idle */
 };
 
-/* The first that fits is taken. */
+/* The first that fits is taken; on CPU devices the last, the quickest to compile. */
 static const struct geometry geometries[] = {
     {128, 256, 64, 64, 32, 256}, {128, 256, 64, 64, 16, 256}, {128, 128, 64, 64, 32, 128},
     {128, 128, 64, 64, 16, 128}, {64, 64, 32, 32, 32, 32},    {64, 64, 32, 32, 16, 32},
-    {32, 32, 16, 16, 32, 0},     {32, 32, 16, 16, 16, 0},
+    {32, 32, 16, 16, 32, 0},     {32, 32, 16, 16, 16, 0},     {16, 16, 8, 8, 8, 0},
 };
 #define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
 
@@ -86,8 +86,9 @@ static bool choose(const struct rf_device_info *info, const struct rf_product *p
 {
     for (size_t i = 0; i < GEOMETRIES; i++) {
         *c = (struct choice){.g = geometries[i], .parts = p->split ? p->split : 1};
-        bool small = info->kind == RF_DEVICE_CPU || tiles_of(p, &c->g) < c->g.least_tiles;
-        bool wanted = p->tile ? p->tile == i + 1 : !small || c->g.least_tiles == 0;
+        bool wanted = p->tile                       ? p->tile == i + 1
+                      : info->kind == RF_DEVICE_CPU ? i == GEOMETRIES - 1
+                                                    : tiles_of(p, &c->g) >= c->g.least_tiles;
         if (wanted && find_fragment(info, p, c))
             return true;
     }

@@ -15,9 +15,11 @@ namespace
 struct Size {
     int64_t m, n, k;
 };
-const Size sizes[] = {{1, 1, 1},   {1, 64, 32},  {32, 1, 7},   {32, 64, 16},   {33, 65, 5},
-                      {7, 31, 17}, {36, 72, 40}, {96, 4, 100}, {2, 3, 257},    {13, 127, 1},
-                      {8, 8, 8},   {67, 89, 53}, {64, 96, 64}, {100, 257, 20}, {31, 33, 129}};
+/* Whole chunks of eight, tails on every side, 1 and primes. */
+const Size even[] = {{32, 64, 16}, {8, 8, 8}, {40, 72, 88}},
+           odd[] = {{1, 1, 1},    {33, 65, 5},  {7, 31, 17},  {2, 3, 257},
+                    {13, 127, 1}, {67, 89, 53}, {31, 33, 129}},
+           mixed[] = {{1, 64, 32}, {36, 4, 40}, {96, 12, 100}, {32, 1, 8}};
 
 struct Form {
     const char *name;
@@ -112,30 +114,38 @@ class Cooperative : public OpTest, public ::testing::WithParamInterface<Build>
 
 TEST_P(Cooperative, IsTheProductForEveryFormAndSize)
 {
-    for (Form form : forms)
+    for (Form form : forms) {
+        std::vector<Size> sizes(std::begin(even), std::end(even));
+        sizes.insert(sizes.end(), std::begin(odd), std::end(odd));
+        /* Each of these is one more build of the driver's, so not for every form. */
+        if (!form.transpose_a && !form.transpose_b)
+            sizes.insert(sizes.end(), std::begin(mixed), std::end(mixed));
         for (Size size : sizes) {
             Product p = product(size, form);
             run(p);
             check(p);
         }
+    }
 }
 
 TEST_P(Cooperative, TensorsMayStartAnywhere)
 {
-    for (Form form : forms)
+    for (Form form : {forms[0], forms[3]})
         for (Size size : {Size{40, 72, 24}, Size{33, 65, 5}})
-            for (int shift : {1, 2, 4}) {
+            for (int shift : {1, 2}) {
                 Product p = product(size, form, shift);
                 run(p);
                 check(p);
             }
 }
 
-/* GPUs choose by size; every choice must be right for every size. */
+/* GPUs choose by size; every choice must be right for every size. CPU drivers compile the large
+ * ones for many seconds: they do so for the first build only. */
 TEST_P(Cooperative, EveryTileIsRight)
 {
+    const bool gpu = rf_device_get_info(device)->kind != RF_DEVICE_CPU;
     int ran = 0;
-    for (int tile = 1; tile < 100; tile++) {
+    for (int tile = gpu || name_of(build()) == "f16_to_f32" ? 1 : 8; tile < 20; tile++) {
         const std::string path = "cooperative:" + std::to_string(tile);
         for (Form form : {forms[0], forms[3]}) {
             Product p = product({150, 281, 77}, form);
