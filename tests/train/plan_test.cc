@@ -329,8 +329,9 @@ TEST(Plan, ForwardOnlyKeepsTwoOutputsWhateverTheDepth)
         rf_bytes bytes;
         rf_plan_bytes(plan.plan, &bytes);
         EXPECT_EQ(bytes.grads + bytes.optimizer, 0u);
-        if (activations)
+        if (activations) {
             EXPECT_EQ(bytes.activations, activations);
+        }
         activations = bytes.activations;
     }
 }

@@ -144,8 +144,9 @@ TEST(Run, LogitsAreThoseThatTheLossIsMadeOf)
             }
             EXPECT_NEAR(loss, sum / 8, 1e-5);
             EXPECT_EQ(rf_run_forward(run, tokens.data(), logits.data(), 4), RF_EINVAL);
-            if (forward_only)
+            if (forward_only) {
                 EXPECT_EQ(rf_run_step(run, tokens.data(), targets.data(), 1, nullptr), RF_EINVAL);
+            }
         };
         train(t, 1);
     }

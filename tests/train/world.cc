@@ -18,8 +18,9 @@ rf_device *rank_device(int rank)
     std::lock_guard<std::mutex> lock(mutex);
     if (devices.size() <= (size_t)rank)
         devices.resize((size_t)rank + 1);
-    if (!devices[(size_t)rank])
+    if (!devices[(size_t)rank]) {
         EXPECT_RF(rf_device_open(nullptr, nullptr, &devices[(size_t)rank]));
+    }
     return devices[(size_t)rank];
 }
 
