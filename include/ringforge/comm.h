@@ -30,6 +30,10 @@ enum rf_coll_op {
     RF_COLL_REDUCE_SCATTER,
     RF_COLL_ALL_GATHER,
     RF_COLL_BROADCAST,
+    RF_COLL_REDUCE,
+    RF_COLL_GATHER,
+    RF_COLL_SCATTER,
+    RF_COLL_ALL_TO_ALL,
     RF_COLL_BARRIER,
     RF_COLL_SEND,
     RF_COLL_RECV,
@@ -104,9 +108,11 @@ RF_API int rf_provider_list(const char *wanted, struct rf_provider_info *infos, 
 /* ---- collectives on host memory -------------------------------------------------------------- */
 
 struct rf_coll_opts {
-    enum rf_order order; /* of a sum; ANY is the default */
-    const char *label;   /* call site, part of the contract; NULL matches any */
-    double timeout_s;    /* 0 = the communicator's */
+    enum rf_order order;   /* of a sum; ANY is the default */
+    const char *label;     /* call site, part of the contract; NULL matches any */
+    const char *algorithm; /* by name ("ring", "flat", ...: docs/collectives.md), the same on all
+                            * ranks; NULL: chosen by size. RF_EINVAL if it cannot serve the call */
+    double timeout_s;      /* 0 = the communicator's */
     /* for _tensor calls only: */
     struct rf_point after; /* starts when this is reached */
     struct rf_point *done; /* not NULL: the call returns at once and *done says when it has finished
@@ -129,7 +135,42 @@ RF_API int rf_all_gather(struct rf_comm *comm, const void *in, void *out, size_t
                          enum rf_dtype dtype, const struct rf_coll_opts *opts);
 RF_API int rf_broadcast(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype,
                         int root, const struct rf_coll_opts *opts);
+/* out: count elements, on the root; elsewhere it is not used and may be NULL. in == out on the root
+ * is allowed. */
+RF_API int rf_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
+                     enum rf_dtype dtype, enum rf_redop redop, int root,
+                     const struct rf_coll_opts *opts);
+/* in: count elements; out: count * size elements in rank order, on the root (elsewhere not used).
+ * In place: the root's in may be its own place in out. */
+RF_API int rf_gather(struct rf_comm *comm, const void *in, void *out, size_t count,
+                     enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+/* in: count * size elements in rank order, on the root (elsewhere not used); out: count elements.
+ * In place: the root's out may be its own place in in. */
+RF_API int rf_scatter(struct rf_comm *comm, const void *in, void *out, size_t count,
+                      enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+/* in, out: count * size elements; piece r of in goes to rank r, whose piece in out is this rank's.
+ * Not in place. */
+RF_API int rf_all_to_all(struct rf_comm *comm, const void *in, void *out, size_t count,
+                         enum rf_dtype dtype, const struct rf_coll_opts *opts);
 RF_API int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts);
+
+/* With a count for each rank: counts[size] elements, the same array on every rank; pieces lie
+ * densely in rank order. Each may be 0. Otherwise as the forms above. */
+RF_API int rf_all_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                           enum rf_dtype dtype, const struct rf_coll_opts *opts);
+RF_API int rf_reduce_scatter_v(struct rf_comm *comm, const void *in, void *out,
+                               const size_t *counts, enum rf_dtype dtype, enum rf_redop redop,
+                               const struct rf_coll_opts *opts);
+RF_API int rf_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                       enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+RF_API int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                        enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+/* send_counts[r] elements go to rank r, recv_counts[r] come from it; what one rank sends must be
+ * what the other expects, else RF_EMISMATCH on all. The counts are exchanged first, which costs a
+ * round of short messages. */
+RF_API int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts,
+                           void *out, const size_t *recv_counts, enum rf_dtype dtype,
+                           const struct rf_coll_opts *opts);
 /* Point to point; messages between two ranks with equal tags arrive in order. tag 0..1023. Sends
  * and receives are counted apart from collectives, so they need not be called in the same order by
  * all ranks. A receive whose count or dtype differs from the send's is RF_EMISMATCH on both sides.

@@ -24,7 +24,10 @@ struct rf_coll_desc {
     enum rf_dtype dtype;
     enum rf_redop redop;
     enum rf_order order;
-    int root; /* broadcast; send and recv: the peer (send to itself: IN is copied to OUT) */
+    const size_t *counts;      /* [ranks], the v forms: elements of each rank; count is their sum */
+    const size_t *recv_counts; /* [ranks], all-to-all with counts: what each rank sends here */
+    int root; /* broadcast, reduce, gather, scatter; send and recv: the peer (send to itself: IN is
+                 copied to OUT) */
     size_t segment_bytes;           /* 0 = one piece per message */
     const struct rf_forest *forest; /* forest all-reduce */
     size_t stride;                  /* forest: elements between parts */
@@ -34,10 +37,17 @@ struct rf_coll_desc {
  * writes args.out; a broadcast works in args.out alone, on the root too; a send needs only in, a
  * receive only out. One schedule serves runs in place and out of place. */
 RF_MUST_CHECK int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out);
+/* As rf_sched_build, but by this row of the table, even where the table would prefer another;
+ * RF_EINVAL where the row cannot serve the description. */
+RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm,
+                                    struct rf_sched **out);
 void rf_sched_destroy(struct rf_sched *sched);
 size_t rf_sched_temp_bytes(const struct rf_sched *sched);
 uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
 const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */
+
+bool rf_coll_has_root(enum rf_coll_op op); /* or a peer */
+bool rf_coll_reduces(enum rf_coll_op op);
 
 /* Runs a compiled schedule; one at a time per exec. All memory it needs is owned by it and reused.
  */
@@ -69,8 +79,8 @@ void rf_exec_reset(struct rf_exec *exec);
 
 /* dst = a op b, elementwise; dst may be a or b. f32 and integers vectorise; 16-bit types are added
  * in f32. */
-void rf_reduce(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
-               enum rf_redop redop);
+void rf_combine(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
+                enum rf_redop redop);
 /* x = x / divisor: the end of RF_AVG. Integers truncate. */
 void rf_divide(void *x, size_t count, enum rf_dtype dtype, int divisor);
 

@@ -25,6 +25,7 @@ struct direct {
     uint32_t receive_count;
     struct rf_operand *operands;
     size_t temp, slot_bytes;
+    size_t own_sum; /* temporary memory for this rank's sums, where OUT has no place for them */
     uint32_t most_parts; /* of one rank */
 };
 
@@ -51,11 +52,23 @@ static struct rf_piece own_piece(const struct direct *direct, uint32_t segment)
                       segment);
 }
 
-/* Where this rank's result goes: into its place for an all-reduce, else to the start of OUT. */
+/* Whether `rank` gets the sums of others. */
+static bool collects(const struct direct *direct, int rank)
+{
+    const struct rf_direct *plan = direct->plan;
+    return plan->sums == RF_SUMS_TO_ALL || (plan->sums == RF_SUMS_TO_ROOT && rank == plan->root);
+}
+
+/* Where this rank's result goes: into its place where all results are collected, to the start of
+ * OUT where it stays, else out of the way. */
 static struct rf_operand result(const struct direct *direct, struct rf_piece own)
 {
-    size_t base = direct->plan->gather ? 0 : direct->plan->chunk(direct->plan, direct->rank).offset;
-    return rf_out(own.offset - base);
+    if (collects(direct, direct->rank))
+        return rf_out(own.offset);
+    size_t base = direct->plan->chunk(direct->plan, direct->rank).offset;
+    if (direct->plan->sums == RF_SUMS_STAY)
+        return rf_out(own.offset - base);
+    return rf_tmp(direct->own_sum + own.offset - base);
 }
 
 static void receive_parts(struct direct *direct, uint32_t segment)
@@ -94,7 +107,7 @@ static void send_parts(struct direct *direct, uint32_t segment)
                               rf_in((size_t)part * plan->stride_bytes + piece.offset), piece.bytes);
             first = part == 0 ? send : first;
         }
-        if (plan->gather) {
+        if (collects(direct, direct->rank)) {
             uint32_t sum =
                 rf_sched_recv(direct->sched, to, direct->most_parts * direct->cut.count + segment,
                               rf_out(piece.offset), piece.bytes);
@@ -120,15 +133,18 @@ static void fold(struct direct *direct, uint32_t segment)
             direct->operands[count++] = operand;
         }
     }
-    uint32_t step = rf_sched_fold(direct->sched, result(direct, own), direct->operands, count,
-                                  own.bytes, plan->tree, direct->sched->redop == RF_AVG);
+    struct rf_operand sum = result(direct, own);
+    uint32_t step = rf_sched_fold(direct->sched, sum, direct->operands, count, own.bytes,
+                                  plan->tree, direct->sched->redop == RF_AVG);
     direct->folds[segment] = step;
     for (uint32_t i = 0; i < direct->receive_count; i++)
         rf_sched_dep(direct->sched, step, direct->receives[i]);
-    for (int distance = 1; plan->gather && distance < direct->ranks; distance++) {
-        uint32_t send = rf_sched_send(direct->sched, neighbour(direct, -distance),
-                                      direct->most_parts * direct->cut.count + segment,
-                                      rf_out(own.offset), own.bytes);
+    for (int distance = 1; distance < direct->ranks; distance++) {
+        int to = neighbour(direct, -distance);
+        if (!collects(direct, to))
+            continue;
+        uint32_t send = rf_sched_send(
+            direct->sched, to, direct->most_parts * direct->cut.count + segment, sum, own.bytes);
         rf_sched_dep(direct->sched, send, step);
     }
 }
@@ -164,6 +180,9 @@ static void prepare(struct direct *direct, const struct rf_coll_desc *desc)
     direct->slot_bytes = longest < direct->cut.segment ? longest : direct->cut.segment;
     direct->slot_bytes = (direct->slot_bytes + 63) / 64 * 64;
     direct->temp = rf_sched_temp(sched, (size_t)others * direct->window * direct->slot_bytes);
+    if (direct->plan->sums == RF_SUMS_TO_ROOT && direct->rank != direct->plan->root)
+        direct->own_sum =
+            rf_sched_temp(sched, direct->plan->chunk(direct->plan, direct->rank).bytes);
     direct->folds = rf_sched_scratch(sched, direct->cut.count, sizeof(uint32_t));
     direct->receives = rf_sched_scratch(sched, others, sizeof(uint32_t));
     direct->operands = rf_sched_scratch(sched, direct->parts, sizeof(struct rf_operand));
@@ -190,10 +209,10 @@ struct rf_piece rf_direct_ragged_chunk(const struct rf_direct *plan, int rank)
     return rf_chunk(plan->count, plan->ranks, rank, plan->element_bytes);
 }
 
-static struct rf_piece equal_chunk(const struct rf_direct *plan, int rank)
+static struct rf_piece share_chunk(const struct rf_direct *plan, int rank)
 {
-    size_t bytes = plan->count * plan->element_bytes;
-    return (struct rf_piece){bytes * (size_t)rank, bytes};
+    struct rf_coll_desc desc = {.count = plan->count};
+    return rf_share(&desc, plan->counts, rank, plan->element_bytes);
 }
 
 void rf_build_direct_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
@@ -204,7 +223,19 @@ void rf_build_direct_all_reduce(struct rf_sched *sched, const struct rf_coll_des
                                         .element_bytes = sched->element_bytes,
                                         .chunk = rf_direct_ragged_chunk,
                                         .tree = desc->order == RF_ORDER_TREE,
-                                        .gather = true});
+                                        .sums = RF_SUMS_TO_ALL});
+}
+
+void rf_build_direct_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    rf_direct_build(sched, desc,
+                    &(struct rf_direct){.count = desc->count,
+                                        .ranks = desc->ranks,
+                                        .element_bytes = sched->element_bytes,
+                                        .chunk = rf_direct_ragged_chunk,
+                                        .tree = desc->order == RF_ORDER_TREE,
+                                        .sums = RF_SUMS_TO_ROOT,
+                                        .root = desc->root});
 }
 
 void rf_build_direct_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
@@ -213,6 +244,7 @@ void rf_build_direct_reduce_scatter(struct rf_sched *sched, const struct rf_coll
                     &(struct rf_direct){.count = desc->count,
                                         .ranks = desc->ranks,
                                         .element_bytes = sched->element_bytes,
-                                        .chunk = equal_chunk,
+                                        .counts = desc->counts,
+                                        .chunk = share_chunk,
                                         .tree = desc->order == RF_ORDER_TREE});
 }

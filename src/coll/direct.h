@@ -18,7 +18,9 @@ struct rf_direct {
     const uint8_t *levels;  /* of all parts, in index order; NULL: all 0 */
     size_t stride_bytes;    /* between the parts of one rank in IN */
     bool tree;              /* pairwise by index; else rank, rank+1, ... from the owner on */
-    bool gather;            /* all-reduce: the sums go to everybody */
+    enum rf_sums { RF_SUMS_STAY, RF_SUMS_TO_ALL, RF_SUMS_TO_ROOT } sums;
+    int root;
+    const size_t *counts; /* [rank], elements of each chunk; NULL: by rf_chunk or equal */
 };
 
 void rf_direct_build(struct rf_sched *sched, const struct rf_coll_desc *desc,

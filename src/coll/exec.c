@@ -252,8 +252,8 @@ static void run_local(struct rf_exec *exec, const struct rf_step *step)
         if (step->list_count > 0)
             run_fold(exec, step, count);
         else
-            rf_reduce(dst, address(exec, step->a), address(exec, step->b), count, sched->dtype,
-                      sched->redop);
+            rf_combine(dst, address(exec, step->a), address(exec, step->b), count, sched->dtype,
+                       sched->redop);
         break;
     case RF_STEP_DIVIDE:
         rf_divide(dst, count, sched->dtype, sched->ranks);

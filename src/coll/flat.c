@@ -1,31 +1,48 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short messages: every rank sends its whole input to every other, and each folds for itself, in
- * one round. Each chunk is folded in the very order in which a ring would have folded it, so the
- * bits do not depend on the size. Called by table.c.
+ * Short messages: every rank sends its whole input to whoever folds it, in one round: to all
+ * (all-reduce, all-gather) or to the root (reduce). Each chunk is folded in the very order in which
+ * a ring would have folded it, so the bits do not depend on the size. And what one would write
+ * first, for comparison: all to rank 0 and back ("naive"). Called by table.c.
  */
 #include "sched.h"
 
 #include "../base/base.h"
 
-/* Sends IN to all and receives every other rank's; the result joins all of them. */
+/* Where the inputs of all ranks are at the one who folds: its own in IN, others in temporary
+ * memory; and room for a list of operands behind them. */
+static struct rf_operand *make_places(struct rf_sched *sched, const struct rf_coll_desc *desc,
+                                      size_t bytes)
+{
+    struct rf_operand *places =
+        rf_sched_scratch(sched, 2 * (size_t)desc->ranks, sizeof(struct rf_operand));
+    for (int r = 0; places && r < desc->ranks; r++)
+        places[r] = r == desc->rank ? rf_in(0) : rf_tmp(rf_sched_temp(sched, bytes));
+    return places;
+}
+
+/* Receives every other rank's input, if this rank `folds`, and sends its own to all ranks, or to
+ * `root` alone where that is >= 0. The result joins all of them. */
 static uint32_t exchange(struct rf_sched *sched, const struct rf_coll_desc *desc,
-                         struct rf_operand *places, size_t bytes)
+                         const struct rf_operand *places, size_t bytes, int root)
 {
     uint32_t join = rf_sched_join(sched);
     for (int distance = 1; distance < desc->ranks; distance++) {
         int from = (desc->rank + distance) % desc->ranks;
         int to = (desc->rank - distance + desc->ranks) % desc->ranks;
-        rf_sched_dep(sched, join, rf_sched_recv(sched, from, 0, places[from], bytes));
-        rf_sched_dep(sched, join, rf_sched_send(sched, to, 0, rf_in(0), bytes));
+        if (root < 0 || desc->rank == root)
+            rf_sched_dep(sched, join, rf_sched_recv(sched, from, 0, places[from], bytes));
+        if (root < 0 || to == root)
+            rf_sched_dep(sched, join, rf_sched_send(sched, to, 0, rf_in(0), bytes));
     }
     return join;
 }
 
-static void fold_chunk(struct rf_sched *sched, const struct rf_coll_desc *desc,
-                       struct rf_operand *operands, const struct rf_operand *places,
-                       struct rf_piece piece, int start, uint32_t after)
+static uint32_t fold_chunk(struct rf_sched *sched, const struct rf_coll_desc *desc,
+                           struct rf_operand *places, struct rf_piece piece, int start,
+                           uint32_t after)
 {
+    struct rf_operand *operands = places + desc->ranks;
     for (int i = 0; i < desc->ranks; i++) {
         operands[i] = places[(start + i) % desc->ranks];
         operands[i].offset += piece.offset;
@@ -33,41 +50,78 @@ static void fold_chunk(struct rf_sched *sched, const struct rf_coll_desc *desc,
     uint32_t fold = rf_sched_fold(sched, rf_out(piece.offset), operands, (uint32_t)desc->ranks,
                                   piece.bytes, desc->order == RF_ORDER_TREE, desc->redop == RF_AVG);
     rf_sched_dep(sched, fold, after);
+    return fold;
 }
 
-/* The folds wait for the sends as well: OUT may be IN. */
+/* OUT = the sum of all places; the folds wait for the sends as well, since OUT may be IN. The
+ * result joins the folds. */
+static uint32_t fold_all(struct rf_sched *sched, const struct rf_coll_desc *desc,
+                         struct rf_operand *places, size_t bytes, uint32_t after)
+{
+    if (desc->order == RF_ORDER_TREE)
+        return fold_chunk(sched, desc, places, (struct rf_piece){0, bytes}, 0, after);
+    uint32_t join = rf_sched_join(sched);
+    for (int c = 0; c < desc->ranks; c++) {
+        struct rf_piece piece = rf_chunk(desc->count, desc->ranks, c, sched->element_bytes);
+        if (piece.bytes > 0)
+            rf_sched_dep(sched, join, fold_chunk(sched, desc, places, piece, c, after));
+    }
+    return join;
+}
+
 void rf_build_flat_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
-    struct rf_operand *places =
-        rf_sched_scratch(sched, 2 * (size_t)desc->ranks, sizeof(struct rf_operand));
+    struct rf_operand *places = make_places(sched, desc, bytes);
     if (!places)
         return;
-    for (int r = 0; r < desc->ranks; r++)
-        places[r] = r == desc->rank ? rf_in(0) : rf_tmp(rf_sched_temp(sched, bytes));
-    uint32_t all = exchange(sched, desc, places, bytes);
-    if (desc->order == RF_ORDER_TREE) {
-        fold_chunk(sched, desc, places + desc->ranks, places, (struct rf_piece){0, bytes}, 0, all);
-    } else {
-        for (int c = 0; c < desc->ranks; c++) {
-            struct rf_piece piece = rf_chunk(desc->count, desc->ranks, c, sched->element_bytes);
-            if (piece.bytes > 0)
-                fold_chunk(sched, desc, places + desc->ranks, places, piece, c, all);
-        }
+    fold_all(sched, desc, places, bytes, exchange(sched, desc, places, bytes, -1));
+    rf_free(places);
+}
+
+void rf_build_flat_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    size_t bytes = desc->count * sched->element_bytes;
+    if (desc->rank != desc->root) {
+        rf_sched_send(sched, desc->root, 0, rf_in(0), bytes);
+        return;
     }
+    struct rf_operand *places = make_places(sched, desc, bytes);
+    if (!places)
+        return;
+    fold_all(sched, desc, places, bytes, exchange(sched, desc, places, bytes, desc->root));
+    rf_free(places);
+}
+
+void rf_build_naive_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    size_t bytes = desc->count * sched->element_bytes;
+    if (desc->rank != 0) {
+        uint32_t send = rf_sched_send(sched, 0, 0, rf_in(0), bytes);
+        rf_sched_dep(sched, rf_sched_recv(sched, 0, 1, rf_out(0), bytes), send);
+        return;
+    }
+    struct rf_operand *places = make_places(sched, desc, bytes);
+    if (!places)
+        return;
+    uint32_t sums = fold_all(sched, desc, places, bytes, exchange(sched, desc, places, bytes, 0));
+    for (int to = 1; to < desc->ranks; to++)
+        rf_sched_dep(sched, rf_sched_send(sched, to, 1, rf_out(0), bytes), sums);
     rf_free(places);
 }
 
 void rf_build_flat_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    size_t bytes = desc->count * sched->element_bytes;
-    struct rf_operand *places =
-        rf_sched_scratch(sched, (size_t)desc->ranks, sizeof(struct rf_operand));
-    if (!places)
-        return;
-    for (int r = 0; r < desc->ranks; r++)
-        places[r] = rf_out(bytes * (size_t)r);
-    exchange(sched, desc, places, bytes);
-    rf_sched_copy(sched, places[desc->rank], rf_in(0), bytes);
-    rf_free(places);
+    struct rf_piece own = rf_share(desc, desc->counts, desc->rank, sched->element_bytes);
+    for (int distance = 1; distance < desc->ranks; distance++) {
+        int from = (desc->rank + distance) % desc->ranks;
+        int to = (desc->rank - distance + desc->ranks) % desc->ranks;
+        struct rf_piece share = rf_share(desc, desc->counts, from, sched->element_bytes);
+        if (share.bytes > 0)
+            rf_sched_recv(sched, from, 0, rf_out(share.offset), share.bytes);
+        if (own.bytes > 0)
+            rf_sched_send(sched, to, 0, rf_in(0), own.bytes);
+    }
+    if (own.bytes > 0)
+        rf_sched_copy(sched, rf_out(own.offset), rf_in(0), own.bytes);
 }

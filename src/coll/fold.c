@@ -45,8 +45,8 @@ static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size
         /* dst may be a part: it is written when all have been read. */
         bool last = i + 1 == fold->part_count;
         void *to = last && !is_narrow(fold->dtype) ? dst : sum;
-        rf_reduce(to, left, part(fold, i, offset, count, room), count, working_type(fold),
-                  fold->redop);
+        rf_combine(to, left, part(fold, i, offset, count, room), count, working_type(fold),
+                   fold->redop);
         left = to;
     }
     return left;
@@ -65,8 +65,8 @@ static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_
         bool last = i + 1 == fold->part_count;
         while (depth > 1 && (last || levels[depth - 1] == levels[depth - 2])) {
             depth--;
-            rf_reduce(rooms[depth - 1], waiting[depth - 1], waiting[depth], count,
-                      working_type(fold), fold->redop);
+            rf_combine(rooms[depth - 1], waiting[depth - 1], waiting[depth], count,
+                       working_type(fold), fold->redop);
             waiting[depth - 1] = rooms[depth - 1];
             levels[depth - 1]++;
         }

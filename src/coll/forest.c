@@ -67,7 +67,7 @@ static void build(struct rf_sched *sched, const struct rf_coll_desc *desc, int *
                                         .levels = levels,
                                         .stride_bytes = desc->stride * sched->element_bytes,
                                         .tree = true,
-                                        .gather = true});
+                                        .sums = RF_SUMS_TO_ALL});
 }
 
 void rf_build_forest_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)

@@ -227,13 +227,13 @@ static void reduce_narrow(unsigned char *dst, const unsigned char *a, const unsi
         size_t n = count - done < BLOCK ? count - done : BLOCK;
         rf_widen(left, a + 2 * done, n, dtype);
         rf_widen(right, b + 2 * done, n, dtype);
-        rf_reduce(left, left, right, n, RF_F32, redop);
+        rf_combine(left, left, right, n, RF_F32, redop);
         rf_narrow(dst + 2 * done, left, n, dtype);
     }
 }
 
-void rf_reduce(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
-               enum rf_redop redop)
+void rf_combine(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
+                enum rf_redop redop)
 {
     if (dtype == RF_F16 || dtype == RF_BF16)
         reduce_narrow(dst, a, b, count, dtype, redop);

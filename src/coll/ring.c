@@ -140,16 +140,18 @@ void rf_build_ring_all_reduce(struct rf_sched *sched, const struct rf_coll_desc 
 void rf_build_ring_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct ring ring;
-    size_t bytes = desc->count * sched->element_bytes;
-    init(&ring, sched, desc, bytes, 1);
+    init(&ring, sched, desc, rf_longest_share(desc, desc->counts, sched->element_bytes), 1);
     if (!ring.ready)
         return;
     for (int hop = 0; hop < desc->ranks; hop++) {
-        size_t owner = (size_t)((desc->rank - hop + desc->ranks) % desc->ranks);
+        int owner = (desc->rank - hop + desc->ranks) % desc->ranks;
+        struct rf_piece share = rf_share(desc, desc->counts, owner, sched->element_bytes);
         for (uint32_t j = 0; j < ring.cut.count; j++) {
-            struct rf_piece piece = rf_segment((struct rf_piece){0, bytes}, ring.cut.segment, j);
-            struct rf_operand place = rf_out(owner * bytes + piece.offset);
-            struct rf_operand from = hop == 0 ? rf_in(piece.offset) : place;
+            struct rf_piece piece = rf_segment(share, ring.cut.segment, j);
+            if (piece.bytes == 0)
+                break;
+            struct rf_operand place = rf_out(piece.offset);
+            struct rf_operand from = hop == 0 ? rf_in(piece.offset - share.offset) : place;
             if (hop > 0)
                 ring.ready[j] =
                     rf_sched_recv(sched, ring.left, tag(&ring, hop - 1, j), place, piece.bytes);

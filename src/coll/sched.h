@@ -116,9 +116,12 @@ void *rf_sched_scratch(struct rf_sched *sched, size_t count, size_t item_bytes);
 
 typedef void rf_builder(struct rf_sched *sched, const struct rf_coll_desc *desc);
 rf_builder rf_build_ring_all_reduce, rf_build_ring_all_gather;
-rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather;
-rf_builder rf_build_doubling_all_reduce;
-rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter;
+rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather, rf_build_flat_reduce;
+rf_builder rf_build_doubling_all_reduce, rf_build_halving_all_reduce, rf_build_naive_all_reduce;
+rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter, rf_build_direct_reduce;
+rf_builder rf_build_bruck_all_gather;
+rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
+rf_builder rf_build_tree_gather, rf_build_tree_scatter;
 rf_builder rf_build_forest_all_reduce;
 rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast;
 rf_builder rf_build_barrier;
@@ -130,10 +133,6 @@ RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *a
                                   rf_builder *build, struct rf_sched **out);
 /* forest.c: a forest that divides its leaves among `ranks`, or RF_EINVAL. */
 RF_MUST_CHECK int rf_forest_check(const struct rf_forest *forest, int rank, int ranks);
-/* As rf_sched_build, but by this row of the table, even where the table would prefer another;
- * RF_EINVAL where the row cannot serve the description. For tests and measurements. */
-RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm,
-                                    struct rf_sched **out);
 /* One line per step. */
 void rf_sched_print(const struct rf_sched *sched, FILE *file);
 const char *rf_step_verb_name(enum rf_step_verb verb);
@@ -150,6 +149,28 @@ static inline struct rf_piece rf_chunk(size_t count, int ranks, int c, size_t el
     size_t base = count / (size_t)ranks, longer = count % (size_t)ranks, i = (size_t)c;
     return (struct rf_piece){.offset = (base * i + (i < longer ? i : longer)) * element_bytes,
                              .bytes = (base + (i < longer)) * element_bytes};
+}
+
+/* What rank r brings to or gets from a gather, a scatter or an all-to-all: the r-th of equal
+ * pieces, or of counts[]. */
+static inline struct rf_piece rf_share(const struct rf_coll_desc *desc, const size_t *counts, int r,
+                                       size_t element_bytes)
+{
+    if (!counts)
+        return (struct rf_piece){desc->count * element_bytes * (size_t)r,
+                                 desc->count * element_bytes};
+    size_t before = 0;
+    for (int i = 0; i < r; i++)
+        before += counts[i];
+    return (struct rf_piece){before * element_bytes, counts[r] * element_bytes};
+}
+static inline size_t rf_longest_share(const struct rf_coll_desc *desc, const size_t *counts,
+                                      size_t element_bytes)
+{
+    size_t longest = counts ? 0 : desc->count;
+    for (int r = 0; counts && r < desc->ranks; r++)
+        longest = counts[r] > longest ? counts[r] : longest;
+    return longest * element_bytes;
 }
 
 /* Segment j of a piece; bytes is 0 behind its end. */

@@ -21,6 +21,12 @@ static size_t bytes_of(const struct rf_coll_desc *desc)
     return desc->count * rf_dtype_bytes(desc->dtype);
 }
 
+/* Of one rank's piece, on average: what all ranks agree about. */
+static size_t share_of(const struct rf_coll_desc *desc)
+{
+    return desc->counts ? bytes_of(desc) / (size_t)desc->ranks : bytes_of(desc);
+}
+
 static bool any(const struct rf_coll_desc *desc)
 {
     return true;
@@ -38,6 +44,8 @@ static bool is_alone(const struct rf_coll_desc *desc)
 
 static bool is_empty(const struct rf_coll_desc *desc)
 {
+    if (desc->op == RF_COLL_ALL_TO_ALL && desc->counts)
+        return false; /* counts differ from rank to rank */
     return desc->op == RF_COLL_BARRIER ||
            (desc->count == 0 && desc->op != RF_COLL_SEND && desc->op != RF_COLL_RECV);
 }
@@ -57,6 +65,16 @@ static bool can_double(const struct rf_coll_desc *desc)
 {
     return has_peers(desc) && (desc->ranks & (desc->ranks - 1)) == 0 &&
            desc->order != RF_ORDER_RING && !is_narrow(desc);
+}
+
+static bool can_halve(const struct rf_coll_desc *desc)
+{
+    return can_double(desc) && desc->order == RF_ORDER_ANY;
+}
+
+static bool never(const struct rf_coll_desc *desc)
+{
+    return false;
 }
 
 static bool fits_doubling(const struct rf_coll_desc *desc)
@@ -79,9 +97,30 @@ static bool fits_direct(const struct rf_coll_desc *desc)
     return !in_ring_order(desc) || (desc->ranks > 2 && bytes_of(desc) <= 4 * 1024 * 1024);
 }
 
+/* 2 log2(N) rounds where direct has two, but of N-1 messages each. */
+static bool fits_halving(const struct rf_coll_desc *desc)
+{
+    return desc->ranks >= 16 && bytes_of(desc) <= 4 * 1024 * 1024;
+}
+
+static bool fits_flat_reduce(const struct rf_coll_desc *desc)
+{
+    return desc->ranks == 2 || bytes_of(desc) <= 64 * 1024;
+}
+
 static bool fits_flat_gather(const struct rf_coll_desc *desc)
 {
-    return desc->ranks == 2 || bytes_of(desc) <= 256 * 1024;
+    return desc->ranks == 2 || share_of(desc) <= 256 * 1024;
+}
+
+static bool fits_bruck(const struct rf_coll_desc *desc)
+{
+    return desc->ranks > 8 && share_of(desc) <= 2048;
+}
+
+static bool fits_tree(const struct rf_coll_desc *desc)
+{
+    return desc->ranks > 8 && share_of(desc) <= 8192;
 }
 
 static bool fits_tree_broadcast(const struct rf_coll_desc *desc)
@@ -95,11 +134,24 @@ static const struct row rows[] = {
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
      fits_doubling, rf_build_doubling_all_reduce},
     {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce},
+    {RF_COLL_ALL_REDUCE, "halving", "middle sizes, many 2^k ranks, any order", can_halve,
+     fits_halving, rf_build_halving_all_reduce},
     {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers, fits_direct,
      rf_build_direct_all_reduce},
     {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_build_ring_all_reduce},
+    {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never,
+     rf_build_naive_all_reduce},
+    {RF_COLL_REDUCE, "flat", "short", has_peers, fits_flat_reduce, rf_build_flat_reduce},
+    {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_build_direct_reduce},
+    {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_gather},
+    {RF_COLL_GATHER, "flat", "every size", has_peers, NULL, rf_build_flat_gather},
+    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_scatter},
+    {RF_COLL_SCATTER, "flat", "every size", has_peers, NULL, rf_build_flat_scatter},
+    {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, rf_build_pairs_all_to_all},
     {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL,
      rf_build_direct_reduce_scatter},
+    {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, fits_bruck,
+     rf_build_bruck_all_gather},
     {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_build_flat_all_gather},
     {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_build_ring_all_gather},
     {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_build_tree_broadcast},
@@ -116,6 +168,10 @@ static const char *const op_names[RF_COLL_OP_COUNT] = {
     [RF_COLL_REDUCE_SCATTER] = "reduce_scatter",
     [RF_COLL_ALL_GATHER] = "all_gather",
     [RF_COLL_BROADCAST] = "broadcast",
+    [RF_COLL_REDUCE] = "reduce",
+    [RF_COLL_GATHER] = "gather",
+    [RF_COLL_SCATTER] = "scatter",
+    [RF_COLL_ALL_TO_ALL] = "all_to_all",
     [RF_COLL_BARRIER] = "barrier",
     [RF_COLL_SEND] = "send",
     [RF_COLL_RECV] = "recv",
@@ -125,6 +181,18 @@ static const char *const op_names[RF_COLL_OP_COUNT] = {
 const char *rf_coll_op_name(enum rf_coll_op op)
 {
     return (unsigned)op < RF_COLL_OP_COUNT ? op_names[op] : "?";
+}
+
+bool rf_coll_has_root(enum rf_coll_op op)
+{
+    return op == RF_COLL_BROADCAST || op == RF_COLL_REDUCE || op == RF_COLL_GATHER ||
+           op == RF_COLL_SCATTER || op == RF_COLL_SEND || op == RF_COLL_RECV;
+}
+
+bool rf_coll_reduces(enum rf_coll_op op)
+{
+    return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE || op == RF_COLL_REDUCE_SCATTER ||
+           op == RF_COLL_FOREST_ALL_REDUCE;
 }
 
 static int check(const struct rf_coll_desc *desc)
@@ -145,9 +213,7 @@ static int check(const struct rf_coll_desc *desc)
                         : desc->count;
     if (extent > ((size_t)1 << 55) / element / (size_t)(desc->ranks < 64 ? 64 : desc->ranks))
         return rf_fail(RF_EINVAL, "%s: %zu elements are too many", op, extent);
-    bool has_root =
-        desc->op == RF_COLL_BROADCAST || desc->op == RF_COLL_SEND || desc->op == RF_COLL_RECV;
-    if (has_root && (desc->root < 0 || desc->root >= desc->ranks))
+    if (rf_coll_has_root(desc->op) && (desc->root < 0 || desc->root >= desc->ranks))
         return rf_fail(RF_EINVAL, "%s: rank %d does not exist among %d ranks", op, desc->root,
                        desc->ranks);
     if (desc->op == RF_COLL_RECV && desc->root == desc->rank)

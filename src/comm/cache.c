@@ -26,6 +26,7 @@ static void forget(struct rf_cached *entry)
 {
     rf_sched_destroy(entry->sched);
     rf_free((void *)(uintptr_t)entry->forest.first);
+    rf_free(entry->memory);
     memset(entry, 0, sizeof(*entry));
 }
 
@@ -50,12 +51,24 @@ static bool same_forest(const struct rf_forest *a, const struct rf_forest *b)
            memcmp(a->first, b->first, first_bytes(a)) == 0;
 }
 
+static bool same_counts(const size_t *a, const size_t *b, int ranks)
+{
+    return !a == !b && (!a || memcmp(a, b, (size_t)ranks * sizeof(*a)) == 0);
+}
+
+static bool same_algorithm(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
 static bool same(const struct rf_cached *entry, const struct rf_call *call)
 {
     const struct rf_call *key = &entry->key;
     return entry->sched && key->count == call->count && key->op == call->op &&
            key->dtype == call->dtype && key->redop == call->redop && key->order == call->order &&
-           key->root == call->root &&
+           key->root == call->root && same_algorithm(key->algorithm, call->algorithm) &&
+           same_counts(key->counts, call->counts, entry->ranks) &&
+           same_counts(key->recv_counts, call->recv_counts, entry->ranks) &&
            (!call->forest ||
             (key->stride == call->stride && same_forest(key->forest, call->forest)));
 }
@@ -68,11 +81,38 @@ static uint32_t slot_of(const struct rf_call *call)
     return (uint32_t)((mixed * 0x9e3779b97f4a7c15ull) >> 56) % SLOTS;
 }
 
+/* Copies of counts and name live in one piece of memory. */
+static int copy_counts(const struct rf_call *call, struct rf_cached *entry, uint32_t *extra)
+{
+    size_t ranks = (size_t)entry->ranks, name = call->algorithm ? strlen(call->algorithm) + 1 : 0;
+    if (!call->counts && !name)
+        return 0;
+    size_t *counts = rf_alloc(2 * ranks * sizeof(*counts) + name);
+    if (!counts)
+        return rf_fail(RF_ENOMEM, "no memory for the counts of %zu ranks", ranks);
+    entry->memory = counts;
+    if (call->counts)
+        entry->key.counts = memcpy(counts, call->counts, ranks * sizeof(*counts));
+    if (call->recv_counts)
+        entry->key.recv_counts = memcpy(counts + ranks, call->recv_counts, ranks * sizeof(*counts));
+    else if (call->counts) /* else they are each rank's own affair */
+        *extra = rf_hash32(counts, ranks * sizeof(*counts), 2);
+    if (name) {
+        entry->key.algorithm = memcpy(counts + 2 * ranks, call->algorithm, name);
+        *extra = rf_hash32(call->algorithm, name, *extra + 3);
+    }
+    return 0;
+}
+
 static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cached *entry)
 {
     entry->key = *call;
     entry->key.forest = NULL;
+    entry->key.counts = entry->key.recv_counts = NULL;
+    entry->key.algorithm = NULL;
+    entry->ranks = comm->size;
     uint32_t extra = 0;
+    RETURN_IF_ERROR(copy_counts(call, entry, &extra));
     if (call->forest) {
         size_t bytes = first_bytes(call->forest);
         int *first = rf_alloc(bytes);
@@ -95,9 +135,14 @@ static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cac
         .root = call->root < 0 ? 0 : call->root,
         .segment_bytes = comm->segment_bytes,
         .forest = entry->key.forest,
+        .counts = entry->key.counts,
+        .recv_counts = entry->key.recv_counts,
         .stride = call->stride,
     };
-    RETURN_IF_ERROR(rf_sched_build(&desc, &entry->sched));
+    if (call->algorithm)
+        RETURN_IF_ERROR(rf_sched_build_as(&desc, call->algorithm, &entry->sched));
+    else
+        RETURN_IF_ERROR(rf_sched_build(&desc, &entry->sched));
     rf_contract_fill(&entry->contract, call);
     entry->hash = rf_contract_hash(&entry->contract, extra);
     return 0;

@@ -34,8 +34,11 @@ struct rf_call {
     enum rf_dtype dtype;
     enum rf_redop redop;
     enum rf_order order;
-    int root; /* -1 where there is none */
-    size_t count, stride;
+    int root;                  /* -1 where there is none */
+    size_t count, stride;      /* count: in all, with counts */
+    const size_t *counts;      /* [size], the v forms; else NULL */
+    const size_t *recv_counts; /* [size], all-to-all with counts */
+    const char *algorithm;     /* NULL: the table chooses */
     const struct rf_forest *forest;
     const void *in;
     void *out;
@@ -189,8 +192,10 @@ RF_MUST_CHECK int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, ui
 /* ---- cache.c --------------------------------------------------------------------------------- */
 
 struct rf_cached {
-    struct rf_call key; /* pointers are not a part of it; forest is a copy of its own */
+    struct rf_call key; /* forest, counts and algorithm are copies of its own; no other pointers */
     struct rf_forest forest;
+    void *memory; /* of the copies */
+    int ranks;
     struct rf_sched *sched;
     struct rf_contract contract; /* without sequence and label */
     uint32_t hash;
@@ -208,6 +213,11 @@ RF_MUST_CHECK int rf_call_check(const struct rf_comm *comm, const struct rf_call
 /* Elements of `in` and `out`. */
 void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in,
                     size_t *out);
+/* Where this rank's piece begins, in elements of the whole. */
+size_t rf_call_own(const struct rf_comm *comm, const struct rf_call *call);
+/* Whether in and out, which overlap, do so in the one way that the operation allows. */
+bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, uint64_t in,
+                      uint64_t out);
 /* Runs a checked call to its end. */
 RF_MUST_CHECK int rf_comm_run(struct rf_comm *comm, const struct rf_call *call);
 void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes, uint64_t start_ns);

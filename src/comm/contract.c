@@ -6,16 +6,17 @@
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)
 {
-    bool reduces = call->op == RF_COLL_ALL_REDUCE || call->op == RF_COLL_REDUCE_SCATTER ||
-                   call->op == RF_COLL_FOREST_ALL_REDUCE;
     memset(contract, 0, sizeof(*contract));
     contract->count = call->count;
     contract->op = (uint8_t)call->op;
     contract->dtype = (uint8_t)call->dtype;
-    contract->redop = reduces ? (uint8_t)call->redop : 0;
+    contract->redop = rf_coll_reduces(call->op) ? (uint8_t)call->redop : 0;
     contract->order = (uint8_t)call->order;
     /* A forest has no root; what its ranks could disagree about is the number of leaves. */
     contract->root = call->op == RF_COLL_FOREST_ALL_REDUCE ? call->forest->leaves : call->root;
+    /* What an all-to-all's ranks send is their own affair; the pieces are agreed on before. */
+    if (call->recv_counts)
+        contract->count = 0;
 }
 
 void rf_contract_label(struct rf_contract *contract, const char *label)
@@ -90,10 +91,12 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
     else
         n = snprintf(text, bytes, "%s(%llu %s", rf_coll_op_name(op),
                      (unsigned long long)contract->count, rf_dtype_name(contract->dtype));
-    if (op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER)
+    if (rf_coll_reduces(op) && op != RF_COLL_FOREST_ALL_REDUCE)
         n += snprintf(text + n, bytes - (size_t)n, " %s", rf_redop_name(contract->redop));
-    if (op == RF_COLL_BROADCAST)
+    if (op == RF_COLL_BROADCAST || op == RF_COLL_SCATTER)
         n += snprintf(text + n, bytes - (size_t)n, " from root %d", contract->root);
+    if (op == RF_COLL_REDUCE || op == RF_COLL_GATHER)
+        n += snprintf(text + n, bytes - (size_t)n, " to root %d", contract->root);
     if (op == RF_COLL_SEND)
         n += snprintf(text + n, bytes - (size_t)n, " to rank %d", contract->root);
     if (op == RF_COLL_RECV)

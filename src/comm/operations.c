@@ -11,16 +11,53 @@
 
 void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in, size_t *out)
 {
-    size_t ranks = (size_t)comm->size;
+    size_t ranks = (size_t)comm->size, sum = 0;
+    size_t piece = call->counts ? call->counts[comm->rank] : call->count;
+    size_t whole = call->counts ? call->count : call->count * ranks;
+    bool is_root = comm->rank == call->root;
     *in = *out = call->count;
-    if (call->op == RF_COLL_REDUCE_SCATTER)
-        *in = call->count * ranks;
-    if (call->op == RF_COLL_ALL_GATHER)
-        *out = call->count * ranks;
-    if (call->op == RF_COLL_FOREST_ALL_REDUCE) {
+    switch (call->op) {
+    case RF_COLL_REDUCE_SCATTER:
+        *in = whole;
+        *out = piece;
+        break;
+    case RF_COLL_ALL_GATHER:
+        *in = piece;
+        *out = whole;
+        break;
+    case RF_COLL_REDUCE:
+        *out = is_root ? call->count : 0;
+        break;
+    case RF_COLL_GATHER:
+        *in = piece;
+        *out = is_root ? whole : 0;
+        break;
+    case RF_COLL_SCATTER:
+        *in = is_root ? whole : 0;
+        *out = piece;
+        break;
+    case RF_COLL_ALL_TO_ALL:
+        for (size_t r = 0; call->recv_counts && r < ranks; r++)
+            sum += call->recv_counts[r];
+        *in = whole;
+        *out = call->recv_counts ? sum : whole;
+        break;
+    case RF_COLL_FOREST_ALL_REDUCE: {
         int parts = rf_forest_nodes(call->forest, comm->rank, NULL);
         *in = parts > 0 ? (size_t)(parts - 1) * call->stride + call->count : 0;
+        break;
     }
+    default:
+        break;
+    }
+}
+
+size_t rf_call_own(const struct rf_comm *comm, const struct rf_call *call)
+{
+    size_t before = 0;
+    for (int r = 0; call->counts && r < comm->rank; r++)
+        before += call->counts[r];
+    return call->counts ? before : call->count * (size_t)comm->rank;
 }
 
 int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
@@ -33,7 +70,7 @@ int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
         return rf_fail(RF_EINVAL, "%s: unknown reduction %d", op, (int)call->redop);
     if ((unsigned)call->order > RF_ORDER_TREE)
         return rf_fail(RF_EINVAL, "%s: unknown order %d", op, (int)call->order);
-    if (call->op == RF_COLL_BROADCAST && (call->root < 0 || call->root >= comm->size))
+    if (rf_coll_has_root(call->op) && (call->root < 0 || call->root >= comm->size))
         return rf_fail(RF_EINVAL, "%s: root %d is outside the world of %d ranks", op, call->root,
                        comm->size);
     if (call->count > (size_t)PTRDIFF_MAX / element / (size_t)comm->size)
@@ -51,29 +88,36 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-/* The one way in which in and out may overlap, for each operation. */
-static bool in_place(const struct rf_comm *comm, const struct rf_call *call)
+bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, uint64_t in,
+                      uint64_t out)
 {
-    size_t bytes = call->count * rf_dtype_bytes(call->dtype);
-    const char *in = call->in, *out = call->out;
-    if (call->op == RF_COLL_REDUCE_SCATTER)
-        return out == in + (size_t)comm->rank * bytes;
-    if (call->op == RF_COLL_ALL_GATHER)
-        return in == out + (size_t)comm->rank * bytes;
-    return in == out;
+    uint64_t own = rf_call_own(comm, call) * rf_dtype_bytes(call->dtype);
+    switch (call->op) {
+    case RF_COLL_REDUCE_SCATTER:
+    case RF_COLL_SCATTER:
+        return out == in + own;
+    case RF_COLL_ALL_GATHER:
+    case RF_COLL_GATHER:
+        return in == out + own;
+    case RF_COLL_ALL_TO_ALL:
+        return false;
+    default:
+        return in == out;
+    }
 }
 
 static int check_buffers(const struct rf_comm *comm, const struct rf_call *call)
 {
     size_t in, out, element = rf_dtype_bytes(call->dtype);
     const char *op = rf_coll_op_name(call->op);
-    if (call->op == RF_COLL_BARRIER || call->count == 0)
+    if (call->op == RF_COLL_BARRIER)
         return 0;
-    if (!call->in || !call->out)
-        return rf_fail(RF_EINVAL, "%s: %s is NULL, but there are %zu elements", op,
-                       call->out ? "in" : "out", call->count);
     rf_call_counts(comm, call, &in, &out);
-    if (overlap(call->in, in * element, call->out, out * element) && !in_place(comm, call))
+    if ((in > 0 && !call->in) || (out > 0 && !call->out))
+        return rf_fail(RF_EINVAL, "%s: %s is NULL, but there are %zu elements", op,
+                       in > 0 && !call->in ? "in" : "out", in > 0 && !call->in ? in : out);
+    if (overlap(call->in, in * element, call->out, out * element) &&
+        !rf_call_in_place(comm, call, (uintptr_t)call->in, (uintptr_t)call->out))
         return rf_fail(RF_EINVAL,
                        "%s: in and out overlap; they may be apart, or in place as the header says",
                        op);
@@ -183,6 +227,7 @@ static int collective(struct rf_comm *comm, struct rf_call *call, const struct r
     if (opts) {
         call->order = opts->order;
         call->label = opts->label;
+        call->algorithm = opts->algorithm;
         call->timeout_s = opts->timeout_s;
     }
     RETURN_IF_ERROR(rf_call_check(comm, call));
@@ -237,8 +282,156 @@ int rf_broadcast(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype
     return collective(comm, &call, opts);
 }
 
+int rf_reduce(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
+              enum rf_redop redop, int root, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_REDUCE,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .redop = redop,
+                           .root = root};
+    return collective(comm, &call, opts);
+}
+
+int rf_gather(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
+              int root, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {
+        .op = RF_COLL_GATHER, .in = in, .out = out, .count = count, .dtype = dtype, .root = root};
+    return collective(comm, &call, opts);
+}
+
+int rf_scatter(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
+               int root, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {
+        .op = RF_COLL_SCATTER, .in = in, .out = out, .count = count, .dtype = dtype, .root = root};
+    return collective(comm, &call, opts);
+}
+
+int rf_all_to_all(struct rf_comm *comm, const void *in, void *out, size_t count,
+                  enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {
+        .op = RF_COLL_ALL_TO_ALL, .in = in, .out = out, .count = count, .dtype = dtype, .root = -1};
+    return collective(comm, &call, opts);
+}
+
 int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts)
 {
     struct rf_call call = {.op = RF_COLL_BARRIER, .dtype = RF_U8, .root = -1};
     return collective(comm, &call, opts);
+}
+
+/* ---- with a count for each rank -------------------------------------------------------------- */
+
+static int sum_counts(const struct rf_comm *comm, const char *op, const size_t *counts, size_t *sum)
+{
+    *sum = 0;
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
+    if (!counts)
+        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", op, comm->size);
+    for (int r = 0; r < comm->size; r++)
+        if (__builtin_add_overflow(*sum, counts[r], sum))
+            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold", op);
+    return 0;
+}
+
+static int with_counts(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
+{
+    RETURN_IF_ERROR(sum_counts(comm, rf_coll_op_name(call->op), call->counts, &call->count));
+    return collective(comm, call, opts);
+}
+
+int rf_all_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                    enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_ALL_GATHER,
+                           .in = in,
+                           .out = out,
+                           .counts = counts,
+                           .dtype = dtype,
+                           .root = -1};
+    return with_counts(comm, &call, opts);
+}
+
+int rf_reduce_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                        enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_REDUCE_SCATTER,
+                           .in = in,
+                           .out = out,
+                           .counts = counts,
+                           .dtype = dtype,
+                           .redop = redop,
+                           .root = -1};
+    return with_counts(comm, &call, opts);
+}
+
+int rf_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {
+        .op = RF_COLL_GATHER, .in = in, .out = out, .counts = counts, .dtype = dtype, .root = root};
+    return with_counts(comm, &call, opts);
+}
+
+int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                 enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_SCATTER,
+                           .in = in,
+                           .out = out,
+                           .counts = counts,
+                           .dtype = dtype,
+                           .root = root};
+    return with_counts(comm, &call, opts);
+}
+
+/* What others say they will send is what this rank expects; else both sides are named. */
+static int compare_counts(struct rf_comm *comm, const size_t *told, const struct rf_call *call)
+{
+    for (int r = 0; r < comm->size; r++) {
+        if (told[r] == call->recv_counts[r])
+            continue;
+        return rf_comm_fail_text(comm, RF_EMISMATCH, r, NULL,
+                                 "all_to_all: rank %d sends %zu %s to rank %d, which expects %zu",
+                                 r, told[r], rf_dtype_name(call->dtype), comm->rank,
+                                 call->recv_counts[r]);
+    }
+    return 0;
+}
+
+int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts, void *out,
+                    const size_t *recv_counts, enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_ALL_TO_ALL,
+                           .in = in,
+                           .out = out,
+                           .counts = send_counts,
+                           .recv_counts = recv_counts,
+                           .dtype = dtype,
+                           .root = -1};
+    size_t expected;
+    RETURN_IF_ERROR(sum_counts(comm, "all_to_all", recv_counts, &expected));
+    RETURN_IF_ERROR(sum_counts(comm, "all_to_all", send_counts, &call.count));
+    RETURN_IF_ERROR(rf_call_check(comm, &call));
+    RETURN_IF_ERROR(check_buffers(comm, &call));
+    size_t *told = rf_alloc((size_t)comm->size * sizeof(*told));
+    if (!told)
+        return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
+    struct rf_call counts = {.op = RF_COLL_ALL_TO_ALL,
+                             .in = send_counts,
+                             .out = told,
+                             .count = 1,
+                             .dtype = sizeof(size_t) == 8 ? RF_I64 : RF_I32,
+                             .root = -1};
+    int rc = collective(comm, &counts, opts);
+    if (rc == 0)
+        rc = compare_counts(comm, told, &call);
+    rf_free(told);
+    return rc < 0 ? rc : collective(comm, &call, opts);
 }

@@ -115,16 +115,10 @@ static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
         return rf_fail(RF_EINVAL, "%s: in is %s, out is %s, but %zu and %zu elements are needed",
                        op, rf_tensor_text(job->in, a, sizeof(a)),
                        rf_tensor_text(job->out, b, sizeof(b)), in, out);
-    uint64_t own = (uint64_t)comm->rank * job->call.count * element;
     uint64_t in_at = job->in.offset, out_at = job->out.offset;
     bool apart = job->in.buffer != job->out.buffer || in_at + in * element <= out_at ||
                  out_at + out * element <= in_at;
-    bool in_place = in_at == out_at;
-    if (job->call.op == RF_COLL_REDUCE_SCATTER)
-        in_place = out_at == in_at + own;
-    if (job->call.op == RF_COLL_ALL_GATHER)
-        in_place = in_at == out_at + own;
-    if (!apart && !in_place)
+    if (!apart && !rf_call_in_place(comm, &job->call, in_at, out_at))
         return rf_fail(RF_EINVAL,
                        "%s: in and out overlap; they may be apart, or in place as the header says",
                        op);
@@ -141,6 +135,7 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
         if (job->call.op != RF_COLL_FOREST_ALL_REDUCE)
             job->call.order = opts->order;
         job->call.label = opts->label;
+        job->call.algorithm = opts->algorithm;
         job->call.timeout_s = opts->timeout_s;
         job->after = opts->after;
     }

@@ -192,15 +192,28 @@ bool Memory::margins_are_intact() const
 
 Layout layout_of(const struct rf_coll_desc &desc, bool in_place)
 {
-    size_t bytes = desc.count * rf_dtype_bytes(desc.dtype), ranks = static_cast<size_t>(desc.ranks);
-    size_t own = bytes * static_cast<size_t>(desc.rank);
+    size_t element = rf_dtype_bytes(desc.dtype), bytes = desc.count * element;
+    struct rf_piece share = rf_share(&desc, desc.counts, desc.rank, element);
+    struct rf_piece last = rf_share(&desc, desc.counts, desc.ranks - 1, element);
+    size_t own = share.offset, piece = share.bytes, whole = last.offset + last.bytes;
+    bool is_root = desc.rank == desc.root;
     switch (desc.op) {
     case RF_COLL_BARRIER:
         return {0, 0, in_place, 0, 0};
     case RF_COLL_REDUCE_SCATTER:
-        return {bytes * ranks, bytes, in_place, 0, own};
+        return {whole, piece, in_place, 0, own};
     case RF_COLL_ALL_GATHER:
-        return {bytes, bytes * ranks, in_place, own, 0};
+        return {piece, whole, in_place, own, 0};
+    case RF_COLL_REDUCE:
+        return {bytes, is_root ? bytes : 0, in_place && is_root, 0, 0};
+    case RF_COLL_GATHER:
+        return {piece, is_root ? whole : 0, in_place && is_root, own, 0};
+    case RF_COLL_SCATTER:
+        return {is_root ? whole : 0, piece, in_place && is_root, 0, own};
+    case RF_COLL_ALL_TO_ALL: {
+        struct rf_piece end = rf_share(&desc, desc.recv_counts, desc.ranks - 1, element);
+        return {whole, desc.counts ? end.offset + end.bytes : whole, false, 0, 0};
+    }
     case RF_COLL_FOREST_ALL_REDUCE: {
         size_t parts = static_cast<size_t>(rf_forest_nodes(desc.forest, desc.rank, nullptr));
         size_t in_bytes = parts * desc.stride * rf_dtype_bytes(desc.dtype);

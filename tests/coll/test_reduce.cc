@@ -84,7 +84,7 @@ template <class T> void check_type(enum rf_dtype dtype)
                     char *dst = alias == 1   ? left.data() + shift
                                 : alias == 2 ? right.data() + 3
                                              : out.data() + 5;
-                    rf_reduce(dst, left.data() + shift, right.data() + 3, count, dtype, redop);
+                    rf_combine(dst, left.data() + shift, right.data() + 3, count, dtype, redop);
                     for (size_t i = 0; i < count; i++) {
                         T got, wanted = combine(a[i], b[i], redop);
                         memcpy(&got, dst + i * sizeof(T), sizeof(T));
@@ -115,9 +115,9 @@ TEST(Reduce, MinAndMaxPropagateNanFromEitherSide)
 {
     float nan = NAN, one = 1, out;
     for (enum rf_redop redop : {RF_MIN, RF_MAX}) {
-        rf_reduce(&out, &nan, &one, 1, RF_F32, redop);
+        rf_combine(&out, &nan, &one, 1, RF_F32, redop);
         EXPECT_TRUE(std::isnan(out));
-        rf_reduce(&out, &one, &nan, 1, RF_F32, redop);
+        rf_combine(&out, &one, &nan, 1, RF_F32, redop);
         EXPECT_TRUE(std::isnan(out));
     }
 }
@@ -125,12 +125,12 @@ TEST(Reduce, MinAndMaxPropagateNanFromEitherSide)
 TEST(Reduce, IntegersWrap)
 {
     int32_t most = INT32_MAX, one = 1, out;
-    rf_reduce(&out, &most, &one, 1, RF_I32, RF_SUM);
+    rf_combine(&out, &most, &one, 1, RF_I32, RF_SUM);
     EXPECT_EQ(out, INT32_MIN);
-    rf_reduce(&out, &most, &most, 1, RF_I32, RF_PROD);
+    rf_combine(&out, &most, &most, 1, RF_I32, RF_PROD);
     EXPECT_EQ(out, 1);
     uint8_t high = 250, ten = 10, low;
-    rf_reduce(&low, &high, &ten, 1, RF_U8, RF_SUM);
+    rf_combine(&low, &high, &ten, 1, RF_U8, RF_SUM);
     EXPECT_EQ(low, 4);
 }
 

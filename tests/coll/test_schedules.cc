@@ -30,6 +30,18 @@ const Algorithm algorithms[] = {
     {RF_COLL_BROADCAST, "tree", RF_ORDER_ANY, false},
     {RF_COLL_BROADCAST, "chain", RF_ORDER_ANY, false},
     {RF_COLL_BARRIER, "dissemination", RF_ORDER_ANY, false},
+    {RF_COLL_ALL_REDUCE, "halving", RF_ORDER_ANY, true},
+    {RF_COLL_ALL_REDUCE, "naive", RF_ORDER_RING, false},
+    {RF_COLL_ALL_GATHER, "bruck", RF_ORDER_ANY, false},
+    {RF_COLL_REDUCE, "flat", RF_ORDER_RING, false},
+    {RF_COLL_REDUCE, "flat", RF_ORDER_TREE, false},
+    {RF_COLL_REDUCE, "direct", RF_ORDER_RING, false},
+    {RF_COLL_REDUCE, "direct", RF_ORDER_TREE, false},
+    {RF_COLL_GATHER, "flat", RF_ORDER_ANY, false},
+    {RF_COLL_GATHER, "tree", RF_ORDER_ANY, false},
+    {RF_COLL_SCATTER, "flat", RF_ORDER_ANY, false},
+    {RF_COLL_SCATTER, "tree", RF_ORDER_ANY, false},
+    {RF_COLL_ALL_TO_ALL, "pairs", RF_ORDER_ANY, false},
 };
 
 // Small integers: every sum is exact in every type and order.
@@ -38,15 +50,42 @@ int value(int rank, size_t element)
     return (rank * 31 + static_cast<int>(element % 1009) * 7) % 41 - 13;
 }
 
+// The counts of all ranks in an all-to-all of the v form: what `from` sends to `to`.
+size_t pair_count(int from, int to)
+{
+    return static_cast<size_t>((from * 7 + to * 3) % 5 * 11);
+}
+
+// Whose piece element `element` of the whole is in, and where in it.
+std::pair<int, size_t> owner(const struct rf_coll_desc &desc, const size_t *counts, size_t element)
+{
+    int rank = 0;
+    while (element >= (counts ? counts[rank] : desc.count))
+        element -= counts ? counts[rank++] : (rank++, desc.count);
+    return {rank, element};
+}
+
 int expected(const struct rf_coll_desc &desc, size_t element)
 {
+    size_t own = rf_share(&desc, desc.counts, desc.rank, 1).offset;
     switch (desc.op) {
-    case RF_COLL_ALL_GATHER:
-        return value(static_cast<int>(element / desc.count), element % desc.count);
+    case RF_COLL_GATHER:
+    case RF_COLL_ALL_GATHER: {
+        auto [rank, at] = owner(desc, desc.counts, element);
+        return value(rank, at);
+    }
+    case RF_COLL_ALL_TO_ALL: {
+        auto [rank, at] = owner(desc, desc.recv_counts, element);
+        for (int r = 0; desc.counts && r < desc.rank; r++)
+            at += pair_count(rank, r);
+        return value(rank, desc.counts ? at : own + at);
+    }
+    case RF_COLL_SCATTER:
+        return value(desc.root, own + element);
     case RF_COLL_BROADCAST:
         return value(desc.root, element);
     case RF_COLL_REDUCE_SCATTER:
-        element += desc.count * static_cast<size_t>(desc.rank);
+        element += own;
         break;
     default:
         break;
@@ -118,7 +157,8 @@ template <class Run> void for_every_case(int ranks, Run run)
                 desc.order = algorithm.order;
                 desc.redop = count % 2 ? RF_AVG : RF_SUM;
                 desc.root = (ranks - 1) / 2;
-                size_t piece = algorithm.op == RF_COLL_ALL_REDUCE ? count / size_t(ranks) : count;
+                bool cut = algorithm.op == RF_COLL_ALL_REDUCE || algorithm.op == RF_COLL_REDUCE;
+                size_t piece = cut ? count / size_t(ranks) : count;
                 desc.segment_bytes = variant & 1 ? 1 + piece * 4 / 3 : 0; // a few per piece
                 if (desc.count == 0 && algorithm.op != RF_COLL_BARRIER)
                     continue;
@@ -170,8 +210,9 @@ TEST_P(Schedules, AreExactWhenTheExecutorRunsThem)
 TEST_P(Schedules, OfTheTablesChoiceAreExactForEverySizeAndType)
 {
     int ranks = GetParam();
-    for (enum rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER,
-                               RF_COLL_BROADCAST, RF_COLL_BARRIER}) {
+    for (enum rf_coll_op op :
+         {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER, RF_COLL_BROADCAST,
+          RF_COLL_BARRIER, RF_COLL_REDUCE, RF_COLL_GATHER, RF_COLL_SCATTER, RF_COLL_ALL_TO_ALL}) {
         for (size_t count : {size_t(0), size_t(1), size_t(97), size_t(5000), size_t(60000)}) {
             if (count > 5000 && ranks > 5)
                 continue;
@@ -191,6 +232,70 @@ TEST_P(Schedules, OfTheTablesChoiceAreExactForEverySizeAndType)
             }
         }
     }
+}
+
+// Pieces of any length, empty ones among them, and all of them empty but one.
+TEST_P(Schedules, WithACountForEachRankAreExact)
+{
+    int ranks = GetParam();
+    const std::pair<enum rf_coll_op, const char *> forms[] = {
+        {RF_COLL_ALL_GATHER, "flat"},  {RF_COLL_ALL_GATHER, "ring"},
+        {RF_COLL_ALL_GATHER, "bruck"}, {RF_COLL_GATHER, "flat"},
+        {RF_COLL_GATHER, "tree"},      {RF_COLL_SCATTER, "flat"},
+        {RF_COLL_SCATTER, "tree"},     {RF_COLL_REDUCE_SCATTER, "direct"},
+        {RF_COLL_ALL_GATHER, ""},      {RF_COLL_GATHER, ""},
+        {RF_COLL_SCATTER, ""},         {RF_COLL_REDUCE_SCATTER, ""}};
+    uint32_t seed = 1;
+    for (auto [op, name] : forms)
+        for (int variant = 0; variant < 6; variant++) {
+            if (ranks == 1 && *name)
+                continue;
+            std::vector<size_t> counts;
+            for (int r = 0; r < ranks; r++)
+                counts.push_back(variant < 4 ? size_t(r * 5 + variant * 3) % 7 * 13
+                                             : size_t(r == variant % ranks ? 100 : 0));
+            struct rf_coll_desc desc = {};
+            desc.op = op;
+            desc.ranks = ranks;
+            desc.counts = counts.data();
+            for (size_t count : counts)
+                desc.count += count;
+            desc.root = variant * 5 % ranks;
+            desc.dtype = RF_I32;
+            desc.segment_bytes = variant & 1 ? 64 : 0;
+            sim::World world(desc, name, (variant & 2) != 0);
+            ASSERT_EQ(world.error, "") << rf_coll_op_name(op) << " " << name;
+            fill<int32_t>(world, desc);
+            ASSERT_EQ(sim::run_executor(world, seed++), "") << rf_coll_op_name(op) << " " << name;
+            ASSERT_EQ(check<int32_t>(world, desc), "")
+                << rf_coll_op_name(op) << " " << name << " ranks " << ranks << " variant "
+                << variant;
+        }
+}
+
+TEST(Schedules, GatherAndScatterServeEveryRoot)
+{
+    for (enum rf_coll_op op : {RF_COLL_GATHER, RF_COLL_SCATTER, RF_COLL_REDUCE})
+        for (const char *algorithm : {"flat", "tree", "direct"})
+            for (int ranks = 2; ranks <= 9; ranks++)
+                for (int root = 0; root < ranks; root++) {
+                    if ((op == RF_COLL_REDUCE) == (strcmp(algorithm, "tree") == 0) ||
+                        (op != RF_COLL_REDUCE && strcmp(algorithm, "direct") == 0))
+                        continue;
+                    struct rf_coll_desc desc = {};
+                    desc.op = op;
+                    desc.ranks = ranks;
+                    desc.count = 33;
+                    desc.root = root;
+                    desc.segment_bytes = 64;
+                    sim::World world(desc, algorithm, root % 2 == 0);
+                    ASSERT_EQ(world.error, "");
+                    fill<float>(world, desc);
+                    ASSERT_EQ(sim::run_executor(world, 2), "") << ranks << " ranks, root " << root;
+                    ASSERT_EQ(check<float>(world, desc), "")
+                        << rf_coll_op_name(op) << " " << algorithm << " " << ranks
+                        << " ranks, root " << root;
+                }
 }
 
 template <class T> std::vector<T> result(enum rf_coll_op op, std::vector<std::vector<T>> in, int of)
