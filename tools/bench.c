@@ -7,7 +7,8 @@
 #include "bench.h"
 
 static const char *const collectives[] = {
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv", "barrier", NULL};
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather",
+    "scatter",    "all_to_all", "sendrecv",       "barrier",   NULL};
 
 static int compare(const void *a, const void *b)
 {
@@ -91,8 +92,11 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "float half bfloat16 double int8 uint8 int32 int64"},
         {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod"},
         {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)"},
-        {"root", 'r', TOOL_INT, &o.root, "RANK", "root of a broadcast (0)"},
+        {"root", 'r', TOOL_INT, &o.root, "RANK",
+         "root of a broadcast, reduce, gather or scatter (0)"},
         {"order", 0, TOOL_TEXT, &order, "ORDER", "fold order of a sum: any ring tree"},
+        {"algorithm", 0, TOOL_TEXT, &o.algorithm, "NAME",
+         "collectives: ring, flat, direct, ... instead of what suits the size"},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
          "net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},
@@ -113,7 +117,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         return status;
     if (after >= argc)
         return tool_usage_error(command, "say what to measure: all_reduce, all_gather, "
-                                         "reduce_scatter, broadcast, sendrecv, barrier or matmul");
+                                         "reduce_scatter, broadcast, reduce, gather, scatter, "
+                                         "all_to_all, sendrecv, barrier or matmul");
     o.op = argv[after];
     /* Options may stand on both sides of the operation. */
     status = tool_options(command, table, argc - after, argv + after, NULL);
@@ -127,8 +132,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     if (tool_choice(o.op, collectives) < 0)
         return tool_usage_error(command,
                                 "there is no benchmark \"%s\" in this version; there are "
-                                "all_reduce, all_gather, reduce_scatter, broadcast, "
-                                "sendrecv, barrier and matmul",
+                                "all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
+                                "gather, scatter, all_to_all, sendrecv, barrier and matmul",
                                 o.op);
     if (o.shapes.count)
         return tool_usage_error(command, "--shape belongs to matmul");
@@ -138,7 +143,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_bench = {
     .name = "bench",
     .summary = "measure collectives and kernels, checking every result",
-    .usage = "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast sendrecv barrier "
-             "matmul",
+    .usage = "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast reduce gather "
+             "scatter all_to_all sendrecv barrier matmul",
     .main = bench_main,
 };

@@ -16,6 +16,7 @@ struct bench_options {
     enum rf_order order;
     double link_gbps;          /* for bound_pct; 0 = unknown */
     struct tool_list shapes;   /* matmul */
+    const char *algorithm;     /* collectives; NULL: by size */
     const char *device, *path; /* matmul */
     const char *json_path, *plot_path;
 };

@@ -110,13 +110,21 @@ static int64_t expected_at(const struct bench_pattern *p, size_t i, int *divisor
     *divisor = 1;
     switch (p->op) {
     case RF_COLL_ALL_REDUCE:
+    case RF_COLL_REDUCE:
         *divisor = p->redop == RF_AVG ? p->ranks : 1;
         return reduced_at(p, i);
     case RF_COLL_REDUCE_SCATTER:
         *divisor = p->redop == RF_AVG ? p->ranks : 1;
         return reduced_at(p, (size_t)p->rank * p->out_count + i);
     case RF_COLL_ALL_GATHER:
+    case RF_COLL_GATHER:
         return value_at(p, (int)(i / p->in_count), i % p->in_count);
+    case RF_COLL_SCATTER:
+        return value_at(p, p->root, (size_t)p->rank * p->out_count + i);
+    case RF_COLL_ALL_TO_ALL: {
+        size_t part = p->out_count / (size_t)p->ranks;
+        return value_at(p, (int)(i / part), (size_t)p->rank * part + i % part);
+    }
     case RF_COLL_BROADCAST:
         return value_at(p, p->root, i);
     default:

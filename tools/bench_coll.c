@@ -23,12 +23,40 @@ struct bench {
     char *const *argv;
 };
 
+/* What a rank brings and gets: the whole, its part of it, or nothing; on the root and elsewhere. */
+enum extent { NOTHING, PART, WHOLE };
+static const struct form {
+    enum rf_coll_op op;
+    enum extent in, out, in_elsewhere, out_elsewhere;
+    double factor; /* of (ranks-1)/ranks in the bus bandwidth; 0: that is the plain bandwidth */
+} forms[] = {
+    {RF_COLL_ALL_REDUCE, WHOLE, WHOLE, WHOLE, WHOLE, 2},
+    {RF_COLL_REDUCE_SCATTER, WHOLE, PART, WHOLE, PART, 1},
+    {RF_COLL_ALL_GATHER, PART, WHOLE, PART, WHOLE, 1},
+    {RF_COLL_BROADCAST, WHOLE, WHOLE, NOTHING, WHOLE, 0},
+    {RF_COLL_REDUCE, WHOLE, WHOLE, WHOLE, NOTHING, 0},
+    {RF_COLL_GATHER, PART, WHOLE, PART, NOTHING, 1},
+    {RF_COLL_SCATTER, WHOLE, PART, NOTHING, PART, 1},
+    {RF_COLL_ALL_TO_ALL, WHOLE, WHOLE, WHOLE, WHOLE, 1},
+    {RF_COLL_BARRIER, NOTHING, NOTHING, NOTHING, NOTHING, 0},
+    {RF_COLL_SEND, WHOLE, WHOLE, WHOLE, WHOLE, 0},
+};
+
+static const struct form *form_of(enum rf_coll_op op)
+{
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
+        if (forms[i].op == op)
+            return &forms[i];
+    return NULL;
+}
+
 /* One rank's view of one size. */
 struct work {
     struct rf_comm *comm;
     struct bench_pattern pattern;
     struct rf_coll_opts opts;
     void *in, *out;
+    size_t count; /* as the call takes it */
 };
 
 static enum rf_coll_op op_of(const char *name)
@@ -44,14 +72,21 @@ static int run_once(const struct work *w)
     const struct bench_pattern *p = &w->pattern;
     switch (p->op) {
     case RF_COLL_ALL_REDUCE:
-        return rf_all_reduce(w->comm, w->in, w->out, p->out_count, p->dtype, p->redop, &w->opts);
+        return rf_all_reduce(w->comm, w->in, w->out, w->count, p->dtype, p->redop, &w->opts);
     case RF_COLL_REDUCE_SCATTER:
-        return rf_reduce_scatter(w->comm, w->in, w->out, p->out_count, p->dtype, p->redop,
-                                 &w->opts);
+        return rf_reduce_scatter(w->comm, w->in, w->out, w->count, p->dtype, p->redop, &w->opts);
     case RF_COLL_ALL_GATHER:
-        return rf_all_gather(w->comm, w->in, w->out, p->in_count, p->dtype, &w->opts);
+        return rf_all_gather(w->comm, w->in, w->out, w->count, p->dtype, &w->opts);
     case RF_COLL_BROADCAST: /* in place: the root sends what it has in out */
-        return rf_broadcast(w->comm, w->out, p->out_count, p->dtype, p->root, &w->opts);
+        return rf_broadcast(w->comm, w->out, w->count, p->dtype, p->root, &w->opts);
+    case RF_COLL_REDUCE:
+        return rf_reduce(w->comm, w->in, w->out, w->count, p->dtype, p->redop, p->root, &w->opts);
+    case RF_COLL_GATHER:
+        return rf_gather(w->comm, w->in, w->out, w->count, p->dtype, p->root, &w->opts);
+    case RF_COLL_SCATTER:
+        return rf_scatter(w->comm, w->in, w->out, w->count, p->dtype, p->root, &w->opts);
+    case RF_COLL_ALL_TO_ALL:
+        return rf_all_to_all(w->comm, w->in, w->out, w->count, p->dtype, &w->opts);
     case RF_COLL_BARRIER:
         return rf_barrier(w->comm, &w->opts);
     default:
@@ -119,12 +154,8 @@ static int time_samples(const struct work *w, int64_t warmup, int samples, doubl
 
 static double bus_factor(enum rf_coll_op op, int ranks)
 {
-    double n = ranks;
-    if (op == RF_COLL_ALL_REDUCE)
-        return 2 * (n - 1) / n;
-    if (op == RF_COLL_ALL_GATHER || op == RF_COLL_REDUCE_SCATTER)
-        return (n - 1) / n;
-    return 1;
+    double factor = form_of(op)->factor;
+    return factor > 0 ? factor * (ranks - 1) / ranks : 1;
 }
 
 /* Time at the link's speed over the time taken: the busiest rank's bytes decide. */
@@ -134,29 +165,31 @@ static double bound_percent(const struct bench *b, const struct work *w, double 
     uint64_t most = 0;
     if (b->options->link_gbps <= 0 || p->op == RF_COLL_SEND || p->op == RF_COLL_BARRIER)
         return NAN;
-    size_t count = p->op == RF_COLL_ALL_GATHER ? p->in_count : p->out_count;
     for (int r = 0; r < p->ranks; r++) {
         uint64_t sent = 0;
-        if (rf_coll_sent_bytes(p->op, r, p->ranks, count, p->dtype, w->opts.order, p->root, &sent) <
-            0)
+        if (rf_coll_sent_bytes(p->op, r, p->ranks, w->count, p->dtype, w->opts.order, p->root,
+                               &sent) < 0)
             return NAN;
         most = sent > most ? sent : most;
     }
     return 100 * (double)most * 8 / (b->options->link_gbps * 1e9) / seconds;
 }
 
-static void set_counts(struct bench_pattern *p, uint64_t bytes)
+/* Returns the elements of the whole: those asked for, rounded up to parts where it has some. */
+static size_t set_counts(struct work *w, uint64_t bytes)
 {
+    struct bench_pattern *p = &w->pattern;
+    const struct form *form = form_of(p->op);
     size_t whole = (size_t)bytes / rf_dtype_bytes(p->dtype);
     size_t part = (whole + (size_t)p->ranks - 1) / (size_t)p->ranks;
-    p->in_count = p->op == RF_COLL_ALL_GATHER       ? part
-                  : p->op == RF_COLL_REDUCE_SCATTER ? part * (size_t)p->ranks
-                                                    : whole;
-    p->out_count = p->op == RF_COLL_REDUCE_SCATTER ? part
-                   : p->op == RF_COLL_ALL_GATHER   ? part * (size_t)p->ranks
-                                                   : whole;
-    if (p->op == RF_COLL_BROADCAST && p->rank != p->root)
-        p->in_count = 0;
+    bool is_root = p->rank == p->root;
+    bool parts = form->in == PART || form->out == PART || p->op == RF_COLL_ALL_TO_ALL;
+    whole = parts ? part * (size_t)p->ranks : whole;
+    const size_t sizes[] = {[NOTHING] = 0, [PART] = part, [WHOLE] = whole};
+    p->in_count = sizes[is_root ? form->in : form->in_elsewhere];
+    p->out_count = sizes[is_root ? form->out : form->out_elsewhere];
+    w->count = parts ? part : whole;
+    return whole;
 }
 
 /* Measures one size on this rank; *row is the same on every rank. */
@@ -166,8 +199,7 @@ static int measure(const struct bench *b, struct work *w, uint64_t bytes, double
     const struct bench_options *o = b->options;
     struct bench_pattern *p = &w->pattern;
     uint64_t wrong = 0;
-    set_counts(p, bytes);
-    size_t total = p->in_count > p->out_count ? p->in_count : p->out_count;
+    size_t total = set_counts(w, bytes);
     if (p->op != RF_COLL_BROADCAST)
         bench_fill(p, w->in);
     int rc = o->check ? check_once(w, &wrong) : 0;
@@ -182,9 +214,7 @@ static int measure(const struct bench *b, struct work *w, uint64_t bytes, double
     struct bench_times times = bench_quantiles(samples, (int)o->samples);
     *row = (struct row){.bytes = total * rf_dtype_bytes(p->dtype),
                         .wrong = wrong,
-                        .count = p->op == RF_COLL_REDUCE_SCATTER ? p->out_count
-                                 : p->op == RF_COLL_ALL_GATHER   ? p->in_count
-                                                                 : total,
+                        .count = w->count,
                         .time_us = times.p50 * 1e6,
                         .p50_us = times.p50 * 1e6,
                         .p99_us = times.p99 * 1e6};
@@ -199,6 +229,11 @@ static int measure(const struct bench *b, struct work *w, uint64_t bytes, double
 static bool quiet(const struct bench_options *o)
 {
     return o->json_path && strcmp(o->json_path, "-") == 0;
+}
+
+static bool has_redop(enum rf_coll_op op)
+{
+    return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_REDUCE;
 }
 
 static void print_head(const struct bench *b, struct rf_comm *comm)
@@ -219,7 +254,7 @@ static void print_head(const struct bench *b, struct rf_comm *comm)
 static void print_row(const struct bench *b, const struct row *row)
 {
     const struct bench_options *o = b->options;
-    bool reduces = b->op == RF_COLL_ALL_REDUCE || b->op == RF_COLL_REDUCE_SCATTER;
+    bool reduces = has_redop(b->op);
     if (quiet(o))
         return;
     printf("%12llu %12llu %6s %6s %11.2f %11.2f %11.2f %9.3f %9.3f ",
@@ -240,7 +275,7 @@ static int write_json(const struct bench *b, struct rf_comm *comm, const struct 
                       int count)
 {
     const struct bench_options *o = b->options;
-    bool reduces = b->op == RF_COLL_ALL_REDUCE || b->op == RF_COLL_REDUCE_SCATTER;
+    bool reduces = has_redop(b->op);
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "op", o->op);
     cJSON_AddNumberToObject(json, "ranks", rf_comm_size(comm));
@@ -248,6 +283,7 @@ static int write_json(const struct bench *b, struct rf_comm *comm, const struct 
     cJSON_AddStringToObject(json, "dtype", rf_dtype_name(o->dtype));
     cJSON_AddStringToObject(json, "redop", reduces ? rf_redop_name(o->redop) : "none");
     cJSON_AddStringToObject(json, "order", rf_order_name(o->order));
+    cJSON_AddStringToObject(json, "algorithm", o->algorithm ? o->algorithm : "by size");
     cJSON_AddNumberToObject(json, "samples", (double)o->samples);
     cJSON *list = cJSON_AddArrayToObject(json, "rows");
     for (int i = 0; i < count; i++) {
@@ -336,7 +372,7 @@ static int run_rank(struct rf_comm *comm, void *user)
                                  .rank = rf_comm_rank(comm),
                                  .ranks = ranks,
                                  .root = (int)o->root},
-                     .opts = {.order = o->order, .label = "bench"}};
+                     .opts = {.order = o->order, .label = "bench", .algorithm = o->algorithm}};
     if (o->root >= ranks)
         return tool_usage_error(b->command, "--root %lld is not one of %d ranks",
                                 (long long)o->root, ranks);

@@ -40,8 +40,8 @@ TEST(InfoJson, GoesToStandardOutputAloneAndNamesDevicesProvidersAndEnvironment)
                          "heap_bytes", "subgroup_size", "features"});
     int chosen = 0;
     const cJSON *row;
-    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "providers"))
-        chosen += cJSON_IsTrue(cJSON_GetObjectItem(row, "chosen"));
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "providers")) chosen +=
+        cJSON_IsTrue(cJSON_GetObjectItem(row, "chosen"));
     EXPECT_EQ(chosen, 1);
 }
 
@@ -55,16 +55,16 @@ TEST(InfoJson, DoesNotShowTheJobKey)
 
 TEST(PlanJson, HasOneRowPerRankAlsoForThousands)
 {
-    ProgramResult r = run_program({"plan", "--mesh", "dp=1000", "--layers", "2", "--channels", "64",
-                                   "--json"});
+    ProgramResult r =
+        run_program({"plan", "--mesh", "dp=1000", "--layers", "2", "--channels", "64", "--json"});
     ASSERT_EQ(r.status, 0) << r.err;
     Json json(r.out);
     EXPECT_EQ(number(json.root.get(), "ranks"), 1000);
     EXPECT_EQ(number(json.root.get(), "bubble"), 0);
     const cJSON *rows = cJSON_GetObjectItem(json.root.get(), "per_rank");
     ASSERT_EQ(cJSON_GetArraySize(rows), 1000);
-    expect_keys(cJSON_GetArrayItem(rows, 999), {"params", "grads", "optimizer", "activations",
-                                                "comm", "scratch", "sent"});
+    expect_keys(cJSON_GetArrayItem(rows, 999),
+                {"params", "grads", "optimizer", "activations", "comm", "scratch", "sent"});
 }
 
 TEST(PlanJson, CountsFourBytesPerParameterAndTwiceThatForAdam)
@@ -84,7 +84,8 @@ TEST(BenchJson, OfACollectiveHasTheDocumentedRowsAndNothingIsWrong)
 {
     TempFolder folder;
     std::string path = folder.path + "/b.json";
-    for (const char *op : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "sendrecv"}) {
+    for (const char *op : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+                           "gather", "scatter", "all_to_all", "sendrecv"}) {
         ProgramResult r = run_program({"bench", op, "--ranks", "3", "--provider", "loopback", "-b",
                                        "4", "-e", "64K", "-f", "16", "-n", "3", "--json", path});
         ASSERT_EQ(r.status, 0) << r.err;
@@ -108,12 +109,12 @@ TEST(BenchJson, OfACollectiveHasTheDocumentedRowsAndNothingIsWrong)
 
 TEST(BenchJson, EveryTypeAndReductionIsExact)
 {
-    for (const char *type : {"float", "half", "bfloat16", "double", "int8", "uint8", "int32",
-                             "int64"})
+    for (const char *type :
+         {"float", "half", "bfloat16", "double", "int8", "uint8", "int32", "int64"})
         for (const char *op : {"sum", "avg", "min", "max", "prod"}) {
-            ProgramResult r = run_program({"bench", "all_reduce", "--ranks", "3", "--provider",
-                                           "loopback", "-b", "1000", "-e", "1000", "-n", "1", "-w",
-                                           "0", "-d", type, "-o", op});
+            ProgramResult r =
+                run_program({"bench", "all_reduce", "--ranks", "3", "--provider", "loopback", "-b",
+                             "1000", "-e", "1000", "-n", "1", "-w", "0", "-d", type, "-o", op});
             EXPECT_EQ(r.status, 0) << type << " " << op << "\n" << r.err << r.out;
         }
 }
