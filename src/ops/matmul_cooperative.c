@@ -11,14 +11,16 @@
 /* What a workgroup and each of its subgroups compute, and how much of k is staged at once. */
 struct geometry {
     uint32_t tile_m, tile_n, sub_m, sub_n, depth;
+    uint32_t most_parts; /* of split operands, on subgroups of 64: more spill on RDNA 3 */
     int64_t least_tiles; /* fewer would leave parts of a large device idle */
 };
 
 /* The first that fits is taken; on CPU devices the last, the quickest to compile. */
 static const struct geometry geometries[] = {
-    {128, 256, 64, 64, 32, 256}, {128, 256, 64, 64, 16, 256}, {128, 128, 64, 64, 32, 128},
-    {128, 128, 64, 64, 16, 128}, {64, 64, 32, 32, 32, 32},    {64, 64, 32, 32, 16, 32},
-    {32, 32, 16, 16, 32, 0},     {32, 32, 16, 16, 16, 0},     {16, 16, 8, 8, 8, 0},
+    {128, 256, 64, 64, 32, 1, 256}, {128, 256, 64, 64, 16, 1, 256}, {128, 128, 64, 64, 32, 1, 128},
+    {128, 128, 64, 64, 16, 1, 128}, {128, 128, 64, 32, 16, 2, 128}, {64, 64, 32, 32, 32, 2, 32},
+    {64, 64, 32, 32, 16, 2, 32},    {32, 32, 16, 16, 32, 3, 0},     {32, 32, 16, 16, 16, 3, 0},
+    {16, 16, 8, 8, 8, 3, 0},
 };
 #define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
 
@@ -50,7 +52,8 @@ static bool fits(const struct rf_device_info *info, const struct rf_product *p, 
     const struct rf_matrix_shape *f = &c->fragment;
     uint32_t subgroups = g->tile_m / g->sub_m * (g->tile_n / g->sub_n);
     c->lanes = subgroups * info->subgroup_size;
-    return g->sub_m % f->m == 0 && g->sub_n % f->n == 0 && g->depth % f->k == 0 &&
+    return (c->parts <= g->most_parts || info->subgroup_size < 64) && g->sub_m % f->m == 0 &&
+           g->sub_n % f->n == 0 && g->depth % f->k == 0 &&
            c->lanes <= info->max_workgroup_invocations && c->lanes <= info->max_workgroup_size[0] &&
            shared_bytes(c, p, subgroups) <= info->max_shared_bytes;
 }
