@@ -20,7 +20,7 @@ struct flag {
     bool on;
 };
 
-#define FLAG_COUNT 14
+#define FLAG_COUNT 15
 
 static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_COUNT])
 {
@@ -35,6 +35,7 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
         {"storage16", d->storage16},
         {"storage8", d->storage8},
         {"cooperative_matrix", d->cooperative_matrix},
+        {"workgroup_matrix", d->workgroup_matrix},
         {"bfloat16", d->bfloat16},
         {"host_visible", d->host_visible},
         {"single_queue", d->single_queue},
@@ -43,23 +44,114 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
     memcpy(flags, all, sizeof(all));
 }
 
-/* The matmul path that a product of a transformer would take. Empty when the device cannot open. */
-static void matmul_path(const struct rf_device_info *info, char *path, size_t bytes)
+/* Of one device: the path that an f32 product of a transformer would take, and all paths. Empty
+ * when it cannot be opened. */
+#define MAX_PATHS 32
+struct matmuls {
+    const char *path;
+    uint32_t count;
+    struct rf_matmul_path_info paths[MAX_PATHS]; /* by name */
+};
+
+static void find_matmuls(struct rf_device *device, struct matmuls *out)
 {
-    char select[16];
-    struct rf_device *device = NULL;
-    path[0] = 0;
-    if (!info->usable)
-        return;
-    snprintf(select, sizeof(select), "%u", info->index);
-    if (rf_device_open(select, NULL, &device) < 0)
-        return;
-    const char *name = rf_matmul_path(device, RF_F32, 1024, 1024, 1024, NULL);
-    snprintf(path, bytes, "%s", name ? name : "none");
-    rf_device_close(device);
+    out->path = rf_matmul_path(device, RF_F32, 1024, 1024, 1024, NULL);
+    if (rf_matmul_paths(device, out->paths, MAX_PATHS, &out->count) < 0)
+        out->count = 0;
+    if (out->count > MAX_PATHS)
+        out->count = MAX_PATHS;
 }
 
-static void print_device(const struct rf_device_info *d, const char *path)
+/* "not f16, bf16: why", for the types from `i` on that a path does not take for one reason. Returns
+ * the next. */
+static uint32_t print_reason(const struct matmuls *m, uint32_t i, uint32_t end)
+{
+    const char *reason = m->paths[i].reason;
+    printf("         not %s", rf_dtype_name(m->paths[i].type));
+    for (i++; i < end && strcmp(m->paths[i].reason, reason) == 0; i++)
+        printf(", %s", rf_dtype_name(m->paths[i].type));
+    printf(": %s\n", reason);
+    return i;
+}
+
+/* "cooperative   f16, f32 (split)", and what it does not take. */
+static void print_matmuls(const struct matmuls *m)
+{
+    if (m->path[0])
+        printf("     matmul: %s path; what each path takes here:\n", m->path);
+    for (uint32_t first = 0, end; first < m->count; first = end) {
+        const char *name = m->paths[first].name, *comma = "";
+        printf("       %-13s", name);
+        for (end = first; end < m->count && strcmp(m->paths[end].name, name) == 0; end++)
+            if (m->paths[end].usable) {
+                printf("%s%s%s", comma, rf_dtype_name(m->paths[end].type),
+                       m->paths[end].split_only ? " (split)" : "");
+                comma = ", ";
+            }
+        printf("%s\n", comma[0] ? "" : "nothing");
+        for (uint32_t i = first; i < end;)
+            i = m->paths[i].usable ? i + 1 : print_reason(m, i, end);
+    }
+}
+
+static cJSON *matmuls_json(const struct matmuls *m)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (uint32_t i = 0; i < m->count; i++) {
+        const struct rf_matmul_path_info *p = &m->paths[i];
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "name", p->name);
+        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(p->type));
+        cJSON_AddBoolToObject(row, "built", p->built);
+        cJSON_AddBoolToObject(row, "usable", p->usable);
+        cJSON_AddBoolToObject(row, "split_only", p->split_only);
+        cJSON_AddStringToObject(row, "reason", p->reason);
+        cJSON_AddItemToArray(list, row);
+    }
+    return list;
+}
+
+/* "f16 16x16x16" */
+static void shape_text(const struct rf_matrix_shape *shape, char *text, size_t bytes)
+{
+    if (shape->invocations)
+        snprintf(text, bytes, "%s by %ux%ux%u in workgroups of %u", rf_dtype_name(shape->operand),
+                 shape->m, shape->n, shape->k, shape->invocations);
+    else
+        snprintf(text, bytes, "%s %ux%ux%u", rf_dtype_name(shape->operand), shape->m, shape->n,
+                 shape->k);
+}
+
+static void print_shapes(const struct rf_device_info *d)
+{
+    char text[64];
+    if (!d->matrix_shape_count)
+        return;
+    printf("     matrix units (sums in f32):");
+    for (uint32_t i = 0; i < d->matrix_shape_count; i++) {
+        shape_text(&d->matrix_shapes[i], text, sizeof(text));
+        printf("%s %s", i ? "," : "", text);
+    }
+    printf("\n");
+}
+
+static cJSON *shapes_json(const struct rf_device_info *d)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (uint32_t i = 0; i < d->matrix_shape_count; i++) {
+        const struct rf_matrix_shape *s = &d->matrix_shapes[i];
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(s->operand));
+        cJSON_AddNumberToObject(row, "m", s->m);
+        cJSON_AddNumberToObject(row, "n", s->n);
+        cJSON_AddNumberToObject(row, "k", s->k);
+        cJSON_AddNumberToObject(row, "invocations", s->invocations);
+        cJSON_AddItemToArray(list, row);
+    }
+    return list;
+}
+
+static void print_device(const struct rf_device_info *d, const struct matmuls *matmuls)
 {
     char memory[32], allocation[32];
     struct flag flags[FLAG_COUNT];
@@ -75,8 +167,8 @@ static void print_device(const struct rf_device_info *d, const char *path)
            tool_bytes_text(d->heap_bytes, memory, sizeof(memory)),
            tool_bytes_text(d->max_allocation_bytes, allocation, sizeof(allocation)),
            d->subgroup_size, d->max_workgroup_invocations, d->max_shared_bytes, d->max_push_bytes);
-    if (path[0])
-        printf("     matmul: %s path\n", path);
+    print_shapes(d);
+    print_matmuls(matmuls);
     device_flags(d, flags);
     for (int on = 1; on >= 0; on--) {
         printf("     %s:", on ? "has" : "has not");
@@ -87,7 +179,7 @@ static void print_device(const struct rf_device_info *d, const char *path)
     }
 }
 
-static cJSON *device_json(const struct rf_device_info *d, const char *path)
+static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *matmuls)
 {
     cJSON *json = cJSON_CreateObject();
     struct flag flags[FLAG_COUNT];
@@ -97,7 +189,9 @@ static cJSON *device_json(const struct rf_device_info *d, const char *path)
     cJSON_AddStringToObject(json, "kind", kind_name(d->kind));
     cJSON_AddBoolToObject(json, "usable", d->usable);
     cJSON_AddStringToObject(json, "reason", d->reason);
-    cJSON_AddStringToObject(json, "matmul_path", path);
+    cJSON_AddStringToObject(json, "matmul_path", matmuls->path);
+    cJSON_AddItemToObject(json, "matmul_paths", matmuls_json(matmuls));
+    cJSON_AddItemToObject(json, "matrix_shapes", shapes_json(d));
     cJSON_AddNumberToObject(json, "vendor_id", d->vendor_id);
     cJSON_AddNumberToObject(json, "device_id", d->device_id);
     cJSON_AddNumberToObject(json, "api_version", d->api_version);
@@ -129,11 +223,16 @@ static void show_devices(cJSON *json, bool quiet)
         count = 0;
     }
     for (uint32_t i = 0; i < count && i < MAX_DEVICES; i++) {
-        char path[64];
-        matmul_path(&infos[i], path, sizeof(path));
+        struct matmuls matmuls = {.path = ""};
+        struct rf_device *device = NULL;
+        char select[16];
+        snprintf(select, sizeof(select), "%u", i);
+        if (infos[i].usable && rf_device_open(select, NULL, &device) == 0)
+            find_matmuls(device, &matmuls);
         if (!quiet)
-            print_device(&infos[i], path);
-        cJSON_AddItemToArray(list, device_json(&infos[i], path));
+            print_device(&infos[i], &matmuls);
+        cJSON_AddItemToArray(list, device_json(&infos[i], &matmuls));
+        rf_device_close(device);
     }
     free(infos);
 }

@@ -57,6 +57,7 @@ RF_EXPORT const char *rf_matmul_path(struct rf_device *device, enum rf_dtype typ
 struct rf_matmul_path_info {
     const char *name;
     enum rf_dtype type;
+    bool built; /* false: the shader compiler was too old for it */
     bool usable;
     bool split_only;    /* f32 with the option split only */
     const char *reason; /* why not usable: a sentence; else empty */

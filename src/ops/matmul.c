@@ -82,17 +82,18 @@ static void describe(const struct rf_matmul_path *path, struct rf_device *device
                      enum rf_dtype type, struct rf_matmul_path_info *out)
 {
     struct rf_product product = plan_product(device, type);
-    const char *reason = path->why_not(rf_device_get_info(device), &product);
+    const struct rf_device_info *info = rf_device_get_info(device);
+    const char *reason = path->why_not(info, &product);
     if (reason && type == RF_F32) { /* the one option without which a path may not take f32 */
-        product.split = 3;
-        const char *split_reason = path->why_not(rf_device_get_info(device), &product);
-        if (!split_reason) {
-            reason = NULL;
-            out->split_only = true;
-        }
+        product.split = 1;
+        out->split_only = !path->why_not(info, &product);
+        product.split_type = RF_F16;
+        out->split_only |= !path->why_not(info, &product);
+        reason = out->split_only ? NULL : reason;
     }
     out->name = path->name;
     out->type = type;
+    out->built = !path->built || path->built(type);
     out->reason = reason ? reason : "";
     out->usable = !reason;
 }

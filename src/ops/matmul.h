@@ -28,6 +28,8 @@ struct rf_matmul_path {
     /* Whether it is the best for the device, of those that can. */
     bool (*suits)(const struct rf_device_info *info, const struct rf_product *product);
     int (*run)(struct rf_stream *stream, const struct rf_product *product);
+    /* Whether its shaders for operands of this type are in this library; NULL: always. */
+    bool (*built)(enum rf_dtype type);
 };
 
 /* What every kernel is told, and where; the flags are as in the shaders. */

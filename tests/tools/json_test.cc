@@ -36,8 +36,17 @@ TEST(InfoJson, GoesToStandardOutputAloneAndNamesDevicesProvidersAndEnvironment)
     expect_keys(json.root.get(), {"version", "devices", "providers", "environment"});
     const cJSON *device = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "devices"), 0);
     ASSERT_NE(device, nullptr);
-    expect_keys(device, {"index", "name", "driver", "kind", "usable", "reason", "matmul_path",
-                         "heap_bytes", "subgroup_size", "features"});
+    expect_keys(device,
+                {"index", "name", "driver", "kind", "usable", "reason", "matmul_path",
+                 "matmul_paths", "matrix_shapes", "heap_bytes", "subgroup_size", "features"});
+    const cJSON *path, *paths = cJSON_GetObjectItem(device, "matmul_paths");
+    EXPECT_GE(cJSON_GetArraySize(paths), 9);
+    cJSON_ArrayForEach(path, paths)
+    {
+        expect_keys(path, {"name", "dtype", "built", "usable", "split_only", "reason"});
+        const char *reason = cJSON_GetObjectItem(path, "reason")->valuestring;
+        EXPECT_EQ(cJSON_IsTrue(cJSON_GetObjectItem(path, "usable")), reason[0] == '\0');
+    }
     int chosen = 0;
     const cJSON *row;
     cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "providers")) chosen +=

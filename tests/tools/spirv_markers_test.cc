@@ -143,8 +143,9 @@ TEST(SpirvMarkers, EveryCutIsAnErrorOrAModule)
     const Words whole = module();
     for (size_t length = 0; length < whole.size(); length++) {
         Words made, part(whole.begin(), whole.begin() + (long)length);
-        if (replace(part, MARKER_BF16, &made).empty())
+        if (replace(part, MARKER_BF16, &made).empty()) {
             EXPECT_GT(made.size(), part.size());
+        }
     }
 }
 
@@ -161,8 +162,9 @@ TEST(SpirvMarkers, NoDamageDoesMoreThanAnError)
             damaged[engine() % damaged.size()] = values[engine() % 5];
         }
         Words made;
-        if (replace(damaged, engine() % 2 ? MARKER_F16 : MARKER_BF16, &made).empty())
+        if (replace(damaged, engine() % 2 ? MARKER_F16 : MARKER_BF16, &made).empty()) {
             EXPECT_GE(made.size(), damaged.size());
+        }
     }
 }
 
