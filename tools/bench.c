@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "bench.h"
+#include "bench_kernel.h"
 
 static const char *const collectives[] = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather",
@@ -77,6 +77,19 @@ static int check(const struct tool_command *command, struct bench_options *o, co
     return read_dtype(command, dtype, &o->dtype);
 }
 
+/* All that can be measured, for messages. */
+static const char *there_are(char *text, size_t size)
+{
+    size_t used = 0;
+    for (int i = 0; collectives[i] && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s, ", collectives[i]);
+    for (int i = 0; bench_kernel_rows[i] && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s, ", bench_kernel_rows[i]->name);
+    if (used < size)
+        snprintf(text + used, size - used, "or ops for all kernels");
+    return text;
+}
+
 static int bench_main(const struct tool_command *command, int argc, char **argv)
 {
     struct bench_options o = {
@@ -103,22 +116,26 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress"},
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used"},
-        {"shape", 0, TOOL_LIST, &o.shapes, "MxKxN", "matmul: a product; may be repeated"},
-        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "matmul: f32 (f16, bf16: not in this version)"},
-        {"path", 0, TOOL_TEXT, &o.path, "NAME", "matmul: force a kernel: subgroup, tiled"},
-        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "matmul: index or part of a device's name"},
+        {"shape", 0, TOOL_LIST, &o.shapes, "AxB",
+         "kernels: sizes in place of those of models; may be repeated"},
+        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "kernels: f32, f16, bf16 (f32)"},
+        {"path", 0, TOOL_TEXT, &o.path, "NAME",
+         "matmul: force a kernel: cooperative, subgroup, tiled"},
+        {"split", 0, TOOL_INT, &o.split, "N",
+         "matmul: f32 as sums of N bf16 parts on matrix units"},
+        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "kernels: index or part of a device's name"},
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)"},
         {NULL},
     };
+    char names[1024];
     int after = 0;
     int status = tool_options(command, table, argc, argv, &after);
     if (status != TOOL_OK)
         return status;
     if (after >= argc)
-        return tool_usage_error(command, "say what to measure: all_reduce, all_gather, "
-                                         "reduce_scatter, broadcast, reduce, gather, scatter, "
-                                         "all_to_all, sendrecv, barrier or matmul");
+        return tool_usage_error(command, "say what to measure: %s",
+                                there_are(names, sizeof(names)));
     o.op = argv[after];
     /* Options may stand on both sides of the operation. */
     status = tool_options(command, table, argc - after, argv + after, NULL);
@@ -127,16 +144,14 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     status = check(command, &o, dtype, redop, order);
     if (status != TOOL_OK)
         return status;
-    if (strcmp(o.op, "matmul") == 0)
-        return bench_matmul(command, &o);
+    if (strcmp(o.op, "ops") == 0 || bench_kernel_find(o.op))
+        return bench_kernels(command, &o);
     if (tool_choice(o.op, collectives) < 0)
         return tool_usage_error(command,
-                                "there is no benchmark \"%s\" in this version; there are "
-                                "all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
-                                "gather, scatter, all_to_all, sendrecv, barrier and matmul",
-                                o.op);
+                                "there is no benchmark \"%s\" in this version; there are %s", o.op,
+                                there_are(names, sizeof(names)));
     if (o.shapes.count)
-        return tool_usage_error(command, "--shape belongs to matmul");
+        return tool_usage_error(command, "--shape belongs to kernels");
     return bench_collective(command, &o, argv);
 }
 
@@ -144,6 +159,7 @@ const struct tool_command tool_bench = {
     .name = "bench",
     .summary = "measure collectives and kernels, checking every result",
     .usage = "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast reduce gather "
-             "scatter all_to_all sendrecv barrier matmul",
+             "scatter all_to_all sendrecv barrier; a kernel (matmul attention layernorm gelu adamw "
+             "...), or ops for all kernels",
     .main = bench_main,
 };

@@ -15,15 +15,17 @@ struct bench_options {
     enum rf_redop redop;
     enum rf_order order;
     double link_gbps;          /* for bound_pct; 0 = unknown */
-    struct tool_list shapes;   /* matmul */
     const char *algorithm;     /* collectives; NULL: by size */
-    const char *device, *path; /* matmul */
+    struct tool_list shapes;   /* kernels */
+    int64_t split;             /* matmul */
+    const char *device, *path; /* kernels; path: matmul */
     const char *json_path, *plot_path;
 };
 
 int bench_collective(const struct tool_command *command, const struct bench_options *options,
                      char *const *argv);
-int bench_matmul(const struct tool_command *command, const struct bench_options *options);
+/* bench_kernel.c: a kernel, or `ops` for all. */
+int bench_kernels(const struct tool_command *command, const struct bench_options *options);
 
 /* Sorts samples in place. */
 struct bench_times {

@@ -128,22 +128,89 @@ TEST(BenchJson, EveryTypeAndReductionIsExact)
         }
 }
 
-TEST(BenchJson, OfMatmulNamesDevicePathAndError)
+static std::vector<std::pair<double, std::string>> bench_errors(std::vector<std::string> arguments)
 {
-    ProgramResult r = run_program({"bench", "matmul", "--shape", "64x32x48", "--shape", "7x5x3",
-                                   "--dtype", "f32", "-n", "2", "--json"});
-    ASSERT_EQ(r.status, 0) << r.err;
+    std::vector<std::pair<double, std::string>> errors;
+    arguments.insert(arguments.begin(), "bench");
+    arguments.insert(arguments.end(), {"-n", "2", "--json"});
+    ProgramResult r = run_program(arguments);
+    EXPECT_EQ(r.status, 0) << arguments[1] << ": " << r.err;
     Json json(r.out);
-    expect_keys(json.root.get(), {"op", "device", "driver"});
+    expect_keys(json.root.get(),
+                {"op", "device", "driver", "copy_gbps", "kernel_copy_gbps", "multiply_add_gflops"});
+    EXPECT_GT(number(json.root.get(), "copy_gbps"), 0);
+    EXPECT_GT(number(json.root.get(), "multiply_add_gflops"), 0);
     const cJSON *row;
-    int rows = 0;
     cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "rows"))
     {
-        expect_keys(row, {"shape", "dtype", "path", "time_us", "gflops", "gbps", "max_rel_err"});
-        /* Of the sum of |products|; K roundings of 2^-24 each would be 2e-6 for 32. */
-        EXPECT_LT(number(row, "max_rel_err"), 1e-5);
-        EXPECT_GE(number(row, "max_rel_err"), 0);
-        rows++;
+        expect_keys(row, {"op", "model", "shape", "dtype", "path", "time_us", "best_us", "gflops",
+                          "gbps", "copy_pct", "multiply_add_pct", "max_rel_err"});
+        EXPECT_GE(number(row, "time_us"), number(row, "best_us"));
+        EXPECT_GT(number(row, "best_us"), 0);
+        errors.push_back(
+            {number(row, "max_rel_err"), cJSON_GetObjectItem(row, "shape")->valuestring});
     }
-    EXPECT_EQ(rows, 2);
+    return errors;
+}
+
+TEST(BenchJson, OfMatmulNamesDevicePathAndError)
+{
+    auto errors = bench_errors({"matmul", "--shape", "64x32x48", "--shape", "7x5x3"});
+    ASSERT_EQ(errors.size(), 2u);
+    EXPECT_EQ(errors[0].second, "64x32x48");
+    /* Of the sum of |products|; K roundings of 2^-24 each would be 2e-6 for 32. */
+    for (auto &[error, shape] : errors)
+        EXPECT_TRUE(error >= 0 && error < 1e-5) << shape << ": " << error;
+}
+
+struct KernelShape {
+    const char *kernel;
+    std::vector<const char *> shapes;
+};
+
+TEST(BenchJson, EveryKernelIsCloseToDoublePrecisionAtSmallShapes)
+{
+    const std::vector<KernelShape> kernels = {
+        {"fill", {"7x13"}},
+        {"copy", {"7x13"}},
+        {"cast", {"7x13"}},
+        {"scale", {"7x13", "1x1"}},
+        {"add", {"7x13", "64x32"}},
+        {"gelu", {"7x13"}},
+        {"gelu_backward", {"7x13"}},
+        {"sum", {"1", "3001"}},
+        {"sum_squares", {"1", "3001"}},
+        {"adamw", {"1", "3001"}},
+        {"sgd", {"3001"}},
+        {"layernorm", {"7x13"}},
+        {"layernorm_backward_input", {"7x13", "64x32"}},
+        {"layernorm_backward_weight", {"7x13", "64x32"}},
+        {"bias_grad", {"7x13", "64x32"}},
+        {"embedding", {"14x7x5x11"}},
+        {"embedding_backward", {"14x7x5x3"}},
+        {"cross_entropy", {"7x13", "3x257"}},
+        {"attention", {"2x13x3x32", "1x1x1x64"}},
+        {"attention_backward", {"2x13x3x32", "1x7x1x64"}},
+    };
+    for (const KernelShape &k : kernels) {
+        std::vector<std::string> arguments = {k.kernel};
+        for (const char *shape : k.shapes)
+            arguments.insert(arguments.end(), {"--shape", shape});
+        auto errors = bench_errors(arguments);
+        EXPECT_EQ(errors.size(), k.shapes.size()) << k.kernel;
+        /* Relative to the terms' magnitudes: some tens of roundings of 2^-24; exp, log and tanh of
+         * a driver have a few ULP more. */
+        for (auto &[error, shape] : errors)
+            EXPECT_TRUE(error >= 0 && error < 4e-6) << k.kernel << " " << shape << ": " << error;
+    }
+}
+
+TEST(BenchJson, SixteenBitKernelsAreAsCloseAsTheirTypeAllows)
+{
+    for (const char *kernel : {"add", "gelu", "gelu_backward", "scale", "layernorm"})
+        for (const char *type : {"f16", "bf16"})
+            /* One rounding at the store, of half a unit in the last place of 8 bits or 11. */
+            for (auto &[error, shape] : bench_errors({kernel, "--shape", "7x13", "--dtype", type}))
+                EXPECT_TRUE(error >= 0 && error < (type[0] == 'f' ? 5e-4 : 4e-3))
+                    << kernel << " " << type << ": " << error;
 }

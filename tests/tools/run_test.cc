@@ -47,7 +47,8 @@ TEST(Run, PrefixesLinesOnlyWhereThereAreSeveralRanks)
 
 TEST(Run, LosesNoLineOfARankThatWritesMuch)
 {
-    ProgramResult r = run_shell(2, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done");
+    ProgramResult r =
+        run_shell(2, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done");
     EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 40000);
     EXPECT_NE(r.out.find("[1] line 19999\n"), std::string::npos);
 }

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The engine of kernel benchmarks: goes through the rows of the table and the shapes of models,
+ * checks, times, prints. What a kernel computes is in bench_rows_*.c.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "bench_kernel.h"
+
+#define BATCH_S 2e-3 /* short launches are timed in batches of about this */
+#define BATCH_MOST 200
+#define BUDGET_S 3.0 /* of one row; then fewer samples are taken */
+#define SAMPLES_LEAST 3
+#define ROWS_MOST 256
+
+struct model {
+    const char *name;
+    int64_t n, T, C, H, V, F;
+};
+/* Fewer tokens where every operation is the CPU's. */
+static const struct model models[2][2] = {
+    {{"gpt2-124m", 4096, 1024, 768, 12, 50257, 3072},
+     {"llama-1b", 4096, 2048, 2048, 32, 128256, 8192}},
+    {{"gpt2-124m", 256, 256, 768, 12, 50257, 3072}, {"llama-1b", 128, 128, 2048, 32, 32000, 8192}},
+};
+
+struct result {
+    const char *op, *model, *path;
+    char shape[96];
+    double flops, bytes, error;
+    struct bench_seconds seconds;
+};
+
+struct bench {
+    const struct tool_command *command;
+    const struct bench_options *o;
+    struct rf_device *device;
+    struct rf_stream *stream;
+    struct bench_ceiling ceiling;
+    struct result *results;
+    int count;
+    bool quiet, all;
+};
+
+const struct bench_kernel *bench_kernel_find(const char *name)
+{
+    for (int i = 0; bench_kernel_rows[i]; i++)
+        if (strcmp(bench_kernel_rows[i]->name, name) == 0)
+            return bench_kernel_rows[i];
+    return NULL;
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+static int64_t size_of(const struct model *m, char letter)
+{
+    switch (letter) {
+    case 'n':
+        return m->n;
+    case 'B':
+        return m->n / m->T;
+    case 'T':
+        return m->T;
+    case 'C':
+        return m->C;
+    case 'H':
+        return m->H;
+    case 'D':
+        return m->C / m->H;
+    case 'V':
+        return m->V;
+    case 'F':
+        return m->F;
+    default: /* P */
+        return 12 * m->C * m->C;
+    }
+}
+
+static int count_dims(const char *text)
+{
+    int count = 1;
+    for (; *text; text++)
+        count += *text == 'x';
+    return count;
+}
+
+/* One product, "nx3C" of a model, or "64x96"; moves on behind it. False: that is none. */
+static bool read_dims(const char **text, const struct model *m, int want, int64_t dims[BENCH_DIMS])
+{
+    const char *p = *text;
+    for (int d = 0; d < want; d++) {
+        char *end = (char *)p;
+        long long number = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : 1;
+        bool digits = end != p;
+        p = end;
+        if (m && *p >= 'B' && *p <= 'n' && *p != 'x') {
+            number *= size_of(m, *p++);
+            digits = true;
+        }
+        if (!digits || number < 1 || number > (1ll << 31))
+            return false;
+        dims[d] = number;
+        if (d + 1 < want && *p++ != 'x')
+            return false;
+    }
+    if (*p && *p != ' ')
+        return false;
+    *text = *p ? p + 1 : p;
+    return true;
+}
+
+static void print_dims(const struct bench_kernel *kernel, const int64_t *dims, char *text,
+                       size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int d = 0; d < count_dims(kernel->dims) && used < size; d++)
+        used +=
+            (size_t)snprintf(text + used, size - used, d ? "x%lld" : "%lld", (long long)dims[d]);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+/* `count` launches in a recording, so that the host's part is one submission. */
+static int time_batch(struct rf_stream *stream, int (*launch)(void *), void *user, int count,
+                      int samples, double *seconds)
+{
+    struct rf_recording *recording = NULL;
+    int rc = rf_record_begin(stream);
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = launch(user);
+    if (rc < 0) {
+        return rf_record_end(stream, NULL) < 0 ? -1 : rc;
+    }
+    rc = rf_record_end(stream, &recording);
+    for (int i = 0; i < samples && rc == 0; i++) {
+        uint64_t start = rf_now_ns();
+        rc = rf_record_replay(stream, recording);
+        if (rc == 0)
+            rc = rf_stream_wait(stream);
+        seconds[i] = (double)(rf_now_ns() - start) / 1e9 / count;
+    }
+    rf_recording_destroy(recording);
+    return rc;
+}
+
+int bench_time(struct rf_stream *stream, const struct bench_options *o, int (*launch)(void *user),
+               void *user, struct bench_seconds *out)
+{
+    double first[2], *seconds = calloc((size_t)o->samples, sizeof(*seconds));
+    int rc = seconds ? time_batch(stream, launch, user, 1, 2, first) : RF_ENOMEM;
+    double once = rc == 0 ? fmax(first[1], 1e-7) : 1;
+    int batch = (int)fmin(fmax(BATCH_S / once, 1), BATCH_MOST);
+    int samples = (int)fmax(BUDGET_S / (once * batch), SAMPLES_LEAST);
+    samples = samples < o->samples ? samples : (int)o->samples;
+    if (rc == 0)
+        rc = time_batch(stream, launch, user, batch, samples, seconds);
+    if (rc == 0) {
+        out->median = bench_quantiles(seconds, samples).p50;
+        out->best = seconds[0]; /* they are sorted now */
+    }
+    free(seconds);
+    return rc;
+}
+
+static int launch_case(void *user)
+{
+    struct bench_case *c = user;
+    return c->kernel->launch(c);
+}
+
+static double bytes_moved(const struct bench_case *c)
+{
+    double bytes = 0;
+    for (int k = 0; k < c->count; k++) {
+        const struct bench_operand *o = &c->operand[k];
+        const int64_t all = rf_tensor_count(o->tensor);
+        const int64_t touched = o->touched && o->touched < all ? o->touched : all;
+        for (int use = o->use; use; use &= use - 1)
+            bytes += (double)touched * (double)rf_dtype_bytes(o->tensor.dtype);
+    }
+    return bytes;
+}
+
+static void print_row(const struct bench *b, const struct result *r)
+{
+    const struct bench_ceiling *most = &b->ceiling;
+    if (b->quiet)
+        return;
+    printf("%-26s %-10s %20s %5s %-9s %11.1f %11.1f %9.2f %8.2f %6.1f %6.1f %10.2e\n", r->op,
+           r->model, r->shape, rf_dtype_name(b->o->dtype), r->path, r->seconds.median * 1e6,
+           r->seconds.best * 1e6, r->flops / r->seconds.median / 1e9,
+           r->bytes / r->seconds.median / 1e9,
+           100 * r->bytes / r->seconds.median / most->copy_bytes,
+           100 * r->flops / r->seconds.median / most->flops, r->error);
+    fflush(stdout);
+}
+
+/* Kernels without this type are passed over when all are measured. */
+static bool lacks_type(const struct bench *b, int rc)
+{
+    return b->all && b->o->dtype != RF_F32 && (rc == RF_EINVAL || rc == RF_ENOTSUP);
+}
+
+static int measure(struct bench *b, const struct bench_kernel *kernel, const char *model,
+                   const int64_t *dims)
+{
+    struct bench_case c = {.kernel = kernel,
+                           .device = b->device,
+                           .stream = b->stream,
+                           .path = b->o->path,
+                           .split = (uint32_t)b->o->split,
+                           .dtype = b->o->dtype};
+    struct result r = {.op = kernel->name, .model = model, .path = "-"};
+    memcpy(c.dim, dims, sizeof(c.dim));
+    print_dims(kernel, dims, r.shape, sizeof(r.shape));
+    kernel->plan(&c);
+    r.flops = c.flops;
+    r.bytes = bytes_moved(&c);
+    int rc = bench_operands_make(&c);
+    if (rc == 0)
+        rc = bench_operands_check(&c, &r.error);
+    if (rc == 0)
+        rc = bench_time(b->stream, b->o, launch_case, &c, &r.seconds);
+    if (rc == 0 && kernel->path)
+        r.path = kernel->path(&c);
+    bench_operands_free(&c);
+    if (lacks_type(b, rc))
+        return 0;
+    if (rc == 0 && b->count < ROWS_MOST) {
+        b->results[b->count++] = r;
+        print_row(b, &r);
+    }
+    return rc;
+}
+
+static int measure_models(struct bench *b, const struct bench_kernel *kernel)
+{
+    const bool cpu = rf_device_get_info(b->device)->kind == RF_DEVICE_CPU;
+    int rc = 0;
+    for (int m = 0; m < 2; m++) {
+        const char *text = kernel->shapes;
+        int64_t dims[BENCH_DIMS] = {0};
+        while (rc == 0 && *text) {
+            if (!read_dims(&text, &models[cpu][m], count_dims(kernel->dims), dims))
+                abort(); /* a row's own mistake */
+            rc = measure(b, kernel, models[cpu][m].name, dims);
+        }
+    }
+    return rc;
+}
+
+/* The user's shapes, which have been read before. */
+static int measure_shapes(struct bench *b, const struct bench_kernel *kernel)
+{
+    int rc = 0;
+    for (int i = 0; i < b->o->shapes.count && rc == 0; i++) {
+        const char *text = b->o->shapes.item[i];
+        int64_t dims[BENCH_DIMS] = {0};
+        if (read_dims(&text, NULL, count_dims(kernel->dims), dims))
+            rc = measure(b, kernel, "-", dims);
+    }
+    return rc;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static int write_json(const struct bench *b)
+{
+    const struct rf_device_info *info = rf_device_get_info(b->device);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "op", b->o->op);
+    cJSON_AddStringToObject(json, "device", info->name);
+    cJSON_AddStringToObject(json, "driver", info->driver);
+    cJSON_AddNumberToObject(json, "copy_gbps", b->ceiling.copy_bytes / 1e9);
+    cJSON_AddNumberToObject(json, "kernel_copy_gbps", b->ceiling.kernel_copy_bytes / 1e9);
+    cJSON_AddNumberToObject(json, "multiply_add_gflops", b->ceiling.flops / 1e9);
+    cJSON *rows = cJSON_AddArrayToObject(json, "rows");
+    for (int i = 0; i < b->count; i++) {
+        const struct result *r = &b->results[i];
+        const double s = r->seconds.median;
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "op", r->op);
+        cJSON_AddStringToObject(row, "model", r->model);
+        cJSON_AddStringToObject(row, "shape", r->shape);
+        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(b->o->dtype));
+        cJSON_AddStringToObject(row, "path", r->path);
+        cJSON_AddNumberToObject(row, "time_us", s * 1e6);
+        cJSON_AddNumberToObject(row, "best_us", r->seconds.best * 1e6);
+        cJSON_AddNumberToObject(row, "gflops", r->flops / s / 1e9);
+        cJSON_AddNumberToObject(row, "gbps", r->bytes / s / 1e9);
+        cJSON_AddNumberToObject(row, "copy_pct", 100 * r->bytes / s / b->ceiling.copy_bytes);
+        cJSON_AddNumberToObject(row, "multiply_add_pct", 100 * r->flops / s / b->ceiling.flops);
+        if (isfinite(r->error))
+            cJSON_AddNumberToObject(row, "max_rel_err", r->error);
+        else
+            cJSON_AddNullToObject(row, "max_rel_err");
+        cJSON_AddItemToArray(rows, row);
+    }
+    return tool_json_write(b->command, b->o->json_path, json);
+}
+
+static int draw(const struct bench *b)
+{
+    double x[ROWS_MOST], y[ROWS_MOST];
+    for (int i = 0; i < b->count; i++) {
+        x[i] = b->results[i].flops / 1e9;
+        y[i] = b->results[i].flops / b->results[i].seconds.median / 1e9;
+    }
+    struct tool_series series = {
+        .title = rf_dtype_name(b->o->dtype), .x = x, .y = y, .count = b->count};
+    struct tool_plot plot = {.title = b->o->op,
+                             .x_label = "work, GFLOP",
+                             .y_label = "GFLOP/s",
+                             .log_x = true,
+                             .series = &series,
+                             .series_count = 1};
+    return tool_plot_write(b->command, b->o->plot_path, &plot);
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int check(const struct tool_command *command, const struct bench_options *o,
+                 const struct bench_kernel *kernel)
+{
+    if (o->dtype != RF_F32 && o->dtype != RF_F16 && o->dtype != RF_BF16)
+        return tool_usage_error(command, "kernels compute on f32, f16 and bf16, not on %s",
+                                rf_dtype_name(o->dtype));
+    if (!kernel && o->shapes.count)
+        return tool_usage_error(command, "--shape belongs to one kernel, not to all of them");
+    for (int i = 0; i < o->shapes.count; i++) {
+        const char *text = o->shapes.item[i];
+        int64_t dims[BENCH_DIMS];
+        if (!read_dims(&text, NULL, count_dims(kernel->dims), dims) || *text)
+            return tool_usage_error(command, "--shape of %s wants %s, numbers from 1, not \"%s\"",
+                                    kernel->name, kernel->dims, o->shapes.item[i]);
+    }
+    return TOOL_OK;
+}
+
+static int run(struct bench *b, const struct bench_kernel *kernel)
+{
+    int rc = rf_device_open(b->o->device, NULL, &b->device);
+    if (rc == 0)
+        rc = rf_stream_create(b->device, "bench", &b->stream);
+    if (rc == 0)
+        rc = bench_ceiling_measure(b->device, b->stream, b->o, &b->ceiling);
+    if (rc == 0 && !b->quiet)
+        printf("# %s on %s; copy %.2f GB/s (by a kernel %.2f), multiply-add %.1f GFLOP/s\n"
+               "%-26s %-10s %20s %5s %-9s %11s %11s %9s %8s %6s %6s %10s\n",
+               b->o->op, rf_device_get_info(b->device)->name, b->ceiling.copy_bytes / 1e9,
+               b->ceiling.kernel_copy_bytes / 1e9, b->ceiling.flops / 1e9, "# kernel", "model",
+               "shape", "type", "path", "time(us)", "best(us)", "GFLOP/s", "GB/s", "%copy", "%mad",
+               "max_err");
+    for (int i = 0; rc == 0 && bench_kernel_rows[i]; i++)
+        if (b->all || bench_kernel_rows[i] == kernel)
+            rc = b->o->shapes.count ? measure_shapes(b, kernel)
+                                    : measure_models(b, bench_kernel_rows[i]);
+    return rc == 0 ? TOOL_OK : tool_library_error(b->command, -1);
+}
+
+int bench_kernels(const struct tool_command *command, const struct bench_options *o)
+{
+    const struct bench_kernel *kernel = bench_kernel_find(o->op);
+    struct bench b = {.command = command,
+                      .o = o,
+                      .all = !kernel,
+                      .quiet = o->json_path && strcmp(o->json_path, "-") == 0};
+    int status = check(command, o, kernel);
+    if (status != TOOL_OK)
+        return status;
+    b.results = calloc(ROWS_MOST, sizeof(*b.results));
+    if (!b.results)
+        return tool_error(command, "out of memory");
+    status = run(&b, kernel);
+    if (status == TOOL_OK && o->json_path)
+        status = write_json(&b);
+    if (status == TOOL_OK && o->plot_path)
+        status = draw(&b);
+    rf_stream_destroy(b.stream);
+    rf_device_close(b.device);
+    free(b.results);
+    return status;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Benchmarks of kernels: a kernel is a row of a table (bench_rows_*.c), and one engine makes its
+ * operands, checks what it computes against fp64 on the host, times it, and compares the times with
+ * what the device can do. To add a kernel, add a struct bench_kernel.
+ */
+#ifndef RF_TOOLS_BENCH_KERNEL_H
+#define RF_TOOLS_BENCH_KERNEL_H
+
+#include "bench.h"
+
+#define BENCH_DIMS 4
+#define BENCH_OPERANDS 12
+
+/* What an operand is filled with before the kernel runs. */
+enum bench_fill {
+    BENCH_NOTHING = 0, /* zeros */
+    BENCH_RANDOM,      /* [-1, 1) */
+    BENCH_POSITIVE,    /* [0.5, 1.5) */
+    BENCH_INDICES,     /* i32 from 0 to limit - 1 */
+    BENCH_ONES,        /* i32 */
+    BENCH_CHUNKS,      /* i32 pairs: struct rf_norm_chunk of 1024 elements, limit in all */
+    BENCH_SCALARS      /* a struct rf_step_scalars of some step */
+};
+/* What the kernel does with it: counts as bytes moved, and what is written is checked. */
+enum { BENCH_READ = 1, BENCH_WRITE = 2, BENCH_UPDATE = 3, BENCH_SCRATCH = 0 };
+
+struct bench_operand {
+    struct rf_tensor tensor;
+    enum bench_fill fill;
+    int use;
+    int64_t limit;
+    int64_t touched; /* elements that the kernel reads or writes, where that is not all; or 0 */
+    float *host;     /* its values before the launch, as the type holds them; NULL for scratch */
+    int32_t *words;  /* the same of i32 */
+};
+
+/* One kernel at one shape in one type. */
+struct bench_case {
+    const struct bench_kernel *kernel;
+    struct rf_device *device;
+    struct rf_stream *stream;
+    const char *path; /* of a matmul; NULL = the library's choice */
+    uint32_t split;   /* likewise */
+    enum rf_dtype dtype;
+    int64_t dim[BENCH_DIMS];
+    double flops;
+    struct bench_operand operand[BENCH_OPERANDS];
+    int count;
+};
+
+struct bench_kernel {
+    const char *name;
+    const char *dims; /* of --shape: "NxC" */
+    /* Products of the sizes of a model, separated by blanks: n rows, B sequences, T tokens each,
+     * C channels, H heads, D = C/H, V vocabulary, F channels inside the feed-forward half, P
+     * parameters of a layer. "nxC nx3C": two shapes of each model. */
+    const char *shapes;
+    int samples; /* elements of each result that are checked; 0 = 256 */
+    /* Declares the operands, in an order of the row's own, and counts operations. */
+    void (*plan)(struct bench_case *c);
+    /* Before the check: makes operands that are results of other kernels; or NULL. */
+    int (*prepare)(struct bench_case *c);
+    int (*launch)(struct bench_case *c);
+    /* In fp64, what element `at` of operand `operand` must be after one launch. *scale may be set
+     * to the sum of the magnitudes of what was added up; the error is relative to the larger of it
+     * and the result. */
+    double (*want)(const struct bench_case *c, int operand, const int64_t *at, double *scale);
+    const char *(*path)(const struct bench_case *c); /* or NULL */
+};
+
+extern const struct bench_kernel *const bench_kernel_rows[]; /* ends with NULL */
+const struct bench_kernel *bench_kernel_find(const char *name);
+
+/* ---- for rows -------------------------------------------------------------------------------- */
+
+/* Each returns the operand's number. In c->dtype: */
+int bench_add(struct bench_case *c, struct rf_shape shape, enum bench_fill fill, int use);
+/* Of a type whatever c->dtype is. */
+int bench_add_typed(struct bench_case *c, struct rf_shape shape, enum rf_dtype dtype,
+                    enum bench_fill fill, int use, int64_t limit);
+/* f32 working memory; at least one element is made. */
+int bench_add_scratch(struct bench_case *c, int64_t count, enum rf_dtype dtype);
+
+static inline struct rf_tensor bench_t(const struct bench_case *c, int operand)
+{
+    return c->operand[operand].tensor;
+}
+
+static inline double bench_v(const struct bench_case *c, int operand, int64_t index)
+{
+    return (double)c->operand[operand].host[index];
+}
+
+/* ---- bench_operand.c ------------------------------------------------------------------------- */
+
+int bench_operands_make(struct bench_case *c);
+void bench_operands_free(struct bench_case *c);
+/* Launches once and compares; the largest error of all that was checked. */
+int bench_operands_check(struct bench_case *c, double *error);
+
+/* ---- bench_ceiling.c ------------------------------------------------------------------------- */
+
+/* What this device does at best, per second: bytes read and written by a copy, the driver's own or
+ * a kernel's (kernel_copy_bytes), whichever is faster; and fp32 multiplies and adds. */
+struct bench_ceiling {
+    double copy_bytes, kernel_copy_bytes, flops;
+};
+int bench_ceiling_measure(struct rf_device *device, struct rf_stream *stream,
+                          const struct bench_options *o, struct bench_ceiling *out);
+
+/* ---- bench_kernel.c -------------------------------------------------------------------------- */
+
+/* Seconds of one call of launch(user), which records on the stream: median and best. */
+struct bench_seconds {
+    double median, best;
+};
+int bench_time(struct rf_stream *stream, const struct bench_options *o, int (*launch)(void *user),
+               void *user, struct bench_seconds *out);
+
+#endif
