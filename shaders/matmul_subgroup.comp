@@ -24,17 +24,18 @@ layout(constant_id = 1) const uint LANES = 8;        // the subgroup size, as co
 layout(constant_id = 2) const bool A_WIDE = true;    // a's rows are whole 16-byte quads
 layout(constant_id = 3) const bool B_WIDE = true;    // b's too
 layout(constant_id = 4) const bool OUT_WIDE = true;  // and those of out and pre
-layout(constant_id = 5) const bool RAGGED = false;   // 4 does not divide K
+layout(constant_id = 5) const bool RAGGED = false;   // 4 * STEP does not divide K
+layout(constant_id = 6) const uint STEP = 2;         // quads of k per round: 1 or 2
 
 const uint ROWS = 32;
 const uint QUADS = 2;  // of columns, per lane
 const uint PICKED = 2; // rows at a time when storing
 #ifdef TRANS_A
 const uint A_ROWS = (ROWS + 4 * LANES - 1) / (4 * LANES); // quads of rows per lane
-const uint A_COUNT = 4 * A_ROWS;
+const uint A_COUNT = 4 * STEP * A_ROWS;
 #else
 const uint A_ROWS = (ROWS + LANES - 1) / LANES; // rows per lane
-const uint A_COUNT = A_ROWS;
+const uint A_COUNT = STEP * A_ROWS;
 #endif
 const uint BIAS = 1, ACCUMULATE = 2, GELU = 4, PRE = 8;
 
@@ -44,6 +45,7 @@ layout(push_constant) uniform Push
     uint M, N, K, flags;
     uint tiles_m, tiles_n, groups_x, rows_first; // rows_first: the next tile is below, not beside
     uint a_first, b_first, out_first;            // VIEWS: first texel
+    uint k_first, k_end;                         // the part of K to add up
 } pc;
 
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
@@ -138,7 +140,7 @@ vec4 gelu(vec4 x)
 #ifdef TRANS_A
 #define SPREAD(m, i) subgroupShuffle(a[i * A_ROWS + m / (4 * LANES)][m % 4], m % (4 * LANES) / 4)
 #else
-#define SPREAD(m, i) subgroupShuffle(a[m / LANES][i], m % LANES)
+#define SPREAD(m, i) subgroupShuffle(a[i / 4 * A_ROWS + m / LANES][i % 4], m % LANES)
 #endif
 #define ADD(m, i)                                                                                  \
     {                                                                                              \
@@ -146,7 +148,11 @@ vec4 gelu(vec4 x)
         sum[m][0] = fma(x, b[i][0], sum[m][0]);                                                    \
         sum[m][1] = fma(x, b[i][1], sum[m][1]);                                                    \
     }
-#define ROW(m) ADD(m, 0) ADD(m, 1) ADD(m, 2) ADD(m, 3)
+#define ROW(m)                                                                                     \
+    ADD(m, 0) ADD(m, 1) ADD(m, 2) ADD(m, 3)                                                        \
+    if (STEP > 1) {                                                                                \
+        ADD(m, 4) ADD(m, 5) ADD(m, 6) ADD(m, 7)                                                    \
+    }
 #define ROW4(m) ROW(m) ROW(m + 1) ROW(m + 2) ROW(m + 3)
 #define ROW16(m) ROW4(m) ROW4(m + 4) ROW4(m + 8) ROW4(m + 12)
 #define EACH_ROW ROW16(0) ROW16(16)
@@ -190,39 +196,42 @@ void main()
         [[unroll]] for (uint q = 0; q < QUADS; q++)
             sum[m][q] = vec4(0);
 
-    for (uint k = 0; k < pc.K; k += 4) {
-        const uvec4 along = four(k, pc.K - 1);
-        vec4 a[A_COUNT], b[4][QUADS];
+    for (uint k0 = pc.k_first; k0 < pc.k_end; k0 += 4 * STEP) {
+        vec4 a[A_COUNT], b[4 * STEP][QUADS];
+        [[unroll]] for (uint s = 0; s < STEP; s++) {
+            // Behind the end of K, a is zero, and what is read lies within its tensor.
+            const uint k = k0 + 4 * s, quad = RAGGED ? min(k / 4, max(pc.K / 4, 1) - 1) : k / 4;
+            const uvec4 along = four(k, pc.K - 1);
+            const bvec4 inside = lessThan(uvec4(k, k + 1, k + 2, k + 3), uvec4(pc.K));
 #ifdef TRANS_A
-        [[unroll]] for (uint i = 0; i < 4; i++)
-            [[unroll]] for (uint r = 0; r < A_ROWS; r++) {
-                uint kk = RAGGED ? along[i] : k + i;
-                a[i * A_ROWS + r] = load_a(kk * (pc.M / 4) + a_quad[r], kk * pc.M + a_at[r]);
-                if (RAGGED)
-                    a[i * A_ROWS + r] = k + i < pc.K ? a[i * A_ROWS + r] : vec4(0);
-            }
+            [[unroll]] for (uint i = 0; i < 4; i++)
+                [[unroll]] for (uint r = 0; r < A_ROWS; r++) {
+                    uint kk = RAGGED ? along[i] : k + i;
+                    vec4 x = load_a(kk * (pc.M / 4) + a_quad[r], kk * pc.M + a_at[r]);
+                    a[(4 * s + i) * A_ROWS + r] = RAGGED && !inside[i] ? vec4(0) : x;
+                }
 #else
-        [[unroll]] for (uint r = 0; r < A_ROWS; r++) {
-            a[r] = load_a(a_quad[r] + k / 4, a_quad[r] + along);
-            if (RAGGED)
-                a[r] = mix(vec4(0), a[r], lessThan(uvec4(k, k + 1, k + 2, k + 3), uvec4(pc.K)));
-        }
+            [[unroll]] for (uint r = 0; r < A_ROWS; r++) {
+                vec4 x = load_a(a_quad[r] + quad, a_quad[r] + along);
+                a[s * A_ROWS + r] = RAGGED ? mix(vec4(0), x, inside) : x;
+            }
 #endif
 #ifdef TRANS_B
-        [[unroll]] for (uint q = 0; q < QUADS; q++)
-            [[unroll]] for (uint c = 0; c < 4; c++) {
-                vec4 x = load_b(b_quad[4 * q + c] + k / 4, b_quad[4 * q + c] + along);
-                [[unroll]] for (uint i = 0; i < 4; i++)
-                    b[i][q][c] = x[i];
-            }
+            [[unroll]] for (uint q = 0; q < QUADS; q++)
+                [[unroll]] for (uint c = 0; c < 4; c++) {
+                    vec4 x = load_b(b_quad[4 * q + c] + quad, b_quad[4 * q + c] + along);
+                    [[unroll]] for (uint i = 0; i < 4; i++)
+                        b[4 * s + i][q][c] = x[i];
+                }
 #else
-        [[unroll]] for (uint i = 0; i < 4; i++)
-            [[unroll]] for (uint q = 0; q < QUADS; q++) {
-                uint kk = RAGGED ? along[i] : k + i;
-                b[i][q] = load_b(kk * (pc.N / 4) + b_quad[q], kk * pc.N + b_at[q]);
-            }
+            [[unroll]] for (uint i = 0; i < 4; i++)
+                [[unroll]] for (uint q = 0; q < QUADS; q++) {
+                    uint kk = RAGGED ? along[i] : k + i;
+                    b[4 * s + i][q] = load_b(kk * (pc.N / 4) + b_quad[q], kk * pc.N + b_at[q]);
+                }
 #endif
-        // Row by row, so that a row's sums are loaded and stored once for four k.
+        }
+        // Row by row, so that a row's sums are loaded and stored once a round.
         EACH_ROW
     }
 

@@ -39,6 +39,7 @@ struct rf_matmul_push {
     uint32_t m, n, k, flags;
     uint32_t tiles_m, tiles_n, groups_x, rows_first;
     uint32_t a_first, b_first, out_first; /* first texels of views */
+    uint32_t k_first, k_end;              /* the part of k to add up: subgroup path only */
 };
 /* Fills both for a kernel whose workgroups compute one tile each. */
 void rf_matmul_fill(const struct rf_product *product, uint32_t tile_m, uint32_t tile_n,

@@ -5,6 +5,8 @@
  */
 #include "matmul.h"
 
+#include "../base/base.h"
+
 /* Tiles below each other run one after the other when that reads less memory again: a column of
  * tiles shares its part of b, a row of tiles its part of a. */
 static bool rows_first(const struct rf_product *p)
@@ -25,6 +27,7 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
         .m = (uint32_t)p->m,
         .n = (uint32_t)p->n,
         .k = (uint32_t)p->k,
+        .k_end = (uint32_t)p->k,
         .tiles_m = (uint32_t)((p->m + tile_m - 1) / tile_m),
         .tiles_n = (uint32_t)((p->n + tile_n - 1) / tile_n),
         .rows_first = rows_first(p)};
@@ -45,6 +48,7 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
 /* ---- subgroup: one tile per subgroup, for CPU drivers ---------------------------------------- */
 
 #define SUBGROUP_ROWS 32 /* of a tile; ROWS in matmul_subgroup.comp */
+#define SUBGROUP_K 1024  /* added up in one launch: that much of a and b stays in the caches */
 
 /* Of both f32 paths. */
 static const char *not_f32(const struct rf_product *p)
@@ -74,6 +78,22 @@ bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf
     return info->kind == RF_DEVICE_CPU;
 }
 
+/* One launch, or for a long k several that add to each other. */
+static int run_parts(struct rf_stream *stream, const struct rf_product *p,
+                     struct rf_matmul_push *push, const struct rf_job *job)
+{
+    if (p->k < 2 * SUBGROUP_K || p->gelu)
+        return rf_job_run(stream, job);
+    for (uint32_t k = 0; k < push->k; k += SUBGROUP_K) {
+        push->k_first = k;
+        push->k_end = push->k - k < SUBGROUP_K ? push->k : k + SUBGROUP_K;
+        if (k > 0)
+            push->flags = RF_MATMUL_ACCUMULATE;
+        RETURN_IF_ERROR(rf_job_run(stream, job));
+    }
+    return 0;
+}
+
 int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
 {
     static const char *const shaders[3][3] = {
@@ -85,6 +105,8 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
     bool a_wide = rf_pick_vector(p->transpose_a ? p->m : p->k, &p->a, 1);
     bool b_wide = rf_pick_vector(p->transpose_b ? p->k : p->n, &p->b, 1);
     bool out_wide = rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2);
+    /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
+    uint32_t step = lanes == 8 && (p->k % 8 == 0 || p->k % 4 != 0) ? 2 : 1;
     struct rf_matmul_push push;
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
     rf_matmul_fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
@@ -97,8 +119,9 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
     rf_job_spec(&job, 2, a_wide);
     rf_job_spec(&job, 3, b_wide);
     rf_job_spec(&job, 4, out_wide);
-    rf_job_spec(&job, 5, p->k % 4 != 0);
-    return rf_job_run(stream, &job);
+    rf_job_spec(&job, 5, p->k % (4 * step) != 0);
+    rf_job_spec(&job, 6, step);
+    return run_parts(stream, p, &push, &job);
 }
 
 /* ---- tiled: shared memory, for GPUs ---------------------------------------------------------- */

@@ -19,10 +19,12 @@ struct Size {
 };
 
 /* 1, primes, sizes that every tile divides, and tails on each side of the tiles (32 by 64, 64 by
- * 64) and of the quads that aligned rows are read in. */
-const Size sizes[] = {{1, 1, 1},    {1, 64, 32},  {32, 1, 7},    {32, 64, 4},   {64, 128, 64},
-                      {33, 65, 5},  {31, 63, 17}, {36, 68, 12},  {96, 4, 100},  {2, 3, 257},
-                      {13, 127, 1}, {67, 89, 53}, {128, 192, 8}, {100, 257, 20}};
+ * 64), of the quads that aligned rows are read in, and of rounds of one and of two quads; and sums
+ * that are added up in parts of 1024. */
+const Size sizes[] = {{1, 1, 1},     {1, 64, 32},   {32, 1, 7},    {32, 64, 4},    {64, 128, 64},
+                      {33, 65, 5},   {31, 63, 17},  {36, 68, 12},  {96, 4, 100},   {2, 3, 257},
+                      {13, 127, 1},  {67, 89, 53},  {128, 192, 8}, {100, 257, 20}, {35, 66, 24},
+                      {3, 66, 2048}, {33, 4, 2049}, {9, 36, 3084}};
 
 struct Form {
     const char *name;
@@ -93,7 +95,7 @@ TEST_P(Matmul, TensorsMayStartAnywhere)
 TEST_P(Matmul, AddsABiasToEveryRow)
 {
     for (Form form : forms)
-        for (Size size : {Size{33, 65, 5}, Size{40, 72, 8}, Size{1, 1, 1}}) {
+        for (Size size : {Size{33, 65, 5}, Size{40, 72, 8}, Size{1, 1, 1}, Size{2, 8, 2050}}) {
             Product p = product(size, form);
             const Floats bias = whole(size.n);
             rf_tensor bias_tensor = f32(rf_shape1(size.n), bias, 3);
@@ -109,7 +111,7 @@ TEST_P(Matmul, AddsABiasToEveryRow)
 TEST_P(Matmul, AppliesGeluAndKeepsWhatWentIn)
 {
     for (Form form : forms)
-        for (Size size : {Size{33, 65, 5}, Size{40, 72, 8}, Size{5, 3, 300}})
+        for (Size size : {Size{33, 65, 5}, Size{40, 72, 8}, Size{5, 3, 300}, Size{2, 3, 2060}})
             for (bool keep : {true, false})
                 for (bool with_bias : {true, false}) {
                     Product p = product(size, form);
@@ -146,7 +148,8 @@ TEST_P(Matmul, GeluIsFiniteFarFromZero)
 TEST_P(Matmul, AccumulateAdds)
 {
     for (Form form : forms)
-        for (Size size : {Size{33, 65, 5}, Size{40, 72, 8}, Size{64, 64, 128}, Size{7, 2, 3}}) {
+        for (Size size : {Size{33, 65, 5}, Size{40, 72, 8}, Size{64, 64, 128}, Size{7, 2, 3},
+                          Size{4, 5, 2056}}) {
             Product p = product(size, form);
             const Floats before = whole(size.m * size.n);
             p.out = f32(rf_shape2(size.m, size.n), before);
