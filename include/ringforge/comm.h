@@ -81,6 +81,12 @@ RF_EXPORT void rf_loopback_destroy(struct rf_loopback *loopback); /* after its c
 RF_API int rf_comm_open_loopback(struct rf_loopback *loopback, int rank,
                                  const struct rf_comm_opts *opts, struct rf_comm **out);
 
+/* Groups: one communicator for each color >= 0, of the ranks that give that color, ordered by key,
+ * then by rank; a rank with a negative color gets NULL. Collective over comm, blocking. The new
+ * communicator has the same provider, job key and timeout, its own connections, and lives on its
+ * own: close it as any other, before or after comm. Errors as rf_comm_open and the collectives. */
+RF_API int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out);
+
 /* Leaves. After a clean run it waits (at most 5 s) until all ranks leave, so that nobody takes a
  * leaver for dead. NULL is allowed. Never hangs. Close a communicator before the devices whose
  * tensors it has moved: it holds timelines and staging memory of them. */

@@ -78,8 +78,8 @@ static void free_parts(struct rf_comm *comm)
     rf_free(comm);
 }
 
-static int finish_open(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
-                       struct rf_comm **out)
+int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
+                  struct rf_comm **out)
 {
     if (rc == 0)
         rc = open_parts(comm, opts);
@@ -133,7 +133,7 @@ int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_com
     struct rf_comm *comm = rf_alloc(sizeof(*comm));
     if (!comm)
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
-    return finish_open(comm, opts, join(comm, url, opts), out);
+    return rf_comm_adopt(comm, opts, join(comm, url, opts), out);
 }
 
 int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct rf_comm_opts *opts,
@@ -153,7 +153,7 @@ int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct r
         comm->rank = comm->wire->rank;
         comm->size = comm->wire->size;
     }
-    return finish_open(comm, opts, rc, out);
+    return rf_comm_adopt(comm, opts, rc, out);
 }
 
 int rf_comm_ready(struct rf_comm *comm)

@@ -128,6 +128,11 @@ RF_MUST_CHECK int rf_comm_ready(struct rf_comm *comm);
  */
 RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
 
+/* Makes a communicator of a control link and a transport, which it takes, also on failure; rc < 0:
+ * of what there is by then, only to take it down. */
+int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
+                  struct rf_comm **out);
+
 /* ---- contract.c ------------------------------------------------------------------------------ */
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);

@@ -126,7 +126,7 @@ static int find_meeting(const char *url, const struct rf_comm_opts *opts,
     return 0;
 }
 
-static int join(struct rf_meeting *meeting, struct rf_control **out)
+int rf_meet(struct rf_meeting *meeting, struct rf_control **out)
 {
     int count = meeting->rank == 0 ? meeting->size : 1, listener = -1;
     struct rf_link *links = rf_alloc((size_t)count * sizeof(*links));
@@ -151,7 +151,7 @@ int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *ran
     RETURN_IF_ERROR(find_meeting(url, opts, &meeting));
     RETURN_IF_ERROR(rf_job_key_init(&meeting.key, key));
     struct rf_control *control = NULL;
-    RETURN_IF_ERROR(meeting.size == 1 ? rf_self_control(&control) : join(&meeting, &control));
+    RETURN_IF_ERROR(meeting.size == 1 ? rf_self_control(&control) : rf_meet(&meeting, &control));
     *rank = meeting.rank;
     *size = meeting.size;
     *out = control;

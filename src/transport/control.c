@@ -227,6 +227,11 @@ void rf_control_local_address(struct rf_control *control, char *out, size_t byte
     snprintf(out, bytes, "%s", over_sockets ? control_of(control)->address : "127.0.0.1");
 }
 
+const struct rf_job_key *rf_control_key(struct rf_control *control)
+{
+    return control->ops == &socket_control_ops ? &control_of(control)->door.key : NULL;
+}
+
 void rf_control_set_suspicion(struct rf_control *control, double seconds)
 {
     struct rf_socket_control *c = control_of(control);

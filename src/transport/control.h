@@ -64,6 +64,9 @@ int rf_control_create(int rank, int size, struct rf_link *links, int listener,
  * "127.0.0.1" for links within a process. */
 void rf_control_local_address(struct rf_control *c, char *out, size_t bytes);
 
+/* The key of the job, if the link is one over sockets; else NULL. */
+const struct rf_job_key *rf_control_key(struct rf_control *c);
+
 /* Tests: how long a silent peer is taken for alive. */
 void rf_control_set_suspicion(struct rf_control *c, double seconds);
 

@@ -187,7 +187,10 @@ static int open_door(struct rf_meeting *meeting, int *listener)
 int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener)
 {
     struct host host = {.meeting = meeting, .links = links};
-    RETURN_IF_ERROR(open_door(meeting, listener));
+    if (meeting->listens)
+        *listener = meeting->listener;
+    else
+        RETURN_IF_ERROR(open_door(meeting, listener));
     rf_door_init(&host.door, *listener, meeting->size, &meeting->key);
     host.door.admit = admit;
     host.door.owner = &host;

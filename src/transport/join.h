@@ -11,11 +11,15 @@
 #include "handshake.h"
 #include "link.h"
 
+struct rf_control;
+
 struct rf_meeting {
     char host[256];
     int port;
     const char
-        *file; /* where rank 0 publishes its address; NULL = host and port are known to all */
+        *file;    /* where rank 0 publishes its address; NULL = host and port are known to all */
+    bool listens; /* rank 0: `listener` is open already, at host and port */
+    int listener;
     int rank, size;
     double timeout_s;
     struct rf_job_key key;
@@ -25,6 +29,9 @@ struct rf_meeting {
 int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener);
 /* Waits for rank 0 and for the others to be there too. */
 int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link);
+
+/* Either of them, and the control link that comes of it. */
+int rf_meet(struct rf_meeting *meeting, struct rf_control **out);
 
 /* rendezvous.c: the file of `file:` URLs. write replaces the file atomically. read: RF_EAGAIN while
  * there is none. */

@@ -313,8 +313,7 @@ static void loop_destroy(struct rf_transport *t)
         return;
     struct rf_loopback *world = self_of(t)->world;
     loop_cancel_all(t);
-    if (world->owned_by_end)
-        rf_loopback_destroy(world);
+    rf_loop_end(world);
 }
 
 static const struct rf_transport_ops loop_ops = {
@@ -419,6 +418,12 @@ void rf_loopback_destroy(struct rf_loopback *world)
     rf_free(world);
 }
 
+void rf_loop_end(struct rf_loopback *world)
+{
+    if (atomic_load(&world->ends) > 0 && atomic_fetch_sub(&world->ends, 1) == 1)
+        rf_loopback_destroy(world);
+}
+
 int rf_loopback_transport(struct rf_loopback *world, int rank, struct rf_transport **out)
 {
     if (!world || rank < 0 || rank >= world->size)
@@ -439,6 +444,6 @@ int rf_self_transport(struct rf_transport **out)
 {
     struct rf_loopback *world = NULL;
     RETURN_IF_ERROR(rf_loopback_create(1, NULL, &world));
-    world->owned_by_end = true;
+    world->ends = 1;
     return rf_loopback_transport(world, 0, out);
 }

@@ -75,7 +75,7 @@ struct rf_loopback {
     atomic_uint_fast64_t messages; /* sent to others, in the whole world */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool owned_by_end; /* a world of one: freed by its last end */
+    atomic_uint ends; /* > 0: the world is freed when so many ends have been */
     struct rf_loop_rank *ranks;
 };
 
@@ -83,5 +83,10 @@ struct rf_loopback {
 void rf_loop_report_death(struct rf_loopback *world, int rank, const char *text);
 void rf_loop_control_init(struct rf_loopback *world, int rank);
 void rf_loop_control_fini(struct rf_loopback *world, int rank);
+
+/* One end (a transport or a control link) of the world is no more. */
+void rf_loop_end(struct rf_loopback *world);
+/* The world of a control link; NULL where it is none of loopback. */
+struct rf_loopback *rf_loop_world(struct rf_control *control);
 
 #endif

@@ -226,8 +226,7 @@ static void loop_leave(struct rf_control *c, double timeout_s)
             break;
     drop_events(self);
     pthread_mutex_unlock(&world->lock);
-    if (world->owned_by_end)
-        rf_loopback_destroy(world);
+    rf_loop_end(world);
 }
 
 static const struct rf_control_ops loop_control_ops = {
@@ -237,6 +236,11 @@ static const struct rf_control_ops loop_control_ops = {
     .next_event = loop_next_event,
     .leave = loop_leave,
 };
+
+struct rf_loopback *rf_loop_world(struct rf_control *c)
+{
+    return c->ops == &loop_control_ops ? self_of(c)->world : NULL;
+}
 
 void rf_loop_control_init(struct rf_loopback *world, int rank)
 {
@@ -274,6 +278,6 @@ int rf_self_control(struct rf_control **out)
 {
     struct rf_loopback *world = NULL;
     RETURN_IF_ERROR(rf_loopback_create(1, NULL, &world));
-    world->owned_by_end = true;
+    world->ends = 1;
     return rf_loopback_control(world, 0, out);
 }

@@ -26,6 +26,15 @@ RF_MUST_CHECK int rf_fabric_create(struct rf_control *control, const char *provi
                                    int size, struct rf_transport **out, char *why,
                                    size_t why_bytes);
 
+/* A job of some ranks of a running one. Collective over `parent`: every rank of it calls, with the
+ * members of its own group, by their ranks in the parent, in their new order; or with count 0, and
+ * is in none. The new job has the parent's kind and key, and lives on its own. */
+RF_MUST_CHECK int rf_split_join(struct rf_control *parent, const int *members, int count,
+                                double timeout_s, struct rf_control **control);
+/* The transport of such a job. provider: that of the parent. */
+RF_MUST_CHECK int rf_split_transport(struct rf_control *control, const char *provider,
+                                     struct rf_transport **out, char *why, size_t why_bytes);
+
 /* The two ends of `rank` in a loopback world. Each may be opened once; both must be closed before
  * rf_loopback_destroy. A transport and its control link belong to the thread of that rank. */
 RF_MUST_CHECK int rf_loopback_transport(struct rf_loopback *world, int rank,

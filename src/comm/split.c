@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Groups: communicators of some of a communicator's ranks.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../transport/transport.h"
+#include "communicator.h"
+
+static const double JOIN_TIMEOUT_S = 60;
+
+struct ticket {
+    int32_t color, key;
+};
+
+static bool before(const struct ticket *tickets, int a, int b)
+{
+    return tickets[a].key < tickets[b].key || (tickets[a].key == tickets[b].key && a < b);
+}
+
+/* The ranks of this rank's colour, by key, then by rank. */
+static int find_members(const struct ticket *tickets, int ranks, int color, int *members)
+{
+    int count = 0;
+    for (int r = 0; r < ranks && color >= 0; r++) {
+        if (tickets[r].color != color)
+            continue;
+        int at = count++;
+        for (; at > 0 && before(tickets, r, members[at - 1]); at--)
+            members[at] = members[at - 1];
+        members[at] = r;
+    }
+    return count;
+}
+
+static int open_group(struct rf_comm *parent, const int *members, int count, struct rf_comm **out)
+{
+    struct rf_control *control = NULL;
+    RETURN_IF_ERROR(rf_split_join(parent->control, members, count, JOIN_TIMEOUT_S, &control));
+    if (count == 0)
+        return 0;
+    struct rf_comm *comm = rf_alloc(sizeof(*comm));
+    if (!comm) {
+        control->ops->leave(control, 0);
+        return rf_fail(RF_ENOMEM, "no memory for a communicator");
+    }
+    comm->control = control;
+    comm->rank = control->rank;
+    comm->size = control->size;
+    int rc =
+        rf_split_transport(control, parent->wire->name, &comm->wire, comm->why, sizeof(comm->why));
+    struct rf_comm_opts opts = {.timeout_s = parent->timeout_s};
+    rc = rf_comm_adopt(comm, &opts, rc, out);
+    rf_set_thread_rank(parent->rank); /* logs go by the first communicator's */
+    return rc;
+}
+
+int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out)
+{
+    if (!comm || !out)
+        return rf_fail(RF_EINVAL, "split: the communicator or out is NULL");
+    *out = NULL;
+    struct ticket mine = {color < 0 ? -1 : color, key};
+    struct ticket *tickets = rf_alloc((size_t)comm->size * sizeof(*tickets));
+    int *members = rf_alloc((size_t)comm->size * sizeof(*members));
+    struct rf_coll_opts opts = {.label = "rf_comm_split"};
+    int rc = tickets && members ? rf_all_gather(comm, &mine, tickets, 2, RF_I32, &opts)
+                                : rf_fail(RF_ENOMEM, "no memory to split %d ranks", comm->size);
+    if (rc == 0)
+        rc = open_group(comm, members, find_members(tickets, comm->size, mine.color, members), out);
+    rf_free(tickets);
+    rf_free(members);
+    return rc;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Groups of a communicator's ranks: who is in which, in what order, that they work at the same time
+ * as each other and the whole, and that one failing leaves the others alone.
+ */
+#include <gtest/gtest.h>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+int sum(rf_comm *comm, int value)
+{
+    int32_t in = value, out = -1;
+    EXPECT_EQ(rf_all_reduce(comm, &in, &out, 1, RF_I32, RF_SUM, nullptr), RF_OK)
+        << rf_last_error()->message;
+    return out;
+}
+
+class Split : public testing::TestWithParam<ranks::World>
+{
+};
+
+TEST_P(Split, PutsEqualColorsTogetherByKeyAndRank)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        int size = rf_comm_size(comm);
+        rf_comm *half = nullptr, *turned = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, rank % 2, 0, &half), RF_OK) << rf_last_error()->message;
+        EXPECT_EQ(rf_comm_rank(half), rank / 2);
+        EXPECT_EQ(rf_comm_size(half), (size + 1 - rank % 2) / 2);
+        EXPECT_STREQ(rf_comm_provider(half),
+                     rf_comm_size(half) > 1 ? rf_comm_provider(comm) : rf_comm_provider(half));
+        ASSERT_EQ(rf_comm_split(comm, 7, -rank, &turned), RF_OK) << rf_last_error()->message;
+        EXPECT_EQ(rf_comm_rank(turned), size - 1 - rank);
+        int even = 0, odd = 0, all = 0;
+        for (int r = 0; r < size; r++) {
+            (r % 2 ? odd : even) += r + 1;
+            all += r + 1;
+        }
+        for (int i = 0; i < 20;
+             i++) { /* turn about, so that their messages are on their way at once */
+            EXPECT_EQ(sum(half, rank + 1), rank % 2 ? odd : even);
+            EXPECT_EQ(sum(turned, rank + 1), all);
+            EXPECT_EQ(sum(comm, rank + 1), all);
+        }
+        int32_t root = rank;
+        EXPECT_EQ(rf_broadcast(turned, &root, 1, RF_I32, 0, nullptr), RF_OK);
+        EXPECT_EQ(root, size - 1);
+        rf_comm_close(half);
+        EXPECT_EQ(sum(turned, 1), size);
+        rf_comm_close(turned);
+        EXPECT_EQ(sum(comm, 1), size);
+    });
+}
+
+TEST_P(Split, NegativeColorsAreInNoGroupAndSingleRanksWork)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        rf_comm *group = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, rank == 0 ? -1 : rank, 0, &group), RF_OK)
+            << rf_last_error()->message;
+        if (rank == 0) {
+            EXPECT_EQ(group, nullptr);
+        } else {
+            EXPECT_EQ(rf_comm_size(group), 1);
+            EXPECT_EQ(sum(group, 5), 5);
+            rf_comm_close(group);
+        }
+        EXPECT_EQ(sum(comm, 1), rf_comm_size(comm));
+        EXPECT_EQ(rf_comm_split(comm, 0, 0, nullptr), RF_EINVAL);
+        EXPECT_EQ(rf_comm_split(nullptr, 0, 0, &group), RF_EINVAL);
+    });
+}
+
+TEST_P(Split, AGroupThatFailsLeavesTheWholeAlone)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        rf_comm *group = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, 0, 0, &group), RF_OK) << rf_last_error()->message;
+        if (rank == 0)
+            rf_comm_abort(group, "for a test");
+        int32_t x = 1;
+        EXPECT_LT(rf_all_reduce(group, &x, &x, 1, RF_I32, RF_SUM, nullptr), 0);
+        EXPECT_EQ(sum(comm, 1), rf_comm_size(comm));
+        rf_comm_close(group);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Split, testing::ValuesIn(ranks::worlds({2, 3, 5}, {3, 4})),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+} // namespace
