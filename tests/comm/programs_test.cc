@@ -2,7 +2,7 @@
  *
  * Random programs of mixed collectives over two to six threads. Without faults every call is exact;
  * where one rank deviates in one call, or dies, the structured error is the one that an oracle
- * predicts, on every rank. RF_PROGRAMS says how many (default 300); a watchdog is the judge of
+ * predicts, on every rank. RF_PROGRAMS says how many (default 150); a watchdog is the judge of
  * hangs.
  */
 #include <gtest/gtest.h>
@@ -262,7 +262,7 @@ int run_program(rf_comm *comm, int rank, const Program &program, uint32_t seed)
 uint32_t program_count()
 {
     const char *wanted = getenv("RF_PROGRAMS");
-    return wanted ? (uint32_t)atoi(wanted) : 300;
+    return wanted ? (uint32_t)atoi(wanted) : 150;
 }
 
 TEST(Programs, WithoutFaultsEveryCallIsExact)
