@@ -100,8 +100,9 @@ struct rf_block {
     int param_count;
     /* A step whose commands stay the same is replayed without calling the blocks (struct
      * rf_run_opts). True: this block does not record the same in every step, or does something on
-     * the host, so it is always called. That launches differ with ctx->step is noticed by itself;
-     * that they change at some later time is not, except with RF_CHECK_REPLAY=1. */
+     * the host, so it is always called. That launches differ with ctx->step is noticed by itself.
+     * That they change at some later time is an error at the next spot check: steps 16, 32, 64,
+     * ..., or every step with RF_CHECK_REPLAY=1. */
     bool varies;
 };
 

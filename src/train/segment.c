@@ -3,7 +3,8 @@
  * Segments: what a step records between two handovers to the device is recorded anew only until it
  * is known not to depend on the step. It is recorded in two steps, and when both have the same
  * commands with the same arguments, it is replayed from then on; what differs between steps (the
- * learning rate and its like) is read from memory. Called by the executor and by evaluation.
+ * learning rate and its like) is read from memory. Now and then it is recorded all the same, and
+ * has to be what would have been replayed. Called by the executor and by evaluation.
  */
 #include <ringforge/ringforge.h>
 
@@ -38,6 +39,12 @@ static bool known(const struct rf_run *run, const struct rf_segment *s, int64_t 
            (s->any_micro_batch || s->micro_batch == micro_batch);
 }
 
+/* Spot checks, in steps that get rarer: 16, 32, 64, ... */
+static bool to_be_checked(const struct rf_run *run)
+{
+    return run->check_replay || (run->step >= 16 && (run->step & (run->step - 1)) == 0);
+}
+
 int rf_segment_begin(struct rf_run *run, struct rf_segment *segment, int64_t micro_batch,
                      bool varies)
 {
@@ -49,7 +56,7 @@ int rf_segment_begin(struct rf_run *run, struct rf_segment *segment, int64_t mic
     run->segment_start_ns = rf_now_ns();
     if (run->record_each_step || segment->varies)
         run->mode = RF_SEGMENT_RECORD;
-    else if (known(run, segment, micro_batch) && !run->check_replay)
+    else if (known(run, segment, micro_batch) && !to_be_checked(run))
         run->mode = RF_SEGMENT_REPLAY;
     else
         run->mode = RF_SEGMENT_KEEP;

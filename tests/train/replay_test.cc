@@ -296,6 +296,24 @@ TEST(Replay, ABlockThatSaysItVariesIsAlwaysCalledAndAChangeLaterIsFoundByTheChec
     EXPECT_NE(strstr(rf_last_error()->message, "varies"), nullptr);
 }
 
+TEST(Replay, WithoutTheCheckAChangeIsAnErrorAtTheNextSpotCheck)
+{
+    struct Late {
+        static int forward(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+        {
+            return rf_fill(ctx->stream, ctx->losses, ctx->step < 20 ? 1.0f : 2.0f);
+        }
+    };
+    const rf_block_ops ops = {Late::forward, no_input, one_weight, one_row};
+    Alone alone(&ops, nullptr);
+    for (int i = 0; i < 32; i++) {
+        ASSERT_RF(alone.step());
+        EXPECT_EQ(alone.stats.recorded, i < 2 || i == 16 ? 4 : 0) << i;
+    }
+    EXPECT_EQ(alone.step(), RF_EINVAL);
+    EXPECT_NE(strstr(rf_last_error()->message, "varies"), nullptr) << rf_last_error()->message;
+}
+
 TEST(Replay, TheCheckFindsNothingInTheModelAndChangesNoBit)
 {
     Training t = small(RF_ORDER_TREE, 4);
