@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * What access.glsl does for f32, for elements of 16 bits, two in a word; included by common.glsl.
- * VEC builds move four at a time, from multiples of 8 bytes. Others may start at any element: a word
- * at an end then belongs to two writers, so single elements are put in by atomics that leave the
- * other half alone.
+ * VEC builds move four at a time, from multiples of 8 bytes. Others may start at any element.
  */
 #include "convert.glsl"
-
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 at[]; };
+#include "words.glsl"
 
 vec4 load_quad(uvec2 base, uint i)
 {
@@ -21,17 +18,11 @@ void store_quad(uvec2 base, uint i, vec4 v)
 
 float load1(uvec2 base, uint e)
 {
-    uint at = e + ((base.x >> 1) & 1u);
-    uint word = Uints(uvec2(base.x & ~3u, base.y)).at[at >> 1];
-    return unpack2((at & 1u) != 0 ? word >> 16 : word & 0xffffu).x;
+    return unpack2(load_bits(base, e)).x;
 }
 void store1(uvec2 base, uint e, float v)
 {
-    uint at = e + ((base.x >> 1) & 1u), shift = 16 * (at & 1u);
-    Uints words = Uints(uvec2(base.x & ~3u, base.y));
-    uint bits = pack2(vec2(v, 0.0)) & 0xffffu;
-    atomicAnd(words.at[at >> 1], ~(0xffffu << shift));
-    atomicOr(words.at[at >> 1], bits << shift);
+    store_bits(base, e, pack2(vec2(v, 0.0)));
 }
 
 vec4 load4(uvec2 base, uint e)

@@ -2,18 +2,35 @@
 /* SPDX-License-Identifier: MIT
  *
  * One optimizer update of a flat buffer, in place. Every operation is rounded on its own (precise),
- * so an element's result does not depend on where it lies.
+ * so an element's result does not depend on where it lies. The rule, its options and the types of
+ * parameters, gradients and copy are specialization constants, so what is not used is not there.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "convert.glsl"
+#include "words.glsl"
+#include "philox.glsl"
+#include "round.glsl"
 #include "step_scalars.glsl"
 
+/* enum rf_optimizer of ringforge/ops.h */
+const uint ADAMW = 0, SGD = 1, MOMENTUM = 2, NESTEROV = 3, ADAGRAD = 4, RMSPROP = 5, ADAM = 6,
+           LION = 7;
+layout(constant_id = 1) const uint KIND = 0;
+/* As in src/ops/optimizer.c. */
+layout(constant_id = 2) const uint FLAGS = 0;
+const bool HAS_M = (FLAGS & 1) != 0, HAS_V = (FLAGS & 2) != 0, HAS_A = (FLAGS & 4) != 0;
+const bool DECOUPLED = (FLAGS & 8) != 0, EPS_INSIDE = (FLAGS & 16) != 0;
+const bool STOCHASTIC = (FLAGS & 32) != 0;
+layout(constant_id = 3) const uint PARAM_TYPE = TYPE_F32;
+layout(constant_id = 4) const uint GRAD_TYPE = TYPE_F32;
+layout(constant_id = 5) const uint COPY_TYPE = TYPE_F32; /* f32: no copy */
+
 layout(push_constant) uniform Push {
-    uvec2 param, grad, m, v, decay, norm, scalars;
+    uvec2 param, grad, m, v, a, copy, decay, scalars;
     uint items;
-    float beta1, beta2;
-    float rest1, rest2; /* 1 - beta, rounded once */
-    float eps, weight_decay;
+    uint first_block; /* of 64 elements, in the whole buffer */
+    float beta1, beta2, eps, weight_decay, momentum, dampening;
     uint param_first, grad_first, m_first, v_first;
 } pc;
 VIEW(0, param)
@@ -24,37 +41,151 @@ VIEW(3, v)
 /* Neighbours per lane: with views one decay word serves them all; else lanes go side by side. */
 #if VIEWS
 const uint PER_LANE = 4;
+#define LOAD_AS(type, t, item) load_item(FROM(t), item)
 #else
 const uint PER_LANE = 1;
+#define LOAD_AS(type, t, item) load_as(type, pc.t, item)
 #endif
+
+vec2 widen(uint type, uint word)
+{
+    return type == TYPE_F16 ? from_f16(word) : from_bf16(word);
+}
+uint narrow(uint type, vec2 v, uvec2 random)
+{
+    if (STOCHASTIC)
+        return type == TYPE_F16 ? to_f16_random(v, random) : to_bf16_random(v, random);
+    return type == TYPE_F16 ? to_f16(v) : to_bf16(v);
+}
+
+ITEM load_as(uint type, uvec2 base, uint item)
+{
+    if (type == TYPE_F32)
+        return load_item(base, item);
+#if VEC
+    uvec2 words = Pairs(base).at[item];
+    return vec4(widen(type, words.x), widen(type, words.y));
+#else
+    return widen(type, load_bits(base, item)).x;
+#endif
+}
+void store_as(uint type, uvec2 base, uint item, ITEM v, uvec4 random)
+{
+    if (type == TYPE_F32) {
+        store_item(base, item, v);
+        return;
+    }
+#if VEC
+    Pairs(base).at[item] = uvec2(narrow(type, v.xy, random.xy), narrow(type, v.zw, random.zw));
+#else
+    store_bits(base, item, narrow(type, vec2(v, 0.0), random.xy));
+#endif
+}
+
+/* Four words for the four elements of a quad of the whole buffer; without VEC, the item's is first. */
+uvec4 random_of(uvec2 seed, uint updates, uint item)
+{
+    if (!STOCHASTIC)
+        return uvec4(0);
+#if VEC
+    uint quad = item;
+#else
+    uint quad = item >> 2;
+#endif
+    uint carry, low = uaddCarry(pc.first_block << 4, quad, carry);
+    uvec4 words = philox(seed, uvec4(low, (pc.first_block >> 28) + carry, updates, 0x726f756eu));
+#if VEC
+    return words;
+#else
+    return uvec4(words[item & 3u]);
+#endif
+}
+
+ITEM root_of(ITEM x)
+{
+    precise ITEM root = EPS_INSIDE ? sqrt(x + pc.eps) : sqrt(x) + pc.eps;
+    return root;
+}
+
+struct State {
+    ITEM m, v, a;
+};
+
+/* What the learning rate is multiplied with; moves the state. g: gradient. first: of all updates. */
+ITEM direction(ITEM g, bool first, float bias1, float bias2, inout State s)
+{
+    precise ITEM m = s.m, v = s.v, a = s.a, d = g;
+    precise float rest1 = 1.0 - pc.beta1, rest2 = 1.0 - pc.beta2, rest = 1.0 - pc.dampening;
+    if (KIND == ADAM || KIND == ADAMW) {
+        m = pc.beta1 * m + rest1 * g;
+        v = pc.beta2 * v + rest2 * (g * g);
+        d = (m / bias1) / root_of(v / bias2);
+    } else if (KIND == MOMENTUM || KIND == NESTEROV) {
+        m = first ? g : pc.momentum * m + rest * g;
+        d = KIND == NESTEROV ? g + pc.momentum * m : m;
+    } else if (KIND == ADAGRAD) {
+        v = v + g * g;
+        d = g / root_of(v);
+    } else if (KIND == RMSPROP) {
+        v = pc.beta2 * v + rest2 * (g * g);
+        precise ITEM spread = v;
+        if (HAS_A) {
+            a = a + rest2 * (g - a);
+            spread = max(v - a * a, ITEM(0.0));
+        }
+        d = g / root_of(spread);
+        if (HAS_M) {
+            m = pc.momentum * m + d;
+            d = m;
+        }
+    } else if (KIND == LION) {
+        d = sign(pc.beta1 * m + rest1 * g);
+        m = pc.beta2 * m + rest2 * g;
+    }
+    s = State(m, v, a);
+    return d;
+}
 
 void main()
 {
     uint first = flat_index() * PER_LANE;
     StepScalars s = StepScalars(pc.scalars);
-    float lr = s.lr, factor = Floats(pc.norm).at[1], bias1 = s.bias1, bias2 = s.bias2;
+    float lr = s.lr, factor = s.factor, bias1 = s.bias1, bias2 = s.bias2;
+    uint updates = s.updates;
+    uvec2 seed = uvec2(s.seed0, s.seed1);
+    bool goes = s.skipped == 0;
     uint block = min(first, pc.items - 1) / (64 / ITEM_ELEMENTS);
     float decays = Ints(pc.decay).at[block] != 0 ? 1.0 : 0.0;
+    precise float decay = pc.weight_decay * decays;
     precise float shrink = lr * pc.weight_decay * decays;
     [[unroll]] for (uint k = 0; k < PER_LANE; k++) {
         uint item = min(first + k, pc.items - 1);
-        precise ITEM g = load_item(FROM(grad), item) * factor;
-        precise ITEM p = load_item(FROM(param), item);
-        p = p - shrink * p;
-#if KIND == KIND_ADAMW
-        precise ITEM m = pc.beta1 * load_item(FROM(m), item) + pc.rest1 * g;
-        precise ITEM v = pc.beta2 * load_item(FROM(v), item) + pc.rest2 * (g * g);
-        precise ITEM root = sqrt(v / bias2) + pc.eps;
-        p = p - lr * ((m / bias1) / root);
-        if (first + k < pc.items) {
-            store_item(pc.m, item, m);
-            store_item(pc.v, item, v);
-            store_item(pc.param, item, p);
+        precise ITEM g = LOAD_AS(GRAD_TYPE, grad, item) * factor;
+        precise ITEM p = LOAD_AS(PARAM_TYPE, param, item);
+        State state = State(ITEM(0.0), ITEM(0.0), ITEM(0.0));
+        if (HAS_M)
+            state.m = load_item(FROM(m), item);
+        if (HAS_V)
+            state.v = load_item(FROM(v), item);
+        if (HAS_A)
+            state.a = load_item(pc.a, item);
+        if (DECOUPLED)
+            p = p - shrink * p;
+        else
+            g = g + decay * p;
+        precise ITEM d = direction(g, updates <= 1, bias1, bias2, state);
+        p = p - lr * d;
+        uvec4 random = random_of(seed, updates, item);
+        if (goes && first + k < pc.items) {
+            if (HAS_M)
+                store_item(pc.m, item, state.m);
+            if (HAS_V)
+                store_item(pc.v, item, state.v);
+            if (HAS_A)
+                store_item(pc.a, item, state.a);
+            store_as(PARAM_TYPE, pc.param, item, p, random);
+            if (COPY_TYPE != TYPE_F32)
+                store_as(COPY_TYPE, pc.copy, item, p, random);
         }
-#else
-        p = p - lr * g;
-        if (first + k < pc.items)
-            store_item(pc.param, item, p);
-#endif
     }
 }

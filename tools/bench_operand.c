@@ -40,8 +40,13 @@ static uint32_t hash(uint64_t index, uint32_t salt)
 
 static float value(const struct bench_operand *o, uint64_t index, uint32_t salt)
 {
-    static const struct rf_step_scalars scalars = {
-        .lr = 1e-3f, .inv_tokens = 0.5f, .step = 3, .bias1 = 0.271f, .bias2 = 0.002997001f};
+    static const struct rf_step_scalars scalars = {.lr = 1e-3f,
+                                                   .inv_tokens = 0.5f,
+                                                   .step = 3,
+                                                   .updates = 3,
+                                                   .factor = 0.25f,
+                                                   .bias1 = 0.271f,
+                                                   .bias2 = 0.002997001f};
     const float unit = (float)(hash(index, salt) >> 8) / 16777216.0f;
     switch (o->fill) {
     case BENCH_RANDOM:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of the kernel benchmarks: kernels over flat ranges of elements; reductions and optimizers.
+ * Rows of the kernel benchmarks: kernels over flat ranges of elements, and reductions.
  */
 #include <math.h>
 
@@ -173,73 +173,6 @@ static double want_sum_squares(const struct bench_case *c, int k, const int64_t 
     return sum;
 }
 
-/* ---- optimizers ------------------------------------------------------------------------------ */
-
-enum { PARAM = 0, GRAD, M, V, DECAY, NORM, SCALARS };
-static const struct rf_optimizer_opts adamw = {RF_ADAMW, 0.9f, 0.999f, 1e-8f, 0.1f};
-static const struct rf_optimizer_opts sgd = {.kind = RF_SGD, .weight_decay = 0.1f};
-
-static void plan_optimizer(struct bench_case *c, bool moments, double flops)
-{
-    const int use = moments ? BENCH_UPDATE : BENCH_SCRATCH;
-    const struct rf_shape state = moments ? all(c) : rf_shape1(1);
-    bench_add(c, all(c), BENCH_RANDOM, BENCH_UPDATE);
-    bench_add(c, all(c), BENCH_RANDOM, BENCH_READ);
-    bench_add(c, state, BENCH_RANDOM, use);
-    bench_add(c, state, BENCH_POSITIVE, use);
-    bench_add_typed(c, rf_shape1((c->dim[0] + 63) / 64), RF_I32, BENCH_ONES, BENCH_READ, 0);
-    bench_add_typed(c, rf_shape1(2), RF_F32, BENCH_POSITIVE, BENCH_READ, 0);
-    bench_add_typed(c, rf_shape1(8), RF_F32, BENCH_SCALARS, BENCH_READ, 0);
-    c->flops = flops * count(c);
-}
-static void plan_adamw(struct bench_case *c)
-{
-    plan_optimizer(c, true, 16);
-}
-static void plan_sgd(struct bench_case *c)
-{
-    plan_optimizer(c, false, 5);
-}
-static int launch_adamw(struct bench_case *c)
-{
-    return rf_optimizer_step(c->stream, &adamw, bench_t(c, PARAM), bench_t(c, GRAD), bench_t(c, M),
-                             bench_t(c, V), bench_t(c, DECAY), bench_t(c, NORM),
-                             bench_t(c, SCALARS));
-}
-static int launch_sgd(struct bench_case *c)
-{
-    const struct rf_tensor none = {0};
-    return rf_optimizer_step(c->stream, &sgd, bench_t(c, PARAM), bench_t(c, GRAD), none, none,
-                             bench_t(c, DECAY), bench_t(c, NORM), bench_t(c, SCALARS));
-}
-static const struct rf_step_scalars *scalars_of(const struct bench_case *c)
-{
-    return (const struct rf_step_scalars *)c->operand[SCALARS].host;
-}
-static double want_adamw(const struct bench_case *c, int k, const int64_t *at, double *scale)
-{
-    const struct rf_step_scalars *s = scalars_of(c);
-    const double g = bench_v(c, GRAD, at[0]) * bench_v(c, NORM, 1), p = bench_v(c, PARAM, at[0]);
-    const double beta1 = (double)adamw.beta1, beta2 = (double)adamw.beta2;
-    const double m = beta1 * bench_v(c, M, at[0]) + (1 - beta1) * g;
-    const double v = beta2 * bench_v(c, V, at[0]) + (1 - beta2) * g * g;
-    *scale = fabs(bench_v(c, k, at[0]));
-    if (k == M)
-        return m;
-    if (k == V)
-        return v;
-    const double lr = (double)s->lr;
-    return p - lr * (double)adamw.weight_decay * p -
-           lr * (m / (double)s->bias1) / (sqrt(v / (double)s->bias2) + (double)adamw.eps);
-}
-static double want_sgd(const struct bench_case *c, int k, const int64_t *at, double *scale)
-{
-    const double lr = (double)scalars_of(c)->lr, p = bench_v(c, PARAM, at[0]);
-    *scale = fabs(p);
-    return p - lr * (double)sgd.weight_decay * p -
-           lr * bench_v(c, GRAD, at[0]) * bench_v(c, NORM, 1);
-}
-
 /* ---- the rows -------------------------------------------------------------------------------- */
 
 #define FLAT(NAME, SHAPES, PLAN)                                                                   \
@@ -267,5 +200,3 @@ FLAT(gelu_backward, "nxF", plan_gelu_backward);
                                                   .want = want_##NAME}
 BUFFER(sum);
 BUFFER(sum_squares);
-BUFFER(adamw);
-BUFFER(sgd);

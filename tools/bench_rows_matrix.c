@@ -203,9 +203,11 @@ static const struct bench_kernel bench_row_attention_backward = {
     X(cast)                                                                                        \
     X(scale)                                                                                       \
     X(add)                                                                                         \
-    X(gelu) X(gelu_backward) X(sum) X(sum_squares) X(adamw) X(sgd) X(layernorm)                    \
-        X(layernorm_backward_input) X(layernorm_backward_weight) X(bias_grad) X(embedding)         \
-            X(embedding_backward) X(cross_entropy)
+    X(gelu)                                                                                        \
+    X(gelu_backward) X(sum) X(sum_squares) X(adamw) X(adam) X(sgd) X(momentum) X(nesterov)         \
+        X(adagrad) X(rmsprop) X(lion) X(layernorm) X(layernorm_backward_input)                     \
+            X(layernorm_backward_weight) X(bias_grad) X(embedding) X(embedding_backward)           \
+                X(cross_entropy)
 #define DECLARE(NAME) extern const struct bench_kernel bench_row_##NAME;
 #define LIST(NAME) &bench_row_##NAME,
 ROWS(DECLARE)

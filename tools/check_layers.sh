@@ -36,6 +36,7 @@ types.h base
 device.h device
 tensor.h tensor
 ops.h ops
+ops_optimizer.h ops
 comm.h comm
 data.h io
 train.h train

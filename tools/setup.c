@@ -3,6 +3,7 @@
  * The flags that `train` and `plan` share. What this version has not is refused by name, so that
  * nobody measures something else than was asked for.
  */
+#include <math.h>
 #include <string.h>
 
 #include "setup.h"
@@ -14,7 +15,12 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .heads = 4,
                         .seq = 64,
                         .clip = 1.0,
-                        .weight_decay = 0.1,
+                        .weight_decay = -1,
+                        .beta1 = -1,
+                        .beta2 = -1,
+                        .eps = -1,
+                        .momentum = -1,
+                        .dampening = -1,
                         .dtype = "f32",
                         .order = "ring",
                         .recompute = "none",
@@ -35,9 +41,25 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
         {"recompute", 0, TOOL_TEXT, &s->recompute, "WHAT", "none"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
-        {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME", "adamw or sgd (adamw)"},
+        {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME",
+         "adamw, sgd, momentum, nesterov, adagrad, rmsprop, adam or lion (adamw)"},
+        {"beta1", 0, TOOL_REAL, &s->beta1, "X", "of adamw, adam and lion (0.9)"},
+        {"beta2", 0, TOOL_REAL, &s->beta2, "X",
+         "of adamw and adam (0.95), lion and rmsprop (0.99)"},
+        {"eps", 0, TOOL_REAL, &s->eps, "X",
+         "keeps divisions by roots finite (1e-8; adagrad 1e-10)"},
+        {"eps-inside", 0, TOOL_FLAG, &s->eps_inside, NULL,
+         "add eps under the root, not to the root"},
+        {"no-bias-correction", 0, TOOL_FLAG, &s->no_bias_correction, NULL,
+         "adamw, adam: do not divide by 1 - beta^t"},
+        {"momentum", 0, TOOL_REAL, &s->momentum, "X",
+         "of momentum and nesterov (0.9), and rmsprop (0)"},
+        {"dampening", 0, TOOL_REAL, &s->dampening, "X", "of momentum (0)"},
+        {"centered", 0, TOOL_FLAG, &s->centered, NULL,
+         "rmsprop: by the variance of gradients, not their mean square"},
         {"clip", 0, TOOL_REAL, &s->clip, "NORM", "largest global gradient norm; 0 = none (1)"},
-        {"weight-decay", 0, TOOL_REAL, &s->weight_decay, "X", "decoupled weight decay (0.1)"},
+        {"weight-decay", 0, TOOL_REAL, &s->weight_decay, "X",
+         "decoupled for adamw, sgd and lion (0.1), else added to gradients (0)"},
     };
     memcpy(rows, all, sizeof(all));
 }
@@ -89,8 +111,6 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const dtypes[] = {"bf16", "f16", NULL};
     static const char *const recomputes[] = {"block", "every:", "sqrt", "selective", NULL};
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
-    static const char *const optimizers[] = {"momentum", "adagrad", "rmsprop",
-                                             "adam",     "lion",    NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const none[] = {NULL};
     if (strcmp(s->dtype, "f32") != 0)
@@ -99,14 +119,72 @@ static int check_names(const struct tool_command *command, struct setup *s)
         return refuse(command, "recompute", s->recompute, recomputes, "none");
     if (strcmp(s->schedule, "naive") != 0)
         return refuse(command, "schedule", s->schedule, schedules, "naive");
-    if (strcmp(s->optimizer, "adamw") != 0 && strcmp(s->optimizer, "sgd") != 0)
-        return refuse(command, "optimizer", s->optimizer, optimizers, "adamw or sgd");
+    if (rf_optimizer_find(s->optimizer) < 0)
+        return refuse(command, "optimizer", s->optimizer, none,
+                      "adamw, sgd, momentum, nesterov, adagrad, rmsprop, adam or lion");
     if (tool_choice(s->order, orders) < 0)
         return refuse(command, "order", s->order, none, "ring or tree");
     if (s->zero >= 1 && s->zero <= 3)
         return tool_usage_error(command, "--zero %d is not in this version; use 0", (int)s->zero);
     if (s->zero)
         return tool_usage_error(command, "there is no --zero %lld; use 0", (long long)s->zero);
+    return TOOL_OK;
+}
+
+/* An option that the rule has not would change nothing, so it is refused. Fills policy.optimizer.
+ */
+static int check_optimizer(const struct tool_command *command, struct setup *s)
+{
+    const enum rf_optimizer kind = (enum rf_optimizer)rf_optimizer_find(s->optimizer);
+    const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
+    const bool adam = kind == RF_ADAM || kind == RF_ADAMW, rms = kind == RF_RMSPROP;
+    const bool has_momentum = kind == RF_MOMENTUM || kind == RF_NESTEROV || rms;
+    const struct {
+        const char *name;
+        bool has;
+        double given, otherwise, below;
+        float *to;
+    } reals[] = {
+        {"beta1", info->beta1 != 0, s->beta1, info->beta1, 1, &s->policy.optimizer.beta1},
+        {"beta2", info->beta2 != 0, s->beta2, adam ? 0.95 : info->beta2, 1,
+         &s->policy.optimizer.beta2},
+        {"eps", info->eps != 0, s->eps, info->eps, INFINITY, &s->policy.optimizer.eps},
+        {"momentum", has_momentum, s->momentum, info->momentum, 1, &s->policy.optimizer.momentum},
+        {"dampening", kind == RF_MOMENTUM, s->dampening, 0, 1, &s->policy.optimizer.dampening},
+        {"weight-decay", true, s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY,
+         &s->policy.optimizer.weight_decay},
+    };
+    const struct {
+        const char *name;
+        bool has, given;
+    } flags[] = {{"eps-inside", info->eps != 0, s->eps_inside},
+                 {"no-bias-correction", adam, s->no_bias_correction},
+                 {"centered", rms, s->centered}};
+    s->policy.optimizer = (struct rf_optimizer_opts){.kind = kind,
+                                                     .eps_inside = s->eps_inside,
+                                                     .no_bias_correction = s->no_bias_correction,
+                                                     .centered = s->centered};
+    for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
+        const bool given = reals[i].given >= 0;
+        if (given && !reals[i].has)
+            return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
+                                    reals[i].name);
+        if (given && reals[i].given >= reals[i].below)
+            return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
+                                    reals[i].below, reals[i].given);
+        /* To the library, zero means the customary value. */
+        if (reals[i].given == 0 && reals[i].otherwise != 0 && reals[i].below <= 1)
+            return tool_usage_error(command, "--%s has to be more than 0; without it use %s",
+                                    reals[i].name,
+                                    adam ? "--optimizer rmsprop" : "--optimizer sgd");
+        if (reals[i].given == 0 && kind != RF_SGD && i == 2)
+            return tool_usage_error(command, "--eps has to be more than 0");
+        *reals[i].to = (float)(given ? reals[i].given : reals[i].otherwise);
+    }
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+        if (flags[i].given && !flags[i].has)
+            return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
+                                    flags[i].name);
     return TOOL_OK;
 }
 
@@ -156,19 +234,13 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--batch %lld cannot be divided into %lld micro-batches; "
                                 "change --batch or --micro-batches",
                                 (long long)s->batch, (long long)pieces);
-    bool adam = strcmp(s->optimizer, "adamw") == 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,
         .seq = s->seq,
         .micro_batches = pieces,
         .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
-        .optimizer = {.kind = adam ? RF_ADAMW : RF_SGD,
-                      .beta1 = 0.9f,
-                      .beta2 = 0.95f,
-                      .eps = 1e-8f,
-                      .weight_decay = (float)s->weight_decay},
         .clip = (float)s->clip,
         .zero = (int)s->zero,
     };
-    return TOOL_OK;
+    return check_optimizer(command, s);
 }

@@ -10,7 +10,9 @@
 
 struct setup {
     int64_t layers, channels, heads, seq, batch, micro_batches, zero;
-    double clip, weight_decay;
+    double clip, weight_decay;                     /* decay: negative = not given */
+    double beta1, beta2, eps, momentum, dampening; /* negative = not given */
+    bool eps_inside, no_bias_correction, centered;
     bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
     const char *dtype, *mesh_text, *order, *recompute, *schedule, *optimizer;
     /* filled by setup_check */
@@ -18,7 +20,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 15
+#define SETUP_ROWS 23
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,

@@ -20,6 +20,7 @@
 #ifndef RINGFORGE_OPS_H
 #define RINGFORGE_OPS_H
 
+#include "ops_optimizer.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -151,41 +152,9 @@ struct rf_norm_chunk {
 };
 /* out (1) = sum of squares of `flat` over chunks (device i32 tensor (chunks,2) of rf_norm_chunk),
  * pairwise over the chunk index. The result depends on the chunk table only, not on how a buffer is
- * cut. scratch: f32, 2*chunks elements. */
+ * cut. flat: f32, f16 or bf16. scratch: f32, 2*chunks elements. */
 RF_API int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
                           struct rf_tensor chunks, struct rf_tensor scratch);
-
-/* ---- optimizers ------------------------------------------------------------------------------ */
-
-/* The scalars of a step, read by optimizer kernels from device memory. */
-struct rf_step_scalars {
-    float lr;
-    float inv_tokens;   /* gradients are multiplied by it: 1 / tokens of the global batch */
-    float clip;         /* 0 = none */
-    float step;         /* from 1 */
-    float bias1, bias2; /* 1 - beta1^step, 1 - beta2^step (Adam); computed in double on the host */
-    float reserved[2];
-};
-
-enum rf_optimizer { RF_ADAMW = 0, RF_SGD, RF_OPTIMIZER_COUNT };
-struct rf_optimizer_opts {
-    enum rf_optimizer kind;
-    float beta1, beta2, eps; /* Adam: eps is added after the root (Kingma, Ba 2015; torch) */
-    float weight_decay;      /* decoupled (Loshchilov, Hutter 2019): p -= lr * wd * p */
-};
-/* norm (2) <- { global norm of gradients * inv_tokens, clip coefficient * inv_tokens }, where the
- * coefficient is min(1, clip / (norm + 1e-6)), or 1 without clipping.
- * sum_squares (1); scalars: tensor of 8 f32 that holds a struct rf_step_scalars. */
-RF_API int rf_clip_scale(struct rf_stream *stream, struct rf_tensor norm,
-                         struct rf_tensor sum_squares, struct rf_tensor scalars);
-/* One update of a flat buffer, in place, gradients read as grad * norm[1]. param, grad, m, v (n)
- * f32; SGD ignores m and v (NULL buffers). decay: i32, one word per 64 elements (ceil(n/64)), 0 or
- * 1: whether weight decay applies there. scalars as above. Bits do not depend on where a
- * buffer is cut, as long as cuts are at multiples of 64 elements. */
-RF_API int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
-                             struct rf_tensor param, struct rf_tensor grad, struct rf_tensor m,
-                             struct rf_tensor v, struct rf_tensor decay, struct rf_tensor norm,
-                             struct rf_tensor scalars);
 
 #ifdef __cplusplus
 }

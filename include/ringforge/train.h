@@ -69,7 +69,7 @@ struct rf_ctx {
     struct rf_tensor saved;         /* u8; as many bytes as sizes() said; 256-aligned */
     struct rf_tensor handoff;
     struct rf_tensor scratch;
-    /* (8) f32: struct rf_step_scalars of this step. A kernel that needs the step or the rate reads
+    /* f32: struct rf_step_scalars of this step. A kernel that needs the step or the rate reads
      * them here, and not from its push constants, so that it can be replayed. inv_tokens is not
      * known before the losses are. */
     struct rf_tensor scalars;
@@ -121,17 +121,17 @@ struct rf_mesh {
 };
 
 struct rf_policy {
-    int64_t batch;               /* sequences in a global batch */
-    int64_t seq;                 /* tokens in a sequence */
-    int64_t micro_batches;       /* global; divides batch; at least dp; 0 = dp */
-    enum rf_order order;         /* RF_ORDER_RING or RF_ORDER_TREE; ANY means RING */
-    uint64_t bucket_bytes;       /* 0 = 25 MiB; */
-    uint64_t first_bucket_bytes; /* 0 = 1 MiB: the first to be ready, hence to overlap */
-    struct rf_optimizer_opts optimizer;
-    float clip;        /* global norm; 0 = none */
-    int zero;          /* stage; 0 in this version */
-    bool forward_only; /* no gradients, no optimizer */
-    bool no_overlap;   /* wait for each reduction before computing on: for comparison */
+    int64_t batch;                      /* sequences in a global batch */
+    int64_t seq;                        /* tokens in a sequence */
+    int64_t micro_batches;              /* global; divides batch; at least dp; 0 = dp */
+    enum rf_order order;                /* RF_ORDER_RING or RF_ORDER_TREE; ANY means RING */
+    uint64_t bucket_bytes;              /* 0 = 25 MiB; */
+    uint64_t first_bucket_bytes;        /* 0 = 1 MiB: the first to be ready, hence to overlap */
+    struct rf_optimizer_opts optimizer; /* zero: the customary value (rf_optimizer_get_info) */
+    float clip;                         /* global norm; 0 = none */
+    int zero;                           /* stage; 0 in this version */
+    bool forward_only;                  /* no gradients, no optimizer */
+    bool no_overlap; /* wait for each reduction before computing on: for comparison */
 };
 
 /* ---- runs ------------------------------------------------------------------------------------ */

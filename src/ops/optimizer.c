@@ -1,119 +1,191 @@
 /* SPDX-License-Identifier: MIT
  *
- * The clip factor (clip_scale.comp) and one optimizer update of a flat buffer (optimizer.comp). The
- * scalars of the step stay in device memory, so a recorded step can be replayed.
+ * One optimizer update of a flat buffer (optimizer.comp), for all rules. What changes from step to
+ * step is in the block of scalars (step_scalars.c); what a run fixes is in specialization constants
+ * and push constants.
  */
 #include "pick.h"
 
 #include "../base/base.h"
 
 #define PER_LANE 4 /* of optimizer.comp with views */
-#define SCALARS ((int64_t)(sizeof(struct rf_step_scalars) / sizeof(float)))
+#define GRAIN 64   /* elements of a decay word, and of a cut */
 
-int rf_clip_scale(struct rf_stream *stream, struct rf_tensor norm, struct rf_tensor sum_squares,
-                  struct rf_tensor scalars)
+/* FLAGS of optimizer.comp; the first are 1 << enum rf_optimizer_state. */
+#define HAS(state) (1u << (state))
+#define DECOUPLED 8u
+#define EPS_INSIDE 16u
+#define STOCHASTIC 32u
+
+static const struct rf_optimizer_info kinds[RF_OPTIMIZER_COUNT] = {
+    [RF_ADAMW] = {"adamw", 0.9f, 0.999f, 1e-8f, 0, true},
+    [RF_SGD] = {"sgd", 0, 0, 0, 0, true},
+    [RF_MOMENTUM] = {"momentum", 0, 0, 0, 0.9f, false},
+    [RF_NESTEROV] = {"nesterov", 0, 0, 0, 0.9f, false},
+    [RF_ADAGRAD] = {"adagrad", 0, 0, 1e-10f, 0, false},
+    [RF_RMSPROP] = {"rmsprop", 0, 0.99f, 1e-8f, 0, false},
+    [RF_ADAM] = {"adam", 0.9f, 0.999f, 1e-8f, 0, false},
+    [RF_LION] = {"lion", 0.9f, 0.99f, 0, 0, true},
+};
+
+/* States that a rule always has. RMSProp's others depend on its options. */
+static const uint32_t states[RF_OPTIMIZER_COUNT] = {
+    [RF_ADAMW] = HAS(RF_STATE_M) | HAS(RF_STATE_V),
+    [RF_MOMENTUM] = HAS(RF_STATE_M),
+    [RF_NESTEROV] = HAS(RF_STATE_M),
+    [RF_ADAGRAD] = HAS(RF_STATE_V),
+    [RF_RMSPROP] = HAS(RF_STATE_V),
+    [RF_ADAM] = HAS(RF_STATE_M) | HAS(RF_STATE_V),
+    [RF_LION] = HAS(RF_STATE_M),
+};
+
+const struct rf_optimizer_info *rf_optimizer_get_info(enum rf_optimizer kind)
 {
-    static const char op[] = "clip_scale";
-    RETURN_IF_ERROR(rf_check_operand(op, "norm", norm, RF_F32, 2));
-    RETURN_IF_ERROR(rf_check_operand(op, "sum_squares", sum_squares, RF_F32, 1));
-    RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, SCALARS));
-    RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"norm", norm}}, 1,
-        (struct rf_operand[]){{"sum_squares", sum_squares}, {"scalars", scalars}}, 2));
-    struct {
-        uint64_t norm, sum_squares, scalars;
-    } push = {.norm = rf_address_of(norm),
-              .sum_squares = rf_address_of(sum_squares),
-              .scalars = rf_address_of(scalars)};
-    struct rf_job job = {
-        .op = op, .shader = "clip_scale", .push = &push, .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), 1, 1, 1);
-    rf_job_reads(&job, sum_squares);
-    rf_job_reads(&job, scalars);
-    rf_job_writes(&job, norm);
-    return rf_job_run(stream, &job);
+    return (unsigned)kind < RF_OPTIMIZER_COUNT ? &kinds[kind] : NULL;
 }
 
-struct kind_row {
-    struct rf_builds builds;
-    bool moments;
-};
-static const struct kind_row kinds[RF_OPTIMIZER_COUNT] = {
-    [RF_ADAMW] = {{"adamw_v", "adamw_s", "adamw_views", NULL}, true},
-    [RF_SGD] = {{"sgd_v", "sgd_s", "sgd_views", NULL}, false},
+int rf_optimizer_find(const char *name)
+{
+    for (int kind = 0; name && kind < RF_OPTIMIZER_COUNT; kind++)
+        if (strcmp(name, kinds[kind].name) == 0)
+            return kind;
+    return -1;
+}
+
+static uint32_t states_of(const struct rf_optimizer_opts *opts)
+{
+    uint32_t has = states[opts->kind];
+    if (opts->kind == RF_RMSPROP && opts->momentum != 0)
+        has |= HAS(RF_STATE_M);
+    if (opts->kind == RF_RMSPROP && opts->centered)
+        has |= HAS(RF_STATE_A);
+    return has;
+}
+
+bool rf_optimizer_has(const struct rf_optimizer_opts *opts, enum rf_optimizer_state state)
+{
+    return (unsigned)opts->kind < RF_OPTIMIZER_COUNT && (states_of(opts) & HAS(state));
+}
+
+static const char *const state_names[RF_STATE_COUNT] = {"state m", "state v", "state a"};
+
+static int check_types(const char *op, const struct rf_optimizer_part *part, int64_t count)
+{
+    char text[96];
+    RETURN_IF_ERROR(rf_check_typed(op, "grad", part->grad, count));
+    if (!part->copy.buffer)
+        return 0;
+    RETURN_IF_ERROR(rf_check_typed(op, "copy", part->copy, count));
+    if (part->param.dtype != RF_F32 || part->copy.dtype == RF_F32)
+        return rf_fail(
+            RF_EINVAL, "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s", op,
+            rf_tensor_text(part->param, text, sizeof(text)), rf_dtype_name(part->copy.dtype));
+    return 0;
+}
+
+static int check_part(const char *op, uint32_t has, const struct rf_optimizer_part *part,
+                      struct rf_tensor scalars)
+{
+    RETURN_IF_ERROR(rf_check_typed(op, "param", part->param, -1));
+    int64_t count = rf_tensor_count(part->param);
+    RETURN_IF_ERROR(check_types(op, part, count));
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        if (has & HAS(i))
+            RETURN_IF_ERROR(rf_check_operand(op, state_names[i], part->state[i], RF_F32, count));
+    RETURN_IF_ERROR(
+        rf_check_operand(op, "decay", part->decay, RF_I32, (count + GRAIN - 1) / GRAIN));
+    RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, RF_SCALAR_WORDS));
+    if (part->first % GRAIN != 0 || part->first / GRAIN > UINT32_MAX)
+        return rf_fail(RF_EINVAL, "%s: first is %llu; a buffer is cut at multiples of %d elements",
+                       op, (unsigned long long)part->first, GRAIN);
+    return rf_check_apart(
+        op,
+        (struct rf_operand[]){{"param", part->param},
+                              {state_names[0], part->state[0]},
+                              {state_names[1], part->state[1]},
+                              {state_names[2], part->state[2]},
+                              {"copy", part->copy}},
+        5,
+        (struct rf_operand[]){{"grad", part->grad}, {"decay", part->decay}, {"scalars", scalars}},
+        3);
+}
+
+/* TYPE_... of common.glsl. */
+static uint32_t type_of(struct rf_tensor tensor)
+{
+    return !tensor.buffer || tensor.dtype == RF_F32 ? 0 : tensor.dtype == RF_F16 ? 1 : 2;
+}
+
+struct push {
+    uint64_t param, grad, m, v, a, copy, decay, scalars;
+    uint32_t items, first_block;
+    float beta1, beta2, eps, weight_decay, momentum, dampening;
+    uint32_t first[4];
 };
 
-static int check_step(const char *op, const struct kind_row *kind, struct rf_tensor param,
-                      struct rf_tensor grad, struct rf_tensor m, struct rf_tensor v,
-                      struct rf_tensor decay, struct rf_tensor norm, struct rf_tensor scalars)
+static int run(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
+               const struct rf_optimizer_part *part, struct rf_tensor scalars, struct push *push)
 {
-    RETURN_IF_ERROR(rf_check_operand(op, "param", param, RF_F32, -1));
-    int64_t count = rf_tensor_count(param);
-    RETURN_IF_ERROR(rf_check_operand(op, "grad", grad, RF_F32, count));
-    if (kind->moments) {
-        RETURN_IF_ERROR(rf_check_operand(op, "m", m, RF_F32, count));
-        RETURN_IF_ERROR(rf_check_operand(op, "v", v, RF_F32, count));
-    }
-    RETURN_IF_ERROR(rf_check_operand(op, "decay", decay, RF_I32, (count + 63) / 64));
-    RETURN_IF_ERROR(rf_check_operand(op, "norm", norm, RF_F32, 2));
-    RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, SCALARS));
-    return rf_check_apart(
-        op, (struct rf_operand[]){{"param", param}, {"m", m}, {"v", v}}, 3,
-        (struct rf_operand[]){
-            {"grad", grad}, {"decay", decay}, {"norm", norm}, {"scalars", scalars}},
-        4);
+    static const struct rf_builds f32 = {"optimizer_v", "optimizer_s", "optimizer_views", NULL};
+    static const struct rf_builds typed = {"optimizer_v", "optimizer_s", NULL, NULL};
+    const struct rf_tensor *state = part->state;
+    const bool vector = rf_pick_vector(
+        rf_tensor_count(part->param),
+        (struct rf_tensor[]){part->param, part->grad, state[0], state[1], state[2], part->copy}, 6);
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = "optimizer_step", .push = push, .push_bytes = sizeof(*push)};
+    rf_job_build(&job, device, type_of(part->param) || type_of(part->grad) ? &typed : &f32, vector,
+                 (struct rf_source[]){{part->param}, {part->grad}, {state[0]}, {state[1]}},
+                 flags & (HAS(RF_STATE_M) | HAS(RF_STATE_V)) ? 4 : 2, push->first);
+    push->items =
+        (uint32_t)(vector ? rf_tensor_count(part->param) / 4 : rf_tensor_count(part->param));
+    rf_job_flat(&job, device, push->items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
+    rf_job_spec(&job, 1, (uint32_t)opts->kind);
+    rf_job_spec(&job, 2, flags);
+    rf_job_spec(&job, 3, type_of(part->param));
+    rf_job_spec(&job, 4, type_of(part->grad));
+    rf_job_spec(&job, 5, type_of(part->copy));
+    rf_job_reads(&job, part->grad);
+    rf_job_reads(&job, part->decay);
+    rf_job_reads(&job, scalars);
+    rf_job_writes(&job, part->param);
+    rf_job_writes(&job, part->copy);
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        rf_job_writes(&job, state[i]);
+    return rf_job_run(stream, &job);
 }
 
 int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
-                      struct rf_tensor param, struct rf_tensor grad, struct rf_tensor m,
-                      struct rf_tensor v, struct rf_tensor decay, struct rf_tensor norm,
-                      struct rf_tensor scalars)
+                      const struct rf_optimizer_part *whole, struct rf_tensor scalars)
 {
     static const char op[] = "optimizer_step";
-    if (!opts || (unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
-        return rf_fail(RF_EINVAL, "%s: unknown kind of optimizer", op);
-    const struct kind_row *kind = &kinds[opts->kind];
-    if (!kind->moments) {
-        m = (struct rf_tensor){0};
-        v = m;
-    }
-    RETURN_IF_ERROR(check_step(op, kind, param, grad, m, v, decay, norm, scalars));
-    int64_t count = rf_tensor_count(param);
-    if (count == 0)
+    if (!opts || !whole || (unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
+        return rf_fail(RF_EINVAL, "%s: a part and a known kind of optimizer are needed", op);
+    const uint32_t has = states_of(opts);
+    struct rf_optimizer_part part = *whole;
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        if (!(has & HAS(i)))
+            part.state[i] = (struct rf_tensor){0};
+    RETURN_IF_ERROR(check_part(op, has, &part, scalars));
+    if (rf_tensor_count(part.param) == 0)
         return 0;
-
-    bool vector = rf_pick_vector(count, (struct rf_tensor[]){param, grad, m, v}, 4);
-    struct {
-        uint64_t param, grad, m, v, decay, norm, scalars;
-        uint32_t items;
-        float beta1, beta2, rest1, rest2, eps, weight_decay;
-        uint32_t first[4];
-    } push = {.param = rf_address_of(param),
-              .grad = rf_address_of(grad),
-              .m = rf_address_of(m),
-              .v = rf_address_of(v),
-              .decay = rf_address_of(decay),
-              .norm = rf_address_of(norm),
-              .scalars = rf_address_of(scalars),
-              .items = (uint32_t)(vector ? count / 4 : count),
-              .beta1 = opts->beta1,
-              .beta2 = opts->beta2,
-              .rest1 = (float)(1.0 - (double)opts->beta1),
-              .rest2 = (float)(1.0 - (double)opts->beta2),
-              .eps = opts->eps,
-              .weight_decay = opts->weight_decay};
-    struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &kind->builds, vector,
-                 (struct rf_source[]){{param}, {grad}, {m}, {v}}, kind->moments ? 4 : 2,
-                 push.first);
-    rf_job_flat(&job, device, push.items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
-    rf_job_reads(&job, grad);
-    rf_job_reads(&job, decay);
-    rf_job_reads(&job, norm);
-    rf_job_reads(&job, scalars);
-    rf_job_writes(&job, param);
-    rf_job_writes(&job, m);
-    rf_job_writes(&job, v);
-    return rf_job_run(stream, &job);
+    uint32_t flags = has | (kinds[opts->kind].decoupled ? DECOUPLED : 0) |
+                     (opts->eps_inside ? EPS_INSIDE : 0) |
+                     (opts->stochastic_rounding ? STOCHASTIC : 0);
+    struct push push = {.param = rf_address_of(part.param),
+                        .grad = rf_address_of(part.grad),
+                        .m = rf_address_of(part.state[RF_STATE_M]),
+                        .v = rf_address_of(part.state[RF_STATE_V]),
+                        .a = rf_address_of(part.state[RF_STATE_A]),
+                        .copy = rf_address_of(part.copy),
+                        .decay = rf_address_of(part.decay),
+                        .scalars = rf_address_of(scalars),
+                        .first_block = (uint32_t)(part.first / GRAIN),
+                        .beta1 = opts->beta1,
+                        .beta2 = opts->beta2,
+                        .eps = opts->eps,
+                        .weight_decay = opts->weight_decay,
+                        .momentum = opts->momentum,
+                        .dampening = opts->kind == RF_MOMENTUM ? opts->dampening : 0};
+    return run(stream, opts, flags, &part, scalars, &push);
 }

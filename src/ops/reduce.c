@@ -30,7 +30,7 @@ static int run_chunks(struct rf_stream *stream, const char *op, struct rf_tensor
               .chunks = (uint32_t)chunks,
               .count = (uint32_t)rf_tensor_count(x)};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, table.buffer ? &squares : &plain, false, (struct rf_source[]){{x}},
                  1, push.first);
     rf_job_flat(&job, device, (uint64_t)chunks, rf_pick_row_lanes(device), 1);
@@ -114,7 +114,7 @@ int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_ten
 {
     static const char op[] = "sum_squares";
     char text[96];
-    RETURN_IF_ERROR(rf_check_operand(op, "flat", flat, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_typed(op, "flat", flat, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
     RETURN_IF_ERROR(rf_check_operand(op, "chunks", chunks, RF_I32, -1));
     if (chunks.shape.ndim != 2 || chunks.shape.dim[1] != 2)

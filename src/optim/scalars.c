@@ -4,17 +4,12 @@
  */
 #include "scalars.h"
 
-#include <math.h>
-
-void rf_step_scalars_fill(const struct rf_optimizer_opts *opts, float lr, int64_t tokens,
-                          float clip, int64_t update, struct rf_step_scalars *out)
+void rf_step_scalars_set(struct rf_step_scalars *block, const struct rf_step_values *values)
 {
-    *out = (struct rf_step_scalars){
-        .lr = lr,
-        .inv_tokens = (float)(1.0 / (double)(tokens > 0 ? tokens : 1)),
-        .clip = clip,
-        .step = (float)update,
-        .bias1 = (float)(1.0 - pow(opts->beta1, (double)update)),
-        .bias2 = (float)(1.0 - pow(opts->beta2, (double)update)),
-    };
+    block->lr = values->lr;
+    block->inv_tokens = (float)(1.0 / (double)(values->tokens > 0 ? values->tokens : 1));
+    block->clip = values->clip;
+    block->step = (float)values->update;
+    block->seed[0] = (uint32_t)values->seed;
+    block->seed[1] = (uint32_t)(values->seed >> 32);
 }

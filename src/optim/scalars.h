@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The scalars that optimizer kernels read: computed in double on the host, once per step. Called by
- * train/execute.c.
+ * The host's part of a step's block of scalars. Called by train/execute.c.
  */
 #ifndef RF_OPTIM_SCALARS_H
 #define RF_OPTIM_SCALARS_H
 
 #include <ringforge/ops.h>
 
-/* update: from 1. tokens: of the global batch; at least one is assumed. */
-void rf_step_scalars_fill(const struct rf_optimizer_opts *opts, float lr, int64_t tokens,
-                          float clip, int64_t update, struct rf_step_scalars *out);
+struct rf_step_values {
+    float lr, clip;
+    int64_t tokens; /* of the global batch; at least one is assumed */
+    int64_t update; /* from 1 */
+    uint64_t seed;
+};
+/* What the device keeps in the block stays. */
+void rf_step_scalars_set(struct rf_step_scalars *block, const struct rf_step_values *values);
 
 #endif

@@ -80,17 +80,17 @@ static void plan_states(struct rf_plan *plan)
 {
     const uint64_t train_bytes = plan->train_elements * sizeof(float);
     const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches;
-    const bool adam = plan->policy.optimizer.kind == RF_ADAMW;
     uint64_t scratch = 0;
 
     set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
                plan->param_elements * sizeof(float));
     set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_DEVICE,
                (uint64_t)plan->slots * plan->slot_elements * sizeof(float));
-    set_region(plan, RF_REGION_MOMENT1, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
-               adam ? train_bytes : 0);
-    set_region(plan, RF_REGION_MOMENT2, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
-               adam ? train_bytes : 0);
+    for (int i = 0; i < RF_STATE_COUNT; i++) {
+        bool has = rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)i);
+        set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
+                   has ? train_bytes : 0);
+    }
     set_region(plan, RF_REGION_TOKENS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
                rows * sizeof(int32_t));
     set_region(plan, RF_REGION_TARGETS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
@@ -108,7 +108,7 @@ static void plan_states(struct rf_plan *plan)
                plan->chunk_count * sizeof(struct rf_norm_chunk));
     set_region(plan, RF_REGION_SCALARS, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST,
                sizeof(struct rf_step_scalars));
-    set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST, 3 * sizeof(float));
+    set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, sizeof(float));
     set_region(plan, RF_REGION_NORM_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                2 * sizeof(float) * plan->chunk_count);
 }

@@ -94,10 +94,17 @@ static int check_optimizer(struct rf_policy *policy)
 {
     struct rf_optimizer_opts *o = &policy->optimizer;
     if ((unsigned)o->kind >= RF_OPTIMIZER_COUNT)
-        return rf_fail(RF_EINVAL, "optimizer %d: unknown; use RF_ADAMW or RF_SGD", (int)o->kind);
-    o->beta1 = o->beta1 != 0 ? o->beta1 : 0.9f;
-    o->beta2 = o->beta2 != 0 ? o->beta2 : 0.999f;
-    o->eps = o->eps != 0 ? o->eps : 1e-8f;
+        return rf_fail(RF_EINVAL, "optimizer %d: unknown; use one of enum rf_optimizer",
+                       (int)o->kind);
+    const struct rf_optimizer_info *info = rf_optimizer_get_info(o->kind);
+    o->beta1 = o->beta1 != 0 ? o->beta1 : info->beta1;
+    o->beta2 = o->beta2 != 0 ? o->beta2 : info->beta2;
+    o->eps = o->eps != 0 ? o->eps : info->eps;
+    o->momentum = o->momentum != 0 ? o->momentum : info->momentum;
+    if (!(o->momentum >= 0 && o->momentum < 1) || !(o->dampening >= 0 && o->dampening <= 1))
+        return rf_fail(RF_EINVAL,
+                       "optimizer: momentum %g must be in [0, 1), and dampening %g in [0, 1]",
+                       o->momentum, o->dampening);
     if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1) || !(o->eps >= 0) ||
         !(o->weight_decay >= 0) || !isfinite(o->weight_decay) || !isfinite(o->eps))
         return rf_fail(

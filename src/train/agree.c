@@ -81,9 +81,10 @@ static uint32_t hash_blocks(const struct rf_plan *plan)
 
 static uint32_t hash_optimizer(const struct rf_optimizer_opts *o)
 {
-    const float values[4] = {o->beta1, o->beta2, o->eps, o->weight_decay};
-    const int32_t kind = (int32_t)o->kind;
-    return rf_hash32(values, sizeof(values), rf_hash32(&kind, sizeof(kind), 0));
+    const float values[] = {o->beta1, o->beta2, o->eps, o->weight_decay, o->momentum, o->dampening};
+    const int32_t choices[] = {(int32_t)o->kind, o->eps_inside, o->no_bias_correction, o->centered,
+                               o->stochastic_rounding};
+    return rf_hash32(values, sizeof(values), rf_hash32(choices, sizeof(choices), 0));
 }
 
 static void fill_record(const struct rf_run *run, int local, struct record *out)

@@ -38,7 +38,7 @@ static struct rf_tensor block_in(const struct rf_run *run, int block, int local)
 struct rf_tensor rf_run_scalars(const struct rf_run *run)
 {
     struct rf_tensor scalars = run->regions[RF_REGION_SCALARS];
-    return scalars.buffer ? as_f32(scalars, rf_shape1(8)) : scalars;
+    return scalars.buffer ? as_f32(scalars, rf_shape1(RF_SCALAR_WORDS)) : scalars;
 }
 
 static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, int64_t global)

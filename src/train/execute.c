@@ -3,10 +3,9 @@
  * Runs the instruction list of a plan, one after the other. It decides nothing: what happens and in
  * which order is in the list. Compute is recorded on the run's stream; reductions run beside it,
  * each after the point its bucket was complete at. The host waits twice: for losses and reductions,
- * and for the norm. What is recorded up to an instruction that acts on the host is a segment, which
- * is handed over there; see segment.c for when it is replayed.
+ * and for the update. What is recorded up to an instruction that acts on the host is a segment,
+ * which is handed over there; see segment.c for when it is replayed.
  */
-#include <math.h>
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
@@ -87,10 +86,12 @@ static void fill_scalars(const struct rf_step_state *s)
 {
     const struct rf_run *run = s->run;
     const struct rf_policy *policy = &run->plan->policy;
-    struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
-    if (scalars)
-        rf_step_scalars_fill(&policy->optimizer, s->lr, s->stats.tokens, policy->clip,
-                             run->updates + 1, scalars);
+    rf_step_scalars_set(rf_tensor_map(run->regions[RF_REGION_SCALARS]),
+                        &(struct rf_step_values){.lr = s->lr,
+                                                 .clip = policy->clip,
+                                                 .tokens = s->stats.tokens,
+                                                 .update = run->updates + 1,
+                                                 .seed = run->seed});
 }
 
 static int tie(struct rf_step_state *s, const struct rf_instruction *i)
@@ -162,23 +163,11 @@ static int norm(struct rf_step_state *s, const struct rf_instruction *i)
     struct rf_tensor chunks = run->regions[RF_REGION_CHUNKS];
     chunks.shape = rf_shape2(plan->chunk_count, 2);
     chunks.dtype = RF_I32;
-    struct rf_tensor sum = region_f32(run, RF_REGION_NORM, 2, 1);
+    struct rf_tensor sum = region_f32(run, RF_REGION_NORM, 0, 1);
     RETURN_IF_ERROR(
         rf_sum_squares(run->stream, sum, slot_part(run, 0, 0, plan->train_elements), chunks,
                        region_f32(run, RF_REGION_NORM_SCRATCH, 0, 2 * plan->chunk_count)));
-    return rf_clip_scale(run->stream, region_f32(run, RF_REGION_NORM, 0, 2), sum,
-                         rf_run_scalars(run));
-}
-
-static int read_norm(struct rf_step_state *s, const struct rf_instruction *i)
-{
-    struct rf_run *run = s->run;
-    if (run->plan->chunk_count == 0)
-        return 0;
-    RETURN_IF_ERROR(rf_stream_wait(run->stream));
-    s->stats.grad_norm = *(const float *)rf_tensor_map(run->regions[RF_REGION_NORM]);
-    s->stats.skipped = !isfinite(s->stats.grad_norm);
-    return 0;
+    return rf_step_begin(run->stream, &plan->policy.optimizer, rf_run_scalars(run), sum);
 }
 
 static int step(struct rf_step_state *s, const struct rf_instruction *i)
@@ -186,20 +175,29 @@ static int step(struct rf_step_state *s, const struct rf_instruction *i)
     struct rf_run *run = s->run;
     const struct rf_plan *plan = run->plan;
     const int64_t count = (int64_t)plan->train_elements;
+    if (count == 0)
+        return 0;
     struct rf_tensor decay = run->regions[RF_REGION_DECAY];
     decay.shape = rf_shape1(count / RF_FLAT_GRAIN);
     decay.dtype = RF_I32;
-    return rf_optimizer_step(
-        run->stream, &plan->policy.optimizer, region_f32(run, RF_REGION_PARAMS, 0, count),
-        slot_part(run, 0, 0, plan->train_elements), region_f32(run, RF_REGION_MOMENT1, 0, count),
-        region_f32(run, RF_REGION_MOMENT2, 0, count), decay, region_f32(run, RF_REGION_NORM, 0, 2),
-        rf_run_scalars(run));
+    struct rf_optimizer_part part = {.param = region_f32(run, RF_REGION_PARAMS, 0, count),
+                                     .grad = slot_part(run, 0, 0, plan->train_elements),
+                                     .decay = decay};
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        part.state[k] = region_f32(run, RF_REGION_STATE + k, 0, count);
+    return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
 }
 
+/* The device has decided by itself whether this step is skipped. All ranks hold the same gradients,
+ * so all skip alike. */
 static int finish_step(struct rf_step_state *s, const struct rf_instruction *i)
 {
-    RETURN_IF_ERROR(rf_stream_wait(s->run->stream));
-    s->run->updates++;
+    struct rf_run *run = s->run;
+    const struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    RETURN_IF_ERROR(rf_stream_wait(run->stream));
+    s->stats.grad_norm = scalars->norm;
+    s->stats.skipped = scalars->skipped != 0;
+    run->updates = scalars->updates;
     return 0;
 }
 
@@ -217,7 +215,7 @@ static const struct verb verbs[RF_VERB_COUNT] = {
     [RF_VERB_TIE] = {tie, NULL},
     [RF_VERB_REDUCE] = {NULL, reduce},
     [RF_VERB_LOSS] = {NULL, share_losses},
-    [RF_VERB_NORM] = {norm, read_norm},
+    [RF_VERB_NORM] = {norm, NULL},
     [RF_VERB_STEP] = {step, finish_step},
 };
 
@@ -262,12 +260,6 @@ static int execute(struct rf_step_state *s, int at, const char *text)
     return verb->act ? verb->act(s, i) : 0;
 }
 
-/* All ranks hold the same gradients, so all skip alike; Adam's t stands still with them. */
-static bool skipped(const struct rf_step_state *s, const struct rf_instruction *i)
-{
-    return i->verb == RF_VERB_STEP && (s->stats.skipped || s->run->plan->train_elements == 0);
-}
-
 int rf_run_execute(struct rf_step_state *state)
 {
     const struct rf_plan *plan = state->run->plan;
@@ -275,8 +267,6 @@ int rf_run_execute(struct rf_step_state *state)
     fill_scalars(state);
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct rf_instruction *instruction = &plan->instructions[i];
-        if (skipped(state, instruction))
-            continue;
         int rc = execute(state, i, rf_instruction_text(instruction, text, sizeof(text)));
         /* A block of the user's has no means to leave a sentence. */
         if (rc < 0 && rf_last_error()->status != rc)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What is written to a run's memory when it is opened: parameters by counter-based random numbers,
- * the same on every rank and mesh, and the tables of norm and decay.
+ * the same on every rank and mesh, and the tables of norm and decay,
+ * and the block of scalars.
  */
 #include "../base/base.h"
 #include "run.h"
@@ -74,6 +75,10 @@ static int upload(struct rf_tensor region, const void *data, uint64_t bytes)
 int rf_run_upload_tables(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
+    if (plan->policy.forward_only)
+        return 0;
+    struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    *scalars = (struct rf_step_scalars){0};
     if (plan->chunk_count == 0)
         return 0;
     const uint64_t words = plan->train_elements / RF_FLAT_GRAIN;

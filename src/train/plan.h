@@ -34,9 +34,9 @@ struct rf_plan_bucket {
 /* Every piece of device memory of a run. Those of a block come after the fixed ones. */
 enum rf_region_id {
     RF_REGION_PARAMS = 0,
-    RF_REGION_GRADS,   /* all slots, one after the other */
-    RF_REGION_MOMENT1, /* optimizer state */
-    RF_REGION_MOMENT2,
+    RF_REGION_GRADS, /* all slots, one after the other */
+    RF_REGION_STATE, /* of the optimizer: one for each enum rf_optimizer_state */
+    RF_REGION_STATE_END = RF_REGION_STATE + RF_STATE_COUNT - 1,
     RF_REGION_TOKENS,  /* host-visible; of all local micro-batches */
     RF_REGION_TARGETS, /* likewise */
     RF_REGION_LOSSES,  /* likewise */
@@ -46,7 +46,7 @@ enum rf_region_id {
     RF_REGION_DECAY,
     RF_REGION_CHUNKS,
     RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
-    RF_REGION_NORM,    /* host-visible: norm, scale, sum of squares */
+    RF_REGION_NORM,    /* the sum of squares of the gradients */
     RF_REGION_NORM_SCRATCH,
     RF_REGION_SCRATCH, /* of one call of one block */
     RF_REGION_FIXED    /* then out and saved of each block */

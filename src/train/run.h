@@ -31,7 +31,7 @@ struct rf_run {
     const struct rf_plan *plan;
     uint64_t seed;
     int64_t step;    /* steps taken */
-    int64_t updates; /* of these, not skipped: Adam's t */
+    int64_t updates; /* of these, not skipped, as the device counted them: Adam's t */
     struct rf_stream *stream;
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */

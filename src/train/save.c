@@ -7,6 +7,8 @@
 #include "../base/base.h"
 #include "run.h"
 
+static const char *const suffixes[RF_STATE_COUNT] = {".m", ".v", ".a"};
+
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 /* The logical parameters, and the optimizer's state of them: what a file's tensors are. */
@@ -39,7 +41,7 @@ static struct rf_tensor state_of(const struct rf_run *run, int region, int param
 static int list_open(struct listing *list, struct rf_run *run, bool optimizer)
 {
     const struct rf_plan *plan = run->plan;
-    size_t room = 2 * (size_t)plan->param_count + 1;
+    size_t room = RF_STATE_COUNT * (size_t)plan->param_count + 1;
     *list = (struct listing){.run = run};
     list->tensors = rf_alloc(room * sizeof(*list->tensors));
     list->names = rf_alloc(room * sizeof(*list->names));
@@ -54,11 +56,10 @@ static int list_open(struct listing *list, struct rf_run *run, bool optimizer)
                            plan->params[i].desc->name);
         if (!optimizer)
             list_add(list, i, "", run->params[i]);
-        else if (plan->params[i].grad_first != RF_NO_GRAD &&
-                 run->regions[RF_REGION_MOMENT1].buffer) {
-            list_add(list, i, ".m", state_of(run, RF_REGION_MOMENT1, i));
-            list_add(list, i, ".v", state_of(run, RF_REGION_MOMENT2, i));
-        }
+        for (int k = 0; optimizer && k < RF_STATE_COUNT; k++)
+            if (plan->params[i].grad_first != RF_NO_GRAD &&
+                run->regions[RF_REGION_STATE + k].buffer)
+                list_add(list, i, suffixes[k], state_of(run, RF_REGION_STATE + k, i));
     }
     return 0;
 }
@@ -79,9 +80,9 @@ static int save_here(struct rf_run *run, const char *dir, const struct rf_progre
 {
     struct listing model = {0}, optimizer = {0};
     const struct rf_policy *policy = &run->plan->policy;
-    char updates[24], kind[24];
+    const char *kind = rf_optimizer_get_info(policy->optimizer.kind)->name;
+    char updates[24];
     snprintf(updates, sizeof(updates), "%lld", (long long)run->updates);
-    snprintf(kind, sizeof(kind), "%s", policy->optimizer.kind == RF_ADAMW ? "adamw" : "sgd");
     const struct rf_file_note notes[] = {
         {"format", "ringforge"}, {"updates", updates}, {"optimizer", kind}};
     int rc = list_open(&model, run, false);
@@ -125,7 +126,7 @@ int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *p
 
 struct staged {
     struct rf_checkpoint_state state;
-    float *params, *moment1, *moment2; /* flat, as in the run's memory */
+    float *params, *optimizer[RF_STATE_COUNT]; /* flat, as in the run's memory */
 };
 
 static int stage_tensor(struct rf_safetensors *file, const char *path, const char *name,
@@ -163,13 +164,13 @@ static int stage_all(const struct rf_run *run, const struct rf_checkpoint *c, st
             continue;
         models++;
         RETURN_IF_ERROR(stage_tensor(c->model, c->path, param->desc->name, param, out->params));
-        if (!out->moment1 || param->grad_first == RF_NO_GRAD)
-            continue;
-        states += 2;
-        snprintf(name, sizeof(name), "%.240s.m", param->desc->name);
-        RETURN_IF_ERROR(stage_tensor(c->optimizer, c->path, name, param, out->moment1));
-        snprintf(name, sizeof(name), "%.240s.v", param->desc->name);
-        RETURN_IF_ERROR(stage_tensor(c->optimizer, c->path, name, param, out->moment2));
+        for (int k = 0; k < RF_STATE_COUNT; k++) {
+            if (!out->optimizer[k] || param->grad_first == RF_NO_GRAD)
+                continue;
+            states++;
+            snprintf(name, sizeof(name), "%.240s%s", param->desc->name, suffixes[k]);
+            RETURN_IF_ERROR(stage_tensor(c->optimizer, c->path, name, param, out->optimizer[k]));
+        }
     }
     if (rf_safetensors_count(c->model) != models ||
         (!plan->policy.forward_only && rf_safetensors_count(c->optimizer) != states))
@@ -179,6 +180,19 @@ static int stage_all(const struct rf_run *run, const struct rf_checkpoint *c, st
                        c->path, rf_safetensors_count(c->model), rf_safetensors_count(c->optimizer),
                        models, states);
     return 0;
+}
+
+/* The states of two rules may have the same names and another meaning. */
+static int check_rule(const struct rf_policy *policy, const struct rf_checkpoint *c)
+{
+    const char *ours = rf_optimizer_get_info(policy->optimizer.kind)->name;
+    const char *theirs = rf_safetensors_note(c->optimizer, "optimizer");
+    if (policy->forward_only || (theirs && strcmp(theirs, ours) == 0))
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "the checkpoint %s was trained with the optimizer %.20s, this run has %s: use "
+                   "the options it was trained with",
+                   c->path, theirs ? theirs : "(not named)", ours);
 }
 
 static int load_here(const struct rf_run *run, const char *dir, struct staged *out)
@@ -195,6 +209,8 @@ static int load_here(const struct rf_run *run, const char *dir, struct staged *o
                      c.path, (long long)c.state.batch, (long long)c.state.seq,
                      (long long)policy->batch, (long long)policy->seq);
     if (rc == 0)
+        rc = check_rule(policy, &c);
+    if (rc == 0)
         rc = stage_all(run, &c, out);
     out->state = c.state;
     rf_checkpoint_close(&c);
@@ -209,13 +225,14 @@ static int apply(struct rf_run *run, struct staged *s)
         float *flat;
         uint64_t count;
     } parts[] = {{RF_REGION_PARAMS, s->params, plan->param_elements},
-                 {RF_REGION_MOMENT1, s->moment1, plan->train_elements},
-                 {RF_REGION_MOMENT2, s->moment2, plan->train_elements}};
-    for (int i = 0; i < 3; i++)
+                 {RF_REGION_STATE, s->optimizer[0], plan->train_elements},
+                 {RF_REGION_STATE + 1, s->optimizer[1], plan->train_elements},
+                 {RF_REGION_STATE + 2, s->optimizer[2], plan->train_elements}};
+    for (int i = 0; i < 1 + RF_STATE_COUNT; i++)
         if (parts[i].flat)
             RETURN_IF_ERROR(
                 rf_run_broadcast(run, parts[i].flat, parts[i].count, RF_F32, "load parameters"));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 1 + RF_STATE_COUNT; i++) {
         struct rf_tensor to = run->regions[parts[i].region];
         if (parts[i].flat && to.buffer)
             RETURN_IF_ERROR(rf_buffer_write(to.buffer, to.offset, parts[i].flat,
@@ -223,6 +240,10 @@ static int apply(struct rf_run *run, struct staged *s)
     }
     run->step = s->state.step;
     run->updates = s->state.updates;
+    if (!plan->policy.forward_only) {
+        struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+        scalars->updates = (uint32_t)s->state.updates;
+    }
     run->seed = s->state.seed;
     return 0;
 }
@@ -232,11 +253,14 @@ static int staged_open(const struct rf_run *run, struct staged *s)
     const struct rf_plan *plan = run->plan;
     *s = (struct staged){0};
     s->params = rf_alloc((plan->param_elements + 1) * sizeof(float));
-    if (run->regions[RF_REGION_MOMENT1].buffer) {
-        s->moment1 = rf_alloc((plan->train_elements + 1) * sizeof(float));
-        s->moment2 = rf_alloc((plan->train_elements + 1) * sizeof(float));
+    bool ok = s->params;
+    for (int k = 0; k < RF_STATE_COUNT; k++) {
+        if (!run->regions[RF_REGION_STATE + k].buffer)
+            continue;
+        s->optimizer[k] = rf_alloc((plan->train_elements + 1) * sizeof(float));
+        ok = ok && s->optimizer[k];
     }
-    if (!s->params || (run->regions[RF_REGION_MOMENT1].buffer && (!s->moment1 || !s->moment2)))
+    if (!ok)
         return rf_fail(RF_ENOMEM, "load: out of host memory for %llu parameters",
                        (unsigned long long)plan->param_elements);
     return 0;
@@ -260,7 +284,7 @@ int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progres
         *progress = (struct rf_progress){
             .step = s.state.step, .seed = s.state.seed, .samples = s.state.samples};
     rf_free(s.params);
-    rf_free(s.moment1);
-    rf_free(s.moment2);
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        rf_free(s.optimizer[k]);
     return rc;
 }

@@ -63,14 +63,27 @@ class Model
 
         rf_tensor p = f32(rf_shape1(parameters)), g = f32(rf_shape1(parameters)),
                   m = f32(rf_shape1(parameters)), v = f32(rf_shape1(parameters)),
-                  norm = f32(rf_shape1(2)), scalars = f32(rf_shape1(8)), sum = f32(rf_shape1(1));
+                  a = f32(rf_shape1(parameters)), scalars = f32(rf_shape1(RF_SCALAR_WORDS)),
+                  sum = f32(rf_shape1(1));
         EXPECT_OK(rf_gelu(stream, v, p)); /* some are positive; roots of the others are NaN */
         EXPECT_OK(rf_sum(stream, sum, g, f32(rf_shape1(rf_sum_scratch(parameters)))));
         rf_tensor decay = i32((parameters + 63) / 64, 2);
         rf_optimizer_opts opts = {RF_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f};
-        EXPECT_OK(rf_optimizer_step(stream, &opts, p, g, m, v, decay, norm, scalars));
-        opts.kind = RF_SGD;
-        EXPECT_OK(rf_optimizer_step(stream, &opts, p, g, {}, {}, decay, norm, scalars));
+        EXPECT_OK(rf_fill(stream, sum, 3)); /* finite */
+        EXPECT_OK(rf_step_begin(stream, &opts, scalars, sum));
+        rf_optimizer_part part = {};
+        part.param = p;
+        part.grad = g;
+        part.decay = decay;
+        part.state[RF_STATE_M] = m;
+        part.state[RF_STATE_V] = v;
+        part.state[RF_STATE_A] = a;
+        for (int kind = 0; kind < RF_OPTIMIZER_COUNT; kind++) {
+            opts.kind = (rf_optimizer)kind;
+            opts.momentum = 0.9f;
+            opts.centered = kind == RF_RMSPROP;
+            EXPECT_OK(rf_optimizer_step(stream, &opts, &part, scalars));
+        }
     }
     /* Everything that exists, in order of creation. */
     Ints state()

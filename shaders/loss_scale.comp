@@ -1,0 +1,32 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * Moves the loss scale after a step: down when it was skipped, up after `interval` good ones. One
+ * lane.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "step_scalars.glsl"
+
+layout(push_constant) uniform Push {
+    uvec2 scalars;
+    float growth, backoff;
+    uint interval;
+} pc;
+
+void main()
+{
+    StepScalars s = StepScalars(pc.scalars);
+    float scale = s.loss_scale;
+    uint good = s.good_steps + 1;
+    bool skipped = s.skipped != 0;
+    scale = scale == 0.0 ? 1.0 : scale;
+    precise float grown = scale * pc.growth, less = scale * pc.backoff;
+    bool grows = good >= pc.interval;
+    bool bounded = (floatBitsToUint(grown) & 0x7f800000u) != 0x7f800000u;
+    float next = grows && bounded ? grown : scale;
+    if (flat_index() == 0) {
+        s.loss_scale = skipped ? less : next;
+        s.good_steps = skipped || grows ? 0 : good;
+    }
+}

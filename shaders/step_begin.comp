@@ -1,0 +1,90 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens an update, in the step's block of scalars: from the sum of squares of the raw gradients,
+ * their norm and the factor that the optimizer multiplies them by; whether the update is skipped;
+ * else its number and the bias corrections. One lane.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "step_scalars.glsl"
+
+layout(push_constant) uniform Push {
+    uvec2 scalars, sum_squares;
+    float beta1, beta2;
+    uint correct_bias;
+} pc;
+
+/* Upper half of the product of two fractions of 2^64 (x: low word). */
+uvec2 multiply(uvec2 a, uvec2 b)
+{
+    uint high, low, cross0, cross1, rest, carry0, carry1;
+    umulExtended(a.y, b.y, high, low);
+    umulExtended(a.x, b.y, cross0, rest);
+    umulExtended(a.y, b.x, cross1, rest);
+    low = uaddCarry(low, cross0, carry0);
+    low = uaddCarry(low, cross1, carry1);
+    return uvec2(low, high + carry0 + carry1);
+}
+
+/* 1 - beta^t by integers: no driver's pow() is good enough where beta is near 1, and a run that
+ * goes on from a checkpoint gets the same bits. */
+float correction(float beta, uint t)
+{
+    float scaled = beta * 4294967296.0, high = floor(scaled);
+    uvec2 factor = uvec2(uint((scaled - high) * 4294967296.0), uint(high));
+    uvec2 power = uvec2(0);
+    bool any = false;
+    for (; t != 0; t >>= 1) {
+        if ((t & 1u) != 0) {
+            power = any ? multiply(power, factor) : factor;
+            any = true;
+        }
+        factor = multiply(factor, factor);
+    }
+    if (power == uvec2(0))
+        return 1.0;
+    uvec2 rest = ~power;
+    rest.x += 1;
+    rest.y += rest.x == 0 ? 1 : 0;
+    precise float result = float(rest.y) * 2.3283064365386963e-10 +
+                           float(rest.x) * 5.421010862427522e-20;
+    return result;
+}
+
+/* 1 / x, exact for powers of two, whatever the device's division does. */
+float inverse_of(float x)
+{
+    uint bits = floatBitsToUint(x);
+    bool power_of_two = (bits & 0x807fffffu) == 0 && bits >= 0x00800000u && bits < 0x7e800000u;
+    return power_of_two ? uintBitsToFloat(0x7f000000u - bits) : 1.0 / x;
+}
+
+void main()
+{
+    StepScalars s = StepScalars(pc.scalars);
+    float inv_tokens = s.inv_tokens, clip = s.clip, scale = s.loss_scale;
+    float sum_squares = Floats(pc.sum_squares).at[0];
+    uint updates = s.updates;
+
+    precise float whole = inv_tokens * (scale == 0.0 ? 1.0 : inverse_of(scale));
+    precise float norm = sqrt(sum_squares) * whole;
+    precise float ratio = clip / (norm + 1e-6);
+    float coefficient = clip > 0.0 && ratio < 1.0 ? ratio : 1.0;
+    precise float factor = coefficient * whole;
+    /* By bits: a compiler may take it that there are no NaNs. */
+    bool skip = (floatBitsToUint(norm) & 0x7f800000u) == 0x7f800000u ||
+                (floatBitsToUint(sum_squares) & 0x7f800000u) == 0x7f800000u;
+    uint t = skip ? updates : updates + 1;
+    bool correct = pc.correct_bias != 0;
+    float bias1 = correct ? correction(pc.beta1, max(t, 1)) : 1.0;
+    float bias2 = correct ? correction(pc.beta2, max(t, 1)) : 1.0;
+    if (flat_index() == 0) {
+        s.norm = norm;
+        s.factor = factor;
+        s.skipped = skip ? 1 : 0;
+        s.updates = t;
+        s.bias1 = bias1;
+        s.bias2 = bias2;
+    }
+}

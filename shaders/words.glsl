@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * 16-bit elements as bits, whatever float type they hold, two in a word; included by half.glsl and
+ * by kernels whose operands have types of their own. Single elements may start anywhere: a word at
+ * an end then belongs to two writers, so they are put in by atomics that leave the other half alone.
+ */
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 at[]; };
+
+uint load_bits(uvec2 base, uint e)
+{
+    uint at = e + ((base.x >> 1) & 1u);
+    uint word = Uints(uvec2(base.x & ~3u, base.y)).at[at >> 1];
+    return (at & 1u) != 0 ? word >> 16 : word & 0xffffu;
+}
+/* bits: in the low half. */
+void store_bits(uvec2 base, uint e, uint bits)
+{
+    uint at = e + ((base.x >> 1) & 1u), shift = 16 * (at & 1u);
+    Uints words = Uints(uvec2(base.x & ~3u, base.y));
+    atomicAnd(words.at[at >> 1], ~(0xffffu << shift));
+    atomicOr(words.at[at >> 1], (bits & 0xffffu) << shift);
+}
