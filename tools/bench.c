@@ -63,6 +63,10 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "there is no order \"%s\"; there are any, ring and tree",
                                 order);
     o->order = (enum rf_order)chosen;
+    static const char *const forms[] = {"nn", "nt", "tn", NULL};
+    if (tool_choice(o->form, forms) < 0)
+        return tool_usage_error(command, "there is no form \"%s\"; there are nn, nt and tn",
+                                o->form);
     if (o->max_bytes < o->min_bytes)
         return tool_usage_error(command, "--maxbytes is smaller than --minbytes");
     if (o->factor < 2 && o->max_bytes > o->min_bytes)
@@ -92,8 +96,13 @@ static const char *there_are(char *text, size_t size)
 
 static int bench_main(const struct tool_command *command, int argc, char **argv)
 {
-    struct bench_options o = {
-        .min_bytes = 4, .max_bytes = 16 << 20, .factor = 4, .samples = 20, .warmup = 3, .check = 1};
+    struct bench_options o = {.min_bytes = 4,
+                              .max_bytes = 16 << 20,
+                              .factor = 4,
+                              .samples = 20,
+                              .warmup = 3,
+                              .check = 1,
+                              .form = "nn"};
     const char *dtype = "float", *redop = "sum", *order = "any";
     const struct tool_option table[] = {
         {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine"},
@@ -123,6 +132,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "matmul: force a kernel: cooperative, subgroup, tiled"},
         {"split", 0, TOOL_INT, &o.split, "N",
          "matmul: f32 as sums of N bf16 parts on matrix units"},
+        {"form", 0, TOOL_TEXT, &o.form, "NAME",
+         "matmul: nn, nt (the second operand transposed) or tn (the first)"},
         {"device", 0, TOOL_TEXT, &o.device, "WHICH", "kernels: index or part of a device's name"},
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)"},

@@ -18,6 +18,7 @@ struct bench_options {
     const char *algorithm;     /* collectives; NULL: by size */
     struct tool_list shapes;   /* kernels */
     int64_t split;             /* matmul */
+    const char *form;          /* matmul: nn, nt or tn */
     const char *device, *path; /* kernels; path: matmul */
     const char *json_path, *plot_path;
 };

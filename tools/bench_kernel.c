@@ -12,6 +12,7 @@
 #define BATCH_MOST 200
 #define BUDGET_S 3.0 /* of one row; then fewer samples are taken */
 #define SAMPLES_LEAST 3
+#define LOOP_SAMPLES 5 /* of C loops, before and after */
 #define ROWS_MOST 256
 
 struct model {
@@ -30,6 +31,7 @@ struct result {
     char shape[96];
     double flops, bytes, error;
     struct bench_seconds seconds;
+    struct bench_seconds loop; /* the same in C loops; 0: there are none */
 };
 
 struct bench {
@@ -186,14 +188,17 @@ static double bytes_moved(const struct bench_case *c)
 static void print_row(const struct bench *b, const struct result *r)
 {
     const struct bench_ceiling *most = &b->ceiling;
+    char loop[16] = "-";
     if (b->quiet)
         return;
-    printf("%-26s %-10s %20s %5s %-9s %11.1f %11.1f %9.2f %8.2f %6.1f %6.1f %10.2e\n", r->op,
+    if (r->loop.best > 0)
+        snprintf(loop, sizeof(loop), "%.1f", 100 * r->loop.best / r->seconds.best);
+    printf("%-26s %-10s %20s %5s %-9s %11.1f %11.1f %9.2f %8.2f %6.1f %6.1f %6s %10.2e\n", r->op,
            r->model, r->shape, rf_dtype_name(b->o->dtype), r->path, r->seconds.median * 1e6,
            r->seconds.best * 1e6, r->flops / r->seconds.median / 1e9,
            r->bytes / r->seconds.median / 1e9,
            100 * r->bytes / r->seconds.median / most->copy_bytes,
-           100 * r->flops / r->seconds.median / most->flops, r->error);
+           100 * r->flops / r->seconds.median / most->flops, loop, r->error);
     fflush(stdout);
 }
 
@@ -201,6 +206,23 @@ static void print_row(const struct bench *b, const struct result *r)
 static bool lacks_type(const struct bench *b, int rc)
 {
     return b->all && b->o->dtype != RF_F32 && (rc == RF_EINVAL || rc == RF_ENOTSUP);
+}
+
+/* On a CPU device C loops are timed before and after, so that both sides see the same minute. */
+static int time_with_loop(struct bench *b, struct bench_case *c, struct result *r)
+{
+    double seconds[2 * LOOP_SAMPLES];
+    const bool loop = c->kernel->loop && rf_device_get_info(b->device)->kind == RF_DEVICE_CPU;
+    int rc = loop ? c->kernel->loop(c, LOOP_SAMPLES, seconds) : 0;
+    if (rc == 0)
+        rc = bench_time(b->stream, b->o, launch_case, c, &r->seconds);
+    if (rc == 0 && loop)
+        rc = c->kernel->loop(c, LOOP_SAMPLES, seconds + LOOP_SAMPLES);
+    if (rc == 0 && loop) {
+        r->loop.median = bench_quantiles(seconds, 2 * LOOP_SAMPLES).p50;
+        r->loop.best = seconds[0];
+    }
+    return rc;
 }
 
 static int measure(struct bench *b, const struct bench_kernel *kernel, const char *model,
@@ -211,6 +233,8 @@ static int measure(struct bench *b, const struct bench_kernel *kernel, const cha
                            .stream = b->stream,
                            .path = b->o->path,
                            .split = (uint32_t)b->o->split,
+                           .transpose_a = strcmp(b->o->form, "tn") == 0,
+                           .transpose_b = strcmp(b->o->form, "nt") == 0,
                            .dtype = b->o->dtype};
     struct result r = {.op = kernel->name, .model = model, .path = "-"};
     memcpy(c.dim, dims, sizeof(c.dim));
@@ -222,7 +246,7 @@ static int measure(struct bench *b, const struct bench_kernel *kernel, const cha
     if (rc == 0)
         rc = bench_operands_check(&c, &r.error);
     if (rc == 0)
-        rc = bench_time(b->stream, b->o, launch_case, &c, &r.seconds);
+        rc = time_with_loop(b, &c, &r);
     if (rc == 0 && kernel->path)
         r.path = kernel->path(&c);
     bench_operands_free(&c);
@@ -292,6 +316,10 @@ static int write_json(const struct bench *b)
         cJSON_AddNumberToObject(row, "gbps", r->bytes / s / 1e9);
         cJSON_AddNumberToObject(row, "copy_pct", 100 * r->bytes / s / b->ceiling.copy_bytes);
         cJSON_AddNumberToObject(row, "multiply_add_pct", 100 * r->flops / s / b->ceiling.flops);
+        if (r->loop.best > 0) {
+            cJSON_AddNumberToObject(row, "c_loop_us", r->loop.median * 1e6);
+            cJSON_AddNumberToObject(row, "c_loop_best_us", r->loop.best * 1e6);
+        }
         if (isfinite(r->error))
             cJSON_AddNumberToObject(row, "max_rel_err", r->error);
         else
@@ -348,11 +376,11 @@ static int run(struct bench *b, const struct bench_kernel *kernel)
         rc = bench_ceiling_measure(b->device, b->stream, b->o, &b->ceiling);
     if (rc == 0 && !b->quiet)
         printf("# %s on %s; copy %.2f GB/s (by a kernel %.2f), multiply-add %.1f GFLOP/s\n"
-               "%-26s %-10s %20s %5s %-9s %11s %11s %9s %8s %6s %6s %10s\n",
+               "%-26s %-10s %20s %5s %-9s %11s %11s %9s %8s %6s %6s %6s %10s\n",
                b->o->op, rf_device_get_info(b->device)->name, b->ceiling.copy_bytes / 1e9,
                b->ceiling.kernel_copy_bytes / 1e9, b->ceiling.flops / 1e9, "# kernel", "model",
                "shape", "type", "path", "time(us)", "best(us)", "GFLOP/s", "GB/s", "%copy", "%mad",
-               "max_err");
+               "%C", "max_err");
     for (int i = 0; rc == 0 && bench_kernel_rows[i]; i++)
         if (b->all || bench_kernel_rows[i] == kernel)
             rc = b->o->shapes.count ? measure_shapes(b, kernel)

@@ -40,8 +40,9 @@ struct bench_case {
     const struct bench_kernel *kernel;
     struct rf_device *device;
     struct rf_stream *stream;
-    const char *path; /* of a matmul; NULL = the library's choice */
-    uint32_t split;   /* likewise */
+    const char *path;              /* of a matmul; NULL = the library's choice */
+    bool transpose_a, transpose_b; /* of a matmul */
+    uint32_t split;                /* likewise */
     enum rf_dtype dtype;
     int64_t dim[BENCH_DIMS];
     double flops;
@@ -67,6 +68,8 @@ struct bench_kernel {
      * and the result. */
     double (*want)(const struct bench_case *c, int operand, const int64_t *at, double *scale);
     const char *(*path)(const struct bench_case *c); /* or NULL */
+    /* The same in C loops on this machine's processors, `samples` times; or NULL. */
+    int (*loop)(const struct bench_case *c, int samples, double *seconds);
 };
 
 extern const struct bench_kernel *const bench_kernel_rows[]; /* ends with NULL */
@@ -108,6 +111,11 @@ struct bench_ceiling {
 };
 int bench_ceiling_measure(struct rf_device *device, struct rf_stream *stream,
                           const struct bench_options *o, struct bench_ceiling *out);
+
+/* ---- bench_loop.c ---------------------------------------------------------------------------- */
+
+/* A product of (n, c) by (oc, c) transposed in tiled C loops, timed `samples` times. */
+int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds);
 
 /* ---- bench_kernel.c -------------------------------------------------------------------------- */
 

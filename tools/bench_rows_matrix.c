@@ -13,30 +13,42 @@ static void plan_matmul(struct bench_case *c)
 {
     const int64_t m = c->dim[0], k = c->dim[1], n = c->dim[2];
     bench_add(c, rf_shape2(m, n), BENCH_NOTHING, BENCH_WRITE);
-    bench_add(c, rf_shape2(m, k), BENCH_RANDOM, BENCH_READ);
-    bench_add(c, rf_shape2(k, n), BENCH_RANDOM, BENCH_READ);
+    bench_add(c, c->transpose_a ? rf_shape2(k, m) : rf_shape2(m, k), BENCH_RANDOM, BENCH_READ);
+    bench_add(c, c->transpose_b ? rf_shape2(n, k) : rf_shape2(k, n), BENCH_RANDOM, BENCH_READ);
     c->flops = 2 * (double)m * (double)k * (double)n;
+}
+static struct rf_matmul_opts matmul_opts(const struct bench_case *c)
+{
+    return (struct rf_matmul_opts){.path = c->path,
+                                   .split = c->split,
+                                   .transpose_a = c->transpose_a,
+                                   .transpose_b = c->transpose_b};
 }
 static int launch_matmul(struct bench_case *c)
 {
-    const struct rf_matmul_opts opts = {.path = c->path, .split = c->split};
+    const struct rf_matmul_opts opts = matmul_opts(c);
     return rf_matmul(c->stream, bench_t(c, MM_OUT), bench_t(c, MM_A), bench_t(c, MM_B), &opts);
 }
 static const char *path_matmul(const struct bench_case *c)
 {
-    const struct rf_matmul_opts opts = {.path = c->path, .split = c->split};
+    const struct rf_matmul_opts opts = matmul_opts(c);
     return rf_matmul_path(c->device, c->dtype, c->dim[0], c->dim[2], c->dim[1], &opts);
 }
 static double want_matmul(const struct bench_case *c, int k, const int64_t *at, double *scale)
 {
+    const int64_t m = c->dim[0], kk = c->dim[1], n = c->dim[2];
     double sum = 0;
-    for (int64_t i = 0; i < c->dim[1]; i++) {
-        const double product =
-            bench_v(c, MM_A, at[0] * c->dim[1] + i) * bench_v(c, MM_B, i * c->dim[2] + at[1]);
+    for (int64_t i = 0; i < kk; i++) {
+        const double product = bench_v(c, MM_A, c->transpose_a ? i * m + at[0] : at[0] * kk + i) *
+                               bench_v(c, MM_B, c->transpose_b ? at[1] * kk + i : i * n + at[1]);
         sum += product;
         *scale += fabs(product);
     }
     return sum;
+}
+static int loop_matmul(const struct bench_case *c, int samples, double *seconds)
+{
+    return bench_loop_time(c->dim[0], c->dim[1], c->dim[2], samples, seconds);
 }
 
 /* ---- causal attention: B sequences of T, H heads of D ---------------------------------------- */
@@ -179,7 +191,8 @@ static const struct bench_kernel bench_row_matmul = {.name = "matmul",
                                                      .plan = plan_matmul,
                                                      .launch = launch_matmul,
                                                      .want = want_matmul,
-                                                     .path = path_matmul};
+                                                     .path = path_matmul,
+                                                     .loop = loop_matmul};
 static const struct bench_kernel bench_row_attention = {.name = "attention",
                                                         .dims = "BxTxHxD",
                                                         .shapes = "BxTxHxD",
@@ -204,10 +217,10 @@ static const struct bench_kernel bench_row_attention_backward = {
     X(scale)                                                                                       \
     X(add)                                                                                         \
     X(gelu)                                                                                        \
-    X(gelu_backward) X(sum) X(sum_squares) X(adamw) X(adam) X(sgd) X(momentum) X(nesterov)         \
-        X(adagrad) X(rmsprop) X(lion) X(layernorm) X(layernorm_backward_input)                     \
-            X(layernorm_backward_weight) X(bias_grad) X(embedding) X(embedding_backward)           \
-                X(cross_entropy)
+    X(gelu_backward)                                                                               \
+    X(sum) X(sum_squares) X(adamw) X(adam) X(sgd) X(momentum) X(nesterov) X(adagrad) X(rmsprop)    \
+        X(lion) X(layernorm) X(layernorm_backward_input) X(layernorm_backward_weight) X(bias_grad) \
+            X(embedding) X(embedding_backward) X(cross_entropy)
 #define DECLARE(NAME) extern const struct bench_kernel bench_row_##NAME;
 #define LIST(NAME) &bench_row_##NAME,
 ROWS(DECLARE)

@@ -155,12 +155,28 @@ static std::vector<std::pair<double, std::string>> bench_errors(std::vector<std:
 
 TEST(BenchJson, OfMatmulNamesDevicePathAndError)
 {
-    auto errors = bench_errors({"matmul", "--shape", "64x32x48", "--shape", "7x5x3"});
-    ASSERT_EQ(errors.size(), 2u);
-    EXPECT_EQ(errors[0].second, "64x32x48");
-    /* Of the sum of |products|; K roundings of 2^-24 each would be 2e-6 for 32. */
-    for (auto &[error, shape] : errors)
-        EXPECT_TRUE(error >= 0 && error < 1e-5) << shape << ": " << error;
+    for (const char *form : {"nn", "nt", "tn"}) {
+        auto errors =
+            bench_errors({"matmul", "--form", form, "--shape", "64x32x48", "--shape", "7x5x3"});
+        ASSERT_EQ(errors.size(), 2u);
+        EXPECT_EQ(errors[0].second, "64x32x48");
+        /* Of the sum of |products|; K roundings of 2^-24 each would be 2e-6 for 32. */
+        for (auto &[error, shape] : errors)
+            EXPECT_TRUE(error >= 0 && error < 1e-5) << form << " " << shape << ": " << error;
+    }
+}
+
+TEST(BenchJson, OfMatmulHasTheSameInCLoopsOnACpu)
+{
+    ProgramResult r =
+        run_program({"bench", "matmul", "--shape", "9x8x7", "-n", "1", "--json", "-"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json(r.out);
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "rows"), 0);
+    if (!cJSON_HasObjectItem(row, "c_loop_us"))
+        GTEST_SKIP() << "the device is no CPU";
+    EXPECT_GE(number(row, "c_loop_us"), number(row, "c_loop_best_us"));
+    EXPECT_GT(number(row, "c_loop_best_us"), 0);
 }
 
 struct KernelShape {
