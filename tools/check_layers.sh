@@ -38,6 +38,7 @@ tensor.h tensor
 ops.h ops
 ops_optimizer.h ops
 comm.h comm
+flight.h comm
 data.h io
 train.h train
 parallel.h parallel

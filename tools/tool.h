@@ -18,7 +18,8 @@ struct tool_command {
     const char *name, *summary, *usage; /* usage: the line after the command's name */
     int (*main)(const struct tool_command *command, int argc, char **argv);
 };
-extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, tool_train, tool_tune;
+extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, tool_train, tool_tune,
+    tool_flight;
 
 /* ---- errors.c: one sentence on stderr; each returns the exit status -------------------------- */
 

@@ -9,6 +9,7 @@
 #include "comm.h"
 #include "data.h"
 #include "device.h"
+#include "flight.h"
 #include "ops.h"
 #include "parallel.h"
 #include "status.h"

@@ -19,6 +19,8 @@ static const struct rf_env_row rows[] = {
     {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages"},
     {"RF_MATRIX_UNITS", "1", "0: leave the matrix units of devices alone"},
     {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge"},
+    {"RF_FLIGHT", NULL,
+     "folder in which every rank keeps its last collectives; see ringforge flight"},
     {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; demanded across hosts"},
     {"RF_PORT", NULL, "bootstrap port, when MASTER_PORT is taken by somebody else"},
     {"RF_PROVIDER", NULL, "network provider: auto, tcp, net, tcp;ofi_rxm, shm"},

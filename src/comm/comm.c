@@ -3,11 +3,12 @@
  * Communicators: joining, leaving, aborting, and what they know about themselves.
  */
 #include <ringforge/ringforge.h>
+#include <sys/random.h>
 
 #include "../transport/transport.h"
 #include "communicator.h"
 
-enum { WIRE_VERSION = 1 };
+enum { WIRE_VERSION = 2 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -16,6 +17,7 @@ enum { WIRE_VERSION = 1 };
 struct facts {
     uint32_t version, little_endian;
     uint64_t segment_bytes;
+    uint8_t job[16]; /* that of rank 0 names this communicator */
 };
 
 static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
@@ -25,6 +27,8 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
                          .little_endian = *(const uint8_t *)&one,
                          .segment_bytes = comm->wire->segment_bytes};
     struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
+    if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
+        rf_log("comm", 1, "no random name for the communicator");
     if (!all)
         return rf_fail(RF_ENOMEM, "no memory to agree with %d ranks", comm->size);
     double timeout_s =
@@ -41,6 +45,8 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
             mine.segment_bytes = all[rank].segment_bytes;
     }
     comm->segment_bytes = mine.segment_bytes;
+    if (rc == 0)
+        rc = rf_recorder_open(comm, all[0].job, &comm->recorder);
     rf_free(all);
     return rc;
 }
@@ -73,6 +79,7 @@ static void free_parts(struct rf_comm *comm)
     rf_demux_destroy(comm->demux);
     rf_p2p_destroy(comm->p2p);
     rf_cache_destroy(comm->cache);
+    rf_recorder_close(comm->recorder);
     rf_staging_destroy(comm->staging);
     rf_free(comm->peers);
     rf_free(comm);

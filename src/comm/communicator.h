@@ -11,6 +11,7 @@
 #define RF_COMM_COMMUNICATOR_H
 
 #include <ringforge/comm.h>
+#include <ringforge/flight.h>
 #include <stdatomic.h>
 
 #include "../base/base.h"
@@ -85,6 +86,7 @@ struct rf_watch {
     bool drowsy, announced;
 };
 
+struct rf_recorder;
 struct rf_cache;
 struct rf_p2p;
 struct rf_async;
@@ -102,6 +104,7 @@ struct rf_comm {
     uint64_t sequence;                 /* of the next collective */
     uint32_t chain;                    /* of the next collective */
     const struct rf_contract *running; /* the collective in progress; NULL = none */
+    struct rf_recorder *recorder; /* NULL: nobody asked for one */
     struct rf_cache *cache;
     struct rf_p2p *p2p;
     struct rf_async *async;
@@ -146,8 +149,15 @@ bool rf_past_equal(const struct rf_past *a, const struct rf_past *b);
 /* The chain after a call. */
 uint32_t rf_past_next(const struct rf_past *past);
 bool rf_contract_is_point(const struct rf_contract *contract); /* send or recv */
-/* "all_reduce(1000 f32 sum)"; returns text. */
-const char *rf_contract_text(const struct rf_contract *contract, char *text, size_t bytes);
+
+/* ---- flight.c: the last calls, in a file ------------------------------------------------------ */
+
+/* *out is NULL where RF_FLIGHT is not set. job: the same bytes on all ranks. */
+RF_MUST_CHECK int rf_recorder_open(const struct rf_comm *comm, const uint8_t job[16],
+                                   struct rf_recorder **out);
+void rf_recorder_close(struct rf_recorder *recorder);
+void rf_recorder_begin(struct rf_recorder *recorder, const struct rf_past *past);
+void rf_recorder_end(struct rf_recorder *recorder, uint64_t sequence, int status);
 
 /* ---- verdict.c ------------------------------------------------------------------------------- */
 

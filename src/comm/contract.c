@@ -2,6 +2,8 @@
  *
  * What one rank believes a call to be: filled in, hashed for the wire, compared, and printed.
  */
+#include <ringforge/ringforge.h>
+
 #include "communicator.h"
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)

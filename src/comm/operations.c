@@ -196,23 +196,34 @@ static struct rf_exec_args wire_args(const struct rf_call *call, const struct rf
     };
 }
 
-int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
+/* An operation that is on record. */
+static int run_begun(struct rf_comm *comm, const struct rf_call *call,
+                     const struct rf_cached *cached, const struct rf_past *past)
 {
-    const struct rf_cached *cached;
-    RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
-    uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
-    const struct rf_past *past = begin(comm, cached, call->label);
-    const struct rf_contract *mine = &past->contract;
     if (rf_comm_has_news(comm))
         RETURN_IF_ERROR(rf_comm_events(comm));
     if (comm->announcements > 0)
         RETURN_IF_ERROR(rf_comm_compare_announced(comm, past));
     struct rf_exec_args args = wire_args(call, past);
     struct rf_watch watch;
-    rf_watch_begin(comm, &watch, mine, call->timeout_s, waiting_for);
-    comm->running = mine;
+    rf_watch_begin(comm, &watch, &past->contract, call->timeout_s, waiting_for);
+    comm->running = &past->contract;
     int rc = run_to_end(comm, cached, &args, &watch);
     comm->running = NULL;
+    return rc;
+}
+
+int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
+{
+    const struct rf_cached *cached;
+    RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
+    uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
+    const struct rf_past *past = begin(comm, cached, call->label);
+    if (comm->recorder)
+        rf_recorder_begin(comm->recorder, past);
+    int rc = run_begun(comm, call, cached, past);
+    if (comm->recorder)
+        rf_recorder_end(comm->recorder, past->contract.sequence, rc);
     if (start_ns > 0)
         rf_comm_trace(comm, call->op, call->count * rf_dtype_bytes(call->dtype), start_ns);
     return rc;

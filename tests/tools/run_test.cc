@@ -119,3 +119,23 @@ TEST(Run, ACommandThatDoesNotExistIsStatus127)
     EXPECT_EQ(r.status, 127);
     EXPECT_NE(r.err.find("cannot start no-such-command-here"), std::string::npos) << r.err;
 }
+
+TEST(Flight, NamesWhoNeverCame)
+{
+    TempFolder folder;
+    ProgramOptions options;
+    options.timeout_s = 60;
+    /* Rank 1 is killed between two operations. */
+    ProgramResult run = run_shell(3, "RF_FLIGHT=" + folder.path +
+                                         "/f timeout -s KILL $((RANK == 1 ? 2 : 30)) " RF_PROGRAM
+                                         " bench barrier -n 100000 -w 0 --provider net");
+    EXPECT_NE(run.status, 0);
+    ProgramResult r = run_program({"flight", folder.path + "/f"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("3 ranks over net, 3 recordings"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("=> rank "), std::string::npos) << r.out;
+    r = run_program({"flight", folder.path + "/f", "--json"});
+    EXPECT_NE(r.out.find("\"findings\""), std::string::npos) << r.out;
+    EXPECT_EQ(run_program({"flight"}).status, 2);
+    EXPECT_EQ(run_program({"flight", folder.path + "/none"}).status, 1);
+}
