@@ -104,7 +104,7 @@ struct rf_comm {
     uint64_t sequence;                 /* of the next collective */
     uint32_t chain;                    /* of the next collective */
     const struct rf_contract *running; /* the collective in progress; NULL = none */
-    struct rf_recorder *recorder; /* NULL: nobody asked for one */
+    struct rf_recorder *recorder;      /* NULL: nobody asked for one */
     struct rf_cache *cache;
     struct rf_p2p *p2p;
     struct rf_async *async;
@@ -150,7 +150,8 @@ bool rf_past_equal(const struct rf_past *a, const struct rf_past *b);
 uint32_t rf_past_next(const struct rf_past *past);
 bool rf_contract_is_point(const struct rf_contract *contract); /* send or recv */
 
-/* ---- flight.c: the last calls, in a file ------------------------------------------------------ */
+/* ---- flight.c: the last calls, in a file ------------------------------------------------------
+ */
 
 /* *out is NULL where RF_FLIGHT is not set. job: the same bytes on all ranks. */
 RF_MUST_CHECK int rf_recorder_open(const struct rf_comm *comm, const uint8_t job[16],
@@ -223,8 +224,12 @@ RF_MUST_CHECK int rf_cache_find(struct rf_comm *comm, const struct rf_call *call
 
 /* ---- operations.c ---------------------------------------------------------------------------- */
 
-/* Argument checks of a collective, all but the buffers. */
+/* Argument checks of a collective, all but the buffers; and those in host memory. */
 RF_MUST_CHECK int rf_call_check(const struct rf_comm *comm, const struct rf_call *call);
+RF_MUST_CHECK int rf_call_check_buffers(const struct rf_comm *comm, const struct rf_call *call);
+/* Checks and runs a call on host memory, with the caller's options. */
+RF_MUST_CHECK int rf_call_start(struct rf_comm *comm, struct rf_call *call,
+                                const struct rf_coll_opts *opts);
 /* Elements of `in` and `out`. */
 void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in,
                     size_t *out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The collectives on host memory: argument checks, then one path for all: contract, cached
- * schedule, executor, watch. No data is touched here.
+ * One path for all collectives on host memory: argument checks, then contract, cached schedule,
+ * executor, watch. No data is touched here. The public calls are in calls.c.
  */
 #include <ringforge/ringforge.h>
 
@@ -106,7 +106,7 @@ bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, ui
     }
 }
 
-static int check_buffers(const struct rf_comm *comm, const struct rf_call *call)
+int rf_call_check_buffers(const struct rf_comm *comm, const struct rf_call *call)
 {
     size_t in, out, element = rf_dtype_bytes(call->dtype);
     const char *op = rf_coll_op_name(call->op);
@@ -229,12 +229,8 @@ int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
     return rc;
 }
 
-/* ---- public ---------------------------------------------------------------------------------- */
-
-static int collective(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
+int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
 {
-    if (!comm)
-        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(call->op));
     if (opts) {
         call->order = opts->order;
         call->label = opts->label;
@@ -242,207 +238,7 @@ static int collective(struct rf_comm *comm, struct rf_call *call, const struct r
         call->timeout_s = opts->timeout_s;
     }
     RETURN_IF_ERROR(rf_call_check(comm, call));
-    RETURN_IF_ERROR(check_buffers(comm, call));
+    RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
     RETURN_IF_ERROR(rf_comm_ready(comm));
     return rf_comm_run(comm, call);
-}
-
-int rf_all_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
-                  enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_ALL_REDUCE,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .redop = redop,
-                           .root = -1};
-    return collective(comm, &call, opts);
-}
-
-int rf_reduce_scatter(struct rf_comm *comm, const void *in, void *out, size_t count,
-                      enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_REDUCE_SCATTER,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .redop = redop,
-                           .root = -1};
-    return collective(comm, &call, opts);
-}
-
-int rf_all_gather(struct rf_comm *comm, const void *in, void *out, size_t count,
-                  enum rf_dtype dtype, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {
-        .op = RF_COLL_ALL_GATHER, .in = in, .out = out, .count = count, .dtype = dtype, .root = -1};
-    return collective(comm, &call, opts);
-}
-
-int rf_broadcast(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int root,
-                 const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_BROADCAST,
-                           .in = buffer,
-                           .out = buffer,
-                           .count = count,
-                           .dtype = dtype,
-                           .root = root};
-    return collective(comm, &call, opts);
-}
-
-int rf_reduce(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
-              enum rf_redop redop, int root, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_REDUCE,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .redop = redop,
-                           .root = root};
-    return collective(comm, &call, opts);
-}
-
-int rf_gather(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
-              int root, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {
-        .op = RF_COLL_GATHER, .in = in, .out = out, .count = count, .dtype = dtype, .root = root};
-    return collective(comm, &call, opts);
-}
-
-int rf_scatter(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
-               int root, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {
-        .op = RF_COLL_SCATTER, .in = in, .out = out, .count = count, .dtype = dtype, .root = root};
-    return collective(comm, &call, opts);
-}
-
-int rf_all_to_all(struct rf_comm *comm, const void *in, void *out, size_t count,
-                  enum rf_dtype dtype, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {
-        .op = RF_COLL_ALL_TO_ALL, .in = in, .out = out, .count = count, .dtype = dtype, .root = -1};
-    return collective(comm, &call, opts);
-}
-
-int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_BARRIER, .dtype = RF_U8, .root = -1};
-    return collective(comm, &call, opts);
-}
-
-/* ---- with a count for each rank -------------------------------------------------------------- */
-
-static int sum_counts(const struct rf_comm *comm, const char *op, const size_t *counts, size_t *sum)
-{
-    *sum = 0;
-    if (!comm)
-        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
-    if (!counts)
-        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", op, comm->size);
-    for (int r = 0; r < comm->size; r++)
-        if (__builtin_add_overflow(*sum, counts[r], sum))
-            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold", op);
-    return 0;
-}
-
-static int with_counts(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
-{
-    RETURN_IF_ERROR(sum_counts(comm, rf_coll_op_name(call->op), call->counts, &call->count));
-    return collective(comm, call, opts);
-}
-
-int rf_all_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                    enum rf_dtype dtype, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_ALL_GATHER,
-                           .in = in,
-                           .out = out,
-                           .counts = counts,
-                           .dtype = dtype,
-                           .root = -1};
-    return with_counts(comm, &call, opts);
-}
-
-int rf_reduce_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                        enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_REDUCE_SCATTER,
-                           .in = in,
-                           .out = out,
-                           .counts = counts,
-                           .dtype = dtype,
-                           .redop = redop,
-                           .root = -1};
-    return with_counts(comm, &call, opts);
-}
-
-int rf_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {
-        .op = RF_COLL_GATHER, .in = in, .out = out, .counts = counts, .dtype = dtype, .root = root};
-    return with_counts(comm, &call, opts);
-}
-
-int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                 enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_SCATTER,
-                           .in = in,
-                           .out = out,
-                           .counts = counts,
-                           .dtype = dtype,
-                           .root = root};
-    return with_counts(comm, &call, opts);
-}
-
-/* What others say they will send is what this rank expects; else both sides are named. */
-static int compare_counts(struct rf_comm *comm, const size_t *told, const struct rf_call *call)
-{
-    for (int r = 0; r < comm->size; r++) {
-        if (told[r] == call->recv_counts[r])
-            continue;
-        return rf_comm_fail_text(comm, RF_EMISMATCH, r, NULL,
-                                 "all_to_all: rank %d sends %zu %s to rank %d, which expects %zu",
-                                 r, told[r], rf_dtype_name(call->dtype), comm->rank,
-                                 call->recv_counts[r]);
-    }
-    return 0;
-}
-
-int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts, void *out,
-                    const size_t *recv_counts, enum rf_dtype dtype, const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {.op = RF_COLL_ALL_TO_ALL,
-                           .in = in,
-                           .out = out,
-                           .counts = send_counts,
-                           .recv_counts = recv_counts,
-                           .dtype = dtype,
-                           .root = -1};
-    size_t expected;
-    RETURN_IF_ERROR(sum_counts(comm, "all_to_all", recv_counts, &expected));
-    RETURN_IF_ERROR(sum_counts(comm, "all_to_all", send_counts, &call.count));
-    RETURN_IF_ERROR(rf_call_check(comm, &call));
-    RETURN_IF_ERROR(check_buffers(comm, &call));
-    size_t *told = rf_alloc((size_t)comm->size * sizeof(*told));
-    if (!told)
-        return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
-    struct rf_call counts = {.op = RF_COLL_ALL_TO_ALL,
-                             .in = send_counts,
-                             .out = told,
-                             .count = 1,
-                             .dtype = sizeof(size_t) == 8 ? RF_I64 : RF_I32,
-                             .root = -1};
-    int rc = collective(comm, &counts, opts);
-    if (rc == 0)
-        rc = compare_counts(comm, told, &call);
-    rf_free(told);
-    return rc < 0 ? rc : collective(comm, &call, opts);
 }

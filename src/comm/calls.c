@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The public collectives on host memory: each fills in a call, operations.c checks and runs it.
+ */
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+enum { NO_ROOT = -1 };
+
+static int sum_counts(const struct rf_comm *comm, enum rf_coll_op op, const size_t *counts,
+                      size_t *sum)
+{
+    *sum = 0;
+    if (!counts)
+        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", rf_coll_op_name(op),
+                       comm->size);
+    for (int r = 0; r < comm->size; r++)
+        if (__builtin_add_overflow(*sum, counts[r], sum))
+            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold",
+                           rf_coll_op_name(op));
+    return 0;
+}
+
+/* Equal pieces: `count` elements. */
+static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void *out, size_t count,
+                 enum rf_dtype dtype, enum rf_redop redop, int root,
+                 const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = op,
+                           .in = in,
+                           .out = out,
+                           .count = count,
+                           .dtype = dtype,
+                           .redop = redop,
+                           .root = root};
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(op));
+    return rf_call_start(comm, &call, opts);
+}
+
+/* A count for each rank. */
+static int uneven(struct rf_comm *comm, enum rf_coll_op op, const void *in, void *out,
+                  const size_t *counts, enum rf_dtype dtype, enum rf_redop redop, int root,
+                  const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = op,
+                           .in = in,
+                           .out = out,
+                           .counts = counts,
+                           .dtype = dtype,
+                           .redop = redop,
+                           .root = root};
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(op));
+    RETURN_IF_ERROR(sum_counts(comm, op, counts, &call.count));
+    return rf_call_start(comm, &call, opts);
+}
+
+int rf_all_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
+                  enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_ALL_REDUCE, in, out, count, dtype, redop, NO_ROOT, opts);
+}
+
+int rf_reduce_scatter(struct rf_comm *comm, const void *in, void *out, size_t count,
+                      enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_REDUCE_SCATTER, in, out, count, dtype, redop, NO_ROOT, opts);
+}
+
+int rf_all_gather(struct rf_comm *comm, const void *in, void *out, size_t count,
+                  enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_ALL_GATHER, in, out, count, dtype, RF_SUM, NO_ROOT, opts);
+}
+
+int rf_broadcast(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int root,
+                 const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_BROADCAST, buffer, buffer, count, dtype, RF_SUM, root, opts);
+}
+
+int rf_reduce(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
+              enum rf_redop redop, int root, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_REDUCE, in, out, count, dtype, redop, root, opts);
+}
+
+int rf_gather(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
+              int root, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_GATHER, in, out, count, dtype, RF_SUM, root, opts);
+}
+
+int rf_scatter(struct rf_comm *comm, const void *in, void *out, size_t count, enum rf_dtype dtype,
+               int root, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_SCATTER, in, out, count, dtype, RF_SUM, root, opts);
+}
+
+int rf_all_to_all(struct rf_comm *comm, const void *in, void *out, size_t count,
+                  enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_ALL_TO_ALL, in, out, count, dtype, RF_SUM, NO_ROOT, opts);
+}
+
+int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts)
+{
+    return equal(comm, RF_COLL_BARRIER, NULL, NULL, 0, RF_U8, RF_SUM, NO_ROOT, opts);
+}
+
+/* ---- with a count for each rank -------------------------------------------------------------- */
+
+int rf_all_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                    enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    return uneven(comm, RF_COLL_ALL_GATHER, in, out, counts, dtype, RF_SUM, NO_ROOT, opts);
+}
+
+int rf_reduce_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                        enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
+{
+    return uneven(comm, RF_COLL_REDUCE_SCATTER, in, out, counts, dtype, redop, NO_ROOT, opts);
+}
+
+int rf_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
+{
+    return uneven(comm, RF_COLL_GATHER, in, out, counts, dtype, RF_SUM, root, opts);
+}
+
+int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                 enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
+{
+    return uneven(comm, RF_COLL_SCATTER, in, out, counts, dtype, RF_SUM, root, opts);
+}
+
+/* What others say they will send is what this rank expects; else both sides are named. */
+static int compare_counts(struct rf_comm *comm, const size_t *told, const struct rf_call *call)
+{
+    for (int r = 0; r < comm->size; r++) {
+        if (told[r] == call->recv_counts[r])
+            continue;
+        return rf_comm_fail_text(comm, RF_EMISMATCH, r, NULL,
+                                 "all_to_all: rank %d sends %zu %s to rank %d, which expects %zu",
+                                 r, told[r], rf_dtype_name(call->dtype), comm->rank,
+                                 call->recv_counts[r]);
+    }
+    return 0;
+}
+
+int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts, void *out,
+                    const size_t *recv_counts, enum rf_dtype dtype, const struct rf_coll_opts *opts)
+{
+    struct rf_call call = {.op = RF_COLL_ALL_TO_ALL,
+                           .in = in,
+                           .out = out,
+                           .counts = send_counts,
+                           .recv_counts = recv_counts,
+                           .dtype = dtype,
+                           .root = -1};
+    size_t expected;
+    if (!comm)
+        return rf_fail(RF_EINVAL, "all_to_all: the communicator is NULL");
+    RETURN_IF_ERROR(sum_counts(comm, RF_COLL_ALL_TO_ALL, recv_counts, &expected));
+    RETURN_IF_ERROR(sum_counts(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.count));
+    RETURN_IF_ERROR(rf_call_check(comm, &call));
+    RETURN_IF_ERROR(rf_call_check_buffers(comm, &call));
+    size_t *told = rf_alloc((size_t)comm->size * sizeof(*told));
+    if (!told)
+        return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
+    int rc = equal(comm, RF_COLL_ALL_TO_ALL, send_counts, told, 1,
+                   sizeof(size_t) == 8 ? RF_I64 : RF_I32, RF_SUM, NO_ROOT, opts);
+    if (rc == 0)
+        rc = compare_counts(comm, told, &call);
+    rf_free(told);
+    return rc < 0 ? rc : rf_call_start(comm, &call, opts);
+}
