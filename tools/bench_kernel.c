@@ -45,6 +45,14 @@ struct bench {
     bool quiet, all;
 };
 
+#define BENCH_ROW(NAME) extern const struct bench_kernel bench_row_##NAME;
+#include "bench_rows.h"
+#undef BENCH_ROW
+#define BENCH_ROW(NAME) &bench_row_##NAME,
+const struct bench_kernel *const bench_kernel_rows[] = {
+#include "bench_rows.h"
+    NULL};
+
 const struct bench_kernel *bench_kernel_find(const char *name)
 {
     for (int i = 0; bench_kernel_rows[i]; i++)

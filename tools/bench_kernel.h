@@ -2,7 +2,8 @@
  *
  * Benchmarks of kernels: a kernel is a row of a table (bench_rows_*.c), and one engine makes its
  * operands, checks what it computes against fp64 on the host, times it, and compares the times with
- * what the device can do. To add a kernel, add a struct bench_kernel.
+ * what the device can do. To add a kernel, add a
+ * struct bench_kernel, and its name to bench_rows.h.
  */
 #ifndef RF_TOOLS_BENCH_KERNEL_H
 #define RF_TOOLS_BENCH_KERNEL_H

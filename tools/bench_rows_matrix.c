@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of the kernel benchmarks: matrix products and attention; and the list of all rows.
+ * Rows of the kernel benchmarks: matrix products and attention.
  */
 #include <math.h>
 
@@ -185,44 +185,26 @@ static double want_attention_backward(const struct bench_case *c, int k, const i
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-static const struct bench_kernel bench_row_matmul = {.name = "matmul",
-                                                     .dims = "MxKxN",
-                                                     .shapes = "nxCx3C nxCxF nxFxC nxCxV",
-                                                     .plan = plan_matmul,
-                                                     .launch = launch_matmul,
-                                                     .want = want_matmul,
-                                                     .path = path_matmul,
-                                                     .loop = loop_matmul};
-static const struct bench_kernel bench_row_attention = {.name = "attention",
-                                                        .dims = "BxTxHxD",
-                                                        .shapes = "BxTxHxD",
-                                                        .samples = 64,
-                                                        .plan = plan_attention,
-                                                        .launch = launch_attention,
-                                                        .want = want_attention};
-static const struct bench_kernel bench_row_attention_backward = {
-    .name = "attention_backward",
-    .dims = "BxTxHxD",
-    .shapes = "BxTxHxD",
-    .samples = 12,
-    .plan = plan_attention_backward,
-    .prepare = prepare_attention_backward,
-    .launch = launch_attention_backward,
-    .want = want_attention_backward};
-
-#define ROWS(X)                                                                                    \
-    X(fill)                                                                                        \
-    X(copy)                                                                                        \
-    X(cast)                                                                                        \
-    X(scale)                                                                                       \
-    X(add)                                                                                         \
-    X(gelu)                                                                                        \
-    X(gelu_backward)                                                                               \
-    X(sum) X(sum_squares) X(adamw) X(adam) X(sgd) X(momentum) X(nesterov) X(adagrad) X(rmsprop)    \
-        X(lion) X(layernorm) X(layernorm_backward_input) X(layernorm_backward_weight) X(bias_grad) \
-            X(embedding) X(embedding_backward) X(cross_entropy)
-#define DECLARE(NAME) extern const struct bench_kernel bench_row_##NAME;
-#define LIST(NAME) &bench_row_##NAME,
-ROWS(DECLARE)
-const struct bench_kernel *const bench_kernel_rows[] = {
-    ROWS(LIST) & bench_row_matmul, &bench_row_attention, &bench_row_attention_backward, NULL};
+const struct bench_kernel bench_row_matmul = {.name = "matmul",
+                                              .dims = "MxKxN",
+                                              .shapes = "nxCx3C nxCxF nxFxC nxCxV",
+                                              .plan = plan_matmul,
+                                              .launch = launch_matmul,
+                                              .want = want_matmul,
+                                              .path = path_matmul,
+                                              .loop = loop_matmul};
+const struct bench_kernel bench_row_attention = {.name = "attention",
+                                                 .dims = "BxTxHxD",
+                                                 .shapes = "BxTxHxD",
+                                                 .samples = 64,
+                                                 .plan = plan_attention,
+                                                 .launch = launch_attention,
+                                                 .want = want_attention};
+const struct bench_kernel bench_row_attention_backward = {.name = "attention_backward",
+                                                          .dims = "BxTxHxD",
+                                                          .shapes = "BxTxHxD",
+                                                          .samples = 12,
+                                                          .plan = plan_attention_backward,
+                                                          .prepare = prepare_attention_backward,
+                                                          .launch = launch_attention_backward,
+                                                          .want = want_attention_backward};
