@@ -1,38 +1,37 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention, forward, with a running maximum (Milakov, Gimelshein 2018; Dao et al. 2022):
- * a lane holds ROWS query rows. Workgroups: (blocks of queries, heads, batch).
+ * Attention, forward, for CPU drivers, with a running maximum (Milakov, Gimelshein 2018; Dao et al.
+ * 2022): a lane holds ROWS query rows. Workgroups: (blocks of queries, heads, batch).
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "attention.glsl"
+#define PUSH_NAMES out_, unused
+#include "attention_rows.glsl"
 
-layout(push_constant) uniform Push {
-    uvec2 out_, lse, qkv;
-    uint T, channels, heads;
-    float scale;
-    uint qkv_first;
-} pc;
-VIEW(0, qkv)
-
-const float LOWEST = -1e38;
+VIEW(0, q)
+VIEW(1, k)
+VIEW(2, v)
 
 void main()
 {
-    uint T = pc.T, channels = pc.channels, stride = 3 * channels;
-    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, lanes = gl_WorkGroupSize.x;
-    uint q0 = batch * T * stride + head * D, k0 = q0 + channels, v0 = k0 + channels;
+    uint queries = pc.queries, keys = pc.keys, lanes = gl_WorkGroupSize.x;
+    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / pc.group;
+    uint q0 = batch * pc.q_batch + head * pc.q_head;
+    uint k0 = batch * pc.k_batch + key_head * pc.k_head;
+    uint v0 = batch * pc.v_batch + key_head * pc.v_head;
+    uint o0 = batch * pc.out_batch + head * pc.out_head;
+    uint l0 = (batch * gl_NumWorkGroups.y + head) * queries;
     uint first = gl_WorkGroupID.x * ROWS * lanes;
-    uint end = min(first + ROWS * lanes, T);
+    uint end = keys_seen(first + ROWS * lanes);
     first += gl_LocalInvocationID.x;
 
     vec4 q[ROWS * D4], o[ROWS * D4];
     float top[ROWS], total[ROWS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        uint row = q0 + min(first + r * lanes, T - 1) * stride;
+        uint row = q0 + min(first + r * lanes, queries - 1) * pc.q_row;
         [[unroll]] for (uint d = 0; d < D4; d++) {
-            q[r * D4 + d] = head_load(FROM(qkv), row, d) * pc.scale;
+            q[r * D4 + d] = head_load(FROM(q), row, d) * pc.scale;
             o[r * D4 + d] = vec4(0.0);
         }
         top[r] = LOWEST;
@@ -42,10 +41,10 @@ void main()
         float s[ROWS * BLOCK];
         [[unroll]] for (uint i = 0; i < ROWS * BLOCK; i++)
             s[i] = 0.0;
-        MINE(key, qkv, k0, stride, block, T)
+        MINE(key, k, k0, pc.k_row, block, keys)
         [[unroll]] for (uint d = 0; d < D4; d++) {
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-                vec4 t = SPREAD(key, qkv, k0, stride, block, T, j, d);
+                vec4 t = SPREAD(key, j, d);
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
                     s[r * BLOCK + j] = dot_add(q[r * D4 + d], t, s[r * BLOCK + j]);
             }
@@ -55,7 +54,7 @@ void main()
             float highest = top[r], sum = 0.0;
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
                 uint at = r * BLOCK + j;
-                s[at] = block + j <= row ? s[at] : LOWEST;
+                s[at] = seen(row, block + j) ? s[at] : LOWEST;
                 highest = max(highest, s[at]);
             }
             float shrink = exp(top[r] - highest);
@@ -68,10 +67,10 @@ void main()
             [[unroll]] for (uint d = 0; d < D4; d++)
                 o[r * D4 + d] *= shrink;
         }
-        MINE(value, qkv, v0, stride, block, T)
+        MINE(value, v, v0, pc.v_row, block, keys)
         [[unroll]] for (uint d = 0; d < D4; d++) {
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-                vec4 t = SPREAD(value, qkv, v0, stride, block, T, j, d);
+                vec4 t = SPREAD(value, j, d);
                 [[unroll]] for (uint r = 0; r < ROWS; r++)
                     o[r * D4 + d] = fma(vec4(s[r * BLOCK + j]), t, o[r * D4 + d]);
             }
@@ -80,11 +79,10 @@ void main()
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         uint row = first + r * lanes;
         float inverse = 1.0 / total[r];
-        if (row < T) {
-            Floats(pc.lse).at[(batch * pc.heads + head) * T + row] = top[r] + log(total[r]);
+        if (row < queries) {
+            Floats(pc.lse).at[l0 + row] = top[r] + log(total[r]);
             [[unroll]] for (uint d = 0; d < D4; d++)
-                head_store(pc.out_, (batch * T + row) * channels + head * D, d,
-                           o[r * D4 + d] * inverse);
+                head_store(pc.out_, o0 + row * pc.out_row, d, o[r * D4 + d] * inverse);
         }
     }
 }

@@ -1,97 +1,103 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention, gradients of keys and values: a lane holds ROWS key rows and walks the queries
- * from its own row on. dV = P' dO, dK = scale dS' Q. Runs after attention_backward_query.comp,
- * which writes delta.
+ * Attention, gradients of keys and values, for CPU drivers: a lane holds ROWS key rows and walks,
+ * head by head, the queries that see them. dV = P' dO, dK = scale dS' Q. Runs after
+ * attention_backward_query.comp, which writes delta.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "attention.glsl"
+#define PUSH_NAMES dk, dv
+#include "attention_rows.glsl"
 
-layout(push_constant) uniform Push {
-    uvec2 dqkv, dout, out_unused, lse, qkv, delta;
-    uint T, channels, heads;
-    float scale;
-    uint qkv_first, dout_first, lse_first, delta_first;
-} pc;
-VIEW(0, qkv)
-VIEW(1, dout)
-VIEW(2, lse)
-VIEW(3, delta)
+VIEW(0, q)
+VIEW(1, k)
+VIEW(2, v)
+VIEW(3, dout)
+VIEW(4, lse)
+VIEW(5, delta)
 
 void main()
 {
-    uint T = pc.T, channels = pc.channels, stride = 3 * channels;
-    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, lanes = gl_WorkGroupSize.x;
-    uint q0 = batch * T * stride + head * D, k0 = q0 + channels, v0 = k0 + channels;
-    uint o0 = batch * T * channels + head * D, l0 = (batch * pc.heads + head) * T;
+    uint queries = pc.queries, keys = pc.keys, group = pc.group, lanes = gl_WorkGroupSize.x;
+    uint key_head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, head0 = key_head * group;
+    uint k0 = batch * pc.k_batch + key_head * pc.k_head;
+    uint v0 = batch * pc.v_batch + key_head * pc.v_head;
+    uint q0 = batch * pc.q_batch + head0 * pc.q_head;
+    uint o0 = batch * pc.out_batch + head0 * pc.out_head;
+    uint l0 = (batch * gl_NumWorkGroups.y * group + head0) * queries;
     uint start = gl_WorkGroupID.x * ROWS * lanes;
     uint first = start + gl_LocalInvocationID.x;
     float scale = pc.scale;
 
     vec4 k[ROWS * D4], v[ROWS * D4], dk[ROWS * D4], dv[ROWS * D4];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-        uint row = min(first + r * lanes, T - 1) * stride;
+        uint row = min(first + r * lanes, keys - 1);
         [[unroll]] for (uint d = 0; d < D4; d++) {
-            k[r * D4 + d] = head_load(FROM(qkv), k0 + row, d) * scale;
-            v[r * D4 + d] = head_load(FROM(qkv), v0 + row, d);
+            k[r * D4 + d] = head_load(FROM(k), k0 + row * pc.k_row, d) * scale;
+            v[r * D4 + d] = head_load(FROM(v), v0 + row * pc.v_row, d);
             dk[r * D4 + d] = vec4(0.0);
             dv[r * D4 + d] = vec4(0.0);
         }
     }
-    for (uint block = start & ~(BLOCK - 1); block < T; block += BLOCK) {
-        float s[ROWS * BLOCK], dp[ROWS * BLOCK];
-        [[unroll]] for (uint i = 0; i < ROWS * BLOCK; i++) {
-            s[i] = 0.0;
-            dp[i] = 0.0;
-        }
-        MINE_SCALAR(lse, lse, l0, block, T)
-        MINE_SCALAR(delta, delta, l0, block, T)
-        MINE(query, qkv, q0, stride, block, T)
-        [[unroll]] for (uint d = 0; d < D4; d++) {
-            [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-                vec4 t = SPREAD(query, qkv, q0, stride, block, T, j, d);
-                [[unroll]] for (uint r = 0; r < ROWS; r++)
-                    s[r * BLOCK + j] = dot_add(k[r * D4 + d], t, s[r * BLOCK + j]);
+    uint begin = first_query(start) & ~(BLOCK - 1);
+    for (uint g = 0; g < group; g++) {
+        for (uint block = begin; block < queries; block += BLOCK) {
+            float s[ROWS * BLOCK], dp[ROWS * BLOCK];
+            [[unroll]] for (uint i = 0; i < ROWS * BLOCK; i++) {
+                s[i] = 0.0;
+                dp[i] = 0.0;
             }
-        }
-        [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-            float t = SPREAD_SCALAR(lse, lse, l0, block, T, j);
-            [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                bool seen = block + j >= first + r * lanes && block + j < T;
-                s[r * BLOCK + j] = seen ? exp(s[r * BLOCK + j] - t) : 0.0;
+            MINE_SCALAR(lse, lse, l0, block, queries)
+            MINE_SCALAR(delta, delta, l0, block, queries)
+            MINE(query, q, q0, pc.q_row, block, queries)
+            [[unroll]] for (uint d = 0; d < D4; d++) {
+                [[unroll]] for (uint j = 0; j < BLOCK; j++) {
+                    vec4 t = SPREAD(query, j, d);
+                    [[unroll]] for (uint r = 0; r < ROWS; r++)
+                        s[r * BLOCK + j] = dot_add(k[r * D4 + d], t, s[r * BLOCK + j]);
+                }
             }
-        }
-        MINE(dout, dout, o0, channels, block, T)
-        [[unroll]] for (uint d = 0; d < D4; d++) {
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-                vec4 t = SPREAD(dout, dout, o0, channels, block, T, j, d);
+                float t = SPREAD_SCALAR(lse, j);
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                    dp[r * BLOCK + j] = dot_add(v[r * D4 + d], t, dp[r * BLOCK + j]);
-                    dv[r * D4 + d] = fma(vec4(s[r * BLOCK + j]), t, dv[r * D4 + d]);
+                    bool sees = seen(block + j, first + r * lanes) && block + j < queries;
+                    s[r * BLOCK + j] = sees ? exp(s[r * BLOCK + j] - t) : 0.0;
+                }
+            }
+            MINE(dout, dout, o0, pc.out_row, block, queries)
+            [[unroll]] for (uint d = 0; d < D4; d++) {
+                [[unroll]] for (uint j = 0; j < BLOCK; j++) {
+                    vec4 t = SPREAD(dout, j, d);
+                    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+                        dp[r * BLOCK + j] = dot_add(v[r * D4 + d], t, dp[r * BLOCK + j]);
+                        dv[r * D4 + d] = fma(vec4(s[r * BLOCK + j]), t, dv[r * D4 + d]);
+                    }
+                }
+            }
+            [[unroll]] for (uint j = 0; j < BLOCK; j++) {
+                float t = SPREAD_SCALAR(delta, j);
+                [[unroll]] for (uint r = 0; r < ROWS; r++)
+                    s[r * BLOCK + j] *= dp[r * BLOCK + j] - t;
+            }
+            [[unroll]] for (uint d = 0; d < D4; d++) {
+                [[unroll]] for (uint j = 0; j < BLOCK; j++) {
+                    vec4 t = SPREAD(query, j, d);
+                    [[unroll]] for (uint r = 0; r < ROWS; r++)
+                        dk[r * D4 + d] = fma(vec4(s[r * BLOCK + j]), t, dk[r * D4 + d]);
                 }
             }
         }
-        [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-            float t = SPREAD_SCALAR(delta, delta, l0, block, T, j);
-            [[unroll]] for (uint r = 0; r < ROWS; r++)
-                s[r * BLOCK + j] *= dp[r * BLOCK + j] - t;
-        }
-        [[unroll]] for (uint d = 0; d < D4; d++) {
-            [[unroll]] for (uint j = 0; j < BLOCK; j++) {
-                vec4 t = SPREAD(query, qkv, q0, stride, block, T, j, d);
-                [[unroll]] for (uint r = 0; r < ROWS; r++)
-                    dk[r * D4 + d] = fma(vec4(s[r * BLOCK + j]), t, dk[r * D4 + d]);
-            }
-        }
+        q0 += pc.q_head;
+        o0 += pc.out_head;
+        l0 += queries;
     }
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         uint row = first + r * lanes;
-        if (row < T) {
+        if (row < keys) {
             [[unroll]] for (uint d = 0; d < D4; d++) {
-                head_store(pc.dqkv, k0 + row * stride, d, dk[r * D4 + d] * scale);
-                head_store(pc.dqkv, v0 + row * stride, d, dv[r * D4 + d]);
+                head_store(pc.dk, k0 + row * pc.k_row, d, dk[r * D4 + d] * scale);
+                head_store(pc.dv, v0 + row * pc.v_row, d, dv[r * D4 + d]);
             }
         }
     }

@@ -104,8 +104,46 @@ RF_API int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tens
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Causal self-attention, scale 1/sqrt(D), without a T*T tensor (online softmax).
- * qkv (B,T,3C) holds q, k, v, each (H,D); out (B,T,C); lse (B,H,T) is written for the backward. */
+/* Heads in a tensor, (B,T,H,D): element (b,t,h,d) is element first + b batch_stride + t row_stride
+ * + h head_stride + d of `tensor`, whose own shape does not matter. */
+struct rf_heads {
+    struct rf_tensor tensor;
+    int64_t first;
+    int64_t batch, rows, heads, size; /* B, T, H, D */
+    int64_t batch_stride, row_stride, head_stride;
+};
+/* Heads first .. first + heads - 1, of `size` elements each, of every row of a (B,T,C) or (T,C)
+ * tensor. With (B,T,(H+2K)D) packed for H heads of queries and K of keys and values:
+ * q = rf_heads_in(qkv, D, 0, H), k = rf_heads_in(qkv, D, H, K), v = rf_heads_in(qkv, D, H+K, K).
+ * What does not lie in the rows is refused by the operation that gets it. */
+RF_EXPORT struct rf_heads rf_heads_in(struct rf_tensor tensor, int64_t size, int64_t first,
+                                      int64_t heads);
+
+struct rf_attention_args {
+    struct rf_heads q;    /* (B,Tq,H,D), D up to 128 (multiples of 8 from 32 on are fastest) */
+    struct rf_heads k, v; /* (B,Tk,K,D); K divides H: query head h uses head h / (H/K) */
+    struct rf_heads out;  /* (B,Tq,H,D) */
+    struct rf_tensor lse; /* (B,H,Tq) f32: log of the sum of exp of the scores, for the backward */
+    bool full;            /* all keys; else causal, aligned at the end: query i sees keys up to
+                             i + Tk - Tq, which needs Tk >= Tq */
+    float scale;          /* of the scores; 0 = 1/sqrt(D) */
+    const char *path;     /* NULL = best; "rows", "tiled": force (RF_ENOTSUP if it cannot) */
+};
+/* out = softmax(scale q k' + mask) v by online softmax, without a T*T tensor (Dao 2023,
+ * FlashAttention-2). q, k, v, out are of one type T. out and lse overlap nothing. */
+RF_API int rf_attend(struct rf_stream *stream, const struct rf_attention_args *args);
+struct rf_attention_grads {
+    struct rf_heads dout;       /* as out; all gradients of type T */
+    struct rf_heads dq, dk, dv; /* =. With the strides of q, k and v */
+    struct rf_tensor delta;     /* scratch (B,H,Tq) f32 */
+};
+/* dk and dv are summed over the H/K heads that share them, in order. args: as in the forward pass,
+ * with its out and lse. What is written overlaps nothing, but may be parts of the same rows. */
+RF_API int rf_attend_backward(struct rf_stream *stream, const struct rf_attention_args *args,
+                              const struct rf_attention_grads *grads);
+
+/* Causal self-attention, scale 1/sqrt(D): rf_attend for a packed tensor. qkv (B,T,3C) holds q, k,
+ * v, each (H,D); out (B,T,C); lse (B,H,T) f32 is written for the backward. */
 RF_API int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor lse,
                         struct rf_tensor qkv, int64_t heads);
 /* dqkv =. delta: scratch (B,H,T) f32. */

@@ -18,7 +18,7 @@ RF_MUST_CHECK int rf_device_kernel(struct rf_device *device, const struct rf_ker
 
 /* A kernel whose SPIR-V declares SampledBuffer reads floats through uniform texel buffers: set 0,
  * bindings 0 .. RF_MAX_VIEWS-1. */
-#define RF_MAX_VIEWS 4
+#define RF_MAX_VIEWS 6
 struct rf_view {
     struct rf_buffer *buffer;
     uint64_t offset, bytes; /* what the kernel reads */

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Between attention.c, which checks and chooses a path, and attention_paths.c, which launches.
+ */
+#ifndef RF_OPS_ATTENTION_H
+#define RF_OPS_ATTENTION_H
+
+#include "heads.h"
+
+/* A checked call; grads: NULL in the forward pass. */
+struct rf_attention_call {
+    const char *op;
+    struct rf_device *device;
+    const struct rf_attention_args *args;
+    const struct rf_attention_grads *grads;
+};
+
+/* One way to do it. can: RF_ENOTSUP says why not. */
+struct rf_attention_path {
+    const char *name;
+    RF_MUST_CHECK int (*can)(const struct rf_attention_call *call);
+    bool (*suits)(const struct rf_device_info *info);
+    RF_MUST_CHECK int (*run)(struct rf_stream *stream, const struct rf_attention_call *call);
+};
+/* In order of preference where they suit. */
+extern const struct rf_attention_path rf_attention_paths[];
+extern const size_t rf_attention_path_count;
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The paths of attention: "rows" for CPU drivers (attention_rows.glsl), "tiled" for GPUs
+ * (attention_tiled.glsl). Both run the same passes, with the same operands; called by attention.c
+ * after all checks.
+ */
+#include <math.h>
+
+#include "../base/base.h"
+#include "attention.h"
+
+/* Operands in the order of attention.glsl's addresses. FIRST, SECOND: PUSH_NAMES. */
+enum { Q, K, V, DOUT, LSE, DELTA, FIRST, SECOND, OPERANDS };
+
+union place {
+    uint64_t address;
+    uint32_t texel;
+};
+struct push {
+    union place at[OPERANDS];
+    uint32_t strides[4][3]; /* of q, k, v, out and of their gradients */
+    uint32_t queries, keys, group;
+    float scale;
+};
+
+struct pass {
+    struct rf_builds rows;
+    const char *tiled[2];       /* any rows, aligned ones */
+    uint8_t sources, source[6]; /* operands that have views */
+    bool writes[OPERANDS];      /* the others are read */
+    bool over_keys;             /* a lane or workgroup owns keys, not queries */
+    uint32_t rows_per_lane;     /* of path "rows", for heads of at most 32 elements */
+    uint32_t dots, mixes;       /* products in a round of path "tiled" */
+};
+static const struct pass forward_pass = {
+    .rows = {"attention_v", "attention_s", "attention_views", NULL},
+    .tiled = {"attention_tiled_s", "attention_tiled_v"},
+    .sources = 3,
+    .source = {Q, K, V},
+    .writes = {[LSE] = true, [FIRST] = true},
+    .rows_per_lane = 4,
+    .dots = 1,
+    .mixes = 1};
+static const struct pass query_pass = {
+    .rows = {"attention_backward_query_v", "attention_backward_query_s",
+             "attention_backward_query_views", NULL},
+    .tiled = {"attention_tiled_query_s", "attention_tiled_query_v"},
+    .sources = 5,
+    .source = {Q, K, V, DOUT, FIRST},
+    .writes = {[DELTA] = true, [SECOND] = true},
+    .rows_per_lane = 2,
+    .dots = 2,
+    .mixes = 1};
+static const struct pass key_pass = {.rows = {"attention_backward_key_v",
+                                              "attention_backward_key_s",
+                                              "attention_backward_key_views", NULL},
+                                     .tiled = {"attention_tiled_key_s", "attention_tiled_key_v"},
+                                     .sources = 6,
+                                     .source = {Q, K, V, DOUT, LSE, DELTA},
+                                     .writes = {[FIRST] = true, [SECOND] = true},
+                                     .over_keys = true,
+                                     .rows_per_lane = 2,
+                                     .dots = 2,
+                                     .mixes = 2};
+
+/* What the pass reads and writes; unused ones have no buffer. */
+static void list_operands(const struct rf_attention_call *call, const struct pass *pass,
+                          struct rf_tensor operands[OPERANDS])
+{
+    const struct rf_attention_args *a = call->args;
+    const struct rf_attention_grads *g = call->grads;
+    memset(operands, 0, OPERANDS * sizeof(*operands));
+    operands[Q] = rf_heads_extent(&a->q);
+    operands[K] = rf_heads_extent(&a->k);
+    operands[V] = rf_heads_extent(&a->v);
+    operands[LSE] = a->lse;
+    operands[FIRST] = rf_heads_extent(pass->over_keys ? &g->dk : &a->out);
+    if (!g)
+        return;
+    operands[DOUT] = rf_heads_extent(&g->dout);
+    operands[DELTA] = g->delta;
+    operands[SECOND] = rf_heads_extent(pass->over_keys ? &g->dv : &g->dq);
+}
+
+static bool is_vector(const struct rf_attention_call *call)
+{
+    const struct rf_attention_args *a = call->args;
+    const struct rf_attention_grads *g = call->grads;
+    bool vector = rf_heads_vector(&a->q) && rf_heads_vector(&a->k) && rf_heads_vector(&a->v) &&
+                  rf_heads_vector(&a->out);
+    if (!g)
+        return vector;
+    return vector && rf_heads_vector(&g->dout) && rf_heads_vector(&g->dq) &&
+           rf_heads_vector(&g->dk) && rf_heads_vector(&g->dv);
+}
+
+static void fill(const struct rf_attention_call *call, const struct pass *pass,
+                 const struct rf_tensor operands[OPERANDS], uint32_t rows_per_group,
+                 struct push *push, struct rf_job *job)
+{
+    const struct rf_attention_args *a = call->args;
+    const struct rf_heads *own = pass->over_keys ? &a->k : &a->q;
+    *push =
+        (struct push){.queries = (uint32_t)a->q.rows,
+                      .keys = (uint32_t)a->k.rows,
+                      .group = (uint32_t)(a->q.heads / a->k.heads),
+                      .scale = a->scale != 0 ? a->scale : (float)(1.0 / sqrt((double)a->q.size))};
+    const struct rf_heads *strided[] = {&a->q, &a->k, &a->v, &a->out};
+    for (int i = 0; i < 4; i++)
+        rf_heads_strides(strided[i], push->strides[i]);
+    *job = (struct rf_job){.op = call->op,
+                           .type = a->q.tensor.dtype,
+                           .push = push,
+                           .push_bytes = sizeof(*push),
+                           .groups = {(uint32_t)((own->rows + rows_per_group - 1) / rows_per_group),
+                                      (uint32_t)own->heads, (uint32_t)own->batch}};
+    for (int i = 0; i < OPERANDS; i++) {
+        push->at[i].address = rf_address_of(operands[i]);
+        if (pass->writes[i])
+            rf_job_writes(job, operands[i]);
+        else
+            rf_job_reads(job, operands[i]);
+    }
+}
+
+/* ---- rows: a lane owns rows, for CPU drivers ------------------------------------------------- */
+
+#define BLOCK 8 /* rows of the other side in a round; of attention_rows.glsl */
+
+static int rows_can(const struct rf_attention_call *call)
+{
+    const struct rf_device_info *info = rf_device_get_info(call->device);
+    const struct rf_attention_args *a = call->args;
+    if (!info->subgroup_shuffle || info->subgroup_size < BLOCK / 2 || info->subgroup_size > 64)
+        return rf_fail(RF_ENOTSUP,
+                       "%s: path \"rows\" needs shuffles in subgroups of 4 to 64; %s has subgroups "
+                       "of %u",
+                       call->op, info->name, info->subgroup_size);
+    int64_t longest = a->k.rows / BLOCK + 1;
+    if (call->grads && (a->q.rows / BLOCK + 1) * (a->q.heads / a->k.heads) > longest)
+        longest = (a->q.rows / BLOCK + 1) * (a->q.heads / a->k.heads);
+    return rf_check_rounds(call->device, call->op, longest);
+}
+
+static bool rows_suits(const struct rf_device_info *info)
+{
+    return info->kind == RF_DEVICE_CPU && info->subgroup_shuffle &&
+           info->subgroup_size >= BLOCK / 2 && info->subgroup_size <= 64;
+}
+
+static int rows_pass(struct rf_stream *stream, const struct rf_attention_call *call,
+                     const struct pass *pass)
+{
+    const struct rf_heads *own = pass->over_keys ? &call->args->k : &call->args->q;
+    uint32_t lanes = rf_device_get_info(call->device)->subgroup_size, each = pass->rows_per_lane;
+    /* The rows live in registers. */
+    for (int64_t size = 32; size < own->size && each > 1; size *= 2)
+        each /= 2;
+    while (each > 1 && lanes * (each / 2) >= own->rows)
+        each /= 2;
+    struct rf_tensor operands[OPERANDS];
+    struct rf_source sources[6];
+    uint32_t texels[6];
+    struct push push;
+    struct rf_job job;
+    list_operands(call, pass, operands);
+    fill(call, pass, operands, lanes * each, &push, &job);
+    for (uint32_t i = 0; i < pass->sources; i++) {
+        uint8_t at = pass->source[i];
+        sources[i] = (struct rf_source){operands[at], at == LSE || at == DELTA};
+    }
+    rf_job_build(&job, call->device, &pass->rows, is_vector(call), sources, pass->sources, texels);
+    for (uint32_t i = 0; i < job.view_count; i++)
+        push.at[pass->source[i]].texel = texels[i];
+    job.subgroup_size = lanes;
+    rf_job_spec(&job, 0, lanes);
+    rf_job_spec(&job, 1, (uint32_t)own->size);
+    rf_job_spec(&job, 2, each);
+    rf_job_spec(&job, 3, lanes >= BLOCK ? 1 : 2);
+    rf_job_spec(&job, 4, call->args->full);
+    return rf_job_run(stream, &job);
+}
+
+static int rows_run(struct rf_stream *stream, const struct rf_attention_call *call)
+{
+    if (!call->grads)
+        return rows_pass(stream, call, &forward_pass);
+    RETURN_IF_ERROR(rows_pass(stream, call, &query_pass));
+    return rows_pass(stream, call, &key_pass);
+}
+
+/* ---- tiled: shared memory, for GPUs ---------------------------------------------------------- */
+
+#define DEPTH 16 /* of attention_tiled.glsl */
+
+/* Depends on the device and on nothing else, so that a row's bits do not depend on how many there
+ * are. Shared memory as in attention_tiled.glsl; 0: neither fits. */
+static uint32_t tile_of(const struct rf_device_info *info)
+{
+    for (uint32_t tile = 64; tile >= 32; tile /= 2) {
+        uint32_t lanes = tile / 4 * (tile / 4), dots = 2 * DEPTH * (tile + 4), mixes = DEPTH * 128;
+        uint32_t shared = 4 * ((dots > mixes ? dots : mixes) + tile * tile);
+        if (shared <= info->max_shared_bytes && lanes <= info->max_workgroup_invocations &&
+            lanes <= info->max_workgroup_size[0])
+            return tile;
+    }
+    return 0;
+}
+
+static int64_t tiled_rounds(const struct rf_attention_call *call, const struct pass *pass,
+                            uint32_t tile)
+{
+    const struct rf_attention_args *a = call->args;
+    int64_t others = pass->over_keys ? a->q.rows : a->k.rows;
+    int64_t heads = pass->over_keys ? a->q.heads / a->k.heads : 1;
+    int64_t dots = (a->q.size / DEPTH + 1) * (DEPTH + 1), mixes = tile / DEPTH * (DEPTH + 1);
+    return heads * (others / tile + 1) * (1 + pass->dots * dots + pass->mixes * mixes) + 4 * DEPTH;
+}
+
+static int tiled_can(const struct rf_attention_call *call)
+{
+    const struct rf_device_info *info = rf_device_get_info(call->device);
+    uint32_t tile = tile_of(info);
+    if (tile == 0)
+        return rf_fail(RF_ENOTSUP,
+                       "%s: path \"tiled\" needs workgroups of 64 and 13 KiB of shared "
+                       "memory; %s has too little",
+                       call->op, info->name);
+    if (!call->grads)
+        return rf_check_rounds(call->device, call->op, tiled_rounds(call, &forward_pass, tile));
+    RETURN_IF_ERROR(rf_check_rounds(call->device, call->op, tiled_rounds(call, &query_pass, tile)));
+    return rf_check_rounds(call->device, call->op, tiled_rounds(call, &key_pass, tile));
+}
+
+static bool tiled_suits(const struct rf_device_info *info)
+{
+    return true;
+}
+
+static int tiled_pass(struct rf_stream *stream, const struct rf_attention_call *call,
+                      const struct pass *pass)
+{
+    uint32_t tile = tile_of(rf_device_get_info(call->device));
+    struct rf_tensor operands[OPERANDS];
+    struct push push;
+    struct rf_job job;
+    list_operands(call, pass, operands);
+    fill(call, pass, operands, tile, &push, &job);
+    job.shader = pass->tiled[is_vector(call)];
+    rf_job_spec(&job, 0, tile / 4 * (tile / 4));
+    rf_job_spec(&job, 1, (uint32_t)call->args->q.size);
+    rf_job_spec(&job, 2, tile);
+    rf_job_spec(&job, 4, call->args->full);
+    return rf_job_run(stream, &job);
+}
+
+static int tiled_run(struct rf_stream *stream, const struct rf_attention_call *call)
+{
+    if (!call->grads)
+        return tiled_pass(stream, call, &forward_pass);
+    RETURN_IF_ERROR(tiled_pass(stream, call, &query_pass));
+    return tiled_pass(stream, call, &key_pass);
+}
+
+const struct rf_attention_path rf_attention_paths[] = {
+    {"rows", rows_can, rows_suits, rows_run},
+    {"tiled", tiled_can, tiled_suits, tiled_run},
+};
+const size_t rf_attention_path_count = sizeof(rf_attention_paths) / sizeof(rf_attention_paths[0]);
