@@ -1,191 +1,341 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention, forward and backward.
+ * Attention, forward and backward, on every path that this device can run, in every type.
  */
 #include "op_fixture.h"
 #include "support/reference_ops.h"
-extern "C" {
-#include "ops/launch.h"
-}
 
 namespace
 {
 struct Case {
-    int64_t B, T, H, D;
+    int64_t B, T, keys, H, K, D; /* queries (B,T,H,D), keys and values (B,keys,K,D) */
+    bool full;
+    float scale;
     int shift;
 };
 const Case cases[] = {
-    {1, 1, 1, 4, 0},   {2, 3, 2, 8, 0},   {1, 17, 3, 16, 0}, {2, 64, 2, 32, 0}, {1, 67, 2, 64, 0},
-    {1, 9, 1, 128, 0}, {1, 33, 1, 20, 0}, {2, 19, 2, 5, 0},  {2, 131, 1, 4, 0}, {1, 40, 2, 16, 1},
+    {1, 1, 1, 1, 1, 32, false, 0, 0},     {2, 3, 3, 2, 1, 32, false, 0, 0},
+    {1, 17, 31, 4, 2, 32, false, 0, 0},   {1, 67, 67, 6, 2, 64, false, 0, 0},
+    {1, 131, 137, 2, 2, 64, false, 0, 0}, {1, 9, 9, 3, 1, 128, false, 0.2f, 0},
+    {1, 19, 19, 2, 2, 5, false, 0, 0},    {2, 1, 40, 2, 1, 64, false, 0, 0},
+    {2, 13, 29, 3, 3, 64, true, 0, 0},    {1, 29, 13, 4, 1, 64, true, 0.3f, 0},
+    {1, 70, 131, 2, 1, 64, true, 0, 0},   {1, 7, 1, 2, 1, 1, true, 0, 0},
+    {1, 40, 40, 2, 1, 16, false, 0, 1},
 };
 /* Scores are sums of up to 128 products of numbers near 1 and pass through exp: some 1e-6. */
 const double TOLERANCE = 1e-5;
+const char *const paths[] = {"rows", "tiled"};
 
-class Attention : public OpTest
+class Attention : public TypedOpTest
 {
   protected:
-    struct Result {
-        Floats out, lse, dqkv;
+    struct Inputs {
+        Floats q, k, v, dout;
     };
-    Result run(const Case &c, const Floats &qkv, const Floats &dout)
+    Inputs random_inputs(const Case &c)
     {
-        int64_t C = c.H * c.D;
-        rf_tensor in = f32(rf_shape3(c.B, c.T, 3 * C), qkv, c.shift);
-        rf_tensor out = blank(rf_shape3(c.B, c.T, C), c.shift),
-                  lse = blank(rf_shape3(c.B, c.H, c.T));
-        rf_tensor d = f32(rf_shape3(c.B, c.T, C), dout), delta = blank(rf_shape3(c.B, c.H, c.T));
-        rf_tensor dqkv = blank(rf_shape3(c.B, c.T, 3 * C));
-        EXPECT_OK(rf_attention(stream, out, lse, in, c.H));
-        EXPECT_OK(rf_attention_backward(stream, dqkv, d, out, lse, in, c.H, delta));
-        return {read(out), read(lse), read(dqkv)};
+        size_t queries = c.B * c.T * c.H * c.D, keys = c.B * c.keys * c.K * c.D;
+        return {rounded(normal(queries)), rounded(normal(keys)), rounded(normal(keys)),
+                rounded(normal(queries))};
     }
-    Floats random_qkv(const Case &c, float scale = 1)
+    struct Result {
+        Floats out, lse, dq, dk, dv;
+    };
+    static rf_heads dense(rf_tensor tensor, const Case &c, bool keys)
     {
-        return normal(c.B * c.T * 3 * c.H * c.D, scale);
+        return rf_heads_in(tensor, c.D, 0, keys ? c.K : c.H);
     }
-    Floats random_dout(const Case &c)
+    static rf_shape queries_of(const Case &c)
     {
-        return normal(c.B * c.T * c.H * c.D);
+        return rf_shape3(c.B, c.T, c.H * c.D);
     }
-    static std::string name(const Case &c, const char *what)
+    static rf_shape keys_of(const Case &c)
     {
-        return std::string(what) + " of B " + std::to_string(c.B) + " T " + std::to_string(c.T) +
-               " H " + std::to_string(c.H) + " D " + std::to_string(c.D);
+        return rf_shape3(c.B, c.keys, c.K * c.D);
+    }
+    /* Every operand a tensor of its own. */
+    Result run(const Case &c, const Inputs &data, const char *path)
+    {
+        rf_attention_args args = {};
+        args.q = dense(in(queries_of(c), data.q, c.shift), c, false);
+        args.k = dense(in(keys_of(c), data.k), c, true);
+        args.v = dense(in(keys_of(c), data.v), c, true);
+        args.out = dense(out(queries_of(c), c.shift), c, false);
+        args.lse = blank(rf_shape3(c.B, c.H, c.T));
+        args.full = c.full;
+        args.scale = c.scale;
+        args.path = path;
+        rf_attention_grads grads = {};
+        grads.dout = dense(in(queries_of(c), data.dout), c, false);
+        grads.dq = dense(out(queries_of(c)), c, false);
+        grads.dk = dense(out(keys_of(c)), c, true);
+        grads.dv = dense(out(keys_of(c)), c, true);
+        grads.delta = blank(rf_shape3(c.B, c.H, c.T));
+        EXPECT_OK(rf_attend(stream, &args));
+        EXPECT_OK(rf_attend_backward(stream, &args, &grads));
+        return {read(args.out.tensor), read(args.lse), read(grads.dq.tensor), read(grads.dk.tensor),
+                read(grads.dv.tensor)};
+    }
+    static std::string name(const Case &c, const char *what, const char *path)
+    {
+        return std::string(what) + " on path " + path + " of B " + std::to_string(c.B) + " T " +
+               std::to_string(c.T) + " keys " + std::to_string(c.keys) + " H " +
+               std::to_string(c.H) + " K " + std::to_string(c.K) + " D " + std::to_string(c.D) +
+               (c.full ? " full" : " causal");
     }
     static reference::AttentionSize size(const Case &c)
     {
-        return {c.B, c.T, c.H, c.D};
+        return {c.B, c.T, c.H, c.D, c.keys, c.K, c.full, c.scale};
+    }
+    static void expect_right(const Case &c, const Inputs &data, const Result &got,
+                             double backward_tolerance, const char *path)
+    {
+        const double least = tolerance(TOLERANCE);
+        Doubles q = wide(data.q), k = wide(data.k), v = wide(data.v);
+        auto want = reference::attend(q, k, v, size(c));
+        expect_near(got.out, want.out, least, name(c, "out", path));
+        expect_near(got.lse, want.lse, TOLERANCE, name(c, "lse", path));
+        auto grad = reference::attend_backward(wide(data.dout), wide(got.out), q, k, v, size(c));
+        double most = std::max(least, backward_tolerance);
+        expect_near(got.dq, grad.dq, most, name(c, "dq", path));
+        expect_near(got.dk, grad.dk, most, name(c, "dk", path));
+        expect_near(got.dv, grad.dv, most, name(c, "dv", path));
     }
 };
+ALL_TYPES(Attention);
+class AttentionOfF32 : public Attention
+{
+};
+INSTANTIATE_TEST_SUITE_P(Type, AttentionOfF32, ::testing::Values(RF_F32),
+                         [](const auto &) { return "f32"; });
 
-TEST_F(Attention, ForwardAndBackwardMatchTheReference)
+TEST_P(Attention, ForwardAndBackwardMatchTheReference)
 {
     for (const Case &c : cases) {
-        Floats qkv = random_qkv(c), dout = random_dout(c);
-        auto want = reference::attention(wide(qkv), size(c));
-        Result got = run(c, qkv, dout);
-        expect_near(got.out, want.out, TOLERANCE, name(c, "out"));
-        expect_near(got.lse, want.lse, TOLERANCE, name(c, "lse"));
-        expect_near(got.dqkv, reference::attention_backward(wide(dout), wide(qkv), size(c)),
-                    TOLERANCE, name(c, "dqkv"));
+        Inputs data = random_inputs(c);
+        for (const char *path : paths)
+            expect_right(c, data, run(c, data, path), 0, path);
     }
 }
 
-TEST_F(Attention, LargeScoresNeitherOverflowNorLosePrecision)
+TEST_P(AttentionOfF32, EveryHeadSizeFrom32To128MatchesTheReference)
+{
+    for (int64_t D = 32; D <= 128; D += 8) {
+        const Case c = {1, 9, 11, 2, 1, D, false, 0, 0};
+        Inputs data = random_inputs(c);
+        for (const char *path : paths)
+            expect_right(c, data, run(c, data, path), 0, path);
+    }
+}
+
+TEST_P(AttentionOfF32, LargeScoresNeitherOverflowNorLosePrecision)
 {
     /* Integer q and k and a scale of 1/4: scores of thousands are exact, so the result is held to
      * the same tolerance as ordinary ones. */
-    const Case c = {1, 50, 2, 16, 0};
-    Floats qkv = whole(c.B * c.T * 3 * c.H * c.D, 60), dout = random_dout(c);
-    auto want = reference::attention(wide(qkv), size(c));
-    Result got = run(c, qkv, dout);
-    expect_near(got.out, want.out, TOLERANCE, "out");
-    expect_near(got.lse, want.lse, TOLERANCE, "lse");
+    const Case c = {1, 50, 50, 2, 2, 16, false, 0, 0};
+    Inputs data = random_inputs(c);
+    data.q = whole(data.q.size(), 60);
+    data.k = whole(data.k.size(), 60);
     /* exp(s - lse) carries the rounding of lse, up to 2.5e-4 at 4096 and above. */
-    expect_near(got.dqkv, reference::attention_backward(wide(dout), wide(qkv), size(c)), 2e-2,
-                "dqkv");
+    for (const char *path : paths)
+        expect_right(c, data, run(c, data, path), 2e-2, path);
 }
 
-TEST_F(Attention, LaterTokensChangeNoBitOfEarlierRows)
+TEST_P(Attention, LaterTokensChangeNoBitOfEarlierRows)
 {
     /* The longer sequence is also cut into workgroups in another way. */
-    const Case longer = {1, 131, 2, 16, 0}, shorter = {1, 7, 2, 16, 0};
-    Floats qkv = random_qkv(longer), dout = random_dout(longer);
-    Floats head(qkv.begin(), qkv.begin() + shorter.T * 3 * 32);
-    Floats dhead(dout.begin(), dout.begin() + shorter.T * 32);
-    Floats out = run(longer, qkv, dout).out, out_head = run(shorter, head, dhead).out;
-    out.resize(out_head.size());
-    expect_same_bits(out, out_head, "out");
-}
-
-TEST_F(Attention, TenRunsGiveTheSameBits)
-{
-    const Case c = {2, 70, 2, 16, 0};
-    Floats qkv = random_qkv(c), dout = random_dout(c);
-    Result first = run(c, qkv, dout);
-    for (int i = 1; i < 10; i++) {
-        Result again = run(c, qkv, dout);
-        expect_same_bits(again.out, first.out, "out");
-        expect_same_bits(again.dqkv, first.dqkv, "dqkv");
+    const Case longer = {1, 131, 131, 2, 1, 16, false, 0, 0};
+    const Case shorter = {1, 7, 7, 2, 1, 16, false, 0, 0};
+    Inputs data = random_inputs(longer), head;
+    auto first = [&](const Floats &all, int64_t heads) {
+        return Floats(all.begin(), all.begin() + shorter.T * heads * 16);
+    };
+    head = {first(data.q, 2), first(data.k, 1), first(data.v, 1), first(data.dout, 2)};
+    for (const char *path : paths) {
+        Floats out = run(longer, data, path).out, out_head = run(shorter, head, path).out;
+        out.resize(out_head.size());
+        expect_same_bits(out, out_head, name(longer, "out", path));
     }
 }
 
-/* The kernels that GPUs run, launched as attention.c does, against what this device took. */
-TEST_F(Attention, BuildsWithoutShufflesGiveTheSameBits)
+TEST_P(Attention, TenRunsGiveTheSameBits)
 {
-    const Case c = {2, 19, 2, 8, 0};
-    const uint32_t C = 16, T = (uint32_t)c.T, lanes = 16;
-    Floats qkv = random_qkv(c), dout = random_dout(c);
-    Result want = run(c, qkv, dout);
-    struct {
-        uint64_t out, lse, qkv;
-        uint32_t T, channels, heads;
-        float scale;
-        uint32_t first; /* of views: not read by these builds */
-    } push;
-    struct {
-        uint64_t dqkv, dout, out, lse, qkv, delta;
-        uint32_t T, channels, heads;
-        float scale;
-        uint32_t first[4];
-    } back;
-    rf_tensor in = f32(rf_shape3(c.B, c.T, 3 * C), qkv), d = f32(rf_shape3(c.B, c.T, C), dout);
-    for (const char *build : {"_v", "_s"}) {
-        rf_tensor out = blank(d.shape), lse = blank(rf_shape3(c.B, c.H, c.T));
-        rf_tensor dqkv = blank(in.shape), delta = blank(lse.shape);
-        float scale = (float)(1 / std::sqrt(8.0));
-        push = {rf_address_of(out), rf_address_of(lse), rf_address_of(in), T, C, 2, scale, 0};
-        back = {rf_address_of(dqkv),
-                rf_address_of(d),
-                rf_address_of(out),
-                rf_address_of(lse),
-                rf_address_of(in),
-                rf_address_of(delta),
-                T,
-                C,
-                2,
-                scale,
-                {0}};
-        for (std::string name :
-             {"attention", "attention_backward_query", "attention_backward_key"}) {
-            std::string shader = name + build;
-            bool forward = name == "attention";
-            rf_job job = {};
-            job.op = "attention";
-            job.shader = shader.c_str();
-            job.push = forward ? (const void *)&push : &back;
-            job.push_bytes = forward ? sizeof(push) : sizeof(back);
-            for (rf_spec spec : {rf_spec{0, lanes}, rf_spec{1, 8}, rf_spec{2, 1}})
-                job.specs[job.spec_count++] = spec;
-            job.groups[0] = (T + lanes - 1) / lanes;
-            job.groups[1] = (uint32_t)c.H;
-            job.groups[2] = (uint32_t)c.B;
-            ASSERT_OK(rf_job_run(stream, &job));
+    const Case c = {2, 70, 70, 4, 2, 16, false, 0, 0};
+    Inputs data = random_inputs(c);
+    for (const char *path : paths) {
+        Result first = run(c, data, path);
+        for (int i = 1; i < 10; i++) {
+            Result again = run(c, data, path);
+            expect_same_bits(again.out, first.out, "out");
+            expect_same_bits(again.dq, first.dq, "dq");
+            expect_same_bits(again.dk, first.dk, "dk");
+            expect_same_bits(again.dv, first.dv, "dv");
         }
-        expect_same_bits(read(out), want.out, "out");
-        expect_same_bits(read(lse), want.lse, "lse");
-        expect_same_bits(read(dqkv), want.dqkv, "dqkv");
     }
 }
 
-TEST_F(Attention, WrongOperandsAreNamed)
+/* q, k, v packed in rows, and each head on its own, against a tensor for each. */
+TEST_P(Attention, StridesDoNotChangeBits)
+{
+    const Case c = {2, 19, 19, 4, 2, 8, false, 0, 0};
+    Inputs data = random_inputs(c);
+    for (const char *path : paths) {
+        Result want = run(c, data, path);
+        const int64_t rows = c.B * c.T, all = (c.H + 2 * c.K) * c.D;
+        const Floats *parts[] = {&data.q, &data.k, &data.v};
+        const int64_t width[] = {c.H * c.D, c.K * c.D, c.K * c.D};
+        Floats packed;
+        for (int64_t i = 0; i < rows; i++)
+            for (int p = 0; p < 3; p++)
+                packed.insert(packed.end(), parts[p]->begin() + i * width[p],
+                              parts[p]->begin() + (i + 1) * width[p]);
+        rf_tensor qkv = in(rf_shape3(c.B, c.T, all), packed);
+        rf_tensor dqkv = out(rf_shape3(c.B, c.T, all));
+        /* (B,H,T,D) */
+        rf_tensor mixed = out(rf_shape4(c.B, c.H, c.T, c.D));
+        Floats turned(data.dout.size());
+        for (int64_t b = 0; b < c.B; b++)
+            for (int64_t t = 0; t < c.T; t++)
+                for (int64_t h = 0; h < c.H; h++)
+                    for (int64_t d = 0; d < c.D; d++)
+                        turned[((b * c.H + h) * c.T + t) * c.D + d] =
+                            data.dout[((b * c.T + t) * c.H + h) * c.D + d];
+        rf_attention_args args = {};
+        args.q = rf_heads_in(qkv, c.D, 0, c.H);
+        args.k = rf_heads_in(qkv, c.D, c.H, c.K);
+        args.v = rf_heads_in(qkv, c.D, c.H + c.K, c.K);
+        args.out = {mixed, 0, c.B, c.T, c.H, c.D, c.H * c.T * c.D, c.D, c.T * c.D};
+        args.lse = blank(rf_shape3(c.B, c.H, c.T));
+        args.path = path;
+        rf_attention_grads grads = {};
+        grads.dout = args.out;
+        grads.dout.tensor = in(mixed.shape, turned);
+        grads.dq = rf_heads_in(dqkv, c.D, 0, c.H);
+        grads.dk = rf_heads_in(dqkv, c.D, c.H, c.K);
+        grads.dv = rf_heads_in(dqkv, c.D, c.H + c.K, c.K);
+        grads.delta = blank(rf_shape3(c.B, c.H, c.T));
+        ASSERT_OK(rf_attend(stream, &args));
+        ASSERT_OK(rf_attend_backward(stream, &args, &grads));
+        Floats got = read(dqkv), expected;
+        const Floats *gradients[] = {&want.dq, &want.dk, &want.dv};
+        for (int64_t i = 0; i < rows; i++)
+            for (int p = 0; p < 3; p++)
+                expected.insert(expected.end(), gradients[p]->begin() + i * width[p],
+                                gradients[p]->begin() + (i + 1) * width[p]);
+        expect_same_bits(got, expected, name(c, "packed dq, dk, dv", path));
+        expect_same_bits(read(args.lse), want.lse, name(c, "lse", path));
+    }
+}
+
+TEST_P(Attention, PackedCallIsTheCausalOne)
+{
+    const Case c = {2, 21, 21, 3, 3, 16, false, 0, 0};
+    const int64_t C = c.H * c.D;
+    Inputs data = random_inputs(c);
+    Result want = run(c, data, nullptr);
+    Floats packed;
+    for (int64_t i = 0; i < c.B * c.T; i++)
+        for (const Floats *part : {&data.q, &data.k, &data.v})
+            packed.insert(packed.end(), part->begin() + i * C, part->begin() + (i + 1) * C);
+    rf_tensor qkv = in(rf_shape3(c.B, c.T, 3 * C), packed), dqkv = out(rf_shape3(c.B, c.T, 3 * C));
+    rf_tensor mixed = out(rf_shape2(c.B * c.T, C)), lse = blank(rf_shape3(c.B, c.H, c.T));
+    rf_tensor dout = in(rf_shape3(c.B, c.T, C), data.dout), delta = blank(rf_shape3(c.B, c.H, c.T));
+    ASSERT_OK(rf_attention(stream, mixed, lse, qkv, c.H));
+    ASSERT_OK(rf_attention_backward(stream, dqkv, dout, mixed, lse, qkv, c.H, delta));
+    expect_same_bits(read(mixed), want.out, "out");
+    expect_same_bits(read(lse), want.lse, "lse");
+    Floats got = read(dqkv);
+    for (int64_t i = 0; i < c.B * c.T; i++)
+        for (int64_t d = 0; d < C; d++) {
+            ASSERT_EQ(got[3 * i * C + d], want.dq[i * C + d]);
+            ASSERT_EQ(got[3 * i * C + C + d], want.dk[i * C + d]);
+            ASSERT_EQ(got[3 * i * C + 2 * C + d], want.dv[i * C + d]);
+        }
+}
+
+TEST_P(AttentionOfF32, WrongPackedOperandsAreNamed)
 {
     rf_tensor qkv = blank(rf_shape3(2, 3, 24)), out = blank(rf_shape3(2, 3, 8)), none = {};
     rf_tensor lse = blank(rf_shape3(2, 2, 3)), delta = blank(rf_shape3(2, 2, 3));
     rf_tensor dout = blank(rf_shape3(2, 3, 8)), dqkv = blank(rf_shape3(2, 3, 24));
     rf_tensor flat = blank(rf_shape2(6, 24)), long_head = blank(rf_shape3(1, 1, 3 * 132));
+    rf_tensor long_out = blank(rf_shape3(1, 1, 132)), half = typed_blank(out.shape, RF_F16);
     EXPECT_FAILS(RF_EINVAL, "qkv is f32 (2, 3, 24)", rf_attention(stream, out, lse, qkv, 3));
     EXPECT_FAILS(RF_EINVAL, "qkv", rf_attention(stream, out, lse, qkv, 0));
     EXPECT_FAILS(RF_EINVAL, "(B, T, 3 C)", rf_attention(stream, out, lse, flat, 2));
     EXPECT_FAILS(RF_EINVAL, "lse is f32 (2, 2, 3), expected 6",
                  rf_attention(stream, out, lse, qkv, 1));
-    EXPECT_FAILS(RF_ENOTSUP, "up to 128", rf_attention(stream, out, lse, long_head, 1));
+    EXPECT_FAILS(RF_ENOTSUP, "up to 128", rf_attention(stream, long_out, lse, long_head, 1));
     EXPECT_FAILS(RF_EINVAL, "out is f32 (2, 3, 24)", rf_attention(stream, dqkv, lse, qkv, 2));
+    EXPECT_FAILS(RF_EINVAL, "out is f16 (2, 3, 8), expected f32",
+                 rf_attention(stream, half, lse, qkv, 2));
     EXPECT_FAILS(RF_EINVAL, "dqkv must not overlap qkv",
                  rf_attention_backward(stream, qkv, dout, out, lse, qkv, 2, delta));
     EXPECT_FAILS(RF_EINVAL, "delta must not overlap lse",
                  rf_attention_backward(stream, dqkv, dout, out, lse, qkv, 2, lse));
     EXPECT_FAILS(RF_EINVAL, "dout has no buffer",
                  rf_attention_backward(stream, dqkv, none, out, lse, qkv, 2, delta));
+}
+
+TEST_P(AttentionOfF32, WrongHeadsAreNamed)
+{
+    rf_tensor qkv = blank(rf_shape3(2, 3, 32)), dqkv = blank(rf_shape3(2, 3, 32));
+    rf_tensor mixed = blank(rf_shape3(2, 3, 16)), dmixed = blank(rf_shape3(2, 3, 16));
+    rf_attention_args good = {};
+    good.q = rf_heads_in(qkv, 4, 0, 4);
+    good.k = rf_heads_in(qkv, 4, 4, 2);
+    good.v = rf_heads_in(qkv, 4, 6, 2);
+    good.out = rf_heads_in(mixed, 4, 0, 4);
+    good.lse = blank(rf_shape3(2, 4, 3));
+    rf_attention_grads grads = {};
+    grads.dout = rf_heads_in(dmixed, 4, 0, 4);
+    grads.dq = rf_heads_in(dqkv, 4, 0, 4);
+    grads.dk = rf_heads_in(dqkv, 4, 4, 2);
+    grads.dv = rf_heads_in(dqkv, 4, 6, 2);
+    grads.delta = blank(rf_shape3(2, 4, 3));
+    EXPECT_OK(rf_attend(stream, &good));
+    EXPECT_OK(rf_attend_backward(stream, &good, &grads));
+
+    rf_attention_args bad = good;
+    bad.v = rf_heads_in(qkv, 4, 7, 2);
+    EXPECT_FAILS(RF_EINVAL, "does not lie within f32 (2, 3, 32)", rf_attend(stream, &bad));
+    bad = good;
+    bad.k.rows = bad.v.rows = 4;
+    EXPECT_FAILS(RF_EINVAL, "does not lie within", rf_attend(stream, &bad));
+    bad = good;
+    bad.v = rf_heads_in(qkv, 4, 6, 1);
+    EXPECT_FAILS(RF_EINVAL, "v is f32 (2, 3, 1, 4), expected f32 (2, 3, 2, 4)",
+                 rf_attend(stream, &bad));
+    bad = good;
+    bad.k = rf_heads_in(qkv, 4, 4, 3);
+    bad.v = rf_heads_in(qkv, 4, 5, 3);
+    EXPECT_FAILS(RF_EINVAL, "4 heads of q are not a multiple of 3", rf_attend(stream, &bad));
+    bad = good;
+    bad.k.rows = bad.v.rows = 2;
+    EXPECT_FAILS(RF_EINVAL, "at least as many keys", rf_attend(stream, &bad));
+    bad.full = true;
+    EXPECT_OK(rf_attend(stream, &bad));
+    bad = good;
+    bad.out = rf_heads_in(qkv, 4, 4, 4);
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap k", rf_attend(stream, &bad));
+    bad = good;
+    bad.out.row_stride = 8;
+    EXPECT_FAILS(RF_EINVAL, "out has strides by which its elements overlap",
+                 rf_attend(stream, &bad));
+    bad = good;
+    bad.path = "quick";
+    EXPECT_FAILS(RF_EINVAL, "no path \"quick\"", rf_attend(stream, &bad));
+
+    rf_attention_grads wrong = grads;
+    wrong.dv = grads.dk;
+    EXPECT_FAILS(RF_EINVAL, "dk must not overlap dv", rf_attend_backward(stream, &good, &wrong));
+    wrong = grads;
+    wrong.dq = rf_heads_in(dmixed, 4, 0, 4);
+    EXPECT_FAILS(RF_EINVAL, "dq must have the strides of q",
+                 rf_attend_backward(stream, &good, &wrong));
+    wrong = grads;
+    wrong.delta = good.lse;
+    EXPECT_FAILS(RF_EINVAL, "delta must not overlap lse",
+                 rf_attend_backward(stream, &good, &wrong));
 }
 } // namespace

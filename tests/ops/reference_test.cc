@@ -103,12 +103,21 @@ TEST(ReferenceGradients, AttentionMatchesFiniteDifferences)
 {
     Random random;
     for (int round = 0; round < 20; round++) {
-        AttentionSize s{random.pick({1, 2}), random.pick({1, 2, 5, 7}), random.pick({1, 2}),
-                        random.pick({1, 3, 4})};
-        Doubles qkv = random.normal(s.B * s.T * 3 * s.H * s.D);
-        Doubles w = random.normal(s.B * s.T * s.H * s.D);
-        expect_gradient(qkv, attention_backward(w, qkv, s),
-                        [&](const Doubles &x) { return dot(w, attention(x, s).out); });
+        AttentionSize s{random.pick({1, 2}), random.pick({1, 2, 5, 7}), 1, random.pick({1, 3, 4})};
+        s.kv_heads = random.pick({1, 2});
+        s.H = s.kv_heads * random.pick({1, 2, 3});
+        s.full = round % 2;
+        s.keys = s.full ? random.pick({1, 2, 5, 7}) : s.T + random.pick({0, 1, 4});
+        s.scale = random.pick({0, 1}) ? 0.3 : 0;
+        Doubles q = random.normal(s.B * s.T * s.H * s.D), w = random.normal(q.size());
+        Doubles k = random.normal(s.B * s.keys * s.kv_heads * s.D), v = random.normal(k.size());
+        AttentionGrad g = attend_backward(w, attend(q, k, v, s).out, q, k, v, s);
+        auto loss = [&](const Doubles &a, const Doubles &b, const Doubles &c) {
+            return dot(w, attend(a, b, c, s).out);
+        };
+        expect_gradient(q, g.dq, [&](const Doubles &x) { return loss(x, k, v); });
+        expect_gradient(k, g.dk, [&](const Doubles &x) { return loss(q, x, v); });
+        expect_gradient(v, g.dv, [&](const Doubles &x) { return loss(q, k, x); });
     }
 }
 

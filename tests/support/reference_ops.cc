@@ -80,25 +80,37 @@ LayerNormGrad layernorm_backward(const Doubles &dout, const Doubles &x, const Do
     return g;
 }
 
-/* Element of q (part 0), k (1) or v (2) in qkv (B,T,3,H,D). */
-static size_t at(const AttentionSize &s, int64_t b, int64_t t, int part, int64_t h, int64_t d)
+static AttentionSize whole(AttentionSize s)
 {
-    return (((b * s.T + t) * 3 + part) * s.H + h) * s.D + d;
+    s.keys = s.keys ? s.keys : s.T;
+    s.kv_heads = s.kv_heads ? s.kv_heads : s.H;
+    s.scale = s.scale != 0 ? s.scale : 1 / std::sqrt((double)s.D);
+    return s;
 }
-static size_t out_at(const AttentionSize &s, int64_t b, int64_t t, int64_t h, int64_t d)
+static size_t query_at(const AttentionSize &s, int64_t b, int64_t t, int64_t h)
 {
-    return ((b * s.T + t) * s.H + h) * s.D + d;
+    return ((b * s.T + t) * s.H + h) * s.D;
+}
+static size_t key_at(const AttentionSize &s, int64_t b, int64_t j, int64_t h)
+{
+    return ((b * s.keys + j) * s.kv_heads + h / (s.H / s.kv_heads)) * s.D;
+}
+static double dot(const double *a, const double *b, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
 }
 
-/* Softmax weights of query t over keys 0..t, and their log-sum-exp. */
-static Doubles weights(const Doubles &qkv, const AttentionSize &s, int64_t b, int64_t h, int64_t t,
-                       double *lse)
+/* Softmax weights of query t over the keys it sees, and their log-sum-exp. */
+static Doubles weights(const Doubles &q, const Doubles &k, const AttentionSize &s, int64_t b,
+                       int64_t h, int64_t t, double *lse)
 {
-    Doubles p(t + 1);
+    Doubles p(s.full ? s.keys : t + 1 + s.keys - s.T);
     double top = -INFINITY, total = 0;
-    for (int64_t j = 0; j <= t; j++) {
-        for (int64_t d = 0; d < s.D; d++)
-            p[j] += qkv[at(s, b, t, 0, h, d)] * qkv[at(s, b, j, 1, h, d)] / std::sqrt(s.D);
+    for (size_t j = 0; j < p.size(); j++) {
+        p[j] = s.scale * dot(&q[query_at(s, b, t, h)], &k[key_at(s, b, j, h)], s.D);
         top = std::max(top, p[j]);
     }
     for (double v : p)
@@ -109,42 +121,41 @@ static Doubles weights(const Doubles &qkv, const AttentionSize &s, int64_t b, in
     return p;
 }
 
-Attention attention(const Doubles &qkv, AttentionSize s)
+Attention attend(const Doubles &q, const Doubles &k, const Doubles &v, AttentionSize size)
 {
-    Attention r{Doubles(s.B * s.T * s.H * s.D), Doubles(s.B * s.H * s.T)};
+    const AttentionSize s = whole(size);
+    Attention r{Doubles(q.size()), Doubles(s.B * s.H * s.T)};
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++)
             for (int64_t t = 0; t < s.T; t++) {
-                Doubles p = weights(qkv, s, b, h, t, &r.lse[(b * s.H + h) * s.T + t]);
-                for (int64_t j = 0; j <= t; j++)
+                Doubles p = weights(q, k, s, b, h, t, &r.lse[(b * s.H + h) * s.T + t]);
+                for (size_t j = 0; j < p.size(); j++)
                     for (int64_t d = 0; d < s.D; d++)
-                        r.out[out_at(s, b, t, h, d)] += p[j] * qkv[at(s, b, j, 2, h, d)];
+                        r.out[query_at(s, b, t, h) + d] += p[j] * v[key_at(s, b, j, h) + d];
             }
     return r;
 }
 
-Doubles attention_backward(const Doubles &dout, const Doubles &qkv, AttentionSize s)
+AttentionGrad attend_backward(const Doubles &dout, const Doubles &out, const Doubles &q,
+                              const Doubles &k, const Doubles &v, AttentionSize size)
 {
-    Doubles g(qkv.size());
-    const double scale = 1 / std::sqrt((double)s.D);
+    const AttentionSize s = whole(size);
+    AttentionGrad g{Doubles(q.size()), Doubles(k.size()), Doubles(v.size())};
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++)
             for (int64_t t = 0; t < s.T; t++) {
-                double lse, delta = 0;
-                Doubles p = weights(qkv, s, b, h, t, &lse), dp(t + 1);
-                for (int64_t j = 0; j <= t; j++) {
+                const size_t at = query_at(s, b, t, h);
+                double lse, delta = dot(&dout[at], &out[at], s.D);
+                Doubles p = weights(q, k, s, b, h, t, &lse);
+                for (size_t j = 0; j < p.size(); j++) {
+                    const size_t key = key_at(s, b, j, h);
+                    double ds = p[j] * (dot(&dout[at], &v[key], s.D) - delta) * s.scale;
                     for (int64_t d = 0; d < s.D; d++) {
-                        dp[j] += dout[out_at(s, b, t, h, d)] * qkv[at(s, b, j, 2, h, d)];
-                        g[at(s, b, j, 2, h, d)] += p[j] * dout[out_at(s, b, t, h, d)];
+                        g.dv[key + d] += p[j] * dout[at + d];
+                        g.dq[at + d] += ds * k[key + d];
+                        g.dk[key + d] += ds * q[at + d];
                     }
-                    delta += p[j] * dp[j];
                 }
-                for (int64_t j = 0; j <= t; j++)
-                    for (int64_t d = 0; d < s.D; d++) {
-                        double ds = p[j] * (dp[j] - delta) * scale;
-                        g[at(s, b, t, 0, h, d)] += ds * qkv[at(s, b, j, 1, h, d)];
-                        g[at(s, b, j, 1, h, d)] += ds * qkv[at(s, b, t, 0, h, d)];
-                    }
             }
     return g;
 }

@@ -36,12 +36,21 @@ LayerNormGrad layernorm_backward(const Doubles &dout, const Doubles &x, const Do
 
 struct AttentionSize {
     int64_t B, T, H, D;
+    int64_t keys = 0, kv_heads = 0; /* 0: T, H */
+    bool full = false;              /* else causal, aligned at the end */
+    double scale = 0;               /* 0: 1/sqrt(D) */
 };
 struct Attention {
     Doubles out, lse; /* (B,T,H*D), (B,H,T) */
 };
-Attention attention(const Doubles &qkv, AttentionSize size);
-Doubles attention_backward(const Doubles &dout, const Doubles &qkv, AttentionSize size);
+struct AttentionGrad {
+    Doubles dq, dk, dv;
+};
+/* q (B,T,H,D), k and v (B,keys,kv_heads,D). */
+Attention attend(const Doubles &q, const Doubles &k, const Doubles &v, AttentionSize size);
+/* out: of the forward pass, as it was stored. */
+AttentionGrad attend_backward(const Doubles &dout, const Doubles &out, const Doubles &q,
+                              const Doubles &k, const Doubles &v, AttentionSize size);
 
 double gelu(double x);
 double gelu_slope(double x);
