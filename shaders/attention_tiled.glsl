@@ -9,6 +9,7 @@
 #include "attention.glsl"
 
 layout(constant_id = 2) const uint TILE = 64; /* 32 or 64 */
+layout(constant_id = 5) const uint ROLLED = 0;
 const uint ACROSS = TILE / 4;        /* invocations beside each other */
 const uint LANES = ACROSS * ACROSS;  /* of a workgroup */
 const uint DEPTH = 16;               /* of a slice */
@@ -21,6 +22,13 @@ const uint DOT_SHARED = 2 * DEPTH * PITCH, MIX_SHARED = DEPTH * PITCH_D;
 
 shared float slices[DOT_SHARED > MIX_SHARED ? DOT_SHARED : MIX_SHARED];
 shared float weights[TILE * TILE]; /* by contracted index, then row: see weight_at() */
+
+/* DEPTH; where ROLLED something that no compiler knows to be DEPTH, so that loops stay loops: CPU
+ * drivers else compile them for a second. */
+uint depth()
+{
+    return ROLLED != 0 ? min(DEPTH, pc.queries | DEPTH) : DEPTH;
+}
 
 /* This invocation's first row of a tile, its place beside others, and its first column. */
 uint my_m()
@@ -89,7 +97,7 @@ void dots(Rows a, uint a0, Rows b, uint b0, out float s[16])
             next_a[i] = row_load(a, a0 + at.x, at.y + (d + DEPTH) / 4);
             next_b[i] = row_load(b, b0 + at.x, at.y + (d + DEPTH) / 4);
         }
-        for (uint k = 0; k < DEPTH; k++) {
+        for (uint k = 0; k < depth(); k++) {
             float x[4], y[4];
             [[unroll]] for (uint i = 0; i < 4; i++) {
                 x[i] = slices[k * PITCH + m + i];
@@ -133,7 +141,7 @@ void mix_keep(uint i, vec4 v)
             barrier();                                                                      \
             [[unroll]] for (uint i = 0; i < MIX_LOADS; i++)                                 \
                 next[i] = row_load(b, (b0) + k0 + DEPTH + mix_place(i).x, mix_place(i).y);  \
-            for (uint k = 0; k < DEPTH; k++) {                                              \
+            for (uint k = 0; k < depth(); k++) {                                              \
                 float w[4];                                                                 \
                 [[unroll]] for (uint r = 0; r < 4; r++)                                     \
                     w[r] = weights[weight_at(k0 + k, m_) + r];                              \

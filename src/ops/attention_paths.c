@@ -251,6 +251,7 @@ static int tiled_pass(struct rf_stream *stream, const struct rf_attention_call *
     rf_job_spec(&job, 1, (uint32_t)call->args->q.size);
     rf_job_spec(&job, 2, tile);
     rf_job_spec(&job, 4, call->args->full);
+    rf_job_spec(&job, 5, rf_device_get_info(call->device)->kind == RF_DEVICE_CPU);
     return rf_job_run(stream, &job);
 }
 
