@@ -151,6 +151,23 @@ RF_API int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv
                                  struct rf_tensor dout, struct rf_tensor out, struct rf_tensor lse,
                                  struct rf_tensor qkv, int64_t heads, struct rf_tensor delta);
 
+/* ---- rotary embedding ------------------------------------------------------------------------ */
+
+struct rf_rotary_opts {
+    double theta;     /* at least 1; 0 = 10000 */
+    int64_t position; /* of the first row of every batch; with the rows up to 2^31 - 1 */
+    bool halves; /* pairs are (i, i + D/2) (GPT-NeoX, Llama in its usual files), else (2i, 2i+1) */
+};
+/* out (B,T,H,D) = x with pair i of row t turned by (position + t) theta^(-2i/D) (Su et al. 2021). D
+ * even, up to 256. Out and x of one type T; out may be the very elements of x, else it must not
+ * overlap. opts may be NULL. To turn only a part of each head, give a view with a smaller size.
+ * Angles are good to 1e-7 of a turn at any position. */
+RF_API int rf_rotary(struct rf_stream *stream, struct rf_heads out, struct rf_heads x,
+                     const struct rf_rotary_opts *opts);
+/* dx =: the same turns, back. dx may be dout. */
+RF_API int rf_rotary_backward(struct rf_stream *stream, struct rf_heads dx, struct rf_heads dout,
+                              const struct rf_rotary_opts *opts);
+
 /* ---- elementwise ----------------------------------------------------------------------------- */
 
 /* tanh form of GELU (Hendrycks, Gimpel 2016). */

@@ -121,6 +121,23 @@ TEST(ReferenceGradients, AttentionMatchesFiniteDifferences)
     }
 }
 
+TEST(ReferenceGradients, RotaryMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        RotarySize s{random.pick({1, 2}),
+                     random.pick({1, 2, 5}),
+                     random.pick({1, 3}),
+                     random.pick({2, 4, 6, 8}),
+                     10000,
+                     random.pick({0, 1000}),
+                     round % 2 == 1};
+        Doubles x = random.normal(s.B * s.T * s.H * s.D), w = random.normal(x.size());
+        expect_gradient(x, rotary_backward(w, s),
+                        [&](const Doubles &v) { return dot(w, rotary(v, s)); });
+    }
+}
+
 TEST(ReferenceGradients, GeluMatchesFiniteDifferences)
 {
     Random random;

@@ -160,6 +160,32 @@ AttentionGrad attend_backward(const Doubles &dout, const Doubles &out, const Dou
     return g;
 }
 
+static Doubles turned(const Doubles &x, const RotarySize &s, int direction)
+{
+    Doubles out(x.size());
+    for (int64_t line = 0; line < s.B * s.T * s.H; line++)
+        for (int64_t i = 0; i < s.D / 2; i++) {
+            long double row = s.position + line / s.H % s.T;
+            long double angle = direction * row * powl(s.theta, -2.0L * i / s.D);
+            double c = cosl(angle), sine = sinl(angle);
+            int64_t a = line * s.D + (s.halves ? i : 2 * i);
+            int64_t b = a + (s.halves ? s.D / 2 : 1);
+            out[a] = x[a] * c - x[b] * sine;
+            out[b] = x[b] * c + x[a] * sine;
+        }
+    return out;
+}
+
+Doubles rotary(const Doubles &x, RotarySize size)
+{
+    return turned(x, size, 1);
+}
+
+Doubles rotary_backward(const Doubles &dout, RotarySize size)
+{
+    return turned(dout, size, -1);
+}
+
 static const double root = std::sqrt(2 / M_PI), cube = 0.044715;
 
 double gelu(double x)

@@ -52,6 +52,15 @@ Attention attend(const Doubles &q, const Doubles &k, const Doubles &v, Attention
 AttentionGrad attend_backward(const Doubles &dout, const Doubles &out, const Doubles &q,
                               const Doubles &k, const Doubles &v, AttentionSize size);
 
+struct RotarySize {
+    int64_t B, T, H, D;
+    double theta;
+    int64_t position;
+    bool halves;
+};
+Doubles rotary(const Doubles &x, RotarySize size);
+Doubles rotary_backward(const Doubles &dout, RotarySize size);
+
 double gelu(double x);
 double gelu_slope(double x);
 

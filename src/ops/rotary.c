@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Rotary embedding, forward and backward (rotary.comp).
+ */
+#include <math.h>
+
+#include "../base/base.h"
+#include "heads.h"
+
+#define POWERS 7 /* of rotary.comp: heads of up to 2 * 2^7 elements */
+
+struct push {
+    uint64_t out, x;
+    uint32_t turn[2], power[POWERS][2];
+    uint32_t out_strides[3], x_strides[3];
+    uint32_t rows, heads, size, position, items;
+};
+
+/* A number in 0..1 as 64 bits behind the point: high, low word. long double: f64 would lose bits
+ * that rows far from the first multiply. */
+static void fraction(long double x, uint32_t out[2])
+{
+    long double high = floorl(x * 0x1p32L);
+    out[0] = high < 0x1p32L ? (uint32_t)high : UINT32_MAX;
+    out[1] = high < 0x1p32L ? (uint32_t)((x * 0x1p32L - high) * 0x1p32L) : UINT32_MAX;
+}
+
+static int check(const char *op, const struct rf_named_heads *out, const struct rf_named_heads *x,
+                 const struct rf_rotary_opts *opts)
+{
+    const struct rf_heads *h = &x->heads;
+    RETURN_IF_ERROR(rf_check_heads(op, x->name, h));
+    RETURN_IF_ERROR(rf_check_heads_like(op, out->name, &out->heads, h->tensor.dtype,
+                                        (int64_t[]){h->batch, h->rows, h->heads, h->size}));
+    if (h->size % 2 != 0)
+        return rf_fail(RF_EINVAL, "%s: heads of %lld elements are not pairs", op,
+                       (long long)h->size);
+    if (h->size > 2 << POWERS)
+        return rf_fail(RF_ENOTSUP, "%s: heads of %lld elements; up to %d are supported", op,
+                       (long long)h->size, 2 << POWERS);
+    if (opts->theta != 0 && !(opts->theta >= 1 && isfinite(opts->theta)))
+        return rf_fail(RF_EINVAL, "%s: theta is %g; it must be 1 or more (0: 10000)", op,
+                       opts->theta);
+    if (opts->position < 0 || opts->position > INT32_MAX - h->rows)
+        return rf_fail(RF_EINVAL, "%s: position %lld of %lld rows; positions go from 0 to %d", op,
+                       (long long)opts->position, (long long)h->rows, INT32_MAX);
+    /* In place every item reads what it writes, if the very same elements. */
+    bool in_place = rf_heads_same_place(&out->heads, h);
+    return rf_check_heads_apart(op, (struct rf_named_heads[]){*out, *x}, 1, in_place ? 1 : 2);
+}
+
+static int run(struct rf_stream *stream, const char *op, struct rf_named_heads out,
+               struct rf_named_heads x, const struct rf_rotary_opts *given, bool back)
+{
+    static const char *const shaders[2][2] = {{"rotary_s", "rotary_v"},
+                                              {"rotary_halves_s", "rotary_halves_v"}};
+    static const struct rf_rotary_opts none = {0};
+    const struct rf_rotary_opts *opts = given ? given : &none;
+    const struct rf_heads *h = &x.heads;
+    RETURN_IF_ERROR(check(op, &out, &x, opts));
+    int64_t lines = h->batch * h->rows;
+    if (lines == 0)
+        return 0;
+    struct rf_device *device = rf_stream_device(stream);
+    RETURN_IF_ERROR(rf_check_rounds(device, op, h->heads + POWERS));
+    bool vector = h->size % 8 == 0 && rf_heads_vector(h) && rf_heads_vector(&out.heads);
+    int64_t items = lines * (h->size / (vector ? 8 : 2));
+    struct rf_tensor in = rf_heads_extent(h), to = rf_heads_extent(&out.heads);
+    struct push push = {.out = rf_address_of(to),
+                        .x = rf_address_of(in),
+                        .rows = (uint32_t)h->rows,
+                        .heads = (uint32_t)h->heads,
+                        .size = (uint32_t)h->size,
+                        .position = (uint32_t)opts->position,
+                        .items = (uint32_t)items};
+    long double power = powl(opts->theta != 0 ? opts->theta : 10000.0L, -2.0L / h->size);
+    fraction(0.159154943091895335768883763372514362L, push.turn);
+    for (int i = 0; i < POWERS; i++, power *= power)
+        fraction(power, push.power[i]);
+    rf_heads_strides(&out.heads, push.out_strides);
+    rf_heads_strides(h, push.x_strides);
+    struct rf_job job = {.op = op,
+                         .type = h->tensor.dtype,
+                         .shader = shaders[opts->halves][vector],
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    rf_job_flat(&job, device, (uint64_t)items, RF_FLAT_LANES, 1);
+    rf_job_spec(&job, 1, back);
+    rf_job_reads(&job, in);
+    rf_job_writes(&job, to);
+    return rf_job_run(stream, &job);
+}
+
+int rf_rotary(struct rf_stream *stream, struct rf_heads out, struct rf_heads x,
+              const struct rf_rotary_opts *opts)
+{
+    return run(stream, "rotary", (struct rf_named_heads){"out", out},
+               (struct rf_named_heads){"x", x}, opts, false);
+}
+
+int rf_rotary_backward(struct rf_stream *stream, struct rf_heads dx, struct rf_heads dout,
+                       const struct rf_rotary_opts *opts)
+{
+    return run(stream, "rotary_backward", (struct rf_named_heads){"dx", dx},
+               (struct rf_named_heads){"dout", dout}, opts, true);
+}
