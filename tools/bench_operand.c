@@ -107,11 +107,13 @@ static int make(struct bench_case *c, int k)
     if (rc < 0 || o->use == BENCH_SCRATCH)
         return rc;
     if (words)
-        o->words = malloc(count * sizeof(*o->words));
+        o->words = calloc(count, sizeof(*o->words));
     else
-        o->host = malloc(count * sizeof(*o->host));
+        o->host = calloc(count, sizeof(*o->host));
     if (!o->words && !o->host)
         return RF_ENOMEM;
+    if (o->fill == BENCH_NOTHING) /* buffers are zero when they are made */
+        return 0;
     for (uint64_t i = 0; i < count; i++)
         if (words)
             o->words[i] = word(o, i, (uint32_t)k);

@@ -4,7 +4,9 @@
  */
 #include "program.h"
 
+#include <algorithm>
 #include <cjson/cJSON.h>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <memory>
 
@@ -184,47 +186,69 @@ struct KernelShape {
     std::vector<const char *> shapes;
 };
 
-TEST(BenchJson, EveryKernelIsCloseToDoublePrecisionAtSmallShapes)
+class BenchKernel : public testing::TestWithParam<KernelShape>
 {
-    const std::vector<KernelShape> kernels = {
-        {"fill", {"7x13"}},
-        {"copy", {"7x13"}},
-        {"cast", {"7x13"}},
-        {"scale", {"7x13", "1x1"}},
-        {"add", {"7x13", "64x32"}},
-        {"gelu", {"7x13"}},
-        {"gelu_backward", {"7x13"}},
-        {"sum", {"1", "3001"}},
-        {"sum_squares", {"1", "3001"}},
-        {"adamw", {"1", "3001"}},
-        {"adam", {"3001"}},
-        {"sgd", {"3001"}},
-        {"momentum", {"3001"}},
-        {"nesterov", {"3001"}},
-        {"adagrad", {"3001"}},
-        {"rmsprop", {"3001"}},
-        {"lion", {"3001"}},
-        {"layernorm", {"7x13"}},
-        {"layernorm_backward_input", {"7x13", "64x32"}},
-        {"layernorm_backward_weight", {"7x13", "64x32"}},
-        {"bias_grad", {"7x13", "64x32"}},
-        {"embedding", {"14x7x5x11"}},
-        {"embedding_backward", {"14x7x5x3"}},
-        {"cross_entropy", {"7x13", "3x257"}},
-        {"matmul", {"7x5x3"}},
-        {"attention", {"2x13x3x32", "1x1x1x64"}},
-        {"attention_backward", {"2x13x3x32", "1x7x1x64"}},
-    };
-    for (const KernelShape &k : kernels) {
-        std::vector<std::string> arguments = {k.kernel};
-        for (const char *shape : k.shapes)
-            arguments.insert(arguments.end(), {"--shape", shape});
-        auto errors = bench_errors(arguments);
-        EXPECT_EQ(errors.size(), k.shapes.size()) << k.kernel;
-        /* Relative to the terms' magnitudes: some tens of roundings of 2^-24; exp, log and tanh of
-         * a driver have a few ULP more. */
-        for (auto &[error, shape] : errors)
-            EXPECT_TRUE(error >= 0 && error < 4e-6) << k.kernel << " " << shape << ": " << error;
+};
+
+TEST_P(BenchKernel, IsCloseToDoublePrecisionAtSmallShapes)
+{
+    const KernelShape &k = GetParam();
+    std::vector<std::string> arguments = {k.kernel};
+    for (const char *shape : k.shapes)
+        arguments.insert(arguments.end(), {"--shape", shape});
+    auto errors = bench_errors(arguments);
+    EXPECT_EQ(errors.size(), k.shapes.size());
+    /* Relative to the terms' magnitudes: some tens of roundings of 2^-24; exp, log and tanh of a
+     * driver have a few ULP more. */
+    for (auto &[error, shape] : errors)
+        EXPECT_TRUE(error >= 0 && error < 4e-6) << shape << ": " << error;
+}
+
+static const KernelShape kernel_shapes[] = {
+    {"fill", {"7x13"}},
+    {"copy", {"7x13"}},
+    {"cast", {"7x13"}},
+    {"scale", {"7x13", "1x1"}},
+    {"add", {"7x13", "64x32"}},
+    {"gelu", {"7x13"}},
+    {"gelu_backward", {"7x13"}},
+    {"sum", {"1", "3001"}},
+    {"sum_squares", {"1", "3001"}},
+    {"adamw", {"1", "3001"}},
+    {"adam", {"3001"}},
+    {"sgd", {"3001"}},
+    {"momentum", {"3001"}},
+    {"nesterov", {"3001"}},
+    {"adagrad", {"3001"}},
+    {"rmsprop", {"3001"}},
+    {"lion", {"3001"}},
+    {"layernorm", {"7x13"}},
+    {"layernorm_backward_input", {"7x13", "64x32"}},
+    {"layernorm_backward_weight", {"7x13", "64x32"}},
+    {"bias_grad", {"7x13", "64x32"}},
+    {"embedding", {"14x7x5x11"}},
+    {"embedding_backward", {"14x7x5x3"}},
+    {"cross_entropy", {"7x13", "3x257"}},
+    {"matmul", {"7x5x3"}},
+    {"attention", {"2x13x3x32", "1x1x1x64"}},
+    {"attention_backward", {"2x13x3x32", "1x7x1x64"}},
+};
+INSTANTIATE_TEST_SUITE_P(BenchJson, BenchKernel, testing::ValuesIn(kernel_shapes),
+                         [](const testing::TestParamInfo<KernelShape> &info) {
+                             return std::string(info.param.kernel);
+                         });
+
+TEST(BenchJson, EveryKernelIsTested)
+{
+    std::string all = run_program({"bench", "nothing"}).err;
+    size_t at = all.find("barrier, ") + strlen("barrier, "), end = all.find("or ops");
+    ASSERT_NE(end, std::string::npos) << all;
+    for (size_t next; at < end; at = next + 2) {
+        next = all.find(", ", at);
+        std::string name = all.substr(at, next - at);
+        bool there = std::any_of(std::begin(kernel_shapes), std::end(kernel_shapes),
+                                 [&](const KernelShape &k) { return name == k.kernel; });
+        EXPECT_TRUE(there) << name << " has a row in tools/bench_rows.h and none here";
     }
 }
 
