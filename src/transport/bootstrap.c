@@ -88,6 +88,8 @@ static int find_environment(struct rf_meeting *meeting)
     const char *port = own ? own : rf_env("MASTER_PORT");
     if (meeting->size == 1)
         return 0;
+    if (!host && !port && rf_launcher_meeting(meeting) == 0)
+        return 0;
     if (!host || !port)
         return rf_fail(RF_EINVAL,
                        "%s is not set: it says %s, and all %d ranks need it (or use a "

@@ -18,6 +18,7 @@ struct rf_meeting {
     int port;
     const char
         *file;    /* where rank 0 publishes its address; NULL = host and port are known to all */
+    char file_name[512]; /* what `file` points to, where it is not the caller's */
     bool listens; /* rank 0: `listener` is open already, at host and port */
     int listener;
     int rank, size;
@@ -29,6 +30,10 @@ struct rf_meeting {
 int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener);
 /* Waits for rank 0 and for the others to be there too. */
 int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link);
+
+/* launcher.c: where the ranks of a launcher that says nothing about it meet: under MPI and srun on one
+ * host in a file, under srun across hosts on the first one. RF_EINVAL: cannot be known. */
+int rf_launcher_meeting(struct rf_meeting *meeting);
 
 /* Either of them, and the control link that comes of it. */
 int rf_meet(struct rf_meeting *meeting, struct rf_control **out);

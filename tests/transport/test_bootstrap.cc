@@ -160,6 +160,36 @@ TEST(Bootstrap, EnvironmentJoinsAndRfPortOverridesMasterPort)
     EXPECT_TRUE(contains(m.message, "MASTER_ADDR is not set")) << m.message;
 }
 
+// Ranks of one host whose launcher says no more than who they are.
+TEST(Bootstrap, RanksOfOneHostMeetByTheNameOfTheirJob)
+{
+    using Variables = std::vector<std::pair<const char *, const char *>>;
+    std::string folder = testing::TempDir();
+    setenv("XDG_RUNTIME_DIR", folder.c_str(), 1);
+    const Variables launchers[] = {{{"OMPI_COMM_WORLD_RANK", "0"},
+                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                                    {"PMIX_NAMESPACE", "12345"}},
+                                   {{"PMI_RANK", "0"}, {"MPI_LOCALNRANKS", "3"}},
+                                   {{"SLURM_PROCID", "0"},
+                                    {"SLURM_STEP_NUM_NODES", "1"},
+                                    {"SLURM_STEP_NODELIST", "here"},
+                                    {"SLURM_JOB_ID", "77"},
+                                    {"SLURM_STEP_ID", "0"}}};
+    for (const Variables &variables : launchers) {
+        for (auto [name, value] : variables)
+            setenv(name, value, 1);
+        join_all("env:", 3);
+        if (!getenv("SLURM_PROCID")) { // srun counts hosts, the others their ranks
+            Member m = join("env:", 0, 4);
+            EXPECT_EQ(m.status, RF_EINVAL);
+            EXPECT_TRUE(contains(m.message, "MASTER_ADDR is not set")) << m.message;
+        }
+        for (auto [name, value] : variables)
+            unsetenv(name);
+    }
+    unsetenv("XDG_RUNTIME_DIR");
+}
+
 TEST(Bootstrap, RankAndSizeComeFromEachLauncher)
 {
     const char *names[][2] = {{"RANK", "WORLD_SIZE"},
