@@ -11,6 +11,7 @@ foreach(form nn nt tn)
     rf_shader(matmul_tiled_${form} matmul_tiled.comp DEFINES ${trans_${form}})
 endforeach()
 rf_shader(matmul_tiled_tt matmul_tiled.comp DEFINES TRANS_A=1 TRANS_B=1)
+rf_shader(matmul_fold matmul_fold.comp)
 rf_shader(matmul_bias_grad matmul_bias_grad.comp)
 rf_shader(matmul_bias_grad_views matmul_bias_grad.comp DEFINES VIEWS=1)
 # Matrix units. _same: the result has the operands' type, else it is f32. _splitN: of f32 operands, as

@@ -7,7 +7,7 @@
 //   TYPE       TYPE_F16 or TYPE_BF16, of the units' operands
 //   SPLIT=0    a and b hold 16-bit elements. SPLIT=1..3: they hold fp32 and are multiplied as sums of
 //              SPLIT 16-bit parts, leaving out what is smaller than the last part's rounding
-//   OUT16=1    out and pre hold 16-bit elements, else fp32
+//   OUT16=1    out holds 16-bit elements, else fp32
 #version 450
 #pragma use_vulkan_memory_model
 #extension GL_EXT_buffer_reference : require
@@ -17,9 +17,6 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_basic : require
 
-#define TYPE_F16 1
-#define TYPE_BF16 2
-#include "convert.glsl"
 #include "cooperative.glsl"
 
 layout(local_size_x_id = 0) in; // TILE_M / SUB_M * TILE_N / SUB_N subgroups
@@ -36,21 +33,17 @@ layout(constant_id = 9) const bool TRANS_A = false;
 layout(constant_id = 10) const bool TRANS_B = false;
 layout(constant_id = 11) const bool WIDE_A = false; // rows in memory are of whole 16 bytes
 layout(constant_id = 12) const bool WIDE_B = false;
-layout(constant_id = 13) const bool WIDE_OUT = false; // rows of out and pre are of whole quads
+layout(constant_id = 13) const bool OUT_WIDE = false; // rows of all that lies like out are whole quads
 
-layout(push_constant) uniform Push
-{
-    uvec2 a, b, out_address, bias, pre;
-    uint M, N, K, flags;
-    uint tiles_m, tiles_n, groups_x;
-} pc;
-const uint BIAS = 1, ACCUMULATE = 2, GELU = 4, PRE = 8;
+layout(constant_id = 14) const bool ACTIVATES = true; // see matmul_epilogue.glsl
+const uint OPERAND_TYPE = SPLIT > 0 ? 0 : TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE : 0;
 
-layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer Vec4s { vec4 at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 2) buffer Shorts { uint16_t at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer Quads { uvec4 at[]; };
+#define SHORTS
+#define FINISHED 1
+#include "matmul.glsl"
+#include "matmul_epilogue.glsl"
+
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Chunks { uvec4 at[]; };
 
 // Shared memory is counted in chunks of 16 bytes: eight elements. A slice is a row of chunks for each
 // of its lines (rows or columns of the tile, as they lie in memory), and one more, which shifts
@@ -80,12 +73,13 @@ const uint PATCH_PITCH = SUB_N / 4 + 1, PATCH = FRAGMENT_M * PATCH_PITCH;
 shared uvec4 stage[2 * STAGE > SUBGROUPS * PATCH ? 2 * STAGE : SUBGROUPS * PATCH];
 
 #if SPLIT
-vec4 read_quad(uvec2 base, bool wide, uint line, uint lines, uint column, uint columns)
+vec4 read_quad(uvec2 base, uint start, uint pitch, bool wide, uint line, uint lines, uint column,
+               uint columns)
 {
-    const uint row = min(line, lines - 1) * columns;
+    const uint row = start + min(line, lines - 1) * pitch;
     vec4 x;
     if (wide)
-        x = Vec4s(base).at[(row + min(column, columns - 4)) / 4];
+        x = Quads(base).at[(row + min(column, columns - 4)) / 4];
     else
         [[unroll]] for (uint i = 0; i < 4; i++)
             x[i] = Floats(base).at[row + min(column + i, columns - 1)];
@@ -99,12 +93,13 @@ uint read_element(uvec2 base, uint row, uint column, uint columns)
     return column < columns ? x : 0;
 }
 
-uvec4 read_chunk(uvec2 base, bool wide, uint line, uint lines, uint column, uint columns)
+uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint lines, uint column,
+                 uint columns)
 {
-    const uint row = min(line, lines - 1) * columns;
+    const uint row = start + min(line, lines - 1) * pitch;
     uvec4 x;
     if (wide) {
-        x = Quads(base).at[(row + min(column, columns - 8)) / 8];
+        x = Chunks(base).at[(row + min(column, columns - 8)) / 8];
         x = column < columns ? x : uvec4(0);
     } else
         [[unroll]] for (uint i = 0; i < 4; i++)
@@ -115,19 +110,21 @@ uvec4 read_chunk(uvec2 base, bool wide, uint line, uint lines, uint column, uint
 #endif
 
 // Reads a lane's chunks of the slice whose first line and column are given.
-#define READ_SLICE(registers, base, wide, loads, chunks, width, line0, lines, column0, columns)    \
+#define READ_SLICE(t, wide, loads, chunks, width, line0, lines, column0, columns)                  \
     [[unroll]] for (uint i = 0; i < loads; i++) {                                                  \
         const uint chunk = min(i * LANES + id, chunks - 1);                                        \
         const uint line = line0 + chunk / width, column = column0 + chunk % width * 8;             \
-        READ_REGISTERS(registers, base, wide, line, lines, column, columns)                        \
+        READ_REGISTERS(t, wide, line, lines, column, columns)                                      \
     }
+#define READ(reader, t, wide, line, lines, column, columns)                                        \
+    reader(pc.t, gl_WorkGroupID.z * pc.t##_step, pc.t##_row, wide, line, lines, column, columns)
 #if SPLIT
-#define READ_REGISTERS(registers, base, wide, line, lines, column, columns)                        \
-    registers[2 * i] = read_quad(base, wide, line, lines, column, columns);                        \
-    registers[2 * i + 1] = read_quad(base, wide, line, lines, column + 4, columns);
+#define READ_REGISTERS(t, wide, line, lines, column, columns)                                      \
+    next_##t[2 * i] = READ(read_quad, t, wide, line, lines, column, columns);                      \
+    next_##t[2 * i + 1] = READ(read_quad, t, wide, line, lines, column + 4, columns);
 #else
-#define READ_REGISTERS(registers, base, wide, line, lines, column, columns)                        \
-    registers[i] = read_chunk(base, wide, line, lines, column, columns);
+#define READ_REGISTERS(t, wide, line, lines, column, columns)                                      \
+    next_##t[i] = READ(read_chunk, t, wide, line, lines, column, columns);
 #endif
 
 #if SPLIT
@@ -156,73 +153,9 @@ uvec2 take_part(inout vec4 x)
         }                                                                                          \
     }
 
-float gelu(float x)
-{
-    // 0.5 x (1 + tanh(u)) without overflow into NaN at either end.
-    const float u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
-    return x - x / (exp(2.0 * u) + 1.0);
-}
-
-vec4 read_out(uvec2 base, uint at, uint count)
-{
-    vec4 x = vec4(0);
-#if OUT16
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        if (i < count)
-            x[i] = unpack2(uint(Shorts(base).at[at + i])).x;
-#else
-    if (WIDE_OUT)
-        return Vec4s(base).at[at / 4];
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        if (i < count)
-            x[i] = Floats(base).at[at + i];
-#endif
-    return x;
-}
-
-void write_out(uvec2 base, uint at, uint count, vec4 x)
-{
-#if OUT16
-    const uvec2 words = uvec2(pack2(x.xy), pack2(x.zw));
-    if (WIDE_OUT) {
-        Pairs(base).at[at / 4] = words;
-        return;
-    }
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        if (i < count)
-            Shorts(base).at[at + i] = uint16_t(words[i / 2] >> 16 * (i % 2) & 0xffffu);
-#else
-    if (WIDE_OUT) {
-        Vec4s(base).at[at / 4] = x;
-        return;
-    }
-    [[unroll]] for (uint i = 0; i < 4; i++)
-        if (i < count)
-            Floats(base).at[at + i] = x[i];
-#endif
-}
-
-// Four sums of a row, from `column`; with WIDE_OUT N is a multiple of four.
-void finish(vec4 x, uint row, uint column)
-{
-    if (row >= pc.M || column >= pc.N)
-        return;
-    const uint at = row * pc.N + column, count = pc.N - column;
-    if ((pc.flags & BIAS) != 0)
-        [[unroll]] for (uint i = 0; i < 4; i++)
-            x[i] += Floats(pc.bias).at[min(column + i, pc.N - 1)];
-    if ((pc.flags & ACCUMULATE) != 0)
-        x += read_out(pc.out_address, at, count);
-    if ((pc.flags & PRE) != 0)
-        write_out(pc.pre, at, count, x);
-    if ((pc.flags & GELU) != 0)
-        x = vec4(gelu(x.x), gelu(x.y), gelu(x.z), gelu(x.w));
-    write_out(pc.out_address, at, count, x);
-}
-
 void main()
 {
-    const uint id = gl_LocalInvocationID.x;
+    const uint id = gl_LocalInvocationID.x, K = part_of_k();
     const uint tile = gl_WorkGroupID.y * pc.groups_x + gl_WorkGroupID.x;
     if (tile >= pc.tiles_m * pc.tiles_n)
         return; // the whole workgroup
@@ -241,10 +174,10 @@ void main()
             sum[r][s] = matrix_splat(0.0);
 
 #define READ_NEXT(k0)                                                                              \
-    READ_SLICE(next_a, pc.a, WIDE_A, LOADS_A, CHUNKS_A, WIDTH_A, (TRANS_A ? k0 : row0),            \
-               (TRANS_A ? pc.K : pc.M), (TRANS_A ? row0 : k0), (TRANS_A ? pc.M : pc.K))            \
-    READ_SLICE(next_b, pc.b, WIDE_B, LOADS_B, CHUNKS_B, WIDTH_B, (TRANS_B ? column0 : k0),         \
-               (TRANS_B ? pc.N : pc.K), (TRANS_B ? k0 : column0), (TRANS_B ? pc.K : pc.N))
+    READ_SLICE(a, WIDE_A, LOADS_A, CHUNKS_A, WIDTH_A, (TRANS_A ? k0 : row0),                       \
+               (TRANS_A ? K : pc.M), (TRANS_A ? row0 : k0), (TRANS_A ? pc.M : K))                  \
+    READ_SLICE(b, WIDE_B, LOADS_B, CHUNKS_B, WIDTH_B, (TRANS_B ? column0 : k0),                    \
+               (TRANS_B ? pc.N : K), (TRANS_B ? k0 : column0), (TRANS_B ? K : pc.N))
 #define WRITE_NEXT(to)                                                                             \
     WRITE_SLICE(next_a, to, LOADS_A, CHUNKS_A, WIDTH_A, PITCH_A, SLICE_A)                          \
     WRITE_SLICE(next_b, to + PARTS * SLICE_A, LOADS_B, CHUNKS_B, WIDTH_B, PITCH_B, SLICE_B)
@@ -253,7 +186,7 @@ void main()
     WRITE_NEXT(0)
     barrier();
     uint current = 0;
-    for (uint k0 = 0; k0 < pc.K; k0 += DEPTH) {
+    for (uint k0 = 0; k0 < K; k0 += DEPTH) {
         // Past the end these read zeros, which nobody uses.
         READ_NEXT(k0 + DEPTH)
         const uint from_a = current + (TRANS_A ? sub_m / 8 : sub_m * PITCH_A);
@@ -303,8 +236,12 @@ void main()
         barrier();
         for (uint quad = lane; quad < FRAGMENT_M * SUB_N / 4; quad += SUBGROUP_LANES) {
             const uint row = quad / (SUB_N / 4), column = quad % (SUB_N / 4);
-            finish(uintBitsToFloat(stage[mine + row * PATCH_PITCH + column]),
-                   row0 + sub_m + r * FRAGMENT_M + row, column0 + sub_n + 4 * column);
+            vec4 x[1], bias[1];
+            Place at[1];
+            x[0] = uintBitsToFloat(stage[mine + row * PATCH_PITCH + column]);
+            at[0] = Place(row0 + sub_m + r * FRAGMENT_M + row, column0 + sub_n + 4 * column);
+            bias[0] = load_bias(at[0].column);
+            finish(x, bias, at);
         }
         barrier();
     }

@@ -8,74 +8,84 @@
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
 
 layout(local_size_x_id = 0) in; // TILE_M / SHARE_M * TILE_N / SHARE_N
 layout(constant_id = 1) const uint TILE_M = 64;
 layout(constant_id = 2) const uint TILE_N = 64;
 layout(constant_id = 3) const uint SHARE_M = 4; // multiples of 4
 layout(constant_id = 4) const uint SHARE_N = 4;
+layout(constant_id = 5) const bool A_WIDE = true; // a's rows are whole quads
+layout(constant_id = 6) const bool B_WIDE = true;
+layout(constant_id = 7) const bool OUT_WIDE = true;  // those of all that lies like out
+layout(constant_id = 8) const uint OPERAND_TYPE = 0; // see matmul.glsl
+layout(constant_id = 9) const uint RESULT_TYPE = 0;
+layout(constant_id = 10) const bool ACTIVATES = true; // see matmul_epilogue.glsl
+
+#define FINISHED 1
+#include "matmul.glsl"
+#include "matmul_epilogue.glsl"
 
 const uint DEPTH = 16; // of a slice, in k
 const uint ACROSS_M = TILE_M / SHARE_M, ACROSS_N = TILE_N / SHARE_N;
 const uint LANES = ACROSS_M * ACROSS_N;
-const uint LOADS_A = TILE_M * DEPTH / LANES, LOADS_B = TILE_N * DEPTH / LANES;
+const uint LOADS_A = TILE_M * DEPTH / 4 / LANES, LOADS_B = TILE_N * DEPTH / 4 / LANES; // quads
 const uint PITCH_M = TILE_M + 4, PITCH_N = TILE_N + 4; // shifts each row to other banks
-const uint BIAS = 1, ACCUMULATE = 2, GELU = 4, PRE = 8;
-
-layout(push_constant) uniform Push
-{
-    uvec2 a, b, out_address, bias, pre;
-    uint M, N, K, flags;
-    uint tiles_m, tiles_n, groups_x, rows_first; // rows_first: the next tile is below, not beside
-    uint a_first, b_first, out_first;            // not used here
-} pc;
-
-layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
 
 shared float slice_a[DEPTH * PITCH_M];
 shared float slice_b[DEPTH * PITCH_N];
 
-// Element `i` of a slice, in the order in which memory holds it: neighbours in memory go to
-// neighbouring invocations.
+#ifdef TRANS_A
+const bool A_ALONG_K = false;
+#else
+const bool A_ALONG_K = true;
+#endif
+#ifdef TRANS_B
+const bool B_ALONG_K = true;
+#else
+const bool B_ALONG_K = false;
+#endif
+
+// Quad `i` of a slice, in the order in which memory holds it: neighbours in memory go to neighbouring
+// invocations. Gives k and the row (column) of its first element.
 uvec2 place(uint i, bool along_k, uint tile)
 {
-    return along_k ? uvec2(i % DEPTH, i / DEPTH) : uvec2(i / tile, i % tile); // k, row or column
+    return along_k ? uvec2(i % (DEPTH / 4) * 4, i / (DEPTH / 4))
+                   : uvec2(i / (tile / 4), i % (tile / 4) * 4);
 }
 
-float load_a(uint i, uint row0, uint k0)
+// The four elements from (k, line), along k or along the lines; zeros past K.
+vec4 load_quad(uvec2 base, uint start, uint pitch, bool wide, bool along_k, uint k, uint line, uint K,
+               uint lines)
 {
-#ifdef TRANS_A
-    const uvec2 at = place(i, false, TILE_M);
-    const uint k = k0 + at.x, row = min(row0 + at.y, pc.M - 1);
-    float x = Floats(pc.a).at[min(k, pc.K - 1) * pc.M + row];
-#else
-    const uvec2 at = place(i, true, TILE_M);
-    const uint k = k0 + at.x, row = min(row0 + at.y, pc.M - 1);
-    float x = Floats(pc.a).at[row * pc.K + min(k, pc.K - 1)];
-#endif
-    return k < pc.K ? x : 0.0;
+    const uint outer = along_k ? min(line, lines - 1) : min(k, K - 1);
+    const uint inner = along_k ? k : line, last = (along_k ? K : lines) - 1;
+    const uint from = start + outer * pitch;
+    const vec4 x = load_four(base, OPERAND_TYPE, wide, (from + min(inner, last)) / 4,
+                             from + four(inner, last));
+    return mix(vec4(0), x,
+               along_k ? lessThan(uvec4(k, k + 1, k + 2, k + 3), uvec4(K)) : bvec4(k < K));
 }
 
-float load_b(uint i, uint column0, uint k0)
-{
-#ifdef TRANS_B
-    const uvec2 at = place(i, true, TILE_N);
-    const uint k = k0 + at.x, column = min(column0 + at.y, pc.N - 1);
-    float x = Floats(pc.b).at[column * pc.K + min(k, pc.K - 1)];
-#else
-    const uvec2 at = place(i, false, TILE_N);
-    const uint k = k0 + at.x, column = min(column0 + at.y, pc.N - 1);
-    float x = Floats(pc.b).at[min(k, pc.K - 1) * pc.N + column];
-#endif
-    return k < pc.K ? x : 0.0;
-}
-
-float gelu(float x)
-{
-    // 0.5 x (1 + tanh(u)) without overflow into NaN at either end.
-    const float u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
-    return x - x / (exp(2.0 * u) + 1.0);
-}
+// Register `i` of the quads that an invocation has of a slice.
+#define READ_A(i, k0)                                                                              \
+    {                                                                                              \
+        const uvec2 at = place(i * LANES + id, A_ALONG_K, TILE_M);                                 \
+        next_a[i] = load_quad(pc.a, a_start, pc.a_row, A_WIDE, A_ALONG_K, k0 + at.x, row0 + at.y,  \
+                              K, pc.M);                                                            \
+    }
+#define READ_B(i, k0)                                                                              \
+    {                                                                                              \
+        const uvec2 at = place(i * LANES + id, B_ALONG_K, TILE_N);                                 \
+        next_b[i] = load_quad(pc.b, b_start, pc.b_row, B_WIDE, B_ALONG_K, k0 + at.x,               \
+                              column0 + at.y, K, pc.N);                                            \
+    }
+#define WRITE(slice, quads, i, along_k, tile, pitch)                                               \
+    {                                                                                              \
+        const uvec2 at = place(i * LANES + id, along_k, tile);                                     \
+        [[unroll]] for (uint c = 0; c < 4; c++)                                                    \
+            slice[(at.x + (along_k ? c : 0)) * pitch + at.y + (along_k ? 0 : c)] = quads[i][c];    \
+    }
 
 // An invocation's rows and columns come in fours, the fours ACROSS apart: its neighbours read
 // neighbouring fours of a slice.
@@ -89,43 +99,31 @@ void main()
     const uint id = gl_LocalInvocationID.x;
     const uint lane_m = id / ACROSS_N, lane_n = id % ACROSS_N;
     const uint tile = gl_WorkGroupID.y * pc.groups_x + gl_WorkGroupID.x;
-    const uint tile_m = pc.rows_first != 0 ? tile % pc.tiles_m : tile / pc.tiles_n;
-    const uint tile_n = pc.rows_first != 0 ? tile / pc.tiles_m : tile % pc.tiles_n;
-    const uint row0 = tile_m * TILE_M, column0 = tile_n * TILE_N;
+    const uvec2 corner = tile_place(tile);
+    const uint row0 = corner.x * TILE_M, column0 = corner.y * TILE_N, K = part_of_k();
+    const uint a_start = gl_WorkGroupID.z * pc.a_step, b_start = gl_WorkGroupID.z * pc.b_step;
 
-    float next_a[LOADS_A], next_b[LOADS_B];
+    vec4 next_a[LOADS_A], next_b[LOADS_B];
     float sum[SHARE_M][SHARE_N];
     [[unroll]] for (uint i = 0; i < SHARE_M; i++)
         [[unroll]] for (uint j = 0; j < SHARE_N; j++)
             sum[i][j] = 0;
     [[unroll]] for (uint i = 0; i < LOADS_A; i++)
-        next_a[i] = load_a(i * LANES + id, row0, 0);
+        READ_A(i, 0)
     [[unroll]] for (uint i = 0; i < LOADS_B; i++)
-        next_b[i] = load_b(i * LANES + id, column0, 0);
+        READ_B(i, 0)
 
-    for (uint k0 = 0; k0 < pc.K; k0 += DEPTH) {
-        [[unroll]] for (uint i = 0; i < LOADS_A; i++) {
-#ifdef TRANS_A
-            const uvec2 at = place(i * LANES + id, false, TILE_M);
-#else
-            const uvec2 at = place(i * LANES + id, true, TILE_M);
-#endif
-            slice_a[at.x * PITCH_M + at.y] = next_a[i];
-        }
-        [[unroll]] for (uint i = 0; i < LOADS_B; i++) {
-#ifdef TRANS_B
-            const uvec2 at = place(i * LANES + id, true, TILE_N);
-#else
-            const uvec2 at = place(i * LANES + id, false, TILE_N);
-#endif
-            slice_b[at.x * PITCH_N + at.y] = next_b[i];
-        }
+    for (uint k0 = 0; k0 < K; k0 += DEPTH) {
+        [[unroll]] for (uint i = 0; i < LOADS_A; i++)
+            WRITE(slice_a, next_a, i, A_ALONG_K, TILE_M, PITCH_M)
+        [[unroll]] for (uint i = 0; i < LOADS_B; i++)
+            WRITE(slice_b, next_b, i, B_ALONG_K, TILE_N, PITCH_N)
         barrier();
         // Past the end these read the last slice again, into registers that nobody uses.
         [[unroll]] for (uint i = 0; i < LOADS_A; i++)
-            next_a[i] = load_a(i * LANES + id, row0, k0 + DEPTH);
+            READ_A(i, k0 + DEPTH)
         [[unroll]] for (uint i = 0; i < LOADS_B; i++)
-            next_b[i] = load_b(i * LANES + id, column0, k0 + DEPTH);
+            READ_B(i, k0 + DEPTH)
         for (uint k = 0; k < DEPTH; k++) {
             float a[SHARE_M], b[SHARE_N];
             [[unroll]] for (uint i = 0; i < SHARE_M; i++)
@@ -141,20 +139,16 @@ void main()
 
     if (tile >= pc.tiles_m * pc.tiles_n)
         return;
-    [[unroll]] for (uint i = 0; i < SHARE_M; i++)
-        [[unroll]] for (uint j = 0; j < SHARE_N; j++) {
-            const uint row = row0 + share(i, lane_m, ACROSS_M);
-            const uint column = column0 + share(j, lane_n, ACROSS_N);
-            if (row >= pc.M || column >= pc.N)
-                continue;
-            const uint at = row * pc.N + column;
-            float x = sum[i][j];
-            if ((pc.flags & BIAS) != 0)
-                x += Floats(pc.bias).at[column];
-            if ((pc.flags & ACCUMULATE) != 0)
-                x += Floats(pc.out_address).at[at];
-            if ((pc.flags & PRE) != 0)
-                Floats(pc.pre).at[at] = x;
-            Floats(pc.out_address).at[at] = (pc.flags & GELU) != 0 ? gelu(x) : x;
+    [[unroll]] for (uint j = 0; j < SHARE_N; j += 4) {
+        const uint column = column0 + share(j, lane_n, ACROSS_N);
+        vec4 bias[1];
+        bias[0] = load_bias(column);
+        [[unroll]] for (uint i = 0; i < SHARE_M; i++) {
+            vec4 x[1];
+            Place at[1];
+            x[0] = vec4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+            at[0] = Place(row0 + share(i, lane_m, ACROSS_M), column);
+            finish(x, bias, at);
         }
+    }
 }

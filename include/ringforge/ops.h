@@ -29,13 +29,36 @@ extern "C" {
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
+/* GELU is its tanh form (Hendrycks, Gimpel 2016); SiLU is x / (1 + exp(-x)). */
+enum rf_activation { RF_ACT_NONE = 0, RF_ACT_RELU, RF_ACT_GELU, RF_ACT_SILU, RF_ACTIVATION_COUNT };
+/* How matrices lie in a tensor, in elements. */
+struct rf_layout {
+    int64_t row;  /* from a row to the next; 0: rows have no gaps */
+    int64_t step; /* from a product of the batch to the next; 0: all share the matrix, or, of out,
+                     products have no gaps */
+};
+/* Zero is the default of each. T is the type of a and b, R that of out. */
 struct rf_matmul_opts {
     bool transpose_a;             /* a is (K,M): the weight gradient's form */
     bool transpose_b;             /* b is (N,K): the forward form of a (out,in) weight */
     bool accumulate;              /* out += instead of out = */
-    const struct rf_tensor *bias; /* (N): added to every row; not with accumulate */
-    bool gelu;                    /* out = gelu(a b + bias), tanh form */
-    const struct rf_tensor *pre;  /* (M,N): with gelu, receives a b + bias for the backward pass */
+    float alpha;                  /* a factor of a b; 0 stands for 1 */
+    const struct rf_tensor *bias; /* (N) of T: added to every row */
+    enum rf_activation act;
+    const struct rf_tensor *pre; /* (M,N) of R: with act, receives alpha a b + bias for the backward
+                                    pass, which gives it back */
+    bool act_backward;           /* out = alpha a b * act'(pre) */
+    const struct rf_tensor *residual; /* (M,N) of R: added last; may be out itself */
+    /* Batches, and matrices that are parts of others. With m, n and k the shapes of the tensors do
+     * not matter, only where they begin and that they are long enough. Without them the sizes come
+     * from the shapes, a tensor with a step holding `batch` matrices below each other. bias serves
+     * all products; pre and residual lie like out. */
+    int64_t batch; /* products; 0 is 1; up to 65535 */
+    int64_t m, n, k;
+    struct rf_layout a_layout, b_layout, out_layout;
+    /* f32, for the sums of parts of k where the device wants more work to do at once than out has
+     * tiles; rf_matmul_scratch() elements. NULL: k is not split. */
+    const struct rf_tensor *scratch;
     /* f32 operands on matrix units: as sums of this many 16-bit parts, 1 to 3; 0: never. Where
      * there are no such units, and on CPU devices, plain f32 is taken instead. bf16 parts (3: f32's
      * own accuracy, 2: 16 bits, 1: 8 bits) have f32's range; f16 parts (2: 22 bits) need |x| <
@@ -47,11 +70,14 @@ struct rf_matmul_opts {
     const char *path; /* NULL = best; "cooperative", "subgroup", "tiled": force (RF_ENOTSUP if it
                          cannot, and why). "cooperative:N" forces its Nth tile, too */
 };
-/* out (M,N) = a (M,K) b (K,N); dimensions before the last are flattened into M. Any size from 1.
- * a and b are both f32, f16 or bf16; out is f32 or of their type, and so is pre. Sums are f32. */
+/* out (M,N) = act(alpha a (M,K) b (K,N) + bias) + residual; dimensions before the last are
+ * flattened into M. Any size from 1. a and b are both of type T; out is of T, f32, or, where T is
+ * f32, f16 or bf16. All is computed in f32 and rounded once. accumulate goes with none of bias, act
+ * and residual. */
 RF_API int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                      struct rf_tensor b, const struct rf_matmul_opts *opts);
-/* The name of the path rf_matmul would take for this product on this device, all of one type. */
+/* The name of the path rf_matmul would take on this device for a product of this type, "none" where
+ * none can run it. */
 RF_EXPORT const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type, int64_t m,
                                      int64_t n, int64_t k, const struct rf_matmul_opts *opts);
 /* Every path with every type of operands: whether it runs here, and why not. */
@@ -66,7 +92,12 @@ struct rf_matmul_path_info {
 /* Fills up to `capacity` records and the number there is. The texts live as long as the device. */
 RF_API int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
                            uint32_t capacity, uint32_t *count);
-/* dbias (N) += column sums of dout (n,N). scratch: f32, rf_bias_grad_scratch(n, N) elements. */
+/* Elements of opts->scratch for this product; 0: it is not split. Depends on nothing but the
+ * arguments and the device, and so do the bits of the result. */
+RF_EXPORT int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type, int64_t m,
+                                    int64_t n, int64_t k, const struct rf_matmul_opts *opts);
+/* dbias (N) += column sums of dout (n,N) of T; dbias is f32 or of T. scratch: f32,
+ * rf_bias_grad_scratch(n, N) elements. */
 RF_EXPORT int64_t rf_bias_grad_scratch(int64_t rows, int64_t columns);
 RF_API int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_tensor dout,
                         struct rf_tensor scratch);

@@ -95,7 +95,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     RETURN_IF_FAILED(
         rf_matmul(ctx->stream, s.act, s.norm2, p[FC_W],
                   &(struct rf_matmul_opts){
-                      .transpose_b = true, .bias = &p[FC_B], .gelu = true, .pre = &s.pre}));
+                      .transpose_b = true, .bias = &p[FC_B], .act = RF_ACT_GELU, .pre = &s.pre}));
     RETURN_IF_FAILED(rf_matmul(ctx->stream, out, s.act, p[FC2_W],
                                &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[FC2_B]}));
     return rf_add(ctx->stream, out, out, s.middle);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rf_matmul: checks the operands, and takes the first path of the table that suits the device. How
- * a path runs is in matmul_paths.c.
+ * rf_matmul: takes the first path of the table that suits the device and the product. Operands are
+ * checked in matmul_check.c; how a path runs is in matmul_paths.c.
  */
 #include "matmul.h"
 
@@ -10,13 +10,13 @@
 /* The first that suits is taken; the last suits every device. */
 static const struct rf_matmul_path paths[] = {
     {"cooperative", rf_matmul_cooperative_why_not, rf_matmul_cooperative_suits,
-     rf_matmul_cooperative_run},
-    {"subgroup", rf_matmul_subgroup_why_not, rf_matmul_subgroup_suits, rf_matmul_subgroup_run},
-    {"tiled", rf_matmul_tiled_why_not, rf_matmul_tiled_suits, rf_matmul_tiled_run},
+     rf_matmul_cooperative_tiles, rf_matmul_cooperative_run},
+    {"subgroup", rf_matmul_subgroup_why_not, rf_matmul_subgroup_suits, rf_matmul_subgroup_tiles,
+     rf_matmul_subgroup_run},
+    {"tiled", rf_matmul_tiled_why_not, rf_matmul_tiled_suits, rf_matmul_tiled_tiles,
+     rf_matmul_tiled_run},
 };
 #define PATHS (sizeof(paths) / sizeof(paths[0]))
-
-static const char op[] = "matmul";
 
 /* Whether `forced` names it: "NAME" or "NAME:TILE". */
 static bool is_named(const struct rf_matmul_path *path, const char *forced)
@@ -41,47 +41,40 @@ static const struct rf_matmul_path *pick_path(const struct rf_product *product, 
 }
 
 /* A product of tensors that there are not yet. */
-static struct rf_product plan_product(struct rf_device *device, enum rf_dtype type)
+static struct rf_product plan_product(struct rf_device *device, enum rf_dtype type, int64_t m,
+                                      int64_t n, int64_t k, const struct rf_matmul_opts *opts)
 {
-    return (struct rf_product){.device = device,
-                               .a.dtype = type,
-                               .b.dtype = type,
-                               .out.dtype = type,
-                               .m = 1,
-                               .n = 1,
-                               .k = 1,
-                               .split_type = RF_BF16};
-}
-
-static void take_options(struct rf_product *product, const struct rf_matmul_opts *opts)
-{
-    product->transpose_a = opts->transpose_a;
-    product->transpose_b = opts->transpose_b;
-    product->accumulate = opts->accumulate;
-    product->gelu = opts->gelu;
-    product->split = opts->split;
-    product->split_type = opts->split_type == RF_F16 ? RF_F16 : RF_BF16;
-    const char *tile = opts->path ? strchr(opts->path, ':') : NULL;
-    product->tile = tile ? (uint32_t)strtoul(tile + 1, NULL, 10) : 0;
+    static const struct rf_matmul_opts none;
+    struct rf_product product = {.device = device};
+    rf_matmul_take_options(&product, opts ? opts : &none);
+    product.a.dtype = product.b.dtype = product.out.dtype = type;
+    product.m = m;
+    product.n = n;
+    product.k = k;
+    return product;
 }
 
 const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type, int64_t m, int64_t n,
                            int64_t k, const struct rf_matmul_opts *opts)
 {
-    struct rf_product product = plan_product(device, type);
-    product.m = m;
-    product.n = n;
-    product.k = k;
-    if (opts)
-        take_options(&product, opts);
+    struct rf_product product = plan_product(device, type, m, n, k, opts);
     const struct rf_matmul_path *path = pick_path(&product, opts ? opts->path : NULL);
     return path ? path->name : "none";
+}
+
+int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type, int64_t m, int64_t n,
+                          int64_t k, const struct rf_matmul_opts *opts)
+{
+    struct rf_product product = plan_product(device, type, m, n, k, opts);
+    const struct rf_matmul_path *path = pick_path(&product, opts ? opts->path : NULL);
+    int64_t part = path ? rf_matmul_part(&product, path) : 0;
+    return part ? rf_matmul_parts(&product, part) * m * n : 0;
 }
 
 static void describe(const struct rf_matmul_path *path, struct rf_device *device,
                      enum rf_dtype type, struct rf_matmul_path_info *out)
 {
-    struct rf_product product = plan_product(device, type);
+    struct rf_product product = plan_product(device, type, 1, 1, 1, NULL);
     const struct rf_device_info *info = rf_device_get_info(device);
     const char *reason = path->why_not(info, &product);
     if (reason && type == RF_F32) { /* the one option without which a path may not take f32 */
@@ -113,77 +106,6 @@ int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
     return 0;
 }
 
-static int64_t columns_of(struct rf_tensor tensor)
-{
-    return tensor.shape.ndim ? tensor.shape.dim[tensor.shape.ndim - 1] : 1;
-}
-
-static int64_t rows_of(struct rf_tensor tensor)
-{
-    int64_t columns = columns_of(tensor);
-    return columns ? rf_tensor_count(tensor) / columns : 0;
-}
-
-/* Fails when the sizes of a, b, out, bias and pre do not fit each other. */
-static int check_sizes(struct rf_product *p)
-{
-    char a[96], b[96], out[96];
-    const char *a_form = p->transpose_a ? " transposed" : "";
-    const char *b_form = p->transpose_b ? " transposed" : "";
-    rf_tensor_text(p->a, a, sizeof(a));
-    rf_tensor_text(p->b, b, sizeof(b));
-    rf_tensor_text(p->out, out, sizeof(out));
-    p->m = p->transpose_a ? columns_of(p->a) : rows_of(p->a);
-    p->k = p->transpose_a ? rows_of(p->a) : columns_of(p->a);
-    p->n = p->transpose_b ? rows_of(p->b) : columns_of(p->b);
-    int64_t inner = p->transpose_b ? columns_of(p->b) : rows_of(p->b);
-    if (p->m < 1 || p->n < 1 || p->k < 1 || inner < 1)
-        return rf_fail(RF_EINVAL, "matmul: a is %s, b is %s; every dimension must be at least 1", a,
-                       b);
-    if (p->k != inner)
-        return rf_fail(
-            RF_EINVAL,
-            "matmul: a is %s%s, b is %s%s; inner sizes differ: a has %lld columns, b %lld rows", a,
-            a_form, b, b_form, (long long)p->k, (long long)inner);
-    if (rows_of(p->out) != p->m || columns_of(p->out) != p->n)
-        return rf_fail(RF_EINVAL, "matmul: out is %s, but a %s%s times b %s%s is (%lld, %lld)", out,
-                       a, a_form, b, b_form, (long long)p->m, (long long)p->n);
-    if (p->bias.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "bias", p->bias, RF_F32, p->n));
-    if (p->pre.buffer)
-        RETURN_IF_ERROR(rf_check_rows(op, "pre", p->pre, p->out.dtype, p->m, p->n));
-    return 0;
-}
-
-static int check_options(const struct rf_matmul_opts *opts)
-{
-    if (opts->accumulate && (opts->bias || opts->gelu))
-        return rf_fail(RF_EINVAL, "matmul: accumulate goes with neither bias nor gelu");
-    if (opts->pre && !opts->gelu)
-        return rf_fail(RF_EINVAL, "matmul: pre is written with gelu only");
-    if (opts->split > 3)
-        return rf_fail(RF_EINVAL, "matmul: split is %u; at most 3 parts make sense for f32",
-                       opts->split);
-    if (opts->split_type != RF_F32 && opts->split_type != RF_F16 && opts->split_type != RF_BF16)
-        return rf_fail(RF_EINVAL, "matmul: split_type is %s; parts are f16 or bf16",
-                       rf_dtype_name(opts->split_type));
-    if ((opts->bias && !opts->bias->buffer) || (opts->pre && !opts->pre->buffer))
-        return rf_fail(RF_EINVAL, "matmul: %s has no buffer",
-                       opts->bias && !opts->bias->buffer ? "bias" : "pre");
-    return 0;
-}
-
-static int check_devices(const struct rf_product *p)
-{
-    const struct rf_operand all[] = {
-        {"out", p->out}, {"a", p->a}, {"b", p->b}, {"bias", p->bias}, {"pre", p->pre}};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (all[i].tensor.buffer && rf_buffer_device(all[i].tensor.buffer) != p->device)
-            return rf_fail(RF_EINVAL, "matmul: %s and the stream are of different devices",
-                           all[i].name);
-    return 0;
-}
-
 /* Why no path runs the product, or not the one that is forced. */
 static const char *why_none(const struct rf_product *product, const char *forced)
 {
@@ -199,32 +121,18 @@ int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a
               struct rf_tensor b, const struct rf_matmul_opts *opts)
 {
     static const struct rf_matmul_opts none;
+    struct rf_product p;
     if (!opts)
         opts = &none;
-    if (!stream)
-        return rf_fail(RF_EINVAL, "matmul: no stream");
-    RETURN_IF_ERROR(rf_check_typed(op, "a", a, -1));
-    RETURN_IF_ERROR(rf_check_operand(op, "b", b, a.dtype, -1));
-    RETURN_IF_ERROR(rf_check_operand(op, "out", out, out.dtype == RF_F32 ? RF_F32 : a.dtype, -1));
-    RETURN_IF_ERROR(check_options(opts));
-    struct rf_product product = {.device = rf_stream_device(stream), .out = out, .a = a, .b = b};
-    take_options(&product, opts);
-    if (opts->bias)
-        product.bias = *opts->bias;
-    if (opts->pre)
-        product.pre = *opts->pre;
-    RETURN_IF_ERROR(check_sizes(&product));
-    RETURN_IF_ERROR(check_devices(&product));
-    RETURN_IF_ERROR(
-        rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"pre", product.pre}}, 2,
-                       (struct rf_operand[]){{"a", a}, {"b", b}, {"bias", product.bias}}, 3));
-    const struct rf_matmul_path *path = pick_path(&product, opts->path);
+    RETURN_IF_ERROR(rf_matmul_check(&p, stream, out, a, b, opts));
+    const struct rf_matmul_path *path = pick_path(&p, opts->path);
     if (!path)
         return rf_fail(RF_ENOTSUP, "matmul: %s does not run %s (%lld, %lld, %lld)%s%s on %s: %s",
-                       opts->path ? opts->path : "any path", rf_dtype_name(a.dtype),
-                       (long long)product.m, (long long)product.n, (long long)product.k,
-                       product.transpose_a ? " with a transposed" : "",
-                       product.transpose_b ? " with b transposed" : "",
-                       rf_device_get_info(product.device)->name, why_none(&product, opts->path));
-    return path->run(stream, &product);
+                       opts->path ? opts->path : "any path", rf_dtype_name(a.dtype), (long long)p.m,
+                       (long long)p.n, (long long)p.k, p.transpose_a ? " with a transposed" : "",
+                       p.transpose_b ? " with b transposed" : "",
+                       rf_device_get_info(p.device)->name, why_none(&p, opts->path));
+    int64_t part = opts->scratch ? rf_matmul_part(&p, path) : 0;
+    return part ? rf_matmul_run_split(stream, path, &p, *opts->scratch, part)
+                : path->run(stream, &p);
 }

@@ -1,23 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * What matmul.c, which checks a product and picks a path, shares with the paths that run it. A new
- * path is a row of the table in matmul.c, a file or function like those of matmul_paths.c, a
- * shader.
+ * What the files of rf_matmul share: matmul.c, which picks a path, matmul_check.c, which checks
+ * operands, matmul_split.c, which splits k, and the paths. A new path is a row of the table in
+ * matmul.c, a file or functions like those of matmul_paths.c, a shader.
  */
 #ifndef RF_OPS_MATMUL_H
 #define RF_OPS_MATMUL_H
 
 #include "pick.h"
 
-/* A product that has passed the checks: out (m,n) = a b. Tensors without a buffer are absent. */
+/* A product that has passed the checks: out (m,n) = a b. Tensors without a buffer are absent. The
+ * layouts are whole: rows are never 0, steps are 0 where there is one product, or of what is
+ * shared. Tensors are as long as what is read or written of them. */
 struct rf_product {
     struct rf_device *device;
-    struct rf_tensor out, a, b, bias, pre;
-    int64_t m, n, k;
-    bool transpose_a, transpose_b, accumulate, gelu;
-    uint32_t split; /* of f32 operands, into parts of split_type; 0: none */
+    struct rf_tensor out, a, b, bias, pre, residual;
+    struct rf_layout a_layout, b_layout, out_layout; /* pre and residual lie like out */
+    int64_t m, n, k, batch;
+    bool transpose_a, transpose_b, accumulate, act_backward;
+    enum rf_activation act;
+    float alpha;
+    uint32_t split; /* of f32 operands, into 16-bit parts of split_type; 0: none */
     enum rf_dtype split_type;
     uint32_t tile; /* from 1: row of the path's table of tiles; 0: the path's choice */
+    int64_t part;  /* 0, or z counts parts of k, this long but for the last, not products */
 };
 
 struct rf_matmul_path {
@@ -27,37 +33,81 @@ struct rf_matmul_path {
     const char *(*why_not)(const struct rf_device_info *info, const struct rf_product *product);
     /* Whether it is the best for the device, of those that can. */
     bool (*suits)(const struct rf_device_info *info, const struct rf_product *product);
+    /* Tiles of out, for the splitting of k. */
+    int64_t (*tiles)(const struct rf_device_info *info, const struct rf_product *product);
     int (*run)(struct rf_stream *stream, const struct rf_product *product);
-    /* Whether its shaders for operands of this type are in this library; NULL: always. */
-    bool (*built)(enum rf_dtype type);
 };
 
-/* What every kernel is told, and where; the flags are as in the shaders. */
-enum { RF_MATMUL_BIAS = 1, RF_MATMUL_ACCUMULATE = 2, RF_MATMUL_GELU = 4, RF_MATMUL_PRE = 8 };
+/* ---- matmul_check.c -------------------------------------------------------------------------- */
+
+/* What does not depend on tensors: transposes, activation, batch, ...; sizes may be overwritten. */
+void rf_matmul_take_options(struct rf_product *product, const struct rf_matmul_opts *opts);
+/* Fills the product, or fails with the operand and what is wrong. */
+RF_MUST_CHECK int rf_matmul_check(struct rf_product *product, struct rf_stream *stream,
+                                  struct rf_tensor out, struct rf_tensor a, struct rf_tensor b,
+                                  const struct rf_matmul_opts *opts);
+
+/* ---- matmul_split.c -------------------------------------------------------------------------- */
+
+/* Length of the parts that k is split into, or 0. */
+int64_t rf_matmul_part(const struct rf_product *product, const struct rf_matmul_path *path);
+int64_t rf_matmul_parts(const struct rf_product *product, int64_t part);
+RF_MUST_CHECK int rf_matmul_run_split(struct rf_stream *stream, const struct rf_matmul_path *path,
+                                      const struct rf_product *product, struct rf_tensor scratch,
+                                      int64_t part);
+
+/* ---- matmul_paths.c -------------------------------------------------------------------------- */
+
+/* As in shaders/matmul.glsl: what every kernel is told. */
+enum {
+    RF_MATMUL_BIAS = 1,
+    RF_MATMUL_RESIDUAL = 2,
+    RF_MATMUL_WRITE_PRE = 4,
+    RF_MATMUL_BACKWARD = 8,
+    RF_MATMUL_RELU = 16,
+    RF_MATMUL_GELU = 32,
+    RF_MATMUL_SILU = 64,
+    RF_MATMUL_ROWS_FIRST = 128,
+    RF_MATMUL_SPLIT_K = 256
+};
 struct rf_matmul_push {
-    uint64_t a, b, out, bias, pre;
+    uint64_t a, b, out, bias, pre, residual;
     uint32_t m, n, k, flags;
-    uint32_t tiles_m, tiles_n, groups_x, rows_first;
-    uint32_t a_first, b_first, out_first; /* first texels of views */
-    uint32_t k_first, k_end;              /* the part of k to add up: subgroup path only */
+    uint32_t tiles_m, tiles_n, groups_x;
+    uint32_t a_row, b_row, out_row;
+    uint32_t a_step, b_step, out_step;
+    uint32_t part;
+    float alpha;
+    uint32_t a_first, b_first, residual_first, pre_first;
 };
 /* Fills both for a kernel whose workgroups compute one tile each. */
 void rf_matmul_fill(const struct rf_product *product, uint32_t tile_m, uint32_t tile_n,
                     struct rf_matmul_push *push, struct rf_job *job);
+/* Whether rows of a, of b, and of all that lies like out (with bias) are whole quads. */
+bool rf_matmul_a_wide(const struct rf_product *product);
+bool rf_matmul_b_wide(const struct rf_product *product);
+bool rf_matmul_out_wide(const struct rf_product *product);
+/* TYPE_... of the shaders. */
+uint32_t rf_matmul_type(enum rf_dtype dtype);
 
 const char *rf_matmul_subgroup_why_not(const struct rf_device_info *info,
                                        const struct rf_product *product);
 bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf_product *product);
+int64_t rf_matmul_subgroup_tiles(const struct rf_device_info *info,
+                                 const struct rf_product *product);
 int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *product);
 const char *rf_matmul_tiled_why_not(const struct rf_device_info *info,
                                     const struct rf_product *product);
 bool rf_matmul_tiled_suits(const struct rf_device_info *info, const struct rf_product *product);
+int64_t rf_matmul_tiled_tiles(const struct rf_device_info *info, const struct rf_product *product);
 int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *product);
 /* matmul_cooperative.c */
 const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
                                           const struct rf_product *product);
 bool rf_matmul_cooperative_suits(const struct rf_device_info *info,
                                  const struct rf_product *product);
+int64_t rf_matmul_cooperative_tiles(const struct rf_device_info *info,
+                                    const struct rf_product *product);
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *product);
 
 #endif

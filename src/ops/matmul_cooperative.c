@@ -131,7 +131,7 @@ const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
     if (!choose(info, p, &choice))
         return "no tile of this library suits the sizes of its matrix units and its shared memory";
     /* Mesa's CPU driver ends a loop after 65535 rounds. */
-    if (info->kind == RF_DEVICE_CPU && p->k > choice.g.depth * 65000ll)
+    if (info->kind == RF_DEVICE_CPU && (p->part ? p->part : p->k) > choice.g.depth * 64000ll)
         return "on CPU devices loops end after 65535 rounds, which k exceeds";
     return NULL;
 }
@@ -141,11 +141,17 @@ bool rf_matmul_cooperative_suits(const struct rf_device_info *info, const struct
     return info->kind != RF_DEVICE_CPU;
 }
 
-/* Whether rows of `columns` elements are whole 16 bytes. */
-static bool wide(struct rf_tensor tensor, int64_t columns)
+int64_t rf_matmul_cooperative_tiles(const struct rf_device_info *info, const struct rf_product *p)
 {
-    int64_t row = columns * (int64_t)rf_dtype_bytes(tensor.dtype);
-    return row % 16 == 0 && rf_address_of(tensor) % 16 == 0;
+    struct choice c;
+    return choose(info, p, &c) ? tiles_of(p, &c.g) : 1;
+}
+
+/* Whether rows of `columns` elements are whole 16 bytes. */
+static bool wide(struct rf_tensor tensor, struct rf_layout layout, int64_t columns)
+{
+    int64_t all = columns | layout.row | layout.step;
+    return all * (int64_t)rf_dtype_bytes(tensor.dtype) % 16 == 0 && rf_address_of(tensor) % 16 == 0;
 }
 
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *p)
@@ -176,9 +182,10 @@ int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product 
         c.g.depth,
         p->transpose_a,
         p->transpose_b,
-        wide(p->a, p->transpose_a ? p->m : p->k),
-        wide(p->b, p->transpose_b ? p->k : p->n),
-        rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2),
+        wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k),
+        wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n),
+        rf_matmul_out_wide(p),
+        p->act != RF_ACT_NONE,
     };
     for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
         rf_job_spec(&job, i, specs[i]);

@@ -14,35 +14,92 @@ static bool rows_first(const struct rf_product *p)
     return p->n >= 4 * p->m;
 }
 
+static uint32_t flags_of(const struct rf_product *p)
+{
+    static const uint32_t acts[RF_ACTIVATION_COUNT] = {
+        [RF_ACT_RELU] = RF_MATMUL_RELU,
+        [RF_ACT_GELU] = RF_MATMUL_GELU,
+        [RF_ACT_SILU] = RF_MATMUL_SILU,
+    };
+    return acts[p->act] | (p->bias.buffer ? RF_MATMUL_BIAS : 0) |
+           (p->accumulate || p->residual.buffer ? RF_MATMUL_RESIDUAL : 0) |
+           (p->act_backward ? RF_MATMUL_BACKWARD
+            : p->pre.buffer ? RF_MATMUL_WRITE_PRE
+                            : 0) |
+           (rows_first(p) ? RF_MATMUL_ROWS_FIRST : 0) | (p->part ? RF_MATMUL_SPLIT_K : 0);
+}
+
+static int64_t tiles_along(int64_t size, uint32_t tile)
+{
+    return (size + tile - 1) / tile;
+}
+
 void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n,
                     struct rf_matmul_push *push, struct rf_job *job)
 {
-    *push = (struct rf_matmul_push){
-        .a = rf_address_of(p->a),
-        .b = rf_address_of(p->b),
-        .out = rf_address_of(p->out),
-        /* Read without a branch, so it must be readable: b has n elements too. */
-        .bias = p->bias.buffer ? rf_address_of(p->bias) : rf_address_of(p->b),
-        .pre = rf_address_of(p->pre),
-        .m = (uint32_t)p->m,
-        .n = (uint32_t)p->n,
-        .k = (uint32_t)p->k,
-        .k_end = (uint32_t)p->k,
-        .tiles_m = (uint32_t)((p->m + tile_m - 1) / tile_m),
-        .tiles_n = (uint32_t)((p->n + tile_n - 1) / tile_n),
-        .rows_first = rows_first(p)};
-    push->flags = (p->bias.buffer ? RF_MATMUL_BIAS : 0) |
-                  (p->accumulate ? RF_MATMUL_ACCUMULATE : 0) | (p->gelu ? RF_MATMUL_GELU : 0) |
-                  (p->pre.buffer ? RF_MATMUL_PRE : 0);
+    *push = (struct rf_matmul_push){.a = rf_address_of(p->a),
+                                    .b = rf_address_of(p->b),
+                                    .out = rf_address_of(p->out),
+                                    /* CPU drivers may read what is absent, and drop it: that has to
+                                     * be readable, too. b has at least n elements. */
+                                    .bias = rf_address_of(p->bias.buffer ? p->bias : p->b),
+                                    .pre = rf_address_of(p->pre.buffer ? p->pre : p->out),
+                                    .residual =
+                                        rf_address_of(p->residual.buffer ? p->residual : p->out),
+                                    .m = (uint32_t)p->m,
+                                    .n = (uint32_t)p->n,
+                                    .k = (uint32_t)p->k,
+                                    .flags = flags_of(p),
+                                    .tiles_m = (uint32_t)tiles_along(p->m, tile_m),
+                                    .tiles_n = (uint32_t)tiles_along(p->n, tile_n),
+                                    .a_row = (uint32_t)p->a_layout.row,
+                                    .b_row = (uint32_t)p->b_layout.row,
+                                    .out_row = (uint32_t)p->out_layout.row,
+                                    .a_step = (uint32_t)p->a_layout.step,
+                                    .b_step = (uint32_t)p->b_layout.step,
+                                    .out_step = (uint32_t)p->out_layout.step,
+                                    .part = (uint32_t)p->part,
+                                    .alpha = p->alpha};
     rf_flat_groups(p->device, (uint64_t)push->tiles_m * push->tiles_n, 1, job->groups);
+    job->groups[2] = (uint32_t)p->batch;
     push->groups_x = job->groups[0];
     job->push = push;
     job->push_bytes = sizeof(*push);
     rf_job_reads(job, p->a);
     rf_job_reads(job, p->b);
     rf_job_reads(job, p->bias);
+    rf_job_reads(job, p->residual);
     rf_job_writes(job, p->out);
-    rf_job_writes(job, p->pre);
+    if (p->act_backward)
+        rf_job_reads(job, p->pre);
+    else
+        rf_job_writes(job, p->pre);
+}
+
+static bool wide(int64_t columns, struct rf_layout layout, const struct rf_tensor *tensors,
+                 size_t count)
+{
+    return layout.row % 4 == 0 && layout.step % 4 == 0 && rf_pick_vector(columns, tensors, count);
+}
+
+bool rf_matmul_a_wide(const struct rf_product *p)
+{
+    return wide(p->transpose_a ? p->m : p->k, p->a_layout, &p->a, 1);
+}
+
+bool rf_matmul_b_wide(const struct rf_product *p)
+{
+    return wide(p->transpose_b ? p->k : p->n, p->b_layout, &p->b, 1);
+}
+
+bool rf_matmul_out_wide(const struct rf_product *p)
+{
+    return wide(p->n, p->out_layout, (struct rf_tensor[]){p->out, p->pre, p->residual, p->bias}, 4);
+}
+
+uint32_t rf_matmul_type(enum rf_dtype dtype)
+{
+    return dtype == RF_F16 ? 1 : dtype == RF_BF16 ? 2 : 0;
 }
 
 /* ---- subgroup: one tile per subgroup, for CPU drivers ---------------------------------------- */
@@ -50,11 +107,12 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
 #define SUBGROUP_ROWS 32 /* of a tile; ROWS in matmul_subgroup.comp */
 #define SUBGROUP_K 1024  /* added up in one launch: that much of a and b stays in the caches */
 
-/* Of both f32 paths. */
-static const char *not_f32(const struct rf_product *p)
+/* Mesa's CPU driver ends a kernel's loops after 65535 rounds, and the epilogue has some. */
+#define MOST_ROUNDS 64000
+
+static int64_t longest_k(const struct rf_product *p)
 {
-    bool f32 = p->a.dtype == RF_F32 && p->b.dtype == RF_F32 && p->out.dtype == RF_F32;
-    return f32 ? NULL : "it takes and makes f32 only";
+    return p->part ? p->part : p->k;
 }
 
 const char *rf_matmul_subgroup_why_not(const struct rf_device_info *info,
@@ -67,10 +125,9 @@ const char *rf_matmul_subgroup_why_not(const struct rf_device_info *info,
         return "it is for subgroups of 4, 8 or 16";
     if (p->transpose_a && p->transpose_b)
         return "it does not take both operands transposed";
-    /* Mesa's CPU driver ends a loop after 65535 rounds; a round is 4 of k. */
-    if (p->k > 4 * 65000)
-        return "its loops end after 65000 rounds of 4";
-    return not_f32(p);
+    if (longest_k(p) > 4 * MOST_ROUNDS)
+        return "k is over 256000, and CPU drivers end loops early";
+    return NULL;
 }
 
 bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf_product *p)
@@ -78,23 +135,35 @@ bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf
     return info->kind == RF_DEVICE_CPU;
 }
 
-/* One launch, or for a long k several that add to each other. */
-static int run_parts(struct rf_stream *stream, const struct rf_product *p,
-                     struct rf_matmul_push *push, const struct rf_job *job)
+int64_t rf_matmul_subgroup_tiles(const struct rf_device_info *info, const struct rf_product *p)
 {
-    if (p->k < 2 * SUBGROUP_K || p->gelu)
-        return rf_job_run(stream, job);
-    for (uint32_t k = 0; k < push->k; k += SUBGROUP_K) {
-        push->k_first = k;
-        push->k_end = push->k - k < SUBGROUP_K ? push->k : k + SUBGROUP_K;
-        if (k > 0)
-            push->flags = RF_MATMUL_ACCUMULATE;
-        RETURN_IF_ERROR(rf_job_run(stream, job));
-    }
-    return 0;
+    return tiles_along(p->m, SUBGROUP_ROWS) * tiles_along(p->n, 8 * info->subgroup_size);
 }
 
-int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
+/* Adds the views, in the order of the bindings; what is absent is out. */
+static bool add_views(const struct rf_product *p, struct rf_matmul_push *push, struct rf_job *job)
+{
+    bool like_out = rf_matmul_out_wide(p);
+    const struct {
+        struct rf_tensor tensor;
+        bool wide;
+        uint32_t *first;
+    } views[] = {{p->a, rf_matmul_a_wide(p), &push->a_first},
+                 {p->b, rf_matmul_b_wide(p), &push->b_first},
+                 {p->residual, like_out, &push->residual_first},
+                 {p->pre, like_out, &push->pre_first}};
+    if (!rf_device_get_info(p->device)->int64 || p->a.dtype != RF_F32 || p->out.dtype != RF_F32)
+        return false;
+    for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++)
+        if (!rf_job_view(job, views[i].tensor.buffer ? views[i].tensor : p->out, views[i].wide,
+                         views[i].first)) {
+            job->view_count = 0;
+            return false;
+        }
+    return true;
+}
+
+static int run_part(struct rf_stream *stream, const struct rf_product *p)
 {
     static const char *const shaders[3][3] = {
         {"matmul_subgroup_nn", "matmul_subgroup_nt", "matmul_subgroup_tn"},
@@ -102,26 +171,52 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
         {"matmul_subgroup_views_nn", "matmul_subgroup_views_nt", "matmul_subgroup_views_tn"}};
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
-    bool a_wide = rf_pick_vector(p->transpose_a ? p->m : p->k, &p->a, 1);
-    bool b_wide = rf_pick_vector(p->transpose_b ? p->k : p->n, &p->b, 1);
-    bool out_wide = rf_pick_vector(p->n, (struct rf_tensor[]){p->out, p->pre}, 2);
     /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
     uint32_t step = lanes == 8 && (p->k % 8 == 0 || p->k % 4 != 0) ? 2 : 1;
     struct rf_matmul_push push;
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
     rf_matmul_fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
-    bool views = info->int64 && rf_job_view(&job, p->a, a_wide, &push.a_first) &&
-                 rf_job_view(&job, p->b, b_wide, &push.b_first) &&
-                 rf_job_view(&job, p->out, out_wide, &push.out_first);
-    job.shader = shaders[views ? 2 : info->int64][p->transpose_a ? 2 : p->transpose_b];
+    int build = add_views(p, &push, &job) ? 2 : info->int64;
+    job.shader = shaders[build][p->transpose_a ? 2 : p->transpose_b];
     rf_job_spec(&job, 0, lanes);
     rf_job_spec(&job, 1, lanes);
-    rf_job_spec(&job, 2, a_wide);
-    rf_job_spec(&job, 3, b_wide);
-    rf_job_spec(&job, 4, out_wide);
+    rf_job_spec(&job, 2, rf_matmul_a_wide(p));
+    rf_job_spec(&job, 3, rf_matmul_b_wide(p));
+    rf_job_spec(&job, 4, rf_matmul_out_wide(p));
     rf_job_spec(&job, 5, p->k % (4 * step) != 0);
-    rf_job_spec(&job, 6, step);
-    return run_parts(stream, p, &push, &job);
+    rf_job_spec(&job, 6, rf_matmul_type(p->a.dtype));
+    rf_job_spec(&job, 7, rf_matmul_type(p->out.dtype));
+    rf_job_spec(&job, 8, p->act != RF_ACT_NONE);
+    rf_job_spec(&job, 9, step);
+    return rf_job_run(stream, &job);
+}
+
+/* The operand from row or column `k` on. */
+static struct rf_tensor from_k(struct rf_tensor tensor, int64_t k, bool rows,
+                               struct rf_layout layout)
+{
+    int64_t elements = k * (rows ? layout.row : 1);
+    tensor.offset += (uint64_t)elements * rf_dtype_bytes(tensor.dtype);
+    tensor.shape = rf_shape1(rf_tensor_count(tensor) - elements);
+    return tensor;
+}
+
+int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
+{
+    if (p->k < 2 * SUBGROUP_K || p->act || p->part || p->out.dtype != RF_F32)
+        return run_part(stream, p);
+    for (int64_t k = 0; k < p->k; k += SUBGROUP_K) { /* which add to each other */
+        struct rf_product part = *p;
+        part.k = p->k - k < SUBGROUP_K ? p->k - k : SUBGROUP_K;
+        part.a = from_k(p->a, k, p->transpose_a, p->a_layout);
+        part.b = from_k(p->b, k, !p->transpose_b, p->b_layout);
+        if (k > 0) {
+            part.accumulate = true;
+            part.bias = part.residual = (struct rf_tensor){0};
+        }
+        RETURN_IF_ERROR(run_part(stream, &part));
+    }
+    return 0;
 }
 
 /* ---- tiled: shared memory, for GPUs ---------------------------------------------------------- */
@@ -134,7 +229,7 @@ struct tile {
 static struct tile pick_tile(const struct rf_device_info *info, const struct rf_product *p)
 {
     const struct tile large = {128, 128, 8, 8}, small = {64, 64, 4, 4};
-    int64_t tiles = ((p->m + large.m - 1) / large.m) * ((p->n + large.n - 1) / large.n);
+    int64_t tiles = tiles_along(p->m, large.m) * tiles_along(p->n, large.n) * p->batch;
     uint32_t shared = 4 * 16 * (large.m + 4 + large.n + 4);
     return tiles >= 128 && info->max_shared_bytes >= shared ? large : small;
 }
@@ -143,12 +238,20 @@ const char *rf_matmul_tiled_why_not(const struct rf_device_info *info, const str
 {
     if (info->max_workgroup_invocations < 256 || info->max_workgroup_size[0] < 256)
         return "it needs workgroups of 256 invocations";
-    return not_f32(p);
+    if (info->kind == RF_DEVICE_CPU && longest_k(p) / 16 * 17 > MOST_ROUNDS)
+        return "k is over 60000, and CPU drivers end loops early";
+    return NULL;
 }
 
 bool rf_matmul_tiled_suits(const struct rf_device_info *info, const struct rf_product *p)
 {
     return true;
+}
+
+int64_t rf_matmul_tiled_tiles(const struct rf_device_info *info, const struct rf_product *p)
+{
+    struct tile tile = pick_tile(info, p);
+    return tiles_along(p->m, tile.m) * tiles_along(p->n, tile.n);
 }
 
 int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
@@ -164,5 +267,11 @@ int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
     rf_job_spec(&job, 2, tile.n);
     rf_job_spec(&job, 3, tile.share_m);
     rf_job_spec(&job, 4, tile.share_n);
+    rf_job_spec(&job, 5, rf_matmul_a_wide(p));
+    rf_job_spec(&job, 6, rf_matmul_b_wide(p));
+    rf_job_spec(&job, 7, rf_matmul_out_wide(p));
+    rf_job_spec(&job, 8, rf_matmul_type(p->a.dtype));
+    rf_job_spec(&job, 9, rf_matmul_type(p->out.dtype));
+    rf_job_spec(&job, 10, p->act != RF_ACT_NONE);
     return rf_job_run(stream, &job);
 }

@@ -1,5 +1,6 @@
 # rf_matmul on every path, rf_bias_grad, and the fp64 product that they are compared with.
 rf_test(ops_oracle_test SOURCES matmul_oracle_test.cc ../support/oracle.cc LAYERS base)
 rf_test(ops_matmul_test
-        SOURCES matmul_test.cc matmul_bias_test.cc matmul_cooperative_test.cc ../support/oracle.cc ../support/reference_ops.cc
+        SOURCES matmul_test.cc matmul_bias_test.cc matmul_cooperative_test.cc
+                matmul_types_test.cc ../support/oracle.cc ../support/reference_ops.cc
         LAYERS base device tensor ops)

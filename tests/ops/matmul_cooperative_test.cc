@@ -168,7 +168,7 @@ TEST_P(Cooperative, AddsABiasToEveryRow)
         for (Size size : {Size{33, 65, 5}, Size{40, 72, 8}, Size{1, 1, 1}}) {
             Product p = product(size, form);
             const Floats bias = whole(size.n);
-            rf_tensor bias_tensor = f32(rf_shape1(size.n), bias, 3);
+            rf_tensor bias_tensor = typed(rf_shape1(size.n), build().operand, bias, 3);
             p.opts.bias = &bias_tensor;
             run(p);
             for (size_t i = 0; i < p.want.size(); i++)
@@ -185,7 +185,7 @@ TEST_P(Cooperative, AppliesGeluAndKeepsWhatWentIn)
             Product p = product(size, forms[1]);
             rf_tensor pre = typed_blank(rf_shape2(size.m, size.n), build().out);
             p.opts.pre = keep ? &pre : nullptr;
-            p.opts.gelu = true;
+            p.opts.act = RF_ACT_GELU;
             run(p);
             if (keep)
                 expect_near(read(pre), p.want, rounding(), p.text + " pre");

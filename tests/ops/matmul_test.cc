@@ -120,7 +120,7 @@ TEST_P(Matmul, AppliesGeluAndKeepsWhatWentIn)
                     rf_tensor pre = blank(rf_shape2(size.m, size.n));
                     p.opts.bias = with_bias ? &bias_tensor : nullptr;
                     p.opts.pre = keep ? &pre : nullptr;
-                    p.opts.gelu = true;
+                    p.opts.act = RF_ACT_GELU;
                     run(p);
                     for (size_t i = 0; i < p.want.size(); i++)
                         p.want[i] += bias[i % size.n];
@@ -139,7 +139,7 @@ TEST_P(Matmul, GeluIsFiniteFarFromZero)
     rf_tensor a = f32(rf_shape2(4, 1), {1e4f, -1e4f, 30.0f, -30.0f}), b = f32(rf_shape2(1, 1), {1});
     rf_tensor out = blank(rf_shape2(4, 1));
     rf_matmul_opts opts = {};
-    opts.gelu = true;
+    opts.act = RF_ACT_GELU;
     opts.path = GetParam();
     ASSERT_OK(rf_matmul(stream, out, a, b, &opts));
     EXPECT_EQ(read(out), (Floats{1e4f, 0, 30.0f, 0}));
@@ -319,7 +319,7 @@ TEST_F(MatmulCall, SizesThatDoNotFitAreNamed)
     opts.bias = &short_bias;
     EXPECT_FAILS(RF_EINVAL, "bias", rf_matmul(stream, out, a, b, &opts));
     opts = {};
-    opts.gelu = true;
+    opts.act = RF_ACT_GELU;
     opts.pre = &short_pre;
     EXPECT_FAILS(RF_EINVAL, "pre", rf_matmul(stream, out, a, b, &opts));
     EXPECT_FAILS(RF_EINVAL, "a is i32",
@@ -357,7 +357,7 @@ TEST_F(MatmulCall, OverlapsAreNamed)
     EXPECT_FAILS(RF_EINVAL, "out must not overlap bias",
                  rf_matmul(stream, square, other, other, &opts));
     opts = {};
-    opts.gelu = true;
+    opts.act = RF_ACT_GELU;
     opts.pre = &square;
     EXPECT_FAILS(RF_EINVAL, "out must not overlap pre",
                  rf_matmul(stream, square, other, other, &opts));
