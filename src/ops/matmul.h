@@ -36,6 +36,8 @@ struct rf_matmul_path {
     /* Tiles of out, for the splitting of k. */
     int64_t (*tiles)(const struct rf_device_info *info, const struct rf_product *product);
     int (*run)(struct rf_stream *stream, const struct rf_product *product);
+    /* Whether its shaders for operands of this type are in this library; NULL: always. */
+    bool (*built)(enum rf_dtype type);
 };
 
 /* ---- matmul_check.c -------------------------------------------------------------------------- */
