@@ -7,9 +7,13 @@
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "elements.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const bool WIDE = true; // rows are whole 16-byte quads
+layout(constant_id = 1) const bool WIDE = true;   // rows are whole quads
+layout(constant_id = 2) const uint X_TYPE = 0;    // TYPE_... of x
+layout(constant_id = 3) const uint OUT_TYPE = 0;  // and of out
 
 const uint BLOCK = 64; // rows; ROW_BLOCK of matmul_bias.c
 const uint AT_ONCE = 4;
@@ -22,16 +26,11 @@ layout(push_constant) uniform Push
     uint x_first;          // VIEWS: first texel
 } pc;
 
-layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer Quads { vec4 at[]; };
-
 #ifdef VIEWS
 layout(set = 0, binding = 0) uniform samplerBuffer view_x;
-#define QUAD(i) texelFetch(view_x, int(pc.x_first + (i)))
-#define ONE(i) QUAD(i).x
+#define LOAD(quad, at) texels(view_x, pc.x_first, WIDE, quad, at)
 #else
-#define QUAD(i) Quads(pc.x).at[i]
-#define ONE(i) Floats(pc.x).at[i]
+#define LOAD(quad, at) load_four(pc.x, X_TYPE, WIDE, quad, at)
 #endif
 
 void main()
@@ -48,8 +47,7 @@ void main()
         [[unroll]] for (uint j = 0; j < AT_ONCE; j++) {
             const uint row = row0 + i + j, near = min(row, pc.rows - 1);
             const uvec4 at = near * pc.columns + columns;
-            x[j] = WIDE ? QUAD(near * quads + quad)
-                        : vec4(ONE(at.x), ONE(at.y), ONE(at.z), ONE(at.w));
+            x[j] = LOAD(near * quads + quad, at);
             x[j] = mix(vec4(0), x[j], bvec4(row < pc.rows));
         }
         [[unroll]] for (uint j = 0; j < AT_ONCE; j++)
@@ -64,7 +62,7 @@ void main()
             const uint at = row * pc.columns + column + c;
             precise float y = sum[c];
             if (pc.accumulate != 0)
-                y += Floats(pc.out_address).at[at];
-            Floats(pc.out_address).at[at] = y;
+                y += load_one(pc.out_address, OUT_TYPE, at);
+            store_one(pc.out_address, OUT_TYPE, at, y);
         }
 }

@@ -44,12 +44,14 @@ static int run_level(struct rf_stream *stream, struct rf_tensor out, struct rf_t
               .strips = (uint32_t)((columns + 4 * lanes - 1) / (4 * lanes))};
     struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
     bool wide = rf_pick_vector(columns, &x, 1);
-    job.shader =
-        rf_job_view(&job, x, wide, &push.x_first) ? "matmul_bias_grad_views" : "matmul_bias_grad";
+    bool views = x.dtype == RF_F32 && rf_job_view(&job, x, wide, &push.x_first);
+    job.shader = views ? "matmul_bias_grad_views" : "matmul_bias_grad";
     rf_flat_groups(device, (uint64_t)push.strips * blocks_of(rows), 1, job.groups);
     push.groups_x = job.groups[0];
     rf_job_spec(&job, 0, lanes);
     rf_job_spec(&job, 1, wide);
+    rf_job_spec(&job, 2, rf_matmul_type(x.dtype));
+    rf_job_spec(&job, 3, rf_matmul_type(out.dtype));
     rf_job_reads(&job, x);
     rf_job_writes(&job, out);
     return rf_job_run(stream, &job);
@@ -60,11 +62,13 @@ int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_ten
 {
     if (!stream)
         return rf_fail(RF_EINVAL, "bias_grad: no stream");
-    RETURN_IF_ERROR(rf_check_operand(op, "dbias", dbias, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_typed(op, "dout", dout, -1));
+    RETURN_IF_ERROR(
+        rf_check_operand(op, "dbias", dbias, dbias.dtype == RF_F32 ? RF_F32 : dout.dtype, -1));
     int64_t columns = rf_tensor_count(dbias);
     if (columns < 1)
         return rf_fail(RF_EINVAL, "bias_grad: dbias is empty");
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, RF_F32, -1, columns));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, dout.dtype, -1, columns));
     int64_t rows = rf_tensor_count(dout) / columns;
     if (rows == 0)
         return 0;

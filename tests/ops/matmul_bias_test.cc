@@ -28,6 +28,31 @@ TEST_F(BiasGrad, AddsTheColumnSumsForEveryShape)
         }
 }
 
+/* Sums are exact in f32, and rounded once where dbias is of 16 bits. */
+TEST_F(BiasGrad, TakesAndGivesEveryType)
+{
+    const int64_t shapes[][2] = {{1, 1}, {2, 3}, {64, 8}, {65, 33}, {129, 96}, {4161, 36}};
+    for (auto [x, y] :
+         {std::pair{RF_F16, RF_F32}, {RF_F16, RF_F16}, {RF_BF16, RF_F32}, {RF_BF16, RF_BF16}})
+        for (auto [rows, columns] : shapes)
+            for (int shift = 0; shift < 8; shift++) {
+                const Floats dout = oracle::exact(rows * columns, engine), before = whole(columns);
+                rf_tensor dbias = typed(rf_shape1(columns), y, before, shift);
+                rf_tensor scratch = blank(rf_shape1(rf_bias_grad_scratch(rows, columns)), 1);
+                EXPECT_OK(rf_bias_grad(stream, dbias,
+                                       typed(rf_shape2(rows, columns), x, dout, shift), scratch));
+                Doubles sums = oracle::column_sums(wide(dout), columns);
+                Floats want(columns);
+                for (int64_t i = 0; i < columns; i++)
+                    want[i] = (float)(sums[i] + before[i]);
+                expect_near(read(dbias), wide(rounded_to(y, want)), 0,
+                            std::to_string(rows) + " x " + std::to_string(columns));
+            }
+    EXPECT_FAILS(RF_EINVAL, "dbias is bf16 (8)",
+                 rf_bias_grad(stream, typed_blank(rf_shape1(8), RF_BF16),
+                              typed_blank(rf_shape2(2, 8), RF_F16), {}));
+}
+
 TEST_F(BiasGrad, AlignmentDoesNotChangeBits)
 {
     const int64_t rows = 777, columns = 36;
