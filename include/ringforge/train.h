@@ -73,8 +73,9 @@ struct rf_ctx {
      * them here, and not from its push constants, so that it can be replayed. inv_tokens is not
      * known before the losses are. */
     struct rf_tensor scalars;
-    struct rf_tensor targets; /* (rows) i32; negative = ignored */
-    struct rf_tensor losses;  /* (rows) f32: the last block writes it in forward */
+    struct rf_tensor loss_scale; /* (1) f32, in scalars: see struct rf_block; NULL buffer: none */
+    struct rf_tensor targets;    /* (rows) i32; negative = ignored */
+    struct rf_tensor losses;     /* (rows) f32: the last block writes it in forward */
 };
 
 struct rf_block_ops {
@@ -104,6 +105,9 @@ struct rf_block {
      * That they change at some later time is an error at the next spot check: steps 16, 32, 64,
      * ..., or every step with RF_CHECK_REPLAY=1. */
     bool varies;
+    /* As the last block it multiplies what it passes back by ctx->loss_scale, where there is one.
+     */
+    bool scales_loss;
 };
 
 /* Cuts a 256-aligned f32 (or other) tensor off the front of a u8 region such as ctx->saved; *offset
@@ -129,8 +133,10 @@ struct rf_policy {
     uint64_t first_bucket_bytes;        /* 0 = 1 MiB: the first to be ready, hence to overlap */
     struct rf_optimizer_opts optimizer; /* zero: the customary value (rf_optimizer_get_info) */
     float clip;                         /* global norm; 0 = none */
-    int zero;                           /* stage; 0 in this version */
-    bool forward_only;                  /* no gradients, no optimizer */
+    float loss_scale; /* the first of a dynamic loss scale; 0 = none. The last block multiplies */
+    struct rf_loss_scale_opts loss_scaling; /* how it moves; zero: the customary values */
+    int zero;                               /* stage; 0 in this version */
+    bool forward_only;                      /* no gradients, no optimizer */
     bool no_overlap; /* wait for each reduction before computing on: for comparison */
 };
 
@@ -160,6 +166,7 @@ struct rf_step_stats {
     int64_t local_tokens;     /* of these, on this rank */
     float grad_norm;          /* before clipping */
     bool skipped;             /* the update was skipped: norm not finite */
+    float loss_scale;         /* of the next step; 0 without */
     uint64_t sent_bytes;      /* by this rank in this step */
     uint64_t exposed_comm_ns; /* time the rank waited for communication with nothing to compute */
     uint64_t step_ns;

@@ -13,6 +13,9 @@ struct rf_checkpoint_state {
     int64_t step, samples, updates; /* updates: steps that were not skipped */
     int64_t batch, seq;             /* what the samples were drawn with */
     uint64_t seed;
+    /* Notes of the optimizer's file; not in state.json. Scale 0: there was none. */
+    float loss_scale;
+    uint32_t good_steps;
 };
 
 /* Tests: called between the stages of a save, to stop there. */

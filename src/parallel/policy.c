@@ -118,12 +118,28 @@ static int check_optimizer(struct rf_policy *policy)
     return 0;
 }
 
+static int check_loss_scale(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    const struct rf_block *last = &plan->blocks[plan->block_count - 1];
+    if (!(policy->loss_scale >= 0) || !isfinite(policy->loss_scale))
+        return rf_fail(RF_EINVAL, "loss scale %g: must be positive, or 0 for none",
+                       policy->loss_scale);
+    if (policy->loss_scale != 0 && !last->scales_loss)
+        return rf_fail(RF_ENOTSUP,
+                       "loss scale %g: the last block, %s, does not multiply by it; use 0, or a "
+                       "block that does and says so (scales_loss)",
+                       policy->loss_scale, last->name);
+    return 0;
+}
+
 int rf_pass_policy(struct rf_plan *plan)
 {
     struct rf_policy *policy = &plan->policy;
     RETURN_IF_ERROR(check_mesh(plan));
     RETURN_IF_ERROR(check_batch(plan));
     RETURN_IF_ERROR(check_optimizer(policy));
+    RETURN_IF_ERROR(check_loss_scale(plan));
     if (policy->order == RF_ORDER_ANY)
         policy->order = RF_ORDER_RING;
     if (policy->order != RF_ORDER_RING && policy->order != RF_ORDER_TREE)

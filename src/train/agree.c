@@ -19,6 +19,7 @@ enum field {
     FIELD_BUCKETS,
     FIELD_OPTIMIZER,
     FIELD_CLIP,
+    FIELD_LOSS_SCALE,
     FIELD_FORWARD_ONLY,
     FIELD_BLOCKS,
     FIELD_PARAMS,
@@ -35,6 +36,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "bucket sizes",
                                                      "optimizer",
                                                      "clipping norm",
+                                                     "loss scale",
                                                      "forward only",
                                                      "blocks",
                                                      "parameter elements",
@@ -87,6 +89,12 @@ static uint32_t hash_optimizer(const struct rf_optimizer_opts *o)
     return rf_hash32(values, sizeof(values), rf_hash32(choices, sizeof(choices), 0));
 }
 
+static uint32_t hash_loss_scale(const struct rf_policy *p)
+{
+    const float values[] = {p->loss_scale, p->loss_scaling.growth, p->loss_scaling.backoff};
+    return rf_hash32(values, sizeof(values), p->loss_scaling.interval);
+}
+
 static void fill_record(const struct rf_run *run, int local, struct record *out)
 {
     const struct rf_plan *plan = run->plan;
@@ -105,6 +113,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_BUCKETS] = policy->bucket_bytes ^ (policy->first_bucket_bytes << 1);
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;
+    f[FIELD_LOSS_SCALE] = hash_loss_scale(policy);
     f[FIELD_FORWARD_ONLY] = policy->forward_only;
     f[FIELD_BLOCKS] = hash_blocks(plan);
     f[FIELD_PARAMS] = (uint64_t)plan->logical_elements;

@@ -3,6 +3,8 @@
  * One call of one block: makes its context from the run's regions. Called by the executor and by
  * evaluation; knows nothing of the order of calls.
  */
+#include <stddef.h>
+
 #include "../base/base.h"
 #include "run.h"
 
@@ -41,6 +43,16 @@ struct rf_tensor rf_run_scalars(const struct rf_run *run)
     return scalars.buffer ? as_f32(scalars, rf_shape1(RF_SCALAR_WORDS)) : scalars;
 }
 
+static struct rf_tensor loss_scale(const struct rf_run *run)
+{
+    struct rf_tensor scalars = rf_run_scalars(run);
+    if (!scalars.buffer || run->plan->policy.loss_scale == 0)
+        return (struct rf_tensor){0};
+    scalars.offset += offsetof(struct rf_step_scalars, loss_scale);
+    scalars.shape = rf_shape1(1);
+    return scalars;
+}
+
 static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, int64_t global)
 {
     const struct rf_plan *plan = run->plan;
@@ -57,6 +69,7 @@ static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, in
                            .handoff = run->regions[RF_REGION_HANDOFF],
                            .scratch = run->regions[RF_REGION_SCRATCH],
                            .scalars = rf_run_scalars(run),
+                           .loss_scale = loss_scale(run),
                            .targets = input_rows(run, RF_REGION_TARGETS, local, RF_I32),
                            .losses = input_rows(run, RF_REGION_LOSSES, local, RF_F32)};
 }

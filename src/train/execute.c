@@ -185,7 +185,11 @@ static int step(struct rf_step_state *s, const struct rf_instruction *i)
                                      .decay = decay};
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = region_f32(run, RF_REGION_STATE + k, 0, count);
-    return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
+    RETURN_IF_ERROR(
+        rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run)));
+    if (plan->policy.loss_scale == 0)
+        return 0;
+    return rf_loss_scale_update(run->stream, &plan->policy.loss_scaling, rf_run_scalars(run));
 }
 
 /* The device has decided by itself whether this step is skipped. All ranks hold the same gradients,
@@ -197,6 +201,7 @@ static int finish_step(struct rf_step_state *s, const struct rf_instruction *i)
     RETURN_IF_ERROR(rf_stream_wait(run->stream));
     s->stats.grad_norm = scalars->norm;
     s->stats.skipped = scalars->skipped != 0;
+    s->stats.loss_scale = scalars->loss_scale;
     run->updates = scalars->updates;
     return 0;
 }

@@ -78,7 +78,7 @@ int rf_run_upload_tables(struct rf_run *run)
     if (plan->policy.forward_only)
         return 0;
     struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
-    *scalars = (struct rf_step_scalars){0};
+    *scalars = (struct rf_step_scalars){.loss_scale = plan->policy.loss_scale};
     if (plan->chunk_count == 0)
         return 0;
     const uint64_t words = plan->train_elements / RF_FLAT_GRAIN;

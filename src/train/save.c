@@ -81,10 +81,17 @@ static int save_here(struct rf_run *run, const char *dir, const struct rf_progre
     struct listing model = {0}, optimizer = {0};
     const struct rf_policy *policy = &run->plan->policy;
     const char *kind = rf_optimizer_get_info(policy->optimizer.kind)->name;
-    char updates[24];
+    const struct rf_step_scalars *scalars =
+        policy->forward_only ? NULL : rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    char updates[24], scale[24], good[24];
+    snprintf(scale, sizeof(scale), "%.9g", scalars ? (double)scalars->loss_scale : 0.0);
+    snprintf(good, sizeof(good), "%u", scalars ? scalars->good_steps : 0);
     snprintf(updates, sizeof(updates), "%lld", (long long)run->updates);
-    const struct rf_file_note notes[] = {
-        {"format", "ringforge"}, {"updates", updates}, {"optimizer", kind}};
+    const struct rf_file_note notes[] = {{"format", "ringforge"},
+                                         {"updates", updates},
+                                         {"optimizer", kind},
+                                         {"loss_scale", scale},
+                                         {"good_steps", good}};
     int rc = list_open(&model, run, false);
     if (rc == 0)
         rc = list_open(&optimizer, run, true);
@@ -105,7 +112,7 @@ static int save_here(struct rf_run *run, const char *dir, const struct rf_progre
                                  &(struct rf_file_content){.tensors = optimizer.tensors,
                                                            .tensor_count = optimizer.count,
                                                            .notes = notes,
-                                                           .note_count = 3,
+                                                           .note_count = 5,
                                                            .read = read_source,
                                                            .user = &optimizer},
                                  &run->save_hook);
@@ -195,6 +202,14 @@ static int check_rule(const struct rf_policy *policy, const struct rf_checkpoint
                    c->path, theirs ? theirs : "(not named)", ours);
 }
 
+static void take_loss_scale(const struct rf_checkpoint *c, struct rf_checkpoint_state *out)
+{
+    const char *scale = rf_safetensors_note(c->optimizer, "loss_scale");
+    const char *good = rf_safetensors_note(c->optimizer, "good_steps");
+    out->loss_scale = scale ? strtof(scale, NULL) : 0;
+    out->good_steps = good ? (uint32_t)strtoul(good, NULL, 10) : 0;
+}
+
 static int load_here(const struct rf_run *run, const char *dir, struct staged *out)
 {
     const struct rf_policy *policy = &run->plan->policy;
@@ -213,6 +228,8 @@ static int load_here(const struct rf_run *run, const char *dir, struct staged *o
     if (rc == 0)
         rc = stage_all(run, &c, out);
     out->state = c.state;
+    if (rc == 0)
+        take_loss_scale(&c, &out->state);
     rf_checkpoint_close(&c);
     return rc;
 }
@@ -243,6 +260,10 @@ static int apply(struct rf_run *run, struct staged *s)
     if (!plan->policy.forward_only) {
         struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
         scalars->updates = (uint32_t)s->state.updates;
+        if (plan->policy.loss_scale != 0 && s->state.loss_scale != 0) {
+            scalars->loss_scale = s->state.loss_scale;
+            scalars->good_steps = s->state.good_steps;
+        }
     }
     run->seed = s->state.seed;
     return 0;
