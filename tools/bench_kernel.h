@@ -56,7 +56,7 @@ struct bench_kernel {
     const char *dims; /* of --shape: "NxC" */
     /* Products of the sizes of a model, separated by blanks: n rows, B sequences, T tokens each,
      * C channels, H heads, D = C/H, V vocabulary, F channels inside the feed-forward half, P
-     * parameters of a layer. "nxC nx3C": two shapes of each model. */
+     * parameters in one buffer. "nxC nx3C": two shapes of each model. */
     const char *shapes;
     int samples; /* elements of each result that are checked; 0 = 256 */
     /* Declares the operands, in an order of the row's own, and counts operations. */
