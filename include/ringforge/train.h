@@ -36,8 +36,11 @@ struct rf_split {
 struct rf_param_desc {
     const char *name;      /* global and unique: "blocks.3.attention.qkv.weight" */
     struct rf_shape shape; /* logical, whole */
-    enum rf_dtype dtype;   /* RF_F32 */
-    uint32_t flags;        /* enum rf_param_flags */
+    /* RF_F32; or RF_F16 or RF_BF16, the same for all that are not f32: the block sees a copy in
+     * this type, rounded to the nearest after each update. What is trained, its gradient, the
+     * optimizer's states and checkpoints are f32 all the same. */
+    enum rf_dtype dtype;
+    uint32_t flags; /* enum rf_param_flags */
     struct rf_split split;
     const char *tied_to; /* name of an earlier parameter whose storage this use shares; or NULL */
     float init_std;      /* normal(0, std), by Philox over the global element index; 0 = constant */
@@ -49,7 +52,8 @@ struct rf_block_sizes {
     uint64_t saved;      /* bytes kept from forward to backward */
     uint64_t handoff;    /* bytes kept from backward_input to backward_weight */
     uint64_t scratch;    /* bytes of working memory inside one call */
-    struct rf_shape out; /* shape of the output for these rows; dtype f32 */
+    struct rf_shape out; /* shape of the output for these rows */
+    enum rf_dtype dtype; /* of the output and its gradient: f32 (0), f16 or bf16 */
 };
 
 /* Everything a block sees during a call. Tensors are borrowed, valid during the call; record on

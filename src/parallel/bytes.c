@@ -25,7 +25,8 @@ static void set_region(struct rf_plan *plan, int id, enum rf_category category,
 
 static uint64_t out_bytes(const struct rf_plan *plan, int block)
 {
-    return (uint64_t)rf_shape_count(plan->sizes[block].out) * sizeof(float);
+    const struct rf_block_sizes *sizes = &plan->sizes[block];
+    return (uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype);
 }
 
 static int ask_sizes(struct rf_plan *plan)
@@ -42,6 +43,10 @@ static int ask_sizes(struct rf_plan *plan)
                            "(%s); use shorter sequences or a model made for them",
                            block->name, (long long)plan->rows, (long long)plan->policy.seq,
                            rf_status_text(rc));
+        if (plan->sizes[b].dtype != RF_F32 && plan->sizes[b].dtype != RF_F16 &&
+            plan->sizes[b].dtype != RF_BF16)
+            return rf_fail(RF_EINVAL, "block %s: its output is %s; use f32, f16 or bf16",
+                           block->name, rf_dtype_name(plan->sizes[b].dtype));
         if (rf_shape_count(plan->sizes[b].out) < 1)
             return rf_fail(RF_EINVAL, "block %s: its output has an empty or impossible shape",
                            block->name);
@@ -84,6 +89,8 @@ static void plan_states(struct rf_plan *plan)
 
     set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
                plan->param_elements * sizeof(float));
+    set_region(plan, RF_REGION_COPY, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
+               plan->copy_type == RF_F32 ? 0 : plan->param_elements * sizeof(uint16_t));
     set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_DEVICE,
                (uint64_t)plan->slots * plan->slot_elements * sizeof(float));
     for (int i = 0; i < RF_STATE_COUNT; i++) {

@@ -34,6 +34,20 @@ static int check_tie(struct rf_plan *plan, int index)
     return 0;
 }
 
+static int check_type(struct rf_plan *plan, const struct rf_param_desc *desc)
+{
+    if (desc->dtype == RF_F32)
+        return 0;
+    if (desc->dtype != RF_F16 && desc->dtype != RF_BF16)
+        return rf_fail(RF_ENOTSUP, "parameter %s is %s: use f32, f16 or bf16", desc->name,
+                       rf_dtype_name(desc->dtype));
+    if (plan->copy_type != RF_F32 && plan->copy_type != desc->dtype)
+        return rf_fail(RF_ENOTSUP, "parameter %s is %s, others are %s: use one type of 16 bits",
+                       desc->name, rf_dtype_name(desc->dtype), rf_dtype_name(plan->copy_type));
+    plan->copy_type = desc->dtype;
+    return 0;
+}
+
 static int add_param(struct rf_plan *plan, int block, int index)
 {
     const struct rf_param_desc *desc = &plan->blocks[block].params[index];
@@ -45,9 +59,7 @@ static int add_param(struct rf_plan *plan, int block, int index)
     if (find_param(plan, desc->name, at) >= 0)
         return rf_fail(RF_EINVAL, "parameter %s is declared twice; names must be unique",
                        desc->name);
-    if (desc->dtype != RF_F32)
-        return rf_fail(RF_ENOTSUP, "parameter %s is %s: this version trains f32 parameters only",
-                       desc->name, rf_dtype_name(desc->dtype));
+    RETURN_IF_ERROR(check_type(plan, desc));
     int64_t count = rf_shape_count(desc->shape);
     if (count < 1)
         return rf_fail(RF_EINVAL, "parameter %s has an empty or impossible shape", desc->name);

@@ -25,10 +25,17 @@ static struct rf_tensor as_f32(struct rf_tensor region, struct rf_shape shape)
     return region;
 }
 
+static struct rf_tensor as_out(const struct rf_run *run, struct rf_tensor region, int block)
+{
+    region.shape = run->plan->sizes[block].out;
+    region.dtype = run->plan->sizes[block].dtype;
+    return region;
+}
+
 struct rf_tensor rf_run_out(const struct rf_run *run, int block)
 {
     int id = run->plan->policy.forward_only ? RF_REGION_DOUT0 + block % 2 : RF_REGION_OUT(block);
-    return as_f32(run->regions[id], run->plan->sizes[block].out);
+    return as_out(run, run->regions[id], block);
 }
 
 static struct rf_tensor block_in(const struct rf_run *run, int block, int local)
@@ -64,7 +71,7 @@ static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, in
                            .rows = plan->rows,
                            .seq = plan->policy.seq,
                            .param_count = plan->blocks[block].param_count,
-                           .params = run->params + run->block_param[block],
+                           .params = run->seen + run->block_param[block],
                            .saved = run->regions[RF_REGION_SAVED(saved)],
                            .handoff = run->regions[RF_REGION_HANDOFF],
                            .scratch = run->regions[RF_REGION_SCRATCH],
@@ -94,9 +101,9 @@ int rf_run_block_backward(struct rf_run *run, int block, int local, int slot, bo
     if (block + 1 == plan->block_count)
         dout = rf_run_out(run, block);
     else
-        dout = as_f32(run->regions[RF_REGION_DOUT0 + block % 2], plan->sizes[block].out);
+        dout = as_out(run, run->regions[RF_REGION_DOUT0 + block % 2], block);
     if (block > 0)
-        din = as_f32(run->regions[RF_REGION_DOUT0 + (block - 1) % 2], plan->sizes[block - 1].out);
+        din = as_out(run, run->regions[RF_REGION_DOUT0 + (block - 1) % 2], block - 1);
     if (weight)
         return b->ops->backward_weight(&ctx, b->self, in, dout);
     return b->ops->backward_input(&ctx, b->self, in, dout, din);

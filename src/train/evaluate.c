@@ -3,6 +3,7 @@
  * Forward passes without an update: the mean loss of held-out text, and logits for sampling.
  */
 #include "../base/base.h"
+#include "../coll/reduce.h"
 #include "run.h"
 
 static int forward_all(struct rf_run *run, int local, int64_t global)
@@ -70,18 +71,34 @@ static int forward_one(struct rf_run *run, const int32_t *tokens)
     return rf_stream_wait(run->stream);
 }
 
+static int read_f32(struct rf_tensor out, float *to)
+{
+    const size_t count = (size_t)rf_tensor_count(out);
+    if (out.dtype == RF_F32)
+        return rf_tensor_read(out, to, count * sizeof(float));
+    void *narrow = rf_alloc(count * sizeof(uint16_t));
+    if (!narrow)
+        return rf_fail(RF_ENOMEM, "forward: out of host memory");
+    int rc = rf_tensor_read(out, narrow, count * sizeof(uint16_t));
+    if (rc == 0)
+        rf_widen(to, narrow, count, out.dtype);
+    rf_free(narrow);
+    return rc;
+}
+
 int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uint64_t logits_bytes)
 {
     if (!run || !tokens || !logits)
         return rf_fail(RF_EINVAL, "forward: a run, tokens and a place for the logits are needed");
     struct rf_tensor out = rf_run_out(run, run->plan->block_count - 1);
-    if (logits_bytes != rf_tensor_bytes(out))
+    const uint64_t bytes = (uint64_t)rf_tensor_count(out) * sizeof(float);
+    if (logits_bytes != bytes)
         return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
-                       (unsigned long long)rf_tensor_bytes(out), (unsigned long long)logits_bytes);
+                       (unsigned long long)bytes, (unsigned long long)logits_bytes);
     int rc = forward_one(run, tokens);
     if (rc < 0) {
         rf_segment_give_up(run);
         return rc;
     }
-    return rf_tensor_read(out, logits, logits_bytes);
+    return read_f32(out, logits);
 }

@@ -185,6 +185,8 @@ static int step(struct rf_step_state *s, const struct rf_instruction *i)
                                      .decay = decay};
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = region_f32(run, RF_REGION_STATE + k, 0, count);
+    if (plan->copy_type != RF_F32)
+        part.copy = rf_run_copy(run, plan->train_elements);
     RETURN_IF_ERROR(
         rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run)));
     if (plan->policy.loss_scale == 0)

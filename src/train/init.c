@@ -33,7 +33,7 @@ int rf_run_init_params(struct rf_run *run)
         if (plan->params[i].owner == i)
             rc = fill_param(run, i, values);
     rf_free(values);
-    return rc;
+    return rc < 0 ? rc : rf_run_refresh_copy(run);
 }
 
 /* The chunks are those of logical parameters in registration order: the norm does not depend on

@@ -30,6 +30,26 @@ static int param_of(const struct rf_run *run, const char *name, uint64_t bytes)
     return index;
 }
 
+struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count)
+{
+    struct rf_tensor copy = run->regions[RF_REGION_COPY];
+    copy.shape = rf_shape1((int64_t)count);
+    copy.dtype = run->plan->copy_type;
+    return copy;
+}
+
+int rf_run_refresh_copy(struct rf_run *run)
+{
+    const uint64_t count = run->plan->param_elements;
+    struct rf_tensor params = run->regions[RF_REGION_PARAMS];
+    params.shape = rf_shape1((int64_t)count);
+    params.dtype = RF_F32;
+    if (run->plan->copy_type == RF_F32)
+        return 0;
+    RETURN_IF_ERROR(rf_cast(run->stream, rf_run_copy(run, count), params));
+    return rf_stream_wait(run->stream);
+}
+
 int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes)
 {
     int index = param_of(run, name, bytes);
@@ -39,7 +59,9 @@ int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t 
 int rf_run_write_param(struct rf_run *run, const char *name, const void *src, uint64_t bytes)
 {
     int index = param_of(run, name, bytes);
-    return index < 0 ? index : rf_tensor_write(run->params[index], src, bytes);
+    RETURN_IF_ERROR(index);
+    RETURN_IF_ERROR(rf_tensor_write(run->params[index], src, bytes));
+    return rf_run_refresh_copy(run);
 }
 
 int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes)
@@ -66,7 +88,7 @@ static int hash_param(struct rf_run *run, int index, float *values, crypto_hash_
 {
     const struct rf_plan_param *param = &run->plan->params[index];
     const struct rf_param_desc *desc = param->desc;
-    const char *dtype = rf_dtype_name(desc->dtype);
+    const char *dtype = rf_dtype_name(RF_F32);
     uint64_t bytes = (uint64_t)param->count * sizeof(float);
     char dim[32];
     RETURN_IF_ERROR(rf_tensor_read(run->params[index], values, bytes));

@@ -34,6 +34,7 @@ struct rf_plan_bucket {
 /* Every piece of device memory of a run. Those of a block come after the fixed ones. */
 enum rf_region_id {
     RF_REGION_PARAMS = 0,
+    RF_REGION_COPY,  /* the same in 16 bits, for blocks that want that */
     RF_REGION_GRADS, /* all slots, one after the other */
     RF_REGION_STATE, /* of the optimizer: one for each enum rf_optimizer_state */
     RF_REGION_STATE_END = RF_REGION_STATE + RF_STATE_COUNT - 1,
@@ -73,6 +74,7 @@ struct rf_plan {
 
     struct rf_plan_param *params; /* in registration order */
     int param_count;
+    enum rf_dtype copy_type; /* of RF_REGION_COPY; RF_F32: there is none */
     uint64_t param_elements; /* of the flat buffer, frozen ones last */
     uint64_t train_elements; /* its front part: what the optimizer updates */
     uint64_t slot_elements;  /* of one gradient slot: as above, then tied uses */

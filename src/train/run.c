@@ -80,9 +80,10 @@ static int make_views(struct rf_run *run)
     size_t params = (size_t)plan->param_count + 1;
     size_t slots = plan->slots > 0 ? (size_t)plan->slots : 1;
     run->params = rf_alloc(params * sizeof(*run->params));
+    run->seen = rf_alloc(params * sizeof(*run->seen));
     run->grads = rf_alloc(slots * params * sizeof(*run->grads));
     run->block_param = rf_alloc((size_t)plan->block_count * sizeof(*run->block_param));
-    if (!run->params || !run->grads || !run->block_param)
+    if (!run->params || !run->seen || !run->grads || !run->block_param)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
     for (int b = 1; b < plan->block_count; b++)
         run->block_param[b] = run->block_param[b - 1] + plan->blocks[b - 1].param_count;
@@ -90,6 +91,13 @@ static int make_views(struct rf_run *run)
         const struct rf_plan_param *param = &plan->params[i];
         run->params[i] =
             flat_view(run->regions[RF_REGION_PARAMS], param->first, param->desc->shape);
+        run->seen[i] = run->params[i];
+        if (param->desc->dtype != RF_F32) {
+            run->seen[i].dtype = param->desc->dtype;
+            run->seen[i].buffer = run->regions[RF_REGION_COPY].buffer;
+            run->seen[i].offset =
+                run->regions[RF_REGION_COPY].offset + param->first * sizeof(uint16_t);
+        }
         for (int slot = 0; slot < plan->slots && param->grad_first != RF_NO_GRAD; slot++)
             run->grads[slot * plan->param_count + i] = flat_view(
                 run->regions[RF_REGION_GRADS],
@@ -153,6 +161,7 @@ void rf_run_close(struct rf_run *run)
             rf_arena_destroy(run->arenas[c][memory]);
     rf_free(run->regions);
     rf_free(run->params);
+    rf_free(run->seen);
     rf_free(run->grads);
     rf_free(run->block_param);
     rf_free(run->shares);

@@ -36,6 +36,7 @@ struct rf_run {
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
     struct rf_tensor *regions;                     /* by region id, as bytes */
+    struct rf_tensor *seen;    /* params as the blocks see them: some of them in 16 bits */
     struct rf_tensor *params;  /* by plan parameter; tied uses see their owner's storage */
     struct rf_tensor *grads;   /* slot * param_count + parameter; NULL buffer when frozen */
     int *block_param;          /* first plan parameter of each block */
@@ -125,6 +126,10 @@ RF_MUST_CHECK int rf_run_execute(struct rf_step_state *state);
 int rf_run_give_up(struct rf_run *run, int status);
 
 /* params.c */
+/* After parameters were written: what blocks see in 16 bits follows. */
+RF_MUST_CHECK int rf_run_refresh_copy(struct rf_run *run);
+/* The first `count` elements of that copy; a NULL buffer where there is none. */
+struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count);
 int rf_run_find_param(const struct rf_run *run, const char *name); /* -1: none */
 
 #endif

@@ -25,7 +25,7 @@ static void list_add(struct listing *list, int param, const char *suffix, struct
     const struct rf_param_desc *desc = list->run->plan->params[param].desc;
     snprintf(list->names[list->count], sizeof(*list->names), "%s%s", desc->name, suffix);
     list->tensors[list->count] = (struct rf_file_tensor){
-        .name = list->names[list->count], .dtype = desc->dtype, .shape = desc->shape};
+        .name = list->names[list->count], .dtype = RF_F32, .shape = desc->shape};
     list->sources[list->count++] = source;
 }
 
@@ -146,10 +146,10 @@ static int stage_tensor(struct rf_safetensors *file, const char *path, const cha
                        "it was trained with",
                        path, name);
     const struct rf_file_tensor *found = rf_safetensors_tensor(file, at);
-    if (found->dtype != param->desc->dtype || !rf_shape_equal(found->shape, param->desc->shape)) {
+    if (found->dtype != RF_F32 || !rf_shape_equal(found->shape, param->desc->shape)) {
         char theirs[96], ours[96];
         struct rf_tensor a = {.shape = found->shape, .dtype = found->dtype};
-        struct rf_tensor b = {.shape = param->desc->shape, .dtype = param->desc->dtype};
+        struct rf_tensor b = {.shape = param->desc->shape, .dtype = RF_F32};
         return rf_fail(RF_EINVAL,
                        "the checkpoint %s has %s as %s, the model as %s: use the options it was "
                        "trained with",
@@ -255,6 +255,7 @@ static int apply(struct rf_run *run, struct staged *s)
             RETURN_IF_ERROR(rf_buffer_write(to.buffer, to.offset, parts[i].flat,
                                             parts[i].count * sizeof(float)));
     }
+    RETURN_IF_ERROR(rf_run_refresh_copy(run));
     run->step = s->state.step;
     run->updates = s->state.updates;
     if (!plan->policy.forward_only) {
