@@ -1,0 +1,263 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# The stages of `./forge test`, which reads this file: what each one runs, on which driver, and the
+# summary at the end. A stage that cannot run says so and never counts as passed.
+
+summary=
+failures=0
+# stage NAME COMMAND...: runs it, remembers how it went.
+stage() {
+    s_name=$1
+    shift
+    s_start=$(now)
+    s_note=
+    s_status=0
+    "$@" || s_status=$?
+    case $s_status in
+    0) s_word=PASS ;;
+    77) s_word="NOT RUN" ;;
+    *)
+        s_word=FAIL
+        failures=$((failures + 1))
+        ;;
+    esac
+    s_line=$(printf '%-22s %-8s %4s s  %s' "$s_name" "$s_word" $(($(now) - s_start)) "$s_note")
+    say "$s_line"
+    summary="$summary$s_line
+"
+}
+
+# ctest_parts LOG DIR PARTS [CTEST OPTIONS]: the tests of these folders, one after the other.
+ctest_parts() {
+    p_log=$1 p_dir=$2 p_parts=$3 p_status=0
+    shift 3
+    : >"$p_log.all"
+    for part in $p_parts; do
+        quietly "$p_log" "$s_name: $part" ctest --test-dir "$p_dir/tests/$part" \
+            --output-on-failure --no-tests=error -j "$(test_jobs)" "$@" || p_status=1
+        cat "$p_log" >>"$p_log.all"
+    done
+    mv "$p_log.all" "$p_log"
+    sed -n '/(Skipped)/d; s/^[ \t]*\([0-9]* - .*([A-Za-z ]*).*\)/failed: \1/p' "$p_log"
+    s_note="$(grep -cE 'Test +#[0-9]+: .* Passed' "$p_log" || true) tests passed"
+    [ $p_status = 0 ] || s_note="$s_note; see $p_log"
+    return $p_status
+}
+test_jobs() {
+    jobs=$(cores)
+    [ "$jobs" -gt 8 ] && jobs=8
+    echo "$jobs"
+}
+GPU_PARTS="device ops train"
+
+# The whole suite, on the default driver.
+test_suite() {
+    lavapipe_untested=
+    quietly $BUILD/ctest.log "tests" ctest --test-dir $BUILD --output-on-failure -j "$(test_jobs)"
+    t_status=$?
+    s_note=$(grep -E 'tests passed' $BUILD/ctest.log | tail -n 1)
+    [ $t_status = 0 ] || sed -n '/The following tests FAILED/,$p' $BUILD/ctest.log
+    t_name=$(driver_name env)
+    s_note="$s_note; $t_name"
+    case $t_name in
+    llvmpipe*) [ $t_status != 0 ] || passed_on lavapipe ;;
+    *) lavapipe_untested=yes ;;
+    esac
+    return $t_status
+}
+
+# ---- drivers: unpacked by tools/drivers.sh under $BUILD/drivers, see there ------------------------------
+
+DRIVERS=$BUILD/drivers
+ran= # the drivers that passed a stage
+passed_on() {
+    case "$ran " in *" $1 "*) ;; *) ran="$ran $1" ;; esac
+}
+
+# driver_name COMMAND...: what the driver says it is, asked through the program
+driver_name() {
+    "$@" $BUILD/ringforge info 2>&1 | sed -n 's/^ *driver: \(.*\); Vulkan.*/\1/p' | head -n 1
+}
+
+# test_programs PARTS: the test programs of these folders
+test_programs() {
+    for part in $1; do
+        sed -n 's/^include("\(.*\)\[1\]_include.cmake")$/\1/p' $BUILD/tests/"$part"/CTestTestfile.cmake
+    done
+}
+
+# run_parts RUN PARTS: all tests of these folders, in parallel shards, each program run with RUN.
+run_parts() {
+    r_log=$BUILD/test-$(echo "$s_name" | tr / -).log r_status=0 r_ifs=$IFS
+    IFS='
+'
+    # shellcheck disable=SC2046
+    set -- "$1" $(test_programs "$2")
+    IFS=$r_ifs
+    quietly "$r_log.summary" "$s_name" tools/run_tests.sh "$r_log" "$(test_jobs)" 1200 "$@" ||
+        r_status=$?
+    sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
+    s_note="$(tail -n 1 "$r_log.summary")"
+    [ $r_status = 0 ] || s_note="$s_note; see $r_log"
+    return $r_status
+}
+
+# fetch_driver NAME: unpacks it, unless it is there. The log says why it could not be had.
+fetch_driver() {
+    [ -x $DRIVERS/"$1"/run ] && return 0
+    if [ -n "$offline" ]; then
+        s_note="not fetched: --offline"
+    else
+        quietly $BUILD/fetch-"$1".log "$s_name: fetch" timeout -k 5 600 \
+            tools/drivers.sh fetch $DRIVERS "$1" && return 0
+        s_note="could not be fetched: see $BUILD/fetch-$1.log"
+    fi
+    return 1
+}
+
+# test_driver NAME PARTS
+test_driver() {
+    fetch_driver "$1" || return 77
+    d_run=$PWD/$DRIVERS/$1/run
+    d_name=$(driver_name "$d_run")
+    [ -n "$d_name" ] || {
+        s_note="the driver does not start: $d_run $BUILD/ringforge info"
+        return 1
+    }
+    d_status=0
+    run_parts "$d_run" "$2" || d_status=$?
+    s_note="$s_note; $d_name"
+    [ $d_status != 0 ] || passed_on "$1"
+    return $d_status
+}
+
+# Kernels must not assume a subgroup size: lavapipe has 4, 8 or 16 lanes, as it is told.
+# test_subgroups BITS NAME PARTS
+test_subgroups() {
+    LP_NATIVE_VECTOR_WIDTH=$1
+    export LP_NATIVE_VECTOR_WIDTH
+    shift
+    g_status=0
+    test_driver "$@" || g_status=$?
+    unset LP_NATIVE_VECTOR_WIDTH
+    return $g_status
+}
+
+# The driver that is installed, where the default device is not it already.
+test_lavapipe() {
+    icd=$(find /usr/share/vulkan/icd.d -name 'lvp_icd*.json' 2>/dev/null | head -n 1)
+    [ -n "$icd" ] || {
+        s_note="mesa-vulkan-drivers is not installed"
+        return 77
+    }
+    VK_DRIVER_FILES=$icd VK_ICD_FILENAMES=$icd
+    export VK_DRIVER_FILES VK_ICD_FILENAMES
+    v_status=0
+    run_parts env "$GPU_PARTS" || v_status=1
+    unset VK_DRIVER_FILES VK_ICD_FILENAMES
+    [ $v_status != 0 ] || passed_on lavapipe
+    return $v_status
+}
+
+# What a run must have seen to count.
+test_matrix() {
+    s_note="passed on:$ran"
+    lacking=
+    case "$ran " in *" lavapipe "*) ;; *) lacking="the installed lavapipe" ;; esac
+    case "$ran " in *" swiftshader "*) ;; *) lacking="${lacking:+$lacking, }SwiftShader" ;; esac
+    case "$ran " in
+    *" lavapipe-backports "* | *" lavapipe-sid "*) ;;
+    *) lacking="${lacking:+$lacking, }a newer lavapipe" ;;
+    esac
+    [ -n "$lacking" ] || return 0
+    s_note="$s_note; lacking: $lacking"
+    [ -z "$offline" ] || return 77
+    return 1
+}
+
+# Under the Khronos layer with synchronization validation no message is allowed. DeviceCheck removes a
+# barrier on purpose: there the layer is right to speak.
+# run_validated RUN PARTS
+run_validated() {
+    export RF_VALIDATION=1 GTEST_FILTER='-DeviceCheck*'
+    v_status=0
+    run_parts "$1" "$2" || v_status=1
+    unset RF_VALIDATION GTEST_FILTER
+    messages=$(grep -cE ' validation: |Validation Error|SYNC-HAZARD' "$r_log" || true)
+    s_note="$s_note; $messages validation messages"
+    [ $v_status = 0 ] && [ "$messages" = 0 ]
+}
+
+test_validation() {
+    ls /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json >/dev/null 2>&1 || {
+        s_note="vulkan-validationlayers is not installed"
+        return 77
+    }
+    run_validated env "$GPU_PARTS"
+}
+
+# The newest lavapipe runs cooperative matrices, and its own layer knows them.
+test_newest() {
+    test_driver lavapipe-sid device || return $?
+    n_note=$s_note n_status=0
+    run_validated "$PWD/$DRIVERS/lavapipe-sid/run" "device ops" || n_status=1
+    s_note="$n_note; under its layer $s_note"
+    [ $n_status = 0 ]
+}
+
+# test_sanitized SANITIZERS NAME PARTS [CTEST OPTIONS]
+test_sanitized() {
+    z_dir=$BUILD/$2 z_parts=$3
+    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SANITIZE="$1" \
+        -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF
+    shift 3
+    z_targets=
+    for part in $z_parts; do
+        z_targets="$z_targets tests/$part/all"
+    done
+    # shellcheck disable=SC2086
+    compile "$z_dir" $z_targets || return 1
+    ctest_parts "$z_dir-test.log" "$z_dir" "$z_parts" "$@"
+}
+
+test_layers() { tools/check_layers.sh; }
+
+test_all() {
+    export LP_NUM_THREADS="${LP_NUM_THREADS:-2}"
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
+    export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}"
+    export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}"
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
+    # Compiling takes lavapipe longer than running; the folder is kept from run to run.
+    export MESA_SHADER_CACHE_DIR="${MESA_SHADER_CACHE_DIR:-$PWD/$BUILD/mesa-cache}"
+    offline=
+    case ${1:-} in
+    --offline) offline=yes ;;
+    '') ;;
+    *) die "test takes --offline, not \"$1\"" ;;
+    esac
+    prepare
+    configure $BUILD -DCMAKE_BUILD_TYPE=Release
+    stage build compile $BUILD
+    [ $failures = 0 ] || exit 1
+    stage layers test_layers
+    stage tests test_suite
+    [ -z "$lavapipe_untested" ] || stage lavapipe test_lavapipe
+    stage swiftshader test_driver swiftshader "$GPU_PARTS"
+    stage lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"
+    stage lavapipe-backports/4 test_subgroups 128 lavapipe-backports ops
+    stage lavapipe-backports/16 test_subgroups 512 lavapipe-backports ops
+    stage lavapipe-sid test_newest
+    stage validation test_validation
+    stage asan+ubsan test_sanitized address,undefined asan "base coll transport comm"
+    # TSan does not see what other processes do: only tests whose ranks are threads.
+    stage tsan test_sanitized thread tsan "transport comm" -R oopback
+    stage drivers test_matrix
+    say ""
+    say "== Summary (logs in $BUILD/)"
+    printf '%s' "$summary"
+    sed -n '/tests passed/p; /Total Test time/p' $BUILD/ctest.log
+    [ $failures = 0 ] || die "$failures stage(s) failed"
+}
+
