@@ -109,7 +109,7 @@ write_icd() {
     [ -n "$library" ] || die "the packages of $driver hold no $2"
     cat >"$new/$1.json" <<END
 {"file_format_version": "1.0.0",
- "ICD": {"library_path": "$folder/$driver/root/${library#./}", "api_version": "1.3.0"}}
+ "ICD": {"library_path": "./root/${library#./}", "api_version": "1.3.0"}}
 END
 }
 
@@ -117,7 +117,7 @@ END
 write_run() {
     cat >"$new/$1" <<END
 #!/bin/sh
-here="$folder/$driver"
+here=\$(cd "\$(dirname "\$0")" && pwd)
 export VK_DRIVER_FILES="\$here/$2.json"
 export VK_ICD_FILENAMES="\$VK_DRIVER_FILES" # loaders before 1.3.207
 export VK_LOADER_LAYERS_DISABLE=~implicit~

@@ -144,6 +144,18 @@ test_subgroups() {
     return $g_status
 }
 
+# Every pipeline, compiled for an AMD GPU that need not be there.
+# test_compiler GPU
+test_compiler() {
+    case $1 in navi31) fetch_driver lavapipe-backports || return 77 ;; esac
+    c_log=$BUILD/kernels-$1.log c_status=0
+    quietly "$c_log" "$s_name" timeout -k 5 900 tools/kernel_table.sh $BUILD "$1" || c_status=$?
+    grep '^FAILED' "$c_log" || true
+    s_note=$(tail -n 1 "$c_log")
+    [ $c_status != 77 ] || s_note="no RADV on this machine"
+    return $c_status
+}
+
 # The driver that is installed, where the default device is not it already.
 test_lavapipe() {
     icd=$(find /usr/share/vulkan/icd.d -name 'lvp_icd*.json' 2>/dev/null | head -n 1)
@@ -249,6 +261,9 @@ test_all() {
     stage lavapipe-backports/4 test_subgroups 128 lavapipe-backports ops
     stage lavapipe-backports/16 test_subgroups 512 lavapipe-backports ops
     stage lavapipe-sid test_newest
+    for gpu in vega10 navi21 navi31; do
+        stage compile/$gpu test_compiler $gpu
+    done
     stage validation test_validation
     stage asan+ubsan test_sanitized address,undefined asan "base coll transport comm"
     # TSan does not see what other processes do: only tests whose ranks are threads.

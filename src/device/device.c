@@ -13,6 +13,7 @@ struct enabled {
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR cooperative;
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
     VkPhysicalDeviceCooperativeMatrix2FeaturesNV cooperative2;
+    VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executable;
     const char *extensions[8];
     uint32_t extension_count;
 };
@@ -58,7 +59,10 @@ static void enable(const struct rf_device *device, struct enabled *e)
                          .cooperativeMatrixFlexibleDimensions = VK_TRUE,
                          .cooperativeMatrixConversions = VK_TRUE,
                          .cooperativeMatrixPerElementOperations = VK_TRUE,
-                         .cooperativeMatrixTensorAddressing = VK_TRUE}};
+                         .cooperativeMatrixTensorAddressing = VK_TRUE},
+        .executable = {
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR,
+            .pipelineExecutableInfo = VK_TRUE}};
     void **tail = &e->v12.pNext;
     if (caps->subgroup_size_control) {
         *tail = &e->subgroup_size;
@@ -78,7 +82,12 @@ static void enable(const struct rf_device *device, struct enabled *e)
     }
     if (info->bfloat16) {
         *tail = &e->bfloat16;
+        tail = &e->bfloat16.pNext;
         e->extensions[e->extension_count++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
+    }
+    if (device->opts.kernel_statistics && caps->ext_executable_properties) {
+        *tail = &e->executable;
+        e->extensions[e->extension_count++] = VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME;
     }
     if (caps->views)
         e->extensions[e->extension_count++] = VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME;

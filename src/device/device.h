@@ -45,6 +45,23 @@ bool rf_recording_same(const struct rf_recording *a, const struct rf_recording *
 /* Command buffers that the stream has begun to record so far; replays begin none. */
 uint64_t rf_stream_recorded(const struct rf_stream *stream);
 
+/* ---- the driver's compiler (statistics.c) ---------------------------------------------------- */
+
+#define RF_MAX_STATISTICS 64
+struct rf_kernel_statistic {
+    char name[64]; /* as the driver calls it: "VGPRs"; the first is "Subgroup size" */
+    double value;
+};
+/* Fills up to `capacity` figures and returns how many; 0 unless the device was opened with
+ * opts.kernel_statistics and its driver has VK_KHR_pipeline_executable_properties. */
+uint32_t rf_kernel_statistics(const struct rf_kernel *kernel, struct rf_kernel_statistic *out,
+                              uint32_t capacity);
+/* Calls `visit` for each kernel that the device has compiled for the library, in no order. */
+void rf_device_each_kernel(struct rf_device *device,
+                           void (*visit)(void *user, const struct rf_kernel_desc *desc,
+                                         const struct rf_kernel *kernel),
+                           void *user);
+
 /* Tests: leaves out the nth (from 1) barrier between commands of one submission that the stream
  * would record from now on; 0 = none. */
 void rf_stream_skip_barrier(struct rf_stream *stream, uint64_t nth);

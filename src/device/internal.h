@@ -29,6 +29,7 @@ struct rf_device_caps {
     bool subgroup_extended_types;
     bool ext_subgroup_size_control, ext_external_memory_host, ext_cooperative_matrix, ext_bfloat16;
     bool ext_cooperative_matrix2;
+    bool ext_executable_properties;
     uint32_t family, queue_count, timestamp_bits;
     uint8_t pipeline_cache_uuid[16];
     bool ext_push_descriptor, views; /* views: kernels may read through texel views */

@@ -70,6 +70,8 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
                   .pName = "main",
                   .pSpecializationInfo = desc->spec_count ? &specs : NULL},
         .layout = kernel->layout};
+    if (device->opts.kernel_statistics && device->caps.ext_executable_properties)
+        create.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
     return device->vk.CreateComputePipelines(device->handle, device->cache, 1, &create, NULL,
                                              &kernel->pipeline);
 }
@@ -251,6 +253,28 @@ int rf_device_kernel(struct rf_device *device, const struct rf_kernel_desc *desc
     }
     pthread_mutex_unlock(&table->lock);
     return rc;
+}
+
+void rf_device_each_kernel(struct rf_device *device,
+                           void (*visit)(void *user, const struct rf_kernel_desc *desc,
+                                         const struct rf_kernel *kernel),
+                           void *user)
+{
+    struct rf_kernel_table *table = &device->kernels;
+    pthread_mutex_lock(&table->lock);
+    for (uint32_t i = 0; i < table->capacity; i++) {
+        const struct rf_kernel_slot *slot = table->slots[i];
+        if (!slot || !slot->kernel)
+            continue;
+        struct rf_kernel_desc desc = {.name = slot->kernel->name,
+                                      .spirv = slot->spirv,
+                                      .specs = slot->specs,
+                                      .spec_count = slot->spec_count,
+                                      .push_bytes = slot->push_bytes,
+                                      .subgroup_size = slot->subgroup_size};
+        visit(user, &desc, slot->kernel);
+    }
+    pthread_mutex_unlock(&table->lock);
 }
 
 int rf_kernels_open(struct rf_device *device)

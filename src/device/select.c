@@ -48,6 +48,7 @@ static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice ph
         {VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME, &caps->ext_push_descriptor},
         {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, &caps->ext_bfloat16},
         {VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME, &caps->ext_cooperative_matrix2},
+        {VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME, &caps->ext_executable_properties},
     };
     uint32_t count = 0;
     vk->EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);

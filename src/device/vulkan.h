@@ -81,7 +81,9 @@
 #define RF_DEVICE_FUNCTIONS_OPTIONAL(X)                                                            \
     X(CmdBeginDebugUtilsLabelEXT)                                                                  \
     X(CmdEndDebugUtilsLabelEXT)                                                                    \
-    X(CmdPushDescriptorSetKHR)
+    X(CmdPushDescriptorSetKHR)                                                                     \
+    X(GetPipelineExecutablePropertiesKHR)                                                          \
+    X(GetPipelineExecutableStatisticsKHR)
 
 #define RF_FUNCTION_FIELD(name) PFN_vk##name name;
 struct rf_vk_instance {

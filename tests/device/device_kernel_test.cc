@@ -54,6 +54,52 @@ TEST_F(DeviceKernel, SpecializationConstantsArriveById)
     rf_kernel_destroy(kernel);
 }
 
+TEST_F(DeviceKernel, TheTableListsItsKernelsWithTheirConstants)
+{
+    const struct rf_spec specs[2] = {{7, 70}, {0, 100}};
+    struct rf_kernel_desc desc = constants(specs, 2);
+    struct rf_kernel *kernel = nullptr;
+    ASSERT_RF_OK(rf_device_kernel(device, &desc, &kernel));
+    int seen = 0;
+    auto visit = [](void *user, const struct rf_kernel_desc *found, const struct rf_kernel *) {
+        EXPECT_STREQ(found->name, "constants");
+        EXPECT_EQ(found->push_bytes, 8u);
+        ASSERT_EQ(found->spec_count, 2u);
+        EXPECT_EQ(found->specs[0].value, 70u);
+        EXPECT_EQ(found->specs[1].value, 100u);
+        ++*(int *)user;
+    };
+    rf_device_each_kernel(device, visit, &seen);
+    EXPECT_EQ(seen, 1);
+    struct rf_kernel_statistic statistic;
+    EXPECT_EQ(rf_kernel_statistics(kernel, &statistic, 1),
+              0u); // the device was not opened for them
+}
+
+TEST(DeviceStatistics, ADeviceOpenedForThemRunsWithOrWithoutThem)
+{
+    struct rf_device_opts opts = {};
+    opts.kernel_statistics = true;
+    struct rf_device *device = nullptr;
+    ASSERT_RF_OK(rf_device_open(nullptr, &opts, &device));
+    struct rf_kernel_desc desc = {};
+    desc.name = "mix";
+    desc.spirv = mix_spv;
+    desc.spirv_bytes = sizeof(mix_spv);
+    desc.push_bytes = 24;
+    struct rf_kernel *kernel = nullptr;
+    ASSERT_RF_OK(rf_kernel_create(device, &desc, &kernel));
+    struct rf_kernel_statistic list[RF_MAX_STATISTICS];
+    const uint32_t count = rf_kernel_statistics(kernel, list, RF_MAX_STATISTICS);
+    ASSERT_LE(count, (uint32_t)RF_MAX_STATISTICS);
+    if (count > 0) {
+        EXPECT_STREQ(list[0].name, "Subgroup size");
+        EXPECT_EQ(rf_kernel_statistics(kernel, list, 1), 1u);
+    }
+    rf_kernel_destroy(kernel);
+    rf_device_close(device);
+}
+
 TEST_F(DeviceKernel, TheTableGivesTheSameKernelForTheSameConstants)
 {
     const struct rf_spec one[1] = {{0, 5}}, other[1] = {{0, 6}};

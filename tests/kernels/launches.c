@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The launches: a function for each family, which goes through its types and shapes. A new option
+ * that chooses another build of a shader needs a line here, or report.c lists the build as compiled
+ * with default constants only.
+ */
+#include "launches.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+#define TYPES (sizeof(types) / sizeof(types[0]))
+
+struct run {
+    struct operands *operands;
+    void (*done)(void *user, const struct launch *launch, int status);
+    void *user;
+};
+
+static struct rf_tensor take(const struct run *run, enum rf_dtype dtype, int64_t rows,
+                             int64_t columns)
+{
+    struct operands *o = run->operands;
+    struct rf_tensor tensor = {o->buffer, o->used, rf_shape2(rows, columns), dtype};
+    o->used = (tensor.offset + rf_tensor_bytes(tensor) + 255) / 256 * 256;
+    return tensor;
+}
+
+static struct rf_tensor reshape(struct rf_tensor tensor, struct rf_shape shape)
+{
+    tensor.shape = shape;
+    return tensor;
+}
+
+/* The next operands may lie where earlier ones did: nothing runs. */
+static void afresh(const struct run *run)
+{
+    run->operands->used = 0;
+}
+
+/* Ends a launch; a buffer that is too small shows as a refusal. */
+static void end(const struct run *run, struct launch launch, enum rf_dtype dtype, int status)
+{
+    size_t used = strlen(launch.name);
+    snprintf(launch.name + used, sizeof(launch.name) - used, " %s", rf_dtype_name(dtype));
+    launch.must_run = launch.chosen && dtype == RF_F32;
+    run->done(run->user, &launch, status);
+}
+
+static void plain(const struct run *run, const char *name, enum rf_dtype dtype, int status)
+{
+    struct launch launch = {.chosen = true};
+    snprintf(launch.name, sizeof(launch.name), "%s", name);
+    end(run, launch, dtype, status);
+}
+
+/* ---- matmul ---------------------------------------------------------------------------------- */
+
+static void matmul(const struct run *run, const char *path, enum rf_dtype dtype, int form,
+                   const int64_t size[3], int epilogue)
+{
+    static const char *const forms[] = {"nn", "nt", "tn", "tt"};
+    static const char *const epilogues[] = {"", " +=", " bias gelu"};
+    const int64_t m = size[0], k = size[1], n = size[2];
+    const bool ta = form & 2, tb = form & 1;
+    afresh(run);
+    struct rf_tensor a = take(run, dtype, ta ? k : m, ta ? m : k);
+    struct rf_tensor b = take(run, dtype, tb ? n : k, tb ? k : n);
+    struct rf_tensor out = take(run, dtype, m, n), pre = take(run, dtype, m, n);
+    struct rf_tensor bias = reshape(take(run, dtype, 1, n), rf_shape1(n));
+    struct rf_matmul_opts opts = {
+        .transpose_a = ta, .transpose_b = tb, .accumulate = epilogue == 1, .path = path};
+    if (epilogue == 2) {
+        opts.bias = &bias;
+        opts.pre = &pre;
+        opts.gelu = true;
+    }
+    struct launch launch = {.chosen = !path, .may_not_spill = !path};
+    snprintf(launch.name, sizeof(launch.name), "matmul%s%s %s %lldx%lldx%lld%s", path ? " " : "",
+             path ? path : "", forms[form], (long long)m, (long long)k, (long long)n,
+             epilogues[epilogue]);
+    end(run, launch, dtype, rf_matmul(run->operands->stream, out, a, b, &opts));
+}
+
+static void matmuls(const struct run *run)
+{
+    static const char *const paths[] = {NULL, "subgroup", "tiled", "cooperative"};
+    static const int64_t sizes[][3] = {{1024, 64, 4096}, {64, 64, 64}, {65, 13, 67}, {1, 768, 1}};
+    for (size_t path = 0; path < sizeof(paths) / sizeof(paths[0]); path++)
+        for (size_t type = 0; type < TYPES; type++)
+            for (size_t size = 0; size < sizeof(sizes) / sizeof(sizes[0]); size++)
+                for (int form = 0; form < 4; form++)
+                    for (int epilogue = 0; epilogue < 3; epilogue++)
+                        matmul(run, paths[path], types[type], form, sizes[size], epilogue);
+}
+
+static void bias_grad(const struct run *run, enum rf_dtype dtype, int64_t rows, int64_t columns)
+{
+    struct rf_tensor scratch = take(run, RF_F32, 1, rf_bias_grad_scratch(rows, columns));
+    plain(run, columns % 4 ? "bias_grad odd" : "bias_grad", dtype,
+          rf_bias_grad(run->operands->stream,
+                       reshape(take(run, dtype, 1, columns), rf_shape1(columns)),
+                       take(run, dtype, rows, columns), scratch));
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
+{
+    struct rf_stream *s = run->operands->stream;
+    const bool odd = C % 4;
+    afresh(run);
+    struct rf_tensor x = take(run, dtype, n, C), out = take(run, dtype, n, C);
+    struct rf_tensor gamma = reshape(take(run, dtype, 1, C), rf_shape1(C)), beta = gamma;
+    struct rf_tensor mean = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+    struct rf_tensor rstd = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+    struct rf_tensor scratch = take(run, RF_F32, 1, rf_layernorm_scratch(n, C));
+    struct rf_tensor dbeta = reshape(take(run, dtype, 1, C), rf_shape1(C));
+    plain(run, odd ? "layernorm odd" : "layernorm", dtype,
+          rf_layernorm(s, out, mean, rstd, x, gamma, beta, 1e-5f));
+    plain(run, odd ? "layernorm_backward odd" : "layernorm_backward", dtype,
+          rf_layernorm_backward_input(s, out, out, x, mean, rstd, gamma, false));
+    plain(run, odd ? "layernorm_backward += odd" : "layernorm_backward +=", dtype,
+          rf_layernorm_backward_input(s, out, take(run, dtype, n, C), x, mean, rstd, gamma, true));
+    plain(run, odd ? "layernorm_backward_weight odd" : "layernorm_backward_weight", dtype,
+          rf_layernorm_backward_weight(s, gamma, dbeta, out, x, mean, rstd, scratch));
+
+    struct rf_tensor tokens = reshape(take(run, RF_I32, 1, n), rf_shape1(n));
+    struct rf_tensor links = reshape(take(run, RF_I32, 2, n), rf_shape1(2 * n));
+    struct rf_tensor wte = take(run, dtype, 1000, C), wpe = take(run, dtype, 64, C);
+    x = take(run, dtype, n, C);
+    plain(run, odd ? "embedding odd" : "embedding", dtype,
+          rf_embedding(s, x, tokens, wte, wpe, 64));
+    plain(run, odd ? "embedding_backward odd" : "embedding_backward", dtype,
+          rf_embedding_backward(s, wte, wpe, x, tokens, 64, links));
+    x = take(run, dtype, n, C);
+    plain(run, odd ? "cross_entropy odd" : "cross_entropy", dtype,
+          rf_cross_entropy(s, mean, x, x, tokens, rstd));
+    bias_grad(run, dtype, n, C);
+}
+
+static void attention(const struct run *run, enum rf_dtype dtype, int64_t head)
+{
+    const int64_t B = 2, T = 256, H = 4, C = H * head;
+    struct rf_stream *s = run->operands->stream;
+    afresh(run);
+    struct rf_tensor qkv = reshape(take(run, dtype, B * T, 3 * C), rf_shape3(B, T, 3 * C));
+    struct rf_tensor dqkv = reshape(take(run, dtype, B * T, 3 * C), rf_shape3(B, T, 3 * C));
+    struct rf_tensor out = reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C));
+    struct rf_tensor dout = reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C));
+    struct rf_tensor lse = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T));
+    struct rf_tensor delta = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T));
+    struct launch launch = {.chosen = true, .may_not_spill = true};
+    snprintf(launch.name, sizeof(launch.name), "attention head %lld", (long long)head);
+    end(run, launch, dtype, rf_attention(s, out, lse, qkv, H));
+    snprintf(launch.name, sizeof(launch.name), "attention_backward head %lld", (long long)head);
+    end(run, launch, dtype, rf_attention_backward(s, dqkv, dout, out, lse, qkv, H, delta));
+}
+
+/* ---- flat ------------------------------------------------------------------------------------ */
+
+static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
+{
+    struct rf_stream *s = run->operands->stream;
+    const bool odd = n % 4;
+    afresh(run);
+    struct rf_tensor a = take(run, dtype, 1, n), b = take(run, dtype, 1, n);
+    struct rf_tensor out = take(run, dtype, 1, n);
+    plain(run, odd ? "gelu odd" : "gelu", dtype, rf_gelu(s, out, a));
+    plain(run, odd ? "gelu_backward odd" : "gelu_backward", dtype, rf_gelu_backward(s, out, a, b));
+    plain(run, odd ? "add odd" : "add", dtype, rf_add(s, out, a, b));
+    plain(run, odd ? "scale odd" : "scale", dtype, rf_scale(s, out, a, 2));
+    plain(run, odd ? "fill odd" : "fill", dtype, rf_fill(s, out, 1));
+    plain(run, odd ? "copy odd" : "copy", dtype, rf_copy(s, out, a));
+    for (size_t i = 0; i < TYPES; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "cast to %s%s from", rf_dtype_name(types[i]),
+                 odd ? " odd" : "");
+        plain(run, name, dtype, rf_cast(s, take(run, types[i], 1, n), a));
+    }
+}
+
+static void reductions(const struct run *run)
+{
+    struct rf_stream *s = run->operands->stream;
+    const int64_t n = 100000, chunks = 98;
+    afresh(run);
+    struct rf_tensor x = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+    struct rf_tensor out = reshape(take(run, RF_F32, 1, 1), rf_shape1(1));
+    struct rf_tensor scratch = take(run, RF_F32, 1, rf_sum_scratch(n));
+    plain(run, "sum", RF_F32, rf_sum(s, out, x, scratch));
+    scratch = take(run, RF_F32, 1, 2 * chunks);
+    plain(run, "sum_squares", RF_F32,
+          rf_sum_squares(s, out, x, take(run, RF_I32, chunks, 2), scratch));
+}
+
+static void optimizers(const struct run *run, int64_t n)
+{
+    struct rf_stream *s = run->operands->stream;
+    for (int kind = 0; kind < RF_OPTIMIZER_COUNT; kind++) {
+        struct rf_tensor flat[4];
+        afresh(run);
+        for (int i = 0; i < 4; i++)
+            flat[i] = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+        const int64_t words = (n + 63) / 64;
+        struct rf_tensor decay = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
+        struct rf_tensor norm = reshape(take(run, RF_F32, 1, 2), rf_shape1(2));
+        struct rf_tensor one = reshape(take(run, RF_F32, 1, 1), rf_shape1(1));
+        struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 8), rf_shape1(8));
+        struct rf_optimizer_opts opts = {
+            .kind = kind, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .weight_decay = 0.1f};
+        char name[64];
+        snprintf(name, sizeof(name), "optimizer %d%s", kind, n % 4 ? " odd" : "");
+        plain(run, "clip_scale", RF_F32, rf_clip_scale(s, norm, one, scalars));
+        plain(
+            run, name, RF_F32,
+            rf_optimizer_step(s, &opts, flat[0], flat[1], flat[2], flat[3], decay, norm, scalars));
+    }
+}
+
+void launch_all(struct operands *operands,
+                void (*done)(void *user, const struct launch *launch, int status), void *user)
+{
+    const struct run run = {operands, done, user};
+    static const int64_t heads[] = {32, 40, 64, 80, 128, 33};
+    matmuls(&run);
+    for (size_t type = 0; type < TYPES; type++) {
+        for (size_t head = 0; head < sizeof(heads) / sizeof(heads[0]); head++)
+            attention(&run, types[type], heads[head]);
+        for (int odd = 0; odd < 2; odd++) {
+            rows_of(&run, types[type], 256, 768 + odd);
+            elementwise(&run, types[type], 100000 + odd);
+        }
+    }
+    reductions(&run);
+    optimizers(&run, 100000);
+    optimizers(&run, 100001);
+}

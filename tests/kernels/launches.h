@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One launch of each operation of the library, in the types and shapes of real models and in sizes
+ * that nothing divides: called by report.c, which looks at the pipelines that come of it.
+ */
+#ifndef RF_TESTS_KERNELS_LAUNCHES_H
+#define RF_TESTS_KERNELS_LAUNCHES_H
+
+#include <ringforge/ops.h>
+
+/* Where launches get their operands: tensors of one buffer, which are never read or written. */
+struct operands {
+    struct rf_stream *stream;
+    struct rf_buffer *buffer;
+    uint64_t used;
+};
+
+struct launch {
+    char name[64];      /* "matmul nt 1024x64x4096 bf16" */
+    bool chosen;        /* by the library for this device, and not forced */
+    bool must_run;      /* a refusal is a failure */
+    bool may_not_spill; /* as a matmul or attention that the library would choose */
+};
+
+/* Records every launch, and calls `done` after each with what the launcher returned. */
+void launch_all(struct operands *operands,
+                void (*done)(void *user, const struct launch *launch, int status), void *user);
+
+#endif
