@@ -132,6 +132,15 @@ test_driver() {
     return $d_status
 }
 
+# Ranks on different drivers in one job.
+test_mixed() {
+    fetch_driver swiftshader || return 77
+    quietly $BUILD/mixed.log "$s_name" tests/tools/mixed_drivers_test.sh $BUILD/ringforge \
+        "$PWD/$DRIVERS/swiftshader/run" $BUILD/mixed && m_status=0 || m_status=1
+    s_note=$(tail -n 1 $BUILD/mixed.log)
+    return $m_status
+}
+
 # Kernels must not assume a subgroup size: lavapipe has 4, 8 or 16 lanes, as it is told.
 # test_subgroups BITS NAME PARTS
 test_subgroups() {
@@ -257,6 +266,7 @@ test_all() {
     stage tests test_suite
     [ -z "$lavapipe_untested" ] || stage lavapipe test_lavapipe
     stage swiftshader test_driver swiftshader "$GPU_PARTS"
+    stage two-drivers test_mixed
     stage lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"
     stage lavapipe-backports/4 test_subgroups 128 lavapipe-backports ops
     stage lavapipe-backports/16 test_subgroups 512 lavapipe-backports ops
