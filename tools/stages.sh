@@ -90,10 +90,11 @@ test_programs() {
 # run_parts RUN PARTS: all tests of these folders, in parallel shards, each program run with RUN.
 run_parts() {
     r_log=$BUILD/test-$(echo "$s_name" | tr / -).log r_status=0 r_ifs=$IFS
+    r_programs=$(test_programs "$2")
     IFS='
 '
-    # shellcheck disable=SC2046
-    set -- "$1" $(test_programs "$2")
+    # shellcheck disable=SC2086
+    set -- "$1" $r_programs
     IFS=$r_ifs
     quietly "$r_log.summary" "$s_name" tools/run_tests.sh "$r_log" "$(test_jobs)" 1200 "$@" ||
         r_status=$?
