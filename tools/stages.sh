@@ -243,6 +243,27 @@ test_sanitized() {
     ctest_parts "$z_dir-test.log" "$z_dir" "$z_parts" "$@"
 }
 
+# Parsers of what strangers send or leave, under libFuzzer and the sanitizers: a dozen seconds each, on top
+# of what earlier runs have found.
+FUZZ_SECONDS=12
+test_fuzz() {
+    f_dir=$BUILD/fuzz f_status=0
+    command -v clang >/dev/null && command -v clang++ >/dev/null &&
+        echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' |
+        clang -x c -fsanitize=fuzzer,address - -o $BUILD/has_fuzzer 2>/dev/null || {
+        s_note="clang or its libFuzzer is not installed (Debian: clang, libclang-rt-dev)"
+        return 77
+    }
+    configure $f_dir -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=clang \
+        -DCMAKE_CXX_COMPILER=clang++ -DRF_FUZZ=ON -DRF_BUILD_TESTS=OFF -DRF_BUILD_EXAMPLES=OFF \
+        -DRF_BUILD_BENCH=OFF -DRF_SANITIZE=fuzzer-no-link,address,undefined
+    compile $f_dir fuzz_all || return 1
+    quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh $f_dir "$(test_jobs)" $FUZZ_SECONDS ||
+        f_status=1
+    s_note=$(tail -n 1 $BUILD/fuzz.log)
+    return $f_status
+}
+
 test_layers() { tools/check_layers.sh; }
 
 test_all() {
@@ -260,6 +281,8 @@ test_all() {
     *) die "test takes --offline, not \"$1\"" ;;
     esac
     prepare
+    # In a subshell, as what is missing ends it: the stages that need it then say that they did not run.
+    ! is_debian12 || (PACKAGES=$TEST_PACKAGES && install_packages) || true
     configure $BUILD -DCMAKE_BUILD_TYPE=Release
     stage build compile $BUILD
     [ $failures = 0 ] || exit 1
@@ -279,6 +302,7 @@ test_all() {
     stage asan+ubsan test_sanitized address,undefined asan "base coll transport comm"
     # TSan does not see what other processes do: only tests whose ranks are threads.
     stage tsan test_sanitized thread tsan "transport comm" -R oopback
+    stage fuzz test_fuzz
     stage drivers test_matrix
     say ""
     say "== Summary (logs in $BUILD/)"

@@ -90,7 +90,8 @@ int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *
 bool rf_spirv_declares(const struct rf_kernel_desc *desc, uint32_t capability)
 {
     const uint32_t *words = desc->spirv;
-    for (size_t i = HEADER_WORDS; words[i] == (2u << 16 | OP_CAPABILITY); i += 2)
+    const size_t count = desc->spirv_bytes / 4;
+    for (size_t i = HEADER_WORDS; i < count && words[i] == (2u << 16 | OP_CAPABILITY); i += 2)
         if (words[i + 1] == capability)
             return true;
     return false;
