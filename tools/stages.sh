@@ -127,7 +127,10 @@ test_driver() {
         return 1
     }
     d_status=0
+    # Overlap measures waits of fixed length on a throttled network: nothing in it is of the driver.
+    export GTEST_FILTER='-Overlap.*'
     run_parts "$d_run" "$2" || d_status=$?
+    unset GTEST_FILTER
     s_note="$s_note; $d_name"
     [ $d_status != 0 ] || passed_on "$1"
     return $d_status
@@ -142,15 +145,18 @@ test_mixed() {
     return $m_status
 }
 
-# Kernels must not assume a subgroup size: lavapipe has 4, 8 or 16 lanes, as it is told.
+# Kernels must not assume a subgroup size: lavapipe has 4, 8 or 16 lanes, as it is told. Each width has
+# its own cache: Mesa's files do not say for which width they are, and what was compiled for another
+# one crashes.
 # test_subgroups BITS NAME PARTS
 test_subgroups() {
-    LP_NATIVE_VECTOR_WIDTH=$1
-    export LP_NATIVE_VECTOR_WIDTH
+    g_cache=$MESA_SHADER_CACHE_DIR g_status=0
+    export LP_NATIVE_VECTOR_WIDTH="$1" MESA_SHADER_CACHE_DIR="$g_cache-$1"
+    mkdir -p "$MESA_SHADER_CACHE_DIR"
     shift
-    g_status=0
     test_driver "$@" || g_status=$?
     unset LP_NATIVE_VECTOR_WIDTH
+    MESA_SHADER_CACHE_DIR=$g_cache
     return $g_status
 }
 
@@ -202,7 +208,7 @@ test_matrix() {
 # barrier on purpose: there the layer is right to speak.
 # run_validated RUN PARTS
 run_validated() {
-    export RF_VALIDATION=1 GTEST_FILTER='-DeviceCheck*'
+    export RF_VALIDATION=1 GTEST_FILTER='-DeviceCheck*:Overlap.*'
     v_status=0
     run_parts "$1" "$2" || v_status=1
     unset RF_VALIDATION GTEST_FILTER

@@ -92,6 +92,8 @@ std::vector<Seen> train(const Training &training, int ranks)
     ranks::World world;
     world.size = ranks;
     world.faults = training.loopback;
+    /* Deadlines are tested elsewhere; a slow driver and few cores make a peer wait for long. */
+    world.timeout_s = 100;
     world.watchdog_s = 120;
     ranks::run(world, [&](rf_comm *comm, int rank) {
         train_rank(training, comm, ranks, rank, &seen[(size_t)rank]);
