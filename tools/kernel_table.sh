@@ -23,18 +23,30 @@ compile() { # compile GPU COMMAND...
     return $status
 }
 
-# One line for each pipeline that a launcher asked for, with a column for each GPU.
+# A line for each shader, whatever its types, with a column for each GPU: the worst of all pipelines that
+# launchers made of it.
 table() {
-    echo "| shader | launch | vega10 | navi21 | navi31 |"
+    echo "| shader | pipelines | vega10 | navi21 | navi31 |"
     echo "|---|---|---|---|---|"
     awk -F ' [|] ' '
         FNR == 1 { gpu++ }
-        $2 != "default constants" { cell[$1 " | " $2, gpu] = $3; seen[$1 " | " $2] }
+        $2 != "default constants" {
+            name = $1
+            gsub(/_(f32|f16|bf16)/, "", name)
+            split($3, figure, " / ")
+            first = !((name, gpu) in count)
+            if (++count[name, gpu] > pipelines[name]) pipelines[name] = count[name, gpu]
+            for (i = 1; i <= 4; i++) {
+                worse = i < 4 ? figure[i] + 0 > worst[name, gpu, i] : figure[i] + 0 < worst[name, gpu, i]
+                if (first || worse) worst[name, gpu, i] = figure[i] + 0
+            }
+        }
         END {
-            for (row in seen) {
-                line = "| " row
+            for (name in pipelines) {
+                line = "| " name " | " pipelines[name]
                 for (g = 1; g <= 3; g++)
-                    line = line " | " ((row, g) in cell ? cell[row, g] : "-")
+                    line = line " | " (!((name, g) in count) ? "-" : worst[name, g, 1] " / " \
+                        worst[name, g, 2] " / " worst[name, g, 3] " / " worst[name, g, 4])
                 print line " |"
             }
         }' "$out/vega10.table" "$out/navi21.table" "$out/navi31.table" | LC_ALL=C sort

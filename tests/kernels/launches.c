@@ -195,28 +195,53 @@ static void reductions(const struct run *run)
           rf_sum_squares(s, out, x, take(run, RF_I32, chunks, 2), scratch));
 }
 
+static void optimizer(const struct run *run, int64_t n, const struct rf_optimizer_opts *opts,
+                      enum rf_dtype param, enum rf_dtype grad, enum rf_dtype copy)
+{
+    const int64_t words = (n + 63) / 64;
+    struct rf_optimizer_part part = {0};
+    struct launch launch = {.chosen = true};
+    afresh(run);
+    part.param = reshape(take(run, param, 1, n), rf_shape1(n));
+    part.grad = reshape(take(run, grad, 1, n), rf_shape1(n));
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        if (rf_optimizer_has(opts, i))
+            part.state[i] = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+    if (copy != RF_F32)
+        part.copy = reshape(take(run, copy, 1, n), rf_shape1(n));
+    part.decay = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
+    struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 16), rf_shape1(RF_SCALAR_WORDS));
+    snprintf(launch.name, sizeof(launch.name), "%s%s grad %s%s%s%s",
+             rf_optimizer_get_info(opts->kind)->name, n % 4 ? " odd" : "", rf_dtype_name(grad),
+             copy == RF_F32 ? "" : " copy ", copy == RF_F32 ? "" : rf_dtype_name(copy),
+             opts->stochastic_rounding ? " stochastic" : "");
+    end(run, launch, param, rf_optimizer_step(run->operands->stream, opts, &part, scalars));
+}
+
+/* Every rule in every mixture of types; what is not allowed is refused. */
 static void optimizers(const struct run *run, int64_t n)
 {
+    struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 16), rf_shape1(RF_SCALAR_WORDS));
+    struct rf_tensor one = reshape(take(run, RF_F32, 1, 1), rf_shape1(1));
     struct rf_stream *s = run->operands->stream;
     for (int kind = 0; kind < RF_OPTIMIZER_COUNT; kind++) {
-        struct rf_tensor flat[4];
-        afresh(run);
-        for (int i = 0; i < 4; i++)
-            flat[i] = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
-        const int64_t words = (n + 63) / 64;
-        struct rf_tensor decay = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
-        struct rf_tensor norm = reshape(take(run, RF_F32, 1, 2), rf_shape1(2));
-        struct rf_tensor one = reshape(take(run, RF_F32, 1, 1), rf_shape1(1));
-        struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 8), rf_shape1(8));
-        struct rf_optimizer_opts opts = {
-            .kind = kind, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .weight_decay = 0.1f};
-        char name[64];
-        snprintf(name, sizeof(name), "optimizer %d%s", kind, n % 4 ? " odd" : "");
-        plain(run, "clip_scale", RF_F32, rf_clip_scale(s, norm, one, scalars));
-        plain(
-            run, name, RF_F32,
-            rf_optimizer_step(s, &opts, flat[0], flat[1], flat[2], flat[3], decay, norm, scalars));
+        const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
+        struct rf_optimizer_opts opts = {.kind = kind,
+                                         .beta1 = info->beta1,
+                                         .beta2 = info->beta2,
+                                         .eps = info->eps,
+                                         .momentum = info->momentum,
+                                         .weight_decay = 0.1f};
+        plain(run, "step_begin", RF_F32, rf_step_begin(s, &opts, scalars, one));
+        for (size_t param = 0; param < TYPES; param++)
+            for (size_t grad = 0; grad < TYPES; grad++)
+                for (size_t copy = 0; copy < TYPES; copy++)
+                    for (int stochastic = 0; stochastic < 2; stochastic++) {
+                        opts.stochastic_rounding = stochastic;
+                        optimizer(run, n, &opts, types[param], types[grad], types[copy]);
+                    }
     }
+    plain(run, "loss_scale_update", RF_F32, rf_loss_scale_update(s, NULL, scalars));
 }
 
 void launch_all(struct operands *operands,
