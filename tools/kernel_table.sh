@@ -17,7 +17,7 @@ compile() { # compile GPU COMMAND...
     shift
     status=0
     RADV_FORCE_FAMILY=$gpu "$@" "$build/tests/kernels/kernel_report" \
-        --may-spill tests/kernels/may_spill.txt --json "$out/$gpu.json" --table "$out/$gpu.new" ||
+        --json "$out/$gpu.json" --table "$out/$gpu.new" ||
         status=$?
     [ -s "$out/$gpu.new" ] && mv "$out/$gpu.new" "$out/$gpu.table"
     return $status

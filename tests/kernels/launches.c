@@ -140,22 +140,65 @@ static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64
     bias_grad(run, dtype, n, C);
 }
 
-static void attention(const struct run *run, enum rf_dtype dtype, int64_t head)
+static void attention(const struct run *run, const char *path, enum rf_dtype dtype, int64_t head,
+                      int64_t groups, bool full)
 {
-    const int64_t B = 2, T = 256, H = 4, C = H * head;
+    const int64_t B = 2, T = 256, H = 4, K = H / groups, C = H * head, row = C + 2 * K * head;
     struct rf_stream *s = run->operands->stream;
     afresh(run);
-    struct rf_tensor qkv = reshape(take(run, dtype, B * T, 3 * C), rf_shape3(B, T, 3 * C));
-    struct rf_tensor dqkv = reshape(take(run, dtype, B * T, 3 * C), rf_shape3(B, T, 3 * C));
+    struct rf_tensor qkv = reshape(take(run, dtype, B * T, row), rf_shape3(B, T, row));
+    struct rf_tensor dqkv = reshape(take(run, dtype, B * T, row), rf_shape3(B, T, row));
     struct rf_tensor out = reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C));
     struct rf_tensor dout = reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C));
-    struct rf_tensor lse = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T));
-    struct rf_tensor delta = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T));
-    struct launch launch = {.chosen = true, .may_not_spill = true};
-    snprintf(launch.name, sizeof(launch.name), "attention head %lld", (long long)head);
-    end(run, launch, dtype, rf_attention(s, out, lse, qkv, H));
-    snprintf(launch.name, sizeof(launch.name), "attention_backward head %lld", (long long)head);
-    end(run, launch, dtype, rf_attention_backward(s, dqkv, dout, out, lse, qkv, H, delta));
+    struct rf_attention_args args = {.q = rf_heads_in(qkv, head, 0, H),
+                                     .k = rf_heads_in(qkv, head, H, K),
+                                     .v = rf_heads_in(qkv, head, H + K, K),
+                                     .out = rf_heads_in(out, head, 0, H),
+                                     .lse =
+                                         reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T)),
+                                     .full = full,
+                                     .path = path};
+    struct rf_attention_grads grads = {
+        .dout = rf_heads_in(dout, head, 0, H),
+        .dq = rf_heads_in(dqkv, head, 0, H),
+        .dk = rf_heads_in(dqkv, head, H, K),
+        .dv = rf_heads_in(dqkv, head, H + K, K),
+        .delta = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T))};
+    for (int backward = 0; backward < 2; backward++) {
+        struct launch launch = {.chosen = !path, .may_not_spill = !path};
+        snprintf(launch.name, sizeof(launch.name), "attention%s%s%s head %lld%s%s",
+                 backward ? "_backward" : "", path ? " " : "", path ? path : "", (long long)head,
+                 groups > 1 ? " grouped" : "", full ? " full" : "");
+        end(run, launch, dtype,
+            backward ? rf_attend_backward(s, &args, &grads) : rf_attend(s, &args));
+    }
+}
+
+static void attentions(const struct run *run, enum rf_dtype dtype)
+{
+    static const char *const paths[] = {NULL, "rows", "tiled", "cooperative"};
+    static const int64_t heads[] = {32, 40, 64, 80, 128, 33, 8};
+    for (size_t path = 0; path < sizeof(paths) / sizeof(paths[0]); path++)
+        for (size_t head = 0; head < sizeof(heads) / sizeof(heads[0]); head++)
+            for (int form = 0; form < 3; form++)
+                attention(run, paths[path], dtype, heads[head], form == 2 ? 2 : 1, form == 1);
+}
+
+static void rotary(const struct run *run, enum rf_dtype dtype)
+{
+    const int64_t B = 2, T = 64, H = 4, D = 64, C = H * D;
+    afresh(run);
+    struct rf_heads x =
+        rf_heads_in(reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C)), D, 0, H);
+    struct rf_heads out =
+        rf_heads_in(reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C)), D, 0, H);
+    for (int halves = 0; halves < 2; halves++) {
+        struct rf_rotary_opts opts = {.halves = halves};
+        plain(run, halves ? "rotary halves" : "rotary", dtype,
+              rf_rotary(run->operands->stream, out, x, &opts));
+        plain(run, halves ? "rotary_backward halves" : "rotary_backward", dtype,
+              rf_rotary_backward(run->operands->stream, out, x, &opts));
+    }
 }
 
 /* ---- flat ------------------------------------------------------------------------------------ */
@@ -248,11 +291,10 @@ void launch_all(struct operands *operands,
                 void (*done)(void *user, const struct launch *launch, int status), void *user)
 {
     const struct run run = {operands, done, user};
-    static const int64_t heads[] = {32, 40, 64, 80, 128, 33};
     matmuls(&run);
     for (size_t type = 0; type < TYPES; type++) {
-        for (size_t head = 0; head < sizeof(heads) / sizeof(heads[0]); head++)
-            attention(&run, types[type], heads[head]);
+        attentions(&run, types[type]);
+        rotary(&run, types[type]);
         for (int odd = 0; odd < 2; odd++) {
             rows_of(&run, types[type], 256, 768 + odd);
             elementwise(&run, types[type], 100000 + odd);

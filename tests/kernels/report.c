@@ -4,12 +4,11 @@
  * compiler made of it: registers, spills, shared memory, occupancy. Nothing runs, so the device may
  * be one that cannot: RADV's null hardware, which compiles for AMD GPUs that are not there.
  *
- *   kernel_report [--json FILE] [--table FILE] [--may-spill FILE]
+ *   kernel_report [--json FILE] [--table FILE]
  *
  * Pipelines come from the library's own launchers, with the constants that these choose; shaders
  * that no launcher reached are compiled with their default constants. Fails when a pipeline does
- * not compile, or when one spills that the library would choose for a matmul or attention and that
- * is not named in the file of --may-spill.
+ * not compile, or when one spills that the library would choose for a matmul or attention.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,7 +62,6 @@ struct report {
     struct rf_device *device;
     struct row *rows;
     uint32_t count, failures, refused, spilling, unfit;
-    char may_spill[4096]; /* names of shaders, each on a line of its own; begins with a newline */
     const struct launch *launch; /* while its pipelines are gathered */
 };
 
@@ -133,12 +131,9 @@ static void visit(void *user, const struct rf_kernel_desc *desc, const struct rf
     row->chosen = launch->chosen;
     if (!launch->may_not_spill || (row->values[SPILLED_VGPRS] <= 0 && row->values[SCRATCH] <= 0))
         return;
-    char line[80];
-    snprintf(line, sizeof(line), "\n%s\n", row->shader);
     report->spilling++;
-    if (!strstr(report->may_spill, line))
-        failed(report, "%s (%s) spills %ld registers and uses %ld bytes of scratch memory",
-               row->shader, row->launch, row->values[SPILLED_VGPRS], row->values[SCRATCH]);
+    failed(report, "%s (%s) spills %ld registers and uses %ld bytes of scratch memory", row->shader,
+           row->launch, row->values[SPILLED_VGPRS], row->values[SCRATCH]);
 }
 
 /* ---- where pipelines come from --------------------------------------------------------------- */
@@ -263,32 +258,17 @@ static void report_all(struct report *report, const char *json, const char *tabl
            report->failures);
 }
 
-static void read_may_spill(struct report *report, const char *path)
-{
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        fprintf(stderr, "kernel_report: cannot read %s\n", path);
-        exit(2);
-    }
-    report->may_spill[0] = '\n';
-    size_t used = fread(report->may_spill + 1, 1, sizeof(report->may_spill) - 2, file);
-    report->may_spill[used + 1] = '\0';
-    fclose(file);
-}
-
 int main(int argc, char **argv)
 {
-    const char *json = NULL, *table = NULL, *may_spill = NULL;
+    const char *json = NULL, *table = NULL;
     for (int i = 1; i < argc; i += 2) {
         const char **file = NULL;
         if (strcmp(argv[i], "--json") == 0)
             file = &json;
         else if (strcmp(argv[i], "--table") == 0)
             file = &table;
-        else if (strcmp(argv[i], "--may-spill") == 0)
-            file = &may_spill;
         if (!file || i + 1 == argc) {
-            fprintf(stderr, "use: kernel_report [--json FILE] [--table FILE] [--may-spill FILE]\n");
+            fprintf(stderr, "use: kernel_report [--json FILE] [--table FILE]\n");
             return 2;
         }
         *file = argv[i + 1];
@@ -299,8 +279,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "kernel_report: %s\n", rf_last_error()->message);
         return 1;
     }
-    if (may_spill)
-        read_may_spill(&report, may_spill);
     report_all(&report, json, table);
     fflush(NULL);
     /* Nothing is closed: RADV's null hardware crashes when it is waited for. */
