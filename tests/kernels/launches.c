@@ -74,7 +74,7 @@ static void matmul(const struct run *run, const char *path, enum rf_dtype dtype,
     if (epilogue == 2) {
         opts.bias = &bias;
         opts.pre = &pre;
-        opts.gelu = true;
+        opts.act = RF_ACT_GELU;
     }
     struct launch launch = {.chosen = !path, .may_not_spill = !path};
     snprintf(launch.name, sizeof(launch.name), "matmul%s%s %s %lldx%lldx%lld%s", path ? " " : "",
