@@ -254,7 +254,7 @@ TEST(BenchJson, EveryKernelIsTested)
 
 TEST(BenchJson, SixteenBitKernelsAreAsCloseAsTheirTypeAllows)
 {
-    for (const char *kernel : {"add", "gelu", "gelu_backward", "scale", "layernorm"})
+    for (const char *kernel : {"add", "gelu", "gelu_backward", "scale", "layernorm", "bias_grad"})
         for (const char *type : {"f16", "bf16"})
             /* One rounding at the store, of half a unit in the last place of 8 bits or 11. */
             for (auto &[error, shape] : bench_errors({kernel, "--shape", "7x13", "--dtype", type}))
