@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench_kernel.h"
 
@@ -134,9 +135,16 @@ static void print_dims(const struct bench_kernel *kernel, const int64_t *dims, c
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
+double bench_processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* `count` launches in a recording, so that the host's part is one submission. */
 static int time_batch(struct rf_stream *stream, int (*launch)(void *), void *user, int count,
-                      int samples, double *seconds)
+                      int samples, double *seconds, double *work)
 {
     struct rf_recording *recording = NULL;
     int rc = rf_record_begin(stream);
@@ -148,10 +156,12 @@ static int time_batch(struct rf_stream *stream, int (*launch)(void *), void *use
     rc = rf_record_end(stream, &recording);
     for (int i = 0; i < samples && rc == 0; i++) {
         uint64_t start = rf_now_ns();
+        double before = bench_processor_seconds();
         rc = rf_record_replay(stream, recording);
         if (rc == 0)
             rc = rf_stream_wait(stream);
         seconds[i] = (double)(rf_now_ns() - start) / 1e9 / count;
+        *work = fmin(*work, (bench_processor_seconds() - before) / count);
     }
     rf_recording_destroy(recording);
     return rc;
@@ -160,15 +170,16 @@ static int time_batch(struct rf_stream *stream, int (*launch)(void *), void *use
 int bench_time(struct rf_stream *stream, const struct bench_options *o, int (*launch)(void *user),
                void *user, struct bench_seconds *out)
 {
-    double first[2], *seconds = calloc((size_t)o->samples, sizeof(*seconds));
-    int rc = seconds ? time_batch(stream, launch, user, 1, 2, first) : RF_ENOMEM;
+    double first[2], work = INFINITY, *seconds = calloc((size_t)o->samples, sizeof(*seconds));
+    int rc = seconds ? time_batch(stream, launch, user, 1, 2, first, &work) : RF_ENOMEM;
     double once = rc == 0 ? fmax(first[1], 1e-7) : 1;
     int batch = (int)fmin(fmax(BATCH_S / once, 1), BATCH_MOST);
     int samples = (int)fmax(BUDGET_S / (once * batch), SAMPLES_LEAST);
     samples = samples < o->samples ? samples : (int)o->samples;
     if (rc == 0)
-        rc = time_batch(stream, launch, user, batch, samples, seconds);
+        rc = time_batch(stream, launch, user, batch, samples, seconds, &work);
     if (rc == 0) {
+        out->work = work;
         out->median = bench_quantiles(seconds, samples).p50;
         out->best = seconds[0]; /* they are sorted now */
     }
@@ -209,6 +220,11 @@ static void print_row(const struct bench *b, const struct result *r)
            r->bytes / r->seconds.median / 1e9,
            100 * r->bytes / r->seconds.median / most->copy_bytes,
            100 * r->flops / r->seconds.median / most->flops, loop, r->error);
+    if (r->loop.best > 0)
+        printf(
+            "#   best %.1f GFLOP/s, C loops %.1f; per second of a processor %.1f, C loops %.1f\n",
+            r->flops / r->seconds.best / 1e9, r->flops / r->loop.best / 1e9,
+            r->flops / r->seconds.work / 1e9, r->flops / r->loop.work / 1e9);
     fflush(stdout);
 }
 
@@ -221,16 +237,17 @@ static bool lacks_type(const struct bench *b, int rc)
 /* On a CPU device C loops are timed before and after, so that both sides see the same minute. */
 static int time_with_loop(struct bench *b, struct bench_case *c, struct result *r)
 {
-    double seconds[2 * LOOP_SAMPLES];
+    double seconds[2 * LOOP_SAMPLES], *half = seconds + LOOP_SAMPLES, work = INFINITY;
     const bool loop = c->kernel->loop && rf_device_get_info(b->device)->kind == RF_DEVICE_CPU;
-    int rc = loop ? c->kernel->loop(c, LOOP_SAMPLES, seconds) : 0;
+    int rc = loop ? c->kernel->loop(c, LOOP_SAMPLES, seconds, &work) : 0;
     if (rc == 0)
         rc = bench_time(b->stream, b->o, launch_case, c, &r->seconds);
     if (rc == 0 && loop)
-        rc = c->kernel->loop(c, LOOP_SAMPLES, seconds + LOOP_SAMPLES);
+        rc = c->kernel->loop(c, LOOP_SAMPLES, half, &work);
     if (rc == 0 && loop) {
         r->loop.median = bench_quantiles(seconds, 2 * LOOP_SAMPLES).p50;
         r->loop.best = seconds[0];
+        r->loop.work = work;
     }
     return rc;
 }
@@ -329,6 +346,8 @@ static int write_json(const struct bench *b)
         if (r->loop.best > 0) {
             cJSON_AddNumberToObject(row, "c_loop_us", r->loop.median * 1e6);
             cJSON_AddNumberToObject(row, "c_loop_best_us", r->loop.best * 1e6);
+            cJSON_AddNumberToObject(row, "processor_us", r->seconds.work * 1e6);
+            cJSON_AddNumberToObject(row, "c_loop_processor_us", r->loop.work * 1e6);
         }
         if (isfinite(r->error))
             cJSON_AddNumberToObject(row, "max_rel_err", r->error);

@@ -70,7 +70,7 @@ struct bench_kernel {
     double (*want)(const struct bench_case *c, int operand, const int64_t *at, double *scale);
     const char *(*path)(const struct bench_case *c); /* or NULL */
     /* The same in C loops on this machine's processors, `samples` times; or NULL. */
-    int (*loop)(const struct bench_case *c, int samples, double *seconds);
+    int (*loop)(const struct bench_case *c, int samples, double *seconds, double *work);
 };
 
 extern const struct bench_kernel *const bench_kernel_rows[]; /* ends with NULL */
@@ -115,14 +115,18 @@ int bench_ceiling_measure(struct rf_device *device, struct rf_stream *stream,
 
 /* ---- bench_loop.c ---------------------------------------------------------------------------- */
 
-/* A product of (n, c) by (oc, c) transposed in tiled C loops, timed `samples` times. */
-int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds);
+/* A product of (n, c) by (oc, c) transposed in tiled C loops, timed `samples` times; *work becomes
+ * the least processor time of one, if that is less. */
+int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds, double *work);
 
 /* ---- bench_kernel.c -------------------------------------------------------------------------- */
 
-/* Seconds of one call of launch(user), which records on the stream: median and best. */
+/* Of all threads of this process. */
+double bench_processor_seconds(void);
+/* Seconds of one call of launch(user), which records on the stream: median and best; and the least
+ * processor time, which on a CPU device is what can be compared while others use the machine. */
 struct bench_seconds {
-    double median, best;
+    double median, best, work;
 };
 int bench_time(struct rf_stream *stream, const struct bench_options *o, int (*launch)(void *user),
                void *user, struct bench_seconds *out);

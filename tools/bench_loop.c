@@ -78,7 +78,7 @@ static void run_loop(const struct part *whole)
         run_part(&parts[i]);
 }
 
-int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds)
+int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds, double *work)
 {
     n = (n + ROWS - 1) / ROWS * ROWS;
     float *in = calloc((size_t)(n * c), sizeof(float));
@@ -92,9 +92,13 @@ int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *secon
         weight[i] = (float)(i % 5) - 2;
     for (int i = -1; rc == 0 && i < samples; i++) { /* the first touches the memory */
         uint64_t start = rf_now_ns();
+        double before = bench_processor_seconds(), used;
         run_loop(&whole);
-        if (i >= 0)
-            seconds[i] = (double)(rf_now_ns() - start) / 1e9;
+        used = bench_processor_seconds() - before;
+        if (i < 0)
+            continue;
+        seconds[i] = (double)(rf_now_ns() - start) / 1e9;
+        *work = used < *work ? used : *work;
     }
     free(in);
     free(weight);

@@ -46,9 +46,9 @@ static double want_matmul(const struct bench_case *c, int k, const int64_t *at, 
     }
     return sum;
 }
-static int loop_matmul(const struct bench_case *c, int samples, double *seconds)
+static int loop_matmul(const struct bench_case *c, int samples, double *seconds, double *work)
 {
-    return bench_loop_time(c->dim[0], c->dim[1], c->dim[2], samples, seconds);
+    return bench_loop_time(c->dim[0], c->dim[1], c->dim[2], samples, seconds, work);
 }
 
 /* ---- causal attention: B sequences of T, H heads of D ---------------------------------------- */

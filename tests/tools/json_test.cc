@@ -179,6 +179,8 @@ TEST(BenchJson, OfMatmulHasTheSameInCLoopsOnACpu)
         GTEST_SKIP() << "the device is no CPU";
     EXPECT_GE(number(row, "c_loop_us"), number(row, "c_loop_best_us"));
     EXPECT_GT(number(row, "c_loop_best_us"), 0);
+    EXPECT_GT(number(row, "processor_us"), 0);
+    EXPECT_GT(number(row, "c_loop_processor_us"), 0);
 }
 
 struct KernelShape {
