@@ -78,9 +78,9 @@ static int forward_attention(struct rf_ctx *ctx, const struct gpt2_config *g, st
     RETURN_IF_FAILED(view3(s->mixed, ctx, g->channels, &mixed));
     RETURN_IF_FAILED(view_lse(s->lse, ctx, g, &lse));
     RETURN_IF_FAILED(rf_attention(ctx->stream, mixed, lse, qkv, g->heads));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, s->middle, s->mixed, p[PROJ_W],
-                               &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[PROJ_B]}));
-    return rf_add(ctx->stream, s->middle, s->middle, x);
+    return rf_matmul(
+        ctx->stream, s->middle, s->mixed, p[PROJ_W],
+        &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[PROJ_B], .residual = &x});
 }
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
@@ -96,9 +96,9 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
         rf_matmul(ctx->stream, s.act, s.norm2, p[FC_W],
                   &(struct rf_matmul_opts){
                       .transpose_b = true, .bias = &p[FC_B], .act = RF_ACT_GELU, .pre = &s.pre}));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, out, s.act, p[FC2_W],
-                               &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[FC2_B]}));
-    return rf_add(ctx->stream, out, out, s.middle);
+    return rf_matmul(
+        ctx->stream, out, s.act, p[FC2_W],
+        &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[FC2_B], .residual = &s.middle});
 }
 
 static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
@@ -133,8 +133,9 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct handoff h;
     RETURN_IF_FAILED(get_saved(ctx, &part->config, &s));
     RETURN_IF_FAILED(get_handoff(ctx, &part->config, &h));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, h.dact, dout, p[FC2_W], NULL));
-    RETURN_IF_FAILED(rf_gelu_backward(ctx->stream, h.dact, h.dact, s.pre));
+    RETURN_IF_FAILED(rf_matmul(
+        ctx->stream, h.dact, dout, p[FC2_W],
+        &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &s.pre}));
     RETURN_IF_FAILED(rf_matmul(ctx->stream, h.dnorm2, h.dact, p[FC_W], NULL));
     /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(ctx->stream, h.dmiddle, dout));
