@@ -31,4 +31,6 @@ BENCH_ROW(cross_entropy)
 BENCH_ROW(matmul)
 BENCH_ROW(attention)
 BENCH_ROW(attention_backward)
+BENCH_ROW(rotary)
+BENCH_ROW(rotary_backward)
 /* clang-format on */

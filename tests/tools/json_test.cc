@@ -232,6 +232,8 @@ static const KernelShape kernel_shapes[] = {
     {"embedding_backward", {"14x7x5x3"}},
     {"cross_entropy", {"7x13", "3x257"}},
     {"matmul", {"7x5x3"}},
+    {"rotary", {"2x13x3x32", "1x1x1x2"}},
+    {"rotary_backward", {"2x13x3x32"}},
     {"attention", {"2x13x3x32", "1x1x1x64"}},
     {"attention_backward", {"2x13x3x32", "1x7x1x64"}},
 };
