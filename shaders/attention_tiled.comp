@@ -1,4 +1,8 @@
 #version 450
+#if UNITS
+#pragma use_vulkan_memory_model
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
 /* SPDX-License-Identifier: MIT
  *
  * Attention, forward, by tiles, with a running maximum (Dao 2023, FlashAttention-2, algorithm 1).
@@ -42,13 +46,13 @@ void main()
             top[r] = highest[r];
             total[r] *= shrink;
             [[unroll]] for (uint c = 0; c < 4; c++) {
-                float p = exp(s[r * 4 + c] - highest[r]);
-                total[r] += p;
-                weights[weight_at(n * 4 + c, m) + r] = p;
+                s[r * 4 + c] = exp(s[r * 4 + c] - highest[r]);
+                total[r] += s[r * 4 + c];
             }
             [[unroll]] for (uint c = 0; c < 2 * PAIRS; c++)
                 sum[r * 2 * PAIRS + c] *= shrink;
         }
+        set_all_weights(s);
         MIX_ROWS(v, key0, sum)
     }
     JOIN_ROWS(total, plus)

@@ -1,4 +1,8 @@
 #version 450
+#if UNITS
+#pragma use_vulkan_memory_model
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
 /* SPDX-License-Identifier: MIT
  *
  * Attention, gradients of keys and values, by tiles: the other half of attention_tiled_query.comp,
@@ -36,15 +40,14 @@ void main()
                 [[unroll]] for (uint r = 0; r < 4; r++) {
                     bool sees = query < pc.queries && seen(query, row0 + m + r);
                     float p = sees ? exp(s[r * 4 + c] * pc.scale - lse) : 0.0;
-                    weights[weight_at(n * 4 + c, m) + r] = p;
-                    s[r * 4 + c] = p * (dp[r * 4 + c] - delta);
+                    s[r * 4 + c] = p;
+                    dp[r * 4 + c] = p * (dp[r * 4 + c] - delta);
                 }
             }
+            set_all_weights(s);
             MIX_ROWS(dout, query0, dv)
             barrier();
-            [[unroll]] for (uint c = 0; c < 4; c++)
-                [[unroll]] for (uint r = 0; r < 4; r++)
-                    weights[weight_at(n * 4 + c, m) + r] = s[r * 4 + c];
+            set_all_weights(dp);
             MIX_ROWS(q, query0, dk)
         }
         q.start += pc.q_head;

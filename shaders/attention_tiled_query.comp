@@ -1,4 +1,8 @@
 #version 450
+#if UNITS
+#pragma use_vulkan_memory_model
+#extension GL_KHR_shader_subgroup_basic : require
+#endif
 /* SPDX-License-Identifier: MIT
  *
  * Attention, gradient of the queries, by tiles (Dao 2023, FlashAttention-2, algorithm 2, with its
@@ -44,8 +48,9 @@ void main()
             [[unroll]] for (uint c = 0; c < 4; c++) {
                 bool sees = seen(row0 + m + r, key0 + n * 4 + c);
                 float p = sees ? exp(s[r * 4 + c] * pc.scale - lse[r]) : 0.0;
-                weights[weight_at(n * 4 + c, m) + r] = p * (dp[r * 4 + c] - delta[r]);
+                s[r * 4 + c] = p * (dp[r * 4 + c] - delta[r]);
             }
+        set_all_weights(s);
         MIX_ROWS(k, key0, sum)
     }
     ROWS_STORE(dq, row0, sum, pc.scale)

@@ -64,9 +64,17 @@ endforeach()
 foreach(name attention attention_backward_query attention_backward_key)
     rf_shader_builds(${name} ${name}.comp)
 endforeach()
+set(builds s v)
 foreach(name attention_tiled attention_tiled_query attention_tiled_key)
     rf_shader_types(${name}_v ${name}.comp DEFINES VEC=1)
     rf_shader_types(${name}_s ${name}.comp DEFINES VEC=0)
+    foreach(vec 0 1) # on matrix units
+        list(GET builds ${vec} build)
+        rf_shader(${name}_units_${build}_f16 ${name}.comp OPERAND f16
+                  DEFINES VEC=${vec} TYPE=1 UNITS=1)
+        rf_shader(${name}_units_${build}_bf16 ${name}.comp OPERAND bf16
+                  DEFINES VEC=${vec} TYPE=2 UNITS=1)
+    endforeach()
 endforeach()
 foreach(pairs "" _halves)
     string(COMPARE NOTEQUAL "${pairs}" "" halves)

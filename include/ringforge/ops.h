@@ -158,7 +158,9 @@ struct rf_attention_args {
     bool full;            /* all keys; else causal, aligned at the end: query i sees keys up to
                              i + Tk - Tq, which needs Tk >= Tq */
     float scale;          /* of the scores; 0 = 1/sqrt(D) */
-    const char *path;     /* NULL = best; "rows", "tiled": force (RF_ENOTSUP if it cannot) */
+    /* NULL = best; "rows" (CPU drivers), "tiled" (GPUs), "units" (matrix units, f16 and bf16;
+     * weights and their gradients are rounded to T, too): force (RF_ENOTSUP if it cannot). */
+    const char *path;
 };
 /* out = softmax(scale q k' + mask) v by online softmax, without a T*T tensor (Dao 2023,
  * FlashAttention-2). q, k, v, out are of one type T. out and lse overlap nothing. */

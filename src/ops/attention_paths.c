@@ -25,16 +25,17 @@ struct push {
 
 struct pass {
     struct rf_builds rows;
-    const char *tiled[2];       /* any rows, aligned ones */
-    uint8_t sources, source[6]; /* operands that have views */
-    bool writes[OPERANDS];      /* the others are read */
-    bool over_keys;             /* a lane or workgroup owns keys, not queries */
-    uint32_t rows_per_lane;     /* of path "rows", for heads of at most 32 elements */
-    uint32_t dots, mixes;       /* products in a round of path "tiled" */
+    const char *tiled[2], *units[2]; /* any rows, aligned ones */
+    uint8_t sources, source[6];      /* operands that have views */
+    bool writes[OPERANDS];           /* the others are read */
+    bool over_keys;                  /* a lane or workgroup owns keys, not queries */
+    uint32_t rows_per_lane;          /* of path "rows", for heads of at most 32 elements */
+    uint32_t dots, mixes;            /* products in a round of path "tiled" */
 };
 static const struct pass forward_pass = {
     .rows = {"attention_v", "attention_s", "attention_views", NULL},
     .tiled = {"attention_tiled_s", "attention_tiled_v"},
+    .units = {"attention_tiled_units_s", "attention_tiled_units_v"},
     .sources = 3,
     .source = {Q, K, V},
     .writes = {[LSE] = true, [FIRST] = true},
@@ -45,23 +46,25 @@ static const struct pass query_pass = {
     .rows = {"attention_backward_query_v", "attention_backward_query_s",
              "attention_backward_query_views", NULL},
     .tiled = {"attention_tiled_query_s", "attention_tiled_query_v"},
+    .units = {"attention_tiled_query_units_s", "attention_tiled_query_units_v"},
     .sources = 5,
     .source = {Q, K, V, DOUT, FIRST},
     .writes = {[DELTA] = true, [SECOND] = true},
     .rows_per_lane = 2,
     .dots = 2,
     .mixes = 1};
-static const struct pass key_pass = {.rows = {"attention_backward_key_v",
-                                              "attention_backward_key_s",
-                                              "attention_backward_key_views", NULL},
-                                     .tiled = {"attention_tiled_key_s", "attention_tiled_key_v"},
-                                     .sources = 6,
-                                     .source = {Q, K, V, DOUT, LSE, DELTA},
-                                     .writes = {[FIRST] = true, [SECOND] = true},
-                                     .over_keys = true,
-                                     .rows_per_lane = 2,
-                                     .dots = 2,
-                                     .mixes = 2};
+static const struct pass key_pass = {
+    .rows = {"attention_backward_key_v", "attention_backward_key_s", "attention_backward_key_views",
+             NULL},
+    .tiled = {"attention_tiled_key_s", "attention_tiled_key_v"},
+    .units = {"attention_tiled_key_units_s", "attention_tiled_key_units_v"},
+    .sources = 6,
+    .source = {Q, K, V, DOUT, LSE, DELTA},
+    .writes = {[FIRST] = true, [SECOND] = true},
+    .over_keys = true,
+    .rows_per_lane = 2,
+    .dots = 2,
+    .mixes = 2};
 
 /* What the pass reads and writes; unused ones have no buffer. */
 static void list_operands(const struct rf_attention_call *call, const struct pass *pass,
@@ -237,34 +240,117 @@ static bool tiled_suits(const struct rf_device_info *info)
     return true;
 }
 
-static int tiled_pass(struct rf_stream *stream, const struct rf_attention_call *call,
-                      const struct pass *pass)
+static int tile_job(struct rf_stream *stream, const struct rf_attention_call *call,
+                    const struct pass *pass, uint32_t tile, const struct rf_matrix_shape *units)
 {
-    uint32_t tile = tile_of(rf_device_get_info(call->device));
+    const struct rf_device_info *info = rf_device_get_info(call->device);
+    uint32_t lanes = tile / 4 * (tile / 4);
     struct rf_tensor operands[OPERANDS];
     struct push push;
     struct rf_job job;
     list_operands(call, pass, operands);
     fill(call, pass, operands, tile, &push, &job);
-    job.shader = pass->tiled[is_vector(call)];
-    rf_job_spec(&job, 0, tile / 4 * (tile / 4));
+    job.shader = (units ? pass->units : pass->tiled)[is_vector(call)];
+    rf_job_spec(&job, 0, lanes);
     rf_job_spec(&job, 1, (uint32_t)call->args->q.size);
     rf_job_spec(&job, 2, tile);
     rf_job_spec(&job, 4, call->args->full);
-    rf_job_spec(&job, 5, rf_device_get_info(call->device)->kind == RF_DEVICE_CPU);
+    rf_job_spec(&job, 5, units ? units->m : info->kind == RF_DEVICE_CPU);
+    if (units) {
+        job.subgroup_size = info->subgroup_size;
+        rf_job_spec(&job, 6, units->n);
+        rf_job_spec(&job, 7, units->k);
+        rf_job_spec(&job, 8, lanes / info->subgroup_size);
+    }
     return rf_job_run(stream, &job);
+}
+
+static int tile_run(struct rf_stream *stream, const struct rf_attention_call *call, uint32_t tile,
+                    const struct rf_matrix_shape *units)
+{
+    if (!call->grads)
+        return tile_job(stream, call, &forward_pass, tile, units);
+    RETURN_IF_ERROR(tile_job(stream, call, &query_pass, tile, units));
+    return tile_job(stream, call, &key_pass, tile, units);
 }
 
 static int tiled_run(struct rf_stream *stream, const struct rf_attention_call *call)
 {
-    if (!call->grads)
-        return tiled_pass(stream, call, &forward_pass);
-    RETURN_IF_ERROR(tiled_pass(stream, call, &query_pass));
-    return tiled_pass(stream, call, &key_pass);
+    return tile_run(stream, call, tile_of(rf_device_get_info(call->device)), NULL);
+}
+
+/* ---- units: the same on matrix units, with 16-bit operands ----------------------------------- */
+
+static bool fragment_fits(const struct rf_device_info *info, enum rf_dtype type, uint32_t tile,
+                          const struct rf_matrix_shape *f)
+{
+    uint32_t lanes = tile / 4 * (tile / 4);
+    if (f->invocations || f->operand != type || f->m % 8 || f->n % 8 || f->k % 8 || tile % f->m ||
+        tile % f->n || tile % f->k || lanes % info->subgroup_size)
+        return false;
+    return tile / f->m * (tile / f->n) % (lanes / info->subgroup_size) == 0;
+}
+
+/* The largest tile and fragment that fit; 0: none. Shared memory as in attention_units.glsl. */
+static uint32_t units_of(const struct rf_device_info *info, enum rf_dtype type,
+                         struct rf_matrix_shape *best)
+{
+    for (uint32_t tile = 64; tile >= 32 && info->cooperative_matrix; tile /= 2) {
+        uint32_t lanes = tile / 4 * (tile / 4), size = 0;
+        uint32_t shared = 2 * tile * (tile / 8 + 1) * 16 + 4 * tile * tile + tile * tile;
+        if (shared > info->max_shared_bytes || lanes > info->max_workgroup_invocations ||
+            lanes > info->max_workgroup_size[0])
+            continue;
+        for (uint32_t i = 0; i < info->matrix_shape_count; i++) {
+            const struct rf_matrix_shape *f = &info->matrix_shapes[i];
+            if (fragment_fits(info, type, tile, f) && (uint32_t)f->m * f->n * f->k > size) {
+                *best = *f;
+                size = (uint32_t)f->m * f->n * f->k;
+            }
+        }
+        if (size)
+            return tile;
+    }
+    return 0;
+}
+
+static int units_can(const struct rf_attention_call *call)
+{
+    const struct rf_device_info *info = rf_device_get_info(call->device);
+    enum rf_dtype type = call->args->q.tensor.dtype;
+    struct rf_matrix_shape f;
+    const char *why = NULL;
+    if (!info->cooperative_matrix)
+        why = info->matrix_reason;
+    else if (type == RF_F32)
+        why = "matrix units take f16 or bf16";
+    else if (type == RF_BF16 ? !info->bfloat16 : !info->float16)
+        why = "the driver does not offer arithmetic in this type";
+    else if (!units_of(info, type, &f))
+        why = "no tile suits the sizes of its matrix units and its shared memory";
+    if (why)
+        return rf_fail(RF_ENOTSUP, "%s: path \"units\" does not run on %s: %s", call->op,
+                       info->name, why);
+    return tiled_can(call);
+}
+
+/* Not measured on any GPU yet, so it is taken on request only. */
+static bool units_suits(const struct rf_device_info *info)
+{
+    return false;
+}
+
+static int units_run(struct rf_stream *stream, const struct rf_attention_call *call)
+{
+    struct rf_matrix_shape fragment;
+    uint32_t tile =
+        units_of(rf_device_get_info(call->device), call->args->q.tensor.dtype, &fragment);
+    return tile_run(stream, call, tile, &fragment);
 }
 
 const struct rf_attention_path rf_attention_paths[] = {
     {"rows", rows_can, rows_suits, rows_run},
     {"tiled", tiled_can, tiled_suits, tiled_run},
+    {"units", units_can, units_suits, units_run},
 };
 const size_t rf_attention_path_count = sizeof(rf_attention_paths) / sizeof(rf_attention_paths[0]);

@@ -22,6 +22,12 @@ const Case cases[] = {
     {1, 70, 131, 2, 1, 64, true, 0, 0},   {1, 19, 19, 2, 2, 5, false, 0, 0},
     {1, 7, 1, 2, 1, 5, true, 0, 0},       {1, 40, 40, 2, 1, 16, false, 0, 1},
 };
+/* Fewer still: CPU drivers compile matrix units for seconds. */
+const Case unit_cases[] = {
+    {1, 67, 70, 4, 2, 64, false, 0, 0},
+    {2, 33, 13, 2, 1, 40, true, 0.2f, 0},
+    {1, 40, 40, 2, 1, 16, false, 0, 1},
+};
 /* Scores are sums of up to 128 products of numbers near 1 and pass through exp: some 1e-6. */
 const double TOLERANCE = 1e-5;
 const char *const paths[] = {"rows", "tiled"};
@@ -88,9 +94,10 @@ class Attention : public TypedOpTest
         return {c.B, c.T, c.H, c.D, c.keys, c.K, c.full, c.scale};
     }
     static void expect_right(const Case &c, const Inputs &data, const Result &got,
-                             double backward_tolerance, const char *path)
+                             double backward_tolerance, const char *path,
+                             double forward_tolerance = 0)
     {
-        const double least = tolerance(TOLERANCE);
+        const double least = std::max(tolerance(TOLERANCE), forward_tolerance);
         Doubles q = wide(data.q), k = wide(data.k), v = wide(data.v);
         auto want = reference::attend(q, k, v, size(c));
         expect_near(got.out, want.out, least, name(c, "out", path));
@@ -140,6 +147,34 @@ TEST_P(AttentionOfF32, HeadSizesFrom64To88MatchTheReference)
 TEST_P(AttentionOfF32, HeadSizesFrom96To128MatchTheReference)
 {
     expect_sizes_right(96, 128);
+}
+
+TEST_P(Attention, OnMatrixUnitsMatchesTheReference)
+{
+    const char *path = "units";
+    const rf_device_info *info = rf_device_get_info(device);
+    bool can = false;
+    for (uint32_t i = 0; i < info->matrix_shape_count; i++)
+        can = can || (info->matrix_shapes[i].operand == type() && info->cooperative_matrix &&
+                      !info->matrix_shapes[i].invocations);
+    for (const Case &c : unit_cases) {
+        Inputs data = random_inputs(c);
+        if (!can) {
+            rf_attention_args args = {};
+            args.q = dense(in(queries_of(c), data.q), c, false);
+            args.k = dense(in(keys_of(c), data.k), c, true);
+            args.v = dense(in(keys_of(c), data.v), c, true);
+            args.out = dense(out(queries_of(c)), c, false);
+            args.lse = blank(rf_shape3(c.B, c.H, c.T));
+            args.full = c.full;
+            args.path = path;
+            EXPECT_FAILS(RF_ENOTSUP, "path \"units\" does not run on", rf_attend(stream, &args));
+            break;
+        }
+        /* Weights are rounded to the type: half a step of each, times values and gradients of up to
+         * 4, and in dq and dk of scores' gradients, which are differences of such. */
+        expect_right(c, data, run(c, data, path), 8 * step_of(type()), path, 2 * step_of(type()));
+    }
 }
 
 TEST_P(AttentionOfF32, LargeScoresNeitherOverflowNorLosePrecision)

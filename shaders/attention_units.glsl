@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The products of attention_tiled.glsl on matrix units: 16-bit operands, f32 sums. Weights are
+ * rounded to the type of the operands. Chunks of shared memory are 16 bytes, eight elements; a row of
+ * them has one more, which shifts rows to other banks. Results pass through shared memory, too.
+ */
+layout(constant_id = 5) const uint FRAGMENT_M = 16;
+layout(constant_id = 6) const uint FRAGMENT_N = 16;
+layout(constant_id = 7) const uint FRAGMENT_K = 16;
+layout(constant_id = 8) const uint SUBGROUPS = 8; /* of a workgroup; divides the fragments of a tile */
+#include "cooperative.glsl"
+
+const uint CHUNKS = TILE / 8, PITCH = CHUNKS + 1; /* of a row of 16-bit elements */
+const uint FRAGMENTS_N = TILE / FRAGMENT_N, FRAGMENTS = TILE / FRAGMENT_M * FRAGMENTS_N;
+const uint EACH = FRAGMENTS / SUBGROUPS;
+const uint LOADS = TILE * CHUNKS / LANES;
+
+shared uvec4 half_a[TILE * PITCH], half_b[TILE * PITCH];
+shared uvec4 result[TILE * TILE / 4]; /* f32, by rows */
+shared float slices[TILE * ACROSS];   /* for JOIN_ROWS */
+
+/* Weights lie in half_a, by index, then row. */
+void set_weights(uint index, uint row, vec4 w)
+{
+    uint at = index * PITCH + row / 8;
+    if ((row & 4u) == 0) {
+        half_a[at].x = pack2(w.xy);
+        half_a[at].y = pack2(w.zw);
+    } else {
+        half_a[at].z = pack2(w.xy);
+        half_a[at].w = pack2(w.zw);
+    }
+}
+
+/* Eight elements of a row. */
+uvec4 chunk_load(Rows rows, uint row, uint chunk)
+{
+    vec4 a = row_load(rows, row, 2 * chunk), b = row_load(rows, row, 2 * chunk + 1);
+    return uvec4(pack2(a.xy), pack2(a.zw), pack2(b.xy), pack2(b.zw));
+}
+#define STAGE(to, rows, row0, column)                                                          \
+    [[unroll]] for (uint i = 0; i < LOADS; i++) {                                              \
+        uint at = i * LANES + gl_LocalInvocationID.x;                                          \
+        to[at / CHUNKS * PITCH + at % CHUNKS] =                                                \
+            chunk_load(rows, (row0) + at / CHUNKS, (column) / 8 + at % CHUNKS);                \
+    }
+/* Fragment i of this subgroup: its first row and column. */
+uvec2 place_of(uint i)
+{
+    uint at = i * SUBGROUPS + gl_SubgroupID;
+    return uvec2(at / FRAGMENTS_N * FRAGMENT_M, at % FRAGMENTS_N * FRAGMENT_N);
+}
+#define KEEP_RESULT(sum)                                                                       \
+    [[unroll]] for (uint i = 0; i < EACH; i++)                                                 \
+        matrix_store(result[(place_of(i).x * TILE + place_of(i).y) / 4], sum[i], ROWS,         \
+                     TILE / 4, SHARED);
+
+/* s[r][c] = row a0 + m + r of a times row b0 + 4 n + c of b. */
+void dots(Rows a, uint a0, Rows b, uint b0, out float s[16])
+{
+    MATRIX_SUM sum[EACH];
+    [[unroll]] for (uint i = 0; i < EACH; i++)
+        sum[i] = matrix_splat(0.0);
+    for (uint d = 0; d < D; d += TILE) {
+        barrier();
+        STAGE(half_a, a, a0, d)
+        STAGE(half_b, b, b0, d)
+        barrier();
+        [[unroll]] for (uint k = 0; k < TILE; k += FRAGMENT_K)
+            [[unroll]] for (uint i = 0; i < EACH; i++)
+                sum[i] = matrix_multiply_add(
+                    matrix_load_a(half_a[place_of(i).x * PITCH + k / 8], ROWS, PITCH, SHARED),
+                    matrix_load_b(half_b[place_of(i).y * PITCH + k / 8], COLUMNS, PITCH, SHARED),
+                    sum[i]);
+    }
+    barrier();
+    KEEP_RESULT(sum)
+    barrier();
+    [[unroll]] for (uint r = 0; r < 4; r++) {
+        vec4 x = uintBitsToFloat(result[(my_m() + r) * (TILE / 4) + my_n()]);
+        [[unroll]] for (uint c = 0; c < 4; c++)
+            s[r * 4 + c] = x[c];
+    }
+    barrier();
+}
+
+/* As in attention_shares.glsl: in parts of TILE columns, which are two pairs of an invocation. */
+#define MIX_ROWS(b, b0, total)                                                                 \
+    [[unroll]] for (uint part = 0; part < (PAIRS + 1) / 2; part++) {                           \
+        barrier();                                                                             \
+        STAGE(half_b, b, b0, part * TILE)                                                      \
+        barrier();                                                                             \
+        MATRIX_SUM sums[EACH];                                                                 \
+        [[unroll]] for (uint i = 0; i < EACH; i++)                                             \
+            sums[i] = matrix_splat(0.0);                                                       \
+        [[unroll]] for (uint k = 0; k < TILE; k += FRAGMENT_K)                                 \
+            [[unroll]] for (uint i = 0; i < EACH; i++)                                         \
+                sums[i] = matrix_multiply_add(                                                 \
+                    matrix_load_a(half_a[k * PITCH + place_of(i).x / 8], COLUMNS, PITCH,       \
+                                  SHARED),                                                     \
+                    matrix_load_b(half_b[k * PITCH + place_of(i).y / 8], ROWS, PITCH, SHARED), \
+                    sums[i]);                                                                  \
+        KEEP_RESULT(sums)                                                                      \
+        barrier();                                                                             \
+        [[unroll]] for (uint r = 0; r < 4; r++)                                                \
+            [[unroll]] for (uint c = 0; c < 4; c++)                                            \
+                if (4 * part + c < 2 * PAIRS) {                                                \
+                    uint column = c / 2 * 2 * ACROSS + 2 * my_n() + c % 2;                     \
+                    total[r * 2 * PAIRS + 4 * part + c] += uintBitsToFloat(                    \
+                        result[((my_m() + r) * TILE + column) / 4][column % 4]);               \
+                }                                                                              \
+    }                                                                                          \
+    barrier();
