@@ -1,19 +1,68 @@
-# rf_shader(NAME SOURCE [DEFINES A=1 ...] [OPERAND f16|bf16]): compiles shaders/SOURCE to SPIR-V in the build tree and embeds it in
-# the library under NAME. Nothing generated is committed. Never -O: drivers optimise, and Debian 12's
-# spirv-opt rejects newer opcodes. With OPERAND the module has markers (shaders/cooperative.glsl), which
-# a small program of the build replaces; matrix operands are then of this type.
+# rf_shader(NAME SOURCE [DEFINES A=1 ...] [OPERAND f16|bf16] [TARGET vulkan1.3]): compiles shaders/SOURCE
+# to SPIR-V in the build tree and embeds it in the library under NAME. Nothing generated is committed.
+# Never -O: drivers optimise, and Debian 12's spirv-opt rejects newer opcodes. With OPERAND the module
+# has markers (shaders/cooperative.glsl), which a small program of the build replaces; matrix operands
+# are then of this type.
 find_program(RF_GLSLANG glslangValidator REQUIRED)
 add_executable(spirv_markers ${PROJECT_SOURCE_DIR}/cmake/spirv_markers.c
                              ${PROJECT_SOURCE_DIR}/cmake/spirv_markers_main.c)
+
+# Matrix units by subgroups are built by any compiler (OPERAND below). By whole workgroups only by one
+# that knows these extensions: RF_WORKGROUP_TYPES lists the operands' types for which it does.
+function(rf_compiles variable text)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/shaders/probe.comp @ONLY CONTENT "${text}")
+    execute_process(COMMAND ${RF_GLSLANG} -V --target-env vulkan1.3
+                            -o ${PROJECT_BINARY_DIR}/shaders/probe.spv
+                            ${PROJECT_BINARY_DIR}/shaders/probe.comp
+                    RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+    set(${variable} ${status} PARENT_SCOPE)
+endfunction()
+set(RF_WORKGROUP_TYPES "")
+foreach(type f16 bf16)
+    set(extension_f16 GL_EXT_shader_explicit_arithmetic_types_float16)
+    set(extension_bf16 GL_EXT_bfloat16)
+    set(element_f16 float16_t)
+    set(element_bf16 bfloat16_t)
+    rf_compiles(status "#version 450
+#pragma use_vulkan_memory_model
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_NV_cooperative_matrix2 : require
+#extension ${extension_${type}} : require
+layout(local_size_x = 128) in;
+void main()
+{
+    coopmat<${element_${type}}, gl_ScopeWorkgroup, 64, 64, gl_MatrixUseA> m;
+    tensorLayoutNV<2> layout_ = createTensorLayoutNV(2);
+}
+")
+    if(status EQUAL 0)
+        list(APPEND RF_WORKGROUP_TYPES ${type})
+    endif()
+endforeach()
+execute_process(COMMAND ${RF_GLSLANG} --version OUTPUT_VARIABLE RF_GLSLANG_VERSION)
+string(REGEX MATCH "[0-9]+:[0-9.]+" RF_GLSLANG_VERSION "${RF_GLSLANG_VERSION}")
+message(STATUS "Matrix units by subgroups: f16 bf16")
+if(RF_WORKGROUP_TYPES)
+    string(REPLACE ";" " " types "${RF_WORKGROUP_TYPES}")
+    message(STATUS "Matrix units by workgroups: ${types}")
+else()
+    message(STATUS "Matrix units by workgroups: not built, since glslangValidator "
+                   "${RF_GLSLANG_VERSION} does not know GL_NV_cooperative_matrix2 (16 does)")
+endif()
+
 define_property(GLOBAL PROPERTY RF_SHADERS)
 set_property(GLOBAL PROPERTY RF_SHADERS "")
 
 function(rf_shader name source)
-    cmake_parse_arguments(S "" "OPERAND" "DEFINES" ${ARGN})
+    cmake_parse_arguments(S "" "OPERAND;TARGET" "DEFINES" ${ARGN})
+    if(NOT S_TARGET)
+        set(S_TARGET vulkan1.2)
+    endif()
     list(TRANSFORM S_DEFINES PREPEND -D)
     set(out ${PROJECT_BINARY_DIR}/shaders/${name}.h)
     file(GLOB includes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shaders/*.glsl)
-    set(compile ${RF_GLSLANG} -V --quiet --target-env vulkan1.2 -I${PROJECT_SOURCE_DIR}/shaders
+    set(compile ${RF_GLSLANG} -V --quiet --target-env ${S_TARGET} -I${PROJECT_SOURCE_DIR}/shaders
                 ${S_DEFINES} ${PROJECT_SOURCE_DIR}/shaders/${source})
     if(S_OPERAND)
         set(marked ${PROJECT_BINARY_DIR}/shaders/${name}.marked.spv)

@@ -28,3 +28,10 @@ foreach(type f16 bf16)
                   DEFINES TYPE=${number_${type}} SPLIT=${parts} OUT16=0)
     endforeach()
 endforeach()
+# The same by whole workgroups, where the compiler knows how.
+foreach(type IN LISTS RF_WORKGROUP_TYPES)
+    rf_shader(matmul_workgroup_${type} matmul_workgroup.comp TARGET vulkan1.3
+              DEFINES TYPE=${number_${type}} OUT16=0)
+    rf_shader(matmul_workgroup_same_${type} matmul_workgroup.comp TARGET vulkan1.3
+              DEFINES TYPE=${number_${type}} OUT16=1)
+endforeach()

@@ -67,8 +67,9 @@ struct rf_matmul_opts {
      * 2022. */
     uint32_t split;
     enum rf_dtype split_type; /* RF_F16, or RF_BF16, which 0 means, too */
-    const char *path; /* NULL = best; "cooperative", "subgroup", "tiled": force (RF_ENOTSUP if it
-                         cannot, and why). "cooperative:N" forces its Nth tile, too */
+    const char
+        *path; /* NULL = best; "cooperative", "workgroup", "subgroup", "tiled": force (RF_ENOTSUP if
+                  it cannot, and why). "cooperative:N" forces its Nth tile, too */
 };
 /* out (M,N) = act(alpha a (M,K) b (K,N) + bias) + residual; dimensions before the last are
  * flattened into M. Any size from 1. a and b are both of type T; out is of T, f32, or, where T is

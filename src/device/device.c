@@ -57,7 +57,6 @@ static void enable(const struct rf_device *device, struct enabled *e)
                              VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_2_FEATURES_NV,
                          .cooperativeMatrixWorkgroupScope = VK_TRUE,
                          .cooperativeMatrixFlexibleDimensions = VK_TRUE,
-                         .cooperativeMatrixConversions = VK_TRUE,
                          .cooperativeMatrixPerElementOperations = VK_TRUE,
                          .cooperativeMatrixTensorAddressing = VK_TRUE},
         .executable = {

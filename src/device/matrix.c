@@ -81,8 +81,7 @@ static void list_workgroup(const struct rf_vk_instance *vk, VkPhysicalDevice phy
 static bool whole_workgroup(const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *f)
 {
     return f->cooperativeMatrixWorkgroupScope && f->cooperativeMatrixFlexibleDimensions &&
-           f->cooperativeMatrixConversions && f->cooperativeMatrixPerElementOperations &&
-           f->cooperativeMatrixTensorAddressing;
+           f->cooperativeMatrixPerElementOperations && f->cooperativeMatrixTensorAddressing;
 }
 
 void rf_matrix_hide(struct rf_device_info *info, struct rf_device_caps *caps, const char *why)

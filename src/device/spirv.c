@@ -49,7 +49,6 @@ static bool offered(const struct rf_device *device, uint32_t capability, const c
         {5346, caps->memory_model_device_scope, "VulkanMemoryModelDeviceScope"},
         {5347, true, "PhysicalStorageBufferAddresses"},
         {RF_SPIRV_COOPERATIVE_MATRIX, info->cooperative_matrix, "CooperativeMatrixKHR"},
-        {5431, info->workgroup_matrix, "CooperativeMatrixConversionsNV"},
         {5432, info->workgroup_matrix, "CooperativeMatrixPerElementOperationsNV"},
         {5433, info->workgroup_matrix, "CooperativeMatrixTensorAddressingNV"},
         {5439, info->workgroup_matrix, "TensorAddressingNV"},

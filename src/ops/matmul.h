@@ -111,5 +111,13 @@ bool rf_matmul_cooperative_suits(const struct rf_device_info *info,
 int64_t rf_matmul_cooperative_tiles(const struct rf_device_info *info,
                                     const struct rf_product *product);
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *product);
+/* matmul_workgroup.c */
+const char *rf_matmul_workgroup_why_not(const struct rf_device_info *info,
+                                        const struct rf_product *product);
+bool rf_matmul_workgroup_suits(const struct rf_device_info *info, const struct rf_product *product);
+int64_t rf_matmul_workgroup_tiles(const struct rf_device_info *info,
+                                  const struct rf_product *product);
+int rf_matmul_workgroup_run(struct rf_stream *stream, const struct rf_product *product);
+bool rf_matmul_workgroup_built(enum rf_dtype type);
 
 #endif

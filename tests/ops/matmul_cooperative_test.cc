@@ -33,16 +33,27 @@ struct Build {
     rf_dtype operand, out;
     uint32_t split;
     rf_dtype split_type;
+    const char *path = "cooperative";
 };
-const Build builds[] = {{RF_F16, RF_F32, 0, RF_F32},  {RF_F16, RF_F16, 0, RF_F32},
-                        {RF_BF16, RF_F32, 0, RF_F32}, {RF_BF16, RF_BF16, 0, RF_F32},
-                        {RF_F32, RF_F32, 1, RF_F16},  {RF_F32, RF_F32, 2, RF_F16},
-                        {RF_F32, RF_F32, 3, RF_F16},  {RF_F32, RF_F32, 1, RF_BF16},
-                        {RF_F32, RF_F32, 2, RF_BF16}, {RF_F32, RF_F32, 3, RF_BF16}};
+const Build builds[] = {{RF_F16, RF_F32, 0, RF_F32},
+                        {RF_F16, RF_F16, 0, RF_F32},
+                        {RF_BF16, RF_F32, 0, RF_F32},
+                        {RF_BF16, RF_BF16, 0, RF_F32},
+                        {RF_F32, RF_F32, 1, RF_F16},
+                        {RF_F32, RF_F32, 2, RF_F16},
+                        {RF_F32, RF_F32, 3, RF_F16},
+                        {RF_F32, RF_F32, 1, RF_BF16},
+                        {RF_F32, RF_F32, 2, RF_BF16},
+                        {RF_F32, RF_F32, 3, RF_BF16},
+                        {RF_F16, RF_F32, 0, RF_F32, "workgroup"},
+                        {RF_F16, RF_F16, 0, RF_F32, "workgroup"},
+                        {RF_BF16, RF_F32, 0, RF_F32, "workgroup"},
+                        {RF_BF16, RF_BF16, 0, RF_F32, "workgroup"}};
 
 std::string name_of(const Build &b)
 {
-    std::string name = rf_dtype_name(b.operand);
+    std::string name = b.path == std::string("cooperative") ? "" : std::string(b.path) + "_";
+    name += rf_dtype_name(b.operand);
     if (b.split)
         name += "_as_" + std::to_string(b.split) + "_" + rf_dtype_name(b.split_type);
     return name + "_to_" + rf_dtype_name(b.out);
@@ -62,7 +73,7 @@ class Cooperative : public OpTest, public ::testing::WithParamInterface<Build>
         opts.transpose_b = form.transpose_b;
         opts.split = build().split;
         opts.split_type = build().split_type;
-        opts.path = "cooperative";
+        opts.path = build().path;
         return opts;
     }
     void SetUp() override
@@ -146,7 +157,7 @@ TEST_P(Cooperative, EveryTileIsRight)
     const bool gpu = rf_device_get_info(device)->kind != RF_DEVICE_CPU;
     int ran = 0;
     for (int tile = gpu || name_of(build()) == "f16_to_f32" ? 1 : 8; tile < 20; tile++) {
-        const std::string path = "cooperative:" + std::to_string(tile);
+        const std::string path = build().path + (":" + std::to_string(tile));
         for (Form form : {forms[0], forms[3]}) {
             Product p = product({150, 281, 77}, form);
             p.opts.path = path.c_str();
