@@ -113,6 +113,16 @@ bvec4 within(uint column, uint limit)
 #include "half.glsl"
 #endif
 
+/* What a store of the build's type keeps of it. */
+vec4 rounded(vec4 v)
+{
+#if TYPE == TYPE_F32
+    return v;
+#else
+    return vec4(unpack2(pack2(v.xy)), unpack2(pack2(v.zw)));
+#endif
+}
+
 /* The order in which the four parts of a sum are joined. */
 float join4(vec4 v)
 {

@@ -3,13 +3,17 @@
  *
  * Softmax cross-entropy, first half, one row per lane: lse[i] = log sum exp(logits[i]) and the loss
  * of the row, in one pass over the logits with a running maximum. Sums run over blocks of 16.
+ * With label smoothing the target's share is 1 - smoothing, and the rest is spread over all columns.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
+layout(constant_id = 1) const uint SMOOTHED = 0; /* smoothing or z_loss is not 0 */
+
 layout(push_constant) uniform Push {
     uvec2 logits, targets, losses, lse;
     uint rows, vocabulary;
+    float smoothing, z_loss;
     uint logits_first;
 } pc;
 VIEW(0, logits)
@@ -17,14 +21,31 @@ VIEW(0, logits)
 const float LOWEST = -1e38;
 
 float greatest = LOWEST, total = 0.0;
+vec4 plain = vec4(0.0); /* sum of logits */
 
-void add_block(vec4 x[4])
+void add_block(vec4 x[4], uint column, uint limit)
 {
+    if (SMOOTHED != 0) {
+        precise vec4 sum = plain;
+        [[unroll]] for (uint k = 0; k < 4; k++)
+            sum += mix(vec4(0.0), x[k], within(column + 4 * k, limit));
+        plain = sum;
+    }
     float top = max(greatest, max4(max(max(x[0], x[1]), max(x[2], x[3]))));
     precise vec4 e = (exp(x[0] - top) + exp(x[1] - top)) + (exp(x[2] - top) + exp(x[3] - top));
     precise float sum = total * exp(greatest - top) + join4(e);
     total = sum;
     greatest = top;
+}
+
+/* Not through the view, whose texels may be quads. */
+float one_logit(uint e)
+{
+#if TYPE == TYPE_F32
+    return Floats(pc.logits).at[e];
+#else
+    return load1(pc.logits, e);
+#endif
 }
 
 void main()
@@ -34,24 +55,28 @@ void main()
     uint vocabulary = pc.vocabulary, whole = vocabulary & ~15u, base = row * vocabulary;
     int label = Ints(pc.targets).at[row];
     bool counted = label >= 0, known = uint(label) < vocabulary;
-    float wanted = Floats(pc.logits).at[base + (known ? uint(label) : 0)];
+    float wanted = one_logit(base + (known ? uint(label) : 0));
 
     vec4 x[4];
     for (uint c = 0; c < whole; c += 16) {
         [[unroll]] for (uint k = 0; k < 4; k++)
             x[k] = load4(FROM(logits), base + c + 4 * k);
-        add_block(x);
+        add_block(x, c, vocabulary);
     }
     if (whole < vocabulary) {
         [[unroll]] for (uint k = 0; k < 4; k++)
             x[k] = load4_within(FROM(logits), base, whole + 4 * k, vocabulary, LOWEST);
-        add_block(x);
+        add_block(x, whole, vocabulary);
     }
     /* A target beyond the vocabulary is the caller's bug: its loss is not a number. */
-    precise float loss = (greatest - wanted) + log(total);
+    precise float loss = (greatest - wanted) + log(total), lse = greatest + log(total);
+    if (SMOOTHED != 0) {
+        loss += pc.smoothing * (wanted - join4(plain) / float(vocabulary));
+        loss += pc.z_loss * lse * lse;
+    }
     loss = known ? loss : uintBitsToFloat(0x7fc00000u);
     if (index < pc.rows) {
-        Floats(pc.lse).at[row] = greatest + log(total);
+        Floats(pc.lse).at[row] = lse;
         Floats(pc.losses).at[row] = counted ? loss : 0.0;
     }
 }

@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Softmax cross-entropy, second half: dlogits = exp(logits - lse) - onehot(target), zero in an
- * ignored row. In place or not. Each lane does UNROLL groups of four columns of one row.
+ * Softmax cross-entropy, second half: dlogits = scale (exp(logits - lse) (1 + 2 z_loss lse) -
+ * (1 - smoothing) onehot(target) - smoothing / vocabulary), zero in an ignored row. In place or not. Each lane does UNROLL groups of four columns of one row.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -11,8 +11,11 @@
 
 layout(push_constant) uniform Push {
     uvec2 dlogits, logits, targets, lse;
+    uvec2 device_scale; /* address of a factor for `scale`, or 0 */
     uint rows, vocabulary;
     uint row_groups; /* workgroups per row */
+    float scale, z_loss;
+    float target_share, each_share; /* 1 - smoothing, smoothing / vocabulary */
     uint logits_first;
 } pc;
 VIEW(0, logits)
@@ -26,7 +29,11 @@ void main()
     uint vocabulary = pc.vocabulary, base = row * vocabulary;
     uvec2 dlogits = pc.dlogits;
     int label = Ints(pc.targets).at[row];
-    float lse = Floats(pc.lse).at[row], weight = label >= 0 ? 1.0 : 0.0;
+    float lse = Floats(pc.lse).at[row], scale = pc.scale;
+    if (pc.device_scale != uvec2(0))
+        scale *= Floats(pc.device_scale).at[0];
+    bool counted = label >= 0;
+    float share = 1.0 + 2.0 * pc.z_loss * lse, on = pc.target_share, off = pc.each_share;
     uint first = 4 * (part * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x);
     uint stride = 4 * gl_WorkGroupSize.x, limit = live ? vocabulary : 0;
 
@@ -38,9 +45,10 @@ void main()
 #else
         vec4 x = load4_within(FROM(logits), base, column, vocabulary, 0.0);
 #endif
-        vec4 hot = mix(vec4(0.0), vec4(1.0),
+        vec4 hot = mix(vec4(0.0), vec4(on),
                        equal(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(uint(label))));
-        result[k] = weight * (exp(x - lse) - hot);
+        vec4 d = scale * (exp(x - lse) * share - hot - off);
+        result[k] = counted ? d : vec4(0.0);
     }
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint column = first + k * stride;

@@ -1,22 +1,47 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm forward, one row per lane: mean, then variance about it, then the result.
+ * LayerNorm and RMSNorm forward, one row per lane: mean, then variance about it (or about zero with
+ * RMS), then the result. With RESIDUAL of x + residual, rounded to its type, which is stored as sum.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(constant_id = 1) const uint UNROLL = 1; /* channels are a multiple of 4 * UNROLL, or it is 1 */
+layout(constant_id = 2) const uint RMS = 0;  /* about zero, no mean */
+layout(constant_id = 3) const uint BETA = 1; /* 0: there is none */
+layout(constant_id = 4) const uint RESIDUAL = 0;
 
 layout(push_constant) uniform Push {
-    uvec2 out_, mean, rstd, x, gamma, beta;
+    uvec2 out_, mean, rstd, x, gamma, beta, residual, sum;
     uint rows, channels;
     float eps;
-    uint x_first, gamma_first, beta_first;
+    uint x_first, gamma_first, beta_first, residual_first;
 } pc;
 VIEW(0, x)
 VIEW(1, gamma)
 VIEW(2, beta)
+VIEW(3, residual)
+
+/* What is normalized. */
+vec4 input4(uint e)
+{
+    vec4 v = load4(FROM(x), e);
+    if (RESIDUAL != 0)
+        v = rounded(v + load4(FROM(residual), e));
+    return v;
+}
+#if !VEC
+vec4 input4_within(uint row, uint column, uint limit, float fill)
+{
+    vec4 v = load4_within(FROM(x), row, column, limit, fill);
+    if (RESIDUAL != 0) {
+        v = rounded(v + load4_within(FROM(residual), row, column, limit, 0.0));
+        v = mix(vec4(fill), v, within(column, limit));
+    }
+    return v;
+}
+#endif
 
 void main()
 {
@@ -28,47 +53,59 @@ void main()
     uvec2 result = pc.out_;
 
     precise vec4 sum = vec4(0.0);
-    for (uint c = 0; c < whole; c += 4 * UNROLL) {
-        [[unroll]] for (uint k = 0; k < UNROLL; k++)
-            sum += load4(FROM(x), base + c + 4 * k);
-    }
+    if (RMS == 0) {
+        for (uint c = 0; c < whole; c += 4 * UNROLL) {
+            [[unroll]] for (uint k = 0; k < UNROLL; k++)
+                sum += input4(base + c + 4 * k);
+        }
 #if !VEC
-    if (whole < channels)
-        sum += load4_within(FROM(x), base, whole, channels, 0.0);
+        if (whole < channels)
+            sum += input4_within(base, whole, channels, 0.0);
 #endif
+    }
     precise float mean = join4(sum) / count;
+    if (RMS != 0)
+        mean = 0.0;
 
     precise vec4 squares = vec4(0.0);
     for (uint c = 0; c < whole; c += 4 * UNROLL) {
         [[unroll]] for (uint k = 0; k < UNROLL; k++) {
-            precise vec4 d = load4(FROM(x), base + c + 4 * k) - mean;
+            precise vec4 d = input4(base + c + 4 * k) - mean;
             squares += d * d;
         }
     }
 #if !VEC
     if (whole < channels) {
-        precise vec4 d = load4_within(FROM(x), base, whole, channels, mean) - mean;
+        precise vec4 d = input4_within(base, whole, channels, mean) - mean;
         squares += d * d;
     }
 #endif
     precise float rstd = 1.0 / sqrt(join4(squares) / count + eps);
 
     if (live) {
-        Floats(pc.mean).at[row] = mean;
+        if (RMS == 0)
+            Floats(pc.mean).at[row] = mean;
         Floats(pc.rstd).at[row] = rstd;
         for (uint c = 0; c < whole; c += 4 * UNROLL) {
             [[unroll]] for (uint k = 0; k < UNROLL; k++) {
                 uint at = c + 4 * k;
-                precise vec4 y = (load4(FROM(x), base + at) - mean) * rstd * load4(FROM(gamma), at) +
-                                 load4(FROM(beta), at);
+                vec4 v = input4(base + at);
+                precise vec4 y = (v - mean) * rstd * load4(FROM(gamma), at);
+                if (BETA != 0)
+                    y = y + load4(FROM(beta), at);
+                if (RESIDUAL != 0)
+                    store4(pc.sum, base + at, v);
                 store4(result, base + at, y);
             }
         }
 #if !VEC
         if (whole < channels) {
-            precise vec4 y = (load4_within(FROM(x), base, whole, channels, 0.0) - mean) * rstd *
-                                 load4_within(FROM(gamma), 0, whole, channels, 0.0) +
-                             load4_within(FROM(beta), 0, whole, channels, 0.0);
+            vec4 v = input4_within(base, whole, channels, 0.0);
+            precise vec4 y = (v - mean) * rstd * load4_within(FROM(gamma), 0, whole, channels, 0.0);
+            if (BETA != 0)
+                y = y + load4_within(FROM(beta), 0, whole, channels, 0.0);
+            if (RESIDUAL != 0)
+                store4_within(pc.sum, base, whole, channels, v);
             store4_within(result, base, whole, channels, y);
         }
 #endif

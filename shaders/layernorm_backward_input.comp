@@ -1,14 +1,16 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm, gradient of the input, one row per lane. With g = gamma * dout and h = (x - mean) *
- * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)), or += with ACCUMULATE. dx may be dout.
+ * LayerNorm and RMSNorm, gradient of the input, one row per lane. With g = gamma * dout and h = (x - mean) *
+ * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)), or += with ACCUMULATE. dx may be dout. With RMS
+ * there is neither mean.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(constant_id = 1) const uint UNROLL = 1;
 layout(constant_id = 2) const uint ACCUMULATE = 0;
+layout(constant_id = 3) const uint RMS = 0;
 
 layout(push_constant) uniform Push {
     uvec2 dx, dout, x, mean, rstd, gamma;
@@ -28,7 +30,9 @@ void main()
     uint channels = pc.channels, whole = channels & ~3u, base = row * channels;
     uvec2 dx = pc.dx;
     float count = float(channels);
-    float mean = Floats(pc.mean).at[row], rstd = Floats(pc.rstd).at[row];
+    float mean = 0.0, rstd = Floats(pc.rstd).at[row];
+    if (RMS == 0)
+        mean = Floats(pc.mean).at[row];
 
     precise vec4 sum_g = vec4(0.0), sum_gh = vec4(0.0);
     for (uint c = 0; c < whole; c += 4 * UNROLL) {
@@ -50,6 +54,8 @@ void main()
     }
 #endif
     precise float mean_g = join4(sum_g) / count, mean_gh = join4(sum_gh) / count;
+    if (RMS != 0)
+        mean_g = 0.0;
 
     if (live) {
         for (uint c = 0; c < whole; c += 4 * UNROLL) {

@@ -1,11 +1,13 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm, gradients of gamma and beta over one block of ROWS rows: a lane sums some columns.
+ * LayerNorm and RMSNorm (a mean of zero), gradients of gamma and beta over one block of ROWS rows: a lane sums some columns.
  * partial is (blocks, 2, channels): first dgamma, then dbeta.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+
+layout(constant_id = 1) const uint RMS = 0;
 
 const uint ROWS = 32; /* ROW_BLOCK of layernorm.c */
 
@@ -30,7 +32,9 @@ void main()
 
     precise ITEM dgamma = ITEM(0.0), dbeta = ITEM(0.0);
     for (uint row = block * ROWS; row < end; row++) {
-        float mean = load1_f32(FROM(mean), row), rstd = load1_f32(FROM(rstd), row);
+        float mean = 0.0, rstd = load1_f32(FROM(rstd), row);
+        if (RMS == 0)
+            mean = load1_f32(FROM(mean), row);
         ITEM d = load_item(FROM(dout), row * row_items + column);
         precise ITEM h = (load_item(FROM(x), row * row_items + column) - mean) * rstd;
         dgamma += d * h;

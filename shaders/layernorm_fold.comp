@@ -1,14 +1,15 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Adds the row blocks of layernorm_backward_weight.comp, in block order, to dgamma and dbeta.
+ * Adds the row blocks of layernorm_backward_weight.comp, in block order, to dgamma and dbeta;
+ * with parts = 1 to dgamma only.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(push_constant) uniform Push {
     uvec2 dgamma, dbeta, partial;
-    uint row_items, blocks;
+    uint row_items, blocks, parts;
     uint partial_first;
 } pc;
 VIEW(0, partial)
@@ -16,8 +17,8 @@ VIEW(0, partial)
 void main()
 {
     uint index = flat_index();
-    uint row_items = pc.row_items, blocks = pc.blocks;
-    uint item = min(index, 2 * row_items - 1);
+    uint row_items = pc.row_items, blocks = pc.blocks, items = pc.parts * row_items;
+    uint item = min(index, items - 1);
     precise ITEM sum = load_item_f32(FROM(partial), item);
     for (uint block = 1; block < blocks; block++)
         sum += load_item_f32(FROM(partial), 2 * block * row_items + item);
@@ -25,6 +26,6 @@ void main()
     uvec2 target = second ? pc.dbeta : pc.dgamma;
     uint at = second ? item - row_items : item;
     precise ITEM total = load_item(target, at) + sum;
-    if (index < 2 * row_items)
+    if (index < items)
         store_item(target, at, total);
 }

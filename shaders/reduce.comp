@@ -1,9 +1,10 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * First level of a sum: one chunk of at most 1024 elements per lane, as 16 running sums that are
- * joined pairwise; a short chunk counts as filled up with zeros. With SQUARES the chunks come
- * from a table and squares are summed; else chunk i starts at element 1024 i.
+ * First level of a reduction: one chunk of at most 1024 elements per lane, as 16 running values that
+ * are joined pairwise; a short chunk counts as filled up with what changes nothing. With
+ * KIND_SQUARES the chunks come from a table; else chunk i starts at element 1024 i. KIND_MAX: NaN if
+ * any is. KIND_NONFINITE: 1 if any is infinite or NaN, else 0.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -17,17 +18,34 @@ VIEW(0, x)
 
 const uint CHUNK = 1024;
 
-#if SQUARES
-#define TERM(v) ((v) * (v))
+#if KIND == KIND_SUM || KIND == KIND_SQUARES
+#define START 0.0
+#define JOIN(a, b) ((a) + (b))
+#define FINISH(v) join4(v)
 #else
-#define TERM(v) (v)
+#include "most.glsl"
+#define START LEAST
+#define JOIN(a, b) most(a, b)
+#define FINISH(v) most4(v)
 #endif
+
+vec4 term(vec4 v)
+{
+#if KIND == KIND_SQUARES
+    return v * v;
+#elif KIND == KIND_NONFINITE
+    return mix(vec4(0.0), vec4(1.0),
+               equal(floatBitsToUint(v) & 0x7f800000u, uvec4(0x7f800000u)));
+#else
+    return v;
+#endif
+}
 
 void main()
 {
     uint index = flat_index();
     uint chunk = min(index, pc.chunks - 1);
-#if SQUARES
+#if KIND == KIND_SQUARES
     uint first = Uints(pc.table).at[2 * chunk];
     uint count = min(Uints(pc.table).at[2 * chunk + 1], CHUNK);
     bool fits = first <= pc.count && count <= pc.count - first;
@@ -38,23 +56,24 @@ void main()
     bool fits = true;
 #endif
     uint whole = count & ~15u;
-    precise vec4 sum[4];
+    precise vec4 part[4];
     [[unroll]] for (uint k = 0; k < 4; k++)
-        sum[k] = vec4(0.0);
+        part[k] = vec4(START);
     for (uint e = 0; e < whole; e += 16) {
         [[unroll]] for (uint k = 0; k < 4; k++) {
             vec4 v = load4(FROM(x), first + e + 4 * k);
-            sum[k] += TERM(v);
+            part[k] = JOIN(part[k], term(v));
         }
     }
     if (whole < count) {
         [[unroll]] for (uint k = 0; k < 4; k++) {
             vec4 v = load4_within(FROM(x), first, whole + 4 * k, count, 0.0);
-            sum[k] += TERM(v);
+            v = mix(vec4(START), term(v), within(whole + 4 * k, count));
+            part[k] = JOIN(part[k], v);
         }
     }
-    precise vec4 joined = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    float result = fits ? join4(joined) : uintBitsToFloat(0x7fc00000u);
+    precise vec4 joined = JOIN(JOIN(part[0], part[1]), JOIN(part[2], part[3]));
+    float result = fits ? FINISH(joined) : uintBitsToFloat(0x7fc00000u);
     if (index < pc.chunks)
         Floats(pc.out_).at[chunk] = result;
 }

@@ -1,11 +1,23 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * One level of a pairwise sum: each lane joins 64 neighbours as a binary tree. Beyond the end there
- * are zeros, so any number of levels of this makes the pairwise tree over the index.
+ * One level of a pairwise reduction: each lane joins 64 neighbours as a binary tree, by sums or, with
+ * MOST, by the larger. Beyond the end there is what changes nothing, so any number of levels of this
+ * makes the pairwise tree over the index.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+
+#if MOST
+#include "most.glsl"
+#define START LEAST
+#define JOIN(a, b) most(vec4(a), vec4(b)).x
+#define FINISH(v) most4(v)
+#else
+#define START 0.0
+#define JOIN(a, b) ((a) + (b))
+#define FINISH(v) join4(v)
+#endif
 
 layout(push_constant) uniform Push {
     uvec2 out_, x;
@@ -19,11 +31,11 @@ void main()
     precise float part[16];
     [[unroll]] for (uint k = 0; k < 16; k++) {
         uint e = first + 4 * k;
-        part[k] = join4(load4_within(FROM(x), 0, e, count, 0.0));
+        part[k] = FINISH(load4_within(FROM(x), 0, e, count, START));
     }
     [[unroll]] for (uint width = 8; width > 0; width /= 2) {
         [[unroll]] for (uint k = 0; k < width; k++)
-            part[k] = part[2 * k] + part[2 * k + 1];
+            part[k] = JOIN(part[2 * k], part[2 * k + 1]);
     }
     if (index < pc.results)
         Floats(pc.out_).at[index] = part[0];

@@ -197,7 +197,7 @@ static void plan_embedding_backward(struct bench_case *c)
     bench_add(c, rf_shape2(T, C), BENCH_RANDOM, BENCH_UPDATE);
     bench_add(c, rf_shape2(n, C), BENCH_RANDOM, BENCH_READ);
     bench_add_typed(c, rf_shape1(n), RF_I32, BENCH_INDICES, BENCH_READ, V);
-    bench_add_scratch(c, 2 * n, RF_I32);
+    bench_add_scratch(c, rf_embedding_scratch(n, V), RF_I32);
     c->flops = 2 * (double)n * (double)C;
 }
 static int launch_embedding_backward(struct bench_case *c)
@@ -234,7 +234,8 @@ static void plan_cross_entropy(struct bench_case *c)
 static int launch_cross_entropy(struct bench_case *c)
 {
     return rf_cross_entropy(c->stream, bench_t(c, CE_LOSSES), bench_t(c, CE_LOGITS),
-                            bench_t(c, CE_LOGITS), bench_t(c, CE_TARGETS), bench_t(c, CE_SCRATCH));
+                            bench_t(c, CE_LOGITS), bench_t(c, CE_TARGETS), bench_t(c, CE_SCRATCH),
+                            NULL);
 }
 static double want_cross_entropy(const struct bench_case *c, int k, const int64_t *at,
                                  double *scale)

@@ -36,7 +36,10 @@ types.h base
 device.h device
 tensor.h tensor
 ops.h ops
+ops_elementwise.h ops
+ops_norm.h ops
 ops_optimizer.h ops
+ops_vocabulary.h ops
 comm.h comm
 flight.h comm
 data.h io

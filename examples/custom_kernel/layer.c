@@ -83,7 +83,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     /* The last block turns its scores into losses, and leaves their gradient in their place. */
     return rc < 0 ? rc
                   : rf_cross_entropy(ctx->stream, ctx->losses, ctx->evaluate ? none : out, out,
-                                     ctx->targets, scratch);
+                                     ctx->targets, scratch, NULL);
 }
 
 /* Nobody is before the first block; what its weights need is handed on. */
@@ -113,7 +113,8 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     if (rc == 0)
         rc = rf_carve(ctx->handoff, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &drows);
     if (rc == 0)
-        rc = rf_carve(ctx->scratch, &used, rf_shape1(2 * ctx->rows), RF_I32, &scratch);
+        rc = rf_carve(ctx->scratch, &used, rf_shape1(rf_embedding_scratch(ctx->rows, VOCABULARY)),
+                      RF_I32, &scratch);
     if (rc == 0) /* gradients of parameters accumulate */
         rc = rf_matmul(ctx->stream, ctx->grads[HEAD], dout, k.active,
                        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true});
@@ -128,7 +129,7 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     *out = (struct rf_block_sizes){
         .saved = 2 * wide,
         .handoff = wide,
-        .scratch = rf_carve_bytes(rf_shape1(2 * rows), RF_I32),
+        .scratch = rf_carve_bytes(rf_shape1(rf_embedding_scratch(rows, VOCABULARY)), RF_I32),
         .out = rf_shape2(rows, VOCABULARY),
     };
     return 0;

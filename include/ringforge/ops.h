@@ -14,13 +14,19 @@
  * House rule: gradients of parameters accumulate (+=), gradients of activations overwrite (=).
  * An output must not alias an input unless the comment allows it.
  *
+ * Here: products, attention, reductions, optimizers. The others are in ops_elementwise.h,
+ * ops_norm.h and ops_vocabulary.h.
+ *
  * "n" is the number of rows: batch times sequence, (B,T) flattened. C channels, V vocabulary,
  * H heads, D = C/H.
  */
 #ifndef RINGFORGE_OPS_H
 #define RINGFORGE_OPS_H
 
+#include "ops_elementwise.h"
+#include "ops_norm.h"
 #include "ops_optimizer.h"
+#include "ops_vocabulary.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -29,8 +35,6 @@ extern "C" {
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
-/* GELU is its tanh form (Hendrycks, Gimpel 2016); SiLU is x / (1 + exp(-x)). */
-enum rf_activation { RF_ACT_NONE = 0, RF_ACT_RELU, RF_ACT_GELU, RF_ACT_SILU, RF_ACTIVATION_COUNT };
 /* How matrices lie in a tensor, in elements. */
 struct rf_layout {
     int64_t row;  /* from a row to the next; 0: rows have no gaps */
@@ -44,7 +48,7 @@ struct rf_matmul_opts {
     bool accumulate;              /* out += instead of out = */
     float alpha;                  /* a factor of a b; 0 stands for 1 */
     const struct rf_tensor *bias; /* (N) of T: added to every row */
-    enum rf_activation act;
+    enum rf_activation act; /* one of the first four */
     const struct rf_tensor *pre; /* (M,N) of R: with act, receives alpha a b + bias for the backward
                                     pass, which gives it back */
     bool act_backward;           /* out = alpha a b * act'(pre) */
@@ -102,37 +106,6 @@ RF_EXPORT int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type
 RF_EXPORT int64_t rf_bias_grad_scratch(int64_t rows, int64_t columns);
 RF_API int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_tensor dout,
                         struct rf_tensor scratch);
-
-/* ---- embedding ------------------------------------------------------------------------------- */
-
-/* out (n,C) = wte[tokens[i]] + wpe[i % T]. tokens (n) i32 in 0..V-1: an id outside reads row 0;
- * wte (V,C), wpe (>= T, C) or a tensor with a NULL buffer for none. n is a multiple of T. */
-RF_API int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor tokens,
-                        struct rf_tensor wte, struct rf_tensor wpe, int64_t T);
-/* dwte += scatter of dout by token, dwpe += sum of dout over the batch, both in row order.
- * scratch: i32, 2n elements. */
-RF_API int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte,
-                                 struct rf_tensor dwpe, struct rf_tensor dout,
-                                 struct rf_tensor tokens, int64_t T, struct rf_tensor scratch);
-
-/* ---- normalization --------------------------------------------------------------------------- */
-
-/* out (n,C) = (x - mean) * rstd * gamma + beta; mean, rstd (n) are written for the backward pass.
- * Ba, Kiros, Hinton 2016; variance is biased, eps inside the root. */
-RF_API int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor mean,
-                        struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor gamma,
-                        struct rf_tensor beta, float eps);
-/* dx = (or, with accumulate_dx, +=: the residual branch), dx may alias dout. */
-RF_API int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
-                                       struct rf_tensor dout, struct rf_tensor x,
-                                       struct rf_tensor mean, struct rf_tensor rstd,
-                                       struct rf_tensor gamma, bool accumulate_dx);
-/* dgamma, dbeta (C) +=. scratch: f32, rf_layernorm_scratch(n, C) elements. */
-RF_EXPORT int64_t rf_layernorm_scratch(int64_t rows, int64_t channels);
-RF_API int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
-                                        struct rf_tensor dbeta, struct rf_tensor dout,
-                                        struct rf_tensor x, struct rf_tensor mean,
-                                        struct rf_tensor rstd, struct rf_tensor scratch);
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
@@ -202,38 +175,22 @@ RF_API int rf_rotary(struct rf_stream *stream, struct rf_heads out, struct rf_he
 RF_API int rf_rotary_backward(struct rf_stream *stream, struct rf_heads dx, struct rf_heads dout,
                               const struct rf_rotary_opts *opts);
 
-/* ---- elementwise ----------------------------------------------------------------------------- */
-
-/* tanh form of GELU (Hendrycks, Gimpel 2016). */
-RF_API int rf_gelu(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x);
-RF_API int rf_gelu_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
-                            struct rf_tensor x); /* dx may alias dout */
-RF_API int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
-                  struct rf_tensor b); /* out may alias a or b */
-RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
-                    float factor); /* out may alias a */
-/* out = a in out's type; a has the same count. No overlap. */
-RF_API int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
-RF_API int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
-RF_API int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value);
-
-/* ---- loss ------------------------------------------------------------------------------------ */
-
-/* Per row: losses[i] = -log softmax(logits[i])[targets[i]], and dlogits = softmax - onehot (not
- * scaled). targets (n) i32; a negative target is ignored: loss 0, gradient 0. dlogits may alias
- * logits (in place) or have a NULL buffer (loss only). losses (n), logits (n,V), any V >= 1.
- * scratch: f32, n elements. */
-RF_API int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses,
-                            struct rf_tensor dlogits, struct rf_tensor logits,
-                            struct rf_tensor targets, struct rf_tensor scratch);
-
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-/* out (1) = sum of x, by a fixed tree: chunks of 1024 elements, then pairwise over the chunk index.
- * scratch: f32, rf_sum_scratch(count) elements. */
+/* out (1) f32 = sum of x (T), by a fixed tree: chunks of 1024 elements, then pairwise over the
+ * chunk index. scratch: f32, rf_sum_scratch(count) elements. */
 RF_EXPORT int64_t rf_sum_scratch(int64_t count);
 RF_API int rf_sum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
                   struct rf_tensor scratch);
+
+/* out (1) f32 = the largest element, NaN if any is NaN, minus infinity of none; by the same tree.
+ */
+RF_API int rf_max(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+                  struct rf_tensor scratch);
+/* out (1) f32 = 1 if any element is infinite or NaN, else 0; the same way. rf_max of the results
+ * of several buffers is that of all. */
+RF_API int rf_any_nonfinite(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+                            struct rf_tensor scratch);
 
 /* One piece of a flat buffer: `count` <= 1024 elements from element `first`. */
 struct rf_norm_chunk {

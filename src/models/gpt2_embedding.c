@@ -18,9 +18,11 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
+    const struct gpt2_part *part = self;
+    const int64_t words = rf_embedding_scratch(ctx->rows, part->config.vocab);
     struct rf_tensor scratch;
     uint64_t at = 0;
-    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(2 * ctx->rows), RF_I32, &scratch));
+    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
     return rf_embedding_backward(ctx->stream, ctx->grads[0], ctx->grads[1], dout, in, ctx->seq,
                                  scratch);
 }
@@ -30,7 +32,8 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     const struct gpt2_part *part = self;
     if (seq > part->config.seq)
         return RF_EINVAL;
-    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(2 * rows), RF_I32),
+    const int64_t words = rf_embedding_scratch(rows, part->config.vocab);
+    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
                                    .out = rf_shape2(rows, part->config.channels)};
     return 0;
 }

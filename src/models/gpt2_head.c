@@ -42,7 +42,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
                                &(struct rf_matmul_opts){.transpose_b = true}));
     if (!ctx->evaluate)
         dlogits = out;
-    return rf_cross_entropy(ctx->stream, ctx->losses, dlogits, out, ctx->targets, scratch);
+    return rf_cross_entropy(ctx->stream, ctx->losses, dlogits, out, ctx->targets, scratch, NULL);
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,

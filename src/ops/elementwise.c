@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * GELU, add, scale, cast, copy and fill: one flat range of elements. shaders/elementwise.comp.
+ * Add, multiply, scale, cast, copy, fill (shaders/elementwise.comp) and activations
+ * (shaders/activation.comp): one flat range of elements.
  */
 #include "pick.h"
 
@@ -15,9 +16,12 @@ struct push {
     uint32_t first[2];
 };
 
-/* out = f(a, b), all of one count; b may have no buffer. */
-static int run(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
-               struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor)
+static const struct rf_tensor none;
+
+/* out = f(a, b), all of one count; b may have no buffer. kind: specialization constant 1. */
+static int run_kind(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
+                    struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor,
+                    uint32_t kind)
 {
     int64_t count = rf_tensor_count(out);
     if (count == 0)
@@ -34,44 +38,69 @@ static int run(struct rf_stream *stream, const char *op, const struct rf_builds 
     rf_job_build(&job, device, builds, vector, (struct rf_source[]){{a}, {b}}, b.buffer ? 2 : 1,
                  push.first);
     rf_job_flat(&job, device, items, RF_FLAT_LANES, UNROLL);
+    rf_job_spec(&job, 1, kind);
     rf_job_reads(&job, a);
     rf_job_reads(&job, b);
     rf_job_writes(&job, out);
     return rf_job_run(stream, &job);
 }
 
-int rf_gelu(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x)
+static int run(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
+               struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor)
 {
-    static const struct rf_builds builds = {"gelu_v", "gelu_s", "gelu_views", NULL};
-    RETURN_IF_ERROR(rf_check_typed("gelu", "out", out, -1));
-    RETURN_IF_ERROR(rf_check_operand("gelu", "x", x, out.dtype, rf_tensor_count(out)));
-    RETURN_IF_ERROR(rf_check_alias("gelu", "out", out, "x", x));
-    return run(stream, "gelu", &builds, out, x, (struct rf_tensor){0}, 0);
+    return run_kind(stream, op, builds, out, a, b, factor, 0);
 }
 
-int rf_gelu_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
-                     struct rf_tensor x)
+int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
+                struct rf_tensor x)
 {
-    static const struct rf_builds builds = {"gelu_backward_v", "gelu_backward_s",
-                                            "gelu_backward_views", NULL};
-    static const char op[] = "gelu_backward";
+    static const struct rf_builds builds = {"activation_v", "activation_s", "activation_views",
+                                            NULL};
+    static const char op[] = "activate";
+    RETURN_IF_ERROR(rf_check_activation(op, kind));
+    RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "x", x, out.dtype, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "x", x));
+    return run_kind(stream, op, &builds, out, x, none, 0, kind);
+}
+
+int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor dx,
+                         struct rf_tensor dout, struct rf_tensor x)
+{
+    static const struct rf_builds builds = {"activation_backward_v", "activation_backward_s",
+                                            "activation_backward_views", NULL};
+    static const char op[] = "activate_backward";
+    RETURN_IF_ERROR(rf_check_activation(op, kind));
     RETURN_IF_ERROR(rf_check_typed(op, "dx", dx, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "dout", dout, dx.dtype, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_operand(op, "x", x, dx.dtype, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
-    RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "x", x));
-    return run(stream, op, &builds, dx, x, dout, 0);
+    RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "x", x));
+    return run_kind(stream, op, &builds, dx, x, dout, 0, kind);
+}
+
+/* out = a op b, in place or not. */
+static int run_pair(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
+                    struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
+{
+    RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "a", a, out.dtype, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_operand(op, "b", b, out.dtype, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "a", a));
+    RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "b", b));
+    return run(stream, op, builds, out, a, b, 0);
 }
 
 int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
     static const struct rf_builds builds = {"add_v", "add_s", "add_views", NULL};
-    RETURN_IF_ERROR(rf_check_typed("add", "out", out, -1));
-    RETURN_IF_ERROR(rf_check_operand("add", "a", a, out.dtype, rf_tensor_count(out)));
-    RETURN_IF_ERROR(rf_check_operand("add", "b", b, out.dtype, rf_tensor_count(out)));
-    RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "a", a));
-    RETURN_IF_ERROR(rf_check_in_place("add", "out", out, "b", b));
-    return run(stream, "add", &builds, out, a, b, 0);
+    return run_pair(stream, "add", &builds, out, a, b);
+}
+
+int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
+{
+    static const struct rf_builds builds = {"mul_v", "mul_s", "mul_views", NULL};
+    return run_pair(stream, "mul", &builds, out, a, b);
 }
 
 int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
@@ -80,7 +109,7 @@ int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
     RETURN_IF_ERROR(rf_check_typed("scale", "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand("scale", "a", a, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
-    return run(stream, "scale", &builds, out, a, (struct rf_tensor){0}, factor);
+    return run(stream, "scale", &builds, out, a, none, factor);
 }
 
 int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
@@ -96,7 +125,7 @@ int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
     const struct rf_builds *builds = a.dtype == RF_F32   ? &from_f32
                                      : a.dtype == RF_F16 ? &from_f16
                                                          : &from_bf16;
-    return run(stream, "cast", builds, out, a, (struct rf_tensor){0}, 0);
+    return run(stream, "cast", builds, out, a, none, 0);
 }
 
 int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
@@ -112,7 +141,6 @@ int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
 int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)
 {
     static const struct rf_builds builds = {"fill_v", "fill_s", NULL, NULL};
-    const struct rf_tensor none = {0};
     uint32_t word;
     RETURN_IF_ERROR(rf_check_typed("fill", "out", out, -1));
     if (out.dtype != RF_F32) /* words may belong to neighbours, too */

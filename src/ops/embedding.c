@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * Token and position embedding. The backward pass is a deterministic scatter: rows with the same
- * token are chained in row order (embedding_links.comp), then the first of each chain adds them up
- * (embedding_backward.comp). Finding the links costs n*n/2 comparisons at worst, n up to some
- * ten thousand.
+ * Token and position embedding. The backward pass is a deterministic scatter: a radix sort of the
+ * rows by token, which is stable (embedding_sort.comp), then the first row of each token adds up
+ * all of them, in row order (embedding_backward.comp). Both take time in proportion to the rows.
  */
 #include "pick.h"
 
 #include "../base/base.h"
 
+#define SORT_LANES 128 /* of the middle stage of embedding_sort.comp: every device can */
+
 static int check_tables(const char *op, const char *const names[2], struct rf_tensor wte,
-                        struct rf_tensor wpe, int64_t rows, int64_t T, int64_t channels)
+                        struct rf_tensor wpe, enum rf_dtype dtype, int64_t rows, int64_t T,
+                        int64_t channels)
 {
     if (T < 1 || rows % T != 0)
         return rf_fail(RF_EINVAL, "%s: %lld tokens are not a multiple of T = %lld", op,
                        (long long)rows, (long long)T);
-    RETURN_IF_ERROR(rf_check_rows(op, names[0], wte, RF_F32, -1, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, names[0], wte, dtype, -1, channels));
     if (rf_tensor_count(wte) == 0)
         return rf_fail(RF_EINVAL, "%s: %s is empty", op, names[0]);
     if (!wpe.buffer)
         return 0;
-    RETURN_IF_ERROR(rf_check_rows(op, names[1], wpe, RF_F32, -1, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, names[1], wpe, dtype, -1, channels));
     if (rf_tensor_count(wpe) < T * channels)
         return rf_fail(RF_EINVAL, "%s: %s has %lld rows, expected at least T = %lld", op, names[1],
                        (long long)(rf_tensor_count(wpe) / channels), (long long)T);
@@ -41,8 +43,9 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     int64_t channels = last_dim(wte);
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
     int64_t rows = rf_tensor_count(tokens);
-    RETURN_IF_ERROR(check_tables(op, names, wte, wpe, rows, T, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, RF_F32, rows, channels));
+    RETURN_IF_ERROR(rf_check_typed(op, "wte", wte, -1));
+    RETURN_IF_ERROR(check_tables(op, names, wte, wpe, wte.dtype, rows, T, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", out, wte.dtype, rows, channels));
     RETURN_IF_ERROR(
         rf_check_apart(op, (struct rf_operand[]){{"out", out}}, 1,
                        (struct rf_operand[]){{"tokens", tokens}, {"wte", wte}, {"wpe", wpe}}, 3));
@@ -64,7 +67,7 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
               .vocabulary = (uint32_t)(rf_tensor_count(wte) / channels),
               .positions = wpe.buffer ? 1 : 0};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .type = wte.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
     rf_job_flat(&job, device, (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
     rf_job_reads(&job, tokens);
@@ -74,29 +77,89 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     return rf_job_run(stream, &job);
 }
 
-/* scratch <- next, has_previous (rows each). */
-static int run_links(struct rf_stream *stream, struct rf_tensor tokens, struct rf_tensor scratch,
-                     uint32_t rows, uint32_t vocabulary)
+/* How the rows are sorted: tokens as `passes` digits of `bits` bits, rows in `blocks` blocks that a
+ * lane walks each. */
+struct sort {
+    uint32_t passes, bits, digits;
+    int64_t block_rows, blocks;
+};
+
+static struct sort plan_sort(int64_t rows, int64_t vocabulary)
 {
-    RETURN_IF_ERROR(
-        rf_stream_fill(stream, scratch.buffer, scratch.offset + 4ull * rows, 4ull * rows, 0));
-    struct {
-        uint64_t tokens, next, has_previous;
-        uint32_t rows, vocabulary;
-    } push = {.tokens = rf_address_of(tokens),
-              .next = rf_address_of(scratch),
-              .has_previous = rf_address_of(scratch) + 4ull * rows,
-              .rows = rows,
-              .vocabulary = vocabulary};
-    struct rf_job job = {.op = "embedding_backward",
-                         .shader = "embedding_links",
-                         .push = &push,
-                         .push_bytes = sizeof(push)};
+    struct sort s = {.block_rows = 64};
+    uint32_t width = 1;
+    while (width < 31 && INT64_C(1) << width < vocabulary)
+        width++;
+    s.passes = (width + 8) / 9;
+    s.bits = (width + s.passes - 1) / s.passes;
+    if (s.bits < 7)
+        s.bits = 7; /* a digit for each of SORT_LANES */
+    s.digits = 1u << s.bits;
+    while (s.block_rows * s.block_rows < rows)
+        s.block_rows *= 2;
+    s.blocks = (rows + s.block_rows - 1) / s.block_rows;
+    return s;
+}
+
+int64_t rf_embedding_scratch(int64_t rows, int64_t vocabulary)
+{
+    struct sort s = plan_sort(rows, vocabulary);
+    return 2 * rows + s.blocks * s.digits;
+}
+
+static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t count)
+{
+    scratch.offset += (uint64_t)first * sizeof(int32_t);
+    scratch.shape = rf_shape1(count);
+    return scratch;
+}
+
+static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf_tensor scratch,
+                    int64_t rows, int64_t vocabulary, struct rf_tensor *order)
+{
+    static const char *const shaders[] = {"embedding_sort_0", "embedding_sort_1",
+                                          "embedding_sort_2"};
+    const struct sort s = plan_sort(rows, vocabulary);
     struct rf_device *device = rf_stream_device(stream);
-    rf_job_flat(&job, device, rows, rf_pick_row_lanes(device), 1);
-    rf_job_reads(&job, tokens);
-    rf_job_writes(&job, scratch);
-    return rf_job_run(stream, &job);
+    struct rf_tensor from = {0}, to = part_of(scratch, 0, rows),
+                     next = part_of(scratch, rows, rows);
+    struct rf_tensor counts = part_of(scratch, 2 * rows, s.blocks * s.digits);
+    for (uint32_t pass = 0; pass < s.passes; pass++) {
+        struct {
+            uint64_t tokens, from, to, counts;
+            uint32_t rows, vocabulary, block_rows, blocks, shift, digits;
+        } push = {.tokens = rf_address_of(tokens),
+                  .from = rf_address_of(from),
+                  .to = rf_address_of(to),
+                  .counts = rf_address_of(counts),
+                  .rows = (uint32_t)rows,
+                  .vocabulary = (uint32_t)vocabulary,
+                  .block_rows = (uint32_t)s.block_rows,
+                  .blocks = (uint32_t)s.blocks,
+                  .shift = pass * s.bits,
+                  .digits = s.digits};
+        RETURN_IF_ERROR(
+            rf_stream_fill(stream, counts.buffer, counts.offset, rf_tensor_bytes(counts), 0));
+        for (int stage = 0; stage < 3; stage++) {
+            struct rf_job job = {.op = "embedding_backward",
+                                 .shader = shaders[stage],
+                                 .push = &push,
+                                 .push_bytes = sizeof(push)};
+            rf_job_flat(&job, device, stage == 1 ? 1 : (uint64_t)s.blocks,
+                        stage == 1 ? SORT_LANES : rf_pick_row_lanes(device), 1);
+            rf_job_reads(&job, tokens);
+            rf_job_reads(&job, from);
+            rf_job_writes(&job, counts);
+            if (stage == 2)
+                rf_job_writes(&job, to);
+            RETURN_IF_ERROR(rf_job_run(stream, &job));
+        }
+        from = to;
+        to = next;
+        next = from;
+    }
+    *order = from;
+    return 0;
 }
 
 int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struct rf_tensor dwpe,
@@ -104,15 +167,21 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
                           struct rf_tensor scratch)
 {
     static const char op[] = "embedding_backward";
-    static const struct rf_builds builds = {"embedding_backward_v", "embedding_backward_s",
-                                            "embedding_backward_views", NULL};
+    static const struct rf_builds same = {"embedding_backward_v", "embedding_backward_s",
+                                          "embedding_backward_views", NULL};
+    static const struct rf_builds wide = {"embedding_backward_wide_v", "embedding_backward_wide_s",
+                                          NULL, NULL};
     static const char *const names[2] = {"dwte", "dwpe"};
     int64_t channels = last_dim(dwte);
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
     int64_t rows = rf_tensor_count(tokens);
-    RETURN_IF_ERROR(check_tables(op, names, dwte, dwpe, rows, T, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, RF_F32, rows, channels));
-    RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32, 2 * rows));
+    RETURN_IF_ERROR(rf_check_typed(op, "dout", dout, -1));
+    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, dout.dtype, rows, channels));
+    enum rf_dtype grad = dwte.dtype == RF_F32 ? RF_F32 : dout.dtype;
+    RETURN_IF_ERROR(check_tables(op, names, dwte, dwpe, grad, rows, T, channels));
+    int64_t vocabulary = rf_tensor_count(dwte) / channels;
+    RETURN_IF_ERROR(
+        rf_check_operand(op, "scratch", scratch, RF_I32, rf_embedding_scratch(rows, vocabulary)));
     /* All rows may hold the same token. */
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));
     RETURN_IF_ERROR(rf_check_apart(
@@ -124,29 +193,29 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dwte, dwpe, dout}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     uint32_t positions = dwpe.buffer ? (uint32_t)T : 0;
-    uint32_t vocabulary = (uint32_t)(rf_tensor_count(dwte) / channels);
-    RETURN_IF_ERROR(run_links(stream, tokens, scratch, (uint32_t)rows, vocabulary));
+    struct rf_tensor order;
+    RETURN_IF_ERROR(run_sort(stream, tokens, scratch, rows, vocabulary, &order));
     struct {
-        uint64_t dwte, dwpe, dout, tokens, next, has_previous;
+        uint64_t dwte, dwpe, dout, tokens, order;
         uint32_t rows, row_items, T, vocabulary, positions, first[1];
     } push = {.dwte = rf_address_of(dwte),
               .dwpe = rf_address_of(dwpe),
               .dout = rf_address_of(dout),
               .tokens = rf_address_of(tokens),
-              .next = rf_address_of(scratch),
-              .has_previous = rf_address_of(scratch) + 4ull * (uint64_t)rows,
+              .order = rf_address_of(order),
               .rows = (uint32_t)rows,
               .row_items = row_items,
               .T = (uint32_t)T,
-              .vocabulary = vocabulary,
+              .vocabulary = (uint32_t)vocabulary,
               .positions = positions};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{dout}}, 1, push.first);
+    struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, grad == dout.dtype ? &same : &wide, vector,
+                 (struct rf_source[]){{dout}}, 1, push.first);
     rf_job_flat(&job, device, ((uint64_t)rows + positions) * row_items, RF_FLAT_LANES, 1);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, tokens);
-    rf_job_reads(&job, scratch);
+    rf_job_reads(&job, order);
     rf_job_writes(&job, dwte);
     rf_job_writes(&job, dwpe);
     return rf_job_run(stream, &job);

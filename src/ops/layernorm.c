@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm, forward and the two halves of its backward pass. Gradients of gamma and beta are
- * summed over fixed blocks of rows, then the blocks are added in order.
+ * LayerNorm and RMSNorm, alone or of a sum, forward and the two halves of their backward pass.
+ * RMSNorm is the one without a mean. Gradients of gamma and beta are summed over fixed blocks of
+ * rows, then the blocks are added in order.
  */
 #include "pick.h"
 
@@ -33,59 +34,147 @@ static int check_size(struct rf_stream *stream, const char *op, struct rf_tensor
     return rf_check_rounds(rf_stream_device(stream), op, 3 * (*channels / (4 * unroll(*channels))));
 }
 
+/* Operands of a forward pass. Without a buffer: mean of RMSNorm, beta, and, of one input, residual
+ * and sum. */
+struct norm {
+    struct rf_tensor out, sum, mean, rstd, x, residual, gamma, beta;
+    float eps;
+};
+
+static int check_norm(struct rf_stream *stream, const char *op, const struct norm *n, int64_t *rows,
+                      int64_t *channels)
+{
+    RETURN_IF_ERROR(check_size(stream, op, n->gamma, n->x, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", n->out, n->x.dtype, *rows, *channels));
+    if (n->mean.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "mean", n->mean, RF_F32, *rows));
+    RETURN_IF_ERROR(rf_check_operand(op, "rstd", n->rstd, RF_F32, *rows));
+    if (n->beta.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "beta", n->beta, n->x.dtype, *channels));
+    if (n->sum.buffer) {
+        RETURN_IF_ERROR(rf_check_rows(op, "residual", n->residual, n->x.dtype, *rows, *channels));
+        RETURN_IF_ERROR(rf_check_rows(op, "sum", n->sum, n->x.dtype, *rows, *channels));
+        RETURN_IF_ERROR(rf_check_in_place(op, "sum", n->sum, "x", n->x));
+        RETURN_IF_ERROR(rf_check_in_place(op, "sum", n->sum, "residual", n->residual));
+    }
+    const struct rf_operand weights[] = {{"gamma", n->gamma}, {"beta", n->beta}};
+    RETURN_IF_ERROR(
+        rf_check_apart(op,
+                       (struct rf_operand[]){
+                           {"out", n->out}, {"sum", n->sum}, {"mean", n->mean}, {"rstd", n->rstd}},
+                       4, weights, 2));
+    return rf_check_apart(
+        op, (struct rf_operand[]){{"out", n->out}, {"mean", n->mean}, {"rstd", n->rstd}}, 3,
+        (struct rf_operand[]){{"x", n->x}, {"residual", n->residual}}, 2);
+}
+
+static int run_norm(struct rf_stream *stream, const char *op, const struct norm *n)
+{
+    static const struct rf_builds builds = {"layernorm_v", "layernorm_s", "layernorm_views", NULL};
+    int64_t rows = 0, channels = 0;
+    RETURN_IF_ERROR(check_norm(stream, op, n, &rows, &channels));
+    if (rows == 0)
+        return 0;
+
+    bool vector = rf_pick_vector(
+        channels, (struct rf_tensor[]){n->out, n->x, n->gamma, n->beta, n->residual, n->sum}, 6);
+    struct {
+        uint64_t out, mean, rstd, x, gamma, beta, residual, sum;
+        uint32_t rows, channels;
+        float eps;
+        uint32_t first[4];
+    } push = {.out = rf_address_of(n->out),
+              .mean = rf_address_of(n->mean),
+              .rstd = rf_address_of(n->rstd),
+              .x = rf_address_of(n->x),
+              .gamma = rf_address_of(n->gamma),
+              .beta = rf_address_of(n->beta),
+              .residual = rf_address_of(n->residual),
+              .sum = rf_address_of(n->sum),
+              .rows = (uint32_t)rows,
+              .channels = (uint32_t)channels,
+              .eps = n->eps};
+    struct rf_device *device = rf_stream_device(stream);
+    struct rf_job job = {.op = op, .type = n->x.dtype, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &builds, vector,
+                 (struct rf_source[]){{n->x}, {n->gamma}, {n->beta}, {n->residual}}, 4, push.first);
+    rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
+    rf_job_spec(&job, 1, unroll(channels));
+    rf_job_spec(&job, 2, !n->mean.buffer);
+    rf_job_spec(&job, 3, n->beta.buffer != NULL);
+    rf_job_spec(&job, 4, n->sum.buffer != NULL);
+    rf_job_reads(&job, n->x);
+    rf_job_reads(&job, n->residual);
+    rf_job_reads(&job, n->gamma);
+    rf_job_reads(&job, n->beta);
+    rf_job_writes(&job, n->out);
+    rf_job_writes(&job, n->sum);
+    rf_job_writes(&job, n->mean);
+    rf_job_writes(&job, n->rstd);
+    return rf_job_run(stream, &job);
+}
+
+/* An operand that selects what is computed by being there. */
+static int check_given(const char *op, const char *what, struct rf_tensor tensor)
+{
+    return tensor.buffer ? 0 : rf_fail(RF_EINVAL, "%s: %s has no buffer", op, what);
+}
+
 int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor mean,
                  struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor gamma,
                  struct rf_tensor beta, float eps)
 {
-    static const char op[] = "layernorm";
-    static const struct rf_builds builds = {"layernorm_v", "layernorm_s", "layernorm_views", NULL};
-    int64_t rows = 0, channels = 0;
-    RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, x.dtype, rows, channels));
-    RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
-    RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
-    RETURN_IF_ERROR(rf_check_operand(op, "beta", beta, x.dtype, channels));
-    RETURN_IF_ERROR(
-        rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"mean", mean}, {"rstd", rstd}}, 3,
-                       (struct rf_operand[]){{"x", x}, {"gamma", gamma}, {"beta", beta}}, 3));
-    if (rows == 0)
-        return 0;
-
-    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){out, x, gamma, beta}, 4);
-    struct {
-        uint64_t out, mean, rstd, x, gamma, beta;
-        uint32_t rows, channels;
-        float eps;
-        uint32_t first[3];
-    } push = {.out = rf_address_of(out),
-              .mean = rf_address_of(mean),
-              .rstd = rf_address_of(rstd),
-              .x = rf_address_of(x),
-              .gamma = rf_address_of(gamma),
-              .beta = rf_address_of(beta),
-              .rows = (uint32_t)rows,
-              .channels = (uint32_t)channels,
-              .eps = eps};
-    struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{x}, {gamma}, {beta}}, 3,
-                 push.first);
-    rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
-    rf_job_spec(&job, 1, unroll(channels));
-    rf_job_reads(&job, x);
-    rf_job_reads(&job, gamma);
-    rf_job_reads(&job, beta);
-    rf_job_writes(&job, out);
-    rf_job_writes(&job, mean);
-    rf_job_writes(&job, rstd);
-    return rf_job_run(stream, &job);
+    RETURN_IF_ERROR(check_given("layernorm", "mean", mean));
+    return run_norm(stream, "layernorm",
+                    &(struct norm){.out = out,
+                                   .mean = mean,
+                                   .rstd = rstd,
+                                   .x = x,
+                                   .gamma = gamma,
+                                   .beta = beta,
+                                   .eps = eps});
 }
 
-int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
-                                struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
-                                struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
+int rf_rmsnorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor rstd,
+               struct rf_tensor x, struct rf_tensor gamma, float eps)
 {
-    static const char op[] = "layernorm_backward_input";
+    return run_norm(stream, "rmsnorm",
+                    &(struct norm){.out = out, .rstd = rstd, .x = x, .gamma = gamma, .eps = eps});
+}
+
+int rf_residual_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor sum,
+                          struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor x,
+                          struct rf_tensor residual, struct rf_tensor gamma, struct rf_tensor beta,
+                          float eps)
+{
+    static const char op[] = "residual_layernorm";
+    RETURN_IF_ERROR(check_given(op, "mean", mean));
+    RETURN_IF_ERROR(check_given(op, "sum", sum));
+    return run_norm(stream, op,
+                    &(struct norm){out, sum, mean, rstd, x, residual, gamma, beta, eps});
+}
+
+int rf_residual_rmsnorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor sum,
+                        struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor residual,
+                        struct rf_tensor gamma, float eps)
+{
+    static const char op[] = "residual_rmsnorm";
+    RETURN_IF_ERROR(check_given(op, "sum", sum));
+    return run_norm(stream, op,
+                    &(struct norm){.out = out,
+                                   .sum = sum,
+                                   .rstd = rstd,
+                                   .x = x,
+                                   .residual = residual,
+                                   .gamma = gamma,
+                                   .eps = eps});
+}
+
+/* mean without a buffer: RMSNorm. */
+static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor dx,
+                     struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
+                     struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
+{
     static const struct rf_builds builds = {"layernorm_backward_input_v",
                                             "layernorm_backward_input_s",
                                             "layernorm_backward_input_views", NULL};
@@ -93,7 +182,8 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
     RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, x.dtype, rows, channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, x.dtype, rows, channels));
-    RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
+    if (mean.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
     RETURN_IF_ERROR(rf_check_apart(
@@ -121,6 +211,7 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
     rf_job_spec(&job, 1, unroll(channels));
     rf_job_spec(&job, 2, accumulate_dx ? 1 : 0);
+    rf_job_spec(&job, 3, !mean.buffer);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, x);
     rf_job_reads(&job, mean);
@@ -128,6 +219,23 @@ int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
     rf_job_reads(&job, gamma);
     rf_job_writes(&job, dx);
     return rf_job_run(stream, &job);
+}
+
+int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
+                                struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
+                                struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
+{
+    static const char op[] = "layernorm_backward_input";
+    RETURN_IF_ERROR(check_given(op, "mean", mean));
+    return run_input(stream, op, dx, dout, x, mean, rstd, gamma, accumulate_dx);
+}
+
+int rf_rmsnorm_backward_input(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
+                              struct rf_tensor x, struct rf_tensor rstd, struct rf_tensor gamma,
+                              bool accumulate_dx)
+{
+    return run_input(stream, "rmsnorm_backward_input", dx, dout, x, (struct rf_tensor){0}, rstd,
+                     gamma, accumulate_dx);
 }
 
 int64_t rf_layernorm_scratch(int64_t rows, int64_t channels)
@@ -142,33 +250,34 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
                                             "layernorm_fold_views", NULL};
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dgamma, dbeta, scratch}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
+    uint32_t parts = dbeta.buffer ? 2 : 1;
     struct {
         uint64_t dgamma, dbeta, partial;
-        uint32_t row_items, blocks, first[1];
+        uint32_t row_items, blocks, parts, first[1];
     } push = {.dgamma = rf_address_of(dgamma),
               .dbeta = rf_address_of(dbeta),
               .partial = rf_address_of(scratch),
               .row_items = row_items,
-              .blocks = (uint32_t)blocks};
+              .blocks = (uint32_t)blocks,
+              .parts = parts};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = "layernorm_backward_weight",
                          .type = dgamma.dtype,
                          .push = &push,
                          .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{scratch}}, 1, push.first);
-    rf_job_flat(&job, device, 2ull * row_items, rf_pick_row_lanes(device), 1);
+    rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, scratch);
     rf_job_writes(&job, dgamma);
     rf_job_writes(&job, dbeta);
     return rf_job_run(stream, &job);
 }
 
-int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
-                                 struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
-                                 struct rf_tensor mean, struct rf_tensor rstd,
-                                 struct rf_tensor scratch)
+/* dbeta without a buffer: there is no beta; mean without one: RMSNorm. */
+static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor dgamma,
+                      struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
+                      struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor scratch)
 {
-    static const char op[] = "layernorm_backward_weight";
     static const struct rf_builds builds = {"layernorm_backward_weight_v",
                                             "layernorm_backward_weight_s",
                                             "layernorm_backward_weight_views", NULL};
@@ -176,12 +285,14 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
     int64_t channels = rf_tensor_count(dgamma);
     if (channels < 1)
         return rf_fail(RF_EINVAL, "%s: dgamma is empty", op);
-    RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, dgamma.dtype, channels));
+    if (dbeta.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, dgamma.dtype, channels));
     RETURN_IF_ERROR(rf_check_typed(op, "x", x, -1));
     RETURN_IF_ERROR(rf_check_rows(op, "x", x, x.dtype, -1, channels));
     int64_t rows = rf_tensor_count(x) / channels;
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, x.dtype, rows, channels));
-    RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
+    if (mean.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
     RETURN_IF_ERROR(
         rf_check_operand(op, "scratch", scratch, RF_F32, rf_layernorm_scratch(rows, channels)));
@@ -211,6 +322,7 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
     rf_job_build(&job, device, &builds, vector,
                  (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
     rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
+    rf_job_spec(&job, 1, !mean.buffer);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, x);
     rf_job_reads(&job, mean);
@@ -218,4 +330,23 @@ int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgam
     rf_job_writes(&job, scratch);
     RETURN_IF_ERROR(rf_job_run(stream, &job));
     return run_fold(stream, dgamma, dbeta, scratch, channels, blocks);
+}
+
+int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
+                                 struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
+                                 struct rf_tensor mean, struct rf_tensor rstd,
+                                 struct rf_tensor scratch)
+{
+    static const char op[] = "layernorm_backward_weight";
+    RETURN_IF_ERROR(check_given(op, "mean", mean));
+    return run_weight(stream, op, dgamma, dbeta, dout, x, mean, rstd, scratch);
+}
+
+int rf_rmsnorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
+                               struct rf_tensor dout, struct rf_tensor x, struct rf_tensor rstd,
+                               struct rf_tensor scratch)
+{
+    const struct rf_tensor none = {0};
+    return run_weight(stream, "rmsnorm_backward_weight", dgamma, none, dout, x, none, rstd,
+                      scratch);
 }

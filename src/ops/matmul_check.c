@@ -55,8 +55,10 @@ static int check_options(const struct rf_matmul_opts *o)
             return rf_fail(RF_EINVAL, "matmul: %s has no buffer", all[i].name);
     if (o->accumulate && (o->bias || o->act || o->residual))
         return rf_fail(RF_EINVAL, "matmul: accumulate goes with none of bias, act and residual");
-    if ((int)o->act < 0 || o->act >= RF_ACTIVATION_COUNT)
-        return rf_fail(RF_EINVAL, "matmul: act is %d; take one of enum rf_activation", (int)o->act);
+    if ((int)o->act < 0 || o->act > RF_ACT_SILU)
+        return rf_fail(RF_EINVAL,
+                       "matmul: act is %d; take one of the first four of enum rf_activation",
+                       (int)o->act);
     if (o->pre && !o->act)
         return rf_fail(RF_EINVAL, "matmul: pre is used with act only");
     if (o->act_backward && (!o->act || !o->pre || o->bias))

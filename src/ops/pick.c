@@ -82,6 +82,13 @@ int rf_check_typed(const char *op, const char *what, struct rf_tensor tensor, in
     return rf_check_operand(op, what, tensor, tensor.dtype, count);
 }
 
+int rf_check_activation(const char *op, enum rf_activation kind)
+{
+    if ((unsigned)kind < RF_ACTIVATION_COUNT)
+        return 0;
+    return rf_fail(RF_EINVAL, "%s: unknown activation %d; see enum rf_activation", op, (int)kind);
+}
+
 int rf_check_rows(const char *op, const char *what, struct rf_tensor tensor, enum rf_dtype dtype,
                   int64_t rows, int64_t columns)
 {

@@ -47,6 +47,7 @@ RF_MUST_CHECK int rf_check_operand(const char *op, const char *what, struct rf_t
 /* rf_check_operand for the tensor that gives an operation its type: f32, f16 or bf16. */
 RF_MUST_CHECK int rf_check_typed(const char *op, const char *what, struct rf_tensor tensor,
                                  int64_t count);
+RF_MUST_CHECK int rf_check_activation(const char *op, enum rf_activation kind);
 /* rf_check_operand for (rows, columns): the last dimension must be `columns`; rows < 0: any. */
 RF_MUST_CHECK int rf_check_rows(const char *op, const char *what, struct rf_tensor tensor,
                                 enum rf_dtype dtype, int64_t rows, int64_t columns);

@@ -1,14 +1,34 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums by a fixed tree: chunks of at most 1024 elements (reduce.comp), then pairwise over the chunk
- * index, 64 to 1 per level (reduce_fold.comp).
+ * Reductions of a flat buffer by a fixed tree: chunks of at most 1024 elements (reduce.comp), then
+ * pairwise over the chunk index, 64 to 1 per level (reduce_fold.comp).
  */
 #include "pick.h"
+
+#include <math.h>
 
 #include "../base/base.h"
 
 #define CHUNK 1024 /* of reduce.comp */
 #define FOLD 64    /* of reduce_fold.comp */
+
+/* A new one is a row, and a case of reduce.comp. */
+struct kind {
+    const char *op;
+    struct rf_builds builds;
+    const char *fold;
+    float empty;
+};
+static const struct kind sum = {
+    "sum", {NULL, "reduce_sum", NULL, "reduce_sum_views"}, "reduce_fold", 0};
+static const struct kind squares = {
+    "sum_squares", {NULL, "reduce_squares", NULL, "reduce_squares_views"}, "reduce_fold", 0};
+static const struct kind most = {
+    "max", {NULL, "reduce_max", NULL, "reduce_max_views"}, "reduce_fold_most", -INFINITY};
+static const struct kind nonfinite = {"any_nonfinite",
+                                      {NULL, "reduce_nonfinite", NULL, "reduce_nonfinite_views"},
+                                      "reduce_fold_most",
+                                      0};
 
 static int64_t chunk_count(int64_t count)
 {
@@ -16,11 +36,9 @@ static int64_t chunk_count(int64_t count)
 }
 
 /* First level: one value per chunk to out[0..chunks). table may have no buffer. */
-static int run_chunks(struct rf_stream *stream, const char *op, struct rf_tensor out,
+static int run_chunks(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
                       struct rf_tensor x, struct rf_tensor table, int64_t chunks)
 {
-    static const struct rf_builds plain = {NULL, "sum", NULL, "sum_views"};
-    static const struct rf_builds squares = {NULL, "sum_squares", NULL, "sum_squares_views"};
     struct {
         uint64_t out, x, table;
         uint32_t chunks, count, first[1];
@@ -30,9 +48,9 @@ static int run_chunks(struct rf_stream *stream, const char *op, struct rf_tensor
               .chunks = (uint32_t)chunks,
               .count = (uint32_t)rf_tensor_count(x)};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, table.buffer ? &squares : &plain, false, (struct rf_source[]){{x}},
-                 1, push.first);
+    struct rf_job job = {
+        .op = kind->op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, &kind->builds, false, (struct rf_source[]){{x}}, 1, push.first);
     rf_job_flat(&job, device, (uint64_t)chunks, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, x);
     rf_job_reads(&job, table);
@@ -40,7 +58,7 @@ static int run_chunks(struct rf_stream *stream, const char *op, struct rf_tensor
     return rf_job_run(stream, &job);
 }
 
-static int run_fold(struct rf_stream *stream, const char *op, struct rf_tensor out,
+static int run_fold(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
                     struct rf_tensor x, int64_t count, int64_t results)
 {
     struct {
@@ -52,7 +70,7 @@ static int run_fold(struct rf_stream *stream, const char *op, struct rf_tensor o
               .results = (uint32_t)results};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = op, .shader = "reduce_fold", .push = &push, .push_bytes = sizeof(push)};
+        .op = kind->op, .shader = kind->fold, .push = &push, .push_bytes = sizeof(push)};
     rf_job_flat(&job, device, (uint64_t)results, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, x);
     rf_job_writes(&job, out);
@@ -68,19 +86,19 @@ static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t
 
 /* Chunks, then levels until one value is left, which goes to out. Each level has its own part of
  * the scratch. */
-static int run_tree(struct rf_stream *stream, const char *op, struct rf_tensor out,
+static int run_tree(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
                     struct rf_tensor x, struct rf_tensor table, int64_t chunks,
                     struct rf_tensor scratch)
 {
     if (chunks == 1)
-        return run_chunks(stream, op, out, x, table, 1);
+        return run_chunks(stream, kind, out, x, table, 1);
     struct rf_tensor level = part_of(scratch, 0, chunks);
     int64_t used = chunks, count = chunks;
-    RETURN_IF_ERROR(run_chunks(stream, op, level, x, table, chunks));
+    RETURN_IF_ERROR(run_chunks(stream, kind, level, x, table, chunks));
     while (count > 1) {
         int64_t results = (count + FOLD - 1) / FOLD;
         struct rf_tensor next = results == 1 ? out : part_of(scratch, used, results);
-        RETURN_IF_ERROR(run_fold(stream, op, next, level, count, results));
+        RETURN_IF_ERROR(run_fold(stream, kind, next, level, count, results));
         level = next;
         used += results;
         count = results;
@@ -93,20 +111,38 @@ int64_t rf_sum_scratch(int64_t count)
     return 2 * chunk_count(count > 0 ? count : 1);
 }
 
+/* Of a whole buffer. */
+static int run_whole(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
+                     struct rf_tensor x, struct rf_tensor scratch)
+{
+    const char *op = kind->op;
+    const int64_t count = rf_tensor_count(x);
+    RETURN_IF_ERROR(rf_check_typed(op, "x", x, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
+    RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, rf_sum_scratch(count)));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
+                                   (struct rf_operand[]){{"x", x}}, 1));
+    if (count == 0)
+        return rf_fill(stream, out, kind->empty);
+    return run_tree(stream, kind, out, x, (struct rf_tensor){0}, chunk_count(count), scratch);
+}
+
 int rf_sum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
            struct rf_tensor scratch)
 {
-    static const char op[] = "sum";
-    RETURN_IF_ERROR(rf_check_operand(op, "x", x, RF_F32, -1));
-    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
-    RETURN_IF_ERROR(
-        rf_check_operand(op, "scratch", scratch, RF_F32, rf_sum_scratch(rf_tensor_count(x))));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
-                                   (struct rf_operand[]){{"x", x}}, 1));
-    if (rf_tensor_count(x) == 0)
-        return rf_fill(stream, out, 0.0f);
-    return run_tree(stream, op, out, x, (struct rf_tensor){0}, chunk_count(rf_tensor_count(x)),
-                    scratch);
+    return run_whole(stream, &sum, out, x, scratch);
+}
+
+int rf_max(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+           struct rf_tensor scratch)
+{
+    return run_whole(stream, &most, out, x, scratch);
+}
+
+int rf_any_nonfinite(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+                     struct rf_tensor scratch)
+{
+    return run_whole(stream, &nonfinite, out, x, scratch);
 }
 
 int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
@@ -126,5 +162,5 @@ int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_ten
                                    (struct rf_operand[]){{"flat", flat}, {"chunks", chunks}}, 2));
     if (count == 0)
         return rf_fill(stream, out, 0.0f);
-    return run_tree(stream, op, out, flat, chunks, count, scratch);
+    return run_tree(stream, &squares, out, flat, chunks, count, scratch);
 }

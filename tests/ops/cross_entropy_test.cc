@@ -14,19 +14,19 @@ struct Case {
 const Case cases[] = {{1, 1, 0},    {1, 2, 0},     {3, 5, 0},    {17, 16, 0}, {7, 257, 0},
                       {5, 1003, 1}, {2, 50257, 0}, {64, 260, 0}, {9, 64, 2},  {130, 4, 0}};
 
-class CrossEntropy : public OpTest
+class CrossEntropy : public TypedOpTest
 {
   protected:
     struct Result {
         Floats losses, dlogits;
     };
-    Result run(const Case &c, const Floats &logits, const Ints &targets, bool in_place)
+    Result run(const Case &c, const Floats &logits, const Ints &targets, bool in_place,
+               const rf_cross_entropy_opts *opts = nullptr)
     {
-        rf_tensor in = f32(rf_shape2(c.rows, c.V), logits, c.shift);
-        rf_tensor d = in_place ? in : blank(rf_shape2(c.rows, c.V)),
-                  losses = blank(rf_shape1(c.rows));
-        EXPECT_OK(rf_cross_entropy(stream, losses, d, in, i32(rf_shape1(c.rows), targets),
-                                   blank(rf_shape1(c.rows))));
+        rf_tensor x = in(rf_shape2(c.rows, c.V), logits, c.shift);
+        rf_tensor d = in_place ? x : out(rf_shape2(c.rows, c.V)), losses = blank(rf_shape1(c.rows));
+        EXPECT_OK(rf_cross_entropy(stream, losses, d, x, i32(rf_shape1(c.rows), targets),
+                                   blank(rf_shape1(c.rows)), opts));
         return {read(losses), read(d)};
     }
     static std::string name(const Case &c, const char *what)
@@ -35,10 +35,12 @@ class CrossEntropy : public OpTest
     }
 };
 
-TEST_F(CrossEntropy, MatchesTheReferenceAlsoInPlace)
+ALL_TYPES(CrossEntropy);
+
+TEST_P(CrossEntropy, MatchesTheReferenceAlsoInPlace)
 {
     for (const Case &c : cases) {
-        Floats logits = normal(c.rows * c.V, 3);
+        Floats logits = rounded(normal(c.rows * c.V, 3));
         Ints targets = below(c.rows, (int32_t)c.V);
         targets[c.rows / 2] = (int32_t)c.V - 1;
         if (c.rows > 2)
@@ -47,34 +49,35 @@ TEST_F(CrossEntropy, MatchesTheReferenceAlsoInPlace)
         Result got = run(c, logits, targets, false);
         /* Up to 3142 partial sums of exponentials are added one after another. */
         expect_near(got.losses, want.losses, 1e-5, name(c, "losses"));
-        expect_near(got.dlogits, want.dlogits, 5e-6, name(c, "dlogits"));
+        expect_near(got.dlogits, want.dlogits, tolerance(5e-6), name(c, "dlogits"));
         Result again = run(c, logits, targets, true);
         expect_same_bits(again.losses, got.losses, name(c, "losses"));
         expect_same_bits(again.dlogits, got.dlogits, name(c, "dlogits in place"));
     }
 }
 
-TEST_F(CrossEntropy, LossOnlyLeavesTheLogitsAlone)
+TEST_P(CrossEntropy, LossOnlyLeavesTheLogitsAlone)
 {
     const Case c = {5, 37, 0};
-    Floats logits = normal(c.rows * c.V);
+    Floats logits = rounded(normal(c.rows * c.V));
     Ints targets = below(c.rows, (int32_t)c.V);
-    rf_tensor in = f32(rf_shape2(c.rows, c.V), logits), losses = blank(rf_shape1(c.rows));
-    ASSERT_OK(rf_cross_entropy(stream, losses, rf_tensor{}, in, i32(rf_shape1(c.rows), targets),
-                               blank(rf_shape1(c.rows))));
+    rf_tensor x = in(rf_shape2(c.rows, c.V), logits), losses = blank(rf_shape1(c.rows));
+    ASSERT_OK(rf_cross_entropy(stream, losses, rf_tensor{}, x, i32(rf_shape1(c.rows), targets),
+                               blank(rf_shape1(c.rows)), nullptr));
     expect_near(read(losses), reference::cross_entropy(wide(logits), targets, c.V).losses, 1e-5,
                 "losses");
-    expect_same_bits(read(in), logits, "logits");
+    expect_same_bits(read(x), logits, "logits");
 }
 
-TEST_F(CrossEntropy, ExtremeLogitsStayFinite)
+TEST_P(CrossEntropy, ExtremeLogitsStayFinite)
 {
     const Case c = {3, 40, 0};
-    Floats logits(c.rows * c.V, -1e4f);
+    Floats logits = rounded(Floats(c.rows * c.V, -1e4f));
     logits[7] = 1e4f;       /* row 0: certain, and right */
     logits[c.V + 9] = 1e4f; /* row 1: certain, and wrong */
     for (int64_t k = 0; k < c.V; k++)
         logits[2 * c.V + k] = 1e4f; /* row 2: all alike */
+    logits = rounded(logits);
     Ints targets = {7, 3, 0};
     auto want = reference::cross_entropy(wide(logits), targets, c.V);
     Result got = run(c, logits, targets, true);
@@ -83,10 +86,10 @@ TEST_F(CrossEntropy, ExtremeLogitsStayFinite)
     expect_near(got.dlogits, want.dlogits, 1e-3, "dlogits");
 }
 
-TEST_F(CrossEntropy, IgnoredRowsCountNothingAndATargetBeyondTheVocabularyIsNotANumber)
+TEST_P(CrossEntropy, IgnoredRowsCountNothingAndATargetBeyondTheVocabularyIsNotANumber)
 {
     const Case c = {3, 10, 0};
-    Floats logits = normal(c.rows * c.V);
+    Floats logits = rounded(normal(c.rows * c.V));
     Result got = run(c, logits, {-100, 10, 9}, false);
     EXPECT_EQ(got.losses[0], 0.0f);
     for (int64_t k = 0; k < c.V; k++)
@@ -95,10 +98,10 @@ TEST_F(CrossEntropy, IgnoredRowsCountNothingAndATargetBeyondTheVocabularyIsNotAN
     EXPECT_FALSE(std::isnan(got.losses[2]));
 }
 
-TEST_F(CrossEntropy, TenRunsGiveTheSameBits)
+TEST_P(CrossEntropy, TenRunsGiveTheSameBits)
 {
     const Case c = {19, 257, 0};
-    Floats logits = normal(c.rows * c.V);
+    Floats logits = rounded(normal(c.rows * c.V));
     Ints targets = below(c.rows, (int32_t)c.V);
     Result first = run(c, logits, targets, true);
     for (int i = 1; i < 10; i++) {
@@ -108,19 +111,68 @@ TEST_F(CrossEntropy, TenRunsGiveTheSameBits)
     }
 }
 
-TEST_F(CrossEntropy, WrongOperandsAreNamed)
+TEST_P(CrossEntropy, SmoothingAndZLossMatchTheReference)
 {
+    for (const Case &c : cases)
+        for (auto [smoothing, z_loss] : {std::pair(0.1f, 0.0f), {0.0f, 1e-2f}, {0.25f, 1e-3f}}) {
+            Floats logits = rounded(normal(c.rows * c.V, 2));
+            Ints targets = below(c.rows, (int32_t)c.V);
+            if (c.rows > 2)
+                targets[1] = -1;
+            auto want = reference::cross_entropy(wide(logits), targets, c.V, smoothing, z_loss);
+            rf_cross_entropy_opts opts = {};
+            opts.smoothing = smoothing;
+            opts.z_loss = z_loss;
+            Result got = run(c, logits, targets, true, &opts);
+            expect_near(got.losses, want.losses, 2e-5, name(c, "losses"));
+            expect_near(got.dlogits, want.dlogits, tolerance(1e-5), name(c, "dlogits"));
+        }
+}
+
+TEST_P(CrossEntropy, ScalesGradientsAndNotLosses)
+{
+    const Case c = {19, 37, 0};
+    Floats logits = rounded(normal(c.rows * c.V));
+    Ints targets = below(c.rows, (int32_t)c.V);
+    targets[3] = -1;
+    Result plain = run(c, logits, targets, false);
+    rf_tensor four = f32(rf_shape1(1), {4});
+    rf_cross_entropy_opts opts = {};
+    opts.scale = 256;
+    opts.device_scale = &four;
+    Result scaled = run(c, logits, targets, false, &opts);
+    expect_same_bits(scaled.losses, plain.losses, "losses");
+    for (size_t i = 0; i < plain.dlogits.size(); i++) {
+        float want = 1024 * plain.dlogits[i];
+        /* f16 keeps more digits of what is no longer subnormal. */
+        EXPECT_NEAR(scaled.dlogits[i], want, 1e-3 + step_of(type()) * std::fabs(want));
+    }
+}
+
+TEST_P(CrossEntropy, WrongOperandsAreNamed)
+{
+    rf_cross_entropy_opts bad = {};
+    bad.smoothing = 1;
+    EXPECT_FAILS(RF_EINVAL, "smoothing is 1",
+                 rf_cross_entropy(stream, blank(rf_shape1(3)), {}, blank(rf_shape2(3, 8)),
+                                  blank_i32(3), blank(rf_shape1(3)), &bad));
+    rf_tensor two = blank(rf_shape1(2));
+    bad.smoothing = 0;
+    bad.device_scale = &two;
+    EXPECT_FAILS(RF_EINVAL, "device_scale is f32 (2)",
+                 rf_cross_entropy(stream, blank(rf_shape1(3)), {}, blank(rf_shape2(3, 8)),
+                                  blank_i32(3), blank(rf_shape1(3)), &bad));
     rf_tensor logits = blank(rf_shape2(3, 8)), losses = blank(rf_shape1(3)), none = {};
     rf_tensor scratch = blank(rf_shape1(3)), targets = blank_i32(3), four = blank(rf_shape1(4));
     EXPECT_FAILS(RF_EINVAL, "losses is f32 (4), expected 3",
-                 rf_cross_entropy(stream, four, logits, logits, targets, scratch));
+                 rf_cross_entropy(stream, four, logits, logits, targets, scratch, nullptr));
     EXPECT_FAILS(RF_EINVAL, "targets is f32",
-                 rf_cross_entropy(stream, losses, logits, logits, losses, scratch));
+                 rf_cross_entropy(stream, losses, logits, logits, losses, scratch, nullptr));
     EXPECT_FAILS(RF_EINVAL, "logits is f32 (3, 8), expected (4, 8)",
-                 rf_cross_entropy(stream, four, logits, logits, blank_i32(4), four));
+                 rf_cross_entropy(stream, four, logits, logits, blank_i32(4), four, nullptr));
     EXPECT_FAILS(RF_EINVAL, "losses must not overlap scratch",
-                 rf_cross_entropy(stream, losses, none, logits, targets, losses));
+                 rf_cross_entropy(stream, losses, none, logits, targets, losses, nullptr));
     EXPECT_FAILS(RF_EINVAL, "dlogits",
-                 rf_cross_entropy(stream, losses, four, logits, targets, scratch));
+                 rf_cross_entropy(stream, losses, four, logits, targets, scratch, nullptr));
 }
 } // namespace

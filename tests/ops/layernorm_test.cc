@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm, forward and backward.
+ * LayerNorm and RMSNorm, alone and of a sum, forward and backward.
  */
 #include "op_fixture.h"
 #include "support/reference_ops.h"
@@ -139,6 +139,55 @@ TEST_P(LayerNorm, WeightGradientAccumulatesAndMatchesTheReference)
     }
 }
 
+TEST_P(LayerNorm, WithoutBetaItIsThatOfABetaOfZero)
+{
+    for (const Case &c : cases) {
+        Inputs data = inputs(c);
+        data.beta = Floats(c.C);
+        Saved with = forward(c, data);
+        rf_tensor bare = out(rf_shape2(c.rows, c.C), c.shift);
+        ASSERT_OK(rf_layernorm(stream, bare, with.mean, with.rstd, with.x, with.gamma, {}, EPS));
+        EXPECT_EQ(read(bare), read(with.out)) << name(c, "out"); /* but for the sign of zeros */
+        rf_tensor dout = in(rf_shape2(c.rows, c.C), data.dout),
+                  scratch = blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C))),
+                  dgamma = f32(rf_shape1(c.C), Floats(c.C)),
+                  dbeta = f32(rf_shape1(c.C), Floats(c.C)),
+                  alone = f32(rf_shape1(c.C), Floats(c.C));
+        ASSERT_OK(rf_layernorm_backward_weight(stream, dgamma, dbeta, dout, with.x, with.mean,
+                                               with.rstd, scratch));
+        ASSERT_OK(rf_layernorm_backward_weight(stream, alone, {}, dout, with.x, with.mean,
+                                               with.rstd, scratch));
+        expect_same_bits(read(alone), read(dgamma), name(c, "dgamma"));
+    }
+}
+
+TEST_P(LayerNorm, OfASumIsThatOfTheStoredSumAlsoInPlace)
+{
+    for (const Case &c : cases)
+        for (int mode : {0, 1, 2}) { /* apart, sum = x, sum = residual */
+            Inputs data = inputs(c);
+            rf_shape shape = rf_shape2(c.rows, c.C);
+            Floats residual = rounded(normal(c.rows * c.C)), sum(c.rows * c.C);
+            for (size_t i = 0; i < sum.size(); i++)
+                sum[i] = data.x[i] + residual[i];
+            sum = rounded(sum);
+            rf_tensor x = in(shape, data.x, c.shift), r = in(shape, residual),
+                      stored = mode == 1   ? x
+                               : mode == 2 ? r
+                                           : out(shape);
+            rf_tensor y = out(shape), mean = blank(rf_shape1(c.rows)),
+                      rstd = blank(rf_shape1(c.rows)), gamma = in(rf_shape1(c.C), data.gamma),
+                      beta = in(rf_shape1(c.C), data.beta);
+            ASSERT_OK(rf_residual_layernorm(stream, y, stored, mean, rstd, x, r, gamma, beta, EPS));
+            expect_same_bits(read(stored), sum, name(c, "sum"));
+            data.x = sum;
+            Saved apart = forward(c, data);
+            expect_same_bits(read(y), read(apart.out), name(c, "out"));
+            expect_same_bits(read(mean), read(apart.mean), name(c, "mean"));
+            expect_same_bits(read(rstd), read(apart.rstd), name(c, "rstd"));
+        }
+}
+
 TEST_P(LayerNorm, AlignmentDoesNotChangeBits)
 {
     for (int64_t C : {64, 20}) {
@@ -168,6 +217,108 @@ TEST_P(LayerNorm, TenRunsGiveTheSameBits)
     }
 }
 
+class RmsNorm : public LayerNorm
+{
+};
+ALL_TYPES(RmsNorm);
+
+TEST_P(RmsNorm, ForwardMatchesTheReferenceAlsoOfASum)
+{
+    for (const Case &c : cases) {
+        rf_shape shape = rf_shape2(c.rows, c.C);
+        Inputs data = inputs(c);
+        auto want = reference::rmsnorm(wide(data.x), wide(data.gamma), EPS);
+        rf_tensor x = in(shape, data.x, c.shift), gamma = in(rf_shape1(c.C), data.gamma);
+        rf_tensor y = out(shape, c.shift), rstd = blank(rf_shape1(c.rows));
+        ASSERT_OK(rf_rmsnorm(stream, y, rstd, x, gamma, EPS));
+        expect_near(read(y), want.out, tolerance(TOLERANCE), name(c, "out"));
+        expect_near(read(rstd), want.rstd, TOLERANCE, name(c, "rstd"));
+
+        Floats residual = rounded(normal(c.rows * c.C)), sum = data.x;
+        for (size_t i = 0; i < sum.size(); i++)
+            sum[i] += residual[i];
+        sum = rounded(sum);
+        rf_tensor r = in(shape, residual), again = out(shape);
+        ASSERT_OK(rf_residual_rmsnorm(stream, y, x, rstd, x, r, gamma, EPS));
+        ASSERT_OK(rf_rmsnorm(stream, again, rstd, in(shape, sum), gamma, EPS));
+        expect_same_bits(read(x), sum, name(c, "sum"));
+        expect_same_bits(read(y), read(again), name(c, "out of a sum"));
+    }
+}
+
+TEST_P(RmsNorm, BackwardMatchesTheReferenceAndAddsToTheResidual)
+{
+    for (const Case &c : cases) {
+        rf_shape shape = rf_shape2(c.rows, c.C);
+        Inputs data = inputs(c);
+        auto want =
+            reference::rmsnorm_backward(wide(data.dout), wide(data.x), wide(data.gamma), EPS);
+        rf_tensor x = in(shape, data.x, c.shift), gamma = in(rf_shape1(c.C), data.gamma);
+        rf_tensor y = out(shape), rstd = blank(rf_shape1(c.rows)), dout = in(shape, data.dout);
+        ASSERT_OK(rf_rmsnorm(stream, y, rstd, x, gamma, EPS));
+        rf_tensor dx = out(shape);
+        ASSERT_OK(rf_rmsnorm_backward_input(stream, dx, dout, x, rstd, gamma, false));
+        expect_near(read(dx), want.dx, tolerance(dx_tolerance(c)), name(c, "dx"));
+
+        Floats before = whole(c.C), residual = rounded(normal(c.rows * c.C));
+        rf_tensor dgamma = f32(rf_shape1(c.C), before), sum = in(shape, residual);
+        for (int64_t k = 0; k < c.C; k++)
+            want.dgamma[k] += before[k];
+        for (size_t i = 0; i < residual.size(); i++)
+            want.dx[i] += residual[i];
+        ASSERT_OK(rf_rmsnorm_backward_input(stream, sum, dout, x, rstd, gamma, true));
+        expect_near(read(sum), want.dx, tolerance(dx_tolerance(c)), name(c, "accumulated dx"));
+        ASSERT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, x, rstd,
+                                             blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
+        expect_near(read(dgamma), want.dgamma, TOLERANCE, name(c, "dgamma"));
+    }
+}
+
+TEST_P(RmsNorm, TenRunsGiveTheSameBits)
+{
+    const Case c = {67, 37, 0};
+    Inputs data = inputs(c);
+    rf_shape shape = rf_shape2(c.rows, c.C);
+    rf_tensor x = in(shape, data.x), gamma = in(rf_shape1(c.C), data.gamma),
+              dout = in(shape, data.dout), rstd = blank(rf_shape1(c.rows));
+    Floats first;
+    for (int run = 0; run < 10; run++) {
+        rf_tensor y = out(shape), dx = out(shape), dgamma = f32(rf_shape1(c.C), Floats(c.C));
+        ASSERT_OK(rf_rmsnorm(stream, y, rstd, x, gamma, EPS));
+        ASSERT_OK(rf_rmsnorm_backward_input(stream, dx, dout, x, rstd, gamma, false));
+        ASSERT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, x, rstd,
+                                             blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
+        Floats all = read(y);
+        for (rf_tensor t : {dx, dgamma}) {
+            Floats more = read(t);
+            all.insert(all.end(), more.begin(), more.end());
+        }
+        first = run == 0 ? all : first;
+        expect_same_bits(all, first, "out, dx, dgamma");
+    }
+}
+
+TEST_P(RmsNorm, WrongOperandsAreNamed)
+{
+    rf_tensor x = out(rf_shape2(3, 8)), y = out(rf_shape2(3, 8)), r = out(rf_shape2(3, 8));
+    rf_tensor sum = out(rf_shape2(3, 8)), rstd = blank(rf_shape1(3)), gamma = out(rf_shape1(8));
+    rf_tensor seven = out(rf_shape2(3, 7));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: out", rf_rmsnorm(stream, seven, rstd, x, gamma, EPS));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: rstd", rf_rmsnorm(stream, y, gamma, x, gamma, EPS));
+    EXPECT_FAILS(RF_EINVAL, "residual_rmsnorm: residual",
+                 rf_residual_rmsnorm(stream, y, sum, rstd, x, seven, gamma, EPS));
+    EXPECT_FAILS(RF_EINVAL, "residual_rmsnorm: sum has no buffer",
+                 rf_residual_rmsnorm(stream, y, {}, rstd, x, r, gamma, EPS));
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap sum",
+                 rf_residual_rmsnorm(stream, sum, sum, rstd, x, r, gamma, EPS));
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap residual",
+                 rf_residual_rmsnorm(stream, r, sum, rstd, x, r, gamma, EPS));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_input: dx must not overlap x",
+                 rf_rmsnorm_backward_input(stream, x, y, x, rstd, gamma, true));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_weight: scratch",
+                 rf_rmsnorm_backward_weight(stream, gamma, y, x, rstd, rstd));
+}
+
 TEST_P(LayerNorm, WrongOperandsAreNamed)
 {
     rf_tensor x = blank(rf_shape2(3, 8)), out = blank(rf_shape2(3, 8)), none = {};
@@ -178,6 +329,8 @@ TEST_P(LayerNorm, WrongOperandsAreNamed)
                  rf_layernorm(stream, out, mean, rstd, x, seven, beta, EPS));
     EXPECT_FAILS(RF_EINVAL, "beta is f32 (7)",
                  rf_layernorm(stream, out, mean, rstd, x, gamma, seven, EPS));
+    EXPECT_FAILS(RF_EINVAL, "mean has no buffer",
+                 rf_layernorm(stream, out, none, rstd, x, gamma, beta, EPS));
     EXPECT_FAILS(RF_EINVAL, "rstd", rf_layernorm(stream, out, mean, seven, x, gamma, beta, EPS));
     EXPECT_FAILS(RF_EINVAL, "out must not overlap x",
                  rf_layernorm(stream, x, mean, rstd, x, gamma, beta, EPS));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums: their tree is a part of the contract, so results are compared bit by bit with the same tree
- * on the host.
+ * Sums, the largest, whether all are finite. The tree of sums is a part of the contract, so results
+ * are compared bit by bit with the same tree on the host.
  */
 #include "op_fixture.h"
 
@@ -10,7 +10,7 @@
 
 namespace
 {
-class Reduce : public OpTest
+class Reduce : public TypedOpTest
 {
   protected:
     /* 16 running sums over the chunk, then joined pairwise. */
@@ -38,8 +38,8 @@ class Reduce : public OpTest
     {
         int64_t n = (int64_t)x.size();
         rf_tensor out = blank(rf_shape1(1));
-        EXPECT_OK(
-            rf_sum(stream, out, f32(rf_shape1(n), x, shift), blank(rf_shape1(rf_sum_scratch(n)))));
+        EXPECT_OK(rf_sum(stream, out, typed(rf_shape1(n), type(), x, shift),
+                         blank(rf_shape1(rf_sum_scratch(n)))));
         return read(out)[0];
     }
     float squares_on_device(const Floats &flat, const std::vector<rf_norm_chunk> &chunks)
@@ -51,7 +51,7 @@ class Reduce : public OpTest
         }
         int64_t n = (int64_t)chunks.size();
         rf_tensor out = blank(rf_shape1(1));
-        EXPECT_OK(rf_sum_squares(stream, out, f32(rf_shape1((int64_t)flat.size()), flat),
+        EXPECT_OK(rf_sum_squares(stream, out, typed(rf_shape1((int64_t)flat.size()), type(), flat),
                                  i32(rf_shape2(n, 2), table), blank(rf_shape1(2 * n))));
         return read(out)[0];
     }
@@ -64,7 +64,9 @@ class Reduce : public OpTest
     }
 };
 
-TEST_F(Reduce, SumIsExactForIntegersOfEverySize)
+ALL_TYPES(Reduce);
+
+TEST_P(Reduce, SumIsExactForIntegersOfEverySize)
 {
     for (int64_t n : {1, 2, 3, 15, 16, 17, 1023, 1024, 1025, 65537, 70001}) {
         Floats x = whole(n);
@@ -75,29 +77,29 @@ TEST_F(Reduce, SumIsExactForIntegersOfEverySize)
     }
 }
 
-TEST_F(Reduce, SumFollowsItsTree)
+TEST_P(Reduce, SumFollowsItsTree)
 {
     for (size_t n : {5u, 1024u, 3000u, 70001u, 200003u}) {
-        Floats x = normal(n), chunks;
+        Floats x = rounded(normal(n)), chunks;
         for (size_t i = 0; i < n; i += 1024)
             chunks.push_back(chunk_sum(&x[i], std::min<size_t>(1024, n - i), false));
         EXPECT_EQ(sum_on_device(x, 0), pairwise(chunks)) << n;
     }
 }
 
-TEST_F(Reduce, SumSquaresFollowsItsTree)
+TEST_P(Reduce, SumSquaresFollowsItsTree)
 {
     for (size_t n : {1u, 1000u, 5000u, 300001u}) {
-        Floats x = normal(n), chunks;
+        Floats x = rounded(normal(n)), chunks;
         for (rf_norm_chunk c : table_for(n))
             chunks.push_back(chunk_sum(&x[c.first], c.count, true));
         EXPECT_EQ(squares_on_device(x, table_for(n)), pairwise(chunks)) << n;
     }
 }
 
-TEST_F(Reduce, SumSquaresDoesNotDependOnWhereChunksLie)
+TEST_P(Reduce, SumSquaresDoesNotDependOnWhereChunksLie)
 {
-    Floats x = normal(5000), moved(9000, 1e30f);
+    Floats x = rounded(normal(5000)), moved(9000, 1e4f);
     auto chunks = table_for(x.size()), elsewhere = chunks;
     uint32_t at = 9000;
     for (size_t i = 0; i < chunks.size(); i++) { /* in reverse, with odd gaps */
@@ -108,14 +110,14 @@ TEST_F(Reduce, SumSquaresDoesNotDependOnWhereChunksLie)
     EXPECT_EQ(squares_on_device(x, chunks), squares_on_device(moved, elsewhere));
 }
 
-TEST_F(Reduce, AChunkOutsideTheBufferIsNotANumberAndReadsNothing)
+TEST_P(Reduce, AChunkOutsideTheBufferIsNotANumberAndReadsNothing)
 {
     EXPECT_TRUE(std::isnan(squares_on_device(Floats(100, 1.0f), {{0, 50}, {90, 11}})));
     EXPECT_TRUE(std::isnan(squares_on_device(Floats(100, 1.0f), {{0xfffffff0u, 50}})));
     EXPECT_EQ(squares_on_device(Floats(100, 1.0f), {{0, 50}, {100, 0}, {90, 10}}), 60.0f);
 }
 
-TEST_F(Reduce, InfinityAndNotANumberSurvive)
+TEST_P(Reduce, InfinityAndNotANumberSurvive)
 {
     Floats x(3000, 1.0f);
     x[2999] = std::numeric_limits<float>::infinity();
@@ -125,12 +127,67 @@ TEST_F(Reduce, InfinityAndNotANumberSurvive)
     EXPECT_TRUE(std::isnan(squares_on_device(x, table_for(x.size()))));
 }
 
-TEST_F(Reduce, WrongOperandsAreNamed)
+TEST_P(Reduce, MaxIsTheLargestWhereverItIs)
+{
+    for (int64_t n : {1, 2, 17, 1023, 1024, 1025, 70001})
+        for (int64_t at : {(int64_t)0, n / 2, n - 1}) {
+            Floats x = rounded(normal(n));
+            for (float &v : x)
+                v -= 100; /* padding must not win */
+            x = rounded(x);
+            x[at] = -50;
+            rf_tensor out = blank(rf_shape1(1)), scratch = blank(rf_shape1(rf_sum_scratch(n)));
+            ASSERT_OK(rf_max(stream, out, in(rf_shape1(n), x, (int)(n % 4)), scratch));
+            EXPECT_EQ(read(out)[0], -50) << n << " at " << at;
+            x[at] = NAN;
+            ASSERT_OK(rf_max(stream, out, typed(rf_shape1(n), type(), x), scratch));
+            EXPECT_TRUE(std::isnan(read(out)[0])) << n << " at " << at;
+        }
+}
+
+TEST_P(Reduce, NonfiniteIsFoundWhereverItIs)
+{
+    const float inf = std::numeric_limits<float>::infinity();
+    for (int64_t n : {1, 2, 17, 1023, 1024, 1025, 70001})
+        for (int64_t at : {(int64_t)0, n / 2, n - 1})
+            for (float bad : {inf, -inf, NAN, type() == RF_F16 ? 65504.0f : 3e38f}) {
+                Floats x = rounded(normal(n));
+                x[at] = rounded({bad})[0];
+                rf_tensor out = blank(rf_shape1(1)), scratch = blank(rf_shape1(rf_sum_scratch(n)));
+                ASSERT_OK(rf_any_nonfinite(stream, out,
+                                           typed(rf_shape1(n), type(), x, (int)(n % 3)), scratch));
+                EXPECT_EQ(read(out)[0], std::isfinite(bad) ? 0 : 1) << n << " at " << at;
+            }
+}
+
+TEST_P(Reduce, OfNothingIsTheNeutralElement)
+{
+    rf_tensor x = out(rf_shape1(1)), result = blank(rf_shape1(1)), scratch = blank(rf_shape1(2));
+    x.shape = rf_shape1(0);
+    ASSERT_OK(rf_sum(stream, result, x, scratch));
+    EXPECT_EQ(read(result)[0], 0);
+    ASSERT_OK(rf_max(stream, result, x, scratch));
+    EXPECT_EQ(read(result)[0], -HUGE_VALF);
+    ASSERT_OK(rf_any_nonfinite(stream, result, x, scratch));
+    EXPECT_EQ(read(result)[0], 0);
+}
+
+TEST_P(Reduce, TenRunsGiveTheSameBits)
+{
+    Floats x = rounded(normal(30011));
+    float first = sum_on_device(x, 0);
+    for (int run = 1; run < 10; run++)
+        EXPECT_EQ(sum_on_device(x, 0), first);
+}
+
+TEST_P(Reduce, WrongOperandsAreNamed)
 {
     rf_tensor x = blank(rf_shape1(3000)), one = blank(rf_shape1(1)), two = blank(rf_shape1(2));
     rf_tensor scratch = blank(rf_shape1(rf_sum_scratch(3000))), table = blank_i32(6), pairs;
     ASSERT_OK(rf_tensor_reshape(table, rf_shape2(3, 2), &pairs));
     EXPECT_FAILS(RF_EINVAL, "sum: out is f32 (2)", rf_sum(stream, two, x, scratch));
+    EXPECT_FAILS(RF_EINVAL, "max: out is f32 (2)", rf_max(stream, two, x, scratch));
+    EXPECT_FAILS(RF_EINVAL, "any_nonfinite: x is i32", rf_any_nonfinite(stream, one, table, two));
     EXPECT_FAILS(RF_EINVAL, "sum: scratch is f32 (2)", rf_sum(stream, one, x, two));
     EXPECT_FAILS(RF_EINVAL, "scratch must not overlap x", rf_sum(stream, one, two, two));
     EXPECT_FAILS(RF_EINVAL, "expected (chunks, 2)", rf_sum_squares(stream, one, x, table, scratch));

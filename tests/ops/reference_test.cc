@@ -39,6 +39,11 @@ double dot(const Doubles &a, const Doubles &b)
     return s;
 }
 
+double total(const Doubles &a)
+{
+    return dot(a, Doubles(a.size(), 1));
+}
+
 /* Central differences of f at x. With h = 1e-5 the truncation is ~1e-10 and the rounding ~1e-11,
  * both times the size of f's derivatives, which are below 100 here: 1e-7 holds. */
 void expect_gradient(Doubles x, const Doubles &gradient,
@@ -99,6 +104,32 @@ TEST(ReferenceGradients, LayerNormMatchesFiniteDifferences)
     }
 }
 
+TEST(ReferenceGradients, RmsNormMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        int64_t rows = random.pick({1, 2, 3, 5}), C = random.pick({1, 2, 3, 7, 16});
+        double eps = 0.1; /* as for LayerNorm */
+        Doubles x = random.normal(rows * C), gamma = random.normal(C), w = random.normal(rows * C);
+        LayerNormGrad g = rmsnorm_backward(w, x, gamma, eps);
+        expect_gradient(x, g.dx,
+                        [&](const Doubles &v) { return dot(w, rmsnorm(v, gamma, eps).out); });
+        expect_gradient(gamma, g.dgamma,
+                        [&](const Doubles &v) { return dot(w, rmsnorm(x, v, eps).out); });
+    }
+}
+
+TEST(ReferenceGradients, SoftmaxMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        int64_t rows = random.pick({1, 2, 3}), C = random.pick({1, 2, 5, 17});
+        Doubles x = random.normal(rows * C), w = random.normal(rows * C);
+        expect_gradient(x, softmax_backward(w, x, C),
+                        [&](const Doubles &v) { return dot(w, softmax(v, C)); });
+    }
+}
+
 TEST(ReferenceGradients, AttentionMatchesFiniteDifferences)
 {
     Random random;
@@ -145,6 +176,32 @@ TEST(ReferenceGradients, GeluMatchesFiniteDifferences)
         EXPECT_NEAR(gelu_slope(2 * x), (gelu(2 * x + 1e-5) - gelu(2 * x - 1e-5)) / 2e-5, 1e-9);
 }
 
+TEST(ReferenceGradients, ActivationsMatchFiniteDifferences)
+{
+    Random random;
+    for (int kind = 0; kind < RF_ACTIVATION_COUNT; kind++)
+        for (double x : random.normal(200)) {
+            auto f = [&](double v) { return activation((rf_activation)kind, v); };
+            /* ReLU has no slope at 0; no x is that near. */
+            EXPECT_NEAR(activation_slope((rf_activation)kind, 2 * x),
+                        (f(2 * x + 1e-5) - f(2 * x - 1e-5)) / 2e-5, 1e-9)
+                << kind << " at " << 2 * x;
+        }
+}
+
+TEST(ReferenceGradients, GatedUnitsMatchFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        auto kind = (rf_activation)(round % RF_ACTIVATION_COUNT);
+        size_t n = (size_t)random.pick({1, 2, 3, 7, 16, 31});
+        Doubles gate = random.normal(n), up = random.normal(n), w = random.normal(n);
+        GluGrad g = glu_backward(kind, w, gate, up);
+        expect_gradient(gate, g.dgate, [&](const Doubles &x) { return dot(w, glu(kind, x, up)); });
+        expect_gradient(up, g.dup, [&](const Doubles &x) { return dot(w, glu(kind, gate, x)); });
+    }
+}
+
 TEST(ReferenceGradients, CrossEntropyMatchesFiniteDifferences)
 {
     Random random;
@@ -154,12 +211,28 @@ TEST(ReferenceGradients, CrossEntropyMatchesFiniteDifferences)
         for (int32_t &t : targets)
             t = (int32_t)(random.pick({0, 1, 2, 3, 4, 16}) % (V + 1)) - 1; /* -1: ignored */
         Doubles logits = random.normal(rows * V);
-        expect_gradient(logits, cross_entropy(logits, targets, V).dlogits, [&](const Doubles &x) {
-            double sum = 0;
-            for (double l : cross_entropy(x, targets, V).losses)
-                sum += l;
-            return sum;
-        });
+        double smoothing = round % 2 ? 0.1 : 0, z_loss = round % 3 ? 0.01 : 0;
+        expect_gradient(logits, cross_entropy(logits, targets, V, smoothing, z_loss).dlogits,
+                        [&](const Doubles &x) {
+                            return total(cross_entropy(x, targets, V, smoothing, z_loss).losses);
+                        });
+    }
+}
+
+TEST(ReferenceGradients, LmHeadMatchesFiniteDifferences)
+{
+    Random random;
+    for (int round = 0; round < 20; round++) {
+        int64_t n = random.pick({1, 2, 3}), V = random.pick({1, 2, 7}), C = random.pick({1, 3, 4});
+        Tokens targets(n);
+        for (int32_t &t : targets)
+            t = (int32_t)(random.pick({0, 1, 2, 3, 6}) % (V + 1)) - 1;
+        Doubles x = random.normal(n * C), w = random.normal(V * C);
+        LmHead g = lm_head(x, w, targets, V, C);
+        expect_gradient(
+            x, g.dx, [&](const Doubles &v) { return total(lm_head(v, w, targets, V, C).losses); });
+        expect_gradient(
+            w, g.dw, [&](const Doubles &v) { return total(lm_head(x, v, targets, V, C).losses); });
     }
 }
 

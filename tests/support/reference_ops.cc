@@ -80,6 +80,66 @@ LayerNormGrad layernorm_backward(const Doubles &dout, const Doubles &x, const Do
     return g;
 }
 
+LayerNorm rmsnorm(const Doubles &x, const Doubles &gamma, double eps)
+{
+    const size_t C = gamma.size(), rows = x.size() / C;
+    LayerNorm r{Doubles(x.size()), {}, Doubles(rows)};
+    for (size_t i = 0; i < rows; i++) {
+        double square = 0;
+        for (size_t c = 0; c < C; c++)
+            square += x[i * C + c] * x[i * C + c] / C;
+        r.rstd[i] = 1 / std::sqrt(square + eps);
+        for (size_t c = 0; c < C; c++)
+            r.out[i * C + c] = x[i * C + c] * r.rstd[i] * gamma[c];
+    }
+    return r;
+}
+
+LayerNormGrad rmsnorm_backward(const Doubles &dout, const Doubles &x, const Doubles &gamma,
+                               double eps)
+{
+    const size_t C = gamma.size(), rows = x.size() / C;
+    const Doubles rstd = rmsnorm(x, gamma, eps).rstd;
+    LayerNormGrad g{Doubles(x.size()), Doubles(C), {}};
+    for (size_t i = 0; i < rows; i++) {
+        double sum = 0;
+        for (size_t c = 0; c < C; c++) {
+            g.dgamma[c] += dout[i * C + c] * x[i * C + c] * rstd[i];
+            sum += dout[i * C + c] * gamma[c] * x[i * C + c];
+        }
+        for (size_t c = 0; c < C; c++)
+            g.dx[i * C + c] =
+                rstd[i] * (dout[i * C + c] * gamma[c] - x[i * C + c] * sum * rstd[i] * rstd[i] / C);
+    }
+    return g;
+}
+
+Doubles softmax(const Doubles &x, int64_t C)
+{
+    Doubles y(x.size());
+    for (size_t row = 0; row < x.size(); row += C) {
+        double top = *std::max_element(&x[row], &x[row] + C), total = 0;
+        for (int64_t c = 0; c < C; c++)
+            total += y[row + c] = std::exp(x[row + c] - top);
+        for (int64_t c = 0; c < C; c++)
+            y[row + c] /= total;
+    }
+    return y;
+}
+
+Doubles softmax_backward(const Doubles &dout, const Doubles &x, int64_t C)
+{
+    Doubles y = softmax(x, C), dx(x.size());
+    for (size_t row = 0; row < x.size(); row += C) {
+        double sum = 0;
+        for (int64_t c = 0; c < C; c++)
+            sum += y[row + c] * dout[row + c];
+        for (int64_t c = 0; c < C; c++)
+            dx[row + c] = y[row + c] * (dout[row + c] - sum);
+    }
+    return dx;
+}
+
 static AttentionSize whole(AttentionSize s)
 {
     s.keys = s.keys ? s.keys : s.T;
@@ -199,7 +259,77 @@ double gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * cube * x * x);
 }
 
-CrossEntropy cross_entropy(const Doubles &logits, const Tokens &targets, int64_t V)
+static double logistic(double x)
+{
+    return 1 / (1 + std::exp(-x));
+}
+static double normal_below(double x)
+{
+    return 0.5 * std::erfc(-x / std::sqrt(2.0));
+}
+
+double activation(rf_activation kind, double x)
+{
+    switch (kind) {
+    case RF_ACT_NONE:
+        return x;
+    case RF_ACT_GELU:
+        return gelu(x);
+    case RF_ACT_GELU_ERF:
+        return x * normal_below(x);
+    case RF_ACT_RELU:
+        return x > 0 ? x : 0;
+    case RF_ACT_SILU:
+        return x * logistic(x);
+    case RF_ACT_SIGMOID:
+        return logistic(x);
+    default:
+        return std::tanh(x);
+    }
+}
+
+double activation_slope(rf_activation kind, double x)
+{
+    double s = logistic(x), t = std::tanh(x);
+    switch (kind) {
+    case RF_ACT_NONE:
+        return 1;
+    case RF_ACT_GELU:
+        return gelu_slope(x);
+    case RF_ACT_GELU_ERF:
+        return normal_below(x) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+    case RF_ACT_RELU:
+        return x > 0 ? 1 : 0;
+    case RF_ACT_SILU:
+        return s + x * s * (1 - s);
+    case RF_ACT_SIGMOID:
+        return s * (1 - s);
+    default:
+        return 1 - t * t;
+    }
+}
+
+Doubles glu(rf_activation kind, const Doubles &gate, const Doubles &up)
+{
+    Doubles out(gate.size());
+    for (size_t i = 0; i < out.size(); i++)
+        out[i] = activation(kind, gate[i]) * up[i];
+    return out;
+}
+
+GluGrad glu_backward(rf_activation kind, const Doubles &dout, const Doubles &gate,
+                     const Doubles &up)
+{
+    GluGrad g{Doubles(gate.size()), Doubles(gate.size())};
+    for (size_t i = 0; i < gate.size(); i++) {
+        g.dgate[i] = dout[i] * up[i] * activation_slope(kind, gate[i]);
+        g.dup[i] = dout[i] * activation(kind, gate[i]);
+    }
+    return g;
+}
+
+CrossEntropy cross_entropy(const Doubles &logits, const Tokens &targets, int64_t V,
+                           double smoothing, double z_loss)
 {
     CrossEntropy r{Doubles(targets.size()), Doubles(logits.size())};
     for (size_t i = 0; i < targets.size(); i++) {
@@ -209,10 +339,33 @@ CrossEntropy cross_entropy(const Doubles &logits, const Tokens &targets, int64_t
         double top = *std::max_element(x, x + V), total = 0;
         for (int64_t c = 0; c < V; c++)
             total += std::exp(x[c] - top);
-        r.losses[i] = top + std::log(total) - x[targets[i]];
-        for (int64_t c = 0; c < V; c++)
-            r.dlogits[i * V + c] = std::exp(x[c] - top) / total - (c == targets[i] ? 1 : 0);
+        double lse = top + std::log(total);
+        r.losses[i] = z_loss * lse * lse;
+        for (int64_t c = 0; c < V; c++) {
+            double want = smoothing / V + (c == targets[i] ? 1 - smoothing : 0);
+            r.losses[i] += want * (lse - x[c]);
+            r.dlogits[i * V + c] = std::exp(x[c] - lse) * (1 + 2 * z_loss * lse) - want;
+        }
     }
+    return r;
+}
+
+LmHead lm_head(const Doubles &x, const Doubles &w, const Tokens &targets, int64_t V, int64_t C)
+{
+    const size_t n = targets.size();
+    Doubles logits(n * V);
+    for (size_t i = 0; i < n; i++)
+        for (int64_t v = 0; v < V; v++)
+            for (int64_t c = 0; c < C; c++)
+                logits[i * V + v] += x[i * C + c] * w[v * C + c];
+    CrossEntropy loss = cross_entropy(logits, targets, V);
+    LmHead r{loss.losses, Doubles(n * C), Doubles(V * C)};
+    for (size_t i = 0; i < n; i++)
+        for (int64_t v = 0; v < V; v++)
+            for (int64_t c = 0; c < C; c++) {
+                r.dx[i * C + c] += loss.dlogits[i * V + v] * w[v * C + c];
+                r.dw[v * C + c] += loss.dlogits[i * V + v] * x[i * C + c];
+            }
     return r;
 }
 

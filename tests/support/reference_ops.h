@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <ringforge/ops_elementwise.h>
+
 namespace reference
 {
 
@@ -33,6 +35,15 @@ struct LayerNormGrad {
 };
 LayerNormGrad layernorm_backward(const Doubles &dout, const Doubles &x, const Doubles &gamma,
                                  double eps);
+
+/* x / sqrt(mean(x^2) + eps) * gamma; mean and dbeta stay empty. */
+LayerNorm rmsnorm(const Doubles &x, const Doubles &gamma, double eps);
+LayerNormGrad rmsnorm_backward(const Doubles &dout, const Doubles &x, const Doubles &gamma,
+                               double eps);
+
+/* Rows of C. */
+Doubles softmax(const Doubles &x, int64_t C);
+Doubles softmax_backward(const Doubles &dout, const Doubles &x, int64_t C);
 
 struct AttentionSize {
     int64_t B, T, H, D;
@@ -63,11 +74,26 @@ Doubles rotary_backward(const Doubles &dout, RotarySize size);
 
 double gelu(double x);
 double gelu_slope(double x);
+double activation(rf_activation kind, double x);
+double activation_slope(rf_activation kind, double x);
+/* f(gate) * up, element by element. */
+Doubles glu(rf_activation kind, const Doubles &gate, const Doubles &up);
+struct GluGrad {
+    Doubles dgate, dup;
+};
+GluGrad glu_backward(rf_activation kind, const Doubles &dout, const Doubles &gate,
+                     const Doubles &up);
 
 struct CrossEntropy {
     Doubles losses, dlogits;
 };
-CrossEntropy cross_entropy(const Doubles &logits, const Tokens &targets, int64_t V);
+CrossEntropy cross_entropy(const Doubles &logits, const Tokens &targets, int64_t V,
+                           double smoothing = 0, double z_loss = 0);
+struct LmHead {
+    Doubles losses, dx, dw;
+};
+/* cross_entropy of x w^T, x (n,C), w (V,C). */
+LmHead lm_head(const Doubles &x, const Doubles &w, const Tokens &targets, int64_t V, int64_t C);
 
 struct Adam {
     double lr, beta1, beta2, eps, weight_decay;

@@ -1,0 +1,41 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * out[i] = f(x[i]), or with BACKWARD out[i] = dout[i] f'(x[i]). Each lane does UNROLL items.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "activation.glsl"
+
+#define UNROLL 4
+
+layout(push_constant) uniform Push {
+    uvec2 out_, x, dout;
+    uint items;
+    float unused;
+    uint x_first, dout_first;
+} pc;
+VIEW(0, x)
+#if BACKWARD
+VIEW(1, dout)
+#endif
+
+void main()
+{
+    uint first = flat_group() * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    ITEM result[UNROLL];
+    [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+        uint item = min(first + k * gl_WorkGroupSize.x, pc.items - 1);
+        ITEM x = load_item(FROM(x), item);
+#if BACKWARD
+        result[k] = load_item(FROM(dout), item) * slope(x);
+#else
+        result[k] = activation(x);
+#endif
+    }
+    [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+        uint item = first + k * gl_WorkGroupSize.x;
+        if (item < pc.items)
+            store_item(pc.out_, item, result[k]);
+    }
+}

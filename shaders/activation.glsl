@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The activations of enum rf_activation and their slopes; KIND, set when the pipeline is made, picks
+ * one. A new one is a number and two cases here, and a row of the enum. NaN stays NaN.
+ */
+layout(constant_id = 1) const uint KIND = 0;
+const uint NONE = 0, RELU = 1, GELU = 2, SILU = 3, GELU_ERF = 4, SIGMOID = 5, TANH = 6;
+
+#if VEC
+#define LESS(a, b) lessThan(a, ITEM(b))
+#else
+#define LESS(a, b) ((a) < (b))
+#endif
+
+/* Both branches see exp of what is not above zero: no overflow, and full accuracy far left. */
+ITEM logistic(ITEM x)
+{
+    ITEM e = exp(-abs(x));
+    return mix(ITEM(1.0), e, LESS(x, 0.0)) / (1.0 + e);
+}
+ITEM logistic_slope(ITEM x)
+{
+    ITEM e = exp(-abs(x)), sum = 1.0 + e;
+    return e / (sum * sum);
+}
+/* Cephes' polynomial beside zero, where 1 - 2 / (e + 1) would cancel. */
+ITEM tanh_of(ITEM x)
+{
+    ITEM a = abs(x), z = x * x;
+    ITEM near = (((-5.70498872745e-3 * z + 2.06390887954e-2) * z - 5.37397155531e-2) * z +
+                 1.33314422036e-1) * z - 3.33332819422e-1;
+    ITEM e = exp(-2.0 * a), far = (1.0 - e) / (1.0 + e);
+    return mix(mix(far, -far, LESS(x, 0.0)), x + x * z * near, LESS(a, 0.625));
+}
+
+/* gelu(x) = x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), since
+ * (1 + tanh u) / 2 = s(2u): this keeps its relative accuracy far left of zero. */
+const float ROOT = 0.7978845608028654, CUBE = 0.044715;
+ITEM gelu_gate(ITEM x)
+{
+    ITEM u2 = 2.0 * ROOT * (x + CUBE * x * x * x);
+    return 1.0 / (1.0 + exp(min(-u2, ITEM(80.0))));
+}
+
+/* The normal distribution, P(X < x), to 1.2e-7 of itself: erfc by the Chebyshev fit of Press et al.,
+ * Numerical Recipes, 6.2. */
+ITEM normal_below(ITEM x)
+{
+    ITEM z = abs(x) * 0.7071067811865476, t = 1.0 / (1.0 + 0.5 * z);
+    ITEM fit = -1.26551223 +
+        t * (1.00002368 + t * (0.37409196 + t * (0.09678418 + t * (-0.18628806 +
+        t * (0.27886807 + t * (-1.13520398 + t * (1.48851587 + t * (-0.82215223 +
+        t * 0.17087277))))))));
+    ITEM tail = 0.5 * t * exp(fit - z * z);
+    return mix(1.0 - tail, tail, LESS(x, 0.0));
+}
+
+ITEM activation(ITEM x)
+{
+    switch (KIND) {
+    case NONE: return x;
+    case GELU: return x * gelu_gate(x);
+    case GELU_ERF: return x * normal_below(x);
+    case RELU: return mix(x, ITEM(0.0), LESS(x, 0.0));
+    case SILU: return x * logistic(x);
+    case SIGMOID: return logistic(x);
+    default: return tanh_of(x);
+    }
+}
+
+ITEM slope(ITEM x)
+{
+    ITEM s;
+    switch (KIND) {
+    case NONE: return ITEM(1.0);
+    case GELU:
+        s = gelu_gate(x);
+        return s + x * s * (1.0 - s) * (2.0 * ROOT) * (1.0 + 3.0 * CUBE * x * x);
+    case GELU_ERF: return normal_below(x) + x * 0.3989422804014327 * exp(-0.5 * x * x);
+    case RELU: return mix(ITEM(0.0), ITEM(1.0), LESS(ITEM(0.0), x));
+    case SILU:
+        s = logistic(x);
+        return s + x * logistic_slope(x);
+    case SIGMOID: return logistic_slope(x);
+    default: return 4.0 * logistic_slope(2.0 * x);
+    }
+}

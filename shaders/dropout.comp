@@ -1,0 +1,59 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * out[i] = x[i] * scale where word (first + i) of the Philox stream (seed, site) is at least
+ * `threshold`, else 0. Four words make a block; VEC builds need `first` to be a multiple of four.
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "philox.glsl"
+
+#define UNROLL 4
+
+layout(push_constant) uniform Push {
+    uvec2 out_, x;
+    uvec2 device_seed; /* address; 0: the seed is here */
+    uvec2 seed, site, first;
+    uint items, threshold;
+    float scale;
+    uint x_first;
+} pc;
+VIEW(0, x)
+
+/* The words of element e and, with VEC, of the next three. */
+uvec4 random_at(uvec2 seed, uint e)
+{
+    uint low, carry;
+    low = uaddCarry(pc.first.x, e, carry);
+    uint high = pc.first.y + carry;
+    uvec4 words = philox(seed, uvec4((low >> 2) | (high << 30), high >> 2, pc.site));
+#if VEC
+    return words;
+#else
+    return uvec4(words[low & 3u]);
+#endif
+}
+
+void main()
+{
+    uvec2 seed = pc.seed;
+    if (pc.device_seed != uvec2(0))
+        seed = uvec2(Uints(pc.device_seed).at[0], Uints(pc.device_seed).at[1]);
+    uint first = flat_group() * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    ITEM result[UNROLL];
+    [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+        uint item = min(first + k * gl_WorkGroupSize.x, pc.items - 1);
+        uvec4 words = random_at(seed, ITEM_ELEMENTS * item);
+        ITEM x = pc.scale * load_item(FROM(x), item);
+#if VEC
+        result[k] = mix(x, vec4(0.0), lessThan(words, uvec4(pc.threshold)));
+#else
+        result[k] = words.x < pc.threshold ? 0.0 : x;
+#endif
+    }
+    [[unroll]] for (uint k = 0; k < UNROLL; k++) {
+        uint item = first + k * gl_WorkGroupSize.x;
+        if (item < pc.items)
+            store_item(pc.out_, item, result[k]);
+    }
+}

@@ -1,0 +1,77 @@
+#version 450
+/* SPDX-License-Identifier: MIT
+ *
+ * Softmax over rows, one row per lane, in place or not. Forward: the largest element, the sum of
+ * exponentials, the result. BACKWARD: dx = y (dout - sum(y dout)).
+ */
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(push_constant) uniform Push {
+    uvec2 out_, x, dout; /* BACKWARD: dx, y, dout */
+    uint rows, columns;
+    uint x_first, dout_first;
+} pc;
+VIEW(0, x)
+#if BACKWARD
+VIEW(1, dout)
+#endif
+
+const float LOWEST = -3.402823466e38;
+
+/* Columns c .. c+3 of row `base`. */
+vec4 x4(uint base, uint c, uint columns, float fill)
+{
+#if VEC
+    return load4(FROM(x), base + c);
+#else
+    return load4_within(FROM(x), base, c, columns, fill);
+#endif
+}
+void result4(uint base, uint c, uint columns, vec4 v)
+{
+#if VEC
+    store4(pc.out_, base + c, v);
+#else
+    store4_within(pc.out_, base, c, columns, v);
+#endif
+}
+#if BACKWARD
+vec4 dout4(uint base, uint c, uint columns)
+{
+#if VEC
+    return load4(FROM(dout), base + c);
+#else
+    return load4_within(FROM(dout), base, c, columns, 0.0);
+#endif
+}
+#endif
+
+void main()
+{
+    uint index = flat_index();
+    uint row = min(index, pc.rows - 1);
+    uint columns = pc.columns, base = row * columns;
+    precise vec4 sum = vec4(0.0);
+#if BACKWARD
+    for (uint c = 0; c < columns; c += 4)
+        sum += x4(base, c, columns, 0.0) * dout4(base, c, columns);
+    float both = join4(sum);
+    if (index < pc.rows)
+        for (uint c = 0; c < columns; c += 4) {
+            precise vec4 v = x4(base, c, columns, 0.0) * (dout4(base, c, columns) - both);
+            result4(base, c, columns, v);
+        }
+#else
+    vec4 most = vec4(LOWEST);
+    for (uint c = 0; c < columns; c += 4)
+        most = max(most, x4(base, c, columns, LOWEST));
+    float top = max4(most);
+    for (uint c = 0; c < columns; c += 4)
+        sum += mix(vec4(0.0), exp(x4(base, c, columns, LOWEST) - top), within(c, columns));
+    precise float factor = 1.0 / join4(sum);
+    if (index < pc.rows)
+        for (uint c = 0; c < columns; c += 4)
+            result4(base, c, columns, factor * exp(x4(base, c, columns, LOWEST) - top));
+#endif
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The head of a language model in chunks of rows, so that logits never exist for all rows at once.
+ * Made of rf_matmul and rf_cross_entropy; has no shader of its own.
+ */
+#include "pick.h"
+
+#include "../base/base.h"
+
+#define ALIGNMENT 256 /* of the parts of the scratch */
+
+static int64_t align_up(int64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+int64_t rf_lm_head_scratch(int64_t chunk_rows, int64_t vocabulary, enum rf_dtype dtype)
+{
+    return align_up(chunk_rows * vocabulary * (int64_t)rf_dtype_bytes(dtype)) +
+           align_up(chunk_rows * (int64_t)sizeof(float));
+}
+
+struct head {
+    struct rf_tensor losses, dx, dw, x, w, targets, scratch;
+    int64_t rows, channels, vocabulary;
+};
+
+/* Rows [first, first + count) of (rows, columns); columns 0: of a vector. */
+static struct rf_tensor rows_of(struct rf_tensor t, int64_t first, int64_t count, int64_t columns)
+{
+    t.offset += (uint64_t)(first * (columns ? columns : 1)) * rf_dtype_bytes(t.dtype);
+    t.shape = columns ? rf_shape2(count, columns) : rf_shape1(count);
+    return t;
+}
+
+static int check_head(const char *op, struct head *h)
+{
+    char text[96];
+    RETURN_IF_ERROR(rf_check_typed(op, "w", h->w, -1));
+    if (h->w.shape.ndim != 2 || rf_tensor_count(h->w) == 0)
+        return rf_fail(RF_EINVAL, "%s: w is %s, expected (V, C)", op,
+                       rf_tensor_text(h->w, text, sizeof(text)));
+    h->vocabulary = h->w.shape.dim[0];
+    h->channels = h->w.shape.dim[1];
+    RETURN_IF_ERROR(rf_check_operand(op, "targets", h->targets, RF_I32, -1));
+    h->rows = rf_tensor_count(h->targets);
+    RETURN_IF_ERROR(rf_check_rows(op, "x", h->x, h->w.dtype, h->rows, h->channels));
+    RETURN_IF_ERROR(rf_check_operand(op, "losses", h->losses, RF_F32, h->rows));
+    RETURN_IF_ERROR(rf_check_tensor(op, "scratch", h->scratch, RF_U8, -1));
+    if (h->dx.buffer) {
+        RETURN_IF_ERROR(rf_check_rows(op, "dx", h->dx, h->x.dtype, h->rows, h->channels));
+        RETURN_IF_ERROR(rf_check_in_place(op, "dx", h->dx, "x", h->x));
+        RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"dx", h->dx}}, 1,
+                                       (struct rf_operand[]){{"w", h->w}, {"targets", h->targets}},
+                                       2));
+    }
+    if (h->dw.buffer)
+        RETURN_IF_ERROR(rf_check_rows(op, "dw", h->dw, h->dw.dtype == RF_F32 ? RF_F32 : h->w.dtype,
+                                      h->vocabulary, h->channels));
+    return rf_check_apart(
+        op, (struct rf_operand[]){{"losses", h->losses}, {"scratch", h->scratch}, {"dw", h->dw}}, 3,
+        (struct rf_operand[]){{"x", h->x}, {"w", h->w}, {"targets", h->targets}, {"dx", h->dx}}, 4);
+}
+
+/* The most rows whose logits fit into the scratch. */
+static int chunk_of(const char *op, const struct head *h, int64_t *out)
+{
+    int64_t bytes = rf_tensor_count(h->scratch), low = 0, high = h->rows;
+    if (h->scratch.offset % 4 != 0)
+        return rf_fail(RF_EINVAL, "%s: scratch must start at a multiple of 4 bytes", op);
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        bool fits = middle * h->vocabulary <= INT32_MAX &&
+                    rf_lm_head_scratch(middle, h->vocabulary, h->w.dtype) <= bytes;
+        low = fits ? middle : low;
+        high = fits ? high : middle - 1;
+    }
+    if (low == 0)
+        return rf_fail(RF_EINVAL, "%s: scratch has %lld bytes; one row needs %lld", op,
+                       (long long)bytes,
+                       (long long)rf_lm_head_scratch(1, h->vocabulary, h->w.dtype));
+    *out = low;
+    return 0;
+}
+
+static int run_chunk(struct rf_stream *stream, const struct head *h, int64_t first, int64_t count,
+                     const struct rf_cross_entropy_opts *opts)
+{
+    const struct rf_tensor none = {0};
+    struct rf_tensor logits = h->scratch, lse = h->scratch;
+    logits.dtype = h->w.dtype;
+    logits.shape = rf_shape2(count, h->vocabulary);
+    lse.offset += (uint64_t)align_up((int64_t)rf_tensor_bytes(logits));
+    lse.dtype = RF_F32;
+    lse.shape = rf_shape1(count);
+    struct rf_tensor x = rows_of(h->x, first, count, h->channels);
+    RETURN_IF_ERROR(
+        rf_matmul(stream, logits, x, h->w, &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_ERROR(rf_cross_entropy(stream, rows_of(h->losses, first, count, 0),
+                                     h->dx.buffer || h->dw.buffer ? logits : none, logits,
+                                     rows_of(h->targets, first, count, 0), lse, opts));
+    if (h->dw.buffer) /* before dx, which may take the place of x */
+        RETURN_IF_ERROR(
+            rf_matmul(stream, h->dw, logits, x,
+                      &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));
+    if (!h->dx.buffer)
+        return 0;
+    return rf_matmul(stream, rows_of(h->dx, first, count, h->channels), logits, h->w, NULL);
+}
+
+int rf_lm_head(struct rf_stream *stream, struct rf_tensor losses, struct rf_tensor dx,
+               struct rf_tensor dw, struct rf_tensor x, struct rf_tensor w,
+               struct rf_tensor targets, struct rf_tensor scratch,
+               const struct rf_cross_entropy_opts *opts)
+{
+    static const char op[] = "lm_head";
+    struct head h = {.losses = losses,
+                     .dx = dx,
+                     .dw = dw,
+                     .x = x,
+                     .w = w,
+                     .targets = targets,
+                     .scratch = scratch};
+    int64_t chunk = 0;
+    RETURN_IF_ERROR(check_head(op, &h));
+    if (h.rows == 0)
+        return 0;
+    RETURN_IF_ERROR(chunk_of(op, &h, &chunk));
+    for (int64_t first = 0; first < h.rows; first += chunk)
+        RETURN_IF_ERROR(
+            run_chunk(stream, &h, first, h.rows - first < chunk ? h.rows - first : chunk, opts));
+    return 0;
+}
