@@ -231,6 +231,11 @@ static const KernelShape kernel_shapes[] = {
     {"embedding", {"14x7x5x11"}},
     {"embedding_backward", {"14x7x5x3"}},
     {"cross_entropy", {"7x13", "3x257"}},
+    {"swiglu", {"7x13"}},
+    {"swiglu_backward", {"7x13"}},
+    {"softmax", {"7x13", "64x32"}},
+    {"rmsnorm", {"7x13"}},
+    {"residual_rmsnorm", {"7x13"}},
     {"matmul", {"7x5x3"}},
     {"rotary", {"2x13x3x32", "1x1x1x2"}},
     {"rotary_backward", {"2x13x3x32"}},
@@ -258,7 +263,8 @@ TEST(BenchJson, EveryKernelIsTested)
 
 TEST(BenchJson, SixteenBitKernelsAreAsCloseAsTheirTypeAllows)
 {
-    for (const char *kernel : {"add", "gelu", "gelu_backward", "scale", "layernorm", "bias_grad"})
+    for (const char *kernel :
+         {"add", "gelu", "gelu_backward", "scale", "layernorm", "bias_grad", "swiglu", "softmax"})
         for (const char *type : {"f16", "bf16"})
             /* One rounding at the store, of half a unit in the last place of 8 bits or 11. */
             for (auto &[error, shape] : bench_errors({kernel, "--shape", "7x13", "--dtype", type}))
