@@ -54,6 +54,8 @@ struct rf_block_sizes {
     uint64_t scratch;    /* bytes of working memory inside one call */
     struct rf_shape out; /* shape of the output for these rows */
     enum rf_dtype dtype; /* of the output and its gradient: f32 (0), f16 or bf16 */
+    int64_t classes;     /* of a last block whose output is no logits: targets are below it; 0: they
+                            are logits, and targets are below their columns */
 };
 
 /* Everything a block sees during a call. Tensors are borrowed, valid during the call; record on
@@ -79,13 +81,16 @@ struct rf_ctx {
     struct rf_tensor scalars;
     struct rf_tensor loss_scale; /* (1) f32, in scalars: see struct rf_block; NULL buffer: none */
     struct rf_tensor targets;    /* (rows) i32; negative = ignored */
-    struct rf_tensor losses;     /* (rows) f32: the last block writes it in forward */
+    struct rf_tensor losses;     /* (rows) f32: the last block writes it in forward; in training it
+                                    may do so in backward_input */
 };
 
 struct rf_block_ops {
-    /* in: the first block's is (rows) i32 tokens. The last block's out is the logits. */
+    /* in: the first block's is (rows) i32 tokens. The last block's out is the logits, or what
+     * it likes (struct rf_block_sizes, classes). */
     int (*forward)(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out);
-    /* din = gradient of in (NULL buffer for the first block). `in` is the forward input, still
+    /* din = gradient of in (NULL buffer for the first block). grads are there, too, for gradients
+     * that come for free. `in` is the forward input, still
      * there. The last block's dout is its own out buffer, in which forward may have left what it
      * likes (dlogits). dout may be overwritten. */
     int (*backward_input)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -187,7 +192,7 @@ RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t 
 RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                            int64_t micro_batches, double *loss);
 /* The last block's output for one micro-batch of this rank (rows, V), host f32. No communication.
- */
+ * RF_ENOTSUP: it gives no logits. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
                           uint64_t logits_bytes);
 /* Parameters by name, whole, host memory: for inspection, tests and checkpoints. Not while a step

@@ -22,6 +22,8 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
 {
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->seq < 1 || c->vocab < 0)
         return "layers, channels, heads and sequence length must be at least 1";
+    if (c->head_rows < 0)
+        return "rows of the head must be 0 (all) or more";
     if (c->channels % c->heads != 0)
         return "heads must divide channels; for example 4 heads for 128 channels";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24)
@@ -125,7 +127,7 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
             ops = &gpt2_embedding_ops;
         } else if (i + 1 == model->count) {
             make_head(part);
-            ops = &gpt2_head_ops;
+            ops = config->head_rows ? &gpt2_chunked_head_ops : &gpt2_head_ops;
         } else {
             make_layer(part, i - 1);
         }

@@ -17,6 +17,9 @@ struct gpt2_config {
     int layers, channels, heads;
     int seq;   /* longest sequence: rows of the position table */
     int vocab; /* 0 = 257, bytes and end of text */
+    /* Rows of logits that exist at once. 0: all, and rf_run_forward gives them. Else rf_lm_head's
+     * chunks: far less memory with a large vocabulary; the last block's output is no logits then. */
+    int head_rows;
 };
 
 struct gpt2;

@@ -26,7 +26,8 @@ struct gpt2_part {
     char name[32];
 };
 
-extern const struct rf_block_ops gpt2_embedding_ops, gpt2_layer_ops, gpt2_head_ops;
+extern const struct rf_block_ops gpt2_embedding_ops, gpt2_layer_ops, gpt2_head_ops,
+    gpt2_chunked_head_ops;
 
 static inline int64_t gpt2_max(int64_t a, int64_t b)
 {

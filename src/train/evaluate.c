@@ -90,6 +90,9 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
 {
     if (!run || !tokens || !logits)
         return rf_fail(RF_EINVAL, "forward: a run, tokens and a place for the logits are needed");
+    if (run->plan->sizes[run->plan->block_count - 1].classes)
+        return rf_fail(RF_ENOTSUP, "forward: the last block never has all logits; make the model "
+                                   "without chunks (GPT-2: head_rows 0)");
     struct rf_tensor out = rf_run_out(run, run->plan->block_count - 1);
     const uint64_t bytes = (uint64_t)rf_tensor_count(out) * sizeof(float);
     if (logits_bytes != bytes)

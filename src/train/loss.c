@@ -19,8 +19,10 @@ int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64
 int rf_run_check_batch(const struct rf_run *run, const int32_t *targets, int64_t count)
 {
     const struct rf_plan *plan = run->plan;
-    const struct rf_shape *logits = &plan->sizes[plan->block_count - 1].out;
-    int64_t vocab = logits->ndim > 0 ? logits->dim[logits->ndim - 1] : 1;
+    const struct rf_block_sizes *last = &plan->sizes[plan->block_count - 1];
+    int64_t vocab = last->out.ndim > 0 ? last->out.dim[last->out.ndim - 1] : 1;
+    if (last->classes)
+        vocab = last->classes;
     for (int64_t i = 0; i < count; i++)
         if (targets[i] >= vocab)
             return rf_fail(RF_EINVAL,
