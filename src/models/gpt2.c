@@ -135,7 +135,8 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
                                              .ops = ops,
                                              .self = part,
                                              .params = part->params,
-                                             .param_count = part->param_count};
+                                             .param_count = part->param_count,
+                                             .scales_loss = i + 1 == model->count};
     }
     *out = model;
     return 0;

@@ -28,6 +28,12 @@ static int get_dnorm(const struct rf_ctx *ctx, const struct gpt2_config *g, stru
     return rf_carve(ctx->handoff, &at, rf_shape2(ctx->rows, g->channels), RF_F32, out);
 }
 
+static struct rf_cross_entropy_opts loss_opts(const struct rf_ctx *ctx)
+{
+    return (struct rf_cross_entropy_opts){.device_scale =
+                                              ctx->loss_scale.buffer ? &ctx->loss_scale : NULL};
+}
+
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
     const struct gpt2_part *part = self;
@@ -43,7 +49,8 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
                                &(struct rf_matmul_opts){.transpose_b = true}));
     if (!ctx->evaluate)
         dlogits = out;
-    return rf_cross_entropy(ctx->stream, ctx->losses, dlogits, out, ctx->targets, scratch, NULL);
+    const struct rf_cross_entropy_opts opts = loss_opts(ctx);
+    return rf_cross_entropy(ctx->stream, ctx->losses, dlogits, out, ctx->targets, scratch, &opts);
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -112,8 +119,9 @@ static int run_chunks(struct rf_ctx *ctx, const struct gpt2_config *g, const str
     uint64_t at = 0;
     RETURN_IF_FAILED(
         rf_carve(ctx->scratch, &at, rf_shape1(chunk_bytes(g, ctx->rows)), RF_U8, &scratch));
+    const struct rf_cross_entropy_opts opts = loss_opts(ctx);
     return rf_lm_head(ctx->stream, ctx->losses, dnorm, dtable, s->norm, ctx->params[TABLE],
-                      ctx->targets, scratch, NULL);
+                      ctx->targets, scratch, &opts);
 }
 
 static int chunked_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in,

@@ -88,3 +88,17 @@ TEST(ChunkedHead, SaysThatItHasNoLogits)
     };
     train(t, 1);
 }
+
+TEST(ChunkedHead, ScalesTheLossAsTheWholeHeadDoes)
+{
+    for (int rows : {0, 5}) {
+        Training t = with_head(rows);
+        Seen plain = train(t, 1)[0];
+        t.policy.loss_scale = 1024;
+        Seen scaled = train(t, 1)[0];
+        for (size_t step = 0; step < plain.loss.size(); step++) {
+            EXPECT_NEAR(scaled.loss[step], plain.loss[step], 1e-5);
+            EXPECT_NEAR(scaled.norm[step], plain.norm[step], 1e-5); // unscaled
+        }
+    }
+}
