@@ -126,17 +126,27 @@ static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64
     plain(run, odd ? "layernorm_backward_weight odd" : "layernorm_backward_weight", dtype,
           rf_layernorm_backward_weight(s, gamma, dbeta, out, x, mean, rstd, scratch));
 
+    plain(run, odd ? "rmsnorm odd" : "rmsnorm", dtype, rf_rmsnorm(s, out, rstd, x, gamma, 1e-5f));
+    plain(run, odd ? "residual_rmsnorm odd" : "residual_rmsnorm", dtype,
+          rf_residual_rmsnorm(s, out, x, rstd, x, take(run, dtype, n, C), gamma, 1e-5f));
+    plain(run, odd ? "rmsnorm_backward odd" : "rmsnorm_backward", dtype,
+          rf_rmsnorm_backward_input(s, out, out, x, rstd, gamma, false));
+    plain(run, odd ? "softmax odd" : "softmax", dtype, rf_softmax(s, out, x));
+    plain(run, odd ? "softmax_backward odd" : "softmax_backward", dtype,
+          rf_softmax_backward(s, out, out, x));
+
     struct rf_tensor tokens = reshape(take(run, RF_I32, 1, n), rf_shape1(n));
-    struct rf_tensor links = reshape(take(run, RF_I32, 2, n), rf_shape1(2 * n));
+    const int64_t words = rf_embedding_scratch(n, 1000);
+    struct rf_tensor sort = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
     struct rf_tensor wte = take(run, dtype, 1000, C), wpe = take(run, dtype, 64, C);
     x = take(run, dtype, n, C);
     plain(run, odd ? "embedding odd" : "embedding", dtype,
           rf_embedding(s, x, tokens, wte, wpe, 64));
     plain(run, odd ? "embedding_backward odd" : "embedding_backward", dtype,
-          rf_embedding_backward(s, wte, wpe, x, tokens, 64, links));
+          rf_embedding_backward(s, wte, wpe, x, tokens, 64, sort));
     x = take(run, dtype, n, C);
     plain(run, odd ? "cross_entropy odd" : "cross_entropy", dtype,
-          rf_cross_entropy(s, mean, x, x, tokens, rstd));
+          rf_cross_entropy(s, mean, x, x, tokens, rstd, NULL));
     bias_grad(run, dtype, n, C);
 }
 
@@ -210,8 +220,21 @@ static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
     afresh(run);
     struct rf_tensor a = take(run, dtype, 1, n), b = take(run, dtype, 1, n);
     struct rf_tensor out = take(run, dtype, 1, n);
-    plain(run, odd ? "gelu odd" : "gelu", dtype, rf_gelu(s, out, a));
-    plain(run, odd ? "gelu_backward odd" : "gelu_backward", dtype, rf_gelu_backward(s, out, a, b));
+    static const char *const acts[RF_ACTIVATION_COUNT] = {"identity", "relu",    "gelu", "silu",
+                                                          "gelu_erf", "sigmoid", "tanh"};
+    const struct rf_random random = {.seed = 1};
+    for (int kind = 0; kind < RF_ACTIVATION_COUNT; kind++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s%s", acts[kind], odd ? " odd" : "");
+        plain(run, name, dtype, rf_activate(s, (enum rf_activation)kind, out, a));
+        snprintf(name, sizeof(name), "%s_backward%s", acts[kind], odd ? " odd" : "");
+        plain(run, name, dtype, rf_activate_backward(s, (enum rf_activation)kind, out, a, b));
+    }
+    plain(run, odd ? "swiglu odd" : "swiglu", dtype, rf_glu(s, RF_ACT_SILU, out, a, b));
+    plain(run, odd ? "swiglu_backward odd" : "swiglu_backward", dtype,
+          rf_glu_backward(s, RF_ACT_SILU, a, b, out, a, b));
+    plain(run, odd ? "dropout odd" : "dropout", dtype, rf_dropout(s, out, a, 0.1f, &random));
+    plain(run, odd ? "mul odd" : "mul", dtype, rf_mul(s, out, a, b));
     plain(run, odd ? "add odd" : "add", dtype, rf_add(s, out, a, b));
     plain(run, odd ? "scale odd" : "scale", dtype, rf_scale(s, out, a, 2));
     plain(run, odd ? "fill odd" : "fill", dtype, rf_fill(s, out, 1));
@@ -233,6 +256,8 @@ static void reductions(const struct run *run)
     struct rf_tensor out = reshape(take(run, RF_F32, 1, 1), rf_shape1(1));
     struct rf_tensor scratch = take(run, RF_F32, 1, rf_sum_scratch(n));
     plain(run, "sum", RF_F32, rf_sum(s, out, x, scratch));
+    plain(run, "max", RF_F32, rf_max(s, out, x, scratch));
+    plain(run, "any_nonfinite", RF_F32, rf_any_nonfinite(s, out, x, scratch));
     scratch = take(run, RF_F32, 1, 2 * chunks);
     plain(run, "sum_squares", RF_F32,
           rf_sum_squares(s, out, x, take(run, RF_I32, chunks, 2), scratch));
