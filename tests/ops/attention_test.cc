@@ -13,14 +13,15 @@ struct Case {
     float scale;
     int shift;
 };
-/* Few head sizes, as every one is compiled anew. */
+/* Few head sizes, as every one is compiled anew, which takes CPU drivers up to 20 s for tiles: most
+ * tests share 64. */
 const Case cases[] = {
     {1, 1, 1, 1, 1, 64, false, 0, 0},     {2, 3, 3, 2, 1, 64, false, 0, 0},
     {1, 17, 31, 4, 2, 64, false, 0, 0},   {1, 67, 67, 6, 2, 64, false, 0.2f, 0},
     {1, 131, 137, 2, 2, 64, false, 0, 0}, {2, 1, 40, 2, 1, 64, false, 0, 0},
     {2, 13, 29, 3, 3, 64, true, 0, 0},    {1, 29, 13, 4, 1, 64, true, 0.3f, 0},
     {1, 70, 131, 2, 1, 64, true, 0, 0},   {1, 19, 19, 2, 2, 5, false, 0, 0},
-    {1, 7, 1, 2, 1, 5, true, 0, 0},       {1, 40, 40, 2, 1, 16, false, 0, 1},
+    {1, 7, 1, 2, 1, 5, true, 0, 0},       {1, 40, 40, 2, 1, 5, false, 0, 1},
 };
 /* Fewer still: CPU drivers compile matrix units for seconds. */
 const Case unit_cases[] = {
@@ -118,9 +119,15 @@ class AttentionOfF32 : public Attention
         for (int64_t D = first; D <= last; D += 8) {
             const Case c = {1, 9, 11, 2, 1, D, false, 0, 0};
             Inputs data = random_inputs(c);
+            bool tiled_too = !is_cpu() || D == 40;
             for (const char *path : paths)
-                expect_right(c, data, run(c, data, path), 0, path);
+                if (tiled_too || strcmp(path, "tiled") != 0)
+                    expect_right(c, data, run(c, data, path), 0, path);
         }
+    }
+    static bool is_cpu()
+    {
+        return rf_device_get_info(device)->kind == RF_DEVICE_CPU;
     }
 };
 INSTANTIATE_TEST_SUITE_P(Type, AttentionOfF32, ::testing::Values(RF_F32),
@@ -135,7 +142,7 @@ TEST_P(Attention, ForwardAndBackwardMatchTheReference)
     }
 }
 
-/* In parts, as each size is compiled for both paths. */
+/* In parts, as each size is compiled anew. */
 TEST_P(AttentionOfF32, HeadSizesFrom32To56MatchTheReference)
 {
     expect_sizes_right(32, 56);
@@ -181,10 +188,10 @@ TEST_P(AttentionOfF32, LargeScoresNeitherOverflowNorLosePrecision)
 {
     /* Integer q and k and a scale of 1/4: scores of thousands are exact, so the result is held to
      * the same tolerance as ordinary ones. */
-    const Case c = {1, 50, 50, 2, 2, 16, false, 0, 0};
+    const Case c = {1, 50, 50, 2, 2, 64, false, 1 / 4.0f, 0};
     Inputs data = random_inputs(c);
-    data.q = whole(data.q.size(), 60);
-    data.k = whole(data.k.size(), 60);
+    data.q = whole(data.q.size(), 30);
+    data.k = whole(data.k.size(), 30);
     /* exp(s - lse) carries the rounding of lse, up to 2.5e-4 at 4096 and above. */
     for (const char *path : paths)
         expect_right(c, data, run(c, data, path), 2e-2, path);
@@ -193,11 +200,11 @@ TEST_P(AttentionOfF32, LargeScoresNeitherOverflowNorLosePrecision)
 TEST_P(Attention, LaterTokensChangeNoBitOfEarlierRows)
 {
     /* The longer sequence is also cut into workgroups in another way. */
-    const Case longer = {1, 131, 131, 2, 1, 16, false, 0, 0};
-    const Case shorter = {1, 7, 7, 2, 1, 16, false, 0, 0};
+    const Case longer = {1, 131, 131, 2, 1, 64, false, 0, 0};
+    const Case shorter = {1, 7, 7, 2, 1, 64, false, 0, 0};
     Inputs data = random_inputs(longer), head;
     auto first = [&](const Floats &all, int64_t heads) {
-        return Floats(all.begin(), all.begin() + shorter.T * heads * 16);
+        return Floats(all.begin(), all.begin() + shorter.T * heads * shorter.D);
     };
     head = {first(data.q, 2), first(data.k, 1), first(data.v, 1), first(data.dout, 2)};
     for (const char *path : paths) {
@@ -209,7 +216,7 @@ TEST_P(Attention, LaterTokensChangeNoBitOfEarlierRows)
 
 TEST_P(Attention, TenRunsGiveTheSameBits)
 {
-    const Case c = {2, 70, 70, 4, 2, 16, false, 0, 0};
+    const Case c = {2, 70, 70, 4, 2, 64, false, 0, 0};
     Inputs data = random_inputs(c);
     for (const char *path : paths) {
         Result first = run(c, data, path);
@@ -226,7 +233,7 @@ TEST_P(Attention, TenRunsGiveTheSameBits)
 /* q, k, v packed in rows, and each head on its own, against a tensor for each. */
 TEST_P(Attention, StridesDoNotChangeBits)
 {
-    const Case c = {2, 19, 19, 4, 2, 8, false, 0, 0};
+    const Case c = {2, 19, 19, 4, 2, 64, false, 0, 0};
     Inputs data = random_inputs(c);
     for (const char *path : paths) {
         Result want = run(c, data, path);
