@@ -123,6 +123,15 @@ static bool read_dims(const char **text, const struct model *m, int want, int64_
     return true;
 }
 
+bool bench_read_product(const char *text, int64_t dims[3])
+{
+    int64_t all[BENCH_DIMS] = {0};
+    if (!read_dims(&text, NULL, 3, all) || *text)
+        return false;
+    memcpy(dims, all, 3 * sizeof(*dims));
+    return true;
+}
+
 static void print_dims(const struct bench_kernel *kernel, const int64_t *dims, char *text,
                        size_t size)
 {

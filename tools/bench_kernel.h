@@ -113,6 +113,9 @@ struct bench_ceiling {
 int bench_ceiling_measure(struct rf_device *device, struct rf_stream *stream,
                           const struct bench_options *o, struct bench_ceiling *out);
 
+/* "512x256x768" */
+bool bench_read_product(const char *text, int64_t dims[3]);
+
 /* ---- bench_loop.c ---------------------------------------------------------------------------- */
 
 /* A product of (n, c) by (oc, c) transposed in tiled C loops, timed `samples` times; *work becomes

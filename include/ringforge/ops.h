@@ -48,7 +48,7 @@ struct rf_matmul_opts {
     bool accumulate;              /* out += instead of out = */
     float alpha;                  /* a factor of a b; 0 stands for 1 */
     const struct rf_tensor *bias; /* (N) of T: added to every row */
-    enum rf_activation act; /* one of the first four */
+    enum rf_activation act;       /* one of the first four */
     const struct rf_tensor *pre; /* (M,N) of R: with act, receives alpha a b + bias for the backward
                                     pass, which gives it back */
     bool act_backward;           /* out = alpha a b * act'(pre) */
@@ -85,6 +85,25 @@ RF_API int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_t
  * none can run it. */
 RF_EXPORT const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type, int64_t m,
                                      int64_t n, int64_t k, const struct rf_matmul_opts *opts);
+/* What was measured (`ringforge tune`): for products of this type and form whose sizes have these
+ * classes, take this path. A class is the logarithm to base 2, rounded up. The table of a device
+ * and driver is read from the cache folder when its first product is picked; a damaged one is
+ * ignored with a line in the log. Other paths add in another order, so bits may change with the
+ * table. */
+struct rf_matmul_choice {
+    enum rf_dtype type;
+    bool transpose_a, transpose_b;
+    int m_class, n_class, k_class;
+    char path[24]; /* "tiled", "cooperative:3" */
+};
+RF_EXPORT int rf_matmul_class(int64_t size);
+/* Takes these choices (a copy) in this process from now on, in place of those of the file; count 0:
+ * the built-in rules. Not while another thread records on the device. */
+RF_API int rf_matmul_table_use(struct rf_device *device, const struct rf_matmul_choice *choices,
+                               uint32_t count);
+/* Writes the file that later processes read; path, if not NULL, receives its name. */
+RF_API int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice *choices,
+                                uint32_t count, char *path, size_t bytes);
 /* Every path with every type of operands: whether it runs here, and why not. */
 struct rf_matmul_path_info {
     const char *name;

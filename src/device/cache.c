@@ -11,7 +11,7 @@
 
 #include "internal.h"
 
-#define PATH_BYTES 1024
+#define PATH_BYTES RF_CACHE_PATH_BYTES
 #define MAX_CACHE_BYTES ((uint64_t)1 << 30)
 
 struct file_header {
@@ -36,7 +36,8 @@ static bool folder(char *path)
     return n > 0 && n < PATH_BYTES;
 }
 
-static bool make_path(const struct rf_device *device, char *path, bool create)
+bool rf_device_cache_path(const struct rf_device *device, const char *suffix, char *path,
+                          bool create)
 {
     char name[96];
     size_t used = 0;
@@ -58,7 +59,7 @@ static bool make_path(const struct rf_device *device, char *path, bool create)
         used +=
             (size_t)snprintf(name + used, sizeof(name) - used, "%02x", device->info.driver_uuid[i]);
     size_t length = strlen(path);
-    int n = snprintf(path + length, PATH_BYTES - length, "/%s.pipelines", name);
+    int n = snprintf(path + length, PATH_BYTES - length, "/%s.%s", name, suffix);
     return n > 0 && (size_t)n < PATH_BYTES - length;
 }
 
@@ -153,7 +154,7 @@ void rf_cache_load(struct rf_device *device)
     uint64_t bytes = 0;
     void *payload = NULL;
     const char *why = NULL;
-    if (make_path(device, path, false))
+    if (rf_device_cache_path(device, "pipelines", path, false))
         payload = read_file(device, path, &bytes, &why);
     if (why)
         rf_log("device", 1, "pipeline cache %s is ignored: %s", path, why);
@@ -224,7 +225,7 @@ static void save(struct rf_device *device)
     void *payload = get_data(device, &header.bytes, &header.hash);
     bool same = header.bytes == device->cache_bytes && header.hash == device->cache_hash;
     rf_free(payload);
-    if (header.bytes == 0 || same || !make_path(device, path, true))
+    if (header.bytes == 0 || same || !rf_device_cache_path(device, "pipelines", path, true))
         return;
     merge_from_disk(device, path);
     payload = get_data(device, &header.bytes, &header.hash);

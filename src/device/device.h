@@ -80,4 +80,10 @@ void rf_device_limit_views(struct rf_device *device, uint32_t texels);
 /* Tests: the next submission is refused as if the device had been lost. */
 void rf_device_fail_next_submit(struct rf_device *device);
 
+#define RF_CACHE_PATH_BYTES 1024
+/* The file of a device and its driver with this suffix, in the cache folder (RF_CACHE_DIR, else the
+ * user's); `create`: makes the folders on the way. False: there is no folder for it. */
+bool rf_device_cache_path(const struct rf_device *device, const char *suffix, char *path,
+                          bool create);
+
 #endif

@@ -27,10 +27,30 @@ static bool is_named(const struct rf_matmul_path *path, const char *forced)
     return strlen(path->name) == length && strncmp(path->name, forced, length) == 0;
 }
 
-/* The path that `forced` names, or the best one; NULL when none can run the product. */
-static const struct rf_matmul_path *pick_path(const struct rf_product *product, const char *forced)
+/* The path that was measured to be the best, with its tile; NULL: nothing was, or it cannot run
+ * this very product. */
+static const struct rf_matmul_path *pick_tuned(struct rf_product *product)
 {
     const struct rf_device_info *info = rf_device_get_info(product->device);
+    char tuned[RF_MATMUL_PATH_BYTES];
+    if (!rf_matmul_tuned(product, tuned))
+        return NULL;
+    const char *tile = strchr(tuned, ':');
+    product->tile = tile ? (uint32_t)strtoul(tile + 1, NULL, 10) : 0;
+    for (size_t i = 0; i < PATHS; i++)
+        if (is_named(&paths[i], tuned) && !paths[i].why_not(info, product))
+            return &paths[i];
+    product->tile = 0;
+    return NULL;
+}
+
+/* The path that `forced` names, or the best one; NULL when none can run the product. */
+static const struct rf_matmul_path *pick_path(struct rf_product *product, const char *forced)
+{
+    const struct rf_device_info *info = rf_device_get_info(product->device);
+    const struct rf_matmul_path *tuned = forced ? NULL : pick_tuned(product);
+    if (tuned)
+        return tuned;
     for (size_t i = 0; i < PATHS; i++) {
         if (forced ? is_named(&paths[i], forced) : paths[i].suits(info, product))
             if (!paths[i].why_not(info, product))

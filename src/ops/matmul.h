@@ -40,6 +40,12 @@ struct rf_matmul_path {
     bool (*built)(enum rf_dtype type);
 };
 
+/* ---- matmul_table.c: what was measured ------------------------------------------------------- */
+
+enum { RF_MATMUL_PATH_BYTES = sizeof(((struct rf_matmul_choice *)0)->path) };
+/* "PATH" or "PATH:TILE"; false where nothing was measured. */
+bool rf_matmul_tuned(const struct rf_product *product, char path[RF_MATMUL_PATH_BYTES]);
+
 /* ---- matmul_check.c -------------------------------------------------------------------------- */
 
 /* What does not depend on tensors: transposes, activation, batch, ...; sizes may be overwritten. */

@@ -4,3 +4,4 @@ rf_test(ops_matmul_test
         SOURCES matmul_test.cc matmul_bias_test.cc matmul_cooperative_test.cc
                 matmul_layout_test.cc matmul_types_test.cc ../support/oracle.cc ../support/reference_ops.cc
         LAYERS base device tensor ops)
+rf_test(ops_matmul_table_test SOURCES matmul_table_test.cc LAYERS base device tensor ops)

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The measured table of rf_matmul: which path and tile won on this device for products of about
+ * this size. `ringforge tune` fills and saves it; it lies beside the pipeline cache, named by
+ * device and driver, and is read when a device's first product is picked. Nothing in a file is
+ * trusted: a line that cannot be read ends it, and a path that cannot run a product is passed over.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "../base/base.h"
+#include "matmul.h"
+
+enum { MOST_TABLES = 16, MOST_CHOICES = 4096, VERSION = 1 };
+
+struct table {
+    uint8_t device_uuid[16], driver_uuid[16];
+    uint32_t driver_version;
+    struct rf_matmul_choice *choices;
+    uint32_t count;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct table tables[MOST_TABLES];
+static int table_count;
+
+int rf_matmul_class(int64_t size)
+{
+    int class = 0;
+    while (class < 62 && ((int64_t)1 << class) < size)
+        class ++;
+    return class;
+}
+
+static struct table key_of(struct rf_device *device)
+{
+    const struct rf_device_info *info = rf_device_get_info(device);
+    struct table key = {.driver_version = info->driver_version};
+    memcpy(key.device_uuid, info->device_uuid, sizeof(key.device_uuid));
+    memcpy(key.driver_uuid, info->driver_uuid, sizeof(key.driver_uuid));
+    return key;
+}
+
+static bool same_device(const struct table *a, const struct table *b)
+{
+    return memcmp(a->device_uuid, b->device_uuid, sizeof(a->device_uuid)) == 0 &&
+           memcmp(a->driver_uuid, b->driver_uuid, sizeof(a->driver_uuid)) == 0 &&
+           a->driver_version == b->driver_version;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static bool is_sound(const struct rf_matmul_choice *c)
+{
+    bool named = strnlen(c->path, sizeof(c->path)) < sizeof(c->path) && c->path[0] &&
+                 strspn(c->path, "abcdefghijklmnopqrstuvwxyz0123456789:") == strlen(c->path);
+    return named && rf_is_float_type(c->type) && c->m_class >= 0 && c->m_class < 63 &&
+           c->n_class >= 0 && c->n_class < 63 && c->k_class >= 0 && c->k_class < 63;
+}
+
+static bool read_type(const char *text, enum rf_dtype *type)
+{
+    for (int t = 0; t < RF_DTYPE_COUNT; t++)
+        if (strcmp(text, rf_dtype_name((enum rf_dtype)t)) == 0) {
+            *type = (enum rf_dtype)t;
+            return true;
+        }
+    return false;
+}
+
+/* "f32 nt 9 9 9 tiled" */
+static bool read_line(const char *line, struct rf_matmul_choice *c)
+{
+    char type[8], form[3], end;
+    *c = (struct rf_matmul_choice){0};
+    if (sscanf(line, "%7s %2s %d %d %d %23s %c", type, form, &c->m_class, &c->n_class, &c->k_class,
+               c->path, &end) != 6)
+        return false;
+    c->transpose_a = form[0] == 't';
+    c->transpose_b = form[1] == 't';
+    return strspn(form, "nt") == 2 && read_type(type, &c->type) && is_sound(c);
+}
+
+static void head_text(const struct table *key, char *text, size_t bytes)
+{
+    char device[33], driver[33];
+    for (int i = 0; i < 16; i++) {
+        snprintf(device + 2 * i, 3, "%02x", key->device_uuid[i]);
+        snprintf(driver + 2 * i, 3, "%02x", key->driver_uuid[i]);
+    }
+    snprintf(text, bytes, "ringforge-matmul %d %s %s %u\n", VERSION, device, driver,
+             key->driver_version);
+}
+
+/* Why the file is not taken; NULL: it is, or there is none. */
+static const char *read_file(FILE *file, struct table *table)
+{
+    char line[128], head[128];
+    head_text(table, head, sizeof(head));
+    if (!fgets(line, sizeof(line), file) || strcmp(line, head) != 0)
+        return "it is of another version, device or driver";
+    table->choices = rf_alloc(MOST_CHOICES * sizeof(*table->choices));
+    if (!table->choices)
+        return "there is no memory for it";
+    while (fgets(line, sizeof(line), file)) {
+        unsigned count;
+        char end;
+        if (sscanf(line, "end %u %c", &count, &end) == 1)
+            return count == table->count ? NULL : "it is not complete";
+        if (table->count == MOST_CHOICES || !read_line(line, &table->choices[table->count]))
+            return "a line of it makes no sense";
+        table->count++;
+    }
+    return "it is not complete";
+}
+
+static void load(struct rf_device *device, struct table *table)
+{
+    char path[RF_CACHE_PATH_BYTES];
+    FILE *file = rf_device_cache_path(device, "matmul", path, false) ? fopen(path, "r") : NULL;
+    if (!file)
+        return;
+    const char *why = read_file(file, table);
+    fclose(file);
+    if (!why) {
+        rf_log("ops", 2, "%u measured paths of matmul from %s", table->count, path);
+        return;
+    }
+    rf_log("ops", 1, "%s is ignored: %s; run `ringforge tune` again", path, why);
+    rf_free(table->choices);
+    table->choices = NULL;
+    table->count = 0;
+}
+
+int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice *choices,
+                         uint32_t count, char *path, size_t bytes)
+{
+    char name[RF_CACHE_PATH_BYTES], temporary[RF_CACHE_PATH_BYTES + 16], head[128];
+    if (!device || (count > 0 && !choices) || count > MOST_CHOICES)
+        return rf_fail(RF_EINVAL, "rf_matmul_table_save: a device and up to %d choices are needed",
+                       MOST_CHOICES);
+    if (!rf_device_cache_path(device, "matmul", name, true))
+        return rf_fail(RF_EIO, "there is no folder for the table; set RF_CACHE_DIR");
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_sound(&choices[i]))
+            return rf_fail(RF_EINVAL, "rf_matmul_table_save: choice %u is no choice", i);
+    snprintf(temporary, sizeof(temporary), "%s.%ld", name, (long)getpid());
+    FILE *file = fopen(temporary, "w");
+    if (!file)
+        return rf_fail(RF_EIO, "%s cannot be written", temporary);
+    struct table key = key_of(device);
+    head_text(&key, head, sizeof(head));
+    fputs(head, file);
+    for (uint32_t i = 0; i < count; i++)
+        fprintf(file, "%s %c%c %d %d %d %s\n", rf_dtype_name(choices[i].type),
+                choices[i].transpose_a ? 't' : 'n', choices[i].transpose_b ? 't' : 'n',
+                choices[i].m_class, choices[i].n_class, choices[i].k_class, choices[i].path);
+    fprintf(file, "end %u\n", count);
+    bool ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    ok = fclose(file) == 0 && ok;
+    if (!ok || rename(temporary, name) != 0) {
+        unlink(temporary);
+        return rf_fail(RF_EIO, "%s cannot be written", name);
+    }
+    if (path)
+        snprintf(path, bytes, "%s", name);
+    return 0;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* Locked. NULL: there are too many devices. */
+static struct table *table_of(struct rf_device *device)
+{
+    struct table key = key_of(device);
+    for (int i = 0; i < table_count; i++)
+        if (same_device(&tables[i], &key))
+            return &tables[i];
+    if (table_count == MOST_TABLES)
+        return NULL;
+    struct table *table = &tables[table_count++];
+    *table = key;
+    load(device, table);
+    return table;
+}
+
+bool rf_matmul_tuned(const struct rf_product *p, char path[RF_MATMUL_PATH_BYTES])
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    struct table *table = table_of(p->device);
+    if (table && table->count > 0) {
+        int m = rf_matmul_class(p->m), n = rf_matmul_class(p->n), k = rf_matmul_class(p->k);
+        for (uint32_t i = 0; i < table->count && !found; i++) {
+            const struct rf_matmul_choice *c = &table->choices[i];
+            if (c->m_class == m && c->n_class == n && c->k_class == k && c->type == p->a.dtype &&
+                c->transpose_a == p->transpose_a && c->transpose_b == p->transpose_b)
+                found = snprintf(path, RF_MATMUL_PATH_BYTES, "%s", c->path) > 0;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+int rf_matmul_table_use(struct rf_device *device, const struct rf_matmul_choice *choices,
+                        uint32_t count)
+{
+    if (!device || (count > 0 && !choices) || count > MOST_CHOICES)
+        return rf_fail(RF_EINVAL, "rf_matmul_table_use: a device and up to %d choices are needed",
+                       MOST_CHOICES);
+    struct rf_matmul_choice *copy = rf_alloc((count + 1) * sizeof(*copy));
+    if (!copy)
+        return rf_fail(RF_ENOMEM, "no memory for %u choices", count);
+    if (count > 0)
+        memcpy(copy, choices, count * sizeof(*copy));
+    pthread_mutex_lock(&lock);
+    struct table *table = table_of(device);
+    if (table) {
+        rf_free(table->choices);
+        table->choices = copy;
+        table->count = count;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!table)
+        rf_free(copy);
+    return table ? 0 : rf_fail(RF_ENOTSUP, "tables of %d devices are in use", MOST_TABLES);
+}

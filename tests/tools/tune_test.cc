@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge tune`. What becomes of its table: tests/ops/matmul_table_test.cc.
+ */
+#include "program.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+namespace
+{
+
+class Tune : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        setenv("RF_CACHE_DIR", folder.path.c_str(), 1);
+    }
+    void TearDown() override
+    {
+        unsetenv("RF_CACHE_DIR");
+    }
+    std::string table() const
+    {
+        std::string name;
+        DIR *dir = opendir(folder.path.c_str());
+        for (dirent *item = readdir(dir); item; item = readdir(dir))
+            if (strstr(item->d_name, ".matmul"))
+                name = folder.path + "/" + item->d_name;
+        closedir(dir);
+        return name;
+    }
+    TempFolder folder;
+};
+
+TEST_F(Tune, MeasuresAndWritesATable)
+{
+    ProgramResult r = run_program({"tune", "--shape", "33x17x65", "--dtype", "f32", "-n", "1"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("written to"), std::string::npos) << r.out;
+    ASSERT_NE(table(), "");
+    EXPECT_EQ(read_text(table()).rfind("ringforge-matmul 1 ", 0), 0u);
+}
+
+TEST_F(Tune, ADryRunWritesNothing)
+{
+    ProgramResult r =
+        run_program({"tune", "--shape", "16x16x16", "--dtype", "bf16", "-n", "1", "--dry-run"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("nothing is written"), std::string::npos) << r.out;
+    EXPECT_EQ(table(), "");
+}
+
+} // namespace
