@@ -12,6 +12,16 @@ const uint NONE = 0, RELU = 1, GELU = 2, SILU = 3, GELU_ERF = 4, SIGMOID = 5, TA
 #define LESS(a, b) ((a) < (b))
 #endif
 
+/* r, or x where that is no number: on some drivers exp of none is one. */
+ITEM keep_nan(ITEM x, ITEM r)
+{
+#if VEC
+    return mix(r, x, greaterThan(floatBitsToUint(x) & 0x7fffffffu, uvec4(0x7f800000u)));
+#else
+    return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u ? x : r;
+#endif
+}
+
 /* Both branches see exp of what is not above zero: no overflow, and full accuracy far left. */
 ITEM logistic(ITEM x)
 {
@@ -46,13 +56,14 @@ ITEM gelu_gate(ITEM x)
  * Numerical Recipes, 6.2. */
 ITEM normal_below(ITEM x)
 {
-    ITEM z = abs(x) * 0.7071067811865476, t = 1.0 / (1.0 + 0.5 * z);
-    ITEM fit = -1.26551223 +
+    precise ITEM z = abs(x) * 0.7071067811865476, t = 1.0 / (1.0 + 0.5 * z);
+    precise ITEM fit = -1.26551223 +
         t * (1.00002368 + t * (0.37409196 + t * (0.09678418 + t * (-0.18628806 +
         t * (0.27886807 + t * (-1.13520398 + t * (1.48851587 + t * (-0.82215223 +
         t * 0.17087277))))))));
-    ITEM tail = 0.5 * t * exp(fit - z * z);
-    return mix(1.0 - tail, tail, LESS(x, 0.0));
+    precise ITEM tail = 0.5 * t * exp(fit - z * z);
+    precise ITEM rest = 1.0 - tail;
+    return mix(rest, tail, LESS(x, 0.0));
 }
 
 ITEM activation(ITEM x)
@@ -63,8 +74,8 @@ ITEM activation(ITEM x)
     case GELU_ERF: return x * normal_below(x);
     case RELU: return mix(x, ITEM(0.0), LESS(x, 0.0));
     case SILU: return x * logistic(x);
-    case SIGMOID: return logistic(x);
-    default: return tanh_of(x);
+    case SIGMOID: return keep_nan(x, logistic(x));
+    default: return keep_nan(x, tanh_of(x));
     }
 }
 
@@ -76,7 +87,10 @@ ITEM slope(ITEM x)
     case GELU:
         s = gelu_gate(x);
         return s + x * s * (1.0 - s) * (2.0 * ROOT) * (1.0 + 3.0 * CUBE * x * x);
-    case GELU_ERF: return normal_below(x) + x * 0.3989422804014327 * exp(-0.5 * x * x);
+    case GELU_ERF: {
+        precise ITEM sum = normal_below(x) + x * 0.3989422804014327 * exp(-0.5 * x * x);
+        return sum;
+    }
     case RELU: return mix(ITEM(0.0), ITEM(1.0), LESS(ITEM(0.0), x));
     case SILU:
         s = logistic(x);

