@@ -66,6 +66,7 @@ class OpTest : public ::testing::Test
     }
     void TearDown() override
     {
+        EXPECT_OK(rf_stream_wait(stream)); /* what is recorded still needs the tensors */
         for (const Owned &owned : all) {
             std::vector<unsigned char> bytes(owned.bytes);
             EXPECT_OK(rf_buffer_read(owned.buffer, 0, bytes.data(), bytes.size()));
