@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Softmax cross-entropy, second half: dlogits = scale (exp(logits - lse) (1 + 2 z_loss lse) -
- * (1 - smoothing) onehot(target) - smoothing / vocabulary), zero in an ignored row. In place or not. Each lane does UNROLL groups of four columns of one row.
+ * (1 - smoothing) onehot(target) - smoothing / vocabulary), zero in an ignored row. In place or not. Each
+ * lane does UNROLL groups of four columns of one row.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -30,8 +31,8 @@ void main()
     uvec2 dlogits = pc.dlogits;
     int label = Ints(pc.targets).at[row];
     float lse = Floats(pc.lse).at[row], scale = pc.scale;
-    if (pc.device_scale != uvec2(0))
-        scale *= Floats(pc.device_scale).at[0];
+    float factor = Floats(readable(pc.device_scale, pc.lse)).at[0];
+    scale *= pc.device_scale == uvec2(0) ? 1.0 : factor;
     bool counted = label >= 0;
     float share = 1.0 + 2.0 * pc.z_loss * lse, on = pc.target_share, off = pc.each_share;
     uint first = 4 * (part * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x);

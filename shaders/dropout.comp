@@ -36,9 +36,10 @@ uvec4 random_at(uvec2 seed, uint e)
 
 void main()
 {
-    uvec2 seed = pc.seed;
-    if (pc.device_seed != uvec2(0))
-        seed = uvec2(Uints(pc.device_seed).at[0], Uints(pc.device_seed).at[1]);
+    bool given = pc.device_seed != uvec2(0);
+    Uints seeds = Uints(readable(pc.device_seed, pc.x));
+    uvec2 seed = uvec2(seeds.at[0], seeds.at[given ? 1 : 0]);
+    seed = given ? seed : pc.seed;
     uint first = flat_group() * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     ITEM result[UNROLL];
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {

@@ -17,7 +17,8 @@ layout(push_constant) uniform Push {
 
 uint row_at(uint place)
 {
-    return pc.from == uvec2(0) ? place : Uints(pc.from).at[place];
+    uint row = Uints(readable(pc.from, pc.tokens)).at[place];
+    return pc.from == uvec2(0) ? place : row;
 }
 uint digit_of(uint row)
 {

@@ -29,8 +29,15 @@ layout(constant_id = 5) const bool RAGGED = false;   // 4 * STEP does not divide
 layout(constant_id = 6) const uint OPERAND_TYPE = 0; // see matmul.glsl
 layout(constant_id = 7) const uint RESULT_TYPE = 0;
 layout(constant_id = 8) const bool ACTIVATES = true; // see matmul_epilogue.glsl
-
-layout(constant_id = 9) const uint STEP = 2;          // quads of k per round: 1 or 2
+#ifdef LONGS
+layout(constant_id = 9) const uint STEP = 2;         // quads of k per round: 1 or 2
+#define SECOND_QUAD(adds) if (STEP > 1) { adds }
+#else
+// Not a constant of the pipeline: SwiftShader, without 64-bit integers, takes six times as long to
+// compile a branch that is never taken.
+const uint STEP = 1;
+#define SECOND_QUAD(adds)
+#endif
 
 const uint ROWS = 32;
 const uint QUADS = 2;  // of columns, per lane
@@ -69,9 +76,7 @@ layout(set = 0, binding = 1) uniform samplerBuffer view_b;
     }
 #define ROW(m)                                                                                     \
     ADD(m, 0) ADD(m, 1) ADD(m, 2) ADD(m, 3)                                                        \
-    if (STEP > 1) {                                                                                \
-        ADD(m, 4) ADD(m, 5) ADD(m, 6) ADD(m, 7)                                                    \
-    }
+    SECOND_QUAD(ADD(m, 4) ADD(m, 5) ADD(m, 6) ADD(m, 7))
 #define ROW4(m) ROW(m) ROW(m + 1) ROW(m + 2) ROW(m + 3)
 #define ROW16(m) ROW4(m) ROW4(m + 4) ROW4(m + 8) ROW4(m + 12)
 #define EACH_ROW ROW16(0) ROW16(16)

@@ -139,8 +139,11 @@ int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
         if (result != VK_SUCCESS)
             return rf_vk_fail(result, "making a view of a buffer");
     }
+    // A variant names bindings that its constants leave unread: they must hold something all the same.
+    for (uint32_t i = count; i < RF_MAX_VIEWS; i++)
+        handles[i] = handles[0];
     VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
-                                  .descriptorCount = count,
+                                  .descriptorCount = RF_MAX_VIEWS,
                                   .descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER,
                                   .pTexelBufferView = handles};
     device->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0,

@@ -172,7 +172,8 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
     /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
-    uint32_t step = lanes == 8 && (p->k % 8 == 0 || p->k % 4 != 0) ? 2 : 1;
+    bool pairs = info->int64 && lanes == 8 && (p->k % 8 == 0 || p->k % 4 != 0);
+    uint32_t step = pairs ? 2 : 1;
     struct rf_matmul_push push;
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
     rf_matmul_fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);

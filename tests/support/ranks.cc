@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -24,12 +25,19 @@ namespace ranks
 namespace
 {
 
+/* How many times as long as usual ranks may take: on drivers that compile slowly. */
+int patience()
+{
+    const char *text = getenv("RF_TEST_PATIENCE");
+    return text ? std::max(1, atoi(text)) : 1;
+}
+
 /* Ends the whole process when the ranks have not ended in time: threads cannot be killed. */
 class Watchdog
 {
   public:
-    explicit Watchdog(int seconds)
-        : thread_([this, seconds] {
+    explicit Watchdog(int usual)
+        : thread_([this, seconds = usual * patience()] {
               std::unique_lock<std::mutex> lock(mutex_);
               if (!changed_.wait_for(lock, std::chrono::seconds(seconds),
                                      [this] { return over_; })) {
