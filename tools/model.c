@@ -16,7 +16,8 @@ int model_create(const struct tool_command *command, const struct setup *setup, 
     struct gpt2_config config = {.layers = (int)setup->layers,
                                  .channels = (int)setup->channels,
                                  .heads = (int)setup->heads,
-                                 .seq = (int)setup->seq};
+                                 .seq = (int)setup->seq,
+                                 .dtype = setup->type};
     struct gpt2 *gpt2 = NULL;
     if (gpt2_create(&config, &gpt2) < 0) {
         const char *fault = gpt2_config_fault(&config);
@@ -60,7 +61,8 @@ struct sized {
     struct rf_block block;
 };
 
-int model_create_sized(const struct tool_command *command, double params, struct model *model)
+int model_create_sized(const struct tool_command *command, const struct setup *setup, double params,
+                       struct model *model)
 {
     if (params < 1 || params > 1e15)
         return tool_usage_error(command, "--params has to be 1 to 1e15");
@@ -69,10 +71,13 @@ int model_create_sized(const struct tool_command *command, double params, struct
         return tool_error(command, "out of memory");
     sized->param = (struct rf_param_desc){.name = "parameters",
                                           .shape = rf_shape1((int64_t)params),
-                                          .dtype = RF_F32,
+                                          .dtype = setup->type,
                                           .flags = RF_PARAM_DECAY};
-    sized->block = (struct rf_block){
-        .name = "model", .ops = &sized_ops, .params = &sized->param, .param_count = 1};
+    sized->block = (struct rf_block){.name = "model",
+                                     .ops = &sized_ops,
+                                     .params = &sized->param,
+                                     .param_count = 1,
+                                     .scales_loss = true};
     *model = (struct model){.blocks = &sized->block, .count = 1, .owner = sized, .destroy = free};
     return TOOL_OK;
 }

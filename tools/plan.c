@@ -135,7 +135,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (out.ranks > MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
     struct model model = {NULL};
-    status = params > 0 ? model_create_sized(command, params, &model)
+    status = params > 0 ? model_create_sized(command, &setup, params, &model)
                         : model_create(command, &setup, &model);
     if (status != TOOL_OK)
         return status;

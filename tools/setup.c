@@ -8,6 +8,10 @@
 
 #include "setup.h"
 
+/* Gradients are sums over tokens here, not means: where those of a mean begin at 65536, as
+ * elsewhere, with a thousand tokens, these begin at that many times less. */
+#define F16_SCALE 64
+
 void setup_init(struct setup *s, struct tool_option *rows)
 {
     *s = (struct setup){.layers = 4,
@@ -19,6 +23,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .beta1 = -1,
                         .beta2 = -1,
                         .eps = -1,
+                        .loss_scale = -1,
                         .momentum = -1,
                         .dampening = -1,
                         .dtype = "f32",
@@ -34,7 +39,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"batch", 0, TOOL_INT, &s->batch, "N", "sequences in a step, over all ranks (16)"},
         {"micro-batches", 0, TOOL_INT, &s->micro_batches, "N",
          "pieces of the batch, over all ranks; divides it (one per rank)"},
-        {"dtype", 0, TOOL_TEXT, &s->dtype, "TYPE", "f32"},
+        {"dtype", 0, TOOL_TEXT, &s->dtype, "TYPE",
+         "of activations and of the weights in use: f32, bf16, f16 (f32)"},
+        {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
+         "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH", "the ranks as a grid: dp=N (dp = all ranks)"},
         {"zero", 0, TOOL_INT, &s->zero, "STAGE", "0: every rank holds everything"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",
@@ -108,13 +116,16 @@ static int parse_mesh(const struct tool_command *command, const char *text, stru
 
 static int check_names(const struct tool_command *command, struct setup *s)
 {
-    static const char *const dtypes[] = {"bf16", "f16", NULL};
+    static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
+    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
     static const char *const recomputes[] = {"block", "every:", "sqrt", "selective", NULL};
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const none[] = {NULL};
-    if (strcmp(s->dtype, "f32") != 0)
-        return refuse(command, "dtype", s->dtype, dtypes, "f32");
+    const int dtype = tool_choice(s->dtype, dtypes);
+    if (dtype < 0)
+        return refuse(command, "dtype", s->dtype, none, "f32, bf16 or f16");
+    s->type = types[dtype];
     if (strcmp(s->recompute, "none") != 0)
         return refuse(command, "recompute", s->recompute, recomputes, "none");
     if (strcmp(s->schedule, "naive") != 0)
@@ -240,6 +251,9 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .micro_batches = pieces,
         .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
         .clip = (float)s->clip,
+        .loss_scale = (float)(s->loss_scale >= 0  ? s->loss_scale
+                              : s->type == RF_F16 ? 65536
+                                                  : 0),
         .zero = (int)s->zero,
     };
     return check_optimizer(command, s);

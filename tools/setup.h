@@ -10,17 +10,18 @@
 
 struct setup {
     int64_t layers, channels, heads, seq, batch, micro_batches, zero;
-    double clip, weight_decay;                     /* decay: negative = not given */
+    double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
     bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
     const char *dtype, *mesh_text, *order, *recompute, *schedule, *optimizer;
     /* filled by setup_check */
+    enum rf_dtype type;
     struct rf_mesh mesh;
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 23
+#define SETUP_ROWS 24
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
@@ -38,7 +39,8 @@ struct model {
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
 /* One block with `params` parameters and no activations: to plan for a size, not a model. */
-int model_create_sized(const struct tool_command *command, double params, struct model *model);
+int model_create_sized(const struct tool_command *command, const struct setup *setup, double params,
+                       struct model *model);
 void model_destroy(struct model *model);
 
 #endif

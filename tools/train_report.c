@@ -144,6 +144,8 @@ void report_step(struct report *r, const struct report_step *s)
     add_real(json, "grad_norm", s->stats.grad_norm);
     add_real(json, "lr", s->lr);
     cJSON_AddBoolToObject(json, "skipped", s->stats.skipped);
+    if (s->stats.loss_scale > 0)
+        add_real(json, "loss_scale", s->stats.loss_scale);
     cJSON_AddNumberToObject(json, "sent", (double)s->stats.sent_bytes);
     cJSON_AddNumberToObject(json, "exposed_comm_us", (double)s->stats.exposed_comm_ns / 1e3);
     cJSON_AddNumberToObject(json, "record_us", (double)s->stats.record_ns / 1e3);

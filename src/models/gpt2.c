@@ -26,6 +26,8 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
         return "rows of the head must be 0 (all) or more";
     if (c->channels % c->heads != 0)
         return "heads must divide channels; for example 4 heads for 128 channels";
+    if (c->dtype != RF_F32 && c->dtype != RF_F16 && c->dtype != RF_BF16)
+        return "the type must be f32, f16 or bf16";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24)
         return "channels, layers or vocabulary are too large";
     return NULL;
@@ -39,7 +41,7 @@ static void add_param(struct gpt2_part *part, const char *prefix, const char *na
     part->params[part->param_count++] =
         (struct rf_param_desc){.name = text,
                                .shape = shape,
-                               .dtype = RF_F32,
+                               .dtype = part->config.dtype,
                                .flags = shape.ndim > 1 ? RF_PARAM_DECAY : 0,
                                .init_std = std,
                                .init_value = value};

@@ -18,12 +18,17 @@ struct gpt2_config {
     int seq;   /* longest sequence: rows of the position table */
     int vocab; /* 0 = 257, bytes and end of text */
     /* Rows of logits that exist at once. 0: all, and rf_run_forward gives them. Else rf_lm_head's
-     * chunks: far less memory with a large vocabulary; the last block's output is no logits then. */
+     * chunks: far less memory with a large vocabulary; the last block's output is no logits then.
+     */
     int head_rows;
+    /* Of activations, their gradients, and the parameters that blocks see: RF_F32, RF_F16 or
+     * RF_BF16. Masters, gradients of parameters, statistics and losses are f32 in any case. */
+    enum rf_dtype dtype;
 };
 
 struct gpt2;
-/* The status is RF_EINVAL when heads do not divide channels or a size is not positive. */
+/* The status is RF_EINVAL when heads do not divide channels, a size is not positive or dtype is
+ * another. */
 RF_MUST_CHECK int gpt2_create(const struct gpt2_config *config, struct gpt2 **out);
 void gpt2_destroy(struct gpt2 *model); /* after its runs and plans; NULL is allowed */
 /* layers + 2 blocks, owned by the model. */

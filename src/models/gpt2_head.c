@@ -17,7 +17,7 @@ static int get_saved(const struct rf_ctx *ctx, const struct gpt2_config *g, stru
     uint64_t at = 0;
     struct rf_shape rows = rf_shape1(ctx->rows);
     RETURN_IF_FAILED(
-        rf_carve(ctx->saved, &at, rf_shape2(ctx->rows, g->channels), RF_F32, &s->norm));
+        rf_carve(ctx->saved, &at, rf_shape2(ctx->rows, g->channels), g->dtype, &s->norm));
     RETURN_IF_FAILED(rf_carve(ctx->saved, &at, rows, RF_F32, &s->mean));
     return rf_carve(ctx->saved, &at, rows, RF_F32, &s->rstd);
 }
@@ -25,7 +25,7 @@ static int get_saved(const struct rf_ctx *ctx, const struct gpt2_config *g, stru
 static int get_dnorm(const struct rf_ctx *ctx, const struct gpt2_config *g, struct rf_tensor *out)
 {
     uint64_t at = 0;
-    return rf_carve(ctx->handoff, &at, rf_shape2(ctx->rows, g->channels), RF_F32, out);
+    return rf_carve(ctx->handoff, &at, rf_shape2(ctx->rows, g->channels), g->dtype, out);
 }
 
 static struct rf_cross_entropy_opts loss_opts(const struct rf_ctx *ctx)
@@ -92,14 +92,15 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct gpt2_part *part = self;
-    const int64_t n = rows, c = part->config.channels;
+    const struct gpt2_config *g = &((const struct gpt2_part *)self)->config;
+    const int64_t n = rows, c = g->channels;
     uint64_t weights = gpt2_vector_bytes(gpt2_max(rf_layernorm_scratch(n, c), 1));
     uint64_t loss = gpt2_vector_bytes(n);
-    *out = (struct rf_block_sizes){.saved = gpt2_matrix_bytes(n, c) + 2 * gpt2_vector_bytes(n),
-                                   .handoff = gpt2_matrix_bytes(n, c),
+    *out = (struct rf_block_sizes){.saved = gpt2_matrix_bytes(g, n, c) + 2 * gpt2_vector_bytes(n),
+                                   .handoff = gpt2_matrix_bytes(g, n, c),
                                    .scratch = weights > loss ? weights : loss,
-                                   .out = rf_shape2(n, part->config.vocab)};
+                                   .out = rf_shape2(n, g->vocab),
+                                   .dtype = g->dtype};
     return 0;
 }
 
@@ -108,7 +109,7 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
 static int64_t chunk_bytes(const struct gpt2_config *g, int64_t rows)
 {
     int64_t chunk = g->head_rows < rows ? g->head_rows : rows;
-    return rf_lm_head_scratch(chunk, g->vocab, RF_F32);
+    return rf_lm_head_scratch(chunk, g->vocab, g->dtype);
 }
 
 /* Losses and, where there are tensors for them, gradients. */
@@ -159,14 +160,15 @@ static int chunked_backward_weight(struct rf_ctx *ctx, void *self, struct rf_ten
 
 static int chunked_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct gpt2_part *part = self;
-    const int64_t n = rows, c = part->config.channels;
+    const struct gpt2_config *g = &((const struct gpt2_part *)self)->config;
+    const int64_t n = rows, c = g->channels;
     uint64_t weights = gpt2_vector_bytes(gpt2_max(rf_layernorm_scratch(n, c), 1));
-    uint64_t chunk = rf_carve_bytes(rf_shape1(chunk_bytes(&part->config, n)), RF_U8);
-    *out = (struct rf_block_sizes){.saved = gpt2_matrix_bytes(n, c) + 2 * gpt2_vector_bytes(n),
+    uint64_t chunk = rf_carve_bytes(rf_shape1(chunk_bytes(g, n)), RF_U8);
+    *out = (struct rf_block_sizes){.saved = gpt2_matrix_bytes(g, n, c) + 2 * gpt2_vector_bytes(n),
                                    .scratch = weights > chunk ? weights : chunk,
                                    .out = rf_shape2(n, c),
-                                   .classes = part->config.vocab};
+                                   .dtype = g->dtype,
+                                   .classes = g->vocab};
     return 0;
 }
 

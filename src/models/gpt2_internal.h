@@ -33,14 +33,15 @@ static inline int64_t gpt2_max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
-/* Rows (n) and a matrix (n, columns) of floats. */
+/* Statistics and scratch: n floats. */
 static inline uint64_t gpt2_vector_bytes(int64_t n)
 {
     return rf_carve_bytes(rf_shape1(n), RF_F32);
 }
-static inline uint64_t gpt2_matrix_bytes(int64_t n, int64_t columns)
+/* Activations: (n, columns) of the model's type. */
+static inline uint64_t gpt2_matrix_bytes(const struct gpt2_config *g, int64_t n, int64_t columns)
 {
-    return rf_carve_bytes(rf_shape2(n, columns), RF_F32);
+    return rf_carve_bytes(rf_shape2(n, columns), g->dtype);
 }
 
 #endif

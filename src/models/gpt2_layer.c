@@ -21,7 +21,8 @@ struct handoff {
 
 struct cut {
     struct rf_tensor *tensor;
-    int64_t columns; /* 0: a vector of n */
+    int64_t columns;     /* 0: a vector of n */
+    enum rf_dtype dtype; /* f32 (0) for statistics */
 };
 
 static int carve_all(struct rf_tensor region, int64_t rows, const struct cut *cuts, int count)
@@ -30,25 +31,30 @@ static int carve_all(struct rf_tensor region, int64_t rows, const struct cut *cu
     for (int i = 0; i < count; i++)
         RETURN_IF_FAILED(rf_carve(
             region, &at, cuts[i].columns ? rf_shape2(rows, cuts[i].columns) : rf_shape1(rows),
-            RF_F32, cuts[i].tensor));
+            cuts[i].dtype, cuts[i].tensor));
     return 0;
 }
 
 static int get_saved(const struct rf_ctx *ctx, const struct gpt2_config *g, struct saved *s)
 {
     const int64_t c = g->channels;
-    const struct cut cuts[] = {{&s->norm1, c},   {&s->mean1, 0},   {&s->rstd1, 0},
-                               {&s->qkv, 3 * c}, {&s->mixed, c},   {&s->lse, g->heads},
-                               {&s->middle, c},  {&s->norm2, c},   {&s->mean2, 0},
-                               {&s->rstd2, 0},   {&s->pre, 4 * c}, {&s->act, 4 * c}};
+    const enum rf_dtype t = g->dtype;
+    const struct cut cuts[] = {{&s->norm1, c, t},   {&s->mean1},         {&s->rstd1},
+                               {&s->qkv, 3 * c, t}, {&s->mixed, c, t},   {&s->lse, g->heads},
+                               {&s->middle, c, t},  {&s->norm2, c, t},   {&s->mean2},
+                               {&s->rstd2},         {&s->pre, 4 * c, t}, {&s->act, 4 * c, t}};
     return carve_all(ctx->saved, ctx->rows, cuts, (int)(sizeof(cuts) / sizeof(cuts[0])));
 }
 
 static int get_handoff(const struct rf_ctx *ctx, const struct gpt2_config *g, struct handoff *h)
 {
     const int64_t c = g->channels;
-    const struct cut cuts[] = {
-        {&h->dact, 4 * c}, {&h->dnorm2, c}, {&h->dmiddle, c}, {&h->dqkv, 3 * c}, {&h->dnorm1, c}};
+    const enum rf_dtype t = g->dtype;
+    const struct cut cuts[] = {{&h->dact, 4 * c, t},
+                               {&h->dnorm2, c, t},
+                               {&h->dmiddle, c, t},
+                               {&h->dqkv, 3 * c, t},
+                               {&h->dnorm1, c, t}};
     return carve_all(ctx->handoff, ctx->rows, cuts, (int)(sizeof(cuts) / sizeof(cuts[0])));
 }
 
@@ -107,7 +113,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
 {
     const struct rf_tensor *p = ctx->params;
     struct rf_tensor dmixed, delta, dmixed3, dqkv, mixed, lse, qkv, delta3;
-    const struct cut cuts[] = {{&dmixed, g->channels}, {&delta, g->heads}};
+    const struct cut cuts[] = {{&dmixed, g->channels, g->dtype}, {&delta, g->heads}};
     RETURN_IF_FAILED(carve_all(ctx->scratch, ctx->rows, cuts, 2));
     RETURN_IF_FAILED(rf_matmul(ctx->stream, dmixed, h->dmiddle, p[PROJ_W], NULL));
     RETURN_IF_FAILED(view3(dmixed, ctx, g->channels, &dmixed3));
@@ -189,20 +195,21 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct gpt2_part *part = self;
-    const int64_t n = rows, c = part->config.channels, heads = part->config.heads;
-    uint64_t inputs = gpt2_matrix_bytes(n, c) + gpt2_matrix_bytes(n, heads);
+    const struct gpt2_config *g = &((const struct gpt2_part *)self)->config;
+    const int64_t n = rows, c = g->channels;
+    const uint64_t by_heads = rf_carve_bytes(rf_shape2(n, g->heads), RF_F32);
+    uint64_t inputs = gpt2_matrix_bytes(g, n, c) + by_heads;
     int64_t weights = gpt2_max(rf_bias_grad_scratch(n, 4 * c), rf_layernorm_scratch(n, c));
     uint64_t scratch = gpt2_vector_bytes(gpt2_max(weights, 1));
     scratch = scratch > inputs ? scratch : inputs;
     *out = (struct rf_block_sizes){
-        .saved = 4 * gpt2_matrix_bytes(n, c) + 4 * gpt2_vector_bytes(n) +
-                 gpt2_matrix_bytes(n, 3 * c) + gpt2_matrix_bytes(n, heads) +
-                 2 * gpt2_matrix_bytes(n, 4 * c),
-        .handoff =
-            gpt2_matrix_bytes(n, 4 * c) + gpt2_matrix_bytes(n, 3 * c) + 3 * gpt2_matrix_bytes(n, c),
+        .saved = 4 * gpt2_matrix_bytes(g, n, c) + 4 * gpt2_vector_bytes(n) +
+                 gpt2_matrix_bytes(g, n, 3 * c) + by_heads + 2 * gpt2_matrix_bytes(g, n, 4 * c),
+        .handoff = gpt2_matrix_bytes(g, n, 4 * c) + gpt2_matrix_bytes(g, n, 3 * c) +
+                   3 * gpt2_matrix_bytes(g, n, c),
         .scratch = scratch,
-        .out = rf_shape2(n, c)};
+        .out = rf_shape2(n, c),
+        .dtype = g->dtype};
     return 0;
 }
 

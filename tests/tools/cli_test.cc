@@ -76,7 +76,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"plan", "--channels", "130", "--heads", "4"}, "cannot be divided among"},
         {{"train"}, "--data names the text"},
         {{"train", "--data", data, "--steps"}, "--steps needs a value"},
-        {{"train", "--data", data, "--dtype", "bf16"}, "--dtype bf16 is not in this version"},
+        {{"train", "--data", data, "--dtype", "fp8"}, "there is no --dtype \"fp8\"; use f32"},
         {{"train", "--data", data, "--dtype", "f31"}, "there is no --dtype \"f31\""},
         {{"train", "--data", data, "--zero", "1"}, "--zero 1 is not in this version"},
         {{"train", "--data", data, "--recompute", "every:2"}, "is not in this version"},

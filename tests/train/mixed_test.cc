@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Parameters that blocks see in 16 bits: a copy of f32 masters, which are trained as without it.
+// Parameters that blocks see in 16 bits: a copy of f32 masters, which are trained as without it;
+// and a GPT whose activations are in 16 bits, too.
+#include <cmath>
 #include <cstring>
 
 #include "folder.h"
@@ -172,4 +174,123 @@ TEST(Mixed, TwoTypesOfSixteenBitsAreRefused)
     EXPECT_NE(strstr(rf_last_error()->message, "parameter b is bf16, others are f16"), nullptr);
     params[1].dtype = RF_I32;
     EXPECT_EQ(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), RF_ENOTSUP);
+}
+
+// ---- a GPT in 16 bits ---------------------------------------------------------------------------
+
+namespace
+{
+
+Training gpt(rf_dtype dtype, int steps)
+{
+    Training t;
+    t.model.dtype = dtype;
+    t.steps = steps;
+    return t;
+}
+
+struct Gradients {
+    std::vector<std::vector<float>> of; // in the order of names
+};
+const char *const names[] = {"wte.weight",
+                             "wpe.weight",
+                             "blocks.0.ln1.weight",
+                             "blocks.0.ln1.bias",
+                             "blocks.0.attention.qkv.weight",
+                             "blocks.0.attention.qkv.bias",
+                             "blocks.0.attention.proj.weight",
+                             "blocks.1.ln2.weight",
+                             "blocks.1.mlp.fc.weight",
+                             "blocks.1.mlp.fc.bias",
+                             "blocks.1.mlp.proj.weight",
+                             "blocks.1.mlp.proj.bias",
+                             "ln_f.weight",
+                             "ln_f.bias"};
+
+Gradients first_gradients(rf_dtype dtype, int head_rows, float loss_scale)
+{
+    Gradients g;
+    Training t = gpt(dtype, 1);
+    t.model.head_rows = head_rows;
+    t.policy.loss_scale = loss_scale;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        for (const char *name : names) {
+            int param = rf_run_find_param(run, name);
+            std::vector<float> values((size_t)run->plan->params[param].count);
+            EXPECT_RF(rf_run_read_grad(run, name, values.data(), 4 * values.size()));
+            g.of.push_back(values);
+        }
+    };
+    train(t, 1);
+    return g;
+}
+
+// The norm of the difference over the norm, per parameter.
+void expect_close(const Gradients &got, const Gradients &want, double scale, double most)
+{
+    ASSERT_EQ(got.of.size(), want.of.size());
+    for (size_t i = 0; i < want.of.size(); i++) {
+        double difference = 0, norm = 0;
+        for (size_t k = 0; k < want.of[i].size(); k++) {
+            difference += std::pow(got.of[i][k] / scale - want.of[i][k], 2);
+            norm += std::pow(want.of[i][k], 2);
+        }
+        EXPECT_LT(std::sqrt(difference / norm), most) << names[i];
+        EXPECT_GT(norm, 0) << names[i];
+    }
+}
+
+} // namespace
+
+// Rounding to 8 or 11 bits at every store: errors of 2^-9 and 2^-12 each, of which some dozens add
+// up like noise.
+TEST(MixedGpt, GradientsOfEveryParameterAreThoseOfF32UpToTheRounding)
+{
+    const Gradients want = first_gradients(RF_F32, 0, 0);
+    expect_close(first_gradients(RF_BF16, 0, 0), want, 1, 3e-2);
+    expect_close(first_gradients(RF_F16, 0, 1024), want, 1024, 4e-3);
+    expect_close(first_gradients(RF_BF16, 5, 0), want, 1, 3e-2);
+    expect_close(first_gradients(RF_F16, 5, 1024), want, 1024, 4e-3);
+}
+
+TEST(MixedGpt, LossesFollowThoseOfF32)
+{
+    const Seen want = train(gpt(RF_F32, 20), 1)[0];
+    for (rf_dtype dtype : {RF_BF16, RF_F16}) {
+        Training t = gpt(dtype, 20);
+        t.policy.loss_scale = dtype == RF_F16 ? 1024 : 0;
+        const Seen got = train(t, 1)[0];
+        for (size_t i = 0; i < want.loss.size(); i++)
+            EXPECT_NEAR(got.loss[i], want.loss[i], 0.01 * want.loss[i])
+                << rf_dtype_name(dtype) << " step " << i;
+    }
+}
+
+TEST(MixedGpt, TreeOrderGivesTheSameBitsOnAnyNumberOfRanks)
+{
+    for (rf_dtype dtype : {RF_BF16, RF_F16}) {
+        Training t = gpt(dtype, 3);
+        t.policy.loss_scale = dtype == RF_F16 ? 65536 : 0;
+        t.policy.clip = 1;
+        const std::string alone = train(t, 1)[0].sha;
+        for (int ranks : {2, 3})
+            for (const Seen &seen : train(t, ranks))
+                EXPECT_EQ(seen.sha, alone) << rf_dtype_name(dtype) << " on " << ranks;
+    }
+}
+
+// bf16 has the exponents of f32: a power of two passes through every product and sum unrounded.
+TEST(MixedGpt, ALossScaleThatIsAPowerOfTwoChangesNoBitInBf16)
+{
+    Training plain = gpt(RF_BF16, 4), scaled = gpt(RF_BF16, 4);
+    scaled.policy.loss_scale = 4096;
+    EXPECT_EQ(train(plain, 1)[0].sha, train(scaled, 1)[0].sha);
+}
+
+TEST(MixedGpt, BytesAreAsPlannedAndActivationsAreAboutHalf)
+{
+    const Seen plain = train(gpt(RF_F32, 1), 1)[0], half = train(gpt(RF_F16, 1), 1)[0];
+    EXPECT_EQ(memcmp(&half.planned, &half.measured, sizeof(rf_bytes)), 0);
+    EXPECT_LT(half.measured.activations, 0.6 * (double)plain.measured.activations);
+    EXPECT_EQ(half.measured.grads, plain.measured.grads);
 }
