@@ -125,10 +125,11 @@ TEST(Flight, NamesWhoNeverCame)
     TempFolder folder;
     ProgramOptions options;
     options.timeout_s = 60;
-    /* Rank 1 is killed between two operations. */
-    ProgramResult run = run_shell(3, "RF_FLIGHT=" + folder.path +
-                                         "/f timeout -s KILL $((RANK == 1 ? 2 : 30)) " RF_PROGRAM
-                                         " bench barrier -n 100000 -w 0 --provider net");
+    /* Rank 1 is killed long before the last operation. */
+    ProgramResult run =
+        run_shell(3, "RF_FLIGHT=" + folder.path +
+                         "/f timeout -s KILL $((RANK == 1 ? 4 : 40)) " RF_PROGRAM
+                         " bench all_reduce -b 4M -e 4M -n 100000 -w 0 --provider net");
     EXPECT_NE(run.status, 0);
     ProgramResult r = run_program({"flight", folder.path + "/f"});
     EXPECT_EQ(r.status, 0) << r.err;
