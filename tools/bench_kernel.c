@@ -18,15 +18,15 @@
 
 struct model {
     const char *name;
-    int64_t n, T, C, H, V, F, P;
+    int64_t n, T, C, H, K, V, F, P;
 };
 /* P: parameters of GPT-2, and of a layer of the Llama. Where every operation is the CPU's, fewer
  * tokens, and the parameters of a layer of GPT-2, and of the Llama's attention. */
 static const struct model models[2][2] = {
-    {{"gpt2-124m", 4096, 1024, 768, 12, 50257, 3072, 124439808},
-     {"llama-1b", 4096, 2048, 2048, 32, 128256, 8192, 60817408}},
-    {{"gpt2-124m", 256, 256, 768, 12, 50257, 3072, 7087872},
-     {"llama-1b", 128, 128, 2048, 32, 32000, 8192, 10485760}},
+    {{"gpt2-124m", 4096, 1024, 768, 12, 12, 50257, 3072, 124439808},
+     {"llama-1b", 4096, 2048, 2048, 32, 8, 128256, 8192, 60817408}},
+    {{"gpt2-124m", 256, 256, 768, 12, 12, 50257, 3072, 7087872},
+     {"llama-1b", 128, 128, 2048, 32, 8, 32000, 8192, 10485760}},
 };
 
 struct result {
@@ -79,6 +79,8 @@ static int64_t size_of(const struct model *m, char letter)
         return m->C;
     case 'H':
         return m->H;
+    case 'K':
+        return m->K;
     case 'D':
         return m->C / m->H;
     case 'V':

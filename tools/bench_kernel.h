@@ -10,7 +10,7 @@
 
 #include "bench.h"
 
-#define BENCH_DIMS 4
+#define BENCH_DIMS 5
 #define BENCH_OPERANDS 12
 
 /* What an operand is filled with before the kernel runs. */
@@ -55,7 +55,7 @@ struct bench_kernel {
     const char *name;
     const char *dims; /* of --shape: "NxC" */
     /* Products of the sizes of a model, separated by blanks: n rows, B sequences, T tokens each,
-     * C channels, H heads, D = C/H, V vocabulary, F channels inside the feed-forward half, P
+     * C channels, H heads, K of them of keys and values, D = C/H, V vocabulary, F channels inside the feed-forward half, P
      * parameters in one buffer. "nxC nx3C": two shapes of each model. */
     const char *shapes;
     int samples; /* elements of each result that are checked; 0 = 256 */

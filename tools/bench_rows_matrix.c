@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of the kernel benchmarks: matrix products and attention.
+ * Rows of the kernel benchmarks: matrix products.
  */
 #include <math.h>
 
@@ -51,135 +51,75 @@ static int loop_matmul(const struct bench_case *c, int samples, double *seconds,
     return bench_loop_time(c->dim[0], c->dim[1], c->dim[2], samples, seconds, work);
 }
 
-/* ---- causal attention: B sequences of T, H heads of D ---------------------------------------- */
+/* ---- the same with what a feed-forward layer does to it -------------------------------------- */
 
-/* Where row `row` of head h of q (0), k (1) or v (2) begins, in qkv of sequence b. */
-static int64_t place(const struct bench_case *c, int which, int64_t b, int64_t h, int64_t row)
+enum { MG_OUT, MG_A, MG_B, MG_BIAS, MG_PRE };
+static void plan_matmul_gelu(struct bench_case *c)
 {
-    const int64_t channels = c->dim[2] * c->dim[3];
-    return ((b * c->dim[1] + row) * 3 + which) * channels + h * c->dim[3];
+    const int64_t m = c->dim[0], k = c->dim[1], n = c->dim[2];
+    bench_add(c, rf_shape2(m, n), BENCH_NOTHING, BENCH_WRITE);
+    bench_add(c, rf_shape2(m, k), BENCH_RANDOM, BENCH_READ);
+    bench_add(c, rf_shape2(n, k), BENCH_RANDOM, BENCH_READ);
+    bench_add(c, rf_shape1(n), BENCH_RANDOM, BENCH_READ);
+    bench_add(c, rf_shape2(m, n), BENCH_NOTHING, BENCH_WRITE);
+    c->flops = 2 * (double)m * (double)k * (double)n;
 }
-static double dot(const struct bench_case *c, int x, int64_t at_x, int y, int64_t at_y)
+static int launch_matmul_gelu(struct bench_case *c)
 {
+    const struct rf_tensor bias = bench_t(c, MG_BIAS), pre = bench_t(c, MG_PRE);
+    const struct rf_matmul_opts opts = {
+        .path = c->path, .transpose_b = true, .bias = &bias, .act = RF_ACT_GELU, .pre = &pre};
+    return rf_matmul(c->stream, bench_t(c, MG_OUT), bench_t(c, MG_A), bench_t(c, MG_B), &opts);
+}
+static double want_matmul_gelu(const struct bench_case *c, int operand, const int64_t *at,
+                               double *scale)
+{
+    const int64_t k = c->dim[1];
+    double x = bench_v(c, MG_BIAS, at[1]);
+    *scale = fabs(x);
+    for (int64_t i = 0; i < k; i++) {
+        const double product = bench_v(c, MG_A, at[0] * k + i) * bench_v(c, MG_B, at[1] * k + i);
+        x += product;
+        *scale += fabs(product);
+    }
+    if (operand == MG_PRE)
+        return x;
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+/* ---- Z products of a batch ------------------------------------------------------------------- */
+
+static void plan_matmul_batch(struct bench_case *c)
+{
+    const int64_t z = c->dim[0], m = c->dim[1], k = c->dim[2], n = c->dim[3];
+    bench_add(c, rf_shape3(z, m, n), BENCH_NOTHING, BENCH_WRITE);
+    bench_add(c, rf_shape3(z, m, k), BENCH_RANDOM, BENCH_READ);
+    bench_add(c, rf_shape3(z, k, n), BENCH_RANDOM, BENCH_READ);
+    c->flops = 2 * (double)z * (double)m * (double)k * (double)n;
+}
+static int launch_matmul_batch(struct bench_case *c)
+{
+    const int64_t z = c->dim[0], m = c->dim[1], k = c->dim[2], n = c->dim[3];
+    const struct rf_matmul_opts opts = {.path = c->path,
+                                        .batch = z,
+                                        .m = m,
+                                        .n = n,
+                                        .k = k,
+                                        .a_layout = {.step = m * k},
+                                        .b_layout = {.step = k * n}};
+    return rf_matmul(c->stream, bench_t(c, MM_OUT), bench_t(c, MM_A), bench_t(c, MM_B), &opts);
+}
+static double want_matmul_batch(const struct bench_case *c, int operand, const int64_t *at,
+                                double *scale)
+{
+    const int64_t m = c->dim[1], k = c->dim[2], n = c->dim[3];
     double sum = 0;
-    for (int64_t d = 0; d < c->dim[3]; d++)
-        sum += bench_v(c, x, at_x + d) * bench_v(c, y, at_y + d);
-    return sum;
-}
-/* The weights of row i over the rows up to it; returns the log of their sum before they were
- * divided by it. */
-static double weights(const struct bench_case *c, int qkv, int64_t b, int64_t h, int64_t i,
-                      double *p)
-{
-    double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j <= i; j++) {
-        p[j] =
-            dot(c, qkv, place(c, 0, b, h, i), qkv, place(c, 1, b, h, j)) / sqrt((double)c->dim[3]);
-        most = fmax(most, p[j]);
+    for (int64_t i = 0; i < k; i++) {
+        const double product = bench_v(c, MM_A, (at[0] * m + at[1]) * k + i) *
+                               bench_v(c, MM_B, (at[0] * k + i) * n + at[2]);
+        sum += product;
+        *scale += fabs(product);
     }
-    for (int64_t j = 0; j <= i; j++)
-        sum += p[j] = exp(p[j] - most);
-    for (int64_t j = 0; j <= i; j++)
-        p[j] /= sum;
-    return most + log(sum);
-}
-
-enum { AT_OUT, AT_LSE, AT_QKV };
-static double pairs(const struct bench_case *c) /* of a query and a key */
-{
-    return (double)c->dim[0] * (double)c->dim[2] * (double)c->dim[1] * ((double)c->dim[1] + 1) / 2;
-}
-static void plan_attention(struct bench_case *c)
-{
-    const int64_t B = c->dim[0], T = c->dim[1], H = c->dim[2], D = c->dim[3];
-    bench_add(c, rf_shape3(B, T, H * D), BENCH_NOTHING, BENCH_WRITE);
-    bench_add_typed(c, rf_shape3(B, H, T), RF_F32, BENCH_NOTHING, BENCH_WRITE, 0);
-    bench_add(c, rf_shape3(B, T, 3 * H * D), BENCH_RANDOM, BENCH_READ);
-    c->flops = 4 * pairs(c) * (double)D;
-}
-static int launch_attention(struct bench_case *c)
-{
-    return rf_attention(c->stream, bench_t(c, AT_OUT), bench_t(c, AT_LSE), bench_t(c, AT_QKV),
-                        c->dim[2]);
-}
-static double want_attention(const struct bench_case *c, int k, const int64_t *at, double *scale)
-{
-    double *p = malloc((size_t)c->dim[1] * sizeof(*p)), sum = 0;
-    const int64_t D = c->dim[3];
-    if (!p)
-        return NAN;
-    if (k == AT_LSE) {
-        *scale = 1;
-        sum = weights(c, AT_QKV, at[0], at[1], at[2], p);
-    } else {
-        weights(c, AT_QKV, at[0], at[2] / D, at[1], p);
-        for (int64_t j = 0; j <= at[1]; j++) {
-            const double v = bench_v(c, AT_QKV, place(c, 2, at[0], at[2] / D, j) + at[2] % D);
-            sum += p[j] * v;
-            *scale += p[j] * fabs(v);
-        }
-    }
-    free(p);
-    return sum;
-}
-
-enum { AB_DQKV, AB_DOUT, AB_OUT, AB_LSE, AB_QKV, AB_DELTA };
-static void plan_attention_backward(struct bench_case *c)
-{
-    const int64_t B = c->dim[0], T = c->dim[1], H = c->dim[2], D = c->dim[3];
-    bench_add(c, rf_shape3(B, T, 3 * H * D), BENCH_NOTHING, BENCH_WRITE);
-    bench_add(c, rf_shape3(B, T, H * D), BENCH_RANDOM, BENCH_READ);
-    bench_add(c, rf_shape3(B, T, H * D), BENCH_NOTHING, BENCH_READ);
-    bench_add_typed(c, rf_shape3(B, H, T), RF_F32, BENCH_NOTHING, BENCH_READ, 0);
-    bench_add(c, rf_shape3(B, T, 3 * H * D), BENCH_RANDOM, BENCH_READ);
-    bench_add_typed(c, rf_shape3(B, H, T), RF_F32, BENCH_NOTHING, BENCH_SCRATCH, 0);
-    c->flops = 10 * pairs(c) * (double)D;
-}
-static int prepare_attention_backward(struct bench_case *c)
-{
-    return rf_attention(c->stream, bench_t(c, AB_OUT), bench_t(c, AB_LSE), bench_t(c, AB_QKV),
-                        c->dim[2]);
-}
-static int launch_attention_backward(struct bench_case *c)
-{
-    return rf_attention_backward(c->stream, bench_t(c, AB_DQKV), bench_t(c, AB_DOUT),
-                                 bench_t(c, AB_OUT), bench_t(c, AB_LSE), bench_t(c, AB_QKV),
-                                 c->dim[2], bench_t(c, AB_DELTA));
-}
-/* What row i gives to the gradient of element d of row j of k (1) or v (2), or to that of its own
- * query (0), where it is the sum over all j. */
-static double contribution(const struct bench_case *c, int which, int64_t b, int64_t h, int64_t i,
-                           int64_t j, int64_t d, double *p, double *scale)
-{
-    const int64_t D = c->dim[3], row = ((b * c->dim[1] + i) * c->dim[2] + h) * D;
-    double delta = 0, sum = 0;
-    weights(c, AB_QKV, b, h, i, p);
-    if (which == 2) {
-        *scale += fabs(p[j] * bench_v(c, AB_DOUT, row + d));
-        return p[j] * bench_v(c, AB_DOUT, row + d);
-    }
-    for (int64_t t = 0; t <= i; t++)
-        delta += p[t] * dot(c, AB_DOUT, row, AB_QKV, place(c, 2, b, h, t));
-    for (int64_t t = which ? j : 0; t <= (which ? j : i); t++) {
-        const double dp = dot(c, AB_DOUT, row, AB_QKV, place(c, 2, b, h, t));
-        const double other = bench_v(c, AB_QKV, place(c, which ? 0 : 1, b, h, which ? i : t) + d);
-        sum += p[t] * (dp - delta) * other / sqrt((double)D);
-        *scale += p[t] * (fabs(dp) + fabs(delta)) * fabs(other) / sqrt((double)D);
-    }
-    return sum;
-}
-static double want_attention_backward(const struct bench_case *c, int k, const int64_t *at,
-                                      double *scale)
-{
-    const int64_t D = c->dim[3], channels = c->dim[2] * D;
-    const int which = (int)(at[2] / channels);
-    const int64_t h = at[2] % channels / D, d = at[2] % D, j = at[1];
-    double *p = malloc((size_t)c->dim[1] * sizeof(*p)), sum = 0;
-    if (!p)
-        return NAN;
-    for (int64_t i = j; i < (which ? c->dim[1] : j + 1); i++)
-        sum += contribution(c, which, at[0], h, i, j, d, p, scale);
-    free(p);
     return sum;
 }
 
@@ -193,18 +133,15 @@ const struct bench_kernel bench_row_matmul = {.name = "matmul",
                                               .want = want_matmul,
                                               .path = path_matmul,
                                               .loop = loop_matmul};
-const struct bench_kernel bench_row_attention = {.name = "attention",
-                                                 .dims = "BxTxHxD",
-                                                 .shapes = "BxTxHxD",
-                                                 .samples = 64,
-                                                 .plan = plan_attention,
-                                                 .launch = launch_attention,
-                                                 .want = want_attention};
-const struct bench_kernel bench_row_attention_backward = {.name = "attention_backward",
-                                                          .dims = "BxTxHxD",
-                                                          .shapes = "BxTxHxD",
-                                                          .samples = 12,
-                                                          .plan = plan_attention_backward,
-                                                          .prepare = prepare_attention_backward,
-                                                          .launch = launch_attention_backward,
-                                                          .want = want_attention_backward};
+const struct bench_kernel bench_row_matmul_gelu = {.name = "matmul_gelu",
+                                                   .dims = "MxKxN",
+                                                   .shapes = "nxCxF",
+                                                   .plan = plan_matmul_gelu,
+                                                   .launch = launch_matmul_gelu,
+                                                   .want = want_matmul_gelu};
+const struct bench_kernel bench_row_matmul_batch = {.name = "matmul_batch",
+                                                    .dims = "ZxMxKxN",
+                                                    .shapes = "HxTxDxT",
+                                                    .plan = plan_matmul_batch,
+                                                    .launch = launch_matmul_batch,
+                                                    .want = want_matmul_batch};

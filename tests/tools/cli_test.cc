@@ -64,7 +64,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"bench", "all_reduce", "-b", "many"}, "wants a whole number"},
         {{"bench", "matmul", "--shape", "3x4"}, "wants MxKxN"},
         {{"bench", "matmul", "--dtype", "i32"}, "f32, f16 and bf16, not on i32"},
-        {{"bench", "attention", "--shape", "1x2x3"}, "wants BxTxHxD"},
+        {{"bench", "attention", "--shape", "1x2x3"}, "wants BxTxHxKxD"},
         {{"bench", "gelu", "--shape", "0x3"}, "wants NxC"},
         {{"bench", "ops", "--shape", "3"}, "belongs to one kernel"},
         {{"bench", "all_reduce", "--shape", "3"}, "belongs to kernels"},

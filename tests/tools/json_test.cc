@@ -239,8 +239,10 @@ static const KernelShape kernel_shapes[] = {
     {"matmul", {"7x5x3"}},
     {"rotary", {"2x13x3x32", "1x1x1x2"}},
     {"rotary_backward", {"2x13x3x32"}},
-    {"attention", {"2x13x3x32", "1x1x1x64"}},
-    {"attention_backward", {"2x13x3x32", "1x7x1x64"}},
+    {"matmul_gelu", {"7x5x3"}},
+    {"matmul_batch", {"3x7x5x2"}},
+    {"attention", {"2x13x3x3x32", "1x1x1x1x64", "1x9x6x2x32"}},
+    {"attention_backward", {"2x13x3x3x32", "1x7x4x2x64"}},
 };
 INSTANTIATE_TEST_SUITE_P(BenchJson, BenchKernel, testing::ValuesIn(kernel_shapes),
                          [](const testing::TestParamInfo<KernelShape> &info) {
