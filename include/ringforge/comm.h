@@ -23,6 +23,7 @@ extern "C" {
 
 struct rf_comm;
 struct rf_loopback;
+struct rf_request;
 
 enum rf_coll_op {
     RF_COLL_NONE = 0,
@@ -123,6 +124,10 @@ struct rf_coll_opts {
     struct rf_point after; /* starts when this is reached */
     struct rf_point *done; /* not NULL: the call returns at once and *done says when it has finished
                             * (also after an error: then the next call on comm reports it) */
+    /* For collectives on host memory: not NULL: the call returns at once, and *request says how it
+     * went. Until it has ended, in and out must stay; counts and texts are copied. (all_to_all_v
+     * blocks for the exchange of its counts.) */
+    struct rf_request **request;
 };
 
 /* All block until this rank's part is complete: out is valid and in may be reused. opts may be
@@ -206,6 +211,23 @@ RF_API int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, in
                                const struct rf_coll_opts *opts);
 /* Waits for all asynchronous work of this rank; returns its first error. */
 RF_API int rf_comm_wait(struct rf_comm *comm);
+/* Does not block: RF_OK, or why the communicator has failed, also while asynchronous work is
+ * outstanding. Reads what peers have said, so a death is noticed without any call running. */
+RF_API int rf_comm_async_error(struct rf_comm *comm);
+
+/* ---- requests: collectives on host memory that go on while the caller computes ----------------
+ */
+
+/* They run one after the other in the order of the calls, behind tensors' asynchronous calls, on
+ * the same thread; several communicators work at the same time. A request may be used by any one
+ * thread at a time, also after its communicator has been closed, which ends it. Ended: *ended, and
+ * the operation's status and error as if it had blocked. */
+RF_API int rf_request_test(struct rf_request *request, bool *ended);
+/* Blocks until it has ended, and returns as the operation would have; timeout_s 0 = as long as it
+ * takes, else RF_ETIMEOUT, after which it can be waited for again. */
+RF_API int rf_request_wait(struct rf_request *request, double timeout_s);
+/* The operation goes on if it has not ended. NULL is allowed. */
+RF_EXPORT void rf_request_free(struct rf_request *request);
 
 /* ---- prediction ------------------------------------------------------------------------------ */
 

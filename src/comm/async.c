@@ -19,6 +19,7 @@ struct rf_async {
     pthread_cond_t changed;
     struct rf_task *first, **end;
     atomic_int outstanding; /* queued and running; changed under lock */
+    atomic_int status;      /* of the first job that failed */
     bool running, joinable;
     pthread_t thread;
     struct {
@@ -60,13 +61,16 @@ void rf_async_destroy(struct rf_async *async)
 
 /* ---- the worker ------------------------------------------------------------------------------ */
 
-/* Its caller has gone on long ago, so every error fails the communicator, and the next call says
- * so. */
-static void run(struct rf_comm *comm, struct rf_task *job)
+/* Its caller has gone on long ago, so every error fails the communicator; the request says so, or,
+ * where there is none, the next call. */
+static int run(struct rf_comm *comm, struct rf_task *job)
 {
-    if (comm->failed)
-        return;
-    int rc = rf_task_run(comm, job);
+    if (comm->failed) {
+        struct rf_error error = comm->error;
+        error.status = RF_EABORT;
+        return rf_fail_error(&error);
+    }
+    int rc = job->request ? rf_comm_run(comm, &job->call) : rf_task_run(comm, job);
     if (rc < 0 && !comm->failed) {
         struct rf_error error = *rf_last_error();
         char text[128];
@@ -76,14 +80,24 @@ static void run(struct rf_comm *comm, struct rf_task *job)
         rf_comm_fail_text(comm, rc, error.rank, &mine, "asynchronous %s on rank %d: %.150s",
                           rf_contract_text(&mine, text, 80), comm->rank, error.message);
     }
-    if (rc < 0)
-        comm->unreported = true;
+    if (rc < 0) {
+        comm->unreported = comm->unreported || !job->request;
+        atomic_store_explicit(&comm->async->status, rc, memory_order_release);
+    }
+    return rc;
+}
+
+static void end(struct rf_task *job, int rc)
+{
+    if (job->request)
+        rf_request_end(job->request, rc);
+    else if (rf_timeline_signal(job->done, job->done_value) < 0)
+        rf_log("comm", 0, "a finished call could not be signalled: %s", rf_last_error()->message);
 }
 
 static void free_job(struct rf_task *job)
 {
-    if (job->call.forest)
-        rf_free((void *)(uintptr_t)job->forest.first);
+    rf_free(job->copies);
     rf_free(job);
 }
 
@@ -99,10 +113,7 @@ static void *worker(void *argument)
             async->end = &async->first;
         pthread_mutex_unlock(&async->lock);
 
-        run(async->comm, job);
-        if (rf_timeline_signal(job->done, job->done_value) < 0)
-            rf_log("comm", 0, "a finished call could not be signalled: %s",
-                   rf_last_error()->message);
+        end(job, run(async->comm, job));
         free_job(job);
 
         pthread_mutex_lock(&async->lock);
@@ -132,28 +143,46 @@ static int timeline_of(struct rf_async *async, struct rf_device *device, int *ro
     return rf_fail(RF_ENOTSUP, "a communicator can work with at most %d devices", MAX_DEVICES);
 }
 
-static int copy_job(const struct rf_task *job, struct rf_task **out)
+/* Of `bytes` bytes, which begin at *at. */
+static const void *copy_into(char **at, const void *from, size_t bytes)
 {
+    void *to = *at;
+    memcpy(to, from, bytes);
+    *at += (bytes + 7) / 8 * 8;
+    return to;
+}
+
+static int copy_job(const struct rf_comm *comm, const struct rf_task *job, struct rf_task **out)
+{
+    const struct rf_call *call = &job->call;
+    const size_t counts = (size_t)comm->size * sizeof(*call->counts);
+    const size_t first = call->forest ? ((size_t)call->forest->ranks + 1) * sizeof(int) : 0;
     struct rf_task *copy = rf_alloc(sizeof(*copy));
-    if (!copy)
+    char *at = rf_alloc(2 * counts + first + 8);
+    if (!copy || !at) {
+        rf_free(copy);
+        rf_free(at);
         return rf_fail(RF_ENOMEM, "no memory to queue a call");
+    }
     *copy = *job;
     copy->next = NULL;
-    if (job->call.label) {
-        snprintf(copy->label, sizeof(copy->label), "%s", job->call.label);
+    copy->copies = at;
+    if (call->counts)
+        copy->call.counts = copy_into(&at, call->counts, counts);
+    if (call->recv_counts)
+        copy->call.recv_counts = copy_into(&at, call->recv_counts, counts);
+    if (call->forest) {
+        copy->forest = *call->forest;
+        copy->forest.first = copy_into(&at, call->forest->first, first);
+        copy->call.forest = &copy->forest;
+    }
+    if (call->label) {
+        snprintf(copy->label, sizeof(copy->label), "%s", call->label);
         copy->call.label = copy->label;
     }
-    if (job->call.forest) {
-        size_t bytes = ((size_t)job->call.forest->ranks + 1) * sizeof(int);
-        int *first = rf_alloc(bytes);
-        if (!first) {
-            rf_free(copy);
-            return rf_fail(RF_ENOMEM, "no memory to queue a call");
-        }
-        memcpy(first, job->call.forest->first, bytes);
-        copy->forest = *job->call.forest;
-        copy->forest.first = first;
-        copy->call.forest = &copy->forest;
+    if (call->algorithm) {
+        snprintf(copy->algorithm, sizeof(copy->algorithm), "%s", call->algorithm);
+        copy->call.algorithm = copy->algorithm;
     }
     *out = copy;
     return 0;
@@ -174,6 +203,16 @@ static int ensure_worker(struct rf_async *async)
     return 0;
 }
 
+/* Locked. */
+static int append(struct rf_async *async, struct rf_task *job)
+{
+    RETURN_IF_ERROR(ensure_worker(async));
+    *async->end = job;
+    async->end = &job->next;
+    atomic_fetch_add_explicit(&async->outstanding, 1, memory_order_relaxed);
+    return 0;
+}
+
 int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_device *device,
                   struct rf_point *done)
 {
@@ -181,21 +220,51 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
     struct rf_task *copy = NULL;
     int row = 0;
     RETURN_IF_ERROR(timeline_of(async, device, &row));
-    RETURN_IF_ERROR(copy_job(job, &copy));
+    RETURN_IF_ERROR(copy_job(comm, job, &copy));
     pthread_mutex_lock(&async->lock);
-    int rc = ensure_worker(async);
+    copy->done = async->timelines[row].timeline;
+    copy->done_value = async->timelines[row].value + 1;
+    const struct rf_point point = {copy->done, copy->done_value};
+    int rc = append(async, copy);
     if (rc == 0) {
-        copy->done = async->timelines[row].timeline;
-        copy->done_value = ++async->timelines[row].value;
-        *async->end = copy;
-        async->end = &copy->next;
-        atomic_fetch_add_explicit(&async->outstanding, 1, memory_order_relaxed);
-        *done = (struct rf_point){copy->done, copy->done_value};
+        async->timelines[row].value++;
+        *done = point;
     }
     pthread_mutex_unlock(&async->lock);
     if (rc < 0)
         free_job(copy);
     return rc;
+}
+
+int rf_async_push_host(struct rf_comm *comm, const struct rf_call *call, struct rf_request **out)
+{
+    struct rf_async *async = comm->async;
+    const struct rf_task job = {.call = *call};
+    struct rf_request *request = NULL;
+    struct rf_task *copy = NULL;
+    RETURN_IF_ERROR(copy_job(comm, &job, &copy));
+    int rc = rf_request_create(&request);
+    if (rc == 0) {
+        copy->request = request;
+        pthread_mutex_lock(&async->lock);
+        rc = append(async, copy);
+        pthread_mutex_unlock(&async->lock);
+    }
+    if (rc == 0) {
+        *out = request;
+        return 0;
+    }
+    if (request) {
+        rf_request_free(request); /* for the worker, which has not got it */
+        rf_request_free(request);
+    }
+    free_job(copy);
+    return rc;
+}
+
+int rf_async_status(const struct rf_async *async)
+{
+    return atomic_load_explicit(&async->status, memory_order_acquire);
 }
 
 bool rf_async_busy(const struct rf_async *async)
@@ -226,4 +295,20 @@ int rf_comm_wait(struct rf_comm *comm)
     if (!comm)
         return rf_fail(RF_EINVAL, "wait: the communicator is NULL");
     return rf_comm_enter(comm);
+}
+
+int rf_comm_async_error(struct rf_comm *comm)
+{
+    if (!comm)
+        return rf_fail(RF_EINVAL, "async_error: the communicator is NULL");
+    if (!rf_async_busy(comm->async)) {
+        if (!comm->failed && rf_comm_has_news(comm))
+            RETURN_IF_ERROR(rf_comm_events(comm));
+        return comm->failed ? rf_fail_error(&comm->error) : 0;
+    }
+    int status = rf_async_status(comm->async);
+    return status < 0
+               ? rf_fail(status, "an asynchronous call has failed (%s); rf_comm_wait says why",
+                         rf_status_text(status))
+               : 0;
 }

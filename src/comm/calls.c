@@ -167,11 +167,13 @@ int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_cou
     RETURN_IF_ERROR(sum_counts(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.count));
     RETURN_IF_ERROR(rf_call_check(comm, &call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, &call));
+    struct rf_coll_opts blocking = opts ? *opts : (struct rf_coll_opts){0};
+    blocking.request = NULL;
     size_t *told = rf_alloc((size_t)comm->size * sizeof(*told));
     if (!told)
         return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
     int rc = equal(comm, RF_COLL_ALL_TO_ALL, send_counts, told, 1,
-                   sizeof(size_t) == 8 ? RF_I64 : RF_I32, RF_SUM, NO_ROOT, opts);
+                   sizeof(size_t) == 8 ? RF_I64 : RF_I32, RF_SUM, NO_ROOT, &blocking);
     if (rc == 0)
         rc = compare_counts(comm, told, &call);
     rf_free(told);

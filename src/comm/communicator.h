@@ -263,25 +263,38 @@ void rf_demux_destroy(struct rf_transport *demux); /* leaves the wire alone */
 
 /* ---- async.c --------------------------------------------------------------------------------- */
 
-/* A collective on tensors. Owned by its queue when asynchronous. */
+/* A collective on tensors, or an asynchronous one on host memory. Owned by its queue when
+ * asynchronous; what its call points to is copied then. */
 struct rf_task {
     struct rf_task *next;
-    struct rf_call call; /* in and out are filled when it runs */
+    struct rf_call call; /* of tensors: in and out are filled when it runs */
     struct rf_tensor in, out;
     struct rf_point after;
-    struct rf_timeline *done; /* NULL: synchronous */
+    struct rf_timeline *done; /* NULL: synchronous, or with a request */
     uint64_t done_value;
-    char label[40];
-    struct rf_forest forest; /* with a copy of `first` when asynchronous */
+    struct rf_request *request; /* NULL: on tensors */
+    char label[40], algorithm[32];
+    struct rf_forest forest;
+    void *copies; /* what forest and counts point to */
 };
 int rf_async_create(struct rf_comm *comm, struct rf_async **out);
 void rf_async_destroy(struct rf_async *async); /* after rf_async_drain */
 /* Takes a copy of the job; *done is when it has finished. */
 RF_MUST_CHECK int rf_async_push(struct rf_comm *comm, const struct rf_task *job,
                                 struct rf_device *device, struct rf_point *done);
+/* The same for a call on host memory. */
+RF_MUST_CHECK int rf_async_push_host(struct rf_comm *comm, const struct rf_call *call,
+                                     struct rf_request **request);
+/* What the worker has failed with; 0: it has not. Any time. */
+int rf_async_status(const struct rf_async *async);
 bool rf_async_busy(const struct rf_async *async);
 /* Waits until nothing is outstanding; timeout_s 0 = for ever. False: it still is. */
 bool rf_async_drain(struct rf_async *async, double timeout_s);
+
+/* request.c. Held twice: by the caller, until rf_request_free, and by the worker, until it ends it.
+ */
+RF_MUST_CHECK int rf_request_create(struct rf_request **out);
+void rf_request_end(struct rf_request *request, int status); /* < 0: this thread's last error */
 
 /* ---- tensor_calls.c, comm_staging.c ---------------------------------------------------------- */
 

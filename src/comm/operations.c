@@ -239,6 +239,8 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
     }
     RETURN_IF_ERROR(rf_call_check(comm, call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
-    RETURN_IF_ERROR(rf_comm_ready(comm));
-    return rf_comm_run(comm, call);
+    const bool asynchronous = opts && opts->request;
+    if (!asynchronous || !rf_async_busy(comm->async))
+        RETURN_IF_ERROR(rf_comm_ready(comm));
+    return asynchronous ? rf_async_push_host(comm, call, opts->request) : rf_comm_run(comm, call);
 }

@@ -131,6 +131,8 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
     job->call.dtype = job->out.dtype;
+    if (opts && opts->request)
+        return rf_fail(RF_EINVAL, "%s: calls on tensors take `done`, not a request", op);
     if (opts) {
         if (job->call.op != RF_COLL_FOREST_ALL_REDUCE)
             job->call.order = opts->order;
