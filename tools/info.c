@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "tool.h"
+#include "info.h"
 
 #define MAX_DEVICES 32
 #define MAX_PROVIDERS 32
@@ -296,14 +296,23 @@ static void show_environment(cJSON *json, bool quiet)
 static int info_main(const struct tool_command *command, int argc, char **argv)
 {
     const char *json_path = NULL, *provider = NULL;
+    bool algorithms = false;
+    int64_t ranks = 4;
     const struct tool_option table[] = {
         {"json", 0, TOOL_FILE, &json_path, "FILE", "write everything as JSON (no FILE: print it)"},
         {"provider", 0, TOOL_TEXT, &provider, "NAME", "ask for this provider, as a job would"},
+        {"algorithms", 0, TOOL_FLAG, &algorithms, NULL,
+         "only: which algorithm carries out which collective, by size"},
+        {"ranks", 0, TOOL_INT, &ranks, "N", "with --algorithms: among so many (4)"},
         {NULL},
     };
     int status = tool_options(command, table, argc, argv, NULL);
     if (status != TOOL_OK)
         return status;
+    if (ranks < 1 || ranks > 4096)
+        return tool_usage_error(command, "--ranks has to be 1 to 4096, not %lld", (long long)ranks);
+    if (algorithms)
+        return info_algorithms(command, json_path, (int)ranks);
     bool quiet = json_path && strcmp(json_path, "-") == 0;
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "version", rf_version());
@@ -321,6 +330,6 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_info = {
     .name = "info",
     .summary = "show devices, network providers and settings, what is chosen and why",
-    .usage = "[--json [FILE]]",
+    .usage = "[--algorithms [--ranks N]] [--json [FILE]]",
     .main = info_main,
 };

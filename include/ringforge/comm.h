@@ -236,6 +236,10 @@ RF_EXPORT void rf_request_free(struct rf_request *request);
 RF_API int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
                               enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
 
+/* The algorithm that such a call takes: "ring", "flat", ... (docs/collectives.md). Pure. */
+RF_API int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
+                             enum rf_order order, const char **name);
+
 /* ---- tree order over micro-batches ----------------------------------------------------------- */
 
 /* `leaves` values (one per micro-batch) are added pairwise by index: node (level, i) covers leaves

@@ -230,20 +230,45 @@ static int check(const struct rf_coll_desc *desc)
     return 0;
 }
 
-int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
+static int choose(const struct rf_coll_desc *desc, const struct row **out)
 {
     RETURN_IF_ERROR(check(desc));
-    struct rf_coll_desc chosen = *desc;
-    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
-        chosen.segment_bytes = 0; /* the forest's own */
     for (int i = 0; i < ROW_COUNT; i++) {
         const struct row *row = &rows[i];
         if ((row->op == RF_COLL_NONE || row->op == desc->op) && row->can(desc) &&
-            (!row->fits || row->fits(desc)))
-            return rf_sched_create(&chosen, row->name, row->build, out);
+            (!row->fits || row->fits(desc))) {
+            *out = row;
+            return 0;
+        }
     }
     return rf_fail(RF_ENOTSUP, "%s: no algorithm serves %s in %s order", rf_coll_op_name(desc->op),
                    rf_dtype_name(desc->dtype), rf_order_name(desc->order));
+}
+
+int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
+{
+    const struct row *row;
+    RETURN_IF_ERROR(choose(desc, &row));
+    struct rf_coll_desc chosen = *desc;
+    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
+        chosen.segment_bytes = 0; /* the forest's own */
+    return rf_sched_create(&chosen, row->name, row->build, out);
+}
+
+int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
+                      enum rf_order order, const char **name)
+{
+    const struct rf_coll_desc desc = {
+        .op = op, .ranks = ranks, .count = count, .dtype = dtype, .order = order};
+    const struct row *row;
+    if (!name)
+        return rf_fail(RF_EINVAL, "rf_coll_algorithm: name is NULL");
+    if (op == RF_COLL_FOREST_ALL_REDUCE || op == RF_COLL_SEND || op == RF_COLL_RECV)
+        return rf_fail(RF_EINVAL, "rf_coll_algorithm: there is no choice in %s",
+                       rf_coll_op_name(op));
+    RETURN_IF_ERROR(choose(&desc, &row));
+    *name = row->name;
+    return 0;
 }
 
 int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, struct rf_sched **out)

@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <map>
 #include <memory>
 
 struct Json {
@@ -54,6 +55,29 @@ TEST(InfoJson, GoesToStandardOutputAloneAndNamesDevicesProvidersAndEnvironment)
     cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "providers")) chosen +=
         cJSON_IsTrue(cJSON_GetObjectItem(row, "chosen"));
     EXPECT_EQ(chosen, 1);
+}
+
+TEST(InfoJson, AlgorithmsCoverEverySizeOnce)
+{
+    for (const char *ranks : {"1", "2", "3", "17"}) {
+        ProgramResult r = run_program({"info", "--algorithms", "--ranks", ranks, "--json"});
+        ASSERT_EQ(r.status, 0) << r.err;
+        Json json(r.out);
+        const cJSON *row;
+        std::map<std::string, double> next;
+        cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "algorithms"))
+        {
+            std::string op = cJSON_GetStringValue(cJSON_GetObjectItem(row, "op"));
+            double from = cJSON_GetNumberValue(cJSON_GetObjectItem(row, "from"));
+            EXPECT_EQ(from, next.count(op) ? next[op] : 4) << op;
+            next[op] = 2 * cJSON_GetNumberValue(cJSON_GetObjectItem(row, "to"));
+        }
+        EXPECT_EQ(next.size(), 8u);
+        for (const auto &[op, end] : next)
+            EXPECT_EQ(end, 2147483648.0) << op;
+    }
+    EXPECT_NE(run_program({"info", "--algorithms", "--ranks", "0"}).err.find("1 to 4096"),
+              std::string::npos);
 }
 
 TEST(InfoJson, DoesNotShowTheJobKey)

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of `ringforge info` share.
+ */
+#ifndef RF_TOOLS_INFO_H
+#define RF_TOOLS_INFO_H
+
+#include "tool.h"
+
+/* Prints the table for f32 among `ranks`, or writes it as JSON. */
+int info_algorithms(const struct tool_command *command, const char *json_path, int ranks);
+
+#endif
