@@ -209,6 +209,17 @@ RF_API int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struc
                                 const struct rf_coll_opts *opts);
 RF_API int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
                                const struct rf_coll_opts *opts);
+/* Rooted: of a rank that is not the root, the tensor that only the root needs may have a NULL
+ * buffer. in has size times the elements of out in scatter, out those of in in gather. */
+RF_API int rf_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                            enum rf_redop redop, int root, const struct rf_coll_opts *opts);
+RF_API int rf_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                            int root, const struct rf_coll_opts *opts);
+RF_API int rf_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                             int root, const struct rf_coll_opts *opts);
+/* in and out: equal pieces for every rank; not in place. */
+RF_API int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                const struct rf_coll_opts *opts);
 /* Waits for all asynchronous work of this rank; returns its first error. */
 RF_API int rf_comm_wait(struct rf_comm *comm);
 /* Does not block: RF_OK, or why the communicator has failed, also while asynchronous work is

@@ -26,6 +26,17 @@ static int wait_after(struct rf_comm *comm, struct rf_point after)
     }
 }
 
+/* The device of the call's tensors: a rank that is not the root may have one only. */
+static struct rf_device *device_of(const struct rf_task *job)
+{
+    return rf_buffer_device(job->out.buffer ? job->out.buffer : job->in.buffer);
+}
+
+static void *map_of(struct rf_tensor tensor)
+{
+    return tensor.buffer ? rf_tensor_map(tensor) : NULL;
+}
+
 /* Where in and out lie in staging; they share it where the operation may work in place. */
 struct layout {
     uint64_t in_offset, in_bytes, out_offset, out_bytes, total;
@@ -37,10 +48,13 @@ static void lay_out(const struct rf_comm *comm, const struct rf_call *call, stru
     rf_call_counts(comm, call, &in, &out);
     uint64_t mine = (uint64_t)comm->rank * call->count * element;
     *layout = (struct layout){.in_bytes = in * element, .out_bytes = out * element};
-    if (call->op == RF_COLL_REDUCE_SCATTER)
+    const bool whole_in = in > out && in > 0, whole_out = out > in && out > 0;
+    if (call->op == RF_COLL_REDUCE_SCATTER || (call->op == RF_COLL_SCATTER && whole_in))
         layout->out_offset = mine;
-    if (call->op == RF_COLL_ALL_GATHER)
+    if (call->op == RF_COLL_ALL_GATHER || (call->op == RF_COLL_GATHER && whole_out))
         layout->in_offset = mine;
+    if (call->op == RF_COLL_ALL_TO_ALL) /* not in place */
+        layout->out_offset = layout->in_bytes;
     uint64_t in_end = layout->in_offset + layout->in_bytes;
     uint64_t out_end = layout->out_offset + layout->out_bytes;
     layout->total = in_end > out_end ? in_end : out_end;
@@ -66,8 +80,7 @@ static int run_staged(struct rf_comm *comm, struct rf_task *job)
     bool stage_in = layout.in_bytes > 0 && !call->in;
     bool stage_out = layout.out_bytes > 0 && !call->out;
     bool is_root = call->op == RF_COLL_BROADCAST && call->root == comm->rank;
-    RETURN_IF_ERROR(
-        rf_staging_get(comm, rf_buffer_device(job->out.buffer), layout.total, &buffer, &stream));
+    RETURN_IF_ERROR(rf_staging_get(comm, device_of(job), layout.total, &buffer, &stream));
     char *map = rf_buffer_map(buffer);
     if (stage_in)
         call->in = map + layout.in_offset;
@@ -89,11 +102,13 @@ static int run_staged(struct rf_comm *comm, struct rf_task *job)
 int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 {
     RETURN_IF_ERROR(wait_after(comm, job->after));
-    job->call.in = rf_tensor_map(job->in);
-    job->call.out = rf_tensor_map(job->out);
-    if (job->call.count == 0 || (job->call.in && job->call.out))
-        return rf_comm_run(comm, &job->call);
-    return run_staged(comm, job);
+    size_t in, out;
+    rf_call_counts(comm, &job->call, &in, &out);
+    job->call.in = map_of(job->in);
+    job->call.out = map_of(job->out);
+    if ((in > 0 && !job->call.in) || (out > 0 && !job->call.out))
+        return run_staged(comm, job);
+    return rf_comm_run(comm, &job->call);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -103,13 +118,19 @@ static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
     const char *op = rf_coll_op_name(job->call.op);
     size_t in, out, element = rf_dtype_bytes(job->call.dtype);
     char a[96], b[96];
-    if (!job->in.buffer || !job->out.buffer)
+    rf_call_counts(comm, &job->call, &in, &out);
+    const bool both = job->in.buffer && job->out.buffer;
+    const bool optional = job->call.op == RF_COLL_REDUCE || job->call.op == RF_COLL_GATHER ||
+                          job->call.op == RF_COLL_SCATTER;
+    if (!both && (!optional || (!job->in.buffer && !job->out.buffer) ||
+                  (in > 0 && !job->in.buffer) || (out > 0 && !job->out.buffer)))
         return rf_fail(RF_EINVAL, "%s: a tensor without a buffer", op);
+    if (!both)
+        return 0;
     if (job->in.dtype != job->out.dtype)
         return rf_fail(RF_EINVAL, "%s: in is %s, out is %s; the types differ", op,
                        rf_tensor_text(job->in, a, sizeof(a)),
                        rf_tensor_text(job->out, b, sizeof(b)));
-    rf_call_counts(comm, &job->call, &in, &out);
     if (rf_tensor_count(job->in) < 0 || (uint64_t)rf_tensor_count(job->in) < in ||
         rf_tensor_count(job->out) < 0 || (uint64_t)rf_tensor_count(job->out) < out)
         return rf_fail(RF_EINVAL, "%s: in is %s, out is %s, but %zu and %zu elements are needed",
@@ -130,7 +151,7 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     const char *op = rf_coll_op_name(job->call.op);
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
-    job->call.dtype = job->out.dtype;
+    job->call.dtype = job->out.buffer ? job->out.dtype : job->in.dtype;
     if (opts && opts->request)
         return rf_fail(RF_EINVAL, "%s: calls on tensors take `done`, not a request", op);
     if (opts) {
@@ -146,7 +167,7 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     if (opts && opts->done) {
         if (!rf_async_busy(comm->async))
             RETURN_IF_ERROR(rf_comm_ready(comm));
-        return rf_async_push(comm, job, rf_buffer_device(job->out.buffer), opts->done);
+        return rf_async_push(comm, job, device_of(job), opts->done);
     }
     RETURN_IF_ERROR(rf_comm_ready(comm));
     return rf_task_run(comm, job);
@@ -206,5 +227,53 @@ int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
 {
     struct rf_task job = {.in = tensor, .out = tensor};
     job.call = (struct rf_call){.op = RF_COLL_BROADCAST, .count = count_of(tensor), .root = root};
+    return rf_task_start(comm, &job, opts);
+}
+
+/* The side that only the root has: `size` pieces of the other's, or as much. */
+static int rooted(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor in,
+                  struct rf_tensor out, size_t count, enum rf_redop redop, int root,
+                  const struct rf_coll_opts *opts)
+{
+    struct rf_task job = {.in = in, .out = out};
+    job.call = (struct rf_call){.op = op, .count = count, .redop = redop, .root = root};
+    return rf_task_start(comm, &job, opts);
+}
+
+int rf_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                     enum rf_redop redop, int root, const struct rf_coll_opts *opts)
+{
+    if (comm && comm->rank == root)
+        RETURN_IF_ERROR(same_count("reduce", in, 1, out, 1));
+    return rooted(comm, RF_COLL_REDUCE, in, out, count_of(in), redop, root, opts);
+}
+
+int rf_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out, int root,
+                     const struct rf_coll_opts *opts)
+{
+    if (comm && comm->rank == root)
+        RETURN_IF_ERROR(same_count("gather", in, 1, out, (size_t)comm->size));
+    return rooted(comm, RF_COLL_GATHER, in, out, count_of(in), RF_SUM, root, opts);
+}
+
+int rf_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out, int root,
+                      const struct rf_coll_opts *opts)
+{
+    if (comm && comm->rank == root)
+        RETURN_IF_ERROR(same_count("scatter", in, (size_t)comm->size, out, 1));
+    return rooted(comm, RF_COLL_SCATTER, in, out, count_of(out), RF_SUM, root, opts);
+}
+
+int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                         const struct rf_coll_opts *opts)
+{
+    const size_t ranks = comm ? (size_t)comm->size : 1;
+    RETURN_IF_ERROR(same_count("all_to_all", in, 1, out, 1));
+    if (count_of(in) % ranks)
+        return rf_fail(RF_EINVAL, "all_to_all: %zu elements cannot be divided among %zu ranks",
+                       count_of(in), ranks);
+    struct rf_task job = {.in = in, .out = out};
+    job.call =
+        (struct rf_call){.op = RF_COLL_ALL_TO_ALL, .count = count_of(in) / ranks, .root = -1};
     return rf_task_start(comm, &job, opts);
 }

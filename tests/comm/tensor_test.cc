@@ -136,6 +136,72 @@ TEST_P(Tensors, GiveTheBitsOfHostMemory)
     });
 }
 
+TEST_P(Tensors, RootedCallsAndExchangesGiveTheBitsOfHostMemory)
+{
+    run(3, GetParam(), [](rf_comm *comm, int rank, Device &device) {
+        const size_t part = 1237, whole = 3 * part;
+        const rf_tensor none = {};
+        rf_coll_opts opts = {};
+        opts.order = RF_ORDER_RING;
+        for (int root = 0; root < 3; root++) {
+            const bool is_root = rank == root;
+            const std::vector<float> data = thirds(rank + 7 * root, whole);
+            const std::vector<float> mine(data.begin(), data.begin() + (long)part);
+            std::vector<float> sum(whole), all(whole), own(part), exchanged(whole);
+            ASSERT_EQ(rf_reduce(comm, data.data(), sum.data(), whole, RF_F32, RF_SUM, root, &opts),
+                      RF_OK);
+            ASSERT_EQ(rf_gather(comm, mine.data(), all.data(), part, RF_F32, root, nullptr), RF_OK);
+            ASSERT_EQ(rf_scatter(comm, data.data(), own.data(), part, RF_F32, root, nullptr),
+                      RF_OK);
+            ASSERT_EQ(rf_all_to_all(comm, data.data(), exchanged.data(), part, RF_F32, nullptr),
+                      RF_OK);
+
+            rf_tensor in = device.tensor(data), piece = device.tensor(mine);
+            rf_tensor out = device.tensor(std::vector<float>(whole, -1));
+            rf_tensor to = device.tensor(std::vector<float>(part, -1));
+            ASSERT_EQ(rf_reduce_tensor(comm, in, is_root ? out : none, RF_SUM, root, &opts), RF_OK)
+                << rf_last_error()->message;
+            EXPECT_EQ(read(in), data) << "the input was changed";
+            if (is_root) {
+                EXPECT_EQ(read(out), sum);
+            }
+            rf_point done = {};
+            rf_coll_opts later = {};
+            later.done = &done; /* queued, too */
+            ASSERT_EQ(rf_gather_tensor(comm, piece, is_root ? out : none, root, &later), RF_OK)
+                << rf_last_error()->message;
+            ASSERT_EQ(rf_point_wait(done, 20000000000ull), RF_OK);
+            if (is_root) {
+                EXPECT_EQ(read(out), all);
+            }
+            ASSERT_EQ(rf_scatter_tensor(comm, is_root ? in : none, to, root, nullptr), RF_OK)
+                << rf_last_error()->message;
+            EXPECT_EQ(read(to), own);
+            ASSERT_EQ(rf_all_to_all_tensor(comm, in, out, nullptr), RF_OK)
+                << rf_last_error()->message;
+            EXPECT_EQ(read(out), exchanged);
+            EXPECT_EQ(read(in), data) << "the input was changed";
+            /* In place: the root's piece within the whole. */
+            rf_tensor place = {};
+            rf_tensor vessel = is_root ? in : to;
+            const uint64_t first = is_root ? (uint64_t)rank * part * 4 : 0;
+            ASSERT_EQ(
+                rf_tensor_view(vessel.buffer, 64 + first, rf_shape1((int64_t)part), RF_F32, &place),
+                RF_OK);
+            ASSERT_EQ(rf_scatter_tensor(comm, is_root ? in : none, place, root, nullptr), RF_OK);
+            EXPECT_EQ(read(place), own);
+            ASSERT_EQ(rf_gather_tensor(comm, place, is_root ? in : none, root, nullptr), RF_OK);
+            if (is_root) {
+                const std::vector<float> back = read(in);
+                EXPECT_TRUE(std::equal(own.begin(), own.end(), back.begin() + rank * (long)part));
+            }
+        }
+        EXPECT_EQ(rf_gather_tensor(comm, none, none, 0, nullptr), RF_EINVAL);
+        rf_tensor odd = device.tensor(thirds(1, 10));
+        EXPECT_EQ(rf_all_to_all_tensor(comm, odd, odd, nullptr), RF_EINVAL);
+    });
+}
+
 TEST_P(Tensors, StageAsMuchAsTheLargestCallNeeds)
 {
     run(2, GetParam(), [](rf_comm *comm, int, Device &device) {
