@@ -1,0 +1,106 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# The same collective by ringforge and by what else this machine has (MPI libraries with a compiler
+# wrapper, Gloo), in turns, and the ratios of the medians: above 1, ringforge is quicker.
+#
+#   bench/peers/compare.sh OP RANKS [TURNS]     OP: all_reduce all_gather reduce_scatter broadcast
+#
+# In the environment: BUILD (build), PROVIDERS ("net shm"), LEAST (4), MOST (67108864), FACTOR (4),
+# SAMPLES (11).
+set -eu
+cd "$(dirname "$0")/../.."
+op=${1:?use: compare.sh OP RANKS [TURNS]} ranks=${2:?use: compare.sh OP RANKS [TURNS]} turns=${3:-3}
+build=${BUILD:-build} providers=${PROVIDERS:-net shm}
+least=${LEAST:-4} most=${MOST:-67108864} factor=${FACTOR:-4} samples=${SAMPLES:-11}
+out=$build/peers
+mkdir -p "$out"
+rm -f "$out"/*.times
+export HFI_NO_BACKTRACE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+have="" # peers that are there
+for mpi in openmpi mpich; do
+    command -v mpicc.$mpi >/dev/null && command -v mpirun.$mpi >/dev/null || continue
+    mpicc.$mpi -O2 -o "$out/$mpi" bench/peers/mpi.c && have="$have $mpi-tcp $mpi"
+done
+if [ "$op" != reduce_scatter ] &&
+    g++ -std=c++17 -O2 -o "$out/gloo" bench/peers/gloo.cc -lgloo 2>"$out/gloo.log"; then
+    have="$have gloo-tcp"
+fi
+[ -n "$have" ] || echo "no peers: install libopenmpi-dev, libmpich-dev or libgloo-dev" >&2
+
+run() { # run NAME: lines of bytes, microseconds, wrong elements
+    case $1 in
+    openmpi-tcp) mpirun.openmpi --oversubscribe --mca btl tcp,self -n "$ranks" "$out/openmpi" $args ;;
+    openmpi) mpirun.openmpi --oversubscribe -n "$ranks" "$out/openmpi" $args ;;
+    mpich-tcp) UCX_TLS=tcp,self mpirun.mpich -n "$ranks" "$out/mpich" $args ;;
+    mpich) mpirun.mpich -n "$ranks" "$out/mpich" $args ;;
+    gloo-tcp)
+        store=$(mktemp -d)
+        PEER_STORE=$store "$build/ringforge" run -n "$ranks" -- "$out/gloo" $args |
+            sed 's/^\[[0-9]*\] //'
+        rm -rf "$store"
+        ;;
+    *)
+        "$build/ringforge" bench "$op" --ranks "$ranks" --provider "$1" -b "$least" -e "$most" \
+            -f "$factor" -n "$samples" --json |
+            awk -F '[:,]' '/"bytes"/ { b = $2 } /"time_us"/ { t = $2 } /"wrong"/ { print b + 0, t + 0, $2 + 0 }'
+        ;;
+    esac
+}
+args="$op $least $most $factor $samples"
+for turn in $(seq "$turns"); do
+    for name in $providers $have; do
+        printf '\r%s %d of %d   ' "$name" "$turn" "$turns" >&2
+        # shellcheck disable=SC2086
+        run "$name" >>"$out/$name.times" 2>"$out/$name.log" || {
+            echo "$name failed: see $out/$name.log" >&2
+        }
+    done
+done
+printf '\r%40s\r' "" >&2
+
+echo "$op of f32 among $ranks ranks, microseconds (medians of $turns turns), and peer / ringforge"
+for provider in $providers; do
+    peers=""
+    for name in $have; do # each provider beside those that use the same network
+        case $provider:$name in
+        shm:*-tcp) ;;
+        shm:* | *:*-tcp) peers="$peers $name" ;;
+        esac
+    done
+    files="$out/$provider.times"
+    for name in $peers; do files="$files $out/$name.times"; done
+    # shellcheck disable=SC2086
+    awk -v names="$provider$peers" '
+        function median(list, n, a, i, j, t) {
+            n = split(list, a, " ")
+            for (i = 2; i <= n; i++)
+                for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
+            return a[int((n + 1) / 2)]
+        }
+        FNR == 1 { file++ }
+        {
+            if (!($1 in seen)) { seen[$1] = 1; order[++rows] = $1 }
+            times[file, $1] = times[file, $1] " " $2
+            wrong += $3
+        }
+        END {
+            count = split(names, name, " ")
+            printf "%12s %12s", "bytes", name[1]
+            for (f = 2; f <= count; f++) printf " %20s", name[f]
+            print ""
+            for (r = 1; r <= rows; r++) {
+                own = median(times[1, order[r]])
+                if (!own) continue
+                printf "%12d %12.1f", order[r], own
+                for (f = 2; f <= count; f++) {
+                    t = median(times[f, order[r]])
+                    if (t) printf " %12.1f %6.2fx", t, t / own; else printf " %20s", "-"
+                }
+                print ""
+            }
+            print "wrong elements: " wrong + 0
+        }' $files
+    echo
+done

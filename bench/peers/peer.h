@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the programs of this folder share: the flags of `ringforge bench`, its measurement (the
+ * median over samples of the slowest rank's time, short calls in batches, every element checked)
+ * and a line of text for each size: bytes, microseconds, wrong elements.
+ */
+#ifndef RF_BENCH_PEER_H
+#define RF_BENCH_PEER_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PEER_SAMPLE_S 0.001 /* a batch takes at least so long */
+#define PEER_BATCH 1000
+
+struct peer {
+    int rank, ranks, samples;
+    size_t least, most;
+    double factor;
+    const char *op;
+    void *user;
+    /* One call on `count` f32 of the whole (of all ranks in all_gather and reduce_scatter). */
+    void (*call)(struct peer *peer, const float *in, float *out, size_t count);
+    double (*slowest)(struct peer *peer, double seconds); /* of all ranks; also a barrier */
+};
+
+static inline double peer_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline int peer_compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Element i of rank r's input; sums of it are exact. */
+static inline float peer_value(size_t i, int rank)
+{
+    return (float)(((int)(i % 251) + 7 * rank) % 127 - 63);
+}
+
+static inline size_t peer_wrong(const struct peer *p, const float *out, size_t count)
+{
+    const size_t share = count / (size_t)p->ranks;
+    size_t wrong = 0;
+    const int gathers = strcmp(p->op, "all_gather") == 0;
+    const int scatters = strcmp(p->op, "reduce_scatter") == 0;
+    for (size_t i = 0; i < (scatters ? share : count); i++) {
+        float want = 0;
+        if (gathers)
+            want = peer_value(i % share, (int)(i / share));
+        else if (strcmp(p->op, "broadcast") == 0)
+            want = peer_value(i, 0);
+        else
+            for (int r = 0; r < p->ranks; r++)
+                want += peer_value(scatters ? i + (size_t)p->rank * share : i, r);
+        wrong += out[i] != want;
+    }
+    return wrong;
+}
+
+static inline double peer_batch(struct peer *p, const float *in, float *out, size_t count,
+                                int calls)
+{
+    p->slowest(p, 0);
+    const double start = peer_now();
+    for (int i = 0; i < calls; i++)
+        p->call(p, in, out, count);
+    return p->slowest(p, (peer_now() - start) / calls);
+}
+
+static inline void peer_measure(struct peer *p, size_t bytes)
+{
+    const size_t ranks = (size_t)p->ranks;
+    const int pieces = strcmp(p->op, "all_gather") == 0 || strcmp(p->op, "reduce_scatter") == 0;
+    size_t count = bytes / sizeof(float);
+    if (pieces)
+        count = count / ranks * ranks;
+    if (count == 0)
+        return;
+    float *in = (float *)malloc(count * sizeof(*in)), *out = (float *)malloc(count * sizeof(*out));
+    double *times = (double *)malloc((size_t)p->samples * sizeof(*times));
+    if (!in || !out || !times) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        in[i] = peer_value(i, p->rank);
+        out[i] = strcmp(p->op, "broadcast") == 0 && p->rank == 0 ? in[i] : -1;
+    }
+    p->call(p, in, out, count);
+    const double wrong = p->slowest(p, (double)peer_wrong(p, out, count));
+    const double once = peer_batch(p, in, out, count, 3);
+    const int calls = once > PEER_SAMPLE_S ? 1 : (int)(PEER_SAMPLE_S / once) + 1;
+    for (int s = 0; s < p->samples; s++)
+        times[s] = peer_batch(p, in, out, count, calls > PEER_BATCH ? PEER_BATCH : calls);
+    qsort(times, (size_t)p->samples, sizeof(*times), peer_compare);
+    if (p->rank == 0)
+        printf("%zu %.3f %.0f\n", count * sizeof(float), 1e6 * times[p->samples / 2], wrong);
+    free(in);
+    free(out);
+    free(times);
+}
+
+/* OP LEAST MOST FACTOR SAMPLES, in bytes. 0: those are not the arguments. */
+static inline int peer_arguments(struct peer *p, int argc, char **argv)
+{
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
+    if (argc != 6)
+        return 0;
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        if (strcmp(argv[1], ops[i]) == 0)
+            p->op = ops[i];
+    p->least = strtoull(argv[2], NULL, 10);
+    p->most = strtoull(argv[3], NULL, 10);
+    p->factor = atof(argv[4]);
+    p->samples = atoi(argv[5]);
+    return p->op && p->least >= 4 && p->factor > 1 && p->samples > 0;
+}
+
+static inline void peer_run(struct peer *p)
+{
+    for (double bytes = (double)p->least; bytes <= (double)p->most; bytes *= p->factor)
+        peer_measure(p, (size_t)bytes);
+}
+
+#endif
