@@ -47,11 +47,12 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { flo
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Ints { int at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Uints { uint at[]; };
 
-/* What to read of a tensor that may be absent (address 0): it, or another that is there. A branch
- * around the read is not enough: Mesa 26's CPU driver reads first and chooses afterwards. */
+/* What to read of a tensor that may be absent (address 0): it, or another that is there, from the word
+ * in which that begins. A branch around the read is not enough: Mesa 26's CPU driver reads first and
+ * chooses afterwards. */
 uvec2 readable(uvec2 address, uvec2 other)
 {
-    return address == uvec2(0) ? other : address;
+    return address == uvec2(0) ? uvec2(other.x & ~3u, other.y) : address;
 }
 
 /* Workgroup number of a launch with rf_flat_groups(). */

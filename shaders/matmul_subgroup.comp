@@ -31,7 +31,10 @@ layout(constant_id = 7) const uint RESULT_TYPE = 0;
 layout(constant_id = 8) const bool ACTIVATES = true; // see matmul_epilogue.glsl
 #ifdef LONGS
 layout(constant_id = 9) const uint STEP = 2;         // quads of k per round: 1 or 2
-#define SECOND_QUAD(adds) if (STEP > 1) { adds }
+#define SECOND_QUAD(adds)                                                                          \
+    if (STEP > 1) {                                                                                \
+        adds                                                                                       \
+    }
 #else
 // Not a constant of the pipeline: SwiftShader, without 64-bit integers, takes six times as long to
 // compile a branch that is never taken.

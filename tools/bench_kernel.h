@@ -55,8 +55,8 @@ struct bench_kernel {
     const char *name;
     const char *dims; /* of --shape: "NxC" */
     /* Products of the sizes of a model, separated by blanks: n rows, B sequences, T tokens each,
-     * C channels, H heads, K of them of keys and values, D = C/H, V vocabulary, F channels inside the feed-forward half, P
-     * parameters in one buffer. "nxC nx3C": two shapes of each model. */
+     * C channels, H heads, K of them of keys and values, D = C/H, V vocabulary, F channels inside
+     * the feed-forward half, P parameters in one buffer. "nxC nx3C": two shapes of each model. */
     const char *shapes;
     int samples; /* elements of each result that are checked; 0 = 256 */
     /* Declares the operands, in an order of the row's own, and counts operations. */

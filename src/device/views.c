@@ -139,7 +139,7 @@ int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
         if (result != VK_SUCCESS)
             return rf_vk_fail(result, "making a view of a buffer");
     }
-    // A variant names bindings that its constants leave unread: they must hold something all the same.
+    /* A variant names bindings that its constants leave unread: those must hold something, too. */
     for (uint32_t i = count; i < RF_MAX_VIEWS; i++)
         handles[i] = handles[0];
     VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
