@@ -159,6 +159,14 @@ test_mixed() {
     return $m_status
 }
 
+# Ranks on several hosts, as network namespaces.
+test_hosts() {
+    quietly $BUILD/hosts.log "$s_name" timeout -k 5 600 tests/tools/hosts_test.sh $BUILD/ringforge \
+        $BUILD/hosts && h_status=0 || h_status=$?
+    s_note=$(tail -n 1 $BUILD/hosts.log)
+    return $h_status
+}
+
 # Kernels must not assume a subgroup size: lavapipe has 4, 8 or 16 lanes, as it is told. Each width has
 # its own cache: Mesa's files do not say for which width they are, and what was compiled for another
 # one crashes.
@@ -311,6 +319,7 @@ test_all() {
     stage layers test_layers
     stage tests test_suite
     [ -z "$lavapipe_untested" ] || stage lavapipe test_lavapipe
+    stage hosts test_hosts
     stage swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
     stage two-drivers test_mixed
     stage lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"

@@ -1,0 +1,139 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Several hosts, as network namespaces on a bridge: a job over IPv4, over IPv6 and past an interface that
+# leads nowhere; without a key; and one of its hosts cut off, or one of its ranks killed, in
+# the midst of an operation. Run by forge. 77: namespaces cannot be made here.
+#
+#   hosts_test.sh PROGRAM FOLDER
+set -eu
+
+program=$1 folder=$2
+ranks=4
+rm -rf "$folder"
+mkdir -p "$folder"
+id=$$
+space() { echo "rfh$id-$1"; }
+net=10.$((id % 200 + 20)).$((id / 200 % 250))
+
+cleanup() {
+    for i in $(seq $ranks); do
+        ip netns pids "$(space "$i")" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+        ip netns del "$(space "$i")" 2>/dev/null || true
+    done
+    ip link del "rfb$id" 2>/dev/null || true
+}
+fail() {
+    echo "$1"
+    tail -n 3 "$folder"/*.out 2>/dev/null || true
+    exit 1
+}
+
+command -v ip >/dev/null && [ "$(id -u)" = 0 ] || {
+    echo "needs root, and ip of iproute2"
+    exit 77
+}
+trap cleanup EXIT
+{
+    ip netns add "$(space 1)" && ip netns exec "$(space 1)" true && ip link add "rfb$id" type bridge &&
+        ip link add "rfx$id" type veth peer name "rfy$id" && ip link del "rfx$id"
+} 2>"$folder/refused" || {
+    echo "network namespaces cannot be made here: $(head -n 1 "$folder/refused")"
+    exit 77
+}
+ip link set "rfb$id" up
+for i in $(seq $ranks); do
+    [ "$i" = 1 ] || ip netns add "$(space "$i")"
+    ip link add "rf$id-$i" type veth peer name eth0 netns "$(space "$i")"
+    ip link set "rf$id-$i" master "rfb$id" up
+    ip -n "$(space "$i")" addr add "$net.$i/24" dev eth0
+    ip -n "$(space "$i")" -6 addr add "fd77::$i/64" dev eth0 nodad 2>/dev/null || true
+    ip -n "$(space "$i")" link set eth0 up
+    ip -n "$(space "$i")" link set lo up
+done
+
+export WORLD_SIZE=$ranks RF_JOB_KEY=a-key-of-this-test HFI_NO_BACKTRACE=1
+port=29400
+# job NAME ADDRESS ARGUMENTS...: starts a rank on each host
+job() {
+    name=$1 address=$2
+    shift 2
+    port=$((port + 1))
+    for i in $(seq $ranks); do
+        (
+            status=0
+            RANK=$((i - 1)) MASTER_ADDR=$address MASTER_PORT=$port timeout -k 5 100 \
+                ip netns exec "$(space "$i")" "$program" "$@" >"$folder/$name-$i.out" 2>&1 || status=$?
+            echo "$status $(date +%s)" >"$folder/$name-$i.end"
+        ) &
+    done
+}
+# ended NAME STATUS: waits; every rank must have ended so
+ended() {
+    wait
+    for i in $(seq $ranks); do
+        read -r status _ <"$folder/$1-$i.end"
+        [ "$status" = "$2" ] || fail "$1: rank $((i - 1)) ended with $status, not $2"
+    done
+}
+right() { # every row of rank 0 ends with no wrong element
+    awk '$3 == "f32" { rows++; bad += $NF != 0 } END { exit !(rows == 3 && !bad) }' "$folder/$1-1.out" ||
+        fail "$1: wrong elements, or not all sizes"
+}
+sums="bench all_reduce -b 4 -e 256K -f 256 -n 3"
+
+# shellcheck disable=SC2086
+for provider in net "tcp;ofi_rxm"; do
+    job "ipv4-${provider%;*}" "$net.1" $sums --provider "$provider"
+    ended "ipv4-${provider%;*}" 0
+    right "ipv4-${provider%;*}"
+done
+for i in $(seq $ranks); do # listed before eth0, up, and leading nowhere
+    ip -n "$(space "$i")" link add aaa0 type veth peer name aaa1
+    ip -n "$(space "$i")" addr add "192.168.9.$i/24" dev aaa0
+    ip -n "$(space "$i")" link set aaa0 up
+    ip -n "$(space "$i")" link set aaa1 up
+done
+# shellcheck disable=SC2086
+job two-interfaces "$net.1" $sums --provider net
+ended two-interfaces 0
+right two-interfaces
+if ip -n "$(space 1)" -6 addr show dev eth0 | grep -q fd77; then
+    # shellcheck disable=SC2086
+    job ipv6 fd77::1 $sums --provider net
+    ended ipv6 0
+    right ipv6
+fi
+
+key=$RF_JOB_KEY
+unset RF_JOB_KEY
+# shellcheck disable=SC2086
+job no-key "$net.1" $sums --provider net
+ended no-key 1
+grep -q 'set RF_JOB_KEY' "$folder"/no-key-1.out || fail "no-key: rank 0 does not say what to set"
+export RF_JOB_KEY=$key
+
+# fault NAME SECONDS COMMAND...: in the midst of an operation; all but the last rank must name it in time
+fault() {
+    name=$1 most=$2
+    shift 2
+    job "$name" "$net.1" bench all_reduce -b 256K -e 256K -n 100000 -w 0 --provider net
+    sleep 4
+    start=$(date +%s)
+    "$@"
+    wait
+    for i in $(seq $((ranks - 1))); do
+        read -r status end <"$folder/$name-$i.end"
+        [ "$status" = 1 ] || fail "$name: rank $((i - 1)) ended with $status, not 1"
+        grep -q "rank $((ranks - 1)) died or left" "$folder/$name-$i.out" ||
+            fail "$name: rank $((i - 1)) does not name rank $((ranks - 1))"
+        [ $((end - start)) -le "$most" ] || fail "$name: rank $((i - 1)) ended after $((end - start)) s"
+    done
+}
+kill_last() {
+    ip netns pids "$(space $ranks)" | xargs kill -9
+}
+# A rank that dies closes its connections. A host that is cut off does not: it is silent for 10 s.
+fault killed 5 kill_last
+fault cut 20 ip link set "rf$id-$ranks" down
+echo "4 hosts: IPv4, IPv6, an interface too many, no key; a rank killed and a host cut off were named by all"
