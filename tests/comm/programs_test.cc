@@ -84,11 +84,10 @@ size_t begin_of(const Call &call, int rank)
 }
 
 /* What the rank brings: element i of the whole it could bring is value(rank, i). */
-int run_call(rf_comm *comm, const Call &call, Buffers &b)
+int start_call(rf_comm *comm, const Call &call, Buffers &b, rf_coll_opts opts)
 {
     int ranks = rf_comm_size(comm), rank = rf_comm_rank(comm);
     size_t whole = std::max(begin_of(call, ranks), call.count * (size_t)ranks) + 1;
-    rf_coll_opts opts = {};
     opts.order = call.order;
     b.in.resize(whole);
     b.out.assign(whole, -1);
@@ -124,6 +123,19 @@ int run_call(rf_comm *comm, const Call &call, Buffers &b)
     default:
         return rf_barrier(comm, &opts);
     }
+}
+
+/* Blocking, or by a request: to the other ranks that is the same. */
+int run_call(rf_comm *comm, const Call &call, Buffers &b, bool asynchronous)
+{
+    rf_request *request = nullptr;
+    rf_coll_opts opts = {};
+    opts.request = asynchronous ? &request : nullptr;
+    int rc = start_call(comm, call, b, opts);
+    if (request)
+        rc = rf_request_wait(request, 0);
+    rf_request_free(request);
+    return rc;
 }
 
 Words expected(const Call &call, int ranks, int rank)
@@ -245,7 +257,7 @@ int run_program(rf_comm *comm, int rank, const Program &program, uint32_t seed)
     for (size_t i = 0; i < program.calls.size(); i++) {
         bool deviates = rank == program.odd && i == program.at;
         const Call &call = deviates ? program.deviation : program.calls[i];
-        int rc = run_call(comm, call, buffers);
+        int rc = run_call(comm, call, buffers, (seed + i + (size_t)rank) % 4 == 0);
         if (rc < 0)
             return rc;
         if (program.odd >= 0 && i >= program.at)
