@@ -72,11 +72,11 @@ TEST_P(Request, ManyAreOutstandingAtOnceAndAllAreExact)
 
 TEST_P(Request, ABlockingCallComesBehindThoseBeforeIt)
 {
-    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+    ranks::run(GetParam(), [](rf_comm *comm, int) {
         const int size = rf_comm_size(comm);
         std::vector<int32_t> data(10000, 1);
         rf_request *request = start_sum(comm, data);
-        int32_t value = data[5000] == 1 || data[5000] == size ? 1 : 0, sum = 0;
+        int32_t value = 1, sum = 0;
         ASSERT_EQ(rf_all_reduce(comm, &value, &sum, 1, RF_I32, RF_SUM, nullptr), RF_OK);
         EXPECT_EQ(sum, size);
         bool over = false;
@@ -84,7 +84,6 @@ TEST_P(Request, ABlockingCallComesBehindThoseBeforeIt)
         EXPECT_TRUE(over);
         expect_all(data, size);
         rf_request_free(request);
-        (void)rank;
     });
 }
 
