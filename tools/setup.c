@@ -245,15 +245,14 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--batch %lld cannot be divided into %lld micro-batches; "
                                 "change --batch or --micro-batches",
                                 (long long)s->batch, (long long)pieces);
+    const double unasked = s->type == RF_F16 ? F16_SCALE : 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,
         .seq = s->seq,
         .micro_batches = pieces,
         .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
         .clip = (float)s->clip,
-        .loss_scale = (float)(s->loss_scale >= 0  ? s->loss_scale
-                              : s->type == RF_F16 ? 65536
-                                                  : 0),
+        .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
         .zero = (int)s->zero,
     };
     return check_optimizer(command, s);

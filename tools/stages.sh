@@ -126,7 +126,7 @@ SLOW_TYPES="$SLOW_FORMS:Type/Attention.ForwardAndBackward*16"
 SLOW_WIDTHS="$SLOW_TYPES:All/Matmul*:MatmulBatch.*:Type/LmHead*:Type/Attention.*16"
 SLOW_WIDTHS="$SLOW_WIDTHS:Type/Attention.ForwardAndBackward*:Type/Attention.Strides*"
 SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
-# Of training, what a driver can make wrong: bits, gradients, losses, replayed steps.
+# What is left out of training; what stays is what a driver can make wrong: bits, gradients, losses, replay.
 SLOW_TRAINING=':TreeOrder.*Many*:TreeOrder.*NoPower*:RingOrder.*:ChunkedHead.*:Bytes.*:Gradients.AreTheSlopes*'
 SLOW_TRAINING="$SLOW_TRAINING:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*:Replay.Every*"
 

@@ -197,9 +197,7 @@ static int check(const struct rf_comm *comm, const char *name, const void *buffe
         return rf_fail(RF_EINVAL, "%s: the buffer is NULL, but there are %zu elements", name,
                        count);
     if (opts && opts->request)
-        return rf_fail(RF_EINVAL,
-                       "%s: requests are for collectives; use a thread of your own or "
-                       "rf_sendrecv",
+        return rf_fail(RF_EINVAL, "%s: requests are for collectives; leave opts->request NULL",
                        name);
     if (opts && opts->timeout_s < 0)
         return rf_fail(RF_EINVAL, "%s: a timeout of %g s is negative", name, opts->timeout_s);

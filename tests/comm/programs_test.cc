@@ -245,7 +245,7 @@ Program random_program(uint32_t seed, int kind)
     }
     if (kind == 2) {
         program.victim = (int)(random() % (unsigned)program.ranks);
-        program.kill_after = 1 + random() % 60;
+        program.kill_after = 1 + random() % 16;
     }
     return program;
 }
@@ -337,7 +337,8 @@ TEST(Programs, ADeathIsNamedByAllSurvivors)
                 << "seed " << seed << ": " << rf_last_error()->message;
         });
     }
-    EXPECT_GT(named, survivors / 4) << "of " << survivors << " survivors";
+    /* Six of seven do; some programs are shorter than the victim's life. */
+    EXPECT_GT(named, survivors / 2) << "of " << survivors << " survivors";
 }
 
 } // namespace

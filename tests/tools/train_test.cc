@@ -72,6 +72,28 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
     EXPECT_EQ(line, 4);
 }
 
+TEST(Train, SixteenBitsTrainAndOnlyF16HasALossScaleUnasked)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const struct {
+        std::vector<std::string> options;
+        const char *scale; /* after a first step that fits; NULL: there is none */
+    } cases[] = {{{"--dtype", "bf16"}, nullptr},
+                 {{"--dtype", "f16"}, "\"loss_scale\":64,"},
+                 {{"--dtype", "f16", "--loss-scale", "0"}, nullptr},
+                 {{"--dtype", "bf16", "--loss-scale", "8"}, "\"loss_scale\":8,"}};
+    for (const auto &c : cases) {
+        const std::vector<std::string> all = with(tiny(data), {"--steps", "1", "--log", log});
+        ProgramResult r = run_program(with(all, c.options));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const std::string text = read_text(log);
+        EXPECT_NE(text.find("\"skipped\":false"), std::string::npos) << text;
+        EXPECT_NE(text.find(c.scale ? c.scale : "\"loss\":"), std::string::npos) << text;
+        EXPECT_EQ(text.find("\"loss_scale\"") == std::string::npos, c.scale == nullptr) << text;
+    }
+}
+
 TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
 {
     TempFolder folder;
