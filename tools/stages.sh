@@ -167,6 +167,15 @@ test_hosts() {
     return $h_status
 }
 
+# Jobs that real launchers start; torchrun where it happens to be installed.
+# test_launcher NAME
+test_launcher() {
+    quietly $BUILD/launch-"$1".log "$s_name" timeout -k 5 600 tests/tools/launchers_test.sh \
+        $BUILD/ringforge $BUILD/launch-"$1" "$1" && l_status=0 || l_status=$?
+    s_note=$(tail -n 1 $BUILD/launch-"$1".log)
+    return $l_status
+}
+
 # Kernels must not assume a subgroup size: lavapipe has 4, 8 or 16 lanes, as it is told. Each width has
 # its own cache: Mesa's files do not say for which width they are, and what was compiled for another
 # one crashes.
@@ -320,6 +329,9 @@ test_all() {
     stage tests test_suite
     [ -z "$lavapipe_untested" ] || stage lavapipe test_lavapipe
     stage hosts test_hosts
+    for launcher in run torchrun openmpi mpich slurm; do
+        stage launch/$launcher test_launcher $launcher
+    done
     stage swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
     stage two-drivers test_mixed
     stage lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../base/base.h"
+#include "board.h"
 #include "door.h"
 #include "socket.h"
 
@@ -160,7 +161,7 @@ static int open_door(struct rf_meeting *meeting, int *listener)
 {
     bool loopback = false;
     RETURN_IF_ERROR(check_file_limit(meeting->size));
-    if (meeting->file) {
+    if (meeting->file || meeting->board) {
         if (meeting->key.present)
             rf_host_address(meeting->host, sizeof(meeting->host));
         else
@@ -184,11 +185,35 @@ static int open_door(struct rf_meeting *meeting, int *listener)
     return rc;
 }
 
+/* The same, with a key of its own where none is given; and rank 0 says on the board where it is. */
+static int open_door_at_board(struct rf_meeting *meeting, int *listener)
+{
+    struct rf_notice notice = {{0}};
+    uint64_t deadline = deadline_of(meeting);
+    if (!meeting->key.present) {
+        rf_notice_key(&notice);
+        RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
+    }
+    int rc = open_door(meeting, listener);
+    if (rc == 0) { /* else the others hear that there is none */
+        snprintf(notice.host, sizeof(notice.host), "%.63s", meeting->host);
+        notice.port = meeting->port;
+        memcpy(notice.job, meeting->key.job, RF_JOB_BYTES);
+    }
+    struct rf_error reason = *rf_last_error();
+    int shared = rf_notice_share(meeting->board, true, &notice, deadline);
+    if (rc == 0 && shared < 0)
+        close(*listener);
+    return rc < 0 ? rf_fail_error(&reason) : shared;
+}
+
 int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener)
 {
     struct host host = {.meeting = meeting, .links = links};
     if (meeting->listens)
         *listener = meeting->listener;
+    else if (meeting->board)
+        RETURN_IF_ERROR(open_door_at_board(meeting, listener));
     else
         RETURN_IF_ERROR(open_door(meeting, listener));
     rf_door_init(&host.door, *listener, meeting->size, &meeting->key);
@@ -307,9 +332,26 @@ static int wait_for_start(const struct rf_meeting *meeting, struct rf_link *link
     return rc < 0 ? rc : check_kind(&frame, RF_FRAME_START);
 }
 
+/* Where rank 0 is, by the launcher's board, and with which key. */
+static int read_board(struct rf_meeting *meeting, uint64_t deadline)
+{
+    struct rf_notice notice = {{0}};
+    RETURN_IF_ERROR(rf_notice_share(meeting->board, false, &notice, deadline));
+    if (notice.port == 0)
+        return rf_fail_rank(RF_EPEER, 0, "rank 0 could not open the job's door");
+    if (notice.key[0])
+        RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
+    snprintf(meeting->host, sizeof(meeting->host), "%.63s", notice.host);
+    meeting->port = notice.port;
+    memcpy(meeting->key.job, notice.job, RF_JOB_BYTES);
+    return 0;
+}
+
 int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link)
 {
     uint64_t start = rf_now_ns(), deadline = deadline_of(meeting);
+    if (meeting->board)
+        RETURN_IF_ERROR(read_board(meeting, deadline));
     for (;;) {
         int rc = try_once(meeting, link, deadline);
         if (rc == 0)

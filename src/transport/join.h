@@ -11,15 +11,17 @@
 #include "handshake.h"
 #include "link.h"
 
+struct rf_board;
 struct rf_control;
 
 struct rf_meeting {
     char host[256];
     int port;
     const char
-        *file;    /* where rank 0 publishes its address; NULL = host and port are known to all */
-    char file_name[512]; /* what `file` points to, where it is not the caller's */
-    bool listens; /* rank 0: `listener` is open already, at host and port */
+        *file; /* where rank 0 publishes its address; NULL = host and port are known to all */
+    char file_name[512];          /* what `file` points to, where it is not the caller's */
+    const struct rf_board *board; /* the same for a launcher's table; NULL = there is none */
+    bool listens;                 /* rank 0: `listener` is open already, at host and port */
     int listener;
     int rank, size;
     double timeout_s;
@@ -31,8 +33,9 @@ int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listene
 /* Waits for rank 0 and for the others to be there too. */
 int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link);
 
-/* launcher.c: where the ranks of a launcher that says nothing about it meet: under MPI and srun on one
- * host in a file, under srun across hosts on the first one. RF_EINVAL: cannot be known. */
+/* launcher.c: where the ranks of a launcher that says nothing about it meet: under MPI and srun on
+ * one host in a file, across hosts where rank 0 says on the launcher's board, under an srun without
+ * one on the first host. RF_EINVAL: cannot be known. */
 int rf_launcher_meeting(struct rf_meeting *meeting);
 
 /* Either of them, and the control link that comes of it. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Where ranks meet when their launcher names no meeting point: MPI launchers and srun tell each
- * process its rank and the name of the job, and from these all come to the same place. Called by
- * bootstrap.c when MASTER_ADDR is not set.
+ * process its rank and the name of the job, and from these all come to the same place; or they have
+ * a board. Called by bootstrap.c when MASTER_ADDR is not set.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../base/base.h"
+#include "board.h"
 #include "join.h"
 
 enum { FIRST_PORT = 20000, PORTS = 12000 }; /* below the ports that systems give out themselves */
@@ -48,7 +49,8 @@ static bool on_one_host(const struct rf_meeting *meeting, const char *local_size
     return rf_env_int(local_size, 0, &here) == 0 && here == meeting->size;
 }
 
-/* ---- srun across hosts ----------------------------------------------------------------------- */
+/* ---- srun across hosts, without a board -------------------------------------------------------
+ */
 
 /* The first of "a[03-07,9],b2": "a03". */
 static int first_node(const char *list, char *out, size_t bytes)
@@ -65,6 +67,22 @@ static int first_node(const char *list, char *out, size_t bytes)
     return 0;
 }
 
+static int meet_on_first_node(struct rf_meeting *meeting, const char *nodes, const char *job)
+{
+    RETURN_IF_ERROR(first_node(nodes, meeting->host, sizeof(meeting->host)));
+    meeting->port = FIRST_PORT + (int)(rf_hash32(job, strlen(job), 0) % PORTS);
+    return 0;
+}
+
+/* ---- which of them --------------------------------------------------------------------------- */
+
+/* Where rank 0 says, on a board of the launcher; if it has one. */
+static bool meet_at_board(struct rf_meeting *meeting, const struct rf_board *board)
+{
+    meeting->board = board;
+    return board != NULL;
+}
+
 static int meet_under_slurm(struct rf_meeting *meeting)
 {
     const char *nodes = rf_env("SLURM_STEP_NODELIST"), *job = rf_env("SLURM_JOB_ID");
@@ -77,22 +95,31 @@ static int meet_under_slurm(struct rf_meeting *meeting)
     snprintf(name, sizeof(name), "%.24s.%.24s", job, step);
     if (hosts == 1)
         return meet_in_file(meeting, "slurm", name);
-    RETURN_IF_ERROR(first_node(nodes, meeting->host, sizeof(meeting->host)));
-    meeting->port = FIRST_PORT + (int)(rf_hash32(name, strlen(name), 0) % PORTS);
-    return 0;
+    if (meet_at_board(meeting, rf_board_pmi()) || meet_at_board(meeting, rf_board_pmix()))
+        return 0;
+    return meet_on_first_node(meeting, nodes, name);
 }
 
-/* The launchers in the order of bootstrap.c. */
+/* The launchers in the order of bootstrap.c. On one host a file needs nothing of the launcher, and
+ * leaves its connection to a program that uses MPI as well. */
 int rf_launcher_meeting(struct rf_meeting *meeting)
 {
-    if (rf_env("OMPI_COMM_WORLD_RANK") && rf_env("PMIX_NAMESPACE") &&
-        on_one_host(meeting, "OMPI_COMM_WORLD_LOCAL_SIZE"))
-        return meet_in_file(meeting, "openmpi", rf_env("PMIX_NAMESPACE"));
+    const char *name = rf_env("PMIX_NAMESPACE");
+    if (rf_env("OMPI_COMM_WORLD_RANK") && name) {
+        if (on_one_host(meeting, "OMPI_COMM_WORLD_LOCAL_SIZE"))
+            return meet_in_file(meeting, "openmpi", name);
+        if (meet_at_board(meeting, rf_board_pmix()))
+            return 0;
+    }
     if (rf_env("PMI_RANK") && on_one_host(meeting, "MPI_LOCALNRANKS")) {
         char job[32]; /* MPICH names no job; its ranks on one host have one parent */
         snprintf(job, sizeof(job), "%ld", (long)getppid());
         return meet_in_file(meeting, "mpich", job);
     }
+    /* Slurm's own variables are there under an mpiexec within its job, too. */
+    if (rf_env("PMI_RANK") && (rf_env("MPI_LOCALNRANKS") || !rf_env("SLURM_PROCID")) &&
+        meet_at_board(meeting, rf_board_pmi()))
+        return 0;
     if (rf_env("SLURM_PROCID"))
         return meet_under_slurm(meeting);
     return rf_fail(RF_EINVAL, "no launcher says where to meet");

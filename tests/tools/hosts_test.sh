@@ -12,45 +12,16 @@ program=$1 folder=$2
 ranks=4
 rm -rf "$folder"
 mkdir -p "$folder"
-id=$$
-space() { echo "rfh$id-$1"; }
-net=10.$((id % 200 + 20)).$((id / 200 % 250))
-
-cleanup() {
-    for i in $(seq $ranks); do
-        ip netns pids "$(space "$i")" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
-        ip netns del "$(space "$i")" 2>/dev/null || true
-    done
-    ip link del "rfb$id" 2>/dev/null || true
-}
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/spaces.sh"
 fail() {
     echo "$1"
     tail -n 3 "$folder"/*.out 2>/dev/null || true
     exit 1
 }
 
-command -v ip >/dev/null && [ "$(id -u)" = 0 ] || {
-    echo "needs root, and ip of iproute2"
-    exit 77
-}
-trap cleanup EXIT
-{
-    ip netns add "$(space 1)" && ip netns exec "$(space 1)" true && ip link add "rfb$id" type bridge &&
-        ip link add "rfx$id" type veth peer name "rfy$id" && ip link del "rfx$id"
-} 2>"$folder/refused" || {
-    echo "network namespaces cannot be made here: $(head -n 1 "$folder/refused")"
-    exit 77
-}
-ip link set "rfb$id" up
-for i in $(seq $ranks); do
-    [ "$i" = 1 ] || ip netns add "$(space "$i")"
-    ip link add "rf$id-$i" type veth peer name eth0 netns "$(space "$i")"
-    ip link set "rf$id-$i" master "rfb$id" up
-    ip -n "$(space "$i")" addr add "$net.$i/24" dev eth0
-    ip -n "$(space "$i")" -6 addr add "fd77::$i/64" dev eth0 nodad 2>/dev/null || true
-    ip -n "$(space "$i")" link set eth0 up
-    ip -n "$(space "$i")" link set lo up
-done
+trap spaces_down EXIT
+spaces_up $ranks "$folder" || exit $?
 
 export WORLD_SIZE=$ranks RF_JOB_KEY=a-key-of-this-test HFI_NO_BACKTRACE=1
 port=29400
@@ -84,7 +55,7 @@ sums="bench all_reduce -b 4 -e 256K -f 256 -n 3"
 
 # shellcheck disable=SC2086
 for provider in net "tcp;ofi_rxm"; do
-    job "ipv4-${provider%;*}" "$net.1" $sums --provider "$provider"
+    job "ipv4-${provider%;*}" "$(address 1)" $sums --provider "$provider"
     ended "ipv4-${provider%;*}" 0
     right "ipv4-${provider%;*}"
 done
@@ -95,7 +66,7 @@ for i in $(seq $ranks); do # listed before eth0, up, and leading nowhere
     ip -n "$(space "$i")" link set aaa1 up
 done
 # shellcheck disable=SC2086
-job two-interfaces "$net.1" $sums --provider net
+job two-interfaces "$(address 1)" $sums --provider net
 ended two-interfaces 0
 right two-interfaces
 if ip -n "$(space 1)" -6 addr show dev eth0 | grep -q fd77; then
@@ -108,7 +79,7 @@ fi
 key=$RF_JOB_KEY
 unset RF_JOB_KEY
 # shellcheck disable=SC2086
-job no-key "$net.1" $sums --provider net
+job no-key "$(address 1)" $sums --provider net
 ended no-key 1
 grep -q 'set RF_JOB_KEY' "$folder"/no-key-1.out || fail "no-key: rank 0 does not say what to set"
 export RF_JOB_KEY=$key
@@ -117,7 +88,7 @@ export RF_JOB_KEY=$key
 fault() {
     name=$1 most=$2
     shift 2
-    job "$name" "$net.1" bench all_reduce -b 256K -e 256K -n 100000 -w 0 --provider net
+    job "$name" "$(address 1)" bench all_reduce -b 256K -e 256K -n 100000 -w 0 --provider net
     sleep 4
     start=$(date +%s)
     "$@"
@@ -135,5 +106,5 @@ kill_last() {
 }
 # A rank that dies closes its connections. A host that is cut off does not: it is silent for 10 s.
 fault killed 5 kill_last
-fault cut 20 ip link set "rf$id-$ranks" down
+fault cut 20 ip link set "rf$spaces_id-$ranks" down
 echo "4 hosts: IPv4, IPv6, an interface too many, no key; a rank killed and a host cut off were named by all"

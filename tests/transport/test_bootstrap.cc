@@ -181,8 +181,10 @@ TEST(Bootstrap, RanksOfOneHostMeetByTheNameOfTheirJob)
         join_all("env:", 3);
         if (!getenv("SLURM_PROCID")) { // srun counts hosts, the others their ranks
             Member m = join("env:", 0, 4);
-            EXPECT_EQ(m.status, RF_EINVAL);
-            EXPECT_TRUE(contains(m.message, "MASTER_ADDR is not set")) << m.message;
+            EXPECT_LT(m.status, 0);
+            // There is no launcher here whose board could be asked.
+            EXPECT_TRUE(contains(m.message, getenv("PMI_RANK") ? "MASTER_ADDR is not set" : "PMIx"))
+                << m.message;
         }
         for (auto [name, value] : variables)
             unsetenv(name);
