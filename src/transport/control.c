@@ -97,10 +97,7 @@ static bool is_alone(const struct rf_socket_control *c)
 {
     if (c->control.rank != 0 && c->peers[0].link.fd < 0)
         return true;
-    for (int rank = 0; rank < c->control.size; rank++)
-        if (rank != c->control.rank && !c->peers[rank].left && !c->peers[rank].dead)
-            return false;
-    return true;
+    return c->gone == c->control.size - 1;
 }
 
 static void socket_leave(struct rf_control *control, double timeout_s)

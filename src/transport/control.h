@@ -35,6 +35,7 @@ struct rf_socket_control {
     pthread_t thread;
     int wake_fd;                   /* an eventfd: something is to be sent, or it is time to stop */
     struct rf_control_peer *peers; /* [size] */
+    int gone;                      /* of them: left or dead */
     struct rf_door door;
     struct pollfd *polls;
     char address[64];
@@ -44,6 +45,7 @@ struct rf_socket_control {
 
     /* The all_gather that this rank waits in. */
     uint32_t gathers; /* number of the latest */
+    int parts;        /* rank 0: that have come of it */
     bool waiting;
     int gather_status; /* RF_EAGAIN until it is finished */
     void *gather_all;

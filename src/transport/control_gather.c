@@ -15,9 +15,9 @@ enum { MOST_PIECE = 64 << 10 };
 static void finish_gather(struct rf_socket_control *c, uint32_t number)
 {
     int size = c->control.size;
-    for (int rank = 0; rank < size; rank++)
-        if (c->peers[rank].part_number != number)
-            return;
+    if (++c->parts < size)
+        return;
+    c->parts = 0;
     char text[200];
     size_t bytes = c->peers[0].part_bytes;
     uint8_t *all = rf_alloc(bytes * (size_t)size + 1);

@@ -21,15 +21,17 @@ struct place {
     char address[64]; /* numeric IP by which it joined */
 };
 
-/* Second round: what it opened. */
+/* Second round: what it opened. Short, as rank 0 sends those of all ranks to all ranks; for the
+ * same reason the third round has the addresses at the length they are of, or, where a rank could
+ * not open anything, its reason. */
 struct offer {
     int32_t status;
     uint32_t protocol, protocol_version, provider_version;
     uint32_t address_bytes;
-    char provider[64];
-    char text[256]; /* why not, when status is negative */
-    uint8_t address[ADDRESS_BYTES];
+    char provider[44];
 };
+
+enum { REASON_BYTES = 256 };
 
 static void read_host(char *out, size_t bytes)
 {
@@ -84,10 +86,10 @@ static int cores_here(void)
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-static int make_offer(struct rf_fabric *f, struct offer *offer)
+static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[ADDRESS_BYTES])
 {
     size_t bytes = ADDRESS_BYTES;
-    int rc = fi_getname(&f->ep->fid, offer->address, &bytes);
+    int rc = fi_getname(&f->ep->fid, address, &bytes);
     if (rc || bytes > ADDRESS_BYTES)
         return rf_fail(RF_ENET, "%s: reading the endpoint's address failed: %s", f->name,
                        fi_strerror(rc ? -rc : FI_ETOOSMALL));
@@ -95,17 +97,18 @@ static int make_offer(struct rf_fabric *f, struct offer *offer)
     offer->protocol = f->info->ep_attr->protocol;
     offer->protocol_version = f->info->ep_attr->protocol_version;
     offer->provider_version = f->info->fabric_attr->prov_version;
-    snprintf(offer->provider, sizeof(offer->provider), "%s", f->name);
+    snprintf(offer->provider, sizeof(offer->provider), "%.43s", f->name);
     return 0;
 }
 
 /* Opens this rank's end. */
 static int open_here(const struct place *places, const char *provider, int rank, int size,
-                     struct rf_fabric **out, struct offer *offer, char *why, size_t why_bytes)
+                     struct rf_fabric **out, struct offer *offer, uint8_t address[ADDRESS_BYTES],
+                     char *why, size_t why_bytes)
 {
     struct fi_info *info = NULL;
-    const char *address = choose_address(places, rank, size);
-    RETURN_IF_ERROR(rf_fabric_select(provider, address, &info, why, why_bytes));
+    const char *on = choose_address(places, rank, size);
+    RETURN_IF_ERROR(rf_fabric_select(provider, on, &info, why, why_bytes));
     if (strcmp(info->fabric_attr->prov_name, "shm") == 0 && ranks_here(places, rank, size) < size) {
         fi_freeinfo(info);
         return rf_fail(RF_EINVAL,
@@ -115,7 +118,7 @@ static int open_here(const struct place *places, const char *provider, int rank,
     }
     struct rf_fabric *f = NULL;
     RETURN_IF_ERROR(rf_fabric_open(info, rank, size, &f));
-    int rc = make_offer(f, offer);
+    int rc = make_offer(f, offer, address);
     if (rc < 0) {
         rf_fabric_close(f);
         return rc;
@@ -131,9 +134,6 @@ static int open_here(const struct place *places, const char *provider, int rank,
 /* Offers come from other processes: nothing in them is believed before it is checked. */
 static int check_offer(const struct offer *mine, const struct offer *theirs, int rank, int other)
 {
-    if (theirs->status < 0)
-        return rf_fail_rank(theirs->status < RF_EAGAIN ? RF_ENET : theirs->status, other,
-                            "rank %d cannot open the network: %.255s", other, theirs->text);
     if (theirs->address_bytes == 0 || theirs->address_bytes > ADDRESS_BYTES ||
         theirs->provider[sizeof(theirs->provider) - 1])
         return rf_fail_rank(RF_ECORRUPT, other, "rank %d sent an address that makes no sense",
@@ -149,18 +149,70 @@ static int check_offer(const struct offer *mine, const struct offer *theirs, int
     return 0;
 }
 
-static int connect_peers(struct rf_fabric *f, const struct offer *mine, const struct offer *offers)
+static int connect_peers(struct rf_fabric *f, const uint8_t *addresses, size_t stride)
 {
-    int size = f->transport.size, rank = f->transport.rank;
-    for (int r = 0; r < size; r++)
-        RETURN_IF_ERROR(check_offer(mine, &offers[r], rank, r));
-    for (int r = 0; r < size; r++) {
-        int rc = fi_av_insert(f->av, offers[r].address, 1, &f->peers[r], 0, NULL);
+    for (int r = 0; r < f->transport.size; r++) {
+        int rc = fi_av_insert(f->av, addresses + (size_t)r * stride, 1, &f->peers[r], 0, NULL);
         if (rc != 1)
             return rf_fail_rank(RF_ENET, r, "%s: the address of rank %d is refused: %s", f->name, r,
                                 rc < 0 ? fi_strerror(-rc) : "no reason given");
     }
     return 0;
+}
+
+/* Third round, where some rank has nothing to offer: all hear the reason of the first one. */
+static int hear_reasons(struct rf_control *control, const struct offer *offers, int size,
+                        const char *mine)
+{
+    char reason[REASON_BYTES] = "";
+    snprintf(reason, sizeof(reason), "%.255s", mine);
+    char *reasons = rf_alloc((size_t)size * REASON_BYTES);
+    if (!reasons)
+        return rf_fail(RF_ENOMEM, "no memory for what %d ranks say", size);
+    int rc = control->ops->all_gather(control, reason, sizeof(reason), reasons, EXCHANGE_TIMEOUT_S);
+    int first = 0;
+    while (offers[first].status == 0)
+        first++;
+    int status = offers[first].status;
+    if (rc == 0)
+        rc = rf_fail_rank(status < RF_EAGAIN ? RF_ENET : status, first,
+                          "rank %d cannot open the network: %.255s", first,
+                          reasons + (size_t)first * REASON_BYTES);
+    rf_free(reasons);
+    return rc;
+}
+
+/* Third round, where all fit together. */
+static int hear_addresses(struct rf_control *control, struct rf_fabric *f,
+                          const struct offer *offers, const uint8_t address[ADDRESS_BYTES])
+{
+    size_t longest = 0, size = (size_t)control->size;
+    for (size_t r = 0; r < size; r++)
+        longest = offers[r].address_bytes > longest ? offers[r].address_bytes : longest;
+    uint8_t *addresses = rf_alloc(size * longest);
+    if (!addresses)
+        return rf_fail(RF_ENOMEM, "no memory for the addresses of %zu ranks", size);
+    int rc = control->ops->all_gather(control, address, longest, addresses, EXCHANGE_TIMEOUT_S);
+    if (rc == 0)
+        rc = connect_peers(f, addresses, longest);
+    rf_free(addresses);
+    return rc;
+}
+
+/* The second round and the third. f is NULL where this rank could open nothing: why. */
+static int exchange_offers(struct rf_control *control, struct rf_fabric *f,
+                           const struct offer *mine, const uint8_t address[ADDRESS_BYTES],
+                           const char *why, struct offer *offers)
+{
+    RETURN_IF_ERROR(
+        control->ops->all_gather(control, mine, sizeof(*mine), offers, EXCHANGE_TIMEOUT_S));
+    for (int r = 0; r < control->size; r++)
+        if (offers[r].status < 0)
+            return hear_reasons(control, offers, control->size, why);
+    /* Whether offers fit together looks the same from everywhere: all go on, or none. */
+    for (int r = 0; r < control->size; r++)
+        RETURN_IF_ERROR(check_offer(mine, &offers[r], control->rank, r));
+    return hear_addresses(control, f, offers, address);
 }
 
 static int exchange(struct rf_control *control, const char *provider, int rank, int size,
@@ -169,6 +221,7 @@ static int exchange(struct rf_control *control, const char *provider, int rank, 
 {
     struct place here = {0};
     struct offer offer = {0};
+    uint8_t address[ADDRESS_BYTES] = {0};
     read_host(here.host, sizeof(here.host));
     rf_control_local_address(control, here.address, sizeof(here.address));
     RETURN_IF_ERROR(
@@ -177,17 +230,12 @@ static int exchange(struct rf_control *control, const char *provider, int rank, 
         places[r].host[sizeof(here.host) - 1] = places[r].address[sizeof(here.address) - 1] = 0;
 
     struct rf_fabric *f = NULL;
-    int opened = open_here(places, provider, rank, size, &f, &offer, why, why_bytes);
+    int opened = open_here(places, provider, rank, size, &f, &offer, address, why, why_bytes);
     struct rf_error reason = *rf_last_error();
-    if (opened < 0) {
-        offer.status = opened;
-        snprintf(offer.text, sizeof(offer.text), "%.255s", reason.message);
-    }
-    int rc = control->ops->all_gather(control, &offer, sizeof(offer), offers, EXCHANGE_TIMEOUT_S);
+    offer.status = opened < 0 ? opened : 0;
+    int rc = exchange_offers(control, f, &offer, address, opened < 0 ? reason.message : "", offers);
     if (opened < 0)
         rc = rf_fail_error(&reason);
-    else if (rc == 0)
-        rc = connect_peers(f, &offer, offers);
     if (rc < 0) {
         rf_fabric_close(f);
         return rc;

@@ -47,12 +47,13 @@ static int admit(void *owner, int rank, struct rf_link *link)
     return 0;
 }
 
-/* Who has joined may still die before the last one comes; its place is free again then. */
-static void watch_joined(struct host *host)
+/* Who has joined may still die before the last one comes; its place is free again then. polls: of
+ * all ranks but 0, as poll() has left them. */
+static void watch_joined(struct host *host, const struct pollfd *polls)
 {
     for (int rank = 1; rank < host->meeting->size; rank++) {
         struct rf_link *link = &host->links[rank];
-        if (link->fd < 0)
+        if (link->fd < 0 || polls[rank - 1].fd != link->fd || !polls[rank - 1].revents)
             continue;
         uint8_t byte;
         bool gone = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
@@ -95,12 +96,12 @@ static int wait_at_door(struct host *host)
         return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", host->meeting->size);
     int rc = 0;
     while (host->joined + 1 < host->meeting->size) {
-        int count = rf_door_polls(&host->door, polls);
-        for (int rank = 1; rank < host->meeting->size; rank++)
-            if (host->links[rank].fd >= 0)
-                polls[count++] = (struct pollfd){
-                    .fd = host->links[rank].fd,
-                    .events = POLLIN | (rf_link_has_output(&host->links[rank]) ? POLLOUT : 0)};
+        int count = 0;
+        for (int rank = 1; rank < host->meeting->size; rank++) /* of -1 poll() hears nothing */
+            polls[count++] = (struct pollfd){
+                .fd = host->links[rank].fd,
+                .events = POLLIN | (rf_link_has_output(&host->links[rank]) ? POLLOUT : 0)};
+        count += rf_door_polls(&host->door, polls + count);
         uint64_t now = rf_now_ns(), until = rf_door_deadline(&host->door);
         if (now >= deadline) {
             rc = fail_missing(host);
@@ -108,9 +109,10 @@ static int wait_at_door(struct host *host)
         }
         if (until > deadline)
             until = deadline;
-        poll(polls, (nfds_t)count, until > now ? (int)((until - now) / 1000000 + 1) : 0);
+        if (poll(polls, (nfds_t)count, until > now ? (int)((until - now) / 1000000 + 1) : 0) < 0)
+            continue; /* a signal */
+        watch_joined(host, polls);
         rf_door_serve(&host->door);
-        watch_joined(host);
     }
     rf_free(polls);
     return rc;

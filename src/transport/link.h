@@ -20,7 +20,8 @@ struct rf_link {
 
 void rf_link_init(struct rf_link *link, int fd, size_t max_payload);
 void rf_link_close(struct rf_link *link); /* also frees the buffers */
-/* Copies the frame into the outgoing buffer. RF_EPEER when that has grown beyond all reason. */
+/* Copies the frame into the outgoing buffer; of a long one only what the socket does not take now.
+ * RF_EPEER when that has grown beyond all reason. */
 int rf_link_queue(struct rf_link *link, int kind, int rank, uint32_t number, const void *payload,
                   size_t bytes);
 /* Writes what the socket takes now. */

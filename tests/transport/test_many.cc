@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+//
+// Many ranks: what rank 0 does for a job must grow with the number of ranks, not with its square.
+// As threads of this process, each with a control link of its own. RF_RANKS=1024 takes that many,
+// and every program prints what it took.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "job_helpers.h"
+
+namespace
+{
+using namespace job;
+
+// One thread per rank wants little of a stack, and there are thousands.
+void on_many_threads(int size, const std::function<void(int)> &body)
+{
+    struct Start {
+        const std::function<void(int)> *body;
+        int rank;
+    };
+    std::vector<Start> starts((size_t)size);
+    std::vector<pthread_t> threads((size_t)size);
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 256 << 10);
+    for (int r = 0; r < size; r++) {
+        starts[(size_t)r] = {&body, r};
+        ASSERT_EQ(pthread_create(
+                      &threads[(size_t)r], &attr,
+                      [](void *start) -> void * {
+                          auto *s = (Start *)start;
+                          (*s->body)(s->rank);
+                          return nullptr;
+                      },
+                      &starts[(size_t)r]),
+                  0);
+    }
+    for (pthread_t thread : threads)
+        pthread_join(thread, nullptr);
+    pthread_attr_destroy(&attr);
+}
+
+struct Times {
+    double join, gather, leave;
+};
+
+Times bootstrap(int size, size_t bytes)
+{
+    std::string url = tcp_url(free_port());
+    pthread_barrier_t together;
+    pthread_barrier_init(&together, nullptr, (unsigned)size);
+    std::vector<double> marks(4);
+    std::atomic<int> wrong{0};
+    on_many_threads(size, [&](int rank) {
+        auto mark = [&](int i) {
+            pthread_barrier_wait(&together);
+            if (rank == 0)
+                marks[(size_t)i] = (double)rf_now_ns() * 1e-9;
+        };
+        mark(0);
+        Member m = join(url, rank, size, nullptr, 100);
+        if (m.status < 0)
+            wrong++;
+        mark(1);
+        std::vector<unsigned char> mine(bytes, (unsigned char)(rank * 7 + 1)), all(bytes * size);
+        for (int time = 0; time < 3 && m.status == 0; time++) {
+            wrong += m.c->ops->all_gather(m.c, mine.data(), bytes, all.data(), 100) < 0;
+            for (int r = 0; r < size; r++)
+                wrong += all[(size_t)(r + 1) * bytes - 1] != (unsigned char)(r * 7 + 1);
+        }
+        mark(2);
+        if (m.status == 0)
+            m.c->ops->leave(m.c, 100);
+        mark(3);
+    });
+    pthread_barrier_destroy(&together);
+    EXPECT_EQ(wrong, 0);
+    return {marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]};
+}
+
+TEST(ManyRanks, JoinGatherAndLeave)
+{
+    const char *wanted = getenv("RF_RANKS");
+    int most = wanted ? atoi(wanted) : 256;
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_cur < (rlim_t)most * 4 + 200)
+        GTEST_SKIP() << "only " << files.rlim_cur << " files may be open";
+    for (int size = wanted ? most : 64; size <= most; size *= 2) {
+        Times t = bootstrap(size, 128);
+        printf("%5d ranks: joined in %.3f s, three gathers of 128 B %.3f s, left in %.3f s\n", size,
+               t.join, t.gather, t.leave);
+    }
+}
+
+} // namespace
