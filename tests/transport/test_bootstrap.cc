@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Joining a job: every URL, every way to get it wrong, and strangers at the door.
+#include <sys/resource.h>
+
 #include "job_helpers.h"
 
 #include <fcntl.h>
