@@ -121,7 +121,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "collectives: ring, flat, direct, ... instead of what suits the size"},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
-         "net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},
+         "host, net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress"},
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used"},

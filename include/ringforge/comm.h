@@ -47,7 +47,7 @@ RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op); /* "all_reduce", ... 
 
 struct rf_comm_opts {
     int rank, size;         /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
-    const char *provider;   /* NULL or "auto", "tcp", "net", "tcp;ofi_rxm", "shm" */
+    const char *provider;   /* NULL or "auto", "host" (shared memory), "tcp", "net", "shm", ... */
     const char *key;        /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
     double start_timeout_s; /* for everybody to appear; 0 = 60 */
     double timeout_s;       /* for one operation without byte progress; 0 = 600 */
@@ -96,7 +96,7 @@ RF_EXPORT void rf_comm_close(struct rf_comm *comm);
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
 RF_EXPORT int rf_comm_rank(const struct rf_comm *comm);
 RF_EXPORT int rf_comm_size(const struct rf_comm *comm);
-RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm); /* "net", "shm", "loopback" */
+RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm); /* "host", "net", "loopback" */
 RF_EXPORT const char *rf_comm_why(const struct rf_comm *comm); /* why that provider: one sentence */
 /* Payload bytes this rank has posted to peers since it joined. */
 RF_EXPORT uint64_t rf_comm_sent_bytes(const struct rf_comm *comm);

@@ -58,6 +58,12 @@ void rf_free(void *memory);
  * last call. */
 uint64_t rf_alloc_fail_at(uint64_t nth);
 
+/* ---- copy.c ---------------------------------------------------------------------------------- */
+
+/* memcpy of a piece of `whole` bytes: past the caches where the whole would only empty them. */
+void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole);
+enum { RF_PAST_CACHES = 16 << 20 };
+
 /* ---- clock.c: rf_now_ns is public ------------------------------------------------------------ */
 
 void rf_sleep_ns(uint64_t ns);

@@ -2,7 +2,7 @@
  *
  * The narrow waist between schedules and networks: what a transport does for the executor of
  * collectives (coll/exec.c), and what a control link does for a communicator. coll and comm call
- * it; transport/fabric.c and transport/loopback.c fill it in. A new transport is one file that
+ * it; transport/fabric.c, transport/host.c and transport/loopback.c fill it in. A new transport
  * fills struct rf_transport_ops.
  */
 #ifndef RF_BASE_WIRE_H
@@ -40,6 +40,8 @@ struct rf_completion {
     int peer;          /* -1 if unknown */
     int status;
     bool is_recv;
+    const void *data; /* receives by post_borrow: where the data are, if not in the buffer, and */
+    uint32_t loan;    /* what to give back then; 0 = nothing is lent */
 };
 
 struct rf_transport;
@@ -64,12 +66,27 @@ struct rf_transport_ops {
     /* After it returns no posted buffer or context will be touched any more. Used after errors. */
     void (*cancel_all)(struct rf_transport *t);
     void (*destroy)(struct rf_transport *t);
+
+    /* What transports offer whose ranks reach each other's memory; all NULL elsewhere. ------- */
+
+    /* As post_recv, but the data may stay where they are: then the completion says where, and they
+     * may be read until given back. One thread, as with posting. */
+    int (*post_borrow)(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                       void *context);
+    void (*give_back)(struct rf_transport *t, int peer, uint32_t loan);
+    /* Memory that the others can reach, zeroed, of whole pages. Any thread. */
+    int (*alloc)(struct rf_transport *t, size_t bytes, void **out);
+    void (*free)(struct rf_transport *t, void *memory);
+    /* Whether [memory, memory+bytes) is such memory of this rank; *offset names it to others. */
+    bool (*locate)(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
+    /* What another rank has named; NULL where there is no such memory, whatever the peer says. */
+    unsigned char *(*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes);
 };
 
 /* First member of every transport. */
 struct rf_transport {
     const struct rf_transport_ops *ops;
-    const char *name; /* provider: "net", "shm", "loopback" */
+    const char *name; /* provider: "host", "net", "shm", "loopback" */
     int rank, size;
     bool yield;           /* ranks outnumber cores: yield on the first empty poll */
     size_t segment_bytes; /* good size of a pipelined piece */

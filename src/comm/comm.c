@@ -128,8 +128,8 @@ static int join(struct rf_comm *comm, const char *url, const struct rf_comm_opts
         snprintf(comm->why, sizeof(comm->why), "there is only one rank");
         return rf_self_transport(&comm->wire);
     }
-    return rf_fabric_create(comm->control, opts ? opts->provider : NULL, comm->rank, comm->size,
-                            &comm->wire, comm->why, sizeof(comm->why));
+    return rf_transport_create(comm->control, opts ? opts->provider : NULL, &comm->wire, comm->why,
+                               sizeof(comm->why));
 }
 
 int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out)

@@ -4,13 +4,10 @@
  * what it could open, all check that this fits together, and all learn the addresses. A rank that
  * fails still takes part to the end, so that the others hear its reason instead of waiting for it.
  */
-#define _GNU_SOURCE /* CPU_COUNT */
-#include <sched.h>
-#include <unistd.h>
-
 #include "../base/base.h"
 #include "control.h"
 #include "fabric.h"
+#include "host.h"
 
 enum { ADDRESS_BYTES = 256 };
 static const double EXCHANGE_TIMEOUT_S = 60;
@@ -32,20 +29,6 @@ struct offer {
 };
 
 enum { REASON_BYTES = 256 };
-
-static void read_host(char *out, size_t bytes)
-{
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    out[0] = 0;
-    if (file) {
-        if (!fgets(out, (int)bytes, file))
-            out[0] = 0;
-        fclose(file);
-    }
-    out[strcspn(out, "\n")] = 0;
-    if (!out[0])
-        gethostname(out, bytes - 1);
-}
 
 static bool is_loopback(const char *address)
 {
@@ -76,14 +59,6 @@ static int ranks_here(const struct place *places, int rank, int size)
     for (int r = 0; r < size; r++)
         count += strcmp(places[r].host, places[rank].host) == 0;
     return count;
-}
-
-static int cores_here(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        return CPU_COUNT(&set);
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[ADDRESS_BYTES])
@@ -123,10 +98,10 @@ static int open_here(const struct place *places, const char *provider, int rank,
         rf_fabric_close(f);
         return rc;
     }
-    f->transport.yield = ranks_here(places, rank, size) > cores_here();
+    f->transport.yield = ranks_here(places, rank, size) > rf_host_cores();
     if (strcmp(f->name, "shm") != 0 && ranks_here(places, rank, size) == size &&
         strlen(why) + 80 < why_bytes)
-        strcat(why, "; all ranks are on one host, so --provider shm would be faster");
+        strcat(why, "; all ranks are on one host, so --provider host would be faster");
     *out = f;
     return 0;
 }
@@ -222,7 +197,7 @@ static int exchange(struct rf_control *control, const char *provider, int rank, 
     struct place here = {0};
     struct offer offer = {0};
     uint8_t address[ADDRESS_BYTES] = {0};
-    read_host(here.host, sizeof(here.host));
+    rf_host_name(here.host, sizeof(here.host));
     rf_control_local_address(control, here.address, sizeof(here.address));
     RETURN_IF_ERROR(
         control->ops->all_gather(control, &here, sizeof(here), places, EXCHANGE_TIMEOUT_S));

@@ -14,9 +14,9 @@ static const struct provider_row {
     const char *name, *note;
     bool native;
 } rows[] = {
-    {"tcp", "native TCP: every host, the default", true},
-    {"net", "native TCP: every host, the default", true},
-    {"shm", "shared memory: faster, within one host only; name it to use it", false},
+    {"tcp", "native TCP: every host, the default across hosts", true},
+    {"net", "native TCP: every host, the default across hosts", true},
+    {"shm", "libfabric's shared memory, within one host; name it to use it", false},
     {"tcp;ofi_rxm", "TCP through a layer that copies more; for peers without native TCP", false},
     {"verbs;ofi_rxm", "InfiniBand and RoCE; name it to use it", false},
     {"efa", "AWS Elastic Fabric Adapter; name it to use it", false},
@@ -179,6 +179,15 @@ static void add_provider(const struct fi_info *info, const char *chosen,
     out->chosen = strcmp(name, chosen) == 0;
 }
 
+/* The one that is not libfabric's. */
+static void add_host(bool chosen, struct rf_provider_info *out)
+{
+    *out = (struct rf_provider_info){.name = "host", .chosen = chosen};
+    snprintf(out->address, sizeof(out->address), "this host");
+    snprintf(out->note, sizeof(out->note),
+             "memory that the ranks share: the default where all are on one host");
+}
+
 static bool is_first_of_its_name(const struct fi_info *all, const struct fi_info *info)
 {
     for (; all != info; all = all->next)
@@ -196,8 +205,13 @@ int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_
     RETURN_IF_ERROR(get_offers(NULL, NULL, &all));
     if (!wanted)
         wanted = rf_env("RF_PROVIDER");
-    const char *chosen = means_native(wanted) ? native_name() : wanted;
+    const char *chosen = !wanted || !*wanted || strcmp(wanted, "auto") == 0 ? "host"
+                         : means_native(wanted)                             ? native_name()
+                                                                            : wanted;
     uint32_t found = 0;
+    if (capacity > 0)
+        add_host(strcmp(chosen, "host") == 0, &infos[0]);
+    found++;
     /* In the order of the table, the unknown ones last. */
     for (int row = 0; row <= ROWS; row++)
         for (struct fi_info *info = all; info; info = info->next)

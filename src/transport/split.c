@@ -99,8 +99,7 @@ int rf_split_transport(struct rf_control *control, const char *provider, struct 
 {
     struct rf_loopback *world = rf_loop_world(control);
     if (!world)
-        return rf_fabric_create(control, provider, control->rank, control->size, out, why,
-                                why_bytes);
+        return rf_transport_create(control, provider, out, why, why_bytes);
     snprintf(why, why_bytes, "ranks are threads of one process");
     return control->size == 1 ? rf_self_transport(out)
                               : rf_loopback_transport(world, control->rank, out);

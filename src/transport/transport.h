@@ -18,6 +18,17 @@
 RF_MUST_CHECK int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *rank,
                                     int *size, struct rf_control **out);
 
+/* Collective over `control`: the transport for its ranks. provider: NULL (RF_PROVIDER), "auto"
+ * (shared memory where all ranks are on one host, else the best TCP), "host", or what
+ * rf_fabric_create takes. All ranks must ask for the same. why receives one sentence on the choice.
+ * One rank alone gets a transport within the process. */
+RF_MUST_CHECK int rf_transport_create(struct rf_control *control, const char *provider,
+                                      struct rf_transport **out, char *why, size_t why_bytes);
+
+/* Collective over `control`: shared memory among ranks of one host. RF_ENOTSUP, on all ranks, where
+ * they cannot hand each other memory. */
+RF_MUST_CHECK int rf_host_create(struct rf_control *control, struct rf_transport **out);
+
 /* Collective over `control`: opens libfabric endpoints and exchanges addresses. provider: NULL,
  * "auto", "tcp", "net", "tcp;ofi_rxm", "shm", or any other that libfabric offers. All ranks must
  * come to the same one; where they do not, the error names both sides. why receives one sentence on

@@ -49,6 +49,33 @@ TEST_P(Kill, AKilledRankIsNamedByEverySurvivorAndLaterCallsAreRefused)
     }
 }
 
+TEST_P(Kill, ARankStoppedInMidCallIsNamedAtTheDeadline)
+{
+    ranks::Shared memory(sizeof(pid_t));
+    volatile pid_t *stopped = memory.as<pid_t>();
+    ranks::World world = GetParam();
+    world.timeout_s = 1;
+    world.expect_killed =
+        1; /* woken after all have gone, tcp;ofi_rxm of libfabric 1.17 may crash */
+    ranks::run(world, [stopped](rf_comm *comm, int rank) {
+        std::vector<float> data(size_t{1} << 20, 1.0f);
+        int rc = RF_OK;
+        if (rank == 1)
+            *stopped = getpid();
+        for (int i = 0; rc == RF_OK && i < 1000; i++) {
+            if (rank == 1 && i == 20)
+                raise(SIGSTOP);
+            rc =
+                rf_all_reduce(comm, data.data(), data.data(), data.size(), RF_F32, RF_MAX, nullptr);
+        }
+        if (rank == 1)
+            return;
+        EXPECT_EQ(rc, RF_ETIMEOUT) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+        kill(*stopped, SIGCONT);
+    });
+}
+
 TEST_P(Failure, AStoppedRankIsNamedAtTheDeadline)
 {
     ranks::World world = GetParam();

@@ -161,7 +161,7 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
         world.size = size;
         all.push_back(world);
     }
-    for (const char *provider : {"net", "tcp;ofi_rxm", "shm"})
+    for (const char *provider : {"host", "net", "tcp;ofi_rxm", "shm"})
         for (int size : process_sizes) {
             world.provider = provider;
             world.size = size;

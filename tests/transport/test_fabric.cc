@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The wire over libfabric, between processes, for every provider that this machine offers.
+// The wire between processes: over shared memory, and over libfabric for every provider that this
+// machine offers.
 #include "job_helpers.h"
 
 #include <memory>
@@ -42,7 +43,7 @@ struct Rank {
             return m.status;
         }
         c = m.c;
-        int rc = rf_fabric_create(c, provider, me, ranks, &t, why, sizeof why);
+        int rc = rf_transport_create(c, provider, &t, why, sizeof why);
         if (rc < 0)
             fprintf(stderr, "rank %d: %s\n", me, rf_last_error()->message);
         return rc;
@@ -97,6 +98,10 @@ void on_processes(int size, const char *provider, const Body &body)
         EXPECT_EQ(processes.wait(r), 0) << provider << " rank " << r;
 }
 
+class Wire : public testing::TestWithParam<const char *>
+{
+};
+// What only libfabric does.
 class Fabric : public testing::TestWithParam<const char *>
 {
 };
@@ -148,7 +153,7 @@ int exchange_everything(Rank &r)
 
 } // namespace
 
-TEST_P(Fabric, EveryPairExchangesExactDataAndContractsInAnyOrderOfTags)
+TEST_P(Wire, EveryPairExchangesExactDataAndContractsInAnyOrderOfTags)
 {
     on_processes(3, GetParam(), exchange_everything);
 }
@@ -186,7 +191,7 @@ TEST_P(Fabric, RegisteredMemoryIsUsedAndCanBeReleased)
     });
 }
 
-TEST_P(Fabric, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
+TEST_P(Wire, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
 {
     on_processes(2, GetParam(), [](Rank &r) {
         const int rank = r.rank;
@@ -212,7 +217,7 @@ TEST_P(Fabric, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
     });
 }
 
-TEST_P(Fabric, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
+TEST_P(Wire, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
 {
     on_processes(2, GetParam(), [](Rank &r) {
         const int rank = r.rank, total = 6000;
@@ -236,7 +241,7 @@ TEST_P(Fabric, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
     });
 }
 
-TEST_P(Fabric, NothingIsTouchedAfterCancel)
+TEST_P(Wire, NothingIsTouchedAfterCancel)
 {
     on_processes(2, GetParam(), [](Rank &r) {
         const int rank = r.rank;
@@ -311,7 +316,7 @@ TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
     });
 }
 
-TEST_P(Fabric, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
+TEST_P(Wire, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
 {
     std::string url = tcp_url(free_port());
     Processes processes;
@@ -358,13 +363,17 @@ TEST_P(Fabric, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
     unlink(("/dev/shm/" + std::to_string(processes.pids[1]) + ":0:0").c_str());
 }
 
+static std::string provider_name(const testing::TestParamInfo<const char *> &info)
+{
+    std::string name = info.param;
+    for (char &c : name)
+        c = c == ';' ? '_' : c;
+    return name;
+}
+INSTANTIATE_TEST_SUITE_P(Providers, Wire, testing::Values("host", "tcp", "tcp;ofi_rxm", "shm"),
+                         provider_name);
 INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "shm"),
-                         [](const auto &info) {
-                             std::string name = info.param;
-                             for (char &c : name)
-                                 c = c == ';' ? '_' : c;
-                             return name;
-                         });
+                         provider_name);
 
 TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
 {
@@ -396,7 +405,8 @@ TEST(FabricChoice, ListsProvidersBestFirstAndMarksTheChosen)
     uint32_t count = 0;
     ASSERT_EQ(rf_provider_list("shm", infos, 16, &count), 0);
     ASSERT_GE(count, 2u);
-    EXPECT_TRUE(!strcmp(infos[0].name, "net") || !strcmp(infos[0].name, "tcp")) << infos[0].name;
+    EXPECT_STREQ(infos[0].name, "host");
+    EXPECT_TRUE(!strcmp(infos[1].name, "net") || !strcmp(infos[1].name, "tcp")) << infos[1].name;
     int chosen = 0;
     for (uint32_t i = 0; i < count; i++) {
         EXPECT_EQ(infos[i].chosen, !strcmp(infos[i].name, "shm"));

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: MIT
+//
+// Shared memory between ranks of one host: when it is chosen, what is handed over, borrowing, and
+// what becomes of a rank whose peer writes nonsense.
+#include "job_helpers.h"
+
+#include <memory>
+#include <random>
+#include <sched.h>
+#include <sys/resource.h>
+
+extern "C" {
+#include "transport/host.h"
+}
+
+using namespace job;
+using namespace wire;
+
+namespace
+{
+
+struct End {
+    rf_control *c = nullptr;
+    rf_transport *t = nullptr;
+    rf_host *host() const
+    {
+        return reinterpret_cast<rf_host *>(t);
+    }
+};
+
+// Ranks as threads: each has a segment of its own all the same.
+struct World {
+    std::vector<End> ends;
+    explicit World(int size) : ends((size_t)size)
+    {
+        std::string url = tcp_url(free_port());
+        on_threads(size, [&](int rank) {
+            End &end = ends[(size_t)rank];
+            Member m = join(url, rank, size);
+            EXPECT_EQ(m.status, 0) << m.message;
+            end.c = m.c;
+            EXPECT_EQ(rf_host_create(m.c, &end.t), 0) << rf_last_error()->message;
+        });
+    }
+    ~World()
+    {
+        on_threads((int)ends.size(), [&](int rank) {
+            End &end = ends[(size_t)rank];
+            if (end.t)
+                end.t->ops->destroy(end.t);
+            end.c->ops->leave(end.c, 5);
+        });
+    }
+    // Lets everybody work until one of `rank`'s posts has ended.
+    int next(int rank, rf_completion *done)
+    {
+        for (int turn = 0; turn < 1000; turn++)
+            for (size_t r = 0; r < ends.size(); r++) {
+                rf_completion other;
+                int got = ends[r].t->ops->poll(ends[r].t, (int)r == rank ? done : &other, 1);
+                if ((int)r == rank && got != 0)
+                    return got;
+            }
+        return 0;
+    }
+    // Polls everybody, so that what is under way ends.
+    void settle()
+    {
+        rf_completion done;
+        for (int turn = 0; turn < 100; turn++)
+            for (End &end : ends)
+                end.t->ops->poll(end.t, &done, 1);
+    }
+};
+
+struct Choice {
+    int rc = 1;
+    std::string name, why, message;
+};
+// What each rank gets that asks for its provider; runs `before` on it once it has joined.
+std::vector<Choice> choose(const std::vector<const char *> &wanted,
+                           const std::function<void(int)> &before = nullptr)
+{
+    int size = (int)wanted.size();
+    std::string url = tcp_url(free_port());
+    Processes processes;
+    int pipes[8][2];
+    for (int rank = 0; rank < size; rank++)
+        EXPECT_EQ(pipe(pipes[rank]), 0);
+    processes.start(size, [&](int rank) {
+        Member m = join(url, rank, size);
+        if (before)
+            before(rank);
+        rf_transport *t = nullptr;
+        char why[256] = "", text[1200];
+        int rc = rf_transport_create(m.c, wanted[(size_t)rank], &t, why, sizeof why);
+        int bytes = snprintf(text, sizeof text, "%d\n%s\n%s\n%.400s", rc, rc < 0 ? "" : t->name,
+                             why, rc < 0 ? rf_last_error()->message : "");
+        int written = (int)write(pipes[rank][1], text, (size_t)bytes);
+        if (rc == 0)
+            t->ops->destroy(t);
+        m.c->ops->leave(m.c, 5);
+        return written == bytes ? 0 : 1;
+    });
+    std::vector<Choice> all;
+    for (int rank = 0; rank < size; rank++) {
+        EXPECT_EQ(processes.wait(rank), 0);
+        char text[1200] = "";
+        EXPECT_GT(read(pipes[rank][0], text, sizeof text - 1), 0);
+        Choice choice;
+        std::string parts[4];
+        std::string rest = text;
+        for (int i = 0; i < 3; i++) {
+            parts[i] = rest.substr(0, rest.find('\n'));
+            rest = rest.substr(rest.find('\n') + 1);
+        }
+        choice = {atoi(parts[0].c_str()), parts[1], parts[2], rest};
+        all.push_back(choice);
+        close(pipes[rank][0]);
+        close(pipes[rank][1]);
+    }
+    return all;
+}
+
+bool has(const std::string &text, const char *part)
+{
+    return text.find(part) != text.npos;
+}
+
+} // namespace
+
+TEST(HostChoice, RanksOfOneHostShareMemoryUnlessTheyAskForSomethingElse)
+{
+    for (const char *wanted : {(const char *)nullptr, "auto", "host"})
+        for (const Choice &choice : choose({wanted, wanted, wanted})) {
+            EXPECT_EQ(choice.rc, 0) << choice.message;
+            EXPECT_EQ(choice.name, "host");
+            EXPECT_TRUE(has(choice.why, "memory that the ranks share")) << choice.why;
+        }
+    for (const Choice &choice : choose({"tcp", "tcp"}))
+        EXPECT_TRUE(choice.name == "net" || choice.name == "tcp") << choice.name;
+}
+
+TEST(HostChoice, RanksThatAskForDifferentThingsAreNamed)
+{
+    for (const Choice &choice : choose({"tcp", "host"})) {
+        EXPECT_EQ(choice.rc, RF_EINVAL);
+        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider host, rank 0 for tcp"))
+            << choice.message;
+    }
+}
+
+static void have_no_room(int rank)
+{
+    if (rank != 1)
+        return;
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit limit = {4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+TEST(HostChoice, WhereOneRankCannotShareAllTakeTheNetworkAndSayWhy)
+{
+    for (const Choice &choice : choose({nullptr, "auto", nullptr}, have_no_room)) {
+        EXPECT_EQ(choice.rc, 0) << choice.message;
+        EXPECT_TRUE(choice.name == "net" || choice.name == "tcp") << choice.name;
+        EXPECT_TRUE(has(choice.why, "not host: ")) << choice.why;
+    }
+}
+
+TEST(HostChoice, WhereItIsDemandedAndOneRankCannotShareAllFailAndSayWhy)
+{
+    for (const Choice &choice : choose({"host", "host", nullptr}, have_no_room)) {
+        EXPECT_EQ(choice.rc, RF_EINVAL);
+        EXPECT_TRUE(has(choice.message, "segment")) << choice.message;
+    }
+}
+
+// A network namespace has UNIX sockets of its own: there nothing can be handed over.
+TEST(HostChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
+{
+    std::string url = tcp_url(free_port());
+    Processes processes;
+    processes.start(3, [&](int rank) {
+        Member m = join(url, rank, 3);
+        char can = rank == 1 ? unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 : 1, all[3];
+        if (m.c->ops->all_gather(m.c, &can, 1, all, 10) < 0)
+            return 1;
+        int code = 77;
+        if (all[1]) {
+            rf_transport *t = nullptr;
+            uint64_t start = rf_now_ns();
+            int rc = rf_host_create(m.c, &t);
+            bool quick = rf_now_ns() - start < 20000000000u;
+            code = rc == RF_ENOTSUP && quick && has(rf_last_error()->message, "rank 1") ? 0 : 1;
+        }
+        m.c->ops->leave(m.c, 5);
+        return code;
+    });
+    int codes[3];
+    for (int rank = 0; rank < 3; rank++)
+        codes[rank] = processes.wait(rank);
+    if (codes[0] == 77)
+        GTEST_SKIP() << "no network namespace can be made here";
+    for (int code : codes)
+        EXPECT_EQ(code, 0);
+}
+
+TEST(Host, LongMessagesFromSharedMemoryAndFromPrivateMemoryAreTheSame)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    for (size_t bytes : {size_t{16385}, size_t{262144}, size_t{262145}, size_t{40} << 20}) {
+        void *shared = nullptr;
+        ASSERT_EQ(from->ops->alloc(from, bytes + 5, &shared), 0);
+        auto data = payload(7, bytes);
+        memcpy((char *)shared + 5, data.data(), bytes);
+        for (const void *source : {(const void *)data.data(), (const void *)((char *)shared + 5)}) {
+            std::vector<uint8_t> in(bytes, 0xee);
+            Context a, b;
+            rf_completion done;
+            ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, bytes, &a), 0);
+            ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), bytes, &b), 0);
+            ASSERT_EQ(world.next(1, &done), 1);
+            EXPECT_EQ(done.context, &b);
+            EXPECT_EQ(done.bytes, bytes);
+            EXPECT_EQ(done.contract, 3u);
+            EXPECT_TRUE(in == data);
+            world.settle();
+        }
+        from->ops->free(from, shared);
+    }
+}
+
+TEST(Host, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    const size_t bytes = 100000;
+    void *shared = nullptr;
+    ASSERT_EQ(from->ops->alloc(from, bytes, &shared), 0);
+    for (int i = 0; i < 200; i++) { // more often than there are tickets
+        auto data = payload((uint64_t)i, bytes);
+        memcpy(shared, data.data(), bytes);
+        std::vector<uint8_t> in(bytes, 0xee);
+        Context a, b;
+        rf_completion done;
+        const void *source = i % 2 ? shared : data.data();
+        ASSERT_EQ(to->ops->post_borrow(to, 0, 9, in.data(), bytes, &b), 0);
+        ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, bytes, &a), 0);
+        ASSERT_EQ(world.next(1, &done), 1);
+        ASSERT_NE(done.loan, 0u);
+        EXPECT_EQ(memcmp(done.data, data.data(), bytes), 0);
+        EXPECT_EQ(in[0], 0xee);
+        to->ops->give_back(to, 0, done.loan);
+        world.settle();
+        EXPECT_EQ(world.ends[0].host()->peers[1].tickets, 0u) << i;
+    }
+}
+
+TEST(Host, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    const size_t bytes = 50000, count = 100;
+    std::vector<std::vector<uint8_t>> out, in(count, std::vector<uint8_t>(bytes));
+    std::vector<Context> a(count), b(count);
+    for (size_t i = 0; i < count; i++) {
+        b[i].id = (int)i;
+        out.push_back(payload(i, bytes));
+        ASSERT_EQ(from->ops->post_send(from, 1, i, 3, out[i].data(), bytes, &a[i]), 0);
+    }
+    for (size_t i = count; i-- > 0;)
+        ASSERT_EQ(to->ops->post_borrow(to, 0, i, in[i].data(), bytes, &b[i]), 0);
+    std::vector<uint32_t> loans;
+    for (size_t k = 0; k < count; k++) {
+        rf_completion done;
+        ASSERT_EQ(world.next(1, &done), 1);
+        size_t i = (size_t)((Context *)done.context)->id;
+        EXPECT_EQ(memcmp(done.loan ? done.data : in[i].data(), out[i].data(), bytes), 0);
+        if (done.loan)
+            loans.push_back(done.loan);
+    }
+    EXPECT_GT(loans.size(), 0u);
+    for (uint32_t loan : loans)
+        to->ops->give_back(to, 0, loan);
+}
+
+TEST(Host, MemoryThatIsFreedIsUsedAgainAndIsZero)
+{
+    World world(2);
+    rf_transport *t = world.ends[0].t;
+    rf_host *host = world.ends[0].host();
+    void *a, *b, *c;
+    ASSERT_EQ(t->ops->alloc(t, 100000, &a), 0);
+    ASSERT_EQ(t->ops->alloc(t, 5000, &b), 0);
+    size_t size = host->file_bytes;
+    memset(a, 1, 100000);
+    t->ops->free(t, a);
+    ASSERT_EQ(t->ops->alloc(t, 40000, &a), 0);
+    ASSERT_EQ(t->ops->alloc(t, 50000, &c), 0);
+    EXPECT_EQ(host->file_bytes, size);
+    EXPECT_EQ(((char *)a)[39999], 0);
+    EXPECT_EQ(((char *)c)[0], 0);
+    uint64_t offset = 0;
+    EXPECT_TRUE(t->ops->locate(t, (char *)c + 10, 49990, &offset));
+    EXPECT_FALSE(t->ops->locate(t, (char *)c + 10, 1 << 20, &offset));
+    ((char *)c)[10] = 42;
+    rf_transport *other = world.ends[1].t;
+    const unsigned char *seen = other->ops->reach(other, 0, offset, 100);
+    ASSERT_NE(seen, nullptr);
+    EXPECT_EQ(*seen, 42);
+    EXPECT_EQ(other->ops->reach(other, 0, offset, size_t{1} << 40), nullptr);
+    EXPECT_EQ(other->ops->reach(other, 0, 0, 1), nullptr) << "what is not for users";
+    EXPECT_EQ(other->ops->reach(other, 0, UINT64_MAX - 5, 10), nullptr);
+    for (void *memory : {a, b, c})
+        t->ops->free(t, memory);
+    EXPECT_EQ(t->ops->alloc(t, SIZE_MAX - 100, &a), RF_ENOMEM);
+}
+
+TEST(Host, AReceiveThatIsTooShortForALongMessageIsNamedAndNothingIsWritten)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    void *shared = nullptr;
+    ASSERT_EQ(from->ops->alloc(from, 100000, &shared), 0);
+    std::vector<uint8_t> data(100000), in(100, 0xee);
+    for (int i = 0; i < 70; i++) // more often than there are tickets
+        for (const void *source : {(const void *)data.data(), (const void *)shared}) {
+            Context a, b;
+            rf_completion done;
+            ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, 100000, &a), 0);
+            ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), 99, &b), 0);
+            ASSERT_EQ(world.next(1, &done), 1);
+            EXPECT_EQ(done.status, RF_EMISMATCH);
+            EXPECT_EQ(in, std::vector<uint8_t>(100, 0xee));
+            world.settle();
+        }
+}
+
+// ---- nonsense ---------------------------------------------------------------------------------
+
+namespace
+{
+
+// Writes a line as rank 0 would towards rank 1.
+void write_line(rf_host *host, int kind, uint64_t bytes, unsigned ticket, unsigned slot,
+                uint64_t offset)
+{
+    rf_host_peer *peer = &host->peers[1];
+    rf_host_line *line = &peer->out->lines[peer->sent % RF_HOST_LINES];
+    line->tag = 9;
+    line->kind = (unsigned)kind & 0xf;
+    line->bytes = bytes & 0xffffffffffffull;
+    line->ticket = ticket & 0xff;
+    line->slot = slot & 0xf;
+    memcpy(line->data, &offset, sizeof offset);
+    __atomic_store_n((uint32_t *)&line->turn, (uint32_t)(peer->sent / RF_HOST_LINES) + 1,
+                     __ATOMIC_RELEASE);
+    peer->sent++;
+}
+
+} // namespace
+
+TEST(HostNonsense, EveryFieldOfALineIsCheckedAndItsWriterNamed)
+{
+    struct {
+        int kind;
+        uint64_t bytes;
+        unsigned ticket, slot;
+        uint64_t offset;
+    } const lines[] = {
+        {0, 4, 0, 0, 0},
+        {RF_HOST_KINDS, 4, 0, 0, 0},
+        {RF_HOST_SHORT, RF_HOST_CELL + 1, 0, 0, 0},
+        {RF_HOST_STAGED, 50000, RF_HOST_TICKETS, 0, 0},
+        {RF_HOST_PIECE, 100, 0, 0, 0},
+        {RF_HOST_PIECE, 100, 255, 0, 0},
+        {RF_HOST_SHARED, 50000, 0, 0, 0},
+        {RF_HOST_SHARED, 50000, 0, 0, uint64_t{1} << 62},
+        {RF_HOST_SHARED, 50000, 0, 0, UINT64_MAX},
+        {RF_HOST_SHARED, 50000, 0, 0, uint64_t{1} << 30},
+    };
+    for (auto &line : lines) {
+        World world(2);
+        rf_transport *to = world.ends[1].t;
+        std::vector<uint8_t> in(60000, 0xee);
+        Context context;
+        rf_completion done;
+        ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), in.size(), &context), 0);
+        write_line(world.ends[0].host(), line.kind, line.bytes, line.ticket, line.slot,
+                   line.offset);
+        EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT) << line.kind;
+        EXPECT_EQ(rf_last_error()->rank, 0);
+        EXPECT_EQ(in, std::vector<uint8_t>(60000, 0xee));
+    }
+}
+
+TEST(HostNonsense, PiecesMustFitTheirMessage)
+{
+    struct {
+        uint64_t bytes;
+        unsigned slot;
+    } const pieces[] = {{0, 0}, {50001, 0}, {RF_HOST_SLOT + 1, 0}, {100, RF_HOST_SLOTS}};
+    for (auto &piece : pieces) {
+        World world(2);
+        rf_transport *to = world.ends[1].t;
+        std::vector<uint8_t> in(50000, 0xee);
+        Context context;
+        rf_completion done;
+        ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), in.size(), &context), 0);
+        write_line(world.ends[0].host(), RF_HOST_STAGED, 50000, 3, 0, 0);
+        EXPECT_EQ(to->ops->poll(to, &done, 1), 0);
+        write_line(world.ends[0].host(), RF_HOST_PIECE, piece.bytes, 3, piece.slot, 0);
+        EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT) << piece.bytes;
+    }
+}
+
+TEST(HostNonsense, AcknowledgementsOfWhatWasNeverSentAreNamed)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t;
+    std::vector<uint8_t> data(4);
+    std::vector<Context> contexts(RF_HOST_LINES + 1);
+    world.ends[1].host()->peers[0].told->consumed = 1000;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < contexts.size(); i++)
+        rc = from->ops->post_send(from, 1, i, 0, data.data(), 4, &contexts[i]);
+    EXPECT_EQ(rc, RF_ECORRUPT);
+    EXPECT_EQ(rf_last_error()->rank, 1);
+}
+
+TEST(HostNonsense, AWildPeerNeverCrashesARank)
+{
+    std::mt19937_64 random(11);
+    for (int round = 0; round < 60; round++) {
+        World world(2);
+        rf_host *wild = world.ends[0].host();
+        rf_transport *to = world.ends[1].t;
+        std::vector<std::vector<uint8_t>> in(24, std::vector<uint8_t>(70000)), out = in;
+        std::vector<Context> contexts(in.size() * 2);
+        rf_completion done;
+        int rc = 0;
+        for (size_t i = 0; i < in.size(); i++) {
+            rc = i % 2 ? to->ops->post_recv(to, 0, i, in[i].data(), in[i].size(), &contexts[i])
+                       : to->ops->post_borrow(to, 0, i, in[i].data(), in[i].size(), &contexts[i]);
+            ASSERT_EQ(rc, 0);
+            ASSERT_EQ(to->ops->post_send(to, 0, i, 0, out[i].data(), random() % 70000,
+                                         &contexts[in.size() + i]),
+                      0);
+        }
+        for (int turn = 0; turn < 200 && rc >= 0; turn++) {
+            write_line(wild, (int)(random() % 5), random() >> (random() % 64),
+                       (unsigned)random() % 80, (unsigned)random() % 6,
+                       random() >> (random() % 64));
+            wild->peers[1].out->lines[(wild->peers[1].sent - 1) % RF_HOST_LINES].tag =
+                random() % (2 * in.size());
+            rf_host_ack *told = wild->peers[1].told;
+            told->done ^= random() & random() & random();
+            told->go ^= random() & random();
+            told->slots ^= random() & 15;
+            rc = to->ops->poll(to, &done, 1);
+            if (rc == 1 && done.loan)
+                to->ops->give_back(to, 0, done.loan);
+        }
+        EXPECT_TRUE(rc >= 0 || rc == RF_ECORRUPT) << rc;
+    }
+}
