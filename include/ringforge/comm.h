@@ -101,6 +101,9 @@ RF_EXPORT const char *rf_comm_why(const struct rf_comm *comm); /* why that provi
 /* Payload bytes this rank has posted to peers since it joined. */
 RF_EXPORT uint64_t rf_comm_sent_bytes(const struct rf_comm *comm);
 RF_EXPORT uint64_t rf_comm_sent_messages(const struct rf_comm *comm);
+/* Bytes that were copied between this rank's tensors and staging memory since it joined: none where
+ * the host can reach them. */
+RF_EXPORT uint64_t rf_comm_staged_bytes(const struct rf_comm *comm);
 
 /* What a machine offers, without joining anything: one line per usable provider, best first. */
 struct rf_provider_info {
@@ -198,9 +201,10 @@ RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count
 /* ---- collectives on device tensors ----------------------------------------------------------- */
 
 /* As above, on tensors; the element count and type are the tensors'. Mapped device memory travels
- * in place; other memory goes through a staging buffer. Asynchronous when opts->done is given: then
- * operations run one after the other in the order of the calls, on a thread that exists only
- * while work is outstanding. */
+ * in place; other memory goes through a few slots of staging memory, with the copies of some under
+ * way while others are on the wire. Ranks may differ in this. Asynchronous when opts->done is
+ * given: then operations run one after the other in the order of the calls, on a thread that exists
+ * only while work is outstanding. */
 RF_API int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                                 enum rf_redop redop, const struct rf_coll_opts *opts);
 RF_API int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
@@ -247,6 +251,12 @@ RF_EXPORT void rf_request_free(struct rf_request *request);
 RF_API int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
                               enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
 
+/* Bytes of staging memory (RF_CATEGORY_COMM) that such a call takes on tensors which the host
+ * cannot reach: a few windows, however long the call. A communicator keeps the most that any call
+ * has needed. Pure. Forest all-reduce: use rf_forest_staging_bytes. */
+RF_API int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
+                                 enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
+
 /* The algorithm that such a call takes: "ring", "flat", ... (docs/collectives.md). Pure. */
 RF_API int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
                              enum rf_order order, const char **name);
@@ -276,6 +286,9 @@ RF_API int rf_forest_sent_bytes(const struct rf_forest *forest, int rank, size_t
 /* Bytes of temporary memory the call needs on `rank`. */
 RF_API int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t count,
                                 uint64_t *out);
+/* Bytes of staging memory, as rf_coll_staging_bytes. */
+RF_API int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t count,
+                                   uint64_t *out);
 
 #ifdef __cplusplus
 }

@@ -76,8 +76,8 @@ struct rf_device_opts {
     bool check_barriers; /* run the hazard checker on every submission (also RF_CHECK_BARRIERS=1) */
     bool profile;        /* time every labelled region with device timestamps */
     bool kernel_statistics; /* have the driver's compiler keep registers, spills, ... of kernels */
-    bool
-        hide_host_memory; /* pretend that device memory cannot be mapped (tests the staged paths) */
+    bool hide_host_memory;  /* pretend that device memory cannot be mapped, so that it is staged
+                               (also  RF_HOST_VISIBLE=0) */
     bool hide_matrix_units; /* pretend that there are none (also RF_MATRIX_UNITS=0) */
 };
 

@@ -17,6 +17,8 @@ static const struct rf_env_row rows[] = {
     {"RF_CHECK_REPLAY", "0",
      "1: record every training step all the same, and fail if it is not what would be replayed"},
     {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages"},
+    {"RF_HOST_VISIBLE", "1",
+     "0: treat device memory as if the host could not map it, so that tensors are staged"},
     {"RF_MATRIX_UNITS", "1", "0: leave the matrix units of devices alone"},
     {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge"},
     {"RF_FLIGHT", NULL,

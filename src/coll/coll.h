@@ -15,6 +15,15 @@
 
 struct rf_sched;
 
+/* Calls with more than this much data are carried out in windows of about as much (windows.c): so
+ * many bytes that a window keeps a network busy, few enough that its memory is no matter. The same
+ * on all ranks. */
+#define RF_WINDOW_BYTES ((size_t)4 << 20)
+/* Windows that have a place in staging memory at the same time: one that is fetched, two on the
+ * wire, one that is stored. */
+enum { RF_STAGING_SLOTS = 4 };
+enum { RF_STAGED_IN = 1, RF_STAGED_OUT = 2 };
+
 /* What to build. Everything that two ranks could disagree about is in the contract (comm), not
  * here. */
 struct rf_coll_desc {
@@ -31,6 +40,9 @@ struct rf_coll_desc {
     size_t segment_bytes;           /* 0 = one piece per message */
     const struct rf_forest *forest; /* forest all-reduce */
     size_t stride;                  /* forest: elements between parts */
+    size_t window_bytes;            /* 0: all in one piece */
+    unsigned staged; /* RF_STAGED_*: this rank's args.in or args.out is staging memory; messages are
+                        the same */
 };
 
 /* Chooses the algorithm (a table row that fits), builds and compiles it. It reads args.in and
@@ -42,6 +54,9 @@ RF_MUST_CHECK int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sche
 RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm,
                                     struct rf_sched **out);
 void rf_sched_destroy(struct rf_sched *sched);
+/* Staging memory that the schedule works in; 0: none. */
+RF_MUST_CHECK int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm,
+                                         uint64_t *out);
 size_t rf_sched_temp_bytes(const struct rf_sched *sched);
 uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
 const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */
@@ -55,13 +70,29 @@ struct rf_exec;
 RF_MUST_CHECK int rf_exec_create(struct rf_transport *transport, struct rf_exec **out);
 void rf_exec_destroy(struct rf_exec *exec);
 
+/* Bytes between a tensor and staging memory. */
+struct rf_move {
+    uint64_t tensor, slot, bytes;
+};
+
+/* Who makes the moves of a staged schedule; comm's, filled by comm_staging.c. */
+struct rf_mover {
+    /* Starts moves from tensor IN or OUT into staging memory (store: false) or back; does not
+     * block. Those of one direction end in their order; *ticket is for `ended`. */
+    int (*start)(struct rf_mover *mover, bool store, bool out, const struct rf_move *moves,
+                 uint32_t count, uint64_t *ticket);
+    /* 1: have ended; 0: not yet; negative: the device has failed. */
+    int (*ended)(struct rf_mover *mover, bool store, uint64_t ticket);
+};
+
 struct rf_exec_args {
-    const void *in;
-    void *out; /* may equal in where the operation allows in place */
+    const void *in; /* of a staged schedule: the staging memory */
+    void *out;      /* may equal in where the operation allows in place */
     uint32_t comm_id;
     uint32_t sequence;
-    uint32_t contract; /* sent with every message; every received one must agree with it
-                        * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
+    uint32_t contract;      /* sent with every message; every received one must agree with it
+                             * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
+    struct rf_mover *mover; /* of a staged schedule */
 };
 /* Starts; posts what can be posted at once. */
 RF_MUST_CHECK int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,

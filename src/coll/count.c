@@ -21,6 +21,24 @@ static int count(const struct rf_coll_desc *desc, uint64_t *sent, uint64_t *temp
     return 0;
 }
 
+int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
+                          enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
+{
+    if (op == RF_COLL_FOREST_ALL_REDUCE)
+        return rf_fail(RF_EINVAL,
+                       "rf_coll_staging_bytes: use rf_forest_staging_bytes for a forest");
+    const struct rf_coll_desc desc = {.op = op,
+                                      .rank = rank,
+                                      .ranks = ranks,
+                                      .count = elements,
+                                      .dtype = dtype,
+                                      .order = order,
+                                      .root = root,
+                                      .window_bytes = RF_WINDOW_BYTES,
+                                      .staged = RF_STAGED_IN | RF_STAGED_OUT};
+    return rf_sched_staging_bytes(&desc, NULL, out);
+}
+
 int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
                        enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
 {
@@ -44,7 +62,8 @@ static struct rf_coll_desc forest_desc(const struct rf_forest *forest, int rank,
                                  .count = elements,
                                  .order = RF_ORDER_TREE,
                                  .forest = forest,
-                                 .stride = elements};
+                                 .stride = elements,
+                                 .window_bytes = RF_WINDOW_BYTES};
 }
 
 int rf_forest_sent_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
@@ -57,4 +76,12 @@ int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t elemen
 {
     struct rf_coll_desc desc = forest_desc(forest, rank, elements);
     return count(&desc, NULL, out);
+}
+
+int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t elements,
+                            uint64_t *out)
+{
+    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
+    desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
+    return rf_sched_staging_bytes(&desc, NULL, out);
 }

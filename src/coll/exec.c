@@ -26,6 +26,16 @@ struct queue {
     uint32_t head, tail;
 };
 
+/* Moves of one direction that have been started, oldest first, and those that wait. */
+struct moves {
+    struct {
+        uint32_t step;
+        uint64_t ticket;
+    } started[RF_STAGING_SLOTS];
+    uint32_t first, count;
+    struct queue ready;
+};
+
 struct rf_exec {
     struct rf_transport *transport; /* may be NULL: one rank, no network */
     const struct rf_sched *sched;   /* NULL = idle */
@@ -36,12 +46,13 @@ struct rf_exec {
     struct queue recvs, sends;
     uint32_t *work; /* a stack: depth first */
     uint32_t work_count;
-    uint32_t left; /* steps that have not finished */
-    int status;    /* of a failed run, until reset */
+    struct moves moves[2]; /* fetches, stores */
+    uint32_t left;         /* steps that have not finished */
+    int status;            /* of a failed run, until reset */
     int mismatch_peer;
     uint64_t activity;
 
-    uint32_t step_capacity; /* of need, recvs, sends, work: one allocation at `need` */
+    uint32_t step_capacity; /* of need, ..., work, moves: one allocation at `need` */
     struct message *messages;
     uint32_t *free_messages; /* a stack: the same few stay in the cache */
     uint32_t message_capacity, free_count;
@@ -115,12 +126,14 @@ static bool grow_steps(struct rf_exec *exec, uint32_t count)
 {
     rf_free(exec->need);
     exec->step_capacity = 0;
-    exec->need = rf_alloc(4 * (size_t)count * sizeof(uint32_t));
+    exec->need = rf_alloc(6 * (size_t)count * sizeof(uint32_t));
     if (!exec->need)
         return false;
     exec->recvs.steps = exec->need + count;
     exec->sends.steps = exec->recvs.steps + count;
     exec->work = exec->sends.steps + count;
+    exec->moves[0].ready.steps = exec->work + count;
+    exec->moves[1].ready.steps = exec->moves[0].ready.steps + count;
     exec->step_capacity = count;
     return true;
 }
@@ -171,13 +184,20 @@ static void *address(const struct rf_exec *exec, struct rf_operand operand)
     return exec->base[operand.space] + operand.offset;
 }
 
+static void push(struct queue *queue, uint32_t step)
+{
+    queue->steps[queue->tail++] = step;
+}
+
 static void make_ready(struct rf_exec *exec, uint32_t step)
 {
     uint8_t verb = exec->sched->steps[step].verb;
     if (verb == RF_STEP_RECV)
-        exec->recvs.steps[exec->recvs.tail++] = step;
+        push(&exec->recvs, step);
     else if (verb == RF_STEP_SEND)
-        exec->sends.steps[exec->sends.tail++] = step;
+        push(&exec->sends, step);
+    else if (verb == RF_STEP_FETCH || verb == RF_STEP_STORE)
+        push(&exec->moves[verb == RF_STEP_STORE].ready, step);
     else
         exec->work[exec->work_count++] = step;
 }
@@ -279,6 +299,62 @@ static void run_one(struct rf_exec *exec)
     }
 }
 
+/* ---- moves between tensors and staging memory -------------------------------------------------
+ */
+
+static int start_moves(struct rf_exec *exec, bool store)
+{
+    struct moves *moves = &exec->moves[store];
+    struct rf_mover *mover = exec->args.mover;
+    while (moves->ready.head < moves->ready.tail && moves->count < RF_STAGING_SLOTS) {
+        const uint32_t index = moves->ready.steps[moves->ready.head++];
+        const struct rf_step *step = &exec->sched->steps[index];
+        const uint32_t at = (moves->first + moves->count) % RF_STAGING_SLOTS;
+        moves->started[at].step = index;
+        RETURN_IF_ERROR(mover->start(mover, store, step->dst.space == RF_SPACE_OUT,
+                                     exec->sched->moves + step->list, step->list_count,
+                                     &moves->started[at].ticket));
+        moves->count++;
+        exec->activity++;
+    }
+    return 0;
+}
+
+static int end_moves(struct rf_exec *exec, bool store)
+{
+    struct moves *moves = &exec->moves[store];
+    while (moves->count > 0) {
+        const uint32_t at = moves->first;
+        int status = exec->args.mover->ended(exec->args.mover, store, moves->started[at].ticket);
+        if (status <= 0)
+            return status;
+        moves->first = (at + 1) % RF_STAGING_SLOTS;
+        moves->count--;
+        exec->activity++;
+        finish(exec, &exec->sched->steps[moves->started[at].step]);
+    }
+    return 0;
+}
+
+static int move_all(struct rf_exec *exec)
+{
+    if (!exec->sched || exec->sched->move_count == 0)
+        return 0;
+    for (int store = 0; store < 2; store++) {
+        RETURN_IF_ERROR(end_moves(exec, store));
+        RETURN_IF_ERROR(start_moves(exec, store));
+    }
+    return 0;
+}
+
+static void forget_moves(struct rf_exec *exec)
+{
+    for (int store = 0; store < 2; store++) {
+        exec->moves[store].count = 0;
+        exec->moves[store].ready.head = exec->moves[store].ready.tail = 0;
+    }
+}
+
 /* ---- completions ----------------------------------------------------------------------------- */
 
 static int fail_mismatch(struct rf_exec *exec, const struct rf_step *step,
@@ -352,13 +428,17 @@ int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
     exec->base[RF_SPACE_TMP] = exec->temp;
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->work_count = 0;
+    forget_moves(exec);
     exec->left = sched->count;
     exec->mismatch_peer = -1;
     for (uint32_t i = 0; i < sched->count; i++)
         exec->need[i] = sched->steps[i].need;
     for (uint32_t i = 0; i < sched->root_count; i++)
         make_ready(exec, sched->roots[i]);
-    exec->status = post_ready(exec);
+    assert(sched->move_count == 0 || args->mover);
+    exec->status = move_all(exec);
+    if (exec->status == 0)
+        exec->status = post_ready(exec);
     return exec->status;
 }
 
@@ -380,7 +460,9 @@ int rf_exec_progress(struct rf_exec *exec)
             return exec->status;
     }
     run_one(exec);
-    exec->status = post_ready(exec);
+    exec->status = move_all(exec);
+    if (exec->status == 0)
+        exec->status = post_ready(exec);
     if (exec->status < 0)
         return exec->status;
     if (exec->left > 0)
@@ -422,6 +504,7 @@ void rf_exec_reset(struct rf_exec *exec)
     exec->sched = NULL;
     exec->status = 0;
     exec->work_count = 0;
+    forget_moves(exec);
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->left = 0;
 }

@@ -5,12 +5,13 @@
 #include "sched.h"
 
 static const char *const verb_names[] = {
-    [RF_STEP_SEND] = "send", [RF_STEP_RECV] = "recv",     [RF_STEP_REDUCE] = "reduce",
-    [RF_STEP_COPY] = "copy", [RF_STEP_DIVIDE] = "divide", [RF_STEP_JOIN] = "join"};
+    [RF_STEP_SEND] = "send",   [RF_STEP_RECV] = "recv",     [RF_STEP_REDUCE] = "reduce",
+    [RF_STEP_COPY] = "copy",   [RF_STEP_DIVIDE] = "divide", [RF_STEP_JOIN] = "join",
+    [RF_STEP_FETCH] = "fetch", [RF_STEP_STORE] = "store"};
 
 const char *rf_step_verb_name(enum rf_step_verb verb)
 {
-    return (unsigned)verb <= RF_STEP_JOIN ? verb_names[verb] : "?";
+    return (unsigned)verb <= RF_STEP_STORE ? verb_names[verb] : "?";
 }
 
 static void print_operand(FILE *file, struct rf_operand operand)
@@ -47,6 +48,14 @@ void rf_sched_print(const struct rf_sched *sched, FILE *file)
             print_operand(file, step->verb == RF_STEP_SEND ? step->a : step->dst);
         } else if (step->verb == RF_STEP_REDUCE) {
             print_reduce(sched, step, file);
+        } else if (step->verb > RF_STEP_JOIN) {
+            for (uint32_t m = 0; m < step->list_count; m++) {
+                const struct rf_move *move = &sched->moves[step->list + m];
+                fprintf(file, " %s+%llu:%llu slot+%llu",
+                        step->dst.space == RF_SPACE_IN ? "in" : "out",
+                        (unsigned long long)move->tensor, (unsigned long long)move->bytes,
+                        (unsigned long long)move->slot);
+            }
         } else if (step->verb != RF_STEP_JOIN) {
             print_operand(file, step->dst);
             if (step->verb == RF_STEP_COPY)

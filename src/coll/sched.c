@@ -6,6 +6,7 @@
 #include "sched.h"
 
 #include "../base/base.h"
+#include "windows.h"
 
 enum { TEMP_ALIGNMENT = 64 };
 
@@ -109,6 +110,23 @@ uint32_t rf_sched_join(struct rf_sched *sched)
     return append(sched, (struct rf_step){.verb = RF_STEP_JOIN});
 }
 
+void rf_sched_move(struct rf_sched *sched, struct rf_move move)
+{
+    if (reserve(sched, (void **)&sched->moves, sched->move_count, 1, &sched->move_capacity,
+                sizeof(*sched->moves)))
+        sched->moves[sched->move_count++] = move;
+}
+
+uint32_t rf_sched_move_step(struct rf_sched *sched, enum rf_step_verb verb, bool out,
+                            uint32_t first, uint64_t bytes)
+{
+    return append(sched, (struct rf_step){.verb = (uint8_t)verb,
+                                          .dst = out ? rf_out(0) : rf_in(0),
+                                          .bytes = bytes,
+                                          .list = first,
+                                          .list_count = sched->move_count - first});
+}
+
 void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after)
 {
     if (step == RF_NO_STEP || after == RF_NO_STEP)
@@ -190,7 +208,7 @@ static int compile(struct rf_sched *sched)
 }
 
 int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm, rf_builder *build,
-                    struct rf_sched **out)
+                    bool can_cut, struct rf_sched **out)
 {
     struct rf_sched *sched = rf_alloc(sizeof(*sched));
     if (!sched)
@@ -202,7 +220,7 @@ int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm, rf_b
     sched->redop = desc->redop;
     sched->element_bytes = rf_dtype_bytes(desc->dtype);
     sched->algorithm = algorithm;
-    build(sched, desc);
+    rf_build_windows(sched, desc, build, can_cut);
     int status = sched->status < 0 ? sched->status : compile(sched);
     if (status < 0) {
         rf_sched_destroy(sched);
@@ -218,6 +236,7 @@ void rf_sched_destroy(struct rf_sched *sched)
         return;
     rf_free(sched->steps);
     rf_free(sched->operands);
+    rf_free(sched->moves);
     rf_free(sched->edges);
     rf_free(sched->successors);
     rf_free(sched->roots);

@@ -18,7 +18,9 @@ enum rf_step_verb {
     RF_STEP_REDUCE, /* dst = a op b, or the fold of a list of operands */
     RF_STEP_COPY,   /* dst = a */
     RF_STEP_DIVIDE, /* dst = dst / ranks */
-    RF_STEP_JOIN    /* nothing: a point that others wait for */
+    RF_STEP_JOIN,   /* nothing: a point that others wait for */
+    RF_STEP_FETCH, /* a list of moves from the tensor into staging memory; dst tells which tensor */
+    RF_STEP_STORE  /* and back */
 };
 
 /* The caller's input, the caller's output, and memory of the executor. Where the public call allows
@@ -37,7 +39,7 @@ struct rf_step {
     uint32_t need; /* steps that come before */
     uint64_t bytes;
     struct rf_operand dst, a, b;
-    uint32_t list, list_count; /* a fold of more than two: operands in struct rf_sched */
+    uint32_t list, list_count; /* in struct rf_sched: operands of a fold of more than two; moves */
     uint32_t next, next_count; /* in struct rf_sched's successors */
 };
 static_assert(sizeof(struct rf_step) == 64, "a step is one cache line");
@@ -62,6 +64,8 @@ struct rf_sched {
     uint32_t count, capacity;
     struct rf_operand *operands; /* lists of folds */
     uint32_t operand_count, operand_capacity, longest_list;
+    struct rf_move *moves; /* of fetches and stores */
+    uint32_t move_count, move_capacity;
     struct rf_edge *edges; /* until compiled */
     uint32_t edge_count, edge_capacity;
 
@@ -107,6 +111,10 @@ uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_
                        size_t bytes);
 uint32_t rf_sched_divide(struct rf_sched *sched, struct rf_operand x, size_t bytes);
 uint32_t rf_sched_join(struct rf_sched *sched);
+/* One move more; and a step that makes all moves from `first` on, of IN or of OUT. */
+void rf_sched_move(struct rf_sched *sched, struct rf_move move);
+uint32_t rf_sched_move_step(struct rf_sched *sched, enum rf_step_verb verb, bool out,
+                            uint32_t first, uint64_t bytes);
 /* `step` starts after `after` has finished. Either may be RF_NO_STEP. */
 void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after);
 /* Reserves temporary memory; gives its offset. */
@@ -128,9 +136,9 @@ rf_builder rf_build_barrier;
 rf_builder rf_build_send, rf_build_recv;
 rf_builder rf_build_copy;
 
-/* Runs one builder and compiles what it wrote. */
+/* Runs one builder, window by window where it `can_cut`, and compiles what it wrote. */
 RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm,
-                                  rf_builder *build, struct rf_sched **out);
+                                  rf_builder *build, bool can_cut, struct rf_sched **out);
 /* forest.c: a forest that divides its leaves among `ranks`, or RF_EINVAL. */
 RF_MUST_CHECK int rf_forest_check(const struct rf_forest *forest, int rank, int ranks);
 /* One line per step. */

@@ -7,6 +7,7 @@
 #include "sched.h"
 
 #include "../base/base.h"
+#include "windows.h"
 
 struct row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
@@ -14,6 +15,7 @@ struct row {
     bool (*can)(const struct rf_coll_desc *desc);  /* it would be right */
     bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
     rf_builder *build;
+    bool whole; /* passes pieces on together: long calls cannot be cut into windows */
 };
 
 static size_t bytes_of(const struct rf_coll_desc *desc)
@@ -105,7 +107,7 @@ static bool fits_halving(const struct rf_coll_desc *desc)
 
 static bool fits_flat_reduce(const struct rf_coll_desc *desc)
 {
-    return desc->ranks == 2 || bytes_of(desc) <= 64 * 1024;
+    return bytes_of(desc) <= (desc->ranks == 2 ? RF_WINDOW_BYTES : 64 * 1024);
 }
 
 static bool fits_flat_gather(const struct rf_coll_desc *desc)
@@ -130,34 +132,36 @@ static bool fits_tree_broadcast(const struct rf_coll_desc *desc)
 
 static const struct row rows[] = {
     {RF_COLL_NONE, "local", "one rank", is_alone, NULL, rf_build_copy},
-    {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier},
+    {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier,
+     true},
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
-     fits_doubling, rf_build_doubling_all_reduce},
-    {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce},
+     fits_doubling, rf_build_doubling_all_reduce, true},
+    {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "halving", "middle sizes, many 2^k ranks, any order", can_halve,
-     fits_halving, rf_build_halving_all_reduce},
+     fits_halving, rf_build_halving_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers, fits_direct,
      rf_build_direct_all_reduce},
     {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_build_ring_all_reduce},
     {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never,
-     rf_build_naive_all_reduce},
-    {RF_COLL_REDUCE, "flat", "short", has_peers, fits_flat_reduce, rf_build_flat_reduce},
+     rf_build_naive_all_reduce, true},
+    {RF_COLL_REDUCE, "flat", "short", has_peers, fits_flat_reduce, rf_build_flat_reduce, true},
     {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_build_direct_reduce},
-    {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_gather},
+    {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_gather, true},
     {RF_COLL_GATHER, "flat", "every size", has_peers, NULL, rf_build_flat_gather},
-    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_scatter},
+    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_scatter,
+     true},
     {RF_COLL_SCATTER, "flat", "every size", has_peers, NULL, rf_build_flat_scatter},
     {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, rf_build_pairs_all_to_all},
     {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL,
      rf_build_direct_reduce_scatter},
     {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, fits_bruck,
-     rf_build_bruck_all_gather},
+     rf_build_bruck_all_gather, true},
     {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_build_flat_all_gather},
     {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_build_ring_all_gather},
     {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_build_tree_broadcast},
     {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_build_chain_broadcast},
-    {RF_COLL_SEND, "message", "every size", has_peers, NULL, rf_build_send},
-    {RF_COLL_RECV, "message", "every size", has_peers, NULL, rf_build_recv},
+    {RF_COLL_SEND, "message", "every size", has_peers, NULL, rf_build_send, true},
+    {RF_COLL_RECV, "message", "every size", has_peers, NULL, rf_build_recv, true},
     {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, rf_build_forest_all_reduce},
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
@@ -245,6 +249,39 @@ static int choose(const struct rf_coll_desc *desc, const struct row **out)
                    rf_dtype_name(desc->dtype), rf_order_name(desc->order));
 }
 
+/* The row of a name, or the first that fits. */
+static int find(const struct rf_coll_desc *desc, const char *algorithm, const struct row **out)
+{
+    if (!algorithm)
+        return choose(desc, out);
+    RETURN_IF_ERROR(check(desc));
+    for (int i = 0; i < ROW_COUNT; i++) {
+        const struct row *row = &rows[i];
+        if ((row->op == RF_COLL_NONE || row->op == desc->op) && strcmp(row->name, algorithm) == 0 &&
+            row->can(desc)) {
+            *out = row;
+            return 0;
+        }
+    }
+    return rf_fail(RF_EINVAL, "%s: no algorithm \"%s\" for %s in %s order",
+                   rf_coll_op_name(desc->op), algorithm, rf_dtype_name(desc->dtype),
+                   rf_order_name(desc->order));
+}
+
+int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
+{
+    const struct row *row;
+    struct rf_windows windows;
+    RETURN_IF_ERROR(find(desc, algorithm, &row));
+    int rc = rf_windows_init(&windows, desc, !row->whole);
+    if (rc == 0)
+        *out = windows.in.staged || windows.out.staged
+                   ? (uint64_t)windows.slots * windows.slot_bytes
+                   : 0;
+    rf_windows_fini(&windows);
+    return rc;
+}
+
 int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
 {
     const struct row *row;
@@ -252,7 +289,7 @@ int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
     struct rf_coll_desc chosen = *desc;
     if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
         chosen.segment_bytes = 0; /* the forest's own */
-    return rf_sched_create(&chosen, row->name, row->build, out);
+    return rf_sched_create(&chosen, row->name, row->build, !row->whole, out);
 }
 
 int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
@@ -273,14 +310,7 @@ int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype
 
 int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, struct rf_sched **out)
 {
-    RETURN_IF_ERROR(check(desc));
-    for (int i = 0; i < ROW_COUNT; i++) {
-        const struct row *row = &rows[i];
-        if ((row->op == RF_COLL_NONE || row->op == desc->op) && strcmp(row->name, algorithm) == 0 &&
-            row->can(desc))
-            return rf_sched_create(desc, row->name, row->build, out);
-    }
-    return rf_fail(RF_EINVAL, "%s: no algorithm \"%s\" for %s in %s order",
-                   rf_coll_op_name(desc->op), algorithm, rf_dtype_name(desc->dtype),
-                   rf_order_name(desc->order));
+    const struct row *row;
+    RETURN_IF_ERROR(find(desc, algorithm, &row));
+    return rf_sched_create(desc, row->name, row->build, !row->whole, out);
 }

@@ -66,7 +66,8 @@ static bool same(const struct rf_cached *entry, const struct rf_call *call)
     const struct rf_call *key = &entry->key;
     return entry->sched && key->count == call->count && key->op == call->op &&
            key->dtype == call->dtype && key->redop == call->redop && key->order == call->order &&
-           key->root == call->root && same_algorithm(key->algorithm, call->algorithm) &&
+           key->root == call->root && key->staged == call->staged &&
+           same_algorithm(key->algorithm, call->algorithm) &&
            same_counts(key->counts, call->counts, entry->ranks) &&
            same_counts(key->recv_counts, call->recv_counts, entry->ranks) &&
            (!call->forest ||
@@ -104,12 +105,34 @@ static int copy_counts(const struct rf_call *call, struct rf_cached *entry, uint
     return 0;
 }
 
+struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_call *call)
+{
+    return (struct rf_coll_desc){
+        .op = call->op,
+        .rank = comm->rank,
+        .ranks = comm->size,
+        .count = call->count,
+        .dtype = call->dtype,
+        .redop = call->redop,
+        .order = call->order,
+        .root = call->root < 0 ? 0 : call->root,
+        .segment_bytes = comm->segment_bytes,
+        .forest = call->forest,
+        .counts = call->counts,
+        .recv_counts = call->recv_counts,
+        .stride = call->stride,
+        .window_bytes = RF_WINDOW_BYTES,
+        .staged = call->staged,
+    };
+}
+
 static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cached *entry)
 {
     entry->key = *call;
     entry->key.forest = NULL;
     entry->key.counts = entry->key.recv_counts = NULL;
     entry->key.algorithm = NULL;
+    entry->key.mover = NULL;
     entry->ranks = comm->size;
     uint32_t extra = 0;
     RETURN_IF_ERROR(copy_counts(call, entry, &extra));
@@ -124,21 +147,7 @@ static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cac
         entry->key.forest = &entry->forest;
         extra = rf_hash32(first, bytes, 1);
     }
-    struct rf_coll_desc desc = {
-        .op = call->op,
-        .rank = comm->rank,
-        .ranks = comm->size,
-        .count = call->count,
-        .dtype = call->dtype,
-        .redop = call->redop,
-        .order = call->order,
-        .root = call->root < 0 ? 0 : call->root,
-        .segment_bytes = comm->segment_bytes,
-        .forest = entry->key.forest,
-        .counts = entry->key.counts,
-        .recv_counts = entry->key.recv_counts,
-        .stride = call->stride,
-    };
+    const struct rf_coll_desc desc = rf_call_desc(comm, &entry->key);
     if (call->algorithm)
         RETURN_IF_ERROR(rf_sched_build_as(&desc, call->algorithm, &entry->sched));
     else

@@ -8,7 +8,7 @@
 #include "../transport/transport.h"
 #include "communicator.h"
 
-enum { WIRE_VERSION = 2 };
+enum { WIRE_VERSION = 3 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -237,4 +237,9 @@ uint64_t rf_comm_sent_messages(const struct rf_comm *comm)
     uint64_t bytes, messages;
     rf_p2p_overhead(comm->p2p, &bytes, &messages);
     return comm->wire->sent_messages - messages;
+}
+
+uint64_t rf_comm_staged_bytes(const struct rf_comm *comm)
+{
+    return comm->staged_bytes;
 }

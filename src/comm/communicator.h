@@ -45,6 +45,8 @@ struct rf_call {
     void *out;
     const char *label;
     double timeout_s; /* 0: the communicator's */
+    unsigned staged;  /* RF_STAGED_*: in or out is staging memory */
+    struct rf_mover *mover;
 };
 
 /* Why a communicator failed: the same on all ranks, told over the control link. For RF_EMISMATCH
@@ -109,6 +111,7 @@ struct rf_comm {
     struct rf_p2p *p2p;
     struct rf_async *async;
     struct rf_staging *staging;
+    uint64_t staged_bytes;
 
     struct rf_past history[RF_HISTORY];
     struct rf_peer_state *peers;
@@ -218,6 +221,8 @@ struct rf_cached {
 };
 int rf_cache_create(struct rf_cache **out);
 void rf_cache_destroy(struct rf_cache *cache);
+/* What a schedule of the call is built from; it points into the call. */
+struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_call *call);
 /* The compiled schedule of a call: built on first use. Valid until the next look-up. */
 RF_MUST_CHECK int rf_cache_find(struct rf_comm *comm, const struct rf_call *call,
                                 const struct rf_cached **out);
@@ -302,17 +307,13 @@ void rf_request_end(struct rf_request *request, int status); /* < 0: this thread
  * queues it. */
 RF_MUST_CHECK int rf_task_start(struct rf_comm *comm, struct rf_task *job,
                                 const struct rf_coll_opts *opts);
-/* Waits for job->after, brings the data into mapped memory if it is not there, runs, and brings the
- * result back. */
+/* Waits for job->after and runs, by way of staging memory where the host cannot reach a tensor. */
 RF_MUST_CHECK int rf_task_run(struct rf_comm *comm, struct rf_task *job);
 
-/* Bytes of staging that a call on tensors needs on a device whose memory cannot be mapped. */
-RF_MUST_CHECK int rf_comm_staging_bytes(const struct rf_comm *comm, const struct rf_call *call,
-                                        uint64_t *out);
-/* The communicator's staging memory on a device, at least `bytes`, and a stream for copies. It is
- * kept and grows. One for each device. */
-RF_MUST_CHECK int rf_staging_get(struct rf_comm *comm, struct rf_device *device, uint64_t bytes,
-                                 struct rf_buffer **buffer, struct rf_stream **stream);
+/* Runs a call of which call->staged tensors are out of the host's reach. The staging memory is the
+ * communicator's, one for each device; it is kept and grows. */
+RF_MUST_CHECK int rf_staging_run(struct rf_comm *comm, struct rf_device *device,
+                                 struct rf_call *call, struct rf_tensor in, struct rf_tensor out);
 void rf_staging_destroy(struct rf_staging *staging);
 
 #endif

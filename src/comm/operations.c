@@ -193,6 +193,7 @@ static struct rf_exec_args wire_args(const struct rf_call *call, const struct rf
         .comm_id = RF_WIRE_COLLECTIVE | (hash & 0x3ffu) << 1,
         .sequence = ((uint32_t)past->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
         .contract = hash | rf_label_hash(call->label),
+        .mover = call->mover,
     };
 }
 

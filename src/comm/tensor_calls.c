@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collectives on device tensors: checks, then the same path as host memory. Mapped memory is used
- * in place. Other memory is copied whole into staging and back: pieces would need the order of a
- * sum to know about them, and the bits must not depend on where a tensor lives.
+ * in place. Other memory travels through staging memory (comm_staging.c): the same messages, and so
+ * the same bits.
  */
 #include <ringforge/ringforge.h>
 
@@ -37,68 +37,6 @@ static void *map_of(struct rf_tensor tensor)
     return tensor.buffer ? rf_tensor_map(tensor) : NULL;
 }
 
-/* Where in and out lie in staging; they share it where the operation may work in place. */
-struct layout {
-    uint64_t in_offset, in_bytes, out_offset, out_bytes, total;
-};
-
-static void lay_out(const struct rf_comm *comm, const struct rf_call *call, struct layout *layout)
-{
-    size_t in, out, element = rf_dtype_bytes(call->dtype);
-    rf_call_counts(comm, call, &in, &out);
-    uint64_t mine = (uint64_t)comm->rank * call->count * element;
-    *layout = (struct layout){.in_bytes = in * element, .out_bytes = out * element};
-    const bool whole_in = in > out && in > 0, whole_out = out > in && out > 0;
-    if (call->op == RF_COLL_REDUCE_SCATTER || (call->op == RF_COLL_SCATTER && whole_in))
-        layout->out_offset = mine;
-    if (call->op == RF_COLL_ALL_GATHER || (call->op == RF_COLL_GATHER && whole_out))
-        layout->in_offset = mine;
-    if (call->op == RF_COLL_ALL_TO_ALL) /* not in place */
-        layout->out_offset = layout->in_bytes;
-    uint64_t in_end = layout->in_offset + layout->in_bytes;
-    uint64_t out_end = layout->out_offset + layout->out_bytes;
-    layout->total = in_end > out_end ? in_end : out_end;
-}
-
-int rf_comm_staging_bytes(const struct rf_comm *comm, const struct rf_call *call, uint64_t *out)
-{
-    RETURN_IF_ERROR(rf_call_check(comm, call));
-    struct layout layout;
-    lay_out(comm, call, &layout);
-    *out = layout.total;
-    return 0;
-}
-
-static int run_staged(struct rf_comm *comm, struct rf_task *job)
-{
-    struct rf_call *call = &job->call;
-    struct rf_buffer *buffer;
-    struct rf_stream *stream;
-    struct layout layout;
-    lay_out(comm, call, &layout);
-    /* Without parts of its own a rank has no `in` tensor to speak of. */
-    bool stage_in = layout.in_bytes > 0 && !call->in;
-    bool stage_out = layout.out_bytes > 0 && !call->out;
-    bool is_root = call->op == RF_COLL_BROADCAST && call->root == comm->rank;
-    RETURN_IF_ERROR(rf_staging_get(comm, device_of(job), layout.total, &buffer, &stream));
-    char *map = rf_buffer_map(buffer);
-    if (stage_in)
-        call->in = map + layout.in_offset;
-    if (stage_out)
-        call->out = map + layout.out_offset;
-    if (stage_in && (call->op != RF_COLL_BROADCAST || is_root)) {
-        RETURN_IF_ERROR(rf_stream_copy(stream, buffer, layout.in_offset, job->in.buffer,
-                                       job->in.offset, layout.in_bytes));
-        RETURN_IF_ERROR(rf_stream_wait(stream));
-    }
-    RETURN_IF_ERROR(rf_comm_run(comm, call));
-    if (!stage_out || is_root)
-        return 0;
-    RETURN_IF_ERROR(rf_stream_copy(stream, job->out.buffer, job->out.offset, buffer,
-                                   layout.out_offset, layout.out_bytes));
-    return rf_stream_wait(stream);
-}
-
 int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 {
     RETURN_IF_ERROR(wait_after(comm, job->after));
@@ -106,8 +44,10 @@ int rf_task_run(struct rf_comm *comm, struct rf_task *job)
     rf_call_counts(comm, &job->call, &in, &out);
     job->call.in = map_of(job->in);
     job->call.out = map_of(job->out);
-    if ((in > 0 && !job->call.in) || (out > 0 && !job->call.out))
-        return run_staged(comm, job);
+    job->call.staged = (in > 0 && !job->call.in ? RF_STAGED_IN : 0) |
+                       (out > 0 && !job->call.out ? RF_STAGED_OUT : 0);
+    if (job->call.staged)
+        return rf_staging_run(comm, device_of(job), &job->call, job->in, job->out);
     return rf_comm_run(comm, &job->call);
 }
 

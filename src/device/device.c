@@ -121,10 +121,13 @@ static int create_device(struct rf_device *device)
 /* Everything after the locks exist. */
 static int start(struct rf_device *device, const char *select)
 {
-    long check;
+    long check, visible;
     RETURN_IF_ERROR(rf_env_int("RF_CHECK_BARRIERS", 0, &check));
+    RETURN_IF_ERROR(rf_env_int("RF_HOST_VISIBLE", 1, &visible));
     if (check)
         device->opts.check_barriers = true;
+    if (!visible)
+        device->opts.hide_host_memory = true;
     RETURN_IF_ERROR(rf_vk_instance_init(&device->instance));
     RETURN_IF_ERROR(rf_select_device(&device->instance, select, &device->physical, &device->info,
                                      &device->caps));

@@ -186,21 +186,24 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
     };
 }
 
-/* Gradients that the host cannot reach travel through one staging buffer, as large as the largest
- * reduction. Whether there is one depends on the device, so the plan cannot know. */
+/* Gradients that the host cannot reach travel through staging memory, as much as the largest
+ * reduction needs. Whether they do depends on the device, so the plan cannot know. */
 static uint64_t staging_bytes(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
     uint64_t most = 0;
     if (run->step == 0 || plan->mesh.dp == 1 || rf_tensor_map(run->regions[RF_REGION_GRADS]))
         return 0;
-    for (int k = 0; k < plan->bucket_count; k++)
-        if (plan->buckets[k].count > most)
-            most = plan->buckets[k].count;
-    if (plan->policy.order == RF_ORDER_TREE)
-        most +=
-            (uint64_t)(rf_forest_nodes(&plan->forest, plan->rank, NULL) - 1) * plan->slot_elements;
-    return most * sizeof(float);
+    for (int k = 0; k < plan->bucket_count; k++) {
+        const size_t count = plan->buckets[k].count;
+        uint64_t bytes = 0;
+        int rc = plan->policy.order == RF_ORDER_TREE
+                     ? rf_forest_staging_bytes(&plan->forest, plan->rank, count, &bytes)
+                     : rf_coll_staging_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp, count,
+                                             RF_F32, RF_ORDER_RING, 0, &bytes);
+        most = rc == 0 && bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 void rf_run_planned(const struct rf_run *run, struct rf_bytes *out)

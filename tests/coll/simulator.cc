@@ -224,11 +224,59 @@ Layout layout_of(const struct rf_coll_desc &desc, bool in_place)
     }
 }
 
-Rank::Rank(const struct rf_coll_desc &desc, bool in_place)
-    : layout(layout_of(desc, in_place)),
+Rank::Rank(const struct rf_coll_desc &desc, bool in_place, size_t staging_bytes)
+    : layout(layout_of(desc, in_place)), staged(desc.staged),
       first_(layout.in_place ? std::max(layout.in_bytes, layout.out_bytes) : layout.in_bytes),
-      second_(layout.in_place ? 0 : layout.out_bytes)
+      second_(layout.in_place ? 0 : layout.out_bytes), staging_(staging_bytes)
 {
+}
+
+unsigned char *Rank::work(bool out)
+{
+    if (staged & (out ? RF_STAGED_OUT : RF_STAGED_IN))
+        return staging_.data();
+    return out ? this->out() : in();
+}
+
+void Rank::move(const struct rf_sched &sched, const struct rf_step &step)
+{
+    unsigned char *tensor = step.dst.space == RF_SPACE_OUT ? out() : in();
+    for (uint32_t i = 0; i < step.list_count; i++) {
+        const struct rf_move &move = sched.moves[step.list + i];
+        if (step.verb == RF_STEP_FETCH)
+            memcpy(staging_.data() + move.slot, tensor + move.tensor, move.bytes);
+        else
+            memcpy(tensor + move.tensor, staging_.data() + move.slot, move.bytes);
+    }
+}
+
+Mover::Mover(const struct rf_sched *sched, Rank &memory, Wire &wire)
+    : sched_(sched), memory_(memory), wire_(wire)
+{
+    rf_mover::start = start;
+    rf_mover::ended = ended;
+}
+
+int Mover::start(struct rf_mover *mover, bool store, bool out, const struct rf_move *moves,
+                 uint32_t count, uint64_t *ticket)
+{
+    Mover *self = static_cast<Mover *>(mover);
+    struct rf_step step = {};
+    step.verb = store ? RF_STEP_STORE : RF_STEP_FETCH;
+    step.dst = out ? rf_out(0) : rf_in(0);
+    step.list = static_cast<uint32_t>(moves - self->sched_->moves);
+    step.list_count = count;
+    self->started_[store].push_back(step);
+    *ticket = self->started_[store].size();
+    return 0;
+}
+
+int Mover::ended(struct rf_mover *mover, bool store, uint64_t ticket)
+{
+    Mover *self = static_cast<Mover *>(mover);
+    while (self->ended_[store] < self->started_[store].size() && self->wire_.random()() % 3 == 0)
+        self->memory_.move(*self->sched_, self->started_[store][self->ended_[store]++]);
+    return self->ended_[store] >= ticket;
 }
 
 unsigned char *Rank::in()
@@ -243,19 +291,20 @@ unsigned char *Rank::out()
 
 bool Rank::margins_are_intact() const
 {
-    return first_.margins_are_intact() && second_.margins_are_intact();
+    return first_.margins_are_intact() && second_.margins_are_intact() &&
+           staging_.margins_are_intact();
 }
 
 // ---- any order ----------------------------------------------------------------------------------
 
 AnyOrder::AnyOrder(const struct rf_sched *sched, Wire &wire, Rank &memory, Combine combine,
                    Divide divide)
-    : sched_(sched), wire_(wire), transport_(wire.transport(sched->rank)),
+    : sched_(sched), wire_(wire), transport_(wire.transport(sched->rank)), memory_(memory),
       temp_(sched->temp_bytes, 0xDD), combine_(combine), divide_(divide), contexts_(sched->count),
       left_(sched->count)
 {
-    base_[RF_SPACE_IN] = memory.in();
-    base_[RF_SPACE_OUT] = memory.out();
+    base_[RF_SPACE_IN] = memory.work(false);
+    base_[RF_SPACE_OUT] = memory.work(true);
     base_[RF_SPACE_TMP] = temp_.data();
     for (uint32_t i = 0; i < sched->count; i++) {
         need_.push_back(sched->steps[i].need);
@@ -348,6 +397,8 @@ int64_t AnyOrder::fold(const struct rf_step &step, size_t element)
 void AnyOrder::work(const struct rf_step &step)
 {
     size_t count = step.bytes / sizeof(int64_t);
+    if (step.verb == RF_STEP_FETCH || step.verb == RF_STEP_STORE)
+        memory_.move(*sched_, step);
     if (step.verb == RF_STEP_COPY && at(step.dst) != at(step.a))
         memcpy(at(step.dst), at(step.a), step.bytes);
     for (size_t i = 0; step.verb == RF_STEP_DIVIDE && i < count; i++)
@@ -359,18 +410,23 @@ void AnyOrder::work(const struct rf_step &step)
 // ---- worlds
 // ---------------------------------------------------------------------------------------
 
-World::World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place)
+World::World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place, uint64_t staged)
 {
     for (desc.rank = 0; desc.rank < desc.ranks; desc.rank++) {
         struct rf_sched *sched = nullptr;
-        int status = algorithm.empty() ? rf_sched_build(&desc, &sched)
+        uint64_t staging = 0;
+        desc.staged = staged >> desc.rank & 1 ? RF_STAGED_IN | RF_STAGED_OUT : 0;
+        int status = rf_sched_staging_bytes(&desc, algorithm.empty() ? nullptr : algorithm.c_str(),
+                                            &staging);
+        if (status == 0)
+            status = algorithm.empty() ? rf_sched_build(&desc, &sched)
                                        : rf_sched_build_as(&desc, algorithm.c_str(), &sched);
         if (status < 0) {
             error = rf_last_error()->message;
             return;
         }
         scheds.push_back(sched);
-        ranks.push_back(std::make_unique<Rank>(desc, in_place));
+        ranks.push_back(std::make_unique<Rank>(desc, in_place, staging));
     }
 }
 
@@ -433,10 +489,14 @@ std::string run_executor(World &world, uint32_t seed)
     int ranks = static_cast<int>(world.scheds.size());
     Wire wire(ranks, seed);
     std::vector<struct rf_exec *> execs(static_cast<size_t>(ranks), nullptr);
+    std::vector<std::unique_ptr<Mover>> movers;
     std::string error;
     int running = ranks, idle = 0;
     for (int r = 0; r < ranks && error.empty(); r++) {
-        struct rf_exec_args args = {world.ranks[r]->in(), world.ranks[r]->out(), 5, seed, 77};
+        movers.push_back(std::make_unique<Mover>(world.scheds[r], *world.ranks[r], wire));
+        struct rf_exec_args args = {
+            world.ranks[r]->work(false), world.ranks[r]->work(true), 5, seed, 77,
+            movers.back().get()};
         if (rf_exec_create(wire.transport(r), &execs[r]) < 0 ||
             rf_exec_start(execs[r], world.scheds[r], &args) < 0)
             error = rf_last_error()->message;

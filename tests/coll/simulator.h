@@ -109,15 +109,36 @@ Layout layout_of(const struct rf_coll_desc &desc, bool in_place);
 class Rank
 {
   public:
-    Rank(const struct rf_coll_desc &desc, bool in_place);
+    Rank(const struct rf_coll_desc &desc, bool in_place, size_t staging_bytes = 0);
     unsigned char *in();
     unsigned char *out();
+    // What the schedule works in: the same, or staging memory.
+    unsigned char *work(bool out);
+    void move(const struct rf_sched &sched, const struct rf_step &step);
     Layout layout;
+    unsigned staged;
 
     bool margins_are_intact() const;
 
   private:
-    Memory first_, second_;
+    Memory first_, second_, staging_;
+};
+
+// Makes a schedule's moves some time later, in the order in which they were started.
+class Mover : public rf_mover
+{
+  public:
+    Mover(const struct rf_sched *sched, Rank &memory, Wire &wire);
+
+  private:
+    static int start(struct rf_mover *mover, bool store, bool out, const struct rf_move *moves,
+                     uint32_t count, uint64_t *ticket);
+    static int ended(struct rf_mover *mover, bool store, uint64_t ticket);
+    const struct rf_sched *sched_;
+    Rank &memory_;
+    Wire &wire_;
+    std::vector<struct rf_step> started_[2];
+    uint64_t ended_[2] = {};
 };
 
 // Runs a schedule in any order that its dependencies allow, on 64-bit elements. `combine` is the
@@ -148,6 +169,7 @@ class AnyOrder
     Wire &wire_;
     struct rf_transport *transport_;
     unsigned char *base_[3];
+    Rank &memory_;
     Memory temp_;
     Combine combine_;
     Divide divide_;
@@ -158,7 +180,9 @@ class AnyOrder
 
 // A world of schedules; empty algorithm = the table's choice.
 struct World {
-    World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place);
+    // staged: which ranks work in staging memory, a bit each.
+    World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place,
+          uint64_t staged = 0);
     ~World();
     World(const World &) = delete;
     std::string error; // building failed

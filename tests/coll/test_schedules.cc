@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "simulator.h"
+#include "values.h"
+
+using namespace values;
 
 namespace
 {
@@ -43,89 +46,6 @@ const Algorithm algorithms[] = {
     {RF_COLL_SCATTER, "tree", RF_ORDER_ANY, false},
     {RF_COLL_ALL_TO_ALL, "pairs", RF_ORDER_ANY, false},
 };
-
-// Small integers: every sum is exact in every type and order.
-int value(int rank, size_t element)
-{
-    return (rank * 31 + static_cast<int>(element % 1009) * 7) % 41 - 13;
-}
-
-// The counts of all ranks in an all-to-all of the v form: what `from` sends to `to`.
-size_t pair_count(int from, int to)
-{
-    return static_cast<size_t>((from * 7 + to * 3) % 5 * 11);
-}
-
-// Whose piece element `element` of the whole is in, and where in it.
-std::pair<int, size_t> owner(const struct rf_coll_desc &desc, const size_t *counts, size_t element)
-{
-    int rank = 0;
-    while (element >= (counts ? counts[rank] : desc.count))
-        element -= counts ? counts[rank++] : (rank++, desc.count);
-    return {rank, element};
-}
-
-int expected(const struct rf_coll_desc &desc, size_t element)
-{
-    size_t own = rf_share(&desc, desc.counts, desc.rank, 1).offset;
-    switch (desc.op) {
-    case RF_COLL_GATHER:
-    case RF_COLL_ALL_GATHER: {
-        auto [rank, at] = owner(desc, desc.counts, element);
-        return value(rank, at);
-    }
-    case RF_COLL_ALL_TO_ALL: {
-        auto [rank, at] = owner(desc, desc.recv_counts, element);
-        for (int r = 0; desc.counts && r < desc.rank; r++)
-            at += pair_count(rank, r);
-        return value(rank, desc.counts ? at : own + at);
-    }
-    case RF_COLL_SCATTER:
-        return value(desc.root, own + element);
-    case RF_COLL_BROADCAST:
-        return value(desc.root, element);
-    case RF_COLL_REDUCE_SCATTER:
-        element += own;
-        break;
-    default:
-        break;
-    }
-    int sum = 0;
-    for (int r = 0; r < desc.ranks; r++)
-        sum += value(r, element);
-    return desc.redop == RF_AVG ? sum / desc.ranks : sum;
-}
-
-template <class T> void fill(sim::World &world, const struct rf_coll_desc &desc)
-{
-    for (int r = 0; r < desc.ranks; r++) {
-        sim::Rank &rank = *world.ranks[r];
-        bool in_out = desc.op == RF_COLL_BROADCAST;
-        if (in_out && r != desc.root)
-            continue;
-        T *in = reinterpret_cast<T *>(in_out ? rank.out() : rank.in());
-        for (size_t i = 0; i < rank.layout.in_bytes / sizeof(T); i++)
-            in[i] = static_cast<T>(value(r, i));
-    }
-}
-
-template <class T> std::string check(sim::World &world, struct rf_coll_desc desc)
-{
-    for (desc.rank = 0; desc.rank < desc.ranks; desc.rank++) {
-        sim::Rank &rank = *world.ranks[desc.rank];
-        const T *out = reinterpret_cast<const T *>(rank.out());
-        const T *in = reinterpret_cast<const T *>(rank.in());
-        std::string where = " of rank " + std::to_string(desc.rank);
-        for (size_t i = 0; i < rank.layout.out_bytes / sizeof(T); i++)
-            if (out[i] != static_cast<T>(expected(desc, i)))
-                return "element " + std::to_string(i) + where + " is wrong";
-        bool has_in = !rank.layout.in_place && desc.op != RF_COLL_BROADCAST;
-        for (size_t i = 0; has_in && i < rank.layout.in_bytes / sizeof(T); i++)
-            if (in[i] != static_cast<T>(value(desc.rank, i)))
-                return "input " + std::to_string(i) + where + " was written";
-    }
-    return "";
-}
 
 std::string text(const Algorithm &algorithm, const struct rf_coll_desc &desc, bool in_place)
 {

@@ -3,95 +3,17 @@
  * Collectives on device tensors: the same bits as on host memory, mapped or staged; asynchronous
  * calls that wait, queue, and signal also after an error; and the tree-ordered reduction.
  */
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
 
 #include <algorithm>
-#include <memory>
 
-#include "support/ranks.h"
+#include "tensor_device.h"
+
+using namespace tensors;
 
 namespace
 {
-
-/* Keeps the CPU driver loaded, so that the leak checker can tell its leaks from ours by name. */
-const void *const driver = dlopen("libvulkan_lvp.so", RTLD_NOW | RTLD_NODELETE);
-
-/* A rank's device, and what is made on it. */
-class Device
-{
-  public:
-    explicit Device(bool hide_host_memory)
-    {
-        rf_device_opts opts = {};
-        opts.hide_host_memory = hide_host_memory;
-        EXPECT_EQ(rf_device_open(nullptr, &opts, &device_), RF_OK) << rf_last_error()->message;
-    }
-    ~Device()
-    {
-        for (rf_buffer *buffer : buffers_)
-            rf_buffer_destroy(buffer);
-        rf_device_close(device_);
-    }
-    Device(const Device &) = delete;
-    Device &operator=(const Device &) = delete;
-
-    rf_device *get() const
-    {
-        return device_;
-    }
-    /* 64 bytes into a buffer of its own. */
-    rf_tensor tensor(const std::vector<float> &data)
-    {
-        rf_buffer *buffer = nullptr;
-        rf_tensor out = {};
-        int64_t count = static_cast<int64_t>(data.size());
-        EXPECT_EQ(rf_buffer_create(device_, 64 + data.size() * sizeof(float), RF_MEMORY_DEVICE,
-                                   RF_CATEGORY_OTHER, &buffer),
-                  RF_OK)
-            << rf_last_error()->message;
-        buffers_.push_back(buffer);
-        EXPECT_EQ(rf_tensor_view(buffer, 64, rf_shape1(count), RF_F32, &out), RF_OK);
-        EXPECT_EQ(rf_tensor_write(out, data.data(), data.size() * sizeof(float)), RF_OK);
-        return out;
-    }
-
-  private:
-    rf_device *device_ = nullptr;
-    std::vector<rf_buffer *> buffers_;
-};
-
-/* A communicator keeps staging and timelines on its devices: they outlive it. */
-void run(int size, bool hide_host_memory,
-         const std::function<void(rf_comm *comm, int rank, Device &device)> &body)
-{
-    std::vector<std::unique_ptr<Device>> devices;
-    for (int rank = 0; rank < size; rank++)
-        devices.push_back(std::make_unique<Device>(hide_host_memory));
-    ranks::World world;
-    world.size = size;
-    ranks::run(world, [&](rf_comm *comm, int rank) {
-        body(comm, rank, *devices[static_cast<size_t>(rank)]);
-    });
-}
-
-std::vector<float> read(rf_tensor tensor)
-{
-    std::vector<float> out(static_cast<size_t>(rf_tensor_count(tensor)));
-    EXPECT_EQ(rf_tensor_read(tensor, out.data(), out.size() * sizeof(float)), RF_OK);
-    return out;
-}
-
-/* No exact sum: the bits show the order of the fold. */
-std::vector<float> thirds(int salt, size_t count)
-{
-    std::vector<float> out(count);
-    for (size_t i = 0; i < count; i++)
-        out[i] =
-            static_cast<float>((i * 2654435761u + static_cast<size_t>(salt) * 40503u) % 10007) / 3;
-    return out;
-}
 
 class Tensors : public testing::TestWithParam<bool>
 {
