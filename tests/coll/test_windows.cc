@@ -69,14 +69,14 @@ std::string text(const Form &form, const struct rf_coll_desc &desc, uint64_t sta
 class Windows : public testing::TestWithParam<int>
 {
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Windows, testing::Values(2, 3, 4, 5, 7, 8, 13));
+INSTANTIATE_TEST_SUITE_P(Ranks, Windows, testing::Values(2, 3, 5, 8));
 
 TEST_P(Windows, AreExactInAnyOrderThatTheirDependenciesAllow)
 {
     const int ranks = GetParam();
     uint32_t seed = 1;
     for (const Form &form : forms)
-        for (size_t count : {size_t(1), size_t(ranks), size_t(40), size_t(41), size_t(331)})
+        for (size_t count : {size_t(1), size_t(41), size_t(171)})
             for (bool in_place : {false, true})
                 for (uint64_t staged : stagings) {
                     struct rf_coll_desc desc = describe(form, ranks, count);
@@ -98,7 +98,7 @@ TEST_P(Windows, AreExactWhenTheExecutorRunsThem)
     const int ranks = GetParam();
     uint32_t seed = 1;
     for (const Form &form : forms)
-        for (size_t count : {size_t(7), size_t(331), size_t(2000)})
+        for (size_t count : {size_t(7), size_t(331), size_t(1001)})
             for (bool in_place : {false, true})
                 for (uint64_t staged : stagings) {
                     struct rf_coll_desc desc = describe(form, ranks, count);
