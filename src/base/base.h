@@ -6,6 +6,7 @@
 #ifndef RF_BASE_BASE_H
 #define RF_BASE_BASE_H
 
+#include <pthread.h>
 #include <ringforge/status.h>
 #include <ringforge/types.h>
 #include <stdarg.h>
@@ -67,6 +68,13 @@ enum { RF_PAST_CACHES = 16 << 20 };
 /* ---- clock.c: rf_now_ns is public ------------------------------------------------------------ */
 
 void rf_sleep_ns(uint64_t ns);
+/* A condition on which is waited by rf_now_ns's clock, so that setting the time ends no wait. */
+void rf_cond_init(pthread_cond_t *cond);
+/* Waits, with the lock held, until woken or rf_now_ns has reached until_ns; false: it has.
+ * UINT64_MAX: as long as it takes. */
+bool rf_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
+/* When `seconds` from now are over; of a negative number: now. */
+uint64_t rf_after_s(double seconds);
 
 /* ---- philox.c: Salmon et al. 2011, Philox4x32-10 --------------------------------------------- */
 

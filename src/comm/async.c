@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <ringforge/ringforge.h>
-#include <time.h>
 
 #include "communicator.h"
 
@@ -37,11 +36,7 @@ int rf_async_create(struct rf_comm *comm, struct rf_async **out)
     async->comm = comm;
     async->end = &async->first;
     pthread_mutex_init(&async->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&async->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    rf_cond_init(&async->changed);
     *out = async;
     return 0;
 }
@@ -274,17 +269,10 @@ bool rf_async_busy(const struct rf_async *async)
 
 bool rf_async_drain(struct rf_async *async, double timeout_s)
 {
-    uint64_t end_ns = rf_now_ns() + (uint64_t)(timeout_s * 1e9);
-    struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u),
-                           .tv_nsec = (long)(end_ns % 1000000000u)};
+    const uint64_t until_ns = timeout_s > 0 ? rf_after_s(timeout_s) : UINT64_MAX;
     pthread_mutex_lock(&async->lock);
-    bool late = false;
-    while (!late && rf_async_busy(async)) {
-        if (timeout_s > 0)
-            late = pthread_cond_timedwait(&async->changed, &async->lock, &end) == ETIMEDOUT;
-        else
-            pthread_cond_wait(&async->changed, &async->lock);
-    }
+    while (rf_async_busy(async) && rf_cond_wait(&async->changed, &async->lock, until_ns))
+        ;
     bool empty = !rf_async_busy(async);
     pthread_mutex_unlock(&async->lock);
     return empty;

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <ringforge/ringforge.h>
-#include <time.h>
 
 #include "communicator.h"
 
@@ -25,11 +24,7 @@ int rf_request_create(struct rf_request **out)
     if (!request)
         return rf_fail(RF_ENOMEM, "no memory for a request");
     pthread_mutex_init(&request->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&request->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    rf_cond_init(&request->changed);
     request->holders = 2;
     *out = request;
     return 0;
@@ -82,17 +77,10 @@ int rf_request_wait(struct rf_request *request, double timeout_s)
         return rf_fail(RF_EINVAL, "wait: the request is NULL");
     if (!(timeout_s >= 0 && timeout_s < 1e9))
         return rf_fail(RF_EINVAL, "wait: the timeout is %g s; use 0 for none", timeout_s);
-    const uint64_t end_ns = rf_now_ns() + (uint64_t)(timeout_s * 1e9);
-    const struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u),
-                                 .tv_nsec = (long)(end_ns % 1000000000u)};
-    bool late = false;
+    const uint64_t until_ns = timeout_s > 0 ? rf_after_s(timeout_s) : UINT64_MAX;
     pthread_mutex_lock(&request->lock);
-    while (!request->ended && !late) {
-        if (timeout_s > 0)
-            late = pthread_cond_timedwait(&request->changed, &request->lock, &end) == ETIMEDOUT;
-        else
-            pthread_cond_wait(&request->changed, &request->lock);
-    }
+    while (!request->ended && rf_cond_wait(&request->changed, &request->lock, until_ns))
+        ;
     int rc = request->ended ? answer(request)
                             : rf_fail(RF_ETIMEOUT, "wait: not ended after %g s", timeout_s);
     pthread_mutex_unlock(&request->lock);

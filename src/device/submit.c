@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
-#include <time.h>
 
 #include "internal.h"
 
@@ -266,14 +265,9 @@ static void *submission_thread(void *argument)
             pump(device); /* its error is kept in the device */
         if (device->stop)
             break;
-        if (!device->pending || !device->foreign_waits) {
-            pthread_cond_wait(&device->work, &device->lock);
-            continue;
-        }
-        uint64_t at = rf_now_ns() + FOREIGN_POLL_NS;
-        struct timespec until = {.tv_sec = (time_t)(at / 1000000000u),
-                                 .tv_nsec = (long)(at % 1000000000u)};
-        pthread_cond_timedwait(&device->work, &device->lock, &until);
+        const bool polls = device->pending && device->foreign_waits;
+        rf_cond_wait(&device->work, &device->lock,
+                     polls ? rf_now_ns() + FOREIGN_POLL_NS : UINT64_MAX);
     }
     pthread_mutex_unlock(&device->lock);
     return NULL;
@@ -281,14 +275,10 @@ static void *submission_thread(void *argument)
 
 int rf_submit_open(struct rf_device *device)
 {
-    pthread_condattr_t monotonic;
     device->pending_tail = &device->pending;
     pthread_mutex_init(&device->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&device->work, &monotonic);
-    pthread_cond_init(&device->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    rf_cond_init(&device->work);
+    rf_cond_init(&device->changed);
     device->submit_opened = true;
     int error = pthread_create(&device->thread, NULL, submission_thread, device);
     if (error)

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
-#include <time.h>
 
 #include "internal.h"
 
@@ -139,18 +138,14 @@ static int wait_submitted(struct rf_point point, uint64_t deadline_ns)
 {
     struct rf_timeline *timeline = point.timeline;
     struct rf_device *device = timeline->device;
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
-    int rc = 0;
+    bool in_time = true;
     pthread_mutex_lock(&device->lock);
     device->waiters++;
     for (;;) {
         uint64_t got = timeline->semaphore ? timeline->submitted : atomic_load(&timeline->reached);
-        if (got >= point.value || atomic_load(&device->failed) || rc == ETIMEDOUT)
+        if (got >= point.value || atomic_load(&device->failed) || !in_time)
             break;
-        rc = deadline_ns == UINT64_MAX
-                 ? pthread_cond_wait(&device->changed, &device->lock)
-                 : pthread_cond_timedwait(&device->changed, &device->lock, &until);
+        in_time = rf_cond_wait(&device->changed, &device->lock, deadline_ns);
     }
     bool there = (timeline->semaphore ? timeline->submitted : atomic_load(&timeline->reached)) >=
                  point.value;

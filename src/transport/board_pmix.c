@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <pmix.h>
 #include <pthread.h>
-#include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -58,7 +57,6 @@ static void say_goodbye(void)
 
 static int load(void)
 {
-    pthread_condattr_t monotonic;
     pmix.library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!pmix.library)
         return rf_fail(RF_ENOTSUP,
@@ -71,10 +69,7 @@ static int load(void)
         !find(&pmix.text, "PMIx_Error_string"))
         return rf_fail(RF_ENOTSUP, "libpmix.so.2 is not the PMIx that is known here: %s",
                        dlerror());
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&fence.changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    rf_cond_init(&fence.changed);
     pmix_status_t status = pmix.init(&pmix.self, NULL, 0);
     if (status != PMIX_SUCCESS)
         return rf_fail(RF_ENET,
@@ -96,8 +91,6 @@ static void fence_ended(pmix_status_t status, void *unused)
 
 static int meet(uint64_t deadline_ns)
 {
-    struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                                .tv_nsec = (long)(deadline_ns % 1000000000u)};
     pmix_info_t collect = {.value = {.type = PMIX_BOOL, .data.flag = true}};
     snprintf(collect.key, sizeof(collect.key), "%s", PMIX_COLLECT_DATA);
     pthread_mutex_lock(&fence.lock);
@@ -109,9 +102,8 @@ static int meet(uint64_t deadline_ns)
     if (status != PMIX_SUCCESS)
         return pmix_error("begin a fence", status);
     pthread_mutex_lock(&fence.lock);
-    int error = 0;
-    while (fence.finished == before && error == 0)
-        error = pthread_cond_timedwait(&fence.changed, &fence.lock, &deadline);
+    while (fence.finished == before && rf_cond_wait(&fence.changed, &fence.lock, deadline_ns))
+        ;
     bool ended = fence.finished != before;
     status = fence.status;
     pthread_mutex_unlock(&fence.lock);

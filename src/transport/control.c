@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../base/base.h"
@@ -105,13 +104,11 @@ static void socket_leave(struct rf_control *control, double timeout_s)
     if (!control)
         return;
     struct rf_socket_control *c = control_of(control);
-    uint64_t at = rf_now_ns() + (uint64_t)(timeout_s > 0 ? timeout_s * 1e9 : 0);
-    struct timespec deadline = {.tv_sec = (time_t)(at / 1000000000u),
-                                .tv_nsec = (long)(at % 1000000000u)};
+    const uint64_t deadline_ns = rf_after_s(timeout_s);
     tell(control, RF_FRAME_LEFT, NULL, 0);
     pthread_mutex_lock(&c->lock);
     while (!c->aborted && !is_alone(c))
-        if (pthread_cond_timedwait(&c->changed, &c->lock, &deadline) == ETIMEDOUT)
+        if (!rf_cond_wait(&c->changed, &c->lock, deadline_ns))
             break;
     c->stopping = true;
     c->stop_by_ns = rf_now_ns() + FAREWELL_NS;
@@ -162,16 +159,12 @@ static int start_thread(struct rf_socket_control *c)
 static int init(struct rf_socket_control *c, int rank, int size, struct rf_link *links,
                 int listener, const struct rf_job_key *key)
 {
-    pthread_condattr_t attr;
     c->control = (struct rf_control){.ops = &socket_control_ops, .rank = rank, .size = size};
     c->events_end = &c->events;
     c->beat_ns = BEAT_NS;
     c->suspicion_ns = SUSPICION_NS;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    rf_cond_init(&c->changed);
     rf_door_init(&c->door, listener, size, key);
     c->door.admit = refuse_latecomer;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -4,7 +4,6 @@
  * so that no frame is longer than the parser allows.
  */
 #include <errno.h>
-#include <time.h>
 
 #include "../base/base.h"
 #include "control.h"
@@ -111,7 +110,7 @@ static int late(struct rf_socket_control *c, double timeout_s)
 }
 
 static int gather_piece(struct rf_socket_control *c, const void *mine, size_t bytes, void *all,
-                        double timeout_s, const struct timespec *deadline)
+                        double timeout_s, uint64_t until_ns)
 {
     uint32_t number = ++c->gathers;
     c->waiting = true;
@@ -124,8 +123,7 @@ static int gather_piece(struct rf_socket_control *c, const void *mine, size_t by
     rf_control_wake(c);
     while (rc == 0 && c->waiting) {
         rc = broken(c);
-        if (rc == 0 && pthread_cond_timedwait(&c->changed, &c->lock, deadline) == ETIMEDOUT &&
-            c->waiting)
+        if (rc == 0 && !rf_cond_wait(&c->changed, &c->lock, until_ns) && c->waiting)
             rc = late(c, timeout_s);
     }
     c->waiting = false;
@@ -139,9 +137,7 @@ int rf_control_all_gather(struct rf_control *control, const void *mine, size_t b
 {
     struct rf_socket_control *c = (struct rf_socket_control *)control;
     size_t size = (size_t)control->size, most = RF_FRAME_MAX_PAYLOAD / size;
-    uint64_t at = rf_now_ns() + (uint64_t)(timeout_s > 0 ? timeout_s * 1e9 : 0);
-    struct timespec deadline = {.tv_sec = (time_t)(at / 1000000000u),
-                                .tv_nsec = (long)(at % 1000000000u)};
+    const uint64_t until_ns = rf_after_s(timeout_s);
     size_t piece = bytes < most ? bytes : most;
     if (piece > MOST_PIECE)
         piece = MOST_PIECE;
@@ -153,7 +149,7 @@ int rf_control_all_gather(struct rf_control *control, const void *mine, size_t b
     pthread_mutex_lock(&c->lock);
     do {
         size_t now = bytes - done < piece ? bytes - done : piece;
-        rc = gather_piece(c, (const char *)mine + done, now, gathered, timeout_s, &deadline);
+        rc = gather_piece(c, (const char *)mine + done, now, gathered, timeout_s, until_ns);
         for (size_t rank = 0; rank < size && rc == 0 && now > 0; rank++)
             memcpy((char *)all + rank * bytes + done, gathered + rank * now, now);
         done += now;

@@ -376,11 +376,7 @@ int rf_loopback_create(int size, const struct rf_loopback_opts *opts, struct rf_
     if (opts)
         world->opts = *opts;
     pthread_mutex_init(&world->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&world->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    rf_cond_init(&world->changed);
     int rc = 0;
     world->ranks = rf_alloc((size_t)size * sizeof(*world->ranks));
     if (!world->ranks)

@@ -4,7 +4,6 @@
  * the world. Nothing here is on the data path.
  */
 #include <errno.h>
-#include <time.h>
 
 #include "../base/base.h"
 #include "loopback.h"
@@ -12,13 +11,6 @@
 static struct rf_loop_rank *self_of(struct rf_control *c)
 {
     return (struct rf_loop_rank *)((char *)c - offsetof(struct rf_loop_rank, control));
-}
-
-static struct timespec deadline_after(double seconds)
-{
-    uint64_t at = rf_now_ns() + (uint64_t)(seconds > 0 ? seconds * 1e9 : 0);
-    return (struct timespec){.tv_sec = (time_t)(at / 1000000000u),
-                             .tv_nsec = (long)(at % 1000000000u)};
 }
 
 /* World locked. Losing an event for lack of memory would turn into a hang, so it becomes an abort.
@@ -89,7 +81,7 @@ static int put_part(struct rf_loop_rank *self, uint64_t number, const void *mine
 static int wait_for_parts(struct rf_loop_rank *self, uint64_t number, double timeout_s)
 {
     struct rf_loopback *world = self->world;
-    struct timespec deadline = deadline_after(timeout_s);
+    const uint64_t until_ns = rf_after_s(timeout_s);
     int missing;
     while ((missing = missing_rank(world, number)) >= 0) {
         struct rf_loop_rank *late = &world->ranks[missing];
@@ -103,7 +95,7 @@ static int wait_for_parts(struct rf_loop_rank *self, uint64_t number, double tim
                 (world->ranks[rank].dead || world->ranks[rank].left))
                 return rf_fail_rank(RF_EPEER, rank, "rank %d %s while the others wait for it", rank,
                                     world->ranks[rank].dead ? "died" : "left");
-        if (pthread_cond_timedwait(&world->changed, &world->lock, &deadline) == ETIMEDOUT &&
+        if (!rf_cond_wait(&world->changed, &world->lock, until_ns) &&
             late->slot[number & 1].number != number)
             return rf_fail_rank(RF_ETIMEOUT, missing, "rank %d did not come within %.3g s", missing,
                                 timeout_s);
@@ -215,14 +207,14 @@ static void loop_leave(struct rf_control *c, double timeout_s)
         return;
     struct rf_loop_rank *self = self_of(c);
     struct rf_loopback *world = self->world;
-    struct timespec deadline = deadline_after(timeout_s);
+    const uint64_t until_ns = rf_after_s(timeout_s);
     pthread_mutex_lock(&world->lock);
     self->left = true;
     if (!self->dead)
         push_to_others(world, RF_EVENT_LEFT, c->rank, NULL, 0, "left");
     pthread_cond_broadcast(&world->changed);
     while (!self->dead && !self->aborted && !others_are_gone(world))
-        if (pthread_cond_timedwait(&world->changed, &world->lock, &deadline) == ETIMEDOUT)
+        if (!rf_cond_wait(&world->changed, &world->lock, until_ns))
             break;
     drop_events(self);
     pthread_mutex_unlock(&world->lock);

@@ -155,3 +155,28 @@ TEST(Types, NamesAndSizes)
     EXPECT_STREQ(rf_dtype_name(RF_I64), "i64");
     EXPECT_STREQ(rf_order_name(RF_ORDER_TREE), "tree");
 }
+
+TEST(Clock, AConditionIsWokenOrTheTimeIsOver)
+{
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t cond;
+    rf_cond_init(&cond);
+    pthread_mutex_lock(&lock);
+    const uint64_t until_ns = rf_after_s(0.001);
+    while (rf_cond_wait(&cond, &lock, until_ns))
+        ; // it may wake for no reason
+    EXPECT_GE(rf_now_ns(), until_ns);
+    EXPECT_FALSE(rf_cond_wait(&cond, &lock, rf_after_s(-1)));
+    bool woken = false;
+    std::thread other([&] {
+        pthread_mutex_lock(&lock);
+        woken = true;
+        pthread_cond_broadcast(&cond);
+        pthread_mutex_unlock(&lock);
+    });
+    while (!woken)
+        EXPECT_TRUE(rf_cond_wait(&cond, &lock, UINT64_MAX));
+    pthread_mutex_unlock(&lock);
+    other.join();
+    pthread_cond_destroy(&cond);
+}
