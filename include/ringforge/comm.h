@@ -88,6 +88,22 @@ RF_API int rf_comm_open_loopback(struct rf_loopback *loopback, int rank,
  * own: close it as any other, before or after comm. Errors as rf_comm_open and the collectives. */
 RF_API int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out);
 
+/* The survivors: a communicator of the ranks of comm that are alive and call this too, in their
+ * order in comm, with its provider, job key and settings. For after a failure (RF_EPEER,
+ * RF_ETIMEOUT,
+ * ...), when every call on comm is refused; on a healthy communicator it copies it. All ranks that
+ * get a communicator agree about who is in it. Blocks until every process that still runs has come;
+ * one that does not come within timeout_s (0 = 60) of the others is left out, and told so
+ * (RF_EPEER) when it comes. Should a rank die meanwhile, the rest begin anew; should one die at the
+ * very end, some may be given a communicator whose first operation fails with RF_EPEER: they call
+ * rf_comm_shrink on that one, and meet the others. old_ranks (room for all ranks of comm; or NULL)
+ * receives whom each new rank was in comm. comm is to be closed as ever. As in MPI's
+ * user-level failure mitigation (Bland et al. 2013); where a network falls apart, either side may
+ * become a communicator of its own. Errors: RF_EINVAL, RF_EPEER, RF_ETIMEOUT, RF_ENOMEM, RF_ENET.
+ */
+RF_API int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks,
+                          struct rf_comm **out);
+
 /* Leaves. After a clean run it waits (at most 5 s) until all ranks leave, so that nobody takes a
  * leaver for dead. NULL is allowed. Never hangs. Close a communicator before the devices whose
  * tensors it has moved: it holds timelines and staging memory of them. */

@@ -20,6 +20,11 @@ struct facts {
     uint8_t job[16]; /* that of rank 0 names this communicator */
 };
 
+static double start_timeout(const struct rf_comm_opts *opts)
+{
+    return opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : DEFAULT_START_TIMEOUT_S;
+}
+
 static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
 {
     const uint16_t one = 1;
@@ -31,9 +36,8 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
         rf_log("comm", 1, "no random name for the communicator");
     if (!all)
         return rf_fail(RF_ENOMEM, "no memory to agree with %d ranks", comm->size);
-    double timeout_s =
-        opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : DEFAULT_START_TIMEOUT_S;
-    int rc = comm->control->ops->all_gather(comm->control, &mine, sizeof(mine), all, timeout_s);
+    int rc = comm->control->ops->all_gather(comm->control, &mine, sizeof(mine), all,
+                                            start_timeout(opts));
     for (int rank = 0; rc == 0 && rank < comm->size; rank++) {
         if (all[rank].version != mine.version || all[rank].little_endian != mine.little_endian)
             rc = rf_fail_rank(
@@ -63,6 +67,7 @@ static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
     RETURN_IF_ERROR(rf_exec_create(comm->demux, &comm->exec));
     RETURN_IF_ERROR(rf_p2p_create(comm, &comm->p2p));
     RETURN_IF_ERROR(rf_async_create(comm, &comm->async));
+    RETURN_IF_ERROR(rf_survivors_prepare(comm->control, start_timeout(opts)));
     /* Last: after it everybody is ready to take messages in. */
     return agree(comm, opts);
 }

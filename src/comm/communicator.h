@@ -118,6 +118,7 @@ struct rf_comm {
     int announcements; /* peers with has_waiting for an operation that this rank has not started */
     bool told_history;
 
+    bool left_out;           /* survivors have gone on without this rank */
     bool failed, unreported; /* unreported: the worker failed, and no call has said so yet */
     struct rf_error error;   /* why */
     atomic_uint abort_requested;
@@ -187,6 +188,10 @@ void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict);
 void rf_note_leaving(struct rf_comm *comm);
 /* Handles everything that the control link has to say. Negative: the communicator has failed. */
 RF_MUST_CHECK int rf_comm_events(struct rf_comm *comm);
+/* One event of it. */
+RF_MUST_CHECK int rf_comm_heard(struct rf_comm *comm, const struct rf_event *event);
+/* Tells the ranks that are none of these survivors, if they should come back to life. */
+void rf_note_left_out(struct rf_comm *comm, const int *members, int count);
 /* A collective is stuck: does a peer wait in point to point for this very rank, and so for ever? */
 RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine);
 /* A collective begins: compares it with what waiting peers have said. */

@@ -6,8 +6,14 @@
  */
 #include "communicator.h"
 
-enum note_kind { NOTE_WAITING = 0x7266634e, NOTE_VERDICT, NOTE_LEAVING, NOTE_HISTORY };
-enum { NOTE_PASTS = 6 };
+enum note_kind {
+    NOTE_WAITING = 0x7266634e,
+    NOTE_VERDICT,
+    NOTE_LEAVING,
+    NOTE_HISTORY,
+    NOTE_LEFT_OUT
+};
+enum { NOTE_PASTS = 6, NOTE_RANKS = 96 };
 
 struct note {
     uint32_t kind;
@@ -20,6 +26,10 @@ struct note {
             uint32_t count, last;
             struct rf_past past[NOTE_PASTS]; /* oldest first; last: there is nothing older */
         } history;                           /* NOTE_HISTORY */
+        struct {
+            uint32_t count;
+            int32_t rank[NOTE_RANKS];
+        } left_out; /* NOTE_LEFT_OUT */
     };
 };
 _Static_assert(sizeof(struct note) <= sizeof(((struct rf_event *)0)->payload),
@@ -53,6 +63,19 @@ void rf_note_leaving(struct rf_comm *comm)
 {
     struct note note = {.kind = NOTE_LEAVING, .asked = -1, .started = comm->sequence};
     send_note(comm, &note);
+}
+
+void rf_note_left_out(struct rf_comm *comm, const int *members, int count)
+{
+    struct note note = {.kind = NOTE_LEFT_OUT, .asked = -1};
+    for (int r = 0, next = 0; r < comm->size; r++) {
+        if (next < count && members[next] == r)
+            next++;
+        else if (note.left_out.count < NOTE_RANKS)
+            note.left_out.rank[note.left_out.count++] = r;
+    }
+    if (note.left_out.count > 0)
+        send_note(comm, &note);
 }
 
 /* All that this rank remembers, the latest first: so a recent difference is found at once. */
@@ -181,6 +204,13 @@ static int heard_history(struct rf_comm *comm, int rank, const struct note *note
                              comm->rank, rank, (unsigned long long)oldest);
 }
 
+static void heard_left_out(struct rf_comm *comm, const struct note *note)
+{
+    uint32_t count = note->left_out.count < NOTE_RANKS ? note->left_out.count : NOTE_RANKS;
+    for (uint32_t i = 0; i < count; i++)
+        comm->left_out = comm->left_out || note->left_out.rank[i] == comm->rank;
+}
+
 static int heard_note(struct rf_comm *comm, const struct rf_event *event)
 {
     struct note note;
@@ -191,6 +221,8 @@ static int heard_note(struct rf_comm *comm, const struct rf_event *event)
         return heard_waiting(comm, event->rank, &note);
     if (note.kind == NOTE_HISTORY)
         return heard_history(comm, event->rank, &note);
+    if (note.kind == NOTE_LEFT_OUT)
+        heard_left_out(comm, &note);
     if (note.kind == NOTE_VERDICT) {
         note.verdict.message[RF_VERDICT_TEXT - 1] = 0;
         return rf_comm_fail(comm, &note.verdict, false);
@@ -215,7 +247,7 @@ static int fail_as_told(struct rf_comm *comm, int status, int rank, const char *
     return rf_comm_fail(comm, &verdict, false);
 }
 
-static int heard(struct rf_comm *comm, const struct rf_event *event)
+int rf_comm_heard(struct rf_comm *comm, const struct rf_event *event)
 {
     switch (event->kind) {
     case RF_EVENT_MESSAGE:
@@ -241,7 +273,7 @@ int rf_comm_events(struct rf_comm *comm)
     }
     struct rf_event event;
     while (comm->control->ops->next_event(comm->control, &event) == 1) {
-        int rc = heard(comm, &event);
+        int rc = rf_comm_heard(comm, &event);
         if (rc < 0)
             return rc;
     }

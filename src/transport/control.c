@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../base/base.h"
+#include "gate.h"
 #include "socket.h"
 
 static const uint64_t BEAT_NS = 1000000000, SUSPICION_NS = 10000000000u;
@@ -86,6 +87,8 @@ static void destroy(struct rf_socket_control *c)
         close(c->wake_fd);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
+    rf_gate_release(c->gate);
+    rf_free(c->seats);
     rf_free(c->polls);
     rf_free(c->peers);
     rf_free(c);

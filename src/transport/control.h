@@ -11,6 +11,8 @@
 #include "door.h"
 #include "transport.h"
 
+struct rf_gate;
+
 struct rf_control_event {
     struct rf_control_event *next;
     struct rf_event event;
@@ -53,6 +55,12 @@ struct rf_socket_control {
     char gather_text[256]; /* why it failed */
 
     bool aborted, stopping;
+
+    /* Where survivors meet, and where each rank sits there; NULL: by its rank. Guarded by the
+     * gate's lock. */
+    struct rf_gate *gate;
+    int *seats;
+
     uint64_t stop_by_ns;
     uint64_t suspicion_ns, beat_ns, next_beat_ns;
 };

@@ -8,6 +8,8 @@
 
 #define MAGIC 0x31434652u /* "RFC1" */
 
+enum { LEAST_ROLL = 16 + 4 }; /* a job and one rank */
+
 /* The least and the most a payload of each kind may hold. */
 static const struct {
     uint32_t least, most;
@@ -26,6 +28,7 @@ static const struct {
     [RF_FRAME_ABORT] = {0, 255},
     [RF_FRAME_DEAD] = {0, 255},
     [RF_FRAME_LEFT] = {0, 0},
+    [RF_FRAME_ROLL] = {LEAST_ROLL, RF_FRAME_MAX_PAYLOAD},
 };
 
 void rf_put32(uint8_t *out, uint32_t value)

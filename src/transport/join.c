@@ -271,7 +271,7 @@ static int expect(struct rf_link *link, int kind, uint64_t deadline, struct rf_f
     return check_kind(frame, kind);
 }
 
-static int knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
 {
     struct rf_handshake h = {.version = RF_FRAME_VERSION,
                              .rank = (uint32_t)meeting->rank,
@@ -315,7 +315,7 @@ static int try_once(struct rf_meeting *meeting, struct rf_link *link, uint64_t d
     RETURN_IF_ERROR(rf_socket_connect(meeting->host, meeting->port, deadline, &fd));
     rf_link_init(link, fd, RF_FRAME_MAX_PAYLOAD);
     uint64_t answer = rf_now_ns() + ANSWER_NS;
-    int rc = knock(meeting, link, answer < deadline ? answer : deadline);
+    int rc = rf_join_knock(meeting, link, answer < deadline ? answer : deadline);
     if (rc == 0)
         return 0;
     rf_link_close(link);

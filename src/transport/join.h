@@ -38,6 +38,9 @@ int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link);
  * one on the first host. RF_EINVAL: cannot be known. */
 int rf_launcher_meeting(struct rf_meeting *meeting);
 
+/* Proves the key to whoever opened the other end of `link`, and has it prove it too. */
+int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline);
+
 /* Either of them, and the control link that comes of it. */
 int rf_meet(struct rf_meeting *meeting, struct rf_control **out);
 

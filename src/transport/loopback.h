@@ -66,6 +66,10 @@ struct rf_loop_rank {
         void *data;
         size_t bytes;
     } slot[2];
+    /* A meeting of survivors: this rank waits in it; its rank in the world that came of the last
+     * one, -1 = it is not in it; and it never will be in one again. */
+    bool meeting, left_out;
+    int place;
     bool opened_transport, opened_control, left, dead, aborted;
 };
 
@@ -75,7 +79,9 @@ struct rf_loopback {
     atomic_uint_fast64_t messages; /* sent to others, in the whole world */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_uint ends; /* > 0: the world is freed when so many ends have been */
+    uint64_t meetings;             /* of survivors that have ended */
+    struct rf_loopback *survivors; /* what came of the last one; its members' */
+    atomic_uint ends;              /* > 0: the world is freed when so many ends have been */
     struct rf_loop_rank *ranks;
 };
 
@@ -83,6 +89,10 @@ struct rf_loopback {
 void rf_loop_report_death(struct rf_loopback *world, int rank, const char *text);
 void rf_loop_control_init(struct rf_loopback *world, int rank);
 void rf_loop_control_fini(struct rf_loopback *world, int rank);
+
+/* loopback_survivors.c: rf_survivors_join for a control link of loopback. */
+int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members, int *count,
+                      struct rf_control **out);
 
 /* One end (a transport or a control link) of the world is no more. */
 void rf_loop_end(struct rf_loopback *world);

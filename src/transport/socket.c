@@ -204,6 +204,19 @@ int rf_socket_connect(const char *host, int port, uint64_t deadline_ns, int *out
     return 0;
 }
 
+bool rf_socket_is_deserted(const char *host, int port, uint64_t deadline_ns)
+{
+    struct addrinfo *list = NULL;
+    int fd = -1;
+    if (resolve(host, port, &list) < 0)
+        return false;
+    int error = connect_to(list, deadline_ns, &fd);
+    freeaddrinfo(list);
+    if (error == 0)
+        close(fd);
+    return error == ECONNREFUSED;
+}
+
 int rf_socket_accept(int listener)
 {
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);

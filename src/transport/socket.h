@@ -18,6 +18,9 @@ int rf_host_is_loopback(const char *host, bool *out);
 int rf_socket_listen(const char *host, int port, bool everywhere, int *out, int *bound_port);
 /* RF_EAGAIN (and a text) when nobody listens there yet or the name is not known yet. */
 int rf_socket_connect(const char *host, int port, uint64_t deadline_ns, int *out);
+/* True when the host says that nobody listens there: the process has ended. False when somebody
+ * does, or it cannot be known by the deadline. */
+bool rf_socket_is_deserted(const char *host, int port, uint64_t deadline_ns);
 /* -1 when there is nobody to accept, else a socket. */
 int rf_socket_accept(int listener);
 

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Survivors: a communicator of those ranks of a failed one that are still there. The transport
+ * layer finds them (rf_survivors_join); here they open what a communicator needs, and the first of
+ * them makes sure that all could, before anybody goes on.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../transport/transport.h"
+#include "communicator.h"
+
+#define DEFAULT_TIMEOUT_S 60.0
+
+enum vote { VOTE_READY = 0x53686e6b, VOTE_GO, VOTE_AGAIN };
+
+/* Said over the new control link, before anything else is. */
+static int say(struct rf_comm *comm, enum vote vote)
+{
+    const uint32_t word = vote;
+    return comm->control->ops->notify(comm->control, &word, sizeof(word));
+}
+
+static uint32_t heard(const struct rf_event *event)
+{
+    uint32_t word = 0;
+    if (event->kind == RF_EVENT_MESSAGE && event->bytes == sizeof(word))
+        memcpy(&word, event->payload, sizeof(word));
+    return word;
+}
+
+/* 1: an event; 0: the time is over. */
+static int next_event(struct rf_comm *comm, struct rf_event *event, uint64_t deadline_ns)
+{
+    while (comm->control->ops->next_event(comm->control, event) == 0) {
+        if (rf_now_ns() >= deadline_ns)
+            return 0;
+        rf_sleep_ns(50000);
+    }
+    return 1;
+}
+
+/* The first rank: everybody is ready, or it is to be tried again without who is lost. */
+static int collect(struct rf_comm *comm, uint64_t deadline_ns)
+{
+    struct rf_event event;
+    for (int ready = 1; ready < comm->size;) {
+        if (!next_event(comm, &event, deadline_ns))
+            return rf_fail(RF_ETIMEOUT, "shrink: not all survivors could begin in time");
+        if (heard(&event) == VOTE_READY)
+            ready++;
+        else if (event.kind != RF_EVENT_MESSAGE)
+            return RF_EAGAIN;
+    }
+    return say(comm, VOTE_GO);
+}
+
+/* The others: the first one's word. If it dies before, it may have told some to go on; so all who
+ * are ready do, and find its death in their first operation. */
+static int await_word(struct rf_comm *comm, uint64_t deadline_ns)
+{
+    struct rf_event event, death = {0};
+    RETURN_IF_ERROR(say(comm, VOTE_READY));
+    for (;;) {
+        if (!next_event(comm, &event, deadline_ns))
+            return rf_fail_rank(RF_ETIMEOUT, 0, "shrink: the first survivor fell silent");
+        if (event.kind == RF_EVENT_DEAD)
+            death = event;
+        if (heard(&event) == VOTE_GO || (event.kind == RF_EVENT_DEAD && event.rank == 0))
+            break;
+        if (heard(&event) == VOTE_AGAIN || event.kind == RF_EVENT_ABORT ||
+            (event.kind == RF_EVENT_LEFT && event.rank == 0))
+            return RF_EAGAIN;
+    }
+    if (death.kind == RF_EVENT_DEAD && rf_comm_heard(comm, &death) < 0)
+        rf_log("comm", 1, "a survivor died at the end of a shrink: %s", comm->error.message);
+    return 0;
+}
+
+/* Some errors are those of a peer that has gone since the roll was called. */
+static bool is_of_a_peer(int status)
+{
+    return status == RF_EPEER || status == RF_EABORT || status == RF_ENET || status == RF_ETIMEOUT;
+}
+
+/* Takes control. RF_EAGAIN: somebody was lost meanwhile. */
+static int open_survivors(struct rf_comm *old, struct rf_control *control, double timeout_s,
+                          struct rf_comm **out)
+{
+    struct rf_comm *comm = rf_alloc(sizeof(*comm));
+    if (!comm) {
+        control->ops->leave(control, 0);
+        return rf_fail(RF_ENOMEM, "no memory for a communicator");
+    }
+    const uint64_t deadline = rf_now_ns() + (uint64_t)(timeout_s * 1e9);
+    comm->control = control;
+    comm->rank = control->rank;
+    comm->size = control->size;
+    int rc =
+        rf_split_transport(control, old->wire->name, &comm->wire, comm->why, sizeof(comm->why));
+    struct rf_comm_opts opts = {.timeout_s = old->timeout_s, .start_timeout_s = timeout_s};
+    rc = rf_comm_adopt(comm, &opts, rc, &comm);
+    if (rc < 0)
+        return is_of_a_peer(rc) ? RF_EAGAIN : rc;
+    if (comm->size > 1)
+        rc = comm->rank == 0 ? collect(comm, deadline) : await_word(comm, deadline);
+    if (rc < 0) {
+        struct rf_error error = *rf_last_error();
+        if (comm->rank == 0)
+            (void)!say(comm, VOTE_AGAIN);
+        rf_comm_abort(comm, "a survivor was lost; the others begin anew");
+        rf_comm_close(comm);
+        return rc == RF_EAGAIN ? rc : rf_fail_error(&error);
+    }
+    *out = comm;
+    return 0;
+}
+
+static int check_left_out(struct rf_comm *comm)
+{
+    struct rf_event event;
+    while (comm->control->ops->next_event(comm->control, &event) == 1)
+        if (rf_comm_heard(comm, &event) < 0)
+            rf_log("comm", 2, "heard while shrinking: %s", comm->error.message);
+    if (comm->left_out)
+        return rf_fail_rank(RF_EPEER, comm->rank, "shrink: the others have gone on without rank %d",
+                            comm->rank);
+    return 0;
+}
+
+static int try_once(struct rf_comm *comm, double timeout_s, int *members, struct rf_comm **out)
+{
+    struct rf_control *control = NULL;
+    int count = 0;
+    RETURN_IF_ERROR(check_left_out(comm));
+    RETURN_IF_ERROR(rf_survivors_join(comm->control, timeout_s, members, &count, &control));
+    int rc = count == 1 ? check_left_out(comm) : 0;
+    if (rc < 0) {
+        control->ops->leave(control, 0);
+        return rc;
+    }
+    RETURN_IF_ERROR(open_survivors(comm, control, timeout_s, out));
+    if (rf_comm_rank(*out) == 0)
+        rf_note_left_out(comm, members, count);
+    return 0;
+}
+
+int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struct rf_comm **out)
+{
+    if (!comm || !out)
+        return rf_fail(RF_EINVAL, "shrink: the communicator or out is NULL");
+    if (timeout_s < 0)
+        return rf_fail(RF_EINVAL, "shrink: a timeout of %g s is negative", timeout_s);
+    timeout_s = timeout_s > 0 ? timeout_s : DEFAULT_TIMEOUT_S;
+    rf_async_drain(comm->async, 0);
+    int *members = rf_alloc((size_t)comm->size * sizeof(*members));
+    if (!members)
+        return rf_fail(RF_ENOMEM, "no memory for %d survivors", comm->size);
+    /* Every further round is for a rank that was lost in the one before. */
+    int rc = RF_EAGAIN;
+    for (int round = 0; round < comm->size && rc == RF_EAGAIN; round++)
+        rc = try_once(comm, timeout_s, members, out);
+    if (rc == RF_EAGAIN)
+        rc = rf_fail(RF_EPEER, "shrink: ranks were lost again and again; is the network down?");
+    for (int i = 0; rc == 0 && old_ranks && i < rf_comm_size(*out); i++)
+        old_ranks[i] = members[i];
+    rf_free(members);
+    rf_set_thread_rank(comm->rank); /* logs go by the first communicator's */
+    return rc;
+}
