@@ -265,6 +265,11 @@ void *rf_control_thread(void *control)
     struct rf_socket_control *c = control;
     rf_set_thread_rank(c->control.rank);
     pthread_mutex_lock(&c->lock);
+    /* What came together with the last frame of joining lies in the buffers, and poll() would not
+     * speak of it. */
+    for (int r = 0; r < (c->control.rank == 0 ? c->control.size : 1); r++)
+        if (c->peers[r].link.fd >= 0)
+            serve_link(c, r);
     for (;;) {
         uint64_t now = rf_now_ns();
         if (!c->stopping)
