@@ -51,6 +51,9 @@ struct rf_comm_opts {
     const char *key;        /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
     double start_timeout_s; /* for everybody to appear; 0 = 60 */
     double timeout_s;       /* for one operation without byte progress; 0 = 600 */
+    bool checksum;          /* every message carries a checksum of its data, and one that arrives
+                             * damaged is RF_ECORRUPT, naming sender and receiver, on all ranks.
+                             * The same on every rank, else RF_EINVAL. Also by RF_CHECKSUM=1 */
 };
 
 /* Joins a job; blocks until all ranks have joined or the start timeout. URLs:
@@ -73,7 +76,9 @@ struct rf_loopback_opts {
                       closes */
     uint64_t kill_after_messages;
     uint64_t drop_message, delay_message,
-        corrupt_message; /* the Nth message sent in the world; 0 = none */
+        corrupt_message;     /* the Nth message sent in the world; 0 = none */
+    uint64_t damage_message; /* as corrupt_message, but what goes beside the data stays whole: only
+                              * a checksum can tell. An empty message is spared */
     double delay_s;
 };
 RF_API int rf_loopback_create(int size, const struct rf_loopback_opts *opts,

@@ -88,6 +88,10 @@ uint64_t rf_philox_below(uint64_t seed, uint64_t site, uint64_t index, uint64_t 
 /* ---- hash.c ---------------------------------------------------------------------------------- */
 
 uint32_t rf_hash32(const void *data, size_t bytes, uint32_t seed);
+/* For messages: as quick as memory. The same value on every machine. */
+uint32_t rf_checksum(const void *data, size_t bytes, uint32_t seed);
+/* Tests: with or without the processor's instruction. */
+uint32_t rf_checksum_by(bool quick, const void *data, size_t bytes, uint32_t seed);
 
 /* ---- trace.c: public in ringforge.h; for comm's gathering: ----------------------------------- */
 

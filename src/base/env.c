@@ -25,6 +25,7 @@ static const struct rf_env_row rows[] = {
      "folder in which every rank keeps its last collectives; see ringforge flight"},
     {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; demanded across hosts"},
     {"RF_PORT", NULL, "bootstrap port, when MASTER_PORT is taken by somebody else"},
+    {"RF_CHECKSUM", "0", "1: every message carries a checksum of its data; the same on every rank"},
     {"RF_PROVIDER", NULL, "network provider: auto, tcp, net, tcp;ofi_rxm, shm"},
     {"RF_INTERFACE", NULL, "address of the network interface to use"},
     {"RANK", NULL, "this process's rank (torchrun, ringforge run)"},

@@ -51,6 +51,7 @@ struct rf_exec {
     int status;            /* of a failed run, until reset */
     int mismatch_peer;
     uint64_t activity;
+    uint32_t sealed_step, sealed; /* the last send's contract on the wire */
 
     uint32_t step_capacity; /* of need, ..., work, moves: one allocation at `need` */
     struct message *messages;
@@ -211,6 +212,31 @@ static void finish(struct rf_exec *exec, const struct rf_step *step)
     exec->left--;
 }
 
+/* What goes with a message besides its data. With checksums the part of the contract that must be
+ * equal becomes one over contract, link and data; that the calls are equal is in the tag, too. */
+static uint32_t seal(const struct rf_exec *exec, const struct rf_step *step, int from, int to,
+                     const void *data)
+{
+    const uint32_t contract = exec->args.contract;
+    if (!exec->args.checksum)
+        return contract;
+    uint32_t seed = (contract & 0xffffffu) ^ step->tag * 0x85ebca77u ^
+                    ((uint32_t)from << 16 ^ (uint32_t)to) * 0xc2b2ae3du;
+    uint32_t sum = rf_checksum(data, step->bytes, seed) * 0x9e3779b1u;
+    return (contract & 0xff000000u) | sum >> 8;
+}
+
+/* Once for a step, though its post may be tried often. */
+static uint32_t seal_to_send(struct rf_exec *exec, uint32_t number)
+{
+    const struct rf_step *step = &exec->sched->steps[number];
+    if (exec->sealed_step != number) {
+        exec->sealed = seal(exec, step, exec->transport->rank, step->peer, address(exec, step->a));
+        exec->sealed_step = number;
+    }
+    return exec->sealed;
+}
+
 /* 0, also when the transport has no room now: then the step stays at the head of its queue. */
 static int post_all(struct rf_exec *exec, struct queue *queue)
 {
@@ -221,7 +247,8 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
         struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
         int status =
             step->verb == RF_STEP_SEND
-                ? transport->ops->post_send(transport, step->peer, tag, exec->args.contract,
+                ? transport->ops->post_send(transport, step->peer, tag,
+                                            seal_to_send(exec, queue->steps[queue->head]),
                                             address(exec, step->a), step->bytes, message)
                 : transport->ops->post_recv(transport, step->peer, tag, address(exec, step->dst),
                                             step->bytes, message);
@@ -377,12 +404,20 @@ static int check(struct rf_exec *exec, const struct rf_step *step,
 {
     if (completion->status < 0 && completion->status != RF_EMISMATCH)
         return completion->status;
-    if (completion->status < 0 ||
-        (step->verb == RF_STEP_RECV &&
-         (completion->bytes != step->bytes ||
-          !rf_contract_agrees(exec->args.contract, completion->contract))))
+    const bool is_recv = step->verb == RF_STEP_RECV;
+    if (completion->status < 0 || (is_recv && completion->bytes != step->bytes))
         return fail_mismatch(exec, step, completion);
-    return 0;
+    if (!is_recv)
+        return 0;
+    const int here = exec->transport->rank;
+    uint32_t mine = seal(exec, step, step->peer, here, address(exec, step->dst));
+    if (exec->args.checksum && ((mine ^ completion->contract) & 0xffffffu))
+        return rf_fail_rank(RF_ECORRUPT, step->peer,
+                            "a message from rank %d to rank %d was damaged on the way: its "
+                            "checksum is wrong",
+                            step->peer, here);
+    return rf_contract_agrees(mine, completion->contract) ? 0
+                                                          : fail_mismatch(exec, step, completion);
 }
 
 /* The completion may be of another executor on the same transport: its owner deals with it. */
@@ -431,6 +466,7 @@ int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
     forget_moves(exec);
     exec->left = sched->count;
     exec->mismatch_peer = -1;
+    exec->sealed_step = RF_NO_STEP;
     for (uint32_t i = 0; i < sched->count; i++)
         exec->need[i] = sched->steps[i].need;
     for (uint32_t i = 0; i < sched->root_count; i++)

@@ -8,7 +8,7 @@
 #include "../transport/transport.h"
 #include "communicator.h"
 
-enum { WIRE_VERSION = 3 };
+enum { WIRE_VERSION = 4 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -16,6 +16,7 @@ enum { WIRE_VERSION = 3 };
 /* What all ranks must agree on, as schedules and messages depend on it. */
 struct facts {
     uint32_t version, little_endian;
+    uint32_t checksum;
     uint64_t segment_bytes;
     uint8_t job[16]; /* that of rank 0 names this communicator */
 };
@@ -30,6 +31,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
     const uint16_t one = 1;
     struct facts mine = {.version = WIRE_VERSION,
                          .little_endian = *(const uint8_t *)&one,
+                         .checksum = comm->checksum,
                          .segment_bytes = comm->wire->segment_bytes};
     struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
     if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
@@ -45,6 +47,13 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
                 "rank %d speaks version %u of the messages, rank %d version %u (or their byte "
                 "orders differ); start the same build everywhere",
                 comm->rank, mine.version, rank, all[rank].version);
+        else if (all[rank].checksum != mine.checksum)
+            rc = rf_fail_rank(
+                RF_EINVAL, rank,
+                "rank %d %s checksums of messages, rank %d %s; set rf_comm_opts.checksum "
+                "or RF_CHECKSUM to the same on every rank",
+                comm->rank, comm->checksum ? "demands" : "uses no", rank,
+                all[rank].checksum ? "does" : "does not");
         else if (all[rank].segment_bytes < mine.segment_bytes)
             mine.segment_bytes = all[rank].segment_bytes;
     }
@@ -59,6 +68,9 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
 static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
 {
     comm->timeout_s = opts && opts->timeout_s > 0 ? opts->timeout_s : DEFAULT_TIMEOUT_S;
+    long checksum = 0;
+    RETURN_IF_ERROR(rf_env_int("RF_CHECKSUM", 0, &checksum));
+    comm->checksum = (opts && opts->checksum) || checksum != 0;
     comm->peers = rf_alloc((size_t)comm->size * sizeof(*comm->peers));
     if (!comm->peers)
         return rf_fail(RF_ENOMEM, "no memory for %d peers", comm->size);

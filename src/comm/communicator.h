@@ -103,6 +103,7 @@ struct rf_comm {
     struct rf_control *control;
     struct rf_exec *exec;
     size_t segment_bytes;              /* agreed */
+    bool checksum;                     /* agreed */
     uint64_t sequence;                 /* of the next collective */
     uint32_t chain;                    /* of the next collective */
     const struct rf_contract *running; /* the collective in progress; NULL = none */

@@ -184,7 +184,8 @@ static const struct rf_past *begin(struct rf_comm *comm, const struct rf_cached 
  * without its highest bit, which libfabric's net uses itself).
  * Whoever waits for a message that has another tag is soon quiet, and then contracts are compared.
  */
-static struct rf_exec_args wire_args(const struct rf_call *call, const struct rf_past *past)
+static struct rf_exec_args wire_args(const struct rf_comm *comm, const struct rf_call *call,
+                                     const struct rf_past *past)
 {
     uint32_t hash = (past->hash ^ past->chain) & 0xffffffu;
     return (struct rf_exec_args){
@@ -193,6 +194,7 @@ static struct rf_exec_args wire_args(const struct rf_call *call, const struct rf
         .comm_id = RF_WIRE_COLLECTIVE | (hash & 0x3ffu) << 1,
         .sequence = ((uint32_t)past->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
         .contract = hash | rf_label_hash(call->label),
+        .checksum = comm->checksum,
         .mover = call->mover,
     };
 }
@@ -205,7 +207,7 @@ static int run_begun(struct rf_comm *comm, const struct rf_call *call,
         RETURN_IF_ERROR(rf_comm_events(comm));
     if (comm->announcements > 0)
         RETURN_IF_ERROR(rf_comm_compare_announced(comm, past));
-    struct rf_exec_args args = wire_args(call, past);
+    struct rf_exec_args args = wire_args(comm, call, past);
     struct rf_watch watch;
     rf_watch_begin(comm, &watch, &past->contract, call->timeout_s, waiting_for);
     comm->running = &past->contract;

@@ -20,6 +20,16 @@ static uint64_t data_tag(uint64_t id)
     return RF_TAG(RF_WIRE_POINT, id, 1);
 }
 
+/* What goes with a message besides its data. */
+static uint32_t seal(const struct rf_p2p *p2p, int from, int to, uint64_t tag, const void *data,
+                     size_t bytes)
+{
+    if (!p2p->comm->checksum)
+        return 0;
+    uint32_t link = ((uint32_t)from << 16 ^ (uint32_t)to) * 0xc2b2ae3du;
+    return rf_checksum(data, bytes, (uint32_t)(tag ^ tag >> 24) ^ link);
+}
+
 struct rf_p2p_context *rf_p2p_context(struct rf_p2p *p2p, enum rf_p2p_use use)
 {
     return &p2p->contexts[p2p->size + (int)use];
@@ -29,8 +39,10 @@ static int post_slot(struct rf_p2p *p2p, int peer)
 {
     struct rf_transport *wire = p2p->comm->wire;
     struct rf_p2p_context *slot = &p2p->contexts[peer];
-    int rc = wire->ops->post_recv(wire, peer, envelope_tag(p2p->peers[peer].taken),
-                                  p2p->slots + (size_t)peer * slot_bytes(), slot_bytes(), slot);
+    uint8_t *room = p2p->slots + (size_t)peer * slot_bytes();
+    slot->data = room;
+    slot->tag = envelope_tag(p2p->peers[peer].taken);
+    int rc = wire->ops->post_recv(wire, peer, slot->tag, room, slot_bytes(), slot);
     slot->in_flight = rc == 0;
     if (rc == RF_EAGAIN) {
         p2p->must_retry++;
@@ -144,6 +156,14 @@ int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion
     context->status = completion->status;
     context->bytes = completion->bytes;
     p2p->activity++;
+    if (completion->is_recv && completion->status == 0 &&
+        completion->contract != seal(p2p, context->peer, p2p->comm->rank, context->tag,
+                                     context->data, completion->bytes))
+        return context->status = rf_fail_rank(
+                   RF_ECORRUPT, context->peer,
+                   "a message from rank %d to rank %d was damaged on the way: its %s",
+                   context->peer, p2p->comm->rank,
+                   p2p->comm->checksum ? "checksum is wrong" : "header makes no sense");
     if (!context->is_slot)
         return 1;
     if (completion->status < 0) {
@@ -199,8 +219,9 @@ int rf_p2p_send_envelope(struct rf_p2p *p2p, int peer, const struct rf_envelope 
     struct rf_transport *wire = p2p->comm->wire;
     struct rf_p2p_context *context = rf_p2p_context(p2p, use);
     begin(context, peer);
-    int rc = wire->ops->post_send(wire, peer, envelope_tag(p2p->peers[peer].sent), 0, envelope,
-                                  bytes, context);
+    const uint64_t tag = envelope_tag(p2p->peers[peer].sent);
+    uint32_t contract = seal(p2p, p2p->comm->rank, peer, tag, envelope, bytes);
+    int rc = wire->ops->post_send(wire, peer, tag, contract, envelope, bytes, context);
     if (rc < 0) {
         context->in_flight = false;
         return rc;
@@ -217,7 +238,8 @@ int rf_p2p_send_data(struct rf_p2p *p2p, int peer, uint64_t id, const void *data
     struct rf_transport *wire = p2p->comm->wire;
     struct rf_p2p_context *context = rf_p2p_context(p2p, RF_USE_DATA);
     begin(context, peer);
-    int rc = wire->ops->post_send(wire, peer, data_tag(id), 0, data, bytes, context);
+    uint32_t contract = seal(p2p, p2p->comm->rank, peer, data_tag(id), data, bytes);
+    int rc = wire->ops->post_send(wire, peer, data_tag(id), contract, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
 }
@@ -227,6 +249,8 @@ int rf_p2p_recv_data(struct rf_p2p *p2p, int peer, uint64_t id, void *data, size
     struct rf_transport *wire = p2p->comm->wire;
     struct rf_p2p_context *context = rf_p2p_context(p2p, RF_USE_RECV);
     begin(context, peer);
+    context->data = data;
+    context->tag = data_tag(id);
     int rc = wire->ops->post_recv(wire, peer, data_tag(id), data, bytes, context);
     context->in_flight = rc == 0;
     return rc;

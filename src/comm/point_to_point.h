@@ -46,6 +46,8 @@ struct rf_p2p_context {
     bool in_flight, is_slot;
     int status;
     size_t bytes;
+    const void *data; /* of a receive, for its checksum */
+    uint64_t tag;
 };
 
 struct rf_p2p_peer {

@@ -97,7 +97,8 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, doubl
     comm->size = control->size;
     int rc =
         rf_split_transport(control, old->wire->name, &comm->wire, comm->why, sizeof(comm->why));
-    struct rf_comm_opts opts = {.timeout_s = old->timeout_s, .start_timeout_s = timeout_s};
+    struct rf_comm_opts opts = {
+        .timeout_s = old->timeout_s, .start_timeout_s = timeout_s, .checksum = old->checksum};
     rc = rf_comm_adopt(comm, &opts, rc, &comm);
     if (rc < 0)
         return is_of_a_peer(rc) ? RF_EAGAIN : rc;

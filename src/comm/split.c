@@ -49,7 +49,7 @@ static int open_group(struct rf_comm *parent, const int *members, int count, str
     comm->size = control->size;
     int rc =
         rf_split_transport(control, parent->wire->name, &comm->wire, comm->why, sizeof(comm->why));
-    struct rf_comm_opts opts = {.timeout_s = parent->timeout_s};
+    struct rf_comm_opts opts = {.timeout_s = parent->timeout_s, .checksum = parent->checksum};
     rc = rf_comm_adopt(comm, &opts, rc, out);
     rf_set_thread_rank(parent->rank); /* logs go by the first communicator's */
     return rc;

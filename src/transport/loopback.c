@@ -102,6 +102,8 @@ static void deliver(struct rf_loopback *world, struct rf_loop_node *send, struct
         if (copied > 0)
             *(uint8_t *)recv->buffer ^= 1;
     }
+    if (send->damaged && copied > 0)
+        ((uint8_t *)recv->buffer)[copied / 2] ^= 0x10;
     recv->status = send->bytes > room ? RF_EMISMATCH : 0;
     recv->bytes = send->bytes;
     recv->tag = room;
@@ -157,6 +159,7 @@ static int leave_for(struct rf_loop_rank *self, int peer, struct rf_loop_node *n
         node->ready_ns =
             (node->ready_ns ? node->ready_ns : rf_now_ns()) + (uint64_t)(opts->delay_s * 1e9);
     node->corrupt = number == opts->corrupt_message;
+    node->damaged = number == opts->damage_message;
     return number == opts->drop_message;
 }
 
@@ -335,7 +338,8 @@ static int check_opts(int size, const struct rf_loopback_opts *opts)
     if (!opts)
         return 0;
     int faults = (opts->kill_after_messages > 0) + (opts->drop_message > 0) +
-                 (opts->delay_message > 0) + (opts->corrupt_message > 0);
+                 (opts->delay_message > 0) + (opts->corrupt_message > 0) +
+                 (opts->damage_message > 0);
     if (faults > 1)
         return rf_fail(RF_EINVAL, "loopback: %d faults asked for; one at a time", faults);
     if (opts->latency_s < 0 || opts->bytes_per_s < 0 || opts->delay_s < 0)

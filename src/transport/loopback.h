@@ -25,7 +25,7 @@ struct rf_loop_node {
     int32_t peer;
     int32_t owner; /* the rank that posted it */
     int16_t status;
-    uint8_t is_recv, corrupt;
+    uint8_t is_recv : 1, corrupt : 1, damaged : 1;
 };
 _Static_assert(sizeof(struct rf_loop_node) <= 64, "must fit the context's reserved bytes");
 

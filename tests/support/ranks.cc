@@ -72,6 +72,7 @@ void run_one(const World &world, rf_loopback *loopback, const std::string &url, 
     opts.size = world.size;
     opts.timeout_s = world.timeout_s;
     opts.start_timeout_s = 30;
+    opts.checksum = world.checksum;
     opts.provider = loopback ? nullptr : world.provider.c_str();
     rf_comm *comm = nullptr;
     int rc = loopback ? rf_comm_open_loopback(loopback, rank, &opts, &comm)

@@ -21,6 +21,7 @@ struct World {
     int size = 2;
     double timeout_s = 20;
     rf_loopback_opts faults = {};
+    bool checksum = false;
     int expect_killed = -1;   /* processes: this rank may die by a signal */
     std::vector<int> may_die; /* and these */
     int watchdog_s = 60;
