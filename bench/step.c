@@ -21,6 +21,7 @@
 struct setup {
     struct twin_config shape;
     int steps, threads;
+    const char *trace; /* file, or NULL */
 };
 
 struct ours {
@@ -67,7 +68,10 @@ static int open_ours(const struct setup *s, struct ours *o)
     const struct rf_block *blocks = gpt2_blocks(o->model, &count);
     rc = rf_plan_build(blocks, count, &(struct rf_mesh){1, 1, 1}, &policy, 0, &o->plan);
     if (rc == 0)
-        rc = rf_device_open(NULL, NULL, &o->device);
+        rc = rf_device_open(NULL,
+                            &(struct rf_device_opts){.profile = s->trace != NULL,
+                                                     .profile_launches = s->trace != NULL},
+                            &o->device);
     if (rc == 0)
         rc = rf_run_open(o->device, NULL, o->plan, &(struct rf_run_opts){.seed = 1}, &o->run);
     if (rc < 0)
@@ -193,7 +197,11 @@ int main(int argc, char **argv)
     struct setup s = {.shape = {4, 256, 8, 128, 4, 50257}, .steps = 10, .threads = 2};
     struct ours ours = {0};
     int option;
-    while ((option = getopt(argc, argv, "l:c:h:t:b:v:n:j:")) != -1) {
+    while ((option = getopt(argc, argv, "l:c:h:t:b:v:n:j:T:")) != -1) {
+        if (option == 'T') {
+            s.trace = optarg;
+            continue;
+        }
         int *const places[256] = {
             ['l'] = &s.shape.layers, ['c'] = &s.shape.channels, ['h'] = &s.shape.heads,
             ['t'] = &s.shape.seq,    ['b'] = &s.shape.batch,    ['v'] = &s.shape.vocab,
@@ -201,18 +209,22 @@ int main(int argc, char **argv)
         int value = optarg ? atoi(optarg) : 0;
         if (option == '?' || value < 1) {
             fprintf(stderr, "usage: step [-l layers] [-c channels] [-h heads] [-t sequence] "
-                            "[-b batch] [-v vocabulary] [-n steps] [-j threads]\n");
+                            "[-b batch] [-v vocabulary] [-n steps] [-j threads] [-T trace file]\n");
             return 2;
         }
         *places[option & 255] = value;
     }
     if (s.steps > MOST_STEPS)
         s.steps = MOST_STEPS;
+    if (s.trace)
+        rf_trace_start();
     omp_set_num_threads(s.threads);
     struct twin *twin = twin_create(&s.shape);
     int rc = twin ? open_ours(&s, &ours) : -1;
     if (rc == 0)
         rc = run(&s, &ours, twin);
+    if (rc == 0 && s.trace)
+        rc = rf_trace_write(s.trace, NULL);
     close_ours(&ours);
     twin_destroy(twin);
     return rc < 0;

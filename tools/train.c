@@ -62,6 +62,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"temperature", 0, TOOL_REAL, &o.temperature, "X", "of sampling (0.8)"},
         {"log", 0, TOOL_TEXT, &o.log_path, "FILE", "one JSON object per step, then a summary"},
         {"trace", 0, TOOL_TEXT, &o.trace_path, "FILE", "timeline of all ranks (Perfetto, Chrome)"},
+        {"trace-kernels", 0, TOOL_FLAG, &o.trace_kernels, NULL,
+         "in it, every launch under its kernel's name; slower"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw the loss (.svg or .png)"},
         {"device", 0, TOOL_TEXT, &o.device, "WHICH", "index, or part of a device's name"},
         {"record-each-step", 0, TOOL_FLAG, &o.record_each_step, NULL,

@@ -15,7 +15,7 @@ struct train_options {
     struct tool_ranks ranks;
     int64_t steps, warmup, seed, save_every, eval_every, eval_sequences, sample;
     double lr, temperature;
-    bool seed_given, record_each_step;
+    bool seed_given, record_each_step, trace_kernels;
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
 };
 

@@ -105,7 +105,8 @@ static int trainer_open(struct trainer *t)
     const struct train_options *o = t->o;
     const struct rf_policy *p = &o->setup.policy;
     char select[16];
-    struct rf_device_opts device_opts = {.profile = o->trace_path != NULL};
+    struct rf_device_opts device_opts = {.profile = o->trace_path != NULL,
+                                         .profile_launches = o->trace_kernels};
     int status = model_create(t->command, &o->setup, &t->model);
     if (status != TOOL_OK)
         return status;

@@ -75,6 +75,7 @@ RF_API int rf_device_list(struct rf_device_info *infos, uint32_t capacity, uint3
 struct rf_device_opts {
     bool check_barriers; /* run the hazard checker on every submission (also RF_CHECK_BARRIERS=1) */
     bool profile;        /* time every labelled region with device timestamps */
+    bool profile_launches;  /* with profile: every launch and fill, too, under its kernel's name */
     bool kernel_statistics; /* have the driver's compiler keep registers, spills, ... of kernels */
     bool hide_host_memory;  /* pretend that device memory cannot be mapped, so that it is staged
                                (also  RF_HOST_VISIBLE=0) */

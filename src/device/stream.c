@@ -286,7 +286,11 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
     if (push_bytes)
         vk->CmdPushConstants(commands, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes,
                              push);
+    if (stream->device->opts.profile_launches)
+        rf_stream_push_label(stream, kernel->name);
     vk->CmdDispatch(commands, groups[0], groups[1], groups[2]);
+    if (stream->device->opts.profile_launches)
+        rf_stream_pop_label(stream);
     return 0;
 }
 
@@ -340,8 +344,12 @@ int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t off
     const struct rf_command command = {
         .name = "fill", .ranges = &range, .range_count = 1, .word = word};
     RETURN_IF_ERROR(touch(stream, TRANSFER, &command));
+    if (stream->device->opts.profile_launches)
+        rf_stream_push_label(stream, "fill");
     stream->device->vk.CmdFillBuffer(stream->recording->commands, dst->handle, dst->shift + offset,
                                      bytes, word);
+    if (stream->device->opts.profile_launches)
+        rf_stream_pop_label(stream);
     return 0;
 }
 
