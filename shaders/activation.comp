@@ -7,14 +7,21 @@
 #include "common.glsl"
 #include "activation.glsl"
 
+/* As in src/ops/elementwise.c. */
+#if WIDE
+#define UNROLL 16
+#else
 #define UNROLL 4
+#endif
 
 layout(push_constant) uniform Push {
     uvec2 out_, x, dout;
     uint items;
     float unused;
     uint x_first, dout_first;
+    DIGITS
 } pc;
+WRITTEN(0, out)
 VIEW(0, x)
 #if BACKWARD
 VIEW(1, dout)
@@ -33,9 +40,15 @@ void main()
         result[k] = activation(x);
 #endif
     }
+#if WIDE
+    uint from = UNIFORM_GROUP(gl_WorkGroupID.x) * UNROLL * gl_WorkGroupSize.x;
+    [[unroll]] for (uint k = 0; k < UNROLL; k++)
+        PUT(out, from + k * gl_WorkGroupSize.x, 1, result[k])
+#else
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint item = first + k * gl_WorkGroupSize.x;
         if (item < pc.items)
             store_item(pc.out_, item, result[k]);
     }
+#endif
 }

@@ -16,6 +16,8 @@
  * load4, store4, load_item and so on are for tensors of the build's type; load4_f32 and so on for
  * those that are f32 in every build (statistics, scratch).
  *
+ *   WIDE=1  VIEWS, and writes by whole subgroups, each of which is a workgroup; see below
+ *
  * VIEW(n, t) declares the view of the tensor at pc.t as binding n; pc.t_first is its first texel.
  * FROM(t) is what the loads below take. Texels are four floats with VEC, else one.
  */
@@ -35,8 +37,15 @@
 #ifndef TYPE
 #define TYPE TYPE_F32
 #endif
+#ifndef WIDE
+#define WIDE 0
+#endif
 #if VIEWS
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#endif
+#if WIDE
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 
 /* Lanes of a workgroup. No kernel's result depends on it. */
@@ -90,6 +99,51 @@ void set_quad(uvec2 base, uint i, vec4 v)
 {
     Vec4s(base).at[i] = v;
 }
+#endif
+
+#if WIDE
+/* Mesa's CPU driver walks the lanes for every value that is written to an address (22.3: 30 cycles each), but
+ * writes one value for all lanes at once to an element of a storage buffer whose index it knows to be
+ * the same in all of them. So each lane writes what every lane has. The driver knows it of sums of constants
+ * and push constants only, also of those that are picked from an array, since Vulkan demands that its
+ * index be uniform: hence the workgroup's number is put together of digits out of such an array, and
+ * nothing is written within a branch or a loop. Elsewhere it is as right, and slower.
+ * DIGITS is the last member of Push; src/ops/pick.c fills it and counts the workgroups. */
+#define DIGITS uint digit[4];
+#define DIGIT(g, i) (pc.digit[(g) >> (2 * i) & 3u] << (2 * i))
+#define UNIFORM_GROUP(g)                                                                           \
+    (DIGIT(g, 0) | DIGIT(g, 1) | DIGIT(g, 2) | DIGIT(g, 3) | DIGIT(g, 4) | DIGIT(g, 5) |           \
+     DIGIT(g, 6) | DIGIT(g, 7))
+#define WRITTEN_AS(type, n, t)                                                                     \
+    layout(set = 0, binding = 6 + n, std430) writeonly buffer Written_##t                          \
+    {                                                                                              \
+        type at[];                                                                                 \
+    }                                                                                              \
+    written_##t;
+#define WRITTEN(n, t) WRITTEN_AS(vec4, n, t)
+#define WRITTEN_FLOATS(n, t) WRITTEN_AS(float, n, t)
+/* Quads first, first + stride, ... of t: v of each lane. */
+#define PUT(t, first, stride, v)                                                                   \
+    [[unroll]] for (uint l_ = 0; l_ < gl_WorkGroupSize.x; l_++)                                    \
+        written_##t.at[(first) + l_ * (stride)] =                                                  \
+            vec4(subgroupShuffle((v).x, l_), subgroupShuffle((v).y, l_),                           \
+                 subgroupShuffle((v).z, l_), subgroupShuffle((v).w, l_));
+/* Floats of a row from element `row`, columns first, ..., four of each lane. Those after the row's end
+ * go where its last quad (VEC) or float is, and must be what is written there. */
+#if VEC
+#define WITHIN_ROW(column, c, columns) min(column, (columns)-4) + (c)
+#else
+#define WITHIN_ROW(column, c, columns) min((column) + (c), (columns)-1)
+#endif
+#define PUT_FLOATS(t, row, first, columns, v)                                                      \
+    [[unroll]] for (uint l_ = 0; l_ < gl_WorkGroupSize.x; l_++)                                    \
+        [[unroll]] for (uint c_ = 0; c_ < 4; c_++)                                                 \
+            written_##t.at[(row) + WITHIN_ROW((first) + 4 * l_, c_, columns)] =                    \
+                subgroupShuffle((v)[c_], l_);
+#else
+#define DIGITS
+#define WRITTEN(n, t)
+#define WRITTEN_FLOATS(n, t)
 #endif
 
 bvec4 within(uint column, uint limit)

@@ -8,7 +8,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
+/* As in src/ops/cross_entropy.c. */
+#if WIDE
+#define UNROLL 16
+#else
 #define UNROLL 4
+#endif
 
 layout(push_constant) uniform Push {
     uvec2 dlogits, logits, targets, lse;
@@ -18,12 +23,18 @@ layout(push_constant) uniform Push {
     float scale, z_loss;
     float target_share, each_share; /* 1 - smoothing, smoothing / vocabulary */
     uint logits_first;
+    DIGITS
 } pc;
 VIEW(0, logits)
+WRITTEN_FLOATS(0, dlogits)
 
 void main()
 {
+#if WIDE
+    uint group = UNIFORM_GROUP(gl_WorkGroupID.x);
+#else
     uint group = flat_group();
+#endif
     uint row = min(group / pc.row_groups, pc.rows - 1);
     bool live = group < pc.rows * pc.row_groups;
     uint part = group - group / pc.row_groups * pc.row_groups;
@@ -41,16 +52,29 @@ void main()
     vec4 result[UNROLL];
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint column = first + k * stride;
+        uvec4 columns = uvec4(column) + uvec4(0, 1, 2, 3);
+#if WIDE
+        [[unroll]] for (uint c = 0; c < 4; c++)
+            columns[c] = WITHIN_ROW(column, c, vocabulary);
+#endif
 #if VEC
         vec4 x = load4(FROM(logits), base + min(column, vocabulary - 4));
+#elif WIDE
+        uvec4 e = base + columns;
+        vec4 x = vec4(load1(FROM(logits), e.x), load1(FROM(logits), e.y), load1(FROM(logits), e.z),
+                      load1(FROM(logits), e.w));
 #else
         vec4 x = load4_within(FROM(logits), base, column, vocabulary, 0.0);
 #endif
-        vec4 hot = mix(vec4(0.0), vec4(on),
-                       equal(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(uint(label))));
+        vec4 hot = mix(vec4(0.0), vec4(on), equal(columns, uvec4(uint(label))));
         vec4 d = scale * (exp(x - lse) * share - hot - off);
         result[k] = counted ? d : vec4(0.0);
     }
+#if WIDE
+    uint from = 4 * part * UNROLL * gl_WorkGroupSize.x;
+    [[unroll]] for (uint k = 0; k < UNROLL; k++)
+        PUT_FLOATS(dlogits, base, from + k * stride, vocabulary, result[k])
+#else
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint column = first + k * stride;
 #if VEC
@@ -60,4 +84,5 @@ void main()
         store4_within(dlogits, base, column, limit, result[k]);
 #endif
     }
+#endif
 }

@@ -7,7 +7,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
+/* As in src/ops/elementwise.c. */
+#if WIDE
+#define UNROLL 16
+#else
 #define UNROLL 4
+#endif
 #ifndef LOAD
 #define LOAD load_item
 #endif
@@ -20,7 +25,9 @@ layout(push_constant) uniform Push {
     uint items;
     float factor;
     uint a_first, b_first;
+    DIGITS
 } pc;
+WRITTEN(0, out)
 VIEW(0, a)
 VIEW(1, b)
 
@@ -52,9 +59,15 @@ void main()
         result[k] = apply(a, a);
 #endif
     }
+#if WIDE
+    uint from = UNIFORM_GROUP(gl_WorkGroupID.x) * UNROLL * gl_WorkGroupSize.x;
+    [[unroll]] for (uint k = 0; k < UNROLL; k++)
+        PUT(out, from + k * gl_WorkGroupSize.x, 1, result[k])
+#else
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint item = first + k * gl_WorkGroupSize.x;
         if (item < pc.items)
             STORE(pc.out_, item, result[k]);
     }
+#endif
 }

@@ -32,11 +32,15 @@ layout(push_constant) uniform Push {
     uint first_block; /* of 64 elements, in the whole buffer */
     float beta1, beta2, eps, weight_decay, momentum, dampening;
     uint param_first, grad_first, m_first, v_first;
+    DIGITS
 } pc;
 VIEW(0, param)
 VIEW(1, grad)
 VIEW(2, m)
 VIEW(3, v)
+WRITTEN(0, param)
+WRITTEN(1, m)
+WRITTEN(2, v)
 
 /* Neighbours per lane: with views one decay word serves them all; else lanes go side by side. */
 #if VIEWS
@@ -158,10 +162,13 @@ void main()
     float decays = Ints(pc.decay).at[block] != 0 ? 1.0 : 0.0;
     precise float decay = pc.weight_decay * decays;
     precise float shrink = lr * pc.weight_decay * decays;
+#if WIDE
+    uint from = UNIFORM_GROUP(gl_WorkGroupID.x) * gl_WorkGroupSize.x * PER_LANE;
+#endif
     [[unroll]] for (uint k = 0; k < PER_LANE; k++) {
         uint item = min(first + k, pc.items - 1);
         precise ITEM g = LOAD_AS(GRAD_TYPE, grad, item) * factor;
-        precise ITEM p = LOAD_AS(PARAM_TYPE, param, item);
+        precise ITEM p = LOAD_AS(PARAM_TYPE, param, item), old = p;
         State state = State(ITEM(0.0), ITEM(0.0), ITEM(0.0));
         if (HAS_M)
             state.m = load_item(FROM(m), item);
@@ -169,6 +176,7 @@ void main()
             state.v = load_item(FROM(v), item);
         if (HAS_A)
             state.a = load_item(pc.a, item);
+        State before = state;
         if (DECOUPLED)
             p = p - shrink * p;
         else
@@ -176,6 +184,13 @@ void main()
         precise ITEM d = direction(g, updates <= 1, bias1, bias2, state);
         p = p - lr * d;
         uvec4 random = random_of(seed, updates, item);
+#if WIDE /* f32 without a or copy */
+        if (HAS_M)
+            PUT(m, from + k, PER_LANE, mix(before.m, state.m, bvec4(goes)))
+        if (HAS_V)
+            PUT(v, from + k, PER_LANE, mix(before.v, state.v, bvec4(goes)))
+        PUT(param, from + k, PER_LANE, mix(old, p, bvec4(goes)))
+#else
         if (goes && first + k < pc.items) {
             if (HAS_M)
                 store_item(pc.m, item, state.m);
@@ -187,5 +202,6 @@ void main()
             if (COPY_TYPE != TYPE_F32)
                 store_as(COPY_TYPE, pc.copy, item, p, random);
         }
+#endif
     }
 }

@@ -19,16 +19,21 @@ RF_MUST_CHECK int rf_device_kernel(struct rf_device *device, const struct rf_ker
 /* A kernel whose SPIR-V declares SampledBuffer reads floats through uniform texel buffers: set 0,
  * bindings 0 .. RF_MAX_VIEWS-1. */
 #define RF_MAX_VIEWS 6
+/* ... and writes storage buffers that it declares as bindings RF_MAX_VIEWS and after. */
+#define RF_MAX_WRITTEN 3
 struct rf_view {
     struct rf_buffer *buffer;
-    uint64_t offset, bytes; /* what the kernel reads */
-    uint32_t components;    /* floats of a texel: 1 or 4 */
+    uint64_t offset, bytes; /* what the kernel reads or writes */
+    uint32_t components;    /* floats of a texel: 1 or 4; 0: written, as the next storage buffer */
 };
 /* Whether such kernels run here, which is where they are faster: CPU drivers. */
 bool rf_device_has_views(const struct rf_device *device);
 /* The number of the texel at view->offset in what a launch binds. False: there is no such view,
  * since it is not on whole texels, or too long, or the device has none. */
 bool rf_view_first(const struct rf_view *view, uint32_t *first);
+/* Bytes of a storage buffer that such a kernel may write, at most; 0: not this one, since it is not
+ * aligned, or kernels that write so are not for this device. */
+uint64_t rf_view_writable(const struct rf_view *view);
 /* rf_launch, with views for the bindings from 0. The ranges say what is read through views, too. */
 RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel,
                                   const void *push, uint32_t push_bytes, const uint32_t groups[3],
@@ -74,7 +79,8 @@ uint64_t rf_stream_conflicts(const struct rf_stream *stream);
  * the device was opened (which then fails where the layer is not installed). */
 uint64_t rf_device_validation_messages(const struct rf_device *device);
 
-/* Tests: views made from now on hold at most this many texels (a multiple of 32768). */
+/* Tests: views made from now on hold at most this many texels (a multiple of 32768), and storage
+ * buffers that many bytes. */
 void rf_device_limit_views(struct rf_device *device, uint32_t texels);
 
 /* Tests: the next submission is refused as if the device had been lost. */

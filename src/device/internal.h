@@ -34,6 +34,8 @@ struct rf_device_caps {
     uint8_t pipeline_cache_uuid[16];
     bool ext_push_descriptor, views; /* views: kernels may read through texel views */
     uint32_t max_texels;             /* of one view */
+    bool wide_writes;                /* kernels are quick at storage buffers: rf_view_writable */
+    uint64_t max_storage_range, storage_alignment;
 };
 int rf_select_device(const struct rf_vk_instance *instance, const char *select,
                      VkPhysicalDevice *physical, struct rf_device_info *info,
@@ -139,7 +141,7 @@ struct rf_track {
     uint32_t count;
     bool everything;
     struct rf_range touched[RF_TRACK_CAPACITY];
-    bool viewed, transferred; /* a launch with texel views; a copy or fill */
+    bool viewed, written; /* a launch with texel views; a copy, a fill or storage buffers */
 };
 /* True when a launch with these ranges must not run before what was tracked has finished, or when
  * there is no room to track it. */

@@ -157,7 +157,7 @@ static void record_barrier(struct rf_stream *stream, VkCommandBuffer commands)
 static void forget_track(struct rf_track *track)
 {
     track->count = 0;
-    track->everything = track->viewed = track->transferred = false;
+    track->everything = track->viewed = track->written = false;
 }
 
 /* There is a command buffer to record into. */
@@ -200,30 +200,30 @@ int rf_stream_record_nothing(struct rf_stream *stream)
     return begin(stream);
 }
 
-enum command { LAUNCH, LAUNCH_WITH_VIEWS, TRANSFER };
+/* What validation knows a command by: a launch with addresses only by none of these. */
+enum { VIEWS = 1, WRITES = 2 /* copies, fills, storage buffers */ };
 
 /* A view covers more of its buffer than the launch reads, and validation goes by the view: so
- * copies and fills are kept apart from launches with views, whatever the ranges say. */
-static bool must_part(const struct rf_track *track, enum command command)
+ * writes that it sees are kept apart from launches with views, whatever the ranges say. */
+static bool must_part(const struct rf_track *track, unsigned seen)
 {
-    return (command == LAUNCH_WITH_VIEWS && track->transferred) ||
-           (command == TRANSFER && track->viewed);
+    return ((seen & VIEWS) && track->written) || ((seen & WRITES) && track->viewed);
 }
 
 /* Notes what the next command touches, with a barrier before it where it conflicts. */
-static int touch(struct rf_stream *stream, enum command command, const struct rf_command *c)
+static int touch(struct rf_stream *stream, unsigned seen, const struct rf_command *c)
 {
     const struct rf_range *ranges = c->ranges;
     const uint32_t count = c->range_count;
-    if (must_part(&stream->track, command) || rf_track_conflicts(&stream->track, ranges, count)) {
+    if (must_part(&stream->track, seen) || rf_track_conflicts(&stream->track, ranges, count)) {
         if (stream->skip_barrier == 0 || --stream->skip_barrier > 0)
             record_barrier(stream, stream->recording->commands);
         stream->barriers++;
         forget_track(&stream->track);
     }
     rf_track_add(&stream->track, ranges, count);
-    stream->track.viewed |= command == LAUNCH_WITH_VIEWS;
-    stream->track.transferred |= command == TRANSFER;
+    stream->track.viewed |= (seen & VIEWS) != 0;
+    stream->track.written |= (seen & WRITES) != 0;
     if (stream->keeping)
         RETURN_IF_ERROR(rf_recording_note(stream->keeping, c));
     return stream->check ? rf_check_command(stream->check, c->name, ranges, count) : 0;
@@ -265,6 +265,8 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
         return 0;
     RETURN_IF_ERROR(check_groups(stream, kernel, groups));
     RETURN_IF_ERROR(begin(stream));
+    const unsigned seen = (kernel->views ? VIEWS : 0) |
+                          (view_count > 0 && views[view_count - 1].components == 0 ? WRITES : 0);
     const struct rf_command command = {.name = kernel->name,
                                        .kernel = kernel,
                                        .push = push,
@@ -274,7 +276,7 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
                                        .range_count = range_count,
                                        .views = views,
                                        .view_count = view_count};
-    RETURN_IF_ERROR(touch(stream, kernel->views ? LAUNCH_WITH_VIEWS : LAUNCH, &command));
+    RETURN_IF_ERROR(touch(stream, seen, &command));
     const struct rf_vk_functions *vk = &stream->device->vk;
     VkCommandBuffer commands = stream->recording->commands;
     if (stream->bound != kernel->pipeline) {
@@ -321,7 +323,7 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
     const struct rf_range ranges[2] = {{src->address + src_offset, bytes, false},
                                        {dst->address + dst_offset, bytes, true}};
     const struct rf_command command = {.name = "copy", .ranges = ranges, .range_count = 2};
-    RETURN_IF_ERROR(touch(stream, TRANSFER, &command));
+    RETURN_IF_ERROR(touch(stream, WRITES, &command));
     VkBufferCopy region = {src->shift + src_offset, dst->shift + dst_offset, bytes};
     stream->device->vk.CmdCopyBuffer(stream->recording->commands, src->handle, dst->handle, 1,
                                      &region);
@@ -343,7 +345,7 @@ int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t off
     const struct rf_range range = {dst->address + offset, bytes, true};
     const struct rf_command command = {
         .name = "fill", .ranges = &range, .range_count = 1, .word = word};
-    RETURN_IF_ERROR(touch(stream, TRANSFER, &command));
+    RETURN_IF_ERROR(touch(stream, WRITES, &command));
     if (stream->device->opts.profile_launches)
         rf_stream_push_label(stream, "fill");
     stream->device->vk.CmdFillBuffer(stream->recording->commands, dst->handle, dst->shift + offset,

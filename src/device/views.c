@@ -35,20 +35,24 @@ bool rf_device_has_views(const struct rf_device *device)
 void rf_device_limit_views(struct rf_device *device, uint32_t texels)
 {
     device->caps.max_texels = texels;
+    device->caps.max_storage_range = texels;
 }
 
 int rf_views_open(struct rf_device *device)
 {
     if (!device->caps.views)
         return 0;
-    VkDescriptorSetLayoutBinding bindings[RF_MAX_VIEWS];
-    for (uint32_t i = 0; i < RF_MAX_VIEWS; i++)
-        bindings[i] = (VkDescriptorSetLayoutBinding){i, VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1,
-                                                     VK_SHADER_STAGE_COMPUTE_BIT, NULL};
+    VkDescriptorSetLayoutBinding bindings[RF_MAX_VIEWS + RF_MAX_WRITTEN];
+    for (uint32_t i = 0; i < RF_MAX_VIEWS + RF_MAX_WRITTEN; i++)
+        bindings[i] = (VkDescriptorSetLayoutBinding){i,
+                                                     i < RF_MAX_VIEWS
+                                                         ? VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER
+                                                         : VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                                     1, VK_SHADER_STAGE_COMPUTE_BIT, NULL};
     VkDescriptorSetLayoutCreateInfo create = {
         .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
         .flags = VK_DESCRIPTOR_SET_LAYOUT_CREATE_PUSH_DESCRIPTOR_BIT_KHR,
-        .bindingCount = RF_MAX_VIEWS,
+        .bindingCount = RF_MAX_VIEWS + RF_MAX_WRITTEN,
         .pBindings = bindings};
     VkResult result =
         device->vk.CreateDescriptorSetLayout(device->handle, &create, NULL, &device->view_layout);
@@ -82,6 +86,15 @@ bool rf_view_first(const struct rf_view *view, uint32_t *first)
         return false;
     *first = (uint32_t)(at % stride(device, view) / texel);
     return true;
+}
+
+uint64_t rf_view_writable(const struct rf_view *view)
+{
+    struct rf_device *device = view->buffer->device;
+    uint64_t at = view->buffer->shift + view->offset;
+    if (!device->caps.wide_writes || at % 16 || at % device->caps.storage_alignment)
+        return 0;
+    return device->caps.max_storage_range / 65536 * 65536;
 }
 
 /* The Vulkan view of the window; made once per buffer. Called with the memory lock held. */
@@ -120,9 +133,38 @@ static VkResult find_view(const struct rf_view *view, VkBufferView *out)
     return VK_SUCCESS;
 }
 
-int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
-                  const struct rf_kernel *kernel, const struct rf_view *views, uint32_t count)
+/* Pushes what the launch writes as storage buffers. */
+static int bind_written(struct rf_device *device, VkCommandBuffer commands,
+                        const struct rf_kernel *kernel, const struct rf_view *views, uint32_t count)
 {
+    VkDescriptorBufferInfo infos[RF_MAX_WRITTEN];
+    if (count > RF_MAX_WRITTEN)
+        return rf_fail(RF_EINVAL, "%s writes up to %d storage buffers, not %u", kernel->name,
+                       RF_MAX_WRITTEN, count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (views[i].components != 0 || rf_view_writable(&views[i]) < views[i].bytes)
+            return rf_fail(RF_ENOTSUP, "%s: no storage buffer of %llu bytes at %llu", kernel->name,
+                           (unsigned long long)views[i].bytes, (unsigned long long)views[i].offset);
+        infos[i] = (VkDescriptorBufferInfo){
+            views[i].buffer->handle, views[i].buffer->shift + views[i].offset, views[i].bytes};
+    }
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .dstBinding = RF_MAX_VIEWS,
+                                  .descriptorCount = count,
+                                  .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                  .pBufferInfo = infos};
+    if (count > 0)
+        device->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout,
+                                           0, 1, &write);
+    return 0;
+}
+
+int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
+                  const struct rf_kernel *kernel, const struct rf_view *views, uint32_t all)
+{
+    uint32_t count = 0; /* of texel views: they come first */
+    while (count < all && views[count].components > 0)
+        count++;
     VkBufferView handles[RF_MAX_VIEWS];
     if (count == 0 || count > RF_MAX_VIEWS)
         return rf_fail(RF_EINVAL, "%s reads through 1 to %d views, not %u", kernel->name,
@@ -148,5 +190,5 @@ int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
                                   .pTexelBufferView = handles};
     device->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0,
                                        1, &write);
-    return 0;
+    return bind_written(device, commands, kernel, views + count, all - count);
 }

@@ -3,11 +3,14 @@
  * Softmax cross-entropy: losses with one row per lane (cross_entropy.comp), then the gradient as a
  * flat pass, in place if wanted (cross_entropy_backward.comp).
  */
+#include <stddef.h>
+
 #include "pick.h"
 
 #include "../base/base.h"
 
-#define UNROLL 4 /* of the backward shader: groups of four columns per lane */
+#define UNROLL 4       /* of the backward shader: groups of four columns per lane */
+#define WIDE_UNROLL 16 /* ... in _wide */
 
 /* The most lanes that waste little at the end of a row. */
 static uint32_t row_lanes(int64_t vocabulary)
@@ -58,20 +61,23 @@ static int run_losses(struct rf_stream *stream, struct rf_tensor losses, struct 
     return rf_job_run(stream, &job);
 }
 
-static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, struct rf_tensor logits,
-                        struct rf_tensor targets, struct rf_tensor scratch, int64_t rows,
-                        int64_t vocabulary, const struct rf_cross_entropy_opts *opts)
+/* One launch; wide: of the build that writes by whole subgroups. */
+static int run_rows(struct rf_stream *stream, struct rf_tensor dlogits, struct rf_tensor logits,
+                    struct rf_tensor targets, struct rf_tensor scratch, int64_t rows,
+                    int64_t vocabulary, const struct rf_cross_entropy_opts *opts, bool wide)
 {
     static const struct rf_builds builds = {"cross_entropy_backward_v", "cross_entropy_backward_s",
                                             "cross_entropy_backward_views",
                                             "cross_entropy_backward_s_views"};
-    uint32_t lanes = row_lanes(vocabulary);
-    int64_t span = 4 * UNROLL * (int64_t)lanes;
-    struct {
+    struct rf_device *device = rf_stream_device(stream);
+    uint32_t lanes = wide ? rf_device_get_info(device)->subgroup_size : row_lanes(vocabulary);
+    int64_t span = 4 * (wide ? WIDE_UNROLL : UNROLL) * (int64_t)lanes;
+    struct push {
         uint64_t dlogits, logits, targets, lse, device_scale;
         uint32_t rows, vocabulary, row_groups;
         float scale, z_loss, target_share, each_share;
         uint32_t first[1];
+        uint32_t digits[RF_WIDE_DIGITS];
     } push = {.dlogits = rf_address_of(dlogits),
               .logits = rf_address_of(logits),
               .targets = rf_address_of(targets),
@@ -85,11 +91,19 @@ static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, stru
               .target_share = (float)(1.0 - (double)opts->smoothing),
               .each_share = (float)((double)opts->smoothing / (double)vocabulary)};
     bool vector = rf_pick_vector(vocabulary, (struct rf_tensor[]){logits, dlogits}, 2);
-    struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {
-        .op = "cross_entropy", .type = logits.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = "cross_entropy",
+                         .type = logits.dtype,
+                         .push = &push,
+                         .push_bytes = offsetof(struct push, digits)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{logits}}, 1, push.first);
-    rf_job_flat(&job, device, (uint64_t)rows * push.row_groups * lanes, lanes, 1);
+    if (wide && job.view_count > 0) {
+        job.shader = vector ? "cross_entropy_backward_wide" : "cross_entropy_backward_s_wide";
+        job.push_bytes = sizeof(push);
+        rf_job_wide(&job, device, (uint64_t)rows * push.row_groups * lanes, 1, &dlogits, 1,
+                    push.digits);
+    } else {
+        rf_job_flat(&job, device, (uint64_t)rows * push.row_groups * lanes, lanes, 1);
+    }
     rf_job_reads(&job, logits);
     rf_job_reads(&job, targets);
     rf_job_reads(&job, scratch);
@@ -97,6 +111,38 @@ static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, stru
         rf_job_reads(&job, *opts->device_scale);
     rf_job_writes(&job, dlogits);
     return rf_job_run(stream, &job);
+}
+
+/* Rows that one launch of a _wide build may do: with so many groups, so much memory, and the next
+ * rows aligned again. */
+static int64_t wide_rows(struct rf_device *device, struct rf_tensor dlogits, int64_t rows,
+                         int64_t vocabulary)
+{
+    const int64_t lanes = rf_device_get_info(device)->subgroup_size;
+    const int64_t span = 4 * WIDE_UNROLL * lanes, groups = (vocabulary + span - 1) / span;
+    const int64_t by_groups = RF_WIDE_GROUPS / groups;
+    const int64_t by_bytes = (int64_t)rf_wide_bytes(dlogits) / 4 / vocabulary;
+    const int64_t most = by_groups < by_bytes ? by_groups : by_bytes;
+    /* In shorter rows more than half of the lanes would be idle. */
+    return vocabulary < span / 2 ? 0 : most < rows ? most / 4 * 4 : rows;
+}
+
+static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, struct rf_tensor logits,
+                        struct rf_tensor targets, struct rf_tensor scratch, int64_t rows,
+                        int64_t vocabulary, const struct rf_cross_entropy_opts *opts)
+{
+    struct rf_device *device = rf_stream_device(stream);
+    for (int64_t done = 0, part; done < rows; done += part) {
+        struct rf_tensor rest = rf_elements(dlogits, done * vocabulary, (rows - done) * vocabulary);
+        bool wide = (part = wide_rows(device, rest, rows - done, vocabulary)) > 0;
+        if (!wide)
+            part = rows - done;
+        RETURN_IF_ERROR(run_rows(stream, rf_elements(dlogits, done * vocabulary, part * vocabulary),
+                                 rf_elements(logits, done * vocabulary, part * vocabulary),
+                                 rf_elements(targets, done, part), rf_elements(scratch, done, part),
+                                 part, vocabulary, opts, wide));
+    }
+    return 0;
 }
 
 static int check_options(const char *op, const struct rf_cross_entropy_opts *opts)

@@ -3,29 +3,31 @@
  * Add, multiply, scale, cast, copy, fill (shaders/elementwise.comp) and activations
  * (shaders/activation.comp): one flat range of elements.
  */
+#include <stddef.h>
+
 #include "pick.h"
 
 #include "../base/base.h"
 
-#define UNROLL 4 /* of the shader */
+#define UNROLL 4       /* of the shaders: items of a lane */
+#define WIDE_UNROLL 16 /* ... in _wide */
 
 struct push {
     uint64_t out, a, b;
     uint32_t items;
     float factor;
     uint32_t first[2];
+    uint32_t digits[RF_WIDE_DIGITS]; /* of _wide only */
 };
 
 static const struct rf_tensor none;
 
-/* out = f(a, b), all of one count; b may have no buffer. kind: specialization constant 1. */
-static int run_kind(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
+/* One launch; wide: of the build that writes by whole subgroups. */
+static int run_part(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
                     struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor,
-                    uint32_t kind)
+                    uint32_t kind, bool wide)
 {
     int64_t count = rf_tensor_count(out);
-    if (count == 0)
-        return 0;
     bool vector = rf_pick_vector(count, (struct rf_tensor[]){out, a, b}, 3);
     uint32_t items = (uint32_t)(vector ? count / 4 : count);
     struct push push = {.out = rf_address_of(out),
@@ -34,15 +36,50 @@ static int run_kind(struct rf_stream *stream, const char *op, const struct rf_bu
                         .items = items,
                         .factor = factor};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = out.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op,
+                         .type = out.dtype,
+                         .push = &push,
+                         .push_bytes = wide ? sizeof(push) : offsetof(struct push, digits)};
     rf_job_build(&job, device, builds, vector, (struct rf_source[]){{a}, {b}}, b.buffer ? 2 : 1,
                  push.first);
-    rf_job_flat(&job, device, items, RF_FLAT_LANES, UNROLL);
+    if (wide && job.view_count > 0) {
+        job.shader = builds->wide;
+        rf_job_wide(&job, device, items, WIDE_UNROLL, &out, 1, push.digits);
+    } else {
+        job.push_bytes = offsetof(struct push, digits);
+        rf_job_flat(&job, device, items, RF_FLAT_LANES, UNROLL);
+    }
     rf_job_spec(&job, 1, kind);
     rf_job_reads(&job, a);
     rf_job_reads(&job, b);
     rf_job_writes(&job, out);
     return rf_job_run(stream, &job);
+}
+
+/* out = f(a, b), all of one count; b may have no buffer. kind: specialization constant 1. */
+static int run_kind(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
+                    struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor,
+                    uint32_t kind)
+{
+    struct rf_device *device = rf_stream_device(stream);
+    int64_t count = rf_tensor_count(out), done = 0, part = 0;
+    if (builds->wide && rf_pick_vector(count, (struct rf_tensor[]){out, a, b}, 3)) {
+        for (; done < count; done += part) {
+            const struct rf_tensor rest = rf_elements(out, done, count - done);
+            part = 4 * (int64_t)rf_wide_quads(device, (uint64_t)(count - done) / 4, WIDE_UNROLL,
+                                              &rest, 1);
+            if (part == 0)
+                break;
+            RETURN_IF_ERROR(run_part(stream, op, builds, rf_elements(out, done, part),
+                                     rf_elements(a, done, part), rf_elements(b, done, part), factor,
+                                     kind, true));
+        }
+    }
+    if (done == count)
+        return 0;
+    return run_part(stream, op, builds, rf_elements(out, done, count - done),
+                    rf_elements(a, done, count - done), rf_elements(b, done, count - done), factor,
+                    kind, false);
 }
 
 static int run(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
@@ -55,7 +92,7 @@ int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_ten
                 struct rf_tensor x)
 {
     static const struct rf_builds builds = {"activation_v", "activation_s", "activation_views",
-                                            NULL};
+                                            NULL, "activation_wide"};
     static const char op[] = "activate";
     RETURN_IF_ERROR(rf_check_activation(op, kind));
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
@@ -68,7 +105,8 @@ int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind, stru
                          struct rf_tensor dout, struct rf_tensor x)
 {
     static const struct rf_builds builds = {"activation_backward_v", "activation_backward_s",
-                                            "activation_backward_views", NULL};
+                                            "activation_backward_views", NULL,
+                                            "activation_backward_wide"};
     static const char op[] = "activate_backward";
     RETURN_IF_ERROR(rf_check_activation(op, kind));
     RETURN_IF_ERROR(rf_check_typed(op, "dx", dx, -1));
@@ -93,19 +131,20 @@ static int run_pair(struct rf_stream *stream, const char *op, const struct rf_bu
 
 int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    static const struct rf_builds builds = {"add_v", "add_s", "add_views", NULL};
+    static const struct rf_builds builds = {"add_v", "add_s", "add_views", NULL, "add_wide"};
     return run_pair(stream, "add", &builds, out, a, b);
 }
 
 int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    static const struct rf_builds builds = {"mul_v", "mul_s", "mul_views", NULL};
+    static const struct rf_builds builds = {"mul_v", "mul_s", "mul_views", NULL, "mul_wide"};
     return run_pair(stream, "mul", &builds, out, a, b);
 }
 
 int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
 {
-    static const struct rf_builds builds = {"scale_v", "scale_s", "scale_views", NULL};
+    static const struct rf_builds builds = {"scale_v", "scale_s", "scale_views", NULL,
+                                            "scale_wide"};
     RETURN_IF_ERROR(rf_check_typed("scale", "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand("scale", "a", a, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));

@@ -23,8 +23,10 @@ struct rf_job {
     uint32_t groups[3];
     struct rf_range ranges[RF_MAX_RANGES];
     uint32_t range_count;
-    uint32_t subgroup_size;             /* required; 0 = any */
-    struct rf_view views[RF_MAX_VIEWS]; /* for shaders that read through texel views */
+    uint32_t subgroup_size; /* required; 0 = any */
+    /* For shaders that read through texel views, and after them what they write as storage buffers.
+     */
+    struct rf_view views[RF_MAX_VIEWS + RF_MAX_WRITTEN];
     uint32_t view_count;
 };
 /* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. */

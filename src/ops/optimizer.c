@@ -4,6 +4,8 @@
  * step is in the block of scalars (step_scalars.c); what a run fixes is in specialization constants
  * and push constants.
  */
+#include <stddef.h>
+
 #include "pick.h"
 
 #include "../base/base.h"
@@ -121,10 +123,24 @@ struct push {
     uint32_t items, first_block;
     float beta1, beta2, eps, weight_decay, momentum, dampening;
     uint32_t first[4];
+    uint32_t digits[RF_WIDE_DIGITS]; /* of _wide only */
 };
 
-static int run(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
-               const struct rf_optimizer_part *part, struct rf_tensor scalars, struct push *push)
+/* What optimizer_wide declares as storage buffers; without a state the parameters stand in for it.
+ */
+static uint32_t list_written(const struct rf_optimizer_part *part,
+                             struct rf_tensor written[RF_MAX_WRITTEN])
+{
+    written[0] = part->param;
+    written[1] = part->state[RF_STATE_M].buffer ? part->state[RF_STATE_M] : part->param;
+    written[2] = part->state[RF_STATE_V].buffer ? part->state[RF_STATE_V] : part->param;
+    return 3;
+}
+
+/* One launch; wide: of the build that writes by whole subgroups. */
+static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
+                    const struct rf_optimizer_part *part, struct rf_tensor scalars,
+                    struct push *push, bool wide)
 {
     static const struct rf_builds f32 = {"optimizer_v", "optimizer_s", "optimizer_views", NULL};
     static const struct rf_builds typed = {"optimizer_v", "optimizer_s", NULL, NULL};
@@ -133,13 +149,30 @@ static int run(struct rf_stream *stream, const struct rf_optimizer_opts *opts, u
         rf_tensor_count(part->param),
         (struct rf_tensor[]){part->param, part->grad, state[0], state[1], state[2], part->copy}, 6);
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = "optimizer_step", .push = push, .push_bytes = sizeof(*push)};
+    struct rf_job job = {
+        .op = "optimizer_step", .push = push, .push_bytes = offsetof(struct push, digits)};
+    push->param = rf_address_of(part->param);
+    push->grad = rf_address_of(part->grad);
+    push->m = rf_address_of(state[RF_STATE_M]);
+    push->v = rf_address_of(state[RF_STATE_V]);
+    push->a = rf_address_of(state[RF_STATE_A]);
+    push->copy = rf_address_of(part->copy);
+    push->decay = rf_address_of(part->decay);
+    push->first_block = (uint32_t)(part->first / GRAIN);
     rf_job_build(&job, device, type_of(part->param) || type_of(part->grad) ? &typed : &f32, vector,
                  (struct rf_source[]){{part->param}, {part->grad}, {state[0]}, {state[1]}},
                  flags & (HAS(RF_STATE_M) | HAS(RF_STATE_V)) ? 4 : 2, push->first);
     push->items =
         (uint32_t)(vector ? rf_tensor_count(part->param) / 4 : rf_tensor_count(part->param));
-    rf_job_flat(&job, device, push->items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
+    if (wide && job.view_count > 0) {
+        struct rf_tensor written[RF_MAX_WRITTEN];
+        job.shader = "optimizer_wide";
+        job.push_bytes = sizeof(*push);
+        rf_job_wide(&job, device, push->items, PER_LANE, written, list_written(part, written),
+                    push->digits);
+    } else {
+        rf_job_flat(&job, device, push->items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
+    }
     rf_job_spec(&job, 1, (uint32_t)opts->kind);
     rf_job_spec(&job, 2, flags);
     rf_job_spec(&job, 3, type_of(part->param));
@@ -153,6 +186,49 @@ static int run(struct rf_stream *stream, const struct rf_optimizer_opts *opts, u
     for (int i = 0; i < RF_STATE_COUNT; i++)
         rf_job_writes(&job, state[i]);
     return rf_job_run(stream, &job);
+}
+
+/* Elements from `first` on: a multiple of GRAIN. */
+static struct rf_optimizer_part part_of(const struct rf_optimizer_part *whole, int64_t first,
+                                        int64_t count)
+{
+    struct rf_optimizer_part part = *whole;
+    part.param = rf_elements(whole->param, first, count);
+    part.grad = rf_elements(whole->grad, first, count);
+    part.copy = rf_elements(whole->copy, first, count);
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        part.state[i] = rf_elements(whole->state[i], first, count);
+    part.decay = rf_elements(whole->decay, first / GRAIN, (count + GRAIN - 1) / GRAIN);
+    part.first += (uint64_t)first;
+    return part;
+}
+
+static int run(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
+               const struct rf_optimizer_part *whole, struct rf_tensor scalars, struct push *push)
+{
+    struct rf_device *device = rf_stream_device(stream);
+    const int64_t count = rf_tensor_count(whole->param);
+    const struct rf_tensor *state = whole->state;
+    int64_t done = 0, items = 0;
+    struct rf_optimizer_part part;
+    bool wide = whole->param.dtype == RF_F32 && whole->grad.dtype == RF_F32 &&
+                !whole->copy.buffer && !state[RF_STATE_A].buffer &&
+                rf_pick_vector(
+                    count, (struct rf_tensor[]){whole->param, whole->grad, state[0], state[1]}, 4);
+    for (; wide && done < count; done += items) {
+        struct rf_tensor written[RF_MAX_WRITTEN];
+        part = part_of(whole, done, count - done);
+        items = 4 * (int64_t)rf_wide_quads(device, (uint64_t)(count - done) / 4, PER_LANE, written,
+                                           list_written(&part, written));
+        if (items == 0)
+            break;
+        part = part_of(whole, done, items);
+        RETURN_IF_ERROR(run_part(stream, opts, flags, &part, scalars, push, true));
+    }
+    if (done == count)
+        return 0;
+    part = part_of(whole, done, count - done);
+    return run_part(stream, opts, flags, &part, scalars, push, false);
 }
 
 int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
@@ -172,15 +248,7 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
     uint32_t flags = has | (kinds[opts->kind].decoupled ? DECOUPLED : 0) |
                      (opts->eps_inside ? EPS_INSIDE : 0) |
                      (opts->stochastic_rounding ? STOCHASTIC : 0);
-    struct push push = {.param = rf_address_of(part.param),
-                        .grad = rf_address_of(part.grad),
-                        .m = rf_address_of(part.state[RF_STATE_M]),
-                        .v = rf_address_of(part.state[RF_STATE_V]),
-                        .a = rf_address_of(part.state[RF_STATE_A]),
-                        .copy = rf_address_of(part.copy),
-                        .decay = rf_address_of(part.decay),
-                        .scalars = rf_address_of(scalars),
-                        .first_block = (uint32_t)(part.first / GRAIN),
+    struct push push = {.scalars = rf_address_of(scalars),
                         .beta1 = opts->beta1,
                         .beta2 = opts->beta2,
                         .eps = opts->eps,

@@ -52,6 +52,50 @@ void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_
     job->shader = views;
 }
 
+uint64_t rf_wide_bytes(struct rf_tensor written)
+{
+    const struct rf_view view = {written.buffer, written.offset, 0, 0};
+    const struct rf_device *device = rf_buffer_device(written.buffer);
+    return written.dtype == RF_F32 && rf_device_get_info(device)->int64 ? rf_view_writable(&view)
+                                                                        : 0;
+}
+
+uint64_t rf_wide_quads(struct rf_device *device, uint64_t quads, uint32_t per_lane,
+                       const struct rf_tensor *written, uint32_t count)
+{
+    const uint64_t group = (uint64_t)rf_device_get_info(device)->subgroup_size * per_lane;
+    uint64_t most = RF_WIDE_GROUPS * group;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t room = rf_wide_bytes(written[i]) / 16;
+        most = room < most ? room : most;
+    }
+    return (quads < most ? quads : most) / group * group;
+}
+
+void rf_job_wide(struct rf_job *job, struct rf_device *device, uint64_t quads, uint32_t per_lane,
+                 const struct rf_tensor *written, uint32_t count, uint32_t digits[RF_WIDE_DIGITS])
+{
+    const uint32_t lanes = rf_device_get_info(device)->subgroup_size;
+    for (uint32_t i = 0; i < RF_WIDE_DIGITS; i++)
+        digits[i] = i;
+    for (uint32_t i = 0; i < count; i++)
+        job->views[job->view_count++] =
+            (struct rf_view){written[i].buffer, written[i].offset, rf_tensor_bytes(written[i]), 0};
+    rf_job_spec(job, 0, lanes);
+    job->subgroup_size = lanes;
+    job->groups[0] = (uint32_t)(quads / lanes / per_lane);
+    job->groups[1] = job->groups[2] = 1;
+}
+
+struct rf_tensor rf_elements(struct rf_tensor tensor, int64_t first, int64_t count)
+{
+    if (!tensor.buffer)
+        return tensor;
+    tensor.offset += (uint64_t)first * rf_dtype_bytes(tensor.dtype);
+    tensor.shape = rf_shape1(count);
+    return tensor;
+}
+
 #define MOST_ROUNDS 65000
 
 int rf_check_rounds(struct rf_device *device, const char *op, int64_t rounds)

@@ -31,12 +31,29 @@ struct rf_source {
  * there is no such build). */
 struct rf_builds {
     const char *aligned, *any, *aligned_views, *any_views;
+    const char *wide; /* aligned_views that writes by whole subgroups; only some launchers use it */
 };
 /* Chooses job->shader for operands that are aligned or not (rf_pick_vector), and for a build with
  * views adds those of the sources, in order, with their first texels. Builds for job->type other
  * than f32 have no views: set it before. */
 void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
                   bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first);
+
+/* Builds that write by whole subgroups (WIDE in common.glsl), each lane `per_lane` quads. How many
+ * of `quads` one launch of such a build can do, which writes them to these tensors; 0: none, as the
+ * device is no quicker by that, a tensor is not f32 or not aligned, or what is left is too little.
+ */
+#define RF_WIDE_DIGITS 4
+#define RF_WIDE_GROUPS 65535 /* of one launch: as many as the digits can count */
+uint64_t rf_wide_quads(struct rf_device *device, uint64_t quads, uint32_t per_lane,
+                       const struct rf_tensor *written, uint32_t count);
+/* Bytes that one such launch may write from the tensor's first on; 0: it is not for this tensor. */
+uint64_t rf_wide_bytes(struct rf_tensor written);
+/* Sets specialization constant 0 and the groups, and adds the tensors, after the texel views. */
+void rf_job_wide(struct rf_job *job, struct rf_device *device, uint64_t quads, uint32_t per_lane,
+                 const struct rf_tensor *written, uint32_t count, uint32_t digits[RF_WIDE_DIGITS]);
+/* `count` elements from `first` on, as one dimension. No buffer stays no buffer. */
+struct rf_tensor rf_elements(struct rf_tensor tensor, int64_t first, int64_t count);
 
 /* Mesa's CPU driver ends a kernel's loops after 65535 rounds in all, silently: RF_ENOTSUP where
  * this many would be wanted on such a device. */

@@ -19,11 +19,12 @@ class Builds : public OpTest
 class Model
 {
   public:
-    explicit Model(bool views)
+    /* limit: of texels in views; 0: no views, -1: the device's. */
+    explicit Model(int64_t limit)
     {
         EXPECT_OK(rf_device_open(nullptr, nullptr, &device));
-        if (!views)
-            rf_device_limit_views(device, 0);
+        if (limit >= 0)
+            rf_device_limit_views(device, (uint32_t)limit);
         EXPECT_OK(rf_stream_create(device, "builds", &stream));
     }
     ~Model()
@@ -63,6 +64,36 @@ class Model
         EXPECT_OK(
             rf_cross_entropy(stream, f32(rf_shape1(n)), logits, logits, tokens, scratch, nullptr));
 
+        run_optimizers(parameters);
+    }
+
+    /* What writes by whole subgroups where that is quicker: many of their spans, and a rest. */
+    void run_long(int64_t V)
+    {
+        const int64_t n = 30, elements = 2 * 16384 + 4 * 2048 + 20;
+        rf_tensor x = f32(rf_shape1(elements)), y = f32(rf_shape1(elements)),
+                  z = f32(rf_shape1(elements));
+        EXPECT_OK(rf_add(stream, z, x, y));
+        EXPECT_OK(rf_mul(stream, x, x, y));
+        EXPECT_OK(rf_scale(stream, y, y, 0.3f));
+        EXPECT_OK(rf_activate(stream, RF_ACT_GELU, z, z));
+        EXPECT_OK(rf_activate_backward(stream, RF_ACT_SILU, x, x, y));
+        /* Not from a buffer's first element, and not on 16 bytes. */
+        EXPECT_OK(rf_scale(stream, from(z, 64, 4096), from(y, 128, 4096), 2));
+        EXPECT_OK(rf_scale(stream, from(z, 8193, 4096), from(y, 5, 4096), 3));
+        rf_tensor tokens = i32(n, (int32_t)V), logits = f32(rf_shape2(n, V)),
+                  dlogits = f32(rf_shape2(n, V)), scratch = f32(rf_shape1(n));
+        rf_cross_entropy_opts opts = {};
+        opts.smoothing = 0.1f;
+        EXPECT_OK(
+            rf_cross_entropy(stream, f32(rf_shape1(n)), dlogits, logits, tokens, scratch, &opts));
+        EXPECT_OK(
+            rf_cross_entropy(stream, f32(rf_shape1(n)), logits, logits, tokens, scratch, nullptr));
+        run_optimizers(2 * 16384 + 256 + 20);
+    }
+
+    void run_optimizers(int64_t parameters)
+    {
         rf_tensor p = f32(rf_shape1(parameters)), g = f32(rf_shape1(parameters)),
                   m = f32(rf_shape1(parameters)), v = f32(rf_shape1(parameters)),
                   a = f32(rf_shape1(parameters)), scalars = f32(rf_shape1(RF_SCALAR_WORDS)),
@@ -102,6 +133,12 @@ class Model
     }
 
   private:
+    static rf_tensor from(rf_tensor tensor, int64_t first, int64_t count)
+    {
+        tensor.offset += (uint64_t)first * sizeof(float);
+        tensor.shape = rf_shape1(count);
+        return tensor;
+    }
     rf_tensor make(rf_shape shape, rf_dtype dtype, const void *data)
     {
         rf_tensor tensor = {};
@@ -136,10 +173,22 @@ class Model
 TEST_F(Builds, GiveTheSameBitsWithAndWithoutViews)
 {
     for (int64_t V : {48, 53}) { /* aligned rows of logits, and any */
-        Model with(true), without(false);
+        Model with(-1), without(0);
         with.run(V);
         without.run(V);
         EXPECT_EQ(with.state(), without.state()) << "vocabulary " << V;
+    }
+}
+
+TEST_F(Builds, GiveTheSameBitsWritingByWholeSubgroups)
+{
+    for (int64_t V : {1032, 1030, 2, 514}) { /* aligned rows of logits, any, and short ones */
+        Model whole(-1), pieces(65536), without(0);
+        whole.run_long(V);
+        pieces.run_long(V);
+        without.run_long(V);
+        EXPECT_EQ(whole.state(), without.state()) << "vocabulary " << V;
+        EXPECT_EQ(pieces.state(), without.state()) << "vocabulary " << V << ", in pieces";
     }
 }
 
