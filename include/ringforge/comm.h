@@ -138,12 +138,35 @@ RF_API int rf_provider_list(const char *wanted, struct rf_provider_info *infos, 
 
 /* ---- collectives on host memory -------------------------------------------------------------- */
 
+/* A reduction of one's own, for RF_CUSTOM on host memory: out[i] = left[i] op right[i] for `count`
+ * elements of the call's type; out may be left or right, and may have any alignment. It is called
+ * on this rank's thread (with a request: on the communicator's) with parts of any length, and must
+ * not fail or call the library. It must be associative, but for rounding; where it does not
+ * commute, the operands keep the order of the ranks (RF_ORDER_TREE; RF_ORDER_RING is RF_EINVAL). It
+ * must be the same on all ranks: `name`, a part of the contract, says so. */
+struct rf_reduction {
+    void (*combine)(void *out, const void *left, const void *right, size_t count, void *user);
+    void *user;
+    bool commutes;
+    const char *name; /* NULL = "" */
+};
+
 struct rf_coll_opts {
     enum rf_order order;   /* of a sum; ANY is the default */
     const char *label;     /* call site, part of the contract; NULL matches any */
     const char *algorithm; /* by name ("ring", "flat", ...: docs/collectives.md), the same on all
                             * ranks; NULL: chosen by size. RF_EINVAL if it cannot serve the call */
     double timeout_s;      /* 0 = the communicator's */
+    /* For all_reduce, reduce and reduce_scatter on host memory: */
+    const struct rf_reduction *reduction; /* with RF_CUSTOM, and only then */
+    const double *scale; /* sum and avg: this rank's input is multiplied by it first (in f32 for
+                          * 16-bit types, rounded once; of integers a whole number, products wrap).
+                          * Ranks may differ, or give none */
+    enum rf_dtype wire;  /* RF_F16 or RF_BF16: f32 data travel as these, and are added in f32. Every
+                          * input and the result is rounded once: with S = sum |x_r| the error is at
+                          * most (u (2 + u) + N 2^-24) S, u = 2^-11 (f16) or 2^-8 (bf16), while f16
+                          * neither overflows (65504) nor is subnormal (2^-14). RF_F32 = 0: as it is.
+                          * To the contract it is a call on that type */
     /* for _tensor calls only: */
     struct rf_point after; /* starts when this is reached */
     struct rf_point *done; /* not NULL: the call returns at once and *done says when it has finished

@@ -17,7 +17,15 @@ extern "C" {
 enum rf_dtype { RF_F32 = 0, RF_F64, RF_F16, RF_BF16, RF_I32, RF_I64, RF_U8, RF_I8, RF_DTYPE_COUNT };
 
 /* Integer averages truncate, integer overflow wraps, min and max propagate NaN. */
-enum rf_redop { RF_SUM = 0, RF_AVG, RF_MIN, RF_MAX, RF_PROD, RF_REDOP_COUNT };
+enum rf_redop {
+    RF_SUM = 0,
+    RF_AVG,
+    RF_MIN,
+    RF_MAX,
+    RF_PROD,
+    RF_REDOP_COUNT,
+    RF_CUSTOM = RF_REDOP_COUNT /* the caller's own: struct rf_reduction in comm.h */
+};
 
 /* The order in which a sum is folded, which is a part of the result for floats.
  * ANY: whatever is fastest for the size. RING: chunk c is folded c, c+1, ... around the ring: same

@@ -11,7 +11,7 @@ static const struct {
     [RF_F32] = {"f32", 4}, [RF_F64] = {"f64", 8}, [RF_F16] = {"f16", 2}, [RF_BF16] = {"bf16", 2},
     [RF_I32] = {"i32", 4}, [RF_I64] = {"i64", 8}, [RF_U8] = {"u8", 1},   [RF_I8] = {"i8", 1},
 };
-static const char *const redops[RF_REDOP_COUNT] = {"sum", "avg", "min", "max", "prod"};
+static const char *const redops[RF_CUSTOM + 1] = {"sum", "avg", "min", "max", "prod", "custom"};
 static const char *const orders[] = {"any", "ring", "tree"};
 
 size_t rf_dtype_bytes(enum rf_dtype dtype)
@@ -26,7 +26,7 @@ const char *rf_dtype_name(enum rf_dtype dtype)
 
 const char *rf_redop_name(enum rf_redop redop)
 {
-    return (unsigned)redop < RF_REDOP_COUNT ? redops[redop] : "?";
+    return (unsigned)redop <= RF_CUSTOM ? redops[redop] : "?";
 }
 
 const char *rf_order_name(enum rf_order order)

@@ -93,6 +93,7 @@ struct rf_exec_args {
     uint32_t contract;      /* sent with every message; every received one must agree with it
                              * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
     struct rf_mover *mover; /* of a staged schedule */
+    const struct rf_reduction *reduction; /* of RF_CUSTOM; else NULL */
     bool checksum; /* the low 24 bits of what is sent with a message cover its data as well */
 };
 /* Starts; posts what can be posted at once. */

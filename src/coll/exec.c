@@ -284,6 +284,7 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
                               .part_count = step->list_count,
                               .dtype = sched->dtype,
                               .redop = sched->redop,
+                              .custom = exec->args.reduction,
                               .tree = step->tree,
                               .divisor = step->divide ? sched->ranks : 1},
             count);
@@ -298,6 +299,9 @@ static void run_local(struct rf_exec *exec, const struct rf_step *step)
     case RF_STEP_REDUCE:
         if (step->list_count > 0)
             run_fold(exec, step, count);
+        else if (exec->args.reduction)
+            exec->args.reduction->combine(dst, address(exec, step->a), address(exec, step->b),
+                                          count, exec->args.reduction->user);
         else
             rf_combine(dst, address(exec, step->a), address(exec, step->b), count, sched->dtype,
                        sched->redop);

@@ -15,14 +15,15 @@ enum {
     MOST_LEVELS = 33 /* partial sums that wait for their sibling: one per bit of a leaf index */
 };
 
-static bool is_narrow(enum rf_dtype dtype)
+/* To be widened: a caller's own reduction works on its type. */
+static bool is_narrow(const struct rf_fold *fold)
 {
-    return dtype == RF_F16 || dtype == RF_BF16;
+    return (fold->dtype == RF_F16 || fold->dtype == RF_BF16) && !fold->custom;
 }
 
 static enum rf_dtype working_type(const struct rf_fold *fold)
 {
-    return is_narrow(fold->dtype) ? RF_F32 : fold->dtype;
+    return is_narrow(fold) ? RF_F32 : fold->dtype;
 }
 
 /* Part i of this block in the working type: in place, or widened into `room`. */
@@ -30,10 +31,19 @@ static const void *part(const struct rf_fold *fold, uint32_t i, size_t offset, s
                         float *room)
 {
     const unsigned char *data = (const unsigned char *)fold->parts[i].data + offset;
-    if (!is_narrow(fold->dtype))
+    if (!is_narrow(fold))
         return data;
     rf_widen(room, data, count, fold->dtype);
     return room;
+}
+
+static void combine(const struct rf_fold *fold, void *dst, const void *left, const void *right,
+                    size_t count)
+{
+    if (fold->custom)
+        fold->custom->combine(dst, left, right, count, fold->custom->user);
+    else
+        rf_combine(dst, left, right, count, working_type(fold), fold->redop);
 }
 
 static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size_t count, void *dst,
@@ -44,9 +54,8 @@ static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size
     for (uint32_t i = 1; i < fold->part_count; i++) {
         /* dst may be a part: it is written when all have been read. */
         bool last = i + 1 == fold->part_count;
-        void *to = last && !is_narrow(fold->dtype) ? dst : sum;
-        rf_combine(to, left, part(fold, i, offset, count, room), count, working_type(fold),
-                   fold->redop);
+        void *to = last && !is_narrow(fold) ? dst : sum;
+        combine(fold, to, left, part(fold, i, offset, count, room), count);
         left = to;
     }
     return left;
@@ -65,8 +74,7 @@ static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_
         bool last = i + 1 == fold->part_count;
         while (depth > 1 && (last || levels[depth - 1] == levels[depth - 2])) {
             depth--;
-            rf_combine(rooms[depth - 1], waiting[depth - 1], waiting[depth], count,
-                       working_type(fold), fold->redop);
+            combine(fold, rooms[depth - 1], waiting[depth - 1], waiting[depth], count);
             waiting[depth - 1] = rooms[depth - 1];
             levels[depth - 1]++;
         }
@@ -80,7 +88,7 @@ static void fold_block(unsigned char *dst, const struct rf_fold *fold, size_t of
     void *to = dst + offset;
     const void *sum = fold->tree ? fold_by_tree(fold, offset, count, rooms)
                                  : fold_in_order(fold, offset, count, to, rooms[0]);
-    if (is_narrow(fold->dtype)) {
+    if (is_narrow(fold)) {
         if (fold->divisor != 1)
             rf_divide(rooms[0], count, RF_F32, fold->divisor);
         rf_narrow(to, rooms[0], count, fold->dtype);

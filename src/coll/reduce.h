@@ -23,8 +23,9 @@ struct rf_fold {
     uint32_t part_count;
     enum rf_dtype dtype;
     enum rf_redop redop;
-    bool tree;   /* pairwise over the leaves; else one after the other */
-    int divisor; /* 1 = none */
+    bool tree;                         /* pairwise over the leaves; else one after the other */
+    int divisor;                       /* 1 = none */
+    const struct rf_reduction *custom; /* of RF_CUSTOM; else NULL */
 };
 
 /* dst = the fold; dst may be one of the parts. Reads every part once. */

@@ -66,7 +66,7 @@ static bool in_ring_order(const struct rf_coll_desc *desc)
 static bool can_double(const struct rf_coll_desc *desc)
 {
     return has_peers(desc) && (desc->ranks & (desc->ranks - 1)) == 0 &&
-           desc->order != RF_ORDER_RING && !is_narrow(desc);
+           desc->order != RF_ORDER_RING && !is_narrow(desc) && desc->redop != RF_CUSTOM;
 }
 
 static bool can_halve(const struct rf_coll_desc *desc)
@@ -208,8 +208,7 @@ static int check(const struct rf_coll_desc *desc)
         return rf_fail(RF_EINVAL, "%s: rank %d of %d ranks does not exist", op, desc->rank,
                        desc->ranks);
     size_t element = rf_dtype_bytes(desc->dtype);
-    if (element == 0 || (unsigned)desc->redop >= RF_REDOP_COUNT ||
-        (unsigned)desc->order > RF_ORDER_TREE)
+    if (element == 0 || (unsigned)desc->redop > RF_CUSTOM || (unsigned)desc->order > RF_ORDER_TREE)
         return rf_fail(RF_EINVAL, "%s: unknown type (%d), reduction (%d) or order (%d)", op,
                        (int)desc->dtype, (int)desc->redop, (int)desc->order);
     size_t extent = desc->op == RF_COLL_FOREST_ALL_REDUCE && desc->stride > desc->count

@@ -66,8 +66,8 @@ static bool same(const struct rf_cached *entry, const struct rf_call *call)
     const struct rf_call *key = &entry->key;
     return entry->sched && key->count == call->count && key->op == call->op &&
            key->dtype == call->dtype && key->redop == call->redop && key->order == call->order &&
-           key->root == call->root && key->staged == call->staged &&
-           same_algorithm(key->algorithm, call->algorithm) &&
+           key->root == call->root && key->reduction_hash == call->reduction_hash &&
+           key->staged == call->staged && same_algorithm(key->algorithm, call->algorithm) &&
            same_counts(key->counts, call->counts, entry->ranks) &&
            same_counts(key->recv_counts, call->recv_counts, entry->ranks) &&
            (!call->forest ||
@@ -152,6 +152,7 @@ static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cac
         RETURN_IF_ERROR(rf_sched_build_as(&desc, call->algorithm, &entry->sched));
     else
         RETURN_IF_ERROR(rf_sched_build(&desc, &entry->sched));
+    extra ^= call->reduction_hash;
     rf_contract_fill(&entry->contract, call);
     entry->hash = rf_contract_hash(&entry->contract, extra);
     return 0;

@@ -98,6 +98,7 @@ static void free_parts(struct rf_comm *comm)
     rf_cache_destroy(comm->cache);
     rf_recorder_close(comm->recorder);
     rf_staging_destroy(comm->staging);
+    rf_free(comm->converted);
     rf_free(comm->peers);
     rf_free(comm);
 }

@@ -44,8 +44,13 @@ struct rf_call {
     const void *in;
     void *out;
     const char *label;
-    double timeout_s; /* 0: the communicator's */
-    unsigned staged;  /* RF_STAGED_*: in or out is staging memory */
+    double timeout_s;              /* 0: the communicator's */
+    struct rf_reduction reduction; /* of RF_CUSTOM; its name only as a hash */
+    uint32_t reduction_hash;
+    bool scaled;
+    double scale;
+    enum rf_dtype wire; /* RF_F32: as it is */
+    unsigned staged;    /* RF_STAGED_*: in or out is staging memory */
     struct rf_mover *mover;
 };
 
@@ -112,6 +117,8 @@ struct rf_comm {
     struct rf_p2p *p2p;
     struct rf_async *async;
     struct rf_staging *staging;
+    unsigned char *converted; /* convert.c's, kept */
+    size_t converted_bytes;
     uint64_t staged_bytes;
 
     struct rf_past history[RF_HISTORY];
@@ -252,6 +259,16 @@ bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, ui
 /* Runs a checked call to its end. */
 RF_MUST_CHECK int rf_comm_run(struct rf_comm *comm, const struct rf_call *call);
 void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes, uint64_t start_ns);
+
+/* ---- convert.c: scaled and 16-bit reductions --------------------------------------------------
+ */
+
+static inline bool rf_call_converts(const struct rf_call *call)
+{
+    return call->scaled || call->wire != RF_F32;
+}
+RF_MUST_CHECK int rf_convert_check(const struct rf_call *call);
+RF_MUST_CHECK int rf_convert_run(struct rf_comm *comm, const struct rf_call *call);
 
 /* ---- point_to_point.c: the engine; send_recv.c: the calls ------------------------------------ */
 

@@ -154,7 +154,7 @@ static bool is_sound(const struct entry *entry, size_t place)
     const struct rf_contract *c = &entry->contract;
     return entry->number > 0 && (entry->number - 1) % CALLS == place &&
            c->sequence == entry->number - 1 && c->op > RF_COLL_NONE && c->op < RF_COLL_OP_COUNT &&
-           c->dtype < RF_DTYPE_COUNT && c->redop < RF_REDOP_COUNT && c->order <= RF_ORDER_TREE;
+           c->dtype < RF_DTYPE_COUNT && c->redop <= RF_CUSTOM && c->order <= RF_ORDER_TREE;
 }
 
 static int by_sequence(const void *a, const void *b)

@@ -66,8 +66,11 @@ int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
     size_t element = rf_dtype_bytes(call->dtype);
     if (element == 0)
         return rf_fail(RF_EINVAL, "%s: unknown element type %d", op, (int)call->dtype);
-    if ((unsigned)call->redop >= RF_REDOP_COUNT)
+    if ((unsigned)call->redop > RF_CUSTOM)
         return rf_fail(RF_EINVAL, "%s: unknown reduction %d", op, (int)call->redop);
+    if ((call->redop == RF_CUSTOM) != (call->reduction.combine != NULL))
+        return rf_fail(RF_EINVAL, "%s: RF_CUSTOM and opts->reduction with a function go together",
+                       op);
     if ((unsigned)call->order > RF_ORDER_TREE)
         return rf_fail(RF_EINVAL, "%s: unknown order %d", op, (int)call->order);
     if (rf_coll_has_root(call->op) && (call->root < 0 || call->root >= comm->size))
@@ -79,7 +82,7 @@ int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
                        call->count, comm->size);
     if (call->timeout_s < 0)
         return rf_fail(RF_EINVAL, "%s: a timeout of %g s is negative", op, call->timeout_s);
-    return 0;
+    return rf_convert_check(call);
 }
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -195,6 +198,7 @@ static struct rf_exec_args wire_args(const struct rf_comm *comm, const struct rf
         .sequence = ((uint32_t)past->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
         .contract = hash | rf_label_hash(call->label),
         .checksum = comm->checksum,
+        .reduction = call->redop == RF_CUSTOM ? &call->reduction : NULL,
         .mover = call->mover,
     };
 }
@@ -219,6 +223,8 @@ static int run_begun(struct rf_comm *comm, const struct rf_call *call,
 int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
 {
     const struct rf_cached *cached;
+    if (rf_call_converts(call))
+        return rf_convert_run(comm, call);
     RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
     uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
     const struct rf_past *past = begin(comm, cached, call->label);
@@ -232,6 +238,29 @@ int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
     return rc;
 }
 
+/* How its elements are reduced. */
+static int take_reduction(struct rf_call *call, const struct rf_coll_opts *opts)
+{
+    call->wire = opts->wire;
+    call->scaled = opts->scale != NULL;
+    call->scale = opts->scale ? *opts->scale : 1;
+    if (!opts->reduction || !rf_coll_reduces(call->op))
+        return 0;
+    call->reduction = *opts->reduction;
+    const char *name = opts->reduction->name ? opts->reduction->name : "";
+    call->reduction_hash = rf_hash32(name, strlen(name), 4);
+    call->reduction.name = NULL;
+    if (call->reduction.commutes)
+        return 0;
+    if (call->order == RF_ORDER_RING)
+        return rf_fail(RF_EINVAL,
+                       "%s: a reduction that does not commute keeps the ranks' order, which "
+                       "RF_ORDER_RING does not",
+                       rf_coll_op_name(call->op));
+    call->order = RF_ORDER_TREE;
+    return 0;
+}
+
 int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
 {
     if (opts) {
@@ -239,6 +268,7 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
         call->label = opts->label;
         call->algorithm = opts->algorithm;
         call->timeout_s = opts->timeout_s;
+        RETURN_IF_ERROR(take_reduction(call, opts));
     }
     RETURN_IF_ERROR(rf_call_check(comm, call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, call));

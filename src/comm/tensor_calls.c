@@ -94,6 +94,10 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     job->call.dtype = job->out.buffer ? job->out.dtype : job->in.dtype;
     if (opts && opts->request)
         return rf_fail(RF_EINVAL, "%s: calls on tensors take `done`, not a request", op);
+    if (opts && (opts->reduction || opts->scale || opts->wire != RF_F32))
+        return rf_fail(RF_EINVAL,
+                       "%s: reductions of one's own, scales and 16-bit wires are for host memory",
+                       op);
     if (opts) {
         if (job->call.op != RF_COLL_FOREST_ALL_REDUCE)
             job->call.order = opts->order;

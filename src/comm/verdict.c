@@ -62,6 +62,8 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_verdict *
         rule = "count, type and label of a send and its receive must be equal";
     else if (a.op == RF_COLL_FOREST_ALL_REDUCE && rf_contract_equal(&a, &b))
         rule = "the leaves must be shared out in the same way on every rank";
+    else if (a.redop == RF_CUSTOM && rf_contract_equal(&a, &b))
+        rule = "the names of their reductions must be equal";
     snprintf(error->message, sizeof(error->message),
              "rank %d called %s while rank %d called %s, in %s %llu of this communicator; %s",
              verdict->rank_a, rf_contract_text(&a, text_a, sizeof(text_a)), verdict->rank_b,

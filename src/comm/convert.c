@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reductions whose data are not reduced as they lie: scaled by a factor of this rank's own, or sent
+ * in 16 bits. They are copied, block by block, into memory of the communicator, and the plain call
+ * runs on that. Called by operations.c.
+ */
+#include <math.h>
+#include <ringforge/ringforge.h>
+
+#include "../coll/reduce.h"
+#include "communicator.h"
+
+enum { BLOCK = 512, ALIGNMENT = 64 };
+
+static bool is_float(enum rf_dtype dtype)
+{
+    return dtype == RF_F32 || dtype == RF_F64 || dtype == RF_F16 || dtype == RF_BF16;
+}
+
+int rf_convert_check(const struct rf_call *call)
+{
+    const char *op = rf_coll_op_name(call->op);
+    if (!rf_call_converts(call))
+        return 0;
+    if (!rf_coll_reduces(call->op) || call->op == RF_COLL_FOREST_ALL_REDUCE)
+        return rf_fail(RF_EINVAL, "%s: a scale and a 16-bit wire are for reductions", op);
+    if (call->scaled && call->redop != RF_SUM && call->redop != RF_AVG)
+        return rf_fail(RF_EINVAL, "%s: a scale goes with sum and avg, not with %s", op,
+                       rf_redop_name(call->redop));
+    if (call->scaled && !isfinite(call->scale))
+        return rf_fail(RF_EINVAL, "%s: a scale of %g is not finite", op, call->scale);
+    if (call->scaled && !is_float(call->dtype) &&
+        (call->scale != trunc(call->scale) || fabs(call->scale) > 0x1p53))
+        return rf_fail(RF_EINVAL, "%s: a scale of %s must be a whole number, not %g", op,
+                       rf_dtype_name(call->dtype), call->scale);
+    if (call->wire == RF_F32)
+        return 0;
+    if (call->dtype != RF_F32 || (call->wire != RF_F16 && call->wire != RF_BF16))
+        return rf_fail(RF_EINVAL, "%s: only f32 can travel as f16 or bf16, not %s as %s", op,
+                       rf_dtype_name(call->dtype), rf_dtype_name(call->wire));
+    if (call->redop == RF_CUSTOM)
+        return rf_fail(RF_EINVAL, "%s: a 16-bit wire and a custom reduction exclude each other",
+                       op);
+    return 0;
+}
+
+/* Integers wrap, as their sums do. */
+#define SCALE_WHOLE(type)                                                                          \
+    for (size_t i = 0; i < count; i++) {                                                           \
+        type x;                                                                                    \
+        memcpy(&x, from + i * sizeof(x), sizeof(x));                                               \
+        x = (type)((uint64_t)x * (uint64_t)(int64_t)scale);                                        \
+        memcpy(to + i * sizeof(x), &x, sizeof(x));                                                 \
+    }
+
+static void scale_narrow(unsigned char *to, const unsigned char *from, size_t count,
+                         enum rf_dtype dtype, float scale)
+{
+    float wide[BLOCK];
+    for (size_t done = 0; done < count; done += BLOCK) {
+        size_t n = count - done < BLOCK ? count - done : BLOCK;
+        rf_widen(wide, from + 2 * done, n, dtype);
+        for (size_t i = 0; i < n; i++)
+            wide[i] *= scale;
+        rf_narrow(to + 2 * done, wide, n, dtype);
+    }
+}
+
+static void scale_f64(unsigned char *to, const unsigned char *from, size_t count, double scale)
+{
+    for (size_t i = 0; i < count; i++) {
+        double x;
+        memcpy(&x, from + i * sizeof(x), sizeof(x));
+        x *= scale;
+        memcpy(to + i * sizeof(x), &x, sizeof(x));
+    }
+}
+
+/* To `to` in the type of the wire. */
+static void convert_f32(unsigned char *to, const unsigned char *from, size_t count,
+                        const struct rf_call *call)
+{
+    const float scale = call->scaled ? (float)call->scale : 1.0f;
+    const size_t bytes = rf_dtype_bytes(call->wire);
+    float block[BLOCK];
+    for (size_t done = 0; done < count; done += BLOCK) {
+        size_t n = count - done < BLOCK ? count - done : BLOCK;
+        memcpy(block, from + 4 * done, 4 * n);
+        for (size_t i = 0; i < n; i++)
+            block[i] *= scale;
+        if (call->wire == RF_F32)
+            memcpy(to + 4 * done, block, 4 * n);
+        else
+            rf_narrow(to + bytes * done, block, n, call->wire);
+    }
+}
+
+static void convert(unsigned char *to, const unsigned char *from, size_t count,
+                    const struct rf_call *call)
+{
+    const double scale = call->scale;
+    switch (call->dtype) {
+    case RF_F32:
+        convert_f32(to, from, count, call);
+        break;
+    case RF_F64:
+        scale_f64(to, from, count, scale);
+        break;
+    case RF_I32:
+        SCALE_WHOLE(uint32_t)
+        break;
+    case RF_I64:
+        SCALE_WHOLE(uint64_t)
+        break;
+    case RF_I8:
+    case RF_U8:
+        SCALE_WHOLE(uint8_t)
+        break;
+    default:
+        scale_narrow(to, from, count, call->dtype, (float)scale);
+    }
+}
+
+static int make_room(struct rf_comm *comm, size_t bytes)
+{
+    if (bytes <= comm->converted_bytes)
+        return 0;
+    rf_free(comm->converted);
+    comm->converted_bytes = 0;
+    comm->converted = rf_alloc_aligned(bytes, ALIGNMENT);
+    if (!comm->converted)
+        return rf_fail(RF_ENOMEM, "no memory for %zu bytes of scaled or 16-bit data", bytes);
+    comm->converted_bytes = bytes;
+    return 0;
+}
+
+int rf_convert_run(struct rf_comm *comm, const struct rf_call *call)
+{
+    const bool narrow = call->wire != RF_F32;
+    const size_t element = rf_dtype_bytes(narrow ? call->wire : call->dtype);
+    size_t in, out;
+    struct rf_call plain = *call;
+    rf_call_counts(comm, call, &in, &out);
+    size_t in_bytes = (in * element + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    RETURN_IF_ERROR(make_room(comm, in_bytes + (narrow ? out * element : 0)));
+    convert(comm->converted, call->in, in, call);
+    plain.scaled = false;
+    plain.wire = RF_F32;
+    plain.in = comm->converted;
+    if (narrow) {
+        plain.dtype = call->wire;
+        plain.out = comm->converted + in_bytes;
+    }
+    RETURN_IF_ERROR(rf_comm_run(comm, &plain));
+    if (narrow && out > 0)
+        rf_widen(call->out, plain.out, out, call->wire);
+    return 0;
+}
