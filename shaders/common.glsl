@@ -121,6 +121,7 @@ void set_quad(uvec2 base, uint i, vec4 v)
     }                                                                                              \
     written_##t;
 #define WRITTEN(n, t) WRITTEN_AS(vec4, n, t)
+#define WRITTEN_PAIRS(n, t) WRITTEN_AS(uvec2, n, t)
 #define WRITTEN_FLOATS(n, t) WRITTEN_AS(float, n, t)
 /* Quads first, first + stride, ... of t: v of each lane. */
 #define PUT(t, first, stride, v)                                                                   \
@@ -128,6 +129,11 @@ void set_quad(uvec2 base, uint i, vec4 v)
         written_##t.at[(first) + l_ * (stride)] =                                                  \
             vec4(subgroupShuffle((v).x, l_), subgroupShuffle((v).y, l_),                           \
                  subgroupShuffle((v).z, l_), subgroupShuffle((v).w, l_));
+/* The same of quads of 16-bit elements. */
+#define PUT_PAIRS(t, first, stride, words)                                                         \
+    [[unroll]] for (uint l_ = 0; l_ < gl_WorkGroupSize.x; l_++)                                    \
+        written_##t.at[(first) + l_ * (stride)] =                                                  \
+            uvec2(subgroupShuffle((words).x, l_), subgroupShuffle((words).y, l_));
 /* Floats of a row from element `row`, columns first, ..., four of each lane. Those after the row's end
  * go where its last quad (VEC) or float is, and must be what is written there. */
 #if VEC

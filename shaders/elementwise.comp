@@ -18,6 +18,9 @@
 #endif
 #ifndef STORE
 #define STORE store_item
+#define PACKS (TYPE != TYPE_F32)
+#else
+#define PACKS 0
 #endif
 
 layout(push_constant) uniform Push {
@@ -27,7 +30,11 @@ layout(push_constant) uniform Push {
     uint a_first, b_first;
     DIGITS
 } pc;
+#if WIDE && PACKS
+WRITTEN_PAIRS(0, out)
+#else
 WRITTEN(0, out)
+#endif
 VIEW(0, a)
 VIEW(1, b)
 
@@ -62,7 +69,12 @@ void main()
 #if WIDE
     uint from = UNIFORM_GROUP(gl_WorkGroupID.x) * UNROLL * gl_WorkGroupSize.x;
     [[unroll]] for (uint k = 0; k < UNROLL; k++)
+#if PACKS
+        PUT_PAIRS(out, from + k * gl_WorkGroupSize.x, 1,
+                  uvec2(pack2(result[k].xy), pack2(result[k].zw)))
+#else
         PUT(out, from + k * gl_WorkGroupSize.x, 1, result[k])
+#endif
 #else
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint item = first + k * gl_WorkGroupSize.x;

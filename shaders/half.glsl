@@ -71,6 +71,14 @@ ITEM load_item(uvec2 base, uint item)
     return load1(base, item);
 #endif
 }
+#if VIEWS && VEC
+/* Through a view with texels of two floats: its bits are four elements. */
+vec4 load_item(SOURCE, uint item)
+{
+    uvec2 words = floatBitsToUint(TEXEL(item).xy);
+    return vec4(unpack2(words.x), unpack2(words.y));
+}
+#endif
 void store_item(uvec2 base, uint item, ITEM v)
 {
 #if VEC

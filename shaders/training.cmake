@@ -35,7 +35,15 @@ foreach(build v s) # of f32 words the driver fills
     rf_shader(fill_${build}_f16 elementwise.comp DEFINES ${ops} OP=OP_FILL VEC=${vec} TYPE=1)
     rf_shader(fill_${build}_bf16 elementwise.comp DEFINES ${ops} OP=OP_FILL VEC=${vec} TYPE=2)
 endforeach()
-# cast_FROM_BUILD_TO, and no TO for f32.
+# cast_FROM_BUILD_TO, and no TO for f32. _wide: as above, but not between 16-bit types.
+foreach(type 1 2)
+    list(GET types ${type} name)
+    set(cast ${ops} OP=OP_CAST VEC=1 VIEWS=1 WIDE=1)
+    rf_shader(cast_f32_wide_${name} elementwise.comp
+              DEFINES ${cast} TYPE=${type} LOAD=load_item_f32)
+    rf_shader(cast_${name}_wide elementwise.comp
+              DEFINES ${cast} TYPE=${type} STORE=store_item_f32)
+endforeach()
 foreach(build v s)
     string(COMPARE EQUAL ${build} v vec)
     set(cast ${ops} OP=OP_CAST VEC=${vec})

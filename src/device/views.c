@@ -109,6 +109,9 @@ static VkResult find_view(const struct rf_view *view, VkBufferView *out)
             return VK_SUCCESS;
         }
     }
+    static const VkFormat formats[] = {[1] = VK_FORMAT_R32_SFLOAT,
+                                       [2] = VK_FORMAT_R32G32_SFLOAT,
+                                       [4] = VK_FORMAT_R32G32B32A32_SFLOAT};
     struct rf_buffer_view *made = rf_alloc(sizeof(*made));
     if (!made)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
@@ -116,8 +119,7 @@ static VkResult find_view(const struct rf_view *view, VkBufferView *out)
     uint64_t most = 2 * step / texel_bytes(view);
     VkBufferViewCreateInfo create = {.sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
                                      .buffer = buffer->handle,
-                                     .format = view->components == 4 ? VK_FORMAT_R32G32B32A32_SFLOAT
-                                                                     : VK_FORMAT_R32_SFLOAT,
+                                     .format = formats[view->components],
                                      .offset = window * step,
                                      .range = (rest < most ? rest : most) * texel_bytes(view)};
     VkResult result = device->vk.CreateBufferView(device->handle, &create, NULL, &made->handle);

@@ -124,7 +124,7 @@ static int64_t wide_rows(struct rf_device *device, struct rf_tensor dlogits, int
     const int64_t by_bytes = (int64_t)rf_wide_bytes(dlogits) / 4 / vocabulary;
     const int64_t most = by_groups < by_bytes ? by_groups : by_bytes;
     /* In shorter rows more than half of the lanes would be idle. */
-    return vocabulary < span / 2 ? 0 : most < rows ? most / 4 * 4 : rows;
+    return dlogits.dtype != RF_F32 || vocabulary < span / 2 ? 0 : most < rows ? most / 4 * 4 : rows;
 }
 
 static int run_gradient(struct rf_stream *stream, struct rf_tensor dlogits, struct rf_tensor logits,

@@ -42,6 +42,8 @@ static int run_part(struct rf_stream *stream, const char *op, const struct rf_bu
                          .push_bytes = wide ? sizeof(push) : offsetof(struct push, digits)};
     rf_job_build(&job, device, builds, vector, (struct rf_source[]){{a}, {b}}, b.buffer ? 2 : 1,
                  push.first);
+    if (wide && job.view_count == 0) /* casts have views in this build only */
+        rf_job_view(&job, a, true, push.first);
     if (wide && job.view_count > 0) {
         job.shader = builds->wide;
         rf_job_wide(&job, device, items, WIDE_UNROLL, &out, 1, push.digits);
@@ -63,7 +65,9 @@ static int run_kind(struct rf_stream *stream, const char *op, const struct rf_bu
 {
     struct rf_device *device = rf_stream_device(stream);
     int64_t count = rf_tensor_count(out), done = 0, part = 0;
-    if (builds->wide && rf_pick_vector(count, (struct rf_tensor[]){out, a, b}, 3)) {
+    const struct rf_job wide = {.shader = builds->wide, .type = out.dtype};
+    if (builds->wide && rf_job_built(&wide) &&
+        rf_pick_vector(count, (struct rf_tensor[]){out, a, b}, 3)) {
         for (; done < count; done += part) {
             const struct rf_tensor rest = rf_elements(out, done, count - done);
             part = 4 * (int64_t)rf_wide_quads(device, (uint64_t)(count - done) / 4, WIDE_UNROLL,
@@ -153,9 +157,12 @@ int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
 
 int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
 {
-    static const struct rf_builds from_f32 = {"cast_f32_v", "cast_f32_s", NULL, NULL},
-                                  from_f16 = {"cast_f16_v", "cast_f16_s", NULL, NULL},
-                                  from_bf16 = {"cast_bf16_v", "cast_bf16_s", NULL, NULL};
+    static const struct rf_builds from_f32 = {"cast_f32_v", "cast_f32_s", NULL, NULL,
+                                              "cast_f32_wide"},
+                                  from_f16 = {"cast_f16_v", "cast_f16_s", NULL, NULL,
+                                              "cast_f16_wide"},
+                                  from_bf16 = {"cast_bf16_v", "cast_bf16_s", NULL, NULL,
+                                               "cast_bf16_wide"};
     RETURN_IF_ERROR(rf_check_typed("cast", "out", out, -1));
     RETURN_IF_ERROR(rf_check_typed("cast", "a", a, rf_tensor_count(out)));
     if (a.dtype == out.dtype)

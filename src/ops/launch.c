@@ -33,7 +33,10 @@ void rf_job_writes(struct rf_job *job, struct rf_tensor tensor)
 
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first)
 {
-    struct rf_view view = {tensor.buffer, tensor.offset, rf_tensor_bytes(tensor), wide ? 4 : 1};
+    struct rf_view view = {tensor.buffer, tensor.offset, rf_tensor_bytes(tensor),
+                           !wide                    ? 1
+                           : tensor.dtype == RF_F32 ? 4
+                                                    : 2};
     if (job->view_count >= RF_MAX_VIEWS || !rf_device_has_views(rf_buffer_device(tensor.buffer)) ||
         !rf_view_first(&view, first))
         return false;

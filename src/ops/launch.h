@@ -32,7 +32,8 @@ struct rf_job {
 /* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. */
 void rf_job_reads(struct rf_job *job, struct rf_tensor tensor);
 void rf_job_writes(struct rf_job *job, struct rf_tensor tensor);
-/* Adds a view of the tensor, of whole quads if `wide`, and gives its first texel. False: there is
+/* Adds a view of the tensor, of whole quads (texels of 4 floats, or of the 2 that hold four 16-bit
+ * elements) if `wide`, and gives its first texel. False: there is
  * no such view; take a build of the shader that needs none. */
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first);
 RF_MUST_CHECK int rf_job_run(struct rf_stream *stream, const struct rf_job *job);

@@ -56,8 +56,7 @@ uint64_t rf_wide_bytes(struct rf_tensor written)
 {
     const struct rf_view view = {written.buffer, written.offset, 0, 0};
     const struct rf_device *device = rf_buffer_device(written.buffer);
-    return written.dtype == RF_F32 && rf_device_get_info(device)->int64 ? rf_view_writable(&view)
-                                                                        : 0;
+    return rf_device_get_info(device)->int64 ? rf_view_writable(&view) : 0;
 }
 
 uint64_t rf_wide_quads(struct rf_device *device, uint64_t quads, uint32_t per_lane,
@@ -66,7 +65,7 @@ uint64_t rf_wide_quads(struct rf_device *device, uint64_t quads, uint32_t per_la
     const uint64_t group = (uint64_t)rf_device_get_info(device)->subgroup_size * per_lane;
     uint64_t most = RF_WIDE_GROUPS * group;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t room = rf_wide_bytes(written[i]) / 16;
+        uint64_t room = rf_wide_bytes(written[i]) / (4 * rf_dtype_bytes(written[i].dtype));
         most = room < most ? room : most;
     }
     return (quads < most ? quads : most) / group * group;

@@ -41,7 +41,7 @@ void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_
 
 /* Builds that write by whole subgroups (WIDE in common.glsl), each lane `per_lane` quads. How many
  * of `quads` one launch of such a build can do, which writes them to these tensors; 0: none, as the
- * device is no quicker by that, a tensor is not f32 or not aligned, or what is left is too little.
+ * device is no quicker by that, a tensor is not aligned, or what is left is too little.
  */
 #define RF_WIDE_DIGITS 4
 #define RF_WIDE_GROUPS 65535 /* of one launch: as many as the digits can count */

@@ -81,6 +81,14 @@ class Model
         /* Not from a buffer's first element, and not on 16 bytes. */
         EXPECT_OK(rf_scale(stream, from(z, 64, 4096), from(y, 128, 4096), 2));
         EXPECT_OK(rf_scale(stream, from(z, 8193, 4096), from(y, 5, 4096), 3));
+        for (rf_dtype dtype : {RF_BF16, RF_F16}) {
+            rf_tensor half = f32(rf_shape1(elements)); /* twice as long as it needs */
+            half.dtype = dtype;
+            EXPECT_OK(rf_cast(stream, half, x));
+            EXPECT_OK(rf_cast(stream, z, half));
+            EXPECT_OK(rf_cast(stream, from(half, 64, 4096), from(y, 128, 4096)));
+            EXPECT_OK(rf_cast(stream, from(z, 8193, 4096), from(half, 5, 4096)));
+        }
         rf_tensor tokens = i32(n, (int32_t)V), logits = f32(rf_shape2(n, V)),
                   dlogits = f32(rf_shape2(n, V)), scratch = f32(rf_shape1(n));
         rf_cross_entropy_opts opts = {};
@@ -135,7 +143,7 @@ class Model
   private:
     static rf_tensor from(rf_tensor tensor, int64_t first, int64_t count)
     {
-        tensor.offset += (uint64_t)first * sizeof(float);
+        tensor.offset += (uint64_t)first * rf_dtype_bytes(tensor.dtype);
         tensor.shape = rf_shape1(count);
         return tensor;
     }
