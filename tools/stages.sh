@@ -129,6 +129,8 @@ SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
 # What is left out of training; what stays is what a driver can make wrong: bits, gradients, losses, replay.
 SLOW_TRAINING=':TreeOrder.*Many*:TreeOrder.*NoPower*:RingOrder.*:ChunkedHead.*:Bytes.*:Gradients.AreTheSlopes*'
 SLOW_TRAINING="$SLOW_TRAINING:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*:Replay.Every*"
+SLOW_TRAINING="$SLOW_TRAINING:Run.ADeath*:Run.AGradient*:Replay.Evaluation*:Replay.TheCheck*:Replay.ASkipped*"
+SLOW_TRAINING="$SLOW_TRAINING:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {
