@@ -158,21 +158,12 @@ static double bus_factor(enum rf_coll_op op, int ranks)
     return factor > 0 ? factor * (ranks - 1) / ranks : 1;
 }
 
-/* Time at the link's speed over the time taken: the busiest rank's bytes decide. */
-static double bound_percent(const struct bench *b, const struct work *w, double seconds)
+/* What each link has to carry at least, at the link's speed, over the time taken. */
+static double bound_percent(const struct bench *b, const struct row *row)
 {
-    const struct bench_pattern *p = &w->pattern;
-    uint64_t most = 0;
-    if (b->options->link_gbps <= 0 || p->op == RF_COLL_SEND || p->op == RF_COLL_BARRIER)
+    if (b->options->link_gbps <= 0 || b->op == RF_COLL_BARRIER)
         return NAN;
-    for (int r = 0; r < p->ranks; r++) {
-        uint64_t sent = 0;
-        if (rf_coll_sent_bytes(p->op, r, p->ranks, w->count, p->dtype, w->opts.order, p->root,
-                               &sent) < 0)
-            return NAN;
-        most = sent > most ? sent : most;
-    }
-    return 100 * (double)most * 8 / (b->options->link_gbps * 1e9) / seconds;
+    return 100 * row->busbw * 8 / b->options->link_gbps;
 }
 
 /* Returns the elements of the whole: those asked for, rounded up to parts where it has some. */
@@ -220,7 +211,7 @@ static int measure(const struct bench *b, struct work *w, uint64_t bytes, double
                         .p99_us = times.p99 * 1e6};
     row->algbw = (double)row->bytes / times.p50 / 1e9;
     row->busbw = row->algbw * bus_factor(p->op, p->ranks);
-    row->bound_pct = bound_percent(b, w, times.p50);
+    row->bound_pct = bound_percent(b, row);
     return 0;
 }
 

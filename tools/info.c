@@ -296,23 +296,29 @@ static void show_environment(cJSON *json, bool quiet)
 static int info_main(const struct tool_command *command, int argc, char **argv)
 {
     const char *json_path = NULL, *provider = NULL;
-    bool algorithms = false;
-    int64_t ranks = 4;
+    bool algorithms = false, measure = false;
+    int64_t ranks = -1;
     const struct tool_option table[] = {
         {"json", 0, TOOL_FILE, &json_path, "FILE", "write everything as JSON (no FILE: print it)"},
         {"provider", 0, TOOL_TEXT, &provider, "NAME", "ask for this provider, as a job would"},
         {"algorithms", 0, TOOL_FLAG, &algorithms, NULL,
          "only: which algorithm carries out which collective, by size"},
         {"ranks", 0, TOOL_INT, &ranks, "N", "with --algorithms: among so many (4)"},
+        {"measure", 0, TOOL_FLAG, &measure, NULL,
+         "with --algorithms: by the links between N ranks here, or between a launcher's"},
         {NULL},
     };
     int status = tool_options(command, table, argc, argv, NULL);
     if (status != TOOL_OK)
         return status;
-    if (ranks < 1 || ranks > 4096)
+    if ((ranks < 1 && ranks != -1) || ranks > 4096)
         return tool_usage_error(command, "--ranks has to be 1 to 4096, not %lld", (long long)ranks);
+    if (algorithms && measure)
+        return info_measured_algorithms(
+            command, json_path,
+            &(struct tool_ranks){.ranks = ranks > 0 ? ranks : 0, .provider = provider}, argv);
     if (algorithms)
-        return info_algorithms(command, json_path, (int)ranks);
+        return info_algorithms(command, json_path, ranks > 0 ? (int)ranks : 4);
     bool quiet = json_path && strcmp(json_path, "-") == 0;
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "version", rf_version());
@@ -330,6 +336,6 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_info = {
     .name = "info",
     .summary = "show devices, network providers and settings, what is chosen and why",
-    .usage = "[--algorithms [--ranks N]] [--json [FILE]]",
+    .usage = "[--algorithms [--ranks N] [--measure]] [--json [FILE]]",
     .main = info_main,
 };

@@ -9,5 +9,8 @@
 
 /* Prints the table for f32 among `ranks`, or writes it as JSON. */
 int info_algorithms(const struct tool_command *command, const char *json_path, int ranks);
+/* The same by measured links, among ranks that are started for it, or by a launcher. */
+int info_measured_algorithms(const struct tool_command *command, const char *json_path,
+                             const struct tool_ranks *ranks, char *const *argv);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge info --algorithms`: which collective is carried out how, by size.
+ * `ringforge info --algorithms`: which collective is carried out how, by size; by the built-in
+ * table, or by what is measured of the links between ranks.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "info.h"
@@ -18,19 +20,41 @@ static const char *size_text(uint64_t bytes, char text[16])
     return text;
 }
 
-/* Sizes are those of the call's count: of one rank's piece in gather, scatter and the like. */
-static void show_algorithm(cJSON *list, enum rf_coll_op op, int ranks, const char *name,
-                           uint64_t from, uint64_t to)
+struct table {
+    const struct tool_command *command;
+    const char *json_path;
+    cJSON *json, *list; /* NULL: text is printed */
+    int ranks;
+    struct rf_comm *comm; /* of measured links; NULL: the built-in table */
+};
+
+static int choice(const struct table *t, enum rf_coll_op op, uint64_t bytes, const char **name,
+                  double *seconds)
+{
+    *seconds = -1;
+    if (t->comm)
+        return rf_comm_algorithm(t->comm, op, bytes / 4, RF_F32, RF_ORDER_ANY, name, seconds);
+    return rf_coll_algorithm(op, t->ranks, bytes / 4, RF_F32, RF_ORDER_ANY, name);
+}
+
+/* Sizes are those of the call's count: of one rank's piece in gather, scatter and the like. The
+ * prediction is for the largest. */
+static void show_algorithm(const struct table *t, enum rf_coll_op op, const char *name,
+                           uint64_t from, uint64_t to, double seconds)
 {
     char first[16], last[16];
     uint64_t sent = 0, most = 0;
-    for (int rank = 0; rank < ranks && rank < 2; rank++) /* a root and another */
-        if (rf_coll_sent_bytes(op, rank, ranks, to / 4, RF_F32, RF_ORDER_ANY, 0, &sent) == 0)
+    for (int rank = 0; rank < t->ranks && rank < 2; rank++) /* a root and another */
+        if (rf_coll_sent_bytes_as(op, name, rank, t->ranks, to / 4, RF_F32, RF_ORDER_ANY, 0,
+                                  &sent) == 0)
             most = sent > most ? sent : most;
     const double share = to ? (double)most / (double)to : 0;
-    if (!list) {
-        printf("  %-16s %10s to %-10s %-14s %.2f\n", rf_coll_op_name(op), size_text(from, first),
+    if (!t->json) {
+        printf("  %-16s %10s to %-10s %-14s %.2f", rf_coll_op_name(op), size_text(from, first),
                size_text(to, last), name, share);
+        if (seconds >= 0)
+            printf(" %14.1f us", seconds * 1e6);
+        printf("\n");
         return;
     }
     cJSON *row = cJSON_CreateObject();
@@ -39,36 +63,90 @@ static void show_algorithm(cJSON *list, enum rf_coll_op op, int ranks, const cha
     cJSON_AddNumberToObject(row, "to", (double)to);
     cJSON_AddStringToObject(row, "algorithm", name);
     cJSON_AddNumberToObject(row, "sent_per_byte", share);
-    cJSON_AddItemToArray(list, row);
+    if (seconds >= 0)
+        cJSON_AddNumberToObject(row, "predicted_us", seconds * 1e6);
+    cJSON_AddItemToArray(t->list, row);
 }
 
-int info_algorithms(const struct tool_command *command, const char *json_path, int ranks)
+static int show_op(const struct table *t, enum rf_coll_op op)
+{
+    const uint64_t largest = 1ull << 30;
+    const char *name = NULL, *before = NULL;
+    double seconds, then = -1;
+    uint64_t from = 4, bytes = 4;
+    for (; bytes <= largest; bytes *= 2, before = name, then = seconds) {
+        if (choice(t, op, bytes, &name, &seconds) < 0)
+            return tool_error(t->command, "%s", rf_last_error()->message);
+        if (before && strcmp(before, name) != 0) {
+            show_algorithm(t, op, before, from, bytes / 2, then);
+            from = bytes;
+        }
+    }
+    show_algorithm(t, op, before, from, bytes / 2, then);
+    return TOOL_OK;
+}
+
+static void show_links(const struct table *t, const struct rf_link_figures *l)
+{
+    if (!t->json) {
+        printf(
+            "Measured: %.1f us for a short message to a neighbour, %.3g Gbit/s; %.1f us for each "
+            "more at the same\ntime, %.3g Gbit/s; sums %.3g GB/s\n",
+            l->message_s * 1e6, l->bytes_per_s * 8e-9, l->more_message_s * 1e6,
+            l->more_bytes_per_s * 8e-9, l->fold_bytes_per_s * 1e-9);
+        return;
+    }
+    cJSON *links = cJSON_AddObjectToObject(t->json, "links");
+    cJSON_AddNumberToObject(links, "message_us", l->message_s * 1e6);
+    cJSON_AddNumberToObject(links, "bytes_per_s", l->bytes_per_s);
+    cJSON_AddNumberToObject(links, "more_message_us", l->more_message_s * 1e6);
+    cJSON_AddNumberToObject(links, "more_bytes_per_s", l->more_bytes_per_s);
+    cJSON_AddNumberToObject(links, "fold_bytes_per_s", l->fold_bytes_per_s);
+}
+
+static int show_table(struct table *t)
 {
     static const enum rf_coll_op ops[] = {
         RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER, RF_COLL_BROADCAST,
         RF_COLL_REDUCE,     RF_COLL_GATHER,         RF_COLL_SCATTER,    RF_COLL_ALL_TO_ALL};
-    const uint64_t largest = 1ull << 30;
-    cJSON *json = json_path ? cJSON_CreateObject() : NULL;
-    cJSON *list = json ? cJSON_AddArrayToObject(json, "algorithms") : NULL;
-    if (json)
-        cJSON_AddNumberToObject(json, "ranks", ranks);
-    else
-        printf("Collectives of f32 among %d ranks: bytes of a call's count, the algorithm, and "
-               "bytes that "
-               "the root or\nrank 1 sends for each of them\n",
-               ranks);
-    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
-        const char *name = NULL, *before = NULL;
-        uint64_t from = 4, bytes = 4;
-        for (; bytes <= largest; bytes *= 2, before = name) {
-            if (rf_coll_algorithm(ops[i], ranks, bytes / 4, RF_F32, RF_ORDER_ANY, &name) < 0)
-                return tool_error(command, "%s", rf_last_error()->message);
-            if (before && strcmp(before, name) != 0) {
-                show_algorithm(list, ops[i], ranks, before, from, bytes / 2);
-                from = bytes;
-            }
-        }
-        show_algorithm(list, ops[i], ranks, before, from, bytes / 2);
-    }
-    return json ? tool_json_write(command, json_path, json) : TOOL_OK;
+    struct rf_link_figures links = {.measured = false};
+    t->json = t->json_path ? cJSON_CreateObject() : NULL;
+    if (t->json)
+        cJSON_AddNumberToObject(t->json, "ranks", t->ranks);
+    if (t->comm && rf_comm_links(t->comm, &links) == 0 && links.measured)
+        show_links(t, &links);
+    t->list = t->json ? cJSON_AddArrayToObject(t->json, "algorithms") : NULL;
+    if (!t->json)
+        printf(
+            "Collectives of f32 among %d ranks: bytes of a call's count, the algorithm, and bytes "
+            "that the root or\nrank 1 sends for each of them%s\n",
+            t->ranks, links.measured ? "; predicted time of the largest" : "");
+    int status = TOOL_OK;
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]) && status == TOOL_OK; i++)
+        status = show_op(t, ops[i]);
+    if (status == TOOL_OK && t->json)
+        return tool_json_write(t->command, t->json_path, t->json);
+    return status;
+}
+
+int info_algorithms(const struct tool_command *command, const char *json_path, int ranks)
+{
+    struct table table = {.command = command, .json_path = json_path, .ranks = ranks};
+    return show_table(&table);
+}
+
+static int show_measured(struct rf_comm *comm, void *user)
+{
+    struct table table = *(const struct table *)user;
+    table.comm = comm;
+    table.ranks = rf_comm_size(comm);
+    return rf_comm_rank(comm) == 0 ? show_table(&table) : TOOL_OK;
+}
+
+int info_measured_algorithms(const struct tool_command *command, const char *json_path,
+                             const struct tool_ranks *ranks, char *const *argv)
+{
+    struct table table = {.command = command, .json_path = json_path};
+    setenv("RF_MEASURE", "1", 1);
+    return tool_ranks_run(command, ranks, argv, show_measured, &table);
 }

@@ -305,6 +305,30 @@ RF_API int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t
 RF_API int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
                              enum rf_order order, const char **name);
 
+/* As rf_coll_sent_bytes, by this algorithm. RF_EINVAL where it cannot serve the call. */
+RF_API int rf_coll_sent_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, int ranks,
+                                 size_t count, enum rf_dtype dtype, enum rf_order order, int root,
+                                 uint64_t *out);
+
+/* What was measured of a communicator's links when its ranks joined (where they are on several
+ * hosts, or RF_MEASURE=1), of the slowest rank: the same on all. By these figures it chooses
+ * algorithms. */
+struct rf_link_figures {
+    bool measured;         /* false: all else is 0, and algorithms are those of rf_coll_algorithm */
+    double message_s;      /* a short message to a neighbour, until it has arrived */
+    double bytes_per_s;    /* of long ones */
+    double more_message_s; /* each message more, to another rank at the same time */
+    double more_bytes_per_s; /* when a rank sends to all others at the same time */
+    double fold_bytes_per_s; /* of a sum */
+};
+/* Does not block; any thread. RF_EINVAL. */
+RF_API int rf_comm_links(const struct rf_comm *comm, struct rf_link_figures *out);
+/* As rf_coll_algorithm, on this communicator. *seconds: what it is predicted to take; negative
+ * where nothing was measured, or there is no choice. Does not block; any thread. */
+RF_API int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t count,
+                             enum rf_dtype dtype, enum rf_order order, const char **name,
+                             double *seconds);
+
 /* ---- tree order over micro-batches ----------------------------------------------------------- */
 
 /* `leaves` values (one per micro-batch) are added pairwise by index: node (level, i) covers leaves

@@ -14,6 +14,7 @@
 #include "../base/wire.h"
 
 struct rf_sched;
+struct rf_coll_model;
 
 /* Calls with more than this much data are carried out in windows of about as much (windows.c): so
  * many bytes that a window keeps a network busy, few enough that its memory is no matter. The same
@@ -37,10 +38,11 @@ struct rf_coll_desc {
     const size_t *recv_counts; /* [ranks], all-to-all with counts: what each rank sends here */
     int root; /* broadcast, reduce, gather, scatter; send and recv: the peer (send to itself: IN is
                  copied to OUT) */
-    size_t segment_bytes;           /* 0 = one piece per message */
-    const struct rf_forest *forest; /* forest all-reduce */
-    size_t stride;                  /* forest: elements between parts */
-    size_t window_bytes;            /* 0: all in one piece */
+    size_t segment_bytes;              /* 0 = one piece per message */
+    const struct rf_coll_model *model; /* by which to choose (model.h); NULL: by the table */
+    const struct rf_forest *forest;    /* forest all-reduce */
+    size_t stride;                     /* forest: elements between parts */
+    size_t window_bytes;               /* 0: all in one piece */
     unsigned staged; /* RF_STAGED_*: this rank's args.in or args.out is staging memory; messages are
                         the same */
 };
@@ -53,6 +55,11 @@ RF_MUST_CHECK int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sche
  * RF_EINVAL where the row cannot serve the description. */
 RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm,
                                     struct rf_sched **out);
+/* The algorithm that rf_sched_build takes, and the predicted time; negative: there is no
+ * prediction.
+ */
+RF_MUST_CHECK int rf_coll_choose(const struct rf_coll_desc *desc, const char **name,
+                                 double *seconds);
 void rf_sched_destroy(struct rf_sched *sched);
 /* Staging memory that the schedule works in; 0: none. */
 RF_MUST_CHECK int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm,

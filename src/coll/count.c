@@ -9,10 +9,12 @@
 
 /* Builds, asks, and throws away. Bytes do not depend on the segments: one per message is quickest.
  */
-static int count(const struct rf_coll_desc *desc, uint64_t *sent, uint64_t *temp)
+static int count(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *sent,
+                 uint64_t *temp)
 {
     struct rf_sched *sched = NULL;
-    RETURN_IF_ERROR(rf_sched_build(desc, &sched));
+    RETURN_IF_ERROR(algorithm ? rf_sched_build_as(desc, algorithm, &sched)
+                              : rf_sched_build(desc, &sched));
     if (sent)
         *sent = sched->sent_bytes;
     if (temp)
@@ -42,6 +44,13 @@ int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t elemen
 int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
                        enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
 {
+    return rf_coll_sent_bytes_as(op, NULL, rank, ranks, elements, dtype, order, root, out);
+}
+
+int rf_coll_sent_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, int ranks,
+                          size_t elements, enum rf_dtype dtype, enum rf_order order, int root,
+                          uint64_t *out)
+{
     if (op == RF_COLL_FOREST_ALL_REDUCE)
         return rf_fail(RF_EINVAL, "rf_coll_sent_bytes: use rf_forest_sent_bytes for a forest");
     return count(&(struct rf_coll_desc){.op = op,
@@ -51,7 +60,7 @@ int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
                                         .dtype = dtype,
                                         .order = order,
                                         .root = root},
-                 out, NULL);
+                 algorithm, out, NULL);
 }
 
 static struct rf_coll_desc forest_desc(const struct rf_forest *forest, int rank, size_t elements)
@@ -69,13 +78,13 @@ static struct rf_coll_desc forest_desc(const struct rf_forest *forest, int rank,
 int rf_forest_sent_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
 {
     struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    return count(&desc, out, NULL);
+    return count(&desc, NULL, out, NULL);
 }
 
 int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
 {
     struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    return count(&desc, NULL, out);
+    return count(&desc, NULL, NULL, out);
 }
 
 int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t elements,

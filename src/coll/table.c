@@ -7,6 +7,7 @@
 #include "sched.h"
 
 #include "../base/base.h"
+#include "model.h"
 #include "windows.h"
 
 struct row {
@@ -233,13 +234,38 @@ static int check(const struct rf_coll_desc *desc)
     return 0;
 }
 
+static bool serves(const struct row *row, const struct rf_coll_desc *desc)
+{
+    return (row->op == RF_COLL_NONE || row->op == desc->op) && row->can(desc);
+}
+
+/* The row of the least predicted time, of those of which the model knows; NULL: of none. */
+static const struct row *quickest(const struct rf_coll_desc *desc)
+{
+    const struct row *best = NULL;
+    double least = 0;
+    for (int i = 0; i < ROW_COUNT; i++) {
+        if (!serves(&rows[i], desc) || rows[i].fits == never)
+            continue;
+        double time = rf_model_time(desc->model, desc, rows[i].name);
+        if (time < 0)
+            return NULL;
+        if (!best || time < least) {
+            best = &rows[i];
+            least = time;
+        }
+    }
+    return best;
+}
+
 static int choose(const struct rf_coll_desc *desc, const struct row **out)
 {
     RETURN_IF_ERROR(check(desc));
+    if (desc->model && (*out = quickest(desc)))
+        return 0;
     for (int i = 0; i < ROW_COUNT; i++) {
         const struct row *row = &rows[i];
-        if ((row->op == RF_COLL_NONE || row->op == desc->op) && row->can(desc) &&
-            (!row->fits || row->fits(desc))) {
+        if (serves(row, desc) && (!row->fits || row->fits(desc))) {
             *out = row;
             return 0;
         }
@@ -256,8 +282,7 @@ static int find(const struct rf_coll_desc *desc, const char *algorithm, const st
     RETURN_IF_ERROR(check(desc));
     for (int i = 0; i < ROW_COUNT; i++) {
         const struct row *row = &rows[i];
-        if ((row->op == RF_COLL_NONE || row->op == desc->op) && strcmp(row->name, algorithm) == 0 &&
-            row->can(desc)) {
+        if (serves(row, desc) && strcmp(row->name, algorithm) == 0) {
             *out = row;
             return 0;
         }
@@ -281,14 +306,30 @@ int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorith
     return rc;
 }
 
+static int create(const struct rf_coll_desc *desc, const struct row *row, struct rf_sched **out)
+{
+    struct rf_coll_desc chosen = *desc;
+    if (desc->model)
+        chosen.segment_bytes = rf_model_segment(desc->model, desc, row->name);
+    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
+        chosen.segment_bytes = 0; /* the forest's own */
+    return rf_sched_create(&chosen, row->name, row->build, !row->whole, out);
+}
+
 int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
 {
     const struct row *row;
     RETURN_IF_ERROR(choose(desc, &row));
-    struct rf_coll_desc chosen = *desc;
-    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
-        chosen.segment_bytes = 0; /* the forest's own */
-    return rf_sched_create(&chosen, row->name, row->build, !row->whole, out);
+    return create(desc, row, out);
+}
+
+int rf_coll_choose(const struct rf_coll_desc *desc, const char **name, double *seconds)
+{
+    const struct row *row;
+    RETURN_IF_ERROR(choose(desc, &row));
+    *name = row->name;
+    *seconds = desc->model ? rf_model_time(desc->model, desc, row->name) : -1;
+    return 0;
 }
 
 int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
@@ -311,5 +352,5 @@ int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, st
 {
     const struct row *row;
     RETURN_IF_ERROR(find(desc, algorithm, &row));
-    return rf_sched_create(desc, row->name, row->build, !row->whole, out);
+    return create(desc, row, out);
 }

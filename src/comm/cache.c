@@ -30,13 +30,19 @@ static void forget(struct rf_cached *entry)
     memset(entry, 0, sizeof(*entry));
 }
 
+void rf_cache_clear(struct rf_cache *cache)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (cache->slots[i].sched)
+            forget(&cache->slots[i]);
+    cache->last = NULL;
+}
+
 void rf_cache_destroy(struct rf_cache *cache)
 {
     if (!cache)
         return;
-    for (int i = 0; i < SLOTS; i++)
-        if (cache->slots[i].sched)
-            forget(&cache->slots[i]);
+    rf_cache_clear(cache);
     rf_free(cache);
 }
 
@@ -117,6 +123,7 @@ struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_cal
         .order = call->order,
         .root = call->root < 0 ? 0 : call->root,
         .segment_bytes = comm->segment_bytes,
+        .model = comm->model,
         .forest = call->forest,
         .counts = call->counts,
         .recv_counts = call->recv_counts,

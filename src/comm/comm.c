@@ -18,7 +18,8 @@ struct facts {
     uint32_t version, little_endian;
     uint32_t checksum;
     uint64_t segment_bytes;
-    uint8_t job[16]; /* that of rank 0 names this communicator */
+    uint32_t far, measure; /* joined over a network; what RF_MEASURE says */
+    uint8_t job[16];       /* that of rank 0 names this communicator */
 };
 
 static double start_timeout(const struct rf_comm_opts *opts)
@@ -26,13 +27,28 @@ static double start_timeout(const struct rf_comm_opts *opts)
     return opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : DEFAULT_START_TIMEOUT_S;
 }
 
-static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
+enum measure { MEASURE_AUTO, MEASURE_ALWAYS, MEASURE_NEVER };
+
+/* Not where all ranks are on one host: the table was made on such. */
+static uint32_t wants_measure(void)
 {
+    const char *text = rf_env("RF_MEASURE");
+    return !text                    ? MEASURE_AUTO
+           : strcmp(text, "1") == 0 ? MEASURE_ALWAYS
+           : strcmp(text, "0") == 0 ? MEASURE_NEVER
+                                    : MEASURE_AUTO;
+}
+
+static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *measure)
+{
+    bool never = false;
     const uint16_t one = 1;
     struct facts mine = {.version = WIRE_VERSION,
                          .little_endian = *(const uint8_t *)&one,
                          .checksum = comm->checksum,
-                         .segment_bytes = comm->wire->segment_bytes};
+                         .segment_bytes = comm->wire->segment_bytes,
+                         .far = !rf_control_is_local(comm->control),
+                         .measure = wants_measure()};
     struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
     if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
         rf_log("comm", 1, "no random name for the communicator");
@@ -56,7 +72,10 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts)
                 all[rank].checksum ? "does" : "does not");
         else if (all[rank].segment_bytes < mine.segment_bytes)
             mine.segment_bytes = all[rank].segment_bytes;
+        *measure = *measure || all[rank].far || all[rank].measure == MEASURE_ALWAYS;
+        never = never || all[rank].measure == MEASURE_NEVER;
     }
+    *measure = *measure && !never && comm->size > 1;
     comm->segment_bytes = mine.segment_bytes;
     if (rc == 0)
         rc = rf_recorder_open(comm, all[0].job, &comm->recorder);
@@ -81,7 +100,9 @@ static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
     RETURN_IF_ERROR(rf_async_create(comm, &comm->async));
     RETURN_IF_ERROR(rf_survivors_prepare(comm->control, start_timeout(opts)));
     /* Last: after it everybody is ready to take messages in. */
-    return agree(comm, opts);
+    bool measure = false;
+    RETURN_IF_ERROR(agree(comm, opts, &measure));
+    return measure ? rf_links_measure(comm) : 0;
 }
 
 /* Everything but the control link's goodbye. */
@@ -100,6 +121,7 @@ static void free_parts(struct rf_comm *comm)
     rf_staging_destroy(comm->staging);
     rf_free(comm->converted);
     rf_free(comm->peers);
+    rf_free(comm->model);
     rf_free(comm);
 }
 

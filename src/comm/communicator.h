@@ -114,6 +114,7 @@ struct rf_comm {
     const struct rf_contract *running; /* the collective in progress; NULL = none */
     struct rf_recorder *recorder;      /* NULL: nobody asked for one */
     struct rf_cache *cache;
+    struct rf_coll_model *model; /* of measured links; NULL: none were measured */
     struct rf_p2p *p2p;
     struct rf_async *async;
     struct rf_staging *staging;
@@ -147,6 +148,11 @@ RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
  * of what there is by then, only to take it down. */
 int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out);
+
+/* ---- links.c --------------------------------------------------------------------------------- */
+
+/* Measures, for at most 50 ms, and chooses algorithms by the result from then on. Collective. */
+RF_MUST_CHECK int rf_links_measure(struct rf_comm *comm);
 
 /* ---- contract.c ------------------------------------------------------------------------------ */
 
@@ -236,6 +242,8 @@ int rf_cache_create(struct rf_cache **out);
 void rf_cache_destroy(struct rf_cache *cache);
 /* What a schedule of the call is built from; it points into the call. */
 struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_call *call);
+/* Forgets all: what is built from now on may be another algorithm. */
+void rf_cache_clear(struct rf_cache *cache);
 /* The compiled schedule of a call: built on first use. Valid until the next look-up. */
 RF_MUST_CHECK int rf_cache_find(struct rf_comm *comm, const struct rf_call *call,
                                 const struct rf_cached **out);

@@ -144,6 +144,7 @@ static void note_address(struct rf_socket_control *c)
         if (c->peers[rank].link.fd >= 0)
             rf_socket_local_address(c->peers[rank].link.fd, c->address, sizeof(c->address),
                                     &loopback);
+    c->local = loopback;
 }
 
 static int start_thread(struct rf_socket_control *c)
@@ -218,6 +219,11 @@ void rf_control_local_address(struct rf_control *control, char *out, size_t byte
 {
     bool over_sockets = control->ops == &socket_control_ops;
     snprintf(out, bytes, "%s", over_sockets ? control_of(control)->address : "127.0.0.1");
+}
+
+bool rf_control_is_local(struct rf_control *control)
+{
+    return control->ops != &socket_control_ops || control_of(control)->local;
 }
 
 const struct rf_job_key *rf_control_key(struct rf_control *control)

@@ -41,6 +41,7 @@ struct rf_socket_control {
     struct rf_door door;
     struct pollfd *polls;
     char address[64];
+    bool local; /* it is a loopback address */
 
     struct rf_control_event *events, **events_end;
     uint32_t event_count;

@@ -46,6 +46,9 @@ RF_MUST_CHECK int rf_split_join(struct rf_control *parent, const int *members, i
 RF_MUST_CHECK int rf_split_transport(struct rf_control *control, const char *provider,
                                      struct rf_transport **out, char *why, size_t why_bytes);
 
+/* Whether this rank joined over a loopback address, or is a thread beside the others. */
+bool rf_control_is_local(struct rf_control *control);
+
 /* Collective: so that survivors will find each other. Called once for every control link. */
 RF_MUST_CHECK int rf_survivors_prepare(struct rf_control *control, double timeout_s);
 /* A job of those ranks of a running or broken one that are alive and call this too, in their old

@@ -80,6 +80,24 @@ TEST(InfoJson, AlgorithmsCoverEverySizeOnce)
               std::string::npos);
 }
 
+TEST(InfoJson, MeasuredAlgorithmsComeWithPredictions)
+{
+    for (const char *provider : {"loopback", "net"}) {
+        ProgramResult r = run_program({"info", "--algorithms", "--measure", "--ranks", "3",
+                                       "--provider", provider, "--json"});
+        ASSERT_EQ(r.status, 0) << r.err;
+        Json json(r.out);
+        const cJSON *links = cJSON_GetObjectItem(json.root.get(), "links"), *row;
+        for (const char *name : {"message_us", "bytes_per_s", "more_message_us", "more_bytes_per_s",
+                                 "fold_bytes_per_s"})
+            EXPECT_GT(cJSON_GetNumberValue(cJSON_GetObjectItem(links, name)), 0) << name;
+        int predicted = 0;
+        cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "algorithms")) predicted +=
+            cJSON_GetObjectItem(row, "predicted_us") != nullptr;
+        EXPECT_GE(predicted, 6) << r.out;
+    }
+}
+
 TEST(InfoJson, DoesNotShowTheJobKey)
 {
     ProgramOptions options;

@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Collectives between hosts whose links have a given speed: network namespaces on a bridge, a token bucket at
+# both ends of every link. Prints what was measured of the links when the ranks joined, what is chosen by
+# that, and what each algorithm takes. Needs root.
+#
+#   bench/shaped.sh PROGRAM [RANKS [MBIT [DELAY_US [OP [SIZES]]]]]      (4 ranks, 1000, 0, all_reduce)
+set -eu
+program=$1 ranks=${2:-4} mbit=${3:-1000} delay=${4:-0} op=${5:-all_reduce}
+sizes=${6:-"4 1K 16K 64K 256K 1M 4M 16M 64M"}
+folder=$(mktemp -d)
+. "$(dirname "$0")/../tests/tools/spaces.sh"
+cleanup() {
+    spaces_down
+    rm -rf "$folder"
+}
+trap cleanup EXIT
+spaces_up "$ranks" "$folder" || exit $?
+shape() { # COMMAND PREFIX... DEVICE
+    dev=$1
+    shift
+    "$@" ip link set dev "$dev" gso_max_segs 16
+    "$@" tc qdisc add dev "$dev" root handle 1: tbf rate "${mbit}mbit" burst 128k limit 4m
+    [ "$delay" = 0 ] || "$@" tc qdisc add dev "$dev" parent 1:1 netem delay "${delay}us" limit 10000
+}
+for host in $(seq "$ranks"); do
+    shape "rf$spaces_id-$host"
+    shape eth0 on "$host"
+done
+export WORLD_SIZE="$ranks" RF_JOB_KEY=a-key-of-this-bench HFI_NO_BACKTRACE=1 MASTER_PORT=29399
+MASTER_ADDR=$(address 1)
+export MASTER_ADDR
+job() { # ARGUMENTS...: rank 0's output
+    for host in $(seq 2 "$ranks"); do
+        RANK=$((host - 1)) on "$host" "$program" "$@" >"$folder/$host" 2>&1 &
+    done
+    RANK=0 on 1 "$program" "$@" 2>"$folder/1" || cat "$folder/1"
+    wait
+}
+gbps=$(awk "BEGIN { print $mbit / 1000 }")
+# measure ALGORITHM ENVIRONMENT: microseconds by size, "-" where it cannot serve
+measure() {
+    for size in $sizes; do
+        job bench "$op" -b "$size" -e "$size" -n 7 --link-gbps "$gbps" ${1:+--algorithm "$1"} 2>&1 |
+            awk '/ f32 / { print $5, $NF; found = 1 } END { if (!found) print "- -" }'
+    done
+}
+job info --algorithms
+for name in "" ${ALGORITHMS:-flat doubling halving direct ring}; do
+    printf '%-10s' "${name:-chosen}"
+    measure "$name" | awk '{ printf " %12s %6s", $1, $2 } END { print "" }'
+done

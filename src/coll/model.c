@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Predicted times: for each algorithm its rounds, messages and bytes (docs/collectives.md), at what
+ * they cost (Hockney 1994: a message takes alpha + beta * bytes). Called by table.c.
+ */
+#include "model.h"
+
+#include <math.h>
+
+#include "../base/base.h"
+
+enum {
+    SHORTEST_SEGMENT = 64 << 10,
+    LONGEST_SEGMENT = 1 << 20,
+    UNCUT = 256 << 10,
+    LONGEST_UNCUT = 2 << 20
+};
+
+/* One call, in the model's terms. */
+struct view {
+    const struct rf_coll_model *m;
+    double ranks, others, rounds; /* rounds: log2, rounded up */
+    double bytes;                 /* of the whole */
+    double share;                 /* of one rank's piece of it */
+    double segment;
+};
+
+static double messages(const struct view *v, double bytes)
+{
+    return bytes > v->segment ? ceil(bytes / v->segment) : 1;
+}
+
+/* All other ranks at the same time, `bytes` to each. */
+static double fan(const struct view *v, double bytes)
+{
+    double all = v->others * messages(v, bytes);
+    return v->m->round_s + (all - 1) * v->m->fan_message_s + v->others * bytes * v->m->fan_byte_s;
+}
+
+/* One neighbour, `bytes`; cut into segments, of which only the first is waited for. */
+static double hop(const struct view *v, double bytes)
+{
+    return v->m->round_s + (messages(v, bytes) - 1) * v->m->fan_message_s + bytes * v->m->byte_s;
+}
+
+/* Some algorithms do not cut their messages, and so are for short ones: what overruns the buffers
+ * of a connection is slower than was measured. Past this many bytes a message they are not taken.
+ */
+static double uncut(double message, double most, double seconds)
+{
+    return message <= most ? seconds : HUGE_VAL;
+}
+
+static double flat_all_reduce(const struct view *v)
+{
+    return uncut(v->bytes, UNCUT, fan(v, v->bytes) + v->others * v->bytes * v->m->fold_byte_s);
+}
+static double doubling_all_reduce(const struct view *v)
+{
+    return uncut(v->bytes, UNCUT, v->rounds * (hop(v, v->bytes) + v->bytes * v->m->fold_byte_s));
+}
+static double halving_all_reduce(const struct view *v)
+{
+    return uncut(v->bytes / 2, LONGEST_UNCUT,
+                 2 * v->rounds * v->m->round_s +
+                     v->others * v->share * (2 * v->m->byte_s + v->m->fold_byte_s));
+}
+static double direct_all_reduce(const struct view *v)
+{
+    return 2 * fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
+}
+static double ring_all_reduce(const struct view *v)
+{
+    return v->others * (2 * hop(v, v->share) + v->share * v->m->fold_byte_s);
+}
+static double bruck_all_gather(const struct view *v)
+{
+    return uncut(v->bytes / 2, LONGEST_UNCUT,
+                 v->rounds * v->m->round_s + v->others * v->share * v->m->byte_s +
+                     2 * v->bytes * v->m->fold_byte_s); /* two copies of the whole */
+}
+static double flat_all_gather(const struct view *v)
+{
+    return uncut(v->share, v->ranks > 2 ? UNCUT : HUGE_VAL, fan(v, v->share));
+}
+static double flat_rooted(const struct view *v)
+{
+    return fan(v, v->share);
+}
+static double ring_all_gather(const struct view *v)
+{
+    return v->others * hop(v, v->share);
+}
+static double tree_broadcast(const struct view *v)
+{
+    return v->rounds * hop(v, v->bytes);
+}
+static double chain_broadcast(const struct view *v)
+{
+    double first = v->bytes < v->segment ? v->bytes : v->segment;
+    return (v->others - 1) * (v->m->round_s + first * v->m->byte_s) + hop(v, v->bytes);
+}
+/* Next to the root half of the whole passes a rank, after a quarter has, and so on. */
+static double tree_rooted(const struct view *v)
+{
+    return uncut(v->bytes / 2, LONGEST_UNCUT,
+                 v->rounds * v->m->round_s + v->others * v->share * v->m->byte_s +
+                     v->bytes * v->m->fold_byte_s);
+}
+
+static const struct {
+    enum rf_coll_op op;
+    const char *algorithm;
+    double (*time)(const struct view *v);
+} rows[] = {
+    {RF_COLL_ALL_REDUCE, "flat", flat_all_reduce},
+    {RF_COLL_ALL_REDUCE, "doubling", doubling_all_reduce},
+    {RF_COLL_ALL_REDUCE, "halving", halving_all_reduce},
+    {RF_COLL_ALL_REDUCE, "direct", direct_all_reduce},
+    {RF_COLL_ALL_REDUCE, "ring", ring_all_reduce},
+    {RF_COLL_REDUCE, "flat", flat_all_reduce},
+    {RF_COLL_REDUCE, "direct", direct_all_reduce},
+    {RF_COLL_ALL_GATHER, "bruck", bruck_all_gather},
+    {RF_COLL_ALL_GATHER, "flat", flat_all_gather},
+    {RF_COLL_ALL_GATHER, "ring", ring_all_gather},
+    {RF_COLL_BROADCAST, "tree", tree_broadcast},
+    {RF_COLL_BROADCAST, "chain", chain_broadcast},
+    {RF_COLL_GATHER, "tree", tree_rooted},
+    {RF_COLL_GATHER, "flat", flat_rooted},
+    {RF_COLL_SCATTER, "tree", tree_rooted},
+    {RF_COLL_SCATTER, "flat", flat_rooted},
+};
+
+/* Where a call's count is of one rank's piece. */
+static bool counts_shares(const struct rf_coll_desc *desc)
+{
+    return !desc->counts && (desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER ||
+                             desc->op == RF_COLL_SCATTER);
+}
+
+double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
+                     const char *algorithm)
+{
+    struct view v = {.m = model, .ranks = desc->ranks, .others = desc->ranks - 1};
+    while (1 << (int)v.rounds < desc->ranks)
+        v.rounds++;
+    v.bytes = (double)desc->count * (double)rf_dtype_bytes(desc->dtype);
+    if (counts_shares(desc))
+        v.bytes *= v.ranks;
+    v.share = v.bytes / v.ranks;
+    v.segment = (double)rf_model_segment(model, desc, algorithm);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].op == desc->op && strcmp(rows[i].algorithm, algorithm) == 0)
+            return rows[i].time(&v);
+    return -1;
+}
+
+/* In a chain each rank but the last waits for one segment, and every segment costs a message: the
+ * sum is least where both are equal. Elsewhere nothing was measured to depend on it. */
+size_t rf_model_segment(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
+                        const char *algorithm)
+{
+    if (strcmp(algorithm, "chain") != 0 || desc->ranks < 3)
+        return model->segment_bytes;
+    double bytes = (double)desc->count * (double)rf_dtype_bytes(desc->dtype);
+    double best = sqrt(bytes * model->fan_message_s / ((desc->ranks - 2) * model->byte_s));
+    size_t segment = SHORTEST_SEGMENT;
+    while (segment < LONGEST_SEGMENT && (double)segment * M_SQRT2 < best)
+        segment *= 2;
+    return segment;
+}

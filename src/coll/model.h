@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a message costs, and from it how long each algorithm would take. Pure; the figures come from
+ * comm/links.c, or from a test. Used by table.c where a description has a model.
+ */
+#ifndef RF_COLL_MODEL_H
+#define RF_COLL_MODEL_H
+
+#include "coll.h"
+
+/* Of the slowest rank, the same on all ranks. Two patterns, since a network that carries one
+ * message at a time well need not carry many at once: along a ring every rank has one neighbour to
+ * send to, in a fan it sends to all others at the same time. */
+struct rf_coll_model {
+    double round_s;       /* a short message to the neighbour, until it has arrived */
+    double byte_s;        /* each byte more of it */
+    double fan_message_s; /* each short message more, to one more rank at the same time */
+    double fan_byte_s;    /* each byte, of all messages of a rank together */
+    double fold_byte_s;   /* adding a byte to a sum */
+    size_t segment_bytes; /* of the transport: where the model has no reason for another */
+};
+
+/* Seconds that `algorithm` would take; negative: it is not one of which the model knows. */
+double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
+                     const char *algorithm);
+/* How an algorithm's messages are best cut. */
+size_t rf_model_segment(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
+                        const char *algorithm);
+
+#endif

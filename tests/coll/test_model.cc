@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+//
+// Predicted times, and the choice by them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "coll/model.h"
+#include "coll/sched.h"
+}
+
+namespace
+{
+
+// Seconds and seconds per byte: shared memory, Ethernet of 1 and 100 Gbit/s, a long way, and a
+// switch that many messages at once choke.
+const rf_coll_model models[] = {
+    {.round_s = 5e-7,
+     .byte_s = 1e-10,
+     .fan_message_s = 2e-7,
+     .fan_byte_s = 1e-10,
+     .fold_byte_s = 5e-11,
+     .segment_bytes = 256 << 10},
+    {3e-5, 8.4e-9, 4e-6, 8.6e-9, 5e-11, 256 << 10},
+    {5e-6, 8.4e-11, 1e-6, 9e-11, 5e-11, 256 << 10},
+    {2e-2, 1e-8, 1e-5, 1e-8, 5e-11, 256 << 10},
+    {3e-5, 8.4e-9, 4e-6, 2e-8, 5e-11, 256 << 10},
+};
+
+const rf_coll_op chosen_ops[] = {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE, RF_COLL_ALL_GATHER,
+                                 RF_COLL_BROADCAST,  RF_COLL_GATHER, RF_COLL_SCATTER};
+const std::vector<const char *> names[] = {{"flat", "doubling", "halving", "direct", "ring"},
+                                           {"flat", "direct"},
+                                           {"bruck", "flat", "ring"},
+                                           {"tree", "chain"},
+                                           {"tree", "flat"},
+                                           {"tree", "flat"}};
+
+rf_coll_desc describe(rf_coll_op op, int ranks, size_t bytes, const rf_coll_model &model,
+                      rf_order order = RF_ORDER_ANY)
+{
+    rf_coll_desc desc{};
+    desc.op = op;
+    desc.ranks = ranks;
+    desc.count = bytes / 4;
+    desc.order = order;
+    desc.segment_bytes = 256 << 10;
+    desc.model = &model;
+    return desc;
+}
+
+std::string choice(const rf_coll_desc &desc, double *seconds = nullptr)
+{
+    const char *name = "";
+    double ignored;
+    EXPECT_EQ(rf_coll_choose(&desc, &name, seconds ? seconds : &ignored), 0);
+    return name;
+}
+
+TEST(Model, NothingThatServesIsPredictedToBeQuicker)
+{
+    std::set<std::string> taken;
+    for (const rf_coll_model &model : models)
+        for (int ranks : {2, 3, 4, 7, 8, 16, 33, 64, 1024})
+            for (size_t bytes = 4; bytes <= 256u << 20; bytes *= 4)
+                for (size_t i = 0; i < 6; i++)
+                    for (rf_order order : {RF_ORDER_ANY, RF_ORDER_RING, RF_ORDER_TREE}) {
+                        if (i == 4 && bytes > 1u << 20)
+                            continue;
+                        rf_coll_desc desc = describe(chosen_ops[i], ranks, bytes, model, order);
+                        double seconds = -1;
+                        std::string chosen = choice(desc, &seconds);
+                        EXPECT_GT(seconds, 0);
+                        EXPECT_TRUE(std::isfinite(seconds)) << chosen << " " << bytes;
+                        EXPECT_EQ(seconds, rf_model_time(&model, &desc, chosen.c_str()));
+                        taken.insert(rf_coll_op_name(chosen_ops[i]) + (" " + chosen));
+                        bool folds = i < 2;
+                        EXPECT_FALSE(order == RF_ORDER_RING && folds &&
+                                     (chosen == "doubling" || chosen == "halving"));
+                        EXPECT_FALSE(order == RF_ORDER_TREE && folds &&
+                                     (chosen == "ring" || chosen == "halving"));
+                        bool all = order == RF_ORDER_ANY && (ranks & (ranks - 1)) == 0;
+                        if (all) {
+                            for (const char *other : names[i])
+                                EXPECT_LE(seconds, rf_model_time(&model, &desc, other)) << other;
+                        }
+                    }
+    // Each is of use somewhere.
+    for (size_t i = 0; i < 6; i++)
+        for (const char *name : names[i])
+            EXPECT_TRUE(taken.count(rf_coll_op_name(chosen_ops[i]) + (std::string(" ") + name)))
+                << rf_coll_op_name(chosen_ops[i]) << " " << name;
+}
+
+TEST(Model, WhatIsChosenIsWhatIsBuilt)
+{
+    for (const rf_coll_model &model : models)
+        for (int ranks : {2, 3, 4, 8})
+            for (size_t bytes : {4u, 65536u, 8u << 20})
+                for (rf_coll_op op : chosen_ops) {
+                    rf_coll_desc desc = describe(op, ranks, bytes, model);
+                    rf_sched *sched = nullptr;
+                    ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
+                    EXPECT_EQ(choice(desc), rf_sched_algorithm(sched));
+                    rf_sched_destroy(sched);
+                }
+}
+
+TEST(Model, LongSumsGoAroundARingAndShortOnesDoNot)
+{
+    const rf_coll_model &ethernet = models[1], &choked = models[4];
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 64 << 20, ethernet)), "ring");
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 4, ethernet)), "flat");
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 64, 4, ethernet)), "doubling");
+    // Where a fan is slow, what one sends to a neighbour is not.
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 1 << 20, choked, RF_ORDER_RING)), "ring");
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 8, 16 << 10, ethernet, RF_ORDER_RING)), "direct");
+}
+
+TEST(Model, WhereThereIsNoChoiceNothingIsPredicted)
+{
+    for (rf_coll_op op : {RF_COLL_BARRIER, RF_COLL_ALL_TO_ALL, RF_COLL_REDUCE_SCATTER}) {
+        double seconds = 0;
+        choice(describe(op, 4, 1024, models[0]), &seconds);
+        EXPECT_LT(seconds, 0);
+    }
+    double seconds = 0;
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 1, 1024, models[0]), &seconds), "local");
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 0, models[0]), &seconds), "dissemination");
+}
+
+TEST(Model, AChainIsCutWhereItsPredictionIsLeast)
+{
+    for (const rf_coll_model &model : models)
+        for (int ranks : {2, 3, 4, 16})
+            for (size_t bytes = 1 << 20; bytes <= 1u << 30; bytes *= 4) {
+                rf_coll_desc desc = describe(RF_COLL_BROADCAST, ranks, bytes, model);
+                size_t segment = rf_model_segment(&model, &desc, "chain");
+                auto time = [&](double s) {
+                    return (ranks - 2) * s * model.byte_s + (double)bytes / s * model.fan_message_s;
+                };
+                EXPECT_GE(segment, 64u << 10);
+                EXPECT_LE(segment, 1u << 20);
+                for (double other = 64 << 10; other <= 1 << 20 && ranks > 2; other *= 2)
+                    EXPECT_LE(time((double)segment), time(other) * 1.07);
+            }
+}
+
+} // namespace
