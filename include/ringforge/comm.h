@@ -242,6 +242,19 @@ RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count
                        void *recv, size_t recv_count, int src, enum rf_dtype dtype, int tag,
                        const struct rf_coll_opts *opts);
 
+/* ---- several operations as one --------------------------------------------------------------- */
+
+/* Between the two, sends, receives and collectives on host memory are checked and noted, return 0,
+ * and do nothing; the outermost rf_group_end runs them and blocks until all have ended. First all
+ * sends and receives, at once, so that neighbours may exchange in any order; a rank may send to
+ * itself what it receives in the same group. Then the collectives, in the order of the calls.
+ * Buffers must stay until then. To other ranks the calls are as without a group. A call that is
+ * refused is not in it; the first error while running is returned, and fails the communicator as
+ * ever. Not in a group (RF_EINVAL): calls on tensors or with a request, all_to_all_v, split,
+ * shrink. Every start needs its end. */
+RF_API int rf_group_start(struct rf_comm *comm);
+RF_API int rf_group_end(struct rf_comm *comm);
+
 /* ---- collectives on device tensors ----------------------------------------------------------- */
 
 /* As above, on tensors; the element count and type are the tensors'. Mapped device memory travels

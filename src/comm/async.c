@@ -90,8 +90,10 @@ static void end(struct rf_task *job, int rc)
         rf_log("comm", 0, "a finished call could not be signalled: %s", rf_last_error()->message);
 }
 
-static void free_job(struct rf_task *job)
+void rf_task_free(struct rf_task *job)
 {
+    if (!job)
+        return;
     rf_free(job->copies);
     rf_free(job);
 }
@@ -109,7 +111,7 @@ static void *worker(void *argument)
         pthread_mutex_unlock(&async->lock);
 
         end(job, run(async->comm, job));
-        free_job(job);
+        rf_task_free(job);
 
         pthread_mutex_lock(&async->lock);
         atomic_fetch_sub_explicit(&async->outstanding, 1, memory_order_release);
@@ -147,7 +149,7 @@ static const void *copy_into(char **at, const void *from, size_t bytes)
     return to;
 }
 
-static int copy_job(const struct rf_comm *comm, const struct rf_task *job, struct rf_task **out)
+int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job, struct rf_task **out)
 {
     const struct rf_call *call = &job->call;
     const size_t counts = (size_t)comm->size * sizeof(*call->counts);
@@ -215,7 +217,7 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
     struct rf_task *copy = NULL;
     int row = 0;
     RETURN_IF_ERROR(timeline_of(async, device, &row));
-    RETURN_IF_ERROR(copy_job(comm, job, &copy));
+    RETURN_IF_ERROR(rf_task_copy(comm, job, &copy));
     pthread_mutex_lock(&async->lock);
     copy->done = async->timelines[row].timeline;
     copy->done_value = async->timelines[row].value + 1;
@@ -227,7 +229,7 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
     }
     pthread_mutex_unlock(&async->lock);
     if (rc < 0)
-        free_job(copy);
+        rf_task_free(copy);
     return rc;
 }
 
@@ -237,7 +239,7 @@ int rf_async_push_host(struct rf_comm *comm, const struct rf_call *call, struct 
     const struct rf_task job = {.call = *call};
     struct rf_request *request = NULL;
     struct rf_task *copy = NULL;
-    RETURN_IF_ERROR(copy_job(comm, &job, &copy));
+    RETURN_IF_ERROR(rf_task_copy(comm, &job, &copy));
     int rc = rf_request_create(&request);
     if (rc == 0) {
         copy->request = request;
@@ -253,7 +255,7 @@ int rf_async_push_host(struct rf_comm *comm, const struct rf_call *call, struct 
         rf_request_free(request); /* for the worker, which has not got it */
         rf_request_free(request);
     }
-    free_job(copy);
+    rf_task_free(copy);
     return rc;
 }
 

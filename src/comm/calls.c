@@ -163,6 +163,7 @@ int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_cou
     size_t expected;
     if (!comm)
         return rf_fail(RF_EINVAL, "all_to_all: the communicator is NULL");
+    RETURN_IF_ERROR(rf_group_refuse(comm, "all_to_all with counts, which exchanges them first"));
     RETURN_IF_ERROR(sum_counts(comm, RF_COLL_ALL_TO_ALL, recv_counts, &expected));
     RETURN_IF_ERROR(sum_counts(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.count));
     RETURN_IF_ERROR(rf_call_check(comm, &call));

@@ -119,6 +119,7 @@ static void free_parts(struct rf_comm *comm)
     rf_cache_destroy(comm->cache);
     rf_recorder_close(comm->recorder);
     rf_staging_destroy(comm->staging);
+    rf_group_destroy(comm->group);
     rf_free(comm->converted);
     rf_free(comm->peers);
     rf_free(comm->model);

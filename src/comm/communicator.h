@@ -97,6 +97,8 @@ struct rf_recorder;
 struct rf_cache;
 struct rf_p2p;
 struct rf_async;
+struct rf_group;
+struct rf_half;
 struct rf_staging;
 
 struct rf_comm {
@@ -117,6 +119,7 @@ struct rf_comm {
     struct rf_coll_model *model; /* of measured links; NULL: none were measured */
     struct rf_p2p *p2p;
     struct rf_async *async;
+    struct rf_group *group; /* NULL: calls run at once */
     struct rf_staging *staging;
     unsigned char *converted; /* convert.c's, kept */
     size_t converted_bytes;
@@ -278,6 +281,15 @@ static inline bool rf_call_converts(const struct rf_call *call)
 RF_MUST_CHECK int rf_convert_check(const struct rf_call *call);
 RF_MUST_CHECK int rf_convert_run(struct rf_comm *comm, const struct rf_call *call);
 
+/* ---- group.c: calls that wait for the end of their group ------------------------------------- */
+
+RF_MUST_CHECK int rf_group_add_halves(struct rf_comm *comm, const struct rf_half *halves,
+                                      size_t count, double timeout_s);
+RF_MUST_CHECK int rf_group_add_call(struct rf_comm *comm, const struct rf_call *call);
+/* For what cannot be in one. */
+RF_MUST_CHECK int rf_group_refuse(const struct rf_comm *comm, const char *what);
+void rf_group_destroy(struct rf_group *group);
+
 /* ---- point_to_point.c: the engine; send_recv.c: the calls ------------------------------------ */
 
 int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out);
@@ -321,6 +333,10 @@ RF_MUST_CHECK int rf_async_push(struct rf_comm *comm, const struct rf_task *job,
 /* The same for a call on host memory. */
 RF_MUST_CHECK int rf_async_push_host(struct rf_comm *comm, const struct rf_call *call,
                                      struct rf_request **request);
+/* A copy of its own of everything that a job points to but data. */
+RF_MUST_CHECK int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job,
+                               struct rf_task **out);
+void rf_task_free(struct rf_task *job);
 /* What the worker has failed with; 0: it has not. Any time. */
 int rf_async_status(const struct rf_async *async);
 bool rf_async_busy(const struct rf_async *async);

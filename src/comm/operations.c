@@ -273,6 +273,11 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
     RETURN_IF_ERROR(rf_call_check(comm, call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
     const bool asynchronous = opts && opts->request;
+    if (comm->group && asynchronous)
+        return rf_fail(RF_EINVAL, "%s: a group's calls end with it; leave opts->request NULL",
+                       rf_coll_op_name(call->op));
+    if (comm->group)
+        return rf_group_add_call(comm, call);
     if (!asynchronous || !rf_async_busy(comm->async))
         RETURN_IF_ERROR(rf_comm_ready(comm));
     return asynchronous ? rf_async_push_host(comm, call, opts->request) : rf_comm_run(comm, call);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The engine of point to point: slots for the peers' next envelopes, the lists of what was taken
- * in, and posting. It decides nothing about calls (send_recv.c does).
+ * in, and posting. It decides nothing about messages (halves.c does).
  */
 #include "point_to_point.h"
+
+enum { KEPT_LANES = 4 };
 
 static size_t slot_bytes(void)
 {
@@ -30,16 +32,11 @@ static uint32_t seal(const struct rf_p2p *p2p, int from, int to, uint64_t tag, c
     return rf_checksum(data, bytes, (uint32_t)(tag ^ tag >> 24) ^ link);
 }
 
-struct rf_p2p_context *rf_p2p_context(struct rf_p2p *p2p, enum rf_p2p_use use)
-{
-    return &p2p->contexts[p2p->size + (int)use];
-}
-
 static int post_slot(struct rf_p2p *p2p, int peer)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *slot = &p2p->contexts[peer];
-    uint8_t *room = p2p->slots + (size_t)peer * slot_bytes();
+    struct rf_p2p_context *slot = &p2p->slots[peer];
+    uint8_t *room = p2p->rooms + (size_t)peer * slot_bytes();
     slot->data = room;
     slot->tag = envelope_tag(p2p->peers[peer].taken);
     int rc = wire->ops->post_recv(wire, peer, slot->tag, room, slot_bytes(), slot);
@@ -60,7 +57,7 @@ int rf_p2p_retry(struct rf_p2p *p2p)
 {
     p2p->must_retry = 0;
     for (int peer = 0; peer < p2p->size; peer++) {
-        struct rf_p2p_context *slot = &p2p->contexts[peer];
+        struct rf_p2p_context *slot = &p2p->slots[peer];
         if (peer != p2p->comm->rank && !slot->in_flight && slot->status == 0)
             RETURN_IF_ERROR(post_slot(p2p, peer));
     }
@@ -78,14 +75,13 @@ int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out)
     p2p->size = comm->size;
     p2p->waiting_for = -1;
     p2p->peers = rf_alloc(size * sizeof(*p2p->peers));
-    p2p->contexts = rf_alloc_aligned((size + RF_USE_COUNT) * sizeof(*p2p->contexts), 64);
-    p2p->slots = rf_alloc_aligned(size * slot_bytes(), 64);
-    p2p->outgoing = rf_alloc_aligned(slot_bytes(), 64);
-    if (!p2p->peers || !p2p->contexts || !p2p->slots || !p2p->outgoing)
+    p2p->slots = rf_alloc_aligned(size * sizeof(*p2p->slots), 64);
+    p2p->rooms = rf_alloc_aligned(size * slot_bytes(), 64);
+    if (!p2p->peers || !p2p->slots || !p2p->rooms)
         goto fail;
-    for (int i = 0; i < p2p->size + RF_USE_COUNT; i++) {
-        p2p->contexts[i].is_slot = i < p2p->size;
-        p2p->contexts[i].peer = i < p2p->size ? i : -1;
+    for (int i = 0; i < p2p->size; i++) {
+        p2p->slots[i].is_slot = true;
+        p2p->slots[i].peer = i;
     }
     for (int peer = 0; peer < p2p->size; peer++)
         p2p->peers[peer].end = &p2p->peers[peer].first;
@@ -101,6 +97,20 @@ fail:
     return rc < 0 ? rc : rf_fail(RF_ENOMEM, "no memory for messages between %d ranks", comm->size);
 }
 
+/* All but the first `keep`. */
+static void free_lanes(struct rf_p2p *p2p, int keep)
+{
+    struct rf_p2p_lane **link = &p2p->lanes;
+    for (; *link && keep > 0; keep--)
+        link = &(*link)->next;
+    while (*link) {
+        struct rf_p2p_lane *lane = *link;
+        *link = lane->next;
+        rf_free(lane->outgoing);
+        rf_free(lane);
+    }
+}
+
 void rf_p2p_destroy(struct rf_p2p *p2p)
 {
     if (!p2p)
@@ -111,11 +121,71 @@ void rf_p2p_destroy(struct rf_p2p *p2p)
             p2p->peers[peer].first = taken->next;
             rf_free(taken);
         }
+    free_lanes(p2p, 0);
     rf_free(p2p->peers);
-    rf_free(p2p->contexts);
     rf_free(p2p->slots);
-    rf_free(p2p->outgoing);
+    rf_free(p2p->rooms);
     rf_free(p2p);
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+int rf_p2p_take_lane(struct rf_p2p *p2p, int peer, struct rf_p2p_lane **out)
+{
+    struct rf_p2p_lane *lane = p2p->lanes;
+    while (lane && lane->taken)
+        lane = lane->next;
+    if (!lane) {
+        lane = rf_alloc_aligned(sizeof(*lane), 64);
+        uint8_t *outgoing = rf_alloc_aligned(slot_bytes(), 64);
+        if (!lane || !outgoing) {
+            rf_free(lane);
+            rf_free(outgoing);
+            return rf_fail(RF_ENOMEM, "no memory for a message to or from rank %d", peer);
+        }
+        memset(lane, 0, sizeof(*lane));
+        lane->outgoing = outgoing;
+        lane->next = p2p->lanes;
+        p2p->lanes = lane;
+    }
+    lane->taken = true;
+    lane->announced = lane->asked = false;
+    lane->peer = peer;
+    *out = lane;
+    return 0;
+}
+
+void rf_p2p_give_lane(struct rf_p2p_lane *lane)
+{
+    if (lane)
+        lane->taken = false;
+}
+
+void rf_p2p_trim(struct rf_p2p *p2p)
+{
+    for (const struct rf_p2p_lane *lane = p2p->lanes; lane; lane = lane->next)
+        if (lane->taken)
+            return;
+    free_lanes(p2p, KEPT_LANES);
+}
+
+/* The peer wants the data of the announcement `id`. */
+static void asked(struct rf_p2p *p2p, int rank, uint64_t id)
+{
+    for (struct rf_p2p_lane *lane = p2p->lanes; lane; lane = lane->next)
+        if (lane->taken && lane->announced && lane->peer == rank && lane->id == id)
+            lane->asked = true;
+}
+
+static struct rf_p2p_context *find_context(struct rf_p2p *p2p, void *context)
+{
+    const uintptr_t at = (uintptr_t)context, first = (uintptr_t)p2p->slots;
+    if (at >= first && at < first + (size_t)p2p->size * sizeof(*p2p->slots))
+        return context;
+    for (struct rf_p2p_lane *lane = p2p->lanes; lane; lane = lane->next)
+        if (lane->taken && (context == &lane->contexts[0] || context == &lane->contexts[1]))
+            return context;
+    return NULL;
 }
 
 /* ---- what comes in --------------------------------------------------------------------------- */
@@ -123,7 +193,7 @@ void rf_p2p_destroy(struct rf_p2p *p2p)
 static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 {
     struct rf_p2p_peer *peer = &p2p->peers[rank];
-    const uint8_t *slot = p2p->slots + (size_t)rank * slot_bytes();
+    const uint8_t *slot = p2p->rooms + (size_t)rank * slot_bytes();
     struct rf_envelope envelope;
     if (bytes < sizeof(envelope))
         return rf_fail_rank(RF_ECORRUPT, rank, "an envelope from rank %d has %zu bytes", rank,
@@ -131,7 +201,7 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
     memcpy(&envelope, slot, sizeof(envelope));
     peer->taken++;
     if (envelope.kind == RF_ENVELOPE_ASK) {
-        peer->asked = envelope.id + 1;
+        asked(p2p, rank, envelope.id);
         return 0;
     }
     size_t data = bytes - sizeof(envelope);
@@ -148,9 +218,8 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 
 int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion)
 {
-    struct rf_p2p_context *context = completion->context;
-    uintptr_t at = (uintptr_t)context, first = (uintptr_t)p2p->contexts;
-    if (at < first || at >= first + (size_t)(p2p->size + RF_USE_COUNT) * sizeof(*context))
+    struct rf_p2p_context *context = find_context(p2p, completion->context);
+    if (!context)
         return 0;
     context->in_flight = false;
     context->status = completion->status;
@@ -206,52 +275,54 @@ int rf_p2p_poll(struct rf_p2p *p2p)
 
 /* ---- what goes out --------------------------------------------------------------------------- */
 
-static void begin(struct rf_p2p_context *context, int peer)
+static struct rf_p2p_context *begin(struct rf_p2p_lane *lane, enum rf_p2p_use use)
 {
-    context->peer = peer;
+    struct rf_p2p_context *context = &lane->contexts[use];
+    context->peer = lane->peer;
     context->status = 0;
     context->in_flight = true;
+    return context;
 }
 
-int rf_p2p_send_envelope(struct rf_p2p *p2p, int peer, const struct rf_envelope *envelope,
-                         size_t bytes, enum rf_p2p_use use)
+int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = rf_p2p_context(p2p, use);
-    begin(context, peer);
-    const uint64_t tag = envelope_tag(p2p->peers[peer].sent);
-    uint32_t contract = seal(p2p, p2p->comm->rank, peer, tag, envelope, bytes);
-    int rc = wire->ops->post_send(wire, peer, tag, contract, envelope, bytes, context);
+    struct rf_p2p_context *context = begin(lane, RF_USE_FIRST);
+    struct rf_p2p_peer *peer = &p2p->peers[lane->peer];
+    const struct rf_envelope *envelope = (const struct rf_envelope *)lane->outgoing;
+    const uint64_t tag = envelope_tag(peer->sent);
+    uint32_t contract = seal(p2p, p2p->comm->rank, lane->peer, tag, envelope, bytes);
+    int rc = wire->ops->post_send(wire, lane->peer, tag, contract, envelope, bytes, context);
     if (rc < 0) {
         context->in_flight = false;
         return rc;
     }
-    p2p->peers[peer].sent++;
+    peer->sent++;
+    lane->announced = envelope->kind == RF_ENVELOPE_ANNOUNCE;
     p2p->activity++;
     p2p->overhead_bytes += sizeof(*envelope);
     p2p->overhead_messages += envelope->kind != RF_ENVELOPE_DATA;
     return 0;
 }
 
-int rf_p2p_send_data(struct rf_p2p *p2p, int peer, uint64_t id, const void *data, size_t bytes)
+int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, const void *data, size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = rf_p2p_context(p2p, RF_USE_DATA);
-    begin(context, peer);
-    uint32_t contract = seal(p2p, p2p->comm->rank, peer, data_tag(id), data, bytes);
-    int rc = wire->ops->post_send(wire, peer, data_tag(id), contract, data, bytes, context);
+    struct rf_p2p_context *context = begin(lane, RF_USE_SECOND);
+    const uint64_t tag = data_tag(lane->id);
+    uint32_t contract = seal(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
+    int rc = wire->ops->post_send(wire, lane->peer, tag, contract, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
 }
 
-int rf_p2p_recv_data(struct rf_p2p *p2p, int peer, uint64_t id, void *data, size_t bytes)
+int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, void *data, size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = rf_p2p_context(p2p, RF_USE_RECV);
-    begin(context, peer);
+    struct rf_p2p_context *context = begin(lane, RF_USE_SECOND);
     context->data = data;
-    context->tag = data_tag(id);
-    int rc = wire->ops->post_recv(wire, peer, data_tag(id), data, bytes, context);
+    context->tag = data_tag(lane->id);
+    int rc = wire->ops->post_recv(wire, lane->peer, context->tag, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
 }
@@ -263,7 +334,10 @@ bool rf_p2p_has_served(const struct rf_p2p *p2p, int rank, const struct rf_contr
      */
     if (point->op == RF_COLL_RECV)
         return peer->sent > point->sequence;
-    return peer->answered == point->sequence + 1;
+    for (const struct rf_taken *taken = peer->first; taken; taken = taken->next)
+        if (taken->envelope.id == point->sequence)
+            return false; /* nobody has asked for it yet */
+    return point->sequence < peer->taken;
 }
 
 void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messages)

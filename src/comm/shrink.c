@@ -151,6 +151,7 @@ int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struc
         return rf_fail(RF_EINVAL, "shrink: the communicator or out is NULL");
     if (timeout_s < 0)
         return rf_fail(RF_EINVAL, "shrink: a timeout of %g s is negative", timeout_s);
+    RETURN_IF_ERROR(rf_group_refuse(comm, "shrink"));
     timeout_s = timeout_s > 0 ? timeout_s : DEFAULT_TIMEOUT_S;
     rf_async_drain(comm->async, 0);
     int *members = rf_alloc((size_t)comm->size * sizeof(*members));

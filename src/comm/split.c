@@ -60,6 +60,7 @@ int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out
     if (!comm || !out)
         return rf_fail(RF_EINVAL, "split: the communicator or out is NULL");
     *out = NULL;
+    RETURN_IF_ERROR(rf_group_refuse(comm, "split"));
     struct ticket mine = {color < 0 ? -1 : color, key};
     struct ticket *tickets = rf_alloc((size_t)comm->size * sizeof(*tickets));
     int *members = rf_alloc((size_t)comm->size * sizeof(*members));

@@ -91,6 +91,7 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     const char *op = rf_coll_op_name(job->call.op);
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
+    RETURN_IF_ERROR(rf_group_refuse(comm, "a call on tensors"));
     job->call.dtype = job->out.buffer ? job->out.dtype : job->in.dtype;
     if (opts && opts->request)
         return rf_fail(RF_EINVAL, "%s: calls on tensors take `done`, not a request", op);

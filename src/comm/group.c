@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Groups of calls: what is called between rf_group_start and rf_group_end is noted, and runs at the
+ * end: sends and receives all at once, then the collectives.
+ */
+#include <ringforge/ringforge.h>
+
+#include "point_to_point.h"
+
+struct rf_group {
+    int depth;
+    double timeout_s; /* the longest that a send or receive asked for */
+    struct rf_half *halves;
+    size_t half_count, half_room;
+    struct rf_task *first, **end; /* collectives */
+};
+
+int rf_group_start(struct rf_comm *comm)
+{
+    if (!comm)
+        return rf_fail(RF_EINVAL, "group: the communicator is NULL");
+    if (!comm->group) {
+        struct rf_group *group = rf_alloc(sizeof(*group));
+        if (!group)
+            return rf_fail(RF_ENOMEM, "no memory for a group of calls");
+        group->end = &group->first;
+        comm->group = group;
+    }
+    comm->group->depth++;
+    return 0;
+}
+
+void rf_group_destroy(struct rf_group *group)
+{
+    if (!group)
+        return;
+    while (group->first) {
+        struct rf_task *task = group->first;
+        group->first = task->next;
+        rf_task_free(task);
+    }
+    rf_free(group->halves);
+    rf_free(group);
+}
+
+int rf_group_refuse(const struct rf_comm *comm, const char *what)
+{
+    return comm && comm->group ? rf_fail(RF_EINVAL, "a group of calls cannot have %s in it", what)
+                               : 0;
+}
+
+int rf_group_add_halves(struct rf_comm *comm, const struct rf_half *halves, size_t count,
+                        double timeout_s)
+{
+    struct rf_group *group = comm->group;
+    if (group->half_count + count > group->half_room) {
+        size_t room = 2 * group->half_room + 16;
+        struct rf_half *grown = rf_realloc(group->halves, room * sizeof(*grown));
+        if (!grown)
+            return rf_fail(RF_ENOMEM, "no memory for a group of %zu messages", room);
+        group->halves = grown;
+        group->half_room = room;
+    }
+    memcpy(group->halves + group->half_count, halves, count * sizeof(*halves));
+    group->half_count += count;
+    if (timeout_s > group->timeout_s)
+        group->timeout_s = timeout_s;
+    return 0;
+}
+
+int rf_group_add_call(struct rf_comm *comm, const struct rf_call *call)
+{
+    const struct rf_task task = {.call = *call};
+    struct rf_task *copy = NULL;
+    RETURN_IF_ERROR(rf_task_copy(comm, &task, &copy));
+    *comm->group->end = copy;
+    comm->group->end = &copy->next;
+    return 0;
+}
+
+/* The receive of this rank's own message `send`; NULL = there is none. */
+static struct rf_half *counterpart(struct rf_group *group, int rank, const struct rf_half *send)
+{
+    for (size_t i = 0; i < group->half_count; i++) {
+        struct rf_half *half = &group->halves[i];
+        if (!half->is_send && half->peer == rank && half->tag == send->tag && !half->posted)
+            return half;
+    }
+    return NULL;
+}
+
+/* Messages to this rank itself are copied, and leave the list. */
+static int run_own(struct rf_comm *comm, struct rf_group *group)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < group->half_count; i++) {
+        struct rf_half *send = &group->halves[i];
+        if (!send->is_send || send->peer != comm->rank)
+            continue;
+        struct rf_half *recv = counterpart(group, comm->rank, send);
+        if (!recv || !rf_contract_equal(&recv->contract, &send->contract))
+            return rf_fail(RF_EINVAL, "group: a message of this rank to itself with tag %u %s",
+                           send->tag,
+                           recv ? "differs from its receive in count, type or label"
+                                : "is not received in the same group");
+        recv->posted = true;
+        if (send->bytes > 0)
+            memmove(recv->buffer, send->buffer, send->bytes);
+    }
+    for (size_t i = 0; i < group->half_count; i++) {
+        struct rf_half *half = &group->halves[i];
+        if (half->peer != comm->rank)
+            group->halves[kept++] = *half;
+        else if (!half->is_send && !half->posted)
+            return rf_fail(RF_EINVAL,
+                           "group: a receive of this rank from itself with tag %u has no send in "
+                           "the same group",
+                           half->tag);
+    }
+    group->half_count = kept;
+    return 0;
+}
+
+static int run(struct rf_comm *comm, struct rf_group *group)
+{
+    RETURN_IF_ERROR(rf_comm_enter(comm));
+    RETURN_IF_ERROR(run_own(comm, group));
+    RETURN_IF_ERROR(rf_p2p_exchange(comm, group->halves, group->half_count, group->timeout_s));
+    for (const struct rf_task *task = group->first; task; task = task->next)
+        RETURN_IF_ERROR(rf_comm_run(comm, &task->call));
+    return 0;
+}
+
+int rf_group_end(struct rf_comm *comm)
+{
+    if (!comm || !comm->group)
+        return rf_fail(RF_EINVAL, "group: there is no rf_group_start for this rf_group_end");
+    if (--comm->group->depth > 0)
+        return 0;
+    struct rf_group *group = comm->group;
+    comm->group = NULL;
+    int rc = run(comm, group);
+    rf_group_destroy(group);
+    return rc;
+}
