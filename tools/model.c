@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The blocks that a setup describes: a GPT, or one block of a wanted size to plan with.
+ * The blocks that a setup describes: a GPT-2, a Llama-style model, or one block of a wanted size to
+ * plan with.
  */
 #include <gpt2.h>
+#include <llama.h>
+#include <string.h>
 
 #include "setup.h"
 
@@ -11,7 +14,13 @@ static void destroy_gpt2(void *owner)
     gpt2_destroy(owner);
 }
 
-int model_create(const struct tool_command *command, const struct setup *setup, struct model *model)
+static void destroy_llama(void *owner)
+{
+    llama_destroy(owner);
+}
+
+static int create_gpt2(const struct tool_command *command, const struct setup *setup,
+                       struct model *model)
 {
     struct gpt2_config config = {.layers = (int)setup->layers,
                                  .channels = (int)setup->channels,
@@ -26,6 +35,30 @@ int model_create(const struct tool_command *command, const struct setup *setup, 
     *model = (struct model){.owner = gpt2, .destroy = destroy_gpt2};
     model->blocks = gpt2_blocks(gpt2, &model->count);
     return TOOL_OK;
+}
+
+static int create_llama(const struct tool_command *command, const struct setup *setup,
+                        struct model *model)
+{
+    struct llama_config config = {.layers = (int)setup->layers,
+                                  .channels = (int)setup->channels,
+                                  .heads = (int)setup->heads,
+                                  .kv_heads = (int)setup->kv_heads,
+                                  .dtype = setup->type};
+    struct llama *llama = NULL;
+    if (llama_create(&config, &llama) < 0) {
+        const char *fault = llama_config_fault(&config);
+        return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
+    }
+    *model = (struct model){.owner = llama, .destroy = destroy_llama};
+    model->blocks = llama_blocks(llama, &model->count);
+    return TOOL_OK;
+}
+
+int model_create(const struct tool_command *command, const struct setup *setup, struct model *model)
+{
+    return strcmp(setup->model, "llama") == 0 ? create_llama(command, setup, model)
+                                              : create_gpt2(command, setup, model);
 }
 
 /* ---- a block of a size: it has parameters and sizes, and is never run ------------------------ */

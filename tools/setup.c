@@ -14,7 +14,8 @@
 
 void setup_init(struct setup *s, struct tool_option *rows)
 {
-    *s = (struct setup){.layers = 4,
+    *s = (struct setup){.model = "gpt2",
+                        .layers = 4,
                         .channels = 128,
                         .heads = 4,
                         .seq = 64,
@@ -32,9 +33,12 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .schedule = "naive",
                         .optimizer = "adamw"};
     const struct tool_option all[SETUP_ROWS] = {
+        {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)"},
         {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)"},
         {"channels", 0, TOOL_INT, &s->channels, "N", "width of the model (128)"},
         {"heads", 0, TOOL_INT, &s->heads, "N", "attention heads; divides --channels (4)"},
+        {"kv-heads", 0, TOOL_INT, &s->kv_heads, "N",
+         "llama: heads of keys and values; divides --heads (as many)"},
         {"seq", 0, TOOL_INT, &s->seq, "N", "tokens in a sequence (64)"},
         {"batch", 0, TOOL_INT, &s->batch, "N", "sequences in a step, over all ranks (16)"},
         {"micro-batches", 0, TOOL_INT, &s->micro_batches, "N",
@@ -118,11 +122,17 @@ static int check_names(const struct tool_command *command, struct setup *s)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+    static const char *const models[] = {"gpt2", "llama", NULL};
     static const char *const recomputes[] = {"block", "every:", "sqrt", "selective", NULL};
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const none[] = {NULL};
     const int dtype = tool_choice(s->dtype, dtypes);
+    const int model = tool_choice(s->model, models);
+    if (model < 0)
+        return refuse(command, "model", s->model, none, "gpt2 or llama");
+    if (model == 0 && s->kv_heads)
+        return tool_usage_error(command, "--model gpt2 has no --kv-heads");
     if (dtype < 0)
         return refuse(command, "dtype", s->dtype, none, "f32, bf16 or f16");
     s->type = types[dtype];
@@ -215,6 +225,9 @@ static int check_sizes(const struct tool_command *command, const struct setup *s
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
             return tool_usage_error(command, "--%s has to be 1 to %lld, not %lld", sizes[i].name,
                                     (long long)sizes[i].most, (long long)sizes[i].value);
+    if (s->kv_heads < 0 || s->kv_heads > s->heads || (s->kv_heads && s->heads % s->kv_heads))
+        return tool_usage_error(command, "--kv-heads %lld does not divide --heads %lld",
+                                (long long)s->kv_heads, (long long)s->heads);
     if (s->channels % s->heads)
         return tool_usage_error(command, "--channels %lld cannot be divided among --heads %lld",
                                 (long long)s->channels, (long long)s->heads);

@@ -9,11 +9,12 @@
 #include "tool.h"
 
 struct setup {
-    int64_t layers, channels, heads, seq, batch, micro_batches, zero;
+    int64_t layers, channels, heads, kv_heads, seq, batch, micro_batches, zero;
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
-    bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
+    bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
+    const char *model; /* gpt2, llama */
     const char *dtype, *mesh_text, *order, *recompute, *schedule, *optimizer;
     /* filled by setup_check */
     enum rf_dtype type;
@@ -21,7 +22,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 24
+#define SETUP_ROWS 26
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,

@@ -130,7 +130,7 @@ SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
 SLOW_TRAINING=':TreeOrder.*Many*:TreeOrder.*NoPower*:RingOrder.*:ChunkedHead.*:Bytes.*:Gradients.AreTheSlopes*'
 SLOW_TRAINING="$SLOW_TRAINING:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*:Replay.Every*"
 SLOW_TRAINING="$SLOW_TRAINING:Run.ADeath*:Run.AGradient*:Replay.Evaluation*:Replay.TheCheck*:Replay.ASkipped*"
-SLOW_TRAINING="$SLOW_TRAINING:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*"
+SLOW_TRAINING="$SLOW_TRAINING:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*:Llama.P*:Llama.By*:Llama.Losses*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Makes a GPT-2: its blocks and the declaration of every parameter. What the blocks compute is in
- * gpt2_embedding.c, gpt2_layer.c and gpt2_head.c.
+ * gpt2_embedding.c, gpt2_layer.c and head.c.
  */
 #include "gpt2.h"
 
@@ -102,6 +102,11 @@ static void make_head(struct gpt2_part *part)
     add_param(part, "", "head.weight", rf_shape2(part->config.vocab, part->config.channels), 0.02f,
               0);
     part->params[2].tied_to = "wte.weight";
+    part->head = (struct model_head){.channels = part->config.channels,
+                                     .vocab = part->config.vocab,
+                                     .rows = part->config.head_rows,
+                                     .dtype = part->config.dtype,
+                                     .eps = GPT2_EPS};
 }
 
 int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
@@ -121,6 +126,7 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
     for (int i = 0; i < model->count; i++) {
         struct gpt2_part *part = &model->parts[i];
         const struct rf_block_ops *ops = &gpt2_layer_ops;
+        void *self = part;
         part->config = *config;
         if (part->config.vocab == 0)
             part->config.vocab = 257;
@@ -129,13 +135,14 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
             ops = &gpt2_embedding_ops;
         } else if (i + 1 == model->count) {
             make_head(part);
-            ops = config->head_rows ? &gpt2_chunked_head_ops : &gpt2_head_ops;
+            ops = model_head_ops(&part->head);
+            self = &part->head;
         } else {
             make_layer(part, i - 1);
         }
         model->blocks[i] = (struct rf_block){.name = part->name,
                                              .ops = ops,
-                                             .self = part,
+                                             .self = self,
                                              .params = part->params,
                                              .param_count = part->param_count,
                                              .scales_loss = i + 1 == model->count};

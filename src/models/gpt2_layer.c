@@ -2,6 +2,8 @@
  *
  * A transformer layer of a GPT-2: x + attention(norm(x)), then that + mlp(norm(that)).
  */
+#include <string.h>
+
 #include "gpt2_internal.h"
 
 enum param { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC_W, FC_B, FC2_W, FC2_B };
@@ -19,43 +21,45 @@ struct handoff {
     struct rf_tensor dact, dnorm2, dmiddle, dqkv, dnorm1; /* (n,4C) (n,C) (n,C) (n,3C) (n,C) */
 };
 
-struct cut {
-    struct rf_tensor *tensor;
-    int64_t columns;     /* 0: a vector of n */
-    enum rf_dtype dtype; /* f32 (0) for statistics */
-};
-
-static int carve_all(struct rf_tensor region, int64_t rows, const struct cut *cuts, int count)
+#define SAVED_CUTS 12
+static void cut_saved(const struct gpt2_config *g, struct saved *s,
+                      struct model_cut cuts[SAVED_CUTS])
 {
-    uint64_t at = 0;
-    for (int i = 0; i < count; i++)
-        RETURN_IF_FAILED(rf_carve(
-            region, &at, cuts[i].columns ? rf_shape2(rows, cuts[i].columns) : rf_shape1(rows),
-            cuts[i].dtype, cuts[i].tensor));
-    return 0;
+    const int64_t c = g->channels;
+    const enum rf_dtype t = g->dtype;
+    const struct model_cut all[SAVED_CUTS] = {
+        {&s->norm1, c, t}, {&s->mean1},         {&s->rstd1},         {&s->qkv, 3 * c, t},
+        {&s->mixed, c, t}, {&s->lse, g->heads}, {&s->middle, c, t},  {&s->norm2, c, t},
+        {&s->mean2},       {&s->rstd2},         {&s->pre, 4 * c, t}, {&s->act, 4 * c, t}};
+    memcpy(cuts, all, sizeof(all));
 }
 
 static int get_saved(const struct rf_ctx *ctx, const struct gpt2_config *g, struct saved *s)
 {
+    struct model_cut cuts[SAVED_CUTS];
+    cut_saved(g, s, cuts);
+    return model_carve(ctx->saved, ctx->rows, cuts, SAVED_CUTS);
+}
+
+#define HANDOFF_CUTS 5
+static void cut_handoff(const struct gpt2_config *g, struct handoff *h,
+                        struct model_cut cuts[HANDOFF_CUTS])
+{
     const int64_t c = g->channels;
     const enum rf_dtype t = g->dtype;
-    const struct cut cuts[] = {{&s->norm1, c, t},   {&s->mean1},         {&s->rstd1},
-                               {&s->qkv, 3 * c, t}, {&s->mixed, c, t},   {&s->lse, g->heads},
-                               {&s->middle, c, t},  {&s->norm2, c, t},   {&s->mean2},
-                               {&s->rstd2},         {&s->pre, 4 * c, t}, {&s->act, 4 * c, t}};
-    return carve_all(ctx->saved, ctx->rows, cuts, (int)(sizeof(cuts) / sizeof(cuts[0])));
+    const struct model_cut all[HANDOFF_CUTS] = {{&h->dact, 4 * c, t},
+                                                {&h->dnorm2, c, t},
+                                                {&h->dmiddle, c, t},
+                                                {&h->dqkv, 3 * c, t},
+                                                {&h->dnorm1, c, t}};
+    memcpy(cuts, all, sizeof(all));
 }
 
 static int get_handoff(const struct rf_ctx *ctx, const struct gpt2_config *g, struct handoff *h)
 {
-    const int64_t c = g->channels;
-    const enum rf_dtype t = g->dtype;
-    const struct cut cuts[] = {{&h->dact, 4 * c, t},
-                               {&h->dnorm2, c, t},
-                               {&h->dmiddle, c, t},
-                               {&h->dqkv, 3 * c, t},
-                               {&h->dnorm1, c, t}};
-    return carve_all(ctx->handoff, ctx->rows, cuts, (int)(sizeof(cuts) / sizeof(cuts[0])));
+    struct model_cut cuts[HANDOFF_CUTS];
+    cut_handoff(g, h, cuts);
+    return model_carve(ctx->handoff, ctx->rows, cuts, HANDOFF_CUTS);
 }
 
 static int view3(struct rf_tensor t, const struct rf_ctx *ctx, int64_t columns,
@@ -113,8 +117,8 @@ static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
 {
     const struct rf_tensor *p = ctx->params;
     struct rf_tensor dmixed, delta, dmixed3, dqkv, mixed, lse, qkv, delta3;
-    const struct cut cuts[] = {{&dmixed, g->channels, g->dtype}, {&delta, g->heads}};
-    RETURN_IF_FAILED(carve_all(ctx->scratch, ctx->rows, cuts, 2));
+    const struct model_cut cuts[] = {{&dmixed, g->channels, g->dtype}, {&delta, g->heads}};
+    RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(cuts)));
     RETURN_IF_FAILED(rf_matmul(ctx->stream, dmixed, h->dmiddle, p[PROJ_W], NULL));
     RETURN_IF_FAILED(view3(dmixed, ctx, g->channels, &dmixed3));
     RETURN_IF_FAILED(view3(s->mixed, ctx, g->channels, &mixed));
@@ -156,12 +160,9 @@ static int linear_grads(struct rf_ctx *ctx, enum param weight, struct rf_tensor 
 {
     const int64_t columns = dout.shape.dim[dout.shape.ndim - 1];
     struct rf_tensor scratch;
-    uint64_t at = 0;
     RETURN_IF_FAILED(rf_matmul(ctx->stream, ctx->grads[weight], dout, in,
                                &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));
-    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at,
-                              rf_shape1(gpt2_max(rf_bias_grad_scratch(ctx->rows, columns), 1)),
-                              RF_F32, &scratch));
+    RETURN_IF_FAILED(model_scratch(ctx, rf_bias_grad_scratch(ctx->rows, columns), &scratch));
     return rf_bias_grad(ctx->stream, ctx->grads[weight + 1], dout, scratch);
 }
 
@@ -169,10 +170,8 @@ static int norm_grads(struct rf_ctx *ctx, enum param weight, struct rf_tensor do
                       struct rf_tensor x, struct rf_tensor mean, struct rf_tensor rstd)
 {
     struct rf_tensor scratch;
-    uint64_t at = 0;
     int64_t elements = rf_layernorm_scratch(ctx->rows, dout.shape.dim[dout.shape.ndim - 1]);
-    RETURN_IF_FAILED(
-        rf_carve(ctx->scratch, &at, rf_shape1(gpt2_max(elements, 1)), RF_F32, &scratch));
+    RETURN_IF_FAILED(model_scratch(ctx, elements, &scratch));
     return rf_layernorm_backward_weight(ctx->stream, ctx->grads[weight], ctx->grads[weight + 1],
                                         dout, x, mean, rstd, scratch);
 }
@@ -197,17 +196,19 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
 {
     const struct gpt2_config *g = &((const struct gpt2_part *)self)->config;
     const int64_t n = rows, c = g->channels;
-    const uint64_t by_heads = rf_carve_bytes(rf_shape2(n, g->heads), RF_F32);
-    uint64_t inputs = gpt2_matrix_bytes(g, n, c) + by_heads;
-    int64_t weights = gpt2_max(rf_bias_grad_scratch(n, 4 * c), rf_layernorm_scratch(n, c));
-    uint64_t scratch = gpt2_vector_bytes(gpt2_max(weights, 1));
-    scratch = scratch > inputs ? scratch : inputs;
+    struct saved s;
+    struct handoff h;
+    struct rf_tensor t;
+    struct model_cut saved[SAVED_CUTS], handoff[HANDOFF_CUTS];
+    const struct model_cut inputs[] = {{&t, c, g->dtype}, {&t, g->heads}};
+    int64_t weights = model_max(rf_bias_grad_scratch(n, 4 * c), rf_layernorm_scratch(n, c));
+    cut_saved(g, &s, saved);
+    cut_handoff(g, &h, handoff);
     *out = (struct rf_block_sizes){
-        .saved = 4 * gpt2_matrix_bytes(g, n, c) + 4 * gpt2_vector_bytes(n) +
-                 gpt2_matrix_bytes(g, n, 3 * c) + by_heads + 2 * gpt2_matrix_bytes(g, n, 4 * c),
-        .handoff = gpt2_matrix_bytes(g, n, 4 * c) + gpt2_matrix_bytes(g, n, 3 * c) +
-                   3 * gpt2_matrix_bytes(g, n, c),
-        .scratch = scratch,
+        .saved = model_cut_bytes(n, saved, SAVED_CUTS),
+        .handoff = model_cut_bytes(n, handoff, HANDOFF_CUTS),
+        .scratch = (uint64_t)model_max((int64_t)model_cut_bytes(n, MODEL_CUTS(inputs)),
+                                       (int64_t)model_scratch_bytes(weights)),
         .out = rf_shape2(n, c),
         .dtype = g->dtype};
     return 0;

@@ -94,6 +94,28 @@ TEST(Train, SixteenBitsTrainAndOnlyF16HasALossScaleUnasked)
     }
 }
 
+TEST(Train, ALlamaTrainsSamplesAndGoesOnFromItsCheckpointOnly)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/c";
+    const std::vector<std::string> llama =
+        with(tiny(data), {"--model", "llama", "--kv-heads", "1", "--order", "tree"});
+    ProgramResult whole = run_program(with(llama, {"--steps", "4"}));
+    ASSERT_EQ(whole.status, 0) << whole.err;
+    ProgramResult half =
+        run_program(with(llama, {"--steps", "2", "--save", save, "--sample", "5"}));
+    ASSERT_EQ(half.status, 0) << half.err;
+    ProgramResult rest = run_program(with(llama, {"--steps", "4", "--resume", save}));
+    ASSERT_EQ(rest.status, 0) << rest.err;
+    const auto sha = [](const ProgramResult &r) {
+        return r.out.substr(r.out.find("parameters: sha256"), 83);
+    };
+    EXPECT_EQ(sha(rest), sha(whole));
+    ProgramResult other = run_program(with(tiny(data), {"--steps", "4", "--resume", save}));
+    EXPECT_EQ(other.status, 1);
+    EXPECT_NE(other.err.find("another model"), std::string::npos) << other.err;
+}
+
 TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
 {
     TempFolder folder;

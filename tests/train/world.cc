@@ -46,11 +46,19 @@ void Training::batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t
 static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Seen *seen)
 {
     gpt2 *model = nullptr;
+    llama *other = nullptr;
     rf_plan *plan = nullptr;
     rf_run *run = nullptr;
     int blocks = 0;
-    ASSERT_RF(gpt2_create(&t.model, &model));
-    const rf_block *list = gpt2_blocks(model, &blocks);
+    const rf_block *list = nullptr;
+    if (t.llama.layers > 0) {
+        ASSERT_EQ(t.llama.vocab, t.model.vocab);
+        ASSERT_RF(llama_create(&t.llama, &other));
+        list = llama_blocks(other, &blocks);
+    } else {
+        ASSERT_RF(gpt2_create(&t.model, &model));
+        list = gpt2_blocks(model, &blocks);
+    }
     rf_mesh mesh = {ranks, 1, 1};
     ASSERT_RF(rf_plan_build(list, blocks, &mesh, &t.policy, rank, &plan));
     if (t.edit)
@@ -78,6 +86,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     rf_run_close(run);
     rf_plan_destroy(plan);
     gpt2_destroy(model);
+    llama_destroy(other);
 }
 
 std::vector<Seen> train(const Training &training, int ranks)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Trains a small GPT-2 on ranks that are threads over loopback, each with a device of its own, and
-// returns what every rank saw. Devices are kept for the whole process: opening one compiles
-// kernels.
+// Trains a small GPT-2 or Llama-style model on ranks that are threads over loopback, each with a
+// device of its own, and returns what every rank saw. Devices are kept for the whole process:
+// opening one compiles kernels.
 #ifndef RF_TESTS_TRAIN_WORLD_H
 #define RF_TESTS_TRAIN_WORLD_H
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gpt2.h"
+#include "llama.h"
 
 extern "C" {
 #include "train/run.h"
@@ -24,6 +25,8 @@ rf_device *rank_device(int rank);
 
 struct Training {
     gpt2_config model = {2, 32, 4, 16, 61};
+    // With layers, trained in place of the GPT-2; its vocabulary must be the same.
+    llama_config llama = {};
     rf_policy policy = {};
     int steps = 3;
     float lr = 0.01f;

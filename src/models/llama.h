@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A Llama-style transformer (Touvron et al. 2023) as a list of blocks: embedding, layers, head.
+ * RMSNorm before each half, rotary positions, grouped queries (Ainslie et al. 2023), SwiGLU, no
+ * biases, and a head of its own or tied to the embedding. Written against the public headers, as
+ * anybody would.
+ */
+#ifndef RF_MODELS_LLAMA_H
+#define RF_MODELS_LLAMA_H
+
+#include <ringforge/train.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct llama_config {
+    int layers, channels, heads;
+    int kv_heads;  /* of keys and values: divides heads; 0 = heads */
+    int hidden;    /* of the gated unit; 0 = 8/3 of channels, rounded up to a multiple of 32 */
+    int vocab;     /* 0 = 257, bytes and end of text */
+    float theta;   /* of the rotary embedding; 0 = 10000 */
+    float eps;     /* of the norms; 0 = 1e-5 */
+    bool tied;     /* the head is the embedding's table */
+    int head_rows; /* as in gpt2.h */
+    enum rf_dtype dtype; /* as in gpt2.h */
+};
+
+struct llama;
+/* The status is RF_EINVAL when llama_config_fault has something to say. */
+RF_MUST_CHECK int llama_create(const struct llama_config *config, struct llama **out);
+void llama_destroy(struct llama *model); /* after its runs and plans; NULL is allowed */
+/* layers + 2 blocks, owned by the model. */
+const struct rf_block *llama_blocks(const struct llama *model, int *count);
+/* What was wrong with the config of a llama_create that failed, in one sentence; NULL when the
+ * fault is not there. */
+const char *llama_config_fault(const struct llama_config *config);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The embedding block of a Llama-style model: a table of tokens. Positions come in the layers.
+ */
+#include "llama_internal.h"
+
+static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
+{
+    const struct rf_tensor none = {0};
+    return rf_embedding(ctx->stream, out, in, ctx->params[0], none, ctx->seq);
+}
+
+static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                          struct rf_tensor dout, struct rf_tensor din)
+{
+    return 0; /* tokens have no gradient */
+}
+
+static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                           struct rf_tensor dout)
+{
+    const struct llama_part *part = self;
+    const struct rf_tensor none = {0};
+    const int64_t words = rf_embedding_scratch(ctx->rows, part->config.vocab);
+    struct rf_tensor scratch;
+    uint64_t at = 0;
+    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
+    return rf_embedding_backward(ctx->stream, ctx->grads[0], none, dout, in, ctx->seq, scratch);
+}
+
+static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
+{
+    const struct llama_part *part = self;
+    const int64_t words = rf_embedding_scratch(rows, part->config.vocab);
+    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
+                                   .out = rf_shape2(rows, part->config.channels),
+                                   .dtype = part->config.dtype};
+    return 0;
+}
+
+const struct rf_block_ops llama_embedding_ops = {forward, backward_input, backward_weight, sizes};

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the models share: memory of blocks cut into tensors, and the head.
+ */
+#ifndef RF_MODELS_PARTS_H
+#define RF_MODELS_PARTS_H
+
+#include <ringforge/train.h>
+
+/* Leaves the function with a negative status. Nothing is held where it is used. */
+#define RETURN_IF_FAILED(call)                                                                     \
+    do {                                                                                           \
+        int failed_ = (call);                                                                      \
+        if (failed_ < 0)                                                                           \
+            return failed_;                                                                        \
+    } while (0)
+
+static inline int64_t model_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A tensor of a block's memory, (rows, columns) or, without columns, (rows). */
+struct model_cut {
+    struct rf_tensor *tensor;
+    int64_t columns;
+    enum rf_dtype dtype; /* f32 (0) for statistics */
+};
+#define MODEL_CUTS(cuts) cuts, (int)(sizeof(cuts) / sizeof((cuts)[0]))
+int model_carve(struct rf_tensor region, int64_t rows, const struct model_cut *cuts, int count);
+/* What model_carve takes of a region. */
+uint64_t model_cut_bytes(int64_t rows, const struct model_cut *cuts, int count);
+/* f32 scratch of a call, from the start of ctx->scratch: at least one element. */
+int model_scratch(const struct rf_ctx *ctx, int64_t elements, struct rf_tensor *out);
+uint64_t model_scratch_bytes(int64_t elements);
+
+/* The last block: a norm, logits by a table, and the loss. In training the gradient of the logits
+ * replaces them in place. With `rows` the logits never exist at once: the block's output is the
+ * gradient of the norm's, and all of its work but the norm's is done in backward_input. Parameters:
+ * the norm's weight, with LayerNorm its bias, the table (vocab, channels). A block's self. */
+struct model_head {
+    int64_t channels, vocab, rows;
+    enum rf_dtype dtype;
+    bool rms; /* RMSNorm, else LayerNorm */
+    float eps;
+};
+const struct rf_block_ops *model_head_ops(const struct model_head *head);
+
+#endif

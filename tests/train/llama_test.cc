@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT
+//
+// The Llama-style model: its loss beside a plain model in fp64 written from the formulas, its
+// gradients beside that model's slopes, and the promises that every model keeps: the same bits on
+// any number of ranks, bytes as planned, 16-bit training near that in f32.
+#include <cmath>
+#include <map>
+
+#include "world.h"
+
+extern "C" {
+#include "base/base.h"
+}
+
+namespace
+{
+using Doubles = std::vector<double>;
+
+struct Shape {
+    int64_t layers, channels, heads, kv, hidden, vocab, seq;
+    double theta, eps;
+    bool tied;
+};
+
+// From the papers, one token after another; parameters by name.
+class Plain
+{
+  public:
+    Plain(const Shape &s) : s(s)
+    {
+    }
+    std::map<std::string, Doubles> params;
+
+    // The sum of losses of all sequences.
+    double loss(const std::vector<int32_t> &tokens, const std::vector<int32_t> &targets) const
+    {
+        double total = 0;
+        for (size_t first = 0; first < tokens.size(); first += (size_t)s.seq)
+            total += sequence(&tokens[first], &targets[first]);
+        return total;
+    }
+
+  private:
+    const Doubles &get(const std::string &name) const
+    {
+        return params.at(name + ".weight");
+    }
+    // y = x W^T, W (rows, columns).
+    static Doubles times(const Doubles &x, const Doubles &w)
+    {
+        const size_t columns = x.size(), rows = w.size() / columns;
+        Doubles y(rows);
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < columns; c++)
+                y[r] += w[r * columns + c] * x[c];
+        return y;
+    }
+    Doubles norm(const Doubles &x, const Doubles &weight) const
+    {
+        double squares = 0;
+        for (double v : x)
+            squares += v * v;
+        Doubles y(x.size());
+        for (size_t i = 0; i < x.size(); i++)
+            y[i] = x[i] / std::sqrt(squares / (double)x.size() + s.eps) * weight[i];
+        return y;
+    }
+    void turn(double *head, int64_t size, int64_t position) const
+    {
+        for (int64_t i = 0; i < size / 2; i++) {
+            const double angle =
+                (double)position * std::pow(s.theta, -2.0 * (double)i / (double)size);
+            const double a = head[i], b = head[i + size / 2];
+            head[i] = a * std::cos(angle) - b * std::sin(angle);
+            head[i + size / 2] = a * std::sin(angle) + b * std::cos(angle);
+        }
+    }
+    void attention(std::vector<Doubles> &x, const std::string &prefix) const
+    {
+        const int64_t size = s.channels / s.heads, share = s.heads / s.kv;
+        std::vector<Doubles> qkv;
+        for (size_t t = 0; t < x.size(); t++) {
+            qkv.push_back(times(norm(x[t], get(prefix + "norm1")), get(prefix + "attention.qkv")));
+            for (int64_t h = 0; h < s.heads + s.kv; h++)
+                turn(&qkv[t][(size_t)(h * size)], size, (int64_t)t);
+        }
+        for (size_t t = 0; t < x.size(); t++) {
+            Doubles mixed((size_t)s.channels);
+            for (int64_t h = 0; h < s.heads; h++) {
+                const double *q = &qkv[t][(size_t)(h * size)];
+                Doubles weights;
+                double sum = 0;
+                for (size_t u = 0; u <= t; u++) {
+                    const double *k = &qkv[u][(size_t)((s.heads + h / share) * size)];
+                    double score = 0;
+                    for (int64_t d = 0; d < size; d++)
+                        score += q[d] * k[d];
+                    weights.push_back(std::exp(score / std::sqrt((double)size)));
+                    sum += weights.back();
+                }
+                for (size_t u = 0; u <= t; u++) {
+                    const double *v = &qkv[u][(size_t)((s.heads + s.kv + h / share) * size)];
+                    for (int64_t d = 0; d < size; d++)
+                        mixed[(size_t)(h * size + d)] += weights[u] / sum * v[d];
+                }
+            }
+            const Doubles out = times(mixed, get(prefix + "attention.proj"));
+            for (size_t i = 0; i < out.size(); i++)
+                x[t][i] += out[i];
+        }
+    }
+    void unit(Doubles &x, const std::string &prefix) const
+    {
+        const Doubles gates = times(norm(x, get(prefix + "norm2")), get(prefix + "mlp.gate_up"));
+        Doubles act((size_t)s.hidden);
+        for (size_t i = 0; i < act.size(); i++)
+            act[i] = gates[i] / (1 + std::exp(-gates[i])) * gates[i + act.size()];
+        const Doubles out = times(act, get(prefix + "mlp.down"));
+        for (size_t i = 0; i < out.size(); i++)
+            x[i] += out[i];
+    }
+    double sequence(const int32_t *tokens, const int32_t *targets) const
+    {
+        std::vector<Doubles> x;
+        for (int64_t t = 0; t < s.seq; t++) {
+            auto row = get("embedding").begin() + tokens[t] * s.channels;
+            x.emplace_back(row, row + s.channels);
+        }
+        for (int64_t layer = 0; layer < s.layers; layer++) {
+            const std::string prefix = "blocks." + std::to_string(layer) + ".";
+            attention(x, prefix);
+            for (Doubles &row : x)
+                unit(row, prefix);
+        }
+        double total = 0;
+        for (int64_t t = 0; t < s.seq; t++) {
+            if (targets[t] < 0)
+                continue;
+            const Doubles logits =
+                times(norm(x[(size_t)t], get("norm")), get(s.tied ? "embedding" : "head"));
+            double sum = 0;
+            for (double v : logits)
+                sum += std::exp(v);
+            total += std::log(sum) - logits[(size_t)targets[t]];
+        }
+        return total;
+    }
+
+    const Shape s;
+};
+
+// Odd hidden size and vocabulary; heads that share keys, and heads that do not.
+const Shape shapes[] = {{2, 32, 4, 2, 37, 61, 16, 10000, 1e-5, false},
+                        {1, 24, 6, 1, 64, 61, 16, 500, 1e-6, true},
+                        {1, 32, 2, 2, 96, 61, 16, 10000, 1e-5, false}};
+
+Training training_of(const Shape &s)
+{
+    Training t;
+    t.llama.layers = (int)s.layers;
+    t.llama.channels = (int)s.channels;
+    t.llama.heads = (int)s.heads;
+    t.llama.kv_heads = (int)s.kv;
+    t.llama.hidden = (int)s.hidden;
+    t.llama.vocab = (int)s.vocab;
+    t.llama.theta = (float)s.theta;
+    t.llama.eps = (float)s.eps;
+    t.llama.tied = s.tied;
+    return t;
+}
+
+std::map<std::string, size_t> sizes_of(const Shape &s)
+{
+    std::map<std::string, size_t> sizes;
+    const size_t c = (size_t)s.channels, f = (size_t)s.hidden,
+                 qkv = c / (size_t)s.heads * (size_t)(s.heads + 2 * s.kv);
+    sizes["embedding.weight"] = (size_t)s.vocab * c;
+    sizes["norm.weight"] = c;
+    if (!s.tied)
+        sizes["head.weight"] = (size_t)s.vocab * c;
+    for (int64_t layer = 0; layer < s.layers; layer++) {
+        const std::string prefix = "blocks." + std::to_string(layer) + ".";
+        sizes[prefix + "norm1.weight"] = sizes[prefix + "norm2.weight"] = c;
+        sizes[prefix + "attention.qkv.weight"] = qkv * c;
+        sizes[prefix + "attention.proj.weight"] = c * c;
+        sizes[prefix + "mlp.gate_up.weight"] = 2 * f * c;
+        sizes[prefix + "mlp.down.weight"] = f * c;
+    }
+    return sizes;
+}
+
+// Larger than what a run begins with, so that every part has a say; the same in run and model.
+void set_weights(const Shape &s, rf_run *run, Plain *plain)
+{
+    uint64_t site = 0;
+    for (const auto &param : sizes_of(s)) {
+        std::vector<float> values(param.second);
+        for (size_t i = 0; i < values.size(); i++) {
+            const double u = (double)rf_philox_below(3, 77 + site, i, 1 << 20) / (1 << 19) - 1;
+            values[i] = (float)(param.first.find("norm") != std::string::npos ? 1 + u / 2 : u / 2);
+        }
+        site++;
+        ASSERT_RF(rf_run_write_param(run, param.first.c_str(), values.data(), values.size() * 4));
+        plain->params[param.first] = Doubles(values.begin(), values.end());
+    }
+}
+
+} // namespace
+
+TEST(Llama, LossAndGradientsAreThoseOfThePlainModel)
+{
+    for (const Shape &s : shapes) {
+        Training t = training_of(s);
+        t.policy.batch = 3;
+        t.policy.micro_batches = 3;
+        t.ignored = 0.1;
+        t.steps = 0;
+        t.after = [&](rf_run *run, rf_comm *, int) {
+            Plain plain(s);
+            std::vector<int32_t> tokens, targets;
+            rf_step_stats stats = {};
+            t.batch(0, tokens, targets);
+            set_weights(s, run, &plain);
+            ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), 0, &stats));
+            const double loss = plain.loss(tokens, targets);
+            EXPECT_NEAR(stats.loss, loss / (double)stats.tokens, 2e-6 * loss);
+            for (const auto &param : sizes_of(s)) {
+                std::vector<float> grad(param.second);
+                ASSERT_RF(rf_run_read_grad(run, param.first.c_str(), grad.data(), grad.size() * 4));
+                // Along a random direction, which every element is a part of, and at three
+                // elements. Central differences in fp64 with this step are good to about 1e-7.
+                Doubles &w = plain.params[param.first];
+                const Doubles middle = w;
+                auto slope = [&](const Doubles &direction) {
+                    double losses[2];
+                    const double h = 1e-4;
+                    for (int side = 0; side < 2; side++) {
+                        for (size_t i = 0; i < w.size(); i++)
+                            w[i] = middle[i] + (side ? h : -h) * direction[i];
+                        losses[side] = plain.loss(tokens, targets);
+                    }
+                    w = middle;
+                    return (losses[1] - losses[0]) / (2 * h);
+                };
+                Doubles direction(w.size());
+                double along = 0, magnitude = 0;
+                for (size_t i = 0; i < w.size(); i++) {
+                    direction[i] = rf_philox_below(9, 5, i, 2) ? 1 : -1;
+                    along += direction[i] * grad[i];
+                    magnitude += (double)grad[i] * grad[i];
+                }
+                // Rounding of f32 in sums over tokens and channels.
+                const double scale = std::sqrt(magnitude) + 0.1;
+                EXPECT_NEAR(slope(direction), along, 1e-4 * scale) << param.first;
+                for (int k = 0; k < 3; k++) {
+                    const size_t at = rf_philox_below(9, 6 + (uint64_t)k, w.size(), w.size());
+                    Doubles one(w.size());
+                    one[at] = 1;
+                    EXPECT_NEAR(slope(one), grad[at], 2e-5 * scale) << param.first << " " << at;
+                }
+            }
+        };
+        train(t, 1);
+    }
+}
+
+TEST(Llama, ParametersAreTheSameBitsOnOneToThreeRanks)
+{
+    Training t = training_of(shapes[0]);
+    t.policy.clip = 1;
+    t.ignored = 0.2;
+    const std::string one = train(t, 1)[0].sha;
+    for (int ranks : {2, 3})
+        for (const Seen &seen : train(t, ranks))
+            EXPECT_EQ(seen.sha, one) << ranks << " ranks";
+}
+
+TEST(Llama, BytesAreAsPlannedAlsoInSixteenBitsAndInChunks)
+{
+    for (rf_dtype dtype : {RF_F32, RF_BF16})
+        for (int rows : {0, 5}) {
+            Training t = training_of(shapes[1]);
+            t.llama.dtype = dtype;
+            t.llama.head_rows = rows;
+            t.steps = 1;
+            const Seen seen = train(t, 1)[0];
+            EXPECT_EQ(seen.planned.activations, seen.measured.activations);
+            EXPECT_EQ(seen.planned.params, seen.measured.params);
+            EXPECT_EQ(seen.planned.grads, seen.measured.grads);
+            EXPECT_EQ(seen.planned.scratch, seen.measured.scratch);
+        }
+}
+
+TEST(Llama, LossesInSixteenBitsFollowThoseOfF32)
+{
+    Training t = training_of(shapes[0]);
+    t.steps = 6;
+    const Seen f32 = train(t, 1)[0];
+    EXPECT_LT(f32.loss.back(), f32.loss.front());
+    for (rf_dtype dtype : {RF_BF16, RF_F16}) {
+        t.llama.dtype = dtype;
+        const Seen seen = train(t, 1)[0];
+        for (size_t i = 0; i < seen.loss.size(); i++)
+            // Activations are rounded to 8 or 11 bits.
+            EXPECT_NEAR(seen.loss[i], f32.loss[i], 0.01 * f32.loss[i]) << rf_dtype_name(dtype);
+    }
+}
+
+TEST(Llama, FaultsAreNamed)
+{
+    llama *model = nullptr;
+    const llama_config good = {2, 32, 4};
+    auto fault = [&](void (*change)(llama_config *)) {
+        llama_config config = good;
+        change(&config);
+        EXPECT_EQ(llama_create(&config, &model), RF_EINVAL);
+        return std::string(llama_config_fault(&config));
+    };
+    EXPECT_EQ(llama_config_fault(&good), nullptr);
+    EXPECT_NE(fault([](llama_config *c) { c->heads = 5; }).find("divide channels"),
+              std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->kv_heads = 3; }).find("keys"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->heads = 32; }).find("even"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->theta = 0.5f; }).find("theta"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->dtype = RF_I32; }).find("type"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->layers = 0; }).find("at least 1"), std::string::npos);
+}
