@@ -20,7 +20,7 @@ struct flag {
     bool on;
 };
 
-#define FLAG_COUNT 15
+#define FLAG_COUNT 16
 
 static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_COUNT])
 {
@@ -40,6 +40,7 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
         {"host_visible", d->host_visible},
         {"single_queue", d->single_queue},
         {"external_memory_host", d->external_memory_host},
+        {"dma_buf", d->dma_buf},
     };
     memcpy(flags, all, sizeof(all));
 }
@@ -151,6 +152,31 @@ static cJSON *shapes_json(const struct rf_device_info *d)
     return list;
 }
 
+/* How memory comes to kernels and to the network, and why not otherwise. */
+static const char *import_reason(const struct rf_device_info *d)
+{
+    return d->external_memory_host ? "" : "its driver does not offer VK_EXT_external_memory_host";
+}
+
+static const char *dmabuf_reason(const struct rf_device_info *d)
+{
+    return d->dma_buf ? rf_provider_dmabuf_reason()
+                      : "its driver does not offer VK_EXT_external_memory_dma_buf";
+}
+
+static void print_memory(const struct rf_device_info *d)
+{
+    printf("     collectives: tensors %s\n",
+           d->host_visible ? "travel in place"
+                           : "are staged: the host cannot map device memory, or RF_HOST_VISIBLE=0");
+    if (d->external_memory_host)
+        printf("     host memory as tensors: in multiples of %llu B\n",
+               (unsigned long long)d->min_import_alignment);
+    else
+        printf("     host memory as tensors: no, %s\n", import_reason(d));
+    printf("     dma-buf to the network: no, %s\n", dmabuf_reason(d));
+}
+
 static void print_device(const struct rf_device_info *d, const struct matmuls *matmuls)
 {
     char memory[32], allocation[32];
@@ -169,6 +195,7 @@ static void print_device(const struct rf_device_info *d, const struct matmuls *m
            d->subgroup_size, d->max_workgroup_invocations, d->max_shared_bytes, d->max_push_bytes);
     print_shapes(d);
     print_matmuls(matmuls);
+    print_memory(d);
     device_flags(d, flags);
     for (int on = 1; on >= 0; on--) {
         printf("     %s:", on ? "has" : "has not");
@@ -201,6 +228,9 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
     cJSON_AddNumberToObject(json, "max_workgroup_invocations", d->max_workgroup_invocations);
     cJSON_AddNumberToObject(json, "max_shared_bytes", d->max_shared_bytes);
     cJSON_AddNumberToObject(json, "max_push_bytes", d->max_push_bytes);
+    cJSON_AddNumberToObject(json, "min_import_alignment", (double)d->min_import_alignment);
+    cJSON_AddStringToObject(json, "import_reason", import_reason(d));
+    cJSON_AddStringToObject(json, "dmabuf_reason", dmabuf_reason(d));
     cJSON *features = cJSON_AddObjectToObject(json, "features");
     device_flags(d, flags);
     for (int i = 0; i < FLAG_COUNT; i++)

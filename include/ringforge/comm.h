@@ -24,6 +24,7 @@ extern "C" {
 struct rf_comm;
 struct rf_loopback;
 struct rf_request;
+struct rf_registration;
 
 enum rf_coll_op {
     RF_COLL_NONE = 0,
@@ -125,6 +126,19 @@ RF_EXPORT uint64_t rf_comm_sent_messages(const struct rf_comm *comm);
 /* Bytes that were copied between this rank's tensors and staging memory since it joined: none where
  * the host can reach them. */
 RF_EXPORT uint64_t rf_comm_staged_bytes(const struct rf_comm *comm);
+
+/* Makes memory known to the network, which providers with FI_MR_LOCAL (InfiniBand) otherwise do
+ * again with every message; elsewhere it costs and changes nothing. Collectives on any part of it
+ * profit. Waits for asynchronous work. The memory must stay until it has been deregistered, which
+ * has to be before the communicator is closed. Not collective. Errors: RF_EINVAL, RF_ENOMEM,
+ * RF_ENET (the provider refuses it), those of a failed communicator. */
+RF_API int rf_comm_register(struct rf_comm *comm, void *memory, size_t bytes,
+                            struct rf_registration **out);
+/* NULL is allowed. Waits for asynchronous work. */
+RF_EXPORT void rf_comm_deregister(struct rf_registration *registration);
+
+/* Why the network does not read device memory by itself (dma-buf): a sentence. */
+RF_EXPORT const char *rf_provider_dmabuf_reason(void);
 
 /* What a machine offers, without joining anything: one line per usable provider, best first. */
 struct rf_provider_info {

@@ -51,13 +51,14 @@ struct rf_device_info {
     uint32_t subgroup_size;
     bool subgroup_shuffle, subgroup_arithmetic;
     bool int64, float16, int16, int8, float64;
-    bool storage16, storage8; /* 16- and 8-bit loads and stores in storage memory */
-    bool cooperative_matrix;  /* matrix units, through VK_KHR_cooperative_matrix */
-    bool workgroup_matrix;    /* the same by whole workgroups, VK_NV_cooperative_matrix2 */
-    bool bfloat16;            /* VK_KHR_shader_bfloat16 is offered */
-    bool host_visible;        /* device memory can be mapped: no staging is needed */
-    bool single_queue;        /* one queue only: submissions are held back until they can run */
-    bool external_memory_host;
+    bool storage16, storage8;  /* 16- and 8-bit loads and stores in storage memory */
+    bool cooperative_matrix;   /* matrix units, through VK_KHR_cooperative_matrix */
+    bool workgroup_matrix;     /* the same by whole workgroups, VK_NV_cooperative_matrix2 */
+    bool bfloat16;             /* VK_KHR_shader_bfloat16 is offered */
+    bool host_visible;         /* device memory can be mapped: no staging is needed */
+    bool single_queue;         /* one queue only: submissions are held back until they can run */
+    bool external_memory_host; /* rf_buffer_import */
+    bool dma_buf;              /* the driver could export device memory to other devices */
     uint32_t max_workgroup_invocations, max_workgroup_size[3], max_workgroup_count[3];
     uint32_t max_shared_bytes, max_push_bytes;
     uint64_t max_allocation_bytes, heap_bytes;
@@ -119,6 +120,13 @@ RF_EXPORT const char *rf_category_name(enum rf_category category);
  * Errors: RF_ENOMEM says how much was wanted and what the limit is. */
 RF_API int rf_buffer_create(struct rf_device *device, uint64_t bytes, enum rf_memory memory,
                             enum rf_category category, struct rf_buffer **out);
+/* A buffer in memory of the caller's own, which kernels and collectives then use in place. Address
+ * and size are multiples of info.min_import_alignment; the memory must stay until the buffer has
+ * been destroyed, which does not free it. It keeps its contents and is in no count of bytes; it is
+ * mapped, also where device memory is not. RF_ENOTSUP: the device cannot, or refuses this memory
+ * (GPU drivers may refuse pages of files). */
+RF_API int rf_buffer_import(struct rf_device *device, void *memory, uint64_t bytes,
+                            struct rf_buffer **out);
 /* NULL is allowed. No submitted work may still use it. */
 RF_EXPORT void rf_buffer_destroy(struct rf_buffer *buffer);
 RF_EXPORT uint64_t rf_buffer_address(const struct rf_buffer *buffer); /* device address */

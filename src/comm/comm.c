@@ -112,13 +112,13 @@ static void free_parts(struct rf_comm *comm)
     rf_exec_destroy(comm->exec);
     if (comm->wire) {
         comm->wire->ops->cancel_all(comm->wire);
+        rf_staging_destroy(comm->staging);
         comm->wire->ops->destroy(comm->wire);
     }
     rf_demux_destroy(comm->demux);
     rf_p2p_destroy(comm->p2p);
     rf_cache_destroy(comm->cache);
     rf_recorder_close(comm->recorder);
-    rf_staging_destroy(comm->staging);
     rf_group_destroy(comm->group);
     rf_free(comm->converted);
     rf_free(comm->peers);

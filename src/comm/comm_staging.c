@@ -10,9 +10,10 @@
 struct rf_staging {
     struct rf_mover mover; /* first */
     struct rf_staging *next;
-    uint64_t *staged_bytes; /* the communicator's */
+    struct rf_comm *comm;
     struct rf_device *device;
     struct rf_buffer *buffer;
+    void *handle;                    /* its registration with the network */
     struct rf_stream *streams[2];    /* fetch, store */
     struct rf_timeline *timeline[2]; /* theirs */
     struct rf_tensor tensors[2];     /* in and out of the call in hand */
@@ -27,7 +28,7 @@ static int start(struct rf_mover *mover, bool store, bool out, const struct rf_m
     for (uint32_t i = 0; i < count; i++) {
         const struct rf_move *move = &moves[i];
         const uint64_t at = tensor->offset + move->tensor;
-        *staging->staged_bytes += move->bytes;
+        staging->comm->staged_bytes += move->bytes;
         RETURN_IF_ERROR(store ? rf_stream_copy(stream, tensor->buffer, at, staging->buffer,
                                                move->slot, move->bytes)
                               : rf_stream_copy(stream, staging->buffer, move->slot, tensor->buffer,
@@ -50,11 +51,21 @@ static int ended(struct rf_mover *mover, bool store, uint64_t ticket)
     return 1;
 }
 
+static void drop_buffer(struct rf_staging *staging)
+{
+    struct rf_transport *wire = staging->comm->wire;
+    if (staging->handle)
+        wire->ops->deregister_memory(wire, staging->handle);
+    rf_buffer_destroy(staging->buffer);
+    staging->handle = NULL;
+    staging->buffer = NULL;
+}
+
 static void destroy(struct rf_staging *staging)
 {
     rf_stream_destroy(staging->streams[0]);
     rf_stream_destroy(staging->streams[1]);
-    rf_buffer_destroy(staging->buffer);
+    drop_buffer(staging);
     rf_free(staging);
 }
 
@@ -69,7 +80,7 @@ static int staging_of(struct rf_comm *comm, struct rf_device *device, struct rf_
     if (!staging)
         return rf_fail(RF_ENOMEM, "no memory for staging");
     staging->mover = (struct rf_mover){.start = start, .ended = ended};
-    staging->staged_bytes = &comm->staged_bytes;
+    staging->comm = comm;
     staging->device = device;
     int rc = rf_stream_create(device, "fetch", &staging->streams[0]);
     if (rc == 0)
@@ -89,10 +100,17 @@ static int grow(struct rf_staging *staging, uint64_t bytes)
     if (staging->buffer && rf_buffer_bytes(staging->buffer) >= bytes)
         return 0;
     /* The old one first: both at once might not fit, and would not be what was planned. */
-    rf_buffer_destroy(staging->buffer);
-    staging->buffer = NULL;
-    return rf_buffer_create(staging->device, bytes, RF_MEMORY_HOST, RF_CATEGORY_COMM,
-                            &staging->buffer);
+    struct rf_transport *wire = staging->comm->wire;
+    drop_buffer(staging);
+    RETURN_IF_ERROR(rf_buffer_create(staging->device, bytes, RF_MEMORY_HOST, RF_CATEGORY_COMM,
+                                     &staging->buffer));
+    if (!wire->ops->register_memory)
+        return 0;
+    int rc =
+        wire->ops->register_memory(wire, rf_buffer_map(staging->buffer), bytes, &staging->handle);
+    if (rc < 0)
+        drop_buffer(staging);
+    return rc;
 }
 
 int rf_staging_run(struct rf_comm *comm, struct rf_device *device, struct rf_call *call,

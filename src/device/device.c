@@ -14,7 +14,7 @@ struct enabled {
     VkPhysicalDeviceShaderBfloat16FeaturesKHR bfloat16;
     VkPhysicalDeviceCooperativeMatrix2FeaturesNV cooperative2;
     VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executable;
-    const char *extensions[8];
+    const char *extensions[12];
     uint32_t extension_count;
 };
 
@@ -88,6 +88,8 @@ static void enable(const struct rf_device *device, struct enabled *e)
         *tail = &e->executable;
         e->extensions[e->extension_count++] = VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME;
     }
+    if (caps->ext_external_memory_host)
+        e->extensions[e->extension_count++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
     if (caps->views)
         e->extensions[e->extension_count++] = VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME;
 }

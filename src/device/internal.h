@@ -27,7 +27,8 @@ struct rf_device_caps {
     bool bfloat16_matrix;     /* bfloat16 in cooperative matrices */
     bool uniform16, uniform8; /* 16- and 8-bit types in uniform blocks as well */
     bool subgroup_extended_types;
-    bool ext_subgroup_size_control, ext_external_memory_host, ext_cooperative_matrix, ext_bfloat16;
+    bool ext_subgroup_size_control, ext_external_memory_host, ext_cooperative_matrix, ext_dma_buf,
+        ext_memory_fd, ext_bfloat16;
     bool ext_cooperative_matrix2;
     bool ext_executable_properties;
     uint32_t family, queue_count, timestamp_bits;
@@ -64,6 +65,9 @@ struct rf_buffer {
     uint8_t *map;
     struct rf_buffer_view *views; /* made on first use; guarded by device->memory_lock */
 };
+#define RF_ADDRESS_ALIGNMENT 256 /* of every buffer */
+VkBufferUsageFlags rf_buffer_usage(const struct rf_device *device);
+uint64_t rf_buffer_ask_address(const struct rf_buffer *buffer);
 
 /* ---- views.c --------------------------------------------------------------------------------- */
 

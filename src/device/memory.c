@@ -5,8 +5,6 @@
  */
 #include "internal.h"
 
-#define ADDRESS_ALIGNMENT 256
-
 const char *rf_category_name(enum rf_category category)
 {
     static const char *const names[RF_CATEGORY_COUNT] = {
@@ -114,17 +112,28 @@ static int fail_full(struct rf_device *device, uint64_t bytes, enum rf_category 
                    (unsigned long long)used, (unsigned long long)device->info.heap_bytes);
 }
 
+VkBufferUsageFlags rf_buffer_usage(const struct rf_device *device)
+{
+    return VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+           VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
+           (device->caps.views ? VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT : 0);
+}
+
+uint64_t rf_buffer_ask_address(const struct rf_buffer *buffer)
+{
+    const VkBufferDeviceAddressInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                            .buffer = buffer->handle};
+    return buffer->device->vk.GetBufferDeviceAddress(buffer->device->handle, &info);
+}
+
 /* Makes the buffer and binds memory of its own to it. `slack` bytes more than asked for. */
 static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t slack)
 {
     struct rf_device *device = buffer->device;
     const struct rf_vk_functions *vk = &device->vk;
-    VkBufferCreateInfo create = {
-        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
-        .size = buffer->bytes + slack,
-        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                 VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
-                 (device->caps.views ? VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT : 0)};
+    VkBufferCreateInfo create = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                 .size = buffer->bytes + slack,
+                                 .usage = rf_buffer_usage(device)};
     VkResult result = vk->CreateBuffer(device->handle, &create, NULL, &buffer->handle);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "making a buffer");
@@ -158,9 +167,7 @@ static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t sl
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "binding memory to a buffer");
     buffer->map = map;
-    VkBufferDeviceAddressInfo address = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
-                                         .buffer = buffer->handle};
-    buffer->address = vk->GetBufferDeviceAddress(device->handle, &address);
+    buffer->address = rf_buffer_ask_address(buffer);
     return 0;
 }
 
@@ -201,11 +208,11 @@ int rf_buffer_create(struct rf_device *device, uint64_t bytes, enum rf_memory me
         return rf_fail(RF_ENOMEM, "no memory for a buffer's record");
     *buffer = (struct rf_buffer){.device = device, .bytes = bytes, .category = category};
     int rc = allocate(buffer, memory, 0);
-    if (rc == 0 && buffer->address % ADDRESS_ALIGNMENT != 0) {
+    if (rc == 0 && buffer->address % RF_ADDRESS_ALIGNMENT != 0) {
         /* This driver aligns less: again, with room to start further on. */
         release(buffer);
-        rc = allocate(buffer, memory, ADDRESS_ALIGNMENT);
-        buffer->shift = (0 - buffer->address) % ADDRESS_ALIGNMENT;
+        rc = allocate(buffer, memory, RF_ADDRESS_ALIGNMENT);
+        buffer->shift = (0 - buffer->address) % RF_ADDRESS_ALIGNMENT;
         buffer->address += buffer->shift;
         if (buffer->map)
             buffer->map += buffer->shift;

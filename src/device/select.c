@@ -44,6 +44,8 @@ static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     } rows[] = {
         {VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME, &caps->ext_subgroup_size_control},
         {VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME, &caps->ext_external_memory_host},
+        {VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME, &caps->ext_dma_buf},
+        {VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME, &caps->ext_memory_fd},
         {VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, &caps->ext_cooperative_matrix},
         {VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME, &caps->ext_push_descriptor},
         {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, &caps->ext_bfloat16},
@@ -141,6 +143,7 @@ static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice ph
         caps->subgroup_max = p.subgroup_size.maxSubgroupSize;
     }
     info->external_memory_host = caps->ext_external_memory_host;
+    info->dma_buf = caps->ext_dma_buf && caps->ext_memory_fd;
     info->min_import_alignment = p.external_host.minImportedHostPointerAlignment;
     info->max_workgroup_invocations = limits->maxComputeWorkGroupInvocations;
     memcpy(info->max_workgroup_size, limits->maxComputeWorkGroupSize, 3 * sizeof(uint32_t));
@@ -218,7 +221,8 @@ static void fill_memory(const struct rf_vk_instance *vk, VkPhysicalDevice physic
     bool mapped;
     uint32_t type = rf_memory_type(&memory, info->kind, RF_MEMORY_DEVICE, false, &mapped);
     info->heap_bytes = memory.memoryHeaps[memory.memoryTypes[type].heapIndex].size;
-    info->host_visible = mapped;
+    const char *visible = rf_env("RF_HOST_VISIBLE");
+    info->host_visible = mapped && !(visible && strcmp(visible, "0") == 0);
     if (info->max_allocation_bytes > info->heap_bytes)
         info->max_allocation_bytes = info->heap_bytes;
 }

@@ -82,6 +82,7 @@
     X(CmdBeginDebugUtilsLabelEXT)                                                                  \
     X(CmdEndDebugUtilsLabelEXT)                                                                    \
     X(CmdPushDescriptorSetKHR)                                                                     \
+    X(GetMemoryHostPointerPropertiesEXT)                                                           \
     X(GetPipelineExecutablePropertiesKHR)                                                          \
     X(GetPipelineExecutableStatisticsKHR)
 

@@ -198,6 +198,64 @@ TEST(StagingThatIsCutShort, IsAnErrorThatNamesTheDeadAndLeavesTheTensorsAlone)
     });
 }
 
+/* A user's own pages as a tensor: in place, on a device whose own memory would be staged. */
+TEST(ImportedMemory, TravelsInPlace)
+{
+    run(2, true, [](rf_comm *comm, int rank, Device &device) {
+        const rf_device_info *info = rf_device_get_info(device.get());
+        if (!info->external_memory_host)
+            GTEST_SKIP() << "this driver does not offer VK_EXT_external_memory_host";
+        const size_t bytes = std::max<size_t>(1 << 20, info->min_import_alignment);
+        float *memory = static_cast<float *>(aligned_alloc(info->min_import_alignment, bytes));
+        const int64_t count = static_cast<int64_t>(bytes / 4) - 3;
+        std::fill_n(memory, bytes / 4, static_cast<float>(rank + 1));
+        rf_tensor tensor = {};
+        ASSERT_EQ(
+            rf_tensor_from_host(device.get(), memory, bytes, rf_shape1(count), RF_F32, &tensor),
+            RF_OK)
+            << rf_last_error()->message;
+        EXPECT_EQ(
+            rf_tensor_from_host(device.get(), memory, bytes, rf_shape1(count + 4), RF_F32, &tensor),
+            RF_EINVAL);
+        ASSERT_EQ(rf_all_reduce_tensor(comm, tensor, tensor, RF_SUM, nullptr), RF_OK);
+        EXPECT_EQ(memory[0], 3);
+        EXPECT_EQ(memory[count - 1], 3);
+        EXPECT_EQ(memory[count], static_cast<float>(rank + 1));
+        EXPECT_EQ(rf_comm_staged_bytes(comm), 0u);
+        rf_buffer_destroy(tensor.buffer);
+        free(memory);
+    });
+}
+
+TEST(RegisteredMemory, ServesCallsOnAnyPartOfIt)
+{
+    for (const ranks::World &world : ranks::worlds({2}, {2}))
+        ranks::run(world, [](rf_comm *comm, int rank) {
+            std::vector<float> memory(100000, static_cast<float>(rank + 1));
+            rf_registration *whole = nullptr, *part = nullptr;
+            ASSERT_EQ(rf_comm_register(comm, memory.data(), memory.size() * 4, &whole), RF_OK)
+                << rf_last_error()->message;
+            ASSERT_EQ(rf_comm_register(comm, memory.data() + 10, 400, &part), RF_OK);
+            rf_comm_deregister(part);
+            ASSERT_EQ(rf_all_reduce(comm, memory.data() + 1, memory.data() + 1, 99998, RF_F32,
+                                    RF_SUM, nullptr),
+                      RF_OK);
+            EXPECT_EQ(memory[0], static_cast<float>(rank + 1));
+            EXPECT_EQ(memory[99998], 3);
+            rf_comm_deregister(whole);
+            rf_comm_deregister(nullptr);
+            EXPECT_EQ(rf_comm_register(comm, nullptr, 4, &whole), RF_EINVAL);
+            EXPECT_EQ(rf_comm_register(comm, memory.data(), 0, &whole), RF_EINVAL);
+            /* Of a failed communicator what was registered can still be given back. */
+            ASSERT_EQ(rf_comm_register(comm, memory.data(), 400, &whole), RF_OK);
+            const int rc = rf_barrier(comm, nullptr); /* the other may have aborted already */
+            EXPECT_TRUE(rc == RF_OK || rc == RF_EABORT) << rf_last_error()->message;
+            rf_comm_abort(comm, "enough");
+            EXPECT_EQ(rf_comm_register(comm, memory.data(), 400, &part), RF_EABORT);
+            rf_comm_deregister(whole);
+        });
+}
+
 TEST(StagingSwitch, HidesTheMemoryOfEveryDevice)
 {
     setenv("RF_HOST_VISIBLE", "0", 1);

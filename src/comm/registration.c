@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory that a user makes known to a communicator's network once, instead of the network to
+ * itself with every message.
+ */
+#include "communicator.h"
+
+struct rf_registration {
+    struct rf_comm *comm;
+    void *handle; /* the transport's; NULL: it needs none */
+};
+
+int rf_comm_register(struct rf_comm *comm, void *memory, size_t bytes, struct rf_registration **out)
+{
+    if (!comm || !memory || !out || bytes == 0)
+        return rf_fail(RF_EINVAL, "register: the communicator, the memory or the result is NULL, "
+                                  "or there are no bytes");
+    RETURN_IF_ERROR(rf_comm_enter(comm));
+    struct rf_registration *registration = rf_alloc(sizeof(*registration));
+    if (!registration)
+        return rf_fail(RF_ENOMEM, "no memory to note a registration");
+    registration->comm = comm;
+    const struct rf_transport_ops *wire = comm->wire->ops;
+    int rc = wire->register_memory
+                 ? wire->register_memory(comm->wire, memory, bytes, &registration->handle)
+                 : 0;
+    if (rc < 0) {
+        rf_free(registration);
+        return rc;
+    }
+    *out = registration;
+    return 0;
+}
+
+void rf_comm_deregister(struct rf_registration *registration)
+{
+    if (!registration)
+        return;
+    struct rf_comm *comm = registration->comm;
+    /* A call may still use it; a failed one does not. */
+    rf_async_drain(comm->async, 0);
+    if (registration->handle)
+        comm->wire->ops->deregister_memory(comm->wire, registration->handle);
+    rf_free(registration);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whether the network could read device memory by itself, and what stands against it.
+ */
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <ringforge/comm.h>
+
+const char *rf_provider_dmabuf_reason(void)
+{
+#ifdef FI_MR_DMABUF
+    if (FI_VERSION_LT(fi_version(), FI_VERSION(1, 20)))
+        return "the libfabric that is loaded is older than 1.20, and has no FI_MR_DMABUF";
+    /* ofi_rxm copies short tagged messages with the processor, from where no memory need be. */
+    return "collectives send tagged messages, which libfabric may copy with the processor; that "
+           "needs "
+           "mapped memory";
+#else
+    return "it was built with a libfabric older than 1.20, which has no FI_MR_DMABUF";
+#endif
+}
