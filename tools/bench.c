@@ -7,8 +7,8 @@
 #include "bench_kernel.h"
 
 static const char *const collectives[] = {
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather",
-    "scatter",    "all_to_all", "sendrecv",       "barrier",   NULL};
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",  "gather", "scatter",
+    "all_to_all", "sendrecv",   "barrier",        "overlap",   "staging", NULL};
 
 static int compare(const void *a, const void *b)
 {
@@ -20,7 +20,8 @@ struct bench_times bench_quantiles(double *samples, int count)
 {
     qsort(samples, (size_t)count, sizeof(*samples), compare);
     int high = (count * 99 + 99) / 100 - 1;
-    return (struct bench_times){.p50 = samples[count / 2], .p99 = samples[high]};
+    return (struct bench_times){
+        .best = samples[0], .p50 = samples[count / 2], .p99 = samples[high]};
 }
 
 static int read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out)
@@ -163,6 +164,10 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
                                 there_are(names, sizeof(names)));
     if (o.shapes.count)
         return tool_usage_error(command, "--shape belongs to kernels");
+    if (strcmp(o.op, "overlap") == 0)
+        return bench_overlap(command, &o);
+    if (strcmp(o.op, "staging") == 0)
+        return bench_staging(command, &o);
     return bench_collective(command, &o, argv);
 }
 
@@ -170,7 +175,8 @@ const struct tool_command tool_bench = {
     .name = "bench",
     .summary = "measure collectives and kernels, checking every result",
     .usage = "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast reduce gather "
-             "scatter all_to_all sendrecv barrier; a kernel (matmul attention layernorm gelu adamw "
+             "scatter all_to_all sendrecv barrier; overlap (of a step), staging (of tensors); a "
+             "kernel (matmul attention layernorm gelu adamw "
              "...), or ops for all kernels",
     .main = bench_main,
 };

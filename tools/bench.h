@@ -25,12 +25,15 @@ struct bench_options {
 
 int bench_collective(const struct tool_command *command, const struct bench_options *options,
                      char *const *argv);
+/* On two ranks as threads, over links of given speeds. */
+int bench_overlap(const struct tool_command *command, const struct bench_options *options);
+int bench_staging(const struct tool_command *command, const struct bench_options *options);
 /* bench_kernel.c: a kernel, or `ops` for all. */
 int bench_kernels(const struct tool_command *command, const struct bench_options *options);
 
 /* Sorts samples in place. */
 struct bench_times {
-    double p50, p99;
+    double best, p50, p99;
 };
 struct bench_times bench_quantiles(double *samples, int count);
 

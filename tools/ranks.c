@@ -94,7 +94,7 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
                        int count, int (*fn)(struct rf_comm *comm, void *user), void *user)
 {
     struct rf_loopback *loopback = NULL;
-    if (rf_loopback_create(count, NULL, &loopback) < 0)
+    if (rf_loopback_create(count, &ranks->link, &loopback) < 0)
         return tool_library_error(command, -1);
     int status = TOOL_OK, started = 0;
     struct thread_rank *all = calloc((size_t)count, sizeof(*all));

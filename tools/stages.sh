@@ -142,7 +142,7 @@ test_driver() {
         return 1
     }
     d_status=0
-    # Overlap measures waits of fixed length on a throttled network: nothing in it is of the driver.
+    # Overlap is about which rank waits for which: nothing in it is of the driver.
     # Where nothing compiled is kept, ranks take long to come as far as their first step.
     export GTEST_FILTER="-Overlap.*${3:-}" RF_TEST_PATIENCE=5
     run_parts "$d_run" "$2" || d_status=$?

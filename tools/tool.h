@@ -99,9 +99,10 @@ int tool_launch(const struct tool_command *command, const struct tool_launch *la
 /* ---- ranks.c: how a subcommand becomes several ranks ----------------------------------------- */
 
 struct tool_ranks {
-    int64_t ranks;        /* --ranks; 0 = not given */
-    const char *provider; /* --provider; NULL = the library chooses */
-    double timeout_s;     /* --timeout; 0 = the library's */
+    int64_t ranks;                /* --ranks; 0 = not given */
+    const char *provider;         /* --provider; NULL = the library chooses */
+    double timeout_s;             /* --timeout; 0 = the library's */
+    struct rf_loopback_opts link; /* of the loopback provider */
 };
 /* Runs fn on every rank, with a communicator: as threads for the loopback provider, as processes
  * of their own for --ranks, else as the one rank that the environment says this process is.
