@@ -270,7 +270,9 @@ test_newest() {
 # test_sanitized SANITIZERS NAME PARTS [CTEST OPTIONS]
 test_sanitized() {
     z_dir=$BUILD/$2 z_parts=$3
+    # -O1 compiles in less than half the time of -O2, and leaves assertions in.
     configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SANITIZE="$1" \
+        -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
         -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF
     shift 3
     z_targets=
