@@ -120,6 +120,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"order", 0, TOOL_TEXT, &order, "ORDER", "fold order of a sum: any ring tree"},
         {"algorithm", 0, TOOL_TEXT, &o.algorithm, "NAME",
          "collectives: ring, flat, direct, ... instead of what suits the size"},
+        {"private-buffers", 0, TOOL_FLAG, &o.private_buffers, NULL,
+         "collectives: on memory of the caller's own instead of the library's"},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
          "host, net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},

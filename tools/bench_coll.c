@@ -275,6 +275,7 @@ static int write_json(const struct bench *b, struct rf_comm *comm, const struct 
     cJSON_AddStringToObject(json, "redop", reduces ? rf_redop_name(o->redop) : "none");
     cJSON_AddStringToObject(json, "order", rf_order_name(o->order));
     cJSON_AddStringToObject(json, "algorithm", o->algorithm ? o->algorithm : "by size");
+    cJSON_AddStringToObject(json, "buffers", o->private_buffers ? "private" : "library");
     cJSON_AddNumberToObject(json, "samples", (double)o->samples);
     cJSON *list = cJSON_AddArrayToObject(json, "rows");
     for (int i = 0; i < count; i++) {
@@ -351,6 +352,23 @@ static int run_sizes(const struct bench *b, struct work *w, double *samples)
     return wrong ? TOOL_ERROR : status;
 }
 
+/* The library's, or any. */
+static int get_buffer(const struct work *w, const struct bench_options *o, size_t bytes, void **out)
+{
+    if (!o->private_buffers)
+        return rf_comm_alloc(w->comm, bytes, out);
+    *out = aligned_alloc(4096, bytes);
+    return *out ? 0 : RF_ENOMEM;
+}
+
+static void free_buffer(const struct work *w, const struct bench_options *o, void *buffer)
+{
+    if (o->private_buffers)
+        free(buffer);
+    else
+        rf_comm_free(w->comm, buffer);
+}
+
 static int run_rank(struct rf_comm *comm, void *user)
 {
     const struct bench *b = user;
@@ -370,18 +388,16 @@ static int run_rank(struct rf_comm *comm, void *user)
     /* Sizes are rounded up to whole elements for every rank. */
     size_t room = ((size_t)o->max_bytes + 8 * (size_t)ranks + 4095) & ~(size_t)4095;
     double *samples = calloc((size_t)o->samples, sizeof(*samples));
-    w.in = aligned_alloc(4096, room);
-    w.out = aligned_alloc(4096, room);
     int status;
-    if (!samples || !w.in || !w.out) {
+    if (!samples || get_buffer(&w, o, room, &w.in) < 0 || get_buffer(&w, o, room, &w.out) < 0) {
         status = tool_error(b->command, "out of memory for two buffers of %zu bytes", room);
     } else {
         memset(w.in, 0, room);
         memset(w.out, 0, room);
         status = run_sizes(b, &w, samples);
     }
-    free(w.out);
-    free(w.in);
+    free_buffer(&w, o, w.out);
+    free_buffer(&w, o, w.in);
     free(samples);
     return status;
 }

@@ -6,12 +6,13 @@
 #
 #   bench/peers/compare.sh OP RANKS [TURNS]     OP: all_reduce all_gather reduce_scatter broadcast
 #
-# In the environment: BUILD (build), PROVIDERS ("net shm"), LEAST (4), MOST (67108864), FACTOR (4),
+# In the environment: BUILD (build), PROVIDERS ("net host host-private": the last is host on memory of
+# the caller's own, which is what the peers work on; shm is libfabric's), LEAST (4), MOST (67108864), FACTOR (4),
 # SAMPLES (11).
 set -eu
 cd "$(dirname "$0")/../.."
 op=${1:?use: compare.sh OP RANKS [TURNS]} ranks=${2:?use: compare.sh OP RANKS [TURNS]} turns=${3:-3}
-build=${BUILD:-build} providers=${PROVIDERS:-net shm}
+build=${BUILD:-build} providers=${PROVIDERS:-net host host-private}
 least=${LEAST:-4} most=${MOST:-67108864} factor=${FACTOR:-4} samples=${SAMPLES:-11}
 out=$build/peers
 mkdir -p "$out"
@@ -42,7 +43,12 @@ run() { # run NAME: lines of bytes, microseconds, wrong elements
         rm -rf "$store"
         ;;
     *)
-        "$build/ringforge" bench "$op" --ranks "$ranks" --provider "$1" -b "$least" -e "$most" \
+        case $1 in
+        *-private) buffers=--private-buffers ;;
+        *) buffers= ;;
+        esac
+        # shellcheck disable=SC2086
+        "$build/ringforge" bench "$op" --ranks "$ranks" --provider "${1%-private}" $buffers -b "$least" -e "$most" \
             -f "$factor" -n "$samples" --json |
             awk -F '[:,]' '/"bytes"/ { b = $2 } /"time_us"/ { t = $2 } /"wrong"/ { print b + 0, t + 0, $2 + 0 }'
         ;;
@@ -65,8 +71,8 @@ for provider in $providers; do
     peers=""
     for name in $have; do # each provider beside those that use the same network
         case $provider:$name in
-        shm:*-tcp) ;;
-        shm:* | *:*-tcp) peers="$peers $name" ;;
+        shm:*-tcp | host*:*-tcp) ;;
+        shm:* | host*:* | *:*-tcp) peers="$peers $name" ;;
         esac
     done
     files="$out/$provider.times"

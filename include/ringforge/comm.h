@@ -140,6 +140,16 @@ RF_EXPORT void rf_comm_deregister(struct rf_registration *registration);
 /* Why the network does not read device memory by itself (dma-buf): a sentence. */
 RF_EXPORT const char *rf_provider_dmabuf_reason(void);
 
+/* Memory for buffers of this communicator's collectives, zeroed, at the start of a page. Where the
+ * ranks share memory (provider host) it is part of it: collectives then read and write the peers'
+ * buffers themselves, instead of copying through others. Not collective; any rank may use it or
+ * not, as suits it. Whole and parts of it may be used; collectives of other communicators (split)
+ * take it as any memory. Free it before the communicator is closed. After the communicator has
+ * failed, a rank that was slow may still write into buffers it had been given. Any thread. Errors:
+ * RF_ENOMEM. */
+RF_API int rf_comm_alloc(struct rf_comm *comm, size_t bytes, void **out);
+RF_EXPORT void rf_comm_free(struct rf_comm *comm, void *memory); /* NULL is allowed */
+
 /* What a machine offers, without joining anything: one line per usable provider, best first. */
 struct rf_provider_info {
     char name[64]; /* as opts.provider takes it */

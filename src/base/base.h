@@ -63,6 +63,9 @@ uint64_t rf_alloc_fail_at(uint64_t nth);
 
 /* memcpy of a piece of `whole` bytes: past the caches where the whole would only empty them. */
 void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole);
+/* Always past the caches; rf_copy_fence comes before anybody is told. */
+void rf_copy_past(void *to, const void *from, size_t bytes);
+void rf_copy_fence(void);
 enum { RF_PAST_CACHES = 16 << 20 };
 
 /* ---- clock.c: rf_now_ns is public ------------------------------------------------------------ */

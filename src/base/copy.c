@@ -8,17 +8,12 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 
-void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole)
+void rf_copy_past(void *to, const void *from, size_t bytes)
 {
     unsigned char *out = to;
     const unsigned char *in = from;
-    size_t head = (64 - (uintptr_t)out % 64) % 64;
-    if (whole < RF_PAST_CACHES || bytes < 4096) {
-        memcpy(to, from, bytes);
-        return;
-    }
-    memcpy(out, in, head);
-    size_t i = head;
+    size_t head = (64 - (uintptr_t)out % 64) % 64, i = head < bytes ? head : bytes;
+    memcpy(out, in, i);
     for (; i + 64 <= bytes; i += 64) {
         __m128i a = _mm_loadu_si128((const __m128i *)(in + i));
         __m128i b = _mm_loadu_si128((const __m128i *)(in + i + 16));
@@ -30,11 +25,29 @@ void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole)
         _mm_stream_si128((__m128i *)(out + i + 48), d);
     }
     memcpy(out + i, in + i, bytes - i);
-    _mm_sfence(); /* before anybody is told that the data are there */
+}
+
+void rf_copy_fence(void)
+{
+    _mm_sfence();
 }
 #else
-void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole)
+void rf_copy_past(void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
 }
+
+void rf_copy_fence(void)
+{
+}
 #endif
+
+void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole)
+{
+    if (whole < RF_PAST_CACHES) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    rf_copy_past(to, from, bytes);
+    rf_copy_fence();
+}

@@ -94,6 +94,12 @@ struct rf_transport {
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
 };
 
+/* Whether the ranks reach each other's memory: the same on all. */
+static inline bool rf_wire_shares(const struct rf_transport *t)
+{
+    return t && t->ops->post_borrow != NULL;
+}
+
 /* ---- control link: slow, reliable, outside the data path ------------------------------------- */
 
 enum rf_event_kind {

@@ -45,6 +45,7 @@ struct rf_coll_desc {
     size_t window_bytes;               /* 0: all in one piece */
     unsigned staged; /* RF_STAGED_*: this rank's args.in or args.out is staging memory; messages are
                         the same */
+    bool shared;     /* ranks reach each other's memory: a fact about all of them */
 };
 
 /* Chooses the algorithm (a table row that fits), builds and compiles it. It reads args.in and
@@ -112,6 +113,9 @@ RF_MUST_CHECK int rf_exec_progress(struct rf_exec *exec);
 uint64_t rf_exec_activity(const struct rf_exec *exec);
 /* After a mismatch: which peer's message carried a foreign contract or size; -1 = none. */
 int rf_exec_mismatch_peer(const struct rf_exec *exec);
+/* Payload that it has moved between ranks beyond what was posted, since it was made; less what was
+ * posted and is no payload. Counted as the schedule for other networks would have sent it. */
+int64_t rf_exec_other_bytes(const struct rf_exec *exec);
 /* A peer whose message is still awaited, -1 = none: to be named in a deadline's message. */
 int rf_exec_waiting_for(const struct rf_exec *exec);
 /* Forgets a failed run after the transport's cancel_all. */

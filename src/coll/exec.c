@@ -36,6 +36,17 @@ struct moves {
     struct queue ready;
 };
 
+/* What a receive brought and left where it was; at its place in temporary memory / 64. */
+struct loan {
+    const void *data;
+    uint32_t loan; /* 0 = none: the data are in temporary memory */
+    int peer;
+};
+
+struct buffers {
+    unsigned char *in, *out;
+};
+
 struct rf_exec {
     struct rf_transport *transport; /* may be NULL: one rank, no network */
     const struct rf_sched *sched;   /* NULL = idle */
@@ -61,6 +72,14 @@ struct rf_exec {
     uint32_t part_capacity;
     void *temp, *temp_handle;
     size_t temp_capacity;
+
+    bool shares; /* ranks reach each other's memory */
+    struct loan *loans;
+    uint32_t borrowed;
+    struct buffers *all;    /* [rank], once all have met */
+    unsigned char **places; /* [rank]: one allocation with all */
+    int all_capacity;
+    int64_t other_bytes;
 };
 
 enum { TEMP_PAGE = 4096 };
@@ -71,6 +90,7 @@ int rf_exec_create(struct rf_transport *transport, struct rf_exec **out)
     if (!exec)
         return rf_fail(RF_ENOMEM, "out of memory for an executor of collectives");
     exec->transport = transport;
+    exec->shares = rf_wire_shares(transport);
     exec->mismatch_peer = -1;
     *out = exec;
     return 0;
@@ -81,6 +101,8 @@ static void free_temp(struct rf_exec *exec)
     if (exec->temp_handle)
         exec->transport->ops->deregister_memory(exec->transport, exec->temp_handle);
     rf_free(exec->temp);
+    rf_free(exec->loans);
+    exec->loans = NULL;
     exec->temp = exec->temp_handle = NULL;
     exec->temp_capacity = 0;
 }
@@ -94,6 +116,7 @@ void rf_exec_destroy(struct rf_exec *exec)
     rf_free(exec->messages);
     rf_free(exec->free_messages);
     rf_free(exec->parts);
+    rf_free(exec->all);
     rf_free(exec);
 }
 
@@ -154,7 +177,9 @@ static int grow_temp(struct rf_exec *exec, size_t bytes)
 {
     free_temp(exec);
     exec->temp = rf_alloc_aligned(bytes, TEMP_PAGE);
-    if (!exec->temp)
+    if (exec->shares)
+        exec->loans = rf_alloc((bytes / RF_TEMP_ALIGNMENT + 1) * sizeof(*exec->loans));
+    if (!exec->temp || (exec->shares && !exec->loans))
         return rf_fail(RF_ENOMEM, "%s: out of memory for %zu bytes of temporary data",
                        rf_coll_op_name(exec->sched->op), bytes);
     exec->temp_capacity = bytes;
@@ -167,12 +192,27 @@ static int grow_temp(struct rf_exec *exec, size_t bytes)
     return status;
 }
 
+static bool grow_all(struct rf_exec *exec, int ranks)
+{
+    rf_free(exec->all);
+    exec->all_capacity = 0;
+    exec->all = rf_alloc((size_t)ranks * (sizeof(*exec->all) + sizeof(*exec->places)));
+    if (!exec->all)
+        return false;
+    exec->places = (unsigned char **)(exec->all + ranks);
+    exec->all_capacity = ranks;
+    return true;
+}
+
 static int make_room(struct rf_exec *exec, const struct rf_sched *sched)
 {
+    if (sched->instead)
+        RETURN_IF_ERROR(make_room(exec, sched->instead));
     if ((sched->count > exec->step_capacity && !grow_steps(exec, sched->count)) ||
         (sched->message_count > exec->message_capacity &&
          !grow_messages(exec, sched->message_count)) ||
-        (sched->longest_list > exec->part_capacity && !grow_parts(exec, sched->longest_list)))
+        (sched->longest_list > exec->part_capacity && !grow_parts(exec, sched->longest_list)) ||
+        (sched->instead && sched->ranks > exec->all_capacity && !grow_all(exec, sched->ranks)))
         return rf_fail(RF_ENOMEM, "%s: out of memory to run a schedule of %u steps",
                        rf_coll_op_name(sched->op), sched->count);
     return sched->temp_bytes > exec->temp_capacity ? grow_temp(exec, sched->temp_bytes) : 0;
@@ -183,6 +223,32 @@ static int make_room(struct rf_exec *exec, const struct rf_sched *sched)
 static void *address(const struct rf_exec *exec, struct rf_operand operand)
 {
     return exec->base[operand.space] + operand.offset;
+}
+
+static struct loan *loan_of(const struct rf_exec *exec, struct rf_operand operand)
+{
+    if (exec->borrowed == 0 || operand.space != RF_SPACE_TMP ||
+        operand.offset % RF_TEMP_ALIGNMENT != 0)
+        return NULL;
+    struct loan *loan = &exec->loans[operand.offset / RF_TEMP_ALIGNMENT];
+    return loan->loan ? loan : NULL;
+}
+
+/* Where an operand is read: where it was received, or where it was left. */
+static const void *source(const struct rf_exec *exec, struct rf_operand operand)
+{
+    const struct loan *loan = loan_of(exec, operand);
+    return loan ? loan->data : address(exec, operand);
+}
+
+static void give_back(struct rf_exec *exec, struct rf_operand operand)
+{
+    struct loan *loan = loan_of(exec, operand);
+    if (!loan)
+        return;
+    exec->transport->ops->give_back(exec->transport, loan->peer, loan->loan);
+    loan->loan = 0;
+    exec->borrowed--;
 }
 
 static void push(struct queue *queue, uint32_t step)
@@ -245,13 +311,15 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
         const struct rf_step *step = &exec->sched->steps[queue->steps[queue->head]];
         uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
         struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
-        int status =
-            step->verb == RF_STEP_SEND
-                ? transport->ops->post_send(transport, step->peer, tag,
-                                            seal_to_send(exec, queue->steps[queue->head]),
-                                            address(exec, step->a), step->bytes, message)
-                : transport->ops->post_recv(transport, step->peer, tag, address(exec, step->dst),
-                                            step->bytes, message);
+        int status;
+        if (step->verb == RF_STEP_SEND)
+            status = transport->ops->post_send(transport, step->peer, tag,
+                                               seal_to_send(exec, queue->steps[queue->head]),
+                                               address(exec, step->a), step->bytes, message);
+        else
+            status = (step->may_borrow && exec->shares ? transport->ops->post_borrow
+                                                       : transport->ops->post_recv)(
+                transport, step->peer, tag, address(exec, step->dst), step->bytes, message);
         if (status == RF_EAGAIN)
             return 0;
         if (status < 0)
@@ -278,7 +346,7 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
     const struct rf_operand *list = sched->operands + step->list;
     for (uint32_t i = 0; i < step->list_count; i++)
         exec->parts[i] =
-            (struct rf_fold_part){.data = address(exec, list[i]), .level = (int)list[i].level};
+            (struct rf_fold_part){.data = source(exec, list[i]), .level = (int)list[i].level};
     rf_fold(address(exec, step->dst),
             &(struct rf_fold){.parts = exec->parts,
                               .part_count = step->list_count,
@@ -288,6 +356,79 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
                               .tree = step->tree,
                               .divisor = step->divide ? sched->ranks : 1},
             count);
+    for (uint32_t i = 0; i < step->list_count; i++)
+        give_back(exec, list[i]);
+}
+
+static void run_reduce_all(struct rf_exec *exec, const struct rf_step *step, size_t count)
+{
+    const struct rf_sched *sched = exec->sched;
+    for (int i = 0; i < sched->ranks; i++) {
+        int rank = step->tree ? i : (step->peer + i) % sched->ranks;
+        exec->parts[i] = (struct rf_fold_part){.data = exec->all[rank].in + step->a.offset};
+    }
+    struct rf_fold fold = {.parts = exec->parts,
+                           .part_count = (uint32_t)sched->ranks,
+                           .dtype = sched->dtype,
+                           .redop = sched->redop,
+                           .custom = exec->args.reduction,
+                           .tree = step->tree,
+                           .divisor = step->divide ? sched->ranks : 1};
+    for (int rank = 0; rank < sched->ranks; rank++)
+        exec->places[rank] = exec->all[rank].out + step->dst.offset;
+    rf_fold_to_all(exec->places, sched->ranks, &fold, count, sched->buffer_bytes >= RF_PAST_CACHES);
+    exec->activity++;
+}
+
+static void run_show(struct rf_exec *exec, const struct rf_step *step)
+{
+    const struct rf_transport_ops *ops = exec->transport->ops;
+    size_t bytes = exec->sched->buffer_bytes;
+    struct rf_shown shown = {0};
+    shown.can = ops->locate(exec->transport, exec->args.in, bytes, &shown.in) &&
+                ops->locate(exec->transport, exec->args.out, bytes, &shown.out);
+    memcpy(address(exec, step->dst), &shown, sizeof(shown));
+}
+
+/* 1: all can be reached; 0: not all; negative: somebody has shown what is not there. */
+static int meet(struct rf_exec *exec, const struct rf_step *step)
+{
+    const struct rf_sched *sched = exec->sched;
+    const unsigned char *place = address(exec, step->a);
+    for (int rank = 0; rank < sched->ranks; rank++, place += RF_TEMP_ALIGNMENT) {
+        struct rf_shown shown;
+        memcpy(&shown, place, sizeof(shown));
+        if (!shown.can)
+            return 0;
+        exec->all[rank] = (struct buffers){exec->base[RF_SPACE_IN], exec->base[RF_SPACE_OUT]};
+        if (rank == sched->rank)
+            continue;
+        struct rf_transport *t = exec->transport;
+        exec->all[rank].in = t->ops->reach(t, rank, shown.in, sched->buffer_bytes);
+        exec->all[rank].out = t->ops->reach(t, rank, shown.out, sched->buffer_bytes);
+        if (!exec->all[rank].in || !exec->all[rank].out)
+            return rf_fail_rank(RF_ECORRUPT, rank,
+                                "%s: rank %d has shown buffers that are not in what it shares",
+                                rf_coll_op_name(sched->op), rank);
+    }
+    return 1;
+}
+
+static void begin(struct rf_exec *exec, const struct rf_sched *sched);
+
+/* Everything that was posted has ended: another schedule can take over. */
+static int run_meet(struct rf_exec *exec, const struct rf_step *step)
+{
+    const struct rf_sched *sched = exec->sched;
+    int met = meet(exec, step);
+    if (met < 0)
+        return met;
+    exec->other_bytes -= (int64_t)sched->shown_bytes;
+    if (met)
+        exec->other_bytes += (int64_t)sched->instead->sent_bytes;
+    else
+        begin(exec, sched->instead);
+    return met;
 }
 
 static void run_local(struct rf_exec *exec, const struct rf_step *step)
@@ -297,21 +438,31 @@ static void run_local(struct rf_exec *exec, const struct rf_step *step)
     size_t count = step->bytes / sched->element_bytes;
     switch (step->verb) {
     case RF_STEP_REDUCE:
-        if (step->list_count > 0)
+        if (step->list_count > 0) {
             run_fold(exec, step, count);
-        else if (exec->args.reduction)
-            exec->args.reduction->combine(dst, address(exec, step->a), address(exec, step->b),
-                                          count, exec->args.reduction->user);
+            break;
+        }
+        if (exec->args.reduction)
+            exec->args.reduction->combine(dst, source(exec, step->a), source(exec, step->b), count,
+                                          exec->args.reduction->user);
         else
-            rf_combine(dst, address(exec, step->a), address(exec, step->b), count, sched->dtype,
+            rf_combine(dst, source(exec, step->a), source(exec, step->b), count, sched->dtype,
                        sched->redop);
+        give_back(exec, step->a);
+        give_back(exec, step->b);
         break;
     case RF_STEP_DIVIDE:
         rf_divide(dst, count, sched->dtype, sched->ranks);
         break;
     case RF_STEP_COPY:
         if (dst != address(exec, step->a))
-            memcpy(dst, address(exec, step->a), step->bytes);
+            rf_copy_bytes(dst, address(exec, step->a), step->bytes, step->bytes);
+        break;
+    case RF_STEP_SHOW:
+        run_show(exec, step);
+        break;
+    case RF_STEP_REDUCE_ALL:
+        run_reduce_all(exec, step, count);
         break;
     default:
         break; /* a join */
@@ -323,6 +474,13 @@ static void run_one(struct rf_exec *exec)
 {
     while (exec->work_count > 0) {
         const struct rf_step *step = &exec->sched->steps[exec->work[--exec->work_count]];
+        if (step->verb == RF_STEP_MEET) {
+            int met = run_meet(exec, step);
+            if (met < 0)
+                exec->status = met;
+            if (met <= 0)
+                return;
+        }
         run_local(exec, step);
         finish(exec, step);
         if (step->verb != RF_STEP_JOIN)
@@ -414,7 +572,8 @@ static int check(struct rf_exec *exec, const struct rf_step *step,
     if (!is_recv)
         return 0;
     const int here = exec->transport->rank;
-    uint32_t mine = seal(exec, step, step->peer, here, address(exec, step->dst));
+    const void *data = completion->loan ? completion->data : address(exec, step->dst);
+    uint32_t mine = seal(exec, step, step->peer, here, data);
     if (exec->args.checksum && ((mine ^ completion->contract) & 0xffffffu))
         return rf_fail_rank(RF_ECORRUPT, step->peer,
                             "a message from rank %d to rank %d was damaged on the way: its "
@@ -434,6 +593,11 @@ static void take(const struct rf_completion *completion)
     message->step = RF_NO_STEP;
     exec->free_messages[exec->free_count++] = (uint32_t)(message - exec->messages);
     exec->activity++;
+    if (completion->loan) {
+        exec->loans[step->dst.offset / RF_TEMP_ALIGNMENT] =
+            (struct loan){completion->data, completion->loan, step->peer};
+        exec->borrowed++;
+    }
     int status = check(exec, step, completion);
     if (status < 0 && exec->status == 0)
         exec->status = status;
@@ -451,6 +615,20 @@ static int poll_one(struct rf_exec *exec)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
+static void begin(struct rf_exec *exec, const struct rf_sched *sched)
+{
+    exec->sched = sched;
+    exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
+    exec->work_count = 0;
+    forget_moves(exec);
+    exec->left = sched->count;
+    exec->sealed_step = RF_NO_STEP;
+    for (uint32_t i = 0; i < sched->count; i++)
+        exec->need[i] = sched->steps[i].need;
+    for (uint32_t i = 0; i < sched->root_count; i++)
+        make_ready(exec, sched->roots[i]);
+}
+
 int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
                   const struct rf_exec_args *args)
 {
@@ -465,16 +643,8 @@ int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
     exec->base[RF_SPACE_IN] = (unsigned char *)args->in; /* never written: no builder does */
     exec->base[RF_SPACE_OUT] = args->out;
     exec->base[RF_SPACE_TMP] = exec->temp;
-    exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
-    exec->work_count = 0;
-    forget_moves(exec);
-    exec->left = sched->count;
     exec->mismatch_peer = -1;
-    exec->sealed_step = RF_NO_STEP;
-    for (uint32_t i = 0; i < sched->count; i++)
-        exec->need[i] = sched->steps[i].need;
-    for (uint32_t i = 0; i < sched->root_count; i++)
-        make_ready(exec, sched->roots[i]);
+    begin(exec, sched);
     assert(sched->move_count == 0 || args->mover);
     exec->status = move_all(exec);
     if (exec->status == 0)
@@ -500,7 +670,8 @@ int rf_exec_progress(struct rf_exec *exec)
             return exec->status;
     }
     run_one(exec);
-    exec->status = move_all(exec);
+    if (exec->status == 0)
+        exec->status = move_all(exec);
     if (exec->status == 0)
         exec->status = post_ready(exec);
     if (exec->status < 0)
@@ -509,6 +680,11 @@ int rf_exec_progress(struct rf_exec *exec)
         return 0;
     exec->sched = NULL;
     return 1;
+}
+
+int64_t rf_exec_other_bytes(const struct rf_exec *exec)
+{
+    return exec->other_bytes;
 }
 
 uint64_t rf_exec_activity(const struct rf_exec *exec)
@@ -547,4 +723,5 @@ void rf_exec_reset(struct rf_exec *exec)
     forget_moves(exec);
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->left = 0;
+    exec->borrowed = 0;
 }

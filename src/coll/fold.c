@@ -82,10 +82,10 @@ static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_
     return waiting[0];
 }
 
-static void fold_block(unsigned char *dst, const struct rf_fold *fold, size_t offset, size_t count)
+/* Elements [offset / element, ... + count) of the sum, to `to`. */
+static void fold_block(void *to, const struct rf_fold *fold, size_t offset, size_t count)
 {
     _Alignas(64) float rooms[MOST_LEVELS][BLOCK_FLOATS];
-    void *to = dst + offset;
     const void *sum = fold->tree ? fold_by_tree(fold, offset, count, rooms)
                                  : fold_in_order(fold, offset, count, to, rooms[0]);
     if (is_narrow(fold)) {
@@ -105,5 +105,26 @@ void rf_fold(void *dst, const struct rf_fold *fold, size_t count)
     size_t element = rf_dtype_bytes(fold->dtype);
     size_t block = BLOCK_BYTES / rf_dtype_bytes(working_type(fold));
     for (size_t done = 0; done < count; done += block)
-        fold_block(dst, fold, done * element, count - done < block ? count - done : block);
+        fold_block((unsigned char *)dst + done * element, fold, done * element,
+                   count - done < block ? count - done : block);
+}
+
+void rf_fold_to_all(unsigned char *const *places, int place_count, const struct rf_fold *fold,
+                    size_t count, bool past_caches)
+{
+    _Alignas(64) unsigned char sum[BLOCK_BYTES];
+    size_t element = rf_dtype_bytes(fold->dtype);
+    size_t block = BLOCK_BYTES / rf_dtype_bytes(working_type(fold));
+    for (size_t done = 0; done < count; done += block) {
+        size_t now = count - done < block ? count - done : block, bytes = now * element;
+        fold_block(sum, fold, done * element, now);
+        for (int i = 0; i < place_count; i++) {
+            if (past_caches)
+                rf_copy_past(places[i] + done * element, sum, bytes);
+            else
+                memcpy(places[i] + done * element, sum, bytes);
+        }
+    }
+    if (past_caches)
+        rf_copy_fence();
 }

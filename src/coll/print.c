@@ -4,14 +4,21 @@
  */
 #include "sched.h"
 
-static const char *const verb_names[] = {
-    [RF_STEP_SEND] = "send",   [RF_STEP_RECV] = "recv",     [RF_STEP_REDUCE] = "reduce",
-    [RF_STEP_COPY] = "copy",   [RF_STEP_DIVIDE] = "divide", [RF_STEP_JOIN] = "join",
-    [RF_STEP_FETCH] = "fetch", [RF_STEP_STORE] = "store"};
+static const char *const verb_names[] = {[RF_STEP_SEND] = "send",
+                                         [RF_STEP_RECV] = "recv",
+                                         [RF_STEP_REDUCE] = "reduce",
+                                         [RF_STEP_COPY] = "copy",
+                                         [RF_STEP_DIVIDE] = "divide",
+                                         [RF_STEP_JOIN] = "join",
+                                         [RF_STEP_FETCH] = "fetch",
+                                         [RF_STEP_STORE] = "store",
+                                         [RF_STEP_SHOW] = "show",
+                                         [RF_STEP_MEET] = "meet",
+                                         [RF_STEP_REDUCE_ALL] = "reduce_all"};
 
 const char *rf_step_verb_name(enum rf_step_verb verb)
 {
-    return (unsigned)verb <= RF_STEP_STORE ? verb_names[verb] : "?";
+    return (unsigned)verb <= RF_STEP_REDUCE_ALL ? verb_names[verb] : "?";
 }
 
 static void print_operand(FILE *file, struct rf_operand operand)
@@ -48,7 +55,7 @@ void rf_sched_print(const struct rf_sched *sched, FILE *file)
             print_operand(file, step->verb == RF_STEP_SEND ? step->a : step->dst);
         } else if (step->verb == RF_STEP_REDUCE) {
             print_reduce(sched, step, file);
-        } else if (step->verb > RF_STEP_JOIN) {
+        } else if (step->verb == RF_STEP_FETCH || step->verb == RF_STEP_STORE) {
             for (uint32_t m = 0; m < step->list_count; m++) {
                 const struct rf_move *move = &sched->moves[step->list + m];
                 fprintf(file, " %s+%llu:%llu slot+%llu",
@@ -56,7 +63,11 @@ void rf_sched_print(const struct rf_sched *sched, FILE *file)
                         (unsigned long long)move->tensor, (unsigned long long)move->bytes,
                         (unsigned long long)move->slot);
             }
-        } else if (step->verb != RF_STEP_JOIN) {
+        } else if (step->verb == RF_STEP_REDUCE_ALL) {
+            print_operand(file, step->dst);
+            fprintf(file, " of all =%s%s from rank %d on", step->tree ? " tree" : "",
+                    step->divide ? " divided" : "", step->peer);
+        } else if (step->verb != RF_STEP_JOIN && step->verb != RF_STEP_MEET) {
             print_operand(file, step->dst);
             if (step->verb == RF_STEP_COPY)
                 print_operand(file, step->a);

@@ -30,5 +30,9 @@ struct rf_fold {
 
 /* dst = the fold; dst may be one of the parts. Reads every part once. */
 void rf_fold(void *dst, const struct rf_fold *fold, size_t count);
+/* The same into several places at once; each is a part or apart from all. past_caches: together
+ * they are too much for the caches. */
+void rf_fold_to_all(unsigned char *const *places, int place_count, const struct rf_fold *fold,
+                    size_t count, bool past_caches);
 
 #endif

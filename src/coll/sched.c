@@ -8,8 +8,6 @@
 #include "../base/base.h"
 #include "windows.h"
 
-enum { TEMP_ALIGNMENT = 64 };
-
 /* Room for `more` items in a growing array; false (and a status) when there is none. */
 static bool reserve(struct rf_sched *sched, void **items, uint32_t count, uint32_t more,
                     uint32_t *capacity, size_t item_bytes)
@@ -60,6 +58,16 @@ uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf
     return append(sched,
                   (struct rf_step){
                       .verb = RF_STEP_RECV, .peer = peer, .tag = tag, .dst = into, .bytes = bytes});
+}
+
+void rf_sched_may_borrow(struct rf_sched *sched, uint32_t recv)
+{
+    if (recv == RF_NO_STEP)
+        return;
+    struct rf_step *step = &sched->steps[recv];
+    assert(step->verb == RF_STEP_RECV && step->dst.space == RF_SPACE_TMP &&
+           step->dst.offset % RF_TEMP_ALIGNMENT == 0);
+    step->may_borrow = 1;
 }
 
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
@@ -127,6 +135,31 @@ uint32_t rf_sched_move_step(struct rf_sched *sched, enum rf_step_verb verb, bool
                                           .list_count = sched->move_count - first});
 }
 
+uint32_t rf_sched_show(struct rf_sched *sched, struct rf_operand dst)
+{
+    return append(sched, (struct rf_step){
+                             .verb = RF_STEP_SHOW, .dst = dst, .bytes = sizeof(struct rf_shown)});
+}
+
+uint32_t rf_sched_meet(struct rf_sched *sched, struct rf_operand shown)
+{
+    return append(sched, (struct rf_step){.verb = RF_STEP_MEET, .a = shown});
+}
+
+uint32_t rf_sched_reduce_all(struct rf_sched *sched, size_t offset, size_t bytes, int first,
+                             bool tree, bool divide)
+{
+    if ((uint32_t)sched->ranks > sched->longest_list)
+        sched->longest_list = (uint32_t)sched->ranks;
+    return append(sched, (struct rf_step){.verb = RF_STEP_REDUCE_ALL,
+                                          .tree = tree,
+                                          .divide = divide,
+                                          .peer = first,
+                                          .dst = rf_out(offset),
+                                          .a = rf_in(offset),
+                                          .bytes = bytes});
+}
+
 void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after)
 {
     if (step == RF_NO_STEP || after == RF_NO_STEP)
@@ -141,7 +174,7 @@ void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after)
 size_t rf_sched_temp(struct rf_sched *sched, size_t bytes)
 {
     size_t offset = sched->temp_bytes;
-    sched->temp_bytes += (bytes + TEMP_ALIGNMENT - 1) / TEMP_ALIGNMENT * TEMP_ALIGNMENT;
+    sched->temp_bytes += (bytes + RF_TEMP_ALIGNMENT - 1) / RF_TEMP_ALIGNMENT * RF_TEMP_ALIGNMENT;
     return offset;
 }
 
@@ -234,6 +267,7 @@ void rf_sched_destroy(struct rf_sched *sched)
 {
     if (!sched)
         return;
+    rf_sched_destroy(sched->instead);
     rf_free(sched->steps);
     rf_free(sched->operands);
     rf_free(sched->moves);

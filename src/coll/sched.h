@@ -20,7 +20,11 @@ enum rf_step_verb {
     RF_STEP_DIVIDE, /* dst = dst / ranks */
     RF_STEP_JOIN,   /* nothing: a point that others wait for */
     RF_STEP_FETCH, /* a list of moves from the tensor into staging memory; dst tells which tensor */
-    RF_STEP_STORE  /* and back */
+    RF_STEP_STORE, /* and back */
+    /* Where ranks reach each other's memory (fused.c): */
+    RF_STEP_SHOW, /* dst = where IN and OUT are, for others */
+    RF_STEP_MEET, /* a = what all have shown; if not all can be reached, go on with `instead` */
+    RF_STEP_REDUCE_ALL /* OUT of every rank = the fold of IN of all, from `peer` on, or by tree */
 };
 
 /* The caller's input, the caller's output, and memory of the executor. Where the public call allows
@@ -34,6 +38,7 @@ struct rf_operand {
 
 struct rf_step {
     uint8_t verb, tree, divide;
+    uint8_t may_borrow; /* RECV: one fold or reduction reads it, as an operand of this very place */
     int32_t peer;
     uint32_t tag;  /* unique among the messages from one rank to another */
     uint32_t need; /* steps that come before */
@@ -45,6 +50,7 @@ struct rf_step {
 static_assert(sizeof(struct rf_step) == 64, "a step is one cache line");
 
 #define RF_NO_STEP UINT32_MAX
+enum { RF_TEMP_ALIGNMENT = 64 };
 #define RF_MAX_TAG 0xffffffu
 
 struct rf_edge {
@@ -75,6 +81,15 @@ struct rf_sched {
     uint32_t message_count;
     size_t temp_bytes;
     uint64_t sent_bytes;
+    struct rf_sched *instead; /* of a schedule with a MEET */
+    uint64_t buffer_bytes;    /* of IN and of OUT, there */
+    uint64_t shown_bytes;     /* of sent_bytes: no payload */
+};
+
+/* What ranks show each other. */
+struct rf_shown {
+    uint64_t in, out; /* offsets in what the rank shares */
+    uint32_t can;     /* both are in it */
 };
 
 static inline struct rf_operand rf_in(size_t offset)
@@ -100,6 +115,9 @@ uint32_t rf_sched_send(struct rf_sched *sched, int peer, uint32_t tag, struct rf
                        size_t bytes);
 uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf_operand into,
                        size_t bytes);
+/* Only one fold or reduction will read what `recv` brings, at its very place in temporary memory;
+ * so it may stay where the transport has it. */
+void rf_sched_may_borrow(struct rf_sched *sched, uint32_t recv);
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
                          struct rf_operand b, size_t bytes);
 /* dst = the operands folded in the order of the list, or pairwise by their levels (tree); divided
@@ -115,6 +133,12 @@ uint32_t rf_sched_join(struct rf_sched *sched);
 void rf_sched_move(struct rf_sched *sched, struct rf_move move);
 uint32_t rf_sched_move_step(struct rf_sched *sched, enum rf_step_verb verb, bool out,
                             uint32_t first, uint64_t bytes);
+uint32_t rf_sched_show(struct rf_sched *sched, struct rf_operand dst);
+uint32_t rf_sched_meet(struct rf_sched *sched, struct rf_operand shown);
+/* [offset, offset+bytes) of all ranks' IN, folded from `first` on (or by tree), to all their OUT.
+ */
+uint32_t rf_sched_reduce_all(struct rf_sched *sched, size_t offset, size_t bytes, int first,
+                             bool tree, bool divide);
 /* `step` starts after `after` has finished. Either may be RF_NO_STEP. */
 void rf_sched_dep(struct rf_sched *sched, uint32_t step, uint32_t after);
 /* Reserves temporary memory; gives its offset. */
@@ -127,7 +151,7 @@ rf_builder rf_build_ring_all_reduce, rf_build_ring_all_gather;
 rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather, rf_build_flat_reduce;
 rf_builder rf_build_doubling_all_reduce, rf_build_halving_all_reduce, rf_build_naive_all_reduce;
 rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter, rf_build_direct_reduce;
-rf_builder rf_build_bruck_all_gather;
+rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
 rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
 rf_builder rf_build_tree_gather, rf_build_tree_scatter;
 rf_builder rf_build_forest_all_reduce;

@@ -131,10 +131,23 @@ static bool fits_tree_broadcast(const struct rf_coll_desc *desc)
     return desc->ranks <= 2 || bytes_of(desc) <= 64 * 1024;
 }
 
+static bool can_fuse(const struct rf_coll_desc *desc)
+{
+    return has_peers(desc) && desc->shared && desc->count > 0;
+}
+
+/* Shorter ones travel inside the lines that would announce them. */
+static bool fits_fused(const struct rf_coll_desc *desc)
+{
+    return bytes_of(desc) > 8 * 1024;
+}
+
 static const struct row rows[] = {
     {RF_COLL_NONE, "local", "one rank", is_alone, NULL, rf_build_copy},
     {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier,
      true},
+    {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", can_fuse, fits_fused,
+     rf_build_fused_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
      fits_doubling, rf_build_doubling_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce, true},
@@ -239,13 +252,19 @@ static bool serves(const struct row *row, const struct rf_coll_desc *desc)
     return (row->op == RF_COLL_NONE || row->op == desc->op) && row->can(desc);
 }
 
+/* Whether ranks show each other their buffers first, and may go on with another list. */
+static bool meets(const struct row *row)
+{
+    return row->build == rf_build_fused_all_reduce;
+}
+
 /* The row of the least predicted time, of those of which the model knows; NULL: of none. */
 static const struct row *quickest(const struct rf_coll_desc *desc)
 {
     const struct row *best = NULL;
     double least = 0;
     for (int i = 0; i < ROW_COUNT; i++) {
-        if (!serves(&rows[i], desc) || rows[i].fits == never)
+        if (!serves(&rows[i], desc) || rows[i].fits == never || meets(&rows[i]))
             continue;
         double time = rf_model_time(desc->model, desc, rows[i].name);
         if (time < 0)
@@ -261,7 +280,8 @@ static const struct row *quickest(const struct rf_coll_desc *desc)
 static int choose(const struct rf_coll_desc *desc, const struct row **out)
 {
     RETURN_IF_ERROR(check(desc));
-    if (desc->model && (*out = quickest(desc)))
+    bool fuses = desc->op == RF_COLL_ALL_REDUCE && can_fuse(desc) && fits_fused(desc);
+    if (desc->model && !fuses && (*out = quickest(desc)))
         return 0;
     for (int i = 0; i < ROW_COUNT; i++) {
         const struct row *row = &rows[i];
@@ -292,11 +312,23 @@ static int find(const struct rf_coll_desc *desc, const char *algorithm, const st
                    rf_order_name(desc->order));
 }
 
+/* The same call among ranks that do not reach each other's memory. */
+static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
+{
+    struct rf_coll_desc other = *desc;
+    other.shared = false;
+    return other;
+}
+
 int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
 {
     const struct row *row;
     struct rf_windows windows;
     RETURN_IF_ERROR(find(desc, algorithm, &row));
+    if (meets(row)) {
+        const struct rf_coll_desc other = apart(desc);
+        return rf_sched_staging_bytes(&other, NULL, out);
+    }
     int rc = rf_windows_init(&windows, desc, !row->whole);
     if (rc == 0)
         *out = windows.in.staged || windows.out.staged
@@ -306,14 +338,29 @@ int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorith
     return rc;
 }
 
+/* A list with a meeting has nothing staged: a rank whose tensors the host cannot reach shows that,
+ * and all go on with the other. */
 static int create(const struct rf_coll_desc *desc, const struct row *row, struct rf_sched **out)
 {
-    struct rf_coll_desc chosen = *desc;
+    struct rf_sched *sched = NULL, *instead = NULL;
+    struct rf_coll_desc own = *desc;
     if (desc->model)
-        chosen.segment_bytes = rf_model_segment(desc->model, desc, row->name);
+        own.segment_bytes = rf_model_segment(desc->model, desc, row->name);
     if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
-        chosen.segment_bytes = 0; /* the forest's own */
-    return rf_sched_create(&chosen, row->name, row->build, !row->whole, out);
+        own.segment_bytes = 0; /* the forest's own */
+    if (meets(row)) {
+        const struct rf_coll_desc other = apart(desc);
+        own.staged = 0;
+        RETURN_IF_ERROR(rf_sched_build(&other, &instead));
+    }
+    int rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
+    if (rc < 0) {
+        rf_sched_destroy(instead);
+        return rc;
+    }
+    sched->instead = instead;
+    *out = sched;
+    return 0;
 }
 
 int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)

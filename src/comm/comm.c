@@ -270,7 +270,7 @@ uint64_t rf_comm_sent_bytes(const struct rf_comm *comm)
 {
     uint64_t bytes, messages;
     rf_p2p_overhead(comm->p2p, &bytes, &messages);
-    return comm->wire->sent_bytes - bytes;
+    return comm->wire->sent_bytes - bytes + (uint64_t)rf_exec_other_bytes(comm->exec);
 }
 
 uint64_t rf_comm_sent_messages(const struct rf_comm *comm)

@@ -8,6 +8,7 @@
 
 struct demux {
     struct rf_transport base;
+    struct rf_transport_ops ops;
     struct rf_transport *wire;
     struct rf_p2p **p2p; /* the communicator's: it is made after this */
 };
@@ -70,6 +71,31 @@ static void demux_cancel_all(struct rf_transport *t)
     wire->ops->cancel_all(wire);
 }
 
+static int demux_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                             size_t bytes, void *context)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    return wire->ops->post_borrow(wire, peer, tag, buffer, bytes, context);
+}
+
+static void demux_give_back(struct rf_transport *t, int peer, uint32_t loan)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    wire->ops->give_back(wire, peer, loan);
+}
+
+static bool demux_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    return wire->ops->locate(wire, memory, bytes, offset);
+}
+
+static unsigned char *demux_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    return wire->ops->reach(wire, peer, offset, bytes);
+}
+
 static const struct rf_transport_ops demux_ops = {
     .post_send = demux_post_send,
     .post_recv = demux_post_recv,
@@ -86,7 +112,14 @@ int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_tr
     if (!demux)
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     demux->base = *wire;
-    demux->base.ops = &demux_ops;
+    demux->ops = demux_ops;
+    if (rf_wire_shares(wire)) {
+        demux->ops.post_borrow = demux_post_borrow;
+        demux->ops.give_back = demux_give_back;
+        demux->ops.locate = demux_locate;
+        demux->ops.reach = demux_reach;
+    }
+    demux->base.ops = &demux->ops;
     demux->wire = wire;
     demux->p2p = p2p;
     *out = &demux->base;

@@ -201,12 +201,13 @@ void rf_host_segment_destroy(struct rf_host *h)
         close(h->fd);
 }
 
-/* A free place of this size: a part of an old one, or new at the end of the file. Locked. */
+/* A free place of this size: a part of an old one, or new at the end of the file. Once the
+ * communicator has failed, a slow peer may still write to old ones. Locked. */
 static struct rf_host_block *find_place(struct rf_host *h, size_t bytes)
 {
     struct rf_host_block **link = &h->blocks;
     for (; *link; link = &(*link)->next)
-        if (!(*link)->memory && (*link)->bytes >= bytes)
+        if (!(*link)->memory && (*link)->bytes >= bytes && !h->cancelled)
             break;
     struct rf_host_block *place = *link;
     if (place && place->bytes == bytes)

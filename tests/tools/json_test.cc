@@ -143,7 +143,8 @@ TEST(BenchJson, OfACollectiveHasTheDocumentedRowsAndNothingIsWrong)
                                        "4", "-e", "64K", "-f", "16", "-n", "3", "--json", path});
         ASSERT_EQ(r.status, 0) << r.err;
         Json json(read_text(path));
-        expect_keys(json.root.get(), {"op", "ranks", "provider", "dtype", "redop", "order"});
+        expect_keys(json.root.get(),
+                    {"op", "ranks", "provider", "dtype", "redop", "order", "buffers"});
         EXPECT_EQ(number(json.root.get(), "ranks"), 3);
         const cJSON *row;
         int rows = 0;

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 extern "C" {
+#include "coll/sched.h"
 #include "transport/host.h"
 }
 
@@ -428,6 +429,44 @@ TEST(HostNonsense, AcknowledgementsOfWhatWasNeverSentAreNamed)
         rc = from->ops->post_send(from, 1, i, 0, data.data(), 4, &contexts[i]);
     EXPECT_EQ(rc, RF_ECORRUPT);
     EXPECT_EQ(rf_last_error()->rank, 1);
+}
+
+// Rank 0 shows buffers that are not in what it shares, in place of taking part in an all-reduce.
+TEST(HostNonsense, BuffersThatARankShowsMustBeInWhatItShares)
+{
+    const size_t count = 50000, bytes = count * 4;
+    for (rf_shown shown : {rf_shown{0, 0, 1}, rf_shown{UINT64_MAX - 8, 4096, 1},
+                           rf_shown{uint64_t{1} << 40, uint64_t{1} << 40, 1}}) {
+        World world(2);
+        rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+        void *buffer = nullptr;
+        ASSERT_EQ(to->ops->alloc(to, bytes, &buffer), 0);
+        rf_coll_desc desc = {};
+        desc.op = RF_COLL_ALL_REDUCE;
+        desc.rank = 1;
+        desc.ranks = 2;
+        desc.count = count;
+        desc.shared = true;
+        rf_sched *sched = nullptr;
+        rf_exec *exec = nullptr;
+        ASSERT_EQ(rf_sched_build_as(&desc, "fused", &sched), 0) << rf_last_error()->message;
+        ASSERT_EQ(rf_exec_create(to, &exec), 0);
+        uint32_t tag = 0;
+        for (uint32_t i = 0; i < sched->count; i++)
+            if (sched->steps[i].verb == RF_STEP_RECV && sched->steps[i].bytes == sizeof shown)
+                tag = sched->steps[i].tag;
+        rf_exec_args args = {buffer, buffer, 4, 5, 6};
+        Context context;
+        ASSERT_EQ(
+            from->ops->post_send(from, 1, RF_TAG(4, 5, tag), 6, &shown, sizeof shown, &context), 0);
+        int rc = rf_exec_start(exec, sched, &args);
+        for (int i = 0; rc == 0 && i < 100; i++)
+            rc = rf_exec_progress(exec);
+        EXPECT_EQ(rc, RF_ECORRUPT) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 0);
+        rf_exec_destroy(exec);
+        rf_sched_destroy(sched);
+    }
 }
 
 TEST(HostNonsense, AWildPeerNeverCrashesARank)

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory for the buffers of a communicator's collectives: where its ranks share memory, in what
+ * they share; elsewhere as any.
+ */
+#include <ringforge/comm.h>
+
+#include "communicator.h"
+
+enum { PAGE = 4096 };
+
+int rf_comm_alloc(struct rf_comm *comm, size_t bytes, void **out)
+{
+    if (!comm || !out)
+        return rf_fail(RF_EINVAL, "alloc: the communicator or out is NULL");
+    if (rf_wire_shares(comm->wire))
+        return comm->wire->ops->alloc(comm->wire, bytes, out);
+    *out = rf_alloc_aligned(bytes > 0 ? bytes : 1, PAGE);
+    return *out ? 0 : rf_fail(RF_ENOMEM, "no %zu bytes of memory for a buffer", bytes);
+}
+
+void rf_comm_free(struct rf_comm *comm, void *memory)
+{
+    if (!comm || !memory)
+        return;
+    if (rf_wire_shares(comm->wire))
+        comm->wire->ops->free(comm->wire, memory);
+    else
+        rf_free(memory);
+}
