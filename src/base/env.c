@@ -30,6 +30,8 @@ static const struct rf_env_row rows[] = {
     {"RF_MEASURE", NULL,
      "1: measure links when ranks join, and choose algorithms by that; 0: never; else across "
      "hosts"},
+    {"RF_HOSTS", NULL,
+     "which host each rank is on, such as a,a,b,b, where that is not to be found out"},
     {"RF_INTERFACE", NULL, "address of the network interface to use"},
     {"RANK", NULL, "this process's rank (torchrun, ringforge run)"},
     {"WORLD_SIZE", NULL, "number of ranks"},

@@ -38,6 +38,8 @@ struct rf_coll_desc {
     const size_t *recv_counts; /* [ranks], all-to-all with counts: what each rank sends here */
     int root; /* broadcast, reduce, gather, scatter; send and recv: the peer (send to itself: IN is
                  copied to OUT) */
+    const int *hosts; /* [ranks] the host of each, counted from 0 in the order of their first ranks;
+                         NULL: all are on one */
     size_t segment_bytes;              /* 0 = one piece per message */
     const struct rf_coll_model *model; /* by which to choose (model.h); NULL: by the table */
     const struct rf_forest *forest;    /* forest all-reduce */

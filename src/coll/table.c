@@ -75,6 +75,22 @@ static bool can_halve(const struct rf_coll_desc *desc)
     return can_double(desc) && desc->order == RF_ORDER_ANY;
 }
 
+/* Several hosts, and several ranks on some. */
+static bool spans_hosts(const struct rf_coll_desc *desc)
+{
+    int most = 0;
+    for (int r = 0; desc->hosts && r < desc->ranks; r++)
+        most = desc->hosts[r] > most ? desc->hosts[r] : most;
+    return most > 0 && most + 1 < desc->ranks;
+}
+
+/* Sums are rounded between hosts, and folded in an order of the layout's. */
+static bool can_fold_by_hosts(const struct rf_coll_desc *desc)
+{
+    return spans_hosts(desc) && desc->order == RF_ORDER_ANY && !is_narrow(desc) &&
+           desc->redop != RF_CUSTOM;
+}
+
 static bool never(const struct rf_coll_desc *desc)
 {
     return false;
@@ -174,6 +190,12 @@ static const struct row rows[] = {
     {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_build_ring_all_gather},
     {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_build_tree_broadcast},
     {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_build_chain_broadcast},
+    {RF_COLL_ALL_REDUCE, "hosts", "by name: within hosts, between, within", can_fold_by_hosts,
+     never, rf_build_hosts_all_reduce, true},
+    {RF_COLL_REDUCE_SCATTER, "hosts", "by name", can_fold_by_hosts, never,
+     rf_build_hosts_reduce_scatter, true},
+    {RF_COLL_ALL_GATHER, "hosts", "by name", spans_hosts, never, rf_build_hosts_all_gather, true},
+    {RF_COLL_BROADCAST, "hosts", "by name", spans_hosts, never, rf_build_hosts_broadcast, true},
     {RF_COLL_SEND, "message", "every size", has_peers, NULL, rf_build_send, true},
     {RF_COLL_RECV, "message", "every size", has_peers, NULL, rf_build_recv, true},
     {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, rf_build_forest_all_reduce},

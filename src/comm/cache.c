@@ -124,6 +124,7 @@ struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_cal
         .root = call->root < 0 ? 0 : call->root,
         .segment_bytes = comm->segment_bytes,
         .model = comm->model,
+        .hosts = comm->hosts,
         .forest = call->forest,
         .counts = call->counts,
         .recv_counts = call->recv_counts,

@@ -19,7 +19,8 @@ struct facts {
     uint32_t checksum;
     uint64_t segment_bytes;
     uint32_t far, measure; /* joined over a network; what RF_MEASURE says */
-    uint8_t job[16];       /* that of rank 0 names this communicator */
+    uint64_t host;
+    uint8_t job[16]; /* that of rank 0 names this communicator */
 };
 
 static double start_timeout(const struct rf_comm_opts *opts)
@@ -48,7 +49,8 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
                          .checksum = comm->checksum,
                          .segment_bytes = comm->wire->segment_bytes,
                          .far = !rf_control_is_local(comm->control),
-                         .measure = wants_measure()};
+                         .measure = wants_measure(),
+                         .host = rf_hosts_own(comm->rank)};
     struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
     if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
         rf_log("comm", 1, "no random name for the communicator");
@@ -76,6 +78,8 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
         never = never || all[rank].measure == MEASURE_NEVER;
     }
     *measure = *measure && !never && comm->size > 1;
+    if (rc == 0)
+        rc = rf_hosts_number(comm, &all[0].host, sizeof(*all));
     comm->segment_bytes = mine.segment_bytes;
     if (rc == 0)
         rc = rf_recorder_open(comm, all[0].job, &comm->recorder);
@@ -123,6 +127,7 @@ static void free_parts(struct rf_comm *comm)
     rf_free(comm->converted);
     rf_free(comm->peers);
     rf_free(comm->model);
+    rf_free(comm->hosts);
     rf_free(comm);
 }
 

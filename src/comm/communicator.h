@@ -116,6 +116,7 @@ struct rf_comm {
     const struct rf_contract *running; /* the collective in progress; NULL = none */
     struct rf_recorder *recorder;      /* NULL: nobody asked for one */
     struct rf_cache *cache;
+    int *hosts; /* [size], counted from 0 in the order of their first ranks; NULL: there is one */
     struct rf_coll_model *model; /* of measured links; NULL: none were measured */
     struct rf_p2p *p2p;
     struct rf_async *async;
@@ -151,6 +152,13 @@ RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
  * of what there is by then, only to take it down. */
 int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out);
+
+/* ---- hosts.c --------------------------------------------------------------------------------- */
+
+/* A number for this rank's host: equal on all of its ranks, and on no other host. */
+uint64_t rf_hosts_own(int rank);
+/* Fills comm->hosts from all ranks' numbers, which lie `stride` bytes apart. */
+RF_MUST_CHECK int rf_hosts_number(struct rf_comm *comm, const uint64_t *first, size_t stride);
 
 /* ---- links.c --------------------------------------------------------------------------------- */
 

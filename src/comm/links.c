@@ -201,6 +201,7 @@ int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t cou
                                       .dtype = dtype,
                                       .order = order,
                                       .segment_bytes = comm->segment_bytes,
-                                      .model = comm->model};
+                                      .model = comm->model,
+                                      .hosts = comm->hosts};
     return rf_coll_choose(&desc, name, seconds);
 }

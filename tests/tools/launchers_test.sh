@@ -131,6 +131,10 @@ test_mpich() {
     # shellcheck disable=SC2086
     job hosts 4 on 1 $limit "$mpiexec" -launcher ssh -launcher-exec "$folder/agent.sh" -iface eth0 \
         -hosts "$(address 1):2,$(address 2):2" -n 4 "$program" $sums
+    # The ranks have found out who is on which host.
+    # shellcheck disable=SC2086
+    job by-hosts 4 on 1 $limit "$mpiexec" -launcher ssh -launcher-exec "$folder/agent.sh" -iface eth0 \
+        -hosts "$(address 1):2,$(address 2):2" -n 4 "$program" $sums --algorithm hosts
     done_so_far="$done_so_far; 4 ranks on 2 hosts by PMI"
 }
 test_slurm() {

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives of ranks on several hosts: first within a host, then between hosts, then within
+ * again, so that a host gets and gives no byte twice. Uneven hosts, too. Called by table.c.
+ *
+ * Every rank owns a share of the result. What all ranks of a host have to say about another host's
+ * share is added up first: each of them sums one piece of it and sends that to the owner. And the
+ * other way round: the owner sends a piece of its finished share to each rank of a host, which pass
+ * the pieces on to each other.
+ */
+#include "../base/base.h"
+#include "sched.h"
+
+struct hosts {
+    struct rf_sched *sched;
+    const struct rf_coll_desc *desc;
+    int rank, ranks, count; /* count: of hosts */
+    int mine, index;        /* this rank's host, and which of its ranks this is */
+    int *first;             /* [count + 1] where a host's ranks begin in... */
+    int *members;           /* [ranks] ...this: ranks by host, in order */
+    struct rf_piece *share; /* [rank] */
+    uint32_t *used;         /* [rank] after which a share's place in OUT may be written */
+    struct rf_operand *operands;
+};
+
+static int local_ranks(const struct hosts *h, int host)
+{
+    return h->first[host + 1] - h->first[host];
+}
+static int member(const struct hosts *h, int host, int index)
+{
+    return h->members[h->first[host] + index];
+}
+
+/* The piece of a share that the index-th rank of a host has to do with. */
+static struct rf_piece part(const struct hosts *h, int owner, int host, int index)
+{
+    size_t element = h->sched->element_bytes;
+    struct rf_piece share = h->share[owner];
+    struct rf_piece piece = rf_chunk(share.bytes / element, local_ranks(h, host), index, element);
+    piece.offset += share.offset;
+    return piece;
+}
+
+/* Messages between two ranks of a host are about a share, on its way in or out; between hosts there
+ * is one in each direction. */
+static uint32_t tag_in(int owner)
+{
+    return (uint32_t)owner;
+}
+static uint32_t tag_out(const struct hosts *h, int owner)
+{
+    return (uint32_t)(h->ranks + owner);
+}
+static uint32_t tag_between(const struct hosts *h, bool out)
+{
+    return 2 * (uint32_t)h->ranks + out;
+}
+
+static uint32_t send(struct hosts *h, int to, uint32_t tag, struct rf_operand from, size_t bytes,
+                     uint32_t after)
+{
+    uint32_t step = bytes > 0 ? rf_sched_send(h->sched, to, tag, from, bytes) : RF_NO_STEP;
+    rf_sched_dep(h->sched, step, after);
+    return step;
+}
+static uint32_t receive(struct hosts *h, int from, uint32_t tag, struct rf_operand into,
+                        size_t bytes, uint32_t after)
+{
+    uint32_t step = bytes > 0 ? rf_sched_recv(h->sched, from, tag, into, bytes) : RF_NO_STEP;
+    rf_sched_dep(h->sched, step, after);
+    return step;
+}
+
+/* ---- summing -----------------------------------------------------------------------------------
+ */
+
+/* Adds the other local ranks' parts of `piece` to the list of operands, and this rank's at its
+ * place; `ready` comes after all of them are here. */
+static uint32_t collect(struct hosts *h, int owner, struct rf_piece piece, uint32_t ready)
+{
+    uint32_t count = 0;
+    for (int i = 0; i < local_ranks(h, h->mine); i++) {
+        if (i == h->index) {
+            h->operands[count++] = rf_in(piece.offset);
+            continue;
+        }
+        struct rf_operand place = rf_tmp(rf_sched_temp(h->sched, piece.bytes));
+        rf_sched_dep(
+            h->sched, ready,
+            receive(h, member(h, h->mine, i), tag_in(owner), place, piece.bytes, RF_NO_STEP));
+        h->operands[count++] = place;
+    }
+    return count;
+}
+
+/* A share of another host: every local rank sums a part of it. */
+static void sum_for_other(struct hosts *h, int owner, int host)
+{
+    uint32_t done = rf_sched_join(h->sched);
+    for (int i = 0; i < local_ranks(h, h->mine); i++) {
+        struct rf_piece piece = part(h, owner, h->mine, i);
+        if (i != h->index)
+            rf_sched_dep(h->sched, done,
+                         send(h, member(h, h->mine, i), tag_in(owner), rf_in(piece.offset),
+                              piece.bytes, RF_NO_STEP));
+    }
+    struct rf_piece own = part(h, owner, h->mine, h->index);
+    if (own.bytes > 0 && local_ranks(h, h->mine) > 1) {
+        uint32_t ready = rf_sched_join(h->sched);
+        uint32_t count = collect(h, owner, own, ready);
+        struct rf_operand sum = rf_tmp(rf_sched_temp(h->sched, own.bytes));
+        uint32_t fold = rf_sched_fold(h->sched, sum, h->operands, count, own.bytes, false, false);
+        rf_sched_dep(h->sched, fold, ready);
+        rf_sched_dep(h->sched, done, fold);
+        send(h, owner, tag_between(h, false), sum, own.bytes, fold);
+    } else {
+        rf_sched_dep(
+            h->sched, done,
+            send(h, owner, tag_between(h, false), rf_in(own.offset), own.bytes, RF_NO_STEP));
+    }
+    h->used[owner] = done;
+}
+
+/* This rank's share: parts from its host's ranks, and a sum from each other host. */
+static uint32_t sum_own(struct hosts *h, struct rf_operand result)
+{
+    struct rf_piece own = h->share[h->rank];
+    if (own.bytes == 0)
+        return RF_NO_STEP;
+    uint32_t ready = rf_sched_join(h->sched), count = collect(h, h->rank, own, ready);
+    for (int host = 0; host < h->count; host++) {
+        if (host == h->mine)
+            continue;
+        struct rf_operand place = rf_tmp(rf_sched_temp(h->sched, own.bytes));
+        for (int i = 0; i < local_ranks(h, host); i++) {
+            struct rf_piece piece = part(h, h->rank, host, i);
+            struct rf_operand into = place;
+            into.offset += piece.offset - own.offset;
+            rf_sched_dep(h->sched, ready,
+                         receive(h, member(h, host, i), tag_between(h, false), into, piece.bytes,
+                                 RF_NO_STEP));
+        }
+        h->operands[count++] = place;
+    }
+    uint32_t fold = rf_sched_fold(h->sched, result, h->operands, count, own.bytes, false,
+                                  h->desc->redop == RF_AVG);
+    rf_sched_dep(h->sched, fold, ready);
+    return fold;
+}
+
+static uint32_t sum_all(struct hosts *h, struct rf_operand result)
+{
+    for (int host = 0; host < h->count; host++)
+        for (int i = 0; i < local_ranks(h, host); i++) {
+            int owner = member(h, host, i);
+            struct rf_piece share = h->share[owner];
+            if (host != h->mine)
+                sum_for_other(h, owner, host);
+            else if (owner != h->rank)
+                h->used[owner] =
+                    send(h, owner, tag_in(owner), rf_in(share.offset), share.bytes, RF_NO_STEP);
+        }
+    return sum_own(h, result);
+}
+
+/* ---- gathering ---------------------------------------------------------------------------------
+ */
+
+/* This rank's share, from `from`, to all others. */
+static void give_own(struct hosts *h, struct rf_operand from, uint32_t ready)
+{
+    struct rf_piece own = h->share[h->rank];
+    for (int host = 0; host < h->count; host++)
+        for (int i = 0; i < local_ranks(h, host); i++) {
+            struct rf_piece piece = host == h->mine ? own : part(h, h->rank, host, i);
+            struct rf_operand at = from;
+            at.offset += piece.offset - own.offset;
+            if (member(h, host, i) != h->rank)
+                send(h, member(h, host, i),
+                     host == h->mine ? tag_out(h, h->rank) : tag_between(h, true), at, piece.bytes,
+                     ready);
+        }
+}
+
+/* Another host's share: this rank gets a part of it, and passes that on within its host. */
+static void take_from_other(struct hosts *h, int owner)
+{
+    for (int i = 0; i < local_ranks(h, h->mine); i++) {
+        struct rf_piece piece = part(h, owner, h->mine, i);
+        struct rf_operand place = rf_out(piece.offset);
+        if (i != h->index) {
+            receive(h, member(h, h->mine, i), tag_out(h, owner), place, piece.bytes,
+                    h->used[owner]);
+            continue;
+        }
+        uint32_t here = receive(h, owner, tag_between(h, true), place, piece.bytes, h->used[owner]);
+        for (int to = 0; to < local_ranks(h, h->mine); to++)
+            if (to != h->index)
+                send(h, member(h, h->mine, to), tag_out(h, owner), place, piece.bytes, here);
+    }
+}
+
+static void gather_all(struct hosts *h, struct rf_operand from, uint32_t ready)
+{
+    give_own(h, from, ready);
+    for (int owner = 0; owner < h->ranks; owner++) {
+        struct rf_piece share = h->share[owner];
+        if (h->desc->hosts[owner] != h->mine)
+            take_from_other(h, owner);
+        else if (owner != h->rank)
+            receive(h, owner, tag_out(h, owner), rf_out(share.offset), share.bytes, h->used[owner]);
+    }
+}
+
+/* ---- the calls ---------------------------------------------------------------------------------
+ */
+
+static void end(struct hosts *h)
+{
+    rf_free(h->first);
+    rf_free(h->members);
+    rf_free(h->share);
+    rf_free(h->used);
+    rf_free(h->operands);
+}
+
+static bool begin(struct hosts *h, struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    size_t ranks = (size_t)desc->ranks;
+    *h = (struct hosts){.sched = sched, .desc = desc, .rank = desc->rank, .ranks = desc->ranks};
+    for (int r = 0; r < desc->ranks; r++)
+        h->count = desc->hosts[r] >= h->count ? desc->hosts[r] + 1 : h->count;
+    h->first = rf_sched_scratch(sched, (size_t)h->count + 1, sizeof(int));
+    h->members = rf_sched_scratch(sched, ranks, sizeof(int));
+    h->share = rf_sched_scratch(sched, ranks, sizeof(*h->share));
+    h->used = rf_sched_scratch(sched, ranks, sizeof(uint32_t));
+    h->operands = rf_sched_scratch(sched, 2 * ranks, sizeof(*h->operands));
+    if (sched->status < 0) {
+        end(h);
+        return false;
+    }
+    h->mine = desc->hosts[desc->rank];
+    for (int host = 0, at = 0; host < h->count; host++) {
+        for (int r = 0; r < desc->ranks; r++)
+            if (desc->hosts[r] == host) {
+                if (r == desc->rank)
+                    h->index = at - h->first[host];
+                h->members[at++] = r;
+            }
+        h->first[host + 1] = at;
+    }
+    for (size_t r = 0; r < ranks; r++)
+        h->used[r] = RF_NO_STEP;
+    return true;
+}
+
+/* As much for every host, and of that as much for each of its ranks. */
+static void share_by_host(struct hosts *h)
+{
+    size_t element = h->sched->element_bytes;
+    for (int host = 0; host < h->count; host++) {
+        struct rf_piece whole = rf_chunk(h->desc->count, h->count, host, element);
+        for (int i = 0; i < local_ranks(h, host); i++) {
+            struct rf_piece share =
+                rf_chunk(whole.bytes / element, local_ranks(h, host), i, element);
+            share.offset += whole.offset;
+            h->share[member(h, host, i)] = share;
+        }
+    }
+}
+
+static void share_by_call(struct hosts *h)
+{
+    for (int r = 0; r < h->ranks; r++)
+        h->share[r] = rf_share(h->desc, h->desc->counts, r, h->sched->element_bytes);
+}
+
+void rf_build_hosts_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    struct hosts h;
+    if (!begin(&h, sched, desc))
+        return;
+    share_by_host(&h);
+    struct rf_operand own = rf_out(h.share[h.rank].offset);
+    gather_all(&h, own, sum_all(&h, own));
+    end(&h);
+}
+
+void rf_build_hosts_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    struct hosts h;
+    if (!begin(&h, sched, desc))
+        return;
+    share_by_call(&h);
+    sum_all(&h, rf_out(0));
+    end(&h);
+}
+
+void rf_build_hosts_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    struct hosts h;
+    if (!begin(&h, sched, desc))
+        return;
+    share_by_call(&h);
+    struct rf_piece own = h.share[h.rank];
+    gather_all(&h, rf_in(0), RF_NO_STEP);
+    if (own.bytes > 0)
+        rf_sched_copy(sched, rf_out(own.offset), rf_in(0), own.bytes);
+    end(&h);
+}
+
+static void put_first(int *line, int head)
+{
+    int at = 0;
+    while (line[at] != head)
+        at++;
+    memmove(line + 1, line, (size_t)at * sizeof(*line));
+    line[0] = head;
+}
+
+/* A chain through one rank of each host, the root first, and from each of them one through the
+ * others of its host. */
+void rf_build_hosts_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    struct hosts h;
+    if (!begin(&h, sched, desc))
+        return;
+    int from = -1, to[2] = {-1, -1}, root_host = desc->hosts[desc->root];
+    int head = h.mine == root_host ? desc->root : member(&h, h.mine, 0);
+    int *line = h.members + h.first[h.mine], length = local_ranks(&h, h.mine), place = 0;
+    put_first(line, head);
+    while (line[place] != h.rank)
+        place++;
+    to[1] = place + 1 < length ? line[place + 1] : -1;
+    if (place > 0) {
+        from = line[place - 1];
+    } else {
+        int turn = (h.mine - root_host + h.count) % h.count;
+        int before = (h.mine - 1 + h.count) % h.count, next = (h.mine + 1) % h.count;
+        if (turn > 0)
+            from = before == root_host ? desc->root : member(&h, before, 0);
+        if (turn + 1 < h.count)
+            to[0] = member(&h, next, 0);
+    }
+    struct rf_piece whole = {0, desc->count * sched->element_bytes};
+    struct rf_cut cut = rf_cut(whole.bytes, desc->segment_bytes, sched->element_bytes, 1);
+    for (uint32_t j = 0; j < cut.count; j++) {
+        struct rf_piece piece = rf_segment(whole, cut.segment, j);
+        uint32_t here = RF_NO_STEP;
+        if (from >= 0)
+            here = receive(&h, from, j, rf_out(piece.offset), piece.bytes, RF_NO_STEP);
+        for (int i = 0; i < 2; i++)
+            if (to[i] >= 0)
+                send(&h, to[i], j, rf_out(piece.offset), piece.bytes, here);
+    }
+    end(&h);
+}
