@@ -100,7 +100,10 @@ static int find_environment(struct rf_meeting *meeting)
     if (strlen(host) >= sizeof(meeting->host))
         return rf_fail(RF_EINVAL, "MASTER_ADDR is too long");
     snprintf(meeting->host, sizeof(meeting->host), "%s", host);
-    return parse_port(port, own ? "RF_PORT" : "MASTER_PORT", &meeting->port);
+    RETURN_IF_ERROR(parse_port(port, own ? "RF_PORT" : "MASTER_PORT", &meeting->port));
+    if (!own)
+        rf_launcher_port(meeting);
+    return 0;
 }
 
 static int find_meeting(const char *url, const struct rf_comm_opts *opts,

@@ -41,6 +41,10 @@ int rf_launcher_meeting(struct rf_meeting *meeting);
 /* Proves the key to whoever opened the other end of `link`, and has it prove it too. */
 int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline);
 
+/* torchrun itself listens on the MASTER_PORT that it hands out: then another one, made of that and
+ * the run's name, the same on all ranks. */
+void rf_launcher_port(struct rf_meeting *meeting);
+
 /* Either of them, and the control link that comes of it. */
 int rf_meet(struct rf_meeting *meeting, struct rf_control **out);
 

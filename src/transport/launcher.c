@@ -67,11 +67,32 @@ static int first_node(const char *list, char *out, size_t bytes)
     return 0;
 }
 
+static int port_of(const char *job)
+{
+    return FIRST_PORT + (int)(rf_hash32(job, strlen(job), 0) % PORTS);
+}
+
 static int meet_on_first_node(struct rf_meeting *meeting, const char *nodes, const char *job)
 {
     RETURN_IF_ERROR(first_node(nodes, meeting->host, sizeof(meeting->host)));
-    meeting->port = FIRST_PORT + (int)(rf_hash32(job, strlen(job), 0) % PORTS);
+    meeting->port = port_of(job);
     return 0;
+}
+
+/* ---- torchrun -------------------------------------------------------------------------------- */
+
+void rf_launcher_port(struct rf_meeting *meeting)
+{
+    const char *taken = rf_env("TORCHELASTIC_USE_AGENT_STORE");
+    const char *run = rf_env("TORCHELASTIC_RUN_ID"), *again = rf_env("TORCHELASTIC_RESTART_COUNT");
+    char name[128];
+    if (!taken || strcmp(taken, "True") != 0)
+        return;
+    int theirs = meeting->port;
+    snprintf(name, sizeof(name), "%d.%.80s.%.16s", theirs, run ? run : "", again ? again : "");
+    meeting->port = port_of(name);
+    if (meeting->port == theirs)
+        meeting->port++;
 }
 
 /* ---- which of them --------------------------------------------------------------------------- */

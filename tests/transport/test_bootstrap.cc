@@ -162,6 +162,28 @@ TEST(Bootstrap, EnvironmentJoinsAndRfPortOverridesMasterPort)
     EXPECT_TRUE(contains(m.message, "MASTER_ADDR is not set")) << m.message;
 }
 
+TEST(Bootstrap, TorchrunsOwnPortIsLeftToIt)
+{
+    int port = free_port(), store = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons((uint16_t)port);
+    ASSERT_EQ(bind(store, (sockaddr *)&address, sizeof address), 0);
+    ASSERT_EQ(listen(store, 4), 0);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+    setenv("TORCHELASTIC_RUN_ID", std::to_string(getpid()).c_str(), 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    join_all("env:", 3);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1); // then it is meant for rank 0
+    EXPECT_EQ(join("env:", 0, 2, nullptr, 0.2).status, RF_EBUSY);
+    for (const char *name :
+         {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"})
+        unsetenv(name);
+    close(store);
+}
+
 // Ranks of one host whose launcher says no more than who they are.
 TEST(Bootstrap, RanksOfOneHostMeetByTheNameOfTheirJob)
 {
