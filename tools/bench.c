@@ -6,6 +6,8 @@
 
 #include "bench_kernel.h"
 
+enum { MOST_SIZES = 1000 };
+
 static const char *const collectives[] = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",  "gather", "scatter",
     "all_to_all", "sendrecv",   "barrier",        "overlap",   "staging", NULL};
@@ -70,7 +72,10 @@ static int check(const struct tool_command *command, struct bench_options *o, co
                                 o->form);
     if (o->max_bytes < o->min_bytes)
         return tool_usage_error(command, "--maxbytes is smaller than --minbytes");
-    if (o->factor < 2 && o->max_bytes > o->min_bytes)
+    if (o->step < 0 || (o->step > 0 && (o->max_bytes - o->min_bytes) / o->step >= MOST_SIZES))
+        return tool_usage_error(
+            command, "--stepbytes has to be positive, and make at most %d sizes", MOST_SIZES);
+    if (o->factor < 2 && o->step == 0 && o->max_bytes > o->min_bytes)
         return tool_usage_error(command, "--stepfactor has to be 2 or more");
     if (o->samples < 1 || o->samples > 100000)
         return tool_usage_error(command, "--iters has to be 1 to 100000");
@@ -109,6 +114,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine"},
         {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)"},
         {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)"},
+        {"stepbytes", 'i', TOOL_INT, &o.step, "BYTES",
+         "each size is so much more than the one before, in place of --stepfactor"},
         {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)"},
         {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)"},
         {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",

@@ -10,7 +10,7 @@
 struct bench_options {
     const char *op;
     struct tool_ranks ranks;
-    int64_t min_bytes, max_bytes, factor, samples, warmup, check, root;
+    int64_t min_bytes, max_bytes, factor, step, samples, warmup, check, root;
     enum rf_dtype dtype;
     enum rf_redop redop;
     enum rf_order order;

@@ -324,32 +324,42 @@ static int draw(const struct bench *b, const struct row *rows, int count)
 static int run_sizes(const struct bench *b, struct work *w, double *samples)
 {
     const struct bench_options *o = b->options;
-    struct row rows[64];
-    int count = 0;
+    struct row *rows = NULL;
+    int count = 0, status = TOOL_OK;
     uint64_t wrong = 0;
     bool first = rf_comm_rank(w->comm) == 0;
     if (first)
         print_head(b, w->comm);
     uint64_t bytes = b->op == RF_COLL_BARRIER ? 0 : (uint64_t)o->min_bytes;
     uint64_t most = b->op == RF_COLL_BARRIER ? 0 : (uint64_t)o->max_bytes;
-    for (; bytes <= most && count < 64; bytes *= (uint64_t)o->factor) {
-        if (measure(b, w, bytes, samples, &rows[count]) < 0)
-            return tool_library_error(b->command, rf_comm_rank(w->comm));
+    while (bytes <= most && status == TOOL_OK) {
+        struct row *grown = realloc(rows, ((size_t)count + 1) * sizeof(*rows));
+        if (!grown) {
+            status = tool_error(b->command, "out of memory");
+            break;
+        }
+        rows = grown;
+        if (measure(b, w, bytes, samples, &rows[count]) < 0) {
+            status = tool_library_error(b->command, rf_comm_rank(w->comm));
+            break;
+        }
         wrong += rows[count].wrong;
         if (first)
             print_row(b, &rows[count]);
         count++;
         if (bytes == most || bytes == 0)
             break;
+        bytes = o->step > 0 ? bytes + (uint64_t)o->step : bytes * (uint64_t)o->factor;
     }
-    int status = TOOL_OK;
-    if (first && o->json_path)
+    if (first && status == TOOL_OK && o->json_path)
         status = write_json(b, w->comm, rows, count);
     if (first && status == TOOL_OK && o->plot_path)
         status = draw(b, rows, count);
-    if (wrong && first)
-        return tool_error(b->command, "%llu elements were wrong", (unsigned long long)wrong);
-    return wrong ? TOOL_ERROR : status;
+    free(rows);
+    if (status != TOOL_OK || !wrong)
+        return status;
+    return first ? tool_error(b->command, "%llu elements were wrong", (unsigned long long)wrong)
+                 : TOOL_ERROR;
 }
 
 /* The library's, or any. */

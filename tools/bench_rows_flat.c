@@ -89,7 +89,8 @@ static int launch_gelu(struct bench_case *c)
 }
 static int launch_gelu_backward(struct bench_case *c)
 {
-    return rf_activate_backward(c->stream, RF_ACT_GELU, bench_t(c, OUT), bench_t(c, A), bench_t(c, B));
+    return rf_activate_backward(c->stream, RF_ACT_GELU, bench_t(c, OUT), bench_t(c, A),
+                                bench_t(c, B));
 }
 
 static double want_fill(const struct bench_case *c, int k, const int64_t *at, double *scale)

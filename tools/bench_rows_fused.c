@@ -33,7 +33,8 @@ static void plan_swiglu(struct bench_case *c)
 }
 static int launch_swiglu(struct bench_case *c)
 {
-    return rf_glu(c->stream, RF_ACT_SILU, bench_t(c, GL_OUT), bench_t(c, GL_GATE), bench_t(c, GL_UP));
+    return rf_glu(c->stream, RF_ACT_SILU, bench_t(c, GL_OUT), bench_t(c, GL_GATE),
+                  bench_t(c, GL_UP));
 }
 static double want_swiglu(const struct bench_case *c, int k, const int64_t *at, double *scale)
 {

@@ -161,6 +161,29 @@ TEST(BenchJson, OfACollectiveHasTheDocumentedRowsAndNothingIsWrong)
     }
 }
 
+TEST(BenchJson, SizesGrowByStepsWhereThatIsAskedForAndBoundsAreOfTheLink)
+{
+    TempFolder folder;
+    std::string path = folder.path + "/b.json";
+    ProgramResult r =
+        run_program({"bench", "all_reduce", "--ranks", "4", "--provider", "loopback", "-b", "100",
+                     "-e", "800", "-i", "100", "-n", "2", "--link-gbps", "8", "--json", path});
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json(read_text(path));
+    const cJSON *row;
+    double wanted = 100;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "rows"))
+    {
+        EXPECT_EQ(number(row, "bytes"), wanted);
+        // 2 (N-1)/N of the bytes over the time, on every link, of 1 GB/s.
+        EXPECT_NEAR(number(row, "busbw"), number(row, "algbw") * 1.5, 1e-9);
+        EXPECT_NEAR(number(row, "bound_pct"), 100 * number(row, "busbw"), 1e-6);
+        wanted += 100;
+    }
+    EXPECT_EQ(wanted, 900);
+    EXPECT_EQ(run_program({"bench", "all_reduce", "-b", "4", "-e", "1M", "-i", "4"}).status, 2);
+}
+
 TEST(BenchJson, EveryTypeAndReductionIsExact)
 {
     for (const char *type :
