@@ -216,16 +216,27 @@ struct rf_stream {
     uint64_t held_back_mark; /* of the last pass over device->pending that held it back */
 };
 
-/* Makes sure that a command buffer is being recorded. */
-int rf_stream_record_nothing(struct rf_stream *stream);
-int rf_submission_create(struct rf_stream *stream, struct rf_submission **out);
-void rf_submission_destroy(struct rf_submission *submission);
-/* Ends the command buffer that is being recorded; it is the caller's from then on. */
-int rf_stream_end(struct rf_stream *stream);
 /* Submits a recording's command buffer. */
 int rf_stream_send_again(struct rf_stream *stream, struct rf_recording *recording);
 /* Waits until the stream has reached the value, or its device is idle because it failed. */
 void rf_stream_finish(struct rf_stream *stream, uint64_t value);
+
+/* ---- commands.c ------------------------------------------------------------------------------ */
+
+/* Makes sure that a command buffer is being recorded. */
+int rf_stream_record_nothing(struct rf_stream *stream);
+/* Ends the command buffer that is being recorded; it is the caller's from then on. */
+int rf_stream_end(struct rf_stream *stream);
+
+/* ---- submission.c ---------------------------------------------------------------------------- */
+
+int rf_submission_create(struct rf_stream *stream, struct rf_submission **out);
+void rf_submission_destroy(struct rf_submission *submission);
+/* One that nothing uses any more, else a new one; and back, if it has not been submitted. */
+int rf_submission_take(struct rf_stream *stream, struct rf_submission **out);
+void rf_submission_give_back(struct rf_stream *stream, struct rf_submission *submission);
+/* Takes back those whose work has finished. */
+void rf_stream_reap(struct rf_stream *stream);
 
 /* ---- record.c -------------------------------------------------------------------------------- */
 
