@@ -27,8 +27,8 @@ static int decide(struct rf_loopback *world)
     for (int r = 0; r < world->size; r++)
         count += world->ranks[r].meeting && !world->ranks[r].dead;
     world->survivors = NULL;
-    int rc = rf_loopback_create(count, NULL, &world->survivors);
-    if (rc == 0)
+    int rc = 0;
+    if (count > 1 && (rc = rf_loopback_create(count, NULL, &world->survivors)) == 0)
         world->survivors->ends = 2 * (unsigned)count;
     for (int r = 0, place = 0; r < world->size; r++) {
         struct rf_loop_rank *rank = &world->ranks[r];
@@ -65,8 +65,6 @@ static int meet(struct rf_loopback *world, struct rf_loop_rank *self, double tim
         return rf_fail_rank(RF_EPEER, self->control.rank,
                             "shrink: the others have gone on without rank %d, which came too late",
                             self->control.rank);
-    if (!world->survivors || world->meetings != number + 1)
-        return rf_fail(RF_ENOMEM, "no memory for a world of the survivors");
     return 0;
 }
 
@@ -84,5 +82,9 @@ int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members
             members[(*count)++] = r;
     next = world->survivors;
     pthread_mutex_unlock(&world->lock);
-    return rc < 0 ? rc : rf_loopback_control(next, place, out);
+    if (rc == 0 && *count > 1 && !next)
+        rc = rf_fail(RF_ENOMEM, "no memory for a world of the survivors");
+    if (rc < 0)
+        return rc;
+    return *count > 1 ? rf_loopback_control(next, place, out) : rf_self_control(out);
 }
