@@ -46,7 +46,7 @@ measure() {
             awk '/ f32 / { print $5, $NF; found = 1 } END { if (!found) print "- -" }'
     done
 }
-job info --algorithms
+job info --algorithms --measure
 for name in "" ${ALGORITHMS:-flat doubling halving direct ring}; do
     printf '%-10s' "${name:-chosen}"
     measure "$name" | awk '{ printf " %12s %6s", $1, $2 } END { print "" }'
