@@ -16,19 +16,6 @@
 #define LOOP_SAMPLES 5 /* of C loops, before and after */
 #define ROWS_MOST 256
 
-struct model {
-    const char *name;
-    int64_t n, T, C, H, K, V, F, P;
-};
-/* P: parameters of GPT-2, and of a layer of the Llama. Where every operation is the CPU's, fewer
- * tokens, and the parameters of a layer of GPT-2, and of the Llama's attention. */
-static const struct model models[2][2] = {
-    {{"gpt2-124m", 4096, 1024, 768, 12, 12, 50257, 3072, 124439808},
-     {"llama-1b", 4096, 2048, 2048, 32, 8, 128256, 8192, 60817408}},
-    {{"gpt2-124m", 256, 256, 768, 12, 12, 50257, 3072, 7087872},
-     {"llama-1b", 128, 128, 2048, 32, 8, 32000, 8192, 10485760}},
-};
-
 struct result {
     const char *op, *model, *path;
     char shape[96];
@@ -62,86 +49,6 @@ const struct bench_kernel *bench_kernel_find(const char *name)
         if (strcmp(bench_kernel_rows[i]->name, name) == 0)
             return bench_kernel_rows[i];
     return NULL;
-}
-
-/* ---- shapes ---------------------------------------------------------------------------------- */
-
-static int64_t size_of(const struct model *m, char letter)
-{
-    switch (letter) {
-    case 'n':
-        return m->n;
-    case 'B':
-        return m->n / m->T;
-    case 'T':
-        return m->T;
-    case 'C':
-        return m->C;
-    case 'H':
-        return m->H;
-    case 'K':
-        return m->K;
-    case 'D':
-        return m->C / m->H;
-    case 'V':
-        return m->V;
-    case 'F':
-        return m->F;
-    default: /* P */
-        return m->P;
-    }
-}
-
-static int count_dims(const char *text)
-{
-    int count = 1;
-    for (; *text; text++)
-        count += *text == 'x';
-    return count;
-}
-
-/* One product, "nx3C" of a model, or "64x96"; moves on behind it. False: that is none. */
-static bool read_dims(const char **text, const struct model *m, int want, int64_t dims[BENCH_DIMS])
-{
-    const char *p = *text;
-    for (int d = 0; d < want; d++) {
-        char *end = (char *)p;
-        long long number = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : 1;
-        bool digits = end != p;
-        p = end;
-        if (m && *p >= 'B' && *p <= 'n' && *p != 'x') {
-            number *= size_of(m, *p++);
-            digits = true;
-        }
-        if (!digits || number < 1 || number > (1ll << 31))
-            return false;
-        dims[d] = number;
-        if (d + 1 < want && *p++ != 'x')
-            return false;
-    }
-    if (*p && *p != ' ')
-        return false;
-    *text = *p ? p + 1 : p;
-    return true;
-}
-
-bool bench_read_product(const char *text, int64_t dims[3])
-{
-    int64_t all[BENCH_DIMS] = {0};
-    if (!read_dims(&text, NULL, 3, all) || *text)
-        return false;
-    memcpy(dims, all, 3 * sizeof(*dims));
-    return true;
-}
-
-static void print_dims(const struct bench_kernel *kernel, const int64_t *dims, char *text,
-                       size_t size)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int d = 0; d < count_dims(kernel->dims) && used < size; d++)
-        used +=
-            (size_t)snprintf(text + used, size - used, d ? "x%lld" : "%lld", (long long)dims[d]);
 }
 
 /* ---- measuring ------------------------------------------------------------------------------- */
@@ -276,7 +183,7 @@ static int measure(struct bench *b, const struct bench_kernel *kernel, const cha
                            .dtype = b->o->dtype};
     struct result r = {.op = kernel->name, .model = model, .path = "-"};
     memcpy(c.dim, dims, sizeof(c.dim));
-    print_dims(kernel, dims, r.shape, sizeof(r.shape));
+    bench_print_dims(kernel, dims, r.shape, sizeof(r.shape));
     kernel->plan(&c);
     r.flops = c.flops;
     r.bytes = bytes_moved(&c);
@@ -305,9 +212,10 @@ static int measure_models(struct bench *b, const struct bench_kernel *kernel)
         const char *text = kernel->shapes;
         int64_t dims[BENCH_DIMS] = {0};
         while (rc == 0 && *text) {
-            if (!read_dims(&text, &models[cpu][m], count_dims(kernel->dims), dims))
+            if (!bench_read_dims(&text, &bench_models[cpu][m], bench_count_dims(kernel->dims),
+                                 dims))
                 abort(); /* a row's own mistake */
-            rc = measure(b, kernel, models[cpu][m].name, dims);
+            rc = measure(b, kernel, bench_models[cpu][m].name, dims);
         }
     }
     return rc;
@@ -320,7 +228,7 @@ static int measure_shapes(struct bench *b, const struct bench_kernel *kernel)
     for (int i = 0; i < b->o->shapes.count && rc == 0; i++) {
         const char *text = b->o->shapes.item[i];
         int64_t dims[BENCH_DIMS] = {0};
-        if (read_dims(&text, NULL, count_dims(kernel->dims), dims))
+        if (bench_read_dims(&text, NULL, bench_count_dims(kernel->dims), dims))
             rc = measure(b, kernel, "-", dims);
     }
     return rc;
@@ -400,7 +308,7 @@ static int check(const struct tool_command *command, const struct bench_options 
     for (int i = 0; i < o->shapes.count; i++) {
         const char *text = o->shapes.item[i];
         int64_t dims[BENCH_DIMS];
-        if (!read_dims(&text, NULL, count_dims(kernel->dims), dims) || *text)
+        if (!bench_read_dims(&text, NULL, bench_count_dims(kernel->dims), dims) || *text)
             return tool_usage_error(command, "--shape of %s wants %s, numbers from 1, not \"%s\"",
                                     kernel->name, kernel->dims, o->shapes.item[i]);
     }

@@ -134,4 +134,18 @@ struct bench_seconds {
 int bench_time(struct rf_stream *stream, const struct bench_options *o, int (*launch)(void *user),
                void *user, struct bench_seconds *out);
 
+/* ---- bench_shapes.c -------------------------------------------------------------------------- */
+
+struct bench_model {
+    const char *name;
+    int64_t n, T, C, H, K, V, F, P;
+};
+extern const struct bench_model bench_models[2][2]; /* [on a CPU][which] */
+int bench_count_dims(const char *text);             /* "NxC": 2 */
+/* One product, "nx3C" of a model, or "64x96"; moves on behind it. False: that is none. */
+bool bench_read_dims(const char **text, const struct bench_model *m, int want,
+                     int64_t dims[BENCH_DIMS]);
+void bench_print_dims(const struct bench_kernel *kernel, const int64_t *dims, char *text,
+                      size_t size);
+
 #endif
