@@ -346,7 +346,9 @@ test_all() {
         stage compile/$gpu test_compiler $gpu
     done
     stage validation test_validation
-    stage asan+ubsan test_sanitized address,undefined asan "base coll transport comm"
+    # Of schedules for 9 to 32 ranks that of 16 is enough here: all run without sanitizers.
+    stage asan+ubsan test_sanitized address,undefined asan "base coll transport comm" \
+        -E '^Ranks/.*/(9|1[0-57-9]|2[0-9]|3[0-2])( |$)'
     # TSan does not see what other processes do: only tests whose ranks are threads.
     stage tsan test_sanitized thread tsan "transport comm" -R oopback
     stage fuzz test_fuzz
