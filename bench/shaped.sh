@@ -16,6 +16,7 @@ cleanup() {
     rm -rf "$folder"
 }
 trap cleanup EXIT
+trap 'exit 143' INT TERM
 spaces_up "$ranks" "$folder" || exit $?
 shape() { # COMMAND PREFIX... DEVICE
     dev=$1

@@ -21,6 +21,7 @@ fail() {
 }
 
 trap spaces_down EXIT
+trap 'exit 143' INT TERM
 spaces_up $ranks "$folder" || exit $?
 
 export WORLD_SIZE=$ranks RF_JOB_KEY=a-key-of-this-test HFI_NO_BACKTRACE=1

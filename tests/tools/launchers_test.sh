@@ -21,6 +21,7 @@ cleanup() {
     spaces_down
 }
 trap cleanup EXIT
+trap 'exit 143' INT TERM
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT RF_PORT RF_JOB_KEY RF_INTERFACE
 export HFI_NO_BACKTRACE=1
 limit='timeout -k 5 60'
