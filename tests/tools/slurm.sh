@@ -93,7 +93,7 @@ END
     # know each other's names.
     echo "PMIxCliTmpDirBase=$slurm_folder/pmix" >"$slurm_folder/mpi.conf"
     mkdir "$slurm_folder/state" "$slurm_folder/pmix"
-    cp /etc/hosts "$slurm_folder/hosts"
+    cp /etc/hosts "$slurm_folder/hosts" 2>/dev/null || echo "127.0.0.1 localhost" >"$slurm_folder/hosts"
     for l_host in $(seq "$slurm_hosts"); do
         [ "$slurm_hosts" = 1 ] || echo "$(address "$l_host") $(host_name "$l_host")" >>"$slurm_folder/hosts"
     done
@@ -102,6 +102,11 @@ END
         l_name=$(hostname -s)
         [ "$slurm_hosts" = 1 ] || l_name=$(host_name "$l_host")
         mkdir "$slurm_folder/spool-$l_name" "$slurm_folder/pmix-$l_name"
+        if [ "$slurm_hosts" = 1 ]; then # nobody to be kept apart from, so no mounts
+            env SLURM_CONF="$slurm_folder/slurm.conf" slurmd -N "$l_name" >>"$slurm_log" 2>&1 ||
+                return 1
+            continue
+        fi
         # shellcheck disable=SC2016
         slurm_on "$l_host" env SLURM_CONF="$slurm_folder/slurm.conf" unshare -m \
             sh -c 'mount --bind "$1/pmix-$2" "$1/pmix"; mount --bind "$1/hosts" /etc/hosts
