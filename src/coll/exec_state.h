@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The state of the interpreter of schedules, for the files that it is made of: exec.c (order,
+ * messages, completions), exec_work.c (what a step does to memory) and exec_room.c (the
+ * interpreter's own memory).
+ */
+#ifndef RF_COLL_EXEC_STATE_H
+#define RF_COLL_EXEC_STATE_H
+
+#include "../base/base.h"
+#include "reduce.h"
+#include "sched.h"
+
+/* A posted send or receive; its address is the context of the completion. */
+struct message {
+    unsigned char provider[64]; /* the transport's while posted */
+    struct rf_exec *exec;
+    uint32_t step; /* RF_NO_STEP = not posted */
+};
+
+/* Steps in the order they became ready. A step enters once per run, so the arrays never wrap. */
+struct queue {
+    uint32_t *steps;
+    uint32_t head, tail;
+};
+
+/* Moves of one direction that have been started, oldest first, and those that wait. */
+struct moves {
+    struct {
+        uint32_t step;
+        uint64_t ticket;
+    } started[RF_STAGING_SLOTS];
+    uint32_t first, count;
+    struct queue ready;
+};
+
+/* What a receive brought and left where it was; at its place in temporary memory / 64. */
+struct loan {
+    const void *data;
+    uint32_t loan; /* 0 = none: the data are in temporary memory */
+    int peer;
+};
+
+struct buffers {
+    unsigned char *in, *out;
+};
+
+struct rf_exec {
+    struct rf_transport *transport; /* may be NULL: one rank, no network */
+    const struct rf_sched *sched;   /* NULL = idle */
+    struct rf_exec_args args;
+    unsigned char *base[RF_SPACE_COUNT];
+
+    uint32_t *need; /* [step] predecessors that have not finished */
+    struct queue recvs, sends;
+    uint32_t *work; /* a stack: depth first */
+    uint32_t work_count;
+    struct moves moves[2]; /* fetches, stores */
+    uint32_t left;         /* steps that have not finished */
+    int status;            /* of a failed run, until reset */
+    int mismatch_peer;
+    uint64_t activity;
+    uint32_t sealed_step, sealed; /* the last send's contract on the wire */
+
+    uint32_t step_capacity; /* of need, ..., work, moves: one allocation at `need` */
+    struct message *messages;
+    uint32_t *free_messages; /* a stack: the same few stay in the cache */
+    uint32_t message_capacity, free_count;
+    struct rf_fold_part *parts;
+    uint32_t part_capacity;
+    void *temp, *temp_handle;
+    size_t temp_capacity;
+
+    bool shares; /* ranks reach each other's memory */
+    struct loan *loans;
+    uint32_t borrowed;
+    struct buffers *all;    /* [rank], once all have met */
+    unsigned char **places; /* [rank]: one allocation with all */
+    int all_capacity;
+    int64_t other_bytes;
+};
+
+static inline void *rf_exec_address(const struct rf_exec *exec, struct rf_operand operand)
+{
+    return exec->base[operand.space] + operand.offset;
+}
+
+/* exec_room.c. Memory for this schedule and the one it may be taken over by; what there was is
+ * gone. */
+int rf_exec_make_room(struct rf_exec *exec, const struct rf_sched *sched);
+/* No message is posted. */
+void rf_exec_free_messages(struct rf_exec *exec);
+
+/* exec_work.c. A step that takes no message and no move: reductions, copies. */
+void rf_exec_work(struct rf_exec *exec, const struct rf_step *step);
+/* A step at which all have shown their buffers. 1: all can be reached; 0: not all; negative:
+ * somebody has shown what is not there. */
+int rf_exec_meet(struct rf_exec *exec, const struct rf_step *step);
+
+#endif

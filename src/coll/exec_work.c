@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the steps of a schedule do to memory: reductions, copies, data that were left where they
+ * were received, and buffers that ranks show each other.
+ */
+#include "exec_state.h"
+
+static struct loan *loan_of(const struct rf_exec *exec, struct rf_operand operand)
+{
+    if (exec->borrowed == 0 || operand.space != RF_SPACE_TMP ||
+        operand.offset % RF_TEMP_ALIGNMENT != 0)
+        return NULL;
+    struct loan *loan = &exec->loans[operand.offset / RF_TEMP_ALIGNMENT];
+    return loan->loan ? loan : NULL;
+}
+
+/* Where an operand is read: where it was received, or where it was left. */
+static const void *source(const struct rf_exec *exec, struct rf_operand operand)
+{
+    const struct loan *loan = loan_of(exec, operand);
+    return loan ? loan->data : rf_exec_address(exec, operand);
+}
+
+static void give_back(struct rf_exec *exec, struct rf_operand operand)
+{
+    struct loan *loan = loan_of(exec, operand);
+    if (!loan)
+        return;
+    exec->transport->ops->give_back(exec->transport, loan->peer, loan->loan);
+    loan->loan = 0;
+    exec->borrowed--;
+}
+
+static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t count)
+{
+    const struct rf_sched *sched = exec->sched;
+    const struct rf_operand *list = sched->operands + step->list;
+    for (uint32_t i = 0; i < step->list_count; i++)
+        exec->parts[i] =
+            (struct rf_fold_part){.data = source(exec, list[i]), .level = (int)list[i].level};
+    rf_fold(rf_exec_address(exec, step->dst),
+            &(struct rf_fold){.parts = exec->parts,
+                              .part_count = step->list_count,
+                              .dtype = sched->dtype,
+                              .redop = sched->redop,
+                              .custom = exec->args.reduction,
+                              .tree = step->tree,
+                              .divisor = step->divide ? sched->ranks : 1},
+            count);
+    for (uint32_t i = 0; i < step->list_count; i++)
+        give_back(exec, list[i]);
+}
+
+static void run_reduce_all(struct rf_exec *exec, const struct rf_step *step, size_t count)
+{
+    const struct rf_sched *sched = exec->sched;
+    for (int i = 0; i < sched->ranks; i++) {
+        int rank = step->tree ? i : (step->peer + i) % sched->ranks;
+        exec->parts[i] = (struct rf_fold_part){.data = exec->all[rank].in + step->a.offset};
+    }
+    struct rf_fold fold = {.parts = exec->parts,
+                           .part_count = (uint32_t)sched->ranks,
+                           .dtype = sched->dtype,
+                           .redop = sched->redop,
+                           .custom = exec->args.reduction,
+                           .tree = step->tree,
+                           .divisor = step->divide ? sched->ranks : 1};
+    for (int rank = 0; rank < sched->ranks; rank++)
+        exec->places[rank] = exec->all[rank].out + step->dst.offset;
+    rf_fold_to_all(exec->places, sched->ranks, &fold, count, sched->buffer_bytes >= RF_PAST_CACHES);
+    exec->activity++;
+}
+
+static void run_show(struct rf_exec *exec, const struct rf_step *step)
+{
+    const struct rf_transport_ops *ops = exec->transport->ops;
+    size_t bytes = exec->sched->buffer_bytes;
+    struct rf_shown shown = {0};
+    shown.can = ops->locate(exec->transport, exec->args.in, bytes, &shown.in) &&
+                ops->locate(exec->transport, exec->args.out, bytes, &shown.out);
+    memcpy(rf_exec_address(exec, step->dst), &shown, sizeof(shown));
+}
+
+int rf_exec_meet(struct rf_exec *exec, const struct rf_step *step)
+{
+    const struct rf_sched *sched = exec->sched;
+    const unsigned char *place = rf_exec_address(exec, step->a);
+    for (int rank = 0; rank < sched->ranks; rank++, place += RF_TEMP_ALIGNMENT) {
+        struct rf_shown shown;
+        memcpy(&shown, place, sizeof(shown));
+        if (!shown.can)
+            return 0;
+        exec->all[rank] = (struct buffers){exec->base[RF_SPACE_IN], exec->base[RF_SPACE_OUT]};
+        if (rank == sched->rank)
+            continue;
+        struct rf_transport *t = exec->transport;
+        exec->all[rank].in = t->ops->reach(t, rank, shown.in, sched->buffer_bytes);
+        exec->all[rank].out = t->ops->reach(t, rank, shown.out, sched->buffer_bytes);
+        if (!exec->all[rank].in || !exec->all[rank].out)
+            return rf_fail_rank(RF_ECORRUPT, rank,
+                                "%s: rank %d has shown buffers that are not in what it shares",
+                                rf_coll_op_name(sched->op), rank);
+    }
+    return 1;
+}
+
+void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
+{
+    const struct rf_sched *sched = exec->sched;
+    void *dst = rf_exec_address(exec, step->dst);
+    size_t count = step->bytes / sched->element_bytes;
+    switch (step->verb) {
+    case RF_STEP_REDUCE:
+        if (step->list_count > 0) {
+            run_fold(exec, step, count);
+            break;
+        }
+        if (exec->args.reduction)
+            exec->args.reduction->combine(dst, source(exec, step->a), source(exec, step->b), count,
+                                          exec->args.reduction->user);
+        else
+            rf_combine(dst, source(exec, step->a), source(exec, step->b), count, sched->dtype,
+                       sched->redop);
+        give_back(exec, step->a);
+        give_back(exec, step->b);
+        break;
+    case RF_STEP_DIVIDE:
+        rf_divide(dst, count, sched->dtype, sched->ranks);
+        break;
+    case RF_STEP_COPY:
+        if (dst != rf_exec_address(exec, step->a))
+            rf_copy_bytes(dst, rf_exec_address(exec, step->a), step->bytes, step->bytes);
+        break;
+    case RF_STEP_SHOW:
+        run_show(exec, step);
+        break;
+    case RF_STEP_REDUCE_ALL:
+        run_reduce_all(exec, step, count);
+        break;
+    default:
+        break; /* a join */
+    }
+}
