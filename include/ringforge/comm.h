@@ -305,6 +305,22 @@ RF_API int rf_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct r
 /* in and out: equal pieces for every rank; not in place. */
 RF_API int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                                 const struct rf_coll_opts *opts);
+/* With a count for each rank, as the forms on host memory. A tensor may have more elements than the
+ * call takes; one of which it takes none may have a NULL buffer, but its type counts where both
+ * have. Ranks may mix these with calls on host memory. (all_to_all_v blocks for the exchange of its
+ * counts.) */
+RF_API int rf_all_gather_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                  const size_t *counts, const struct rf_coll_opts *opts);
+RF_API int rf_reduce_scatter_v_tensor(struct rf_comm *comm, struct rf_tensor in,
+                                      struct rf_tensor out, const size_t *counts,
+                                      enum rf_redop redop, const struct rf_coll_opts *opts);
+RF_API int rf_gather_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                              const size_t *counts, int root, const struct rf_coll_opts *opts);
+RF_API int rf_scatter_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                               const size_t *counts, int root, const struct rf_coll_opts *opts);
+RF_API int rf_all_to_all_v_tensor(struct rf_comm *comm, struct rf_tensor in,
+                                  const size_t *send_counts, struct rf_tensor out,
+                                  const size_t *recv_counts, const struct rf_coll_opts *opts);
 /* Waits for all asynchronous work of this rank; returns its first error. */
 RF_API int rf_comm_wait(struct rf_comm *comm);
 /* Does not block: RF_OK, or why the communicator has failed, also while asynchronous work is

@@ -8,8 +8,7 @@
 
 enum { NO_ROOT = -1 };
 
-static int sum_counts(const struct rf_comm *comm, enum rf_coll_op op, const size_t *counts,
-                      size_t *sum)
+int rf_call_sum(const struct rf_comm *comm, enum rf_coll_op op, const size_t *counts, size_t *sum)
 {
     *sum = 0;
     if (!counts)
@@ -53,7 +52,7 @@ static int uneven(struct rf_comm *comm, enum rf_coll_op op, const void *in, void
                            .root = root};
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(op));
-    RETURN_IF_ERROR(sum_counts(comm, op, counts, &call.count));
+    RETURN_IF_ERROR(rf_call_sum(comm, op, counts, &call.count));
     return rf_call_start(comm, &call, opts);
 }
 
@@ -150,6 +149,25 @@ static int compare_counts(struct rf_comm *comm, const size_t *told, const struct
     return 0;
 }
 
+int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_call *call,
+                            const struct rf_coll_opts *opts)
+{
+    struct rf_coll_opts blocking = {0};
+    if (opts) {
+        blocking.label = opts->label;
+        blocking.timeout_s = opts->timeout_s;
+    }
+    size_t *told = rf_alloc((size_t)comm->size * sizeof(*told));
+    if (!told)
+        return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
+    int rc = equal(comm, RF_COLL_ALL_TO_ALL, call->counts, told, 1,
+                   sizeof(size_t) == 8 ? RF_I64 : RF_I32, RF_SUM, NO_ROOT, &blocking);
+    if (rc == 0)
+        rc = compare_counts(comm, told, call);
+    rf_free(told);
+    return rc;
+}
+
 int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts, void *out,
                     const size_t *recv_counts, enum rf_dtype dtype, const struct rf_coll_opts *opts)
 {
@@ -164,19 +182,10 @@ int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_cou
     if (!comm)
         return rf_fail(RF_EINVAL, "all_to_all: the communicator is NULL");
     RETURN_IF_ERROR(rf_group_refuse(comm, "all_to_all with counts, which exchanges them first"));
-    RETURN_IF_ERROR(sum_counts(comm, RF_COLL_ALL_TO_ALL, recv_counts, &expected));
-    RETURN_IF_ERROR(sum_counts(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.count));
+    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, recv_counts, &expected));
+    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.count));
     RETURN_IF_ERROR(rf_call_check(comm, &call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, &call));
-    struct rf_coll_opts blocking = opts ? *opts : (struct rf_coll_opts){0};
-    blocking.request = NULL;
-    size_t *told = rf_alloc((size_t)comm->size * sizeof(*told));
-    if (!told)
-        return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
-    int rc = equal(comm, RF_COLL_ALL_TO_ALL, send_counts, told, 1,
-                   sizeof(size_t) == 8 ? RF_I64 : RF_I32, RF_SUM, NO_ROOT, &blocking);
-    if (rc == 0)
-        rc = compare_counts(comm, told, &call);
-    rf_free(told);
-    return rc < 0 ? rc : rf_call_start(comm, &call, opts);
+    RETURN_IF_ERROR(rf_call_exchange_counts(comm, &call, opts));
+    return rf_call_start(comm, &call, opts);
 }

@@ -267,6 +267,13 @@ RF_MUST_CHECK int rf_call_check_buffers(const struct rf_comm *comm, const struct
 /* Checks and runs a call on host memory, with the caller's options. */
 RF_MUST_CHECK int rf_call_start(struct rf_comm *comm, struct rf_call *call,
                                 const struct rf_coll_opts *opts);
+/* The sum of all ranks' counts. */
+RF_MUST_CHECK int rf_call_sum(const struct rf_comm *comm, enum rf_coll_op op, const size_t *counts,
+                              size_t *sum);
+/* All to all with counts: whether what each rank sends is what the others expect. Collective,
+ * blocking. */
+RF_MUST_CHECK int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_call *call,
+                                          const struct rf_coll_opts *opts);
 /* Elements of `in` and `out`. */
 void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in,
                     size_t *out);
@@ -361,6 +368,9 @@ void rf_request_end(struct rf_request *request, int status); /* < 0: this thread
 /* Checks a call on tensors (op, count, redop, root, forest and the tensors are set), then runs or
  * queues it. */
 RF_MUST_CHECK int rf_task_start(struct rf_comm *comm, struct rf_task *job,
+                                const struct rf_coll_opts *opts);
+/* The checks alone. job->call has its type and the options when it returns. */
+RF_MUST_CHECK int rf_task_check(struct rf_comm *comm, struct rf_task *job,
                                 const struct rf_coll_opts *opts);
 /* Waits for job->after and runs, by way of staging memory where the host cannot reach a tensor. */
 RF_MUST_CHECK int rf_task_run(struct rf_comm *comm, struct rf_task *job);

@@ -29,7 +29,8 @@ static int wait_after(struct rf_comm *comm, struct rf_point after)
 /* The device of the call's tensors: a rank that is not the root may have one only. */
 static struct rf_device *device_of(const struct rf_task *job)
 {
-    return rf_buffer_device(job->out.buffer ? job->out.buffer : job->in.buffer);
+    struct rf_buffer *buffer = job->out.buffer ? job->out.buffer : job->in.buffer;
+    return buffer ? rf_buffer_device(buffer) : NULL;
 }
 
 static void *map_of(struct rf_tensor tensor)
@@ -53,6 +54,14 @@ int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
+static bool lacks(struct rf_tensor tensor, size_t elements)
+{
+    if (!tensor.buffer)
+        return false;
+    const int64_t count = rf_tensor_count(tensor);
+    return count < 0 || (uint64_t)count < elements;
+}
+
 static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
 {
     const char *op = rf_coll_op_name(job->call.op);
@@ -60,22 +69,21 @@ static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
     char a[96], b[96];
     rf_call_counts(comm, &job->call, &in, &out);
     const bool both = job->in.buffer && job->out.buffer;
-    const bool optional = job->call.op == RF_COLL_REDUCE || job->call.op == RF_COLL_GATHER ||
-                          job->call.op == RF_COLL_SCATTER;
-    if (!both && (!optional || (!job->in.buffer && !job->out.buffer) ||
-                  (in > 0 && !job->in.buffer) || (out > 0 && !job->out.buffer)))
+    const bool rooted = job->call.op == RF_COLL_REDUCE || job->call.op == RF_COLL_GATHER ||
+                        job->call.op == RF_COLL_SCATTER;
+    const bool optional = job->call.counts || (rooted && (job->in.buffer || job->out.buffer));
+    if (!both && (!optional || (in > 0 && !job->in.buffer) || (out > 0 && !job->out.buffer)))
         return rf_fail(RF_EINVAL, "%s: a tensor without a buffer", op);
-    if (!both)
-        return 0;
-    if (job->in.dtype != job->out.dtype)
+    if (both && job->in.dtype != job->out.dtype)
         return rf_fail(RF_EINVAL, "%s: in is %s, out is %s; the types differ", op,
                        rf_tensor_text(job->in, a, sizeof(a)),
                        rf_tensor_text(job->out, b, sizeof(b)));
-    if (rf_tensor_count(job->in) < 0 || (uint64_t)rf_tensor_count(job->in) < in ||
-        rf_tensor_count(job->out) < 0 || (uint64_t)rf_tensor_count(job->out) < out)
+    if (lacks(job->in, in) || lacks(job->out, out))
         return rf_fail(RF_EINVAL, "%s: in is %s, out is %s, but %zu and %zu elements are needed",
                        op, rf_tensor_text(job->in, a, sizeof(a)),
                        rf_tensor_text(job->out, b, sizeof(b)), in, out);
+    if (!both)
+        return 0;
     uint64_t in_at = job->in.offset, out_at = job->out.offset;
     bool apart = job->in.buffer != job->out.buffer || in_at + in * element <= out_at ||
                  out_at + out * element <= in_at;
@@ -86,13 +94,13 @@ static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
     return 0;
 }
 
-int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
+int rf_task_check(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
 {
     const char *op = rf_coll_op_name(job->call.op);
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
     RETURN_IF_ERROR(rf_group_refuse(comm, "a call on tensors"));
-    job->call.dtype = job->out.buffer ? job->out.dtype : job->in.dtype;
+    job->call.dtype = job->out.buffer || !job->in.buffer ? job->out.dtype : job->in.dtype;
     if (opts && opts->request)
         return rf_fail(RF_EINVAL, "%s: calls on tensors take `done`, not a request", op);
     if (opts && (opts->reduction || opts->scale || opts->wire != RF_F32))
@@ -109,6 +117,17 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     }
     RETURN_IF_ERROR(rf_call_check(comm, &job->call));
     RETURN_IF_ERROR(check_tensors(comm, job));
+    if (opts && opts->done && !device_of(job))
+        return rf_fail(RF_EINVAL,
+                       "%s: `done` is a point of a tensor's device, and this rank has "
+                       "no tensor in the call",
+                       op);
+    return 0;
+}
+
+int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
+{
+    RETURN_IF_ERROR(rf_task_check(comm, job, opts));
     if (opts && opts->done) {
         if (!rf_async_busy(comm->async))
             RETURN_IF_ERROR(rf_comm_ready(comm));
