@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Random programs of mixed collectives: how they are made, run and checked, with or without a fault
+ * in them. programs_test.cc says what must come of them.
+ */
+#ifndef RF_TESTS_COMM_PROGRAMS_H
+#define RF_TESTS_COMM_PROGRAMS_H
+
+#include <ringforge/ringforge.h>
+
+#include <string>
+#include <vector>
+
+#include "support/ranks.h"
+
+namespace programs
+{
+
+struct Call {
+    rf_coll_op op;
+    size_t count;
+    rf_redop redop;
+    rf_order order;
+    int root;
+    std::vector<size_t> counts; /* a v form, if there are any */
+};
+
+std::string text(const Call &call);
+/* What the call is to other ranks. */
+rf_contract contract(const Call &call, size_t sequence);
+
+enum Fault { NONE, DEVIATION, DEATH, LOSS, DELAY, DAMAGE };
+
+struct Program {
+    uint32_t seed;
+    std::vector<Call> calls;
+    ranks::World world;
+    int odd = -1; /* makes `deviation` of call `at` */
+    size_t at = 0;
+    Call deviation = {};
+};
+
+/* Of deaths, losses, delays and damages it says which rank or message; `messages` is how many the
+ * program sends in all. */
+Program make(uint32_t seed, Fault fault, uint64_t messages = 1);
+
+/* How it went on one rank. */
+struct Outcome {
+    rf_error error = {};  /* RF_OK: it came to the end */
+    size_t failed_at = 0; /* the call that failed; calls.size() is the barrier at the end */
+    rf_error afterwards;  /* of a call on the failed communicator */
+    std::vector<uint64_t> messages; /* that it had sent after each call, that barrier included */
+};
+
+/* Runs it on all its ranks; every result that does not come out as predicted is a failure. */
+std::vector<Outcome> run(const Program &program);
+
+} // namespace programs
+
+#endif
