@@ -354,6 +354,11 @@ RF_API int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t co
 RF_API int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
                                  enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
 
+/* As rf_coll_staging_bytes, by this algorithm. RF_EINVAL where it cannot serve the call. */
+RF_API int rf_coll_staging_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, int ranks,
+                                    size_t count, enum rf_dtype dtype, enum rf_order order,
+                                    int root, uint64_t *out);
+
 /* The algorithm that such a call takes: "ring", "flat", ... (docs/collectives.md). Pure. */
 RF_API int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
                              enum rf_order order, const char **name);

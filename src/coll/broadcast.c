@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Broadcast in OUT, from the root down a tree, segment by segment: a binomial tree where latency
- * counts, a chain where bandwidth does (each rank then sends the data once). Called by table.c.
+ * counts, a chain where bandwidth does (each rank then sends the data once). And, for comparison,
+ * from the root to everybody ("flat"). Called by table.c.
  */
 #include "sched.h"
+
+#include "../base/base.h"
 
 enum { MOST_CHILDREN = 32 };
 
@@ -47,4 +50,15 @@ void rf_build_chain_broadcast(struct rf_sched *sched, const struct rf_coll_desc 
     int place = (desc->rank - desc->root + desc->ranks) % desc->ranks;
     int child = place + 1;
     pass_down(sched, desc, place - 1, &child, child < desc->ranks);
+}
+
+void rf_build_flat_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    const bool is_root = desc->rank == desc->root;
+    int *children = rf_sched_scratch(sched, (size_t)desc->ranks, sizeof(*children));
+    for (int i = 1; children && i < desc->ranks; i++)
+        children[i - 1] = i;
+    if (children)
+        pass_down(sched, desc, is_root ? -1 : 0, children, is_root ? desc->ranks - 1 : 0);
+    rf_free(children);
 }

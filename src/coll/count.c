@@ -26,6 +26,13 @@ static int count(const struct rf_coll_desc *desc, const char *algorithm, uint64_
 int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
                           enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
 {
+    return rf_coll_staging_bytes_as(op, NULL, rank, ranks, elements, dtype, order, root, out);
+}
+
+int rf_coll_staging_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, int ranks,
+                             size_t elements, enum rf_dtype dtype, enum rf_order order, int root,
+                             uint64_t *out)
+{
     if (op == RF_COLL_FOREST_ALL_REDUCE)
         return rf_fail(RF_EINVAL,
                        "rf_coll_staging_bytes: use rf_forest_staging_bytes for a forest");
@@ -38,7 +45,7 @@ int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t elemen
                                       .root = root,
                                       .window_bytes = RF_WINDOW_BYTES,
                                       .staged = RF_STAGED_IN | RF_STAGED_OUT};
-    return rf_sched_staging_bytes(&desc, NULL, out);
+    return rf_sched_staging_bytes(&desc, algorithm, out);
 }
 
 int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,

@@ -155,7 +155,7 @@ rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
 rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
 rf_builder rf_build_tree_gather, rf_build_tree_scatter;
 rf_builder rf_build_forest_all_reduce;
-rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast;
+rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast, rf_build_flat_broadcast;
 rf_builder rf_build_hosts_all_reduce, rf_build_hosts_reduce_scatter, rf_build_hosts_all_gather;
 rf_builder rf_build_hosts_broadcast;
 rf_builder rf_build_barrier;

@@ -190,6 +190,8 @@ static const struct row rows[] = {
     {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_build_ring_all_gather},
     {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_build_tree_broadcast},
     {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_build_chain_broadcast},
+    {RF_COLL_BROADCAST, "flat", "from the root to all: for comparison", has_peers, never,
+     rf_build_flat_broadcast},
     {RF_COLL_ALL_REDUCE, "hosts", "by name: within hosts, between, within", can_fold_by_hosts,
      never, rf_build_hosts_all_reduce, true},
     {RF_COLL_REDUCE_SCATTER, "hosts", "by name", can_fold_by_hosts, never,

@@ -32,6 +32,7 @@ const Algorithm algorithms[] = {
     {RF_COLL_ALL_GATHER, "ring", RF_ORDER_ANY, false},
     {RF_COLL_BROADCAST, "tree", RF_ORDER_ANY, false},
     {RF_COLL_BROADCAST, "chain", RF_ORDER_ANY, false},
+    {RF_COLL_BROADCAST, "flat", RF_ORDER_ANY, false},
     {RF_COLL_BARRIER, "dissemination", RF_ORDER_ANY, false},
     {RF_COLL_ALL_REDUCE, "halving", RF_ORDER_ANY, true},
     {RF_COLL_ALL_REDUCE, "naive", RF_ORDER_RING, false},

@@ -29,6 +29,7 @@ const Form forms[] = {
     {RF_COLL_ALL_GATHER, "flat", RF_ORDER_ANY},
     {RF_COLL_BROADCAST, "chain", RF_ORDER_ANY},
     {RF_COLL_BROADCAST, "tree", RF_ORDER_ANY},
+    {RF_COLL_BROADCAST, "flat", RF_ORDER_ANY},
     {RF_COLL_GATHER, "flat", RF_ORDER_ANY},
     {RF_COLL_SCATTER, "flat", RF_ORDER_ANY},
     {RF_COLL_ALL_TO_ALL, "pairs", RF_ORDER_ANY},
