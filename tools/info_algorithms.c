@@ -104,6 +104,28 @@ static void show_links(const struct table *t, const struct rf_link_figures *l)
     cJSON_AddNumberToObject(links, "fold_bytes_per_s", l->fold_bytes_per_s);
 }
 
+/* Why a ring: what it sends, and what goes through rank 0 in what one would write first. */
+static int show_bottleneck(const struct table *t)
+{
+    static const char *const names[] = {"ring", "naive"};
+    const uint64_t bytes = 64 << 20;
+    if (t->ranks < 2)
+        return TOOL_OK;
+    printf("All-reduce of 64 MiB: bytes sent\n");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char first[24], other[24];
+        uint64_t sent[2] = {0, 0};
+        for (int rank = 0; rank < 2; rank++)
+            if (rf_coll_sent_bytes_as(RF_COLL_ALL_REDUCE, names[i], rank, t->ranks, bytes / 4,
+                                      RF_F32, RF_ORDER_RING, 0, &sent[rank]) < 0)
+                return tool_error(t->command, "%s", rf_last_error()->message);
+        printf("  %-6s %12s by rank 0, %s by rank 1\n", names[i],
+               tool_bytes_text(sent[0], first, sizeof(first)),
+               tool_bytes_text(sent[1], other, sizeof(other)));
+    }
+    return TOOL_OK;
+}
+
 static int show_table(struct table *t)
 {
     static const enum rf_coll_op ops[] = {
@@ -126,7 +148,7 @@ static int show_table(struct table *t)
         status = show_op(t, ops[i]);
     if (status == TOOL_OK && t->json)
         return tool_json_write(t->command, t->json_path, t->json);
-    return status;
+    return status == TOOL_OK ? show_bottleneck(t) : status;
 }
 
 int info_algorithms(const struct tool_command *command, const char *json_path, int ranks)
