@@ -29,6 +29,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .dampening = -1,
                         .dtype = "f32",
                         .order = "ring",
+                        .update = "all",
                         .recompute = "none",
                         .schedule = "naive",
                         .optimizer = "adamw"};
@@ -51,6 +52,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"zero", 0, TOOL_INT, &s->zero, "STAGE", "0: every rank holds everything"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",
          "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
+        {"update", 0, TOOL_TEXT, &s->update, "WHERE",
+         "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
         {"recompute", 0, TOOL_TEXT, &s->recompute, "WHAT", "none"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
         {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME",
@@ -126,6 +129,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const recomputes[] = {"block", "every:", "sqrt", "selective", NULL};
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
+    static const char *const updates[] = {"all", "rank0", NULL};
     static const char *const none[] = {NULL};
     const int dtype = tool_choice(s->dtype, dtypes);
     const int model = tool_choice(s->model, models);
@@ -145,6 +149,11 @@ static int check_names(const struct tool_command *command, struct setup *s)
                       "adamw, sgd, momentum, nesterov, adagrad, rmsprop, adam or lion");
     if (tool_choice(s->order, orders) < 0)
         return refuse(command, "order", s->order, none, "ring or tree");
+    if (tool_choice(s->update, updates) < 0)
+        return refuse(command, "update", s->update, none, "all or rank0");
+    if (strcmp(s->update, "rank0") == 0 && strcmp(s->order, "tree") == 0)
+        return tool_usage_error(command, "--update rank0 with --order tree is not in this version; "
+                                         "use --order ring");
     if (s->zero >= 1 && s->zero <= 3)
         return tool_usage_error(command, "--zero %d is not in this version; use 0", (int)s->zero);
     if (s->zero)
@@ -264,6 +273,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .seq = s->seq,
         .micro_batches = pieces,
         .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
+        .update_on_rank_0 = strcmp(s->update, "rank0") == 0,
         .clip = (float)s->clip,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
         .zero = (int)s->zero,

@@ -24,6 +24,7 @@ enum rf_verb {
     RF_VERB_LOSS,   /* share losses and token counts */
     RF_VERB_NORM,   /* wait for all buckets; global norm */
     RF_VERB_STEP,   /* optimizer */
+    RF_VERB_SPREAD, /* update_on_rank_0: what rank 0 made of the weights and scalars, to all */
     RF_VERB_COUNT
 };
 struct rf_instruction {

@@ -147,6 +147,10 @@ struct rf_policy {
     int zero;                               /* stage; 0 in this version */
     bool forward_only;                      /* no gradients, no optimizer */
     bool no_overlap; /* wait for each reduction before computing on: for comparison */
+    /* Gradients are summed on rank 0, which alone updates, and sends the weights to all: the same
+     * bits, all bytes through one rank. For comparison; in ring order only. Other ranks keep no
+     * optimizer state, and their gradients stay their own. */
+    bool update_on_rank_0;
 };
 
 /* ---- runs ------------------------------------------------------------------------------------ */

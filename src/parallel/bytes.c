@@ -94,7 +94,8 @@ static void plan_states(struct rf_plan *plan)
     set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_DEVICE,
                (uint64_t)plan->slots * plan->slot_elements * sizeof(float));
     for (int i = 0; i < RF_STATE_COUNT; i++) {
-        bool has = rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)i);
+        bool has = rf_plan_updates(plan) &&
+                   rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)i);
         set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
                    has ? train_bytes : 0);
     }
@@ -135,6 +136,20 @@ static void sum_memory(struct rf_plan *plan)
             *by_category[plan->regions[i].category] += plan->regions[i].bytes;
 }
 
+/* The weights of rank 0, and the step's scalars. */
+static int sum_spread(struct rf_plan *plan)
+{
+    uint64_t weights = 0, scalars = 0;
+    RETURN_IF_ERROR(rf_coll_sent_bytes_as(RF_COLL_BROADCAST, RF_TO_RANK_0, plan->rank,
+                                          plan->mesh.dp, plan->train_elements, RF_F32,
+                                          RF_ORDER_RING, 0, &weights));
+    RETURN_IF_ERROR(rf_coll_sent_bytes(RF_COLL_BROADCAST, plan->rank, plan->mesh.dp,
+                                       sizeof(struct rf_step_scalars), RF_U8, RF_ORDER_RING, 0,
+                                       &scalars));
+    plan->bytes.sent += weights + scalars;
+    return 0;
+}
+
 static int sum_sent(struct rf_plan *plan)
 {
     uint64_t sent = 0;
@@ -143,14 +158,18 @@ static int sum_sent(struct rf_plan *plan)
         return 0;
     for (int k = 0; k < plan->bucket_count; k++) {
         size_t count = plan->buckets[k].count;
-        if (plan->policy.order == RF_ORDER_TREE)
+        if (plan->policy.update_on_rank_0)
+            RETURN_IF_ERROR(rf_coll_sent_bytes_as(RF_COLL_REDUCE, RF_TO_RANK_0, plan->rank,
+                                                  plan->mesh.dp, count, RF_F32, RF_ORDER_RING, 0,
+                                                  &sent));
+        else if (plan->policy.order == RF_ORDER_TREE)
             RETURN_IF_ERROR(rf_forest_sent_bytes(&plan->forest, plan->rank, count, &sent));
         else
             RETURN_IF_ERROR(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp, count,
                                                RF_F32, RF_ORDER_RING, 0, &sent));
         plan->bytes.sent += sent;
     }
-    return 0;
+    return plan->policy.update_on_rank_0 ? sum_spread(plan) : 0;
 }
 
 int rf_pass_bytes(struct rf_plan *plan)

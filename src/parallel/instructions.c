@@ -168,8 +168,12 @@ static void emit_training(struct builder *b)
     emit_verb(b, RF_VERB_LOSS, -1);
     if (tree)
         emit_ties(b, -1);
-    emit_verb(b, RF_VERB_NORM, -1);
-    emit_verb(b, RF_VERB_STEP, -1);
+    if (rf_plan_updates(plan)) {
+        emit_verb(b, RF_VERB_NORM, -1);
+        emit_verb(b, RF_VERB_STEP, -1);
+    }
+    if (plan->policy.update_on_rank_0)
+        emit_verb(b, RF_VERB_SPREAD, -1);
 }
 
 int rf_pass_instructions(struct rf_plan *plan)

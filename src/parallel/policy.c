@@ -145,6 +145,11 @@ int rf_pass_policy(struct rf_plan *plan)
     if (policy->order != RF_ORDER_RING && policy->order != RF_ORDER_TREE)
         return rf_fail(RF_EINVAL, "order %d: unknown; use RF_ORDER_RING or RF_ORDER_TREE",
                        (int)policy->order);
+    if (policy->update_on_rank_0 && policy->order == RF_ORDER_TREE)
+        return rf_fail(RF_ENOTSUP, "tree order with the update on rank 0 alone is not in this "
+                                   "version; use ring order, or update on all ranks");
+    /* One rank is rank 0. */
+    policy->update_on_rank_0 = policy->update_on_rank_0 && plan->mesh.dp > 1;
     if (!policy->bucket_bytes)
         policy->bucket_bytes = 25u << 20;
     if (!policy->first_bucket_bytes)

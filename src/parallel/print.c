@@ -42,6 +42,9 @@ const char *rf_instruction_text(const struct rf_instruction *i, char *text, size
     case RF_VERB_STEP:
         snprintf(text, bytes, "optimizer step");
         break;
+    case RF_VERB_SPREAD:
+        snprintf(text, bytes, "spread the weights");
+        break;
     default:
         snprintf(text, bytes, "unknown instruction %d", (int)i->verb);
     }

@@ -16,6 +16,7 @@ enum field {
     FIELD_SEQ,
     FIELD_MICRO_BATCHES,
     FIELD_ORDER,
+    FIELD_UPDATE,
     FIELD_BUCKETS,
     FIELD_OPTIMIZER,
     FIELD_CLIP,
@@ -33,6 +34,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "sequence length",
                                                      "micro-batches",
                                                      "order",
+                                                     "update on rank 0",
                                                      "bucket sizes",
                                                      "optimizer",
                                                      "clipping norm",
@@ -110,6 +112,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_SEQ] = (uint64_t)policy->seq;
     f[FIELD_MICRO_BATCHES] = (uint64_t)policy->micro_batches;
     f[FIELD_ORDER] = (uint64_t)policy->order;
+    f[FIELD_UPDATE] = policy->update_on_rank_0;
     f[FIELD_BUCKETS] = policy->bucket_bytes ^ (policy->first_bucket_bytes << 1);
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;

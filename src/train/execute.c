@@ -123,6 +123,11 @@ static int reduce(struct rf_step_state *s, const struct rf_instruction *i)
         RETURN_IF_ERROR(rf_forest_all_reduce_tensor(run->comm, &plan->forest,
                                                     slot_part(run, 0, bucket->first, span),
                                                     plan->slot_elements, out, &opts));
+    } else if (plan->policy.update_on_rank_0) {
+        const struct rf_tensor none = {0};
+        opts.algorithm = RF_TO_RANK_0;
+        RETURN_IF_ERROR(
+            rf_reduce_tensor(run->comm, out, plan->rank == 0 ? out : none, RF_SUM, 0, &opts));
     } else {
         RETURN_IF_ERROR(rf_all_reduce_tensor(run->comm, out, out, RF_SUM, &opts));
     }
@@ -194,17 +199,44 @@ static int step(struct rf_step_state *s, const struct rf_instruction *i)
     return rf_loss_scale_update(run->stream, &plan->policy.loss_scaling, rf_run_scalars(run));
 }
 
-/* The device has decided by itself whether this step is skipped. All ranks hold the same gradients,
- * so all skip alike. */
-static int finish_step(struct rf_step_state *s, const struct rf_instruction *i)
+static void take_scalars(struct rf_step_state *s)
 {
     struct rf_run *run = s->run;
     const struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
-    RETURN_IF_ERROR(rf_stream_wait(run->stream));
     s->stats.grad_norm = scalars->norm;
     s->stats.skipped = scalars->skipped != 0;
     s->stats.loss_scale = scalars->loss_scale;
     run->updates = scalars->updates;
+}
+
+/* The device has decided by itself whether this step is skipped. All ranks hold the same gradients,
+ * so all skip alike. */
+static int finish_step(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    RETURN_IF_ERROR(rf_stream_wait(s->run->stream));
+    take_scalars(s);
+    return 0;
+}
+
+/* Ranks without an optimizer take its results, and what it said. */
+static int spread(struct rf_step_state *s, const struct rf_instruction *i)
+{
+    struct rf_run *run = s->run;
+    const struct rf_plan *plan = run->plan;
+    const uint64_t start = rf_now_ns();
+    struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = "step scalars"};
+    RETURN_IF_ERROR(rf_broadcast(run->comm, rf_tensor_map(run->regions[RF_REGION_SCALARS]),
+                                 sizeof(struct rf_step_scalars), RF_U8, 0, &opts));
+    opts.label = "weights";
+    opts.algorithm = RF_TO_RANK_0;
+    if (plan->train_elements > 0)
+        RETURN_IF_ERROR(rf_broadcast_tensor(
+            run->comm, region_f32(run, RF_REGION_PARAMS, 0, (int64_t)plan->train_elements), 0,
+            &opts));
+    if (plan->rank != 0)
+        RETURN_IF_ERROR(rf_run_refresh_copy(run));
+    take_scalars(s);
+    s->stats.exposed_comm_ns += rf_now_ns() - start;
     return 0;
 }
 
@@ -224,6 +256,7 @@ static const struct verb verbs[RF_VERB_COUNT] = {
     [RF_VERB_LOSS] = {NULL, share_losses},
     [RF_VERB_NORM] = {norm, NULL},
     [RF_VERB_STEP] = {step, finish_step},
+    [RF_VERB_SPREAD] = {NULL, spread},
 };
 
 /* Whether what has been recorded is handed over at this instruction. After the last block's forward

@@ -92,6 +92,15 @@ struct rf_plan {
     struct rf_bytes bytes;
 };
 
+/* Whether this rank has the optimizer and its states. */
+static inline bool rf_plan_updates(const struct rf_plan *plan)
+{
+    return !plan->policy.update_on_rank_0 || plan->rank == 0;
+}
+
+/* What carries gradients to rank 0, and weights from there, where it alone updates. */
+#define RF_TO_RANK_0 "flat"
+
 /* Bytes this rank sends to share `micro_batches` losses and token counts. */
 RF_MUST_CHECK int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches,
                                      uint64_t *out);

@@ -197,12 +197,22 @@ static uint64_t staging_bytes(const struct rf_run *run)
     for (int k = 0; k < plan->bucket_count; k++) {
         const size_t count = plan->buckets[k].count;
         uint64_t bytes = 0;
-        int rc = plan->policy.order == RF_ORDER_TREE
-                     ? rf_forest_staging_bytes(&plan->forest, plan->rank, count, &bytes)
-                     : rf_coll_staging_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp, count,
-                                             RF_F32, RF_ORDER_RING, 0, &bytes);
+        int rc =
+            plan->policy.order == RF_ORDER_TREE
+                ? rf_forest_staging_bytes(&plan->forest, plan->rank, count, &bytes)
+            : plan->policy.update_on_rank_0
+                ? rf_coll_staging_bytes_as(RF_COLL_REDUCE, RF_TO_RANK_0, plan->rank, plan->mesh.dp,
+                                           count, RF_F32, RF_ORDER_RING, 0, &bytes)
+                : rf_coll_staging_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp, count,
+                                        RF_F32, RF_ORDER_RING, 0, &bytes);
         most = rc == 0 && bytes > most ? bytes : most;
     }
+    uint64_t weights = 0;
+    if (plan->policy.update_on_rank_0 &&
+        rf_coll_staging_bytes_as(RF_COLL_BROADCAST, RF_TO_RANK_0, plan->rank, plan->mesh.dp,
+                                 plan->train_elements, RF_F32, RF_ORDER_RING, 0, &weights) == 0 &&
+        weights > most)
+        most = weights;
     return most;
 }
 

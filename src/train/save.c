@@ -277,7 +277,9 @@ static int staged_open(const struct rf_run *run, struct staged *s)
     s->params = rf_alloc((plan->param_elements + 1) * sizeof(float));
     bool ok = s->params;
     for (int k = 0; k < RF_STATE_COUNT; k++) {
-        if (!run->regions[RF_REGION_STATE + k].buffer)
+        /* Also where rank 0 alone keeps them: a load is collective. */
+        if (plan->train_elements == 0 ||
+            !rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
             continue;
         s->optimizer[k] = rf_alloc((plan->train_elements + 1) * sizeof(float));
         ok = ok && s->optimizer[k];
