@@ -65,6 +65,9 @@ uint64_t rf_alloc_fail_at(uint64_t nth);
 void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole);
 /* Always past the caches; rf_copy_fence comes before anybody is told. */
 void rf_copy_past(void *to, const void *from, size_t bytes);
+/* The same to `offset` of several places at once. */
+void rf_copy_past_all(unsigned char *const *places, int count, size_t offset, const void *from,
+                      size_t bytes);
 void rf_copy_fence(void);
 enum { RF_PAST_CACHES = 16 << 20 };
 

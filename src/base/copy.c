@@ -1,46 +1,107 @@
 /* SPDX-License-Identifier: MIT
  *
  * Copies that are larger than the caches. Stores that bypass them save reading what is overwritten,
- * and leave in them what others will read.
+ * and leave in them what others will read. Where the processor stores a whole line of the cache at
+ * once that is used: four stores of a quarter each took a third longer.
  */
 #include "base.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
+enum { LINE = 64 };
 
-void rf_copy_past(void *to, const void *from, size_t bytes)
+#if defined(__SSE2__)
+#include <immintrin.h>
+
+/* One line of the cache to `count` places. `out` are on lines. */
+static void stream_quarters(unsigned char *const *out, int count, size_t offset, const void *from,
+                            size_t bytes)
 {
-    unsigned char *out = to;
     const unsigned char *in = from;
-    size_t head = (64 - (uintptr_t)out % 64) % 64, i = head < bytes ? head : bytes;
-    memcpy(out, in, i);
-    for (; i + 64 <= bytes; i += 64) {
+    for (size_t i = 0; i < bytes; i += LINE) {
         __m128i a = _mm_loadu_si128((const __m128i *)(in + i));
         __m128i b = _mm_loadu_si128((const __m128i *)(in + i + 16));
         __m128i c = _mm_loadu_si128((const __m128i *)(in + i + 32));
         __m128i d = _mm_loadu_si128((const __m128i *)(in + i + 48));
-        _mm_stream_si128((__m128i *)(out + i), a);
-        _mm_stream_si128((__m128i *)(out + i + 16), b);
-        _mm_stream_si128((__m128i *)(out + i + 32), c);
-        _mm_stream_si128((__m128i *)(out + i + 48), d);
+        for (int p = 0; p < count; p++) {
+            __m128i *to = (__m128i *)(out[p] + offset + i);
+            _mm_stream_si128(to, a);
+            _mm_stream_si128(to + 1, b);
+            _mm_stream_si128(to + 2, c);
+            _mm_stream_si128(to + 3, d);
+        }
     }
-    memcpy(out + i, in + i, bytes - i);
 }
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static void
+stream_lines(unsigned char *const *out, int count, size_t offset, const void *from, size_t bytes)
+{
+    const unsigned char *in = from;
+    for (size_t i = 0; i < bytes; i += LINE) {
+        __m512i line = _mm512_loadu_si512(in + i);
+        for (int p = 0; p < count; p++)
+            _mm512_stream_si512((void *)(out[p] + offset + i), line);
+    }
+}
+
+static void stream(unsigned char *const *out, int count, size_t offset, const void *from,
+                   size_t bytes)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        stream_lines(out, count, offset, from, bytes);
+    else
+        stream_quarters(out, count, offset, from, bytes);
+}
+#else
+#define stream stream_quarters
+#endif
 
 void rf_copy_fence(void)
 {
     _mm_sfence();
 }
 #else
-void rf_copy_past(void *to, const void *from, size_t bytes)
+static void stream(unsigned char *const *out, int count, size_t offset, const void *from,
+                   size_t bytes)
 {
-    memcpy(to, from, bytes);
+    for (int p = 0; p < count; p++)
+        memcpy(out[p] + offset, from, bytes);
 }
 
 void rf_copy_fence(void)
 {
 }
 #endif
+
+static size_t to_next_line(const unsigned char *place)
+{
+    return (LINE - (uintptr_t)place % LINE) % LINE;
+}
+
+void rf_copy_past(void *to, const void *from, size_t bytes)
+{
+    unsigned char *out = to;
+    const unsigned char *in = from;
+    size_t head = to_next_line(out);
+    head = head < bytes ? head : bytes;
+    size_t lines = (bytes - head) / LINE * LINE;
+    memcpy(out, in, head);
+    stream(&out, 1, head, in + head, lines);
+    memcpy(out + head + lines, in + head + lines, bytes - head - lines);
+}
+
+void rf_copy_past_all(unsigned char *const *places, int count, size_t offset, const void *from,
+                      size_t bytes)
+{
+    bool on_lines = bytes % LINE == 0;
+    for (int p = 0; p < count; p++)
+        on_lines = on_lines && to_next_line(places[p] + offset) == 0;
+    if (on_lines) {
+        stream(places, count, offset, from, bytes);
+        return;
+    }
+    for (int p = 0; p < count; p++)
+        rf_copy_past(places[p] + offset, from, bytes);
+}
 
 void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole)
 {

@@ -12,6 +12,7 @@
 enum {
     BLOCK_BYTES = 2048,
     BLOCK_FLOATS = BLOCK_BYTES / sizeof(float),
+    PAST_BYTES = 512,
     MOST_LEVELS = 33 /* partial sums that wait for their sibling: one per bit of a leaf index */
 };
 
@@ -109,21 +110,32 @@ void rf_fold(void *dst, const struct rf_fold *fold, size_t count)
                    count - done < block ? count - done : block);
 }
 
+/* Elements up to where the first place is on a line of the cache, or 0. */
+static size_t to_line(const unsigned char *place, size_t element)
+{
+    size_t bytes = (64 - (uintptr_t)place % 64) % 64;
+    return bytes % element == 0 ? bytes / element : 0;
+}
+
+/* Past the caches the blocks are short, so that reading and writing memory overlap. */
 void rf_fold_to_all(unsigned char *const *places, int place_count, const struct rf_fold *fold,
                     size_t count, bool past_caches)
 {
     _Alignas(64) unsigned char sum[BLOCK_BYTES];
     size_t element = rf_dtype_bytes(fold->dtype);
-    size_t block = BLOCK_BYTES / rf_dtype_bytes(working_type(fold));
-    for (size_t done = 0; done < count; done += block) {
-        size_t now = count - done < block ? count - done : block, bytes = now * element;
+    size_t block =
+        past_caches ? PAST_BYTES / element : BLOCK_BYTES / rf_dtype_bytes(working_type(fold));
+    size_t now = past_caches ? to_line(places[0], element) : 0;
+    for (size_t done = 0; done < count; done += now, now = 0) {
+        now = now > 0 ? now : block;
+        now = count - done < now ? count - done : now;
         fold_block(sum, fold, done * element, now);
-        for (int i = 0; i < place_count; i++) {
-            if (past_caches)
-                rf_copy_past(places[i] + done * element, sum, bytes);
-            else
-                memcpy(places[i] + done * element, sum, bytes);
+        if (past_caches) {
+            rf_copy_past_all(places, place_count, done * element, sum, now * element);
+            continue;
         }
+        for (int i = 0; i < place_count; i++)
+            memcpy(places[i] + done * element, sum, now * element);
     }
     if (past_caches)
         rf_copy_fence();

@@ -252,6 +252,42 @@ TEST(Fold, InPlaceOverAnyPartIsRightInBothOrders)
     }
 }
 
+TEST(Fold, IntoSeveralPlacesIsTheSameWithinAndPastTheCaches)
+{
+    const std::vector<std::vector<size_t>> shifts = {{0, 0, 0}, {24, 24, 24}, {6, 8, 63}};
+    for (rf_dtype dtype : {RF_F32, RF_F64, RF_BF16, RF_I8}) {
+        for (size_t count : {1, 9, 128, 1000, 5003}) {
+            const size_t bytes = count * rf_dtype_bytes(dtype);
+            std::vector<std::vector<unsigned char>> in(3);
+            struct rf_fold_part parts[3];
+            for (size_t p = 0; p < 3; p++) {
+                for (size_t i = 0; i < bytes; i++)
+                    in[p].push_back(static_cast<unsigned char>((i * 7 + p * 13) % 63));
+                parts[p] = {in[p].data(), 0};
+            }
+            struct rf_fold fold = {parts, 3, dtype, RF_SUM, false, 3};
+            std::vector<unsigned char> wanted(bytes);
+            rf_fold(wanted.data(), &fold, count);
+            for (const std::vector<size_t> &shift : shifts)
+                for (bool past_caches : {false, true}) {
+                    std::vector<std::vector<unsigned char>> room(3);
+                    unsigned char *places[3];
+                    for (size_t p = 0; p < 3; p++) {
+                        room[p].assign(bytes + 130, 0x11);
+                        size_t at = (64 - reinterpret_cast<uintptr_t>(room[p].data()) % 64) % 64;
+                        places[p] = room[p].data() + at + shift[p];
+                    }
+                    rf_fold_to_all(places, 3, &fold, count, past_caches);
+                    for (unsigned char *place : places) {
+                        ASSERT_EQ(memcmp(place, wanted.data(), bytes), 0)
+                            << rf_dtype_name(dtype) << " " << count << " " << past_caches;
+                        ASSERT_EQ(place[bytes], 0x11) << "wrote behind its end";
+                    }
+                }
+        }
+    }
+}
+
 TEST(Divide, TruncatesIntegersAndDividesFloats)
 {
     int32_t i32[] = {7, -7, 2, INT32_MIN};
