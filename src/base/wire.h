@@ -81,6 +81,9 @@ struct rf_transport_ops {
     bool (*locate)(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
     /* What another rank has named; NULL where there is no such memory, whatever the peer says. */
     unsigned char *(*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes);
+    /* Nothing has come for some microseconds, and the core is about to be given away. The thread
+     * that posts. */
+    void (*idle)(struct rf_transport *t);
 };
 
 /* First member of every transport. */

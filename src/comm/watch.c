@@ -120,7 +120,10 @@ int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activit
     uint32_t idle = ++watch->idle;
     if (watch->drowsy && idle % YIELD_EVERY == 0)
         rf_sleep_ns(NAP_NS);
-    else if (comm->wire->yield || (idle > SPINS && idle % YIELD_EVERY == 0))
+    else if (comm->wire->yield || (idle > SPINS && idle % YIELD_EVERY == 0)) {
+        if (comm->wire->ops->idle)
+            comm->wire->ops->idle(comm->wire);
         sched_yield();
+    }
     return idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
 }

@@ -376,6 +376,7 @@ static const struct rf_transport_ops host_ops = {
     .free = rf_host_free,
     .locate = rf_host_locate,
     .reach = rf_host_reach,
+    .idle = rf_host_idle,
 };
 
 /* ---- opening and closing --------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the files of the transport between ranks of one host share: host.c (messages),
- * host_receive.c (the receiving side of them), host_segment.c (memory) and host_open.c (how ranks
- * hand each other their memory).
+ * host_receive.c (the receiving side of them), host_segment.c (memory), host_open.c (how ranks
+ * hand each other their memory) and host_core.c (which core a rank is on).
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
@@ -75,6 +75,7 @@ struct rf_host_channel {
 struct rf_host_header {
     uint64_t magic, job; /* job: says that a segment is of this communicator */
     uint32_t version, rank, size;
+    alignas(64) uint32_t core; /* 1 + where the rank last waited; 0: nowhere yet */
 };
 #define RF_HOST_MAGIC 0x316567726f666772ull
 
@@ -157,6 +158,8 @@ struct rf_host {
     bool cancelled;
     struct rf_transport *self; /* messages to oneself */
     uint64_t self_pending;
+    uint32_t idle;
+    uint64_t may_move_ns;
     pthread_mutex_t lock; /* of blocks */
     struct rf_host_block *blocks;
 };
@@ -184,6 +187,9 @@ struct rf_host_node *rf_host_take(struct rf_host_list *list);
 /* host_open.c: which running kernel this is, and how many of its cores this process may use. */
 void rf_host_name(char *out, size_t bytes);
 int rf_host_cores(void);
+
+/* host_core.c */
+void rf_host_idle(struct rf_transport *t);
 
 /* host_receive.c */
 int rf_host_post_recv(struct rf_host *h, struct rf_host_node *recv);

@@ -319,6 +319,32 @@ TEST(Host, MemoryThatIsFreedIsUsedAgainAndIsZero)
     EXPECT_EQ(t->ops->alloc(t, SIZE_MAX - 100, &a), RF_ENOMEM);
 }
 
+TEST(Host, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
+{
+    cpu_set_t before, one, now;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+    if (CPU_COUNT(&before) < 2)
+        GTEST_SKIP() << "there is one core only";
+    World world(2);
+    const size_t core = (size_t)sched_getcpu();
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    rf_host_idle(world.ends[0].t);
+    rf_host_idle(world.ends[1].t);
+    EXPECT_EQ(world.ends[0].host()->may_move_ns, 0u) << "the lower rank stays";
+    EXPECT_GT(world.ends[1].host()->may_move_ns, 0u);
+    ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
+    EXPECT_TRUE(CPU_EQUAL(&now, &one)) << "there was no other core";
+
+    ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+    world.ends[1].host()->may_move_ns = 0;
+    world.ends[1].host()->idle = 0;
+    rf_host_idle(world.ends[1].t);
+    ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
+    EXPECT_TRUE(CPU_EQUAL(&now, &before));
+}
+
 TEST(Host, AReceiveThatIsTooShortForALongMessageIsNamedAndNothingIsWritten)
 {
     World world(2);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that have come to share a core though others are free: each message between them then costs
+ * a switch between the two, ten times what it costs otherwise, and the system may leave it so for
+ * seconds. Whoever waits long looks where the others run, and steps aside. Called by comm while a
+ * call waits.
+ */
+#define _GNU_SOURCE /* sched_getcpu */
+#include <errno.h>
+#include <sched.h>
+
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "host.h"
+
+#define AGAIN_NS 20000000ull
+enum { LOOK_EVERY = 8 };
+
+static void tell(struct rf_host *h, int core)
+{
+    __atomic_store_n(&((struct rf_host_header *)h->base)->core, (uint32_t)core + 1,
+                     __ATOMIC_RELAXED);
+}
+
+/* Where a peer was when it last waited; -1: unknown. */
+static int core_of(const struct rf_host *h, int rank)
+{
+    const struct rf_host_header *header = (const struct rf_host_header *)h->peers[rank].base;
+    uint32_t told = __atomic_load_n(&header->core, __ATOMIC_RELAXED);
+    return told > 0 && told <= CPU_SETSIZE ? (int)told - 1 : -1;
+}
+
+/* The lower rank stays. */
+static bool is_crowded(const struct rf_host *h, int core)
+{
+    for (int rank = 0; rank < h->transport.rank; rank++)
+        if (core_of(h, rank) == core)
+            return true;
+    return false;
+}
+
+/* To a core of this thread's where no rank waits, if there is one. What the thread may use is the
+ * same afterwards. */
+static void step_aside(struct rf_host *h, int core)
+{
+    cpu_set_t mine, others;
+    if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
+        return;
+    others = mine;
+    CPU_CLR((size_t)core, &others);
+    for (int rank = 0; rank < h->transport.size; rank++) {
+        int used = rank == h->transport.rank ? -1 : core_of(h, rank);
+        if (used >= 0)
+            CPU_CLR((size_t)used, &others);
+    }
+    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0)
+        return;
+    if (sched_setaffinity(0, sizeof(mine), &mine) != 0)
+        rf_log("transport", 1, "this thread's cores cannot be set back: %s", strerror(errno));
+}
+
+void rf_host_idle(struct rf_transport *t)
+{
+    struct rf_host *h = (struct rf_host *)t;
+    if (t->yield || h->idle++ % LOOK_EVERY != 0)
+        return;
+    int core = sched_getcpu();
+    if (core < 0 || core >= CPU_SETSIZE)
+        return;
+    tell(h, core);
+    if (!is_crowded(h, core))
+        return;
+    uint64_t now = rf_now_ns();
+    if (now < h->may_move_ns)
+        return;
+    h->may_move_ns = now + AGAIN_NS;
+    step_aside(h, core);
+    tell(h, sched_getcpu());
+}
