@@ -104,9 +104,10 @@ RF_API int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_com
  * very end, some may be given a communicator whose first operation fails with RF_EPEER: they call
  * rf_comm_shrink on that one, and meet the others. old_ranks (room for all ranks of comm; or NULL)
  * receives whom each new rank was in comm. comm is to be closed as ever. As in MPI's
- * user-level failure mitigation (Bland et al. 2013); where a network falls apart, either side may
- * become a communicator of its own. Errors: RF_EINVAL, RF_EPEER, RF_ETIMEOUT, RF_ENOMEM, RF_ENET.
- */
+ * user-level failure mitigation (Bland et al. 2013). Only a majority goes on: more than half of
+ * the ranks that may still run, or half of them with the lowest. Who has left, or whose process is
+ * known to have ended, does not count; a host that does not answer does. Others get RF_EPEER, and
+ * may try again. Errors: RF_EINVAL, RF_EPEER, RF_ETIMEOUT, RF_ENOMEM, RF_ENET. */
 RF_API int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks,
                           struct rf_comm **out);
 

@@ -13,6 +13,7 @@
 
 #include "../base/base.h"
 #include "gate.h"
+#include "processes.h"
 #include "socket.h"
 
 static const uint64_t BEAT_NS = 1000000000, SUSPICION_NS = 10000000000u;
@@ -87,6 +88,7 @@ static void destroy(struct rf_socket_control *c)
         close(c->wake_fd);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
+    rf_processes_close(c->processes);
     rf_gate_release(c->gate);
     rf_free(c->seats);
     rf_free(c->polls);
@@ -173,7 +175,7 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
     c->door.admit = refuse_latecomer;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->peers = rf_alloc((size_t)size * sizeof(*c->peers));
-    c->polls = rf_alloc(((size_t)size + 1 + RF_DOOR_POLLS) * sizeof(*c->polls));
+    c->polls = rf_alloc(((size_t)size + 2 + RF_DOOR_POLLS) * sizeof(*c->polls));
     int count = rank == 0 ? size : 1;
     for (int r = 0; r < count; r++) {
         if (!c->peers) {
@@ -229,6 +231,18 @@ bool rf_control_is_local(struct rf_control *control)
 const struct rf_job_key *rf_control_key(struct rf_control *control)
 {
     return control->ops == &socket_control_ops ? &control_of(control)->door.key : NULL;
+}
+
+int rf_control_watch_processes(struct rf_control *control, double timeout_s)
+{
+    struct rf_socket_control *c = control_of(control);
+    struct rf_processes *processes = NULL;
+    RETURN_IF_ERROR(rf_processes_open(control, timeout_s, &processes));
+    pthread_mutex_lock(&c->lock);
+    c->processes = processes;
+    rf_control_wake(c);
+    pthread_mutex_unlock(&c->lock);
+    return 0;
 }
 
 void rf_control_set_suspicion(struct rf_control *control, double seconds)

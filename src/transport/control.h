@@ -12,6 +12,7 @@
 #include "transport.h"
 
 struct rf_gate;
+struct rf_processes;
 
 struct rf_control_event {
     struct rf_control_event *next;
@@ -22,6 +23,7 @@ struct rf_control_peer {
     struct rf_link link; /* rank 0: to every other; the others: [0] only */
     uint64_t heard_ns;
     bool left, dead;
+    bool ended; /* dead, as its process is known to be */
     /* Rank 0: this rank's part of the gather it is in. */
     uint32_t part_number;
     uint8_t *part;
@@ -39,6 +41,7 @@ struct rf_socket_control {
     struct rf_control_peer *peers; /* [size] */
     int gone;                      /* of them: left or dead */
     struct rf_door door;
+    struct rf_processes *processes; /* of this host; NULL: none */
     struct pollfd *polls;
     char address[64];
     bool local; /* it is a loopback address */
@@ -77,6 +80,9 @@ void rf_control_local_address(struct rf_control *c, char *out, size_t bytes);
 
 /* The key of the job, if the link is one over sockets; else NULL. */
 const struct rf_job_key *rf_control_key(struct rf_control *c);
+
+/* Collective: from now on processes on this host are watched. */
+int rf_control_watch_processes(struct rf_control *c, double timeout_s);
 
 /* Tests: how long a silent peer is taken for alive. */
 void rf_control_set_suspicion(struct rf_control *c, double seconds);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The thread that serves a control link: it sleeps in poll(), reads frames, relays at rank 0,
- * notices deaths (a closed socket at once, silence after ten seconds) and turns latecomers away.
- * Everything it reads is checked; a peer that sends nonsense is treated as dead.
+ * notices deaths (a closed socket or an ended process of this host at once, silence after ten
+ * seconds) and turns latecomers away. Everything it reads is checked; a peer that sends nonsense is
+ * treated as dead.
  */
 #include <errno.h>
 #include <poll.h>
@@ -11,6 +12,7 @@
 
 #include "../base/base.h"
 #include "control.h"
+#include "processes.h"
 
 /* Events nobody fetches are a peer's mistake, and must not become ours. */
 enum { MOST_EVENTS = 65536 };
@@ -189,6 +191,21 @@ static void serve_link(struct rf_socket_control *c, int index)
         close_link(c, index, rc);
 }
 
+/* Where rank 0 has left, nobody passes on a goodbye any more, and an end may be one. */
+static void watch_processes(struct rf_socket_control *c)
+{
+    for (int r; (r = rf_processes_next(c->processes, rf_now_ns())) >= 0;) {
+        struct rf_control_peer *peer = &c->peers[r];
+        if (peer->left || (c->control.rank != 0 && c->peers[0].left))
+            continue;
+        peer->ended = true;
+        if (c->control.rank == 0 || r == 0)
+            rf_link_close(&peer->link);
+        rank_died(c, r, "its process has ended");
+        pthread_cond_broadcast(&c->changed);
+    }
+}
+
 static void beat(struct rf_socket_control *c, uint64_t now)
 {
     if (now < c->next_beat_ns)
@@ -227,6 +244,7 @@ static int fill_polls(struct rf_socket_control *c)
         /* poll() ignores the entries of closed links, whose fd is -1. */
         c->polls[count++] = (struct pollfd){.fd = c->peers[r].link.fd, .events = events};
     }
+    c->polls[count++] = (struct pollfd){.fd = rf_processes_fd(c->processes), .events = POLLIN};
     return count + rf_door_polls(&c->door, c->polls + count);
 }
 
@@ -279,8 +297,11 @@ void *rf_control_thread(void *control)
         int count = fill_polls(c);
         uint64_t until = c->stopping ? c->stop_by_ns : c->next_beat_ns;
         uint64_t door = rf_door_deadline(&c->door);
+        uint64_t ends = rf_processes_deadline(c->processes);
         if (door < until)
             until = door;
+        if (ends < until)
+            until = ends;
         int timeout_ms = until > now ? (int)((until - now) / 1000000 + 1) : 0;
         pthread_mutex_unlock(&c->lock);
         int ready = poll(c->polls, (nfds_t)count, timeout_ms);
@@ -291,6 +312,7 @@ void *rf_control_thread(void *control)
         while (read(c->wake_fd, &drained, sizeof(drained)) > 0)
             continue;
         serve_links(c);
+        watch_processes(c);
         rf_door_serve(&c->door);
     }
     pthread_mutex_unlock(&c->lock);

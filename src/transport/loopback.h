@@ -67,8 +67,8 @@ struct rf_loop_rank {
         size_t bytes;
     } slot[2];
     /* A meeting of survivors: this rank waits in it; its rank in the world that came of the last
-     * one, -1 = it is not in it; and it never will be in one again. */
-    bool meeting, left_out;
+     * one, -1 = it is not in it; it never will be in one again; the last one had no majority. */
+    bool meeting, left_out, refused;
     int place;
     bool opened_transport, opened_control, left, dead, aborted;
 };
@@ -81,6 +81,7 @@ struct rf_loopback {
     pthread_cond_t changed;
     uint64_t meetings;             /* of survivors that have ended */
     struct rf_loopback *survivors; /* what came of the last one; its members' */
+    struct rf_error refusal;       /* of one that had no majority */
     atomic_uint ends;              /* > 0: the world is freed when so many ends have been */
     struct rf_loop_rank *ranks;
 };

@@ -9,6 +9,7 @@
 
 #include "../base/base.h"
 #include "loopback.h"
+#include "quorum.h"
 
 /* World locked, as everything below. */
 static bool is_complete(const struct rf_loopback *world)
@@ -21,13 +22,41 @@ static bool is_complete(const struct rf_loopback *world)
     return true;
 }
 
+static int check_quorum(struct rf_loopback *world)
+{
+    const size_t size = (size_t)world->size;
+    bool *here = rf_alloc(2 * size * sizeof(*here));
+    if (!here)
+        return rf_fail(RF_ENOMEM, "shrink: no memory to count %d ranks", world->size);
+    bool *gone = here + size;
+    for (size_t r = 0; r < size; r++) {
+        const struct rf_loop_rank *rank = &world->ranks[r];
+        here[r] = rank->meeting && !rank->dead;
+        gone[r] = rank->dead || rank->left;
+    }
+    int rc = rf_quorum_has(here, gone, world->size) ? 0 : rf_quorum_fail(here, gone, world->size);
+    rf_free(here);
+    return rc;
+}
+
+/* The error is this thread's last, and that of all who came. */
+static void break_up(struct rf_loopback *world)
+{
+    world->refusal = *rf_last_error();
+    for (int r = 0; r < world->size; r++) {
+        struct rf_loop_rank *rank = &world->ranks[r];
+        rank->refused = rank->meeting;
+        rank->meeting = false;
+    }
+    pthread_cond_broadcast(&world->changed);
+}
+
 static int decide(struct rf_loopback *world)
 {
-    int count = 0;
+    int count = 0, rc = 0;
     for (int r = 0; r < world->size; r++)
         count += world->ranks[r].meeting && !world->ranks[r].dead;
     world->survivors = NULL;
-    int rc = 0;
     if (count > 1 && (rc = rf_loopback_create(count, NULL, &world->survivors)) == 0)
         world->survivors->ends = 2 * (unsigned)count;
     for (int r = 0, place = 0; r < world->size; r++) {
@@ -51,8 +80,11 @@ static int meet(struct rf_loopback *world, struct rf_loop_rank *self, double tim
     self->meeting = true;
     pthread_cond_broadcast(&world->changed);
     bool late = false;
-    while (world->meetings == number && !self->dead && !self->left_out) {
-        if (late || is_complete(world))
+    self->refused = false;
+    while (world->meetings == number && !self->dead && !self->left_out && !self->refused) {
+        if ((late || is_complete(world)) && check_quorum(world) < 0)
+            break_up(world);
+        else if (late || is_complete(world))
             RETURN_IF_ERROR(decide(world));
         else
             late = pthread_cond_timedwait(&world->changed, &world->lock, &deadline) == ETIMEDOUT;
@@ -61,6 +93,8 @@ static int meet(struct rf_loopback *world, struct rf_loop_rank *self, double tim
     if (self->dead)
         return rf_fail_rank(RF_ENET, self->control.rank, "rank %d was killed by the fault injector",
                             self->control.rank);
+    if (self->refused)
+        return rf_fail_error(&world->refusal);
     if (self->left_out)
         return rf_fail_rank(RF_EPEER, self->control.rank,
                             "shrink: the others have gone on without rank %d, which came too late",

@@ -6,7 +6,7 @@
  *
  * Who is dead is found out by knocking: a process that is gone refuses connections, and a host that
  * is gone was missed by the control link. Who is alive and does not come is waited for until the
- * timeout. Two ranks that cannot reach each other may come to different jobs.
+ * timeout. Who then may still run counts: a minority is refused (quorum.h).
  */
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,6 +17,7 @@
 #include "gate.h"
 #include "join.h"
 #include "loopback.h"
+#include "quorum.h"
 #include "socket.h"
 
 #define BEAT_NS 500000000ull  /* the leader tells those who wait that it is still there */
@@ -32,7 +33,9 @@ struct meeting {
     double timeout_s;
     struct rf_link *links; /* [size], the leader's, to who has come */
     uint64_t *probed_ns;   /* [size] */
-    bool *gone;            /* [size] */
+    bool *gone;            /* [size], not to be waited for */
+    bool *ended, *here;    /* [size], the leader's: known to run no more, or to have come */
+    bool refused;          /* by the leader: there is no majority */
     struct rf_door door;
 };
 
@@ -60,6 +63,15 @@ static bool is_known_dead(const struct meeting *m, int rank)
     bool dead = m->old->peers[rank].dead;
     pthread_mutex_unlock(&m->old->lock);
     return dead;
+}
+
+/* For certain. */
+static bool has_ended(const struct meeting *m, int rank)
+{
+    pthread_mutex_lock(&m->old->lock);
+    bool ended = m->old->peers[rank].left || m->old->peers[rank].ended;
+    pthread_mutex_unlock(&m->old->lock);
+    return ended;
 }
 
 /* ---- the leader ------------------------------------------------------------------------------ */
@@ -139,6 +151,39 @@ static int wait_for_all(struct meeting *m)
     return 0;
 }
 
+/* Who is missing is looked for once more, as long as that could make a majority of those here: an
+ * answer that nobody listens there is more than no answer. */
+static int check_quorum(struct meeting *m)
+{
+    for (int r = 0; r < m->size; r++)
+        m->here[r] = r == m->rank || m->links[r].fd >= 0;
+    for (int r = 0; r < m->size && !rf_quorum_has(m->here, m->ended, m->size); r++) {
+        const struct rf_seat *place = place_of(m, r);
+        if (m->here[r])
+            continue;
+        watch_those_here(m, true);
+        m->ended[r] = has_ended(m, r) ||
+                      (place->port > 0 &&
+                       rf_socket_is_deserted(place->host, place->port, rf_now_ns() + SLICE_NS));
+    }
+    if (rf_quorum_has(m->here, m->ended, m->size))
+        return 0;
+    return rf_quorum_fail(m->here, m->ended, m->size);
+}
+
+/* All who have come hear why they may not go on. */
+static int refuse_all(struct meeting *m)
+{
+    const struct rf_error error = *rf_last_error();
+    const uint64_t deadline = rf_now_ns() + CONNECT_NS;
+    for (int r = m->rank + 1; r < m->size; r++)
+        if (m->links[r].fd >= 0 && (rf_link_queue(&m->links[r], RF_FRAME_REFUSE, error.rank, 0,
+                                                  error.message, strlen(error.message)) < 0 ||
+                                    rf_link_flush_by(&m->links[r], deadline) < 0))
+            rf_log("transport", 1, "rank %d went away before it could be refused", r);
+    return rf_fail_error(&error);
+}
+
 /* The new job's name, and its ranks by their seats. */
 static int call_roll(struct meeting *m, int *members, int *count, struct rf_job_key *key)
 {
@@ -174,6 +219,8 @@ static int lead(struct meeting *m, int *members, int *count, struct rf_control *
     int rc = wait_for_all(m);
     m->door.listener = -1; /* the gate's */
     rf_door_close(&m->door);
+    if (rc == 0 && check_quorum(m) < 0)
+        rc = refuse_all(m);
     if (rc == 0)
         rc = call_roll(m, members, count, &key);
     if (rc < 0)
@@ -223,6 +270,12 @@ static int await_roll(struct meeting *m, int leader, struct rf_link *link, struc
         int rc = rf_link_next_by(link, frame, rf_now_ns() + SLICE_NS);
         if (rc < 0 && rc != RF_ETIMEOUT)
             return rc;
+        if (rc > 0 && frame->kind == RF_FRAME_REFUSE) {
+            char text[600];
+            m->refused = true;
+            rf_frame_text(frame->payload, frame->bytes, text, sizeof(text));
+            return rf_fail_rank(RF_EPEER, frame->rank, "%s", text);
+        }
         if (rc > 0 && frame->kind != RF_FRAME_BEAT)
             return frame->kind == RF_FRAME_ROLL
                        ? 0
@@ -260,6 +313,8 @@ static int follow(struct meeting *m, int leader, int *members, int *count, struc
         rc = read_roll(m, &frame, members, count, &here);
     if (rc < 0) {
         rf_link_close(&link);
+        if (m->refused)
+            return rc;
         if (rc == RF_EBUSY)
             return rf_fail_rank(RF_EPEER, m->rank,
                                 "shrink: the others have gone on without rank %d", m->rank);
@@ -304,7 +359,10 @@ static int meet(struct meeting *m, int *members, int *count, struct rf_control *
 int rf_survivors_prepare(struct rf_control *control, double timeout_s)
 {
     struct rf_socket_control *c = (struct rf_socket_control *)control;
-    if (control->size == 1 || !rf_control_key(control) || c->gate)
+    if (control->size == 1 || !rf_control_key(control))
+        return 0;
+    RETURN_IF_ERROR(rf_control_watch_processes(control, timeout_s));
+    if (c->gate)
         return 0;
     return rf_gate_open(control, timeout_s, &c->gate);
 }
@@ -326,7 +384,9 @@ int rf_survivors_join(struct rf_control *parent, double timeout_s, int *members,
     m->links = rf_alloc(size * sizeof(*m->links));
     m->probed_ns = rf_alloc(size * sizeof(*m->probed_ns));
     m->gone = rf_alloc(size * sizeof(*m->gone));
-    int rc = m->links && m->probed_ns && m->gone
+    m->ended = rf_alloc(size * sizeof(*m->ended));
+    m->here = rf_alloc(size * sizeof(*m->here));
+    int rc = m->links && m->probed_ns && m->gone && m->ended && m->here
                  ? 0
                  : rf_fail(RF_ENOMEM, "no memory for a meeting of %zu survivors", size);
     for (size_t r = 0; m->links && r < size; r++)
@@ -341,6 +401,8 @@ int rf_survivors_join(struct rf_control *parent, double timeout_s, int *members,
     rf_free(m->links);
     rf_free(m->probed_ns);
     rf_free(m->gone);
+    rf_free(m->ended);
+    rf_free(m->here);
     rf_free(m);
     return rc;
 }

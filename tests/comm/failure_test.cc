@@ -5,6 +5,7 @@
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -47,6 +48,39 @@ TEST_P(Kill, AKilledRankIsNamedByEverySurvivorAndLaterCallsAreRefused)
             EXPECT_NE(strstr(rf_last_error()->message, "rank 2"), nullptr);
         });
     }
+}
+
+/* The child keeps all sockets of its parent open: their silence alone would take ten seconds. */
+TEST_P(Kill, AnEndedProcessIsNoticedThoughItsChildHoldsItsSockets)
+{
+    int probe = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (probe < 0)
+        GTEST_SKIP() << "this kernel opens no processes: " << strerror(errno);
+    close(probe);
+    ranks::Shared memory(sizeof(pid_t));
+    volatile pid_t *child = memory.as<pid_t>();
+    ranks::World world = GetParam();
+    world.expect_killed = 2;
+    ranks::run(world, [child](rf_comm *comm, int rank) {
+        float data = 1;
+        ASSERT_EQ(rf_all_reduce(comm, &data, &data, 1, RF_F32, RF_MAX, nullptr), RF_OK);
+        if (rank == 2) {
+            pid_t made = fork();
+            if (made == 0) {
+                alarm(60);
+                pause();
+                _exit(0);
+            }
+            *child = made;
+            raise(SIGKILL);
+        }
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_EPEER) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 2) << rf_last_error()->message;
+        EXPECT_NE(strstr(rf_last_error()->message, "its process has ended"), nullptr)
+            << rf_last_error()->message;
+    });
+    ASSERT_GT(*child, 0);
+    kill(*child, SIGKILL);
 }
 
 TEST_P(Kill, ARankStoppedInMidCallIsNamedAtTheDeadline)

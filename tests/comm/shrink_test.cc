@@ -230,6 +230,53 @@ TEST_P(ShrinkOverTcp, AStoppedRankIsLeftOutAndToldSo)
     }
 }
 
+/* Stopped ranks are to the others as if behind a broken network. */
+TEST_P(ShrinkOverTcp, AMinorityMayNotGoOnAndTheMajorityMay)
+{
+    int size = GetParam().size, few = size / 2;
+    ranks::World world = GetParam();
+    world.timeout_s = 1;
+    ranks::Shared shared(4096);
+    auto *pids = shared.as<std::atomic<int>>();
+    auto *stopped = pids + size, *refused = pids + size + 1;
+    ranks::run(world, [=](rf_comm *comm, int rank) {
+        /* The lowest ranks are the few, so that numbers are what decides. */
+        bool is_few = rank < few;
+        int rc = run_until_failure(comm, [=] {
+            pids[rank] = getpid();
+            if (!is_few) {
+                ++*stopped;
+                raise(SIGSTOP);
+            }
+        });
+        std::vector<int> old_ranks(static_cast<size_t>(size)), want;
+        rf_comm *next = nullptr;
+        if (is_few) {
+            EXPECT_EQ(rc, RF_ETIMEOUT) << rf_last_error()->message;
+            EXPECT_EQ(rf_comm_shrink(comm, 1, nullptr, &next), RF_EPEER);
+            EXPECT_EQ(rf_last_error()->rank, few) << rf_last_error()->message;
+            EXPECT_NE(strstr(rf_last_error()->message, "that may still run"), nullptr)
+                << rf_last_error()->message;
+            if (++*refused == few)
+                for (int r = few; r < size; r++)
+                    kill(pids[r], SIGCONT);
+            while (*refused < size) /* alive, but not there */
+                usleep(1000);
+            EXPECT_EQ(rf_comm_shrink(comm, 1, nullptr, &next), RF_EPEER);
+            return;
+        }
+        for (int r = few; r < size; r++)
+            want.push_back(r);
+        EXPECT_LT(rc, 0);
+        EXPECT_EQ(rf_comm_shrink(comm, 3, old_ranks.data(), &next), RF_OK)
+            << rf_last_error()->message;
+        if (next)
+            expect_works(next, rank, old_ranks, want);
+        ++*refused;
+        rf_comm_close(next);
+    });
+}
+
 TEST_P(ShrinkOfProcesses, AGroupShrinksAndTheOtherGroupNeverNotices)
 {
     int size = GetParam().size;
@@ -375,6 +422,38 @@ TEST(ShrinkOfThreads, WhoComesTooLateIsToldThatTheOthersHaveGoneOn)
         EXPECT_EQ(got, 2);
         rf_comm_close(next);
     });
+}
+
+/* The first `part` ranks come to shrink, and only when they are through with it the others. */
+void expect_one_part_goes_on(int size, int part)
+{
+    ranks::World world;
+    world.size = size;
+    std::atomic<int> ended{0};
+    const bool first_goes_on = 2 * part >= size;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        const bool is_first = rank < part;
+        rf_comm *next = nullptr;
+        while (!is_first && ended < part)
+            usleep(1000);
+        int rc = rf_comm_shrink(comm, 1, nullptr, &next);
+        EXPECT_EQ(rc, is_first == first_goes_on ? RF_OK : RF_EPEER)
+            << part << " of " << size << ", rank " << rank << ": " << rf_last_error()->message;
+        ended++;
+        while (ended < size) /* who closes it leaves, and counts no more */
+            usleep(1000);
+        rf_comm_close(next);
+    });
+}
+
+TEST(ShrinkOfThreads, OnlyAMajorityGoesOnOrTheHalfWithTheLowestRank)
+{
+    std::vector<std::thread> cases;
+    for (int size = 2; size <= 5; size++)
+        for (int part = 1; part < size; part++)
+            cases.emplace_back(expect_one_part_goes_on, size, part);
+    for (std::thread &each : cases)
+        each.join();
 }
 
 TEST(ShrinkOfOne, RefusesWhatMakesNoSense)
