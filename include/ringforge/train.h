@@ -21,8 +21,11 @@ extern "C" {
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 enum rf_param_flags {
-    RF_PARAM_DECAY = 1, /* weight decay applies (matrices; not biases and norms) */
-    RF_PARAM_FROZEN = 2 /* no gradient, no optimizer state */
+    RF_PARAM_DECAY = 1,  /* weight decay applies (matrices; not biases and norms) */
+    RF_PARAM_FROZEN = 2, /* no gradient, no optimizer state */
+    /* Its block writes the whole gradient where ctx->fresh says so, instead of adding to it: it is
+     * not cleared before. For the large ones, which mostly are products. */
+    RF_PARAM_WRITTEN = 4
 };
 enum rf_split_kind { RF_SPLIT_NONE = 0, RF_SPLIT_ROWS, RF_SPLIT_COLUMNS };
 /* How tensor parallelism cuts the parameter: `segments` equal segments, each cut on its own (3 for
@@ -72,7 +75,10 @@ struct rf_ctx {
     int param_count;
     const struct rf_tensor *params; /* in the order of the block's declaration */
     const struct rf_tensor *grads;  /* same order; accumulate into them */
-    struct rf_tensor saved;         /* u8; as many bytes as sizes() said; 256-aligned */
+    /* Same order, in backward: write this gradient, whose old values have no meaning. True only of
+     * those declared RF_PARAM_WRITTEN. */
+    const bool *fresh;
+    struct rf_tensor saved; /* u8; as many bytes as sizes() said; 256-aligned */
     struct rf_tensor handoff;
     struct rf_tensor scratch;
     /* f32: struct rf_step_scalars of this step. A kernel that needs the step or the rate reads
@@ -95,7 +101,8 @@ struct rf_block_ops {
      * likes (dlogits). dout may be overwritten. */
     int (*backward_input)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din);
-    /* grads += ; after backward_input of the same micro-batch, with the same dout. */
+    /* grads += (or =, where ctx->fresh says so); after backward_input of the same micro-batch, with
+     * the same dout. */
     int (*backward_weight)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout);
     /* Pure. */

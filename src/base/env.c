@@ -15,7 +15,8 @@ static const struct rf_env_row rows[] = {
     {"RF_CHECK_BARRIERS", "0",
      "1: check every submission for conflicting launches without a barrier"},
     {"RF_CHECK_REPLAY", "0",
-     "1: record every training step all the same, and fail if it is not what would be replayed"},
+     "1: record every training step all the same, and fail if it is not what would be replayed; "
+     "gradients that blocks are to write hold NaN before"},
     {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages"},
     {"RF_HOST_VISIBLE", "1",
      "0: treat device memory as if the host could not map it, so that tensors are staged"},

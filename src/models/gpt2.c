@@ -13,9 +13,9 @@
 #include "gpt2_internal.h"
 
 struct gpt2 {
-    struct rf_block *blocks;
-    struct gpt2_part *parts;
-    int count;
+    struct gpt2_config config; /* with its defaults filled in */
+    struct model_head head;
+    struct model_blocks model;
 };
 
 const char *gpt2_config_fault(const struct gpt2_config *c)
@@ -33,61 +33,50 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
     return NULL;
 }
 
-static void add_param(struct gpt2_part *part, const char *prefix, const char *name,
-                      struct rf_shape shape, float std, float value)
-{
-    char *text = part->names[part->param_count];
-    snprintf(text, sizeof(part->names[0]), "%s%s", prefix, name);
-    part->params[part->param_count++] =
-        (struct rf_param_desc){.name = text,
-                               .shape = shape,
-                               .dtype = part->config.dtype,
-                               .flags = shape.ndim > 1 ? RF_PARAM_DECAY : 0,
-                               .init_std = std,
-                               .init_value = value};
-}
-
-static void add_norm(struct gpt2_part *part, const char *prefix, const char *name)
+static void add_norm(struct model_part *part, const struct gpt2_config *c, const char *prefix,
+                     const char *name)
 {
     char text[64];
     snprintf(text, sizeof(text), "%s.weight", name);
-    add_param(part, prefix, text, rf_shape1(part->config.channels), 0, 1);
+    model_add_param(part, c->dtype, prefix, text, rf_shape1(c->channels), 0, 1);
     snprintf(text, sizeof(text), "%s.bias", name);
-    add_param(part, prefix, text, rf_shape1(part->config.channels), 0, 0);
+    model_add_param(part, c->dtype, prefix, text, rf_shape1(c->channels), 0, 0);
 }
 
-static void add_linear(struct gpt2_part *part, const char *prefix, const char *name, int64_t out,
-                       int64_t in, float std)
+static void add_linear(struct model_part *part, enum rf_dtype dtype, const char *prefix,
+                       const char *name, int64_t out, int64_t in, float std)
 {
     char text[64];
     snprintf(text, sizeof(text), "%s.weight", name);
-    add_param(part, prefix, text, rf_shape2(out, in), std, 0);
+    model_add_param(part, dtype, prefix, text, rf_shape2(out, in), std, 0)->flags |=
+        RF_PARAM_WRITTEN;
     snprintf(text, sizeof(text), "%s.bias", name);
-    add_param(part, prefix, text, rf_shape1(out), 0, 0);
+    model_add_param(part, dtype, prefix, text, rf_shape1(out), 0, 0);
 }
 
-static void make_embedding(struct gpt2_part *part)
+static void make_embedding(struct model_part *part, const struct gpt2_config *c)
 {
-    const struct gpt2_config *c = &part->config;
+    const struct rf_shape words = rf_shape2(c->vocab, c->channels);
     snprintf(part->name, sizeof(part->name), "embedding");
-    add_param(part, "", "wte.weight", rf_shape2(c->vocab, c->channels), 0.02f, 0);
-    add_param(part, "", "wpe.weight", rf_shape2(c->seq, c->channels), 0.02f, 0);
+    model_add_param(part, c->dtype, "", "wte.weight", words, 0.02f, 0);
+    model_add_param(part, c->dtype, "", "wpe.weight", rf_shape2(c->seq, c->channels), 0.02f, 0);
 }
 
-static void make_layer(struct gpt2_part *part, int layer)
+static void make_layer(struct model_part *part, const struct gpt2_config *config, int layer)
 {
-    const int64_t c = part->config.channels;
+    const int64_t c = config->channels;
     /* Radford et al. 2019: residual projections are smaller by the root of their number. */
-    const float residual = 0.02f / sqrtf(2.0f * (float)part->config.layers);
+    const float residual = 0.02f / sqrtf(2.0f * (float)config->layers);
+    const enum rf_dtype type = config->dtype;
     char prefix[32];
     snprintf(part->name, sizeof(part->name), "layer %d", layer);
     snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-    add_norm(part, prefix, "ln1");
-    add_linear(part, prefix, "attention.qkv", 3 * c, c, 0.02f);
-    add_linear(part, prefix, "attention.proj", c, c, residual);
-    add_norm(part, prefix, "ln2");
-    add_linear(part, prefix, "mlp.fc", 4 * c, c, 0.02f);
-    add_linear(part, prefix, "mlp.proj", c, 4 * c, residual);
+    add_norm(part, config, prefix, "ln1");
+    add_linear(part, type, prefix, "attention.qkv", 3 * c, c, 0.02f);
+    add_linear(part, type, prefix, "attention.proj", c, c, residual);
+    add_norm(part, config, prefix, "ln2");
+    add_linear(part, type, prefix, "mlp.fc", 4 * c, c, 0.02f);
+    add_linear(part, type, prefix, "mlp.proj", c, 4 * c, residual);
     part->params[2].split = (struct rf_split){RF_SPLIT_ROWS, 3};
     part->params[3].split = (struct rf_split){RF_SPLIT_ROWS, 3};
     part->params[4].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
@@ -95,59 +84,48 @@ static void make_layer(struct gpt2_part *part, int layer)
     part->params[10].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
 }
 
-static void make_head(struct gpt2_part *part)
+static void make_head(struct model_part *part, const struct gpt2_config *c)
 {
+    const struct rf_shape words = rf_shape2(c->vocab, c->channels);
     snprintf(part->name, sizeof(part->name), "head");
-    add_norm(part, "", "ln_f");
-    add_param(part, "", "head.weight", rf_shape2(part->config.vocab, part->config.channels), 0.02f,
-              0);
-    part->params[2].tied_to = "wte.weight";
-    part->head = (struct model_head){.channels = part->config.channels,
-                                     .vocab = part->config.vocab,
-                                     .rows = part->config.head_rows,
-                                     .dtype = part->config.dtype,
-                                     .eps = GPT2_EPS};
+    add_norm(part, c, "", "ln_f");
+    struct rf_param_desc *table =
+        model_add_param(part, c->dtype, "", "head.weight", words, 0.02f, 0);
+    table->tied_to = "wte.weight";
+    if (c->head_rows == 0)
+        table->flags |= RF_PARAM_WRITTEN;
 }
 
 int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
 {
     if (!config || gpt2_config_fault(config))
         return RF_EINVAL;
-    struct gpt2 *model = calloc(1, sizeof(*model));
-    if (!model)
+    struct gpt2 *gpt2 = calloc(1, sizeof(*gpt2));
+    if (!gpt2)
         return RF_ENOMEM;
-    model->count = config->layers + 2;
-    model->blocks = calloc((size_t)model->count, sizeof(*model->blocks));
-    model->parts = calloc((size_t)model->count, sizeof(*model->parts));
-    if (!model->blocks || !model->parts) {
-        gpt2_destroy(model);
-        return RF_ENOMEM;
+    struct gpt2_config *c = &gpt2->config;
+    const int last = config->layers + 1;
+    *c = *config;
+    c->vocab = c->vocab ? c->vocab : 257;
+    gpt2->head = (struct model_head){.channels = c->channels,
+                                     .vocab = c->vocab,
+                                     .rows = c->head_rows,
+                                     .dtype = c->dtype,
+                                     .eps = GPT2_EPS};
+    int rc = model_blocks_create(&gpt2->model, last + 1);
+    if (rc < 0) {
+        free(gpt2);
+        return rc;
     }
-    for (int i = 0; i < model->count; i++) {
-        struct gpt2_part *part = &model->parts[i];
-        const struct rf_block_ops *ops = &gpt2_layer_ops;
-        void *self = part;
-        part->config = *config;
-        if (part->config.vocab == 0)
-            part->config.vocab = 257;
-        if (i == 0) {
-            make_embedding(part);
-            ops = &gpt2_embedding_ops;
-        } else if (i + 1 == model->count) {
-            make_head(part);
-            ops = model_head_ops(&part->head);
-            self = &part->head;
-        } else {
-            make_layer(part, i - 1);
-        }
-        model->blocks[i] = (struct rf_block){.name = part->name,
-                                             .ops = ops,
-                                             .self = self,
-                                             .params = part->params,
-                                             .param_count = part->param_count,
-                                             .scales_loss = i + 1 == model->count};
+    make_embedding(&gpt2->model.parts[0], c);
+    model_set_block(&gpt2->model, 0, &gpt2_embedding_ops, c);
+    for (int i = 1; i < last; i++) {
+        make_layer(&gpt2->model.parts[i], c, i - 1);
+        model_set_block(&gpt2->model, i, &gpt2_layer_ops, c);
     }
-    *out = model;
+    make_head(&gpt2->model.parts[last], c);
+    model_set_block(&gpt2->model, last, model_head_ops(&gpt2->head), &gpt2->head);
+    *out = gpt2;
     return 0;
 }
 
@@ -155,13 +133,12 @@ void gpt2_destroy(struct gpt2 *model)
 {
     if (!model)
         return;
-    free(model->blocks);
-    free(model->parts);
+    model_blocks_destroy(&model->model);
     free(model);
 }
 
 const struct rf_block *gpt2_blocks(const struct gpt2 *model, int *count)
 {
-    *count = model->count;
-    return model->blocks;
+    *count = model->model.count;
+    return model->model.blocks;
 }

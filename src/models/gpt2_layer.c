@@ -95,11 +95,11 @@ static int forward_attention(struct rf_ctx *ctx, const struct gpt2_config *g, st
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
-    const struct gpt2_part *part = self;
+    const struct gpt2_config *g = self;
     const struct rf_tensor *p = ctx->params;
     struct saved s;
-    RETURN_IF_FAILED(get_saved(ctx, &part->config, &s));
-    RETURN_IF_FAILED(forward_attention(ctx, &part->config, &s, in));
+    RETURN_IF_FAILED(get_saved(ctx, g, &s));
+    RETURN_IF_FAILED(forward_attention(ctx, g, &s, in));
     RETURN_IF_FAILED(rf_layernorm(ctx->stream, s.norm2, s.mean2, s.rstd2, s.middle, p[LN2_W],
                                   p[LN2_B], GPT2_EPS));
     RETURN_IF_FAILED(
@@ -137,12 +137,12 @@ static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din)
 {
-    const struct gpt2_part *part = self;
+    const struct gpt2_config *g = self;
     const struct rf_tensor *p = ctx->params;
     struct saved s;
     struct handoff h;
-    RETURN_IF_FAILED(get_saved(ctx, &part->config, &s));
-    RETURN_IF_FAILED(get_handoff(ctx, &part->config, &h));
+    RETURN_IF_FAILED(get_saved(ctx, g, &s));
+    RETURN_IF_FAILED(get_handoff(ctx, g, &h));
     RETURN_IF_FAILED(rf_matmul(
         ctx->stream, h.dact, dout, p[FC2_W],
         &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &s.pre}));
@@ -151,7 +151,7 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     RETURN_IF_FAILED(rf_copy(ctx->stream, h.dmiddle, dout));
     RETURN_IF_FAILED(rf_layernorm_backward_input(ctx->stream, h.dmiddle, h.dnorm2, s.middle,
                                                  s.mean2, s.rstd2, p[LN2_W], true));
-    return backward_attention(ctx, &part->config, &s, &h, din, in);
+    return backward_attention(ctx, g, &s, &h, din, in);
 }
 
 /* dw += dout^T in, db += column sums of dout. */
@@ -160,8 +160,9 @@ static int linear_grads(struct rf_ctx *ctx, enum param weight, struct rf_tensor 
 {
     const int64_t columns = dout.shape.dim[dout.shape.ndim - 1];
     struct rf_tensor scratch;
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, ctx->grads[weight], dout, in,
-                               &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));
+    RETURN_IF_FAILED(rf_matmul(
+        ctx->stream, ctx->grads[weight], dout, in,
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]}));
     RETURN_IF_FAILED(model_scratch(ctx, rf_bias_grad_scratch(ctx->rows, columns), &scratch));
     return rf_bias_grad(ctx->stream, ctx->grads[weight + 1], dout, scratch);
 }
@@ -179,11 +180,11 @@ static int norm_grads(struct rf_ctx *ctx, enum param weight, struct rf_tensor do
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
-    const struct gpt2_part *part = self;
+    const struct gpt2_config *g = self;
     struct saved s;
     struct handoff h;
-    RETURN_IF_FAILED(get_saved(ctx, &part->config, &s));
-    RETURN_IF_FAILED(get_handoff(ctx, &part->config, &h));
+    RETURN_IF_FAILED(get_saved(ctx, g, &s));
+    RETURN_IF_FAILED(get_handoff(ctx, g, &h));
     RETURN_IF_FAILED(linear_grads(ctx, FC2_W, dout, s.act));
     RETURN_IF_FAILED(linear_grads(ctx, FC_W, h.dact, s.norm2));
     RETURN_IF_FAILED(norm_grads(ctx, LN2_W, h.dnorm2, s.middle, s.mean2, s.rstd2));
@@ -194,7 +195,7 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct gpt2_config *g = &((const struct gpt2_part *)self)->config;
+    const struct gpt2_config *g = self;
     const int64_t n = rows, c = g->channels;
     struct saved s;
     struct handoff h;

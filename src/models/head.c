@@ -110,8 +110,9 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct saved s;
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, ctx->grads[table_of(h)], dout, s.norm,
-                               &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));
+    RETURN_IF_FAILED(rf_matmul(
+        ctx->stream, ctx->grads[table_of(h)], dout, s.norm,
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[table_of(h)]}));
     return norm_weight(ctx, h, &s, in, dnorm);
 }
 

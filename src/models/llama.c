@@ -12,9 +12,9 @@
 #include "llama_internal.h"
 
 struct llama {
-    struct rf_block *blocks;
-    struct llama_part *parts;
-    int count;
+    struct llama_config config; /* with its defaults filled in */
+    struct model_head head;
+    struct model_blocks model;
 };
 
 static struct llama_config with_defaults(const struct llama_config *config)
@@ -49,42 +49,50 @@ const char *llama_config_fault(const struct llama_config *c)
     return NULL;
 }
 
-static void add_param(struct llama_part *part, const char *prefix, const char *name,
-                      struct rf_shape shape, float std)
+static struct rf_param_desc *add_matrix(struct model_part *part, const struct llama_config *c,
+                                        const char *prefix, const char *name, int64_t rows,
+                                        int64_t columns, float std)
 {
-    char *text = part->names[part->param_count];
-    snprintf(text, sizeof(part->names[0]), "%s%s.weight", prefix, name);
-    part->params[part->param_count++] =
-        (struct rf_param_desc){.name = text,
-                               .shape = shape,
-                               .dtype = part->config.dtype,
-                               .flags = shape.ndim > 1 ? RF_PARAM_DECAY : 0,
-                               .init_std = std,
-                               .init_value = shape.ndim > 1 ? 0 : 1};
+    char text[64];
+    snprintf(text, sizeof(text), "%s.weight", name);
+    return model_add_param(part, c->dtype, prefix, text, rf_shape2(rows, columns), std, 0);
 }
 
-static void make_embedding(struct llama_part *part)
+static void add_projection(struct model_part *part, const struct llama_config *c,
+                           const char *prefix, const char *name, int64_t rows, int64_t columns,
+                           float std)
 {
-    const struct llama_config *c = &part->config;
+    add_matrix(part, c, prefix, name, rows, columns, std)->flags |= RF_PARAM_WRITTEN;
+}
+
+static void add_norm(struct model_part *part, const struct llama_config *c, const char *prefix,
+                     const char *name)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "%s.weight", name);
+    model_add_param(part, c->dtype, prefix, text, rf_shape1(c->channels), 0, 1);
+}
+
+static void make_embedding(struct model_part *part, const struct llama_config *c)
+{
     snprintf(part->name, sizeof(part->name), "embedding");
-    add_param(part, "", "embedding", rf_shape2(c->vocab, c->channels), 0.02f);
+    add_matrix(part, c, "", "embedding", c->vocab, c->channels, 0.02f);
 }
 
-static void make_layer(struct llama_part *part, int layer)
+static void make_layer(struct model_part *part, const struct llama_config *g, int layer)
 {
-    const struct llama_config *g = &part->config;
     const int64_t c = g->channels;
     /* As in a GPT-2: projections into the residual are smaller by the root of their number. */
     const float residual = 0.02f / sqrtf(2.0f * (float)g->layers);
     char prefix[32];
     snprintf(part->name, sizeof(part->name), "layer %d", layer);
     snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-    add_param(part, prefix, "norm1", rf_shape1(c), 0);
-    add_param(part, prefix, "attention.qkv", rf_shape2(llama_qkv_columns(g), c), 0.02f);
-    add_param(part, prefix, "attention.proj", rf_shape2(c, c), residual);
-    add_param(part, prefix, "norm2", rf_shape1(c), 0);
-    add_param(part, prefix, "mlp.gate_up", rf_shape2(2 * (int64_t)g->hidden, c), 0.02f);
-    add_param(part, prefix, "mlp.down", rf_shape2(c, g->hidden), residual);
+    add_norm(part, g, prefix, "norm1");
+    add_projection(part, g, prefix, "attention.qkv", llama_qkv_columns(g), c, 0.02f);
+    add_projection(part, g, prefix, "attention.proj", c, c, residual);
+    add_norm(part, g, prefix, "norm2");
+    add_projection(part, g, prefix, "mlp.gate_up", 2 * (int64_t)g->hidden, c, 0.02f);
+    add_projection(part, g, prefix, "mlp.down", c, g->hidden, residual);
     /* Queries, keys and values of grouped heads are segments of unequal sizes. */
     if (g->kv_heads == g->heads)
         part->params[1].split = (struct rf_split){RF_SPLIT_ROWS, 3};
@@ -93,59 +101,47 @@ static void make_layer(struct llama_part *part, int layer)
     part->params[5].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
 }
 
-static void make_head(struct llama_part *part)
+static void make_head(struct model_part *part, const struct llama_config *c)
 {
-    const struct llama_config *c = &part->config;
     snprintf(part->name, sizeof(part->name), "head");
-    add_param(part, "", "norm", rf_shape1(c->channels), 0);
-    add_param(part, "", "head", rf_shape2(c->vocab, c->channels), 0.02f);
+    add_norm(part, c, "", "norm");
+    struct rf_param_desc *table = add_matrix(part, c, "", "head", c->vocab, c->channels, 0.02f);
     if (c->tied)
-        part->params[1].tied_to = "embedding.weight";
-    part->head = (struct model_head){.channels = c->channels,
-                                     .vocab = c->vocab,
-                                     .rows = c->head_rows,
-                                     .dtype = c->dtype,
-                                     .rms = true,
-                                     .eps = c->eps};
+        table->tied_to = "embedding.weight";
+    if (c->head_rows == 0)
+        table->flags |= RF_PARAM_WRITTEN;
 }
 
 int llama_create(const struct llama_config *config, struct llama **out)
 {
     if (!config || llama_config_fault(config))
         return RF_EINVAL;
-    struct llama *model = calloc(1, sizeof(*model));
-    if (!model)
+    struct llama *llama = calloc(1, sizeof(*llama));
+    if (!llama)
         return RF_ENOMEM;
-    model->count = config->layers + 2;
-    model->blocks = calloc((size_t)model->count, sizeof(*model->blocks));
-    model->parts = calloc((size_t)model->count, sizeof(*model->parts));
-    if (!model->blocks || !model->parts) {
-        llama_destroy(model);
-        return RF_ENOMEM;
+    struct llama_config *c = &llama->config;
+    const int last = config->layers + 1;
+    *c = with_defaults(config);
+    llama->head = (struct model_head){.channels = c->channels,
+                                      .vocab = c->vocab,
+                                      .rows = c->head_rows,
+                                      .dtype = c->dtype,
+                                      .rms = true,
+                                      .eps = c->eps};
+    int rc = model_blocks_create(&llama->model, last + 1);
+    if (rc < 0) {
+        free(llama);
+        return rc;
     }
-    for (int i = 0; i < model->count; i++) {
-        struct llama_part *part = &model->parts[i];
-        const struct rf_block_ops *ops = &llama_layer_ops;
-        void *self = part;
-        part->config = with_defaults(config);
-        if (i == 0) {
-            make_embedding(part);
-            ops = &llama_embedding_ops;
-        } else if (i + 1 == model->count) {
-            make_head(part);
-            ops = model_head_ops(&part->head);
-            self = &part->head;
-        } else {
-            make_layer(part, i - 1);
-        }
-        model->blocks[i] = (struct rf_block){.name = part->name,
-                                             .ops = ops,
-                                             .self = self,
-                                             .params = part->params,
-                                             .param_count = part->param_count,
-                                             .scales_loss = i + 1 == model->count};
+    make_embedding(&llama->model.parts[0], c);
+    model_set_block(&llama->model, 0, &llama_embedding_ops, c);
+    for (int i = 1; i < last; i++) {
+        make_layer(&llama->model.parts[i], c, i - 1);
+        model_set_block(&llama->model, i, &llama_layer_ops, c);
     }
-    *out = model;
+    make_head(&llama->model.parts[last], c);
+    model_set_block(&llama->model, last, model_head_ops(&llama->head), &llama->head);
+    *out = llama;
     return 0;
 }
 
@@ -153,13 +149,12 @@ void llama_destroy(struct llama *model)
 {
     if (!model)
         return;
-    free(model->blocks);
-    free(model->parts);
+    model_blocks_destroy(&model->model);
     free(model);
 }
 
 const struct rf_block *llama_blocks(const struct llama *model, int *count)
 {
-    *count = model->count;
-    return model->blocks;
+    *count = model->model.count;
+    return model->model.blocks;
 }

@@ -19,9 +19,9 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
-    const struct llama_part *part = self;
+    const struct llama_config *g = self;
     const struct rf_tensor none = {0};
-    const int64_t words = rf_embedding_scratch(ctx->rows, part->config.vocab);
+    const int64_t words = rf_embedding_scratch(ctx->rows, g->vocab);
     struct rf_tensor scratch;
     uint64_t at = 0;
     RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
@@ -30,11 +30,11 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct llama_part *part = self;
-    const int64_t words = rf_embedding_scratch(rows, part->config.vocab);
+    const struct llama_config *g = self;
+    const int64_t words = rf_embedding_scratch(rows, g->vocab);
     *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
-                                   .out = rf_shape2(rows, part->config.channels),
-                                   .dtype = part->config.dtype};
+                                   .out = rf_shape2(rows, g->channels),
+                                   .dtype = g->dtype};
     return 0;
 }
 

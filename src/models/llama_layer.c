@@ -152,7 +152,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct llama_config *g,
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
-    const struct llama_config *g = &((const struct llama_part *)self)->config;
+    const struct llama_config *g = self;
     const struct rf_tensor *p = ctx->params, none = {0};
     struct saved s;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
@@ -168,7 +168,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din)
 {
-    const struct llama_config *g = &((const struct llama_part *)self)->config;
+    const struct llama_config *g = self;
     const struct rf_tensor *p = ctx->params, none = {0};
     struct rf_tensor dact;
     struct saved s;
@@ -192,8 +192,9 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 static int matrix_grad(struct rf_ctx *ctx, enum param weight, struct rf_tensor dout,
                        struct rf_tensor in)
 {
-    return rf_matmul(ctx->stream, ctx->grads[weight], dout, in,
-                     &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true});
+    return rf_matmul(
+        ctx->stream, ctx->grads[weight], dout, in,
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]});
 }
 
 static int norm_grad(struct rf_ctx *ctx, enum param weight, struct rf_tensor dout,
@@ -208,7 +209,7 @@ static int norm_grad(struct rf_ctx *ctx, enum param weight, struct rf_tensor dou
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
-    const struct llama_config *g = &((const struct llama_part *)self)->config;
+    const struct llama_config *g = self;
     struct saved s;
     struct handoff h;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
@@ -223,7 +224,7 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct llama_config *g = &((const struct llama_part *)self)->config;
+    const struct llama_config *g = self;
     struct saved s;
     struct handoff h;
     struct rf_tensor t;

@@ -1,8 +1,57 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cutting the memory of a block into tensors; see parts.h.
+ * The list of blocks, and cutting the memory of a block into tensors; see parts.h.
  */
 #include "parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int model_blocks_create(struct model_blocks *model, int count)
+{
+    model->count = count;
+    model->blocks = calloc((size_t)count, sizeof(*model->blocks));
+    model->parts = calloc((size_t)count, sizeof(*model->parts));
+    if (model->blocks && model->parts)
+        return 0;
+    model_blocks_destroy(model);
+    return RF_ENOMEM;
+}
+
+void model_blocks_destroy(struct model_blocks *model)
+{
+    free(model->blocks);
+    free(model->parts);
+    *model = (struct model_blocks){0};
+}
+
+struct rf_param_desc *model_add_param(struct model_part *part, enum rf_dtype dtype,
+                                      const char *prefix, const char *name, struct rf_shape shape,
+                                      float std, float value)
+{
+    char *text = part->names[part->param_count];
+    struct rf_param_desc *param = &part->params[part->param_count++];
+    snprintf(text, sizeof(part->names[0]), "%s%s", prefix, name);
+    *param = (struct rf_param_desc){.name = text,
+                                    .shape = shape,
+                                    .dtype = dtype,
+                                    .flags = shape.ndim > 1 ? RF_PARAM_DECAY : 0,
+                                    .init_std = std,
+                                    .init_value = value};
+    return param;
+}
+
+void model_set_block(struct model_blocks *model, int block, const struct rf_block_ops *ops,
+                     void *self)
+{
+    const struct model_part *part = &model->parts[block];
+    model->blocks[block] = (struct rf_block){.name = part->name,
+                                             .ops = ops,
+                                             .self = self,
+                                             .params = part->params,
+                                             .param_count = part->param_count,
+                                             .scales_loss = block + 1 == model->count};
+}
 
 static struct rf_shape shape_of(int64_t rows, const struct model_cut *cut)
 {

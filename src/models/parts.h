@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the models share: memory of blocks cut into tensors, and the head.
+ * What the models share: the list of blocks with their parameters, memory of blocks cut into
+ * tensors, and the head.
  */
 #ifndef RF_MODELS_PARTS_H
 #define RF_MODELS_PARTS_H
@@ -19,6 +20,30 @@ static inline int64_t model_max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
+
+/* A block under construction: what it is called, and its parameters. */
+#define MODEL_MAX_PARAMS 12
+struct model_part {
+    char name[32];
+    struct rf_param_desc params[MODEL_MAX_PARAMS];
+    char names[MODEL_MAX_PARAMS][64];
+    int param_count;
+};
+struct model_blocks {
+    struct rf_block *blocks;
+    struct model_part *parts;
+    int count;
+};
+/* RF_ENOMEM, or 0. What is zero may be destroyed. */
+int model_blocks_create(struct model_blocks *model, int count);
+void model_blocks_destroy(struct model_blocks *model);
+/* Matrices decay, vectors do not. The name is prefix and name. */
+struct rf_param_desc *model_add_param(struct model_part *part, enum rf_dtype dtype,
+                                      const char *prefix, const char *name, struct rf_shape shape,
+                                      float std, float value);
+/* When all its parameters are there. `self` goes to the operations. */
+void model_set_block(struct model_blocks *model, int block, const struct rf_block_ops *ops,
+                     void *self);
 
 /* A tensor of a block's memory, (rows, columns) or, without columns, (rows). */
 struct model_cut {

@@ -46,8 +46,8 @@ int rf_pass_buckets(struct rf_plan *plan)
     if (!plan->buckets)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the buckets");
     bucket_params(plan);
-    /* In ring order the uses of a tied parameter are added before they are sent. In tree order that
-     * would depend on the ranks, so every use has a tree of its own. */
+    /* In ring order the uses of a tied parameter share a gradient. In tree order that would depend
+     * on the ranks, so every use has a tree of its own. */
     if (plan->policy.order == RF_ORDER_TREE)
         for (int i = plan->param_count - 1; i >= 0; i--) {
             const struct rf_plan_param *param = &plan->params[i];

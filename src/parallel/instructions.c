@@ -64,14 +64,13 @@ static void emit_merge(struct builder *b, int slot, int bucket)
                                     .bucket = bucket});
 }
 
-/* Uses of tied parameters are added to their owners' gradients, in registration order. */
-static void emit_ties(struct builder *b, int owner_block)
+/* Tree order: uses of tied parameters are added to their owners' gradients, in registration order.
+ */
+static void emit_ties(struct builder *b)
 {
     for (int i = 0; i < b->plan->param_count; i++) {
         const struct rf_plan_param *param = &b->plan->params[i];
         if (param->owner == i || param->grad_first == RF_NO_GRAD)
-            continue;
-        if (owner_block >= 0 && b->plan->params[param->owner].block != owner_block)
             continue;
         emit(b, (struct rf_instruction){.verb = RF_VERB_TIE,
                                         .block = -1,
@@ -140,8 +139,6 @@ static void emit_micro_batch(struct builder *b, int local)
     for (int block = plan->block_count - 1; block >= 0; block--) {
         emit_block(b, RF_VERB_BACKWARD_INPUT, block, local, slot);
         emit_block(b, RF_VERB_BACKWARD_WEIGHT, block, local, slot);
-        if (last && !tree)
-            emit_ties(b, block);
         if (reduces)
             emit_reductions(b, block, merges);
     }
@@ -167,7 +164,7 @@ static void emit_training(struct builder *b)
            b->depth == rf_forest_nodes(&plan->forest, plan->rank, NULL));
     emit_verb(b, RF_VERB_LOSS, -1);
     if (tree)
-        emit_ties(b, -1);
+        emit_ties(b);
     if (rf_plan_updates(plan)) {
         emit_verb(b, RF_VERB_NORM, -1);
         emit_verb(b, RF_VERB_STEP, -1);

@@ -2,11 +2,15 @@
  *
  * Pass: the flat buffers. Parameters lie in reverse registration order, because backward finishes
  * them in that order, so a bucket is a contiguous piece; each starts at a multiple of 64 elements.
- * Frozen parameters come last in the parameter buffer; tied uses come last in a gradient slot,
- * since each use accumulates on its own.
+ * Frozen parameters come last in the parameter buffer. In ring order all uses of a tied parameter
+ * accumulate in one place; in tree order, where that sum would depend on the ranks, each has its
+ * own, last in a gradient slot.
  */
 #include "../base/base.h"
 #include "passes.h"
+
+/* Elements: 64 KiB cost no more to clear than a command more. */
+enum { LEAST_WRITTEN = 16384 };
 
 static int find_param(const struct rf_plan *plan, const char *name, int before)
 {
@@ -127,12 +131,57 @@ static void place_params(struct rf_plan *plan)
         if (param->owner == i)
             continue;
         param->first = plan->params[param->owner].first;
-        if (!frozen(plan, i)) {
+        param->grad_first = plan->params[param->owner].grad_first;
+        if (plan->policy.order == RF_ORDER_TREE && !frozen(plan, i)) {
             param->grad_first = at;
             at += padded(param->count);
         }
     }
     plan->slot_elements = at;
+}
+
+/* The use that backward comes to first. */
+static bool touches_first(const struct rf_plan *plan, int param)
+{
+    for (int i = param + 1; i < plan->param_count; i++)
+        if (plan->params[i].grad_first == plan->params[param].grad_first)
+            return false;
+    return plan->params[param].grad_first != RF_NO_GRAD;
+}
+
+/* What is not cleared is written; small pieces are cleared all the same, so that there are few
+ * spans. Pieces that are not written lie between them, in order. */
+static int place_cleared(struct rf_plan *plan)
+{
+    uint64_t at = 0;
+    plan->cleared = rf_alloc(((size_t)plan->param_count + 1) * sizeof(*plan->cleared));
+    if (!plan->cleared)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the layout");
+    for (;;) { /* the next piece that is written: they are few beside all parameters */
+        const struct rf_plan_param *next = NULL;
+        for (int i = 0; i < plan->param_count; i++) {
+            const struct rf_plan_param *param = &plan->params[i];
+            if (param->written && param->grad_first >= at &&
+                (!next || param->grad_first < next->grad_first))
+                next = param;
+        }
+        uint64_t end = next ? next->grad_first : plan->slot_elements;
+        if (end > at)
+            plan->cleared[plan->cleared_count++] = (struct rf_plan_span){at, end - at};
+        if (!next)
+            return 0;
+        at = next->grad_first + padded(next->count);
+    }
+}
+
+static int mark_written(struct rf_plan *plan)
+{
+    for (int i = 0; i < plan->param_count; i++) {
+        struct rf_plan_param *param = &plan->params[i];
+        param->written = (param->desc->flags & RF_PARAM_WRITTEN) != 0 &&
+                         param->count >= LEAST_WRITTEN && touches_first(plan, i);
+    }
+    return place_cleared(plan);
 }
 
 static void count_chunks(struct rf_plan *plan)
@@ -147,6 +196,7 @@ int rf_pass_layout(struct rf_plan *plan)
 {
     RETURN_IF_ERROR(collect_params(plan));
     place_params(plan);
+    RETURN_IF_ERROR(mark_written(plan));
     count_chunks(plan);
     return 0;
 }

@@ -41,6 +41,7 @@ void rf_plan_destroy(struct rf_plan *plan)
         return;
     rf_free(plan->first_micro_batch);
     rf_free(plan->params);
+    rf_free(plan->cleared);
     rf_free(plan->buckets);
     rf_free(plan->sizes);
     rf_free(plan->regions);

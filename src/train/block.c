@@ -95,7 +95,9 @@ int rf_run_block_backward(struct rf_run *run, int block, int local, int slot, bo
     const struct rf_block *b = &plan->blocks[block];
     struct rf_ctx ctx = make_ctx(run, block, local, plan->first_micro_batch[plan->rank] + local);
     struct rf_tensor in = block_in(run, block, local), dout = {0}, din = {0};
+    const bool first = plan->policy.order == RF_ORDER_TREE || local == 0;
 
+    ctx.fresh = run->fresh + (first ? plan->param_count : 0) + run->block_param[block];
     ctx.grads = run->grads + slot * plan->param_count + run->block_param[block];
     /* Gradients between blocks take turns in two buffers. */
     if (block + 1 == plan->block_count)

@@ -12,6 +12,8 @@
 #include "../optim/scalars.h"
 #include "run.h"
 
+#define NOT_A_NUMBER 0x7fc00000u
+
 static struct rf_tensor slot_part(const struct rf_run *run, int slot, uint64_t first,
                                   uint64_t count)
 {
@@ -33,13 +35,28 @@ static struct rf_tensor region_f32(const struct rf_run *run, int id, uint64_t fi
     return t;
 }
 
+/* A check of blocks: what they should have written and did not is no number. */
+static int spoil_written(const struct rf_run *run, int slot)
+{
+    for (int i = 0; i < run->plan->param_count; i++) {
+        struct rf_tensor grad = run->grads[slot * run->plan->param_count + i];
+        if (run->plan->params[i].written)
+            RETURN_IF_ERROR(rf_stream_fill(run->stream, grad.buffer, grad.offset,
+                                           rf_tensor_bytes(grad), NOT_A_NUMBER));
+    }
+    return 0;
+}
+
 static int zero_grads(struct rf_step_state *s, const struct rf_instruction *i)
 {
     struct rf_run *run = s->run;
-    if (run->plan->slot_elements == 0)
-        return 0;
-    struct rf_tensor slot = slot_part(run, i->a, 0, run->plan->slot_elements);
-    return rf_stream_fill(run->stream, slot.buffer, slot.offset, rf_tensor_bytes(slot), 0);
+    for (int k = 0; k < run->plan->cleared_count; k++) {
+        const struct rf_plan_span *span = &run->plan->cleared[k];
+        struct rf_tensor part = slot_part(run, i->a, span->first, span->count);
+        RETURN_IF_ERROR(
+            rf_stream_fill(run->stream, part.buffer, part.offset, rf_tensor_bytes(part), 0));
+    }
+    return run->check_replay ? spoil_written(run, i->a) : 0;
 }
 
 static int forward(struct rf_step_state *s, const struct rf_instruction *i)

@@ -23,6 +23,12 @@ struct rf_plan_param {
     int64_t count;       /* elements */
     uint64_t first;      /* element of the flat parameter buffer */
     uint64_t grad_first; /* element of a gradient slot; RF_NO_GRAD when frozen */
+    bool written;        /* the first to touch its gradient, which it writes: ctx->fresh */
+};
+
+/* A piece of a gradient slot that is cleared before its first micro-batch. */
+struct rf_plan_span {
+    uint64_t first, count; /* elements */
 };
 
 /* A piece of a gradient slot that is reduced in one call, once backward has passed `block`. */
@@ -77,7 +83,9 @@ struct rf_plan {
     enum rf_dtype copy_type; /* of RF_REGION_COPY; RF_F32: there is none */
     uint64_t param_elements; /* of the flat buffer, frozen ones last */
     uint64_t train_elements; /* its front part: what the optimizer updates */
-    uint64_t slot_elements;  /* of one gradient slot: as above, then tied uses */
+    uint64_t slot_elements;  /* of one gradient slot: as above, then, in tree order, tied uses */
+    struct rf_plan_span *cleared;
+    int cleared_count;
     int64_t logical_elements;
     int slots;
     struct rf_plan_bucket *buckets; /* in the order of reduction */

@@ -82,8 +82,9 @@ static int make_views(struct rf_run *run)
     run->params = rf_alloc(params * sizeof(*run->params));
     run->seen = rf_alloc(params * sizeof(*run->seen));
     run->grads = rf_alloc(slots * params * sizeof(*run->grads));
+    run->fresh = rf_alloc(2 * params * sizeof(*run->fresh));
     run->block_param = rf_alloc((size_t)plan->block_count * sizeof(*run->block_param));
-    if (!run->params || !run->seen || !run->grads || !run->block_param)
+    if (!run->params || !run->seen || !run->grads || !run->fresh || !run->block_param)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
     for (int b = 1; b < plan->block_count; b++)
         run->block_param[b] = run->block_param[b - 1] + plan->blocks[b - 1].param_count;
@@ -92,6 +93,7 @@ static int make_views(struct rf_run *run)
         run->params[i] =
             flat_view(run->regions[RF_REGION_PARAMS], param->first, param->desc->shape);
         run->seen[i] = run->params[i];
+        run->fresh[plan->param_count + i] = param->written;
         if (param->desc->dtype != RF_F32) {
             run->seen[i].dtype = param->desc->dtype;
             run->seen[i].buffer = run->regions[RF_REGION_COPY].buffer;
@@ -163,6 +165,7 @@ void rf_run_close(struct rf_run *run)
     rf_free(run->params);
     rf_free(run->seen);
     rf_free(run->grads);
+    rf_free(run->fresh);
     rf_free(run->block_param);
     rf_free(run->shares);
     rf_free(run);

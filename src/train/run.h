@@ -36,9 +36,10 @@ struct rf_run {
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
     struct rf_tensor *regions;                     /* by region id, as bytes */
-    struct rf_tensor *seen;    /* params as the blocks see them: some of them in 16 bits */
-    struct rf_tensor *params;  /* by plan parameter; tied uses see their owner's storage */
-    struct rf_tensor *grads;   /* slot * param_count + parameter; NULL buffer when frozen */
+    struct rf_tensor *seen;   /* params as the blocks see them: some of them in 16 bits */
+    struct rf_tensor *params; /* by plan parameter; tied uses see their owner's storage */
+    struct rf_tensor *grads;  /* slot * param_count + parameter; NULL buffer when frozen */
+    bool *fresh; /* by parameter, twice: false; whether a first micro-batch writes its gradient */
     int *block_param;          /* first plan parameter of each block */
     int32_t *tokens, *targets; /* mapped */
     float *losses;             /* mapped */

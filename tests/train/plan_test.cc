@@ -203,6 +203,49 @@ TEST(Plan, ParametersLieInReverseOrderAlignedAndFrozenOnesLast)
     EXPECT_EQ(plan->slot_elements, 192u);
 }
 
+TEST(Plan, WhatTheFirstMicroBatchWritesIsNotCleared)
+{
+    const int64_t large = 20000, padded = 20032;
+    StubBlocks blocks;
+    blocks.add("a", {large}); // its tied use comes first in the backward pass, and writes
+    blocks.add("b", {65, large, 64}).flag(1, RF_PARAM_WRITTEN);
+    blocks.add("c", {64, large}).flag(0, RF_PARAM_WRITTEN); // too small to be worth a command
+    blocks.flag(1, RF_PARAM_WRITTEN).tie(1, "a.0");
+    PlanOf ring(blocks, 2, policy_of(2, 2)), tree(blocks, 2, policy_of(2, 2, RF_ORDER_TREE));
+    ASSERT_EQ(ring.rc, 0) << rf_last_error()->message;
+    // Elements: c.0, b.2, b.1 (written), b.0, a.0 (written by c.1).
+    const uint64_t b1 = 128, b0 = b1 + padded, a0 = b0 + 128;
+    ASSERT_EQ(ring->cleared_count, 2);
+    EXPECT_EQ(ring->cleared[0].first, 0u);
+    EXPECT_EQ(ring->cleared[0].count, b1);
+    EXPECT_EQ(ring->cleared[1].first, b0);
+    EXPECT_EQ(ring->cleared[1].count, a0 - b0);
+    EXPECT_EQ(ring->slot_elements, a0 + padded);
+    const bool written[] = {false, false, true, false, false, true};
+    for (int i = 0; i < 6; i++) {
+        EXPECT_EQ(ring->params[i].written, written[i]) << i;
+        EXPECT_EQ(tree->params[i].written, written[i]) << i;
+    }
+    // The owner's own gradient is touched by nobody before, and its block adds.
+    ASSERT_EQ(tree->cleared_count, 2);
+    EXPECT_EQ(tree->cleared[1].first, b0);
+    EXPECT_EQ(tree->cleared[1].count, a0 + padded - b0);
+    EXPECT_EQ(tree->slot_elements, a0 + 2 * padded);
+}
+
+TEST(Plan, AUseThatAddsAfterOneThatWritesLeavesItToTheFirst)
+{
+    StubBlocks blocks;
+    blocks.add("a", {20000}).flag(0, RF_PARAM_WRITTEN);
+    blocks.add("b", {20000}).tie(0, "a.0"); // adds, and comes first
+    PlanOf plan(blocks, 1, policy_of(1, 1));
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    EXPECT_FALSE(plan->params[0].written);
+    EXPECT_FALSE(plan->params[1].written);
+    ASSERT_EQ(plan->cleared_count, 1);
+    EXPECT_EQ(plan->cleared[0].count, plan->slot_elements);
+}
+
 TEST(Plan, BucketsHoldAtMostTheirLimitUnlessOneParameterIsLarger)
 {
     StubBlocks blocks;
@@ -224,7 +267,7 @@ TEST(Plan, BucketsHoldAtMostTheirLimitUnlessOneParameterIsLarger)
     }
 }
 
-TEST(Plan, ATiedParameterIsStoredOnceAndItsUsesAccumulateApart)
+TEST(Plan, ATiedParameterIsStoredOnceAndInTreeOrderItsUsesAccumulateApart)
 {
     StubBlocks blocks;
     blocks.add("a", {100}).add("b", {10, 100}).tie(1, "a.0");
@@ -232,13 +275,14 @@ TEST(Plan, ATiedParameterIsStoredOnceAndItsUsesAccumulateApart)
     ASSERT_EQ(ring.rc, 0) << rf_last_error()->message;
     EXPECT_EQ(rf_plan_param_count(ring.plan), 110);
     EXPECT_EQ(ring->params[2].first, ring->params[0].first);
-    EXPECT_EQ(ring->params[2].grad_first, ring->train_elements);
-    EXPECT_EQ(ring->slot_elements, ring->train_elements + 128);
-    // Ring: added before they are sent. Tree: each use is summed over the ranks, then added.
-    Lines lines = ring.text();
-    EXPECT_EQ(lines[lines.size() - 5], "tie parameter 0 += parameter 2");
-    EXPECT_EQ(lines[lines.size() - 4], "reduce bucket 0");
-    lines = tree.text();
+    EXPECT_EQ(ring->params[2].grad_first, ring->params[0].grad_first);
+    EXPECT_EQ(ring->slot_elements, ring->train_elements);
+    EXPECT_EQ(tree->params[2].grad_first, tree->train_elements);
+    EXPECT_EQ(tree->slot_elements, tree->train_elements + 128);
+    // Ring: one sum. Tree: each use is summed over the ranks, then they are added.
+    for (const std::string &line : ring.text())
+        EXPECT_EQ(line.find("tie"), std::string::npos) << line;
+    Lines lines = tree.text();
     EXPECT_EQ(lines[lines.size() - 4], "share losses and token counts");
     EXPECT_EQ(lines[lines.size() - 3], "tie parameter 0 += parameter 2");
     ASSERT_EQ(tree->bucket_count, 2);

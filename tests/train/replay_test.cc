@@ -54,9 +54,10 @@ struct Alone {
     rf_run *run = nullptr;
     rf_step_stats stats = {};
 
-    Alone(const rf_block_ops *ops, void *self, bool varies = false)
+    Alone(const rf_block_ops *ops, void *self, bool varies = false, int64_t elements = 64,
+          uint32_t flags = 0)
     {
-        stubs.add("a", {64});
+        stubs.add("a", {elements}).flag(0, flags);
         block = stubs.blocks()[0];
         block.ops = ops;
         block.self = self;
@@ -322,6 +323,69 @@ TEST(Replay, TheCheckFindsNothingInTheModelAndChangesNoBit)
     Seen checked = train(t, 2)[0];
     EXPECT_EQ(checked.sha, sha);
     EXPECT_EQ(checked.stats.back().replayed, 0);
+}
+
+// The check makes what blocks are to write no numbers before.
+TEST(Replay, EveryGradientThatIsNotClearedIsWrittenByTheFirstMicroBatchAndAddedToByOthers)
+{
+    Environment check("RF_CHECK_REPLAY", "1");
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
+        std::vector<float> sums[2];
+        for (int k = 0; k < 2; k++) {
+            Training t = small(order, k == 0 ? 1 : 4);
+            t.model = {2, 64, 4, 16, 300};
+            t.policy.batch = 4;
+            t.steps = 1;
+            int written = 0;
+            t.after = [&](rf_run *run, rf_comm *, int) {
+                for (int i = 0; i < run->plan->param_count; i++) {
+                    const rf_plan_param &param = run->plan->params[i];
+                    written += param.written;
+                    std::vector<float> grad((size_t)param.count);
+                    ASSERT_RF(rf_run_read_grad(run, param.desc->name, grad.data(),
+                                               grad.size() * sizeof(float)));
+                    if (param.owner == i)
+                        sums[k].insert(sums[k].end(), grad.begin(), grad.end());
+                }
+            };
+            train(t, 1);
+            EXPECT_EQ(written, 2 * 2 + 1); // of each layer those of the MLP; and the head's table
+        }
+        // Other parts of a sum of 64 tokens, other roundings.
+        ASSERT_EQ(sums[0].size(), sums[1].size());
+        double difference = 0, norm = 0;
+        for (size_t i = 0; i < sums[0].size(); i++) {
+            difference += std::pow((double)sums[0][i] - (double)sums[1][i], 2);
+            norm += std::pow((double)sums[0][i], 2);
+        }
+        EXPECT_GT(norm, 0);
+        EXPECT_LT(std::sqrt(difference / norm), 1e-5) << order;
+    }
+}
+
+TEST(Replay, ABlockThatDoesNotWriteWhatItSaysIsFound)
+{
+    struct Lazy {
+        static int wide(const void *, int64_t rows, int64_t, rf_block_sizes *out)
+        {
+            *out = {};
+            out->out = rf_shape2(rows, 4);
+            return 0;
+        }
+        static int loss(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+        {
+            return rf_fill(ctx->stream, ctx->losses, 1.0f);
+        }
+        static int nothing(rf_ctx *, void *, rf_tensor, rf_tensor)
+        {
+            return 0;
+        }
+    };
+    const rf_block_ops ops = {Lazy::loss, no_input, Lazy::nothing, Lazy::wide};
+    Environment check("RF_CHECK_REPLAY", "1");
+    Alone alone(&ops, nullptr, false, 16384, RF_PARAM_WRITTEN);
+    alone.step();
+    EXPECT_TRUE(std::isnan(alone.stats.grad_norm));
 }
 
 TEST(Replay, ABufferThatABlockMakesAnewIsRecordedAnew)
