@@ -26,6 +26,7 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
                                  .channels = (int)setup->channels,
                                  .heads = (int)setup->heads,
                                  .seq = (int)setup->seq,
+                                 .head_rows = (int)setup->head_rows,
                                  .dtype = setup->type};
     struct gpt2 *gpt2 = NULL;
     if (gpt2_create(&config, &gpt2) < 0) {
@@ -44,6 +45,7 @@ static int create_llama(const struct tool_command *command, const struct setup *
                                   .channels = (int)setup->channels,
                                   .heads = (int)setup->heads,
                                   .kv_heads = (int)setup->kv_heads,
+                                  .head_rows = (int)setup->head_rows,
                                   .dtype = setup->type};
     struct llama *llama = NULL;
     if (llama_create(&config, &llama) < 0) {

@@ -25,6 +25,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .beta2 = -1,
                         .eps = -1,
                         .loss_scale = -1,
+                        .workspace = -1,
                         .momentum = -1,
                         .dampening = -1,
                         .dtype = "f32",
@@ -40,6 +41,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"heads", 0, TOOL_INT, &s->heads, "N", "attention heads; divides --channels (4)"},
         {"kv-heads", 0, TOOL_INT, &s->kv_heads, "N",
          "llama: heads of keys and values; divides --heads (as many)"},
+        {"head-rows", 0, TOOL_INT, &s->head_rows, "N",
+         "rows of logits that exist at once: less memory; 0 = all (0)"},
         {"seq", 0, TOOL_INT, &s->seq, "N", "tokens in a sequence (64)"},
         {"batch", 0, TOOL_INT, &s->batch, "N", "sequences in a step, over all ranks (16)"},
         {"micro-batches", 0, TOOL_INT, &s->micro_batches, "N",
@@ -56,6 +59,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
         {"recompute", 0, TOOL_TEXT, &s->recompute, "WHAT", "none"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
+        {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
+         "in which products with long sums are done in parts (32M on a GPU, else 0)"},
         {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME",
          "adamw, sgd, momentum, nesterov, adagrad, rmsprop, adam or lion (adamw)"},
         {"beta1", 0, TOOL_REAL, &s->beta1, "X", "of adamw, adam and lion (0.9)"},
@@ -228,6 +233,7 @@ static int check_sizes(const struct tool_command *command, const struct setup *s
         {"channels", s->channels, 1 << 16},
         {"heads", s->heads, 1 << 12},
         {"seq", s->seq, 1 << 20},
+        {"head-rows", s->head_rows + 1, 1 << 24},
         {"batch", s->batch ? s->batch : 16, 1 << 24},
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -277,6 +283,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .clip = (float)s->clip,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
         .zero = (int)s->zero,
+        .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };
     return check_optimizer(command, s);
 }

@@ -9,7 +9,8 @@
 #include "tool.h"
 
 struct setup {
-    int64_t layers, channels, heads, kv_heads, seq, batch, micro_batches, zero;
+    int64_t layers, channels, heads, kv_heads, seq, batch, micro_batches, zero, head_rows;
+    int64_t workspace;                             /* negative = not given */
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
@@ -22,7 +23,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 27
+#define SETUP_ROWS 29
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,

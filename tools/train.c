@@ -27,6 +27,9 @@ static int check(const struct tool_command *command, struct train_options *o)
                                 o->decay);
     if (o->steps < 1)
         return tool_usage_error(command, "--steps has to be 1 or more");
+    if (o->sample > 0 && o->setup.head_rows)
+        return tool_usage_error(command, "--sample needs all logits of a sequence: leave out "
+                                         "--head-rows");
     if (o->sample > 0 && o->temperature <= 0)
         return tool_usage_error(command, "--temperature has to be more than 0");
     if (o->save_every && !o->save)

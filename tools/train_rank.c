@@ -9,6 +9,8 @@
 
 #include "train.h"
 
+#define GPU_WORKSPACE (32u << 20)
+
 struct trainer {
     const struct tool_command *command;
     const struct train_options *o;
@@ -103,19 +105,21 @@ static int prepare_evaluation(struct trainer *t)
 static int trainer_open(struct trainer *t)
 {
     const struct train_options *o = t->o;
-    const struct rf_policy *p = &o->setup.policy;
+    struct rf_policy policy = o->setup.policy, *p = &policy;
     char select[16];
     struct rf_device_opts device_opts = {.profile = o->trace_path != NULL,
                                          .profile_launches = o->trace_kernels};
     int status = model_create(t->command, &o->setup, &t->model);
     if (status != TOOL_OK)
         return status;
+    if (rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0)
+        return failed(t);
+    if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
+        policy.workspace_bytes = GPU_WORKSPACE;
     if (rf_plan_build(t->model.blocks, t->model.count, &o->setup.mesh, p, t->rank, &t->plan) < 0) {
         failed(t);
         return TOOL_USAGE;
     }
-    if (rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0)
-        return failed(t);
     t->tokens = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
     t->targets = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
     if (!t->tokens || !t->targets)

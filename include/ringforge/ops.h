@@ -61,7 +61,8 @@ struct rf_matmul_opts {
     int64_t m, n, k;
     struct rf_layout a_layout, b_layout, out_layout;
     /* f32, for the sums of parts of k where the device wants more work to do at once than out has
-     * tiles; rf_matmul_scratch() elements. NULL: k is not split. */
+     * tiles; rf_matmul_scratch() elements, or with fewer as many parts as they hold. NULL: k is not
+     * split. */
     const struct rf_tensor *scratch;
     /* f32 operands on matrix units: as sums of this many 16-bit parts, 1 to 3; 0: never. Where
      * there are no such units, and on CPU devices, plain f32 is taken instead. bf16 parts (3: f32's
@@ -116,8 +117,9 @@ struct rf_matmul_path_info {
 /* Fills up to `capacity` records and the number there is. The texts live as long as the device. */
 RF_API int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
                            uint32_t capacity, uint32_t *count);
-/* Elements of opts->scratch for this product; 0: it is not split. Depends on nothing but the
- * arguments and the device, and so do the bits of the result. */
+/* Elements that opts->scratch may need for this product; 0: it is not split. Depends on nothing but
+ * the arguments and the device; so do the bits of the result, of whose arguments the scratch's size
+ * is one. */
 RF_EXPORT int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type, int64_t m,
                                     int64_t n, int64_t k, const struct rf_matmul_opts *opts);
 /* dbias (N) += column sums of dout (n,N) of T; dbias is f32 or of T. scratch: f32,

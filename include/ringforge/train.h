@@ -81,6 +81,8 @@ struct rf_ctx {
     struct rf_tensor saved; /* u8; as many bytes as sizes() said; 256-aligned */
     struct rf_tensor handoff;
     struct rf_tensor scratch;
+    struct rf_tensor
+        workspace; /* f32, opts->scratch of products: struct rf_policy; NULL buffer: none */
     /* f32: struct rf_step_scalars of this step. A kernel that needs the step or the rate reads
      * them here, and not from its push constants, so that it can be replayed. inv_tokens is not
      * known before the losses are. */
@@ -153,6 +155,9 @@ struct rf_policy {
     struct rf_loss_scale_opts loss_scaling; /* how it moves; zero: the customary values */
     int zero;                               /* stage; 0 in this version */
     bool forward_only;                      /* no gradients, no optimizer */
+    /* For products with a long sum and few results (weight gradients above all): the device works
+     * on parts of it at once. 0: none. Tens of MiB for a GPU, 0 for a CPU. Bits depend on it. */
+    uint64_t workspace_bytes;
     bool no_overlap; /* wait for each reduction before computing on: for comparison */
     /* Gradients are summed on rank 0, which alone updates, and sends the weights to all: the same
      * bits, all bytes through one rank. For comparison; in ring order only. Other ranks keep no

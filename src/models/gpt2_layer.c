@@ -82,14 +82,15 @@ static int forward_attention(struct rf_ctx *ctx, const struct gpt2_config *g, st
     struct rf_tensor qkv, mixed, lse;
     RETURN_IF_FAILED(
         rf_layernorm(ctx->stream, s->norm1, s->mean1, s->rstd1, x, p[LN1_W], p[LN1_B], GPT2_EPS));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, s->qkv, s->norm1, p[QKV_W],
-                               &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[QKV_B]}));
+    RETURN_IF_FAILED(
+        model_matmul(ctx, s->qkv, s->norm1, p[QKV_W],
+                     &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[QKV_B]}));
     RETURN_IF_FAILED(view3(s->qkv, ctx, 3 * g->channels, &qkv));
     RETURN_IF_FAILED(view3(s->mixed, ctx, g->channels, &mixed));
     RETURN_IF_FAILED(view_lse(s->lse, ctx, g, &lse));
     RETURN_IF_FAILED(rf_attention(ctx->stream, mixed, lse, qkv, g->heads));
-    return rf_matmul(
-        ctx->stream, s->middle, s->mixed, p[PROJ_W],
+    return model_matmul(
+        ctx, s->middle, s->mixed, p[PROJ_W],
         &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[PROJ_B], .residual = &x});
 }
 
@@ -102,12 +103,12 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     RETURN_IF_FAILED(forward_attention(ctx, g, &s, in));
     RETURN_IF_FAILED(rf_layernorm(ctx->stream, s.norm2, s.mean2, s.rstd2, s.middle, p[LN2_W],
                                   p[LN2_B], GPT2_EPS));
-    RETURN_IF_FAILED(
-        rf_matmul(ctx->stream, s.act, s.norm2, p[FC_W],
-                  &(struct rf_matmul_opts){
-                      .transpose_b = true, .bias = &p[FC_B], .act = RF_ACT_GELU, .pre = &s.pre}));
-    return rf_matmul(
-        ctx->stream, out, s.act, p[FC2_W],
+    RETURN_IF_FAILED(model_matmul(
+        ctx, s.act, s.norm2, p[FC_W],
+        &(struct rf_matmul_opts){
+            .transpose_b = true, .bias = &p[FC_B], .act = RF_ACT_GELU, .pre = &s.pre}));
+    return model_matmul(
+        ctx, out, s.act, p[FC2_W],
         &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[FC2_B], .residual = &s.middle});
 }
 
@@ -119,7 +120,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
     struct rf_tensor dmixed, delta, dmixed3, dqkv, mixed, lse, qkv, delta3;
     const struct model_cut cuts[] = {{&dmixed, g->channels, g->dtype}, {&delta, g->heads}};
     RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(cuts)));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, dmixed, h->dmiddle, p[PROJ_W], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, dmixed, h->dmiddle, p[PROJ_W], NULL));
     RETURN_IF_FAILED(view3(dmixed, ctx, g->channels, &dmixed3));
     RETURN_IF_FAILED(view3(s->mixed, ctx, g->channels, &mixed));
     RETURN_IF_FAILED(view3(s->qkv, ctx, 3 * g->channels, &qkv));
@@ -128,7 +129,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
     RETURN_IF_FAILED(view_lse(delta, ctx, g, &delta3));
     RETURN_IF_FAILED(
         rf_attention_backward(ctx->stream, dqkv, dmixed3, mixed, lse, qkv, g->heads, delta3));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, h->dnorm1, h->dqkv, p[QKV_W], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, h->dnorm1, h->dqkv, p[QKV_W], NULL));
     RETURN_IF_FAILED(rf_copy(ctx->stream, din, h->dmiddle));
     return rf_layernorm_backward_input(ctx->stream, din, h->dnorm1, x, s->mean1, s->rstd1, p[LN1_W],
                                        true);
@@ -143,10 +144,10 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct handoff h;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
     RETURN_IF_FAILED(get_handoff(ctx, g, &h));
-    RETURN_IF_FAILED(rf_matmul(
-        ctx->stream, h.dact, dout, p[FC2_W],
+    RETURN_IF_FAILED(model_matmul(
+        ctx, h.dact, dout, p[FC2_W],
         &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &s.pre}));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, h.dnorm2, h.dact, p[FC_W], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, h.dnorm2, h.dact, p[FC_W], NULL));
     /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(ctx->stream, h.dmiddle, dout));
     RETURN_IF_FAILED(rf_layernorm_backward_input(ctx->stream, h.dmiddle, h.dnorm2, s.middle,
@@ -160,8 +161,8 @@ static int linear_grads(struct rf_ctx *ctx, enum param weight, struct rf_tensor 
 {
     const int64_t columns = dout.shape.dim[dout.shape.ndim - 1];
     struct rf_tensor scratch;
-    RETURN_IF_FAILED(rf_matmul(
-        ctx->stream, ctx->grads[weight], dout, in,
+    RETURN_IF_FAILED(model_matmul(
+        ctx, ctx->grads[weight], dout, in,
         &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]}));
     RETURN_IF_FAILED(model_scratch(ctx, rf_bias_grad_scratch(ctx->rows, columns), &scratch));
     return rf_bias_grad(ctx->stream, ctx->grads[weight + 1], dout, scratch);

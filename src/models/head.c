@@ -82,8 +82,8 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(model_scratch(ctx, ctx->rows, &scratch));
     RETURN_IF_FAILED(norm(ctx, h, &s, in));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, out, s.norm, ctx->params[table_of(h)],
-                               &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_FAILED(model_matmul(ctx, out, s.norm, ctx->params[table_of(h)],
+                                  &(struct rf_matmul_opts){.transpose_b = true}));
     if (!ctx->evaluate)
         dlogits = out;
     const struct rf_cross_entropy_opts opts = loss_opts(ctx);
@@ -98,7 +98,7 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct saved s;
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, dnorm, dout, ctx->params[table_of(h)], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, dnorm, dout, ctx->params[table_of(h)], NULL));
     return norm_input(ctx, h, &s, din, dnorm, in);
 }
 
@@ -110,8 +110,8 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct saved s;
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
-    RETURN_IF_FAILED(rf_matmul(
-        ctx->stream, ctx->grads[table_of(h)], dout, s.norm,
+    RETURN_IF_FAILED(model_matmul(
+        ctx, ctx->grads[table_of(h)], dout, s.norm,
         &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[table_of(h)]}));
     return norm_weight(ctx, h, &s, in, dnorm);
 }

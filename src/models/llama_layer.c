@@ -110,14 +110,14 @@ static int forward_attention(struct rf_ctx *ctx, const struct llama_config *g, s
     struct rf_attention_args args;
     struct rf_heads turned; /* queries and keys lie side by side */
     RETURN_IF_FAILED(rf_rmsnorm(ctx->stream, s->norm1, s->rstd1, x, p[NORM1], g->eps));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, s->qkv, s->norm1, p[QKV],
-                               &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_FAILED(
+        model_matmul(ctx, s->qkv, s->norm1, p[QKV], &(struct rf_matmul_opts){.transpose_b = true}));
     RETURN_IF_FAILED(heads_of(s->qkv, ctx, g, 0, g->heads + g->kv_heads, &turned));
     RETURN_IF_FAILED(rf_rotary(ctx->stream, turned, turned, &rotary));
     RETURN_IF_FAILED(attention_args(ctx, g, s, &args));
     RETURN_IF_FAILED(rf_attend(ctx->stream, &args));
-    return rf_matmul(ctx->stream, s->middle, s->mixed, p[PROJ],
-                     &(struct rf_matmul_opts){.transpose_b = true, .residual = &x});
+    return model_matmul(ctx, s->middle, s->mixed, p[PROJ],
+                        &(struct rf_matmul_opts){.transpose_b = true, .residual = &x});
 }
 
 static int backward_attention(struct rf_ctx *ctx, const struct llama_config *g,
@@ -133,7 +133,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct llama_config *g,
     struct rf_heads turned;
     const struct model_cut cuts[] = {{&dmixed, g->channels, g->dtype}, {&delta, heads}};
     RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(cuts)));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, dmixed, h->dmiddle, p[PROJ], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, dmixed, h->dmiddle, p[PROJ], NULL));
     RETURN_IF_FAILED(attention_args(ctx, g, s, &args));
     RETURN_IF_FAILED(heads_of(dmixed, ctx, g, 0, heads, &grads.dout));
     RETURN_IF_FAILED(heads_of(h->dqkv, ctx, g, 0, heads, &grads.dq));
@@ -143,7 +143,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct llama_config *g,
     RETURN_IF_FAILED(rf_attend_backward(ctx->stream, &args, &grads));
     RETURN_IF_FAILED(heads_of(h->dqkv, ctx, g, 0, heads + k, &turned));
     RETURN_IF_FAILED(rf_rotary_backward(ctx->stream, turned, turned, &rotary));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, h->dnorm1, h->dqkv, p[QKV], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, h->dnorm1, h->dqkv, p[QKV], NULL));
     RETURN_IF_FAILED(rf_copy(ctx->stream, din, h->dmiddle));
     return rf_rmsnorm_backward_input(ctx->stream, din, h->dnorm1, x, s->rstd1, p[NORM1], true);
 }
@@ -158,11 +158,11 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
     RETURN_IF_FAILED(forward_attention(ctx, g, &s, in));
     RETURN_IF_FAILED(rf_rmsnorm(ctx->stream, s.norm2, s.rstd2, s.middle, p[NORM2], g->eps));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, s.gates, s.norm2, p[GATE_UP],
-                               &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_FAILED(model_matmul(ctx, s.gates, s.norm2, p[GATE_UP],
+                                  &(struct rf_matmul_opts){.transpose_b = true}));
     RETURN_IF_FAILED(rf_glu(ctx->stream, RF_ACT_SILU, s.act, s.gates, none));
-    return rf_matmul(ctx->stream, out, s.act, p[DOWN],
-                     &(struct rf_matmul_opts){.transpose_b = true, .residual = &s.middle});
+    return model_matmul(ctx, out, s.act, p[DOWN],
+                        &(struct rf_matmul_opts){.transpose_b = true, .residual = &s.middle});
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -177,10 +177,10 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
     RETURN_IF_FAILED(get_handoff(ctx, g, &h));
     RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(cuts)));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, dact, dout, p[DOWN], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, dact, dout, p[DOWN], NULL));
     RETURN_IF_FAILED(
         rf_glu_backward(ctx->stream, RF_ACT_SILU, h.dgates, none, dact, s.gates, none));
-    RETURN_IF_FAILED(rf_matmul(ctx->stream, h.dnorm2, h.dgates, p[GATE_UP], NULL));
+    RETURN_IF_FAILED(model_matmul(ctx, h.dnorm2, h.dgates, p[GATE_UP], NULL));
     /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(ctx->stream, h.dmiddle, dout));
     RETURN_IF_FAILED(rf_rmsnorm_backward_input(ctx->stream, h.dmiddle, h.dnorm2, s.middle, s.rstd2,
@@ -192,8 +192,8 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 static int matrix_grad(struct rf_ctx *ctx, enum param weight, struct rf_tensor dout,
                        struct rf_tensor in)
 {
-    return rf_matmul(
-        ctx->stream, ctx->grads[weight], dout, in,
+    return model_matmul(
+        ctx, ctx->grads[weight], dout, in,
         &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]});
 }
 

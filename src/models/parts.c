@@ -85,3 +85,13 @@ uint64_t model_scratch_bytes(int64_t elements)
 {
     return rf_carve_bytes(rf_shape1(model_max(elements, 1)), RF_F32);
 }
+
+int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,
+                 struct rf_tensor b, const struct rf_matmul_opts *opts)
+{
+    struct rf_matmul_opts all = {0};
+    if (opts)
+        all = *opts;
+    all.scratch = ctx->workspace.buffer ? &ctx->workspace : NULL;
+    return rf_matmul(ctx->stream, out, a, b, &all);
+}

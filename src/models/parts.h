@@ -59,6 +59,10 @@ uint64_t model_cut_bytes(int64_t rows, const struct model_cut *cuts, int count);
 int model_scratch(const struct rf_ctx *ctx, int64_t elements, struct rf_tensor *out);
 uint64_t model_scratch_bytes(int64_t elements);
 
+/* rf_matmul with the run's workspace; opts may be NULL. */
+int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,
+                 struct rf_tensor b, const struct rf_matmul_opts *opts);
+
 /* The last block: a norm, logits by a table, and the loss. In training the gradient of the logits
  * replaces them in place. With `rows` the logits never exist at once: the block's output is the
  * gradient of the norm's, and all of its work but the norm's is done in backward_input. Parameters:

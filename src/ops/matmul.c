@@ -89,7 +89,7 @@ int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type, int64_t 
 {
     struct rf_product product = plan_product(device, type, m, n, k, opts);
     const struct rf_matmul_path *path = pick_path(&product, opts ? opts->path : NULL);
-    int64_t part = path ? rf_matmul_part(&product, path) : 0;
+    int64_t part = path ? rf_matmul_part(&product, path, INT64_MAX) : 0;
     return part ? rf_matmul_parts(&product, part) * m * n : 0;
 }
 
@@ -154,7 +154,7 @@ int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a
                        (long long)p.n, (long long)p.k, p.transpose_a ? " with a transposed" : "",
                        p.transpose_b ? " with b transposed" : "",
                        rf_device_get_info(p.device)->name, why_none(&p, opts->path));
-    int64_t part = opts->scratch ? rf_matmul_part(&p, path) : 0;
+    int64_t part = opts->scratch ? rf_matmul_part(&p, path, rf_tensor_count(*opts->scratch)) : 0;
     return part ? rf_matmul_run_split(stream, path, &p, *opts->scratch, part)
                 : path->run(stream, &p);
 }

@@ -57,8 +57,9 @@ RF_MUST_CHECK int rf_matmul_check(struct rf_product *product, struct rf_stream *
 
 /* ---- matmul_split.c -------------------------------------------------------------------------- */
 
-/* Length of the parts that k is split into, or 0. */
-int64_t rf_matmul_part(const struct rf_product *product, const struct rf_matmul_path *path);
+/* Length of the parts that k is split into, with room for so many sums; or 0. */
+int64_t rf_matmul_part(const struct rf_product *product, const struct rf_matmul_path *path,
+                       int64_t room);
 int64_t rf_matmul_parts(const struct rf_product *product, int64_t part);
 RF_MUST_CHECK int rf_matmul_run_split(struct rf_stream *stream, const struct rf_matmul_path *path,
                                       const struct rf_product *product, struct rf_tensor scratch,

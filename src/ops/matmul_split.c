@@ -17,14 +17,16 @@ int64_t rf_matmul_parts(const struct rf_product *p, int64_t part)
     return (p->k + part - 1) / part;
 }
 
-int64_t rf_matmul_part(const struct rf_product *p, const struct rf_matmul_path *path)
+int64_t rf_matmul_part(const struct rf_product *p, const struct rf_matmul_path *path, int64_t room)
 {
     const struct rf_device_info *info = rf_device_get_info(p->device);
     int64_t wanted = info->kind == RF_DEVICE_CPU ? 8 : 256; /* workgroups */
     int64_t parts = wanted / path->tiles(info, p);
     parts = parts < p->k / LEAST_PART ? parts : p->k / LEAST_PART;
     parts = parts < MOST_PARTS ? parts : MOST_PARTS;
-    if (parts < 2 || p->batch > 1 || parts * p->m * p->n > INT32_MAX)
+    room = room < INT32_MAX ? room : INT32_MAX;
+    parts = parts < room / (p->m * p->n) ? parts : room / (p->m * p->n);
+    if (parts < 2 || p->batch > 1)
         return 0;
     return (p->k + PART_MULTIPLE * parts - 1) / (PART_MULTIPLE * parts) * PART_MULTIPLE;
 }
@@ -55,11 +57,6 @@ int rf_matmul_run_split(struct rf_stream *stream, const struct rf_matmul_path *p
                         const struct rf_product *p, struct rf_tensor scratch, int64_t part)
 {
     int64_t parts = rf_matmul_parts(p, part), size = p->m * p->n;
-    if (rf_tensor_count(scratch) < parts * size)
-        return rf_fail(RF_EINVAL,
-                       "matmul: scratch has %lld elements; this product needs %lld (see "
-                       "rf_matmul_scratch)",
-                       (long long)rf_tensor_count(scratch), (long long)(parts * size));
     struct rf_product partial = *p;
     struct rf_tensor sums = {scratch.buffer, scratch.offset, rf_shape1(parts * size), RF_F32};
     partial.out = sums;

@@ -108,6 +108,8 @@ static void plan_states(struct rf_plan *plan)
     for (int b = 0; b < plan->block_count; b++)
         scratch = largest(scratch, plan->sizes[b].scratch);
     set_region(plan, RF_REGION_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, scratch);
+    set_region(plan, RF_REGION_WORKSPACE, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+               plan->policy.workspace_bytes);
     if (plan->policy.forward_only)
         return;
     set_region(plan, RF_REGION_DECAY, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,

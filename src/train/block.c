@@ -60,6 +60,13 @@ static struct rf_tensor loss_scale(const struct rf_run *run)
     return scalars;
 }
 
+static struct rf_tensor workspace(const struct rf_run *run)
+{
+    struct rf_tensor region = run->regions[RF_REGION_WORKSPACE];
+    const uint64_t count = run->plan->policy.workspace_bytes / sizeof(float);
+    return region.buffer ? as_f32(region, rf_shape1((int64_t)count)) : region;
+}
+
 static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, int64_t global)
 {
     const struct rf_plan *plan = run->plan;
@@ -75,6 +82,7 @@ static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, in
                            .saved = run->regions[RF_REGION_SAVED(saved)],
                            .handoff = run->regions[RF_REGION_HANDOFF],
                            .scratch = run->regions[RF_REGION_SCRATCH],
+                           .workspace = workspace(run),
                            .scalars = rf_run_scalars(run),
                            .loss_scale = loss_scale(run),
                            .targets = input_rows(run, RF_REGION_TARGETS, local, RF_I32),

@@ -55,8 +55,9 @@ enum rf_region_id {
     RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
     RF_REGION_NORM,    /* the sum of squares of the gradients */
     RF_REGION_NORM_SCRATCH,
-    RF_REGION_SCRATCH, /* of one call of one block */
-    RF_REGION_FIXED    /* then out and saved of each block */
+    RF_REGION_WORKSPACE, /* of products */
+    RF_REGION_SCRATCH,   /* of one call of one block */
+    RF_REGION_FIXED      /* then out and saved of each block */
 };
 #define RF_REGION_OUT(block) (RF_REGION_FIXED + 2 * (block))
 #define RF_REGION_SAVED(block) (RF_REGION_FIXED + 2 * (block) + 1)

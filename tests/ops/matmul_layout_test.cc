@@ -199,7 +199,7 @@ TEST_F(MatmulBatch, PartsOfKAddUpInOneOrder)
                 opts.path = path;
                 const int64_t needed = rf_matmul_scratch(device, type, m, n, k, &opts);
                 ASSERT_GE(needed, 2 * m * n);
-                rf_tensor scratch = blank(rf_shape1(needed)), few = blank(rf_shape1(needed - 1));
+                rf_tensor scratch = blank(rf_shape1(needed));
                 const Floats a = oracle::exact(m * k, engine), b = oracle::exact(k * n, engine);
                 const Floats before = whole(m * n), noise = rounded_to(type, normal(m * k));
                 const rf_shape as = form.transpose_a ? rf_shape2(k, m) : rf_shape2(m, k);
@@ -207,18 +207,24 @@ TEST_F(MatmulBatch, PartsOfKAddUpInOneOrder)
                 rf_tensor out = typed(rf_shape2(m, n), type, before, 1), at = typed(as, type, a),
                           bt = typed(bs, type, b);
                 opts.accumulate = true;
-                opts.scratch = &few;
-                EXPECT_FAILS(RF_EINVAL, "scratch has", rf_matmul(stream, out, at, bt, &opts));
-                opts.scratch = &scratch;
-                ASSERT_OK(rf_matmul(stream, out, at, bt, &opts));
                 const Doubles product =
                     oracle::matmul(wide(a), wide(b), m, n, k, form.transpose_a, form.transpose_b);
                 Floats want(m * n);
                 for (int64_t i = 0; i < m * n; i++)
                     want[i] = (float)(product[i] + before[i]);
-                expect_near(read(out), wide(rounded_to(type, want)), 0,
-                            std::string(path) + " " + form.name + " " + rf_dtype_name(type));
-                EXPECT_NE(read(scratch)[0], -12345.0f);
+                // Parts of all there is room for, of fewer, and none.
+                for (int64_t room : {needed, needed - 1, 2 * m * n, 2 * m * n - 1}) {
+                    rf_tensor part = blank(rf_shape1(room));
+                    rf_tensor sum = typed(rf_shape2(m, n), type, before, 1);
+                    opts.scratch = &part;
+                    ASSERT_OK(rf_matmul(stream, sum, at, bt, &opts));
+                    expect_near(read(sum), wide(rounded_to(type, want)), 0,
+                                std::string(path) + " " + form.name + " " + rf_dtype_name(type) +
+                                    " room for " + std::to_string(room));
+                    const bool used = read(part)[0] != -12345.0f;
+                    EXPECT_EQ(used, room >= 2 * m * n) << room;
+                }
+                opts.scratch = &scratch;
                 opts.accumulate = false;
                 rf_tensor random = typed(as, type, noise);
                 Floats first;

@@ -94,6 +94,23 @@ TEST(Train, SixteenBitsTrainAndOnlyF16HasALossScaleUnasked)
     }
 }
 
+TEST(Train, RowsOfTheHeadChangeMemoryAndNotTheLoss)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    for (const char *model : {"gpt2", "llama"}) {
+        std::vector<double> losses;
+        for (const char *rows : {"0", "8"}) {
+            ProgramResult r = run_program(with(
+                tiny(data), {"--model", model, "--steps", "2", "--log", log, "--head-rows", rows}));
+            ASSERT_EQ(r.status, 0) << r.err;
+            const std::string text = read_text(log);
+            losses.push_back(std::stod(text.substr(text.rfind("\"loss\":") + 7)));
+        }
+        EXPECT_NEAR(losses[0], losses[1], 1e-4) << model; // parts of sums, other roundings
+    }
+}
+
 TEST(Train, ALlamaTrainsSamplesAndGoesOnFromItsCheckpointOnly)
 {
     TempFolder folder;

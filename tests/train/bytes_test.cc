@@ -45,6 +45,27 @@ TEST(Bytes, MeasuredEqualsPlannedForEveryRankAndOrder)
         }
 }
 
+TEST(Bytes, AWorkspaceIsPlannedAndUsedAndChangesOnlyRoundings)
+{
+    Training t;
+    t.model = {1, 32, 2, 64, 61};
+    t.policy.batch = 16;
+    t.policy.seq = 64;
+    t.policy.micro_batches = 1; // sums over 1024 tokens
+    std::vector<Seen> seen;
+    for (uint64_t bytes : {0, 1 << 20, 20000, 1 << 20}) {
+        t.policy.workspace_bytes = bytes;
+        seen.push_back(train(t, 1)[0]);
+        expect_equal(seen.back(), std::to_string(bytes));
+        EXPECT_EQ(seen.back().planned.scratch - seen[0].planned.scratch, (bytes + 255) / 256 * 256);
+        for (int step = 0; step < t.steps; step++)
+            EXPECT_NEAR(seen.back().loss[(size_t)step], seen[0].loss[(size_t)step], 1e-4);
+    }
+    EXPECT_NE(seen[1].sha, seen[0].sha);
+    EXPECT_NE(seen[2].sha, seen[0].sha);
+    EXPECT_EQ(seen[3].sha, seen[1].sha);
+}
+
 TEST(Bytes, AnUndeclaredAllocationOrMessageBreaksTheEquality)
 {
     Training t;
