@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* strcasestr */
 #include <ctype.h>
+#include <stdlib.h>
 
 #include "internal.h"
 
@@ -105,6 +106,14 @@ static enum rf_device_kind kind_of(VkPhysicalDeviceType type)
     }
 }
 
+/* Of "llvmpipe, Mesa 25.0.7 (LLVM 19.1.7)": 25; 0 when it is not Mesa. The driver's version as a
+ * number is 0.0.1 in every version of that driver. */
+static int mesa_version(const struct rf_device_info *info)
+{
+    const char *mesa = strstr(info->driver, "Mesa ");
+    return mesa ? atoi(mesa + 5) : 0;
+}
+
 static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                             struct rf_device_info *info, struct rf_device_caps *caps)
 {
@@ -155,8 +164,8 @@ static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     caps->storage_alignment = limits->minStorageBufferOffsetAlignment;
     caps->views = info->kind == RF_DEVICE_CPU && caps->ext_push_descriptor;
     /* Three times as quick with 22.3; with 25.0 and 26.2 some kernels gain and others lose. */
-    caps->wide_writes = caps->views && info->driver_id == VK_DRIVER_ID_MESA_LLVMPIPE &&
-                        VK_API_VERSION_MAJOR(p.core.properties.driverVersion) < 25;
+    caps->wide_writes =
+        caps->views && info->driver_id == VK_DRIVER_ID_MESA_LLVMPIPE && mesa_version(info) < 25;
     info->max_allocation_bytes = p.v11.maxMemoryAllocationSize;
     info->timestamp_period_ns = caps->timestamp_bits ? limits->timestampPeriod : 0;
 }

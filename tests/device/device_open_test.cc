@@ -4,6 +4,7 @@
  */
 #include "device_fixture.h"
 #include <cstdlib>
+#include <string>
 
 namespace
 {
@@ -58,6 +59,24 @@ TEST(DeviceOpen, RecordIsPlausible)
     EXPECT_GT(info->max_allocation_bytes, 0u);
     EXPECT_LE(info->max_allocation_bytes, info->heap_bytes);
     EXPECT_NE(info->driver[0], '\0');
+    rf_device_close(device);
+}
+
+// Its number says 0.0.1 in all versions, so that the text has to be read.
+TEST(DeviceOpen, WholeSubgroupsWriteOnlyWhereThatIsQuicker)
+{
+    rf_device *device = nullptr;
+    ASSERT_EQ(rf_device_open(nullptr, nullptr, &device), 0) << rf_last_error()->message;
+    const std::string driver = rf_device_get_info(device)->driver;
+    const bool old = driver.rfind("llvmpipe, Mesa 22.", 0) == 0 ||
+                     driver.rfind("llvmpipe, Mesa 23.", 0) == 0 ||
+                     driver.rfind("llvmpipe, Mesa 24.", 0) == 0;
+    rf_view view = {};
+    EXPECT_EQ(rf_buffer_create(device, 4096, RF_MEMORY_DEVICE, RF_CATEGORY_SCRATCH, &view.buffer),
+              0);
+    view.bytes = 4096;
+    EXPECT_EQ(rf_view_writable(&view) > 0, old) << driver;
+    rf_buffer_destroy(view.buffer);
     rf_device_close(device);
 }
 
