@@ -48,7 +48,7 @@ RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op); /* "all_reduce", ... 
 
 struct rf_comm_opts {
     int rank, size;         /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
-    const char *provider;   /* NULL or "auto", "host" (shared memory), "tcp", "net", "shm", ... */
+    const char *provider;   /* NULL or "auto", "host" (shared memory), "tcp", "host+net", ... */
     const char *key;        /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
     double start_timeout_s; /* for everybody to appear; 0 = 60 */
     double timeout_s;       /* for one operation without byte progress; 0 = 600 */
@@ -119,7 +119,7 @@ RF_EXPORT void rf_comm_close(struct rf_comm *comm);
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
 RF_EXPORT int rf_comm_rank(const struct rf_comm *comm);
 RF_EXPORT int rf_comm_size(const struct rf_comm *comm);
-RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm); /* "host", "net", "loopback" */
+RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm); /* "host", "host+net", ... */
 RF_EXPORT const char *rf_comm_why(const struct rf_comm *comm); /* why that provider: one sentence */
 /* Payload bytes this rank has posted to peers since it joined. */
 RF_EXPORT uint64_t rf_comm_sent_bytes(const struct rf_comm *comm);
@@ -141,13 +141,13 @@ RF_EXPORT void rf_comm_deregister(struct rf_registration *registration);
 /* Why the network does not read device memory by itself (dma-buf): a sentence. */
 RF_EXPORT const char *rf_provider_dmabuf_reason(void);
 
-/* Memory for buffers of this communicator's collectives, zeroed, at the start of a page. Where the
- * ranks share memory (provider host) it is part of it: collectives then read and write the peers'
- * buffers themselves, instead of copying through others. Not collective; any rank may use it or
- * not, as suits it. Whole and parts of it may be used; collectives of other communicators (split)
- * take it as any memory. Free it before the communicator is closed. After the communicator has
- * failed, a rank that was slow may still write into buffers it had been given. Any thread. Errors:
- * RF_ENOMEM. */
+/* Memory for buffers of this communicator's collectives, zeroed, at the start of a page. Where
+ * ranks share memory (providers host and host+net) it is part of it: collectives then read and
+ * write the buffers of the peers on this host, instead of copying through others. Not collective;
+ * any rank may use it or not, as suits it. Whole and parts of it may be used; collectives of other
+ * communicators (split) take it as any memory. Free it before the communicator is closed. After the
+ * communicator has failed, a rank that was slow may still write into buffers it had been given. Any
+ * thread. Errors: RF_ENOMEM. */
 RF_API int rf_comm_alloc(struct rf_comm *comm, size_t bytes, void **out);
 RF_EXPORT void rf_comm_free(struct rf_comm *comm, void *memory); /* NULL is allowed */
 

@@ -27,12 +27,15 @@ static const struct rf_env_row rows[] = {
     {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; demanded across hosts"},
     {"RF_PORT", NULL, "bootstrap port, when MASTER_PORT is taken by somebody else"},
     {"RF_CHECKSUM", "0", "1: every message carries a checksum of its data; the same on every rank"},
-    {"RF_PROVIDER", NULL, "network provider: auto, tcp, net, tcp;ofi_rxm, shm"},
+    {"RF_PROVIDER", NULL,
+     "what carries messages: auto, host, host+net, tcp, net, tcp;ofi_rxm, shm"},
     {"RF_MEASURE", NULL,
      "1: measure links when ranks join, and choose algorithms by that; 0: never; else across "
      "hosts"},
     {"RF_HOSTS", NULL,
-     "which host each rank is on, such as a,a,b,b, where that is not to be found out"},
+     "which host each rank is on, such as a,a,b,b, where that is not to be found out; ranks said "
+     "to "
+     "be on different ones share no memory"},
     {"RF_INTERFACE", NULL, "address of the network interface to use"},
     {"RANK", NULL, "this process's rank (torchrun, ringforge run)"},
     {"WORLD_SIZE", NULL, "number of ranks"},

@@ -2,8 +2,8 @@
  *
  * The narrow waist between schedules and networks: what a transport does for the executor of
  * collectives (coll/exec.c), and what a control link does for a communicator. coll and comm call
- * it; transport/fabric.c, transport/host.c and transport/loopback.c fill it in. A new transport
- * fills struct rf_transport_ops.
+ * it; transport/fabric.c, host.c, both.c and loopback.c fill it in. A new transport fills struct
+ * rf_transport_ops.
  */
 #ifndef RF_BASE_WIRE_H
 #define RF_BASE_WIRE_H
@@ -67,7 +67,8 @@ struct rf_transport_ops {
     void (*cancel_all)(struct rf_transport *t);
     void (*destroy)(struct rf_transport *t);
 
-    /* What transports offer whose ranks reach each other's memory; all NULL elsewhere. ------- */
+    /* What transports offer where ranks of one host reach each other's memory; all NULL elsewhere.
+     * ---- */
 
     /* As post_recv, but the data may stay where they are: then the completion says where, and they
      * may be read until given back. One thread, as with posting. */
@@ -79,7 +80,8 @@ struct rf_transport_ops {
     void (*free)(struct rf_transport *t, void *memory);
     /* Whether [memory, memory+bytes) is such memory of this rank; *offset names it to others. */
     bool (*locate)(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
-    /* What another rank has named; NULL where there is no such memory, whatever the peer says. */
+    /* What another rank has named; NULL where there is no such memory, whatever the peer says, and
+     * for ranks of other hosts. */
     unsigned char *(*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes);
     /* Nothing has come for some microseconds, and the core is about to be given away. The thread
      * that posts. */
@@ -89,15 +91,16 @@ struct rf_transport_ops {
 /* First member of every transport. */
 struct rf_transport {
     const struct rf_transport_ops *ops;
-    const char *name; /* provider: "host", "net", "shm", "loopback" */
+    const char *name; /* provider: "host", "net", "host+net", "shm", "loopback" */
     int rank, size;
+    bool one_host;        /* every rank reaches every other's memory */
     bool yield;           /* ranks outnumber cores: yield on the first empty poll */
     size_t segment_bytes; /* good size of a pipelined piece */
     uint64_t sent_bytes,
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
 };
 
-/* Whether the ranks reach each other's memory: the same on all. */
+/* Whether ranks of one host reach each other's memory: the same on all. */
 static inline bool rf_wire_shares(const struct rf_transport *t)
 {
     return t && t->ops->post_borrow != NULL;
@@ -139,6 +142,7 @@ struct rf_control_ops {
 struct rf_control {
     const struct rf_control_ops *ops;
     int rank, size;
+    uint64_t host; /* a number for this rank's host: equal on all of its ranks, and on no other */
     /* Set (release order) whenever an event is queued, so that the hot loop reads one flag. */
     volatile uint32_t pending;
 };

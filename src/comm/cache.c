@@ -132,7 +132,7 @@ struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_cal
         .window_bytes = RF_WINDOW_BYTES,
         .staged = call->staged,
         /* Checksums are of messages, and where there are none nothing would be checked. */
-        .shared = rf_wire_shares(comm->wire) && !comm->checksum,
+        .shared = comm->wire->one_host && !comm->checksum,
     };
 }
 

@@ -50,7 +50,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
                          .segment_bytes = comm->wire->segment_bytes,
                          .far = !rf_control_is_local(comm->control),
                          .measure = wants_measure(),
-                         .host = rf_hosts_own(comm->rank)};
+                         .host = comm->control->host};
     struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
     if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
         rf_log("comm", 1, "no random name for the communicator");

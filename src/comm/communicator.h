@@ -155,8 +155,6 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
 
 /* ---- hosts.c --------------------------------------------------------------------------------- */
 
-/* A number for this rank's host: equal on all of its ranks, and on no other host. */
-uint64_t rf_hosts_own(int rank);
 /* Fills comm->hosts from all ranks' numbers, which lie `stride` bytes apart. */
 RF_MUST_CHECK int rf_hosts_number(struct rf_comm *comm, const uint64_t *first, size_t stride);
 

@@ -99,9 +99,6 @@ static int open_here(const struct place *places, const char *provider, int rank,
         return rc;
     }
     f->transport.yield = ranks_here(places, rank, size) > rf_host_cores();
-    if (strcmp(f->name, "shm") != 0 && ranks_here(places, rank, size) == size &&
-        strlen(why) + 80 < why_bytes)
-        strcat(why, "; all ranks are on one host, so --provider host would be faster");
     *out = f;
     return 0;
 }

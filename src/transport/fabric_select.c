@@ -179,13 +179,14 @@ static void add_provider(const struct fi_info *info, const char *chosen,
     out->chosen = strcmp(name, chosen) == 0;
 }
 
-/* The one that is not libfabric's. */
-static void add_host(bool chosen, struct rf_provider_info *out)
+/* Those that are not libfabric's. */
+static void add_own(const char *name, const char *reach, const char *note, const char *chosen,
+                    struct rf_provider_info *out)
 {
-    *out = (struct rf_provider_info){.name = "host", .chosen = chosen};
-    snprintf(out->address, sizeof(out->address), "this host");
-    snprintf(out->note, sizeof(out->note),
-             "memory that the ranks share: the default where all are on one host");
+    *out = (struct rf_provider_info){.chosen = strcmp(name, chosen) == 0};
+    snprintf(out->name, sizeof(out->name), "%s", name);
+    snprintf(out->address, sizeof(out->address), "%s", reach);
+    snprintf(out->note, sizeof(out->note), "%s", note);
 }
 
 static bool is_first_of_its_name(const struct fi_info *all, const struct fi_info *info)
@@ -205,13 +206,24 @@ int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_
     RETURN_IF_ERROR(get_offers(NULL, NULL, &all));
     if (!wanted)
         wanted = rf_env("RF_PROVIDER");
-    const char *chosen = !wanted || !*wanted || strcmp(wanted, "auto") == 0 ? "host"
-                         : means_native(wanted)                             ? native_name()
-                                                                            : wanted;
-    uint32_t found = 0;
+    char both[32];
+    snprintf(both, sizeof(both), "host+%s", native_name());
+    const char *chosen = wanted;
+    if (!wanted || !*wanted || strcmp(wanted, "auto") == 0)
+        chosen = "host";
+    else if (means_native(wanted))
+        chosen = native_name();
+    else if (strncmp(wanted, "host+", 5) == 0 && means_native(wanted + 5))
+        chosen = both;
+    uint32_t found = 2;
     if (capacity > 0)
-        add_host(strcmp(chosen, "host") == 0, &infos[0]);
-    found++;
+        add_own("host", "this host",
+                "memory that the ranks share: the default where all are on one host", chosen,
+                &infos[0]);
+    if (capacity > 1)
+        add_own(both, "this host and others",
+                "that within each host, native TCP between: the default where hosts have several",
+                chosen, &infos[1]);
     /* In the order of the table, the unknown ones last. */
     for (int row = 0; row <= ROWS; row++)
         for (struct fi_info *info = all; info; info = info->next)

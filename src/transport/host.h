@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the transport between ranks of one host share: host.c (messages),
- * host_receive.c (the receiving side of them), host_segment.c (memory), host_open.c (how ranks
- * hand each other their memory) and host_core.c (which core a rank is on).
+ * What the files of the transport between ranks of one host share: host.c (messages), host_send.c
+ * and host_receive.c (the two sides of them), host_segment.c (memory), host_open.c (how ranks hand
+ * each other their memory) and host_core.c (which core a rank is on). Ranks have the numbers of the
+ * job, some of whose ranks may be on other hosts.
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
@@ -37,7 +38,7 @@ enum {
     RF_HOST_TICKETS = 64, /* long messages under way from one rank to another */
     RF_HOST_BUCKETS = 64,
     RF_HOST_PAGE = 4096,
-    RF_HOST_MAX_RANKS = 256
+    RF_HOST_MAX_RANKS = 256 /* of one host */
 };
 
 enum rf_host_kind {
@@ -74,7 +75,7 @@ struct rf_host_channel {
 
 struct rf_host_header {
     uint64_t magic, job; /* job: says that a segment is of this communicator */
-    uint32_t version, rank, size;
+    uint32_t version, rank, size, count;
     alignas(64) uint32_t core; /* 1 + where the rank last waited; 0: nowhere yet */
 };
 #define RF_HOST_MAGIC 0x316567726f666772ull
@@ -87,7 +88,8 @@ struct rf_host_node {
     uint64_t bytes, moved;
     const unsigned char *from; /* of a receive that is being copied from a peer's memory */
     uint32_t contract;
-    int16_t peer, status;
+    uint16_t peer;
+    int16_t status;
     uint8_t is_recv, may_borrow, ticket, slot, lent;
 };
 static_assert(sizeof(struct rf_host_node) <= 64, "must fit the context's reserved bytes");
@@ -149,7 +151,10 @@ struct rf_host {
     unsigned char *base; /* of what comes before the user's memory */
     size_t heap_offset, file_bytes;
     uint64_t job;
-    struct rf_host_peer *peers; /* [size] */
+    int count;                  /* ranks of this host */
+    int *ranks;                 /* [count], in order */
+    int *place;                 /* [size], of a rank in this list; -1: it is on another host */
+    struct rf_host_peer *peers; /* [count] */
     struct rf_host_list done;   /* completions for poll */
     struct rf_host_list pulls;  /* receives to be copied from peers' memory */
     struct rf_host_list recvs[RF_HOST_BUCKETS];
@@ -164,6 +169,11 @@ struct rf_host {
     struct rf_host_block *blocks;
 };
 
+static inline struct rf_host_peer *rf_host_peer_of(const struct rf_host *h, int rank)
+{
+    return &h->peers[h->place[rank]];
+}
+
 /* host_segment.c. Creates this rank's segment; h->fd is to be handed to the others, once it bears
  * the name of the job. */
 int rf_host_segment_create(struct rf_host *h);
@@ -171,25 +181,34 @@ void rf_host_segment_name(struct rf_host *h, uint64_t job);
 /* Takes fd: what a peer has handed over. */
 int rf_host_segment_attach(struct rf_host *h, int peer, int fd);
 void rf_host_segment_destroy(struct rf_host *h);
-/* [offset, offset+bytes) of a peer's segment; NULL where there is no such thing. */
+/* [offset, offset+bytes) of a peer's segment; NULL where there is no such thing, or on another
+ * host.
+ */
 unsigned char *rf_host_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes);
 /* Whether memory lies in this rank's segment, and where. */
 bool rf_host_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
 int rf_host_alloc(struct rf_transport *t, size_t bytes, void **out);
 void rf_host_free(struct rf_transport *t, void *memory);
 
-/* host.c. Opens this rank's end; peers are to be attached. */
-int rf_host_open(int rank, int size, struct rf_host **out);
+/* Whether the transport, which is of this kind, reaches a rank. */
+bool rf_host_has(const struct rf_transport *t, int rank);
+
+/* host.c. Opens this rank's end; peers are to be attached. hosts: as in rf_host_create. */
+int rf_host_open(int rank, int size, const uint64_t *hosts, struct rf_host **out);
 void rf_host_close(struct rf_host *h);
 void rf_host_append(struct rf_host_list *list, struct rf_host_node *node);
 struct rf_host_node *rf_host_take(struct rf_host_list *list);
 
-/* host_open.c: which running kernel this is, and how many of its cores this process may use. */
+/* place.c: which running kernel this is, and how many of its cores this process may use. */
 void rf_host_name(char *out, size_t bytes);
 int rf_host_cores(void);
 
 /* host_core.c */
 void rf_host_idle(struct rf_transport *t);
+/* host_send.c. The send is under way, or waits for room in the channel. */
+int rf_host_post_send(struct rf_host *h, struct rf_host_node *send);
+/* Goes on with what is under way to `rank`. */
+int rf_host_send_on(struct rf_host *h, int rank);
 
 /* host_receive.c */
 int rf_host_post_recv(struct rf_host *h, struct rf_host_node *recv);

@@ -26,7 +26,8 @@ static void tell(struct rf_host *h, int core)
 /* Where a peer was when it last waited; -1: unknown. */
 static int core_of(const struct rf_host *h, int rank)
 {
-    const struct rf_host_header *header = (const struct rf_host_header *)h->peers[rank].base;
+    const struct rf_host_header *header =
+        (const struct rf_host_header *)rf_host_peer_of(h, rank)->base;
     uint32_t told = __atomic_load_n(&header->core, __ATOMIC_RELAXED);
     return told > 0 && told <= CPU_SETSIZE ? (int)told - 1 : -1;
 }
@@ -34,8 +35,8 @@ static int core_of(const struct rf_host *h, int rank)
 /* The lower rank stays. */
 static bool is_crowded(const struct rf_host *h, int core)
 {
-    for (int rank = 0; rank < h->transport.rank; rank++)
-        if (core_of(h, rank) == core)
+    for (int i = 0; h->ranks[i] < h->transport.rank; i++)
+        if (core_of(h, h->ranks[i]) == core)
             return true;
     return false;
 }
@@ -49,8 +50,8 @@ static void step_aside(struct rf_host *h, int core)
         return;
     others = mine;
     CPU_CLR((size_t)core, &others);
-    for (int rank = 0; rank < h->transport.size; rank++) {
-        int used = rank == h->transport.rank ? -1 : core_of(h, rank);
+    for (int i = 0; i < h->count; i++) {
+        int rank = h->ranks[i], used = rank == h->transport.rank ? -1 : core_of(h, rank);
         if (used >= 0)
             CPU_CLR((size_t)used, &others);
     }

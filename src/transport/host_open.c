@@ -5,10 +5,8 @@
  * privilege is needed. A rank that fails still takes part to the end, so that all come to the same
  * answer.
  */
-#define _GNU_SOURCE /* CPU_COUNT */
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -42,28 +40,6 @@ struct handover {
     uint8_t token[TOKEN_BYTES]; /* of whom it is handed to */
     int32_t rank;
 };
-
-void rf_host_name(char *out, size_t bytes)
-{
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    out[0] = 0;
-    if (file) {
-        if (!fgets(out, (int)bytes, file))
-            out[0] = 0;
-        fclose(file);
-    }
-    out[strcspn(out, "\n")] = 0;
-    if (!out[0])
-        gethostname(out, bytes - 1);
-}
-
-int rf_host_cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        return CPU_COUNT(&set);
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
 
 /* ---- handing over ---------------------------------------------------------------------------- */
 
@@ -148,6 +124,7 @@ static int take_over(struct rf_host *h, int socket_fd, const struct offer *mine)
         memcpy(&fd, CMSG_DATA(header), sizeof(int));
     bool ours = bytes == sizeof(handover) && handover.rank >= 0 &&
                 handover.rank < h->transport.size && handover.rank != h->transport.rank &&
+                rf_host_has(&h->transport, handover.rank) &&
                 memcmp(handover.token, mine->token, TOKEN_BYTES) == 0;
     if (fd < 0)
         return 0;
@@ -161,13 +138,14 @@ static int take_over(struct rf_host *h, int socket_fd, const struct offer *mine)
 
 static int hand_over(struct rf_host *h, int socket_fd, const struct offer *offers)
 {
-    int rank = h->transport.rank, size = h->transport.size;
-    int given = 0, taken = 0;
+    int rank = h->transport.rank, given = 0, taken = 0;
     uint64_t deadline = rf_now_ns() + HANDOVER_NS;
-    while (given < size || taken < size - 1) {
+    while (given < h->count || taken < h->count - 1) {
         int rc = RF_EAGAIN;
-        if (given < size)
-            rc = given == rank ? 0 : hand_to(h, socket_fd, &offers[given], given);
+        if (given < h->count) {
+            int to = h->ranks[given];
+            rc = to == rank ? 0 : hand_to(h, socket_fd, &offers[to], to);
+        }
         if (rc == 0)
             given++;
         else if (rc != RF_EAGAIN)
@@ -179,11 +157,11 @@ static int hand_over(struct rf_host *h, int socket_fd, const struct offer *offer
         if (rc == 0 || got > 0)
             continue;
         struct pollfd wait = {.fd = socket_fd, .events = POLLIN};
-        poll(&wait, 1, given < size ? 1 : 100);
+        poll(&wait, 1, given < h->count ? 1 : 100);
         if (rf_now_ns() > deadline)
             return rf_fail(RF_ENOTSUP,
                            "rank %d has been handed the memory of %d of %d ranks in 5 s", rank,
-                           taken, size - 1);
+                           taken, h->count - 1);
     }
     return 0;
 }
@@ -191,14 +169,18 @@ static int hand_over(struct rf_host *h, int socket_fd, const struct offer *offer
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
 /* The first failure, of any rank, as everybody's. */
-static int check_all(const struct offer *offers, int size)
+static int check_all(const struct offer *offers, const uint64_t *hosts, int size)
 {
     for (int r = 0; r < size; r++)
         if (offers[r].status < 0)
             return rf_fail_rank(RF_ENOTSUP, r, "rank %d: %.199s", r, offers[r].text);
-    for (int r = 1; r < size; r++)
-        if (strncmp(offers[r].host, offers[0].host, sizeof(offers[0].host)) != 0)
-            return rf_fail_rank(RF_ENOTSUP, r, "rank %d and rank 0 are not on one host", r);
+    for (int r = 1; r < size; r++) {
+        int first = 0; /* of those that are said to be on its host */
+        while (hosts && hosts[first] != hosts[r])
+            first++;
+        if (strncmp(offers[r].host, offers[first].host, sizeof(offers[r].host)) != 0)
+            return rf_fail_rank(RF_ENOTSUP, r, "rank %d and rank %d are not on one host", r, first);
+    }
     return 0;
 }
 
@@ -223,21 +205,24 @@ static void make_offer(int rc, struct offer *mine)
         snprintf(mine->text, sizeof(mine->text), "%.199s", rf_last_error()->message);
 }
 
-static int connect_all(struct rf_control *control, struct rf_host *h, struct offer *offers,
-                       struct result *results)
+static int connect_all(struct rf_control *control, const uint64_t *hosts, struct rf_host *h,
+                       struct offer *offers, struct result *results)
 {
-    int socket_fd = -1, size = control->size;
+    int socket_fd = -1;
     struct offer mine = {0};
     rf_random(mine.name, sizeof(mine.name));
     rf_random(mine.token, sizeof(mine.token));
     rf_random(&mine.job, sizeof(mine.job));
-    int rc = open_socket(&mine, &socket_fd);
+    int rc = h->count <= RF_HOST_MAX_RANKS
+                 ? open_socket(&mine, &socket_fd)
+                 : rf_fail(RF_ENOTSUP, "host: at most %d ranks share memory, not %d",
+                           RF_HOST_MAX_RANKS, h->count);
     if (rc == 0)
         rc = rf_host_segment_create(h);
     make_offer(rc, &mine);
     rc = control->ops->all_gather(control, &mine, sizeof(mine), offers, EXCHANGE_TIMEOUT_S);
     if (rc == 0)
-        rc = check_all(offers, size);
+        rc = check_all(offers, hosts, control->size);
     if (rc == 0) { /* on every rank, or on none */
         rf_host_segment_name(h, offers[0].job);
         rc = agree(control, hand_over(h, socket_fd, offers), results);
@@ -247,26 +232,23 @@ static int connect_all(struct rf_control *control, struct rf_host *h, struct off
     return rc;
 }
 
-int rf_host_create(struct rf_control *control, struct rf_transport **out)
+int rf_host_create(struct rf_control *control, const uint64_t *hosts, struct rf_transport **out)
 {
     size_t size = (size_t)control->size;
-    if (size > RF_HOST_MAX_RANKS)
-        return rf_fail(RF_ENOTSUP, "host: at most %d ranks share memory, not %zu",
-                       RF_HOST_MAX_RANKS, size);
     struct offer *offers = rf_alloc(size * sizeof(*offers));
     struct result *results = rf_alloc(size * sizeof(*results));
     struct rf_host *h = NULL;
-    int rc = offers && results ? rf_host_open(control->rank, control->size, &h)
+    int rc = offers && results ? rf_host_open(control->rank, control->size, hosts, &h)
                                : rf_fail(RF_ENOMEM, "host: no memory for %zu ranks", size);
     if (rc == 0)
-        rc = connect_all(control, h, offers, results);
+        rc = connect_all(control, hosts, h, offers, results);
     rf_free(offers);
     rf_free(results);
     if (rc < 0) {
         rf_host_close(h);
         return rc;
     }
-    h->transport.yield = control->size > rf_host_cores();
+    h->transport.yield = h->count > rf_host_cores();
     *out = &h->transport;
     return 0;
 }

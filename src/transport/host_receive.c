@@ -65,7 +65,7 @@ static void free_slot(struct rf_host_peer *peer, unsigned slot)
 void rf_host_give_back(struct rf_transport *t, int rank, uint32_t loan)
 {
     struct rf_host *h = (struct rf_host *)t;
-    struct rf_host_peer *peer = &h->peers[rank];
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
     unsigned slot = loan >> 16 & 0xff;
     if (slot != NO_SLOT) {
         peer->borrowed_slots--;
@@ -89,7 +89,7 @@ static void lend(struct rf_host *h, struct rf_host_node *recv, const void *data,
 /* A longer message than the receive has room for: nothing of it is wanted. */
 static int refuse(struct rf_host *h, struct rf_host_node *recv, const struct rf_host_line *line)
 {
-    struct rf_host_peer *peer = &h->peers[recv->peer];
+    struct rf_host_peer *peer = rf_host_peer_of(h, recv->peer);
     if (line->kind != RF_HOST_SHORT)
         tell_done(peer, line->ticket);
     if (line->kind == RF_HOST_STAGED)
@@ -104,7 +104,7 @@ static int refuse(struct rf_host *h, struct rf_host_node *recv, const struct rf_
 static int join(struct rf_host *h, struct rf_host_node *recv, const struct rf_host_line *line,
                 const unsigned char *cell)
 {
-    struct rf_host_peer *peer = &h->peers[recv->peer];
+    struct rf_host_peer *peer = rf_host_peer_of(h, recv->peer);
     recv->contract = line->contract;
     if (line->bytes > recv->bytes)
         return refuse(h, recv, line);
@@ -147,13 +147,13 @@ void rf_host_pull(struct rf_host *h)
     recv->moved += bytes;
     if (recv->moved < recv->bytes)
         return;
-    tell_done(&h->peers[recv->peer], recv->ticket);
+    tell_done(rf_host_peer_of(h, recv->peer), recv->ticket);
     rf_host_append(&h->done, rf_host_take(&h->pulls));
 }
 
 static int take_piece(struct rf_host *h, int rank, const struct rf_host_line *line)
 {
-    struct rf_host_peer *peer = &h->peers[rank];
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
     struct rf_host_node *recv = peer->recvs[line->ticket];
     if (!recv || line->slot >= RF_HOST_SLOTS || line->bytes == 0 || line->bytes > RF_HOST_SLOT ||
         line->bytes > recv->bytes - recv->moved)
@@ -256,7 +256,7 @@ static int take_in(struct rf_host *h, int rank, const struct rf_host_line *line,
 
 int rf_host_receive(struct rf_host *h, int rank)
 {
-    struct rf_host_peer *peer = &h->peers[rank];
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
     for (;;) {
         unsigned place = peer->received % RF_HOST_LINES;
         const struct rf_host_line *line = &peer->in->lines[place];

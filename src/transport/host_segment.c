@@ -27,15 +27,15 @@ static size_t acks_offset(void)
     return RF_HOST_PAGE;
 }
 
-static size_t channels_offset(int size)
+static size_t channels_offset(int count)
 {
-    return acks_offset() + round_up((size_t)size * sizeof(struct rf_host_ack), RF_HOST_PAGE);
+    return acks_offset() + round_up((size_t)count * sizeof(struct rf_host_ack), RF_HOST_PAGE);
 }
 
-static size_t channel_offset(int size, int peer)
+static size_t channel_offset(int count, int place)
 {
-    return channels_offset(size) +
-           (size_t)peer * round_up(sizeof(struct rf_host_channel), RF_HOST_PAGE);
+    return channels_offset(count) +
+           (size_t)place * round_up(sizeof(struct rf_host_channel), RF_HOST_PAGE);
 }
 
 static void *map(int fd, size_t offset, size_t bytes, int protection)
@@ -49,7 +49,7 @@ static void *map(int fd, size_t offset, size_t bytes, int protection)
 int rf_host_segment_create(struct rf_host *h)
 {
     struct rf_transport *t = &h->transport;
-    h->heap_offset = h->file_bytes = channel_offset(t->size, t->size);
+    h->heap_offset = h->file_bytes = channel_offset(h->count, h->count);
     h->fd = memfd_create("ringforge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (h->fd < 0)
         return rf_fail(RF_ENOTSUP, "host: no file in memory can be made: %s", strerror(errno));
@@ -66,11 +66,12 @@ int rf_host_segment_create(struct rf_host *h)
     *header = (struct rf_host_header){.magic = RF_HOST_MAGIC,
                                       .version = VERSION,
                                       .rank = (uint32_t)t->rank,
-                                      .size = (uint32_t)t->size};
+                                      .size = (uint32_t)t->size,
+                                      .count = (uint32_t)h->count};
     struct rf_host_ack *acks = (struct rf_host_ack *)(h->base + acks_offset());
-    for (int peer = 0; peer < t->size; peer++) {
-        h->peers[peer].out = (struct rf_host_channel *)(h->base + channel_offset(t->size, peer));
-        h->peers[peer].told = &acks[peer];
+    for (int i = 0; i < h->count; i++) {
+        h->peers[i].out = (struct rf_host_channel *)(h->base + channel_offset(h->count, i));
+        h->peers[i].told = &acks[i];
     }
     return 0;
 }
@@ -101,7 +102,8 @@ static int check_file(const struct rf_host *h, int peer, int fd, size_t *bytes)
 int rf_host_segment_attach(struct rf_host *h, int rank, int fd)
 {
     struct rf_transport *t = &h->transport;
-    struct rf_host_peer *peer = &h->peers[rank];
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    const int place = h->place[t->rank];
     if (peer->fd >= 0) {
         close(fd);
         return rf_fail_rank(RF_ECORRUPT, rank, "host: rank %d has handed over two segments", rank);
@@ -114,11 +116,12 @@ int rf_host_segment_attach(struct rf_host *h, int rank, int fd)
                        strerror(errno));
     const struct rf_host_header *header = (const struct rf_host_header *)peer->base;
     if (header->magic != RF_HOST_MAGIC || header->job != h->job || header->version != VERSION ||
-        header->rank != (uint32_t)rank || header->size != (uint32_t)t->size)
+        header->rank != (uint32_t)rank || header->size != (uint32_t)t->size ||
+        header->count != (uint32_t)h->count)
         return rf_fail_rank(RF_ECORRUPT, rank,
                             "host: the segment of rank %d is of another job or build", rank);
-    peer->in = (const struct rf_host_channel *)(peer->base + channel_offset(t->size, t->rank));
-    peer->heard = (const struct rf_host_ack *)(peer->base + acks_offset()) + t->rank;
+    peer->in = (const struct rf_host_channel *)(peer->base + channel_offset(h->count, place));
+    peer->heard = (const struct rf_host_ack *)(peer->base + acks_offset()) + place;
     return 0;
 }
 
@@ -147,7 +150,9 @@ static bool extend_view(struct rf_host *h, struct rf_host_peer *peer, size_t end
 unsigned char *rf_host_reach(struct rf_transport *t, int rank, uint64_t offset, size_t bytes)
 {
     struct rf_host *h = (struct rf_host *)t;
-    struct rf_host_peer *peer = &h->peers[rank];
+    if (!rf_host_has(t, rank))
+        return NULL;
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
     if (offset < h->heap_offset || bytes > SIZE_MAX / 4 || offset > SIZE_MAX / 4)
         return NULL;
     size_t end = (size_t)offset + bytes;
@@ -186,8 +191,8 @@ static void empty(struct rf_host *h, struct rf_host_block *block)
 
 void rf_host_segment_destroy(struct rf_host *h)
 {
-    for (int peer = 0; h->peers && peer < h->transport.size; peer++)
-        detach(h, &h->peers[peer]);
+    for (int i = 0; h->peers && i < h->count; i++)
+        detach(h, &h->peers[i]);
     while (h->blocks) {
         struct rf_host_block *block = h->blocks;
         h->blocks = block->next;

@@ -120,5 +120,8 @@ int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members
         rc = rf_fail(RF_ENOMEM, "no memory for a world of the survivors");
     if (rc < 0)
         return rc;
-    return *count > 1 ? rf_loopback_control(next, place, out) : rf_self_control(out);
+    rc = *count > 1 ? rf_loopback_control(next, place, out) : rf_self_control(out);
+    if (rc == 0)
+        (*out)->host = control->host;
+    return rc;
 }

@@ -90,6 +90,8 @@ int rf_split_join(struct rf_control *parent, const int *members, int count, doub
         rc = rf_self_control(control);
     else if (rc == 0 && count > 1)
         rc = enter(&all[members[0]], members[0], &meeting, control);
+    if (rc == 0 && *control)
+        (*control)->host = parent->host;
     rf_free(all);
     return rc;
 }

@@ -350,6 +350,7 @@ static int meet(struct meeting *m, int *members, int *count, struct rf_control *
         rc = lead(m, members, count, out);
     if (rc < 0)
         return rc;
+    (*out)->host = m->old->control.host;
     rc = keep_seats(m, members, *count, *out);
     if (rc < 0)
         (*out)->ops->leave(*out, 0);

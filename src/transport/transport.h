@@ -19,15 +19,26 @@ RF_MUST_CHECK int rf_bootstrap_join(const char *url, const struct rf_comm_opts *
                                     int *size, struct rf_control **out);
 
 /* Collective over `control`: the transport for its ranks. provider: NULL (RF_PROVIDER), "auto"
- * (shared memory where all ranks are on one host, else the best TCP), "host", or what
- * rf_fabric_create takes. All ranks must ask for the same. why receives one sentence on the choice.
- * One rank alone gets a transport within the process. */
+ * (shared memory where all ranks are on one host; within hosts, where some have several; else the
+ * best TCP), "host", what rf_fabric_create takes, or both, as in "host+net". All ranks must ask for
+ * the same. why receives one sentence on the choice. One rank alone gets a transport within the
+ * process. */
 RF_MUST_CHECK int rf_transport_create(struct rf_control *control, const char *provider,
                                       struct rf_transport **out, char *why, size_t why_bytes);
 
-/* Collective over `control`: shared memory among ranks of one host. RF_ENOTSUP, on all ranks, where
- * they cannot hand each other memory. */
-RF_MUST_CHECK int rf_host_create(struct rf_control *control, struct rf_transport **out);
+/* Collective over `control`: shared memory among ranks of one host. hosts: [size], a number for the
+ * host of each, the same list on all ranks; NULL: all are on one. RF_ENOTSUP, on all ranks, where
+ * ranks of a host cannot hand each other memory. */
+RF_MUST_CHECK int rf_host_create(struct rf_control *control, const uint64_t *hosts,
+                                 struct rf_transport **out);
+
+/* place.c: a number for the host that this process is on, which is to be the rank-th of a job. */
+uint64_t rf_host_number(int rank);
+
+/* both.c: one transport of two, which it takes, also when it fails: near, to those ranks that it
+ * reaches, and far. */
+RF_MUST_CHECK int rf_both_create(struct rf_transport *near, struct rf_transport *far,
+                                 struct rf_transport **out);
 
 /* Collective over `control`: opens libfabric endpoints and exchanges addresses. provider: NULL,
  * "auto", "tcp", "net", "tcp;ofi_rxm", "shm", or any other that libfabric offers. All ranks must

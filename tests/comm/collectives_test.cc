@@ -230,7 +230,8 @@ TEST_P(Collectives, ReduceScatterThenAllGatherHasTheBitsOfAllReduceInRingOrder)
 INSTANTIATE_TEST_SUITE_P(Threads, Collectives,
                          testing::ValuesIn(ranks::worlds({1, 2, 3, 4, 5}, {})),
                          [](const auto &info) { return ranks::name(info.param); });
-INSTANTIATE_TEST_SUITE_P(Processes, Collectives, testing::ValuesIn(ranks::worlds({}, {2, 3, 4})),
+INSTANTIATE_TEST_SUITE_P(Processes, Collectives,
+                         testing::ValuesIn(ranks::worlds({}, {2, 3, 4}, {"a,b,b,a"})),
                          [](const auto &info) { return ranks::name(info.param); });
 
 TEST(Orders, RingAndTreeHaveTheSameBitsOnEveryTransport)
@@ -240,7 +241,8 @@ TEST(Orders, RingAndTreeHaveTheSameBitsOnEveryTransport)
     for (int size : {2, 3, 4}) {
         ranks::Shared reference(2 * total * sizeof(float)), result(2 * total * sizeof(float));
         bool first = true;
-        for (ranks::World world : ranks::worlds({size}, {size})) {
+        const std::vector<const char *> layouts[] = {{}, {}, {}, {"a,b,b"}, {"a,a,b,a"}};
+        for (ranks::World world : ranks::worlds({size}, {size}, layouts[size])) {
             ranks::Shared &target = first ? reference : result;
             ranks::run(world, [&](rf_comm *comm, int rank) {
                 float *at = target.as<float>();

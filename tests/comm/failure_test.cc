@@ -156,7 +156,7 @@ TEST_P(Failure, ARankThatLeftEarlyIsNamed)
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, Kill, testing::ValuesIn(ranks::worlds({}, {4})),
+INSTANTIATE_TEST_SUITE_P(Processes, Kill, testing::ValuesIn(ranks::worlds({}, {4}, {"a,b,b,a"})),
                          [](const auto &info) { return ranks::name(info.param); });
 INSTANTIATE_TEST_SUITE_P(All, Failure, testing::ValuesIn(ranks::worlds({4}, {4})),
                          [](const auto &info) { return ranks::name(info.param); });

@@ -23,8 +23,9 @@ std::vector<Case> cases()
     std::vector<Case> all;
     for (const char *hosts : {"a,a,b", "a,b,b,b", "a,b,a,b,c", "x,x,x,y,y,y,z"}) {
         int size = 1 + (int)std::count(hosts, hosts + strlen(hosts), ',');
-        for (const ranks::World &world : ranks::worlds({size}, {size}))
+        for (ranks::World world : ranks::worlds({size}, {size}, {hosts})) {
             all.push_back({world, hosts});
+        }
     }
     return all;
 }

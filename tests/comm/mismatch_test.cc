@@ -257,7 +257,8 @@ TEST_P(MismatchOfThree, IsToldToAllForShortAndLongMessages)
             [=](rf_comm *comm) { return all_reduce(comm, count); });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MismatchOfThree, testing::ValuesIn(ranks::worlds({3}, {3})),
+INSTANTIATE_TEST_SUITE_P(All, MismatchOfThree,
+                         testing::ValuesIn(ranks::worlds({3}, {3}, {"a,b,b"})),
                          [](const auto &info) { return ranks::name(info.param); });
 INSTANTIATE_TEST_SUITE_P(All, Mismatch, testing::ValuesIn(ranks::worlds({2, 4}, {2})),
                          [](const auto &info) { return ranks::name(info.param); });

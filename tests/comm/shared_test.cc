@@ -157,8 +157,9 @@ void compare(rf_comm *comm, const Call &c)
 
 TEST_P(SharedBuffers, AllReducesHaveTheSameBitsAsOnPrivateMemory)
 {
-    ranks::run(GetParam(), [](rf_comm *comm, int) {
-        for (size_t count : {1, 3, 1000, 5001, 70001, 600011})
+    const bool one_host = GetParam().hosts.empty(); /* elsewhere long ones are like short ones */
+    ranks::run(GetParam(), [one_host](rf_comm *comm, int) {
+        for (size_t count : {1, 3, 1000, 5001, 70001, one_host ? 600011 : 9})
             for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE, RF_ORDER_ANY}) {
                 compare(comm, {RF_COLL_ALL_REDUCE, RF_F32, RF_SUM, order, count});
                 compare(comm, {RF_COLL_ALL_REDUCE, RF_BF16, RF_SUM, order, count});
@@ -168,7 +169,8 @@ TEST_P(SharedBuffers, AllReducesHaveTheSameBitsAsOnPrivateMemory)
             compare(comm, {RF_COLL_ALL_REDUCE, RF_I32, redop, RF_ORDER_RING, 40009});
         }
         compare(comm, {RF_COLL_ALL_REDUCE, RF_F64, RF_SUM, RF_ORDER_RING, 40009});
-        compare(comm, {RF_COLL_ALL_REDUCE, RF_F32, RF_SUM, RF_ORDER_RING, (4 << 20) + 7});
+        if (one_host)
+            compare(comm, {RF_COLL_ALL_REDUCE, RF_F32, RF_SUM, RF_ORDER_RING, (4 << 20) + 7});
     });
 }
 
@@ -258,6 +260,9 @@ std::vector<ranks::World> worlds()
     world.size = 3;
     all.push_back(world);
     world.provider = "net";
+    all.push_back(world);
+    world.provider = "host+net";
+    world.hosts = "a,b,b";
     all.push_back(world);
     return all;
 }

@@ -366,7 +366,8 @@ std::string name_of(const testing::TestParamInfo<ranks::World> &info)
 INSTANTIATE_TEST_SUITE_P(All, Shrink, testing::ValuesIn(ranks::worlds({1, 2, 3, 4, 5, 6}, {2, 4})),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Processes, ShrinkOfProcesses,
-                         testing::ValuesIn(ranks::worlds({}, {2, 3, 4, 5, 6})), name_of);
+                         testing::ValuesIn(ranks::worlds({}, {2, 3, 4, 5, 6}, {"a,b,b,a"})),
+                         name_of);
 
 std::vector<ranks::World> over_tcp()
 {

@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -74,6 +75,8 @@ void run_one(const World &world, rf_loopback *loopback, const std::string &url, 
     opts.start_timeout_s = 30;
     opts.checksum = world.checksum;
     opts.provider = loopback ? nullptr : world.provider.c_str();
+    if (!loopback && !world.hosts.empty())
+        setenv("RF_HOSTS", world.hosts.c_str(), 1);
     rf_comm *comm = nullptr;
     int rc = loopback ? rf_comm_open_loopback(loopback, rank, &opts, &comm)
                       : rf_comm_open(url.c_str(), &opts, &comm);
@@ -147,7 +150,10 @@ void run(const World &world, const Body &body)
 
 std::string name(const World &world)
 {
-    std::string text = world.provider + "_x" + std::to_string(world.size);
+    std::string text = world.provider + "_x" + std::to_string(world.size), hosts = world.hosts;
+    hosts.erase(std::remove(hosts.begin(), hosts.end(), ','), hosts.end());
+    if (!hosts.empty())
+        text += "_" + hosts;
     for (char &c : text)
         if (!isalnum(static_cast<unsigned char>(c)))
             c = '_';
@@ -155,7 +161,8 @@ std::string name(const World &world)
 }
 
 std::vector<World> worlds(const std::vector<int> &thread_sizes,
-                          const std::vector<int> &process_sizes)
+                          const std::vector<int> &process_sizes,
+                          const std::vector<const char *> &layouts)
 {
     std::vector<World> all;
     World world;
@@ -169,6 +176,12 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
             world.size = size;
             all.push_back(world);
         }
+    world.provider = "host+net";
+    for (const char *layout : layouts) {
+        world.hosts = layout;
+        world.size = 1 + static_cast<int>(std::count(layout, layout + strlen(layout), ','));
+        all.push_back(world);
+    }
     return all;
 }
 

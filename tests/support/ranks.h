@@ -17,7 +17,8 @@ namespace ranks
 {
 
 struct World {
-    std::string provider = "loopback"; /* or one of libfabric's: ranks are then processes */
+    std::string provider = "loopback"; /* or one that needs processes */
+    std::string hosts;                 /* as RF_HOSTS has it; processes only */
     int size = 2;
     double timeout_s = 20;
     rf_loopback_opts faults = {};
@@ -35,9 +36,11 @@ void run(const World &world, const Body &body);
 /* "net x3": for the names of parameterised tests. */
 std::string name(const World &world);
 
-/* Loopback and, for every provider, processes; of each the given sizes. */
+/* Loopback and, for every provider, processes; of each the given sizes; and processes on
+ * several hosts, in each of these layouts. */
 std::vector<World> worlds(const std::vector<int> &thread_sizes,
-                          const std::vector<int> &process_sizes);
+                          const std::vector<int> &process_sizes,
+                          const std::vector<const char *> &layouts = {});
 
 /* Memory that forked ranks share with the parent, zeroed. */
 class Shared

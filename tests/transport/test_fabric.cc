@@ -404,9 +404,10 @@ TEST(FabricChoice, ListsProvidersBestFirstAndMarksTheChosen)
     rf_provider_info infos[16];
     uint32_t count = 0;
     ASSERT_EQ(rf_provider_list("shm", infos, 16, &count), 0);
-    ASSERT_GE(count, 2u);
+    ASSERT_GE(count, 3u);
     EXPECT_STREQ(infos[0].name, "host");
-    EXPECT_TRUE(!strcmp(infos[1].name, "net") || !strcmp(infos[1].name, "tcp")) << infos[1].name;
+    EXPECT_TRUE(!strcmp(infos[2].name, "net") || !strcmp(infos[2].name, "tcp")) << infos[2].name;
+    EXPECT_EQ(infos[1].name, std::string("host+") + infos[2].name);
     int chosen = 0;
     for (uint32_t i = 0; i < count; i++) {
         EXPECT_EQ(infos[i].chosen, !strcmp(infos[i].name, "shm"));
@@ -418,6 +419,8 @@ TEST(FabricChoice, ListsProvidersBestFirstAndMarksTheChosen)
     ASSERT_EQ(rf_provider_list(nullptr, infos, 1, &few), 0);
     EXPECT_EQ(few, 1u);
     EXPECT_TRUE(infos[0].chosen);
+    ASSERT_EQ(rf_provider_list("host+tcp", infos, 16, &count), 0);
+    EXPECT_TRUE(infos[1].chosen);
 }
 
 TEST(FabricChoice, RanksWithDifferentProvidersAreBothNamed)

@@ -40,7 +40,7 @@ struct World {
             Member m = join(url, rank, size);
             EXPECT_EQ(m.status, 0) << m.message;
             end.c = m.c;
-            EXPECT_EQ(rf_host_create(m.c, &end.t), 0) << rf_last_error()->message;
+            EXPECT_EQ(rf_host_create(m.c, nullptr, &end.t), 0) << rf_last_error()->message;
         });
     }
     ~World()
@@ -177,6 +177,65 @@ TEST(HostChoice, WhereItIsDemandedAndOneRankCannotShareAllFailAndSayWhy)
     }
 }
 
+// ---- several hosts ----------------------------------------------------------------------------
+
+static std::vector<Choice> choose_on(const char *hosts, const std::vector<const char *> &wanted,
+                                     const std::function<void(int)> &before = nullptr)
+{
+    setenv("RF_HOSTS", hosts, 1);
+    std::vector<Choice> all = choose(wanted, before);
+    unsetenv("RF_HOSTS");
+    return all;
+}
+
+static bool is_tcp(const std::string &name)
+{
+    return name == "net" || name == "tcp";
+}
+
+TEST(HostsChoice, MemoryIsSharedWithinEachHostAndTheNetworkIsBetween)
+{
+    for (const char *wanted : {(const char *)nullptr, "host+net"})
+        for (const char *hosts : {"a,b,b", "a,b,a", "a,a,b"})
+            for (const Choice &choice : choose_on(hosts, {wanted, wanted, wanted})) {
+                EXPECT_EQ(choice.rc, 0) << choice.message;
+                EXPECT_TRUE(has(choice.name, "host+") && is_tcp(choice.name.substr(5)))
+                    << choice.name;
+                EXPECT_TRUE(has(choice.why, "within each of 2 hosts; between them")) << choice.why;
+            }
+    for (const Choice &choice : choose_on("a,b,b", {"host+tcp;ofi_rxm", nullptr, nullptr}))
+        EXPECT_TRUE(choice.rc == RF_EINVAL && has(choice.message, "uses provider"))
+            << choice.message;
+}
+
+TEST(HostsChoice, OnlyWhatALayoutNeedsIsOpened)
+{
+    for (const char *wanted : {(const char *)nullptr, "host+net"}) {
+        for (const Choice &choice : choose_on("a,b,c", {wanted, wanted, wanted}))
+            EXPECT_TRUE(choice.rc == 0 && is_tcp(choice.name)) << choice.name << choice.message;
+        for (const Choice &choice : choose_on("a,a,a", {wanted, wanted, wanted}))
+            EXPECT_TRUE(choice.rc == 0 && choice.name == "host") << choice.name << choice.message;
+    }
+    for (const char *wanted : {"tcp", "host"})
+        for (const Choice &choice : choose_on("a,b,b", {wanted, wanted, wanted}))
+            EXPECT_TRUE(has(choice.why, "as asked for")) << choice.why << choice.message;
+}
+
+TEST(HostsChoice, WhereAHostsRanksCannotShareAllTakeTheNetworkOrFail)
+{
+    for (const Choice &choice : choose_on("a,b,b", {nullptr, nullptr, nullptr}, have_no_room)) {
+        EXPECT_TRUE(choice.rc == 0 && is_tcp(choice.name)) << choice.message;
+        EXPECT_TRUE(has(choice.why, "not host: rank 1: host: a segment")) << choice.why;
+    }
+    for (const Choice &choice : choose_on("a,b,b", {"host+net", nullptr, nullptr}, have_no_room)) {
+        EXPECT_EQ(choice.rc, RF_EINVAL);
+        EXPECT_TRUE(has(choice.message, "segment")) << choice.message;
+    }
+    for (const Choice &choice : choose_on("a,b,b", {"host+net", "host", nullptr}))
+        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider host, rank 0 for host+net"))
+            << choice.message;
+}
+
 // A network namespace has UNIX sockets of its own: there nothing can be handed over.
 TEST(HostChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
 {
@@ -191,7 +250,7 @@ TEST(HostChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
         if (all[1]) {
             rf_transport *t = nullptr;
             uint64_t start = rf_now_ns();
-            int rc = rf_host_create(m.c, &t);
+            int rc = rf_host_create(m.c, nullptr, &t);
             bool quick = rf_now_ns() - start < 20000000000u;
             code = rc == RF_ENOTSUP && quick && has(rf_last_error()->message, "rank 1") ? 0 : 1;
         }
