@@ -95,6 +95,8 @@ struct rf_transport {
     int rank, size;
     bool one_host;        /* every rank reaches every other's memory */
     bool yield;           /* ranks outnumber cores: yield on the first empty poll */
+    bool lost_peer;       /* set before cancel_all: a peer has died or stands still, and left what
+                           * it shares in any state */
     size_t segment_bytes; /* good size of a pipelined piece */
     uint64_t sent_bytes,
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */

@@ -88,6 +88,7 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool te
     /* First, as stopping the transport may take its time, and to others looks like a death. */
     if (tell)
         rf_note_verdict(comm, verdict);
+    comm->wire->lost_peer = verdict->status == RF_EPEER || verdict->status == RF_ETIMEOUT;
     comm->wire->ops->cancel_all(comm->wire);
     rf_exec_reset(comm->exec);
     rf_log("comm", 1, "the communicator has failed: %s", error->message);

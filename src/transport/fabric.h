@@ -33,6 +33,7 @@ struct rf_fabric {
     size_t max_message;
     bool register_always; /* FI_MR_LOCAL */
     bool cancelled;
+    bool left; /* with everything of libfabric's still open: see abandon() */
 
     /* Messages to oneself do not go through the provider: not every one can. */
     struct rf_transport *self;
