@@ -18,6 +18,7 @@
 #include "join.h"
 #include "loopback.h"
 #include "quorum.h"
+#include "roll.h"
 #include "socket.h"
 
 #define BEAT_NS 500000000ull  /* the leader tells those who wait that it is still there */
@@ -50,6 +51,12 @@ static int rank_at(const struct meeting *m, int seat)
         if (seat_of(m, r) == seat)
             return r;
     return -1;
+}
+
+static struct rf_roll_room room_of(const struct meeting *m)
+{
+    return (struct rf_roll_room){
+        .seats = m->old->seats, .size = m->size, .seat_count = m->gate->size};
 }
 
 static const struct rf_seat *place_of(const struct meeting *m, int rank)
@@ -176,6 +183,10 @@ static int refuse_all(struct meeting *m)
 {
     const struct rf_error error = *rf_last_error();
     const uint64_t deadline = rf_now_ns() + CONNECT_NS;
+    uint8_t payload[4 + 400];
+    const size_t length = strnlen(error.message, sizeof(payload) - 4);
+    rf_put32(payload, (uint32_t)-error.status);
+    memcpy(payload + 4, error.message, length);
     for (int r = m->rank + 1; r < m->size; r++)
         if (m->links[r].fd >= 0 && (rf_link_queue(&m->links[r], RF_FRAME_REFUSE, error.rank, 0,
                                                   error.message, strlen(error.message)) < 0 ||
@@ -187,19 +198,17 @@ static int refuse_all(struct meeting *m)
 /* The new job's name, and its ranks by their seats. */
 static int call_roll(struct meeting *m, int *members, int *count, struct rf_job_key *key)
 {
-    uint8_t *roll = rf_alloc(RF_JOB_BYTES + 4 * (size_t)m->size);
+    const struct rf_roll_room room = room_of(m);
+    uint8_t *roll = rf_alloc(rf_roll_bytes(m->size));
     if (!roll)
         return rf_fail(RF_ENOMEM, "no memory to call %d ranks", m->size);
     rf_random(key->job, RF_JOB_BYTES);
-    memcpy(roll, key->job, RF_JOB_BYTES);
     *count = 0;
-    for (int r = m->rank; r < m->size; r++) {
-        if (r != m->rank && m->links[r].fd < 0)
-            continue;
-        rf_put32(roll + RF_JOB_BYTES + 4 * (size_t)*count, (uint32_t)seat_of(m, r));
-        members[(*count)++] = r;
-    }
-    size_t bytes = RF_JOB_BYTES + 4 * (size_t)*count;
+    for (int r = m->rank; r < m->size; r++)
+        if (r == m->rank || m->links[r].fd >= 0)
+            members[(*count)++] = r;
+    rf_roll_write(&room, key->job, members, *count, roll);
+    const size_t bytes = rf_roll_bytes(*count);
     uint64_t deadline = rf_now_ns() + CONNECT_NS;
     /* Who cannot be told is noticed by the new control link, as any death is. */
     for (int i = 1; i < *count; i++)
@@ -240,27 +249,6 @@ static int lead(struct meeting *m, int *members, int *count, struct rf_control *
 
 /* ---- everybody else -------------------------------------------------------------------------- */
 
-/* Who of the broken job is in the new one. RF_ECORRUPT where that makes no sense. */
-static int read_roll(struct meeting *m, const struct rf_frame *frame, int *members, int *count,
-                     int *place)
-{
-    *place = -1;
-    *count = (int)((frame->bytes - RF_JOB_BYTES) / 4);
-    if (*count < 2 || *count > m->size)
-        return rf_fail(RF_ECORRUPT, "shrink: a roll of %d ranks makes no sense", *count);
-    for (int i = 0; i < *count; i++) {
-        uint32_t seat = rf_get32(frame->payload + RF_JOB_BYTES + 4 * (size_t)i);
-        members[i] = seat < (uint32_t)m->gate->size ? rank_at(m, (int)seat) : -1;
-        if (members[i] < 0 || (i > 0 && members[i] <= members[i - 1]))
-            return rf_fail(RF_ECORRUPT, "shrink: a roll names ranks that make no sense");
-        if (members[i] == m->rank)
-            *place = i;
-    }
-    if (*place < 1)
-        return rf_fail(RF_ECORRUPT, "shrink: a roll without the rank it was sent to");
-    return 0;
-}
-
 /* The leader's next word that is not a sign of life. RF_ETIMEOUT: it has said nothing for the whole
  * timeout, or is known to be dead. */
 static int await_roll(struct meeting *m, int leader, struct rf_link *link, struct rf_frame *frame)
@@ -271,9 +259,9 @@ static int await_roll(struct meeting *m, int leader, struct rf_link *link, struc
         if (rc < 0 && rc != RF_ETIMEOUT)
             return rc;
         if (rc > 0 && frame->kind == RF_FRAME_REFUSE) {
-            char text[600];
+            char text[401];
             m->refused = true;
-            rf_frame_text(frame->payload, frame->bytes, text, sizeof(text));
+            rf_frame_text(frame->payload + 4, frame->bytes - 4, text, sizeof(text));
             return rf_fail_rank(RF_EPEER, frame->rank, "%s", text);
         }
         if (rc > 0 && frame->kind != RF_FRAME_BEAT)
@@ -295,6 +283,7 @@ static int follow(struct meeting *m, int leader, int *members, int *count, struc
     struct rf_meeting knock = {.rank = seat_of(m, m->rank), .size = m->gate->size};
     struct rf_link link;
     struct rf_frame frame;
+    const struct rf_roll_room room = room_of(m);
     struct rf_job_key key = m->gate->key;
     int fd = -1, here = -1;
     uint64_t now = rf_now_ns();
@@ -310,7 +299,7 @@ static int follow(struct meeting *m, int leader, int *members, int *count, struc
     if (rc == 0)
         rc = await_roll(m, leader, &link, &frame);
     if (rc == 0)
-        rc = read_roll(m, &frame, members, count, &here);
+        rc = rf_roll_read(&room, m->rank, frame.payload, frame.bytes, members, count, &here);
     if (rc < 0) {
         rf_link_close(&link);
         if (m->refused)

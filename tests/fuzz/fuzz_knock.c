@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A stranger that listens where a rank is expected, at rank 0's port or at a survivor's gate: what
+ * it says to one who knocks. It does not know the key, and must not be believed, whatever it says.
+ */
+#include <sys/socket.h>
+
+#include "fuzz.h"
+#include "transport/join.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    int ends[2];
+    if (size > 60000)
+        return 0;
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    struct rf_meeting meeting = {.host = "nowhere", .port = 1, .rank = 1, .size = 4};
+    REQUIRE(rf_job_key_init(&meeting.key, "secret") == 0);
+    struct rf_link link;
+    rf_link_init(&link, ends[0], RF_FRAME_MAX_PAYLOAD);
+    /* All is there before the knock, and nothing comes after it. */
+    if (send(ends[1], data, size, MSG_NOSIGNAL) == (ssize_t)size) {
+        shutdown(ends[1], SHUT_WR);
+        REQUIRE(rf_join_knock(&meeting, &link, rf_now_ns() + 1000000000) < 0);
+    }
+    close(ends[1]);
+    rf_link_close(&link);
+    return 0;
+}
