@@ -6,6 +6,7 @@
 #include "processes.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,11 +20,12 @@
 #define GRACE_NS 300000000ull
 enum { MOST_WATCHED = 256 };
 
+/* As small as it can be: what every rank says to all goes through rank 0 as often as there are
+ * ranks, squared. */
 struct process {
-    char kernel[40];
-    uint64_t names; /* the namespace of its number; 0 = unknown */
-    uint64_t born;
-    int64_t number;
+    uint64_t names; /* the kernel and the namespace of its number, hashed; 0 = unknown */
+    uint32_t number;
+    uint32_t born; /* 0 = unknown */
 };
 
 struct watched {
@@ -37,11 +39,11 @@ struct rf_processes {
 };
 
 /* When it began, in ticks since the kernel did; 0 = there is none. */
-static uint64_t birth_of(int64_t number)
+static uint32_t birth_of(uint32_t number)
 {
     char path[48], text[1024];
     unsigned long long born = 0;
-    snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)number);
+    snprintf(path, sizeof(path), "/proc/%" PRIu32 "/stat", number);
     FILE *file = fopen(path, "r");
     if (!file)
         return 0;
@@ -52,28 +54,31 @@ static uint64_t birth_of(int64_t number)
     const char *at = strrchr(text, ')');
     for (int field = 0; at && field < 20; field++)
         at = strchr(at + 1, ' ');
-    return at && sscanf(at, "%llu", &born) == 1 ? born : 0;
+    return at && sscanf(at, "%llu", &born) == 1 ? (uint32_t)born : 0;
 }
 
 static void describe_self(struct process *out)
 {
     struct stat names;
+    char kernel[64] = {0};
     memset(out, 0, sizeof(*out));
-    rf_host_name(out->kernel, sizeof(out->kernel));
-    out->names = stat("/proc/self/ns/pid", &names) == 0 ? (uint64_t)names.st_ino : 0;
-    out->number = getpid();
+    rf_host_name(kernel, sizeof(kernel));
+    if (stat("/proc/self/ns/pid", &names) == 0) {
+        const uint32_t low = rf_hash32(kernel, sizeof(kernel), (uint32_t)names.st_ino);
+        out->names = (uint64_t)rf_hash32(kernel, sizeof(kernel), low) << 32 | low;
+    }
+    out->number = (uint32_t)getpid();
     out->born = birth_of(out->number);
 }
 
 static bool is_neighbour(const struct process *own, const struct process *other)
 {
     return own->names > 0 && own->names == other->names && own->born > 0 && other->born > 0 &&
-           own->number != other->number &&
-           memcmp(own->kernel, other->kernel, sizeof(own->kernel)) == 0;
+           own->number != other->number;
 }
 
 /* Without glibc's function, which Debian 12 has but others may not. */
-static int open_process(int64_t number)
+static int open_process(uint32_t number)
 {
 #ifdef SYS_pidfd_open
     return (int)syscall(SYS_pidfd_open, (int)number, 0);
