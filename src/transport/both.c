@@ -99,6 +99,7 @@ static void both_deregister(struct rf_transport *t, void *handle)
 static void both_cancel_all(struct rf_transport *t)
 {
     struct both *b = both_of(t);
+    b->near->lost_peer = b->far->lost_peer = t->lost_peer;
     b->near->ops->cancel_all(b->near);
     b->far->ops->cancel_all(b->far);
 }
