@@ -8,7 +8,7 @@
 #include "../transport/transport.h"
 #include "communicator.h"
 
-enum { WIRE_VERSION = 4 };
+enum { WIRE_VERSION = 5 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0

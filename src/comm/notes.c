@@ -35,10 +35,17 @@ struct note {
 _Static_assert(sizeof(struct note) <= sizeof(((struct rf_event *)0)->payload),
                "one control message");
 
+/* Notes of which every rank sends one when all is well, to all others, have only their beginning.
+ */
+static size_t note_bytes(const struct note *note)
+{
+    return note->kind == NOTE_LEAVING ? offsetof(struct note, past) : sizeof(*note);
+}
+
 /* A note that cannot be sent is not worth another error: the link reports its own death. */
 static void send_note(struct rf_comm *comm, const struct note *note)
 {
-    if (comm->size > 1 && comm->control->ops->notify(comm->control, note, sizeof(*note)) < 0)
+    if (comm->size > 1 && comm->control->ops->notify(comm->control, note, note_bytes(note)) < 0)
         rf_log("comm", 2, "could not tell the other ranks: %s", rf_last_error()->message);
 }
 
@@ -213,10 +220,13 @@ static void heard_left_out(struct rf_comm *comm, const struct note *note)
 
 static int heard_note(struct rf_comm *comm, const struct rf_event *event)
 {
-    struct note note;
-    if (event->bytes != sizeof(note) || event->rank < 0 || event->rank >= comm->size)
+    struct note note = {.kind = 0};
+    if (event->bytes < offsetof(struct note, past) || event->bytes > sizeof(note) ||
+        event->rank < 0 || event->rank >= comm->size)
         return 0; /* not from a communicator of this version */
-    memcpy(&note, event->payload, sizeof(note));
+    memcpy(&note, event->payload, event->bytes);
+    if (event->bytes != note_bytes(&note))
+        return 0;
     if (note.kind == NOTE_WAITING)
         return heard_waiting(comm, event->rank, &note);
     if (note.kind == NOTE_HISTORY)

@@ -23,7 +23,8 @@ struct rf_control_peer {
     struct rf_link link; /* rank 0: to every other; the others: [0] only */
     uint64_t heard_ns;
     bool left, dead;
-    bool ended; /* dead, as its process is known to be */
+    bool untold; /* rank 0: left, and the others do not know yet */
+    bool ended;  /* dead, as its process is known to be */
     /* Rank 0: this rank's part of the gather it is in. */
     uint32_t part_number;
     uint8_t *part;
@@ -40,6 +41,8 @@ struct rf_socket_control {
     int wake_fd;                   /* an eventfd: something is to be sent, or it is time to stop */
     struct rf_control_peer *peers; /* [size] */
     int gone;                      /* of them: left or dead */
+    int untold;                    /* rank 0: left, and to be told to the others, */
+    uint64_t untold_since_ns;      /* for as long */
     struct rf_door door;
     struct rf_processes *processes; /* of this host; NULL: none */
     struct pollfd *polls;

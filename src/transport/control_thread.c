@@ -14,6 +14,10 @@
 #include "control.h"
 #include "processes.h"
 
+/* Goodbyes come in crowds: they are passed on together, when the last one is there or after this
+ * long, since one by one they would be as many frames as there are ranks, squared. */
+#define CROWD_NS 10000000ull
+
 /* Events nobody fetches are a peer's mistake, and must not become ours. */
 enum { MOST_EVENTS = 65536 };
 
@@ -83,9 +87,55 @@ static void rank_left(struct rf_socket_control *c, int rank)
         return;
     peer->left = true;
     c->gone++;
-    if (c->control.rank == 0)
-        rf_control_send_all(c, rank, RF_FRAME_LEFT, rank, NULL, 0);
+    if (c->control.rank == 0) {
+        peer->untold = true;
+        if (c->untold++ == 0)
+            c->untold_since_ns = rf_now_ns();
+    }
     rf_control_push(c, RF_EVENT_LEFT, rank, NULL, 0, "left");
+}
+
+static uint64_t crowd_deadline(const struct rf_socket_control *c)
+{
+    return c->untold > 0 ? c->untold_since_ns + CROWD_NS : UINT64_MAX;
+}
+
+/* Rank 0. Without memory for the list they go one by one. */
+static void tell_left(struct rf_socket_control *c, uint64_t now)
+{
+    bool all = c->gone == c->control.size - 1;
+    if (c->untold == 0 || (!all && !c->stopping && now < crowd_deadline(c)))
+        return;
+    uint8_t one[4], *list = rf_alloc(4 * (size_t)c->untold);
+    size_t bytes = 0;
+    for (int r = 1; r < c->control.size; r++) {
+        if (!c->peers[r].untold)
+            continue;
+        c->peers[r].untold = false;
+        rf_put32(list ? list + bytes : one, (uint32_t)r);
+        bytes += 4;
+        if (!list)
+            rf_control_send_all(c, r, RF_FRAME_LEFT, 0, one, 4);
+    }
+    if (list)
+        rf_control_send_all(c, -1, RF_FRAME_LEFT, 0, list, bytes);
+    c->untold = 0;
+    rf_free(list);
+}
+
+/* A list from rank 0. */
+static int hear_left(struct rf_socket_control *c, const struct rf_frame *frame)
+{
+    if (frame->bytes % 4)
+        return rf_fail(RF_ECORRUPT, "control: rank 0 sent a list of %u bytes", frame->bytes);
+    for (uint32_t at = 0; at < frame->bytes; at += 4) {
+        uint32_t rank = rf_get32(frame->payload + at);
+        if (rank == 0 || rank >= (uint32_t)c->control.size)
+            return rf_fail(RF_ECORRUPT, "control: rank 0 speaks of rank %u", rank);
+        if ((int)rank != c->control.rank)
+            rank_left(c, (int)rank);
+    }
+    return 0;
 }
 
 /* What any rank may say about itself; rank 0 passes it on. */
@@ -144,9 +194,13 @@ static int hear_from_rank_0(struct rf_socket_control *c, const struct rf_frame *
         rf_frame_text(frame->payload, frame->bytes, text, sizeof(text));
         rank_died(c, frame->rank, text);
         return 0;
+    case RF_FRAME_LEFT:
+        if (frame->bytes > 0)
+            return hear_left(c, frame);
+        rank_left(c, 0);
+        return 0;
     case RF_FRAME_MESSAGE:
     case RF_FRAME_ABORT:
-    case RF_FRAME_LEFT:
         hear_rank(c, frame->rank, frame);
         return 0;
     default:
@@ -271,6 +325,7 @@ static void serve_links(struct rf_socket_control *c)
     for (int r = 0; r < links; r++)
         if (c->peers[r].link.fd >= 0 && c->polls[1 + r].revents)
             serve_link(c, r);
+    tell_left(c, rf_now_ns());
     /* What was relayed need not wait for the next turn. It goes out in one piece for all that were
      * heard in this one. */
     for (int r = 0; r < links; r++)
@@ -302,6 +357,8 @@ void *rf_control_thread(void *control)
             until = door;
         if (ends < until)
             until = ends;
+        if (crowd_deadline(c) < until)
+            until = crowd_deadline(c);
         int timeout_ms = until > now ? (int)((until - now) / 1000000 + 1) : 0;
         pthread_mutex_unlock(&c->lock);
         int ready = poll(c->polls, (nfds_t)count, timeout_ms);

@@ -27,7 +27,7 @@ static const struct {
     [RF_FRAME_MESSAGE] = {0, 512},
     [RF_FRAME_ABORT] = {0, 255},
     [RF_FRAME_DEAD] = {0, 255},
-    [RF_FRAME_LEFT] = {0, 0},
+    [RF_FRAME_LEFT] = {0, 4 << 16},
     [RF_FRAME_ROLL] = {LEAST_ROLL, RF_FRAME_MAX_PAYLOAD},
 };
 

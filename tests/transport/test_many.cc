@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <mutex>
+
 #include "job_helpers.h"
 
 namespace
@@ -52,6 +54,14 @@ Times bootstrap(int size, size_t bytes)
     pthread_barrier_init(&together, nullptr, (unsigned)size);
     std::vector<double> marks(4);
     std::atomic<int> wrong{0};
+    std::mutex mutex;
+    std::string first; /* error */
+    auto note = [&](int rank, bool failed) {
+        std::lock_guard<std::mutex> lock(mutex);
+        wrong += failed;
+        if (failed && first.empty())
+            first = "rank " + std::to_string(rank) + ": " + rf_last_error()->message;
+    };
     on_many_threads(size, [&](int rank) {
         auto mark = [&](int i) {
             pthread_barrier_wait(&together);
@@ -60,13 +70,13 @@ Times bootstrap(int size, size_t bytes)
         };
         mark(0);
         Member m = join(url, rank, size, nullptr, 100);
-        if (m.status < 0)
-            wrong++;
+        note(rank, m.status < 0);
         mark(1);
         std::vector<unsigned char> mine(bytes, (unsigned char)(rank * 7 + 1)), all(bytes * size);
         for (int time = 0; time < 3 && m.status == 0; time++) {
-            wrong += m.c->ops->all_gather(m.c, mine.data(), bytes, all.data(), 100) < 0;
-            for (int r = 0; r < size; r++)
+            int rc = m.c->ops->all_gather(m.c, mine.data(), bytes, all.data(), 100);
+            note(rank, rc < 0);
+            for (int r = 0; r < size && rc == 0; r++)
                 wrong += all[(size_t)(r + 1) * bytes - 1] != (unsigned char)(r * 7 + 1);
         }
         mark(2);
@@ -75,7 +85,7 @@ Times bootstrap(int size, size_t bytes)
         mark(3);
     });
     pthread_barrier_destroy(&together);
-    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(wrong, 0) << first;
     return {marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]};
 }
 
@@ -90,9 +100,11 @@ TEST(ManyRanks, JoinGatherAndLeave)
     if (files.rlim_cur < (rlim_t)most * 4 + 200)
         GTEST_SKIP() << "only " << files.rlim_cur << " files may be open";
     for (int size = wanted ? most : 64; size <= most; size *= 2) {
-        Times t = bootstrap(size, 128);
-        printf("%5d ranks: joined in %.3f s, three gathers of 128 B %.3f s, left in %.3f s\n", size,
-               t.join, t.gather, t.leave);
+        // What all know of all is in memory as often as there are ranks, several times.
+        const size_t bytes = size > 2048 ? 16 : 128;
+        Times t = bootstrap(size, bytes);
+        printf("%5d ranks: joined in %.3f s, three gathers of %zu B %.3f s, left in %.3f s\n", size,
+               t.join, bytes, t.gather, t.leave);
     }
 }
 
