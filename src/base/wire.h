@@ -83,9 +83,9 @@ struct rf_transport_ops {
     /* What another rank has named; NULL where there is no such memory, whatever the peer says, and
      * for ranks of other hosts. */
     unsigned char *(*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes);
-    /* Nothing has come for some microseconds, and the core is about to be given away. The thread
-     * that posts. */
-    void (*idle)(struct rf_transport *t);
+    /* Nothing has come for some microseconds. True: a rank that may be waited for wants this core;
+     * else waiting on it for some more costs nobody but strangers. The thread that posts. */
+    bool (*idle)(struct rf_transport *t);
 };
 
 /* First member of every transport. */

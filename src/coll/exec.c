@@ -27,6 +27,8 @@ static void make_ready(struct rf_exec *exec, uint32_t step)
         push(&exec->sends, step);
     else if (verb == RF_STEP_FETCH || verb == RF_STEP_STORE)
         push(&exec->moves[verb == RF_STEP_STORE].ready, step);
+    else if (verb == RF_STEP_COPY && !exec->sched->steps[step].published)
+        push(&exec->copies, step);
     else
         exec->work[exec->work_count++] = step;
 }
@@ -54,13 +56,18 @@ static uint32_t seal(const struct rf_exec *exec, const struct rf_step *step, int
     return (contract & 0xff000000u) | sum >> 8;
 }
 
+static const void *to_send(const struct rf_exec *exec, const struct rf_step *step)
+{
+    return step->published ? rf_exec_published(exec, step->a, step->b)
+                           : rf_exec_address(exec, step->a);
+}
+
 /* Once for a step, though its post may be tried often. */
 static uint32_t seal_to_send(struct rf_exec *exec, uint32_t number)
 {
     const struct rf_step *step = &exec->sched->steps[number];
     if (exec->sealed_step != number) {
-        exec->sealed =
-            seal(exec, step, exec->transport->rank, step->peer, rf_exec_address(exec, step->a));
+        exec->sealed = seal(exec, step, exec->transport->rank, step->peer, to_send(exec, step));
         exec->sealed_step = number;
     }
     return exec->sealed;
@@ -76,9 +83,9 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
         struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
         int status;
         if (step->verb == RF_STEP_SEND)
-            status = transport->ops->post_send(
-                transport, step->peer, tag, seal_to_send(exec, queue->steps[queue->head]),
-                rf_exec_address(exec, step->a), step->bytes, message);
+            status = transport->ops->post_send(transport, step->peer, tag,
+                                               seal_to_send(exec, queue->steps[queue->head]),
+                                               to_send(exec, step), step->bytes, message);
         else
             status = (step->may_borrow && exec->shares ? transport->ops->post_borrow
                                                        : transport->ops->post_recv)(
@@ -114,7 +121,7 @@ static int run_meet(struct rf_exec *exec, const struct rf_step *step)
         return met;
     exec->other_bytes -= (int64_t)sched->shown_bytes;
     if (met)
-        exec->other_bytes += (int64_t)sched->instead->sent_bytes;
+        exec->other_bytes += (int64_t)sched->instead->counted_bytes;
     else
         begin(exec, sched->instead);
     return met;
@@ -123,6 +130,8 @@ static int run_meet(struct rf_exec *exec, const struct rf_step *step)
 /* One piece of work that takes time, and whatever joins stand before it. */
 static void run_one(struct rf_exec *exec)
 {
+    if (exec->work_count == 0 && exec->copies.head < exec->copies.tail)
+        exec->work[exec->work_count++] = exec->copies.steps[exec->copies.head++];
     while (exec->work_count > 0) {
         const struct rf_step *step = &exec->sched->steps[exec->work[--exec->work_count]];
         if (step->verb == RF_STEP_MEET) {
@@ -271,9 +280,13 @@ static void begin(struct rf_exec *exec, const struct rf_sched *sched)
     exec->sched = sched;
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->work_count = 0;
+    exec->copies.head = exec->copies.tail = 0;
     forget_moves(exec);
     exec->left = sched->count;
     exec->sealed_step = RF_NO_STEP;
+    if (!sched->instead)
+        exec->other_bytes += (int64_t)(sched->counted_bytes - sched->sent_bytes);
+    rf_exec_look(exec);
     for (uint32_t i = 0; i < sched->count; i++)
         exec->need[i] = sched->steps[i].need;
     for (uint32_t i = 0; i < sched->root_count; i++)
@@ -371,6 +384,7 @@ void rf_exec_reset(struct rf_exec *exec)
     exec->sched = NULL;
     exec->status = 0;
     exec->work_count = 0;
+    exec->copies.head = exec->copies.tail = 0;
     forget_moves(exec);
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->left = 0;

@@ -22,7 +22,10 @@ static void free_temp(struct rf_exec *exec)
 {
     if (exec->temp_handle)
         exec->transport->ops->deregister_memory(exec->transport, exec->temp_handle);
-    rf_free(exec->temp);
+    if (exec->shares)
+        exec->transport->ops->free(exec->transport, exec->temp);
+    else
+        rf_free(exec->temp);
     rf_free(exec->loans);
     exec->loans = NULL;
     exec->temp = exec->temp_handle = NULL;
@@ -70,7 +73,7 @@ static bool grow_steps(struct rf_exec *exec, uint32_t count)
 {
     rf_free(exec->need);
     exec->step_capacity = 0;
-    exec->need = rf_alloc(6 * (size_t)count * sizeof(uint32_t));
+    exec->need = rf_alloc(7 * (size_t)count * sizeof(uint32_t));
     if (!exec->need)
         return false;
     exec->recvs.steps = exec->need + count;
@@ -78,6 +81,7 @@ static bool grow_steps(struct rf_exec *exec, uint32_t count)
     exec->work = exec->sends.steps + count;
     exec->moves[0].ready.steps = exec->work + count;
     exec->moves[1].ready.steps = exec->moves[0].ready.steps + count;
+    exec->copies.steps = exec->moves[1].ready.steps + count;
     exec->step_capacity = count;
     return true;
 }
@@ -96,9 +100,12 @@ static bool grow_parts(struct rf_exec *exec, uint32_t count)
 static int grow_temp(struct rf_exec *exec, size_t bytes)
 {
     free_temp(exec);
-    exec->temp = rf_alloc_aligned(bytes, TEMP_PAGE);
-    if (exec->shares)
+    if (exec->shares) { /* what is sent out of it is not copied on the way */
+        RETURN_IF_ERROR(exec->transport->ops->alloc(exec->transport, bytes, &exec->temp));
         exec->loans = rf_alloc((bytes / RF_TEMP_ALIGNMENT + 1) * sizeof(*exec->loans));
+    } else {
+        exec->temp = rf_alloc_aligned(bytes, TEMP_PAGE);
+    }
     if (!exec->temp || (exec->shares && !exec->loans))
         return rf_fail(RF_ENOMEM, "%s: out of memory for %zu bytes of temporary data",
                        rf_coll_op_name(exec->sched->op), bytes);

@@ -55,6 +55,7 @@ struct rf_exec {
     struct queue recvs, sends;
     uint32_t *work; /* a stack: depth first */
     uint32_t work_count;
+    struct queue copies;   /* what nobody waits for: when there is no other work */
     struct moves moves[2]; /* fetches, stores */
     uint32_t left;         /* steps that have not finished */
     int status;            /* of a failed run, until reset */
@@ -71,7 +72,8 @@ struct rf_exec {
     void *temp, *temp_handle;
     size_t temp_capacity;
 
-    bool shares; /* ranks reach each other's memory */
+    bool shares;                /* ranks reach each other's memory */
+    bool shown[RF_SPACE_COUNT]; /* the run's IN, OUT: others can reach it */
     struct loan *loans;
     uint32_t borrowed;
     struct buffers *all;    /* [rank], once all have met */
@@ -79,6 +81,14 @@ struct rf_exec {
     int all_capacity;
     int64_t other_bytes;
 };
+
+/* What others read of a published operand: itself, or its copy. */
+static inline void *rf_exec_published(const struct rf_exec *exec, struct rf_operand operand,
+                                      struct rf_operand copy)
+{
+    struct rf_operand read = exec->shown[operand.space] ? operand : copy;
+    return exec->base[read.space] + read.offset;
+}
 
 static inline void *rf_exec_address(const struct rf_exec *exec, struct rf_operand operand)
 {
@@ -91,7 +101,9 @@ int rf_exec_make_room(struct rf_exec *exec, const struct rf_sched *sched);
 /* No message is posted. */
 void rf_exec_free_messages(struct rf_exec *exec);
 
-/* exec_work.c. A step that takes no message and no move: reductions, copies. */
+/* exec_work.c. Finds out what of the run's buffers others can reach. */
+void rf_exec_look(struct rf_exec *exec);
+/* A step that takes no message and no move: reductions, copies. */
 void rf_exec_work(struct rf_exec *exec, const struct rf_step *step);
 /* A step at which all have shown their buffers. 1: all can be reached; 0: not all; negative:
  * somebody has shown what is not there. */

@@ -31,6 +31,19 @@ static void give_back(struct rf_exec *exec, struct rf_operand operand)
     exec->borrowed--;
 }
 
+/* A copy to where others read is not past the caches. */
+static void run_copy(struct rf_exec *exec, const struct rf_step *step)
+{
+    void *dst = rf_exec_address(exec, step->dst);
+    const void *from = source(exec, step->a);
+    uint64_t whole = exec->sched->out_bytes > step->bytes ? exec->sched->out_bytes : step->bytes;
+    if (step->published && !exec->shown[step->a.space])
+        memcpy(dst, from, step->bytes);
+    else if (!step->published && dst != from)
+        rf_copy_bytes(dst, from, step->bytes, whole);
+    give_back(exec, step->a);
+}
+
 static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t count)
 {
     const struct rf_sched *sched = exec->sched;
@@ -38,7 +51,9 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
     for (uint32_t i = 0; i < step->list_count; i++)
         exec->parts[i] =
             (struct rf_fold_part){.data = source(exec, list[i]), .level = (int)list[i].level};
-    rf_fold(rf_exec_address(exec, step->dst),
+    void *dst = rf_exec_address(exec, step->dst);
+    void *sum = step->published ? rf_exec_published(exec, step->dst, step->a) : dst;
+    rf_fold(sum,
             &(struct rf_fold){.parts = exec->parts,
                               .part_count = step->list_count,
                               .dtype = sched->dtype,
@@ -49,6 +64,8 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
             count);
     for (uint32_t i = 0; i < step->list_count; i++)
         give_back(exec, list[i]);
+    if (sum != dst)
+        rf_copy_bytes(dst, sum, step->bytes, sched->out_bytes);
 }
 
 static void run_reduce_all(struct rf_exec *exec, const struct rf_step *step, size_t count)
@@ -69,6 +86,18 @@ static void run_reduce_all(struct rf_exec *exec, const struct rf_step *step, siz
         exec->places[rank] = exec->all[rank].out + step->dst.offset;
     rf_fold_to_all(exec->places, sched->ranks, &fold, count, sched->buffer_bytes >= RF_PAST_CACHES);
     exec->activity++;
+}
+
+static bool can_be_reached(struct rf_exec *exec, const void *buffer, uint64_t bytes)
+{
+    uint64_t offset;
+    return bytes > 0 && exec->transport->ops->locate(exec->transport, buffer, bytes, &offset);
+}
+
+void rf_exec_look(struct rf_exec *exec)
+{
+    exec->shown[RF_SPACE_IN] = can_be_reached(exec, exec->args.in, exec->sched->in_bytes);
+    exec->shown[RF_SPACE_OUT] = can_be_reached(exec, exec->args.out, exec->sched->out_bytes);
 }
 
 static void run_show(struct rf_exec *exec, const struct rf_step *step)
@@ -128,8 +157,7 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
         rf_divide(dst, count, sched->dtype, sched->ranks);
         break;
     case RF_STEP_COPY:
-        if (dst != rf_exec_address(exec, step->a))
-            rf_copy_bytes(dst, rf_exec_address(exec, step->a), step->bytes, step->bytes);
+        run_copy(exec, step);
         break;
     case RF_STEP_SHOW:
         run_show(exec, step);

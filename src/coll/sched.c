@@ -77,13 +77,10 @@ uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct r
                              .verb = RF_STEP_REDUCE, .dst = dst, .a = a, .b = b, .bytes = bytes});
 }
 
-uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
-                       const struct rf_operand *operands, uint32_t count, size_t bytes, bool tree,
-                       bool divide)
+static uint32_t fold_list(struct rf_sched *sched, struct rf_operand dst,
+                          const struct rf_operand *operands, uint32_t count, size_t bytes,
+                          bool tree, bool divide)
 {
-    assert(count >= 1);
-    if (count == 2 && !divide)
-        return rf_sched_reduce(sched, dst, operands[0], operands[1], bytes);
     if (!reserve(sched, (void **)&sched->operands, sched->operand_count, count,
                  &sched->operand_capacity, sizeof(*operands)))
         return RF_NO_STEP;
@@ -101,6 +98,46 @@ uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
                                           .list_count = count});
 }
 
+uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
+                       const struct rf_operand *operands, uint32_t count, size_t bytes, bool tree,
+                       bool divide)
+{
+    assert(count >= 1);
+    if (count == 2 && !divide)
+        return rf_sched_reduce(sched, dst, operands[0], operands[1], bytes);
+    return fold_list(sched, dst, operands, count, bytes, tree, divide);
+}
+
+uint32_t rf_sched_fold_published(struct rf_sched *sched, struct rf_operand dst,
+                                 struct rf_operand copy, const struct rf_operand *operands,
+                                 uint32_t count, size_t bytes, bool tree, bool divide)
+{
+    uint32_t fold = fold_list(sched, dst, operands, count, bytes, tree, divide);
+    if (fold == RF_NO_STEP)
+        return fold;
+    sched->steps[fold].published = 1;
+    sched->steps[fold].a = copy;
+    return fold;
+}
+
+uint32_t rf_sched_publish(struct rf_sched *sched, struct rf_operand copy, struct rf_operand from,
+                          size_t bytes)
+{
+    return append(
+        sched, (struct rf_step){
+                   .verb = RF_STEP_COPY, .published = 1, .dst = copy, .a = from, .bytes = bytes});
+}
+
+uint32_t rf_sched_send_published(struct rf_sched *sched, int peer, uint32_t tag,
+                                 struct rf_operand from, struct rf_operand copy, size_t bytes)
+{
+    uint32_t send = rf_sched_send(sched, peer, tag, from, bytes);
+    if (send == RF_NO_STEP)
+        return send;
+    sched->steps[send].published = 1;
+    sched->steps[send].b = copy;
+    return send;
+}
 uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_operand from,
                        size_t bytes)
 {
@@ -233,10 +270,13 @@ static int compile(struct rf_sched *sched)
     }
     rf_free(sched->edges);
     sched->edges = NULL;
-    for (int class = 0; class < 3; class ++)
+    for (int class = 0; class < 2; class ++)
         for (uint32_t i = 0; i < sched->count; i++)
             if (sched->steps[i].need == 0 && root_class(&sched->steps[i]) == class)
                 sched->roots[sched->root_count++] = i;
+    for (uint32_t i = sched->count; i-- > 0;) /* a stack: the first is to be on top */
+        if (sched->steps[i].need == 0 && root_class(&sched->steps[i]) == 2)
+            sched->roots[sched->root_count++] = i;
     return 0;
 }
 
@@ -259,6 +299,7 @@ int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm, rf_b
         rf_sched_destroy(sched);
         return status;
     }
+    sched->counted_bytes = sched->sent_bytes;
     *out = sched;
     return 0;
 }

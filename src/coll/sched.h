@@ -37,8 +37,9 @@ struct rf_operand {
 };
 
 struct rf_step {
-    uint8_t verb, tree, divide;
-    uint8_t may_borrow; /* RECV: one fold or reduction reads it, as an operand of this very place */
+    uint8_t verb, tree : 1, divide : 1;
+    uint8_t published;  /* SEND, COPY, REDUCE: see rf_sched_publish */
+    uint8_t may_borrow; /* RECV: one fold, reduction or copy reads it, at this very place */
     int32_t peer;
     uint32_t tag;  /* unique among the messages from one rank to another */
     uint32_t need; /* steps that come before */
@@ -81,9 +82,12 @@ struct rf_sched {
     uint32_t message_count;
     size_t temp_bytes;
     uint64_t sent_bytes;
-    struct rf_sched *instead; /* of a schedule with a MEET */
-    uint64_t buffer_bytes;    /* of IN and of OUT, there */
-    uint64_t shown_bytes;     /* of sent_bytes: no payload */
+    struct rf_sched *instead;     /* of a schedule with a MEET */
+    uint64_t buffer_bytes;        /* of IN and of OUT, there */
+    uint64_t shown_bytes;         /* of sent_bytes: no payload */
+    uint64_t in_bytes, out_bytes; /* of a schedule that publishes: of the caller's IN and OUT, 0
+                                     where it is staged */
+    uint64_t counted_bytes;       /* what the schedule for other networks would send */
 };
 
 /* What ranks show each other. */
@@ -115,8 +119,8 @@ uint32_t rf_sched_send(struct rf_sched *sched, int peer, uint32_t tag, struct rf
                        size_t bytes);
 uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf_operand into,
                        size_t bytes);
-/* Only one fold or reduction will read what `recv` brings, at its very place in temporary memory;
- * so it may stay where the transport has it. */
+/* Only one fold, reduction or copy will read what `recv` brings, at its very place in temporary
+ * memory; so it may stay where the transport has it. */
 void rf_sched_may_borrow(struct rf_sched *sched, uint32_t recv);
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
                          struct rf_operand b, size_t bytes);
@@ -125,6 +129,16 @@ uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct r
 uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
                        const struct rf_operand *operands, uint32_t count, size_t bytes, bool tree,
                        bool divide);
+/* What all ranks are to read of IN or OUT, where ranks reach each other's memory: there, if the
+ * buffer can be reached, else in a copy of it. Which of the two is the run's affair: a copy that is
+ * made only then, a send of either, and a fold to OUT whose sum is also left in `copy` then. */
+uint32_t rf_sched_publish(struct rf_sched *sched, struct rf_operand copy, struct rf_operand from,
+                          size_t bytes);
+uint32_t rf_sched_send_published(struct rf_sched *sched, int peer, uint32_t tag,
+                                 struct rf_operand from, struct rf_operand copy, size_t bytes);
+uint32_t rf_sched_fold_published(struct rf_sched *sched, struct rf_operand dst,
+                                 struct rf_operand copy, const struct rf_operand *operands,
+                                 uint32_t count, size_t bytes, bool tree, bool divide);
 uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_operand from,
                        size_t bytes);
 uint32_t rf_sched_divide(struct rf_sched *sched, struct rf_operand x, size_t bytes);
@@ -152,6 +166,7 @@ rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather, rf_build_flat_red
 rf_builder rf_build_doubling_all_reduce, rf_build_halving_all_reduce, rf_build_naive_all_reduce;
 rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter, rf_build_direct_reduce;
 rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
+rf_builder rf_build_shared_all_reduce, rf_build_shared_all_gather;
 rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
 rf_builder rf_build_tree_gather, rf_build_tree_scatter;
 rf_builder rf_build_forest_all_reduce;

@@ -10,6 +10,9 @@
 #include "model.h"
 #include "windows.h"
 
+/* Shorter ones are sent whole to everybody, and with more ranks there are too many places. */
+enum { SHORTEST_SHARED = 32 << 10, MOST_SHARING = 32 };
+
 struct row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
     const char *name, *note;
@@ -17,6 +20,7 @@ struct row {
     bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
     rf_builder *build;
     bool whole; /* passes pieces on together: long calls cannot be cut into windows */
+    bool near;  /* of ranks that share memory, and so before all others */
 };
 
 static size_t bytes_of(const struct rf_coll_desc *desc)
@@ -158,12 +162,24 @@ static bool fits_fused(const struct rf_coll_desc *desc)
     return bytes_of(desc) > 8 * 1024;
 }
 
+static bool can_share(const struct rf_coll_desc *desc)
+{
+    return has_peers(desc) && desc->shared && desc->ranks <= MOST_SHARING;
+}
+
+static bool fits_shared_gather(const struct rf_coll_desc *desc)
+{
+    return share_of(desc) > 64 * 1024;
+}
+
 static const struct row rows[] = {
     {RF_COLL_NONE, "local", "one rank", is_alone, NULL, rf_build_copy},
     {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier,
      true},
     {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", can_fuse, fits_fused,
-     rf_build_fused_all_reduce, true},
+     rf_build_fused_all_reduce, true, true},
+    {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers", can_share,
+     never, rf_build_shared_all_reduce, false, true},
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
      fits_doubling, rf_build_doubling_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce, true},
@@ -184,6 +200,8 @@ static const struct row rows[] = {
     {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, rf_build_pairs_all_to_all},
     {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL,
      rf_build_direct_reduce_scatter},
+    {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", can_share, fits_shared_gather,
+     rf_build_shared_all_gather, false, true},
     {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, fits_bruck,
      rf_build_bruck_all_gather, true},
     {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_build_flat_all_gather},
@@ -288,7 +306,7 @@ static const struct row *quickest(const struct rf_coll_desc *desc)
     const struct row *best = NULL;
     double least = 0;
     for (int i = 0; i < ROW_COUNT; i++) {
-        if (!serves(&rows[i], desc) || rows[i].fits == never || meets(&rows[i]))
+        if (!serves(&rows[i], desc) || rows[i].fits == never || rows[i].near)
             continue;
         double time = rf_model_time(desc->model, desc, rows[i].name);
         if (time < 0)
@@ -304,16 +322,16 @@ static const struct row *quickest(const struct rf_coll_desc *desc)
 static int choose(const struct rf_coll_desc *desc, const struct row **out)
 {
     RETURN_IF_ERROR(check(desc));
-    bool fuses = desc->op == RF_COLL_ALL_REDUCE && can_fuse(desc) && fits_fused(desc);
-    if (desc->model && !fuses && (*out = quickest(desc)))
-        return 0;
-    for (int i = 0; i < ROW_COUNT; i++) {
+    *out = NULL;
+    for (int i = 0; i < ROW_COUNT && !*out; i++) {
         const struct row *row = &rows[i];
-        if (serves(row, desc) && (!row->fits || row->fits(desc))) {
+        if (serves(row, desc) && (!row->fits || row->fits(desc)))
             *out = row;
-            return 0;
-        }
     }
+    const struct row *best = desc->model && *out && !(*out)->near ? quickest(desc) : NULL;
+    *out = best ? best : *out;
+    if (*out)
+        return 0;
     return rf_fail(RF_ENOTSUP, "%s: no algorithm serves %s in %s order", rf_coll_op_name(desc->op),
                    rf_dtype_name(desc->dtype), rf_order_name(desc->order));
 }
@@ -344,14 +362,23 @@ static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
     return other;
 }
 
+/* What ranks go on with where they have shown each other that not all buffers can be reached. */
+static const char *otherwise(const struct rf_coll_desc *desc, struct rf_coll_desc *other)
+{
+    const bool shares = bytes_of(desc) > SHORTEST_SHARED && can_share(desc);
+    *other = shares ? *desc : apart(desc);
+    return shares ? "shared" : NULL;
+}
+
 int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
 {
     const struct row *row;
     struct rf_windows windows;
     RETURN_IF_ERROR(find(desc, algorithm, &row));
     if (meets(row)) {
-        const struct rf_coll_desc other = apart(desc);
-        return rf_sched_staging_bytes(&other, NULL, out);
+        struct rf_coll_desc other;
+        const char *name = otherwise(desc, &other);
+        return rf_sched_staging_bytes(&other, name, out);
     }
     int rc = rf_windows_init(&windows, desc, !row->whole);
     if (rc == 0)
@@ -360,6 +387,23 @@ int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorith
                    : 0;
     rf_windows_fini(&windows);
     return rc;
+}
+
+/* For a list that publishes: how far others may look, and what is counted. */
+static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    const struct rf_coll_desc other = apart(desc);
+    struct rf_sched *counted;
+    RETURN_IF_ERROR(rf_sched_build(&other, &counted));
+    sched->counted_bytes = counted->counted_bytes;
+    rf_sched_destroy(counted);
+    const size_t element = sched->element_bytes, ranks = (size_t)desc->ranks;
+    const bool gathers = desc->op == RF_COLL_ALL_GATHER;
+    size_t in = gathers ? rf_share(desc, desc->counts, desc->rank, element).bytes : bytes_of(desc);
+    size_t out = gathers && !desc->counts ? bytes_of(desc) * ranks : bytes_of(desc);
+    sched->in_bytes = desc->staged & RF_STAGED_IN ? 0 : in;
+    sched->out_bytes = desc->staged & RF_STAGED_OUT ? 0 : out;
+    return 0;
 }
 
 /* A list with a meeting has nothing staged: a rank whose tensors the host cannot reach shows that,
@@ -373,12 +417,17 @@ static int create(const struct rf_coll_desc *desc, const struct row *row, struct
     if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
         own.segment_bytes = 0; /* the forest's own */
     if (meets(row)) {
-        const struct rf_coll_desc other = apart(desc);
+        struct rf_coll_desc other;
+        const char *name = otherwise(desc, &other);
         own.staged = 0;
-        RETURN_IF_ERROR(rf_sched_build(&other, &instead));
+        RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &instead)
+                             : rf_sched_build(&other, &instead));
     }
     int rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
+    if (rc == 0 && row->near && !instead)
+        rc = describe(sched, desc);
     if (rc < 0) {
+        rf_sched_destroy(sched);
         rf_sched_destroy(instead);
         return rc;
     }

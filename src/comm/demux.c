@@ -84,6 +84,18 @@ static void demux_give_back(struct rf_transport *t, int peer, uint32_t loan)
     wire->ops->give_back(wire, peer, loan);
 }
 
+static int demux_alloc(struct rf_transport *t, size_t bytes, void **out)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    return wire->ops->alloc(wire, bytes, out);
+}
+
+static void demux_free(struct rf_transport *t, void *memory)
+{
+    struct rf_transport *wire = demux_of(t)->wire;
+    wire->ops->free(wire, memory);
+}
+
 static bool demux_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset)
 {
     struct rf_transport *wire = demux_of(t)->wire;
@@ -116,6 +128,8 @@ int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_tr
     if (rf_wire_shares(wire)) {
         demux->ops.post_borrow = demux_post_borrow;
         demux->ops.give_back = demux_give_back;
+        demux->ops.alloc = demux_alloc;
+        demux->ops.free = demux_free;
         demux->ops.locate = demux_locate;
         demux->ops.reach = demux_reach;
     }

@@ -10,7 +10,7 @@
 
 #include "communicator.h"
 
-enum { SPINS = 100, YIELD_EVERY = 64, TICK_EVERY = 256 };
+enum { SPINS = 100, LONG_SPINS = 4096, YIELD_EVERY = 64, TICK_EVERY = 256 };
 #define DROWSY_NS 20000000ull
 #define NAP_NS 50000ull
 
@@ -107,6 +107,15 @@ static int tick(struct rf_comm *comm, struct rf_watch *watch)
     return quiet > watch->timeout_ns ? fail_deadline(comm, watch) : 0;
 }
 
+/* Who gives a core away to strangers may get it back milliseconds later, and all wait for it. */
+static void give_way(struct rf_comm *comm, uint32_t idle)
+{
+    struct rf_transport *wire = comm->wire;
+    bool wanted = wire->ops->idle ? wire->ops->idle(wire) : true;
+    if (wanted || idle > LONG_SPINS)
+        sched_yield();
+}
+
 int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
 {
     if (rf_comm_has_news(comm))
@@ -120,10 +129,7 @@ int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activit
     uint32_t idle = ++watch->idle;
     if (watch->drowsy && idle % YIELD_EVERY == 0)
         rf_sleep_ns(NAP_NS);
-    else if (comm->wire->yield || (idle > SPINS && idle % YIELD_EVERY == 0)) {
-        if (comm->wire->ops->idle)
-            comm->wire->ops->idle(comm->wire);
-        sched_yield();
-    }
+    else if (comm->wire->yield || (idle > SPINS && idle % YIELD_EVERY == 0))
+        give_way(comm, idle);
     return idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
 }

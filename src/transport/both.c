@@ -141,9 +141,9 @@ static unsigned char *both_reach(struct rf_transport *t, int peer, uint64_t offs
     return rf_host_reach(both_of(t)->near, peer, offset, bytes);
 }
 
-static void both_idle(struct rf_transport *t)
+static bool both_idle(struct rf_transport *t)
 {
-    rf_host_idle(both_of(t)->near);
+    return rf_host_idle(both_of(t)->near);
 }
 
 static const struct rf_transport_ops both_ops = {

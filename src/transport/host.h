@@ -164,6 +164,7 @@ struct rf_host {
     struct rf_transport *self; /* messages to oneself */
     uint64_t self_pending;
     uint32_t idle;
+    bool crowded; /* another rank waits on this core */
     uint64_t may_move_ns;
     pthread_mutex_t lock; /* of blocks */
     struct rf_host_block *blocks;
@@ -204,7 +205,7 @@ void rf_host_name(char *out, size_t bytes);
 int rf_host_cores(void);
 
 /* host_core.c */
-void rf_host_idle(struct rf_transport *t);
+bool rf_host_idle(struct rf_transport *t);
 /* host_send.c. The send is under way, or waits for room in the channel. */
 int rf_host_post_send(struct rf_host *h, struct rf_host_node *send);
 /* Goes on with what is under way to `rank`. */

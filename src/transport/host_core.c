@@ -32,13 +32,13 @@ static int core_of(const struct rf_host *h, int rank)
     return told > 0 && told <= CPU_SETSIZE ? (int)told - 1 : -1;
 }
 
-/* The lower rank stays. */
-static bool is_crowded(const struct rf_host *h, int core)
+/* The lowest other rank that waits on this core; -1: none. */
+static int neighbour(const struct rf_host *h, int core)
 {
-    for (int i = 0; h->ranks[i] < h->transport.rank; i++)
-        if (core_of(h, h->ranks[i]) == core)
-            return true;
-    return false;
+    for (int i = 0; i < h->count; i++)
+        if (h->ranks[i] != h->transport.rank && core_of(h, h->ranks[i]) == core)
+            return h->ranks[i];
+    return -1;
 }
 
 /* To a core of this thread's where no rank waits, if there is one. What the thread may use is the
@@ -61,21 +61,25 @@ static void step_aside(struct rf_host *h, int core)
         rf_log("transport", 1, "this thread's cores cannot be set back: %s", strerror(errno));
 }
 
-void rf_host_idle(struct rf_transport *t)
+/* The lower rank stays. */
+bool rf_host_idle(struct rf_transport *t)
 {
     struct rf_host *h = (struct rf_host *)t;
     if (t->yield || h->idle++ % LOOK_EVERY != 0)
-        return;
+        return t->yield || h->crowded;
     int core = sched_getcpu();
     if (core < 0 || core >= CPU_SETSIZE)
-        return;
+        return true;
     tell(h, core);
-    if (!is_crowded(h, core))
-        return;
+    int other = neighbour(h, core);
+    h->crowded = other >= 0;
+    if (other < 0 || other > t->rank)
+        return h->crowded;
     uint64_t now = rf_now_ns();
     if (now < h->may_move_ns)
-        return;
+        return true;
     h->may_move_ns = now + AGAIN_NS;
     step_aside(h, core);
     tell(h, sched_getcpu());
+    return true;
 }
