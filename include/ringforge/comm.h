@@ -196,9 +196,9 @@ struct rf_coll_opts {
     struct rf_point after; /* starts when this is reached */
     struct rf_point *done; /* not NULL: the call returns at once and *done says when it has finished
                             * (also after an error: then the next call on comm reports it) */
-    /* For collectives on host memory: not NULL: the call returns at once, and *request says how it
-     * went. Until it has ended, in and out must stay; counts and texts are copied. (all_to_all_v
-     * blocks for the exchange of its counts.) */
+    /* Not NULL: the call returns at once, and *request says how it went. Until it has ended, in and
+     * out must stay; counts and texts are copied. (all_to_all_v blocks for the exchange of its
+     * counts.) Collectives, sends and receives. */
     struct rf_request **request;
 };
 
@@ -257,7 +257,7 @@ RF_API int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *s
 /* Point to point; messages between two ranks with equal tags arrive in order. tag 0..1023. Sends
  * and receives are counted apart from collectives, so they need not be called in the same order by
  * all ranks. A receive whose count or dtype differs from the send's is RF_EMISMATCH on both sides.
- * peer may be the rank itself only in rf_sendrecv. */
+ * peer may be the rank itself in rf_sendrecv, in a group, and with opts->request. */
 RF_API int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtype dtype,
                    int peer, int tag, const struct rf_coll_opts *opts);
 RF_API int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int peer,
@@ -275,8 +275,10 @@ RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count
  * itself what it receives in the same group. Then the collectives, in the order of the calls.
  * Buffers must stay until then. To other ranks the calls are as without a group. A call that is
  * refused is not in it; the first error while running is returned, and fails the communicator as
- * ever. Not in a group (RF_EINVAL): calls on tensors or with a request, all_to_all_v, split,
- * shrink. Every start needs its end. */
+ * ever. What has a request begins with the others, but the end does not wait for it; the request is
+ * there from the call on. (A message of the rank to itself must have a request on both sides or on
+ * none.) Not in a group (RF_EINVAL): calls on tensors, all_to_all_v, split, shrink. Every start
+ * needs its end. */
 RF_API int rf_group_start(struct rf_comm *comm);
 RF_API int rf_group_end(struct rf_comm *comm);
 
@@ -285,8 +287,8 @@ RF_API int rf_group_end(struct rf_comm *comm);
 /* As above, on tensors; the element count and type are the tensors'. Mapped device memory travels
  * in place; other memory goes through a few slots of staging memory, with the copies of some under
  * way while others are on the wire. Ranks may differ in this. Asynchronous when opts->done is
- * given: then operations run one after the other in the order of the calls, on a thread that exists
- * only while work is outstanding. */
+ * given: then points are reached in the order of the calls; or with opts->request (below). Either
+ * way a thread works them off, which exists only while work is outstanding. */
 RF_API int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                                 enum rf_redop redop, const struct rf_coll_opts *opts);
 RF_API int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
@@ -328,17 +330,34 @@ RF_API int rf_comm_wait(struct rf_comm *comm);
  * outstanding. Reads what peers have said, so a death is noticed without any call running. */
 RF_API int rf_comm_async_error(struct rf_comm *comm);
 
-/* ---- requests: collectives on host memory that go on while the caller computes ----------------
+/* ---- requests: operations that go on while the caller computes --------------------------------
  */
 
-/* They run one after the other in the order of the calls, behind tensors' asynchronous calls, on
- * the same thread; several communicators work at the same time. A request may be used by any one
- * thread at a time, also after its communicator has been closed, which ends it. Ended: *ended, and
- * the operation's status and error as if it had blocked. */
+/* Several may be under way on one communicator. Collectives begin in the order of the calls, behind
+ * or before tensors' calls with `done`, and each gives the bits that it would give alone: one that
+ * reads or writes what an older one writes (or writes what it reads) waits for that. A short one
+ * does not wait for a long one that was called before it; long ones run one after the other. Sends
+ * and receives run all at once, and wait for no collective; messages between two ranks with equal
+ * tags keep the order of the calls. A rank may send to itself, before or after it receives.
+ *
+ * A blocking collective returns when all before it have ended, a blocking send or receive when it
+ * has itself. When the communicator fails, all that has not ended fails with the same error.
+ *
+ * A request may be used by any one thread at a time, also after its communicator has been closed,
+ * which ends it. Ended: *ended, and the operation's status and error as if it had blocked. */
 RF_API int rf_request_test(struct rf_request *request, bool *ended);
 /* Blocks until it has ended, and returns as the operation would have; timeout_s 0 = as long as it
  * takes, else RF_ETIMEOUT, after which it can be waited for again. */
 RF_API int rf_request_wait(struct rf_request *request, double timeout_s);
+/* Of several; those that are NULL do not count. All: blocks until every one has ended, also after
+ * an error, and returns the first error by their order. Any: *index is that of one that has ended,
+ * whose status is returned; `count` where all are NULL (then test_any says ended). Set it to NULL,
+ * and free it, to go on with the others. */
+RF_API int rf_request_wait_all(struct rf_request *const *requests, size_t count, double timeout_s);
+RF_API int rf_request_wait_any(struct rf_request *const *requests, size_t count, double timeout_s,
+                               size_t *index);
+RF_API int rf_request_test_any(struct rf_request *const *requests, size_t count, size_t *index,
+                               bool *ended);
 /* The operation goes on if it has not ended. NULL is allowed. */
 RF_EXPORT void rf_request_free(struct rf_request *request);
 

@@ -44,6 +44,12 @@ struct rf_completion {
     uint32_t loan;    /* what to give back then; 0 = nothing is lent */
 };
 
+/* What the context of everything posted begins with. */
+struct rf_wire_context {
+    unsigned char provider[64]; /* the transport's while posted */
+    void *owner;                /* of the completion */
+};
+
 struct rf_transport;
 
 struct rf_transport_ops {
@@ -97,6 +103,7 @@ struct rf_transport {
     bool yield;           /* ranks outnumber cores: yield on the first empty poll */
     bool lost_peer;       /* set before cancel_all: a peer has died or stands still, and left what
                            * it shares in any state */
+    bool stalls;          /* a message that has no receive yet stops those behind it */
     size_t segment_bytes; /* good size of a pipelined piece */
     uint64_t sent_bytes,
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */

@@ -71,6 +71,11 @@ size_t rf_sched_temp_bytes(const struct rf_sched *sched);
 uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
 const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */
 
+/* Whether all its receives can be posted at once, before any message has come. */
+bool rf_sched_meets_early(const struct rf_sched *sched);
+/* Sets to[rank] for everybody to whom it sends. */
+void rf_sched_receivers(const struct rf_sched *sched, bool *to);
+
 bool rf_coll_has_root(enum rf_coll_op op); /* or a peer */
 bool rf_coll_reduces(enum rf_coll_op op);
 
@@ -104,13 +109,19 @@ struct rf_exec_args {
                              * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
     struct rf_mover *mover; /* of a staged schedule */
     const struct rf_reduction *reduction; /* of RF_CUSTOM; else NULL */
-    bool checksum; /* the low 24 bits of what is sent with a message cover its data as well */
+    const bool *closed; /* [ranks] to whom nothing is sent for now: where this changes, the next
+                         * turn sees it. NULL: all are open */
+    bool checksum;      /* the low 24 bits of what is sent with a message cover its data as well */
 };
 /* Starts; posts what can be posted at once. */
 RF_MUST_CHECK int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
                                 const struct rf_exec_args *args);
 /* One turn: one completion, depth first. 1 = finished, 0 = not yet, negative = failed. */
 RF_MUST_CHECK int rf_exec_progress(struct rf_exec *exec);
+/* From now on args.closed is as if it had been NULL. */
+void rf_exec_open(struct rf_exec *exec);
+/* Whether every message that is still to come has its receive. */
+bool rf_exec_receives_posted(const struct rf_exec *exec);
 /* Moves with every completion and every posted message: comm's measure of byte progress. */
 uint64_t rf_exec_activity(const struct rf_exec *exec);
 /* After a mismatch: which peer's message carried a foreign contract or size; -1 = none. */

@@ -82,6 +82,8 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
         uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
         struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
         int status;
+        if (step->verb == RF_STEP_SEND && exec->args.closed && exec->args.closed[step->peer])
+            return 0;
         if (step->verb == RF_STEP_SEND)
             status = transport->ops->post_send(transport, step->peer, tag,
                                                seal_to_send(exec, queue->steps[queue->head]),
@@ -247,7 +249,7 @@ static int check(struct rf_exec *exec, const struct rf_step *step,
 static void take(const struct rf_completion *completion)
 {
     struct message *message = completion->context;
-    struct rf_exec *exec = message->exec;
+    struct rf_exec *exec = message->context.owner;
     assert(message->step != RF_NO_STEP && exec->sched);
     const struct rf_step *step = &exec->sched->steps[message->step];
     message->step = RF_NO_STEP;
@@ -344,6 +346,16 @@ int rf_exec_progress(struct rf_exec *exec)
         return 0;
     exec->sched = NULL;
     return 1;
+}
+
+bool rf_exec_receives_posted(const struct rf_exec *exec)
+{
+    return exec->sched && !exec->sched->instead && exec->recvs.head == exec->sched->recv_count;
+}
+
+void rf_exec_open(struct rf_exec *exec)
+{
+    exec->args.closed = NULL;
 }
 
 int64_t rf_exec_other_bytes(const struct rf_exec *exec)

@@ -49,7 +49,7 @@ void rf_exec_free_messages(struct rf_exec *exec)
 {
     exec->free_count = exec->message_capacity;
     for (uint32_t i = 0; i < exec->message_capacity; i++) {
-        exec->messages[i].exec = exec;
+        exec->messages[i].context.owner = exec;
         exec->messages[i].step = RF_NO_STEP;
         exec->free_messages[i] = exec->message_capacity - 1 - i;
     }

@@ -13,9 +13,8 @@
 
 /* A posted send or receive; its address is the context of the completion. */
 struct message {
-    unsigned char provider[64]; /* the transport's while posted */
-    struct rf_exec *exec;
-    uint32_t step; /* RF_NO_STEP = not posted */
+    struct rf_wire_context context; /* its owner is the rf_exec */
+    uint32_t step;                  /* RF_NO_STEP = not posted */
 };
 
 /* Steps in the order they became ready. A step enters once per run, so the arrays never wrap. */

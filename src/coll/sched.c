@@ -277,6 +277,11 @@ static int compile(struct rf_sched *sched)
     for (uint32_t i = sched->count; i-- > 0;) /* a stack: the first is to be on top */
         if (sched->steps[i].need == 0 && root_class(&sched->steps[i]) == 2)
             sched->roots[sched->root_count++] = i;
+    for (uint32_t i = 0; i < sched->count; i++) {
+        const struct rf_step *step = &sched->steps[i];
+        sched->recv_count += step->verb == RF_STEP_RECV;
+        sched->recv_roots += step->verb == RF_STEP_RECV && step->need == 0;
+    }
     return 0;
 }
 
@@ -316,6 +321,18 @@ void rf_sched_destroy(struct rf_sched *sched)
     rf_free(sched->successors);
     rf_free(sched->roots);
     rf_free(sched);
+}
+
+bool rf_sched_meets_early(const struct rf_sched *sched)
+{
+    return sched->recv_roots == sched->recv_count && !sched->instead && sched->move_count == 0;
+}
+
+void rf_sched_receivers(const struct rf_sched *sched, bool *to)
+{
+    for (uint32_t i = 0; i < sched->count; i++)
+        if (sched->steps[i].verb == RF_STEP_SEND)
+            to[sched->steps[i].peer] = true;
 }
 
 size_t rf_sched_temp_bytes(const struct rf_sched *sched)

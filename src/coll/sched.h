@@ -80,6 +80,7 @@ struct rf_sched {
     uint32_t *roots;      /* receives first, then sends, then local work */
     uint32_t root_count;
     uint32_t message_count;
+    uint32_t recv_count, recv_roots; /* receives; those that wait for no step */
     size_t temp_bytes;
     uint64_t sent_bytes;
     struct rf_sched *instead;     /* of a schedule with a MEET */

@@ -1,32 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asynchronous calls: a queue, and a thread that exists only while there is something in it. Jobs
- * run one after the other in the order of the calls; each signals its point in time when it has
- * ended, also after an error, so nothing that waits hangs.
+ * Asynchronous calls, the owner's side: a queue, and a thread (worker.c) that exists only while
+ * there is something in it.
  */
 #include <errno.h>
-#include <pthread.h>
-#include <ringforge/ringforge.h>
 
-#include "communicator.h"
-
-enum { MAX_DEVICES = 16 };
-
-struct rf_async {
-    struct rf_comm *comm;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct rf_task *first, **end;
-    atomic_int outstanding; /* queued and running; changed under lock */
-    atomic_int status;      /* of the first job that failed */
-    bool running, joinable;
-    pthread_t thread;
-    struct {
-        struct rf_device *device;
-        struct rf_timeline *timeline;
-        uint64_t value; /* of the last job queued */
-    } timelines[MAX_DEVICES];
-};
+#include "worker.h"
 
 int rf_async_create(struct rf_comm *comm, struct rf_async **out)
 {
@@ -34,7 +13,10 @@ int rf_async_create(struct rf_comm *comm, struct rf_async **out)
     if (!async)
         return rf_fail(RF_ENOMEM, "no memory for a communicator's queue");
     async->comm = comm;
-    async->end = &async->first;
+    async->brought.end = &async->brought.first;
+    async->waiting.end = &async->waiting.first;
+    async->flights.end = &async->flights.first;
+    async->points.end = &async->points.first;
     pthread_mutex_init(&async->lock, NULL);
     rf_cond_init(&async->changed);
     *out = async;
@@ -47,97 +29,23 @@ void rf_async_destroy(struct rf_async *async)
         return;
     if (async->joinable)
         pthread_join(async->thread, NULL);
-    for (int i = 0; i < MAX_DEVICES; i++)
+    for (int i = 0; i < RF_ASYNC_DEVICES; i++)
         rf_timeline_destroy(async->timelines[i].timeline);
     pthread_mutex_destroy(&async->lock);
     pthread_cond_destroy(&async->changed);
     rf_free(async);
 }
 
-/* ---- the worker ------------------------------------------------------------------------------ */
-
-/* Its caller has gone on long ago, so every error fails the communicator; the request says so, or,
- * where there is none, the next call. */
-static int run(struct rf_comm *comm, struct rf_task *job)
-{
-    if (comm->failed) {
-        struct rf_error error = comm->error;
-        error.status = RF_EABORT;
-        return rf_fail_error(&error);
-    }
-    int rc = job->request ? rf_comm_run(comm, &job->call) : rf_task_run(comm, job);
-    if (rc < 0 && !comm->failed) {
-        struct rf_error error = *rf_last_error();
-        char text[128];
-        struct rf_contract mine;
-        rf_contract_fill(&mine, &job->call);
-        mine.sequence = comm->sequence;
-        rf_comm_fail_text(comm, rc, error.rank, &mine, "asynchronous %s on rank %d: %.150s",
-                          rf_contract_text(&mine, text, 80), comm->rank, error.message);
-    }
-    if (rc < 0) {
-        comm->unreported = comm->unreported || !job->request;
-        atomic_store_explicit(&comm->async->status, rc, memory_order_release);
-    }
-    return rc;
-}
-
-static void end(struct rf_task *job, int rc)
-{
-    if (job->request)
-        rf_request_end(job->request, rc);
-    else if (rf_timeline_signal(job->done, job->done_value) < 0)
-        rf_log("comm", 0, "a finished call could not be signalled: %s", rf_last_error()->message);
-}
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 void rf_task_free(struct rf_task *job)
 {
     if (!job)
         return;
+    rf_free(job->halves);
+    rf_free(job->closed);
     rf_free(job->copies);
     rf_free(job);
-}
-
-static void *worker(void *argument)
-{
-    struct rf_async *async = argument;
-    rf_set_thread_rank(async->comm->rank);
-    pthread_mutex_lock(&async->lock);
-    while (async->first) {
-        struct rf_task *job = async->first;
-        async->first = job->next;
-        if (!async->first)
-            async->end = &async->first;
-        pthread_mutex_unlock(&async->lock);
-
-        end(job, run(async->comm, job));
-        rf_task_free(job);
-
-        pthread_mutex_lock(&async->lock);
-        atomic_fetch_sub_explicit(&async->outstanding, 1, memory_order_release);
-        pthread_cond_broadcast(&async->changed);
-    }
-    async->running = false;
-    pthread_mutex_unlock(&async->lock);
-    return NULL;
-}
-
-/* ---- the owner ------------------------------------------------------------------------------- */
-
-/* A row of the table of timelines. */
-static int timeline_of(struct rf_async *async, struct rf_device *device, int *row)
-{
-    for (int i = 0; i < MAX_DEVICES; i++) {
-        if (!async->timelines[i].device) {
-            RETURN_IF_ERROR(rf_timeline_create(device, &async->timelines[i].timeline));
-            async->timelines[i].device = device;
-        }
-        if (async->timelines[i].device == device) {
-            *row = i;
-            return 0;
-        }
-    }
-    return rf_fail(RF_ENOTSUP, "a communicator can work with at most %d devices", MAX_DEVICES);
 }
 
 /* Of `bytes` bytes, which begin at *at. */
@@ -164,6 +72,14 @@ int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job, struct r
     *copy = *job;
     copy->next = NULL;
     copy->copies = at;
+    if (job->halves) {
+        copy->halves = rf_alloc(job->half_count * sizeof(*copy->halves));
+        if (!copy->halves) {
+            rf_task_free(copy);
+            return rf_fail(RF_ENOMEM, "no memory to queue %zu messages", job->half_count);
+        }
+        memcpy(copy->halves, job->halves, job->half_count * sizeof(*copy->halves));
+    }
     if (call->counts)
         copy->call.counts = copy_into(&at, call->counts, counts);
     if (call->recv_counts)
@@ -185,6 +101,24 @@ int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job, struct r
     return 0;
 }
 
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+/* A row of the table of timelines. */
+static int timeline_of(struct rf_async *async, struct rf_device *device, int *row)
+{
+    for (int i = 0; i < RF_ASYNC_DEVICES; i++) {
+        if (!async->timelines[i].device) {
+            RETURN_IF_ERROR(rf_timeline_create(device, &async->timelines[i].timeline));
+            async->timelines[i].device = device;
+        }
+        if (async->timelines[i].device == device) {
+            *row = i;
+            return 0;
+        }
+    }
+    return rf_fail(RF_ENOTSUP, "a communicator can work with at most %d devices", RF_ASYNC_DEVICES);
+}
+
 /* Locked. */
 static int ensure_worker(struct rf_async *async)
 {
@@ -193,7 +127,7 @@ static int ensure_worker(struct rf_async *async)
     if (async->joinable)
         pthread_join(async->thread, NULL); /* it has left its loop and holds nothing */
     async->joinable = false;
-    int error = pthread_create(&async->thread, NULL, worker, async);
+    int error = pthread_create(&async->thread, NULL, rf_worker, async);
     if (error != 0)
         return rf_fail(RF_ENOMEM, "no thread for asynchronous calls: %s", strerror(error));
     async->running = async->joinable = true;
@@ -204,9 +138,13 @@ static int ensure_worker(struct rf_async *async)
 static int append(struct rf_async *async, struct rf_task *job)
 {
     RETURN_IF_ERROR(ensure_worker(async));
-    *async->end = job;
-    async->end = &job->next;
+    rf_task_append(&async->brought, job);
     atomic_fetch_add_explicit(&async->outstanding, 1, memory_order_relaxed);
+    if (!job->halves) {
+        async->collectives++;
+        atomic_fetch_add_explicit(&async->queued, 1, memory_order_relaxed);
+    }
+    atomic_fetch_add_explicit(&async->fresh, 1, memory_order_release);
     return 0;
 }
 
@@ -233,30 +171,73 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
     return rc;
 }
 
-int rf_async_push_host(struct rf_comm *comm, const struct rf_call *call, struct rf_request **out)
+/* Takes the task, which has a request: that is left to the caller where nothing was queued. */
+static int push(struct rf_async *async, struct rf_task *task)
 {
-    struct rf_async *async = comm->async;
-    const struct rf_task job = {.call = *call};
+    pthread_mutex_lock(&async->lock);
+    int rc = append(async, task);
+    pthread_mutex_unlock(&async->lock);
+    if (rc < 0)
+        rf_task_free(task);
+    return rc;
+}
+
+static int push_copy(struct rf_comm *comm, const struct rf_task *job, bool blocking,
+                     struct rf_request **out)
+{
     struct rf_request *request = NULL;
     struct rf_task *copy = NULL;
-    RETURN_IF_ERROR(rf_task_copy(comm, &job, &copy));
+    RETURN_IF_ERROR(rf_task_copy(comm, job, &copy));
     int rc = rf_request_create(&request);
-    if (rc == 0) {
-        copy->request = request;
-        pthread_mutex_lock(&async->lock);
-        rc = append(async, copy);
-        pthread_mutex_unlock(&async->lock);
+    if (rc < 0) {
+        rf_task_free(copy);
+        return rc;
     }
+    copy->request = request;
+    copy->blocking = blocking;
+    rc = push(comm->async, copy);
     if (rc == 0) {
         *out = request;
         return 0;
     }
-    if (request) {
-        rf_request_free(request); /* for the worker, which has not got it */
-        rf_request_free(request);
-    }
-    rf_task_free(copy);
+    rf_request_free(request); /* for the worker, which has not got it */
+    rf_request_free(request);
     return rc;
+}
+
+int rf_async_push_request(struct rf_comm *comm, const struct rf_task *job,
+                          struct rf_request **request)
+{
+    return push_copy(comm, job, false, request);
+}
+
+void rf_async_push_task(struct rf_comm *comm, struct rf_task *job)
+{
+    struct rf_request *request = job->request;
+    int rc = push(comm->async, job);
+    if (rc < 0)
+        rf_request_end(request, rc);
+}
+
+int rf_async_run(struct rf_comm *comm, const struct rf_task *job)
+{
+    struct rf_async *async = comm->async;
+    struct rf_request *request = NULL;
+    RETURN_IF_ERROR(push_copy(comm, job, true, &request));
+    int rc = rf_request_wait(request, 0);
+    rf_request_free(request);
+    if (job->halves)
+        return rc;
+    pthread_mutex_lock(&async->lock);
+    while (async->collectives > 0)
+        rf_cond_wait(&async->changed, &async->lock, UINT64_MAX);
+    pthread_mutex_unlock(&async->lock);
+    return rc;
+}
+
+uint64_t rf_async_queued(const struct rf_async *async)
+{
+    return (uint64_t)atomic_load_explicit(&async->queued, memory_order_relaxed);
 }
 
 int rf_async_status(const struct rf_async *async)

@@ -168,6 +168,16 @@ static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cac
     return 0;
 }
 
+void rf_cache_hold(const struct rf_cached *cached)
+{
+    ((struct rf_cached *)(uintptr_t)cached)->holders++;
+}
+
+void rf_cache_release(const struct rf_cached *cached)
+{
+    ((struct rf_cached *)(uintptr_t)cached)->holders--;
+}
+
 int rf_cache_find(struct rf_comm *comm, const struct rf_call *call, const struct rf_cached **out)
 {
     struct rf_cache *cache = comm->cache;
@@ -182,10 +192,15 @@ int rf_cache_find(struct rf_comm *comm, const struct rf_call *call, const struct
         if (!slot->sched || same(slot, call))
             entry = slot;
     }
-    if (!entry) {
+    for (uint32_t i = 0; i < PROBES && !entry; i++) {
         entry = &cache->slots[(home + cache->victim++ % PROBES) % SLOTS];
-        forget(entry);
+        if (entry->holders > 0)
+            entry = NULL;
+        else
+            forget(entry);
     }
+    if (!entry)
+        return RF_EAGAIN;
     cache->last = NULL;
     if (!entry->sched) {
         int rc = build(comm, call, entry);

@@ -100,6 +100,7 @@ static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
     RETURN_IF_ERROR(rf_cache_create(&comm->cache));
     RETURN_IF_ERROR(rf_demux_create(comm->wire, &comm->p2p, &comm->demux));
     RETURN_IF_ERROR(rf_exec_create(comm->demux, &comm->exec));
+    comm->execs[0] = comm->exec;
     RETURN_IF_ERROR(rf_p2p_create(comm, &comm->p2p));
     RETURN_IF_ERROR(rf_async_create(comm, &comm->async));
     RETURN_IF_ERROR(rf_survivors_prepare(comm->control, start_timeout(opts)));
@@ -113,7 +114,8 @@ static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
 static void free_parts(struct rf_comm *comm)
 {
     rf_async_destroy(comm->async);
-    rf_exec_destroy(comm->exec);
+    for (int i = 0; i < RF_FLIGHTS; i++)
+        rf_exec_destroy(comm->execs[i]);
     if (comm->wire) {
         comm->wire->ops->cancel_all(comm->wire);
         rf_staging_destroy(comm->staging);
@@ -275,7 +277,10 @@ uint64_t rf_comm_sent_bytes(const struct rf_comm *comm)
 {
     uint64_t bytes, messages;
     rf_p2p_overhead(comm->p2p, &bytes, &messages);
-    return comm->wire->sent_bytes - bytes + (uint64_t)rf_exec_other_bytes(comm->exec);
+    int64_t other = 0;
+    for (int i = 0; i < RF_FLIGHTS; i++)
+        other += comm->execs[i] ? rf_exec_other_bytes(comm->execs[i]) : 0;
+    return comm->wire->sent_bytes - bytes + (uint64_t)other;
 }
 
 uint64_t rf_comm_sent_messages(const struct rf_comm *comm)

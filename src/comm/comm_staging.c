@@ -113,8 +113,8 @@ static int grow(struct rf_staging *staging, uint64_t bytes)
     return rc;
 }
 
-int rf_staging_run(struct rf_comm *comm, struct rf_device *device, struct rf_call *call,
-                   struct rf_tensor in, struct rf_tensor out)
+int rf_staging_begin(struct rf_comm *comm, struct rf_device *device, struct rf_call *call,
+                     struct rf_tensor in, struct rf_tensor out)
 {
     struct rf_staging *staging = NULL;
     uint64_t bytes = 0;
@@ -130,15 +130,18 @@ int rf_staging_run(struct rf_comm *comm, struct rf_device *device, struct rf_cal
         call->in = rf_buffer_map(staging->buffer);
     if (call->staged & RF_STAGED_OUT && bytes > 0)
         call->out = rf_buffer_map(staging->buffer);
-    int rc = rf_comm_run(comm, call);
-    if (rc == 0)
-        return 0;
+    return 0;
+}
+
+void rf_staging_abandon(struct rf_mover *mover)
+{
+    struct rf_staging *staging = (struct rf_staging *)mover;
     /* What has been started still uses the tensors; it waits for no network. */
     struct rf_error error = *rf_last_error();
     for (int i = 0; i < 2; i++)
         if (rf_stream_wait(staging->streams[i]) < 0)
             rf_log("comm", 2, "staging: %s", rf_last_error()->message);
-    return rf_fail_error(&error);
+    rf_fail_error(&error);
 }
 
 void rf_staging_destroy(struct rf_staging *staging)

@@ -24,7 +24,8 @@ enum {
      * the field only keeps collectives and point to point apart. */
     RF_WIRE_COLLECTIVE = 0,
     RF_WIRE_POINT = 1,
-    RF_VERDICT_TEXT = 280
+    RF_VERDICT_TEXT = 280,
+    RF_FLIGHTS = 8 /* asynchronous collectives on record at the same time */
 };
 
 #define RF_QUIET_NS 250000000ull /* without byte progress: suspicious, contracts are compared */
@@ -86,7 +87,9 @@ struct rf_peer_state {
 /* The watch over one running operation. */
 struct rf_watch {
     const struct rf_contract *mine;
-    int (*waiting_for)(struct rf_comm *comm); /* a peer, -1 = unknown */
+    const struct rf_exec *exec; /* whose messages it waits for; NULL: those of `peer` */
+    int peer;                   /* -1 = unknown */
+    bool blocking;              /* the caller does nothing else meanwhile */
     uint64_t timeout_ns;
     uint64_t activity, quiet_activity, quiet_since_ns;
     uint32_t idle;
@@ -100,6 +103,7 @@ struct rf_async;
 struct rf_group;
 struct rf_half;
 struct rf_staging;
+struct rf_task;
 
 struct rf_comm {
     int rank, size;
@@ -108,12 +112,13 @@ struct rf_comm {
     struct rf_transport
         *demux; /* the same, less what belongs to point to point: for the executor */
     struct rf_control *control;
-    struct rf_exec *exec;
+    struct rf_exec *exec;              /* of blocking calls */
+    struct rf_exec *execs[RF_FLIGHTS]; /* all there are, that one first */
     size_t segment_bytes;              /* agreed */
     bool checksum;                     /* agreed */
     uint64_t sequence;                 /* of the next collective */
     uint32_t chain;                    /* of the next collective */
-    const struct rf_contract *running; /* the collective in progress; NULL = none */
+    const struct rf_contract *running; /* the collective that the caller waits in; NULL = none */
     struct rf_recorder *recorder;      /* NULL: nobody asked for one */
     struct rf_cache *cache;
     int *hosts; /* [size], counted from 0 in the order of their first ranks; NULL: there is one */
@@ -231,10 +236,13 @@ static inline bool rf_comm_has_news(const struct rf_comm *comm)
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
 void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct rf_contract *mine,
-                    double timeout_s, int (*waiting_for)(struct rf_comm *comm));
+                    double timeout_s, const struct rf_exec *exec);
 /* After every turn without an end. Yields, watches the control link and the clock. Negative: the
  * communicator has failed. */
 RF_MUST_CHECK int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity);
+/* For the worker, which watches over several: only the clock; and, once a turn, only the rest. */
+RF_MUST_CHECK int rf_watch_look(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity);
+void rf_watch_rest(const struct rf_comm *comm, struct rf_watch *watch, uint64_t activity);
 
 /* ---- cache.c --------------------------------------------------------------------------------- */
 
@@ -246,6 +254,7 @@ struct rf_cached {
     struct rf_sched *sched;
     struct rf_contract contract; /* without sequence and label */
     uint32_t hash;
+    int holders; /* who need it beyond the next look-up */
 };
 int rf_cache_create(struct rf_cache **out);
 void rf_cache_destroy(struct rf_cache *cache);
@@ -253,9 +262,12 @@ void rf_cache_destroy(struct rf_cache *cache);
 struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_call *call);
 /* Forgets all: what is built from now on may be another algorithm. */
 void rf_cache_clear(struct rf_cache *cache);
-/* The compiled schedule of a call: built on first use. Valid until the next look-up. */
+/* The compiled schedule of a call: built on first use. Valid until the next look-up, or for as long
+ * as it is held. RF_EAGAIN: all places where it could be are held. */
 RF_MUST_CHECK int rf_cache_find(struct rf_comm *comm, const struct rf_call *call,
                                 const struct rf_cached **out);
+void rf_cache_hold(const struct rf_cached *cached);
+void rf_cache_release(const struct rf_cached *cached);
 
 /* ---- operations.c ---------------------------------------------------------------------------- */
 
@@ -280,6 +292,11 @@ size_t rf_call_own(const struct rf_comm *comm, const struct rf_call *call);
 /* Whether in and out, which overlap, do so in the one way that the operation allows. */
 bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, uint64_t in,
                       uint64_t out);
+/* Puts a new collective on record. The result is valid as long as it is remembered. */
+const struct rf_past *rf_call_begin(struct rf_comm *comm, const struct rf_cached *cached,
+                                    const char *label);
+struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_call *call,
+                                 const struct rf_past *past);
 /* Runs a checked call to its end. */
 RF_MUST_CHECK int rf_comm_run(struct rf_comm *comm, const struct rf_call *call);
 void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes, uint64_t start_ns);
@@ -292,13 +309,24 @@ static inline bool rf_call_converts(const struct rf_call *call)
     return call->scaled || call->wire != RF_F32;
 }
 RF_MUST_CHECK int rf_convert_check(const struct rf_call *call);
-RF_MUST_CHECK int rf_convert_run(struct rf_comm *comm, const struct rf_call *call);
+/* The call on the type of the wire, but for its buffers. */
+struct rf_call rf_convert_plain(const struct rf_call *call);
+/* Converts what goes in, and says where to: one call at a time. Then, when that call has ended,
+ * what came out. */
+RF_MUST_CHECK int rf_convert_begin(struct rf_comm *comm, const struct rf_call *call,
+                                   struct rf_call *plain);
+void rf_convert_end(struct rf_comm *comm, const struct rf_call *call, const struct rf_call *plain);
 
 /* ---- group.c: calls that wait for the end of their group ------------------------------------- */
 
 RF_MUST_CHECK int rf_group_add_halves(struct rf_comm *comm, const struct rf_half *halves,
                                       size_t count, double timeout_s);
-RF_MUST_CHECK int rf_group_add_call(struct rf_comm *comm, const struct rf_call *call);
+/* With a request of its own. */
+RF_MUST_CHECK int rf_group_add_task(struct rf_comm *comm, const struct rf_task *job,
+                                    struct rf_request **request);
+/* request may be NULL. */
+RF_MUST_CHECK int rf_group_add_call(struct rf_comm *comm, const struct rf_call *call,
+                                    struct rf_request **request);
 /* For what cannot be in one. */
 RF_MUST_CHECK int rf_group_refuse(const struct rf_comm *comm, const char *what);
 void rf_group_destroy(struct rf_group *group);
@@ -322,30 +350,58 @@ void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messag
 int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_transport **out);
 void rf_demux_destroy(struct rf_transport *demux); /* leaves the wire alone */
 
-/* ---- async.c --------------------------------------------------------------------------------- */
+/* ---- async.c: the queue, for the owner; worker.c: who works it off ----------------------------
+ */
 
-/* A collective on tensors, or an asynchronous one on host memory. Owned by its queue when
- * asynchronous; what its call points to is copied then. */
+/* Where a call reads or writes: in the host's memory, or in a buffer out of its reach. */
+struct rf_extent {
+    const void *space; /* NULL: the host's */
+    uint64_t begin, end;
+};
+
+/* A collective on tensors, or anything that is queued. Owned by its queue then; what it points to
+ * is copied but for data. */
 struct rf_task {
     struct rf_task *next;
-    struct rf_call call; /* of tensors: in and out are filled when it runs */
+    struct rf_call call;    /* of tensors: in and out are filled when it runs */
+    struct rf_half *halves; /* of sends and receives, which have no call; else NULL */
+    size_t half_count;
+    bool on_tensors;
     struct rf_tensor in, out;
     struct rf_point after;
-    struct rf_timeline *done; /* NULL: synchronous, or with a request */
+    struct rf_timeline *done; /* NULL: it has a request */
     uint64_t done_value;
-    struct rf_request *request; /* NULL: on tensors */
+    struct rf_request *request;
+    bool blocking; /* its caller waits for it */
     char label[40], algorithm[32];
     struct rf_forest forest;
     void *copies; /* what forest and counts point to */
+
+    /* The worker's: */
+    enum { RF_TASK_QUEUED, RF_TASK_RECORDED, RF_TASK_RUNNING, RF_TASK_ENDED } state;
+    struct rf_call plain; /* what is run */
+    struct rf_extent reads, writes;
+    const struct rf_cached *cached;
+    struct rf_past past;
+    struct rf_exec *exec;
+    struct rf_watch watch;
+    bool asked_begun;
+    bool *closed; /* [size] who has not yet said that it is ready; NULL: it does not matter */
+    uint64_t start_ns;
 };
 int rf_async_create(struct rf_comm *comm, struct rf_async **out);
 void rf_async_destroy(struct rf_async *async); /* after rf_async_drain */
 /* Takes a copy of the job; *done is when it has finished. */
 RF_MUST_CHECK int rf_async_push(struct rf_comm *comm, const struct rf_task *job,
                                 struct rf_device *device, struct rf_point *done);
-/* The same for a call on host memory. */
-RF_MUST_CHECK int rf_async_push_host(struct rf_comm *comm, const struct rf_call *call,
-                                     struct rf_request **request);
+/* The same, with a request. */
+RF_MUST_CHECK int rf_async_push_request(struct rf_comm *comm, const struct rf_task *job,
+                                        struct rf_request **request);
+/* Takes the job itself, which has its request: that is ended in any case. */
+void rf_async_push_task(struct rf_comm *comm, struct rf_task *job);
+/* Blocks until it has ended: for a caller that comes while the worker has the communicator. After a
+ * collective all that were started before it have ended, too. */
+RF_MUST_CHECK int rf_async_run(struct rf_comm *comm, const struct rf_task *job);
 /* A copy of its own of everything that a job points to but data. */
 RF_MUST_CHECK int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job,
                                struct rf_task **out);
@@ -353,8 +409,26 @@ void rf_task_free(struct rf_task *job);
 /* What the worker has failed with; 0: it has not. Any time. */
 int rf_async_status(const struct rf_async *async);
 bool rf_async_busy(const struct rf_async *async);
+/* Collectives that are queued and not yet on record. */
+uint64_t rf_async_queued(const struct rf_async *async);
 /* Waits until nothing is outstanding; timeout_s 0 = for ever. False: it still is. */
 bool rf_async_drain(struct rf_async *async, double timeout_s);
+
+/* ready.c: who may be sent messages of a collective that has overtaken others -------------------
+ */
+
+/* A peer asks to be told when this rank can take in all messages of a collective; or when it runs.
+ */
+RF_MUST_CHECK int rf_ready_asked(struct rf_comm *comm, int peer, uint64_t sequence, bool begun);
+/* Tells those who may know by now. */
+RF_MUST_CHECK int rf_ready_answer(struct rf_comm *comm);
+/* Asks all whom the task sends to; until they answer they are closed. The oldest collective only
+ * asks where a message that came too early would stop others, and whether the peers have begun. */
+RF_MUST_CHECK int rf_ready_ask(struct rf_comm *comm, struct rf_task *task, bool oldest);
+/* The peer's answer. */
+void rf_ready_heard(struct rf_comm *comm, int peer, uint64_t sequence);
+/* The worker's collective with this number; NULL: it is not on record, or has ended. */
+struct rf_task *rf_worker_find(struct rf_async *async, uint64_t sequence);
 
 /* request.c. Held twice: by the caller, until rf_request_free, and by the worker, until it ends it.
  */
@@ -370,13 +444,20 @@ RF_MUST_CHECK int rf_task_start(struct rf_comm *comm, struct rf_task *job,
 /* The checks alone. job->call has its type and the options when it returns. */
 RF_MUST_CHECK int rf_task_check(struct rf_comm *comm, struct rf_task *job,
                                 const struct rf_coll_opts *opts);
+/* Sets job->plain, with its buffers and what of it must be staged. */
+void rf_task_place(const struct rf_comm *comm, struct rf_task *job);
+/* What rf_staging_begin does, for job->plain. */
+RF_MUST_CHECK int rf_task_stage(struct rf_comm *comm, struct rf_task *job);
 /* Waits for job->after and runs, by way of staging memory where the host cannot reach a tensor. */
 RF_MUST_CHECK int rf_task_run(struct rf_comm *comm, struct rf_task *job);
 
-/* Runs a call of which call->staged tensors are out of the host's reach. The staging memory is the
- * communicator's, one for each device; it is kept and grows. */
-RF_MUST_CHECK int rf_staging_run(struct rf_comm *comm, struct rf_device *device,
-                                 struct rf_call *call, struct rf_tensor in, struct rf_tensor out);
+/* Gives a call of which call->staged tensors are out of the host's reach its mover and buffers. The
+ * staging memory is the communicator's, one for each device, for one call at a time; it is kept and
+ * grows. */
+RF_MUST_CHECK int rf_staging_begin(struct rf_comm *comm, struct rf_device *device,
+                                   struct rf_call *call, struct rf_tensor in, struct rf_tensor out);
+/* After the call has failed: waits for the copies that have been started. */
+void rf_staging_abandon(struct rf_mover *mover);
 void rf_staging_destroy(struct rf_staging *staging);
 
 #endif

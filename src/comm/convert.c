@@ -134,25 +134,36 @@ static int make_room(struct rf_comm *comm, size_t bytes)
     return 0;
 }
 
-int rf_convert_run(struct rf_comm *comm, const struct rf_call *call)
+struct rf_call rf_convert_plain(const struct rf_call *call)
+{
+    struct rf_call plain = *call;
+    plain.scaled = false;
+    if (call->wire != RF_F32)
+        plain.dtype = call->wire;
+    plain.wire = RF_F32;
+    return plain;
+}
+
+int rf_convert_begin(struct rf_comm *comm, const struct rf_call *call, struct rf_call *plain)
 {
     const bool narrow = call->wire != RF_F32;
-    const size_t element = rf_dtype_bytes(narrow ? call->wire : call->dtype);
     size_t in, out;
-    struct rf_call plain = *call;
+    *plain = rf_convert_plain(call);
+    const size_t element = rf_dtype_bytes(plain->dtype);
     rf_call_counts(comm, call, &in, &out);
     size_t in_bytes = (in * element + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     RETURN_IF_ERROR(make_room(comm, in_bytes + (narrow ? out * element : 0)));
     convert(comm->converted, call->in, in, call);
-    plain.scaled = false;
-    plain.wire = RF_F32;
-    plain.in = comm->converted;
-    if (narrow) {
-        plain.dtype = call->wire;
-        plain.out = comm->converted + in_bytes;
-    }
-    RETURN_IF_ERROR(rf_comm_run(comm, &plain));
-    if (narrow && out > 0)
-        rf_widen(call->out, plain.out, out, call->wire);
+    plain->in = comm->converted;
+    if (narrow)
+        plain->out = comm->converted + in_bytes;
     return 0;
+}
+
+void rf_convert_end(struct rf_comm *comm, const struct rf_call *call, const struct rf_call *plain)
+{
+    size_t in, out;
+    rf_call_counts(comm, call, &in, &out);
+    if (call->wire != RF_F32 && out > 0)
+        rf_widen(call->out, plain->out, out, call->wire);
 }

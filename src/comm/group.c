@@ -12,7 +12,7 @@ struct rf_group {
     double timeout_s; /* the longest that a send or receive asked for */
     struct rf_half *halves;
     size_t half_count, half_room;
-    struct rf_task *first, **end; /* collectives */
+    struct rf_task *first, **end; /* collectives, and what has a request, in the calls' order */
 };
 
 int rf_group_start(struct rf_comm *comm)
@@ -37,6 +37,10 @@ void rf_group_destroy(struct rf_group *group)
     while (group->first) {
         struct rf_task *task = group->first;
         group->first = task->next;
+        if (task->request) {
+            rf_fail(RF_EABORT, "the group of this call ended before the call began");
+            rf_request_end(task->request, RF_EABORT);
+        }
         rf_task_free(task);
     }
     rf_free(group->halves);
@@ -68,14 +72,26 @@ int rf_group_add_halves(struct rf_comm *comm, const struct rf_half *halves, size
     return 0;
 }
 
-int rf_group_add_call(struct rf_comm *comm, const struct rf_call *call)
+int rf_group_add_task(struct rf_comm *comm, const struct rf_task *job, struct rf_request **request)
 {
-    const struct rf_task task = {.call = *call};
     struct rf_task *copy = NULL;
-    RETURN_IF_ERROR(rf_task_copy(comm, &task, &copy));
+    RETURN_IF_ERROR(rf_task_copy(comm, job, &copy));
+    int rc = request ? rf_request_create(&copy->request) : 0;
+    if (rc < 0) {
+        rf_task_free(copy);
+        return rc;
+    }
+    if (request)
+        *request = copy->request;
     *comm->group->end = copy;
     comm->group->end = &copy->next;
     return 0;
+}
+
+int rf_group_add_call(struct rf_comm *comm, const struct rf_call *call, struct rf_request **request)
+{
+    const struct rf_task task = {.call = *call};
+    return rf_group_add_task(comm, &task, request);
 }
 
 /* The receive of this rank's own message `send`; NULL = there is none. */
@@ -121,13 +137,61 @@ static int run_own(struct rf_comm *comm, struct rf_group *group)
     return 0;
 }
 
+/* Hands on sends and receives that have a request. */
+static void push_requests(struct rf_comm *comm, struct rf_group *group)
+{
+    for (struct rf_task **link = &group->first; *link;) {
+        struct rf_task *task = *link;
+        if (!task->request || !task->halves) {
+            link = &task->next;
+            continue;
+        }
+        *link = task->next;
+        rf_async_push_task(comm, task);
+    }
+}
+
+static int run_halves(struct rf_comm *comm, struct rf_group *group)
+{
+    const struct rf_task job = {.halves = group->halves,
+                                .half_count = group->half_count,
+                                .call.timeout_s = group->timeout_s};
+    if (group->half_count == 0)
+        return 0;
+    if (rf_async_busy(comm->async))
+        return rf_async_run(comm, &job);
+    RETURN_IF_ERROR(rf_comm_enter(comm));
+    return rf_p2p_exchange(comm, group->halves, group->half_count, group->timeout_s);
+}
+
+/* The first collective, which is taken off the group. */
+static int run_call(struct rf_comm *comm, struct rf_group *group)
+{
+    struct rf_task *task = group->first;
+    group->first = task->next;
+    task->next = NULL;
+    if (task->request) {
+        rf_async_push_task(comm, task);
+        return 0;
+    }
+    int rc = 0;
+    if (rf_async_busy(comm->async))
+        rc = rf_async_run(comm, task);
+    else
+        rc = comm->failed ? rf_comm_report(comm) : rf_comm_run(comm, &task->call);
+    rf_task_free(task);
+    return rc;
+}
+
 static int run(struct rf_comm *comm, struct rf_group *group)
 {
-    RETURN_IF_ERROR(rf_comm_enter(comm));
+    if (!rf_async_busy(comm->async))
+        RETURN_IF_ERROR(rf_comm_enter(comm));
     RETURN_IF_ERROR(run_own(comm, group));
-    RETURN_IF_ERROR(rf_p2p_exchange(comm, group->halves, group->half_count, group->timeout_s));
-    for (const struct rf_task *task = group->first; task; task = task->next)
-        RETURN_IF_ERROR(rf_comm_run(comm, &task->call));
+    push_requests(comm, group);
+    RETURN_IF_ERROR(run_halves(comm, group));
+    while (group->first)
+        RETURN_IF_ERROR(run_call(comm, group));
     return 0;
 }
 

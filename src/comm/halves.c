@@ -37,9 +37,26 @@ static int finish(struct rf_half *half, bool has_second)
     return 0;
 }
 
+int rf_p2p_keep_own(struct rf_p2p *p2p, struct rf_half *half)
+{
+    if (half->state != RF_HALF_START)
+        return 0;
+    half->contract.sequence = p2p->peers[half->peer].sent++;
+    const struct rf_envelope envelope = {.kind = RF_ENVELOPE_DATA,
+                                         .tag = half->tag,
+                                         .id = half->contract.sequence,
+                                         .contract = half->contract};
+    half->state = RF_HALF_DONE;
+    return rf_p2p_keep(p2p, &envelope, half->buffer, half->bytes);
+}
+
 /* START: the envelope; WAIT (long): until the peer asks. */
 static int advance_send(struct rf_p2p *p2p, struct rf_half *half)
 {
+    if (half->peer == p2p->comm->rank)
+        return rf_p2p_keep_own(p2p, half);
+    if (!half->lane)
+        RETURN_IF_ERROR(rf_p2p_take_lane(p2p, half->peer, &half->lane));
     struct rf_p2p_lane *lane = half->lane;
     if (half->state == RF_HALF_START) {
         struct rf_envelope *envelope = (struct rf_envelope *)lane->outgoing;
@@ -71,7 +88,7 @@ static int advance_send(struct rf_p2p *p2p, struct rf_half *half)
 
 static int matched(struct rf_p2p *p2p, struct rf_half *half, struct rf_taken *taken)
 {
-    half->lane->id = taken->envelope.id;
+    const bool has_data = taken->envelope.kind == RF_ENVELOPE_DATA;
     half->contract.sequence = taken->envelope.id;
     struct rf_contract theirs = taken->envelope.contract;
     if (!rf_contract_equal(&half->contract, &theirs)) {
@@ -79,8 +96,9 @@ static int matched(struct rf_p2p *p2p, struct rf_half *half, struct rf_taken *ta
         return rf_comm_fail_mismatch(p2p->comm, p2p->comm->rank, &half->contract, half->peer,
                                      &theirs);
     }
-    bool has_data = taken->envelope.kind == RF_ENVELOPE_DATA;
-    int rc = 0;
+    int rc = has_data ? 0 : rf_p2p_take_lane(p2p, half->peer, &half->lane);
+    if (rc == 0 && !has_data)
+        half->lane->id = taken->envelope.id;
     if (has_data && taken->bytes != half->bytes)
         rc = rf_fail_rank(RF_ECORRUPT, half->peer,
                           "a message from rank %d has %zu bytes instead of %zu", half->peer,
@@ -95,18 +113,18 @@ static int matched(struct rf_p2p *p2p, struct rf_half *half, struct rf_taken *ta
 /* START: until the envelope is there; WAIT (long): post the receive, then ask. */
 static int advance_recv(struct rf_p2p *p2p, struct rf_half *half)
 {
-    struct rf_p2p_lane *lane = half->lane;
     if (half->state == RF_HALF_START) {
         struct rf_taken *taken = rf_p2p_take(p2p, half->peer, half->tag);
         if (!taken) {
             half->contract.sequence = p2p->peers[half->peer].taken; /* the envelope waited for */
             const struct rf_p2p_context *slot = &p2p->slots[half->peer];
-            return slot->in_flight ? 0 : slot->status;
+            return slot->in_flight ? 0 : slot->status; /* this rank's own is never posted */
         }
         RETURN_IF_ERROR(matched(p2p, half, taken));
         if (half->state == RF_HALF_DONE)
             return 0;
     }
+    struct rf_p2p_lane *lane = half->lane;
     if (half->state == RF_HALF_WAIT) {
         if (!half->posted) {
             int rc = rf_p2p_recv_data(p2p, lane, half->buffer, half->bytes);
@@ -124,16 +142,9 @@ static int advance_recv(struct rf_p2p *p2p, struct rf_half *half)
     return finish(half, true);
 }
 
-static int waiting_for(struct rf_comm *comm)
+int rf_p2p_advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count, bool *full,
+                   struct rf_half **open)
 {
-    return comm->p2p->waiting_for;
-}
-
-/* One turn of all. *open: the first that has not ended; NULL = there is none. On failure, the one
- * that failed. */
-static int advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count, struct rf_half **open)
-{
-    bool full = false;
     *open = NULL;
     for (size_t i = 0; i < count; i++) {
         struct rf_half *half = &halves[i];
@@ -142,14 +153,18 @@ static int advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count, str
         int rc = 0;
         if (!half->is_send)
             rc = advance_recv(p2p, half);
-        else if (!full || half->state != RF_HALF_START)
+        else if (!*full || half->state != RF_HALF_START)
             rc = advance_send(p2p, half);
         if (rc < 0) {
             *open = half;
             return rc;
         }
         /* No room for its envelope: those behind it must not overtake it. */
-        full = full || (half->is_send && half->state == RF_HALF_START);
+        *full = *full || (half->is_send && half->state == RF_HALF_START);
+        if (half->state == RF_HALF_DONE && half->lane) {
+            rf_p2p_give_lane(half->lane);
+            half->lane = NULL;
+        }
         if (!*open && half->state != RF_HALF_DONE)
             *open = half;
     }
@@ -161,13 +176,14 @@ static int run_to_end(struct rf_comm *comm, struct rf_half *halves, size_t count
     struct rf_p2p *p2p = comm->p2p;
     struct rf_watch watch;
     struct rf_half *open;
-    rf_watch_begin(comm, &watch, &halves[count - 1].contract, timeout_s, waiting_for);
+    rf_watch_begin(comm, &watch, &halves[count - 1].contract, timeout_s, NULL);
     for (;;) {
-        int rc = advance(p2p, halves, count, &open);
+        bool full = false;
+        int rc = rf_p2p_advance(p2p, halves, count, &full, &open);
         if (rc == 0 && !open)
             return 0;
         if (rc == 0) {
-            p2p->waiting_for = open->peer;
+            watch.peer = open->peer;
             watch.mine = &open->contract;
             rc = rf_p2p_poll(p2p);
         }
@@ -183,15 +199,7 @@ int rf_p2p_exchange(struct rf_comm *comm, struct rf_half *halves, size_t count, 
     uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
     if (count == 0)
         return 0;
-    for (size_t i = 0; i < count; i++) {
-        int rc = rf_p2p_take_lane(comm->p2p, halves[i].peer, &halves[i].lane);
-        for (size_t taken = 0; rc < 0 && taken < i; taken++)
-            rf_p2p_give_lane(halves[taken].lane);
-        RETURN_IF_ERROR(rc);
-    }
     RETURN_IF_ERROR(run_to_end(comm, halves, count, timeout_s));
-    for (size_t i = 0; i < count; i++)
-        rf_p2p_give_lane(halves[i].lane);
     rf_p2p_trim(comm->p2p);
     if (start_ns > 0)
         rf_comm_trace(comm, halves[0].is_send ? RF_COLL_SEND : RF_COLL_RECV, halves[0].bytes,

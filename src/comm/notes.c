@@ -55,7 +55,7 @@ void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int a
         rf_contract_is_point(mine) ? NULL : rf_comm_history(comm, mine->sequence);
     struct note note = {.kind = NOTE_WAITING,
                         .asked = asked,
-                        .started = comm->sequence,
+                        .started = comm->sequence + rf_async_queued(comm->async),
                         .past = own ? *own : (struct rf_past){.contract = *mine}};
     send_note(comm, &note);
 }

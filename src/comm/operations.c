@@ -129,11 +129,6 @@ int rf_call_check_buffers(const struct rf_comm *comm, const struct rf_call *call
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static int waiting_for(struct rf_comm *comm)
-{
-    return rf_exec_waiting_for(comm->exec);
-}
-
 void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes, uint64_t start_ns)
 {
     char name[48];
@@ -166,9 +161,8 @@ static int run_to_end(struct rf_comm *comm, const struct rf_cached *cached,
     return 0;
 }
 
-/* Puts a new operation on record. */
-static const struct rf_past *begin(struct rf_comm *comm, const struct rf_cached *cached,
-                                   const char *label)
+const struct rf_past *rf_call_begin(struct rf_comm *comm, const struct rf_cached *cached,
+                                    const char *label)
 {
     struct rf_past *past = &comm->history[comm->sequence % RF_HISTORY];
     past->contract = cached->contract;
@@ -187,8 +181,8 @@ static const struct rf_past *begin(struct rf_comm *comm, const struct rf_cached 
  * without its highest bit, which libfabric's net uses itself).
  * Whoever waits for a message that has another tag is soon quiet, and then contracts are compared.
  */
-static struct rf_exec_args wire_args(const struct rf_comm *comm, const struct rf_call *call,
-                                     const struct rf_past *past)
+struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_call *call,
+                                 const struct rf_past *past)
 {
     uint32_t hash = (past->hash ^ past->chain) & 0xffffffu;
     return (struct rf_exec_args){
@@ -211,9 +205,9 @@ static int run_begun(struct rf_comm *comm, const struct rf_call *call,
         RETURN_IF_ERROR(rf_comm_events(comm));
     if (comm->announcements > 0)
         RETURN_IF_ERROR(rf_comm_compare_announced(comm, past));
-    struct rf_exec_args args = wire_args(comm, call, past);
+    struct rf_exec_args args = rf_call_args(comm, call, past);
     struct rf_watch watch;
-    rf_watch_begin(comm, &watch, &past->contract, call->timeout_s, waiting_for);
+    rf_watch_begin(comm, &watch, &past->contract, call->timeout_s, comm->exec);
     comm->running = &past->contract;
     int rc = run_to_end(comm, cached, &args, &watch);
     comm->running = NULL;
@@ -223,11 +217,16 @@ static int run_begun(struct rf_comm *comm, const struct rf_call *call,
 int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
 {
     const struct rf_cached *cached;
-    if (rf_call_converts(call))
-        return rf_convert_run(comm, call);
+    if (rf_call_converts(call)) {
+        struct rf_call plain;
+        RETURN_IF_ERROR(rf_convert_begin(comm, call, &plain));
+        RETURN_IF_ERROR(rf_comm_run(comm, &plain));
+        rf_convert_end(comm, call, &plain);
+        return 0;
+    }
     RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
     uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
-    const struct rf_past *past = begin(comm, cached, call->label);
+    const struct rf_past *past = rf_call_begin(comm, cached, call->label);
     if (comm->recorder)
         rf_recorder_begin(comm->recorder, past);
     int rc = run_begun(comm, call, cached, past);
@@ -272,13 +271,13 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
     }
     RETURN_IF_ERROR(rf_call_check(comm, call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
-    const bool asynchronous = opts && opts->request;
-    if (comm->group && asynchronous)
-        return rf_fail(RF_EINVAL, "%s: a group's calls end with it; leave opts->request NULL",
-                       rf_coll_op_name(call->op));
+    const struct rf_task job = {.call = *call};
+    struct rf_request **request = opts ? opts->request : NULL;
     if (comm->group)
-        return rf_group_add_call(comm, call);
-    if (!asynchronous || !rf_async_busy(comm->async))
+        return rf_group_add_call(comm, call, request);
+    if (!request && rf_async_busy(comm->async))
+        return rf_async_run(comm, &job);
+    if (!rf_async_busy(comm->async))
         RETURN_IF_ERROR(rf_comm_ready(comm));
-    return asynchronous ? rf_async_push_host(comm, call, opts->request) : rf_comm_run(comm, call);
+    return request ? rf_async_push_request(comm, &job, request) : rf_comm_run(comm, call);
 }

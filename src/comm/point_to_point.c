@@ -39,6 +39,7 @@ static int post_slot(struct rf_p2p *p2p, int peer)
     uint8_t *room = p2p->rooms + (size_t)peer * slot_bytes();
     slot->data = room;
     slot->tag = envelope_tag(p2p->peers[peer].taken);
+    slot->wire.owner = p2p;
     int rc = wire->ops->post_recv(wire, peer, slot->tag, room, slot_bytes(), slot);
     slot->in_flight = rc == 0;
     if (rc == RF_EAGAIN) {
@@ -50,11 +51,17 @@ static int post_slot(struct rf_p2p *p2p, int peer)
 
 bool rf_p2p_must_retry(const struct rf_p2p *p2p)
 {
-    return p2p->must_retry > 0;
+    return p2p->must_retry > 0 || p2p->says || p2p->ask_count > 0;
 }
 
 int rf_p2p_retry(struct rf_p2p *p2p)
 {
+    if (p2p->ask_count > 0)
+        RETURN_IF_ERROR(rf_ready_answer(p2p->comm));
+    if (p2p->says)
+        RETURN_IF_ERROR(rf_p2p_advance_says(p2p));
+    if (p2p->must_retry == 0)
+        return 0;
     p2p->must_retry = 0;
     for (int peer = 0; peer < p2p->size; peer++) {
         struct rf_p2p_context *slot = &p2p->slots[peer];
@@ -73,7 +80,6 @@ int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out)
         goto fail;
     p2p->comm = comm;
     p2p->size = comm->size;
-    p2p->waiting_for = -1;
     p2p->peers = rf_alloc(size * sizeof(*p2p->peers));
     p2p->slots = rf_alloc_aligned(size * sizeof(*p2p->slots), 64);
     p2p->rooms = rf_alloc_aligned(size * slot_bytes(), 64);
@@ -85,6 +91,7 @@ int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out)
     }
     for (int peer = 0; peer < p2p->size; peer++)
         p2p->peers[peer].end = &p2p->peers[peer].first;
+    p2p->must_retry = p2p->size; /* none is posted yet */
     rc = rf_p2p_retry(p2p);
     if (rc < 0)
         goto fail;
@@ -121,6 +128,14 @@ void rf_p2p_destroy(struct rf_p2p *p2p)
             p2p->peers[peer].first = taken->next;
             rf_free(taken);
         }
+    for (int peer = 0; p2p->peers && peer < p2p->size; peer++)
+        rf_free(p2p->peers[peer].kept);
+    while (p2p->says) {
+        struct rf_say *say = p2p->says;
+        p2p->says = say->next;
+        rf_free(say);
+    }
+    rf_free(p2p->asks);
     free_lanes(p2p, 0);
     rf_free(p2p->peers);
     rf_free(p2p->slots);
@@ -177,18 +192,40 @@ static void asked(struct rf_p2p *p2p, int rank, uint64_t id)
             lane->asked = true;
 }
 
-static struct rf_p2p_context *find_context(struct rf_p2p *p2p, void *context)
+/* ---- what comes in --------------------------------------------------------------------------- */
+
+static int keep(struct rf_p2p *p2p, int rank, const struct rf_envelope *envelope, const void *data,
+                size_t bytes)
 {
-    const uintptr_t at = (uintptr_t)context, first = (uintptr_t)p2p->slots;
-    if (at >= first && at < first + (size_t)p2p->size * sizeof(*p2p->slots))
-        return context;
-    for (struct rf_p2p_lane *lane = p2p->lanes; lane; lane = lane->next)
-        if (lane->taken && (context == &lane->contexts[0] || context == &lane->contexts[1]))
-            return context;
-    return NULL;
+    struct rf_p2p_peer *peer = &p2p->peers[rank];
+    struct rf_taken *taken = rf_alloc(sizeof(*taken) + bytes);
+    if (!peer->kept)
+        peer->kept = rf_alloc(RF_P2P_TAGS * sizeof(*peer->kept));
+    if (!taken || !peer->kept) {
+        rf_free(taken);
+        return rf_fail(RF_ENOMEM, "no memory to take in a message of %zu bytes", bytes);
+    }
+    if (envelope->tag >= RF_P2P_TAGS) {
+        rf_free(taken);
+        return rf_fail_rank(RF_ECORRUPT, rank, "an envelope from rank %d has tag %u", rank,
+                            envelope->tag);
+    }
+    taken->envelope = *envelope;
+    taken->bytes = bytes;
+    if (bytes > 0)
+        memcpy(taken + 1, data, bytes);
+    *peer->end = taken;
+    peer->end = &taken->next;
+    peer->kept[envelope->tag]++;
+    return 0;
 }
 
-/* ---- what comes in --------------------------------------------------------------------------- */
+int rf_p2p_keep(struct rf_p2p *p2p, const struct rf_envelope *envelope, const void *data,
+                size_t bytes)
+{
+    p2p->activity++;
+    return keep(p2p, p2p->comm->rank, envelope, data, bytes);
+}
 
 static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 {
@@ -200,26 +237,25 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
                             bytes);
     memcpy(&envelope, slot, sizeof(envelope));
     peer->taken++;
-    if (envelope.kind == RF_ENVELOPE_ASK) {
+    switch (envelope.kind) {
+    case RF_ENVELOPE_ASK:
         asked(p2p, rank, envelope.id);
         return 0;
+    case RF_ENVELOPE_ASK_READY:
+    case RF_ENVELOPE_ASK_BEGUN:
+        return rf_ready_asked(p2p->comm, rank, envelope.id, envelope.kind == RF_ENVELOPE_ASK_BEGUN);
+    case RF_ENVELOPE_READY:
+        rf_ready_heard(p2p->comm, rank, envelope.id);
+        return 0;
+    default:
+        return keep(p2p, rank, &envelope, slot + sizeof(envelope), bytes - sizeof(envelope));
     }
-    size_t data = bytes - sizeof(envelope);
-    struct rf_taken *taken = rf_alloc(sizeof(*taken) + data);
-    if (!taken)
-        return rf_fail(RF_ENOMEM, "no memory to take in a message of %zu bytes", data);
-    taken->envelope = envelope;
-    taken->bytes = data;
-    memcpy(taken + 1, slot + sizeof(envelope), data);
-    *peer->end = taken;
-    peer->end = &taken->next;
-    return 0;
 }
 
 int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion)
 {
-    struct rf_p2p_context *context = find_context(p2p, completion->context);
-    if (!context)
+    struct rf_p2p_context *context = completion->context;
+    if (context->wire.owner != p2p)
         return 0;
     context->in_flight = false;
     context->status = completion->status;
@@ -249,6 +285,8 @@ int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion
 struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int rank, uint32_t tag)
 {
     struct rf_p2p_peer *peer = &p2p->peers[rank];
+    if (!peer->kept || peer->kept[tag] == 0)
+        return NULL;
     for (struct rf_taken **link = &peer->first; *link; link = &(*link)->next) {
         struct rf_taken *taken = *link;
         if (taken->envelope.tag != tag)
@@ -256,6 +294,7 @@ struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int rank, uint32_t tag)
         *link = taken->next;
         if (!taken->next)
             peer->end = link;
+        peer->kept[tag]--;
         return taken;
     }
     return NULL;
@@ -265,7 +304,7 @@ int rf_p2p_poll(struct rf_p2p *p2p)
 {
     struct rf_transport *wire = p2p->comm->wire;
     struct rf_completion completions[16];
-    if (p2p->must_retry > 0)
+    if (rf_p2p_must_retry(p2p))
         RETURN_IF_ERROR(rf_p2p_retry(p2p));
     int count = wire->ops->poll(wire, completions, 16);
     for (int i = 0; i < count; i++)
@@ -275,9 +314,11 @@ int rf_p2p_poll(struct rf_p2p *p2p)
 
 /* ---- what goes out --------------------------------------------------------------------------- */
 
-static struct rf_p2p_context *begin(struct rf_p2p_lane *lane, enum rf_p2p_use use)
+static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane,
+                                    enum rf_p2p_use use)
 {
     struct rf_p2p_context *context = &lane->contexts[use];
+    context->wire.owner = p2p;
     context->peer = lane->peer;
     context->status = 0;
     context->in_flight = true;
@@ -287,7 +328,7 @@ static struct rf_p2p_context *begin(struct rf_p2p_lane *lane, enum rf_p2p_use us
 int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(lane, RF_USE_FIRST);
+    struct rf_p2p_context *context = begin(p2p, lane, RF_USE_FIRST);
     struct rf_p2p_peer *peer = &p2p->peers[lane->peer];
     const struct rf_envelope *envelope = (const struct rf_envelope *)lane->outgoing;
     const uint64_t tag = envelope_tag(peer->sent);
@@ -308,7 +349,7 @@ int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t by
 int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, const void *data, size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(lane, RF_USE_SECOND);
+    struct rf_p2p_context *context = begin(p2p, lane, RF_USE_SECOND);
     const uint64_t tag = data_tag(lane->id);
     uint32_t contract = seal(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
     int rc = wire->ops->post_send(wire, lane->peer, tag, contract, data, bytes, context);
@@ -319,7 +360,7 @@ int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, const void *d
 int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, void *data, size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(lane, RF_USE_SECOND);
+    struct rf_p2p_context *context = begin(p2p, lane, RF_USE_SECOND);
     context->data = data;
     context->tag = data_tag(lane->id);
     int rc = wire->ops->post_recv(wire, lane->peer, context->tag, data, bytes, context);

@@ -21,9 +21,12 @@ enum {
 };
 
 enum rf_envelope_kind {
-    RF_ENVELOPE_DATA = 1, /* the data follow in the same message */
-    RF_ENVELOPE_ANNOUNCE, /* the data wait until they are asked for */
-    RF_ENVELOPE_ASK       /* send the data of announcement `id` now */
+    RF_ENVELOPE_DATA = 1,  /* the data follow in the same message */
+    RF_ENVELOPE_ANNOUNCE,  /* the data wait until they are asked for */
+    RF_ENVELOPE_ASK,       /* send the data of announcement `id` now */
+    RF_ENVELOPE_ASK_READY, /* say when all messages of collective `id` can come */
+    RF_ENVELOPE_ASK_BEGUN, /* say when collective `id` runs, and so takes in what comes */
+    RF_ENVELOPE_READY      /* the answer to either */
 };
 
 struct rf_envelope {
@@ -41,7 +44,7 @@ struct rf_taken {
 
 /* What a provider may use of a posted operation, and where its end is noted. */
 struct rf_p2p_context {
-    _Alignas(64) uint8_t provider[64];
+    _Alignas(64) struct rf_wire_context wire; /* its owner is the rf_p2p */
     int32_t peer;
     bool in_flight, is_slot;
     int status;
@@ -53,6 +56,7 @@ struct rf_p2p_context {
 struct rf_p2p_peer {
     uint64_t sent, taken; /* envelopes */
     struct rf_taken *first, **end;
+    uint32_t *kept; /* [RF_P2P_TAGS] messages in the list; NULL: there has never been one */
 };
 
 /* What one send or receive needs while it runs. FIRST: its envelope, or the question for the data;
@@ -67,6 +71,21 @@ struct rf_p2p_lane {
     uint8_t *outgoing; /* one envelope with room for short data */
 };
 
+/* An envelope without data, until it is gone. */
+struct rf_say {
+    struct rf_say *next;
+    struct rf_p2p_lane *lane; /* NULL: not posted yet */
+    struct rf_envelope envelope;
+    int peer;
+};
+
+/* A peer that waits for this rank's answer about a collective. */
+struct rf_ask {
+    int peer;
+    bool begun; /* or that all receives are posted */
+    uint64_t sequence;
+};
+
 struct rf_p2p {
     struct rf_comm *comm;
     int size, must_retry;
@@ -74,8 +93,10 @@ struct rf_p2p {
     struct rf_p2p_context *slots; /* [size] */
     uint8_t *rooms;               /* size envelopes with room for short data */
     struct rf_p2p_lane *lanes;    /* all there are */
+    struct rf_say *says;
+    struct rf_ask *asks;
+    size_t ask_count, ask_room;
     uint64_t activity;
-    int waiting_for;
     uint64_t overhead_bytes, overhead_messages;
 };
 
@@ -92,7 +113,13 @@ struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int peer, uint32_t tag);
 int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes);
 int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, const void *data, size_t bytes);
 int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, void *data, size_t bytes);
-/* Takes in what the transport has. */
+/* Sends an envelope of this kind as soon as there is room. */
+RF_MUST_CHECK int rf_p2p_say(struct rf_p2p *p2p, int peer, enum rf_envelope_kind kind, uint64_t id);
+RF_MUST_CHECK int rf_p2p_advance_says(struct rf_p2p *p2p);
+/* Keeps a message of this rank to itself, until it is taken. */
+RF_MUST_CHECK int rf_p2p_keep(struct rf_p2p *p2p, const struct rf_envelope *envelope,
+                              const void *data, size_t bytes);
+/* Takes in what the transport has; no collective is running. */
 int rf_p2p_poll(struct rf_p2p *p2p);
 
 /* ---- halves.c -------------------------------------------------------------------------------- */
@@ -105,9 +132,15 @@ struct rf_half {
     uint32_t tag;
     void *buffer;
     size_t bytes;
-    struct rf_p2p_lane *lane;
+    struct rf_p2p_lane *lane; /* NULL: it needs none now */
     struct rf_contract contract;
 };
+/* A send of this rank to itself: the message is kept until it is received. */
+RF_MUST_CHECK int rf_p2p_keep_own(struct rf_p2p *p2p, struct rf_half *half);
+/* One turn of all that have not ended. *open: the first of them; NULL = there is none. On failure
+ * the one that failed. *full: a send has found no room, so those behind it must not begin. */
+RF_MUST_CHECK int rf_p2p_advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count,
+                                 bool *full, struct rf_half **open);
 /* Runs them to their ends, all at once. Halves with equal peer and tag keep their order. */
 RF_MUST_CHECK int rf_p2p_exchange(struct rf_comm *comm, struct rf_half *halves, size_t count,
                                   double timeout_s);

@@ -9,11 +9,18 @@
 
 #include "communicator.h"
 
+struct bell {
+    pthread_mutex_t lock;
+    pthread_cond_t rung;
+    bool rang;
+};
+
 struct rf_request {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int holders; /* the caller and the worker */
     bool ended;
+    struct bell *bell; /* of who waits for any of several; NULL: nobody does */
     int status;
     struct rf_error error;
 };
@@ -42,6 +49,14 @@ static void release(struct rf_request *request)
     rf_free(request);
 }
 
+static void ring(struct bell *bell)
+{
+    pthread_mutex_lock(&bell->lock);
+    bell->rang = true;
+    pthread_cond_signal(&bell->rung);
+    pthread_mutex_unlock(&bell->lock);
+}
+
 void rf_request_end(struct rf_request *request, int status)
 {
     pthread_mutex_lock(&request->lock);
@@ -50,6 +65,8 @@ void rf_request_end(struct rf_request *request, int status)
     if (status < 0)
         request->error = *rf_last_error();
     pthread_cond_broadcast(&request->changed);
+    if (request->bell)
+        ring(request->bell);
     pthread_mutex_unlock(&request->lock);
     release(request);
 }
@@ -85,6 +102,110 @@ int rf_request_wait(struct rf_request *request, double timeout_s)
                             : rf_fail(RF_ETIMEOUT, "wait: not ended after %g s", timeout_s);
     pthread_mutex_unlock(&request->lock);
     return rc;
+}
+
+/* ---- several ----------------------------------------------------------------------------------
+ */
+
+static int check_several(const char *name, struct rf_request *const *requests, size_t count,
+                         double timeout_s)
+{
+    if (!requests && count > 0)
+        return rf_fail(RF_EINVAL, "%s: the requests are NULL", name);
+    if (!(timeout_s >= 0 && timeout_s < 1e9))
+        return rf_fail(RF_EINVAL, "%s: the timeout is %g s; use 0 for none", name, timeout_s);
+    return 0;
+}
+
+int rf_request_wait_all(struct rf_request *const *requests, size_t count, double timeout_s)
+{
+    RETURN_IF_ERROR(check_several("wait_all", requests, count, timeout_s));
+    const uint64_t until_ns = timeout_s > 0 ? rf_after_s(timeout_s) : UINT64_MAX;
+    struct rf_error first = {0};
+    for (size_t i = 0; i < count; i++) {
+        struct rf_request *request = requests[i];
+        if (!request)
+            continue;
+        pthread_mutex_lock(&request->lock);
+        while (!request->ended && rf_cond_wait(&request->changed, &request->lock, until_ns))
+            ;
+        const bool ended = request->ended;
+        if (ended && request->status < 0 && first.status == 0)
+            first = request->error;
+        pthread_mutex_unlock(&request->lock);
+        if (!ended)
+            return rf_fail(RF_ETIMEOUT, "wait_all: not all have ended after %g s", timeout_s);
+    }
+    return first.status < 0 ? rf_fail_error(&first) : 0;
+}
+
+/* The first that has ended; count: none has. Those before it ring this bell from now on. */
+static size_t find_ended(struct rf_request *const *requests, size_t count, struct bell *bell)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct rf_request *request = requests[i];
+        if (!request)
+            continue;
+        pthread_mutex_lock(&request->lock);
+        const bool ended = request->ended;
+        request->bell = ended ? NULL : bell;
+        pthread_mutex_unlock(&request->lock);
+        if (ended)
+            return i;
+    }
+    return count;
+}
+
+static bool is_empty(struct rf_request *const *requests, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (requests[i])
+            return false;
+    return true;
+}
+
+int rf_request_test_any(struct rf_request *const *requests, size_t count, size_t *index,
+                        bool *ended)
+{
+    RETURN_IF_ERROR(check_several("test_any", requests, count, 0));
+    if (!index || !ended)
+        return rf_fail(RF_EINVAL, "test_any: index or ended is NULL");
+    const size_t found = find_ended(requests, count, NULL);
+    *ended = found < count || is_empty(requests, count);
+    *index = found;
+    return found < count ? rf_request_test(requests[found], ended) : 0;
+}
+
+int rf_request_wait_any(struct rf_request *const *requests, size_t count, double timeout_s,
+                        size_t *index)
+{
+    RETURN_IF_ERROR(check_several("wait_any", requests, count, timeout_s));
+    if (!index)
+        return rf_fail(RF_EINVAL, "wait_any: index is NULL");
+    const uint64_t until_ns = timeout_s > 0 ? rf_after_s(timeout_s) : UINT64_MAX;
+    struct bell bell = {.rang = false};
+    pthread_mutex_init(&bell.lock, NULL);
+    rf_cond_init(&bell.rung);
+    size_t found = find_ended(requests, count, &bell);
+    if (found == count && !is_empty(requests, count)) {
+        pthread_mutex_lock(&bell.lock);
+        while (!bell.rang && rf_cond_wait(&bell.rung, &bell.lock, until_ns))
+            ;
+        pthread_mutex_unlock(&bell.lock);
+    }
+    /* Nobody rings any more once every request has been told so. */
+    for (size_t i = 0; i < count; i++)
+        find_ended(&requests[i], 1, NULL);
+    if (found == count)
+        found = find_ended(requests, count, NULL);
+    pthread_mutex_destroy(&bell.lock);
+    pthread_cond_destroy(&bell.rung);
+    *index = found;
+    if (found < count)
+        return rf_request_wait(requests[found], 0);
+    return is_empty(requests, count)
+               ? 0
+               : rf_fail(RF_ETIMEOUT, "wait_any: none has ended after %g s", timeout_s);
 }
 
 void rf_request_free(struct rf_request *request)

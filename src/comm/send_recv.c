@@ -27,9 +27,6 @@ static int check(const struct rf_comm *comm, const char *name, const void *buffe
     if (!buffer && count > 0)
         return rf_fail(RF_EINVAL, "%s: the buffer is NULL, but there are %zu elements", name,
                        count);
-    if (opts && opts->request)
-        return rf_fail(RF_EINVAL, "%s: requests are for collectives; leave opts->request NULL",
-                       name);
     if (opts && opts->timeout_s < 0)
         return rf_fail(RF_EINVAL, "%s: a timeout of %g s is negative", name, opts->timeout_s);
     return 0;
@@ -50,11 +47,13 @@ static struct rf_half half_of(enum rf_coll_op op, const void *buffer, size_t cou
     return half;
 }
 
-static int not_self(const struct rf_comm *comm, const char *name, int peer)
+static int not_self(const struct rf_comm *comm, const char *name, int peer,
+                    const struct rf_coll_opts *opts)
 {
-    if (peer == comm->rank && !comm->group)
-        return rf_fail(RF_EINVAL, "%s: rank %d is this rank itself; rf_sendrecv can do that", name,
-                       peer);
+    if (peer == comm->rank && !comm->group && !(opts && opts->request))
+        return rf_fail(RF_EINVAL,
+                       "%s: rank %d is this rank itself; rf_sendrecv can do that, or a request",
+                       name, peer);
     return 0;
 }
 
@@ -62,9 +61,17 @@ static int run(struct rf_comm *comm, struct rf_half *halves, size_t count,
                const struct rf_coll_opts *opts)
 {
     const double timeout_s = opts ? opts->timeout_s : 0;
+    struct rf_request **request = opts ? opts->request : NULL;
+    const struct rf_task job = {.halves = halves, .half_count = count, .call.timeout_s = timeout_s};
     if (comm->group)
-        return rf_group_add_halves(comm, halves, count, timeout_s);
-    RETURN_IF_ERROR(rf_comm_enter(comm));
+        return request ? rf_group_add_task(comm, &job, request)
+                       : rf_group_add_halves(comm, halves, count, timeout_s);
+    if (!request && rf_async_busy(comm->async))
+        return rf_async_run(comm, &job);
+    if (!rf_async_busy(comm->async))
+        RETURN_IF_ERROR(rf_comm_enter(comm));
+    if (request)
+        return rf_async_push_request(comm, &job, request);
     return rf_p2p_exchange(comm, halves, count, timeout_s);
 }
 
@@ -72,7 +79,7 @@ int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtyp
             int tag, const struct rf_coll_opts *opts)
 {
     RETURN_IF_ERROR(check(comm, "send", buffer, count, dtype, peer, tag, opts));
-    RETURN_IF_ERROR(not_self(comm, "send", peer));
+    RETURN_IF_ERROR(not_self(comm, "send", peer, opts));
     struct rf_half half = half_of(RF_COLL_SEND, buffer, count, dtype, peer, tag, opts);
     return run(comm, &half, 1, opts);
 }
@@ -81,7 +88,7 @@ int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtyp
             int tag, const struct rf_coll_opts *opts)
 {
     RETURN_IF_ERROR(check(comm, "recv", buffer, count, dtype, peer, tag, opts));
-    RETURN_IF_ERROR(not_self(comm, "recv", peer));
+    RETURN_IF_ERROR(not_self(comm, "recv", peer, opts));
     struct rf_half half = half_of(RF_COLL_RECV, buffer, count, dtype, peer, tag, opts);
     return run(comm, &half, 1, opts);
 }
@@ -112,7 +119,7 @@ int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int d
     size_t element = rf_dtype_bytes(dtype);
     if (s < r + recv_count * element && r < s + send_count * element)
         return rf_fail(RF_EINVAL, "sendrecv: the two buffers overlap");
-    if (!comm->group && (dst == comm->rank || src == comm->rank)) {
+    if (!comm->group && !(opts && opts->request) && (dst == comm->rank || src == comm->rank)) {
         RETURN_IF_ERROR(rf_comm_enter(comm));
         return to_self(send, send_count, recv, recv_count, src, dst, dtype);
     }

@@ -38,18 +38,33 @@ static void *map_of(struct rf_tensor tensor)
     return tensor.buffer ? rf_tensor_map(tensor) : NULL;
 }
 
+void rf_task_place(const struct rf_comm *comm, struct rf_task *job)
+{
+    size_t in, out;
+    rf_call_counts(comm, &job->call, &in, &out);
+    job->plain = job->call;
+    job->plain.in = map_of(job->in);
+    job->plain.out = map_of(job->out);
+    job->plain.staged = (in > 0 && !job->plain.in ? RF_STAGED_IN : 0) |
+                        (out > 0 && !job->plain.out ? RF_STAGED_OUT : 0);
+}
+
+int rf_task_stage(struct rf_comm *comm, struct rf_task *job)
+{
+    return rf_staging_begin(comm, device_of(job), &job->plain, job->in, job->out);
+}
+
 int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 {
     RETURN_IF_ERROR(wait_after(comm, job->after));
-    size_t in, out;
-    rf_call_counts(comm, &job->call, &in, &out);
-    job->call.in = map_of(job->in);
-    job->call.out = map_of(job->out);
-    job->call.staged = (in > 0 && !job->call.in ? RF_STAGED_IN : 0) |
-                       (out > 0 && !job->call.out ? RF_STAGED_OUT : 0);
-    if (job->call.staged)
-        return rf_staging_run(comm, device_of(job), &job->call, job->in, job->out);
-    return rf_comm_run(comm, &job->call);
+    rf_task_place(comm, job);
+    if (!job->plain.staged)
+        return rf_comm_run(comm, &job->plain);
+    RETURN_IF_ERROR(rf_task_stage(comm, job));
+    int rc = rf_comm_run(comm, &job->plain);
+    if (rc < 0)
+        rf_staging_abandon(job->plain.mover);
+    return rc;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -101,8 +116,8 @@ int rf_task_check(struct rf_comm *comm, struct rf_task *job, const struct rf_col
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
     RETURN_IF_ERROR(rf_group_refuse(comm, "a call on tensors"));
     job->call.dtype = job->out.buffer || !job->in.buffer ? job->out.dtype : job->in.dtype;
-    if (opts && opts->request)
-        return rf_fail(RF_EINVAL, "%s: calls on tensors take `done`, not a request", op);
+    if (opts && opts->request && opts->done)
+        return rf_fail(RF_EINVAL, "%s: a call has either a request or `done`, not both", op);
     if (opts && (opts->reduction || opts->scale || opts->wire != RF_F32))
         return rf_fail(RF_EINVAL,
                        "%s: reductions of one's own, scales and 16-bit wires are for host memory",
@@ -128,12 +143,17 @@ int rf_task_check(struct rf_comm *comm, struct rf_task *job, const struct rf_col
 int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
 {
     RETURN_IF_ERROR(rf_task_check(comm, job, opts));
-    if (opts && opts->done) {
-        if (!rf_async_busy(comm->async))
-            RETURN_IF_ERROR(rf_comm_ready(comm));
-        return rf_async_push(comm, job, device_of(job), opts->done);
+    job->on_tensors = true;
+    if (rf_async_busy(comm->async)) {
+        if (!opts || (!opts->done && !opts->request))
+            return rf_async_run(comm, job);
+    } else {
+        RETURN_IF_ERROR(rf_comm_ready(comm));
     }
-    RETURN_IF_ERROR(rf_comm_ready(comm));
+    if (opts && opts->request)
+        return rf_async_push_request(comm, job, opts->request);
+    if (opts && opts->done)
+        return rf_async_push(comm, job, device_of(job), opts->done);
     return rf_task_run(comm, job);
 }
 

@@ -90,7 +90,9 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool te
         rf_note_verdict(comm, verdict);
     comm->wire->lost_peer = verdict->status == RF_EPEER || verdict->status == RF_ETIMEOUT;
     comm->wire->ops->cancel_all(comm->wire);
-    rf_exec_reset(comm->exec);
+    for (int i = 0; i < RF_FLIGHTS; i++)
+        if (comm->execs[i])
+            rf_exec_reset(comm->execs[i]);
     rf_log("comm", 1, "the communicator has failed: %s", error->message);
     return rf_fail_error(error);
 }

@@ -15,11 +15,19 @@ enum { SPINS = 100, LONG_SPINS = 4096, YIELD_EVERY = 64, TICK_EVERY = 256 };
 #define NAP_NS 50000ull
 
 void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct rf_contract *mine,
-                    double timeout_s, int (*waiting_for)(struct rf_comm *comm))
+                    double timeout_s, const struct rf_exec *exec)
 {
     double seconds = timeout_s > 0 ? timeout_s : comm->timeout_s;
-    *watch = (struct rf_watch){
-        .mine = mine, .waiting_for = waiting_for, .timeout_ns = (uint64_t)(seconds * 1e9)};
+    *watch = (struct rf_watch){.mine = mine,
+                               .exec = exec,
+                               .peer = -1,
+                               .blocking = true,
+                               .timeout_ns = (uint64_t)(seconds * 1e9)};
+}
+
+static int waiting_for(const struct rf_watch *watch)
+{
+    return watch->exec ? rf_exec_waiting_for(watch->exec) : watch->peer;
 }
 
 /* A rank that left before this operation will never take part in it. */
@@ -31,7 +39,7 @@ static int check_leavers(struct rf_comm *comm, const struct rf_watch *watch)
         const struct rf_peer_state *peer = &comm->peers[rank];
         if (!peer->has_left)
             continue;
-        if (rf_contract_is_point(mine) ? rank == watch->waiting_for(comm)
+        if (rf_contract_is_point(mine) ? rank == waiting_for(watch)
                                        : peer->left_after <= mine->sequence)
             return rf_comm_fail_text(
                 comm, RF_EPEER, rank, mine,
@@ -46,7 +54,7 @@ static int check_leavers(struct rf_comm *comm, const struct rf_watch *watch)
 /* Whom to name at the deadline: rather one who has not even come than one who waits like us. */
 static int late_rank(struct rf_comm *comm, const struct rf_watch *watch)
 {
-    int waited = watch->waiting_for(comm);
+    int waited = waiting_for(watch);
     const struct rf_contract *mine = watch->mine;
     if (rf_contract_is_point(mine))
         return waited;
@@ -83,8 +91,8 @@ static int fail_deadline(struct rf_comm *comm, const struct rf_watch *watch)
                              late, state);
 }
 
-/* Looks at the clock. */
-static int tick(struct rf_comm *comm, struct rf_watch *watch)
+/* Since when nothing has moved, as far as has been looked; 0: it has moved since the last look. */
+static uint64_t quiet_ns(struct rf_watch *watch)
 {
     uint64_t now = rf_now_ns();
     if (watch->quiet_since_ns == 0 || watch->quiet_activity != watch->activity) {
@@ -93,22 +101,33 @@ static int tick(struct rf_comm *comm, struct rf_watch *watch)
         watch->announced = false;
         return 0;
     }
-    uint64_t quiet = now - watch->quiet_since_ns;
-    watch->drowsy = quiet > DROWSY_NS;
-    if (quiet > RF_QUIET_NS && !watch->announced && quiet < watch->timeout_ns) {
+    watch->drowsy = now - watch->quiet_since_ns > DROWSY_NS;
+    return now - watch->quiet_since_ns;
+}
+
+/* Looks at the clock. Of what waits while its caller goes on, only time is judged where sends and
+ * receives are concerned: what the caller does next may end the wait. */
+static int tick(struct rf_comm *comm, struct rf_watch *watch)
+{
+    const uint64_t quiet = quiet_ns(watch);
+    const bool is_point = rf_contract_is_point(watch->mine);
+    if (quiet == 0)
+        return 0;
+    if (quiet > RF_QUIET_NS && !watch->announced && quiet < watch->timeout_ns &&
+        (watch->blocking || !is_point)) {
         watch->announced = true;
         rf_note_waiting(comm, watch->mine, -1);
     }
     if (quiet > RF_QUIET_NS || quiet > watch->timeout_ns) {
         RETURN_IF_ERROR(check_leavers(comm, watch));
-        if (!rf_contract_is_point(watch->mine))
+        if (!is_point && watch->blocking)
             RETURN_IF_ERROR(rf_comm_check_points(comm, watch->mine));
     }
     return quiet > watch->timeout_ns ? fail_deadline(comm, watch) : 0;
 }
 
 /* Who gives a core away to strangers may get it back milliseconds later, and all wait for it. */
-static void give_way(struct rf_comm *comm, uint32_t idle)
+static void give_way(const struct rf_comm *comm, uint32_t idle)
 {
     struct rf_transport *wire = comm->wire;
     bool wanted = wire->ops->idle ? wire->ops->idle(wire) : true;
@@ -116,20 +135,47 @@ static void give_way(struct rf_comm *comm, uint32_t idle)
         sched_yield();
 }
 
-int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
+static bool moved(struct rf_watch *watch, uint64_t activity)
 {
-    if (rf_comm_has_news(comm))
-        RETURN_IF_ERROR(rf_comm_events(comm));
-    if (activity != watch->activity) {
-        watch->activity = activity;
-        watch->idle = 0;
-        watch->drowsy = false;
-        return 0;
+    if (activity == watch->activity) {
+        watch->idle++;
+        return false;
     }
-    uint32_t idle = ++watch->idle;
+    watch->activity = activity;
+    watch->idle = 0;
+    watch->drowsy = false;
+    return true;
+}
+
+static void rest(const struct rf_comm *comm, const struct rf_watch *watch)
+{
+    const uint32_t idle = watch->idle;
     if (watch->drowsy && idle % YIELD_EVERY == 0)
         rf_sleep_ns(NAP_NS);
     else if (comm->wire->yield || (idle > SPINS && idle % YIELD_EVERY == 0))
         give_way(comm, idle);
-    return idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
+}
+
+int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
+{
+    if (rf_comm_has_news(comm))
+        RETURN_IF_ERROR(rf_comm_events(comm));
+    if (moved(watch, activity))
+        return 0;
+    rest(comm, watch);
+    return watch->idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
+}
+
+int rf_watch_look(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
+{
+    return !moved(watch, activity) && watch->idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
+}
+
+void rf_watch_rest(const struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
+{
+    if (moved(watch, activity))
+        return;
+    rest(comm, watch);
+    if (watch->idle % TICK_EVERY == 0)
+        quiet_ns(watch);
 }

@@ -179,6 +179,7 @@ int rf_both_create(struct rf_transport *near, struct rf_transport *far, struct r
                                          .rank = near->rank,
                                          .size = near->size,
                                          .yield = near->yield || far->yield,
+                                         .stalls = near->stalls || far->stalls,
                                          .segment_bytes = near->segment_bytes < far->segment_bytes
                                                               ? near->segment_bytes
                                                               : far->segment_bytes};

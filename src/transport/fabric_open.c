@@ -98,6 +98,9 @@ static int open_here(const struct place *places, const char *provider, int rank,
         rf_fabric_close(f);
         return rc;
     }
+    /* Both are the stream of one TCP connection, without a layer that would keep what comes early.
+     */
+    f->transport.stalls = strcmp(f->name, "net") == 0 || strcmp(f->name, "tcp") == 0;
     f->transport.yield = ranks_here(places, rank, size) > rf_host_cores();
     *out = f;
     return 0;

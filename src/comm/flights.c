@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Asynchronous collectives from the record to their end. They go on record in the order of the
+ * calls, a few at a time; the oldest runs, and so does each younger one that can neither get in the
+ * way of it (ready.c) nor touches memory that an older one works in. Only the worker calls this.
+ */
+#include "worker.h"
+
+/* ---- on record ------------------------------------------------------------------ */
+
+static struct rf_extent range_of(const void *host, struct rf_tensor tensor, size_t bytes)
+{
+    const uint64_t begin = host ? (uintptr_t)host : tensor.offset;
+    return (struct rf_extent){host ? NULL : tensor.buffer, begin, begin + bytes};
+}
+
+static bool meet(struct rf_extent a, struct rf_extent b)
+{
+    return a.space == b.space && a.begin < b.end && b.begin < a.end;
+}
+
+static bool in_the_way(const struct rf_task *task, const struct rf_task *older)
+{
+    return meet(task->writes, older->reads) || meet(task->writes, older->writes) ||
+           meet(task->reads, older->writes);
+}
+
+static void place(struct rf_comm *comm, struct rf_task *task)
+{
+    size_t in, out, element = rf_dtype_bytes(task->call.dtype);
+    if (task->on_tensors)
+        rf_task_place(comm, task);
+    else
+        task->plain = rf_convert_plain(&task->call);
+    rf_call_counts(comm, &task->call, &in, &out);
+    task->reads = range_of(task->plain.in, task->in, in * element);
+    task->writes = range_of(task->plain.out, task->out, out * element);
+}
+
+/* RF_EAGAIN: later. */
+static int record(struct rf_async *async, struct rf_task *task)
+{
+    struct rf_comm *comm = async->comm;
+    place(comm, task);
+    RETURN_IF_ERROR(rf_cache_find(comm, &task->plain, &task->cached));
+    rf_cache_hold(task->cached);
+    task->past = *rf_call_begin(comm, task->cached, task->call.label);
+    task->state = RF_TASK_RECORDED;
+    atomic_fetch_sub_explicit(&async->queued, 1, memory_order_relaxed);
+    if (comm->recorder)
+        rf_recorder_begin(comm->recorder, &task->past);
+    return 0;
+}
+
+int rf_flights_record(struct rf_async *async)
+{
+    struct rf_comm *comm = async->comm;
+    while (async->waiting.first && async->flight_count < RF_FLIGHTS) {
+        struct rf_task *task = async->waiting.first;
+        int rc = record(async, task);
+        if (rc == RF_EAGAIN)
+            return 0;
+        rf_task_remove(&async->waiting, &async->waiting.first);
+        if (rc < 0) {
+            rf_worker_end(async, task, rc);
+            if (comm->failed)
+                return rf_fail_error(&comm->error);
+            continue;
+        }
+        rf_task_append(&async->flights, task);
+        async->flight_count++;
+        if (comm->announcements > 0)
+            RETURN_IF_ERROR(rf_comm_compare_announced(comm, &task->past));
+    }
+    return 0;
+}
+
+void rf_flight_land(struct rf_comm *comm, struct rf_task *task, int rc)
+{
+    if (task->state == RF_TASK_RUNNING) {
+        if (rc < 0 && task->plain.mover)
+            rf_staging_abandon(task->plain.mover);
+        if (rc == 0 && rf_call_converts(&task->call))
+            rf_convert_end(comm, &task->call, &task->plain);
+        if (comm->running == &task->past.contract)
+            comm->running = NULL;
+        if (task->start_ns > 0)
+            rf_comm_trace(comm, task->call.op,
+                          task->plain.count * rf_dtype_bytes(task->plain.dtype), task->start_ns);
+    }
+    if (comm->recorder)
+        rf_recorder_end(comm->recorder, task->past.contract.sequence, rc);
+    rf_cache_release(task->cached);
+    task->state = RF_TASK_ENDED;
+}
+
+/* ---- running -------------------------------------------------------------------- */
+
+static int exec_for(struct rf_async *async, struct rf_exec **out)
+{
+    struct rf_comm *comm = async->comm;
+    for (int i = 0; i < RF_FLIGHTS; i++) {
+        const struct rf_task *user = async->flights.first;
+        if (!comm->execs[i])
+            RETURN_IF_ERROR(rf_exec_create(comm->demux, &comm->execs[i]));
+        while (user && !(user->state == RF_TASK_RUNNING && user->exec == comm->execs[i]))
+            user = user->next;
+        if (!user) {
+            *out = comm->execs[i];
+            return 0;
+        }
+    }
+    return rf_fail(RF_ENOMEM, "more than %d collectives run at once", RF_FLIGHTS);
+}
+
+/* Whether it may run beside the older ones. */
+static bool may_overtake(const struct rf_async *async, const struct rf_task *task)
+{
+    if (task->plain.staged || rf_call_converts(&task->call) ||
+        !rf_sched_meets_early(task->cached->sched))
+        return false;
+    for (const struct rf_task *older = async->flights.first; older != task; older = older->next)
+        if (older->state != RF_TASK_ENDED && in_the_way(task, older))
+            return false;
+    return true;
+}
+
+static int start(struct rf_async *async, struct rf_task *task, bool oldest)
+{
+    struct rf_comm *comm = async->comm;
+    RETURN_IF_ERROR(exec_for(async, &task->exec));
+    if (task->plain.staged)
+        RETURN_IF_ERROR(rf_task_stage(comm, task));
+    else if (rf_call_converts(&task->call))
+        RETURN_IF_ERROR(rf_convert_begin(comm, &task->call, &task->plain));
+    RETURN_IF_ERROR(rf_ready_ask(comm, task, oldest));
+    struct rf_exec_args args = rf_call_args(comm, &task->plain, &task->past);
+    args.closed = task->closed;
+    task->start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
+    rf_watch_begin(comm, &task->watch, &task->past.contract, task->call.timeout_s, task->exec);
+    task->watch.blocking = task->blocking;
+    if (task->blocking)
+        comm->running = &task->past.contract;
+    task->state = RF_TASK_RUNNING;
+    return rf_exec_start(task->exec, task->cached->sched, &args);
+}
+
+/* 1: reached; 0: not yet; negative: its device has failed. */
+static int reached(struct rf_point after)
+{
+    if (!after.timeline)
+        return 1;
+    if (!rf_point_reached(after))
+        return 0;
+    RETURN_IF_ERROR(rf_point_wait(after, 0));
+    return 1;
+}
+
+/* One turn. activity: of this one and all older. */
+static int advance(struct rf_async *async, struct rf_task *task, bool oldest, uint64_t activity)
+{
+    struct rf_comm *comm = async->comm;
+    int rc = 0;
+    if (task->state == RF_TASK_RECORDED) {
+        rc = reached(task->after);
+        if (rc == 0 || (rc > 0 && !oldest && !may_overtake(async, task)))
+            return 0;
+        if (rc > 0)
+            rc = start(async, task, oldest);
+    }
+    if (rc == 0 && oldest && task->closed && !task->asked_begun) {
+        task->asked_begun = true;
+        rc = rf_ready_ask(comm, task, true);
+    }
+    if (rc == 0)
+        rc = rf_exec_progress(task->exec);
+    if (rc == 0)
+        return rf_watch_look(comm, &task->watch, activity);
+    if (rc > 0) {
+        rf_flight_land(comm, task, 0);
+        return 0;
+    }
+    if (task->state != RF_TASK_RUNNING)
+        return rf_comm_fail_operation(comm, rc, -1, &task->past.contract);
+    return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(task->exec),
+                                  &task->past.contract);
+}
+
+/* Ends those that have landed: a point on a timeline says that all before it have been reached. */
+static void retire(struct rf_async *async)
+{
+    for (struct rf_task **link = &async->flights.first; *link;) {
+        struct rf_task *task = *link;
+        bool held = task->state != RF_TASK_ENDED;
+        for (struct rf_task *older = async->flights.first; !held && older != task;
+             older = older->next)
+            held = task->done && older->done == task->done;
+        if (held) {
+            link = &task->next;
+            continue;
+        }
+        rf_task_remove(&async->flights, link);
+        async->flight_count--;
+        rf_worker_end(async, task, 0);
+    }
+}
+
+int rf_flights_advance(struct rf_async *async, uint64_t *activity, bool *any)
+{
+    bool oldest = true;
+    for (struct rf_task *task = async->flights.first; task; task = task->next) {
+        if (task->state == RF_TASK_ENDED)
+            continue;
+        if (task->state == RF_TASK_RUNNING)
+            *activity += rf_exec_activity(task->exec);
+        RETURN_IF_ERROR(advance(async, task, oldest, *activity));
+        oldest = false;
+        *any = *any || task->state == RF_TASK_RUNNING;
+    }
+    retire(async);
+    return 0;
+}
+
+struct rf_task *rf_worker_find(struct rf_async *async, uint64_t sequence)
+{
+    for (struct rf_task *task = async->flights.first; task; task = task->next)
+        if (task->past.contract.sequence == sequence && task->state != RF_TASK_ENDED)
+            return task;
+    return NULL;
+}
