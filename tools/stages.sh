@@ -282,7 +282,7 @@ test_sanitized() {
     # shellcheck disable=SC2086
     compile "$z_dir" $z_targets || return 1
     # Random programs of collectives: fewer, as all is slower, and ranks take longer to come.
-    export RF_PROGRAMS=60 RF_TEST_PATIENCE=3
+    export RF_PROGRAMS=20 RF_TEST_PATIENCE=3
     ctest_parts "$z_dir-test.log" "$z_dir" "$z_parts" "$@"
 }
 

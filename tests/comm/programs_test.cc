@@ -3,8 +3,8 @@
  * Random programs of mixed collectives over two to six threads. Without faults, or with a message
  * that is late, every call is exact. Where one rank deviates in one call or dies, or a message is
  * lost or damaged, the structured error is the one that an oracle predicts, on every rank.
- * RF_PROGRAMS says how many of each kind (default 150 without faults, 50 with); a watchdog is the
- * judge of hangs. They mostly wait, so some run at a time.
+ * RF_PROGRAMS says how many of each kind (default 150 without faults, 30 or 50 with); a watchdog is
+ * the judge of hangs. They mostly wait, so some run at a time.
  */
 #include <gtest/gtest.h>
 
@@ -77,7 +77,7 @@ TEST(Programs, WithoutFaultsEveryCallIsExact)
 
 TEST(Programs, ALateMessageIsNoError)
 {
-    for_seeds(50, [](uint32_t seed) {
+    for_seeds(30, [](uint32_t seed) {
         Program program = make(seed, DELAY, messages_of(clean(seed)));
         std::vector<Outcome> outcomes = run(program);
         for (size_t rank = 0; rank < outcomes.size(); rank++)
@@ -164,7 +164,7 @@ TEST(Programs, ADeathIsNamedByAllSurvivorsInTheCallTheyAreIn)
  * that nobody gets further than the barrier, where some may have been let go. */
 TEST(Programs, ALostMessageIsADeadlineForAll)
 {
-    for_seeds(50, [](uint32_t seed) {
+    for_seeds(30, [](uint32_t seed) {
         Program program = make(seed, LOSS, messages_of(clean(seed)));
         std::vector<Outcome> outcomes = run(program);
         int late = 0;
@@ -188,7 +188,7 @@ TEST(Programs, ALostMessageIsADeadlineForAll)
 TEST(Programs, ADamagedMessageIsOneVerdictForAllRanks)
 {
     std::atomic<int> noticed{0}, programs{0};
-    for_seeds(50, [&](uint32_t seed) {
+    for_seeds(30, [&](uint32_t seed) {
         Program program = make(seed, DAMAGE, messages_of(clean(seed)));
         const bool of_data = program.world.faults.damage_message > 0;
         std::vector<Outcome> outcomes = run(program);
