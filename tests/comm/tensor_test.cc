@@ -189,6 +189,62 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
     });
 }
 
+/* The first call cannot even begin, but what has nothing to do with it can end. */
+TEST_P(Tensors, WhatWaitsForADeviceHoldsUpNobodyElse)
+{
+    run(3, GetParam(), [](rf_comm *comm, int rank, Device &device) {
+        rf_timeline *gate = nullptr;
+        ASSERT_EQ(rf_timeline_create(device.get(), &gate), RF_OK);
+        rf_tensor first = device.tensor(std::vector<float>(3000, 1));
+        rf_tensor second = device.tensor(std::vector<float>(5, 2));
+        rf_tensor third = device.tensor(std::vector<float>(3000, 5));
+        rf_point done = {}, later = {};
+        rf_coll_opts opts = {};
+        opts.after = {gate, 1};
+        opts.done = &done;
+        ASSERT_EQ(rf_all_reduce_tensor(comm, first, first, RF_SUM, &opts), RF_OK);
+        opts.after = {};
+        opts.done = &later;
+        ASSERT_EQ(rf_all_reduce_tensor(comm, second, second, RF_SUM, &opts), RF_OK);
+        opts.done = nullptr;
+        rf_request *behind = nullptr;
+        opts.request = &behind; /* reads what the first one writes */
+        ASSERT_EQ(rf_all_reduce_tensor(comm, first, third, RF_MAX, &opts), RF_OK)
+            << rf_last_error()->message;
+
+        std::vector<int32_t> sums(30, 1);
+        for (int32_t &sum : sums) {
+            rf_request *request = nullptr;
+            rf_coll_opts own = {};
+            own.request = &request;
+            if (&sum - sums.data() < 5) {
+                ASSERT_EQ(rf_all_reduce(comm, &sum, &sum, 1, RF_I32, RF_SUM, &own), RF_OK);
+            } else {
+                ASSERT_EQ(rf_sendrecv(comm, &rank, 1, (rank + 1) % 3, &sum, 1, (rank + 2) % 3,
+                                      RF_I32, 7, &own),
+                          RF_OK);
+            }
+            ASSERT_EQ(rf_request_wait(request, 0), RF_OK) << rf_last_error()->message;
+            EXPECT_EQ(sum, &sum - sums.data() < 5 ? 3 : (rank + 2) % 3);
+            rf_request_free(request);
+        }
+        bool over = true;
+        ASSERT_EQ(rf_request_test(behind, &over), RF_OK);
+        EXPECT_FALSE(over);
+        EXPECT_FALSE(rf_point_reached(done));
+        EXPECT_FALSE(rf_point_reached(later)) << "points keep the order of the calls";
+        ASSERT_EQ(rf_timeline_signal(gate, 1), RF_OK);
+        ASSERT_EQ(rf_request_wait(behind, 0), RF_OK) << rf_last_error()->message;
+        rf_request_free(behind);
+        ASSERT_EQ(rf_comm_wait(comm), RF_OK);
+        EXPECT_TRUE(rf_point_reached(later));
+        EXPECT_EQ(read(first), std::vector<float>(3000, 3));
+        EXPECT_EQ(read(second), std::vector<float>(5, 6));
+        EXPECT_EQ(read(third), std::vector<float>(3000, 3));
+        rf_timeline_destroy(gate);
+    });
+}
+
 TEST_P(Tensors, DoneIsSignalledAfterAnErrorAndTheNextCallReportsIt)
 {
     run(2, GetParam(), [](rf_comm *comm, int rank, Device &device) {
