@@ -254,9 +254,10 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 
 int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion)
 {
-    struct rf_p2p_context *context = completion->context;
-    if (context->wire.owner != p2p)
+    const struct rf_wire_context *wire = completion->context;
+    if (wire->owner != p2p)
         return 0;
+    struct rf_p2p_context *context = completion->context;
     context->in_flight = false;
     context->status = completion->status;
     context->bytes = completion->bytes;
