@@ -26,6 +26,7 @@ struct table {
     cJSON *json, *list; /* NULL: text is printed */
     int ranks;
     struct rf_comm *comm; /* of measured links; NULL: the built-in table */
+    bool apart;           /* as if its ranks shared no memory */
 };
 
 static int choice(const struct table *t, enum rf_coll_op op, uint64_t bytes, const char **name,
@@ -33,8 +34,15 @@ static int choice(const struct table *t, enum rf_coll_op op, uint64_t bytes, con
 {
     *seconds = -1;
     if (t->comm)
-        return rf_comm_algorithm(t->comm, op, bytes / 4, RF_F32, RF_ORDER_ANY, name, seconds);
+        return rf_comm_algorithm(t->comm, op, bytes / 4, RF_F32, RF_ORDER_ANY, !t->apart, name,
+                                 seconds);
     return rf_coll_algorithm(op, t->ranks, bytes / 4, RF_F32, RF_ORDER_ANY, name);
+}
+
+/* What only ranks that share memory do. */
+static bool is_near(const char *name)
+{
+    return strcmp(name, "fused") == 0 || strcmp(name, "shared") == 0;
 }
 
 /* Sizes are those of the call's count: of one rank's piece in gather, scatter and the like. The
@@ -42,16 +50,29 @@ static int choice(const struct table *t, enum rf_coll_op op, uint64_t bytes, con
 static void show_algorithm(const struct table *t, enum rf_coll_op op, const char *name,
                            uint64_t from, uint64_t to, double seconds)
 {
-    char first[16], last[16];
+    char first[16], last[16], call[32];
     uint64_t sent = 0, most = 0;
+    bool known = false; /* of what depends on the hosts it is not */
+    struct table own = *t;
+    const char *counted = name; /* what others would send counts as sent in shared memory, too */
+    double ignored;
+    own.apart = true;
+    if (is_near(name) && choice(&own, op, to, &counted, &ignored) < 0)
+        return;
+    snprintf(call, sizeof(call), "%s%s", rf_coll_op_name(op), t->apart ? " (apart)" : "");
     for (int rank = 0; rank < t->ranks && rank < 2; rank++) /* a root and another */
-        if (rf_coll_sent_bytes_as(op, name, rank, t->ranks, to / 4, RF_F32, RF_ORDER_ANY, 0,
-                                  &sent) == 0)
+        if (rf_coll_sent_bytes_as(op, counted, rank, t->ranks, to / 4, RF_F32, RF_ORDER_ANY, 0,
+                                  &sent) == 0) {
             most = sent > most ? sent : most;
+            known = true;
+        }
     const double share = to ? (double)most / (double)to : 0;
     if (!t->json) {
-        printf("  %-16s %10s to %-10s %-14s %.2f", rf_coll_op_name(op), size_text(from, first),
-               size_text(to, last), name, share);
+        char per_byte[16] = "-";
+        if (known)
+            snprintf(per_byte, sizeof(per_byte), "%.2f", share);
+        printf("  %-16s %10s to %-10s %-14s %-4s", call, size_text(from, first),
+               size_text(to, last), name, per_byte);
         if (seconds >= 0)
             printf(" %14.1f us", seconds * 1e6);
         printf("\n");
@@ -62,7 +83,10 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
     cJSON_AddNumberToObject(row, "from", (double)from);
     cJSON_AddNumberToObject(row, "to", (double)to);
     cJSON_AddStringToObject(row, "algorithm", name);
-    cJSON_AddNumberToObject(row, "sent_per_byte", share);
+    if (t->apart)
+        cJSON_AddBoolToObject(row, "apart", true);
+    if (known)
+        cJSON_AddNumberToObject(row, "sent_per_byte", share);
     if (seconds >= 0)
         cJSON_AddNumberToObject(row, "predicted_us", seconds * 1e6);
     cJSON_AddItemToArray(t->list, row);
@@ -83,7 +107,9 @@ static int show_op(const struct table *t, enum rf_coll_op op)
         }
     }
     show_algorithm(t, op, before, from, bytes / 2, then);
-    return TOOL_OK;
+    struct table own = *t;
+    own.apart = true;
+    return !t->apart && is_near(before) ? show_op(&own, op) : TOOL_OK;
 }
 
 static void show_links(const struct table *t, const struct rf_link_figures *l)
@@ -94,9 +120,20 @@ static void show_links(const struct table *t, const struct rf_link_figures *l)
             "more at the same\ntime, %.3g Gbit/s; sums %.3g GB/s\n",
             l->message_s * 1e6, l->bytes_per_s * 8e-9, l->more_message_s * 1e6,
             l->more_bytes_per_s * 8e-9, l->fold_bytes_per_s * 1e-9);
+        if (l->host_round_s > 0)
+            printf("Short messages to all ranks of the host %.1f us, %.3g Gbit/s; to all others "
+                   "%.1f us, %.3g Gbit/s\n",
+                   l->host_round_s * 1e6, l->host_bytes_per_s * 8e-9, l->between_round_s * 1e6,
+                   l->between_bytes_per_s * 8e-9);
         return;
     }
     cJSON *links = cJSON_AddObjectToObject(t->json, "links");
+    if (l->host_round_s > 0) {
+        cJSON_AddNumberToObject(links, "host_round_us", l->host_round_s * 1e6);
+        cJSON_AddNumberToObject(links, "host_bytes_per_s", l->host_bytes_per_s);
+        cJSON_AddNumberToObject(links, "between_round_us", l->between_round_s * 1e6);
+        cJSON_AddNumberToObject(links, "between_bytes_per_s", l->between_bytes_per_s);
+    }
     cJSON_AddNumberToObject(links, "message_us", l->message_s * 1e6);
     cJSON_AddNumberToObject(links, "bytes_per_s", l->bytes_per_s);
     cJSON_AddNumberToObject(links, "more_message_us", l->more_message_s * 1e6);
@@ -146,6 +183,11 @@ static int show_table(struct table *t)
     int status = TOOL_OK;
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]) && status == TOOL_OK; i++)
         status = show_op(t, ops[i]);
+    if (!t->json && !t->comm)
+        printf("On one host all_reduce of more than 8 KiB on buffers of rf_comm_alloc is fused.\n");
+    else if (!t->json && strcmp(rf_comm_provider(t->comm), "host") == 0)
+        printf("On buffers of rf_comm_alloc; (apart): as ranks that share no memory, whose bytes "
+               "are counted\n");
     if (status == TOOL_OK && t->json)
         return tool_json_write(t->command, t->json_path, t->json);
     return status == TOOL_OK ? show_bottleneck(t) : status;

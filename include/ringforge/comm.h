@@ -398,14 +398,19 @@ struct rf_link_figures {
     double more_message_s; /* each message more, to another rank at the same time */
     double more_bytes_per_s; /* when a rank sends to all others at the same time */
     double fold_bytes_per_s; /* of a sum */
+    /* Where some of several hosts have several ranks, else 0: short messages to all ranks of one's
+     * host at the same time, and what a rank sends them of long ones; the same to all others. */
+    double host_round_s, host_bytes_per_s, between_round_s, between_bytes_per_s;
 };
 /* Does not block; any thread. RF_EINVAL. */
 RF_API int rf_comm_links(const struct rf_comm *comm, struct rf_link_figures *out);
-/* As rf_coll_algorithm, on this communicator. *seconds: what it is predicted to take; negative
- * where nothing was measured, or there is no choice. Does not block; any thread. */
+/* As rf_coll_algorithm, on this communicator. shared: on buffers of rf_comm_alloc on every rank,
+ * for which ranks of one host have algorithms of their own ("fused"); else as ranks that share no
+ * memory, by which bytes are counted. *seconds: what it is predicted to take; negative where
+ * nothing was measured, or there is no choice. Does not block; any thread. */
 RF_API int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t count,
-                             enum rf_dtype dtype, enum rf_order order, const char **name,
-                             double *seconds);
+                             enum rf_dtype dtype, enum rf_order order, bool shared,
+                             const char **name, double *seconds);
 
 /* ---- tree order over micro-batches ----------------------------------------------------------- */
 

@@ -255,25 +255,28 @@ static bool begin(struct hosts *h, struct rf_sched *sched, const struct rf_coll_
     return true;
 }
 
-/* As much for every host, and of that as much for each of its ranks. */
-static void share_by_host(struct hosts *h)
-{
-    size_t element = h->sched->element_bytes;
-    for (int host = 0; host < h->count; host++) {
-        struct rf_piece whole = rf_chunk(h->desc->count, h->count, host, element);
-        for (int i = 0; i < local_ranks(h, host); i++) {
-            struct rf_piece share =
-                rf_chunk(whole.bytes / element, local_ranks(h, host), i, element);
-            share.offset += whole.offset;
-            h->share[member(h, host, i)] = share;
-        }
-    }
-}
-
 static void share_by_call(struct hosts *h)
 {
     for (int r = 0; r < h->ranks; r++)
         h->share[r] = rf_share(h->desc, h->desc->counts, r, h->sched->element_bytes);
+}
+
+/* As much for every host, and of that as much for each of its ranks. */
+void rf_hosts_counts(const struct rf_coll_desc *desc, size_t *counts)
+{
+    int hosts = 0;
+    for (int r = 0; r < desc->ranks; r++)
+        hosts = desc->hosts[r] >= hosts ? desc->hosts[r] + 1 : hosts;
+    for (int r = 0; r < desc->ranks; r++) {
+        int ranks = 0, index = 0;
+        for (int other = 0; other < desc->ranks; other++)
+            if (desc->hosts[other] == desc->hosts[r]) {
+                index += other < r;
+                ranks++;
+            }
+        struct rf_piece whole = rf_chunk(desc->count, hosts, desc->hosts[r], 1);
+        counts[r] = rf_chunk(whole.bytes, ranks, index, 1).bytes;
+    }
 }
 
 void rf_build_hosts_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
@@ -281,7 +284,7 @@ void rf_build_hosts_all_reduce(struct rf_sched *sched, const struct rf_coll_desc
     struct hosts h;
     if (!begin(&h, sched, desc))
         return;
-    share_by_host(&h);
+    share_by_call(&h);
     struct rf_operand own = rf_out(h.share[h.rank].offset);
     gather_all(&h, own, sum_all(&h, own));
     end(&h);

@@ -23,6 +23,8 @@ struct view {
     double bytes;                 /* of the whole */
     double share;                 /* of one rank's piece of it */
     double segment;
+    double hosts, here; /* how many, and ranks of one of them, on average; hosts 0: no matter */
+    double windows;     /* that a call by hosts is cut into */
 };
 
 static double messages(const struct view *v, double bytes)
@@ -108,6 +110,54 @@ static double tree_rooted(const struct view *v)
                      v->bytes * v->m->fold_byte_s);
 }
 
+/* ---- by hosts: within, between, within (hosts.c) --------------------------------------------- */
+
+/* What a rank has to do with ranks of its own host, in one direction: a part of every share of the
+ * others, and its own share. */
+static double within(const struct view *v)
+{
+    double others = v->ranks - v->here;
+    return v->windows * (others + 1) * v->m->near.round_s +
+           v->bytes * (v->here - 1) / v->here * v->m->near.byte_s;
+}
+static double between(const struct view *v)
+{
+    return v->windows * v->m->far.round_s + v->bytes * (v->hosts - 1) / v->ranks * v->m->far.byte_s;
+}
+static double fold_by_hosts(const struct view *v)
+{
+    double parts = v->bytes * (v->hosts - 1) / v->ranks * (v->here - 1);
+    double own = v->share * (v->here + v->hosts - 2);
+    return (parts + own) * v->m->fold_byte_s;
+}
+static double hosts_reduce_scatter(const struct view *v)
+{
+    return v->hosts > 0 ? within(v) + between(v) + fold_by_hosts(v) : HUGE_VAL;
+}
+static double hosts_all_gather(const struct view *v)
+{
+    return v->hosts > 0 ? within(v) + between(v) : HUGE_VAL;
+}
+static double hosts_all_reduce(const struct view *v)
+{
+    return hosts_reduce_scatter(v) + hosts_all_gather(v);
+}
+/* Every byte passes once from host to host, and from rank to rank within each. */
+static double hosts_broadcast(const struct view *v)
+{
+    double first = v->bytes < v->segment ? v->bytes : v->segment;
+    if (v->hosts == 0)
+        return HUGE_VAL;
+    return (v->hosts - 2) * (v->m->round_s + first * v->m->byte_s) + hop(v, v->bytes) +
+           (v->here - 1) * (v->m->near.round_s + first * v->m->near.byte_s) +
+           v->bytes * v->m->near.byte_s;
+}
+/* The only other one; where there is no choice, nothing is predicted. */
+static double direct_reduce_scatter(const struct view *v)
+{
+    return v->hosts > 0 ? fan(v, v->share) + v->others * v->share * v->m->fold_byte_s : -1;
+}
+
 static const struct {
     enum rf_coll_op op;
     const char *algorithm;
@@ -118,6 +168,11 @@ static const struct {
     {RF_COLL_ALL_REDUCE, "halving", halving_all_reduce},
     {RF_COLL_ALL_REDUCE, "direct", direct_all_reduce},
     {RF_COLL_ALL_REDUCE, "ring", ring_all_reduce},
+    {RF_COLL_ALL_REDUCE, "hosts", hosts_all_reduce},
+    {RF_COLL_REDUCE_SCATTER, "direct", direct_reduce_scatter},
+    {RF_COLL_REDUCE_SCATTER, "hosts", hosts_reduce_scatter},
+    {RF_COLL_ALL_GATHER, "hosts", hosts_all_gather},
+    {RF_COLL_BROADCAST, "hosts", hosts_broadcast},
     {RF_COLL_REDUCE, "flat", flat_all_reduce},
     {RF_COLL_REDUCE, "direct", direct_all_reduce},
     {RF_COLL_ALL_GATHER, "bruck", bruck_all_gather},
@@ -135,7 +190,7 @@ static const struct {
 static bool counts_shares(const struct rf_coll_desc *desc)
 {
     return !desc->counts && (desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER ||
-                             desc->op == RF_COLL_SCATTER);
+                             desc->op == RF_COLL_SCATTER || desc->op == RF_COLL_REDUCE_SCATTER);
 }
 
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
@@ -149,6 +204,10 @@ double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_des
         v.bytes *= v.ranks;
     v.share = v.bytes / v.ranks;
     v.segment = (double)rf_model_segment(model, desc, algorithm);
+    for (int r = 0; desc->hosts && model->near.round_s > 0 && r < desc->ranks; r++)
+        v.hosts = desc->hosts[r] >= v.hosts ? desc->hosts[r] + 1 : v.hosts;
+    v.here = v.hosts > 0 ? v.ranks / v.hosts : v.ranks;
+    v.windows = ceil(fmax(v.bytes, 1) / (double)RF_WINDOW_BYTES);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].op == desc->op && strcmp(rows[i].algorithm, algorithm) == 0)
             return rows[i].time(&v);

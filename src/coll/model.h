@@ -8,6 +8,12 @@
 
 #include "coll.h"
 
+/* Short messages to all ranks of this host, or to all others, at the same time; and each byte of
+ * all that a rank sends them. */
+struct rf_coll_layer {
+    double round_s, byte_s;
+};
+
 /* Of the slowest rank, the same on all ranks. Two patterns, since a network that carries one
  * message at a time well need not carry many at once: along a ring every rank has one neighbour to
  * send to, in a fan it sends to all others at the same time. */
@@ -18,6 +24,7 @@ struct rf_coll_model {
     double fan_byte_s;    /* each byte, of all messages of a rank together */
     double fold_byte_s;   /* adding a byte to a sum */
     size_t segment_bytes; /* of the transport: where the model has no reason for another */
+    struct rf_coll_layer near, far; /* where some of several hosts have several ranks; else 0 */
 };
 
 /* Seconds that `algorithm` would take; negative: it is not one of which the model knows. */

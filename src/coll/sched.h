@@ -178,6 +178,10 @@ rf_builder rf_build_barrier;
 rf_builder rf_build_send, rf_build_recv;
 rf_builder rf_build_copy;
 
+/* hosts.c: the share of an all-reduce that each rank sums up, in elements. Its builder takes them
+ * as the counts of the description. */
+void rf_hosts_counts(const struct rf_coll_desc *desc, size_t *counts);
+
 /* Runs one builder, window by window where it `can_cut`, and compiles what it wrote. */
 RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm,
                                   rf_builder *build, bool can_cut, struct rf_sched **out);

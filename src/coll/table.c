@@ -100,6 +100,12 @@ static bool never(const struct rf_coll_desc *desc)
     return false;
 }
 
+/* Only where that is predicted: the sizes in this file are of ranks that are all neighbours. */
+static bool when_measured(const struct rf_coll_desc *desc)
+{
+    return false;
+}
+
 static bool fits_doubling(const struct rf_coll_desc *desc)
 {
     return desc->ranks >= 4 && bytes_of(desc) <= 64 * 1024;
@@ -210,12 +216,13 @@ static const struct row rows[] = {
     {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_build_chain_broadcast},
     {RF_COLL_BROADCAST, "flat", "from the root to all: for comparison", has_peers, never,
      rf_build_flat_broadcast},
-    {RF_COLL_ALL_REDUCE, "hosts", "by name: within hosts, between, within", can_fold_by_hosts,
-     never, rf_build_hosts_all_reduce, true},
-    {RF_COLL_REDUCE_SCATTER, "hosts", "by name", can_fold_by_hosts, never,
-     rf_build_hosts_reduce_scatter, true},
-    {RF_COLL_ALL_GATHER, "hosts", "by name", spans_hosts, never, rf_build_hosts_all_gather, true},
-    {RF_COLL_BROADCAST, "hosts", "by name", spans_hosts, never, rf_build_hosts_broadcast, true},
+    {RF_COLL_ALL_REDUCE, "hosts", "within hosts, between, within: where links are measured",
+     can_fold_by_hosts, when_measured, rf_build_hosts_all_reduce},
+    {RF_COLL_REDUCE_SCATTER, "hosts", "the same", can_fold_by_hosts, when_measured,
+     rf_build_hosts_reduce_scatter},
+    {RF_COLL_ALL_GATHER, "hosts", "the same", spans_hosts, when_measured,
+     rf_build_hosts_all_gather},
+    {RF_COLL_BROADCAST, "hosts", "the same", spans_hosts, when_measured, rf_build_hosts_broadcast},
     {RF_COLL_SEND, "message", "every size", has_peers, NULL, rf_build_send, true},
     {RF_COLL_RECV, "message", "every size", has_peers, NULL, rf_build_recv, true},
     {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, rf_build_forest_all_reduce},
@@ -370,6 +377,20 @@ static const char *otherwise(const struct rf_coll_desc *desc, struct rf_coll_des
     return shares ? "shared" : NULL;
 }
 
+/* Such a call has shares that the description does not give: *counts, to be freed, or NULL. */
+static int share_by_hosts(const struct row *row, struct rf_coll_desc *desc, size_t **counts)
+{
+    *counts = NULL;
+    if (row->build != rf_build_hosts_all_reduce)
+        return 0;
+    *counts = rf_alloc((size_t)desc->ranks * sizeof(**counts));
+    if (!*counts)
+        return rf_fail(RF_ENOMEM, "no memory for the shares of %d ranks", desc->ranks);
+    rf_hosts_counts(desc, *counts);
+    desc->counts = *counts;
+    return 0;
+}
+
 int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
 {
     const struct row *row;
@@ -380,12 +401,16 @@ int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorith
         const char *name = otherwise(desc, &other);
         return rf_sched_staging_bytes(&other, name, out);
     }
-    int rc = rf_windows_init(&windows, desc, !row->whole);
+    struct rf_coll_desc own = *desc;
+    size_t *counts;
+    RETURN_IF_ERROR(share_by_hosts(row, &own, &counts));
+    int rc = rf_windows_init(&windows, &own, !row->whole);
     if (rc == 0)
         *out = windows.in.staged || windows.out.staged
                    ? (uint64_t)windows.slots * windows.slot_bytes
                    : 0;
     rf_windows_fini(&windows);
+    rf_free(counts);
     return rc;
 }
 
@@ -423,7 +448,11 @@ static int create(const struct rf_coll_desc *desc, const struct row *row, struct
         RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &instead)
                              : rf_sched_build(&other, &instead));
     }
-    int rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
+    size_t *counts;
+    int rc = share_by_hosts(row, &own, &counts);
+    if (rc == 0)
+        rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
+    rf_free(counts);
     if (rc == 0 && row->near && !instead)
         rc = describe(sched, desc);
     if (rc < 0) {

@@ -58,7 +58,7 @@ static void forms_of(const struct rf_coll_desc *desc, enum form *in, enum form *
     *in = *out = ALL;
     switch (desc->op) {
     case RF_COLL_ALL_REDUCE:
-        *in = *out = CHUNKS;
+        *in = *out = desc->counts ? SHARES : CHUNKS;
         break;
     case RF_COLL_REDUCE:
         *in = CHUNKS;
@@ -238,7 +238,7 @@ static void describe(struct list *list, uint32_t w)
     struct rf_coll_desc *desc = &list->desc;
     const int ranks = whole->ranks;
     *desc = *whole;
-    if (whole->op == RF_COLL_ALL_REDUCE || whole->op == RF_COLL_REDUCE) {
+    if ((whole->op == RF_COLL_ALL_REDUCE || whole->op == RF_COLL_REDUCE) && !whole->counts) {
         desc->count = 0;
         for (int c = 0; c < ranks; c++)
             desc->count +=

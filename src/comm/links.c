@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Measuring a new communicator's links, by its own collectives: a ring's all-gather for messages to
- * a neighbour, and the flat one for a fan. All ranks take the slowest one's figures, so all choose
- * the same algorithms.
+ * a neighbour, the flat one for a fan, and, where some of several hosts have several ranks, an
+ * exchange with those of the same host and one with all others. All ranks take the slowest one's
+ * figures, so all choose the same algorithms.
  */
 #include <ringforge/ringforge.h>
 
@@ -13,13 +14,19 @@
 enum { MOST_FAN = 32 };
 #define BUDGET_S 0.040     /* for all of it */
 #define LONG_ROUND_S 0.006 /* how long a ring of long pieces should take */
-static const size_t LEAST_BYTES = 16 << 10, MOST_BYTES = 1 << 20, MOST_MEMORY = 32 << 20;
+static const size_t LEAST_BYTES = 16 << 10, LAYER_BYTES = 256 << 10, MOST_BYTES = 1 << 20,
+                    MOST_MEMORY = 32 << 20;
 
 struct bench {
     struct rf_comm *comm;
     uint8_t *in, *out;
+    size_t *counts; /* of an exchange */
     uint64_t start_ns;
 };
+
+/* All-gathers; and exchanges, between every two ranks of a host, or every two that are not of one.
+ */
+enum pattern { RING, FLAT, WITHIN, BETWEEN };
 
 static int gather(struct bench *b, const char *algorithm, size_t bytes)
 {
@@ -28,6 +35,33 @@ static int gather(struct bench *b, const char *algorithm, size_t bytes)
                            .root = -1,
                            .count = bytes,
                            .algorithm = algorithm,
+                           .in = b->in,
+                           .out = b->out,
+                           .label = "links"};
+    return rf_comm_run(b->comm, &call);
+}
+
+/* How many ranks this one has to do with there. */
+static int layer_peers(const struct bench *b, int rank, enum pattern layer)
+{
+    const int *hosts = b->comm->hosts;
+    int count = 0;
+    for (int r = 0; r < b->comm->size; r++)
+        count += r != rank && (hosts[r] == hosts[rank]) == (layer == WITHIN);
+    return count;
+}
+
+static int exchange(struct bench *b, enum pattern layer, size_t bytes)
+{
+    const int *hosts = b->comm->hosts, rank = b->comm->rank;
+    for (int r = 0; r < b->comm->size; r++)
+        b->counts[r] = r != rank && (hosts[r] == hosts[rank]) == (layer == WITHIN) ? bytes : 0;
+    struct rf_call call = {.op = RF_COLL_ALL_TO_ALL,
+                           .dtype = RF_U8,
+                           .root = -1,
+                           .count = bytes * (size_t)layer_peers(b, rank, layer),
+                           .counts = b->counts,
+                           .recv_counts = b->counts,
                            .in = b->in,
                            .out = b->out,
                            .label = "links"};
@@ -49,8 +83,9 @@ static int agree(struct bench *b, double *figures, size_t count)
     return rf_comm_run(b->comm, &call);
 }
 
-/* Seconds of one all-gather, the best of a few batches, of the slowest rank. */
-static int measure(struct bench *b, const char *algorithm, size_t bytes, int batches, int batch,
+/* Seconds of one all-gather, or of one exchange in a layer, the best of a few batches, of the
+ * slowest rank. */
+static int measure(struct bench *b, enum pattern pattern, size_t bytes, int batches, int batch,
                    double *seconds)
 {
     *seconds = 1e9;
@@ -59,7 +94,9 @@ static int measure(struct bench *b, const char *algorithm, size_t bytes, int bat
         RETURN_IF_ERROR(agree(b, &zero, 1)); /* all begin together */
         uint64_t start = rf_now_ns();
         for (int j = 0; j < batch; j++)
-            RETURN_IF_ERROR(gather(b, algorithm, bytes));
+            RETURN_IF_ERROR(pattern >= WITHIN
+                                ? exchange(b, pattern, bytes)
+                                : gather(b, pattern == RING ? "ring" : "flat", bytes));
         double each = (double)(rf_now_ns() - start) * 1e-9 / batch;
         *seconds = each < *seconds ? each : *seconds;
     }
@@ -94,17 +131,17 @@ static int measure_ring(struct bench *b, struct rf_coll_model *m, size_t most, s
 {
     double others = b->comm->size - 1, little, large;
     int batch = (int)(32 / others);
-    RETURN_IF_ERROR(measure(b, "ring", 8, 1, 1, &little)); /* connects */
-    RETURN_IF_ERROR(measure(b, "ring", 8, 3, batch > 2 ? batch : 2, &little));
+    RETURN_IF_ERROR(measure(b, RING, 8, 1, 1, &little)); /* connects */
+    RETURN_IF_ERROR(measure(b, RING, 8, 3, batch > 2 ? batch : 2, &little));
     m->round_s = little / others;
     /* A first guess says how long a piece may be. */
     *bytes = most < LEAST_BYTES ? most : LEAST_BYTES;
-    RETURN_IF_ERROR(measure(b, "ring", *bytes, 1, 1, &large));
+    RETURN_IF_ERROR(measure(b, RING, *bytes, 1, 1, &large));
     double each = positive(large - little, 1e-9) / (others * (double)*bytes), spent;
     while (*bytes * 2 <= most && others * (double)*bytes * 2 * each < LONG_ROUND_S)
         *bytes *= 2;
     if (has_time(b, &spent))
-        RETURN_IF_ERROR(measure(b, "ring", *bytes, 2, 1, &large));
+        RETURN_IF_ERROR(measure(b, RING, *bytes, 2, 1, &large));
     else
         *bytes = most < LEAST_BYTES ? most : LEAST_BYTES;
     m->byte_s = positive(large - little, 1e-9) / (others * (double)*bytes);
@@ -118,15 +155,57 @@ static int measure_fan(struct bench *b, struct rf_coll_model *m, size_t bytes)
     m->fan_byte_s = m->byte_s;
     if (b->comm->size > MOST_FAN || !has_time(b, &spent))
         return 0;
-    RETURN_IF_ERROR(measure(b, "flat", 8, 1, 1, &little));
-    RETURN_IF_ERROR(measure(b, "flat", 8, 3, 4, &little));
+    RETURN_IF_ERROR(measure(b, FLAT, 8, 1, 1, &little));
+    RETURN_IF_ERROR(measure(b, FLAT, 8, 3, 4, &little));
     if (others > 1)
         m->fan_message_s = positive((little - m->round_s) / (others - 1), m->round_s / 50);
     if (others < 2 || !has_time(b, &spent))
         return 0;
-    RETURN_IF_ERROR(measure(b, "flat", bytes, 2, 1, &large));
+    RETURN_IF_ERROR(measure(b, FLAT, bytes, 2, 1, &large));
     m->fan_byte_s = positive(large - little, 1e-9) / (others * (double)bytes);
     return 0;
+}
+
+static int measure_layer(struct bench *b, enum pattern layer, size_t bytes,
+                         struct rf_coll_layer *out)
+{
+    double little, large, spent;
+    int peers = 0;
+    for (int r = 0; r < b->comm->size; r++) {
+        int count = layer_peers(b, r, layer);
+        peers = count > peers ? count : peers;
+    }
+    bytes = bytes / (size_t)peers + 1;
+    RETURN_IF_ERROR(measure(b, layer, 8, 1, 1, &little)); /* connects */
+    RETURN_IF_ERROR(measure(b, layer, 8, 3, 4, &little));
+    RETURN_IF_ERROR(measure(b, layer, bytes, 1, 1, &large));
+    if (has_time(b, &spent))
+        RETURN_IF_ERROR(measure(b, layer, bytes, 2, 1, &large));
+    *out = (struct rf_coll_layer){
+        .round_s = little, .byte_s = positive(large - little, 1e-9) / (peers * (double)bytes)};
+    return 0;
+}
+
+/* Where some of several hosts have several ranks. */
+static int measure_hosts(struct bench *b, struct rf_coll_model *m)
+{
+    const int *hosts = b->comm->hosts;
+    const int size = b->comm->size;
+    int most = 0;
+    for (int r = 0; hosts && r < size; r++) {
+        int here = 1 + layer_peers(b, r, WITHIN);
+        most = here > most ? here : most;
+    }
+    if (most < 2 || size > MOST_FAN)
+        return 0;
+    b->counts = rf_alloc((size_t)size * sizeof(*b->counts));
+    if (!b->counts)
+        return rf_fail(RF_ENOMEM, "no memory to measure the links of %d ranks", size);
+    /* The ranks of a host share what it has of a network. */
+    double between = LONG_ROUND_S / (m->byte_s * most);
+    size_t bytes = between < (double)LAYER_BYTES ? (size_t)between : LAYER_BYTES;
+    RETURN_IF_ERROR(measure_layer(b, WITHIN, LAYER_BYTES, &m->near));
+    return measure_layer(b, BETWEEN, bytes > LEAST_BYTES ? bytes : LEAST_BYTES, &m->far);
 }
 
 static int measure_all(struct bench *b, struct rf_coll_model *m)
@@ -140,6 +219,7 @@ static int measure_all(struct bench *b, struct rf_coll_model *m)
     m->segment_bytes = b->comm->segment_bytes;
     RETURN_IF_ERROR(measure_ring(b, m, most, &bytes));
     RETURN_IF_ERROR(measure_fan(b, m, bytes));
+    RETURN_IF_ERROR(measure_hosts(b, m));
     m->fold_byte_s = measure_fold(b);
     return agree(b, &m->fold_byte_s, 1);
 }
@@ -155,6 +235,7 @@ int rf_links_measure(struct rf_comm *comm)
     comm->wire->sent_messages = messages;
     rf_free(b.in);
     rf_free(b.out);
+    rf_free(b.counts);
     if (rc < 0) {
         rf_free(model);
         return rc;
@@ -184,11 +265,18 @@ int rf_comm_links(const struct rf_comm *comm, struct rf_link_figures *out)
                                         .more_message_s = m->fan_message_s,
                                         .more_bytes_per_s = 1 / m->fan_byte_s,
                                         .fold_bytes_per_s = 1 / m->fold_byte_s};
+    if (m && m->near.round_s > 0) {
+        out->host_round_s = m->near.round_s;
+        out->host_bytes_per_s = 1 / m->near.byte_s;
+        out->between_round_s = m->far.round_s;
+        out->between_bytes_per_s = 1 / m->far.byte_s;
+    }
     return 0;
 }
 
 int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t count,
-                      enum rf_dtype dtype, enum rf_order order, const char **name, double *seconds)
+                      enum rf_dtype dtype, enum rf_order order, bool shared, const char **name,
+                      double *seconds)
 {
     if (!comm || !name || !seconds)
         return rf_fail(RF_EINVAL, "algorithm: the communicator, name or seconds is NULL");
@@ -202,6 +290,7 @@ int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t cou
                                       .order = order,
                                       .segment_bytes = comm->segment_bytes,
                                       .model = comm->model,
-                                      .hosts = comm->hosts};
+                                      .hosts = comm->hosts,
+                                      .shared = shared && comm->wire->one_host && !comm->checksum};
     return rf_coll_choose(&desc, name, seconds);
 }

@@ -122,6 +122,48 @@ TEST(Model, LongSumsGoAroundARingAndShortOnesDoNot)
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 8, 16 << 10, ethernet, RF_ORDER_RING)), "direct");
 }
 
+// Two hosts of four ranks: a quick memory within, Ethernet between.
+TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
+{
+    const int hosts[] = {0, 0, 0, 0, 1, 1, 1, 1};
+    rf_coll_model model = models[1];
+    model.fan_byte_s = 4 * model.byte_s; // four ranks share what one has
+    model.near = {1e-6, 1e-10};
+    model.far = {6e-5, 4 * model.byte_s};
+    for (rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER}) {
+        rf_coll_desc desc = describe(op, 8, 16 << 20, model);
+        double seconds = -1;
+        desc.hosts = hosts;
+        EXPECT_EQ(choice(desc, &seconds), "hosts") << rf_coll_op_name(op);
+        // Half of the whole goes each way, once for every phase.
+        double whole = (op == RF_COLL_ALL_REDUCE ? 2 : 8) * 16.0 * (1 << 20);
+        EXPECT_GT(seconds, whole / 2 * model.byte_s);
+        EXPECT_LT(seconds, whole / 2 * model.byte_s * 1.3);
+        struct rf_sched *sched = nullptr;
+        desc.window_bytes = RF_WINDOW_BYTES;
+        ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
+        EXPECT_STREQ(rf_sched_algorithm(sched), "hosts");
+        EXPECT_LE(rf_sched_temp_bytes(sched), 8 * RF_WINDOW_BYTES);
+        rf_sched_destroy(sched);
+        // Not where the order is promised, where nothing was measured, or where nothing is gained.
+        for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
+            desc.order = order;
+            if (rf_coll_reduces(op)) {
+                EXPECT_NE(choice(desc), "hosts");
+            }
+        }
+        desc.order = RF_ORDER_ANY;
+        rf_coll_model slow = model;
+        slow.near.byte_s = 1e-6;
+        desc.model = &slow;
+        EXPECT_NE(choice(desc), "hosts");
+        desc.model = &models[1];
+        EXPECT_NE(choice(desc), "hosts");
+        desc.model = nullptr;
+        EXPECT_NE(choice(desc), "hosts");
+    }
+}
+
 TEST(Model, WhereThereIsNoChoiceNothingIsPredicted)
 {
     for (rf_coll_op op : {RF_COLL_BARRIER, RF_COLL_ALL_TO_ALL, RF_COLL_REDUCE_SCATTER}) {

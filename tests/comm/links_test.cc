@@ -89,7 +89,7 @@ TEST_P(Links, EveryCollectiveIsExactAndOnlyItsBytesAreCounted)
             for (size_t i = 0; i < count; i++)
                 ASSERT_EQ(out[i], (int)(size - 1) * 1000003 + (int)i);
             ASSERT_EQ(rf_comm_algorithm(comm, RF_COLL_ALL_REDUCE, count, RF_I32, RF_ORDER_ANY,
-                                        &name, &seconds),
+                                        false, &name, &seconds),
                       0);
             EXPECT_GT(seconds, 0);
             ASSERT_EQ(rf_coll_sent_bytes_as(RF_COLL_ALL_REDUCE, name, rank, (int)size, count,
@@ -121,7 +121,7 @@ TEST(LinksOff, OneRankThatRefusesIsEnoughAndTheTableStays)
         EXPECT_FALSE(links.measured);
         for (size_t count : {1u, 100000u, 10000000u}) {
             ASSERT_EQ(rf_comm_algorithm(comm, RF_COLL_ALL_REDUCE, count, RF_F32, RF_ORDER_ANY,
-                                        &name, &seconds),
+                                        false, &name, &seconds),
                       0);
             ASSERT_EQ(rf_coll_algorithm(RF_COLL_ALL_REDUCE, 3, count, RF_F32, RF_ORDER_ANY, &table),
                       0);
