@@ -83,6 +83,52 @@ TEST_P(Hosts, CollectivesByHostsAreExact)
     });
 }
 
+// By measured links: which algorithm it is depends on the machine, what comes of it does not.
+TEST(MeasuredHosts, AllRanksChooseTheSameAndSumsAreWhatTheyWere)
+{
+    ranks::World world;
+    world.provider = "host+net";
+    world.size = 4;
+    world.hosts = "a,b,b,a";
+    setenv("RF_MEASURE", "1", 1);
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_link_figures links;
+        ASSERT_EQ(rf_comm_links(comm, &links), 0);
+        for (double figure : {links.host_round_s, links.host_bytes_per_s, links.between_round_s,
+                              links.between_bytes_per_s})
+            EXPECT_GT(figure, 0);
+        for (size_t count : {1u, 5000u, 70001u, 2000003u}) {
+            const char *name;
+            double seconds;
+            ASSERT_EQ(rf_comm_algorithm(comm, RF_COLL_ALL_REDUCE, count, RF_F32, RF_ORDER_ANY, true,
+                                        &name, &seconds),
+                      0);
+            EXPECT_STRNE(name, "fused") << "ranks of two hosts share no memory";
+            char mine[16] = "", all[4][16];
+            strncpy(mine, name, sizeof mine - 1);
+            ASSERT_EQ(rf_all_gather(comm, mine, all, sizeof mine, RF_U8, nullptr), 0);
+            for (const char *other : all)
+                EXPECT_STREQ(other, name);
+            std::vector<float> in(count), out(count), ring(count);
+            for (size_t i = 0; i < count; i++)
+                in[i] = (float)((size_t)rank * 31 + i % 1013);
+            ASSERT_EQ(rf_all_reduce(comm, in.data(), out.data(), count, RF_F32, RF_SUM, nullptr),
+                      0);
+            for (size_t i = 0; i < count; i++)
+                ASSERT_EQ(out[i], (float)(6 * 31 + 4 * (i % 1013)));
+            for (float &x : in)
+                x = 1 / (x + 1);
+            rf_coll_opts opts{};
+            opts.order = RF_ORDER_RING;
+            ASSERT_EQ(rf_all_reduce(comm, in.data(), out.data(), count, RF_F32, RF_SUM, &opts), 0);
+            opts.algorithm = "ring";
+            ASSERT_EQ(rf_all_reduce(comm, in.data(), ring.data(), count, RF_F32, RF_SUM, &opts), 0);
+            EXPECT_EQ(memcmp(out.data(), ring.data(), count * sizeof(float)), 0);
+        }
+    });
+    unsetenv("RF_MEASURE");
+}
+
 TEST(OneHost, HasNothingToServeByHosts)
 {
     ranks::World world;
