@@ -21,7 +21,7 @@ struct staging {
 };
 
 static int time_calls(const struct staging *s, struct rf_comm *comm, struct rf_tensor tensor,
-                  double *out)
+                      double *out)
 {
     double samples[64];
     const int count = s->options->samples < 64 ? (int)s->options->samples : 64;

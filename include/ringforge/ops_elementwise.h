@@ -29,9 +29,9 @@ RF_API int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct
 RF_API int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind,
                                 struct rf_tensor dx, struct rf_tensor dout, struct rf_tensor x);
 
-/* Gated linear units (Shazeer 2020): out (n,H) = f(gate) * up; SwiGLU is RF_ACT_SILU, GEGLU RF_ACT_GELU.
- * gate and up are (n,H) each; or gate (n,2H) holds both, gate first in every row, and up has a NULL
- * buffer. out may alias one of two tensors, not halves. */
+/* Gated linear units (Shazeer 2020): out (n,H) = f(gate) * up; SwiGLU is RF_ACT_SILU, GEGLU
+ * RF_ACT_GELU. gate and up are (n,H) each; or gate (n,2H) holds both, gate first in every row, and
+ * up has a NULL buffer. out may alias one of two tensors, not halves. */
 RF_API int rf_glu(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                   struct rf_tensor gate, struct rf_tensor up);
 /* dgate = dout * up * f'(gate), dup = dout * f(gate); either pair may be halves of one tensor, as

@@ -24,7 +24,7 @@ RF_MUST_CHECK int rf_device_kernel(struct rf_device *device, const struct rf_ker
 struct rf_view {
     struct rf_buffer *buffer;
     uint64_t offset, bytes; /* what the kernel reads or writes */
-    uint32_t components;    /* floats of a texel: 1, 2 or 4; 0: written, as the next storage buffer */
+    uint32_t components; /* floats of a texel: 1, 2 or 4; 0: written, as the next storage buffer */
 };
 /* Whether such kernels run here, which is where they are faster: CPU drivers. */
 bool rf_device_has_views(const struct rf_device *device);
