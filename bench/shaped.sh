@@ -43,8 +43,8 @@ gbps=$(awk "BEGIN { print $mbit / 1000 }")
 # measure ALGORITHM ENVIRONMENT: microseconds by size, "-" where it cannot serve
 measure() {
     for size in $sizes; do
-        job bench "$op" -b "$size" -e "$size" -n 7 --link-gbps "$gbps" ${1:+--algorithm "$1"} 2>&1 |
-            awk '/ f32 / { print $5, $NF; found = 1 } END { if (!found) print "- -" }'
+        job bench "$op" -b "$size" -e "$size" -n 7 --in-place 0 --link-gbps "$gbps" ${1:+--algorithm "$1"} 2>&1 |
+            awk '/ f32 / { print $6, $NF; found = 1 } END { if (!found) print "- -" }'
     done
 }
 job info --algorithms --measure

@@ -79,6 +79,8 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--stepfactor has to be 2 or more");
     if (o->samples < 1 || o->samples > 100000)
         return tool_usage_error(command, "--iters has to be 1 to 100000");
+    if (o->together < 1 || o->together > 1000)
+        return tool_usage_error(command, "--agg_iters has to be 1 to 1000");
     if (o->plot_path) {
         int status = tool_plot_check(command, o->plot_path);
         if (status != TOOL_OK)
@@ -108,6 +110,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
                               .samples = 20,
                               .warmup = 3,
                               .check = 1,
+                              .in_place = 1,
+                              .together = 1,
                               .form = "nn"};
     const char *dtype = "float", *redop = "sum", *order = "any";
     const struct tool_option table[] = {
@@ -118,6 +122,10 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "each size is so much more than the one before, in place of --stepfactor"},
         {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)"},
         {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)"},
+        {"agg_iters", 'm', TOOL_INT, &o.together, "N",
+         "collectives: so many calls as one group; times are of one (1)"},
+        {"in-place", 0, TOOL_INT, &o.in_place, "0|1",
+         "collectives: measure in place, too, where there is such a form (1)"},
         {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",
          "float half bfloat16 double int8 uint8 int32 int64"},
         {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod"},

@@ -11,6 +11,7 @@ struct bench_options {
     const char *op;
     struct tool_ranks ranks;
     int64_t min_bytes, max_bytes, factor, step, samples, warmup, check, root;
+    int64_t in_place, together;
     enum rf_dtype dtype;
     enum rf_redop redop;
     enum rf_order order;

@@ -49,7 +49,7 @@ run() { # run NAME: lines of bytes, microseconds, wrong elements
         esac
         # shellcheck disable=SC2086
         "$build/ringforge" bench "$op" --ranks "$ranks" --provider "${1%-private}" $buffers -b "$least" -e "$most" \
-            -f "$factor" -n "$samples" --json |
+            -f "$factor" -n "$samples" --in-place 0 --json |
             awk -F '[:,]' '/"bytes"/ { b = $2 } /"time_us"/ { t = $2 } /"wrong"/ { print b + 0, t + 0, $2 + 0 }'
         ;;
     esac

@@ -151,8 +151,18 @@ TEST(BenchJson, OfACollectiveHasTheDocumentedRowsAndNothingIsWrong)
         cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.root.get(), "rows"))
         {
             expect_keys(row, {"bytes", "count", "time_us", "p50_us", "p99_us", "algbw", "busbw",
-                              "wrong", "bound_pct"});
+                              "wrong", "bound_pct", "in_place"});
             EXPECT_EQ(number(row, "wrong"), 0) << op;
+            const std::string name = op;
+            const bool both = name != "broadcast" && name != "all_to_all" && name != "sendrecv";
+            const cJSON *in_place = cJSON_GetObjectItem(row, "in_place");
+            ASSERT_EQ(cJSON_IsObject(in_place) != 0, both) << op;
+            if (both) {
+                expect_keys(in_place, {"time_us", "p50_us", "p99_us", "algbw", "busbw", "wrong",
+                                       "bound_pct"});
+                EXPECT_EQ(number(in_place, "wrong"), 0) << op;
+                EXPECT_GT(number(in_place, "time_us"), 0);
+            }
             EXPECT_GT(number(row, "time_us"), 0);
             EXPECT_GE(number(row, "p99_us"), number(row, "p50_us"));
             rows++;
@@ -182,6 +192,26 @@ TEST(BenchJson, SizesGrowByStepsWhereThatIsAskedForAndBoundsAreOfTheLink)
     }
     EXPECT_EQ(wanted, 900);
     EXPECT_EQ(run_program({"bench", "all_reduce", "-b", "4", "-e", "1M", "-i", "4"}).status, 2);
+}
+
+TEST(BenchJson, CallsInAGroupAndOnlyOutOfPlaceWhereThatIsAskedFor)
+{
+    TempFolder folder;
+    std::string path = folder.path + "/b.json";
+    for (const char *op : {"all_reduce", "all_to_all", "sendrecv"}) {
+        ProgramResult r =
+            run_program({"bench", op,   "--ranks",    "3",  "--provider", "loopback", "-b",
+                         "4K",    "-e", "4K",         "-n", "2",          "-m",       "5",
+                         "-r",    "1",  "--in-place", "0",  "--json",     path});
+        ASSERT_EQ(r.status, 0) << r.err;
+        Json json(read_text(path));
+        EXPECT_EQ(number(json.root.get(), "together"), 5);
+        EXPECT_EQ(number(json.root.get(), "root"), -1);
+        const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "rows"), 0);
+        EXPECT_TRUE(cJSON_IsNull(cJSON_GetObjectItem(row, "in_place")));
+        EXPECT_EQ(number(row, "wrong"), 0) << op;
+    }
+    EXPECT_EQ(run_program({"bench", "all_reduce", "-m", "0"}).status, 2);
 }
 
 TEST(BenchJson, EveryTypeAndReductionIsExact)
