@@ -129,7 +129,7 @@ SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
 # What is left out of training; what stays is what a driver can make wrong: losses, gradients, memory.
 SLOW_TRAINING=':RingOrder.*:ChunkedHead.*:Bytes.*'
 SLOW_TRAINING="$SLOW_TRAINING:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*"
-SLOW_TRAINING="$SLOW_TRAINING:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*:Gradients.*"
+SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*:Gradients.*"
 SLOW_TRAINING="$SLOW_TRAINING:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*:Llama.P*:Llama.By*:Llama.Losses*"
 
 # test_driver NAME PARTS [LEFT OUT]
