@@ -15,9 +15,10 @@ enum { MARGIN = 64, POISON = 0xAB };
 
 Wire::Wire(int ranks, uint32_t seed, bool refuse) : random_(seed), refuse_(refuse)
 {
-    static const struct rf_transport_ops ops = {
+    static struct rf_transport_ops ops = {
         post_send, post_recv, poll, nullptr, nullptr, cancel_all, nullptr,
     };
+    ops.locate = locate;
     for (int rank = 0; rank < ranks; rank++) {
         ends_.push_back(std::make_unique<End>());
         End &end = *ends_.back();
@@ -27,6 +28,7 @@ Wire::Wire(int ranks, uint32_t seed, bool refuse) : random_(seed), refuse_(refus
         end.base.rank = rank;
         end.base.size = ranks;
         end.wire = this;
+        end.shows = random_() % 2;
     }
 }
 
@@ -170,6 +172,12 @@ void Wire::cancel_all(struct rf_transport *t)
     reinterpret_cast<End *>(t)->events.clear();
 }
 
+bool Wire::locate(struct rf_transport *t, const void *, size_t, uint64_t *offset)
+{
+    *offset = 0;
+    return reinterpret_cast<End *>(t)->shows;
+}
+
 // ---- memory -----------------------------------------------------------------------------------
 
 Memory::Memory(size_t bytes, unsigned char fill) : bytes_(bytes + 2 * MARGIN, fill)
@@ -306,6 +314,8 @@ AnyOrder::AnyOrder(const struct rf_sched *sched, Wire &wire, Rank &memory, Combi
     base_[RF_SPACE_IN] = memory.work(false);
     base_[RF_SPACE_OUT] = memory.work(true);
     base_[RF_SPACE_TMP] = temp_.data();
+    shown_[RF_SPACE_IN] = wire.random()() % 2;
+    shown_[RF_SPACE_OUT] = memory.layout.in_place ? shown_[RF_SPACE_IN] : wire.random()() % 2;
     for (uint32_t i = 0; i < sched->count; i++) {
         need_.push_back(sched->steps[i].need);
         if (need_.back() == 0)
@@ -344,8 +354,10 @@ bool AnyOrder::start(uint32_t index)
     Context *context = &contexts_[index];
     context->step = index;
     if (step.verb == RF_STEP_SEND)
-        return transport_->ops->post_send(transport_, step.peer, step.tag, 1, at(step.a),
-                                          step.bytes, context) == 0;
+        return transport_->ops->post_send(
+                   transport_, step.peer, step.tag, 1,
+                   at(step.published && !shown_[step.a.space] ? step.b : step.a), step.bytes,
+                   context) == 0;
     if (step.verb == RF_STEP_RECV)
         return transport_->ops->post_recv(transport_, step.peer, step.tag, at(step.dst), step.bytes,
                                           context) == 0;
@@ -399,12 +411,15 @@ void AnyOrder::work(const struct rf_step &step)
     size_t count = step.bytes / sizeof(int64_t);
     if (step.verb == RF_STEP_FETCH || step.verb == RF_STEP_STORE)
         memory_.move(*sched_, step);
-    if (step.verb == RF_STEP_COPY && at(step.dst) != at(step.a))
+    if (step.verb == RF_STEP_COPY && at(step.dst) != at(step.a) &&
+        !(step.published && shown_[step.a.space]))
         memcpy(at(step.dst), at(step.a), step.bytes);
     for (size_t i = 0; step.verb == RF_STEP_DIVIDE && i < count; i++)
         at(step.dst)[i] = divide_(at(step.dst)[i]);
     for (size_t i = 0; step.verb == RF_STEP_REDUCE && i < count; i++)
         at(step.dst)[i] = step.list_count ? fold(step, i) : combine_(at(step.a)[i], at(step.b)[i]);
+    if (step.verb == RF_STEP_REDUCE && step.published && !shown_[step.dst.space])
+        memcpy(at(step.a), at(step.dst), step.bytes);
 }
 
 // ---- worlds

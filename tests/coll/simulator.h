@@ -63,6 +63,7 @@ class Wire
         Wire *wire;
         std::vector<Event> events;
         uint64_t sent = 0;
+        bool shows = false; // others can reach its buffers
     };
     using Key = std::tuple<int, int, uint64_t>; // from, to, tag
 
@@ -72,6 +73,7 @@ class Wire
                          void *context);
     static int poll(struct rf_transport *t, struct rf_completion *out, int max);
     static void cancel_all(struct rf_transport *t);
+    static bool locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
 
     bool refused();
     void match(const Key &key);
@@ -141,7 +143,8 @@ class Mover : public rf_mover
     uint64_t ended_[2] = {};
 };
 
-// Runs a schedule in any order that its dependencies allow, on 64-bit elements. `combine` is the
+// Runs a schedule in any order that its dependencies allow, on 64-bit elements. Of what is
+// published others read IN and OUT themselves or their copies, as chance has it. `combine` is the
 // reduction (a sum, or the building of an expression), `divide` the end of an average.
 class AnyOrder
 {
@@ -169,6 +172,7 @@ class AnyOrder
     Wire &wire_;
     struct rf_transport *transport_;
     unsigned char *base_[3];
+    bool shown_[3] = {};
     Rank &memory_;
     Memory temp_;
     Combine combine_;

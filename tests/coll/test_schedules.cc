@@ -2,6 +2,7 @@
 //
 // Every algorithm gives the exact result on every rank and element, for every number of ranks, odd
 // sizes, in and out of place, with and without segments, over the simulator's wire.
+#include <cstring>
 #include <gtest/gtest.h>
 
 #include "simulator.h"
@@ -25,6 +26,9 @@ const Algorithm algorithms[] = {
     {RF_COLL_ALL_REDUCE, "direct", RF_ORDER_RING, false},
     {RF_COLL_ALL_REDUCE, "direct", RF_ORDER_TREE, false},
     {RF_COLL_ALL_REDUCE, "ring", RF_ORDER_RING, false},
+    {RF_COLL_ALL_REDUCE, "shared", RF_ORDER_RING, false},
+    {RF_COLL_ALL_REDUCE, "shared", RF_ORDER_TREE, false},
+    {RF_COLL_ALL_GATHER, "shared", RF_ORDER_ANY, false},
     {RF_COLL_ALL_REDUCE, "doubling", RF_ORDER_ANY, true},
     {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_RING, false},
     {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_TREE, false},
@@ -69,7 +73,10 @@ template <class Run> void for_every_case(int ranks, Run run)
     if (ranks == 1)
         return; // no algorithm has anything to do; the table's choice is tested below
     for (const Algorithm &algorithm : algorithms) {
+        const bool shared = strcmp(algorithm.name, "shared") == 0;
         if (algorithm.powers_of_two && (ranks & (ranks - 1)) != 0)
+            continue;
+        if (shared && ranks > 32) // it serves no more
             continue;
         for (size_t count : counts_for(ranks)) {
             for (int variant = 0; variant < 4; variant++) {
@@ -80,6 +87,7 @@ template <class Run> void for_every_case(int ranks, Run run)
                 desc.order = algorithm.order;
                 desc.redop = count % 2 ? RF_AVG : RF_SUM;
                 desc.root = (ranks - 1) / 2;
+                desc.shared = shared;
                 bool cut = algorithm.op == RF_COLL_ALL_REDUCE || algorithm.op == RF_COLL_REDUCE;
                 size_t piece = cut ? count / size_t(ranks) : count;
                 desc.segment_bytes = variant & 1 ? 1 + piece * 4 / 3 : 0; // a few per piece
@@ -114,6 +122,37 @@ TEST_P(Schedules, AreExactInAnyOrderThatTheirDependenciesAllow)
                 ASSERT_EQ(check<int64_t>(world, desc), "") << text(algorithm, desc, in_place);
             }
         });
+}
+
+// Its segments do not depend on the description: long ones, so that places are used again.
+TEST(Schedules, SharedIsExactInManySegmentsWhateverOthersCanReach)
+{
+    uint32_t seed = 1;
+    for (enum rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_ALL_GATHER})
+        for (int ranks : {2, 3, 5})
+            for (bool in_place : {false, true})
+                for (size_t count : {size_t(200003), size_t(ranks) * 32768 * 4}) {
+                    struct rf_coll_desc desc = {};
+                    desc.op = op;
+                    desc.ranks = ranks;
+                    desc.count = op == RF_COLL_ALL_GATHER ? count / 2 : count;
+                    desc.order = RF_ORDER_RING;
+                    desc.dtype = RF_I64;
+                    desc.shared = true;
+                    sim::World world(desc, "shared", in_place);
+                    ASSERT_EQ(world.error, "");
+                    fill<int64_t>(world, desc);
+                    ASSERT_EQ(sim::run_any_order(
+                                  world, seed++, [](int64_t a, int64_t b) { return a + b; },
+                                  [](int64_t a) { return a; }),
+                              "")
+                        << ranks << " ranks, " << count << (in_place ? " in place" : "");
+                    ASSERT_EQ(check<int64_t>(world, desc), "") << ranks << " ranks, " << count;
+                    sim::World again(desc, "shared", in_place);
+                    fill<int64_t>(again, desc);
+                    ASSERT_EQ(sim::run_executor(again, seed++), "") << ranks << " ranks";
+                    ASSERT_EQ(check<int64_t>(again, desc), "") << ranks << " ranks, " << count;
+                }
 }
 
 TEST_P(Schedules, AreExactWhenTheExecutorRunsThem)
