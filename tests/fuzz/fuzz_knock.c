@@ -5,6 +5,7 @@
  */
 #include <sys/socket.h>
 
+#include "base/base.h"
 #include "fuzz.h"
 #include "transport/join.h"
 
