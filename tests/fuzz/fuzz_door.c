@@ -4,6 +4,7 @@
  * connections before the job key is proved, in pieces as long as the first byte says. Nobody may be
  * admitted, and the door must stand.
  */
+#include <ringforge/ringforge.h>
 #include <sys/socket.h>
 
 #include "fuzz.h"

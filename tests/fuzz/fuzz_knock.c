@@ -3,9 +3,9 @@
  * A stranger that listens where a rank is expected, at rank 0's port or at a survivor's gate: what
  * it says to one who knocks. It does not know the key, and must not be believed, whatever it says.
  */
+#include <ringforge/ringforge.h>
 #include <sys/socket.h>
 
-#include "base/base.h"
 #include "fuzz.h"
 #include "transport/join.h"
 
