@@ -5,6 +5,7 @@
  * all end when one fails.
  */
 #include <gtest/gtest.h>
+#include <thread>
 #include <unistd.h>
 
 #include <algorithm>
@@ -404,13 +405,17 @@ TEST(OverlapEnds, ADeathIsTheErrorOfAll)
 TEST(OverlapEnds, AnAbortIsTheErrorOfAll)
 {
     ranks::World world;
-    ranks::run(world, [](rf_comm *comm, int rank) {
+    std::atomic<int> begun{0}; // ranks; a barrier could be ended by the abort
+    ranks::run(world, [&](rf_comm *comm, int rank) {
         std::vector<Ints> data(5, Ints(3, 1));
         Ints never(5);
         std::vector<rf_request *> requests{start_recv(comm, never, 1 - rank, 4)};
         if (rank == 0) /* the other one never comes */
             for (Ints &d : data)
                 requests.push_back(start_sum(comm, d, d));
+        begun++;
+        while (rank == 0 && begun < 2)
+            std::this_thread::yield();
         if (rank == 0)
             rf_comm_abort(comm, "enough");
         for (rf_request *request : requests) {
