@@ -9,8 +9,8 @@
 
 #include "bench_coll.h"
 
-#define BATCH_NS 300000.0 /* a sample of short operations lasts about this long */
-#define BATCH_MAX 100
+#define BATCH_NS 1000000.0 /* a sample of short operations lasts about this long */
+#define BATCH_MAX 1000
 
 /* What a rank brings and gets: the whole, its part of it, or nothing; on the root and elsewhere. */
 enum extent { NOTHING, PART, WHOLE };
@@ -144,16 +144,19 @@ static int time_samples(const struct work *w, int64_t warmup, int samples, doubl
     int rc = 0;
     for (int64_t i = 0; i < warmup + 1 && rc == 0; i++)
         rc = time_batch(w, 1, &once);
-    /* What follows depends on the time, so all ranks must see the same one. */
-    if (rc == 0)
+    /* What follows depends on the time, so all ranks must see the same one. Ranks that have just
+     * begun, and share cores, take ten times as long as a moment later. */
+    int batch = 1;
+    for (int i = 0; i < 3 && rc == 0; i++) {
         rc = max_over_ranks(w->comm, &once, 1);
-    if (rc == 0 && once < 1e-3) {
-        rc = time_batch(w, 10, &once);
+        const double fit = BATCH_NS / 1e9 / (once > 1e-9 ? once : 1e-9);
+        const int wanted = fit < 1 ? 1 : fit > BATCH_MAX ? BATCH_MAX : (int)fit;
+        if (wanted <= batch)
+            break;
+        batch = wanted < 10 * batch ? wanted : 10 * batch;
         if (rc == 0)
-            rc = max_over_ranks(w->comm, &once, 1);
+            rc = time_batch(w, batch, &once);
     }
-    double wanted = BATCH_NS / 1e9 / (once > 1e-9 ? once : 1e-9);
-    int batch = wanted < 1 ? 1 : wanted > BATCH_MAX ? BATCH_MAX : (int)wanted;
     for (int i = 0; i < samples && rc == 0; i++)
         rc = time_batch(w, batch, &seconds[i]);
     return rc == 0 ? max_over_ranks(w->comm, seconds, (size_t)samples) : rc;

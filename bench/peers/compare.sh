@@ -7,24 +7,41 @@
 #   bench/peers/compare.sh OP RANKS [TURNS]     OP: all_reduce all_gather reduce_scatter broadcast
 #
 # In the environment: BUILD (build), PROVIDERS ("net host host-private": the last is host on memory of
-# the caller's own, which is what the peers work on; shm is libfabric's), LEAST (4), MOST (67108864), FACTOR (4),
-# SAMPLES (11).
+# the caller's own, which is what the peers work on; shm is libfabric's), PEERS ("openmpi mpich gloo": only
+# these), LEAST (4), MOST (67108864), FACTOR (4), SAMPLES (11), SECONDS_EACH (120: a turn of a peer that takes
+# longer is stopped, since MPICH can take for ever with more ranks than cores).
 set -eu
 cd "$(dirname "$0")/../.."
 op=${1:?use: compare.sh OP RANKS [TURNS]} ranks=${2:?use: compare.sh OP RANKS [TURNS]} turns=${3:-3}
 build=${BUILD:-build} providers=${PROVIDERS:-net host host-private}
 least=${LEAST:-4} most=${MOST:-67108864} factor=${FACTOR:-4} samples=${SAMPLES:-11}
+peers_wanted=${PEERS:-openmpi mpich gloo} seconds=${SECONDS_EACH:-120}
 out=$build/peers
 mkdir -p "$out"
 rm -f "$out"/*.times
 export HFI_NO_BACKTRACE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-have="" # peers that are there
+have="" # peers that are there, over the networks asked for
+networks=$(for provider in $providers; do
+    case $provider in
+    host* | shm) echo "" ;;
+    *) echo -tcp ;;
+    esac
+done | sort -u)
+wanted() { # PEER
+    case " $peers_wanted " in
+    *" $1 "*) ;;
+    *) return 1 ;;
+    esac
+}
 for mpi in openmpi mpich; do
-    command -v mpicc.$mpi >/dev/null && command -v mpirun.$mpi >/dev/null || continue
-    mpicc.$mpi -O2 -o "$out/$mpi" bench/peers/mpi.c && have="$have $mpi-tcp $mpi"
+    wanted $mpi && command -v mpicc.$mpi >/dev/null && command -v mpirun.$mpi >/dev/null || continue
+    mpicc.$mpi -O2 -o "$out/$mpi" bench/peers/mpi.c || continue
+    for network in "" -tcp; do
+        printf '%s\n' "$networks" | grep -qx -e "$network" && have="$have $mpi$network"
+    done
 done
-if [ "$op" != reduce_scatter ] &&
+if wanted gloo && [ "$op" != reduce_scatter ] && printf '%s\n' "$networks" | grep -qx -e -tcp &&
     g++ -std=c++17 -O2 -o "$out/gloo" bench/peers/gloo.cc -lgloo 2>"$out/gloo.log"; then
     have="$have gloo-tcp"
 fi
@@ -32,10 +49,10 @@ fi
 
 run() { # run NAME: lines of bytes, microseconds, wrong elements
     case $1 in
-    openmpi-tcp) mpirun.openmpi --oversubscribe --mca btl tcp,self -n "$ranks" "$out/openmpi" $args ;;
-    openmpi) mpirun.openmpi --oversubscribe -n "$ranks" "$out/openmpi" $args ;;
-    mpich-tcp) UCX_TLS=tcp,self mpirun.mpich -n "$ranks" "$out/mpich" $args ;;
-    mpich) mpirun.mpich -n "$ranks" "$out/mpich" $args ;;
+    openmpi-tcp) timeout -k 2 "$seconds" mpirun.openmpi --oversubscribe --mca btl tcp,self -n "$ranks" "$out/openmpi" $args ;;
+    openmpi) timeout -k 2 "$seconds" mpirun.openmpi --oversubscribe -n "$ranks" "$out/openmpi" $args ;;
+    mpich-tcp) UCX_TLS=tcp,self timeout -k 2 "$seconds" mpirun.mpich -n "$ranks" "$out/mpich" $args ;;
+    mpich) timeout -k 2 "$seconds" mpirun.mpich -n "$ranks" "$out/mpich" $args ;;
     gloo-tcp)
         store=$(mktemp -d)
         PEER_STORE=$store "$build/ringforge" run -n "$ranks" -- "$out/gloo" $args |
