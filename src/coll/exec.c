@@ -145,6 +145,7 @@ static void run_one(struct rf_exec *exec)
         }
         rf_exec_work(exec, step);
         finish(exec, step);
+        exec->activity++; /* who works does not wait */
         if (step->verb != RF_STEP_JOIN)
             return;
     }
