@@ -47,8 +47,8 @@ static int demux_poll(struct rf_transport *t, struct rf_completion *out, int max
         int taken = rf_p2p_completion(p2p, &out[i]);
         if (taken < 0)
             return taken;
-        if (taken == 0)
-            out[kept++] = out[i];
+        if (taken == 0 && kept++ < i)
+            out[kept - 1] = out[i];
     }
     return kept;
 }

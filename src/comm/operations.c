@@ -260,6 +260,18 @@ static int take_reduction(struct rf_call *call, const struct rf_coll_opts *opts)
     return 0;
 }
 
+/* With a request, or while others are under way. */
+static int start_beside(struct rf_comm *comm, const struct rf_call *call,
+                        struct rf_request **request, bool busy)
+{
+    const struct rf_task job = {.call = *call};
+    if (!request)
+        return rf_async_run(comm, &job);
+    if (!busy)
+        RETURN_IF_ERROR(rf_comm_ready(comm));
+    return rf_async_push_request(comm, &job, request);
+}
+
 int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
 {
     if (opts) {
@@ -271,13 +283,12 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
     }
     RETURN_IF_ERROR(rf_call_check(comm, call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
-    const struct rf_task job = {.call = *call};
     struct rf_request **request = opts ? opts->request : NULL;
     if (comm->group)
         return rf_group_add_call(comm, call, request);
-    if (!request && rf_async_busy(comm->async))
-        return rf_async_run(comm, &job);
-    if (!rf_async_busy(comm->async))
-        RETURN_IF_ERROR(rf_comm_ready(comm));
-    return request ? rf_async_push_request(comm, &job, request) : rf_comm_run(comm, call);
+    const bool busy = rf_async_busy(comm->async);
+    if (request || busy)
+        return start_beside(comm, call, request, busy);
+    RETURN_IF_ERROR(rf_comm_ready(comm));
+    return rf_comm_run(comm, call);
 }
