@@ -12,8 +12,10 @@
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
  * A channel is a ring of lines of 64 bytes, a cell of memory for each, and four slots. A message
- * takes one of three ways:
+ * takes one of four ways:
  *   short    in its line, or in the cell of its line: the sender is done at once
+ *   eager    in a slot: the sender is done at once, too. The same slot is used again and again, and
+ *            stays in the caches, where cells come round like the lines
  *   shared   its buffer lies in the sender's segment: the line says where, the receiver reads it
  *   staged   anything else: the receiver asks for it once it has a place, then it comes in pieces
  *            through the slots
@@ -25,6 +27,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdalign.h>
 
 #include "transport.h"
@@ -32,7 +35,9 @@
 enum {
     RF_HOST_LINES = 64, /* of a channel */
     RF_HOST_INLINE = 40,
-    RF_HOST_CELL = 16 << 10,
+    RF_HOST_CELL = 4 << 10,
+    RF_HOST_EAGER = 16 << 10,         /* up to which a message goes at once, */
+    RF_HOST_EAGER_PRIVATE = 64 << 10, /* or where its buffer cannot be read */
     RF_HOST_SLOTS = 4,
     RF_HOST_SLOT = 256 << 10,
     RF_HOST_TICKETS = 64, /* long messages under way from one rank to another */
@@ -46,14 +51,19 @@ enum rf_host_kind {
     RF_HOST_SHARED,    /* where: the offset in the sender's segment; `done` ends it */
     RF_HOST_STAGED,    /* `go` asks for the pieces, `done` ends it */
     RF_HOST_PIECE,     /* of a staged message: bytes in a slot */
+    RF_HOST_EAGER_ONE, /* all data in a slot */
     RF_HOST_KINDS
+};
+
+struct rf_host_what {
+    uint64_t bytes : 48, kind : 4, slot : 4, ticket : 8;
 };
 
 struct rf_host_line {
     uint32_t turn; /* 1 + how often the ring has been around; written last */
     uint32_t contract;
     uint64_t tag;
-    uint64_t bytes : 48, kind : 4, slot : 4, ticket : 8;
+    struct rf_host_what what;
     unsigned char data[RF_HOST_INLINE];
 };
 static_assert(sizeof(struct rf_host_line) == 64, "a line of the cache");
@@ -127,7 +137,7 @@ struct rf_host_peer {
     uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
     uint64_t busy_slots, slot_bits;
     struct rf_host_node *sends[RF_HOST_TICKETS];
-    struct rf_host_list waiting_short, waiting_long, staging;
+    struct rf_host_list waiting_now, waiting_long, staging;
 
     /* From the peer. */
     const struct rf_host_channel *in;
@@ -206,6 +216,9 @@ int rf_host_cores(void);
 
 /* host_core.c */
 bool rf_host_idle(struct rf_transport *t);
+/* Those of the cores `mine` where fewest ranks wait; whether to go there from `core`: they must be
+ * two fewer, since this one counts there, too. ranks: [CPU_SETSIZE], this one on `core`. */
+bool rf_host_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_set_t *out);
 /* host_send.c. The send is under way, or waits for room in the channel. */
 int rf_host_post_send(struct rf_host *h, struct rf_host_node *send);
 /* Goes on with what is under way to `rank`. */

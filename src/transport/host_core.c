@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that have come to share a core though others are free: each message between them then costs
- * a switch between the two, ten times what it costs otherwise, and the system may leave it so for
- * seconds. Whoever waits long looks where the others run, and steps aside. Called by comm while a
- * call waits.
+ * Ranks that have come to share a core though others are free, or emptier: each message between
+ * them then costs a switch between the two, ten times what it costs otherwise, and the system may
+ * leave it so for seconds. Whoever waits long looks where the others run, and steps aside. Called
+ * by comm while a call waits.
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 
 #include <ringforge/ringforge.h>
 
@@ -15,7 +16,7 @@
 #include "host.h"
 
 #define AGAIN_NS 20000000ull
-enum { LOOK_EVERY = 8 };
+enum { LOOK_EVERY = 8, LOOK_SELDOM = 64 }; /* the latter of ranks that outnumber the cores */
 
 static void tell(struct rf_host *h, int core)
 {
@@ -32,54 +33,71 @@ static int core_of(const struct rf_host *h, int rank)
     return told > 0 && told <= CPU_SETSIZE ? (int)told - 1 : -1;
 }
 
-/* The lowest other rank that waits on this core; -1: none. */
-static int neighbour(const struct rf_host *h, int core)
+/* How many ranks last waited on each core, this one on `core`. */
+static void count_ranks(const struct rf_host *h, int core, uint16_t *ranks)
 {
-    for (int i = 0; i < h->count; i++)
-        if (h->ranks[i] != h->transport.rank && core_of(h, h->ranks[i]) == core)
-            return h->ranks[i];
-    return -1;
+    memset(ranks, 0, CPU_SETSIZE * sizeof(*ranks));
+    for (int i = 0; i < h->count; i++) {
+        int used = h->ranks[i] == h->transport.rank ? core : core_of(h, h->ranks[i]);
+        if (used >= 0)
+            ranks[used]++;
+    }
 }
 
-/* To a core of this thread's where no rank waits, if there is one. What the thread may use is the
- * same afterwards. */
-static void step_aside(struct rf_host *h, int core)
+/* No higher rank waits on this core. */
+static bool is_highest(const struct rf_host *h, int core)
 {
-    cpu_set_t mine, others;
-    if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
-        return;
-    others = mine;
-    CPU_CLR((size_t)core, &others);
-    for (int i = 0; i < h->count; i++) {
-        int rank = h->ranks[i], used = rank == h->transport.rank ? -1 : core_of(h, rank);
-        if (used >= 0)
-            CPU_CLR((size_t)used, &others);
+    for (int i = 0; i < h->count; i++)
+        if (h->ranks[i] > h->transport.rank && core_of(h, h->ranks[i]) == core)
+            return false;
+    return true;
+}
+
+bool rf_host_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_set_t *out)
+{
+    unsigned fewest = ranks[core];
+    CPU_ZERO(out);
+    for (size_t c = 0; c < CPU_SETSIZE; c++) {
+        if (!CPU_ISSET(c, mine) || ranks[c] > fewest)
+            continue;
+        if (ranks[c] < fewest)
+            CPU_ZERO(out);
+        fewest = ranks[c];
+        CPU_SET(c, out);
     }
-    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof(others), &others) != 0)
+    return fewest + 2u <= ranks[core];
+}
+
+/* What the thread may use is the same afterwards. */
+static void step_aside(int core, const uint16_t *ranks)
+{
+    cpu_set_t mine, best;
+    if (sched_getaffinity(0, sizeof(mine), &mine) != 0 ||
+        !rf_host_emptier(ranks, core, &mine, &best) ||
+        sched_setaffinity(0, sizeof(best), &best) != 0)
         return;
     if (sched_setaffinity(0, sizeof(mine), &mine) != 0)
         rf_log("transport", 1, "this thread's cores cannot be set back: %s", strerror(errno));
 }
 
-/* The lower rank stays. */
+/* The lower ranks stay. */
 bool rf_host_idle(struct rf_transport *t)
 {
     struct rf_host *h = (struct rf_host *)t;
-    if (t->yield || h->idle++ % LOOK_EVERY != 0)
+    if (h->idle++ % (t->yield ? LOOK_SELDOM : LOOK_EVERY) != 0)
         return t->yield || h->crowded;
+    uint16_t ranks[CPU_SETSIZE];
     int core = sched_getcpu();
     if (core < 0 || core >= CPU_SETSIZE)
         return true;
     tell(h, core);
-    int other = neighbour(h, core);
-    h->crowded = other >= 0;
-    if (other < 0 || other > t->rank)
-        return h->crowded;
+    count_ranks(h, core, ranks);
+    h->crowded = ranks[core] > 1;
     uint64_t now = rf_now_ns();
-    if (now < h->may_move_ns)
-        return true;
+    if (!h->crowded || !is_highest(h, core) || now < h->may_move_ns)
+        return t->yield || h->crowded;
     h->may_move_ns = now + AGAIN_NS;
-    step_aside(h, core);
+    step_aside(core, ranks);
     tell(h, sched_getcpu());
     return true;
 }

@@ -9,6 +9,7 @@
 
 enum { REPORT_EVERY = RF_HOST_LINES / 4, PULL_BYTES = 4 << 20 };
 #define NO_SLOT 0xff
+#define NO_TICKET 0xff
 
 static int fail_nonsense(int rank, const char *what)
 {
@@ -71,7 +72,8 @@ void rf_host_give_back(struct rf_transport *t, int rank, uint32_t loan)
         peer->borrowed_slots--;
         free_slot(peer, slot);
     }
-    tell_done(peer, loan >> 8 & 0xff);
+    if ((loan >> 8 & 0xff) != NO_TICKET)
+        tell_done(peer, loan >> 8 & 0xff);
 }
 
 /* ---- a message and its receive --------------------------------------------------------------- */
@@ -86,53 +88,71 @@ static void lend(struct rf_host *h, struct rf_host_node *recv, const void *data,
     rf_host_append(&h->done, recv);
 }
 
+/* All of it has come with its line. */
+static bool is_at_hand(const struct rf_host_line *line)
+{
+    return line->what.kind == RF_HOST_SHORT || line->what.kind == RF_HOST_EAGER_ONE;
+}
+
+/* One slot is always left to come and go. */
+static bool can_borrow_slot(const struct rf_host_peer *peer, const struct rf_host_node *recv)
+{
+    return recv->may_borrow && peer->borrowed_slots < RF_HOST_SLOTS - 1;
+}
+
 /* A longer message than the receive has room for: nothing of it is wanted. */
 static int refuse(struct rf_host *h, struct rf_host_node *recv, const struct rf_host_line *line)
 {
     struct rf_host_peer *peer = rf_host_peer_of(h, recv->peer);
-    if (line->kind != RF_HOST_SHORT)
-        tell_done(peer, line->ticket);
-    if (line->kind == RF_HOST_STAGED)
-        tell_go(peer, line->ticket);
+    if (!is_at_hand(line))
+        tell_done(peer, line->what.ticket);
+    if (line->what.kind == RF_HOST_STAGED)
+        tell_go(peer, line->what.ticket);
     recv->status = RF_EMISMATCH;
-    recv->moved = line->bytes;
+    recv->moved = line->what.bytes;
     rf_host_append(&h->done, recv);
     return 0;
 }
 
-/* cell: where the data of a short message are, if not in its line. */
+/* data: where those of a message at hand are, if not in its line. */
 static int join(struct rf_host *h, struct rf_host_node *recv, const struct rf_host_line *line,
-                const unsigned char *cell)
+                const unsigned char *data)
 {
     struct rf_host_peer *peer = rf_host_peer_of(h, recv->peer);
     recv->contract = line->contract;
-    if (line->bytes > recv->bytes)
+    if (line->what.bytes > recv->bytes)
         return refuse(h, recv, line);
-    recv->bytes = line->bytes;
-    if (line->kind == RF_HOST_SHORT) {
-        if (line->bytes > 0)
-            memcpy(recv->buffer, line->bytes > RF_HOST_INLINE ? cell : line->data, line->bytes);
+    recv->bytes = line->what.bytes;
+    if (line->what.kind == RF_HOST_EAGER_ONE && can_borrow_slot(peer, recv)) {
+        peer->borrowed_slots++;
+        lend(h, recv, data, NO_TICKET, line->what.slot);
+        return 0;
+    }
+    if (is_at_hand(line)) {
+        if (line->what.bytes > 0)
+            memcpy(recv->buffer, line->what.bytes > RF_HOST_INLINE ? data : line->data,
+                   line->what.bytes);
         rf_host_append(&h->done, recv);
         return 0;
     }
-    if (line->kind == RF_HOST_STAGED) {
-        if (peer->recvs[line->ticket])
+    if (line->what.kind == RF_HOST_STAGED) {
+        if (peer->recvs[line->what.ticket])
             return fail_nonsense(recv->peer, "ticket");
-        peer->recvs[line->ticket] = recv;
-        tell_go(peer, line->ticket);
+        peer->recvs[line->what.ticket] = recv;
+        tell_go(peer, line->what.ticket);
         return 0;
     }
     uint64_t offset;
     memcpy(&offset, line->data, sizeof(offset));
-    const unsigned char *from = rf_host_reach(&h->transport, recv->peer, offset, line->bytes);
+    const unsigned char *from = rf_host_reach(&h->transport, recv->peer, offset, line->what.bytes);
     if (!from)
         return fail_nonsense(recv->peer, "place");
     if (recv->may_borrow) {
-        lend(h, recv, from, line->ticket, NO_SLOT);
+        lend(h, recv, from, line->what.ticket, NO_SLOT);
         return 0;
     }
     recv->from = from;
-    recv->ticket = line->ticket;
+    recv->ticket = line->what.ticket;
     rf_host_append(&h->pulls, recv);
     return 0;
 }
@@ -154,25 +174,25 @@ void rf_host_pull(struct rf_host *h)
 static int take_piece(struct rf_host *h, int rank, const struct rf_host_line *line)
 {
     struct rf_host_peer *peer = rf_host_peer_of(h, rank);
-    struct rf_host_node *recv = peer->recvs[line->ticket];
-    if (!recv || line->slot >= RF_HOST_SLOTS || line->bytes == 0 || line->bytes > RF_HOST_SLOT ||
-        line->bytes > recv->bytes - recv->moved)
+    struct rf_host_node *recv = peer->recvs[line->what.ticket];
+    if (!recv || line->what.slot >= RF_HOST_SLOTS || line->what.bytes == 0 ||
+        line->what.bytes > RF_HOST_SLOT || line->what.bytes > recv->bytes - recv->moved)
         return fail_nonsense(rank, "piece");
-    const unsigned char *data = peer->in->slots[line->slot];
-    bool whole = line->bytes == recv->bytes;
-    if (whole && recv->may_borrow && peer->borrowed_slots < RF_HOST_SLOTS - 1) {
-        peer->recvs[line->ticket] = NULL;
+    const unsigned char *data = peer->in->slots[line->what.slot];
+    bool whole = line->what.bytes == recv->bytes;
+    if (whole && can_borrow_slot(peer, recv)) {
+        peer->recvs[line->what.ticket] = NULL;
         peer->borrowed_slots++;
-        lend(h, recv, data, line->ticket, line->slot);
+        lend(h, recv, data, line->what.ticket, line->what.slot);
         return 0;
     }
-    rf_copy_bytes((unsigned char *)recv->buffer + recv->moved, data, line->bytes, recv->bytes);
-    free_slot(peer, line->slot);
-    recv->moved += line->bytes;
+    rf_copy_bytes((unsigned char *)recv->buffer + recv->moved, data, line->what.bytes, recv->bytes);
+    free_slot(peer, line->what.slot);
+    recv->moved += line->what.bytes;
     if (recv->moved < recv->bytes)
         return 0;
-    peer->recvs[line->ticket] = NULL;
-    tell_done(peer, line->ticket);
+    peer->recvs[line->what.ticket] = NULL;
+    tell_done(peer, line->what.ticket);
     rf_host_append(&h->done, recv);
     return 0;
 }
@@ -180,23 +200,24 @@ static int take_piece(struct rf_host *h, int rank, const struct rf_host_line *li
 /* ---- messages before their receives ---------------------------------------------------------- */
 
 static int keep_early(struct rf_host *h, int rank, const struct rf_host_line *line,
-                      const unsigned char *cell)
+                      const unsigned char *data)
 {
     struct rf_host_early *early = h->unused ? h->unused : rf_alloc(sizeof(*early));
-    bool has_data = line->kind == RF_HOST_SHORT && line->bytes > RF_HOST_INLINE;
+    bool has_data = is_at_hand(line) && line->what.bytes > RF_HOST_INLINE;
     if (!early)
         return rf_fail(RF_ENOMEM, "host: no memory for a message from rank %d", rank);
     h->unused = early == h->unused ? early->next : h->unused;
-    early->data = has_data ? rf_alloc(line->bytes) : NULL;
+    early->data = has_data ? rf_alloc(line->what.bytes) : NULL;
     if (has_data && !early->data) {
         rf_free(early);
         return rf_fail(RF_ENOMEM, "host: no memory for a message from rank %d", rank);
     }
     early->line = *line;
+    early->line.what.kind = has_data ? RF_HOST_SHORT : line->what.kind; /* no longer in a slot */
     early->peer = rank;
     early->next = NULL;
     if (has_data)
-        memcpy(early->data, cell, line->bytes);
+        memcpy(early->data, data, line->what.bytes);
     struct rf_host_early **link = &h->early[bucket_of(rank, line->tag)];
     while (*link)
         link = &(*link)->next;
@@ -245,13 +266,23 @@ void rf_host_forget_early(struct rf_host *h)
 static int take_in(struct rf_host *h, int rank, const struct rf_host_line *line,
                    const unsigned char *cell)
 {
-    if (line->kind == 0 || line->kind >= RF_HOST_KINDS || line->ticket >= RF_HOST_TICKETS ||
-        (line->kind == RF_HOST_SHORT && line->bytes > RF_HOST_CELL))
+    if (line->what.kind == 0 || line->what.kind >= RF_HOST_KINDS ||
+        line->what.ticket >= RF_HOST_TICKETS ||
+        (line->what.kind == RF_HOST_SHORT && line->what.bytes > RF_HOST_CELL))
         return fail_nonsense(rank, "length or kind");
-    if (line->kind == RF_HOST_PIECE)
+    if (line->what.kind == RF_HOST_PIECE)
         return take_piece(h, rank, line);
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    const bool is_eager = line->what.kind == RF_HOST_EAGER_ONE;
+    if (is_eager && (line->what.slot >= RF_HOST_SLOTS || line->what.bytes <= RF_HOST_CELL ||
+                     line->what.bytes > RF_HOST_SLOT))
+        return fail_nonsense(rank, "slot");
+    const unsigned char *data = is_eager ? peer->in->slots[line->what.slot] : cell;
     struct rf_host_node *recv = find_recv(h, rank, line->tag);
-    return recv ? join(h, recv, line, cell) : keep_early(h, rank, line, cell);
+    int rc = recv ? join(h, recv, line, data) : keep_early(h, rank, line, data);
+    if (is_eager && !(recv && recv->lent))
+        free_slot(peer, line->what.slot);
+    return rc;
 }
 
 int rf_host_receive(struct rf_host *h, int rank)
@@ -263,6 +294,7 @@ int rf_host_receive(struct rf_host *h, int rank)
         uint32_t turn = (uint32_t)(peer->received / RF_HOST_LINES) + 1;
         if (__atomic_load_n(&line->turn, __ATOMIC_ACQUIRE) != turn)
             return 0;
+        __builtin_prefetch(peer->in->cells[place]);
         struct rf_host_line copy;
         memcpy((char *)&copy + sizeof(turn), (const char *)line + sizeof(turn),
                sizeof(copy) - sizeof(turn));

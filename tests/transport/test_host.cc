@@ -322,7 +322,7 @@ TEST(Host, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
 {
     World world(2);
     rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
-    const size_t bytes = 50000, count = 100;
+    const size_t bytes = RF_HOST_EAGER_PRIVATE + 1, count = 100;
     std::vector<std::vector<uint8_t>> out, in(count, std::vector<uint8_t>(bytes));
     std::vector<Context> a(count), b(count);
     for (size_t i = 0; i < count; i++) {
@@ -344,6 +344,42 @@ TEST(Host, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
     EXPECT_GT(loans.size(), 0u);
     for (uint32_t loan : loans)
         to->ops->give_back(to, 0, loan);
+}
+
+TEST(Host, MessagesThatGoAtOnceAreBorrowedOrKeptUntilTheirReceive)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    for (size_t bytes : {RF_HOST_CELL + 1, RF_HOST_EAGER + 0, RF_HOST_EAGER_PRIVATE + 0}) {
+        const size_t count = 40; // ten times the slots
+        std::vector<std::vector<uint8_t>> out, in(count, std::vector<uint8_t>(bytes));
+        std::vector<Context> a(count), b(count);
+        for (size_t i = 0; i < count; i++) {
+            b[i].id = (int)i;
+            out.push_back(payload(i, bytes));
+            ASSERT_EQ(from->ops->post_send(from, 1, i, 3, out[i].data(), bytes, &a[i]), 0);
+        }
+        for (size_t i = 0; i < count / 2; i++) // half of them are here before their receives
+            world.settle();
+        std::vector<uint32_t> loans;
+        for (size_t i = count; i-- > 0;)
+            ASSERT_EQ(to->ops->post_borrow(to, 0, i, in[i].data(), bytes, &b[i]), 0);
+        for (size_t k = 0; k < count; k++) {
+            rf_completion done;
+            ASSERT_EQ(world.next(1, &done), 1);
+            size_t i = (size_t)((Context *)done.context)->id;
+            ASSERT_EQ(done.bytes, bytes);
+            EXPECT_EQ(memcmp(done.loan ? done.data : in[i].data(), out[i].data(), bytes), 0) << i;
+            if (done.loan)
+                loans.push_back(done.loan);
+        }
+        EXPECT_LT(loans.size(), (size_t)RF_HOST_SLOTS);
+        for (uint32_t loan : loans)
+            to->ops->give_back(to, 0, loan);
+        world.settle();
+        EXPECT_EQ(world.ends[0].host()->peers[1].tickets, 0u);
+        EXPECT_EQ(world.ends[1].host()->peers[0].borrowed_slots, 0);
+    }
 }
 
 TEST(Host, MemoryThatIsFreedIsUsedAgainAndIsZero)
@@ -404,6 +440,37 @@ TEST(Host, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
     EXPECT_TRUE(CPU_EQUAL(&now, &before));
 }
 
+TEST(Host, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
+{
+    struct {
+        std::vector<uint16_t> ranks; // by core; this one is on core 0
+        std::vector<size_t> allowed, expected;
+    } const cases[] = {
+        {{2, 0}, {0, 1}, {1}}, // two on one core, and one is free
+        {{3, 1}, {0, 1}, {1}}, // more ranks than cores
+        {{2, 1}, {0, 1}, {}},  // it would only be the other way round
+        {{2, 2}, {0, 1}, {}},  //
+        {{1, 0}, {0, 1}, {}},  // alone
+        {{3, 0}, {0}, {}},     // bound
+        {{3, 2, 1, 1}, {0, 1, 2, 3}, {2, 3}},
+        {{4, 0, 1}, {0, 2}, {2}}, // the free one is not for this thread
+    };
+    for (auto &c : cases) {
+        std::vector<uint16_t> ranks(CPU_SETSIZE, 0);
+        std::copy(c.ranks.begin(), c.ranks.end(), ranks.begin());
+        cpu_set_t mine, out;
+        CPU_ZERO(&mine);
+        for (size_t core : c.allowed)
+            CPU_SET(core, &mine);
+        bool better = rf_host_emptier(ranks.data(), 0, &mine, &out);
+        EXPECT_EQ(better, !c.expected.empty());
+        for (size_t core = 0; better && core < CPU_SETSIZE; core++)
+            EXPECT_EQ(CPU_ISSET(core, &out) != 0,
+                      std::count(c.expected.begin(), c.expected.end(), core) == 1)
+                << core;
+    }
+}
+
 TEST(Host, AReceiveThatIsTooShortForALongMessageIsNamedAndNothingIsWritten)
 {
     World world(2);
@@ -436,10 +503,10 @@ void write_line(rf_host *host, int kind, uint64_t bytes, unsigned ticket, unsign
     rf_host_peer *peer = &host->peers[1];
     rf_host_line *line = &peer->out->lines[peer->sent % RF_HOST_LINES];
     line->tag = 9;
-    line->kind = (unsigned)kind & 0xf;
-    line->bytes = bytes & 0xffffffffffffull;
-    line->ticket = ticket & 0xff;
-    line->slot = slot & 0xf;
+    line->what.kind = (unsigned)kind & 0xf;
+    line->what.bytes = bytes & 0xffffffffffffull;
+    line->what.ticket = ticket & 0xff;
+    line->what.slot = slot & 0xf;
     memcpy(line->data, &offset, sizeof offset);
     __atomic_store_n((uint32_t *)&line->turn, (uint32_t)(peer->sent / RF_HOST_LINES) + 1,
                      __ATOMIC_RELEASE);
@@ -460,6 +527,9 @@ TEST(HostNonsense, EveryFieldOfALineIsCheckedAndItsWriterNamed)
         {RF_HOST_KINDS, 4, 0, 0, 0},
         {RF_HOST_SHORT, RF_HOST_CELL + 1, 0, 0, 0},
         {RF_HOST_STAGED, 50000, RF_HOST_TICKETS, 0, 0},
+        {RF_HOST_EAGER_ONE, 10000, 0, RF_HOST_SLOTS, 0},
+        {RF_HOST_EAGER_ONE, RF_HOST_CELL, 0, 0, 0},
+        {RF_HOST_EAGER_ONE, RF_HOST_SLOT + 1, 0, 0, 0},
         {RF_HOST_PIECE, 100, 0, 0, 0},
         {RF_HOST_PIECE, 100, 255, 0, 0},
         {RF_HOST_SHARED, 50000, 0, 0, 0},
