@@ -227,19 +227,20 @@ static int check_sizes(const struct tool_command *command, const struct setup *s
 {
     const struct {
         const char *name;
-        int64_t value, most;
+        int64_t value, least, most;
     } sizes[] = {
-        {"layers", s->layers, 1024},
-        {"channels", s->channels, 1 << 16},
-        {"heads", s->heads, 1 << 12},
-        {"seq", s->seq, 1 << 20},
-        {"head-rows", s->head_rows + 1, 1 << 24},
-        {"batch", s->batch ? s->batch : 16, 1 << 24},
+        {"layers", s->layers, 1, 1024},
+        {"channels", s->channels, 1, 1 << 16},
+        {"heads", s->heads, 1, 1 << 12},
+        {"seq", s->seq, 1, 1 << 20},
+        {"head-rows", s->head_rows, 0, 1 << 24},
+        {"batch", s->batch ? s->batch : 16, 1, 1 << 24},
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return tool_usage_error(command, "--%s has to be 1 to %lld, not %lld", sizes[i].name,
-                                    (long long)sizes[i].most, (long long)sizes[i].value);
+        if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
+            return tool_usage_error(command, "--%s has to be %lld to %lld, not %lld", sizes[i].name,
+                                    (long long)sizes[i].least, (long long)sizes[i].most,
+                                    (long long)sizes[i].value);
     if (s->kv_heads < 0 || s->kv_heads > s->heads || (s->kv_heads && s->heads % s->kv_heads))
         return tool_usage_error(command, "--kv-heads %lld does not divide --heads %lld",
                                 (long long)s->kv_heads, (long long)s->heads);
