@@ -76,7 +76,9 @@ int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
     if (rf_coll_has_root(call->op) && (call->root < 0 || call->root >= comm->size))
         return rf_fail(RF_EINVAL, "%s: root %d is outside the world of %d ranks", op, call->root,
                        comm->size);
-    if (call->count > (size_t)PTRDIFF_MAX / element / (size_t)comm->size)
+    size_t whole;
+    if (__builtin_mul_overflow(call->count, element * (size_t)comm->size, &whole) ||
+        whole > PTRDIFF_MAX)
         return rf_fail(RF_EINVAL,
                        "%s: %zu elements for each of %d ranks are more than memory can hold", op,
                        call->count, comm->size);
