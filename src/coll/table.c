@@ -2,36 +2,16 @@
  *
  * Which algorithm serves which collective: the first row that fits. A row may look only at what all
  * ranks agree about (operation, ranks, bytes, type, order), never at what one rank sees. A new
- * algorithm is a builder and a row. Called by comm and count.c.
+ * algorithm is a builder and a row. Called by build.c and comm.
  */
-#include "sched.h"
-
+#include "table.h"
 #include "../base/base.h"
 #include "model.h"
-#include "windows.h"
-
-/* Shorter ones are sent whole to everybody, and with more ranks there are too many places. */
-enum { SHORTEST_SHARED = 32 << 10, MOST_SHARING = 32 };
-
-struct row {
-    enum rf_coll_op op; /* RF_COLL_NONE: any */
-    const char *name, *note;
-    bool (*can)(const struct rf_coll_desc *desc);  /* it would be right */
-    bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
-    rf_builder *build;
-    bool whole; /* passes pieces on together: long calls cannot be cut into windows */
-    bool near;  /* of ranks that share memory, and so before all others */
-};
-
-static size_t bytes_of(const struct rf_coll_desc *desc)
-{
-    return desc->count * rf_dtype_bytes(desc->dtype);
-}
 
 /* Of one rank's piece, on average: what all ranks agree about. */
 static size_t share_of(const struct rf_coll_desc *desc)
 {
-    return desc->counts ? bytes_of(desc) / (size_t)desc->ranks : bytes_of(desc);
+    return desc->counts ? rf_coll_bytes(desc) / (size_t)desc->ranks : rf_coll_bytes(desc);
 }
 
 static bool any(const struct rf_coll_desc *desc)
@@ -110,7 +90,7 @@ static bool when_measured(const struct rf_coll_desc *desc)
 static bool fits_doubling(const struct rf_coll_desc *desc)
 {
     size_t least = desc->ranks == 4 ? 4 * 1024 : 0;
-    return desc->ranks >= 4 && bytes_of(desc) > least && bytes_of(desc) <= 64 * 1024;
+    return desc->ranks >= 4 && rf_coll_bytes(desc) > least && rf_coll_bytes(desc) <= 64 * 1024;
 }
 
 /* One round, but N-1 times the data: for two ranks that is what a ring sends. Past this size the
@@ -119,24 +99,24 @@ static bool fits_doubling(const struct rf_coll_desc *desc)
 static bool fits_flat(const struct rf_coll_desc *desc)
 {
     size_t limit = desc->ranks == 2 ? 256 * 1024 : desc->ranks <= 4 ? 8 * 1024 : 1024;
-    return bytes_of(desc) <= limit;
+    return rf_coll_bytes(desc) <= limit;
 }
 
 /* Two rounds where the ring has 2(N-1). */
 static bool fits_direct(const struct rf_coll_desc *desc)
 {
-    return !in_ring_order(desc) || (desc->ranks > 2 && bytes_of(desc) <= 4 * 1024 * 1024);
+    return !in_ring_order(desc) || (desc->ranks > 2 && rf_coll_bytes(desc) <= 4 * 1024 * 1024);
 }
 
 /* 2 log2(N) rounds where direct has two, but of N-1 messages each. */
 static bool fits_halving(const struct rf_coll_desc *desc)
 {
-    return desc->ranks >= 16 && bytes_of(desc) <= 4 * 1024 * 1024;
+    return desc->ranks >= 16 && rf_coll_bytes(desc) <= 4 * 1024 * 1024;
 }
 
 static bool fits_flat_reduce(const struct rf_coll_desc *desc)
 {
-    return bytes_of(desc) <= (desc->ranks == 2 ? RF_WINDOW_BYTES : 64 * 1024);
+    return rf_coll_bytes(desc) <= (desc->ranks == 2 ? RF_WINDOW_BYTES : 64 * 1024);
 }
 
 static bool fits_flat_gather(const struct rf_coll_desc *desc)
@@ -156,7 +136,7 @@ static bool fits_tree(const struct rf_coll_desc *desc)
 
 static bool fits_tree_broadcast(const struct rf_coll_desc *desc)
 {
-    return desc->ranks <= 2 || bytes_of(desc) <= 64 * 1024;
+    return desc->ranks <= 2 || rf_coll_bytes(desc) <= 64 * 1024;
 }
 
 static bool can_fuse(const struct rf_coll_desc *desc)
@@ -167,12 +147,7 @@ static bool can_fuse(const struct rf_coll_desc *desc)
 /* Shorter ones travel inside the lines that would announce them. */
 static bool fits_fused(const struct rf_coll_desc *desc)
 {
-    return bytes_of(desc) > 8 * 1024;
-}
-
-static bool can_share(const struct rf_coll_desc *desc)
-{
-    return has_peers(desc) && desc->shared && desc->ranks <= MOST_SHARING;
+    return rf_coll_bytes(desc) > 8 * 1024;
 }
 
 static bool fits_shared_gather(const struct rf_coll_desc *desc)
@@ -180,14 +155,14 @@ static bool fits_shared_gather(const struct rf_coll_desc *desc)
     return share_of(desc) > 64 * 1024;
 }
 
-static const struct row rows[] = {
+static const struct rf_coll_row rows[] = {
     {RF_COLL_NONE, "local", "one rank", is_alone, NULL, rf_build_copy},
     {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier,
      true},
     {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", can_fuse, fits_fused,
      rf_build_fused_all_reduce, true, true},
-    {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers", can_share,
-     never, rf_build_shared_all_reduce, false, true},
+    {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers",
+     rf_coll_can_share, never, rf_build_shared_all_reduce, false, true},
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
      fits_doubling, rf_build_doubling_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce, true},
@@ -208,8 +183,8 @@ static const struct row rows[] = {
     {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, rf_build_pairs_all_to_all},
     {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL,
      rf_build_direct_reduce_scatter},
-    {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", can_share, fits_shared_gather,
-     rf_build_shared_all_gather, false, true},
+    {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", rf_coll_can_share,
+     fits_shared_gather, rf_build_shared_all_gather, false, true},
     {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, fits_bruck,
      rf_build_bruck_all_gather, true},
     {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_build_flat_all_gather},
@@ -298,21 +273,15 @@ static int check(const struct rf_coll_desc *desc)
     return 0;
 }
 
-static bool serves(const struct row *row, const struct rf_coll_desc *desc)
+static bool serves(const struct rf_coll_row *row, const struct rf_coll_desc *desc)
 {
     return (row->op == RF_COLL_NONE || row->op == desc->op) && row->can(desc);
 }
 
-/* Whether ranks show each other their buffers first, and may go on with another list. */
-static bool meets(const struct row *row)
-{
-    return row->build == rf_build_fused_all_reduce;
-}
-
 /* The row of the least predicted time, of those of which the model knows; NULL: of none. */
-static const struct row *quickest(const struct rf_coll_desc *desc)
+static const struct rf_coll_row *quickest(const struct rf_coll_desc *desc)
 {
-    const struct row *best = NULL;
+    const struct rf_coll_row *best = NULL;
     double least = 0;
     for (int i = 0; i < ROW_COUNT; i++) {
         if (!serves(&rows[i], desc) || rows[i].fits == never || rows[i].near)
@@ -328,16 +297,16 @@ static const struct row *quickest(const struct rf_coll_desc *desc)
     return best;
 }
 
-static int choose(const struct rf_coll_desc *desc, const struct row **out)
+static int choose(const struct rf_coll_desc *desc, const struct rf_coll_row **out)
 {
     RETURN_IF_ERROR(check(desc));
     *out = NULL;
     for (int i = 0; i < ROW_COUNT && !*out; i++) {
-        const struct row *row = &rows[i];
+        const struct rf_coll_row *row = &rows[i];
         if (serves(row, desc) && (!row->fits || row->fits(desc)))
             *out = row;
     }
-    const struct row *best = desc->model && *out && !(*out)->near ? quickest(desc) : NULL;
+    const struct rf_coll_row *best = desc->model && *out && !(*out)->near ? quickest(desc) : NULL;
     *out = best ? best : *out;
     if (*out)
         return 0;
@@ -345,14 +314,14 @@ static int choose(const struct rf_coll_desc *desc, const struct row **out)
                    rf_dtype_name(desc->dtype), rf_order_name(desc->order));
 }
 
-/* The row of a name, or the first that fits. */
-static int find(const struct rf_coll_desc *desc, const char *algorithm, const struct row **out)
+int rf_coll_find(const struct rf_coll_desc *desc, const char *algorithm,
+                 const struct rf_coll_row **out)
 {
     if (!algorithm)
         return choose(desc, out);
     RETURN_IF_ERROR(check(desc));
     for (int i = 0; i < ROW_COUNT; i++) {
-        const struct row *row = &rows[i];
+        const struct rf_coll_row *row = &rows[i];
         if (serves(row, desc) && strcmp(row->name, algorithm) == 0) {
             *out = row;
             return 0;
@@ -363,120 +332,9 @@ static int find(const struct rf_coll_desc *desc, const char *algorithm, const st
                    rf_order_name(desc->order));
 }
 
-/* The same call among ranks that do not reach each other's memory. */
-static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
-{
-    struct rf_coll_desc other = *desc;
-    other.shared = false;
-    return other;
-}
-
-/* What ranks go on with where they have shown each other that not all buffers can be reached. */
-static const char *otherwise(const struct rf_coll_desc *desc, struct rf_coll_desc *other)
-{
-    const bool shares = bytes_of(desc) > SHORTEST_SHARED && can_share(desc);
-    *other = shares ? *desc : apart(desc);
-    return shares ? "shared" : NULL;
-}
-
-/* Such a call has shares that the description does not give: *counts, to be freed, or NULL. */
-static int share_by_hosts(const struct row *row, struct rf_coll_desc *desc, size_t **counts)
-{
-    *counts = NULL;
-    if (row->build != rf_build_hosts_all_reduce)
-        return 0;
-    *counts = rf_alloc((size_t)desc->ranks * sizeof(**counts));
-    if (!*counts)
-        return rf_fail(RF_ENOMEM, "no memory for the shares of %d ranks", desc->ranks);
-    rf_hosts_counts(desc, *counts);
-    desc->counts = *counts;
-    return 0;
-}
-
-int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
-{
-    const struct row *row;
-    struct rf_windows windows;
-    RETURN_IF_ERROR(find(desc, algorithm, &row));
-    if (meets(row)) {
-        struct rf_coll_desc other;
-        const char *name = otherwise(desc, &other);
-        return rf_sched_staging_bytes(&other, name, out);
-    }
-    struct rf_coll_desc own = *desc;
-    size_t *counts;
-    RETURN_IF_ERROR(share_by_hosts(row, &own, &counts));
-    int rc = rf_windows_init(&windows, &own, !row->whole);
-    if (rc == 0)
-        *out = windows.in.staged || windows.out.staged
-                   ? (uint64_t)windows.slots * windows.slot_bytes
-                   : 0;
-    rf_windows_fini(&windows);
-    rf_free(counts);
-    return rc;
-}
-
-/* For a list that publishes: how far others may look, and what is counted. */
-static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
-{
-    const struct rf_coll_desc other = apart(desc);
-    struct rf_sched *counted;
-    RETURN_IF_ERROR(rf_sched_build(&other, &counted));
-    sched->counted_bytes = counted->counted_bytes;
-    rf_sched_destroy(counted);
-    const size_t element = sched->element_bytes, ranks = (size_t)desc->ranks;
-    const bool gathers = desc->op == RF_COLL_ALL_GATHER;
-    size_t in = gathers ? rf_share(desc, desc->counts, desc->rank, element).bytes : bytes_of(desc);
-    size_t out = gathers && !desc->counts ? bytes_of(desc) * ranks : bytes_of(desc);
-    sched->in_bytes = desc->staged & RF_STAGED_IN ? 0 : in;
-    sched->out_bytes = desc->staged & RF_STAGED_OUT ? 0 : out;
-    return 0;
-}
-
-/* A list with a meeting has nothing staged: a rank whose tensors the host cannot reach shows that,
- * and all go on with the other. */
-static int create(const struct rf_coll_desc *desc, const struct row *row, struct rf_sched **out)
-{
-    struct rf_sched *sched = NULL, *instead = NULL;
-    struct rf_coll_desc own = *desc;
-    if (desc->model)
-        own.segment_bytes = rf_model_segment(desc->model, desc, row->name);
-    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
-        own.segment_bytes = 0; /* the forest's own */
-    if (meets(row)) {
-        struct rf_coll_desc other;
-        const char *name = otherwise(desc, &other);
-        own.staged = 0;
-        RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &instead)
-                             : rf_sched_build(&other, &instead));
-    }
-    size_t *counts;
-    int rc = share_by_hosts(row, &own, &counts);
-    if (rc == 0)
-        rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
-    rf_free(counts);
-    if (rc == 0 && row->near && !instead)
-        rc = describe(sched, desc);
-    if (rc < 0) {
-        rf_sched_destroy(sched);
-        rf_sched_destroy(instead);
-        return rc;
-    }
-    sched->instead = instead;
-    *out = sched;
-    return 0;
-}
-
-int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
-{
-    const struct row *row;
-    RETURN_IF_ERROR(choose(desc, &row));
-    return create(desc, row, out);
-}
-
 int rf_coll_choose(const struct rf_coll_desc *desc, const char **name, double *seconds)
 {
-    const struct row *row;
+    const struct rf_coll_row *row;
     RETURN_IF_ERROR(choose(desc, &row));
     *name = row->name;
     *seconds = desc->model ? rf_model_time(desc->model, desc, row->name) : -1;
@@ -488,7 +346,7 @@ int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype
 {
     const struct rf_coll_desc desc = {
         .op = op, .ranks = ranks, .count = count, .dtype = dtype, .order = order};
-    const struct row *row;
+    const struct rf_coll_row *row;
     if (!name)
         return rf_fail(RF_EINVAL, "rf_coll_algorithm: name is NULL");
     if (op == RF_COLL_FOREST_ALL_REDUCE || op == RF_COLL_SEND || op == RF_COLL_RECV)
@@ -497,11 +355,4 @@ int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype
     RETURN_IF_ERROR(choose(&desc, &row));
     *name = row->name;
     return 0;
-}
-
-int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, struct rf_sched **out)
-{
-    const struct row *row;
-    RETURN_IF_ERROR(find(desc, algorithm, &row));
-    return create(desc, row, out);
 }

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The list of a call, by its row of the table: its windows, its staging memory, and what it goes on
+ * with where ranks find that they do not reach each other's buffers. Called by comm and count.c.
+ */
+#include "../base/base.h"
+#include "model.h"
+#include "table.h"
+#include "windows.h"
+
+/* Shorter ones are sent whole to everybody. */
+enum { SHORTEST_SHARED = 32 << 10 };
+
+/* Whether ranks show each other their buffers first, and may go on with another list. */
+static bool meets(const struct rf_coll_row *row)
+{
+    return row->build == rf_build_fused_all_reduce;
+}
+
+/* The same call among ranks that do not reach each other's memory. */
+static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
+{
+    struct rf_coll_desc other = *desc;
+    other.shared = false;
+    return other;
+}
+
+/* What ranks go on with where they have shown each other that not all buffers can be reached. */
+static const char *otherwise(const struct rf_coll_desc *desc, struct rf_coll_desc *other)
+{
+    const bool shares = rf_coll_bytes(desc) > SHORTEST_SHARED && rf_coll_can_share(desc);
+    *other = shares ? *desc : apart(desc);
+    return shares ? "shared" : NULL;
+}
+
+/* Such a call has shares that the description does not give: *counts, to be freed, or NULL. */
+static int share_by_hosts(const struct rf_coll_row *row, struct rf_coll_desc *desc, size_t **counts)
+{
+    *counts = NULL;
+    if (row->build != rf_build_hosts_all_reduce)
+        return 0;
+    *counts = rf_alloc((size_t)desc->ranks * sizeof(**counts));
+    if (!*counts)
+        return rf_fail(RF_ENOMEM, "no memory for the shares of %d ranks", desc->ranks);
+    rf_hosts_counts(desc, *counts);
+    desc->counts = *counts;
+    return 0;
+}
+
+int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
+{
+    const struct rf_coll_row *row;
+    struct rf_windows windows;
+    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
+    if (meets(row)) {
+        struct rf_coll_desc other;
+        const char *name = otherwise(desc, &other);
+        return rf_sched_staging_bytes(&other, name, out);
+    }
+    struct rf_coll_desc own = *desc;
+    size_t *counts;
+    RETURN_IF_ERROR(share_by_hosts(row, &own, &counts));
+    int rc = rf_windows_init(&windows, &own, !row->whole);
+    if (rc == 0)
+        *out = windows.in.staged || windows.out.staged
+                   ? (uint64_t)windows.slots * windows.slot_bytes
+                   : 0;
+    rf_windows_fini(&windows);
+    rf_free(counts);
+    return rc;
+}
+
+/* For a list that publishes: how far others may look, and what is counted. */
+static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    const struct rf_coll_desc other = apart(desc);
+    struct rf_sched *counted;
+    RETURN_IF_ERROR(rf_sched_build(&other, &counted));
+    sched->counted_bytes = counted->counted_bytes;
+    rf_sched_destroy(counted);
+    const size_t element = sched->element_bytes, ranks = (size_t)desc->ranks;
+    const bool gathers = desc->op == RF_COLL_ALL_GATHER;
+    size_t in =
+        gathers ? rf_share(desc, desc->counts, desc->rank, element).bytes : rf_coll_bytes(desc);
+    size_t out = gathers && !desc->counts ? rf_coll_bytes(desc) * ranks : rf_coll_bytes(desc);
+    sched->in_bytes = desc->staged & RF_STAGED_IN ? 0 : in;
+    sched->out_bytes = desc->staged & RF_STAGED_OUT ? 0 : out;
+    return 0;
+}
+
+/* A list with a meeting has nothing staged: a rank whose tensors the host cannot reach shows that,
+ * and all go on with the other. */
+static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
+                  struct rf_sched **out)
+{
+    struct rf_sched *sched = NULL, *instead = NULL;
+    struct rf_coll_desc own = *desc;
+    if (desc->model)
+        own.segment_bytes = rf_model_segment(desc->model, desc, row->name);
+    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
+        own.segment_bytes = 0; /* the forest's own */
+    if (meets(row)) {
+        struct rf_coll_desc other;
+        const char *name = otherwise(desc, &other);
+        own.staged = 0;
+        RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &instead)
+                             : rf_sched_build(&other, &instead));
+    }
+    size_t *counts;
+    int rc = share_by_hosts(row, &own, &counts);
+    if (rc == 0)
+        rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
+    rf_free(counts);
+    if (rc == 0 && row->near && !instead)
+        rc = describe(sched, desc);
+    if (rc < 0) {
+        rf_sched_destroy(sched);
+        rf_sched_destroy(instead);
+        return rc;
+    }
+    sched->instead = instead;
+    *out = sched;
+    return 0;
+}
+
+int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
+{
+    const struct rf_coll_row *row;
+    RETURN_IF_ERROR(rf_coll_find(desc, NULL, &row));
+    return create(desc, row, out);
+}
+
+int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, struct rf_sched **out)
+{
+    const struct rf_coll_row *row;
+    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
+    return create(desc, row, out);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A row of the table of algorithms, for table.c, which has them and chooses, and build.c, which
+ * makes the list of a call out of one.
+ */
+#ifndef RF_COLL_TABLE_H
+#define RF_COLL_TABLE_H
+
+#include "sched.h"
+
+struct rf_coll_row {
+    enum rf_coll_op op; /* RF_COLL_NONE: any */
+    const char *name, *note;
+    bool (*can)(const struct rf_coll_desc *desc);  /* it would be right */
+    bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
+    rf_builder *build;
+    bool whole; /* passes pieces on together: long calls cannot be cut into windows */
+    bool near;  /* of ranks that share memory, and so before all others */
+};
+
+/* The row of this name; without one, what suits the call. */
+RF_MUST_CHECK int rf_coll_find(const struct rf_coll_desc *desc, const char *algorithm,
+                               const struct rf_coll_row **out);
+
+static inline size_t rf_coll_bytes(const struct rf_coll_desc *desc)
+{
+    return desc->count * rf_dtype_bytes(desc->dtype);
+}
+
+/* Ranks that all read what each has shown (shared.c): with more there are too many places. */
+static inline bool rf_coll_can_share(const struct rf_coll_desc *desc)
+{
+    return desc->ranks > 1 && desc->shared && desc->ranks <= 32;
+}
+
+#endif
