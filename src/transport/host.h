@@ -27,7 +27,6 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdalign.h>
 
 #include "transport.h"
@@ -216,9 +215,6 @@ int rf_host_cores(void);
 
 /* host_core.c */
 bool rf_host_idle(struct rf_transport *t);
-/* Those of the cores `mine` where fewest ranks wait; whether to go there from `core`: they must be
- * two fewer, since this one counts there, too. ranks: [CPU_SETSIZE], this one on `core`. */
-bool rf_host_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_set_t *out);
 /* host_send.c. The send is under way, or waits for room in the channel. */
 int rf_host_post_send(struct rf_host *h, struct rf_host_node *send);
 /* Goes on with what is under way to `rank`. */

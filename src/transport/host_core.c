@@ -14,6 +14,7 @@
 
 #include "../base/base.h"
 #include "host.h"
+#include "host_core.h"
 
 #define AGAIN_NS 20000000ull
 enum { LOOK_EVERY = 8, LOOK_SELDOM = 64 }; /* the latter of ranks that outnumber the cores */

@@ -15,7 +15,7 @@
 #include "../base/base.h"
 #include "host.h"
 
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 static size_t round_up(size_t bytes, size_t unit)
 {

@@ -12,6 +12,7 @@
 extern "C" {
 #include "coll/sched.h"
 #include "transport/host.h"
+#include "transport/host_core.h"
 }
 
 using namespace job;
