@@ -235,6 +235,37 @@ TEST(ExecAlone, RunsOneRankWithoutATransport)
     rf_sched_destroy(sched);
 }
 
+// Who calls rf_exec_progress gives its core away where nothing happens, so work must not look so.
+TEST(ExecAlone, EveryPieceOfWorkCountsAsActivity)
+{
+    const size_t count = 1000;
+    int first[] = {0, 7}; // subtrees of 4, 2 and 1
+    struct rf_forest forest = {7, 1, first};
+    struct rf_coll_desc desc = all_reduce(0, count);
+    desc.op = RF_COLL_FOREST_ALL_REDUCE;
+    desc.ranks = 1;
+    desc.forest = &forest;
+    desc.stride = count;
+    struct rf_sched *sched = nullptr;
+    struct rf_exec *exec = nullptr;
+    std::vector<float> in(3 * count, 1), out(count);
+    ASSERT_EQ(rf_sched_build(&desc, &sched), 0) << rf_last_error()->message;
+    ASSERT_EQ(rf_exec_create(nullptr, &exec), 0);
+    struct rf_exec_args args = {in.data(), out.data()};
+    ASSERT_EQ(rf_exec_start(exec, sched, &args), 0);
+    uint64_t before = rf_exec_activity(exec);
+    int status = 0, turns = 0;
+    for (; status == 0 && turns < 1000; turns++) {
+        status = rf_exec_progress(exec);
+        EXPECT_NE(rf_exec_activity(exec), before) << "turn " << turns;
+        before = rf_exec_activity(exec);
+    }
+    EXPECT_EQ(status, 1);
+    EXPECT_EQ(out, std::vector<float>(count, 3));
+    rf_exec_destroy(exec);
+    rf_sched_destroy(sched);
+}
+
 TEST(Allocation, FailingAnywhereInABuildIsAnErrorAndLeaksNothing)
 {
     int first[] = {0, 3, 8};
