@@ -48,8 +48,9 @@ struct crew {
     int alive, signals;
     enum phase phase;
     uint64_t phase_end_ns;
-    int status; /* of the first failure */
-    bool asked; /* the launcher itself was told to end */
+    int status;  /* of the first failure, or of the first rank that was killed */
+    bool killed; /* of the latter */
+    bool asked;  /* the launcher itself was told to end */
 };
 
 static int free_port(void)
@@ -256,9 +257,13 @@ static void note_end(struct crew *crew, int rank, int wait_status)
         kill(-crew->children[rank].pid, SIGKILL); /* what it had started */
     crew->children[rank].pid = 0;
     crew->alive--;
-    if (status == 0 || crew->status != 0)
+    /* One that was killed is the cause, also where others noticed and had ended before it had: its
+     * connections close before it can be waited for. */
+    const bool killed = WIFSIGNALED(wait_status) && crew->phase <= SPEAKING && !crew->asked;
+    if (status == 0 || (crew->status != 0 && (!killed || crew->killed)))
         return;
     crew->status = status;
+    crew->killed = killed;
     if (crew->launch->ranks == 1 || crew->asked)
         return;
     char how[64];
@@ -269,7 +274,8 @@ static void note_end(struct crew *crew, int rank, int wait_status)
         snprintf(how, sizeof(how), "failed with exit status %d", status);
     tool_error(crew->command, "rank %d %s%s", rank, how,
                crew->alive ? "; the others have 5 s to finish" : "");
-    enter(crew, SPEAKING, SPEAK_NS);
+    if (crew->phase == RUNNING)
+        enter(crew, SPEAKING, SPEAK_NS);
 }
 
 static void reap(struct crew *crew)
