@@ -319,52 +319,38 @@ TEST(Host, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
     }
 }
 
-TEST(Host, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
+namespace
 {
-    World world(2);
-    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
-    const size_t bytes = RF_HOST_EAGER_PRIVATE + 1, count = 100;
-    std::vector<std::vector<uint8_t>> out, in(count, std::vector<uint8_t>(bytes));
-    std::vector<Context> a(count), b(count);
-    for (size_t i = 0; i < count; i++) {
-        b[i].id = (int)i;
-        out.push_back(payload(i, bytes));
-        ASSERT_EQ(from->ops->post_send(from, 1, i, 3, out[i].data(), bytes, &a[i]), 0);
-    }
-    for (size_t i = count; i-- > 0;)
-        ASSERT_EQ(to->ops->post_borrow(to, 0, i, in[i].data(), bytes, &b[i]), 0);
-    std::vector<uint32_t> loans;
-    for (size_t k = 0; k < count; k++) {
-        rf_completion done;
-        ASSERT_EQ(world.next(1, &done), 1);
-        size_t i = (size_t)((Context *)done.context)->id;
-        EXPECT_EQ(memcmp(done.loan ? done.data : in[i].data(), out[i].data(), bytes), 0);
-        if (done.loan)
-            loans.push_back(done.loan);
-    }
-    EXPECT_GT(loans.size(), 0u);
-    for (uint32_t loan : loans)
-        to->ops->give_back(to, 0, loan);
-}
 
-TEST(Host, MessagesThatGoAtOnceAreBorrowedOrKeptUntilTheirReceive)
-{
-    World world(2);
-    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
-    for (size_t bytes : {RF_HOST_CELL + 1, RF_HOST_EAGER + 0, RF_HOST_EAGER_PRIVATE + 0}) {
-        const size_t count = 40; // ten times the slots
-        std::vector<std::vector<uint8_t>> out, in(count, std::vector<uint8_t>(bytes));
-        std::vector<Context> a(count), b(count);
+// Messages of equal length from rank 0 to rank 1, which may leave them where they come.
+struct Lot {
+    World &world;
+    size_t bytes;
+    std::vector<std::vector<uint8_t>> out, in;
+    std::vector<Context> sends, receives;
+    std::vector<uint32_t> loans;
+
+    Lot(World &world, size_t bytes, size_t count)
+        : world(world), bytes(bytes), in(count, std::vector<uint8_t>(bytes)), sends(count),
+          receives(count)
+    {
         for (size_t i = 0; i < count; i++) {
-            b[i].id = (int)i;
+            receives[i].id = (int)i;
             out.push_back(payload(i, bytes));
-            ASSERT_EQ(from->ops->post_send(from, 1, i, 3, out[i].data(), bytes, &a[i]), 0);
         }
-        for (size_t i = 0; i < count / 2; i++) // half of them are here before their receives
-            world.settle();
-        std::vector<uint32_t> loans;
-        for (size_t i = count; i-- > 0;)
-            ASSERT_EQ(to->ops->post_borrow(to, 0, i, in[i].data(), bytes, &b[i]), 0);
+    }
+    void send(size_t i)
+    {
+        rf_transport *t = world.ends[0].t;
+        ASSERT_EQ(t->ops->post_send(t, 1, i, 3, out[i].data(), bytes, &sends[i]), 0);
+    }
+    void receive(size_t i)
+    {
+        rf_transport *t = world.ends[1].t;
+        ASSERT_EQ(t->ops->post_borrow(t, 0, i, in[i].data(), bytes, &receives[i]), 0);
+    }
+    void take(size_t count)
+    {
         for (size_t k = 0; k < count; k++) {
             rf_completion done;
             ASSERT_EQ(world.next(1, &done), 1);
@@ -374,12 +360,64 @@ TEST(Host, MessagesThatGoAtOnceAreBorrowedOrKeptUntilTheirReceive)
             if (done.loan)
                 loans.push_back(done.loan);
         }
-        EXPECT_LT(loans.size(), (size_t)RF_HOST_SLOTS);
+    }
+    void give_back()
+    {
+        rf_transport *t = world.ends[1].t;
         for (uint32_t loan : loans)
-            to->ops->give_back(to, 0, loan);
+            t->ops->give_back(t, 0, loan);
         world.settle();
         EXPECT_EQ(world.ends[0].host()->peers[1].tickets, 0u);
         EXPECT_EQ(world.ends[1].host()->peers[0].borrowed_slots, 0);
+    }
+};
+
+} // namespace
+
+TEST(Host, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
+{
+    World world(2);
+    const size_t count = 100;
+    Lot lot(world, RF_HOST_EAGER_PRIVATE + 1, count);
+    for (size_t i = 0; i < count; i++)
+        lot.send(i);
+    for (size_t i = count; i-- > 0;)
+        lot.receive(i);
+    lot.take(count);
+    EXPECT_GT(lot.loans.size(), 0u);
+    lot.give_back();
+}
+
+TEST(Host, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
+{
+    World world(2);
+    for (size_t bytes : {RF_HOST_CELL + 1, RF_HOST_EAGER + 0, RF_HOST_EAGER_PRIVATE + 0}) {
+        const size_t count = 10 * RF_HOST_SLOTS;
+        Lot lot(world, bytes, count);
+        for (size_t i = 0; i < count; i++)
+            lot.receive(i);
+        for (size_t i = 0; i < count; i++)
+            lot.send(i);
+        lot.take(count);
+        EXPECT_EQ(lot.loans.size(), RF_HOST_SLOTS - 1u);
+        lot.give_back();
+    }
+}
+
+TEST(Host, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
+{
+    World world(2);
+    for (size_t bytes : {RF_HOST_CELL + 1, RF_HOST_EAGER + 0, RF_HOST_EAGER_PRIVATE + 0}) {
+        const size_t count = 10 * RF_HOST_SLOTS;
+        Lot lot(world, bytes, count);
+        for (size_t i = 0; i < count; i++)
+            lot.send(i);
+        world.settle();
+        for (size_t i = count; i-- > 0;)
+            lot.receive(i);
+        lot.take(count);
+        EXPECT_EQ(lot.loans.size(), 0u) << "they are no longer in a slot";
+        lot.give_back();
     }
 }
 
