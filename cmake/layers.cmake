@@ -7,7 +7,8 @@ function(rf_layer name)
         set(L_SOURCES ${PROJECT_BINARY_DIR}/empty_${name}.c)
     endif()
     add_library(rf_${name} OBJECT ${L_SOURCES})
-    target_include_directories(rf_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+    target_include_directories(rf_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
+                               PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(rf_${name} PUBLIC ${L_LINK})
     set_property(GLOBAL APPEND PROPERTY RF_LAYERS rf_${name})
 endfunction()
@@ -18,7 +19,7 @@ endfunction()
 function(rf_test name)
     cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LAYERS;LINK;LABELS" ${ARGN})
     add_executable(${name} ${T_SOURCES})
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src
                                                ${PROJECT_SOURCE_DIR}/tests)
     if(T_LAYERS)
         list(TRANSFORM T_LAYERS PREPEND rf_)

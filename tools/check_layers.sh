@@ -60,7 +60,7 @@ train parallel.h
 '
 
 list() {
-    for folder in src include tools bench examples shaders tests; do
+    for folder in src transport include tools bench examples shaders tests; do
         [ -d "$folder" ] && find "$folder" -type f \
             \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.comp' \) -print
     done | sort
@@ -119,14 +119,14 @@ BEGIN {
         next
     }
     if (!(mine in layer)) { bad("folder " mine " is in no row of the table of layers"); next }
-    in_library = file ~ /^src\// && mine != "models"
+    in_library = file ~ /^(src|transport)\// && mine != "models"
     if (in_library && name ~ /^(vulkan\/|volk\.h)/ && mine != "device")
         bad("only src/device may see Vulkan (" name ")")
     if (in_library && name ~ /^rdma\// && mine != "transport")
-        bad("only src/transport may see libfabric (" name ")")
+        bad("only transport may see libfabric (" name ")")
     if (in_library && name ~ /^(sys\/socket\.h|sys\/un\.h|netinet\/|arpa\/inet\.h|netdb\.h)/ &&
         mine != "transport")
-        bad("only src/transport may see sockets (" name ")")
+        bad("only transport may see sockets (" name ")")
     if (name ~ /^ringforge\//) {
         header = substr(name, 11)
         if (!(header in owner)) { bad("there is no public header " name " in the table"); next }
@@ -138,6 +138,7 @@ BEGIN {
     folder = file; sub(/[^\/]*$/, "", folder)
     target = clean(folder name)
     if (!(target in exists)) target = clean("src/" name)
+    if (!(target in exists)) target = clean(name)
     if (!(target in exists)) next  # generated in the build tree
     theirs = layer_of(target)
     if (theirs == "include")

@@ -5,7 +5,7 @@
 #include <ringforge/ringforge.h>
 #include <sys/random.h>
 
-#include "../transport/transport.h"
+#include "transport/transport.h"
 #include "communicator.h"
 
 enum { WIRE_VERSION = 5 };

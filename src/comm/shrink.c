@@ -6,7 +6,7 @@
  */
 #include <ringforge/ringforge.h>
 
-#include "../transport/transport.h"
+#include "transport/transport.h"
 #include "communicator.h"
 
 #define DEFAULT_TIMEOUT_S 60.0

@@ -4,7 +4,7 @@
  */
 #include <ringforge/ringforge.h>
 
-#include "../transport/transport.h"
+#include "transport/transport.h"
 #include "communicator.h"
 
 static const double JOIN_TIMEOUT_S = 60;

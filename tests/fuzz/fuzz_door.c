@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "fuzz.h"
-#include "transport/door.h"
+#include "transport/bootstrap/door.h"
 
 static int admit(void *owner, int rank, struct rf_link *link)
 {

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 #include "fuzz.h"
-#include "transport/join.h"
+#include "transport/bootstrap/join.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

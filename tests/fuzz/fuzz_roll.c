@@ -4,8 +4,8 @@
  * and how they sit, the rest is what has come from the leader.
  */
 #include "fuzz.h"
-#include "transport/handshake.h"
-#include "transport/roll.h"
+#include "transport/bootstrap/handshake.h"
+#include "transport/control/roll.h"
 
 enum { MOST = 40 };
 

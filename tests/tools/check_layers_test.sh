@@ -53,10 +53,10 @@ echo '#  include <volk.h>' >>"$work/t/src/ops/add.c"
 expect 1 'only src/device may see Vulkan' 'Vulkan outside its layer'
 tree
 echo '#include <rdma/fabric.h>' >>"$work/t/src/coll/ring.c"
-expect 1 'only src/transport may see libfabric' 'libfabric outside its layer'
+expect 1 'only transport may see libfabric' 'libfabric outside its layer'
 tree
 echo '#include <sys/socket.h>' >>"$work/t/src/base/base.h"
-expect 1 'only src/transport may see sockets' 'sockets outside their layer'
+expect 1 'only transport may see sockets' 'sockets outside their layer'
 tree
 echo '#include "../src/base/base.h"' >>"$work/t/tools/main.c"
 expect 1 'tools may not include ../src/base/base.h' 'a tool that looks inside'

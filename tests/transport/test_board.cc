@@ -10,7 +10,7 @@
 #include "job_helpers.h"
 
 extern "C" {
-#include "transport/board.h"
+#include "transport/bootstrap/board.h"
 }
 
 namespace

@@ -12,10 +12,10 @@
 #include <random>
 
 extern "C" {
-#include "transport/control.h"
-#include "transport/handshake.h"
-#include "transport/link.h"
-#include "transport/socket.h"
+#include "transport/control/control.h"
+#include "transport/bootstrap/handshake.h"
+#include "transport/control/link.h"
+#include "transport/control/socket.h"
 }
 
 using namespace job;

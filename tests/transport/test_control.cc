@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 extern "C" {
-#include "transport/control.h"
+#include "transport/control/control.h"
 }
 
 using namespace job;

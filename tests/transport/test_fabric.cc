@@ -7,7 +7,7 @@
 #include <memory>
 
 extern "C" {
-#include "transport/fabric.h"
+#include "transport/ofi/fabric.h"
 }
 
 using namespace job;

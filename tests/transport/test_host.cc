@@ -11,8 +11,8 @@
 
 extern "C" {
 #include "coll/sched.h"
-#include "transport/host.h"
-#include "transport/host_core.h"
+#include "transport/shm/host.h"
+#include "transport/shm/host_core.h"
 }
 
 using namespace job;

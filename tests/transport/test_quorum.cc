@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "transport/quorum.h"
+#include "transport/control/quorum.h"
 }
 
 namespace

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Gathering a job: rank 0 waits at the door until everybody is in, the others knock until they are
+ * let in or told why not. A stranger or a misconfigured rank never ends the job.
+ */
+#include "join.h"
+
+#include <poll.h>
+#include <ringforge/ringforge.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "board.h"
+#include "door.h"
+#include "../control/socket.h"
+
+static const uint64_t RETRY_NS = 20000000;
+static const uint64_t ANSWER_NS = 3000000000; /* for one step of the handshake */
+static const uint64_t STALE_NS = 1000000000;  /* how long a wrong file may be somebody else's */
+
+static uint64_t deadline_of(const struct rf_meeting *meeting)
+{
+    return rf_now_ns() + (uint64_t)(meeting->timeout_s * 1e9);
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
+
+struct host {
+    struct rf_meeting *meeting;
+    struct rf_link *links;
+    int joined; /* without rank 0 */
+    struct rf_door door;
+};
+
+static int admit(void *owner, int rank, struct rf_link *link)
+{
+    struct host *host = owner;
+    if (host->links[rank].fd >= 0)
+        return rf_fail(RF_EBUSY, "rank %d has joined already; two processes have the same rank",
+                       rank);
+    host->links[rank] = *link;
+    host->joined++;
+    rf_log("transport", 2, "rank %d has joined (%d of %d)", rank, host->joined + 1,
+           host->meeting->size);
+    return 0;
+}
+
+/* Who has joined may still die before the last one comes; its place is free again then. polls: of
+ * all ranks but 0, as poll() has left them. */
+static void watch_joined(struct host *host, const struct pollfd *polls)
+{
+    for (int rank = 1; rank < host->meeting->size; rank++) {
+        struct rf_link *link = &host->links[rank];
+        if (link->fd < 0 || polls[rank - 1].fd != link->fd || !polls[rank - 1].revents)
+            continue;
+        uint8_t byte;
+        bool gone = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+        if (gone || rf_link_flush(link) < 0) {
+            rf_log("transport", 0, "rank %d joined and went away again", rank);
+            rf_link_close(link);
+            host->joined--;
+        }
+    }
+}
+
+static int fail_missing(struct host *host)
+{
+    char names[160] = "";
+    int shown = 0, missing = 0, first = -1;
+    for (int rank = 1; rank < host->meeting->size; rank++) {
+        if (host->links[rank].fd >= 0)
+            continue;
+        missing++;
+        if (first < 0)
+            first = rank;
+        size_t used = strlen(names);
+        if (used + 16 < sizeof(names)) {
+            snprintf(names + used, sizeof(names) - used, "%s%d", used ? ", " : "", rank);
+            shown++;
+        }
+    }
+    return rf_fail_rank(RF_ETIMEOUT, first,
+                        "%s %s%s did not join within %.3g s (%d of %d are here)",
+                        missing == 1 ? "rank" : "ranks", names, shown < missing ? ", ..." : "",
+                        host->meeting->timeout_s, host->joined + 1, host->meeting->size);
+}
+
+static int wait_at_door(struct host *host)
+{
+    uint64_t deadline = deadline_of(host->meeting);
+    int most = host->meeting->size + RF_DOOR_POLLS;
+    struct pollfd *polls = rf_alloc((size_t)most * sizeof(*polls));
+    if (!polls)
+        return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", host->meeting->size);
+    int rc = 0;
+    while (host->joined + 1 < host->meeting->size) {
+        int count = 0;
+        for (int rank = 1; rank < host->meeting->size; rank++) /* of -1 poll() hears nothing */
+            polls[count++] = (struct pollfd){
+                .fd = host->links[rank].fd,
+                .events = POLLIN | (rf_link_has_output(&host->links[rank]) ? POLLOUT : 0)};
+        count += rf_door_polls(&host->door, polls + count);
+        uint64_t now = rf_now_ns(), until = rf_door_deadline(&host->door);
+        if (now >= deadline) {
+            rc = fail_missing(host);
+            break;
+        }
+        if (until > deadline)
+            until = deadline;
+        if (poll(polls, (nfds_t)count, until > now ? (int)((until - now) / 1000000 + 1) : 0) < 0)
+            continue; /* a signal */
+        watch_joined(host, polls);
+        rf_door_serve(&host->door);
+    }
+    rf_free(polls);
+    return rc;
+}
+
+/* Everybody waiting hears how it ended. */
+static void tell_all(struct host *host, int status)
+{
+    uint8_t payload[4 + 255];
+    const char *text = rf_last_error()->message;
+    size_t length = status < 0 ? strnlen(text, sizeof(payload) - 4) : 0;
+    rf_put32(payload, (uint32_t)-status);
+    memcpy(payload + 4, text, length);
+    uint64_t deadline = rf_now_ns() + ANSWER_NS;
+    for (int rank = 1; rank < host->meeting->size; rank++) {
+        struct rf_link *link = &host->links[rank];
+        int kind = status < 0 ? RF_FRAME_REFUSE : RF_FRAME_START;
+        /* A rank that cannot be told is noticed by the control link, as any death is. */
+        if (rf_link_queue(link, kind, 0, 0, payload, status < 0 ? 4 + length : 0) == 0 &&
+            link->fd >= 0 && rf_link_flush_by(link, deadline) < 0)
+            rf_log("transport", 0, "rank %d went away while the job started", rank);
+    }
+}
+
+static bool says_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+/* Most systems let a process have more files than it begins with. */
+static int check_file_limit(int size)
+{
+    struct rlimit limit;
+    rlim_t need = (rlim_t)size + RF_DOOR_GUESTS + 32;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need)
+        return 0;
+    rlim_t most = limit.rlim_max;
+    limit.rlim_cur = need;
+    if (need <= most && setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        return 0;
+    return rf_fail(RF_ENET,
+                   "rank 0 needs a connection to each of %d ranks, but may open only %llu files; "
+                   "raise the limit with ulimit -Hn %llu",
+                   size, (unsigned long long)most, (unsigned long long)need);
+}
+
+/* Without a key everything stays on this host. With one, rank 0 listens everywhere, since the name
+ * that others know it by need not be an address of its own; unless that name plainly means this
+ * host. */
+static int open_door(struct rf_meeting *meeting, int *listener)
+{
+    bool loopback = false;
+    RETURN_IF_ERROR(check_file_limit(meeting->size));
+    if (meeting->file || meeting->board) {
+        if (meeting->key.present)
+            rf_host_address(meeting->host, sizeof(meeting->host));
+        else
+            snprintf(meeting->host, sizeof(meeting->host), "127.0.0.1");
+        rf_random(meeting->key.job, RF_JOB_BYTES);
+    }
+    RETURN_IF_ERROR(rf_host_is_loopback(meeting->host, &loopback));
+    if (!loopback && !meeting->key.present)
+        return rf_fail(RF_EAUTH,
+                       "%s is not a loopback address, so ranks must prove that they belong to the "
+                       "job: set RF_JOB_KEY to the same secret text on every rank",
+                       meeting->host);
+    bool everywhere = meeting->key.present && !says_loopback(meeting->host);
+    RETURN_IF_ERROR(
+        rf_socket_listen(meeting->host, meeting->port, everywhere, listener, &meeting->port));
+    if (!meeting->file)
+        return 0;
+    int rc = rf_rendezvous_write(meeting->file, meeting->host, meeting->port, meeting->key.job);
+    if (rc < 0)
+        close(*listener);
+    return rc;
+}
+
+/* The same, with a key of its own where none is given; and rank 0 says on the board where it is. */
+static int open_door_at_board(struct rf_meeting *meeting, int *listener)
+{
+    struct rf_notice notice = {{0}};
+    uint64_t deadline = deadline_of(meeting);
+    if (!meeting->key.present) {
+        rf_notice_key(&notice);
+        RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
+    }
+    int rc = open_door(meeting, listener);
+    if (rc == 0) { /* else the others hear that there is none */
+        snprintf(notice.host, sizeof(notice.host), "%.63s", meeting->host);
+        notice.port = meeting->port;
+        memcpy(notice.job, meeting->key.job, RF_JOB_BYTES);
+    }
+    struct rf_error reason = *rf_last_error();
+    int shared = rf_notice_share(meeting->board, true, &notice, deadline);
+    if (rc == 0 && shared < 0)
+        close(*listener);
+    return rc < 0 ? rf_fail_error(&reason) : shared;
+}
+
+int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener)
+{
+    struct host host = {.meeting = meeting, .links = links};
+    if (meeting->listens)
+        *listener = meeting->listener;
+    else if (meeting->board)
+        RETURN_IF_ERROR(open_door_at_board(meeting, listener));
+    else
+        RETURN_IF_ERROR(open_door(meeting, listener));
+    rf_door_init(&host.door, *listener, meeting->size, &meeting->key);
+    host.door.admit = admit;
+    host.door.owner = &host;
+    rf_log("transport", 2, "rank 0 waits for %d ranks on %s port %d", meeting->size - 1,
+           meeting->host, meeting->port);
+    int rc = wait_at_door(&host);
+    struct rf_error reason = *rf_last_error();
+    tell_all(&host, rc);
+    if (meeting->file)
+        unlink(meeting->file);
+    if (rc == 0)
+        host.door.listener = -1; /* goes to the control thread */
+    rf_door_close(&host.door);
+    if (rc < 0) {
+        for (int rank = 1; rank < meeting->size; rank++)
+            rf_link_close(&links[rank]);
+        return rf_fail_error(&reason);
+    }
+    return 0;
+}
+
+/* ---- everybody else -------------------------------------------------------------------------- */
+
+static int refused(const struct rf_frame *frame)
+{
+    char text[400];
+    int status = -(int)(rf_get32(frame->payload) & 0xff);
+    rf_frame_text(frame->payload + 4, frame->bytes - 4, text, sizeof(text));
+    if (status == 0 || status < RF_EAGAIN)
+        status = RF_ENET;
+    return rf_fail_rank(status, 0, "rank 0 says: %s", text);
+}
+
+static int check_kind(const struct rf_frame *frame, int kind)
+{
+    if (frame->kind == RF_FRAME_REFUSE)
+        return refused(frame);
+    if (frame->kind != kind)
+        return rf_fail(RF_ECORRUPT, "control: rank 0 answered out of order");
+    return 0;
+}
+
+/* The next frame, which must be of this kind. */
+static int expect(struct rf_link *link, int kind, uint64_t deadline, struct rf_frame *frame)
+{
+    RETURN_IF_ERROR(rf_link_next_by(link, frame, deadline));
+    return check_kind(frame, kind);
+}
+
+int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+{
+    struct rf_handshake h = {.version = RF_FRAME_VERSION,
+                             .rank = (uint32_t)meeting->rank,
+                             .size = (uint32_t)meeting->size};
+    struct rf_frame frame;
+    uint8_t hello[RF_HELLO_BYTES], proof[RF_PROOF_BYTES];
+    rf_random(h.joiner, sizeof(h.joiner));
+    rf_handshake_hello(&h, hello);
+    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_HELLO, meeting->rank, 0, hello, sizeof(hello)));
+    RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
+    RETURN_IF_ERROR(expect(link, RF_FRAME_CHALLENGE, deadline, &frame));
+    memcpy(h.host, frame.payload, sizeof(h.host));
+    rf_handshake_prove(&meeting->key, &h, 'J', proof);
+    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_PROOF, meeting->rank, 0, proof, sizeof(proof)));
+    RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
+    RETURN_IF_ERROR(expect(link, RF_FRAME_WELCOME, deadline, &frame));
+    if (!rf_handshake_check(&meeting->key, &h, 'H', frame.payload))
+        return rf_fail_rank(RF_EAUTH, 0,
+                            "what listens at %s port %d does not know the job key, so it is not "
+                            "rank 0 of this job",
+                            meeting->host, meeting->port);
+    return 0;
+}
+
+/* One try, from connecting to being let in. RF_EAGAIN: worth another. */
+static int try_once(struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+{
+    bool loopback = false;
+    int fd = -1;
+    if (meeting->file)
+        RETURN_IF_ERROR(rf_rendezvous_read(meeting->file, meeting->host, sizeof(meeting->host),
+                                           &meeting->port, meeting->key.job));
+    if (!meeting->key.present) {
+        RETURN_IF_ERROR(rf_host_is_loopback(meeting->host, &loopback));
+        if (!loopback)
+            return rf_fail(RF_EAUTH,
+                           "%s is not a loopback address, so ranks must prove that they belong to "
+                           "the job: set RF_JOB_KEY to the same secret text on every rank",
+                           meeting->host);
+    }
+    RETURN_IF_ERROR(rf_socket_connect(meeting->host, meeting->port, deadline, &fd));
+    rf_link_init(link, fd, RF_FRAME_MAX_PAYLOAD);
+    uint64_t answer = rf_now_ns() + ANSWER_NS;
+    int rc = rf_join_knock(meeting, link, answer < deadline ? answer : deadline);
+    if (rc == 0)
+        return 0;
+    rf_link_close(link);
+    /* Pushed out of a crowd, or something else listens there for the moment. */
+    if (rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT)
+        return RF_EAGAIN;
+    return rc;
+}
+
+static int wait_for_start(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+{
+    struct rf_frame frame;
+    /* Rank 0 has its own deadline, and its reason for giving up is the better one. */
+    int rc = rf_link_next_by(link, &frame, deadline + ANSWER_NS);
+    if (rc == RF_EPEER)
+        return rf_fail_rank(RF_EPEER, 0, "rank 0 went away before all ranks had joined");
+    if (rc == RF_ETIMEOUT)
+        return rf_fail_rank(RF_ETIMEOUT, 0, "rank 0 did not start the job within %.3g s",
+                            meeting->timeout_s);
+    return rc < 0 ? rc : check_kind(&frame, RF_FRAME_START);
+}
+
+/* Where rank 0 is, by the launcher's board, and with which key. */
+static int read_board(struct rf_meeting *meeting, uint64_t deadline)
+{
+    struct rf_notice notice = {{0}};
+    RETURN_IF_ERROR(rf_notice_share(meeting->board, false, &notice, deadline));
+    if (notice.port == 0)
+        return rf_fail_rank(RF_EPEER, 0, "rank 0 could not open the job's door");
+    if (notice.key[0])
+        RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
+    snprintf(meeting->host, sizeof(meeting->host), "%.63s", notice.host);
+    meeting->port = notice.port;
+    memcpy(meeting->key.job, notice.job, RF_JOB_BYTES);
+    return 0;
+}
+
+int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link)
+{
+    uint64_t start = rf_now_ns(), deadline = deadline_of(meeting);
+    if (meeting->board)
+        RETURN_IF_ERROR(read_board(meeting, deadline));
+    for (;;) {
+        int rc = try_once(meeting, link, deadline);
+        if (rc == 0)
+            break;
+        /* A file of an earlier run may name a port that another job has now. */
+        bool maybe_stale = meeting->file && (rc == RF_EAUTH || rc == RF_EINVAL || rc == RF_EBUSY) &&
+                           rf_now_ns() - start < STALE_NS;
+        if (rc != RF_EAGAIN && !maybe_stale)
+            return rc;
+        if (rf_now_ns() >= deadline) {
+            struct rf_error last = *rf_last_error();
+            return rf_fail_rank(RF_ETIMEOUT, 0, "rank %d could not join within %.3g s: %.400s",
+                                meeting->rank, meeting->timeout_s, last.message);
+        }
+        rf_sleep_ns(RETRY_NS);
+    }
+    int rc = wait_for_start(meeting, link, deadline);
+    if (rc < 0)
+        rf_link_close(link);
+    return rc;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The two ways into a job whose rank, size and meeting point are known: rank 0 hosts, the others
+ * join. bootstrap.c decides the rest.
+ */
+#ifndef RF_TRANSPORT_JOIN_H
+#define RF_TRANSPORT_JOIN_H
+
+#include <ringforge/comm.h>
+
+#include "handshake.h"
+#include "../control/link.h"
+
+struct rf_board;
+struct rf_control;
+
+struct rf_meeting {
+    char host[256];
+    int port;
+    const char
+        *file; /* where rank 0 publishes its address; NULL = host and port are known to all */
+    char file_name[512];          /* what `file` points to, where it is not the caller's */
+    const struct rf_board *board; /* the same for a launcher's table; NULL = there is none */
+    bool listens;                 /* rank 0: `listener` is open already, at host and port */
+    int listener;
+    int rank, size;
+    double timeout_s;
+    struct rf_job_key key;
+};
+
+/* Waits for all ranks: links[r] for r > 0, and a listening socket that stays open. */
+int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener);
+/* Waits for rank 0 and for the others to be there too. */
+int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link);
+
+/* launcher.c: where the ranks of a launcher that says nothing about it meet: under MPI and srun on
+ * one host in a file, across hosts where rank 0 says on the launcher's board, under an srun without
+ * one on the first host. RF_EINVAL: cannot be known. */
+int rf_launcher_meeting(struct rf_meeting *meeting);
+
+/* Proves the key to whoever opened the other end of `link`, and has it prove it too. */
+int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline);
+
+/* torchrun itself listens on the MASTER_PORT that it hands out: then another one, made of that and
+ * the run's name, the same on all ranks. */
+void rf_launcher_port(struct rf_meeting *meeting);
+
+/* Either of them, and the control link that comes of it. */
+int rf_meet(struct rf_meeting *meeting, struct rf_control **out);
+
+/* rendezvous.c: the file of `file:` URLs. write replaces the file atomically. read: RF_EAGAIN while
+ * there is none. */
+int rf_rendezvous_write(const char *path, const char *host, int port, const uint8_t *job);
+int rf_rendezvous_read(const char *path, char *host, size_t host_bytes, int *port, uint8_t *job);
+
+#endif

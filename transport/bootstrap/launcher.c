@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where ranks meet when their launcher names no meeting point: MPI launchers and srun tell each
+ * process its rank and the name of the job, and from these all come to the same place; or they have
+ * a board. Called by bootstrap.c when MASTER_ADDR is not set.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "board.h"
+#include "join.h"
+
+enum { FIRST_PORT = 20000, PORTS = 12000 }; /* below the ports that systems give out themselves */
+
+/* ---- one host: a file in a folder of the user's own ------------------------------------------ */
+
+static int own_folder(char *path, size_t bytes)
+{
+    const char *base = rf_env("XDG_RUNTIME_DIR");
+    struct stat info;
+    snprintf(path, bytes, "%s/ringforge-%ld", base ? base : "/tmp", (long)getuid());
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return rf_fail(RF_EIO, "the folder %s cannot be made: %s", path, strerror(errno));
+    if (lstat(path, &info) || !S_ISDIR(info.st_mode) || info.st_uid != getuid() ||
+        (info.st_mode & 077))
+        return rf_fail(
+            RF_EIO, "%s is not a folder that only this user can write to; set MASTER_ADDR", path);
+    return 0;
+}
+
+static int meet_in_file(struct rf_meeting *meeting, const char *launcher, const char *job)
+{
+    char folder[256];
+    RETURN_IF_ERROR(own_folder(folder, sizeof(folder)));
+    int length =
+        snprintf(meeting->file_name, sizeof(meeting->file_name), "%s/%s-%s", folder, launcher, job);
+    if (length >= (int)sizeof(meeting->file_name) || strchr(job, '/'))
+        return rf_fail(RF_EINVAL, "the launcher's name of the job cannot be a file's: %.80s", job);
+    meeting->file = meeting->file_name;
+    return 0;
+}
+
+static bool on_one_host(const struct rf_meeting *meeting, const char *local_size)
+{
+    long here = 0;
+    return rf_env_int(local_size, 0, &here) == 0 && here == meeting->size;
+}
+
+/* ---- srun across hosts, without a board -------------------------------------------------------
+ */
+
+/* The first of "a[03-07,9],b2": "a03". */
+static int first_node(const char *list, char *out, size_t bytes)
+{
+    size_t length = strcspn(list, "[,");
+    const char *range = list[length] == '[' ? list + length + 1 : "";
+    int digits = 0;
+    while (isdigit((unsigned char)range[digits]))
+        digits++;
+    if (length + (size_t)digits == 0 || length + (size_t)digits >= bytes ||
+        (list[length] == '[' && digits == 0))
+        return rf_fail(RF_EINVAL, "SLURM_STEP_NODELIST is %.80s, which names no first host", list);
+    snprintf(out, bytes, "%.*s%.*s", (int)length, list, digits, range);
+    return 0;
+}
+
+static int port_of(const char *job)
+{
+    return FIRST_PORT + (int)(rf_hash32(job, strlen(job), 0) % PORTS);
+}
+
+static int meet_on_first_node(struct rf_meeting *meeting, const char *nodes, const char *job)
+{
+    RETURN_IF_ERROR(first_node(nodes, meeting->host, sizeof(meeting->host)));
+    meeting->port = port_of(job);
+    return 0;
+}
+
+/* ---- torchrun -------------------------------------------------------------------------------- */
+
+void rf_launcher_port(struct rf_meeting *meeting)
+{
+    const char *taken = rf_env("TORCHELASTIC_USE_AGENT_STORE");
+    const char *run = rf_env("TORCHELASTIC_RUN_ID"), *again = rf_env("TORCHELASTIC_RESTART_COUNT");
+    char name[128];
+    if (!taken || strcmp(taken, "True") != 0)
+        return;
+    int theirs = meeting->port;
+    snprintf(name, sizeof(name), "%d.%.80s.%.16s", theirs, run ? run : "", again ? again : "");
+    meeting->port = port_of(name);
+    if (meeting->port == theirs)
+        meeting->port++;
+}
+
+/* ---- which of them --------------------------------------------------------------------------- */
+
+/* Where rank 0 says, on a board of the launcher; if it has one. */
+static bool meet_at_board(struct rf_meeting *meeting, const struct rf_board *board)
+{
+    meeting->board = board;
+    return board != NULL;
+}
+
+static int meet_under_slurm(struct rf_meeting *meeting)
+{
+    const char *nodes = rf_env("SLURM_STEP_NODELIST"), *job = rf_env("SLURM_JOB_ID");
+    const char *step = rf_env("SLURM_STEP_ID");
+    long hosts = 0;
+    char name[64];
+    RETURN_IF_ERROR(rf_env_int("SLURM_STEP_NUM_NODES", 0, &hosts));
+    if (!job || !step || !nodes || hosts < 1)
+        return rf_fail(RF_EINVAL, "srun has not said which hosts the job has");
+    snprintf(name, sizeof(name), "%.24s.%.24s", job, step);
+    if (hosts == 1)
+        return meet_in_file(meeting, "slurm", name);
+    if (meet_at_board(meeting, rf_board_pmi()) || meet_at_board(meeting, rf_board_pmix()))
+        return 0;
+    return meet_on_first_node(meeting, nodes, name);
+}
+
+/* The launchers in the order of bootstrap.c. On one host a file needs nothing of the launcher, and
+ * leaves its connection to a program that uses MPI as well. */
+int rf_launcher_meeting(struct rf_meeting *meeting)
+{
+    const char *name = rf_env("PMIX_NAMESPACE");
+    if (rf_env("OMPI_COMM_WORLD_RANK") && name) {
+        if (on_one_host(meeting, "OMPI_COMM_WORLD_LOCAL_SIZE"))
+            return meet_in_file(meeting, "openmpi", name);
+        if (meet_at_board(meeting, rf_board_pmix()))
+            return 0;
+    }
+    if (rf_env("PMI_RANK") && on_one_host(meeting, "MPI_LOCALNRANKS")) {
+        char job[32]; /* MPICH names no job; its ranks on one host have one parent */
+        snprintf(job, sizeof(job), "%ld", (long)getppid());
+        return meet_in_file(meeting, "mpich", job);
+    }
+    /* Slurm's own variables are there under an mpiexec within its job, too. */
+    if (rf_env("PMI_RANK") && (rf_env("MPI_LOCALNRANKS") || !rf_env("SLURM_PROCID")) &&
+        meet_at_board(meeting, rf_board_pmi()))
+        return 0;
+    if (rf_env("SLURM_PROCID"))
+        return meet_under_slurm(meeting);
+    return rf_fail(RF_EINVAL, "no launcher says where to meet");
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Jobs within a job: the first member of each group opens a door (or a loopback world), everybody
+ * hears of all doors over the parent's control link, and each joins its own. Called by comm.
+ */
+#include <unistd.h>
+
+#include "base/base.h"
+#include "../control/control.h"
+#include "join.h"
+#include "../loopback/loopback.h"
+#include "../control/socket.h"
+
+/* What the first member of a group tells all. */
+struct offer {
+    char host[64];
+    uint32_t port; /* 0: it could not open one */
+    uint8_t job[RF_JOB_BYTES];
+    struct rf_loopback *world; /* ranks are threads of one process */
+};
+
+static int place_of(const struct rf_control *parent, const int *members, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (members[i] == parent->rank)
+            return i;
+    return -1;
+}
+
+static int open_world(int count, struct offer *offer)
+{
+    RETURN_IF_ERROR(rf_loopback_create(count, NULL, &offer->world));
+    offer->world->ends = 2 * (unsigned)count;
+    return 0;
+}
+
+static int open_door(struct rf_control *parent, struct rf_meeting *meeting, struct offer *offer)
+{
+    rf_control_local_address(parent, meeting->host, sizeof(meeting->host));
+    RETURN_IF_ERROR(rf_socket_listen(meeting->host, 0, false, &meeting->listener, &meeting->port));
+    meeting->listens = true;
+    snprintf(offer->host, sizeof(offer->host), "%.63s", meeting->host);
+    offer->port = (uint32_t)meeting->port;
+    rf_random(offer->job, sizeof(offer->job));
+    return 0;
+}
+
+/* Everybody takes part, whatever has become of its own door; the first failure is kept. */
+static int exchange(struct rf_control *parent, const struct offer *mine, int rc, double timeout_s,
+                    struct offer *all)
+{
+    struct rf_error error = *rf_last_error();
+    int gathered = parent->ops->all_gather(parent, mine, sizeof(*mine), all, timeout_s);
+    return rc < 0 ? rf_fail_error(&error) : gathered;
+}
+
+static int enter(const struct offer *offer, int first, struct rf_meeting *meeting,
+                 struct rf_control **out)
+{
+    if (offer->world)
+        return rf_loopback_control(offer->world, meeting->rank, out);
+    if (offer->port == 0)
+        return rf_fail_rank(RF_EPEER, first, "split: rank %d could not open the group's door",
+                            first);
+    snprintf(meeting->host, sizeof(meeting->host), "%.63s", offer->host);
+    meeting->port = (int)offer->port;
+    memcpy(meeting->key.job, offer->job, sizeof(offer->job));
+    return rf_meet(meeting, out);
+}
+
+int rf_split_join(struct rf_control *parent, const int *members, int count, double timeout_s,
+                  struct rf_control **control)
+{
+    const struct rf_job_key *key = rf_control_key(parent);
+    struct rf_meeting meeting = {
+        .rank = place_of(parent, members, count), .size = count, .timeout_s = timeout_s};
+    struct offer mine = {{0}}, *all = rf_alloc((size_t)parent->size * sizeof(*all));
+    int rc = all ? 0 : rf_fail(RF_ENOMEM, "no memory to split %d ranks", parent->size);
+    if (!all)
+        return rc;
+    if (key)
+        meeting.key = *key;
+    if (meeting.rank == 0 && count > 1)
+        rc = key ? open_door(parent, &meeting, &mine) : open_world(count, &mine);
+    rc = exchange(parent, &mine, rc, timeout_s, all);
+    *control = NULL;
+    if (rc < 0 && meeting.listens)
+        close(meeting.listener);
+    else if (rc == 0 && count == 1)
+        rc = rf_self_control(control);
+    else if (rc == 0 && count > 1)
+        rc = enter(&all[members[0]], members[0], &meeting, control);
+    if (rc == 0 && *control)
+        (*control)->host = parent->host;
+    rf_free(all);
+    return rc;
+}
+
+int rf_split_transport(struct rf_control *control, const char *provider, struct rf_transport **out,
+                       char *why, size_t why_bytes)
+{
+    struct rf_loopback *world = rf_loop_world(control);
+    if (!world)
+        return rf_transport_create(control, provider, out, why, why_bytes);
+    snprintf(why, why_bytes, "ranks are threads of one process");
+    return control->size == 1 ? rf_self_transport(out)
+                              : rf_loopback_transport(world, control->rank, out);
+}

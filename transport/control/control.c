@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The control link of a job of several processes, as comm sees it: events, messages, abort,
+ * goodbye. A star of TCP connections around rank 0, served by one thread per communicator that
+ * sleeps in poll() (control_thread.c). Slow and dependable; nothing here is on the data path.
+ */
+#include "control.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "gate.h"
+#include "processes.h"
+#include "socket.h"
+
+static const uint64_t BEAT_NS = 1000000000, SUSPICION_NS = 10000000000u;
+static const uint64_t FAREWELL_NS = 1000000000; /* to hand over the last words */
+
+static struct rf_socket_control *control_of(struct rf_control *control)
+{
+    return (struct rf_socket_control *)control;
+}
+
+/* Rank 0 tells everybody, the others tell rank 0, which relays. */
+static int tell(struct rf_control *control, int kind, const void *payload, size_t bytes)
+{
+    struct rf_socket_control *c = control_of(control);
+    pthread_mutex_lock(&c->lock);
+    if (kind == RF_FRAME_ABORT)
+        c->aborted = true;
+    rf_control_send_all(c, -1, kind, control->rank, payload, bytes);
+    rf_control_wake(c);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+static int socket_notify(struct rf_control *control, const void *payload, size_t bytes)
+{
+    if (bytes > sizeof(((struct rf_event *)0)->payload))
+        return rf_fail(RF_EINVAL, "control: a message of %zu bytes; at most 512 are possible",
+                       bytes);
+    return tell(control, RF_FRAME_MESSAGE, payload, bytes);
+}
+
+static int socket_abort(struct rf_control *control, const char *text)
+{
+    return tell(control, RF_FRAME_ABORT, text ? text : "", text ? strnlen(text, 255) : 0);
+}
+
+static int socket_next_event(struct rf_control *control, struct rf_event *out)
+{
+    if (__atomic_load_n(&control->pending, __ATOMIC_ACQUIRE) == 0)
+        return 0;
+    struct rf_socket_control *c = control_of(control);
+    pthread_mutex_lock(&c->lock);
+    struct rf_control_event *item = c->events;
+    if (item) {
+        *out = item->event;
+        c->events = item->next;
+        c->event_count--;
+        if (!c->events)
+            c->events_end = &c->events;
+    }
+    if (!c->events)
+        __atomic_store_n(&control->pending, 0, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&c->lock);
+    rf_free(item);
+    return item != NULL;
+}
+
+static void destroy(struct rf_socket_control *c)
+{
+    for (int rank = 0; c->peers && rank < c->control.size; rank++) {
+        rf_link_close(&c->peers[rank].link);
+        rf_free(c->peers[rank].part);
+    }
+    rf_door_close(&c->door);
+    while (c->events) {
+        struct rf_control_event *item = c->events;
+        c->events = item->next;
+        rf_free(item);
+    }
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    rf_processes_close(c->processes);
+    rf_gate_release(c->gate);
+    rf_free(c->seats);
+    rf_free(c->polls);
+    rf_free(c->peers);
+    rf_free(c);
+}
+
+/* Nobody is left, or nobody can be heard of any more. */
+static bool is_alone(const struct rf_socket_control *c)
+{
+    if (c->control.rank != 0 && c->peers[0].link.fd < 0)
+        return true;
+    return c->gone == c->control.size - 1;
+}
+
+static void socket_leave(struct rf_control *control, double timeout_s)
+{
+    if (!control)
+        return;
+    struct rf_socket_control *c = control_of(control);
+    const uint64_t deadline_ns = rf_after_s(timeout_s);
+    tell(control, RF_FRAME_LEFT, NULL, 0);
+    pthread_mutex_lock(&c->lock);
+    while (!c->aborted && !is_alone(c))
+        if (!rf_cond_wait(&c->changed, &c->lock, deadline_ns))
+            break;
+    c->stopping = true;
+    c->stop_by_ns = rf_now_ns() + FAREWELL_NS;
+    rf_control_wake(c);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    destroy(c);
+}
+
+static const struct rf_control_ops socket_control_ops = {
+    .all_gather = rf_control_all_gather,
+    .notify = socket_notify,
+    .abort = socket_abort,
+    .next_event = socket_next_event,
+    .leave = socket_leave,
+};
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static int refuse_latecomer(void *owner, int rank, struct rf_link *link)
+{
+    return rf_fail(RF_EBUSY, "the job is complete; rank %d has joined it before", rank);
+}
+
+static void note_address(struct rf_socket_control *c)
+{
+    bool loopback = true;
+    snprintf(c->address, sizeof(c->address), "127.0.0.1");
+    for (int rank = 0; rank < c->control.size && loopback; rank++)
+        if (c->peers[rank].link.fd >= 0)
+            rf_socket_local_address(c->peers[rank].link.fd, c->address, sizeof(c->address),
+                                    &loopback);
+    c->local = loopback;
+}
+
+static int start_thread(struct rf_socket_control *c)
+{
+    /* Signals are for the program's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&c->thread, NULL, rf_control_thread, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return rf_fail(RF_ENOMEM, "the control thread cannot start: %s", strerror(error));
+    return 0;
+}
+
+static int init(struct rf_socket_control *c, int rank, int size, struct rf_link *links,
+                int listener, const struct rf_job_key *key)
+{
+    c->control = (struct rf_control){
+        .ops = &socket_control_ops, .rank = rank, .size = size, .host = rf_host_number(rank)};
+    c->events_end = &c->events;
+    c->beat_ns = BEAT_NS;
+    c->suspicion_ns = SUSPICION_NS;
+    pthread_mutex_init(&c->lock, NULL);
+    rf_cond_init(&c->changed);
+    rf_door_init(&c->door, listener, size, key);
+    c->door.admit = refuse_latecomer;
+    c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    c->peers = rf_alloc((size_t)size * sizeof(*c->peers));
+    c->polls = rf_alloc(((size_t)size + 2 + RF_DOOR_POLLS) * sizeof(*c->polls));
+    int count = rank == 0 ? size : 1;
+    for (int r = 0; r < count; r++) {
+        if (!c->peers) {
+            rf_link_close(&links[r]);
+            continue;
+        }
+        c->peers[r].link = links[r];
+        c->peers[r].link.max_payload = RF_FRAME_MAX_PAYLOAD;
+        c->peers[r].heard_ns = rf_now_ns();
+    }
+    /* Ranks without a link of their own here. */
+    for (int r = count; c->peers && r < size; r++)
+        c->peers[r].link.fd = -1;
+    if (!c->peers || !c->polls)
+        return rf_fail(RF_ENOMEM, "no memory for the control link of %d ranks", size);
+    if (c->wake_fd < 0)
+        return rf_fail(RF_ENET, "the control link cannot start: %s", strerror(errno));
+    note_address(c);
+    return start_thread(c);
+}
+
+int rf_control_create(int rank, int size, struct rf_link *links, int listener,
+                      const struct rf_job_key *key, struct rf_control **out)
+{
+    struct rf_socket_control *c = rf_alloc(sizeof(*c));
+    if (!c) {
+        for (int r = 0; r < (rank == 0 ? size : 1); r++)
+            rf_link_close(&links[r]);
+        if (listener >= 0)
+            close(listener);
+        return rf_fail(RF_ENOMEM, "no memory for the control link of %d ranks", size);
+    }
+    int rc = init(c, rank, size, links, listener, key);
+    if (rc < 0) {
+        destroy(c);
+        return rc;
+    }
+    *out = &c->control;
+    return 0;
+}
+
+void rf_control_local_address(struct rf_control *control, char *out, size_t bytes)
+{
+    bool over_sockets = control->ops == &socket_control_ops;
+    snprintf(out, bytes, "%s", over_sockets ? control_of(control)->address : "127.0.0.1");
+}
+
+bool rf_control_is_local(struct rf_control *control)
+{
+    return control->ops != &socket_control_ops || control_of(control)->local;
+}
+
+const struct rf_job_key *rf_control_key(struct rf_control *control)
+{
+    return control->ops == &socket_control_ops ? &control_of(control)->door.key : NULL;
+}
+
+int rf_control_watch_processes(struct rf_control *control, double timeout_s)
+{
+    struct rf_socket_control *c = control_of(control);
+    struct rf_processes *processes = NULL;
+    RETURN_IF_ERROR(rf_processes_open(control, timeout_s, &processes));
+    pthread_mutex_lock(&c->lock);
+    c->processes = processes;
+    rf_control_wake(c);
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+void rf_control_set_suspicion(struct rf_control *control, double seconds)
+{
+    struct rf_socket_control *c = control_of(control);
+    pthread_mutex_lock(&c->lock);
+    c->suspicion_ns = (uint64_t)(seconds * 1e9);
+    c->beat_ns = c->suspicion_ns / 10;
+    c->next_beat_ns = 0;
+    rf_control_wake(c);
+    pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The control link of a joined job: what bootstrap.c hands over, and what control.c (the calls of
+ * comm) and control_thread.c (the sockets) share.
+ */
+#ifndef RF_TRANSPORT_CONTROL_H
+#define RF_TRANSPORT_CONTROL_H
+
+#include <pthread.h>
+
+#include "../bootstrap/door.h"
+#include "../transport.h"
+
+struct rf_gate;
+struct rf_processes;
+
+struct rf_control_event {
+    struct rf_control_event *next;
+    struct rf_event event;
+};
+
+struct rf_control_peer {
+    struct rf_link link; /* rank 0: to every other; the others: [0] only */
+    uint64_t heard_ns;
+    bool left, dead;
+    bool untold; /* rank 0: left, and the others do not know yet */
+    bool ended;  /* dead, as its process is known to be */
+    /* Rank 0: this rank's part of the gather it is in. */
+    uint32_t part_number;
+    uint8_t *part;
+    size_t part_bytes;
+};
+
+/* A star: every rank is connected to rank 0, which relays. Everything below is guarded by lock; the
+ * thread lets go of it only to sleep. */
+struct rf_socket_control {
+    struct rf_control control; /* first member */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    int wake_fd;                   /* an eventfd: something is to be sent, or it is time to stop */
+    struct rf_control_peer *peers; /* [size] */
+    int gone;                      /* of them: left or dead */
+    int untold;                    /* rank 0: left, and to be told to the others, */
+    uint64_t untold_since_ns;      /* for as long */
+    struct rf_door door;
+    struct rf_processes *processes; /* of this host; NULL: none */
+    struct pollfd *polls;
+    char address[64];
+    bool local; /* it is a loopback address */
+
+    struct rf_control_event *events, **events_end;
+    uint32_t event_count;
+
+    /* The all_gather that this rank waits in. */
+    uint32_t gathers; /* number of the latest */
+    int parts;        /* rank 0: that have come of it */
+    bool waiting;
+    int gather_status; /* RF_EAGAIN until it is finished */
+    void *gather_all;
+    size_t gather_bytes;
+    char gather_text[256]; /* why it failed */
+
+    bool aborted, stopping;
+
+    /* Where survivors meet, and where each rank sits there; NULL: by its rank. Guarded by the
+     * gate's lock. */
+    struct rf_gate *gate;
+    int *seats;
+
+    uint64_t stop_by_ns;
+    uint64_t suspicion_ns, beat_ns, next_beat_ns;
+};
+
+/* Takes links (rank 0: [size], with [0] unused; else one, to rank 0) and listener (-1 = none), also
+ * when it fails. key: what latecomers are checked against. */
+int rf_control_create(int rank, int size, struct rf_link *links, int listener,
+                      const struct rf_job_key *key, struct rf_control **out);
+
+/* Numeric IP of this rank's end of the control link, preferring one that other hosts can reach;
+ * "127.0.0.1" for links within a process. */
+void rf_control_local_address(struct rf_control *c, char *out, size_t bytes);
+
+/* The key of the job, if the link is one over sockets; else NULL. */
+const struct rf_job_key *rf_control_key(struct rf_control *c);
+
+/* Collective: from now on processes on this host are watched. */
+int rf_control_watch_processes(struct rf_control *c, double timeout_s);
+
+/* Tests: how long a silent peer is taken for alive. */
+void rf_control_set_suspicion(struct rf_control *c, double seconds);
+
+/* control_thread.c; c->lock is held. */
+void *rf_control_thread(void *control);
+void rf_control_wake(struct rf_socket_control *c);
+void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void *payload,
+                     size_t bytes, const char *text);
+/* Queues a frame on every open link but the one to `except`. */
+void rf_control_send_all(struct rf_socket_control *c, int except, int kind, int rank,
+                         const void *payload, size_t bytes);
+
+/* control_gather.c; c->lock is held. A rank's part has come (rank 0), and the result of all
+ * (others). */
+int rf_gather_part(struct rf_socket_control *c, int rank, uint32_t number, const void *data,
+                   size_t bytes);
+void rf_gather_result(struct rf_socket_control *c, uint32_t number, int status, const void *data,
+                      size_t bytes);
+int rf_control_all_gather(struct rf_control *control, const void *mine, size_t bytes, void *all,
+                          double timeout_s);
+
+#endif

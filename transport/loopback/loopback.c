@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks as threads of one process: mailboxes, a throttle, and faults. For tests and trials, and for
+ * communicators of one rank. Messages are copied once, straight from the sender's buffer to the
+ * receiver's, by whichever of the two comes second; so a send completes when it is matched, never
+ * before.
+ */
+#include "loopback.h"
+
+#include <unistd.h>
+
+#include "base/base.h"
+
+/* Providers have a bound; so do we, so that the callers' way of trying again is exercised. */
+enum { MAX_SENDS = 1024, SEGMENT_BYTES = 256 * 1024 };
+
+static struct rf_loop_rank *self_of(struct rf_transport *t)
+{
+    return (struct rf_loop_rank *)t; /* the transport is its first member */
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void list_append(struct rf_loop_list *list, struct rf_loop_node *node)
+{
+    node->next = NULL;
+    node->prev = list->last;
+    if (list->last)
+        list->last->next = node;
+    else
+        list->first = node;
+    list->last = node;
+}
+
+static void list_remove(struct rf_loop_list *list, struct rf_loop_node *node)
+{
+    if (node->prev)
+        node->prev->next = node->next;
+    else
+        list->first = node->next;
+    if (node->next)
+        node->next->prev = node->prev;
+    else
+        list->last = node->prev;
+}
+
+/* From the back, as times mostly grow. */
+static void list_insert_by_time(struct rf_loop_list *list, struct rf_loop_node *node)
+{
+    struct rf_loop_node *before = list->last;
+    while (before && before->ready_ns > node->ready_ns)
+        before = before->prev;
+    if (before == list->last) {
+        list_append(list, node);
+        return;
+    }
+    node->prev = before;
+    node->next = before ? before->next : list->first;
+    node->next->prev = node;
+    if (before)
+        before->next = node;
+    else
+        list->first = node;
+}
+
+static unsigned bucket_of(int peer, uint64_t tag)
+{
+    uint64_t mixed = (tag ^ ((uint64_t)(unsigned)peer << 40)) * 0x9e3779b97f4a7c15ull;
+    return (unsigned)(mixed >> 58) % RF_LOOP_BUCKETS;
+}
+
+static struct rf_loop_node *list_find(struct rf_loop_list *list, int source, uint64_t tag,
+                                      bool is_recv)
+{
+    for (struct rf_loop_node *node = list->first; node; node = node->next)
+        if (node->tag == tag && (is_recv ? node->peer : node->owner) == source)
+            return node;
+    return NULL;
+}
+
+/* ---- matching -------------------------------------------------------------------------------- */
+
+static void finish(struct rf_loopback *world, struct rf_loop_node *node)
+{
+    struct rf_loop_rank *owner = &world->ranks[node->owner];
+    pthread_mutex_lock(&owner->done_lock);
+    list_insert_by_time(&owner->done, node);
+    atomic_fetch_add_explicit(&owner->done_count, 1, memory_order_release);
+    pthread_mutex_unlock(&owner->done_lock);
+}
+
+/* Both nodes are unlinked; the receiver's match_lock is held, so neither side can cancel. */
+static void deliver(struct rf_loopback *world, struct rf_loop_node *send, struct rf_loop_node *recv)
+{
+    uint64_t room = recv->bytes;
+    uint64_t copied = send->bytes < room ? send->bytes : room;
+    if (copied > 0)
+        memcpy(recv->buffer, send->buffer, copied);
+    recv->contract = send->contract;
+    if (send->corrupt) {
+        recv->contract ^= 1;
+        if (copied > 0)
+            *(uint8_t *)recv->buffer ^= 1;
+    }
+    if (send->damaged && copied > 0)
+        ((uint8_t *)recv->buffer)[copied / 2] ^= 0x10;
+    recv->status = send->bytes > room ? RF_EMISMATCH : 0;
+    recv->bytes = send->bytes;
+    recv->tag = room;
+    recv->ready_ns = send->ready_ns;
+    finish(world, recv);
+    finish(world, send);
+}
+
+static int killed_error(int rank)
+{
+    return rf_fail_rank(RF_ENET, rank, "rank %d was killed by the fault injector", rank);
+}
+
+static void loop_cancel_all(struct rf_transport *t);
+
+static int kill_self(struct rf_loop_rank *self)
+{
+    if (!atomic_exchange(&self->killed, true)) {
+        loop_cancel_all(&self->transport);
+        rf_loop_report_death(self->world, self->transport.rank, "killed by the fault injector");
+    }
+    return killed_error(self->transport.rank);
+}
+
+/* The throttle: when a message of this size, sent now, will have arrived. 0 = at once. */
+static uint64_t arrival_ns(struct rf_loop_rank *self, int peer, size_t bytes)
+{
+    const struct rf_loopback_opts *opts = &self->world->opts;
+    if (opts->bytes_per_s <= 0 && opts->latency_s <= 0)
+        return 0;
+    uint64_t start = rf_now_ns();
+    if (opts->bytes_per_s > 0) {
+        if (self->link_free_ns[peer] > start)
+            start = self->link_free_ns[peer];
+        start += (uint64_t)((double)bytes * 1e9 / opts->bytes_per_s);
+        self->link_free_ns[peer] = start;
+    }
+    return start + (uint64_t)(opts->latency_s * 1e9);
+}
+
+/* Counts a message to another rank, and applies throttle and faults to it. Returns 1 when the
+ * message is to be lost. */
+static int leave_for(struct rf_loop_rank *self, int peer, struct rf_loop_node *node)
+{
+    struct rf_loopback *world = self->world;
+    const struct rf_loopback_opts *opts = &world->opts;
+    uint64_t number = 1 + atomic_fetch_add_explicit(&world->messages, 1, memory_order_relaxed);
+    self->messages++;
+    self->transport.sent_bytes += node->bytes;
+    self->transport.sent_messages++;
+    node->ready_ns = arrival_ns(self, peer, node->bytes);
+    if (number == opts->delay_message)
+        node->ready_ns =
+            (node->ready_ns ? node->ready_ns : rf_now_ns()) + (uint64_t)(opts->delay_s * 1e9);
+    node->corrupt = number == opts->corrupt_message;
+    node->damaged = number == opts->damage_message;
+    return number == opts->drop_message;
+}
+
+static int check_peer(struct rf_loop_rank *self, int peer)
+{
+    if (peer < 0 || peer >= self->world->size)
+        return rf_fail(RF_EINVAL, "loopback: there is no rank %d in a world of %d", peer,
+                       self->world->size);
+    return 0;
+}
+
+static int loop_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                          const void *buffer, size_t bytes, void *context)
+{
+    struct rf_loop_rank *self = self_of(t);
+    struct rf_loopback *world = self->world;
+    RETURN_IF_ERROR(check_peer(self, peer));
+    if (atomic_load_explicit(&self->killed, memory_order_relaxed))
+        return killed_error(t->rank);
+    const struct rf_loopback_opts *opts = &world->opts;
+    if (opts->kill_after_messages > 0 && t->rank == opts->kill_rank && peer != t->rank &&
+        self->messages >= opts->kill_after_messages)
+        return kill_self(self);
+    if (atomic_load_explicit(&self->sends_outstanding, memory_order_relaxed) >= MAX_SENDS)
+        return RF_EAGAIN;
+
+    struct rf_loop_node *send = context;
+    *send = (struct rf_loop_node){.tag = tag,
+                                  .buffer = (void *)(uintptr_t)buffer,
+                                  .bytes = bytes,
+                                  .contract = contract,
+                                  .peer = peer,
+                                  .owner = t->rank};
+    atomic_fetch_add_explicit(&self->sends_outstanding, 1, memory_order_relaxed);
+    if (peer != t->rank && leave_for(self, peer, send)) {
+        finish(world, send);
+        return 0;
+    }
+    struct rf_loop_rank *target = &world->ranks[peer];
+    unsigned bucket = bucket_of(t->rank, tag);
+    pthread_mutex_lock(&target->match_lock);
+    struct rf_loop_node *recv = list_find(&target->recvs[bucket], t->rank, tag, true);
+    if (recv) {
+        list_remove(&target->recvs[bucket], recv);
+        deliver(world, send, recv);
+    } else {
+        list_append(&target->sends[bucket], send);
+    }
+    pthread_mutex_unlock(&target->match_lock);
+    return 0;
+}
+
+static int loop_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                          size_t bytes, void *context)
+{
+    struct rf_loop_rank *self = self_of(t);
+    RETURN_IF_ERROR(check_peer(self, peer));
+    if (atomic_load_explicit(&self->killed, memory_order_relaxed))
+        return killed_error(t->rank);
+    struct rf_loop_node *recv = context;
+    *recv = (struct rf_loop_node){
+        .tag = tag, .buffer = buffer, .bytes = bytes, .peer = peer, .owner = t->rank, .is_recv = 1};
+    unsigned bucket = bucket_of(peer, tag);
+    pthread_mutex_lock(&self->match_lock);
+    struct rf_loop_node *send = list_find(&self->sends[bucket], peer, tag, false);
+    if (send) {
+        list_remove(&self->sends[bucket], send);
+        deliver(self->world, send, recv);
+    } else {
+        list_append(&self->recvs[bucket], recv);
+    }
+    pthread_mutex_unlock(&self->match_lock);
+    return 0;
+}
+
+static void fill(const struct rf_loop_node *node, struct rf_completion *out)
+{
+    *out = (struct rf_completion){.context = (void *)(uintptr_t)node,
+                                  .peer = node->peer,
+                                  .status = node->status,
+                                  .is_recv = node->is_recv};
+    if (!node->is_recv)
+        return;
+    out->contract = node->contract;
+    out->bytes = node->bytes < node->tag ? node->bytes : node->tag;
+    if (node->status < 0)
+        rf_fail_rank(node->status, node->peer, "rank %d sent %llu bytes where %llu were expected",
+                     node->peer, (unsigned long long)node->bytes, (unsigned long long)node->tag);
+}
+
+static int loop_poll(struct rf_transport *t, struct rf_completion *out, int max)
+{
+    struct rf_loop_rank *self = self_of(t);
+    if (atomic_load_explicit(&self->killed, memory_order_relaxed))
+        return killed_error(t->rank);
+    if (atomic_load_explicit(&self->done_count, memory_order_acquire) == 0)
+        return 0;
+    int count = 0;
+    uint64_t now = 0;
+    pthread_mutex_lock(&self->done_lock);
+    while (count < max && self->done.first) {
+        struct rf_loop_node *node = self->done.first;
+        if (node->ready_ns > now && node->ready_ns > (now = rf_now_ns()))
+            break; /* the list is in order of time */
+        list_remove(&self->done, node);
+        atomic_fetch_sub_explicit(&self->done_count, 1, memory_order_relaxed);
+        if (!node->is_recv)
+            atomic_fetch_sub_explicit(&self->sends_outstanding, 1, memory_order_relaxed);
+        fill(node, &out[count++]);
+    }
+    pthread_mutex_unlock(&self->done_lock);
+    return count;
+}
+
+static int loop_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
+{
+    *handle = NULL; /* nothing to do: all ranks share one address space */
+    return 0;
+}
+
+static void loop_deregister(struct rf_transport *t, void *handle)
+{
+}
+
+static void loop_cancel_all(struct rf_transport *t)
+{
+    struct rf_loop_rank *self = self_of(t);
+    struct rf_loopback *world = self->world;
+    for (int peer = 0; peer < world->size; peer++) {
+        struct rf_loop_rank *target = &world->ranks[peer];
+        pthread_mutex_lock(&target->match_lock);
+        for (unsigned b = 0; b < RF_LOOP_BUCKETS; b++) {
+            struct rf_loop_node *next;
+            for (struct rf_loop_node *node = target->sends[b].first; node; node = next) {
+                next = node->next;
+                if (node->owner == t->rank)
+                    list_remove(&target->sends[b], node);
+            }
+            if (peer == t->rank)
+                target->recvs[b] = (struct rf_loop_list){0};
+        }
+        pthread_mutex_unlock(&target->match_lock);
+    }
+    pthread_mutex_lock(&self->done_lock);
+    self->done = (struct rf_loop_list){0};
+    atomic_store(&self->done_count, 0);
+    atomic_store(&self->sends_outstanding, 0);
+    pthread_mutex_unlock(&self->done_lock);
+}
+
+static void loop_destroy(struct rf_transport *t)
+{
+    if (!t)
+        return;
+    struct rf_loopback *world = self_of(t)->world;
+    loop_cancel_all(t);
+    rf_loop_end(world);
+}
+
+static const struct rf_transport_ops loop_ops = {
+    .post_send = loop_post_send,
+    .post_recv = loop_post_recv,
+    .poll = loop_poll,
+    .register_memory = loop_register,
+    .deregister_memory = loop_deregister,
+    .cancel_all = loop_cancel_all,
+    .destroy = loop_destroy,
+};
+
+/* ---- the world ------------------------------------------------------------------------------- */
+
+static int check_opts(int size, const struct rf_loopback_opts *opts)
+{
+    if (size < 1 || size > 4096)
+        return rf_fail(RF_EINVAL, "loopback: %d ranks; 1 to 4096 are possible", size);
+    if (!opts)
+        return 0;
+    int faults = (opts->kill_after_messages > 0) + (opts->drop_message > 0) +
+                 (opts->delay_message > 0) + (opts->corrupt_message > 0) +
+                 (opts->damage_message > 0);
+    if (faults > 1)
+        return rf_fail(RF_EINVAL, "loopback: %d faults asked for; one at a time", faults);
+    if (opts->latency_s < 0 || opts->bytes_per_s < 0 || opts->delay_s < 0)
+        return rf_fail(RF_EINVAL,
+                       "loopback: latency, delay and bytes per second cannot be negative");
+    if (opts->kill_after_messages > 0 && (opts->kill_rank < 0 || opts->kill_rank >= size))
+        return rf_fail(RF_EINVAL, "loopback: kill_rank %d is outside a world of %d",
+                       opts->kill_rank, size);
+    return 0;
+}
+
+static int init_rank(struct rf_loopback *world, int rank)
+{
+    struct rf_loop_rank *self = &world->ranks[rank];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    self->world = world;
+    self->transport = (struct rf_transport){.ops = &loop_ops,
+                                            .name = "loopback",
+                                            .rank = rank,
+                                            .size = world->size,
+                                            .yield = world->size > cores,
+                                            .segment_bytes = SEGMENT_BYTES};
+    pthread_mutex_init(&self->match_lock, NULL);
+    pthread_mutex_init(&self->done_lock, NULL);
+    rf_loop_control_init(world, rank);
+    self->link_free_ns = rf_alloc((size_t)world->size * sizeof(*self->link_free_ns));
+    if (!self->link_free_ns)
+        return rf_fail(RF_ENOMEM, "loopback: no memory for %d ranks", world->size);
+    return 0;
+}
+
+int rf_loopback_create(int size, const struct rf_loopback_opts *opts, struct rf_loopback **out)
+{
+    RETURN_IF_ERROR(check_opts(size, opts));
+    struct rf_loopback *world = rf_alloc(sizeof(*world));
+    if (!world)
+        return rf_fail(RF_ENOMEM, "loopback: no memory for %d ranks", size);
+    if (opts)
+        world->opts = *opts;
+    pthread_mutex_init(&world->lock, NULL);
+    rf_cond_init(&world->changed);
+    int rc = 0;
+    world->ranks = rf_alloc((size_t)size * sizeof(*world->ranks));
+    if (!world->ranks)
+        rc = rf_fail(RF_ENOMEM, "loopback: no memory for %d ranks", size);
+    world->size = world->ranks ? size : 0;
+    /* All ranks are initialised even after a failure, so that destroy need not know how many were.
+     */
+    for (int rank = 0; rank < world->size; rank++) {
+        int status = init_rank(world, rank);
+        if (rc == 0)
+            rc = status;
+    }
+    if (rc < 0) {
+        rf_loopback_destroy(world);
+        return rc;
+    }
+    *out = world;
+    return 0;
+}
+
+void rf_loopback_destroy(struct rf_loopback *world)
+{
+    if (!world)
+        return;
+    for (int rank = 0; rank < world->size; rank++) {
+        struct rf_loop_rank *self = &world->ranks[rank];
+        rf_loop_control_fini(world, rank);
+        rf_free(self->link_free_ns);
+        pthread_mutex_destroy(&self->match_lock);
+        pthread_mutex_destroy(&self->done_lock);
+    }
+    pthread_mutex_destroy(&world->lock);
+    pthread_cond_destroy(&world->changed);
+    rf_free(world->ranks);
+    rf_free(world);
+}
+
+void rf_loop_end(struct rf_loopback *world)
+{
+    if (atomic_load(&world->ends) > 0 && atomic_fetch_sub(&world->ends, 1) == 1)
+        rf_loopback_destroy(world);
+}
+
+int rf_loopback_transport(struct rf_loopback *world, int rank, struct rf_transport **out)
+{
+    if (!world || rank < 0 || rank >= world->size)
+        return rf_fail(RF_EINVAL, "loopback: there is no rank %d in a world of %d", rank,
+                       world ? world->size : 0);
+    struct rf_loop_rank *self = &world->ranks[rank];
+    pthread_mutex_lock(&world->lock);
+    bool taken = self->opened_transport;
+    self->opened_transport = true;
+    pthread_mutex_unlock(&world->lock);
+    if (taken)
+        return rf_fail(RF_EBUSY, "loopback: rank %d has been opened before in this world", rank);
+    *out = &self->transport;
+    return 0;
+}
+
+int rf_self_transport(struct rf_transport **out)
+{
+    struct rf_loopback *world = NULL;
+    RETURN_IF_ERROR(rf_loopback_create(1, NULL, &world));
+    world->ends = 1;
+    return rf_loopback_transport(world, 0, out);
+}

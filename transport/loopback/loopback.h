@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The world that loopback ranks share: what loopback.c (data) and loopback_control.c (events) know
+ * in common. Nobody else includes it.
+ */
+#ifndef RF_TRANSPORT_LOOPBACK_H
+#define RF_TRANSPORT_LOOPBACK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "../transport.h"
+
+enum { RF_LOOP_BUCKETS = 64 };
+
+/* A posted send or receive, or its completion. It lives in the 64 bytes that the poster reserves at
+ * the start of its context, so posting allocates nothing. */
+struct rf_loop_node {
+    struct rf_loop_node *next, *prev;
+    uint64_t tag; /* once finished: how many bytes the receive had room for */
+    void *buffer;
+    uint64_t bytes;    /* once finished: how many the sender sent */
+    uint64_t ready_ns; /* not to be seen before */
+    uint32_t contract;
+    int32_t peer;
+    int32_t owner; /* the rank that posted it */
+    int16_t status;
+    uint8_t is_recv : 1, corrupt : 1, damaged : 1;
+};
+_Static_assert(sizeof(struct rf_loop_node) <= 64, "must fit the context's reserved bytes");
+
+struct rf_loop_list {
+    struct rf_loop_node *first, *last;
+};
+
+struct rf_loop_event {
+    struct rf_loop_event *next;
+    struct rf_event event;
+};
+
+struct rf_loop_rank {
+    struct rf_transport transport;
+    struct rf_control control;
+    struct rf_loopback *world;
+
+    /* What is sent to this rank and not yet matched. Lock order: match_lock, then a done_lock. Two
+     * match_locks are never held at once. */
+    pthread_mutex_t match_lock;
+    struct rf_loop_list recvs[RF_LOOP_BUCKETS], sends[RF_LOOP_BUCKETS];
+
+    /* Completions for this rank's poll, by time. */
+    pthread_mutex_t done_lock;
+    struct rf_loop_list done;
+    atomic_uint done_count;
+    atomic_uint sends_outstanding;
+
+    atomic_bool killed;
+    uint64_t messages;      /* sent to others; by this rank's thread only */
+    uint64_t *link_free_ns; /* [size], by this rank's thread: when the link to that rank is idle */
+
+    /* Control: all under world->lock. */
+    struct rf_loop_event *events, **events_end;
+    uint64_t gathers; /* begun by this rank */
+    struct {
+        uint64_t number; /* 1 + index of the all_gather it belongs to; 0 = none yet */
+        void *data;
+        size_t bytes;
+    } slot[2];
+    /* A meeting of survivors: this rank waits in it; its rank in the world that came of the last
+     * one, -1 = it is not in it; it never will be in one again; the last one had no majority. */
+    bool meeting, left_out, refused;
+    int place;
+    bool opened_transport, opened_control, left, dead, aborted;
+};
+
+struct rf_loopback {
+    int size;
+    struct rf_loopback_opts opts;
+    atomic_uint_fast64_t messages; /* sent to others, in the whole world */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t meetings;             /* of survivors that have ended */
+    struct rf_loopback *survivors; /* what came of the last one; its members' */
+    struct rf_error refusal;       /* of one that had no majority */
+    atomic_uint ends;              /* > 0: the world is freed when so many ends have been */
+    struct rf_loop_rank *ranks;
+};
+
+/* loopback_control.c: every other rank learns that `rank` died. */
+void rf_loop_report_death(struct rf_loopback *world, int rank, const char *text);
+void rf_loop_control_init(struct rf_loopback *world, int rank);
+void rf_loop_control_fini(struct rf_loopback *world, int rank);
+
+/* loopback_survivors.c: rf_survivors_join for a control link of loopback. */
+int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members, int *count,
+                      struct rf_control **out);
+
+/* One end (a transport or a control link) of the world is no more. */
+void rf_loop_end(struct rf_loopback *world);
+/* The world of a control link; NULL where it is none of loopback. */
+struct rf_loopback *rf_loop_world(struct rf_control *control);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How the loopback ranks that are still there come to a world of their own: under the lock of the
+ * old one, the last to come decides for all, or the first whose patience ends. Called by
+ * survivors.c.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "base/base.h"
+#include "loopback.h"
+#include "../control/quorum.h"
+
+/* World locked, as everything below. */
+static bool is_complete(const struct rf_loopback *world)
+{
+    for (int r = 0; r < world->size; r++) {
+        const struct rf_loop_rank *rank = &world->ranks[r];
+        if (!rank->meeting && !rank->dead && !rank->left)
+            return false;
+    }
+    return true;
+}
+
+static int check_quorum(struct rf_loopback *world)
+{
+    const size_t size = (size_t)world->size;
+    bool *here = rf_alloc(2 * size * sizeof(*here));
+    if (!here)
+        return rf_fail(RF_ENOMEM, "shrink: no memory to count %d ranks", world->size);
+    bool *gone = here + size;
+    for (size_t r = 0; r < size; r++) {
+        const struct rf_loop_rank *rank = &world->ranks[r];
+        here[r] = rank->meeting && !rank->dead;
+        gone[r] = rank->dead || rank->left;
+    }
+    int rc = rf_quorum_has(here, gone, world->size) ? 0 : rf_quorum_fail(here, gone, world->size);
+    rf_free(here);
+    return rc;
+}
+
+/* The error is this thread's last, and that of all who came. */
+static void break_up(struct rf_loopback *world)
+{
+    world->refusal = *rf_last_error();
+    for (int r = 0; r < world->size; r++) {
+        struct rf_loop_rank *rank = &world->ranks[r];
+        rank->refused = rank->meeting;
+        rank->meeting = false;
+    }
+    pthread_cond_broadcast(&world->changed);
+}
+
+static int decide(struct rf_loopback *world)
+{
+    int count = 0, rc = 0;
+    for (int r = 0; r < world->size; r++)
+        count += world->ranks[r].meeting && !world->ranks[r].dead;
+    world->survivors = NULL;
+    if (count > 1 && (rc = rf_loopback_create(count, NULL, &world->survivors)) == 0)
+        world->survivors->ends = 2 * (unsigned)count;
+    for (int r = 0, place = 0; r < world->size; r++) {
+        struct rf_loop_rank *rank = &world->ranks[r];
+        bool taken = rank->meeting && !rank->dead;
+        rank->place = taken ? place++ : -1;
+        rank->left_out = rank->left_out || !taken;
+        rank->meeting = false;
+    }
+    world->meetings++;
+    pthread_cond_broadcast(&world->changed);
+    return rc;
+}
+
+static int meet(struct rf_loopback *world, struct rf_loop_rank *self, double timeout_s)
+{
+    const uint64_t number = world->meetings;
+    const uint64_t at = rf_now_ns() + (uint64_t)(timeout_s * 1e9);
+    const struct timespec deadline = {.tv_sec = (time_t)(at / 1000000000u),
+                                      .tv_nsec = (long)(at % 1000000000u)};
+    self->meeting = true;
+    pthread_cond_broadcast(&world->changed);
+    bool late = false;
+    self->refused = false;
+    while (world->meetings == number && !self->dead && !self->left_out && !self->refused) {
+        if ((late || is_complete(world)) && check_quorum(world) < 0)
+            break_up(world);
+        else if (late || is_complete(world))
+            RETURN_IF_ERROR(decide(world));
+        else
+            late = pthread_cond_timedwait(&world->changed, &world->lock, &deadline) == ETIMEDOUT;
+    }
+    self->meeting = false;
+    if (self->dead)
+        return rf_fail_rank(RF_ENET, self->control.rank, "rank %d was killed by the fault injector",
+                            self->control.rank);
+    if (self->refused)
+        return rf_fail_error(&world->refusal);
+    if (self->left_out)
+        return rf_fail_rank(RF_EPEER, self->control.rank,
+                            "shrink: the others have gone on without rank %d, which came too late",
+                            self->control.rank);
+    return 0;
+}
+
+int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members, int *count,
+                      struct rf_control **out)
+{
+    struct rf_loopback *world = rf_loop_world(control);
+    struct rf_loop_rank *self = &world->ranks[control->rank];
+    struct rf_loopback *next = NULL;
+    pthread_mutex_lock(&world->lock);
+    int rc = meet(world, self, timeout_s), place = self->place;
+    *count = 0;
+    for (int r = 0; rc == 0 && r < world->size; r++)
+        if (world->ranks[r].place >= 0)
+            members[(*count)++] = r;
+    next = world->survivors;
+    pthread_mutex_unlock(&world->lock);
+    if (rc == 0 && *count > 1 && !next)
+        rc = rf_fail(RF_ENOMEM, "no memory for a world of the survivors");
+    if (rc < 0)
+        return rc;
+    rc = *count > 1 ? rf_loopback_control(next, place, out) : rf_self_control(out);
+    if (rc == 0)
+        (*out)->host = control->host;
+    return rc;
+}

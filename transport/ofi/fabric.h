@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What fabric.c (endpoints and messages), fabric_open.c (how ranks agree on them) and
+ * fabric_select.c (which provider) share. Nobody else includes it.
+ */
+#ifndef RF_TRANSPORT_FABRIC_H
+#define RF_TRANSPORT_FABRIC_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+#include "../transport.h"
+
+#define RF_FABRIC_API FI_VERSION(1, 17)
+
+struct rf_fabric_region {
+    struct fid_mr *mr;
+    const char *base;
+    size_t bytes;
+    void *context; /* of the one message it was made for; NULL = made by register_memory */
+    struct rf_fabric_region *next;
+};
+
+struct rf_fabric {
+    struct rf_transport transport; /* first member */
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+    fi_addr_t *peers; /* [size] */
+    size_t max_message;
+    bool register_always; /* FI_MR_LOCAL */
+    bool cancelled;
+    bool left; /* with everything of libfabric's still open: see abandon() */
+
+    /* Messages to oneself do not go through the provider: not every one can. */
+    struct rf_transport *self;
+    uint64_t self_pending;
+
+    struct rf_fabric_region *regions;
+    uint64_t next_key;
+
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *av;
+    char name[64];
+};
+
+/* fabric_select.c: the best fi_info for `wanted` on the interface of `address` (numeric IP), and
+ * one sentence on why it is this one. */
+int rf_fabric_select(const char *wanted, const char *address, struct fi_info **out, char *why,
+                     size_t why_bytes);
+
+/* fabric.c. open takes info. After it, peers are to be filled in. */
+int rf_fabric_open(struct fi_info *info, int rank, int size, struct rf_fabric **out);
+void rf_fabric_close(struct rf_fabric *f);
+/* Tests: registers memory for every message, as providers with FI_MR_LOCAL demand. */
+void rf_fabric_register_always(struct rf_transport *t);
+
+#endif

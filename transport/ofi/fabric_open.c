@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How ranks come to a working set of endpoints: each says over the control link where it is and
+ * what it could open, all check that this fits together, and all learn the addresses. A rank that
+ * fails still takes part to the end, so that the others hear its reason instead of waiting for it.
+ */
+#include "base/base.h"
+#include "../control/control.h"
+#include "fabric.h"
+#include "../shm/host.h"
+
+enum { ADDRESS_BYTES = 256 };
+static const double EXCHANGE_TIMEOUT_S = 60;
+
+/* First round: where a rank is. */
+struct place {
+    char host[64];    /* of one running kernel; equal means one host */
+    char address[64]; /* numeric IP by which it joined */
+};
+
+/* Second round: what it opened. Short, as rank 0 sends those of all ranks to all ranks; for the
+ * same reason the third round has the addresses at the length they are of, or, where a rank could
+ * not open anything, its reason. */
+struct offer {
+    int32_t status;
+    uint32_t protocol, protocol_version, provider_version;
+    uint32_t address_bytes;
+    char provider[44];
+};
+
+enum { REASON_BYTES = 256 };
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* The address to open endpoints on. Ranks that joined over loopback are reached by the others
+ * through the address that rank 0 has towards those. */
+static const char *choose_address(const struct place *places, int rank, int size)
+{
+    const char *named = rf_env("RF_INTERFACE");
+    if (named && *named)
+        return named;
+    bool all_local = true;
+    for (int r = 0; r < size; r++)
+        all_local = all_local && strcmp(places[r].host, places[0].host) == 0;
+    if (!is_loopback(places[rank].address) || all_local)
+        return places[rank].address;
+    for (int r = 0; r < size; r++)
+        if (strcmp(places[r].host, places[rank].host) == 0 && !is_loopback(places[r].address))
+            return places[r].address;
+    return places[rank].address;
+}
+
+static int ranks_here(const struct place *places, int rank, int size)
+{
+    int count = 0;
+    for (int r = 0; r < size; r++)
+        count += strcmp(places[r].host, places[rank].host) == 0;
+    return count;
+}
+
+static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[ADDRESS_BYTES])
+{
+    size_t bytes = ADDRESS_BYTES;
+    int rc = fi_getname(&f->ep->fid, address, &bytes);
+    if (rc || bytes > ADDRESS_BYTES)
+        return rf_fail(RF_ENET, "%s: reading the endpoint's address failed: %s", f->name,
+                       fi_strerror(rc ? -rc : FI_ETOOSMALL));
+    offer->address_bytes = (uint32_t)bytes;
+    offer->protocol = f->info->ep_attr->protocol;
+    offer->protocol_version = f->info->ep_attr->protocol_version;
+    offer->provider_version = f->info->fabric_attr->prov_version;
+    snprintf(offer->provider, sizeof(offer->provider), "%.43s", f->name);
+    return 0;
+}
+
+/* Opens this rank's end. */
+static int open_here(const struct place *places, const char *provider, int rank, int size,
+                     struct rf_fabric **out, struct offer *offer, uint8_t address[ADDRESS_BYTES],
+                     char *why, size_t why_bytes)
+{
+    struct fi_info *info = NULL;
+    const char *on = choose_address(places, rank, size);
+    RETURN_IF_ERROR(rf_fabric_select(provider, on, &info, why, why_bytes));
+    if (strcmp(info->fabric_attr->prov_name, "shm") == 0 && ranks_here(places, rank, size) < size) {
+        fi_freeinfo(info);
+        return rf_fail(RF_EINVAL,
+                       "provider shm works within one host, and only %d of %d ranks are "
+                       "on this one",
+                       ranks_here(places, rank, size), size);
+    }
+    struct rf_fabric *f = NULL;
+    RETURN_IF_ERROR(rf_fabric_open(info, rank, size, &f));
+    int rc = make_offer(f, offer, address);
+    if (rc < 0) {
+        rf_fabric_close(f);
+        return rc;
+    }
+    /* Both are the stream of one TCP connection, without a layer that would keep what comes early.
+     */
+    f->transport.stalls = strcmp(f->name, "net") == 0 || strcmp(f->name, "tcp") == 0;
+    f->transport.yield = ranks_here(places, rank, size) > rf_host_cores();
+    *out = f;
+    return 0;
+}
+
+/* Offers come from other processes: nothing in them is believed before it is checked. */
+static int check_offer(const struct offer *mine, const struct offer *theirs, int rank, int other)
+{
+    if (theirs->address_bytes == 0 || theirs->address_bytes > ADDRESS_BYTES ||
+        theirs->provider[sizeof(theirs->provider) - 1])
+        return rf_fail_rank(RF_ECORRUPT, other, "rank %d sent an address that makes no sense",
+                            other);
+    if (strcmp(mine->provider, theirs->provider) != 0 || mine->protocol != theirs->protocol ||
+        mine->protocol_version != theirs->protocol_version)
+        return rf_fail_rank(RF_EINVAL, other,
+                            "rank %d uses provider %s (version %u.%u), rank %d %s (version %u.%u); "
+                            "give every rank the same RF_PROVIDER and libfabric",
+                            rank, mine->provider, FI_MAJOR(mine->provider_version),
+                            FI_MINOR(mine->provider_version), other, theirs->provider,
+                            FI_MAJOR(theirs->provider_version), FI_MINOR(theirs->provider_version));
+    return 0;
+}
+
+static int connect_peers(struct rf_fabric *f, const uint8_t *addresses, size_t stride)
+{
+    for (int r = 0; r < f->transport.size; r++) {
+        int rc = fi_av_insert(f->av, addresses + (size_t)r * stride, 1, &f->peers[r], 0, NULL);
+        if (rc != 1)
+            return rf_fail_rank(RF_ENET, r, "%s: the address of rank %d is refused: %s", f->name, r,
+                                rc < 0 ? fi_strerror(-rc) : "no reason given");
+    }
+    return 0;
+}
+
+/* Third round, where some rank has nothing to offer: all hear the reason of the first one. */
+static int hear_reasons(struct rf_control *control, const struct offer *offers, int size,
+                        const char *mine)
+{
+    char reason[REASON_BYTES] = "";
+    snprintf(reason, sizeof(reason), "%.255s", mine);
+    char *reasons = rf_alloc((size_t)size * REASON_BYTES);
+    if (!reasons)
+        return rf_fail(RF_ENOMEM, "no memory for what %d ranks say", size);
+    int rc = control->ops->all_gather(control, reason, sizeof(reason), reasons, EXCHANGE_TIMEOUT_S);
+    int first = 0;
+    while (offers[first].status == 0)
+        first++;
+    int status = offers[first].status;
+    if (rc == 0)
+        rc = rf_fail_rank(status < RF_EAGAIN ? RF_ENET : status, first,
+                          "rank %d cannot open the network: %.255s", first,
+                          reasons + (size_t)first * REASON_BYTES);
+    rf_free(reasons);
+    return rc;
+}
+
+/* Third round, where all fit together. */
+static int hear_addresses(struct rf_control *control, struct rf_fabric *f,
+                          const struct offer *offers, const uint8_t address[ADDRESS_BYTES])
+{
+    size_t longest = 0, size = (size_t)control->size;
+    for (size_t r = 0; r < size; r++)
+        longest = offers[r].address_bytes > longest ? offers[r].address_bytes : longest;
+    uint8_t *addresses = rf_alloc(size * longest);
+    if (!addresses)
+        return rf_fail(RF_ENOMEM, "no memory for the addresses of %zu ranks", size);
+    int rc = control->ops->all_gather(control, address, longest, addresses, EXCHANGE_TIMEOUT_S);
+    if (rc == 0)
+        rc = connect_peers(f, addresses, longest);
+    rf_free(addresses);
+    return rc;
+}
+
+/* The second round and the third. f is NULL where this rank could open nothing: why. */
+static int exchange_offers(struct rf_control *control, struct rf_fabric *f,
+                           const struct offer *mine, const uint8_t address[ADDRESS_BYTES],
+                           const char *why, struct offer *offers)
+{
+    RETURN_IF_ERROR(
+        control->ops->all_gather(control, mine, sizeof(*mine), offers, EXCHANGE_TIMEOUT_S));
+    for (int r = 0; r < control->size; r++)
+        if (offers[r].status < 0)
+            return hear_reasons(control, offers, control->size, why);
+    /* Whether offers fit together looks the same from everywhere: all go on, or none. */
+    for (int r = 0; r < control->size; r++)
+        RETURN_IF_ERROR(check_offer(mine, &offers[r], control->rank, r));
+    return hear_addresses(control, f, offers, address);
+}
+
+static int exchange(struct rf_control *control, const char *provider, int rank, int size,
+                    struct place *places, struct offer *offers, struct rf_fabric **out, char *why,
+                    size_t why_bytes)
+{
+    struct place here = {0};
+    struct offer offer = {0};
+    uint8_t address[ADDRESS_BYTES] = {0};
+    rf_host_name(here.host, sizeof(here.host));
+    rf_control_local_address(control, here.address, sizeof(here.address));
+    RETURN_IF_ERROR(
+        control->ops->all_gather(control, &here, sizeof(here), places, EXCHANGE_TIMEOUT_S));
+    for (int r = 0; r < size; r++)
+        places[r].host[sizeof(here.host) - 1] = places[r].address[sizeof(here.address) - 1] = 0;
+
+    struct rf_fabric *f = NULL;
+    int opened = open_here(places, provider, rank, size, &f, &offer, address, why, why_bytes);
+    struct rf_error reason = *rf_last_error();
+    offer.status = opened < 0 ? opened : 0;
+    int rc = exchange_offers(control, f, &offer, address, opened < 0 ? reason.message : "", offers);
+    if (opened < 0)
+        rc = rf_fail_error(&reason);
+    if (rc < 0) {
+        rf_fabric_close(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+int rf_fabric_create(struct rf_control *control, const char *provider, int rank, int size,
+                     struct rf_transport **out, char *why, size_t why_bytes)
+{
+    char scratch[256];
+    if (!why) {
+        why = scratch;
+        why_bytes = sizeof(scratch);
+    }
+    if (size == 1) {
+        snprintf(why, why_bytes, "one rank needs no network");
+        return rf_self_transport(out);
+    }
+    if (!provider)
+        provider = rf_env("RF_PROVIDER");
+    struct place *places = rf_alloc((size_t)size * sizeof(*places));
+    struct offer *offers = rf_alloc((size_t)size * sizeof(*offers));
+    struct rf_fabric *f = NULL;
+    int rc = places && offers
+                 ? exchange(control, provider, rank, size, places, offers, &f, why, why_bytes)
+                 : rf_fail(RF_ENOMEM, "no memory for the addresses of %d ranks", size);
+    rf_free(places);
+    rf_free(offers);
+    if (rc < 0)
+        return rc;
+    rf_log("transport", 2, "%s%s", why, f->transport.yield ? "; more ranks than cores" : "");
+    *out = &f->transport;
+    return 0;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How ranks become ranks of one host: each makes a segment of shared memory and hands it to all
+ * others as a file descriptor, over a UNIX socket. Those who can do that are on one host; no
+ * privilege is needed. A rank that fails still takes part to the end, so that all come to the same
+ * answer.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "../bootstrap/handshake.h"
+#include "host.h"
+
+static const double EXCHANGE_TIMEOUT_S = 60;
+#define HANDOVER_NS 5000000000ull
+enum { NAME_BYTES = 32, TOKEN_BYTES = 16 };
+
+/* First round, over the control link: where to hand over, and what shows that one may. */
+struct offer {
+    int32_t status;
+    char host[64]; /* of one running kernel */
+    uint8_t name[NAME_BYTES], token[TOKEN_BYTES];
+    uint64_t job; /* that of rank 0 counts */
+    char text[200];
+};
+
+/* Last round: how it went. */
+struct result {
+    int32_t status;
+    char text[200];
+};
+
+/* What comes with a descriptor. */
+struct handover {
+    uint8_t token[TOKEN_BYTES]; /* of whom it is handed to */
+    int32_t rank;
+};
+
+/* ---- handing over ---------------------------------------------------------------------------- */
+
+/* A name that no file bears and that goes with its socket. */
+static socklen_t address_of(const uint8_t name[NAME_BYTES], struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    char *text = address->sun_path + 1;
+    snprintf(text, sizeof(address->sun_path) - 1, "ringforge-");
+    for (size_t i = 0; i < NAME_BYTES; i++)
+        snprintf(text + 10 + 2 * i, 3, "%02x", name[i]);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + 10 + 2 * NAME_BYTES);
+}
+
+static int open_socket(const struct offer *mine, int *out)
+{
+    struct sockaddr_un address;
+    socklen_t bytes = address_of(mine->name, &address);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) < 0) {
+        int rc = rf_fail(RF_ENOTSUP, "host: no UNIX socket can be opened: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    *out = fd;
+    return 0;
+}
+
+/* The ancillary room for one descriptor. */
+union ancillary {
+    struct cmsghdr header;
+    char room[CMSG_SPACE(sizeof(int))];
+};
+
+/* 0, RF_EAGAIN: later, or why it is impossible. */
+static int hand_to(struct rf_host *h, int socket_fd, const struct offer *offer, int rank)
+{
+    struct sockaddr_un address;
+    struct handover handover = {.rank = h->transport.rank};
+    memcpy(handover.token, offer->token, TOKEN_BYTES);
+    struct iovec data = {&handover, sizeof(handover)};
+    union ancillary ancillary = {.room = {0}};
+    struct msghdr message = {.msg_name = &address,
+                             .msg_namelen = address_of(offer->name, &address),
+                             .msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = ancillary.room,
+                             .msg_controllen = sizeof(ancillary.room)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &h->fd, sizeof(int));
+    if (sendmsg(socket_fd, &message, MSG_NOSIGNAL) >= 0)
+        return 0;
+    if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS)
+        return RF_EAGAIN;
+    return rf_fail_rank(RF_ENOTSUP, rank,
+                        "rank %d cannot hand memory to rank %d (%s), so they are not on one host",
+                        h->transport.rank, rank, strerror(errno));
+}
+
+/* Takes one datagram: 1 = a segment has been attached, 0 = nothing there, or a stranger's. */
+static int take_over(struct rf_host *h, int socket_fd, const struct offer *mine)
+{
+    struct handover handover;
+    struct iovec data = {&handover, sizeof(handover)};
+    union ancillary ancillary;
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = ancillary.room,
+                             .msg_controllen = sizeof(ancillary.room)};
+    ssize_t bytes = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
+    if (bytes < 0)
+        return 0;
+    int fd = -1;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&fd, CMSG_DATA(header), sizeof(int));
+    bool ours = bytes == sizeof(handover) && handover.rank >= 0 &&
+                handover.rank < h->transport.size && handover.rank != h->transport.rank &&
+                rf_host_has(&h->transport, handover.rank) &&
+                memcmp(handover.token, mine->token, TOKEN_BYTES) == 0;
+    if (fd < 0)
+        return 0;
+    if (!ours) {
+        close(fd);
+        return 0;
+    }
+    RETURN_IF_ERROR(rf_host_segment_attach(h, handover.rank, fd));
+    return 1;
+}
+
+static int hand_over(struct rf_host *h, int socket_fd, const struct offer *offers)
+{
+    int rank = h->transport.rank, given = 0, taken = 0;
+    uint64_t deadline = rf_now_ns() + HANDOVER_NS;
+    while (given < h->count || taken < h->count - 1) {
+        int rc = RF_EAGAIN;
+        if (given < h->count) {
+            int to = h->ranks[given];
+            rc = to == rank ? 0 : hand_to(h, socket_fd, &offers[to], to);
+        }
+        if (rc == 0)
+            given++;
+        else if (rc != RF_EAGAIN)
+            return rc;
+        int got = take_over(h, socket_fd, &offers[rank]);
+        if (got < 0)
+            return got;
+        taken += got;
+        if (rc == 0 || got > 0)
+            continue;
+        struct pollfd wait = {.fd = socket_fd, .events = POLLIN};
+        poll(&wait, 1, given < h->count ? 1 : 100);
+        if (rf_now_ns() > deadline)
+            return rf_fail(RF_ENOTSUP,
+                           "rank %d has been handed the memory of %d of %d ranks in 5 s", rank,
+                           taken, h->count - 1);
+    }
+    return 0;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* The first failure, of any rank, as everybody's. */
+static int check_all(const struct offer *offers, const uint64_t *hosts, int size)
+{
+    for (int r = 0; r < size; r++)
+        if (offers[r].status < 0)
+            return rf_fail_rank(RF_ENOTSUP, r, "rank %d: %.199s", r, offers[r].text);
+    for (int r = 1; r < size; r++) {
+        int first = 0; /* of those that are said to be on its host */
+        while (hosts && hosts[first] != hosts[r])
+            first++;
+        if (strncmp(offers[r].host, offers[first].host, sizeof(offers[r].host)) != 0)
+            return rf_fail_rank(RF_ENOTSUP, r, "rank %d and rank %d are not on one host", r, first);
+    }
+    return 0;
+}
+
+static int agree(struct rf_control *control, int rc, struct result *results)
+{
+    struct result mine = {.status = rc};
+    if (rc < 0)
+        snprintf(mine.text, sizeof(mine.text), "%.199s", rf_last_error()->message);
+    RETURN_IF_ERROR(
+        control->ops->all_gather(control, &mine, sizeof(mine), results, EXCHANGE_TIMEOUT_S));
+    for (int r = 0; r < control->size; r++)
+        if (results[r].status < 0)
+            return rf_fail_rank(RF_ENOTSUP, r, "%.199s", results[r].text);
+    return 0;
+}
+
+static void make_offer(int rc, struct offer *mine)
+{
+    rf_host_name(mine->host, sizeof(mine->host));
+    mine->status = rc;
+    if (rc < 0)
+        snprintf(mine->text, sizeof(mine->text), "%.199s", rf_last_error()->message);
+}
+
+static int connect_all(struct rf_control *control, const uint64_t *hosts, struct rf_host *h,
+                       struct offer *offers, struct result *results)
+{
+    int socket_fd = -1;
+    struct offer mine = {0};
+    rf_random(mine.name, sizeof(mine.name));
+    rf_random(mine.token, sizeof(mine.token));
+    rf_random(&mine.job, sizeof(mine.job));
+    int rc = h->count <= RF_HOST_MAX_RANKS
+                 ? open_socket(&mine, &socket_fd)
+                 : rf_fail(RF_ENOTSUP, "host: at most %d ranks share memory, not %d",
+                           RF_HOST_MAX_RANKS, h->count);
+    if (rc == 0)
+        rc = rf_host_segment_create(h);
+    make_offer(rc, &mine);
+    rc = control->ops->all_gather(control, &mine, sizeof(mine), offers, EXCHANGE_TIMEOUT_S);
+    if (rc == 0)
+        rc = check_all(offers, hosts, control->size);
+    if (rc == 0) { /* on every rank, or on none */
+        rf_host_segment_name(h, offers[0].job);
+        rc = agree(control, hand_over(h, socket_fd, offers), results);
+    }
+    if (socket_fd >= 0)
+        close(socket_fd);
+    return rc;
+}
+
+int rf_host_create(struct rf_control *control, const uint64_t *hosts, struct rf_transport **out)
+{
+    size_t size = (size_t)control->size;
+    struct offer *offers = rf_alloc(size * sizeof(*offers));
+    struct result *results = rf_alloc(size * sizeof(*results));
+    struct rf_host *h = NULL;
+    int rc = offers && results ? rf_host_open(control->rank, control->size, hosts, &h)
+                               : rf_fail(RF_ENOMEM, "host: no memory for %zu ranks", size);
+    if (rc == 0)
+        rc = connect_all(control, hosts, h, offers, results);
+    rf_free(offers);
+    rf_free(results);
+    if (rc < 0) {
+        rf_host_close(h);
+        return rc;
+    }
+    h->transport.yield = h->count > rf_host_cores();
+    *out = &h->transport;
+    return 0;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory that ranks of one host share: a file in memory for each rank, sealed so that nobody can
+ * take pages away from under another's feet, mapped by all. It grows when its rank allocates for
+ * its user; peers map more of it when they are first told of something behind what they have.
+ * Called by host_open.c, host.c and, through the transport, by comm.
+ */
+#define _GNU_SOURCE /* memfd_create, fallocate */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "host.h"
+
+enum { VERSION = 3 };
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t acks_offset(void)
+{
+    return RF_HOST_PAGE;
+}
+
+static size_t channels_offset(int count)
+{
+    return acks_offset() + round_up((size_t)count * sizeof(struct rf_host_ack), RF_HOST_PAGE);
+}
+
+static size_t channel_offset(int count, int place)
+{
+    return channels_offset(count) +
+           (size_t)place * round_up(sizeof(struct rf_host_channel), RF_HOST_PAGE);
+}
+
+static void *map(int fd, size_t offset, size_t bytes, int protection)
+{
+    void *memory = mmap(NULL, bytes, protection, MAP_SHARED, fd, (off_t)offset);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* ---- this rank's ----------------------------------------------------------------------------- */
+
+int rf_host_segment_create(struct rf_host *h)
+{
+    struct rf_transport *t = &h->transport;
+    h->heap_offset = h->file_bytes = channel_offset(h->count, h->count);
+    h->fd = memfd_create("ringforge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (h->fd < 0)
+        return rf_fail(RF_ENOTSUP, "host: no file in memory can be made: %s", strerror(errno));
+    if (ftruncate(h->fd, (off_t)h->file_bytes) < 0)
+        return rf_fail(RF_ENOMEM, "host: a segment of %zu bytes cannot be made: %s", h->file_bytes,
+                       strerror(errno));
+    if (fcntl(h->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+        return rf_fail(RF_ENOTSUP, "host: the segment cannot be sealed: %s", strerror(errno));
+    h->base = map(h->fd, 0, h->heap_offset, PROT_READ | PROT_WRITE);
+    if (!h->base)
+        return rf_fail(RF_ENOMEM, "host: the segment of %zu bytes cannot be mapped: %s",
+                       h->heap_offset, strerror(errno));
+    struct rf_host_header *header = (struct rf_host_header *)h->base;
+    *header = (struct rf_host_header){.magic = RF_HOST_MAGIC,
+                                      .version = VERSION,
+                                      .rank = (uint32_t)t->rank,
+                                      .size = (uint32_t)t->size,
+                                      .count = (uint32_t)h->count};
+    struct rf_host_ack *acks = (struct rf_host_ack *)(h->base + acks_offset());
+    for (int i = 0; i < h->count; i++) {
+        h->peers[i].out = (struct rf_host_channel *)(h->base + channel_offset(h->count, i));
+        h->peers[i].told = &acks[i];
+    }
+    return 0;
+}
+
+void rf_host_segment_name(struct rf_host *h, uint64_t job)
+{
+    h->job = job;
+    ((struct rf_host_header *)h->base)->job = job;
+}
+
+/* ---- the peers' ------------------------------------------------------------------------------ */
+
+/* What a peer hands over may be anything. */
+static int check_file(const struct rf_host *h, int peer, int fd, size_t *bytes)
+{
+    struct stat file;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (fstat(fd, &file) < 0 || seals < 0 || !(seals & F_SEAL_SHRINK) ||
+        (size_t)file.st_size < h->heap_offset)
+        return rf_fail_rank(RF_ECORRUPT, peer,
+                            "host: rank %d has handed over something else "
+                            "than a segment",
+                            peer);
+    *bytes = (size_t)file.st_size;
+    return 0;
+}
+
+int rf_host_segment_attach(struct rf_host *h, int rank, int fd)
+{
+    struct rf_transport *t = &h->transport;
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    const int place = h->place[t->rank];
+    if (peer->fd >= 0) {
+        close(fd);
+        return rf_fail_rank(RF_ECORRUPT, rank, "host: rank %d has handed over two segments", rank);
+    }
+    peer->fd = fd;
+    RETURN_IF_ERROR(check_file(h, rank, fd, &peer->file_bytes));
+    peer->base = map(fd, 0, h->heap_offset, PROT_READ);
+    if (!peer->base)
+        return rf_fail(RF_ENOMEM, "host: the segment of rank %d cannot be mapped: %s", rank,
+                       strerror(errno));
+    const struct rf_host_header *header = (const struct rf_host_header *)peer->base;
+    if (header->magic != RF_HOST_MAGIC || header->job != h->job || header->version != VERSION ||
+        header->rank != (uint32_t)rank || header->size != (uint32_t)t->size ||
+        header->count != (uint32_t)h->count)
+        return rf_fail_rank(RF_ECORRUPT, rank,
+                            "host: the segment of rank %d is of another job or build", rank);
+    peer->in = (const struct rf_host_channel *)(peer->base + channel_offset(h->count, place));
+    peer->heard = (const struct rf_host_ack *)(peer->base + acks_offset()) + place;
+    return 0;
+}
+
+/* Maps a peer's memory for users up to `end`, and more, so that it is seldom done. */
+static bool extend_view(struct rf_host *h, struct rf_host_peer *peer, size_t end)
+{
+    size_t had = peer->view ? peer->view->bytes : 0;
+    size_t bytes = peer->file_bytes - h->heap_offset;
+    if (end - h->heap_offset <= had)
+        return true;
+    struct rf_host_view *view = rf_alloc(sizeof(*view));
+    if (!view)
+        return false;
+    view->bytes = round_up(bytes > 2 * had ? bytes : 2 * had, RF_HOST_PAGE);
+    view->base = map(peer->fd, h->heap_offset, view->bytes, PROT_READ | PROT_WRITE);
+    if (!view->base) {
+        rf_free(view);
+        return false;
+    }
+    madvise(view->base, view->bytes, MADV_DONTDUMP);
+    view->older = peer->view;
+    peer->view = view;
+    return true;
+}
+
+unsigned char *rf_host_reach(struct rf_transport *t, int rank, uint64_t offset, size_t bytes)
+{
+    struct rf_host *h = (struct rf_host *)t;
+    if (!rf_host_has(t, rank))
+        return NULL;
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    if (offset < h->heap_offset || bytes > SIZE_MAX / 4 || offset > SIZE_MAX / 4)
+        return NULL;
+    size_t end = (size_t)offset + bytes;
+    if (end > peer->file_bytes && check_file(h, rank, peer->fd, &peer->file_bytes) < 0)
+        return NULL;
+    if (end > peer->file_bytes)
+        return NULL;
+    return extend_view(h, peer, end) ? peer->view->base + (offset - h->heap_offset) : NULL;
+}
+
+static void detach(struct rf_host *h, struct rf_host_peer *peer)
+{
+    if (peer->base)
+        munmap(peer->base, h->heap_offset);
+    while (peer->view) {
+        struct rf_host_view *view = peer->view;
+        peer->view = view->older;
+        munmap(view->base, view->bytes);
+        rf_free(view);
+    }
+    if (peer->fd >= 0)
+        close(peer->fd);
+    peer->fd = -1;
+}
+
+/* ---- memory for the user --------------------------------------------------------------------- */
+
+/* Gives pages back to the system; the place stays, for another block. */
+static void empty(struct rf_host *h, struct rf_host_block *block)
+{
+    munmap(block->memory, block->bytes);
+    block->memory = NULL;
+    fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)block->offset,
+              (off_t)block->bytes);
+}
+
+void rf_host_segment_destroy(struct rf_host *h)
+{
+    for (int i = 0; h->peers && i < h->count; i++)
+        detach(h, &h->peers[i]);
+    while (h->blocks) {
+        struct rf_host_block *block = h->blocks;
+        h->blocks = block->next;
+        if (block->memory)
+            empty(h, block);
+        rf_free(block);
+    }
+    if (h->base)
+        munmap(h->base, h->heap_offset);
+    if (h->fd >= 0)
+        close(h->fd);
+}
+
+/* A free place of this size: a part of an old one, or new at the end of the file. Once the
+ * communicator has failed, a slow peer may still write to old ones. Locked. */
+static struct rf_host_block *find_place(struct rf_host *h, size_t bytes)
+{
+    struct rf_host_block **link = &h->blocks;
+    for (; *link; link = &(*link)->next)
+        if (!(*link)->memory && (*link)->bytes >= bytes && !h->cancelled)
+            break;
+    struct rf_host_block *place = *link;
+    if (place && place->bytes == bytes)
+        return place;
+    struct rf_host_block *block = rf_alloc(sizeof(*block));
+    if (!block)
+        return NULL;
+    block->bytes = bytes;
+    block->offset = place ? place->offset : h->file_bytes;
+    if (place) {
+        place->offset += bytes;
+        place->bytes -= bytes;
+    } else if (ftruncate(h->fd, (off_t)(h->file_bytes + bytes)) < 0) {
+        rf_free(block);
+        return NULL;
+    } else {
+        h->file_bytes += bytes;
+    }
+    block->next = place;
+    *link = block;
+    return block;
+}
+
+int rf_host_alloc(struct rf_transport *t, size_t bytes, void **out)
+{
+    struct rf_host *h = (struct rf_host *)t;
+    size_t rounded = round_up(bytes > 0 ? bytes : 1, RF_HOST_PAGE);
+    pthread_mutex_lock(&h->lock);
+    struct rf_host_block *block = bytes < SIZE_MAX / 4 ? find_place(h, rounded) : NULL;
+    if (block)
+        block->memory = map(h->fd, block->offset, rounded, PROT_READ | PROT_WRITE);
+    *out = block ? block->memory : NULL;
+    pthread_mutex_unlock(&h->lock);
+    if (!*out)
+        return rf_fail(RF_ENOMEM, "host: no %zu bytes of memory to share", bytes);
+    return 0;
+}
+
+/* Neighbours that are free become one. Locked. */
+static void join_free(struct rf_host *h)
+{
+    struct rf_host_block *block = h->blocks;
+    while (block && block->next) {
+        struct rf_host_block *next = block->next;
+        if (block->memory || next->memory) {
+            block = next;
+            continue;
+        }
+        block->bytes += next->bytes;
+        block->next = next->next;
+        rf_free(next);
+    }
+}
+
+void rf_host_free(struct rf_transport *t, void *memory)
+{
+    struct rf_host *h = (struct rf_host *)t;
+    if (!memory)
+        return;
+    pthread_mutex_lock(&h->lock);
+    for (struct rf_host_block *block = h->blocks; block; block = block->next)
+        if (block->memory == memory) {
+            empty(h, block);
+            break;
+        }
+    join_free(h);
+    pthread_mutex_unlock(&h->lock);
+}
+
+bool rf_host_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset)
+{
+    struct rf_host *h = (struct rf_host *)t;
+    const unsigned char *start = memory;
+    bool found = false;
+    pthread_mutex_lock(&h->lock);
+    for (struct rf_host_block *block = h->blocks; block && !found; block = block->next)
+        if (block->memory && start >= block->memory && start < block->memory + block->bytes &&
+            bytes <= (size_t)(block->memory + block->bytes - start)) {
+            *offset = block->offset + (size_t)(start - block->memory);
+            found = true;
+        }
+    pthread_mutex_unlock(&h->lock);
+    return found;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the transport layer offers to comm: ways to join a job (a control link), and ways to move
+ * bytes between its ranks (a transport). The vtables are in base/wire.h; rf_loopback_create,
+ * rf_loopback_destroy and rf_provider_list of <ringforge/comm.h> live in this layer too.
+ */
+#ifndef RF_TRANSPORT_TRANSPORT_H
+#define RF_TRANSPORT_TRANSPORT_H
+
+#include <ringforge/comm.h>
+#include <ringforge/ringforge.h> /* rf_now_ns */
+
+#include "base/wire.h"
+
+/* Joins the job at `url` (see rf_comm_open). Blocks until all ranks are there or the start timeout
+ * has passed. rank and size are written on success. opts may be NULL. Free with
+ * (*out)->ops->leave. */
+RF_MUST_CHECK int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *rank,
+                                    int *size, struct rf_control **out);
+
+/* Collective over `control`: the transport for its ranks. provider: NULL (RF_PROVIDER), "auto"
+ * (shared memory where all ranks are on one host; within hosts, where some have several; else the
+ * best TCP), "host", what rf_fabric_create takes, or both, as in "host+net". All ranks must ask for
+ * the same. why receives one sentence on the choice. One rank alone gets a transport within the
+ * process. */
+RF_MUST_CHECK int rf_transport_create(struct rf_control *control, const char *provider,
+                                      struct rf_transport **out, char *why, size_t why_bytes);
+
+/* Collective over `control`: shared memory among ranks of one host. hosts: [size], a number for the
+ * host of each, the same list on all ranks; NULL: all are on one. RF_ENOTSUP, on all ranks, where
+ * ranks of a host cannot hand each other memory. */
+RF_MUST_CHECK int rf_host_create(struct rf_control *control, const uint64_t *hosts,
+                                 struct rf_transport **out);
+
+/* place.c: a number for the host that this process is on, which is to be the rank-th of a job. */
+uint64_t rf_host_number(int rank);
+
+/* both.c: one transport of two, which it takes, also when it fails: near, to those ranks that it
+ * reaches, and far. */
+RF_MUST_CHECK int rf_both_create(struct rf_transport *near, struct rf_transport *far,
+                                 struct rf_transport **out);
+
+/* Collective over `control`: opens libfabric endpoints and exchanges addresses. provider: NULL,
+ * "auto", "tcp", "net", "tcp;ofi_rxm", "shm", or any other that libfabric offers. All ranks must
+ * come to the same one; where they do not, the error names both sides. why receives one sentence on
+ * the choice. One rank alone gets a transport within the process. */
+RF_MUST_CHECK int rf_fabric_create(struct rf_control *control, const char *provider, int rank,
+                                   int size, struct rf_transport **out, char *why,
+                                   size_t why_bytes);
+
+/* A job of some ranks of a running one. Collective over `parent`: every rank of it calls, with the
+ * members of its own group, by their ranks in the parent, in their new order; or with count 0, and
+ * is in none. The new job has the parent's kind and key, and lives on its own. */
+RF_MUST_CHECK int rf_split_join(struct rf_control *parent, const int *members, int count,
+                                double timeout_s, struct rf_control **control);
+/* The transport of such a job. provider: that of the parent. */
+RF_MUST_CHECK int rf_split_transport(struct rf_control *control, const char *provider,
+                                     struct rf_transport **out, char *why, size_t why_bytes);
+
+/* Whether this rank joined over a loopback address, or is a thread beside the others. */
+bool rf_control_is_local(struct rf_control *control);
+
+/* Collective: so that survivors will find each other. Called once for every control link. */
+RF_MUST_CHECK int rf_survivors_prepare(struct rf_control *control, double timeout_s);
+/* A job of those ranks of a running or broken one that are alive and call this too, in their old
+ * order: members (room for all) receives their ranks in the parent, *count how many. Blocks until
+ * everybody who is alive has come, or for timeout_s, after which the others go on without; all who
+ * return 0 with each other's job agree about who is in it. RF_EPEER: this rank has been left out.
+ */
+RF_MUST_CHECK int rf_survivors_join(struct rf_control *parent, double timeout_s, int *members,
+                                    int *count, struct rf_control **control);
+
+/* The two ends of `rank` in a loopback world. Each may be opened once; both must be closed before
+ * rf_loopback_destroy. A transport and its control link belong to the thread of that rank. */
+RF_MUST_CHECK int rf_loopback_transport(struct rf_loopback *world, int rank,
+                                        struct rf_transport **out);
+RF_MUST_CHECK int rf_loopback_control(struct rf_loopback *world, int rank, struct rf_control **out);
+
+/* A world of one that destroys itself with its last end: what `self:` and single ranks use. */
+RF_MUST_CHECK int rf_self_transport(struct rf_transport **out);
+RF_MUST_CHECK int rf_self_control(struct rf_control **out);
+
+#endif
