@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: MIT
 #
 # The stages of `./forge test`, which reads this file: what each one runs, on which driver, and the
-# summary at the end. A stage that cannot run says so and never counts as passed.
+# summary at the end. A stage that cannot run, or is left out, says so and never counts as passed.
+# stages_always and stages_all, at the end, are the two lists.
 
 summary=
 failures=0
+left_out=
 # stage NAME COMMAND...: runs it, remembers how it went.
 stage() {
     s_name=$1
@@ -22,10 +24,26 @@ stage() {
         failures=$((failures + 1))
         ;;
     esac
-    s_line=$(printf '%-22s %-8s %4s s  %s' "$s_name" "$s_word" $(($(now) - s_start)) "$s_note")
+    stage_line $(($(now) - s_start))
+}
+# stage_line SECONDS: prints how a stage went, and keeps it for the summary
+stage_line() {
+    s_line=$(printf '%-22s %-8s %4s s  %s' "$s_name" "$s_word" "$1" "$s_note")
     say "$s_line"
     summary="$summary$s_line
 "
+}
+# if_time SECONDS NAME COMMAND...: a stage that takes about so long; left out if it would not end in time.
+if_time() {
+    s_left=$((deadline - $(now)))
+    if [ "$deadline" != 0 ] && [ $s_left -lt "$1" ]; then
+        s_name=$2 s_word="LEFT OUT" s_note="takes about $1 s; $((s_left > 0 ? s_left : 0)) s are left"
+        left_out="$left_out $2"
+        stage_line 0
+        return 0
+    fi
+    shift
+    stage "$@"
 }
 
 # ctest_parts LOG DIR PARTS [CTEST OPTIONS]: the tests of these folders, one after the other.
@@ -233,7 +251,7 @@ test_matrix() {
     esac
     [ -n "$lacking" ] || return 0
     s_note="$s_note; lacking: $lacking"
-    [ -z "$offline" ] || return 77
+    [ -z "$offline$left_out" ] || return 77
     return 1
 }
 
@@ -270,10 +288,7 @@ test_newest() {
 # test_sanitized SANITIZERS NAME PARTS [CTEST OPTIONS]
 test_sanitized() {
     z_dir=$BUILD/$2 z_parts=$3
-    # -O1 compiles in less than half the time of -O2, and leaves assertions in.
-    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SANITIZE="$1" \
-        -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
-        -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF
+    build_sanitized "$1" || return 1
     shift 3
     z_targets=
     for part in $z_parts; do
@@ -281,14 +296,49 @@ test_sanitized() {
     done
     # shellcheck disable=SC2086
     compile "$z_dir" $z_targets || return 1
+    run_sanitized "$z_parts" "$@"
+}
+# test_sanitized_short SANITIZERS NAME PROGRAMS FILTER: these test programs (PART/PROGRAM), and of their tests
+# those that GoogleTest's filter lets through.
+test_sanitized_short() {
+    z_dir=$BUILD/$2
+    build_sanitized "$1" || return 1
+    # shellcheck disable=SC2086
+    compile "$z_dir" $(for program in $3; do echo "${program#*/}"; done) || return 1
+    z_log=$BUILD/test-$2-short.log z_programs=
+    for program in $3; do
+        z_programs="$z_programs $PWD/$z_dir/tests/$program"
+    done
+    export RF_PROGRAMS=10 RF_TEST_PATIENCE=3 GTEST_FILTER="$4"
+    z_status=0
+    # shellcheck disable=SC2086
+    quietly "$z_log.summary" "$s_name" tools/run_tests.sh "$z_log" "$(test_jobs)" 300 env $z_programs ||
+        z_status=1
+    unset RF_PROGRAMS RF_TEST_PATIENCE GTEST_FILTER
+    sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$z_log.summary"
+    s_note=$(tail -n 1 "$z_log.summary")
+    [ $z_status = 0 ] || s_note="$s_note; see $z_log"
+    return $z_status
+}
+build_sanitized() { # -O1 compiles in less than half the time of -O2, and leaves assertions in
+    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SANITIZE="$1" \
+        -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
+        -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF
+}
+run_sanitized() {
+    z_parts=$1
+    shift
     # Random programs of collectives: fewer, as all is slower, and ranks take longer to come.
     export RF_PROGRAMS=20 RF_TEST_PATIENCE=3
-    ctest_parts "$z_dir-test.log" "$z_dir" "$z_parts" "$@"
+    z_status=0
+    ctest_parts "$z_dir-test.log" "$z_dir" "$z_parts" "$@" || z_status=1
+    unset RF_PROGRAMS RF_TEST_PATIENCE
+    return $z_status
 }
 
-# Parsers of what strangers send or leave, under libFuzzer and the sanitizers: a dozen seconds each, on top
-# of what earlier runs have found.
-FUZZ_SECONDS=12
+# Parsers of what strangers send or leave, under libFuzzer and the sanitizers, on top of what earlier runs
+# have found.
+# test_fuzz SECONDS: for each target
 test_fuzz() {
     f_dir=$BUILD/fuzz f_status=0
     command -v clang >/dev/null && command -v clang++ >/dev/null &&
@@ -301,7 +351,7 @@ test_fuzz() {
         -DCMAKE_CXX_COMPILER=clang++ -DRF_FUZZ=ON -DRF_BUILD_TESTS=OFF -DRF_BUILD_EXAMPLES=OFF \
         -DRF_BUILD_BENCH=OFF -DRF_SANITIZE=fuzzer-no-link,address,undefined
     compile $f_dir fuzz_all || return 1
-    quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh $f_dir "$(test_jobs)" $FUZZ_SECONDS ||
+    quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh $f_dir "$(test_jobs)" "$1" ||
         f_status=1
     s_note=$(tail -n 1 $BUILD/fuzz.log)
     return $f_status
@@ -309,25 +359,15 @@ test_fuzz() {
 
 test_layers() { tools/check_layers.sh; }
 
-test_all() {
-    export LP_NUM_THREADS="${LP_NUM_THREADS:-2}"
-    export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
-    export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}"
-    export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}"
-    export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
-    export HFI_NO_BACKTRACE=1 # libpsm2, which libfabric loads, writes files when a process is killed
-    # Compiling takes lavapipe longer than running; the folder is kept from run to run.
-    export MESA_SHADER_CACHE_DIR="${MESA_SHADER_CACHE_DIR:-$PWD/$BUILD/mesa-cache}"
-    offline=
-    case ${1:-} in
-    --offline) offline=yes ;;
-    '') ;;
-    *) die "test takes --offline, not \"$1\"" ;;
-    esac
-    prepare
-    # In a subshell, as what is missing ends it: the stages that need it then say that they did not run.
-    ! is_debian12 || (PACKAGES=$TEST_PACKAGES && install_packages) || true
-    configure $BUILD -DCMAKE_BUILD_TYPE=Release
+# ---- what is run, and in which order ---------------------------------------------------------------------
+
+# What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
+SHORT_ASAN="base/test_base transport/test_frame transport/test_host transport/test_loopback coll/coll_test
+comm/comm_failure_test comm/comm_mismatch_test comm/comm_programs_test comm/comm_point_to_point_test"
+SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/shm*:HostSchedules*:*x4*:*x5*"
+SHORT_TSAN="transport/test_loopback comm/comm_request_test comm/comm_group_test"
+SHORT_TSAN_TESTS="*-*net*:*tcp*:*/shm*:*host*"
+stages_always() {
     stage build compile $BUILD
     [ $failures = 0 ] || exit 1
     stage layers test_layers
@@ -337,30 +377,73 @@ test_all() {
     for launcher in run torchrun openmpi mpich slurm; do
         stage launch/$launcher test_launcher $launcher
     done
-    stage swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
-    stage two-drivers test_mixed
-    stage lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"
-    stage lavapipe-backports/4 test_subgroups 128 lavapipe-backports ops "$SLOW_WIDTHS"
-    stage lavapipe-backports/16 test_subgroups 512 lavapipe-backports ops "$SLOW_WIDTHS"
-    stage lavapipe-sid test_newest
     for gpu in vega10 navi21 navi31; do
         stage compile/$gpu test_compiler $gpu
     done
-    stage validation test_validation
+    stage asan+ubsan/short test_sanitized_short address,undefined asan "$SHORT_ASAN" "$SHORT_ASAN_TESTS"
+    stage tsan/short test_sanitized_short thread tsan "$SHORT_TSAN" "$SHORT_TSAN_TESTS"
+    stage fuzz/short test_fuzz 2
+}
+
+# What `./forge test --all` adds, each with the seconds it takes on two cores.
+stages_all() {
+    if_time 400 swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
+    if_time 30 two-drivers test_mixed
+    if_time 450 lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"
+    if_time 350 validation test_validation
     # Of schedules for 9 to 32 ranks that of 16 is enough here, and of libfabric's ways that by net: all run
     # without sanitizers.
-    stage asan+ubsan test_sanitized address,undefined asan "base coll transport comm" \
+    if_time 500 asan+ubsan test_sanitized address,undefined asan "base coll transport comm" \
         -E '^Ranks/.*/(9|1[0-57-9]|2[0-9]|3[0-2])( |$)|/(shm|tcp_ofi_rxm)_x'
     # TSan does not see what other processes do: only tests whose ranks are threads.
     # And not those that compute a lot, which take minutes there.
-    stage tsan test_sanitized thread tsan "transport comm" -R oopback \
+    if_time 300 tsan test_sanitized thread tsan "transport comm" -R oopback \
         -E 'OnA16BitWire|SharedBuffers.AllReduces'
-    stage fuzz test_fuzz
+    if_time 300 lavapipe-sid test_newest
+    if_time 150 lavapipe-backports/4 test_subgroups 128 lavapipe-backports ops "$SLOW_WIDTHS"
+    if_time 150 lavapipe-backports/16 test_subgroups 512 lavapipe-backports ops "$SLOW_WIDTHS"
+    if_time 90 fuzz test_fuzz 12
     stage drivers test_matrix
+}
+
+# test_all [--all] [--minutes N] [--offline]
+test_all() {
+    offline='' all='' deadline=0
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --offline) offline=yes ;;
+        --all) all=yes ;;
+        --minutes)
+            case ${2:-} in '' | *[!0-9]*) die "--minutes needs a whole number" ;; esac
+            deadline=$(($(now) + 60 * $2))
+            shift
+            ;;
+        *) die "test takes --all, --minutes N and --offline, not \"$1\"" ;;
+        esac
+        shift
+    done
+    export LP_NUM_THREADS="${LP_NUM_THREADS:-2}"
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
+    export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}"
+    export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}"
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
+    export HFI_NO_BACKTRACE=1 # libpsm2, which libfabric loads, writes files when a process is killed
+    # Compiling takes lavapipe longer than running; the folder is kept from run to run.
+    export MESA_SHADER_CACHE_DIR="${MESA_SHADER_CACHE_DIR:-$PWD/$BUILD/mesa-cache}"
+    t_begin=$(now)
+    prepare
+    # In a subshell, as what is missing ends it: the stages that need it then say that they did not run.
+    ! is_debian12 || (PACKAGES=$TEST_PACKAGES && install_packages) || true
+    configure $BUILD -DCMAKE_BUILD_TYPE=Release
+    s_name=prepare s_word=PASS s_note="packages and configuration"
+    stage_line $(($(now) - t_begin))
+    stages_always
+    [ -z "$all" ] || stages_all
     say ""
     say "== Summary (logs in $BUILD/)"
     printf '%s' "$summary"
+    [ -z "$left_out" ] || say "left out for want of time:$left_out"
+    say "$(($(now) - t_begin)) s in all"
     sed -n '/tests passed/p; /Total Test time/p' $BUILD/ctest.log
     [ $failures = 0 ] || die "$failures stage(s) failed"
 }
-
