@@ -13,6 +13,25 @@ function(rf_layer name)
     set_property(GLOBAL APPEND PROPERTY RF_LAYERS rf_${name})
 endfunction()
 
+# Most of what a test's source takes to compile are GoogleTest's headers: read once. ccache has no use
+# for precompiled headers.
+function(rf_precompile_gtest)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled_gtest.cc CONTENT "\n")
+    add_executable(precompiled_gtest ${PROJECT_BINARY_DIR}/precompiled_gtest.cc)
+    rf_test_options(precompiled_gtest)
+    target_link_libraries(precompiled_gtest PRIVATE GTest::gtest_main Threads::Threads)
+    target_precompile_headers(precompiled_gtest PRIVATE <gtest/gtest.h> <cmath> <cstring> <functional>
+                              <mutex> <string> <thread> <vector>)
+endfunction()
+
+# What tests check is the library, which is optimized; they themselves compile in two thirds of the
+# time with -O1.
+function(rf_test_options name)
+    if(CMAKE_BUILD_TYPE STREQUAL "Release")
+        target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+    endif()
+endfunction()
+
 # rf_test(NAME SOURCES ... [LAYERS base coll ...] [LINK targets] [LABELS l] [TIMEOUT s]): a
 # GoogleTest program; every TEST is one ctest test. With LAYERS it links these layers only, which
 # also proves that they need no others; without, the whole static library.
@@ -28,6 +47,15 @@ function(rf_test name)
         target_link_libraries(${name} PRIVATE ringforge_static)
     endif()
     target_link_libraries(${name} PRIVATE ${T_LINK} GTest::gtest_main Threads::Threads m)
+    rf_test_options(${name})
+    if(NOT RF_CCACHE)
+        if(NOT TARGET precompiled_gtest)
+            rf_precompile_gtest()
+        endif()
+        target_precompile_headers(${name} REUSE_FROM precompiled_gtest)
+        list(FILTER T_SOURCES INCLUDE REGEX "\\.c$")
+        set_source_files_properties(${T_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 300)
     endif()
