@@ -47,9 +47,10 @@ RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op); /* "all_reduce", ... 
 /* ---- starting and stopping ------------------------------------------------------------------- */
 
 struct rf_comm_opts {
-    int rank, size;         /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
-    const char *provider;   /* NULL or "auto", "host" (shared memory), "tcp", "host+net", ... */
-    const char *key;        /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
+    int rank, size;       /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
+    const char *provider; /* NULL or "auto", "host" (shared memory), "tcp", "host+net", ... */
+    const char *key;      /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
+    /* As all timeouts: infinity is none; RF_EINVAL where one is negative or not a number. */
     double start_timeout_s; /* for everybody to appear; 0 = 60 */
     double timeout_s;       /* for one operation without byte progress; 0 = 600 */
     bool checksum;          /* every message carries a checksum of its data, and one that arrives

@@ -79,8 +79,16 @@ void rf_cond_init(pthread_cond_t *cond);
 /* Waits, with the lock held, until woken or rf_now_ns has reached until_ns; false: it has.
  * UINT64_MAX: as long as it takes. */
 bool rf_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
-/* When `seconds` from now are over; of a negative number: now. */
-uint64_t rf_after_s(double seconds);
+/* Times of a caller's are in seconds, and in nanoseconds everywhere else. UINT64_MAX ns is never:
+ * of infinity, and of what the clock cannot hold (584 years). 0 of negative numbers and NaN, which
+ * public calls refuse by rf_check_seconds. */
+uint64_t rf_seconds_to_ns(double seconds);
+uint64_t rf_add_ns(uint64_t time_ns, uint64_t more_ns); /* never at most */
+uint64_t rf_after_s(double seconds);                    /* when they are over, from now on */
+/* poll()'s timeout: whole milliseconds, rounded up, at most INT_MAX; never is -1. */
+int rf_poll_ms(uint64_t until_ns, uint64_t now_ns);
+/* RF_EINVAL, in the name of `call`, for a timeout that is negative or not a number. */
+int rf_check_seconds(const char *call, double seconds);
 
 /* ---- philox.c: Salmon et al. 2011, Philox4x32-10 --------------------------------------------- */
 

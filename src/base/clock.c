@@ -3,6 +3,7 @@
  * Monotonic time, and waiting for it.
  */
 #include <errno.h>
+#include <limits.h>
 #include <ringforge/ringforge.h>
 #include <time.h>
 
@@ -40,7 +41,40 @@ bool rf_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns
     return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
 }
 
+uint64_t rf_seconds_to_ns(double seconds)
+{
+    const double ns = seconds * 1e9;
+    if (!(ns > 0))
+        return 0;
+    return ns < 0x1p64 ? (uint64_t)ns : UINT64_MAX;
+}
+
+uint64_t rf_add_ns(uint64_t time_ns, uint64_t more_ns)
+{
+    return more_ns < UINT64_MAX - time_ns ? time_ns + more_ns : UINT64_MAX;
+}
+
 uint64_t rf_after_s(double seconds)
 {
-    return rf_now_ns() + (uint64_t)(seconds > 0 ? seconds * 1e9 : 0);
+    return rf_add_ns(rf_now_ns(), rf_seconds_to_ns(seconds));
+}
+
+int rf_poll_ms(uint64_t until_ns, uint64_t now_ns)
+{
+    if (until_ns == UINT64_MAX)
+        return -1;
+    if (until_ns <= now_ns)
+        return 0;
+    const uint64_t ms = (until_ns - now_ns - 1) / 1000000 + 1;
+    return ms < INT_MAX ? (int)ms : INT_MAX;
+}
+
+int rf_check_seconds(const char *call, double seconds)
+{
+    if (seconds >= 0)
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "%s: a timeout of %g s is impossible; give 0 for the default, or a positive "
+                   "number",
+                   call, seconds);
 }

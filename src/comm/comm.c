@@ -5,8 +5,8 @@
 #include <ringforge/ringforge.h>
 #include <sys/random.h>
 
-#include "transport/transport.h"
 #include "communicator.h"
+#include "transport/transport.h"
 
 enum { WIRE_VERSION = 5 };
 #define DEFAULT_TIMEOUT_S 600.0
@@ -156,9 +156,10 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
 
 static int check_opts(const struct rf_comm_opts *opts)
 {
-    if (opts && (opts->timeout_s < 0 || opts->start_timeout_s < 0))
-        return rf_fail(RF_EINVAL, "open: timeouts cannot be negative");
-    return 0;
+    if (!opts)
+        return 0;
+    RETURN_IF_ERROR(rf_check_seconds("open", opts->timeout_s));
+    return rf_check_seconds("open", opts->start_timeout_s);
 }
 
 static int join(struct rf_comm *comm, const char *url, const struct rf_comm_opts *opts)

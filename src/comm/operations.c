@@ -82,8 +82,7 @@ int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
         return rf_fail(RF_EINVAL,
                        "%s: %zu elements for each of %d ranks are more than memory can hold", op,
                        call->count, comm->size);
-    if (call->timeout_s < 0)
-        return rf_fail(RF_EINVAL, "%s: a timeout of %g s is negative", op, call->timeout_s);
+    RETURN_IF_ERROR(rf_check_seconds(op, call->timeout_s));
     return rf_convert_check(call);
 }
 

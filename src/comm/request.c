@@ -92,8 +92,7 @@ int rf_request_wait(struct rf_request *request, double timeout_s)
 {
     if (!request)
         return rf_fail(RF_EINVAL, "wait: the request is NULL");
-    if (!(timeout_s >= 0 && timeout_s < 1e9))
-        return rf_fail(RF_EINVAL, "wait: the timeout is %g s; use 0 for none", timeout_s);
+    RETURN_IF_ERROR(rf_check_seconds("wait", timeout_s));
     const uint64_t until_ns = timeout_s > 0 ? rf_after_s(timeout_s) : UINT64_MAX;
     pthread_mutex_lock(&request->lock);
     while (!request->ended && rf_cond_wait(&request->changed, &request->lock, until_ns))
@@ -112,9 +111,7 @@ static int check_several(const char *name, struct rf_request *const *requests, s
 {
     if (!requests && count > 0)
         return rf_fail(RF_EINVAL, "%s: the requests are NULL", name);
-    if (!(timeout_s >= 0 && timeout_s < 1e9))
-        return rf_fail(RF_EINVAL, "%s: the timeout is %g s; use 0 for none", name, timeout_s);
-    return 0;
+    return rf_check_seconds(name, timeout_s);
 }
 
 int rf_request_wait_all(struct rf_request *const *requests, size_t count, double timeout_s)

@@ -27,9 +27,7 @@ static int check(const struct rf_comm *comm, const char *name, const void *buffe
     if (!buffer && count > 0)
         return rf_fail(RF_EINVAL, "%s: the buffer is NULL, but there are %zu elements", name,
                        count);
-    if (opts && opts->timeout_s < 0)
-        return rf_fail(RF_EINVAL, "%s: a timeout of %g s is negative", name, opts->timeout_s);
-    return 0;
+    return opts ? rf_check_seconds(name, opts->timeout_s) : 0;
 }
 
 static struct rf_half half_of(enum rf_coll_op op, const void *buffer, size_t count,

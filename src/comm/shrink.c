@@ -6,8 +6,8 @@
  */
 #include <ringforge/ringforge.h>
 
-#include "transport/transport.h"
 #include "communicator.h"
+#include "transport/transport.h"
 
 #define DEFAULT_TIMEOUT_S 60.0
 
@@ -91,7 +91,7 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, doubl
         control->ops->leave(control, 0);
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     }
-    const uint64_t deadline = rf_now_ns() + (uint64_t)(timeout_s * 1e9);
+    const uint64_t deadline = rf_after_s(timeout_s);
     comm->control = control;
     comm->rank = control->rank;
     comm->size = control->size;
@@ -149,8 +149,7 @@ int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struc
 {
     if (!comm || !out)
         return rf_fail(RF_EINVAL, "shrink: the communicator or out is NULL");
-    if (timeout_s < 0)
-        return rf_fail(RF_EINVAL, "shrink: a timeout of %g s is negative", timeout_s);
+    RETURN_IF_ERROR(rf_check_seconds("shrink", timeout_s));
     RETURN_IF_ERROR(rf_group_refuse(comm, "shrink"));
     timeout_s = timeout_s > 0 ? timeout_s : DEFAULT_TIMEOUT_S;
     rf_async_drain(comm->async, 0);

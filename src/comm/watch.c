@@ -22,7 +22,7 @@ void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct r
                                .exec = exec,
                                .peer = -1,
                                .blocking = true,
-                               .timeout_ns = (uint64_t)(seconds * 1e9)};
+                               .timeout_ns = rf_seconds_to_ns(seconds)};
 }
 
 static int waiting_for(const struct rf_watch *watch)

@@ -3,7 +3,9 @@
 // The base layer: errors, environment, failing allocations, random numbers, log, trace.
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -154,6 +156,40 @@ TEST(Types, NamesAndSizes)
     EXPECT_EQ(rf_dtype_bytes((enum rf_dtype)99), 0u);
     EXPECT_STREQ(rf_dtype_name(RF_I64), "i64");
     EXPECT_STREQ(rf_order_name(RF_ORDER_TREE), "tree");
+}
+
+TEST(Clock, SecondsThatAreTooManyAreForeverAndNegativeOnesAreNone)
+{
+    const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+    EXPECT_EQ(rf_seconds_to_ns(0), 0u);
+    EXPECT_EQ(rf_seconds_to_ns(1.5), 1500000000u);
+    EXPECT_EQ(rf_seconds_to_ns(1e10), 10000000000000000000u);
+    for (double many : {1.8446744073709552e10, 2e10, 1e300, inf})
+        EXPECT_EQ(rf_seconds_to_ns(many), UINT64_MAX) << many;
+    for (double none : {-1e-300, -1.0, -inf, nan})
+        EXPECT_EQ(rf_seconds_to_ns(none), 0u) << none;
+    for (double no_time : {-1e-300, -1.0, -inf, nan}) {
+        EXPECT_EQ(rf_check_seconds("wait", no_time), RF_EINVAL);
+        EXPECT_EQ(strncmp(rf_last_error()->message, "wait: ", 6), 0) << rf_last_error()->message;
+    }
+    for (double time : {0.0, 1e-9, 3.0, inf})
+        EXPECT_EQ(rf_check_seconds("wait", time), RF_OK);
+}
+
+TEST(Clock, ADeadlineBeyondTheClockIsNever)
+{
+    EXPECT_EQ(rf_add_ns(5, 7), 12u);
+    EXPECT_EQ(rf_add_ns(5, UINT64_MAX), UINT64_MAX);
+    EXPECT_EQ(rf_add_ns(UINT64_MAX, 5), UINT64_MAX);
+    for (double seconds : {1.8e10, 2e10, 1e300})
+        EXPECT_GT(rf_after_s(seconds), rf_now_ns()) << seconds;
+    /* As poll() wants it: never too early, and -1 is for ever. */
+    EXPECT_EQ(rf_poll_ms(10, 10), 0);
+    EXPECT_EQ(rf_poll_ms(9, 10), 0);
+    EXPECT_EQ(rf_poll_ms(11, 10), 1);
+    EXPECT_EQ(rf_poll_ms(2500010, 10), 3);
+    EXPECT_EQ(rf_poll_ms(UINT64_MAX - 1, 10), INT_MAX);
+    EXPECT_EQ(rf_poll_ms(UINT64_MAX, 10), -1);
 }
 
 TEST(Clock, AConditionIsWokenOrTheTimeIsOver)

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 
 #include "support/ranks.h"
@@ -211,6 +212,72 @@ TEST(LoopbackFaults, ADelayedMessageIsNoError)
             EXPECT_EQ(one, 3);
         }
     });
+}
+
+TEST(Timeouts, OnesTooLongForTheClockAreNone)
+{
+    for (double seconds : {2e10, 1e300, HUGE_VAL}) {
+        ranks::World world;
+        world.faults.delay_message = 1;
+        world.faults.delay_s = 0.1;
+        world.timeout_s = seconds;
+        ranks::run(world, [=](rf_comm *comm, int rank) {
+            rf_coll_opts opts = {};
+            opts.timeout_s = seconds;
+            int32_t one = 1;
+            EXPECT_EQ(rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_SUM, nullptr), RF_OK)
+                << rf_last_error()->message;
+            rf_request *request = nullptr;
+            opts.request = &request;
+            ASSERT_EQ(rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_SUM, &opts), RF_OK);
+            EXPECT_EQ(rf_request_wait(request, seconds), RF_OK) << rf_last_error()->message;
+            EXPECT_EQ(rf_request_wait_all(&request, 1, seconds), RF_OK);
+            rf_request_free(request);
+            rf_comm *copy = nullptr;
+            EXPECT_EQ(rf_comm_shrink(comm, seconds, nullptr, &copy), RF_OK)
+                << rank << ": " << rf_last_error()->message;
+            rf_comm_close(copy);
+        });
+    }
+}
+
+TEST(Timeouts, OnesThatAreNoTimesAreRefusedByTheCall)
+{
+    for (double seconds : {-1.0, -HUGE_VAL, std::nan("")}) {
+        rf_comm *comm = nullptr, *copy = nullptr;
+        rf_loopback *world = nullptr;
+        const auto is_refused = [](const char *call, int rc) {
+            const std::string message = rf_last_error()->message;
+            EXPECT_EQ(rc, RF_EINVAL) << call;
+            EXPECT_EQ(message.rfind(std::string(call) + ": ", 0), 0u) << message;
+        };
+        rf_comm_opts wait = {}, start = {};
+        wait.timeout_s = start.start_timeout_s = seconds;
+        is_refused("open", rf_comm_open("self:", &wait, &comm));
+        is_refused("open", rf_comm_open("self:", &start, &comm));
+        rf_loopback_opts slow = {}, narrow = {}, late = {};
+        slow.latency_s = narrow.bytes_per_s = late.delay_s = seconds;
+        for (const rf_loopback_opts *opts : {&slow, &narrow, &late})
+            is_refused("loopback", rf_loopback_create(2, opts, &world));
+        ASSERT_EQ(rf_comm_open("self:", nullptr, &comm), RF_OK);
+        float x = 1;
+        rf_coll_opts opts = {};
+        opts.timeout_s = seconds;
+        is_refused("all_reduce", rf_all_reduce(comm, &x, &x, 1, RF_F32, RF_SUM, &opts));
+        is_refused("send", rf_send(comm, &x, 1, RF_F32, 0, 0, &opts));
+        is_refused("shrink", rf_comm_shrink(comm, seconds, nullptr, &copy));
+        rf_request *request = nullptr;
+        opts = {};
+        opts.request = &request;
+        ASSERT_EQ(rf_all_reduce(comm, &x, &x, 1, RF_F32, RF_SUM, &opts), RF_OK);
+        size_t index = 0;
+        is_refused("wait", rf_request_wait(request, seconds));
+        is_refused("wait_all", rf_request_wait_all(&request, 1, seconds));
+        is_refused("wait_any", rf_request_wait_any(&request, 1, seconds, &index));
+        EXPECT_EQ(rf_request_wait(request, 0), RF_OK);
+        rf_request_free(request);
+        rf_comm_close(comm);
+    }
 }
 
 TEST(LoopbackFaults, ADamagedContractIsCorruptionAndNotAMismatch)

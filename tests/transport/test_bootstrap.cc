@@ -8,12 +8,13 @@
 #include <fcntl.h>
 
 #include <atomic>
+#include <cmath>
 #include <fstream>
 #include <random>
 
 extern "C" {
-#include "transport/control/control.h"
 #include "transport/bootstrap/handshake.h"
+#include "transport/control/control.h"
 #include "transport/control/link.h"
 #include "transport/control/socket.h"
 }
@@ -60,6 +61,25 @@ TEST(Bootstrap, TcpJoinsOneToFiveRanks)
 {
     for (int size = 1; size <= 5; size++)
         join_all(tcp_url(free_port()), size);
+}
+
+TEST(Bootstrap, ATimeoutTooLongForTheClockIsNone)
+{
+    for (double seconds : {2e10, 1e300, HUGE_VAL}) {
+        std::string url = tcp_url(free_port());
+        on_threads(3, [&](int rank) {
+            Member m = join(url, rank, 3, nullptr, seconds);
+            ASSERT_EQ(m.status, 0) << m.message;
+            EXPECT_EQ(rf_survivors_prepare(m.c, seconds), 0) << rf_last_error()->message;
+            int members[3], count = 0;
+            rf_control *next = nullptr;
+            ASSERT_EQ(rf_survivors_join(m.c, seconds, members, &count, &next), 0)
+                << rf_last_error()->message;
+            EXPECT_EQ(count, 3);
+            next->ops->leave(next, 5);
+            gather_and_leave(m);
+        });
+    }
 }
 
 TEST(Bootstrap, AHundredRanksJoinAtOnce)

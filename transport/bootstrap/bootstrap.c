@@ -7,10 +7,10 @@
 #include <ringforge/ringforge.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "../control/control.h"
-#include "join.h"
 #include "../transport.h"
+#include "base/base.h"
+#include "join.h"
 
 static const double START_TIMEOUT_S = 60;
 enum { MOST_RANKS = 1 << 16 };
@@ -151,6 +151,8 @@ int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *ran
                       struct rf_control **out)
 {
     struct rf_meeting meeting = {0};
+    if (opts)
+        RETURN_IF_ERROR(rf_check_seconds("join", opts->start_timeout_s));
     const char *key = opts && opts->key ? opts->key : rf_env("RF_JOB_KEY");
     meeting.timeout_s = opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : START_TIMEOUT_S;
     RETURN_IF_ERROR(find_meeting(url, opts, &meeting));

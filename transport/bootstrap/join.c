@@ -11,10 +11,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../control/socket.h"
 #include "base/base.h"
 #include "board.h"
 #include "door.h"
-#include "../control/socket.h"
 
 static const uint64_t RETRY_NS = 20000000;
 static const uint64_t ANSWER_NS = 3000000000; /* for one step of the handshake */
@@ -22,7 +22,7 @@ static const uint64_t STALE_NS = 1000000000;  /* how long a wrong file may be so
 
 static uint64_t deadline_of(const struct rf_meeting *meeting)
 {
-    return rf_now_ns() + (uint64_t)(meeting->timeout_s * 1e9);
+    return rf_after_s(meeting->timeout_s);
 }
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ static int wait_at_door(struct host *host)
         }
         if (until > deadline)
             until = deadline;
-        if (poll(polls, (nfds_t)count, until > now ? (int)((until - now) / 1000000 + 1) : 0) < 0)
+        if (poll(polls, (nfds_t)count, rf_poll_ms(until, now)) < 0)
             continue; /* a signal */
         watch_joined(host, polls);
         rf_door_serve(&host->door);
@@ -329,7 +329,7 @@ static int wait_for_start(const struct rf_meeting *meeting, struct rf_link *link
 {
     struct rf_frame frame;
     /* Rank 0 has its own deadline, and its reason for giving up is the better one. */
-    int rc = rf_link_next_by(link, &frame, deadline + ANSWER_NS);
+    int rc = rf_link_next_by(link, &frame, rf_add_ns(deadline, ANSWER_NS));
     if (rc == RF_EPEER)
         return rf_fail_rank(RF_EPEER, 0, "rank 0 went away before all ranks had joined");
     if (rc == RF_ETIMEOUT)

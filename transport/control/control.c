@@ -250,7 +250,7 @@ void rf_control_set_suspicion(struct rf_control *control, double seconds)
 {
     struct rf_socket_control *c = control_of(control);
     pthread_mutex_lock(&c->lock);
-    c->suspicion_ns = (uint64_t)(seconds * 1e9);
+    c->suspicion_ns = rf_seconds_to_ns(seconds);
     c->beat_ns = c->suspicion_ns / 10;
     c->next_beat_ns = 0;
     rf_control_wake(c);

@@ -266,7 +266,7 @@ static void beat(struct rf_socket_control *c, uint64_t now)
         return;
     /* This process itself was stopped: nobody else is to blame for the silence. */
     bool overslept = c->next_beat_ns && now - c->next_beat_ns > c->suspicion_ns / 2;
-    c->next_beat_ns = now + c->beat_ns;
+    c->next_beat_ns = rf_add_ns(now, c->beat_ns);
     rf_control_send_all(c, -1, RF_FRAME_BEAT, c->control.rank, NULL, 0);
     int count = c->control.rank == 0 ? c->control.size : 1;
     for (int r = 0; r < count; r++) {
@@ -359,7 +359,7 @@ void *rf_control_thread(void *control)
             until = ends;
         if (crowd_deadline(c) < until)
             until = crowd_deadline(c);
-        int timeout_ms = until > now ? (int)((until - now) / 1000000 + 1) : 0;
+        int timeout_ms = rf_poll_ms(until, now);
         pthread_mutex_unlock(&c->lock);
         int ready = poll(c->polls, (nfds_t)count, timeout_ms);
         pthread_mutex_lock(&c->lock);

@@ -142,10 +142,8 @@ int rf_socket_listen(const char *host, int port, bool everywhere, int *out, int 
 bool rf_socket_wait(int fd, short events, uint64_t deadline_ns)
 {
     for (;;) {
-        uint64_t now = rf_now_ns();
-        int timeout_ms = now < deadline_ns ? (int)((deadline_ns - now) / 1000000 + 1) : 0;
         struct pollfd item = {.fd = fd, .events = events};
-        int rc = poll(&item, 1, timeout_ms);
+        int rc = poll(&item, 1, rf_poll_ms(deadline_ns, rf_now_ns()));
         if (rc > 0)
             return true;
         if (rc < 0 && errno != EINTR)

@@ -12,11 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../bootstrap/join.h"
+#include "../loopback/loopback.h"
 #include "base/base.h"
 #include "control.h"
 #include "gate.h"
-#include "../bootstrap/join.h"
-#include "../loopback/loopback.h"
 #include "quorum.h"
 #include "roll.h"
 #include "socket.h"
@@ -135,7 +135,7 @@ static bool is_complete(struct meeting *m)
 
 static int wait_for_all(struct meeting *m)
 {
-    uint64_t now = rf_now_ns(), deadline = now + (uint64_t)(m->timeout_s * 1e9);
+    uint64_t now = rf_now_ns(), deadline = rf_add_ns(now, rf_seconds_to_ns(m->timeout_s));
     uint64_t next_beat = now + BEAT_NS;
     struct pollfd *polls = rf_alloc(((size_t)m->size + RF_DOOR_POLLS) * sizeof(*polls));
     if (!polls)
@@ -253,7 +253,7 @@ static int lead(struct meeting *m, int *members, int *count, struct rf_control *
  * timeout, or is known to be dead. */
 static int await_roll(struct meeting *m, int leader, struct rf_link *link, struct rf_frame *frame)
 {
-    uint64_t heard = rf_now_ns(), patience = (uint64_t)(m->timeout_s * 1e9);
+    uint64_t heard = rf_now_ns(), patience = rf_seconds_to_ns(m->timeout_s);
     for (;;) {
         int rc = rf_link_next_by(link, frame, rf_now_ns() + SLICE_NS);
         if (rc < 0 && rc != RF_ETIMEOUT)
@@ -295,7 +295,7 @@ static int follow(struct meeting *m, int leader, int *members, int *count, struc
     knock.port = place->port;
     knock.key = key;
     /* It may be busy with other things until it comes here itself. */
-    int rc = rf_join_knock(&knock, &link, now + (uint64_t)(m->timeout_s * 1e9));
+    int rc = rf_join_knock(&knock, &link, rf_add_ns(now, rf_seconds_to_ns(m->timeout_s)));
     if (rc == 0)
         rc = await_roll(m, leader, &link, &frame);
     if (rc == 0)

@@ -138,10 +138,10 @@ static uint64_t arrival_ns(struct rf_loop_rank *self, int peer, size_t bytes)
     if (opts->bytes_per_s > 0) {
         if (self->link_free_ns[peer] > start)
             start = self->link_free_ns[peer];
-        start += (uint64_t)((double)bytes * 1e9 / opts->bytes_per_s);
+        start = rf_add_ns(start, rf_seconds_to_ns((double)bytes / opts->bytes_per_s));
         self->link_free_ns[peer] = start;
     }
-    return start + (uint64_t)(opts->latency_s * 1e9);
+    return rf_add_ns(start, rf_seconds_to_ns(opts->latency_s));
 }
 
 /* Counts a message to another rank, and applies throttle and faults to it. Returns 1 when the
@@ -156,8 +156,8 @@ static int leave_for(struct rf_loop_rank *self, int peer, struct rf_loop_node *n
     self->transport.sent_messages++;
     node->ready_ns = arrival_ns(self, peer, node->bytes);
     if (number == opts->delay_message)
-        node->ready_ns =
-            (node->ready_ns ? node->ready_ns : rf_now_ns()) + (uint64_t)(opts->delay_s * 1e9);
+        node->ready_ns = rf_add_ns(node->ready_ns ? node->ready_ns : rf_now_ns(),
+                                   rf_seconds_to_ns(opts->delay_s));
     node->corrupt = number == opts->corrupt_message;
     node->damaged = number == opts->damage_message;
     return number == opts->drop_message;
@@ -342,9 +342,11 @@ static int check_opts(int size, const struct rf_loopback_opts *opts)
                  (opts->damage_message > 0);
     if (faults > 1)
         return rf_fail(RF_EINVAL, "loopback: %d faults asked for; one at a time", faults);
-    if (opts->latency_s < 0 || opts->bytes_per_s < 0 || opts->delay_s < 0)
+    if (!(opts->latency_s >= 0 && opts->bytes_per_s >= 0 && opts->delay_s >= 0))
         return rf_fail(RF_EINVAL,
-                       "loopback: latency, delay and bytes per second cannot be negative");
+                       "loopback: a latency of %g s, a delay of %g s and %g bytes per second; they "
+                       "must be numbers, and none may be negative",
+                       opts->latency_s, opts->delay_s, opts->bytes_per_s);
     if (opts->kill_after_messages > 0 && (opts->kill_rank < 0 || opts->kill_rank >= size))
         return rf_fail(RF_EINVAL, "loopback: kill_rank %d is outside a world of %d",
                        opts->kill_rank, size);

@@ -4,12 +4,11 @@
  * old one, the last to come decides for all, or the first whose patience ends. Called by
  * survivors.c.
  */
-#include <errno.h>
 #include <time.h>
 
+#include "../control/quorum.h"
 #include "base/base.h"
 #include "loopback.h"
-#include "../control/quorum.h"
 
 /* World locked, as everything below. */
 static bool is_complete(const struct rf_loopback *world)
@@ -74,9 +73,7 @@ static int decide(struct rf_loopback *world)
 static int meet(struct rf_loopback *world, struct rf_loop_rank *self, double timeout_s)
 {
     const uint64_t number = world->meetings;
-    const uint64_t at = rf_now_ns() + (uint64_t)(timeout_s * 1e9);
-    const struct timespec deadline = {.tv_sec = (time_t)(at / 1000000000u),
-                                      .tv_nsec = (long)(at % 1000000000u)};
+    const uint64_t deadline_ns = rf_after_s(timeout_s);
     self->meeting = true;
     pthread_cond_broadcast(&world->changed);
     bool late = false;
@@ -87,7 +84,7 @@ static int meet(struct rf_loopback *world, struct rf_loop_rank *self, double tim
         else if (late || is_complete(world))
             RETURN_IF_ERROR(decide(world));
         else
-            late = pthread_cond_timedwait(&world->changed, &world->lock, &deadline) == ETIMEDOUT;
+            late = !rf_cond_wait(&world->changed, &world->lock, deadline_ns);
     }
     self->meeting = false;
     if (self->dead)
