@@ -136,9 +136,10 @@ static bool both_locate(struct rf_transport *t, const void *memory, size_t bytes
     return rf_host_locate(both_of(t)->near, memory, bytes, offset);
 }
 
-static unsigned char *both_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes)
+static int both_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
+                      unsigned char **out)
 {
-    return rf_host_reach(both_of(t)->near, peer, offset, bytes);
+    return rf_host_reach(both_of(t)->near, peer, offset, bytes, out);
 }
 
 static bool both_idle(struct rf_transport *t)

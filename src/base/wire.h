@@ -86,9 +86,10 @@ struct rf_transport_ops {
     void (*free)(struct rf_transport *t, void *memory);
     /* Whether [memory, memory+bytes) is such memory of this rank; *offset names it to others. */
     bool (*locate)(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
-    /* What another rank has named; NULL where there is no such memory, whatever the peer says, and
-     * for ranks of other hosts. */
-    unsigned char *(*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes);
+    /* What another rank has named. RF_ECORRUPT, about that rank: it shares no such memory, whatever
+     * it says, or is on another host; RF_ENOMEM, about this rank: it cannot be mapped. */
+    int (*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
+                 unsigned char **out);
     /* Nothing has come for some microseconds. True: a rank that may be waited for wants this core;
      * else waiting on it for some more costs nobody but strangers. The thread that posts. */
     bool (*idle)(struct rf_transport *t);

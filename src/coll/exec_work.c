@@ -123,12 +123,9 @@ int rf_exec_meet(struct rf_exec *exec, const struct rf_step *step)
         if (rank == sched->rank)
             continue;
         struct rf_transport *t = exec->transport;
-        exec->all[rank].in = t->ops->reach(t, rank, shown.in, sched->buffer_bytes);
-        exec->all[rank].out = t->ops->reach(t, rank, shown.out, sched->buffer_bytes);
-        if (!exec->all[rank].in || !exec->all[rank].out)
-            return rf_fail_rank(RF_ECORRUPT, rank,
-                                "%s: rank %d has shown buffers that are not in what it shares",
-                                rf_coll_op_name(sched->op), rank);
+        const size_t bytes = sched->buffer_bytes;
+        RETURN_IF_ERROR(t->ops->reach(t, rank, shown.in, bytes, &exec->all[rank].in));
+        RETURN_IF_ERROR(t->ops->reach(t, rank, shown.out, bytes, &exec->all[rank].out));
     }
     return 1;
 }

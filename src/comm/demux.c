@@ -102,10 +102,11 @@ static bool demux_locate(struct rf_transport *t, const void *memory, size_t byte
     return wire->ops->locate(wire, memory, bytes, offset);
 }
 
-static unsigned char *demux_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes)
+static int demux_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
+                       unsigned char **out)
 {
     struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->reach(wire, peer, offset, bytes);
+    return wire->ops->reach(wire, peer, offset, bytes, out);
 }
 
 static const struct rf_transport_ops demux_ops = {

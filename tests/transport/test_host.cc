@@ -442,15 +442,68 @@ TEST(Host, MemoryThatIsFreedIsUsedAgainAndIsZero)
     EXPECT_FALSE(t->ops->locate(t, (char *)c + 10, 1 << 20, &offset));
     ((char *)c)[10] = 42;
     rf_transport *other = world.ends[1].t;
-    const unsigned char *seen = other->ops->reach(other, 0, offset, 100);
+    unsigned char *seen = nullptr, *none = nullptr;
+    ASSERT_EQ(other->ops->reach(other, 0, offset, 100, &seen), 0) << rf_last_error()->message;
     ASSERT_NE(seen, nullptr);
     EXPECT_EQ(*seen, 42);
-    EXPECT_EQ(other->ops->reach(other, 0, offset, size_t{1} << 40), nullptr);
-    EXPECT_EQ(other->ops->reach(other, 0, 0, 1), nullptr) << "what is not for users";
-    EXPECT_EQ(other->ops->reach(other, 0, UINT64_MAX - 5, 10), nullptr);
+    EXPECT_EQ(other->ops->reach(other, 0, offset, size_t{1} << 40, &none), RF_ECORRUPT);
+    EXPECT_EQ(other->ops->reach(other, 0, 0, 1, &none), RF_ECORRUPT) << "what is not for users";
+    EXPECT_EQ(other->ops->reach(other, 0, UINT64_MAX - 5, 10, &none), RF_ECORRUPT);
+    EXPECT_EQ(none, nullptr);
     for (void *memory : {a, b, c})
         t->ops->free(t, memory);
     EXPECT_EQ(t->ops->alloc(t, SIZE_MAX - 100, &a), RF_ENOMEM);
+}
+
+namespace
+{
+
+// Rank 0 sends 64 MiB of what it shares; rank 1, which is out of `what`, says so itself.
+void expect_out_of_room(void (*what)())
+{
+    const size_t bytes = 64u << 20;
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    void *shared = nullptr;
+    ASSERT_EQ(from->ops->alloc(from, bytes, &shared), 0);
+    Context send, recv;
+    ASSERT_EQ(from->ops->post_send(from, 1, 7, 3, shared, bytes, &send), 0);
+    ASSERT_EQ(to->ops->post_borrow(to, 0, 7, nullptr, bytes, &recv), 0);
+    what();
+    rf_completion done;
+    int rc = 0;
+    for (int turn = 0; rc == 0 && turn < 10; turn++)
+        rc = to->ops->poll(to, &done, 1);
+    const std::string message = rf_last_error()->message;
+    rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &all);
+    rf_alloc_fail_at(0);
+    EXPECT_EQ(rc, RF_ENOMEM) << message;
+    EXPECT_NE(rf_last_error()->rank, 0) << message;
+}
+
+void allow_no_more_address_space()
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    ASSERT_EQ(fscanf(file, "%ld", &pages), 1);
+    fclose(file);
+    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1u << 20);
+    rlimit limit = {most, RLIM_INFINITY};
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+} // namespace
+
+TEST(Host, WhoHasNoRoomForAPeersMemorySaysSoAndBlamesNobody)
+{
+    Processes processes; // limits are a process'
+    processes.start(1, [](int) {
+        expect_out_of_room(allow_no_more_address_space);
+        expect_out_of_room([] { rf_alloc_fail_at(1); });
+        return testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_EQ(processes.wait(0), 0);
 }
 
 TEST(Host, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)

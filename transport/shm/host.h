@@ -191,10 +191,9 @@ void rf_host_segment_name(struct rf_host *h, uint64_t job);
 /* Takes fd: what a peer has handed over. */
 int rf_host_segment_attach(struct rf_host *h, int peer, int fd);
 void rf_host_segment_destroy(struct rf_host *h);
-/* [offset, offset+bytes) of a peer's segment; NULL where there is no such thing, or on another
- * host.
- */
-unsigned char *rf_host_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes);
+/* [offset, offset+bytes) of a peer's segment: rf_transport_ops.reach. */
+int rf_host_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
+                  unsigned char **out);
 /* Whether memory lies in this rank's segment, and where. */
 bool rf_host_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
 int rf_host_alloc(struct rf_transport *t, size_t bytes, void **out);

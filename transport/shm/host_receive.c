@@ -144,9 +144,8 @@ static int join(struct rf_host *h, struct rf_host_node *recv, const struct rf_ho
     }
     uint64_t offset;
     memcpy(&offset, line->data, sizeof(offset));
-    const unsigned char *from = rf_host_reach(&h->transport, recv->peer, offset, line->what.bytes);
-    if (!from)
-        return fail_nonsense(recv->peer, "place");
+    unsigned char *from = NULL;
+    RETURN_IF_ERROR(rf_host_reach(&h->transport, recv->peer, offset, line->what.bytes, &from));
     if (recv->may_borrow) {
         lend(h, recv, from, line->what.ticket, NO_SLOT);
         return 0;

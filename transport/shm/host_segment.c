@@ -99,6 +99,15 @@ static int check_file(const struct rf_host *h, int peer, int fd, size_t *bytes)
     return 0;
 }
 
+/* A peer's file is there; what is missing is room in this process. */
+static int fail_to_map(const struct rf_host *h, int peer, size_t bytes)
+{
+    return rf_fail_rank(RF_ENOMEM, h->transport.rank,
+                        "host: rank %d cannot map %zu bytes that rank %d shares: %s; raise its "
+                        "limit of address space (ulimit -v)",
+                        h->transport.rank, bytes, peer, strerror(errno));
+}
+
 int rf_host_segment_attach(struct rf_host *h, int rank, int fd)
 {
     struct rf_transport *t = &h->transport;
@@ -112,8 +121,7 @@ int rf_host_segment_attach(struct rf_host *h, int rank, int fd)
     RETURN_IF_ERROR(check_file(h, rank, fd, &peer->file_bytes));
     peer->base = map(fd, 0, h->heap_offset, PROT_READ);
     if (!peer->base)
-        return rf_fail(RF_ENOMEM, "host: the segment of rank %d cannot be mapped: %s", rank,
-                       strerror(errno));
+        return fail_to_map(h, rank, h->heap_offset);
     const struct rf_host_header *header = (const struct rf_host_header *)peer->base;
     if (header->magic != RF_HOST_MAGIC || header->job != h->job || header->version != VERSION ||
         header->rank != (uint32_t)rank || header->size != (uint32_t)t->size ||
@@ -126,41 +134,53 @@ int rf_host_segment_attach(struct rf_host *h, int rank, int fd)
 }
 
 /* Maps a peer's memory for users up to `end`, and more, so that it is seldom done. */
-static bool extend_view(struct rf_host *h, struct rf_host_peer *peer, size_t end)
+static int extend_view(struct rf_host *h, int rank, size_t end)
 {
+    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
     size_t had = peer->view ? peer->view->bytes : 0;
     size_t bytes = peer->file_bytes - h->heap_offset;
     if (end - h->heap_offset <= had)
-        return true;
+        return 0;
     struct rf_host_view *view = rf_alloc(sizeof(*view));
     if (!view)
-        return false;
+        return rf_fail(RF_ENOMEM, "host: no memory to note what rank %d shares", rank);
     view->bytes = round_up(bytes > 2 * had ? bytes : 2 * had, RF_HOST_PAGE);
     view->base = map(peer->fd, h->heap_offset, view->bytes, PROT_READ | PROT_WRITE);
     if (!view->base) {
+        int rc = fail_to_map(h, rank, view->bytes);
         rf_free(view);
-        return false;
+        return rc;
     }
     madvise(view->base, view->bytes, MADV_DONTDUMP);
     view->older = peer->view;
     peer->view = view;
-    return true;
+    return 0;
 }
 
-unsigned char *rf_host_reach(struct rf_transport *t, int rank, uint64_t offset, size_t bytes)
+static int fail_elsewhere(int rank, uint64_t offset, size_t bytes)
+{
+    return rf_fail_rank(RF_ECORRUPT, rank,
+                        "host: rank %d has shown %zu bytes at %llu, which are not in what it "
+                        "shares",
+                        rank, bytes, (unsigned long long)offset);
+}
+
+int rf_host_reach(struct rf_transport *t, int rank, uint64_t offset, size_t bytes,
+                  unsigned char **out)
 {
     struct rf_host *h = (struct rf_host *)t;
-    if (!rf_host_has(t, rank))
-        return NULL;
+    if (!rf_host_has(t, rank) || offset < h->heap_offset || bytes > SIZE_MAX / 4 ||
+        offset > SIZE_MAX / 4)
+        return fail_elsewhere(rank, offset, bytes);
     struct rf_host_peer *peer = rf_host_peer_of(h, rank);
-    if (offset < h->heap_offset || bytes > SIZE_MAX / 4 || offset > SIZE_MAX / 4)
-        return NULL;
     size_t end = (size_t)offset + bytes;
-    if (end > peer->file_bytes && check_file(h, rank, peer->fd, &peer->file_bytes) < 0)
-        return NULL;
     if (end > peer->file_bytes)
-        return NULL;
-    return extend_view(h, peer, end) ? peer->view->base + (offset - h->heap_offset) : NULL;
+        RETURN_IF_ERROR(check_file(h, rank, peer->fd, &peer->file_bytes));
+    if (end > peer->file_bytes)
+        return fail_elsewhere(rank, offset, bytes);
+    RETURN_IF_ERROR(extend_view(h, rank, end));
+    *out = peer->view->base + (offset - h->heap_offset);
+    return 0;
 }
 
 static void detach(struct rf_host *h, struct rf_host_peer *peer)
