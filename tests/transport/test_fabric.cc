@@ -4,6 +4,9 @@
 // machine offers.
 #include "job_helpers.h"
 
+#include <glob.h>
+
+#include <fstream>
 #include <memory>
 
 extern "C" {
@@ -374,6 +377,81 @@ INSTANTIATE_TEST_SUITE_P(Providers, Wire, testing::Values("host", "tcp", "tcp;of
                          provider_name);
 INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "shm"),
                          provider_name);
+
+namespace
+{
+
+// The files of a process in libfabric's shm.
+std::vector<std::string> files_of(pid_t pid)
+{
+    glob_t found;
+    std::vector<std::string> paths;
+    if (glob(("/dev/shm/" + std::to_string(pid) + ":*").c_str(), 0, nullptr, &found) == 0) {
+        paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+        globfree(&found);
+    }
+    return paths;
+}
+
+// The number of a process that has ended.
+pid_t ended_process()
+{
+    Processes processes;
+    processes.start(1, [](int) { return 0; });
+    processes.wait(0);
+    return processes.pids[0];
+}
+
+} // namespace
+
+TEST(ShmLeftovers, OfAKilledProcessAreRemovedByTheNextAndThoseOfOthersStay)
+{
+    // Two ranks that stay until they are killed.
+    std::string url = tcp_url(free_port());
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    Processes job;
+    job.start(2, [&](int me) {
+        Rank r;
+        if (r.open(url, "shm", me, 2) < 0 || write(ready[1], "x", 1) != 1)
+            return 2;
+        for (;;)
+            pause();
+    });
+    char byte;
+    for (int i = 0; i < 2; i++)
+        ASSERT_EQ(read(ready[0], &byte, 1), 1);
+    // Those of another program: not marked, and of no process.
+    std::string foreign =
+        "/dev/shm/" + std::to_string(ended_process()) + ":" + std::to_string(geteuid()) + ":0";
+    std::ofstream(foreign) << std::string(8192, 'x');
+    ASSERT_EQ(files_of(job.pids[0]).size(), 1u);
+    ASSERT_EQ(files_of(job.pids[1]).size(), 1u);
+    kill(job.pids[0], SIGKILL);
+    EXPECT_EQ(job.wait(0), -SIGKILL);
+    EXPECT_EQ(files_of(job.pids[0]).size(), 1u) << "nobody is left to remove it";
+
+    on_processes(2, "shm", [](Rank &r) {
+        r.close();
+        return 0;
+    });
+    EXPECT_EQ(files_of(job.pids[0]).size(), 0u) << "of a killed process";
+    EXPECT_EQ(files_of(job.pids[1]).size(), 1u) << "of a process that runs";
+    EXPECT_EQ(access(foreign.c_str(), F_OK), 0) << "of another program";
+    unlink(foreign.c_str());
+
+    // A number says nothing about a process of another container; its lock does.
+    std::string moved = "/dev/shm/" + std::to_string(ended_process()) + ":0:0";
+    ASSERT_EQ(rename(files_of(job.pids[1])[0].c_str(), moved.c_str()), 0);
+    rf_leftovers_clear();
+    EXPECT_EQ(access(moved.c_str(), F_OK), 0) << "whose lock is held";
+    kill(job.pids[1], SIGKILL);
+    EXPECT_EQ(job.wait(1), -SIGKILL);
+    rf_leftovers_clear();
+    EXPECT_NE(access(moved.c_str(), F_OK), 0) << "whose lock is not held any more";
+    ::close(ready[0]);
+    ::close(ready[1]);
+}
 
 TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
 {

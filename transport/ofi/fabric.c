@@ -5,6 +5,8 @@
  * elsewhere (fabric_select.c, fabric_open.c). Calls are serialised by the caller
  * (FI_THREAD_DOMAIN), and nothing moves unless it polls (manual progress).
  */
+#include <unistd.h>
+
 #include "fabric.h"
 
 #include "base/base.h"
@@ -336,6 +338,11 @@ static ssize_t enable_endpoint(struct rf_fabric *f)
     return rc;
 }
 
+static bool leaves_files(const struct rf_fabric *f)
+{
+    return strcmp(f->name, "shm") == 0;
+}
+
 static int open_endpoint(struct rf_fabric *f)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = (size_t)f->transport.size};
@@ -350,8 +357,14 @@ static int open_endpoint(struct rf_fabric *f)
         return fabric_error(f, "opening the address table", rc);
     if ((rc = fi_cq_open(f->domain, &cq, &f->cq, NULL)))
         return fabric_error(f, "opening the completion queue", rc);
+    if (leaves_files(f))
+        rf_leftovers_clear();
     if ((rc = enable_endpoint(f)))
         return fabric_error(f, "opening the endpoint", rc);
+    char address[256] = "";
+    size_t bytes = sizeof(address) - 1;
+    if (leaves_files(f) && fi_getname(&f->ep->fid, address, &bytes) == 0)
+        f->mark = rf_leftovers_mark(address);
     return 0;
 }
 
@@ -363,6 +376,7 @@ int rf_fabric_open(struct fi_info *info, int rank, int size, struct rf_fabric **
         return rf_fail(RF_ENOMEM, "no memory for a transport");
     }
     f->info = info;
+    f->mark = -1;
     snprintf(f->name, sizeof(f->name), "%s", info->fabric_attr->prov_name);
     f->transport = (struct rf_transport){.ops = &fabric_ops,
                                          .name = f->name,
@@ -403,6 +417,8 @@ void rf_fabric_close(struct rf_fabric *f)
         close_fid(f->domain);
         close_fid(f->fabric);
     }
+    if (f->mark >= 0)
+        close(f->mark);
     fi_freeinfo(f->info);
     if (f->self)
         f->self->ops->destroy(f->self);

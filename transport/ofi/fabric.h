@@ -47,6 +47,7 @@ struct rf_fabric {
     struct fid_domain *domain;
     struct fid_av *av;
     char name[64];
+    int mark; /* see rf_leftovers_mark; -1 = none */
 };
 
 /* fabric_select.c: the best fi_info for `wanted` on the interface of `address` (numeric IP), and
@@ -57,6 +58,11 @@ int rf_fabric_select(const char *wanted, const char *address, struct fi_info **o
 /* fabric.c. open takes info. After it, peers are to be filled in. */
 int rf_fabric_open(struct fi_info *info, int rank, int size, struct rf_fabric **out);
 void rf_fabric_close(struct rf_fabric *f);
+/* leftovers.c: of libfabric's shm. Removes the files of processes that have ended. */
+void rf_leftovers_clear(void);
+/* Marks the file of an open endpoint, by its address, as one to be removed once this process has
+ * ended. Returns what is to be closed after the endpoint; -1: there is no such file. */
+int rf_leftovers_mark(const char *address);
 /* Tests: registers memory for every message, as providers with FI_MR_LOCAL demand. */
 void rf_fabric_register_always(struct rf_transport *t);
 
