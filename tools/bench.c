@@ -89,6 +89,56 @@ static int check(const struct tool_command *command, struct bench_options *o, co
     return read_dtype(command, dtype, &o->dtype);
 }
 
+/* What a benchmark is one of; an option belongs to some of these. */
+enum {
+    COLLECTIVES = 1,
+    SIZED = 2, /* collectives of data */
+    NAMED = 4, /* collectives that are carried out by an algorithm */
+    REDUCING = 8,
+    ROOTED = 16,
+    STEPS = 32, /* overlap and staging */
+    KERNELS = 64,
+    PATHS = 128,    /* products whose path can be named */
+    PRODUCTS = 256, /* of any form */
+    ALL = COLLECTIVES | STEPS | KERNELS
+};
+
+static unsigned kinds_of(const char *op)
+{
+    static const struct {
+        const char *op;
+        unsigned kinds;
+    } rows[] = {
+        {"all_reduce", COLLECTIVES | SIZED | NAMED | REDUCING},
+        {"reduce_scatter", COLLECTIVES | SIZED | NAMED | REDUCING},
+        {"reduce", COLLECTIVES | SIZED | NAMED | REDUCING | ROOTED},
+        {"broadcast", COLLECTIVES | SIZED | NAMED | ROOTED},
+        {"gather", COLLECTIVES | SIZED | NAMED | ROOTED},
+        {"scatter", COLLECTIVES | SIZED | NAMED | ROOTED},
+        {"sendrecv", COLLECTIVES | SIZED},
+        {"barrier", COLLECTIVES | NAMED},
+        {"overlap", STEPS},
+        {"staging", STEPS},
+        {"matmul", KERNELS | PATHS | PRODUCTS},
+        {"matmul_gelu", KERNELS | PATHS},
+        {"matmul_batch", KERNELS | PATHS},
+        {"ops", KERNELS | PATHS | PRODUCTS},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(op, rows[i].op) == 0)
+            return rows[i].kinds;
+    return bench_kernel_find(op) ? KERNELS : COLLECTIVES | SIZED | NAMED;
+}
+
+static int check_use(const struct tool_command *command, const struct tool_option *table,
+                     const char *op)
+{
+    for (const struct tool_option *o = table; o->name; o++)
+        if (*o->given && !(o->uses & kinds_of(op)))
+            return tool_usage_error(command, "--%s is not used by %s", o->name, op);
+    return TOOL_OK;
+}
+
 /* All that can be measured, for messages. */
 static const char *there_are(char *text, size_t size)
 {
@@ -114,49 +164,58 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
                               .together = 1,
                               .form = "nn"};
     const char *dtype = "float", *redop = "sum", *order = "any";
-    const struct tool_option table[] = {
-        {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine"},
-        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)"},
-        {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)"},
+    struct tool_option table[] = {
+        {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine",
+         SIZED},
+        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)", SIZED},
+        {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)",
+         SIZED},
         {"stepbytes", 'i', TOOL_INT, &o.step, "BYTES",
-         "each size is so much more than the one before, in place of --stepfactor"},
-        {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)"},
-        {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)"},
+         "each size is so much more than the one before, in place of --stepfactor", SIZED},
+        {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)", ALL},
+        {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)", COLLECTIVES},
         {"agg_iters", 'm', TOOL_INT, &o.together, "N",
-         "collectives: so many calls as one group; times are of one (1)"},
+         "collectives: so many calls as one group; times are of one (1)", COLLECTIVES},
         {"in-place", 0, TOOL_INT, &o.in_place, "0|1",
-         "collectives: measure in place, too, where there is such a form (1)"},
+         "collectives: measure in place, too, where there is such a form (1)", SIZED},
         {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",
-         "float half bfloat16 double int8 uint8 int32 int64"},
-        {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod"},
-        {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)"},
+         "float half bfloat16 double int8 uint8 int32 int64", SIZED | KERNELS},
+        {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod", REDUCING},
+        {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)", SIZED},
         {"root", 'r', TOOL_INT, &o.root, "RANK",
-         "root of a broadcast, reduce, gather or scatter (0)"},
-        {"order", 0, TOOL_TEXT, &order, "ORDER", "fold order of a sum: any ring tree"},
+         "root of a broadcast, reduce, gather or scatter (0)", ROOTED},
+        {"order", 0, TOOL_TEXT, &order, "ORDER", "fold order of a sum: any ring tree", REDUCING},
         {"algorithm", 0, TOOL_TEXT, &o.algorithm, "NAME",
-         "collectives: ring, flat, direct, ... instead of what suits the size"},
+         "collectives: ring, flat, direct, ... instead of what suits the size", NAMED},
         {"private-buffers", 0, TOOL_FLAG, &o.private_buffers, NULL,
-         "collectives: on memory of the caller's own instead of the library's"},
-        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
+         "collectives: on memory of the caller's own instead of the library's", SIZED},
+        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine", COLLECTIVES},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
-         "host, net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},
-        {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress"},
+         "shm, shm+net, net, tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads)",
+         COLLECTIVES},
+        {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
+         COLLECTIVES | STEPS},
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
-         "speed of the link in Gbit/s, to print how much of it is used"},
+         "speed of the link in Gbit/s, to print how much of it is used", SIZED},
         {"shape", 0, TOOL_LIST, &o.shapes, "AxB",
-         "kernels: sizes in place of those of models; may be repeated"},
-        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "kernels: f32, f16, bf16 (f32)"},
+         "kernels: sizes in place of those of models; may be repeated", KERNELS},
+        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "kernels: f32, f16, bf16 (f32)", SIZED | KERNELS},
         {"path", 0, TOOL_TEXT, &o.path, "NAME",
-         "matmul: force a kernel: cooperative, subgroup, tiled"},
-        {"split", 0, TOOL_INT, &o.split, "N",
-         "matmul: f32 as sums of N bf16 parts on matrix units"},
+         "matmul: force a kernel: cooperative, subgroup, tiled", PATHS},
+        {"split", 0, TOOL_INT, &o.split, "N", "matmul: f32 as sums of N bf16 parts on matrix units",
+         PRODUCTS},
         {"form", 0, TOOL_TEXT, &o.form, "NAME",
-         "matmul: nn, nt (the second operand transposed) or tn (the first)"},
-        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "kernels: index or part of a device's name"},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON"},
-        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)"},
+         "matmul: nn, nt (the second operand transposed) or tn (the first)", PRODUCTS},
+        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "kernels: index or part of a device's name",
+         STEPS | KERNELS},
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL},
+        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)",
+         COLLECTIVES | KERNELS},
         {NULL},
     };
+    bool given[sizeof(table) / sizeof(table[0])] = {false};
+    for (size_t i = 0; table[i].name; i++)
+        table[i].given = &given[i];
     char names[1024];
     int after = 0;
     int status = tool_options(command, table, argc, argv, &after);
@@ -173,14 +232,16 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     status = check(command, &o, dtype, redop, order);
     if (status != TOOL_OK)
         return status;
-    if (strcmp(o.op, "ops") == 0 || bench_kernel_find(o.op))
-        return bench_kernels(command, &o);
-    if (tool_choice(o.op, collectives) < 0)
+    const bool kernels = strcmp(o.op, "ops") == 0 || bench_kernel_find(o.op);
+    if (!kernels && tool_choice(o.op, collectives) < 0)
         return tool_usage_error(command,
                                 "there is no benchmark \"%s\" in this version; there are %s", o.op,
                                 there_are(names, sizeof(names)));
-    if (o.shapes.count)
-        return tool_usage_error(command, "--shape belongs to kernels");
+    status = check_use(command, table, o.op);
+    if (status != TOOL_OK)
+        return status;
+    if (kernels)
+        return bench_kernels(command, &o);
     if (strcmp(o.op, "overlap") == 0)
         return bench_overlap(command, &o);
     if (strcmp(o.op, "staging") == 0)

@@ -343,6 +343,9 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         return status;
     if ((ranks < 1 && ranks != -1) || ranks > 4096)
         return tool_usage_error(command, "--ranks has to be 1 to 4096, not %lld", (long long)ranks);
+    uint32_t count = 0;
+    if (provider && rf_provider_list(provider, NULL, 0, &count) < 0)
+        return tool_usage_error(command, "%s", rf_last_error()->message);
     if (algorithms && measure)
         return info_measured_algorithms(
             command, json_path,

@@ -169,6 +169,7 @@ static int show_table(struct table *t)
         RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER, RF_COLL_BROADCAST,
         RF_COLL_REDUCE,     RF_COLL_GATHER,         RF_COLL_SCATTER,    RF_COLL_ALL_TO_ALL};
     struct rf_link_figures links = {.measured = false};
+    struct rf_provider_info provider;
     t->json = t->json_path ? cJSON_CreateObject() : NULL;
     if (t->json)
         cJSON_AddNumberToObject(t->json, "ranks", t->ranks);
@@ -185,7 +186,8 @@ static int show_table(struct table *t)
         status = show_op(t, ops[i]);
     if (!t->json && !t->comm)
         printf("On one host all_reduce of more than 8 KiB on buffers of rf_comm_alloc is fused.\n");
-    else if (!t->json && strcmp(rf_comm_provider(t->comm), "host") == 0)
+    else if (!t->json && rf_provider_find(rf_comm_provider(t->comm), &provider) == 0 &&
+             provider.shares_memory)
         printf("On buffers of rf_comm_alloc; (apart): as ranks that share no memory, whose bytes "
                "are counted\n");
     if (status == TOOL_OK && t->json)

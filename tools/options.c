@@ -116,6 +116,8 @@ static int read_option(const struct tool_command *command, const struct tool_opt
                                 "there is no option \"%.*s\"; 'ringforge %s --help' lists all",
                                 (int)strcspn(word, "="), word, command->name);
     const char *value = NULL;
+    if (o->given)
+        *o->given = true;
     if (word[name_bytes])
         value = word + name_bytes + (word[name_bytes] == '=');
     if (o->kind == TOOL_FLAG) {

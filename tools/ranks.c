@@ -37,11 +37,14 @@ static const char *launcher(int *size)
 
 static bool is_loopback(const struct tool_ranks *ranks)
 {
-    return ranks->provider && strcmp(ranks->provider, "loopback") == 0;
+    struct rf_provider_info info;
+    return ranks->provider && rf_provider_find(ranks->provider, &info) == 0 && info.threads;
 }
 
 int tool_ranks_count(const struct tool_command *command, const struct tool_ranks *ranks, int *count)
 {
+    if (ranks->provider && rf_provider_find(ranks->provider, NULL) < 0)
+        return tool_usage_error(command, "%s", rf_last_error()->message);
     if (ranks->ranks > 4096)
         return tool_usage_error(command, "--ranks %lld is more than 4096", (long long)ranks->ranks);
     int size;

@@ -362,11 +362,11 @@ test_layers() { tools/check_layers.sh; }
 # ---- what is run, and in which order ---------------------------------------------------------------------
 
 # What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
-SHORT_ASAN="base/test_base transport/test_frame transport/test_host transport/test_loopback coll/coll_test
+SHORT_ASAN="base/test_base transport/test_frame transport/test_shm transport/test_loopback coll/coll_test
 comm/comm_failure_test comm/comm_mismatch_test comm/comm_programs_test comm/comm_point_to_point_test"
-SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/shm*:HostSchedules*:*x4*:*x5*"
+SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*"
 SHORT_TSAN="transport/test_loopback comm/comm_request_test comm/comm_group_test"
-SHORT_TSAN_TESTS="*-*net*:*tcp*:*/shm*:*host*"
+SHORT_TSAN_TESTS="*-*net*:*tcp*:*shm*"
 stages_always() {
     stage build compile $BUILD
     [ $failures = 0 ] || exit 1
@@ -394,7 +394,7 @@ stages_all() {
     # Of schedules for 9 to 32 ranks that of 16 is enough here, and of libfabric's ways that by net: all run
     # without sanitizers.
     if_time 500 asan+ubsan test_sanitized address,undefined asan "base coll transport comm" \
-        -E '^Ranks/.*/(9|1[0-57-9]|2[0-9]|3[0-2])( |$)|/(shm|tcp_ofi_rxm)_x'
+        -E '^Ranks/.*/(9|1[0-57-9]|2[0-9]|3[0-2])( |$)|/(ofi_shm|tcp_ofi_rxm)_x'
     # TSan does not see what other processes do: only tests whose ranks are threads.
     # And not those that compute a lot, which take minutes there.
     if_time 300 tsan test_sanitized thread tsan "transport comm" -R oopback \

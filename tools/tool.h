@@ -51,6 +51,8 @@ struct tool_option {
     void *value;
     const char *what; /* name of the value in the help, NULL for a flag */
     const char *help;
+    unsigned uses; /* the caller's: by whom it is used */
+    bool *given;   /* set where the option is given, unless NULL */
 };
 /* Reads argv[1..] and stops at "--" or, when `rest` is given, at the first word that is no option.
  * *rest is the index of the first word not read; without `rest` such a word is an error. The table

@@ -18,35 +18,19 @@
 RF_MUST_CHECK int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *rank,
                                     int *size, struct rf_control **out);
 
-/* Collective over `control`: the transport for its ranks. provider: NULL (RF_PROVIDER), "auto"
- * (shared memory where all ranks are on one host; within hosts, where some have several; else the
- * best TCP), "host", what rf_fabric_create takes, or both, as in "host+net". All ranks must ask for
- * the same. why receives one sentence on the choice. One rank alone gets a transport within the
- * process. */
+/* Collective over `control`: the transport for its ranks. provider: NULL or "" (RF_PROVIDER),
+ * "auto" (shared memory where all ranks are on one host; within hosts, where some have several;
+ * else the best TCP), or a name of the table of providers (providers.h). All ranks must ask for the
+ * same; where they do not, the error names both sides. why receives one sentence on the choice. One
+ * rank alone gets a transport within the process. */
 RF_MUST_CHECK int rf_transport_create(struct rf_control *control, const char *provider,
                                       struct rf_transport **out, char *why, size_t why_bytes);
 
-/* Collective over `control`: shared memory among ranks of one host. hosts: [size], a number for the
- * host of each, the same list on all ranks; NULL: all are on one. RF_ENOTSUP, on all ranks, where
- * ranks of a host cannot hand each other memory. */
-RF_MUST_CHECK int rf_host_create(struct rf_control *control, const uint64_t *hosts,
-                                 struct rf_transport **out);
-
-/* place.c: a number for the host that this process is on, which is to be the rank-th of a job. */
-uint64_t rf_host_number(int rank);
-
-/* both.c: one transport of two, which it takes, also when it fails: near, to those ranks that it
- * reaches, and far. */
-RF_MUST_CHECK int rf_both_create(struct rf_transport *near, struct rf_transport *far,
-                                 struct rf_transport **out);
-
-/* Collective over `control`: opens libfabric endpoints and exchanges addresses. provider: NULL,
- * "auto", "tcp", "net", "tcp;ofi_rxm", "shm", or any other that libfabric offers. All ranks must
- * come to the same one; where they do not, the error names both sides. why receives one sentence on
- * the choice. One rank alone gets a transport within the process. */
-RF_MUST_CHECK int rf_fabric_create(struct rf_control *control, const char *provider, int rank,
-                                   int size, struct rf_transport **out, char *why,
-                                   size_t why_bytes);
+/* host_id.c: a number for the host that this process is on, which is to be the rank-th of a job;
+ * which running kernel that is, and how many of its cores this process may use. */
+uint64_t rf_host_id(int rank);
+void rf_host_name(char *out, size_t bytes);
+int rf_host_cores(void);
 
 /* A job of some ranks of a running one. Collective over `parent`: every rank of it calls, with the
  * members of its own group, by their ranks in the parent, in their new order; or with count 0, and

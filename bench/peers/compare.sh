@@ -6,14 +6,14 @@
 #
 #   bench/peers/compare.sh OP RANKS [TURNS]     OP: all_reduce all_gather reduce_scatter broadcast
 #
-# In the environment: BUILD (build), PROVIDERS ("net host host-private": the last is host on memory of
-# the caller's own, which is what the peers work on; shm is libfabric's), PEERS ("openmpi mpich gloo": only
+# In the environment: BUILD (build), PROVIDERS ("net shm shm-private": the last is shm on memory of
+# the caller's own, which is what the peers work on; ofi-shm is libfabric's), PEERS ("openmpi mpich gloo": only
 # these), LEAST (4), MOST (67108864), FACTOR (4), SAMPLES (11), SECONDS_EACH (120: a turn of a peer that takes
 # longer is stopped, since MPICH can take for ever with more ranks than cores).
 set -eu
 cd "$(dirname "$0")/../.."
 op=${1:?use: compare.sh OP RANKS [TURNS]} ranks=${2:?use: compare.sh OP RANKS [TURNS]} turns=${3:-3}
-build=${BUILD:-build} providers=${PROVIDERS:-net host host-private}
+build=${BUILD:-build} providers=${PROVIDERS:-net shm shm-private}
 least=${LEAST:-4} most=${MOST:-67108864} factor=${FACTOR:-4} samples=${SAMPLES:-11}
 peers_wanted=${PEERS:-openmpi mpich gloo} seconds=${SECONDS_EACH:-120}
 out=$build/peers
@@ -24,7 +24,7 @@ export HFI_NO_BACKTRACE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIR
 have="" # peers that are there, over the networks asked for
 networks=$(for provider in $providers; do
     case $provider in
-    host* | shm) echo "" ;;
+    *shm*) echo "" ;;
     *) echo -tcp ;;
     esac
 done | sort -u)
@@ -88,8 +88,8 @@ for provider in $providers; do
     peers=""
     for name in $have; do # each provider beside those that use the same network
         case $provider:$name in
-        shm:*-tcp | host*:*-tcp) ;;
-        shm:* | host*:* | *:*-tcp) peers="$peers $name" ;;
+        *shm*:*-tcp) ;;
+        *shm*:* | *:*-tcp) peers="$peers $name" ;;
         esac
     done
     files="$out/$provider.times"

@@ -48,7 +48,7 @@ RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op); /* "all_reduce", ... 
 
 struct rf_comm_opts {
     int rank, size;       /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
-    const char *provider; /* NULL or "auto", "host" (shared memory), "tcp", "host+net", ... */
+    const char *provider; /* NULL or "auto", "shm" (shared memory), "tcp", "shm+net", ... */
     const char *key;      /* job key; NULL: RF_JOB_KEY. None: loopback addresses only */
     /* As all timeouts: infinity is none; RF_EINVAL where one is negative or not a number. */
     double start_timeout_s; /* for everybody to appear; 0 = 60 */
@@ -120,7 +120,7 @@ RF_EXPORT void rf_comm_close(struct rf_comm *comm);
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
 RF_EXPORT int rf_comm_rank(const struct rf_comm *comm);
 RF_EXPORT int rf_comm_size(const struct rf_comm *comm);
-RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm); /* "host", "host+net", ... */
+RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm); /* "shm", "shm+net", ... */
 RF_EXPORT const char *rf_comm_why(const struct rf_comm *comm); /* why that provider: one sentence */
 /* Payload bytes this rank has posted to peers since it joined. */
 RF_EXPORT uint64_t rf_comm_sent_bytes(const struct rf_comm *comm);
@@ -143,7 +143,7 @@ RF_EXPORT void rf_comm_deregister(struct rf_registration *registration);
 RF_EXPORT const char *rf_provider_dmabuf_reason(void);
 
 /* Memory for buffers of this communicator's collectives, zeroed, at the start of a page. Where
- * ranks share memory (providers host and host+net) it is part of it: collectives then read and
+ * ranks share memory (providers shm and shm+net) it is part of it: collectives then read and
  * write the buffers of the peers on this host, instead of copying through others. Not collective;
  * any rank may use it or not, as suits it. Whole and parts of it may be used; collectives of other
  * communicators (split) take it as any memory. Free it before the communicator is closed. After the
@@ -158,9 +158,17 @@ struct rf_provider_info {
     char address[128];
     char note[128]; /* what it is good for, or why it is not taken */
     bool chosen;
+    bool threads;       /* ranks are threads of one process: rf_comm_open_loopback */
+    bool shares_memory; /* every rank reaches what every other has from rf_comm_alloc */
 };
+/* wanted: as opts.provider; the line it names is chosen, of auto that of ranks on one host. Errors:
+ * RF_EINVAL (the machine has no such provider; the text lists those that it has), RF_ENET. */
 RF_API int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_t capacity,
                             uint32_t *count);
+/* The one line of `wanted`, without address; libfabric is asked only for names that the library
+ * does not know itself. out may be NULL, so that the name is checked only. Errors: as
+ * rf_provider_list. */
+RF_API int rf_provider_find(const char *wanted, struct rf_provider_info *out);
 
 /* ---- collectives on host memory -------------------------------------------------------------- */
 

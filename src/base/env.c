@@ -28,7 +28,7 @@ static const struct rf_env_row rows[] = {
     {"RF_PORT", NULL, "bootstrap port, when MASTER_PORT is taken by somebody else"},
     {"RF_CHECKSUM", "0", "1: every message carries a checksum of its data; the same on every rank"},
     {"RF_PROVIDER", NULL,
-     "what carries messages: auto, host, host+net, tcp, net, tcp;ofi_rxm, shm"},
+     "what carries messages: auto, shm, shm+net, tcp, net, tcp;ofi_rxm, ofi-shm, ..."},
     {"RF_MEASURE", NULL,
      "1: measure links when ranks join, and choose algorithms by that; 0: never; else across "
      "hosts"},

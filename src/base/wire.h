@@ -2,8 +2,8 @@
  *
  * The narrow waist between schedules and networks: what a transport does for the executor of
  * collectives (coll/exec.c), and what a control link does for a communicator. coll and comm call
- * it; transport/fabric.c, host.c, both.c and loopback.c fill it in. A new transport fills struct
- * rf_transport_ops.
+ * it; the rooms of transport/ fill it in. A new transport fills struct rf_transport_ops, and has a
+ * row in transport/providers.c.
  */
 #ifndef RF_BASE_WIRE_H
 #define RF_BASE_WIRE_H
@@ -98,8 +98,9 @@ struct rf_transport_ops {
 /* First member of every transport. */
 struct rf_transport {
     const struct rf_transport_ops *ops;
-    const char *name; /* provider: "host", "net", "host+net", "shm", "loopback" */
+    const char *name; /* as in the table of providers, or two of them: "shm+net" */
     int rank, size;
+    bool one_process;     /* ranks are threads of one process */
     bool one_host;        /* every rank reaches every other's memory */
     bool yield;           /* ranks outnumber cores: yield on the first empty poll */
     bool lost_peer;       /* set before cancel_all: a peer has died or stands still, and left what

@@ -173,10 +173,6 @@ static int join(struct rf_comm *comm, const char *url, const struct rf_comm_opts
     } else {
         RETURN_IF_ERROR(rf_bootstrap_join(url, opts, &comm->rank, &comm->size, &comm->control));
     }
-    if (comm->size == 1) {
-        snprintf(comm->why, sizeof(comm->why), "there is only one rank");
-        return rf_self_transport(&comm->wire);
-    }
     return rf_transport_create(comm->control, opts ? opts->provider : NULL, &comm->wire, comm->why,
                                sizeof(comm->why));
 }

@@ -168,7 +168,7 @@ int rf_trace_write(const char *path, struct rf_comm *comm)
 {
     struct items items = {0};
     int rank = comm ? rf_comm_rank(comm) : -1;
-    bool shared_store = comm && strcmp(rf_comm_provider(comm), "loopback") == 0;
+    bool shared_store = comm && comm->wire->one_process;
     int rc = local_items(rank, shared_store, &items);
     if (rc == 0 && comm && comm->size > 1)
         rc = gather(comm, &items);

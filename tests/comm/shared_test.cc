@@ -252,7 +252,7 @@ std::vector<ranks::World> worlds()
     std::vector<ranks::World> all;
     for (int size : {1, 2, 3, 4, 5}) {
         ranks::World world;
-        world.provider = "host";
+        world.provider = "shm";
         world.size = size;
         all.push_back(world);
     }
@@ -261,7 +261,7 @@ std::vector<ranks::World> worlds()
     all.push_back(world);
     world.provider = "net";
     all.push_back(world);
-    world.provider = "host+net";
+    world.provider = "shm+net";
     world.hosts = "a,b,b";
     all.push_back(world);
     return all;

@@ -36,7 +36,7 @@ std::string provider_of_half(const ranks::World &world, rf_comm *comm, int rank)
         if (seen.find(host) == seen.npos)
             seen += host;
     }
-    return seen.size() == 1 ? "host" : seen.size() < count ? all : all.substr(strlen("host+"));
+    return seen.size() == 1 ? "shm" : seen.size() < count ? all : all.substr(strlen("shm+"));
 }
 
 TEST_P(Split, PutsEqualColorsTogetherByKeyAndRank)

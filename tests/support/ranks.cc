@@ -170,13 +170,13 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
         world.size = size;
         all.push_back(world);
     }
-    for (const char *provider : {"host", "net", "tcp;ofi_rxm", "shm"})
+    for (const char *provider : {"shm", "net", "tcp;ofi_rxm", "ofi-shm"})
         for (int size : process_sizes) {
             world.provider = provider;
             world.size = size;
             all.push_back(world);
         }
-    world.provider = "host+net";
+    world.provider = "shm+net";
     for (const char *layout : layouts) {
         world.hosts = layout;
         world.size = 1 + static_cast<int>(std::count(layout, layout + strlen(layout), ','));

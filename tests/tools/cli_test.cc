@@ -104,6 +104,48 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
     }
 }
 
+TEST(CommandLine, AnUnknownProviderIsRefusedWhereverItIsGiven)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text());
+    for (const char *wanted : {"pigeon", "host", "shm+pigeon"}) {
+        const std::string sentence = std::string("no provider ") + wanted;
+        for (const std::vector<std::string> &arguments :
+             std::vector<std::vector<std::string>>{{"info"},
+                                                   {"info", "--algorithms"},
+                                                   {"train", "--data", data, "--steps", "1"},
+                                                   {"bench", "all_reduce", "-e", "4"},
+                                                   {"bench", "barrier", "--ranks", "2"}}) {
+            std::vector<std::string> words = arguments;
+            words.insert(words.end(), {"--provider", wanted});
+            expect_refused({words, sentence}, 2);
+        }
+    }
+    ProgramOptions options;
+    options.environment = {"RF_PROVIDER=pigeon"};
+    ProgramResult r = run_program({"bench", "all_reduce", "-e", "4"}, options);
+    EXPECT_EQ(r.status, 1) << "of one rank, too";
+    EXPECT_NE(r.err.find("no provider pigeon"), std::string::npos) << r.err;
+}
+
+TEST(CommandLine, AnOptionThatABenchmarkDoesNotUseIsRefusedByName)
+{
+    for (const BadCase &bad : std::vector<BadCase>{
+             {{"bench", "all_reduce", "--root", "1"}, "--root is not used by all_reduce"},
+             {{"bench", "-r", "1", "all_gather"}, "--root is not used by all_gather"},
+             {{"bench", "broadcast", "-o", "max"}, "--op is not used by broadcast"},
+             {{"bench", "all_to_all", "--order", "ring"}, "--order is not used by all_to_all"},
+             {{"bench", "sendrecv", "--algorithm", "ring"}, "--algorithm is not used by sendrecv"},
+             {{"bench", "barrier", "-b", "8"}, "--minbytes is not used by barrier"},
+             {{"bench", "all_reduce", "--device", "0"}, "--device is not used by all_reduce"},
+             {{"bench", "overlap", "--provider", "net"}, "--provider is not used by overlap"},
+             {{"bench", "staging", "-m", "4"}, "--agg_iters is not used by staging"},
+             {{"bench", "gelu", "--ranks", "2"}, "--ranks is not used by gelu"},
+             {{"bench", "gelu", "--split", "2"}, "--split is not used by gelu"},
+             {{"bench", "ops", "-b", "8"}, "--minbytes is not used by ops"}})
+        expect_refused(bad, 2);
+}
+
 TEST(CommandLine, BadFilesAreStatusOneAndNamed)
 {
     TempFolder folder;

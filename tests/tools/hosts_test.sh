@@ -119,7 +119,7 @@ layout="1 1 2 2" network=auto
 job pairs "$(address 1)" $sums
 ended pairs 0
 right pairs
-grep -q 'provider host+[a-z]*: memory that ranks share within each of 2 hosts; between them' \
+grep -q 'provider shm+[a-z]*: memory that ranks share within each of 2 hosts; between them' \
     "$folder/pairs-1.out" || fail "pairs: another transport"
 # crossed ALGORITHM BYTES: each host sends so many to the other in every all-reduce of 256 KiB (and to
 # agree about the time up to 1 KiB in all)

@@ -200,9 +200,8 @@ TEST(BenchJson, CallsInAGroupAndOnlyOutOfPlaceWhereThatIsAskedFor)
     std::string path = folder.path + "/b.json";
     for (const char *op : {"all_reduce", "all_to_all", "sendrecv"}) {
         ProgramResult r =
-            run_program({"bench", op,   "--ranks",    "3",  "--provider", "loopback", "-b",
-                         "4K",    "-e", "4K",         "-n", "2",          "-m",       "5",
-                         "-r",    "1",  "--in-place", "0",  "--json",     path});
+            run_program({"bench", op, "--ranks", "3", "--provider", "loopback", "-b", "4K", "-e",
+                         "4K", "-n", "2", "-m", "5", "--in-place", "0", "--json", path});
         ASSERT_EQ(r.status, 0) << r.err;
         Json json(read_text(path));
         EXPECT_EQ(number(json.root.get(), "together"), 5);

@@ -270,7 +270,7 @@ TEST(Bootstrap, SelfNeedsNothing)
     EXPECT_EQ(size, 1);
     rf_transport *t;
     char why[256];
-    ASSERT_EQ(rf_fabric_create(c, "shm", 0, 1, &t, why, sizeof why), 0);
+    ASSERT_EQ(rf_transport_create(c, "ofi-shm", &t, why, sizeof why), 0);
     EXPECT_STREQ(why, "one rank needs no network");
     t->ops->destroy(t);
     c->ops->leave(c, 1);

@@ -284,7 +284,7 @@ TEST_P(Wire, NothingIsTouchedAfterCancel)
 // What is promised is only that noise does not end the job.
 TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
 {
-    if (!strcmp(GetParam(), "shm"))
+    if (!strcmp(GetParam(), "ofi-shm"))
         GTEST_SKIP() << "shared memory has no port";
     on_processes(2, GetParam(), [](Rank &r) {
         const int rank = r.rank;
@@ -370,12 +370,12 @@ static std::string provider_name(const testing::TestParamInfo<const char *> &inf
 {
     std::string name = info.param;
     for (char &c : name)
-        c = c == ';' ? '_' : c;
+        c = isalnum(static_cast<unsigned char>(c)) ? c : '_';
     return name;
 }
-INSTANTIATE_TEST_SUITE_P(Providers, Wire, testing::Values("host", "tcp", "tcp;ofi_rxm", "shm"),
+INSTANTIATE_TEST_SUITE_P(Providers, Wire, testing::Values("shm", "tcp", "tcp;ofi_rxm", "ofi-shm"),
                          provider_name);
-INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "shm"),
+INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "ofi-shm"),
                          provider_name);
 
 namespace
@@ -413,7 +413,7 @@ TEST(ShmLeftovers, OfAKilledProcessAreRemovedByTheNextAndThoseOfOthersStay)
     Processes job;
     job.start(2, [&](int me) {
         Rank r;
-        if (r.open(url, "shm", me, 2) < 0 || write(ready[1], "x", 1) != 1)
+        if (r.open(url, "ofi-shm", me, 2) < 0 || write(ready[1], "x", 1) != 1)
             return 2;
         for (;;)
             pause();
@@ -431,7 +431,7 @@ TEST(ShmLeftovers, OfAKilledProcessAreRemovedByTheNextAndThoseOfOthersStay)
     EXPECT_EQ(job.wait(0), -SIGKILL);
     EXPECT_EQ(files_of(job.pids[0]).size(), 1u) << "nobody is left to remove it";
 
-    on_processes(2, "shm", [](Rank &r) {
+    on_processes(2, "ofi-shm", [](Rank &r) {
         r.close();
         return 0;
     });
@@ -458,9 +458,17 @@ TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
     std::string native;
     for (const char *wanted : {(const char *)nullptr, "", "auto", "tcp", "net"}) {
         fi_info *info = nullptr;
-        char why[256];
-        ASSERT_EQ(rf_fabric_select(wanted, "127.0.0.1", &info, why, sizeof why), 0)
-            << rf_last_error()->message;
+        char why[256] = "";
+        rf_choice choice;
+        rf_provider_resolve(wanted, &choice);
+        rf_opening opening = {};
+        opening.provider = choice.network;
+        opening.name = choice.network->name;
+        opening.fabric = choice.fabric;
+        opening.why = why;
+        opening.why_bytes = sizeof why;
+        ASSERT_EQ(rf_fabric_select(&opening, "127.0.0.1", &info), 0) << rf_last_error()->message;
+        EXPECT_STREQ(opening.name, info->fabric_attr->prov_name);
         std::string name = info->fabric_attr->prov_name;
         EXPECT_TRUE(name == "net" || name == "tcp") << name;
         EXPECT_NE(strstr(why, "native TCP"), nullptr) << why;
@@ -470,25 +478,41 @@ TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
 
 TEST(FabricChoice, AnUnknownProviderIsAnErrorThatListsTheOthers)
 {
-    fi_info *info = nullptr;
+    rf_provider_info infos[16];
+    uint32_t count = 0;
+    rf_control *alone = nullptr;
+    rf_transport *t = nullptr;
     char why[256];
-    EXPECT_EQ(rf_fabric_select("carrier-pigeon", "127.0.0.1", &info, why, sizeof why), RF_EINVAL);
-    EXPECT_NE(strstr(rf_last_error()->message, "carrier-pigeon"), nullptr);
-    EXPECT_NE(strstr(rf_last_error()->message, "shm"), nullptr) << rf_last_error()->message;
+    ASSERT_EQ(rf_self_control(&alone), 0);
+    for (const char *wanted : {"carrier-pigeon", "host", "host+net", "shm+carrier-pigeon",
+                               "shm+shm", "shm+ofi-shm", "net+shm", "shm+", "+net", "tcp;"}) {
+        for (int rc :
+             {rf_provider_find(wanted, nullptr), rf_provider_list(wanted, infos, 16, &count),
+              rf_transport_create(alone, wanted, &t, why, sizeof why)}) {
+            const std::string message = rf_last_error()->message;
+            EXPECT_EQ(rc, RF_EINVAL) << wanted;
+            EXPECT_NE(message.find(wanted), message.npos) << message;
+            for (const char *there_is : {"auto, shm, shm+", "ofi-shm", "loopback"})
+                EXPECT_NE(message.find(there_is), message.npos) << message;
+        }
+    }
+    alone->ops->leave(alone, 1);
 }
 
 TEST(FabricChoice, ListsProvidersBestFirstAndMarksTheChosen)
 {
     rf_provider_info infos[16];
     uint32_t count = 0;
-    ASSERT_EQ(rf_provider_list("shm", infos, 16, &count), 0);
+    ASSERT_EQ(rf_provider_list("ofi-shm", infos, 16, &count), 0);
     ASSERT_GE(count, 3u);
-    EXPECT_STREQ(infos[0].name, "host");
+    EXPECT_STREQ(infos[0].name, "shm");
     EXPECT_TRUE(!strcmp(infos[2].name, "net") || !strcmp(infos[2].name, "tcp")) << infos[2].name;
-    EXPECT_EQ(infos[1].name, std::string("host+") + infos[2].name);
+    EXPECT_EQ(infos[1].name, std::string("shm+") + infos[2].name);
     int chosen = 0;
     for (uint32_t i = 0; i < count; i++) {
-        EXPECT_EQ(infos[i].chosen, !strcmp(infos[i].name, "shm"));
+        EXPECT_EQ(infos[i].chosen, !strcmp(infos[i].name, "ofi-shm"));
+        EXPECT_EQ(infos[i].shares_memory, i == 0);
+        EXPECT_EQ(infos[i].threads, !strcmp(infos[i].name, "loopback"));
         EXPECT_NE(infos[i].note[0], 0);
         chosen += infos[i].chosen;
     }
@@ -497,8 +521,15 @@ TEST(FabricChoice, ListsProvidersBestFirstAndMarksTheChosen)
     ASSERT_EQ(rf_provider_list(nullptr, infos, 1, &few), 0);
     EXPECT_EQ(few, 1u);
     EXPECT_TRUE(infos[0].chosen);
-    ASSERT_EQ(rf_provider_list("host+tcp", infos, 16, &count), 0);
+    ASSERT_EQ(rf_provider_list("shm+tcp", infos, 16, &count), 0);
     EXPECT_TRUE(infos[1].chosen);
+    ASSERT_EQ(rf_provider_list("shm+tcp;ofi_rxm", infos, 16, &count), 0);
+    EXPECT_STREQ(infos[count - 1].name, "shm+tcp;ofi_rxm");
+    EXPECT_TRUE(infos[count - 1].chosen);
+    for (const char *wanted : {"shm", "ofi-shm", "loopback", "tcp;ofi_rxm", "shm+tcp;ofi_rxm"}) {
+        ASSERT_EQ(rf_provider_find(wanted, &infos[0]), 0) << rf_last_error()->message;
+        EXPECT_STREQ(infos[0].name, wanted);
+    }
 }
 
 TEST(FabricChoice, RanksWithDifferentProvidersAreBothNamed)
@@ -509,10 +540,10 @@ TEST(FabricChoice, RanksWithDifferentProvidersAreBothNamed)
         Member m = join(url, me, 2);
         rf_transport *t;
         char why[256];
-        int rc = rf_fabric_create(m.c, me ? "shm" : "tcp", me, 2, &t, why, sizeof why);
+        int rc = rf_transport_create(m.c, me ? "ofi-shm" : "tcp", &t, why, sizeof why);
         std::string text = rf_last_error()->message;
         m.c->ops->leave(m.c, 5);
-        bool named = text.find("shm") != text.npos && text.find("rank 0") != text.npos &&
+        bool named = text.find("ofi-shm") != text.npos && text.find("rank 0") != text.npos &&
                      text.find("rank 1") != text.npos;
         if (rc != RF_EINVAL || !named)
             fprintf(stderr, "rank %d: %d %s\n", me, rc, text.c_str());
@@ -530,10 +561,10 @@ TEST(FabricChoice, ARankThatCannotOpenTellsTheOthersWhy)
         Member m = join(url, me, 2);
         rf_transport *t;
         char why[256];
-        int rc = rf_fabric_create(m.c, me ? "nonesuch" : "tcp", me, 2, &t, why, sizeof why);
+        int rc = rf_transport_create(m.c, me ? "nonesuch" : "tcp", &t, why, sizeof why);
         std::string text = rf_last_error()->message;
         m.c->ops->leave(m.c, 5);
-        return rc == RF_EINVAL && text.find("provider nonesuch") != text.npos ? 0 : 1;
+        return rc == RF_EINVAL && text.find("no provider nonesuch") != text.npos ? 0 : 1;
     });
     EXPECT_EQ(processes.wait(0), 0);
     EXPECT_EQ(processes.wait(1), 0);

@@ -9,8 +9,8 @@
 
 extern "C" {
 #include "base/base.h"
-#include "transport/control/frame.h"
 #include "transport/bootstrap/handshake.h"
+#include "transport/control/frame.h"
 }
 
 namespace

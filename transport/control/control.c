@@ -166,7 +166,7 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
                 int listener, const struct rf_job_key *key)
 {
     c->control = (struct rf_control){
-        .ops = &socket_control_ops, .rank = rank, .size = size, .host = rf_host_number(rank)};
+        .ops = &socket_control_ops, .rank = rank, .size = size, .host = rf_host_id(rank)};
     c->events_end = &c->events;
     c->beat_ns = BEAT_NS;
     c->suspicion_ns = SUSPICION_NS;

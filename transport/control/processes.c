@@ -12,9 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../transport.h"
 #include "base/base.h"
 #include "control.h"
-#include "../shm/host.h"
 
 /* A goodbye travels by way of rank 0, and may be later than the news of the end. */
 #define GRACE_NS 300000000ull

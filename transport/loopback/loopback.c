@@ -362,6 +362,7 @@ static int init_rank(struct rf_loopback *world, int rank)
                                             .name = "loopback",
                                             .rank = rank,
                                             .size = world->size,
+                                            .one_process = true,
                                             .yield = world->size > cores,
                                             .segment_bytes = SEGMENT_BYTES};
     pthread_mutex_init(&self->match_lock, NULL);

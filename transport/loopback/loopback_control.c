@@ -262,7 +262,7 @@ int rf_loopback_control(struct rf_loopback *world, int rank, struct rf_control *
     pthread_mutex_unlock(&world->lock);
     if (taken)
         return rf_fail(RF_EBUSY, "loopback: rank %d has been opened before in this world", rank);
-    self->control.host = rf_host_number(rank);
+    self->control.host = rf_host_id(rank);
     *out = &self->control;
     return 0;
 }

@@ -270,14 +270,15 @@ static int fabric_poll(struct rf_transport *t, struct rf_completion *out, int ma
  * some megabytes, stays until the process ends. */
 static bool must_abandon(const struct rf_fabric *f)
 {
-    return f->transport.lost_peer && strcmp(f->name, "shm") == 0;
+    return f->transport.lost_peer && (f->traits & RF_PROVIDER_LOCKS_PEERS) != 0;
 }
 
 static void abandon(struct rf_fabric *f)
 {
     if (!f->left)
         rf_log("transport", 1,
-               "shm is left open as it is, because a rank was lost that may have locked it");
+               "%s is left open as it is, because a rank was lost that may have locked it",
+               f->name);
     f->left = true;
     f->ep = NULL;
 }
@@ -338,11 +339,6 @@ static ssize_t enable_endpoint(struct rf_fabric *f)
     return rc;
 }
 
-static bool leaves_files(const struct rf_fabric *f)
-{
-    return strcmp(f->name, "shm") == 0;
-}
-
 static int open_endpoint(struct rf_fabric *f)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = (size_t)f->transport.size};
@@ -357,18 +353,20 @@ static int open_endpoint(struct rf_fabric *f)
         return fabric_error(f, "opening the address table", rc);
     if ((rc = fi_cq_open(f->domain, &cq, &f->cq, NULL)))
         return fabric_error(f, "opening the completion queue", rc);
-    if (leaves_files(f))
+    const bool leaves_files = (f->traits & RF_PROVIDER_LEAVES_FILES) != 0;
+    if (leaves_files)
         rf_leftovers_clear();
     if ((rc = enable_endpoint(f)))
         return fabric_error(f, "opening the endpoint", rc);
     char address[256] = "";
     size_t bytes = sizeof(address) - 1;
-    if (leaves_files(f) && fi_getname(&f->ep->fid, address, &bytes) == 0)
+    if (leaves_files && fi_getname(&f->ep->fid, address, &bytes) == 0)
         f->mark = rf_leftovers_mark(address);
     return 0;
 }
 
-int rf_fabric_open(struct fi_info *info, int rank, int size, struct rf_fabric **out)
+int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int rank, int size,
+                   struct rf_fabric **out)
 {
     struct rf_fabric *f = rf_alloc(sizeof(*f));
     if (!f) {
@@ -377,11 +375,13 @@ int rf_fabric_open(struct fi_info *info, int rank, int size, struct rf_fabric **
     }
     f->info = info;
     f->mark = -1;
-    snprintf(f->name, sizeof(f->name), "%s", info->fabric_attr->prov_name);
+    f->traits = opening->provider->traits;
+    snprintf(f->name, sizeof(f->name), "%s", opening->name);
     f->transport = (struct rf_transport){.ops = &fabric_ops,
                                          .name = f->name,
                                          .rank = rank,
                                          .size = size,
+                                         .stalls = (f->traits & RF_PROVIDER_STALLS) != 0,
                                          .segment_bytes = SEGMENT_BYTES};
     f->max_message = info->ep_attr->max_msg_size;
     f->register_always = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;

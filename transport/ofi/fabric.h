@@ -13,7 +13,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
-#include "../transport.h"
+#include "../providers.h"
 
 #define RF_FABRIC_API FI_VERSION(1, 17)
 
@@ -46,17 +46,18 @@ struct rf_fabric {
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct fid_av *av;
+    unsigned traits; /* RF_PROVIDER_* */
     char name[64];
     int mark; /* see rf_leftovers_mark; -1 = none */
 };
 
-/* fabric_select.c: the best fi_info for `wanted` on the interface of `address` (numeric IP), and
- * one sentence on why it is this one. */
-int rf_fabric_select(const char *wanted, const char *address, struct fi_info **out, char *why,
-                     size_t why_bytes);
+/* fabric_select.c: the best fi_info on the interface of `address` (numeric IP), and one sentence on
+ * why it is this one. */
+int rf_fabric_select(const struct rf_opening *opening, const char *address, struct fi_info **out);
 
 /* fabric.c. open takes info. After it, peers are to be filled in. */
-int rf_fabric_open(struct fi_info *info, int rank, int size, struct rf_fabric **out);
+int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int rank, int size,
+                   struct rf_fabric **out);
 void rf_fabric_close(struct rf_fabric *f);
 /* leftovers.c: of libfabric's shm. Removes the files of processes that have ended. */
 void rf_leftovers_clear(void);

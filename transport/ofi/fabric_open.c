@@ -4,10 +4,9 @@
  * what it could open, all check that this fits together, and all learn the addresses. A rank that
  * fails still takes part to the end, so that the others hear its reason instead of waiting for it.
  */
-#include "base/base.h"
 #include "../control/control.h"
+#include "base/base.h"
 #include "fabric.h"
-#include "../shm/host.h"
 
 enum { ADDRESS_BYTES = 256 };
 static const double EXCHANGE_TIMEOUT_S = 60;
@@ -77,31 +76,27 @@ static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[
 }
 
 /* Opens this rank's end. */
-static int open_here(const struct place *places, const char *provider, int rank, int size,
-                     struct rf_fabric **out, struct offer *offer, uint8_t address[ADDRESS_BYTES],
-                     char *why, size_t why_bytes)
+static int open_here(const struct place *places, const struct rf_opening *opening, int rank,
+                     int size, struct rf_fabric **out, struct offer *offer,
+                     uint8_t address[ADDRESS_BYTES])
 {
     struct fi_info *info = NULL;
     const char *on = choose_address(places, rank, size);
-    RETURN_IF_ERROR(rf_fabric_select(provider, on, &info, why, why_bytes));
-    if (strcmp(info->fabric_attr->prov_name, "shm") == 0 && ranks_here(places, rank, size) < size) {
-        fi_freeinfo(info);
+    const int here = ranks_here(places, rank, size);
+    if ((opening->provider->traits & RF_PROVIDER_ONE_HOST) && here < size)
         return rf_fail(RF_EINVAL,
-                       "provider shm works within one host, and only %d of %d ranks are "
+                       "provider %s works within one host, and only %d of %d ranks are "
                        "on this one",
-                       ranks_here(places, rank, size), size);
-    }
+                       opening->name, here, size);
+    RETURN_IF_ERROR(rf_fabric_select(opening, on, &info));
     struct rf_fabric *f = NULL;
-    RETURN_IF_ERROR(rf_fabric_open(info, rank, size, &f));
+    RETURN_IF_ERROR(rf_fabric_open(opening, info, rank, size, &f));
     int rc = make_offer(f, offer, address);
     if (rc < 0) {
         rf_fabric_close(f);
         return rc;
     }
-    /* Both are the stream of one TCP connection, without a layer that would keep what comes early.
-     */
-    f->transport.stalls = strcmp(f->name, "net") == 0 || strcmp(f->name, "tcp") == 0;
-    f->transport.yield = ranks_here(places, rank, size) > rf_host_cores();
+    f->transport.yield = here > rf_host_cores();
     *out = f;
     return 0;
 }
@@ -190,10 +185,10 @@ static int exchange_offers(struct rf_control *control, struct rf_fabric *f,
     return hear_addresses(control, f, offers, address);
 }
 
-static int exchange(struct rf_control *control, const char *provider, int rank, int size,
-                    struct place *places, struct offer *offers, struct rf_fabric **out, char *why,
-                    size_t why_bytes)
+static int exchange(struct rf_control *control, const struct rf_opening *opening,
+                    struct place *places, struct offer *offers, struct rf_fabric **out)
 {
+    const int rank = control->rank, size = control->size;
     struct place here = {0};
     struct offer offer = {0};
     uint8_t address[ADDRESS_BYTES] = {0};
@@ -205,7 +200,7 @@ static int exchange(struct rf_control *control, const char *provider, int rank, 
         places[r].host[sizeof(here.host) - 1] = places[r].address[sizeof(here.address) - 1] = 0;
 
     struct rf_fabric *f = NULL;
-    int opened = open_here(places, provider, rank, size, &f, &offer, address, why, why_bytes);
+    int opened = open_here(places, opening, rank, size, &f, &offer, address);
     struct rf_error reason = *rf_last_error();
     offer.status = opened < 0 ? opened : 0;
     int rc = exchange_offers(control, f, &offer, address, opened < 0 ? reason.message : "", offers);
@@ -219,31 +214,20 @@ static int exchange(struct rf_control *control, const char *provider, int rank, 
     return 0;
 }
 
-int rf_fabric_create(struct rf_control *control, const char *provider, int rank, int size,
-                     struct rf_transport **out, char *why, size_t why_bytes)
+int rf_fabric_create(struct rf_control *control, const struct rf_opening *opening,
+                     struct rf_transport **out)
 {
-    char scratch[256];
-    if (!why) {
-        why = scratch;
-        why_bytes = sizeof(scratch);
-    }
-    if (size == 1) {
-        snprintf(why, why_bytes, "one rank needs no network");
-        return rf_self_transport(out);
-    }
-    if (!provider)
-        provider = rf_env("RF_PROVIDER");
-    struct place *places = rf_alloc((size_t)size * sizeof(*places));
-    struct offer *offers = rf_alloc((size_t)size * sizeof(*offers));
+    const size_t size = (size_t)control->size;
+    struct place *places = rf_alloc(size * sizeof(*places));
+    struct offer *offers = rf_alloc(size * sizeof(*offers));
     struct rf_fabric *f = NULL;
     int rc = places && offers
-                 ? exchange(control, provider, rank, size, places, offers, &f, why, why_bytes)
-                 : rf_fail(RF_ENOMEM, "no memory for the addresses of %d ranks", size);
+                 ? exchange(control, opening, places, offers, &f)
+                 : rf_fail(RF_ENOMEM, "no memory for the addresses of %zu ranks", size);
     rf_free(places);
     rf_free(offers);
     if (rc < 0)
         return rc;
-    rf_log("transport", 2, "%s%s", why, f->transport.yield ? "; more ranks than cores" : "");
     *out = &f->transport;
     return 0;
 }

@@ -12,9 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "../bootstrap/handshake.h"
-#include "host.h"
+#include "../providers.h"
+#include "base/base.h"
+#include "shm.h"
 
 static const double EXCHANGE_TIMEOUT_S = 60;
 #define HANDOVER_NS 5000000000ull
@@ -61,7 +62,7 @@ static int open_socket(const struct offer *mine, int *out)
     socklen_t bytes = address_of(mine->name, &address);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) < 0) {
-        int rc = rf_fail(RF_ENOTSUP, "host: no UNIX socket can be opened: %s", strerror(errno));
+        int rc = rf_fail(RF_ENOTSUP, "shm: no UNIX socket can be opened: %s", strerror(errno));
         if (fd >= 0)
             close(fd);
         return rc;
@@ -77,7 +78,7 @@ union ancillary {
 };
 
 /* 0, RF_EAGAIN: later, or why it is impossible. */
-static int hand_to(struct rf_host *h, int socket_fd, const struct offer *offer, int rank)
+static int hand_to(struct rf_shm *h, int socket_fd, const struct offer *offer, int rank)
 {
     struct sockaddr_un address;
     struct handover handover = {.rank = h->transport.rank};
@@ -105,7 +106,7 @@ static int hand_to(struct rf_host *h, int socket_fd, const struct offer *offer, 
 }
 
 /* Takes one datagram: 1 = a segment has been attached, 0 = nothing there, or a stranger's. */
-static int take_over(struct rf_host *h, int socket_fd, const struct offer *mine)
+static int take_over(struct rf_shm *h, int socket_fd, const struct offer *mine)
 {
     struct handover handover;
     struct iovec data = {&handover, sizeof(handover)};
@@ -124,7 +125,7 @@ static int take_over(struct rf_host *h, int socket_fd, const struct offer *mine)
         memcpy(&fd, CMSG_DATA(header), sizeof(int));
     bool ours = bytes == sizeof(handover) && handover.rank >= 0 &&
                 handover.rank < h->transport.size && handover.rank != h->transport.rank &&
-                rf_host_has(&h->transport, handover.rank) &&
+                rf_shm_has(&h->transport, handover.rank) &&
                 memcmp(handover.token, mine->token, TOKEN_BYTES) == 0;
     if (fd < 0)
         return 0;
@@ -132,11 +133,11 @@ static int take_over(struct rf_host *h, int socket_fd, const struct offer *mine)
         close(fd);
         return 0;
     }
-    RETURN_IF_ERROR(rf_host_segment_attach(h, handover.rank, fd));
+    RETURN_IF_ERROR(rf_shm_segment_attach(h, handover.rank, fd));
     return 1;
 }
 
-static int hand_over(struct rf_host *h, int socket_fd, const struct offer *offers)
+static int hand_over(struct rf_shm *h, int socket_fd, const struct offer *offers)
 {
     int rank = h->transport.rank, given = 0, taken = 0;
     uint64_t deadline = rf_now_ns() + HANDOVER_NS;
@@ -205,7 +206,7 @@ static void make_offer(int rc, struct offer *mine)
         snprintf(mine->text, sizeof(mine->text), "%.199s", rf_last_error()->message);
 }
 
-static int connect_all(struct rf_control *control, const uint64_t *hosts, struct rf_host *h,
+static int connect_all(struct rf_control *control, const uint64_t *hosts, struct rf_shm *h,
                        struct offer *offers, struct result *results)
 {
     int socket_fd = -1;
@@ -213,18 +214,18 @@ static int connect_all(struct rf_control *control, const uint64_t *hosts, struct
     rf_random(mine.name, sizeof(mine.name));
     rf_random(mine.token, sizeof(mine.token));
     rf_random(&mine.job, sizeof(mine.job));
-    int rc = h->count <= RF_HOST_MAX_RANKS
+    int rc = h->count <= RF_SHM_MAX_RANKS
                  ? open_socket(&mine, &socket_fd)
-                 : rf_fail(RF_ENOTSUP, "host: at most %d ranks share memory, not %d",
-                           RF_HOST_MAX_RANKS, h->count);
+                 : rf_fail(RF_ENOTSUP, "shm: at most %d ranks share memory, not %d",
+                           RF_SHM_MAX_RANKS, h->count);
     if (rc == 0)
-        rc = rf_host_segment_create(h);
+        rc = rf_shm_segment_create(h);
     make_offer(rc, &mine);
     rc = control->ops->all_gather(control, &mine, sizeof(mine), offers, EXCHANGE_TIMEOUT_S);
     if (rc == 0)
         rc = check_all(offers, hosts, control->size);
     if (rc == 0) { /* on every rank, or on none */
-        rf_host_segment_name(h, offers[0].job);
+        rf_shm_segment_name(h, offers[0].job);
         rc = agree(control, hand_over(h, socket_fd, offers), results);
     }
     if (socket_fd >= 0)
@@ -232,20 +233,28 @@ static int connect_all(struct rf_control *control, const uint64_t *hosts, struct
     return rc;
 }
 
-int rf_host_create(struct rf_control *control, const uint64_t *hosts, struct rf_transport **out)
+int rf_shm_probe(const struct rf_provider *self, struct rf_provider_lines *lines)
 {
+    rf_provider_add(lines, self, self->name, "this host");
+    return 0;
+}
+
+int rf_shm_create(struct rf_control *control, const struct rf_opening *opening,
+                  struct rf_transport **out)
+{
+    const uint64_t *hosts = opening->hosts;
     size_t size = (size_t)control->size;
     struct offer *offers = rf_alloc(size * sizeof(*offers));
     struct result *results = rf_alloc(size * sizeof(*results));
-    struct rf_host *h = NULL;
-    int rc = offers && results ? rf_host_open(control->rank, control->size, hosts, &h)
-                               : rf_fail(RF_ENOMEM, "host: no memory for %zu ranks", size);
+    struct rf_shm *h = NULL;
+    int rc = offers && results ? rf_shm_open(control->rank, control->size, hosts, &h)
+                               : rf_fail(RF_ENOMEM, "shm: no memory for %zu ranks", size);
     if (rc == 0)
         rc = connect_all(control, hosts, h, offers, results);
     rf_free(offers);
     rf_free(results);
     if (rc < 0) {
-        rf_host_close(h);
+        rf_shm_close(h);
         return rc;
     }
     h->transport.yield = h->count > rf_host_cores();

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "shm/host.h"
+#include "transport.h"
 
 void rf_host_name(char *out, size_t bytes)
 {
@@ -47,7 +47,7 @@ static size_t word(const char *list, int rank, const char **out)
     return strcspn(list, ",");
 }
 
-uint64_t rf_host_number(int rank)
+uint64_t rf_host_id(int rank)
 {
     const char *list = rf_env("RF_HOSTS"), *name = NULL;
     size_t length = list ? word(list, rank, &name) : 0;

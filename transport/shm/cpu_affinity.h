@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a rank goes that shares its core; for host_core.c and its test, which define _GNU_SOURCE.
+ * Where a rank goes that shares its core; for cpu_affinity.c and its test, which define
+ * _GNU_SOURCE.
  */
-#ifndef RF_TRANSPORT_HOST_CORE_H
-#define RF_TRANSPORT_HOST_CORE_H
+#ifndef RF_TRANSPORT_CPU_AFFINITY_H
+#define RF_TRANSPORT_CPU_AFFINITY_H
 
 #include <sched.h>
 #include <stdbool.h>
@@ -11,6 +12,6 @@
 
 /* Those of the cores `mine` where fewest ranks wait; whether to go there from `core`: they must be
  * two fewer, since this one counts there, too. ranks: [CPU_SETSIZE], this one on `core`. */
-bool rf_host_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_set_t *out);
+bool rf_shm_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_set_t *out);
 
 #endif

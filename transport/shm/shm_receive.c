@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The receiving side of host.c: matching, and bringing the data to where they are wanted. What a
+ * The receiving side of shm.c: matching, and bringing the data to where they are wanted. What a
  * line says is read once and then checked, since a peer gone wild may change it at any time.
  */
-#include "host.h"
+#include "shm.h"
 
 #include "base/base.h"
 
-enum { REPORT_EVERY = RF_HOST_LINES / 4, PULL_BYTES = 4 << 20 };
+enum { REPORT_EVERY = RF_SHM_LINES / 4, PULL_BYTES = 4 << 20 };
 #define NO_SLOT 0xff
 #define NO_TICKET 0xff
 
 static int fail_nonsense(int rank, const char *what)
 {
     return rf_fail_rank(RF_ECORRUPT, rank,
-                        "host: rank %d has written a message into the shared memory whose %s makes "
+                        "shm: rank %d has written a message into the shared memory whose %s makes "
                         "no sense",
                         rank, what);
 }
@@ -22,14 +22,14 @@ static int fail_nonsense(int rank, const char *what)
 static unsigned bucket_of(int peer, uint64_t tag)
 {
     uint64_t mixed = (tag ^ ((uint64_t)(unsigned)peer << 40)) * 0x9e3779b97f4a7c15ull;
-    return (unsigned)(mixed >> 58) % RF_HOST_BUCKETS;
+    return (unsigned)(mixed >> 58) % RF_SHM_BUCKETS;
 }
 
-static struct rf_host_node *find_recv(struct rf_host *h, int peer, uint64_t tag)
+static struct rf_shm_node *find_recv(struct rf_shm *h, int peer, uint64_t tag)
 {
-    struct rf_host_list *list = &h->recvs[bucket_of(peer, tag)];
-    struct rf_host_node *before = NULL;
-    for (struct rf_host_node *node = list->first; node; before = node, node = node->next) {
+    struct rf_shm_list *list = &h->recvs[bucket_of(peer, tag)];
+    struct rf_shm_node *before = NULL;
+    for (struct rf_shm_node *node = list->first; node; before = node, node = node->next) {
         if (node->tag != tag || node->peer != peer)
             continue;
         if (before)
@@ -45,28 +45,28 @@ static struct rf_host_node *find_recv(struct rf_host *h, int peer, uint64_t tag)
 
 /* ---- what the sender is told ----------------------------------------------------------------- */
 
-static void tell_done(struct rf_host_peer *peer, unsigned ticket)
+static void tell_done(struct rf_shm_peer *peer, unsigned ticket)
 {
     peer->done ^= 1ull << ticket;
     __atomic_store_n(&peer->told->done, peer->done, __ATOMIC_RELEASE);
 }
 
-static void tell_go(struct rf_host_peer *peer, unsigned ticket)
+static void tell_go(struct rf_shm_peer *peer, unsigned ticket)
 {
     peer->go ^= 1ull << ticket;
     __atomic_store_n(&peer->told->go, peer->go, __ATOMIC_RELEASE);
 }
 
-static void free_slot(struct rf_host_peer *peer, unsigned slot)
+static void free_slot(struct rf_shm_peer *peer, unsigned slot)
 {
     peer->slots ^= 1ull << slot;
     __atomic_store_n(&peer->told->slots, peer->slots, __ATOMIC_RELEASE);
 }
 
-void rf_host_give_back(struct rf_transport *t, int rank, uint32_t loan)
+void rf_shm_give_back(struct rf_transport *t, int rank, uint32_t loan)
 {
-    struct rf_host *h = (struct rf_host *)t;
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm *h = (struct rf_shm *)t;
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     unsigned slot = loan >> 16 & 0xff;
     if (slot != NO_SLOT) {
         peer->borrowed_slots--;
@@ -78,64 +78,64 @@ void rf_host_give_back(struct rf_transport *t, int rank, uint32_t loan)
 
 /* ---- a message and its receive --------------------------------------------------------------- */
 
-static void lend(struct rf_host *h, struct rf_host_node *recv, const void *data, unsigned ticket,
+static void lend(struct rf_shm *h, struct rf_shm_node *recv, const void *data, unsigned ticket,
                  unsigned slot)
 {
     recv->buffer = (void *)(uintptr_t)data;
     recv->lent = 1;
     recv->ticket = (uint8_t)ticket;
     recv->slot = (uint8_t)slot;
-    rf_host_append(&h->done, recv);
+    rf_shm_append(&h->done, recv);
 }
 
 /* All of it has come with its line. */
-static bool is_at_hand(const struct rf_host_line *line)
+static bool is_at_hand(const struct rf_shm_line *line)
 {
-    return line->what.kind == RF_HOST_SHORT || line->what.kind == RF_HOST_EAGER_ONE;
+    return line->what.kind == RF_SHM_SHORT || line->what.kind == RF_SHM_EAGER_ONE;
 }
 
 /* One slot is always left to come and go. */
-static bool can_borrow_slot(const struct rf_host_peer *peer, const struct rf_host_node *recv)
+static bool can_borrow_slot(const struct rf_shm_peer *peer, const struct rf_shm_node *recv)
 {
-    return recv->may_borrow && peer->borrowed_slots < RF_HOST_SLOTS - 1;
+    return recv->may_borrow && peer->borrowed_slots < RF_SHM_SLOTS - 1;
 }
 
 /* A longer message than the receive has room for: nothing of it is wanted. */
-static int refuse(struct rf_host *h, struct rf_host_node *recv, const struct rf_host_line *line)
+static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_line *line)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, recv->peer);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     if (!is_at_hand(line))
         tell_done(peer, line->what.ticket);
-    if (line->what.kind == RF_HOST_STAGED)
+    if (line->what.kind == RF_SHM_STAGED)
         tell_go(peer, line->what.ticket);
     recv->status = RF_EMISMATCH;
     recv->moved = line->what.bytes;
-    rf_host_append(&h->done, recv);
+    rf_shm_append(&h->done, recv);
     return 0;
 }
 
 /* data: where those of a message at hand are, if not in its line. */
-static int join(struct rf_host *h, struct rf_host_node *recv, const struct rf_host_line *line,
+static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_line *line,
                 const unsigned char *data)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, recv->peer);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     recv->contract = line->contract;
     if (line->what.bytes > recv->bytes)
         return refuse(h, recv, line);
     recv->bytes = line->what.bytes;
-    if (line->what.kind == RF_HOST_EAGER_ONE && can_borrow_slot(peer, recv)) {
+    if (line->what.kind == RF_SHM_EAGER_ONE && can_borrow_slot(peer, recv)) {
         peer->borrowed_slots++;
         lend(h, recv, data, NO_TICKET, line->what.slot);
         return 0;
     }
     if (is_at_hand(line)) {
         if (line->what.bytes > 0)
-            memcpy(recv->buffer, line->what.bytes > RF_HOST_INLINE ? data : line->data,
+            memcpy(recv->buffer, line->what.bytes > RF_SHM_INLINE ? data : line->data,
                    line->what.bytes);
-        rf_host_append(&h->done, recv);
+        rf_shm_append(&h->done, recv);
         return 0;
     }
-    if (line->what.kind == RF_HOST_STAGED) {
+    if (line->what.kind == RF_SHM_STAGED) {
         if (peer->recvs[line->what.ticket])
             return fail_nonsense(recv->peer, "ticket");
         peer->recvs[line->what.ticket] = recv;
@@ -145,20 +145,20 @@ static int join(struct rf_host *h, struct rf_host_node *recv, const struct rf_ho
     uint64_t offset;
     memcpy(&offset, line->data, sizeof(offset));
     unsigned char *from = NULL;
-    RETURN_IF_ERROR(rf_host_reach(&h->transport, recv->peer, offset, line->what.bytes, &from));
+    RETURN_IF_ERROR(rf_shm_reach(&h->transport, recv->peer, offset, line->what.bytes, &from));
     if (recv->may_borrow) {
         lend(h, recv, from, line->what.ticket, NO_SLOT);
         return 0;
     }
     recv->from = from;
     recv->ticket = line->what.ticket;
-    rf_host_append(&h->pulls, recv);
+    rf_shm_append(&h->pulls, recv);
     return 0;
 }
 
-void rf_host_pull(struct rf_host *h)
+void rf_shm_pull(struct rf_shm *h)
 {
-    struct rf_host_node *recv = h->pulls.first;
+    struct rf_shm_node *recv = h->pulls.first;
     uint64_t left = recv->bytes - recv->moved;
     size_t bytes = left < PULL_BYTES ? (size_t)left : PULL_BYTES;
     rf_copy_bytes((unsigned char *)recv->buffer + recv->moved, recv->from + recv->moved, bytes,
@@ -166,16 +166,16 @@ void rf_host_pull(struct rf_host *h)
     recv->moved += bytes;
     if (recv->moved < recv->bytes)
         return;
-    tell_done(rf_host_peer_of(h, recv->peer), recv->ticket);
-    rf_host_append(&h->done, rf_host_take(&h->pulls));
+    tell_done(rf_shm_peer_of(h, recv->peer), recv->ticket);
+    rf_shm_append(&h->done, rf_shm_take(&h->pulls));
 }
 
-static int take_piece(struct rf_host *h, int rank, const struct rf_host_line *line)
+static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_line *line)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
-    struct rf_host_node *recv = peer->recvs[line->what.ticket];
-    if (!recv || line->what.slot >= RF_HOST_SLOTS || line->what.bytes == 0 ||
-        line->what.bytes > RF_HOST_SLOT || line->what.bytes > recv->bytes - recv->moved)
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
+    struct rf_shm_node *recv = peer->recvs[line->what.ticket];
+    if (!recv || line->what.slot >= RF_SHM_SLOTS || line->what.bytes == 0 ||
+        line->what.bytes > RF_SHM_SLOT || line->what.bytes > recv->bytes - recv->moved)
         return fail_nonsense(rank, "piece");
     const unsigned char *data = peer->in->slots[line->what.slot];
     bool whole = line->what.bytes == recv->bytes;
@@ -192,43 +192,43 @@ static int take_piece(struct rf_host *h, int rank, const struct rf_host_line *li
         return 0;
     peer->recvs[line->what.ticket] = NULL;
     tell_done(peer, line->what.ticket);
-    rf_host_append(&h->done, recv);
+    rf_shm_append(&h->done, recv);
     return 0;
 }
 
 /* ---- messages before their receives ---------------------------------------------------------- */
 
-static int keep_early(struct rf_host *h, int rank, const struct rf_host_line *line,
+static int keep_early(struct rf_shm *h, int rank, const struct rf_shm_line *line,
                       const unsigned char *data)
 {
-    struct rf_host_early *early = h->unused ? h->unused : rf_alloc(sizeof(*early));
-    bool has_data = is_at_hand(line) && line->what.bytes > RF_HOST_INLINE;
+    struct rf_shm_early *early = h->unused ? h->unused : rf_alloc(sizeof(*early));
+    bool has_data = is_at_hand(line) && line->what.bytes > RF_SHM_INLINE;
     if (!early)
-        return rf_fail(RF_ENOMEM, "host: no memory for a message from rank %d", rank);
+        return rf_fail(RF_ENOMEM, "shm: no memory for a message from rank %d", rank);
     h->unused = early == h->unused ? early->next : h->unused;
     early->data = has_data ? rf_alloc(line->what.bytes) : NULL;
     if (has_data && !early->data) {
         rf_free(early);
-        return rf_fail(RF_ENOMEM, "host: no memory for a message from rank %d", rank);
+        return rf_fail(RF_ENOMEM, "shm: no memory for a message from rank %d", rank);
     }
     early->line = *line;
-    early->line.what.kind = has_data ? RF_HOST_SHORT : line->what.kind; /* no longer in a slot */
+    early->line.what.kind = has_data ? RF_SHM_SHORT : line->what.kind; /* no longer in a slot */
     early->peer = rank;
     early->next = NULL;
     if (has_data)
         memcpy(early->data, data, line->what.bytes);
-    struct rf_host_early **link = &h->early[bucket_of(rank, line->tag)];
+    struct rf_shm_early **link = &h->early[bucket_of(rank, line->tag)];
     while (*link)
         link = &(*link)->next;
     *link = early;
     return 0;
 }
 
-int rf_host_post_recv(struct rf_host *h, struct rf_host_node *recv)
+int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv)
 {
     unsigned bucket = bucket_of(recv->peer, recv->tag);
-    for (struct rf_host_early **link = &h->early[bucket]; *link; link = &(*link)->next) {
-        struct rf_host_early *early = *link;
+    for (struct rf_shm_early **link = &h->early[bucket]; *link; link = &(*link)->next) {
+        struct rf_shm_early *early = *link;
         if (early->peer != recv->peer || early->line.tag != recv->tag)
             continue;
         *link = early->next;
@@ -239,62 +239,62 @@ int rf_host_post_recv(struct rf_host *h, struct rf_host_node *recv)
         h->unused = early;
         return rc;
     }
-    rf_host_append(&h->recvs[bucket], recv);
+    rf_shm_append(&h->recvs[bucket], recv);
     return 0;
 }
 
-static void free_all(struct rf_host_early **list)
+static void free_all(struct rf_shm_early **list)
 {
     while (*list) {
-        struct rf_host_early *early = *list;
+        struct rf_shm_early *early = *list;
         *list = early->next;
         rf_free(early->data);
         rf_free(early);
     }
 }
 
-void rf_host_forget_early(struct rf_host *h)
+void rf_shm_forget_early(struct rf_shm *h)
 {
-    for (int i = 0; i < RF_HOST_BUCKETS; i++)
+    for (int i = 0; i < RF_SHM_BUCKETS; i++)
         free_all(&h->early[i]);
     free_all(&h->unused);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static int take_in(struct rf_host *h, int rank, const struct rf_host_line *line,
+static int take_in(struct rf_shm *h, int rank, const struct rf_shm_line *line,
                    const unsigned char *cell)
 {
-    if (line->what.kind == 0 || line->what.kind >= RF_HOST_KINDS ||
-        line->what.ticket >= RF_HOST_TICKETS ||
-        (line->what.kind == RF_HOST_SHORT && line->what.bytes > RF_HOST_CELL))
+    if (line->what.kind == 0 || line->what.kind >= RF_SHM_KINDS ||
+        line->what.ticket >= RF_SHM_TICKETS ||
+        (line->what.kind == RF_SHM_SHORT && line->what.bytes > RF_SHM_CELL))
         return fail_nonsense(rank, "length or kind");
-    if (line->what.kind == RF_HOST_PIECE)
+    if (line->what.kind == RF_SHM_PIECE)
         return take_piece(h, rank, line);
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
-    const bool is_eager = line->what.kind == RF_HOST_EAGER_ONE;
-    if (is_eager && (line->what.slot >= RF_HOST_SLOTS || line->what.bytes <= RF_HOST_CELL ||
-                     line->what.bytes > RF_HOST_SLOT))
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
+    const bool is_eager = line->what.kind == RF_SHM_EAGER_ONE;
+    if (is_eager && (line->what.slot >= RF_SHM_SLOTS || line->what.bytes <= RF_SHM_CELL ||
+                     line->what.bytes > RF_SHM_SLOT))
         return fail_nonsense(rank, "slot");
     const unsigned char *data = is_eager ? peer->in->slots[line->what.slot] : cell;
-    struct rf_host_node *recv = find_recv(h, rank, line->tag);
+    struct rf_shm_node *recv = find_recv(h, rank, line->tag);
     int rc = recv ? join(h, recv, line, data) : keep_early(h, rank, line, data);
     if (is_eager && !(recv && recv->lent))
         free_slot(peer, line->what.slot);
     return rc;
 }
 
-int rf_host_receive(struct rf_host *h, int rank)
+int rf_shm_receive(struct rf_shm *h, int rank)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     for (;;) {
-        unsigned place = peer->received % RF_HOST_LINES;
-        const struct rf_host_line *line = &peer->in->lines[place];
-        uint32_t turn = (uint32_t)(peer->received / RF_HOST_LINES) + 1;
+        unsigned place = peer->received % RF_SHM_LINES;
+        const struct rf_shm_line *line = &peer->in->lines[place];
+        uint32_t turn = (uint32_t)(peer->received / RF_SHM_LINES) + 1;
         if (__atomic_load_n(&line->turn, __ATOMIC_ACQUIRE) != turn)
             return 0;
         __builtin_prefetch(peer->in->cells[place]);
-        struct rf_host_line copy;
+        struct rf_shm_line copy;
         memcpy((char *)&copy + sizeof(turn), (const char *)line + sizeof(turn),
                sizeof(copy) - sizeof(turn));
         copy.turn = turn;

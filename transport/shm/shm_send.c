@@ -1,81 +1,81 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sending side of host.c: lines, tickets of long messages, pieces of staged ones. What a peer
+ * The sending side of shm.c: lines, tickets of long messages, pieces of staged ones. What a peer
  * says that it has done is checked before it is believed.
  */
-#include "host.h"
+#include "shm.h"
 
 #include "base/base.h"
 
-enum { SEND_SHARED, SEND_ASKED, SEND_STAGING }; /* rf_host_node.slot of a send with a ticket */
+enum { SEND_SHARED, SEND_ASKED, SEND_STAGING }; /* rf_shm_node.slot of a send with a ticket */
 
 static int fail_nonsense(int rank, const char *what)
 {
-    return rf_fail_rank(RF_ECORRUPT, rank, "host: what rank %d says of %s makes no sense", rank,
+    return rf_fail_rank(RF_ECORRUPT, rank, "shm: what rank %d says of %s makes no sense", rank,
                         what);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 /* 1: there is a free one; 0: not now. */
-static int has_line(struct rf_host *h, int rank)
+static int has_line(struct rf_shm *h, int rank)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
-    if (peer->sent - peer->consumed < RF_HOST_LINES)
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
+    if (peer->sent - peer->consumed < RF_SHM_LINES)
         return 1;
     uint64_t consumed = __atomic_load_n(&peer->heard->consumed, __ATOMIC_ACQUIRE);
     if (consumed < peer->consumed || consumed > peer->sent)
         return fail_nonsense(rank, "what it has read");
     peer->consumed = consumed;
-    return peer->sent - consumed < RF_HOST_LINES;
+    return peer->sent - consumed < RF_SHM_LINES;
 }
 
-static struct rf_host_line *next_line(struct rf_host_peer *peer)
+static struct rf_shm_line *next_line(struct rf_shm_peer *peer)
 {
-    return &peer->out->lines[peer->sent % RF_HOST_LINES];
+    return &peer->out->lines[peer->sent % RF_SHM_LINES];
 }
 
-static void publish(struct rf_host_peer *peer)
+static void publish(struct rf_shm_peer *peer)
 {
-    struct rf_host_line *line = next_line(peer);
-    uint32_t turn = (uint32_t)(peer->sent / RF_HOST_LINES) + 1;
+    struct rf_shm_line *line = next_line(peer);
+    uint32_t turn = (uint32_t)(peer->sent / RF_SHM_LINES) + 1;
     peer->sent++;
     __atomic_store_n(&line->turn, turn, __ATOMIC_RELEASE);
 }
 
 /* Whole words: to set some bits of one is to read the others first, out of the peer's cache. */
-static void write_head(struct rf_host_line *line, const struct rf_host_node *send, int kind,
+static void write_head(struct rf_shm_line *line, const struct rf_shm_node *send, int kind,
                        uint64_t bytes, unsigned slot)
 {
-    const struct rf_host_what what = {.bytes = bytes & 0xffffffffffffull,
-                                      .kind = (unsigned)kind & 0xfu,
-                                      .slot = slot & 0xfu,
-                                      .ticket = send->ticket};
+    const struct rf_shm_what what = {.bytes = bytes & 0xffffffffffffull,
+                                     .kind = (unsigned)kind & 0xfu,
+                                     .slot = slot & 0xfu,
+                                     .ticket = send->ticket};
     line->contract = send->contract;
     line->tag = send->tag;
     line->what = what;
 }
 
-static void send_short(struct rf_host *h, struct rf_host_node *send)
+static void send_short(struct rf_shm *h, struct rf_shm_node *send)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, send->peer);
-    struct rf_host_line *line = next_line(peer);
-    write_head(line, send, RF_HOST_SHORT, send->bytes, 0);
-    if (send->bytes > RF_HOST_INLINE)
-        memcpy(peer->out->cells[peer->sent % RF_HOST_LINES], send->buffer, send->bytes);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, send->peer);
+    struct rf_shm_line *line = next_line(peer);
+    write_head(line, send, RF_SHM_SHORT, send->bytes, 0);
+    if (send->bytes > RF_SHM_INLINE)
+        memcpy(peer->out->cells[peer->sent % RF_SHM_LINES], send->buffer, send->bytes);
     else if (send->bytes > 0)
         memcpy(line->data, send->buffer, send->bytes);
     publish(peer);
-    rf_host_append(&h->done, send);
+    rf_shm_append(&h->done, send);
 }
 
-static void send_long(struct rf_host *h, struct rf_host_node *send)
+static void send_long(struct rf_shm *h, struct rf_shm_node *send)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, send->peer);
-    struct rf_host_line *line = next_line(peer);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, send->peer);
+    struct rf_shm_line *line = next_line(peer);
     unsigned ticket = (unsigned)__builtin_ctzll(~peer->tickets);
     uint64_t bit = 1ull << ticket, offset = 0;
-    bool shared = rf_host_locate(&h->transport, send->buffer, send->bytes, &offset);
+    bool shared = rf_shm_locate(&h->transport, send->buffer, send->bytes, &offset);
     send->ticket = (uint8_t)ticket;
     send->slot = shared ? SEND_SHARED : SEND_ASKED;
     peer->sends[ticket] = send;
@@ -85,22 +85,22 @@ static void send_long(struct rf_host *h, struct rf_host_node *send)
         peer->asked |= bit;
         peer->go_bits ^= bit;
     }
-    write_head(line, send, shared ? RF_HOST_SHARED : RF_HOST_STAGED, send->bytes, 0);
+    write_head(line, send, shared ? RF_SHM_SHARED : RF_SHM_STAGED, send->bytes, 0);
     memcpy(line->data, &offset, sizeof(offset));
     publish(peer);
 }
 
 /* Its lowest free slot; -1: all are taken. */
-static int find_slot(struct rf_host_peer *peer)
+static int find_slot(struct rf_shm_peer *peer)
 {
     uint64_t free = __atomic_load_n(&peer->heard->slots, __ATOMIC_ACQUIRE);
     peer->busy_slots &= free ^ peer->slot_bits;
-    uint64_t usable = ~peer->busy_slots & ((1u << RF_HOST_SLOTS) - 1);
+    uint64_t usable = ~peer->busy_slots & ((1u << RF_SHM_SLOTS) - 1);
     return usable ? __builtin_ctzll(usable) : -1;
 }
 
 /* The next `bytes` of a message, into a slot. */
-static void send_slot(struct rf_host_peer *peer, struct rf_host_node *send, int kind, unsigned slot,
+static void send_slot(struct rf_shm_peer *peer, struct rf_shm_node *send, int kind, unsigned slot,
                       size_t bytes)
 {
     memcpy(peer->out->slots[slot], (const unsigned char *)send->buffer + send->moved, bytes);
@@ -111,117 +111,117 @@ static void send_slot(struct rf_host_peer *peer, struct rf_host_node *send, int 
     send->moved += bytes;
 }
 
-static bool is_eager(const struct rf_host_node *send)
+static bool is_eager(const struct rf_shm_node *send)
 {
-    return send->bytes > RF_HOST_CELL;
+    return send->bytes > RF_SHM_CELL;
 }
 
 /* Room for what goes at once, a slot included: 1, or 0: not now. */
-static int has_room(struct rf_host *h, const struct rf_host_node *send, int *slot)
+static int has_room(struct rf_shm *h, const struct rf_shm_node *send, int *slot)
 {
     int room = has_line(h, send->peer);
     if (room <= 0 || !is_eager(send))
         return room;
-    *slot = find_slot(rf_host_peer_of(h, send->peer));
+    *slot = find_slot(rf_shm_peer_of(h, send->peer));
     return *slot >= 0;
 }
 
-static void send_now(struct rf_host *h, struct rf_host_node *send, int slot)
+static void send_now(struct rf_shm *h, struct rf_shm_node *send, int slot)
 {
     if (!is_eager(send)) {
         send_short(h, send);
         return;
     }
-    send_slot(rf_host_peer_of(h, send->peer), send, RF_HOST_EAGER_ONE, (unsigned)slot, send->bytes);
-    rf_host_append(&h->done, send);
+    send_slot(rf_shm_peer_of(h, send->peer), send, RF_SHM_EAGER_ONE, (unsigned)slot, send->bytes);
+    rf_shm_append(&h->done, send);
 }
 
 /* ---- what the peer has done ------------------------------------------------------------------ */
 
 /* The one piece of a staged message that is next, if there is a slot and a line for it. */
-static int send_piece(struct rf_host *h, int rank)
+static int send_piece(struct rf_shm *h, int rank)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     int slot = find_slot(peer);
     int room = slot >= 0 ? has_line(h, rank) : 0;
     if (room <= 0)
         return room;
-    struct rf_host_node *send = peer->staging.first;
+    struct rf_shm_node *send = peer->staging.first;
     uint64_t left = send->bytes - send->moved;
-    size_t bytes = left < RF_HOST_SLOT ? (size_t)left : RF_HOST_SLOT;
-    send_slot(peer, send, RF_HOST_PIECE, (unsigned)slot, bytes);
+    size_t bytes = left < RF_SHM_SLOT ? (size_t)left : RF_SHM_SLOT;
+    send_slot(peer, send, RF_SHM_PIECE, (unsigned)slot, bytes);
     if (send->moved == send->bytes) {
         peer->sends[send->ticket] = NULL; /* the ticket stays taken until the peer is done */
-        rf_host_append(&h->done, rf_host_take(&peer->staging));
+        rf_shm_append(&h->done, rf_shm_take(&peer->staging));
     }
     return 0;
 }
 
 /* Tickets that the peer has used up, and those whose pieces it waits for. It writes `done` before
  * `go` where it wants nothing of a staged message. */
-static int check_tickets(struct rf_host *h, int rank)
+static int check_tickets(struct rf_shm *h, int rank)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     uint64_t go = ~(__atomic_load_n(&peer->heard->go, __ATOMIC_ACQUIRE) ^ peer->go_bits);
     uint64_t done = ~(__atomic_load_n(&peer->heard->done, __ATOMIC_ACQUIRE) ^ peer->done_bits);
     for (uint64_t ended = peer->tickets & done & go; ended; ended &= ended - 1) {
-        struct rf_host_node *send = peer->sends[__builtin_ctzll(ended)];
+        struct rf_shm_node *send = peer->sends[__builtin_ctzll(ended)];
         if (!send)
             continue;
         if (send->slot == SEND_STAGING)
             return fail_nonsense(rank, "a message that it has not yet got");
         peer->sends[send->ticket] = NULL;
-        rf_host_append(&h->done, send);
+        rf_shm_append(&h->done, send);
     }
     peer->asked &= ~(done & go);
     for (uint64_t wanted = peer->asked & go; wanted; wanted &= wanted - 1) {
-        struct rf_host_node *send = peer->sends[__builtin_ctzll(wanted)];
+        struct rf_shm_node *send = peer->sends[__builtin_ctzll(wanted)];
         send->slot = SEND_STAGING;
         send->moved = 0;
-        rf_host_append(&peer->staging, send);
+        rf_shm_append(&peer->staging, send);
     }
     peer->asked &= ~go;
     peer->tickets &= ~(done & go);
     return 0;
 }
 
-static int send_waiting(struct rf_host *h, int rank)
+static int send_waiting(struct rf_shm *h, int rank)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     int room, slot = 0;
     while (peer->waiting_now.first && (room = has_room(h, peer->waiting_now.first, &slot)) != 0) {
         if (room < 0)
             return room;
-        send_now(h, rf_host_take(&peer->waiting_now), slot);
+        send_now(h, rf_shm_take(&peer->waiting_now), slot);
     }
     while (peer->waiting_long.first && ~peer->tickets && (room = has_line(h, rank)) != 0) {
         if (room < 0)
             return room;
-        send_long(h, rf_host_take(&peer->waiting_long));
+        send_long(h, rf_shm_take(&peer->waiting_long));
     }
     return 0;
 }
 
-/* ---- what host.c calls ----------------------------------------------------------------------- */
+/* ---- what shm.c calls ----------------------------------------------------------------------- */
 
-static bool goes_at_once(struct rf_host *h, const struct rf_host_node *send)
+static bool goes_at_once(struct rf_shm *h, const struct rf_shm_node *send)
 {
     uint64_t offset;
-    return send->bytes <= RF_HOST_EAGER ||
-           (send->bytes <= RF_HOST_EAGER_PRIVATE &&
-            !rf_host_locate(&h->transport, send->buffer, send->bytes, &offset));
+    return send->bytes <= RF_SHM_EAGER ||
+           (send->bytes <= RF_SHM_EAGER_PRIVATE &&
+            !rf_shm_locate(&h->transport, send->buffer, send->bytes, &offset));
 }
 
-int rf_host_post_send(struct rf_host *h, struct rf_host_node *send)
+int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send)
 {
-    struct rf_host_peer *to = rf_host_peer_of(h, send->peer);
+    struct rf_shm_peer *to = rf_shm_peer_of(h, send->peer);
     const bool at_once = goes_at_once(h, send);
-    struct rf_host_list *waiting = at_once ? &to->waiting_now : &to->waiting_long;
+    struct rf_shm_list *waiting = at_once ? &to->waiting_now : &to->waiting_long;
     int slot = 0, room = at_once ? has_room(h, send, &slot) : has_line(h, send->peer);
     if (room < 0)
         return room;
     if (room == 0 || waiting->first || (!at_once && !~to->tickets))
-        rf_host_append(waiting, send);
+        rf_shm_append(waiting, send);
     else if (at_once)
         send_now(h, send, slot);
     else
@@ -229,9 +229,9 @@ int rf_host_post_send(struct rf_host *h, struct rf_host_node *send)
     return 0;
 }
 
-int rf_host_send_on(struct rf_host *h, int rank)
+int rf_shm_send_on(struct rf_shm *h, int rank)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     if (peer->tickets)
         RETURN_IF_ERROR(check_tickets(h, rank));
     if (peer->staging.first)

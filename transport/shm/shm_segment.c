@@ -3,7 +3,7 @@
  * Memory that ranks of one host share: a file in memory for each rank, sealed so that nobody can
  * take pages away from under another's feet, mapped by all. It grows when its rank allocates for
  * its user; peers map more of it when they are first told of something behind what they have.
- * Called by host_open.c, host.c and, through the transport, by comm.
+ * Called by shm_open.c, shm.c and, through the transport, by comm.
  */
 #define _GNU_SOURCE /* memfd_create, fallocate */
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "host.h"
+#include "shm.h"
 
 enum { VERSION = 3 };
 
@@ -24,18 +24,18 @@ static size_t round_up(size_t bytes, size_t unit)
 
 static size_t acks_offset(void)
 {
-    return RF_HOST_PAGE;
+    return RF_SHM_PAGE;
 }
 
 static size_t channels_offset(int count)
 {
-    return acks_offset() + round_up((size_t)count * sizeof(struct rf_host_ack), RF_HOST_PAGE);
+    return acks_offset() + round_up((size_t)count * sizeof(struct rf_shm_ack), RF_SHM_PAGE);
 }
 
 static size_t channel_offset(int count, int place)
 {
     return channels_offset(count) +
-           (size_t)place * round_up(sizeof(struct rf_host_channel), RF_HOST_PAGE);
+           (size_t)place * round_up(sizeof(struct rf_shm_channel), RF_SHM_PAGE);
 }
 
 static void *map(int fd, size_t offset, size_t bytes, int protection)
@@ -46,53 +46,53 @@ static void *map(int fd, size_t offset, size_t bytes, int protection)
 
 /* ---- this rank's ----------------------------------------------------------------------------- */
 
-int rf_host_segment_create(struct rf_host *h)
+int rf_shm_segment_create(struct rf_shm *h)
 {
     struct rf_transport *t = &h->transport;
     h->heap_offset = h->file_bytes = channel_offset(h->count, h->count);
     h->fd = memfd_create("ringforge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (h->fd < 0)
-        return rf_fail(RF_ENOTSUP, "host: no file in memory can be made: %s", strerror(errno));
+        return rf_fail(RF_ENOTSUP, "shm: no file in memory can be made: %s", strerror(errno));
     if (ftruncate(h->fd, (off_t)h->file_bytes) < 0)
-        return rf_fail(RF_ENOMEM, "host: a segment of %zu bytes cannot be made: %s", h->file_bytes,
+        return rf_fail(RF_ENOMEM, "shm: a segment of %zu bytes cannot be made: %s", h->file_bytes,
                        strerror(errno));
     if (fcntl(h->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
-        return rf_fail(RF_ENOTSUP, "host: the segment cannot be sealed: %s", strerror(errno));
+        return rf_fail(RF_ENOTSUP, "shm: the segment cannot be sealed: %s", strerror(errno));
     h->base = map(h->fd, 0, h->heap_offset, PROT_READ | PROT_WRITE);
     if (!h->base)
-        return rf_fail(RF_ENOMEM, "host: the segment of %zu bytes cannot be mapped: %s",
+        return rf_fail(RF_ENOMEM, "shm: the segment of %zu bytes cannot be mapped: %s",
                        h->heap_offset, strerror(errno));
-    struct rf_host_header *header = (struct rf_host_header *)h->base;
-    *header = (struct rf_host_header){.magic = RF_HOST_MAGIC,
-                                      .version = VERSION,
-                                      .rank = (uint32_t)t->rank,
-                                      .size = (uint32_t)t->size,
-                                      .count = (uint32_t)h->count};
-    struct rf_host_ack *acks = (struct rf_host_ack *)(h->base + acks_offset());
+    struct rf_shm_header *header = (struct rf_shm_header *)h->base;
+    *header = (struct rf_shm_header){.magic = RF_SHM_MAGIC,
+                                     .version = VERSION,
+                                     .rank = (uint32_t)t->rank,
+                                     .size = (uint32_t)t->size,
+                                     .count = (uint32_t)h->count};
+    struct rf_shm_ack *acks = (struct rf_shm_ack *)(h->base + acks_offset());
     for (int i = 0; i < h->count; i++) {
-        h->peers[i].out = (struct rf_host_channel *)(h->base + channel_offset(h->count, i));
+        h->peers[i].out = (struct rf_shm_channel *)(h->base + channel_offset(h->count, i));
         h->peers[i].told = &acks[i];
     }
     return 0;
 }
 
-void rf_host_segment_name(struct rf_host *h, uint64_t job)
+void rf_shm_segment_name(struct rf_shm *h, uint64_t job)
 {
     h->job = job;
-    ((struct rf_host_header *)h->base)->job = job;
+    ((struct rf_shm_header *)h->base)->job = job;
 }
 
 /* ---- the peers' ------------------------------------------------------------------------------ */
 
 /* What a peer hands over may be anything. */
-static int check_file(const struct rf_host *h, int peer, int fd, size_t *bytes)
+static int check_file(const struct rf_shm *h, int peer, int fd, size_t *bytes)
 {
     struct stat file;
     int seals = fcntl(fd, F_GET_SEALS);
     if (fstat(fd, &file) < 0 || seals < 0 || !(seals & F_SEAL_SHRINK) ||
         (size_t)file.st_size < h->heap_offset)
         return rf_fail_rank(RF_ECORRUPT, peer,
-                            "host: rank %d has handed over something else "
+                            "shm: rank %d has handed over something else "
                             "than a segment",
                             peer);
     *bytes = (size_t)file.st_size;
@@ -100,51 +100,51 @@ static int check_file(const struct rf_host *h, int peer, int fd, size_t *bytes)
 }
 
 /* A peer's file is there; what is missing is room in this process. */
-static int fail_to_map(const struct rf_host *h, int peer, size_t bytes)
+static int fail_to_map(const struct rf_shm *h, int peer, size_t bytes)
 {
     return rf_fail_rank(RF_ENOMEM, h->transport.rank,
-                        "host: rank %d cannot map %zu bytes that rank %d shares: %s; raise its "
+                        "shm: rank %d cannot map %zu bytes that rank %d shares: %s; raise its "
                         "limit of address space (ulimit -v)",
                         h->transport.rank, bytes, peer, strerror(errno));
 }
 
-int rf_host_segment_attach(struct rf_host *h, int rank, int fd)
+int rf_shm_segment_attach(struct rf_shm *h, int rank, int fd)
 {
     struct rf_transport *t = &h->transport;
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     const int place = h->place[t->rank];
     if (peer->fd >= 0) {
         close(fd);
-        return rf_fail_rank(RF_ECORRUPT, rank, "host: rank %d has handed over two segments", rank);
+        return rf_fail_rank(RF_ECORRUPT, rank, "shm: rank %d has handed over two segments", rank);
     }
     peer->fd = fd;
     RETURN_IF_ERROR(check_file(h, rank, fd, &peer->file_bytes));
     peer->base = map(fd, 0, h->heap_offset, PROT_READ);
     if (!peer->base)
         return fail_to_map(h, rank, h->heap_offset);
-    const struct rf_host_header *header = (const struct rf_host_header *)peer->base;
-    if (header->magic != RF_HOST_MAGIC || header->job != h->job || header->version != VERSION ||
+    const struct rf_shm_header *header = (const struct rf_shm_header *)peer->base;
+    if (header->magic != RF_SHM_MAGIC || header->job != h->job || header->version != VERSION ||
         header->rank != (uint32_t)rank || header->size != (uint32_t)t->size ||
         header->count != (uint32_t)h->count)
         return rf_fail_rank(RF_ECORRUPT, rank,
-                            "host: the segment of rank %d is of another job or build", rank);
-    peer->in = (const struct rf_host_channel *)(peer->base + channel_offset(h->count, place));
-    peer->heard = (const struct rf_host_ack *)(peer->base + acks_offset()) + place;
+                            "shm: the segment of rank %d is of another job or build", rank);
+    peer->in = (const struct rf_shm_channel *)(peer->base + channel_offset(h->count, place));
+    peer->heard = (const struct rf_shm_ack *)(peer->base + acks_offset()) + place;
     return 0;
 }
 
 /* Maps a peer's memory for users up to `end`, and more, so that it is seldom done. */
-static int extend_view(struct rf_host *h, int rank, size_t end)
+static int extend_view(struct rf_shm *h, int rank, size_t end)
 {
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     size_t had = peer->view ? peer->view->bytes : 0;
     size_t bytes = peer->file_bytes - h->heap_offset;
     if (end - h->heap_offset <= had)
         return 0;
-    struct rf_host_view *view = rf_alloc(sizeof(*view));
+    struct rf_shm_view *view = rf_alloc(sizeof(*view));
     if (!view)
-        return rf_fail(RF_ENOMEM, "host: no memory to note what rank %d shares", rank);
-    view->bytes = round_up(bytes > 2 * had ? bytes : 2 * had, RF_HOST_PAGE);
+        return rf_fail(RF_ENOMEM, "shm: no memory to note what rank %d shares", rank);
+    view->bytes = round_up(bytes > 2 * had ? bytes : 2 * had, RF_SHM_PAGE);
     view->base = map(peer->fd, h->heap_offset, view->bytes, PROT_READ | PROT_WRITE);
     if (!view->base) {
         int rc = fail_to_map(h, rank, view->bytes);
@@ -160,19 +160,19 @@ static int extend_view(struct rf_host *h, int rank, size_t end)
 static int fail_elsewhere(int rank, uint64_t offset, size_t bytes)
 {
     return rf_fail_rank(RF_ECORRUPT, rank,
-                        "host: rank %d has shown %zu bytes at %llu, which are not in what it "
+                        "shm: rank %d has shown %zu bytes at %llu, which are not in what it "
                         "shares",
                         rank, bytes, (unsigned long long)offset);
 }
 
-int rf_host_reach(struct rf_transport *t, int rank, uint64_t offset, size_t bytes,
-                  unsigned char **out)
+int rf_shm_reach(struct rf_transport *t, int rank, uint64_t offset, size_t bytes,
+                 unsigned char **out)
 {
-    struct rf_host *h = (struct rf_host *)t;
-    if (!rf_host_has(t, rank) || offset < h->heap_offset || bytes > SIZE_MAX / 4 ||
+    struct rf_shm *h = (struct rf_shm *)t;
+    if (!rf_shm_has(t, rank) || offset < h->heap_offset || bytes > SIZE_MAX / 4 ||
         offset > SIZE_MAX / 4)
         return fail_elsewhere(rank, offset, bytes);
-    struct rf_host_peer *peer = rf_host_peer_of(h, rank);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     size_t end = (size_t)offset + bytes;
     if (end > peer->file_bytes)
         RETURN_IF_ERROR(check_file(h, rank, peer->fd, &peer->file_bytes));
@@ -183,12 +183,12 @@ int rf_host_reach(struct rf_transport *t, int rank, uint64_t offset, size_t byte
     return 0;
 }
 
-static void detach(struct rf_host *h, struct rf_host_peer *peer)
+static void detach(struct rf_shm *h, struct rf_shm_peer *peer)
 {
     if (peer->base)
         munmap(peer->base, h->heap_offset);
     while (peer->view) {
-        struct rf_host_view *view = peer->view;
+        struct rf_shm_view *view = peer->view;
         peer->view = view->older;
         munmap(view->base, view->bytes);
         rf_free(view);
@@ -201,7 +201,7 @@ static void detach(struct rf_host *h, struct rf_host_peer *peer)
 /* ---- memory for the user --------------------------------------------------------------------- */
 
 /* Gives pages back to the system; the place stays, for another block. */
-static void empty(struct rf_host *h, struct rf_host_block *block)
+static void empty(struct rf_shm *h, struct rf_shm_block *block)
 {
     munmap(block->memory, block->bytes);
     block->memory = NULL;
@@ -209,12 +209,12 @@ static void empty(struct rf_host *h, struct rf_host_block *block)
               (off_t)block->bytes);
 }
 
-void rf_host_segment_destroy(struct rf_host *h)
+void rf_shm_segment_destroy(struct rf_shm *h)
 {
     for (int i = 0; h->peers && i < h->count; i++)
         detach(h, &h->peers[i]);
     while (h->blocks) {
-        struct rf_host_block *block = h->blocks;
+        struct rf_shm_block *block = h->blocks;
         h->blocks = block->next;
         if (block->memory)
             empty(h, block);
@@ -228,16 +228,16 @@ void rf_host_segment_destroy(struct rf_host *h)
 
 /* A free place of this size: a part of an old one, or new at the end of the file. Once the
  * communicator has failed, a slow peer may still write to old ones. Locked. */
-static struct rf_host_block *find_place(struct rf_host *h, size_t bytes)
+static struct rf_shm_block *find_place(struct rf_shm *h, size_t bytes)
 {
-    struct rf_host_block **link = &h->blocks;
+    struct rf_shm_block **link = &h->blocks;
     for (; *link; link = &(*link)->next)
         if (!(*link)->memory && (*link)->bytes >= bytes && !h->cancelled)
             break;
-    struct rf_host_block *place = *link;
+    struct rf_shm_block *place = *link;
     if (place && place->bytes == bytes)
         return place;
-    struct rf_host_block *block = rf_alloc(sizeof(*block));
+    struct rf_shm_block *block = rf_alloc(sizeof(*block));
     if (!block)
         return NULL;
     block->bytes = bytes;
@@ -256,27 +256,27 @@ static struct rf_host_block *find_place(struct rf_host *h, size_t bytes)
     return block;
 }
 
-int rf_host_alloc(struct rf_transport *t, size_t bytes, void **out)
+int rf_shm_alloc(struct rf_transport *t, size_t bytes, void **out)
 {
-    struct rf_host *h = (struct rf_host *)t;
-    size_t rounded = round_up(bytes > 0 ? bytes : 1, RF_HOST_PAGE);
+    struct rf_shm *h = (struct rf_shm *)t;
+    size_t rounded = round_up(bytes > 0 ? bytes : 1, RF_SHM_PAGE);
     pthread_mutex_lock(&h->lock);
-    struct rf_host_block *block = bytes < SIZE_MAX / 4 ? find_place(h, rounded) : NULL;
+    struct rf_shm_block *block = bytes < SIZE_MAX / 4 ? find_place(h, rounded) : NULL;
     if (block)
         block->memory = map(h->fd, block->offset, rounded, PROT_READ | PROT_WRITE);
     *out = block ? block->memory : NULL;
     pthread_mutex_unlock(&h->lock);
     if (!*out)
-        return rf_fail(RF_ENOMEM, "host: no %zu bytes of memory to share", bytes);
+        return rf_fail(RF_ENOMEM, "shm: no %zu bytes of memory to share", bytes);
     return 0;
 }
 
 /* Neighbours that are free become one. Locked. */
-static void join_free(struct rf_host *h)
+static void join_free(struct rf_shm *h)
 {
-    struct rf_host_block *block = h->blocks;
+    struct rf_shm_block *block = h->blocks;
     while (block && block->next) {
-        struct rf_host_block *next = block->next;
+        struct rf_shm_block *next = block->next;
         if (block->memory || next->memory) {
             block = next;
             continue;
@@ -287,13 +287,13 @@ static void join_free(struct rf_host *h)
     }
 }
 
-void rf_host_free(struct rf_transport *t, void *memory)
+void rf_shm_free(struct rf_transport *t, void *memory)
 {
-    struct rf_host *h = (struct rf_host *)t;
+    struct rf_shm *h = (struct rf_shm *)t;
     if (!memory)
         return;
     pthread_mutex_lock(&h->lock);
-    for (struct rf_host_block *block = h->blocks; block; block = block->next)
+    for (struct rf_shm_block *block = h->blocks; block; block = block->next)
         if (block->memory == memory) {
             empty(h, block);
             break;
@@ -302,13 +302,13 @@ void rf_host_free(struct rf_transport *t, void *memory)
     pthread_mutex_unlock(&h->lock);
 }
 
-bool rf_host_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset)
+bool rf_shm_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset)
 {
-    struct rf_host *h = (struct rf_host *)t;
+    struct rf_shm *h = (struct rf_shm *)t;
     const unsigned char *start = memory;
     bool found = false;
     pthread_mutex_lock(&h->lock);
-    for (struct rf_host_block *block = h->blocks; block && !found; block = block->next)
+    for (struct rf_shm_block *block = h->blocks; block && !found; block = block->next)
         if (block->memory && start >= block->memory && start < block->memory + block->bytes &&
             bytes <= (size_t)(block->memory + block->bytes - start)) {
             *offset = block->offset + (size_t)(start - block->memory);

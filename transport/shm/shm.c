@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
  * Messages between ranks of one host through shared memory: posting, progress, completions. The
- * two sides of a message are in host_send.c and host_receive.c, the form of the memory in host.h.
+ * two sides of a message are in shm_send.c and shm_receive.c, the form of the memory in shm.h.
  * Calls are serialised by the caller, and nothing moves unless it polls. Nothing blocks, and no
  * call into the system is made.
  */
-#include "host.h"
+#include "shm.h"
 
 #include "base/base.h"
 
-static struct rf_host *host_of(struct rf_transport *t)
+static struct rf_shm *shm_of(struct rf_transport *t)
 {
-    return (struct rf_host *)t;
+    return (struct rf_shm *)t;
 }
 
-void rf_host_append(struct rf_host_list *list, struct rf_host_node *node)
+void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node)
 {
     node->next = NULL;
     if (list->first)
@@ -24,9 +24,9 @@ void rf_host_append(struct rf_host_list *list, struct rf_host_node *node)
     list->last = node;
 }
 
-struct rf_host_node *rf_host_take(struct rf_host_list *list)
+struct rf_shm_node *rf_shm_take(struct rf_shm_list *list)
 {
-    struct rf_host_node *node = list->first;
+    struct rf_shm_node *node = list->first;
     if (node)
         list->first = node->next;
     return node;
@@ -34,37 +34,37 @@ struct rf_host_node *rf_host_take(struct rf_host_list *list)
 
 /* ---- posting --------------------------------------------------------------------------------- */
 
-static int check_post(struct rf_host *h, int peer, size_t bytes)
+static int check_post(struct rf_shm *h, int peer, size_t bytes)
 {
     if (h->cancelled)
-        return rf_fail(RF_EABORT, "host: the transport has been cancelled");
+        return rf_fail(RF_EABORT, "shm: the transport has been cancelled");
     if (peer < 0 || peer >= h->transport.size)
-        return rf_fail(RF_EINVAL, "host: there is no rank %d in a world of %d", peer,
+        return rf_fail(RF_EINVAL, "shm: there is no rank %d in a world of %d", peer,
                        h->transport.size);
     if (h->place[peer] < 0)
-        return rf_fail_rank(RF_EINVAL, peer, "host: rank %d is on another host", peer);
+        return rf_fail_rank(RF_EINVAL, peer, "shm: rank %d is on another host", peer);
     if (bytes >> 48)
-        return rf_fail(RF_ENOTSUP, "host: a message of %zu bytes", bytes);
+        return rf_fail(RF_ENOTSUP, "shm: a message of %zu bytes", bytes);
     return 0;
 }
 
-static int host_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
-                          const void *buffer, size_t bytes, void *context)
+static int shm_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                         const void *buffer, size_t bytes, void *context)
 {
-    struct rf_host *h = host_of(t);
+    struct rf_shm *h = shm_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
     if (peer == t->rank) {
         int rc = h->self->ops->post_send(h->self, 0, tag, contract, buffer, bytes, context);
         h->self_pending += rc == 0;
         return rc;
     }
-    struct rf_host_node *send = context;
-    *send = (struct rf_host_node){.tag = tag,
-                                  .buffer = (void *)(uintptr_t)buffer,
-                                  .bytes = bytes,
-                                  .contract = contract,
-                                  .peer = (uint16_t)peer};
-    RETURN_IF_ERROR(rf_host_post_send(h, send));
+    struct rf_shm_node *send = context;
+    *send = (struct rf_shm_node){.tag = tag,
+                                 .buffer = (void *)(uintptr_t)buffer,
+                                 .bytes = bytes,
+                                 .contract = contract,
+                                 .peer = (uint16_t)peer};
+    RETURN_IF_ERROR(rf_shm_post_send(h, send));
     t->sent_bytes += bytes;
     t->sent_messages++;
     return 0;
@@ -73,31 +73,31 @@ static int host_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32
 static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
                      bool may_borrow, void *context)
 {
-    struct rf_host *h = host_of(t);
+    struct rf_shm *h = shm_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
     if (peer == t->rank) {
         int rc = h->self->ops->post_recv(h->self, 0, tag, buffer, bytes, context);
         h->self_pending += rc == 0;
         return rc;
     }
-    struct rf_host_node *recv = context;
-    *recv = (struct rf_host_node){.tag = tag,
-                                  .buffer = buffer,
-                                  .bytes = bytes,
-                                  .peer = (uint16_t)peer,
-                                  .is_recv = 1,
-                                  .may_borrow = may_borrow};
-    return rf_host_post_recv(h, recv);
+    struct rf_shm_node *recv = context;
+    *recv = (struct rf_shm_node){.tag = tag,
+                                 .buffer = buffer,
+                                 .bytes = bytes,
+                                 .peer = (uint16_t)peer,
+                                 .is_recv = 1,
+                                 .may_borrow = may_borrow};
+    return rf_shm_post_recv(h, recv);
 }
 
-static int host_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
-                          size_t bytes, void *context)
+static int shm_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                         void *context)
 {
     return post_recv(t, peer, tag, buffer, bytes, false, context);
 }
 
-static int host_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
-                            size_t bytes, void *context)
+static int shm_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                           size_t bytes, void *context)
 {
     return post_recv(t, peer, tag, buffer, bytes, true, context);
 }
@@ -105,16 +105,16 @@ static int host_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void
 /* ---- progress -------------------------------------------------------------------------------- */
 
 /* Goes round the peers until something has ended. */
-static int progress(struct rf_host *h)
+static int progress(struct rf_shm *h)
 {
     if (h->pulls.first)
-        rf_host_pull(h);
+        rf_shm_pull(h);
     for (int i = 0; i < h->count; i++) {
         int rank = h->ranks[h->next_peer];
         h->next_peer = h->next_peer + 1 < h->count ? h->next_peer + 1 : 0;
         if (rank != h->transport.rank) {
-            RETURN_IF_ERROR(rf_host_receive(h, rank));
-            RETURN_IF_ERROR(rf_host_send_on(h, rank));
+            RETURN_IF_ERROR(rf_shm_receive(h, rank));
+            RETURN_IF_ERROR(rf_shm_send_on(h, rank));
         }
         if (h->done.first)
             return 0;
@@ -122,7 +122,7 @@ static int progress(struct rf_host *h)
     return 0;
 }
 
-static void fill(const struct rf_host_node *node, struct rf_completion *out)
+static void fill(const struct rf_shm_node *node, struct rf_completion *out)
 {
     *out = (struct rf_completion){.context = (void *)(uintptr_t)node,
                                   .peer = node->peer,
@@ -141,11 +141,11 @@ static void fill(const struct rf_host_node *node, struct rf_completion *out)
                      node->peer, (unsigned long long)node->moved, (unsigned long long)node->bytes);
 }
 
-static int host_poll(struct rf_transport *t, struct rf_completion *out, int max)
+static int shm_poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
-    struct rf_host *h = host_of(t);
+    struct rf_shm *h = shm_of(t);
     if (h->cancelled)
-        return rf_fail(RF_EABORT, "host: the transport has been cancelled");
+        return rf_fail(RF_EABORT, "shm: the transport has been cancelled");
     if (h->self_pending > 0) {
         int found = h->self->ops->poll(h->self, out, max);
         for (int i = 0; i < found; i++)
@@ -158,62 +158,62 @@ static int host_poll(struct rf_transport *t, struct rf_completion *out, int max)
         RETURN_IF_ERROR(progress(h));
     int count = 0;
     while (count < max && h->done.first)
-        fill(rf_host_take(&h->done), &out[count++]);
+        fill(rf_shm_take(&h->done), &out[count++]);
     return count;
 }
 
-static int host_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
+static int shm_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
 {
     *handle = NULL; /* memory of any kind can be sent */
     return 0;
 }
 
-static void host_deregister(struct rf_transport *t, void *handle)
+static void shm_deregister(struct rf_transport *t, void *handle)
 {
 }
 
-static void host_cancel_all(struct rf_transport *t)
+static void shm_cancel_all(struct rf_transport *t)
 {
-    struct rf_host *h = host_of(t);
+    struct rf_shm *h = shm_of(t);
     h->cancelled = true;
     if (h->self)
         h->self->ops->cancel_all(h->self);
-    rf_host_forget_early(h);
+    rf_shm_forget_early(h);
 }
 
-static void host_destroy(struct rf_transport *t)
+static void shm_destroy(struct rf_transport *t)
 {
     if (t)
-        rf_host_close(host_of(t));
+        rf_shm_close(shm_of(t));
 }
 
-static const struct rf_transport_ops host_ops = {
-    .post_send = host_post_send,
-    .post_recv = host_post_recv,
-    .poll = host_poll,
-    .register_memory = host_register,
-    .deregister_memory = host_deregister,
-    .cancel_all = host_cancel_all,
-    .destroy = host_destroy,
-    .post_borrow = host_post_borrow,
-    .give_back = rf_host_give_back,
-    .alloc = rf_host_alloc,
-    .free = rf_host_free,
-    .locate = rf_host_locate,
-    .reach = rf_host_reach,
-    .idle = rf_host_idle,
+static const struct rf_transport_ops shm_ops = {
+    .post_send = shm_post_send,
+    .post_recv = shm_post_recv,
+    .poll = shm_poll,
+    .register_memory = shm_register,
+    .deregister_memory = shm_deregister,
+    .cancel_all = shm_cancel_all,
+    .destroy = shm_destroy,
+    .post_borrow = shm_post_borrow,
+    .give_back = rf_shm_give_back,
+    .alloc = rf_shm_alloc,
+    .free = rf_shm_free,
+    .locate = rf_shm_locate,
+    .reach = rf_shm_reach,
+    .idle = rf_shm_idle,
 };
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 /* Who is here, and room for each of them. */
-static int list_ranks(struct rf_host *h, const uint64_t *hosts)
+static int list_ranks(struct rf_shm *h, const uint64_t *hosts)
 {
     const struct rf_transport *t = &h->transport;
     h->place = rf_alloc((size_t)t->size * sizeof(*h->place));
     h->ranks = rf_alloc((size_t)t->size * sizeof(*h->ranks));
     if (!h->place || !h->ranks)
-        return rf_fail(RF_ENOMEM, "host: no memory for %d ranks", t->size);
+        return rf_fail(RF_ENOMEM, "shm: no memory for %d ranks", t->size);
     for (int r = 0; r < t->size; r++) {
         bool here = !hosts || hosts[r] == hosts[t->rank];
         h->place[r] = here ? h->count : -1;
@@ -222,34 +222,31 @@ static int list_ranks(struct rf_host *h, const uint64_t *hosts)
     }
     h->peers = rf_alloc((size_t)h->count * sizeof(*h->peers));
     if (!h->peers)
-        return rf_fail(RF_ENOMEM, "host: no memory for %d ranks", h->count);
+        return rf_fail(RF_ENOMEM, "shm: no memory for %d ranks", h->count);
     for (int i = 0; i < h->count; i++)
         h->peers[i].fd = -1;
     return 0;
 }
 
-bool rf_host_has(const struct rf_transport *t, int rank)
+bool rf_shm_has(const struct rf_transport *t, int rank)
 {
-    return ((const struct rf_host *)t)->place[rank] >= 0;
+    return ((const struct rf_shm *)t)->place[rank] >= 0;
 }
 
-int rf_host_open(int rank, int size, const uint64_t *hosts, struct rf_host **out)
+int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out)
 {
-    struct rf_host *h = rf_alloc(sizeof(*h));
+    struct rf_shm *h = rf_alloc(sizeof(*h));
     if (!h)
         return rf_fail(RF_ENOMEM, "no memory for a transport");
-    h->transport = (struct rf_transport){.ops = &host_ops,
-                                         .name = "host",
-                                         .rank = rank,
-                                         .size = size,
-                                         .segment_bytes = RF_HOST_SLOT};
+    h->transport = (struct rf_transport){
+        .ops = &shm_ops, .name = "shm", .rank = rank, .size = size, .segment_bytes = RF_SHM_SLOT};
     h->fd = -1;
     pthread_mutex_init(&h->lock, NULL);
     int rc = list_ranks(h, hosts);
     if (rc == 0)
         rc = rf_self_transport(&h->self);
     if (rc < 0) {
-        rf_host_close(h);
+        rf_shm_close(h);
         return rc;
     }
     h->transport.one_host = h->count == size;
@@ -257,12 +254,12 @@ int rf_host_open(int rank, int size, const uint64_t *hosts, struct rf_host **out
     return 0;
 }
 
-void rf_host_close(struct rf_host *h)
+void rf_shm_close(struct rf_shm *h)
 {
     if (!h)
         return;
-    rf_host_forget_early(h);
-    rf_host_segment_destroy(h);
+    rf_shm_forget_early(h);
+    rf_shm_segment_destroy(h);
     if (h->self)
         h->self->ops->destroy(h->self);
     pthread_mutex_destroy(&h->lock);

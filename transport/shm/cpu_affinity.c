@@ -13,29 +13,29 @@
 #include <ringforge/ringforge.h>
 
 #include "base/base.h"
-#include "host.h"
-#include "host_core.h"
+#include "cpu_affinity.h"
+#include "shm.h"
 
 #define AGAIN_NS 20000000ull
 enum { LOOK_EVERY = 8, LOOK_SELDOM = 64 }; /* the latter of ranks that outnumber the cores */
 
-static void tell(struct rf_host *h, int core)
+static void tell(struct rf_shm *h, int core)
 {
-    __atomic_store_n(&((struct rf_host_header *)h->base)->core, (uint32_t)core + 1,
+    __atomic_store_n(&((struct rf_shm_header *)h->base)->core, (uint32_t)core + 1,
                      __ATOMIC_RELAXED);
 }
 
 /* Where a peer was when it last waited; -1: unknown. */
-static int core_of(const struct rf_host *h, int rank)
+static int core_of(const struct rf_shm *h, int rank)
 {
-    const struct rf_host_header *header =
-        (const struct rf_host_header *)rf_host_peer_of(h, rank)->base;
+    const struct rf_shm_header *header =
+        (const struct rf_shm_header *)rf_shm_peer_of(h, rank)->base;
     uint32_t told = __atomic_load_n(&header->core, __ATOMIC_RELAXED);
     return told > 0 && told <= CPU_SETSIZE ? (int)told - 1 : -1;
 }
 
 /* How many ranks last waited on each core, this one on `core`. */
-static void count_ranks(const struct rf_host *h, int core, uint16_t *ranks)
+static void count_ranks(const struct rf_shm *h, int core, uint16_t *ranks)
 {
     memset(ranks, 0, CPU_SETSIZE * sizeof(*ranks));
     for (int i = 0; i < h->count; i++) {
@@ -46,7 +46,7 @@ static void count_ranks(const struct rf_host *h, int core, uint16_t *ranks)
 }
 
 /* No higher rank waits on this core. */
-static bool is_highest(const struct rf_host *h, int core)
+static bool is_highest(const struct rf_shm *h, int core)
 {
     for (int i = 0; i < h->count; i++)
         if (h->ranks[i] > h->transport.rank && core_of(h, h->ranks[i]) == core)
@@ -54,7 +54,7 @@ static bool is_highest(const struct rf_host *h, int core)
     return true;
 }
 
-bool rf_host_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_set_t *out)
+bool rf_shm_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_set_t *out)
 {
     unsigned fewest = ranks[core];
     CPU_ZERO(out);
@@ -74,7 +74,7 @@ static void step_aside(int core, const uint16_t *ranks)
 {
     cpu_set_t mine, best;
     if (sched_getaffinity(0, sizeof(mine), &mine) != 0 ||
-        !rf_host_emptier(ranks, core, &mine, &best) ||
+        !rf_shm_emptier(ranks, core, &mine, &best) ||
         sched_setaffinity(0, sizeof(best), &best) != 0)
         return;
     if (sched_setaffinity(0, sizeof(mine), &mine) != 0)
@@ -82,9 +82,9 @@ static void step_aside(int core, const uint16_t *ranks)
 }
 
 /* The lower ranks stay. */
-bool rf_host_idle(struct rf_transport *t)
+bool rf_shm_idle(struct rf_transport *t)
 {
-    struct rf_host *h = (struct rf_host *)t;
+    struct rf_shm *h = (struct rf_shm *)t;
     if (h->idle++ % (t->yield ? LOOK_SELDOM : LOOK_EVERY) != 0)
         return t->yield || h->crowded;
     uint16_t ranks[CPU_SETSIZE];

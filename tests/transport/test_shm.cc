@@ -11,8 +11,9 @@
 
 extern "C" {
 #include "coll/sched.h"
-#include "transport/shm/host.h"
-#include "transport/shm/host_core.h"
+#include "transport/providers.h"
+#include "transport/shm/cpu_affinity.h"
+#include "transport/shm/shm.h"
 }
 
 using namespace job;
@@ -21,12 +22,15 @@ using namespace wire;
 namespace
 {
 
+// All ranks on one host.
+const rf_opening everybody = {};
+
 struct End {
     rf_control *c = nullptr;
     rf_transport *t = nullptr;
-    rf_host *host() const
+    rf_shm *shm() const
     {
-        return reinterpret_cast<rf_host *>(t);
+        return reinterpret_cast<rf_shm *>(t);
     }
 };
 
@@ -41,7 +45,7 @@ struct World {
             Member m = join(url, rank, size);
             EXPECT_EQ(m.status, 0) << m.message;
             end.c = m.c;
-            EXPECT_EQ(rf_host_create(m.c, nullptr, &end.t), 0) << rf_last_error()->message;
+            EXPECT_EQ(rf_shm_create(m.c, &everybody, &end.t), 0) << rf_last_error()->message;
         });
     }
     ~World()
@@ -131,23 +135,23 @@ bool has(const std::string &text, const char *part)
 
 } // namespace
 
-TEST(HostChoice, RanksOfOneHostShareMemoryUnlessTheyAskForSomethingElse)
+TEST(ShmChoice, RanksOfOneHostShareMemoryUnlessTheyAskForSomethingElse)
 {
-    for (const char *wanted : {(const char *)nullptr, "auto", "host"})
+    for (const char *wanted : {(const char *)nullptr, "auto", "shm"})
         for (const Choice &choice : choose({wanted, wanted, wanted})) {
             EXPECT_EQ(choice.rc, 0) << choice.message;
-            EXPECT_EQ(choice.name, "host");
+            EXPECT_EQ(choice.name, "shm");
             EXPECT_TRUE(has(choice.why, "memory that the ranks share")) << choice.why;
         }
     for (const Choice &choice : choose({"tcp", "tcp"}))
         EXPECT_TRUE(choice.name == "net" || choice.name == "tcp") << choice.name;
 }
 
-TEST(HostChoice, RanksThatAskForDifferentThingsAreNamed)
+TEST(ShmChoice, RanksThatAskForDifferentThingsAreNamed)
 {
-    for (const Choice &choice : choose({"tcp", "host"})) {
+    for (const Choice &choice : choose({"tcp", "shm"})) {
         EXPECT_EQ(choice.rc, RF_EINVAL);
-        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider host, rank 0 for tcp"))
+        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider shm, rank 0 for tcp"))
             << choice.message;
     }
 }
@@ -161,18 +165,18 @@ static void have_no_room(int rank)
     setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-TEST(HostChoice, WhereOneRankCannotShareAllTakeTheNetworkAndSayWhy)
+TEST(ShmChoice, WhereOneRankCannotShareAllTakeTheNetworkAndSayWhy)
 {
     for (const Choice &choice : choose({nullptr, "auto", nullptr}, have_no_room)) {
         EXPECT_EQ(choice.rc, 0) << choice.message;
         EXPECT_TRUE(choice.name == "net" || choice.name == "tcp") << choice.name;
-        EXPECT_TRUE(has(choice.why, "not host: ")) << choice.why;
+        EXPECT_TRUE(has(choice.why, "not shm: ")) << choice.why;
     }
 }
 
-TEST(HostChoice, WhereItIsDemandedAndOneRankCannotShareAllFailAndSayWhy)
+TEST(ShmChoice, WhereItIsDemandedAndOneRankCannotShareAllFailAndSayWhy)
 {
-    for (const Choice &choice : choose({"host", "host", nullptr}, have_no_room)) {
+    for (const Choice &choice : choose({"shm", "shm", nullptr}, have_no_room)) {
         EXPECT_EQ(choice.rc, RF_EINVAL);
         EXPECT_TRUE(has(choice.message, "segment")) << choice.message;
     }
@@ -194,51 +198,51 @@ static bool is_tcp(const std::string &name)
     return name == "net" || name == "tcp";
 }
 
-TEST(HostsChoice, MemoryIsSharedWithinEachHostAndTheNetworkIsBetween)
+TEST(HybridChoice, MemoryIsSharedWithinEachHostAndTheNetworkIsBetween)
 {
-    for (const char *wanted : {(const char *)nullptr, "host+net"})
+    for (const char *wanted : {(const char *)nullptr, "shm+net"})
         for (const char *hosts : {"a,b,b", "a,b,a", "a,a,b"})
             for (const Choice &choice : choose_on(hosts, {wanted, wanted, wanted})) {
                 EXPECT_EQ(choice.rc, 0) << choice.message;
-                EXPECT_TRUE(has(choice.name, "host+") && is_tcp(choice.name.substr(5)))
+                EXPECT_TRUE(has(choice.name, "shm+") && is_tcp(choice.name.substr(4)))
                     << choice.name;
                 EXPECT_TRUE(has(choice.why, "within each of 2 hosts; between them")) << choice.why;
             }
-    for (const Choice &choice : choose_on("a,b,b", {"host+tcp;ofi_rxm", nullptr, nullptr}))
+    for (const Choice &choice : choose_on("a,b,b", {"shm+tcp;ofi_rxm", nullptr, nullptr}))
         EXPECT_TRUE(choice.rc == RF_EINVAL && has(choice.message, "uses provider"))
             << choice.message;
 }
 
-TEST(HostsChoice, OnlyWhatALayoutNeedsIsOpened)
+TEST(HybridChoice, OnlyWhatALayoutNeedsIsOpened)
 {
-    for (const char *wanted : {(const char *)nullptr, "host+net"}) {
+    for (const char *wanted : {(const char *)nullptr, "shm+net"}) {
         for (const Choice &choice : choose_on("a,b,c", {wanted, wanted, wanted}))
             EXPECT_TRUE(choice.rc == 0 && is_tcp(choice.name)) << choice.name << choice.message;
         for (const Choice &choice : choose_on("a,a,a", {wanted, wanted, wanted}))
-            EXPECT_TRUE(choice.rc == 0 && choice.name == "host") << choice.name << choice.message;
+            EXPECT_TRUE(choice.rc == 0 && choice.name == "shm") << choice.name << choice.message;
     }
-    for (const char *wanted : {"tcp", "host"})
+    for (const char *wanted : {"tcp", "shm"})
         for (const Choice &choice : choose_on("a,b,b", {wanted, wanted, wanted}))
             EXPECT_TRUE(has(choice.why, "as asked for")) << choice.why << choice.message;
 }
 
-TEST(HostsChoice, WhereAHostsRanksCannotShareAllTakeTheNetworkOrFail)
+TEST(HybridChoice, WhereAHostsRanksCannotShareAllTakeTheNetworkOrFail)
 {
     for (const Choice &choice : choose_on("a,b,b", {nullptr, nullptr, nullptr}, have_no_room)) {
         EXPECT_TRUE(choice.rc == 0 && is_tcp(choice.name)) << choice.message;
-        EXPECT_TRUE(has(choice.why, "not host: rank 1: host: a segment")) << choice.why;
+        EXPECT_TRUE(has(choice.why, "not shm: rank 1: shm: a segment")) << choice.why;
     }
-    for (const Choice &choice : choose_on("a,b,b", {"host+net", nullptr, nullptr}, have_no_room)) {
+    for (const Choice &choice : choose_on("a,b,b", {"shm+net", nullptr, nullptr}, have_no_room)) {
         EXPECT_EQ(choice.rc, RF_EINVAL);
         EXPECT_TRUE(has(choice.message, "segment")) << choice.message;
     }
-    for (const Choice &choice : choose_on("a,b,b", {"host+net", "host", nullptr}))
-        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider host, rank 0 for host+net"))
+    for (const Choice &choice : choose_on("a,b,b", {"shm+net", "shm", nullptr}))
+        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider shm, rank 0 for shm+net"))
             << choice.message;
 }
 
 // A network namespace has UNIX sockets of its own: there nothing can be handed over.
-TEST(HostChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
+TEST(ShmChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
 {
     std::string url = tcp_url(free_port());
     Processes processes;
@@ -251,7 +255,7 @@ TEST(HostChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
         if (all[1]) {
             rf_transport *t = nullptr;
             uint64_t start = rf_now_ns();
-            int rc = rf_host_create(m.c, nullptr, &t);
+            int rc = rf_shm_create(m.c, &everybody, &t);
             bool quick = rf_now_ns() - start < 20000000000u;
             code = rc == RF_ENOTSUP && quick && has(rf_last_error()->message, "rank 1") ? 0 : 1;
         }
@@ -267,7 +271,7 @@ TEST(HostChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
         EXPECT_EQ(code, 0);
 }
 
-TEST(Host, LongMessagesFromSharedMemoryAndFromPrivateMemoryAreTheSame)
+TEST(Shm, LongMessagesFromSharedMemoryAndFromPrivateMemoryAreTheSame)
 {
     World world(2);
     rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
@@ -293,7 +297,7 @@ TEST(Host, LongMessagesFromSharedMemoryAndFromPrivateMemoryAreTheSame)
     }
 }
 
-TEST(Host, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
+TEST(Shm, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
 {
     World world(2);
     rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
@@ -315,7 +319,7 @@ TEST(Host, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
         EXPECT_EQ(in[0], 0xee);
         to->ops->give_back(to, 0, done.loan);
         world.settle();
-        EXPECT_EQ(world.ends[0].host()->peers[1].tickets, 0u) << i;
+        EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u) << i;
     }
 }
 
@@ -367,18 +371,18 @@ struct Lot {
         for (uint32_t loan : loans)
             t->ops->give_back(t, 0, loan);
         world.settle();
-        EXPECT_EQ(world.ends[0].host()->peers[1].tickets, 0u);
-        EXPECT_EQ(world.ends[1].host()->peers[0].borrowed_slots, 0);
+        EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u);
+        EXPECT_EQ(world.ends[1].shm()->peers[0].borrowed_slots, 0);
     }
 };
 
 } // namespace
 
-TEST(Host, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
+TEST(Shm, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
 {
     World world(2);
     const size_t count = 100;
-    Lot lot(world, RF_HOST_EAGER_PRIVATE + 1, count);
+    Lot lot(world, RF_SHM_EAGER_PRIVATE + 1, count);
     for (size_t i = 0; i < count; i++)
         lot.send(i);
     for (size_t i = count; i-- > 0;)
@@ -388,27 +392,27 @@ TEST(Host, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
     lot.give_back();
 }
 
-TEST(Host, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
+TEST(Shm, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
 {
     World world(2);
-    for (size_t bytes : {RF_HOST_CELL + 1, RF_HOST_EAGER + 0, RF_HOST_EAGER_PRIVATE + 0}) {
-        const size_t count = 10 * RF_HOST_SLOTS;
+    for (size_t bytes : {RF_SHM_CELL + 1, RF_SHM_EAGER + 0, RF_SHM_EAGER_PRIVATE + 0}) {
+        const size_t count = 10 * RF_SHM_SLOTS;
         Lot lot(world, bytes, count);
         for (size_t i = 0; i < count; i++)
             lot.receive(i);
         for (size_t i = 0; i < count; i++)
             lot.send(i);
         lot.take(count);
-        EXPECT_EQ(lot.loans.size(), RF_HOST_SLOTS - 1u);
+        EXPECT_EQ(lot.loans.size(), RF_SHM_SLOTS - 1u);
         lot.give_back();
     }
 }
 
-TEST(Host, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
+TEST(Shm, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
 {
     World world(2);
-    for (size_t bytes : {RF_HOST_CELL + 1, RF_HOST_EAGER + 0, RF_HOST_EAGER_PRIVATE + 0}) {
-        const size_t count = 10 * RF_HOST_SLOTS;
+    for (size_t bytes : {RF_SHM_CELL + 1, RF_SHM_EAGER + 0, RF_SHM_EAGER_PRIVATE + 0}) {
+        const size_t count = 10 * RF_SHM_SLOTS;
         Lot lot(world, bytes, count);
         for (size_t i = 0; i < count; i++)
             lot.send(i);
@@ -421,20 +425,20 @@ TEST(Host, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
     }
 }
 
-TEST(Host, MemoryThatIsFreedIsUsedAgainAndIsZero)
+TEST(Shm, MemoryThatIsFreedIsUsedAgainAndIsZero)
 {
     World world(2);
     rf_transport *t = world.ends[0].t;
-    rf_host *host = world.ends[0].host();
+    rf_shm *shm = world.ends[0].shm();
     void *a, *b, *c;
     ASSERT_EQ(t->ops->alloc(t, 100000, &a), 0);
     ASSERT_EQ(t->ops->alloc(t, 5000, &b), 0);
-    size_t size = host->file_bytes;
+    size_t size = shm->file_bytes;
     memset(a, 1, 100000);
     t->ops->free(t, a);
     ASSERT_EQ(t->ops->alloc(t, 40000, &a), 0);
     ASSERT_EQ(t->ops->alloc(t, 50000, &c), 0);
-    EXPECT_EQ(host->file_bytes, size);
+    EXPECT_EQ(shm->file_bytes, size);
     EXPECT_EQ(((char *)a)[39999], 0);
     EXPECT_EQ(((char *)c)[0], 0);
     uint64_t offset = 0;
@@ -495,7 +499,7 @@ void allow_no_more_address_space()
 
 } // namespace
 
-TEST(Host, WhoHasNoRoomForAPeersMemorySaysSoAndBlamesNobody)
+TEST(Shm, WhoHasNoRoomForAPeersMemorySaysSoAndBlamesNobody)
 {
     Processes processes; // limits are a process'
     processes.start(1, [](int) {
@@ -506,7 +510,7 @@ TEST(Host, WhoHasNoRoomForAPeersMemorySaysSoAndBlamesNobody)
     EXPECT_EQ(processes.wait(0), 0);
 }
 
-TEST(Host, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
+TEST(Shm, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
 {
     cpu_set_t before, one, now;
     ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -517,22 +521,22 @@ TEST(Host, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
     CPU_ZERO(&one);
     CPU_SET(core, &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    rf_host_idle(world.ends[0].t);
-    rf_host_idle(world.ends[1].t);
-    EXPECT_EQ(world.ends[0].host()->may_move_ns, 0u) << "the lower rank stays";
-    EXPECT_GT(world.ends[1].host()->may_move_ns, 0u);
+    rf_shm_idle(world.ends[0].t);
+    rf_shm_idle(world.ends[1].t);
+    EXPECT_EQ(world.ends[0].shm()->may_move_ns, 0u) << "the lower rank stays";
+    EXPECT_GT(world.ends[1].shm()->may_move_ns, 0u);
     ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
     EXPECT_TRUE(CPU_EQUAL(&now, &one)) << "there was no other core";
 
     ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
-    world.ends[1].host()->may_move_ns = 0;
-    world.ends[1].host()->idle = 0;
-    rf_host_idle(world.ends[1].t);
+    world.ends[1].shm()->may_move_ns = 0;
+    world.ends[1].shm()->idle = 0;
+    rf_shm_idle(world.ends[1].t);
     ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
     EXPECT_TRUE(CPU_EQUAL(&now, &before));
 }
 
-TEST(Host, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
+TEST(Shm, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
 {
     struct {
         std::vector<uint16_t> ranks; // by core; this one is on core 0
@@ -554,7 +558,7 @@ TEST(Host, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
         CPU_ZERO(&mine);
         for (size_t core : c.allowed)
             CPU_SET(core, &mine);
-        bool better = rf_host_emptier(ranks.data(), 0, &mine, &out);
+        bool better = rf_shm_emptier(ranks.data(), 0, &mine, &out);
         EXPECT_EQ(better, !c.expected.empty());
         for (size_t core = 0; better && core < CPU_SETSIZE; core++)
             EXPECT_EQ(CPU_ISSET(core, &out) != 0,
@@ -563,7 +567,7 @@ TEST(Host, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
     }
 }
 
-TEST(Host, AReceiveThatIsTooShortForALongMessageIsNamedAndNothingIsWritten)
+TEST(Shm, AReceiveThatIsTooShortForALongMessageIsNamedAndNothingIsWritten)
 {
     World world(2);
     rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
@@ -589,25 +593,25 @@ namespace
 {
 
 // Writes a line as rank 0 would towards rank 1.
-void write_line(rf_host *host, int kind, uint64_t bytes, unsigned ticket, unsigned slot,
+void write_line(rf_shm *shm, int kind, uint64_t bytes, unsigned ticket, unsigned slot,
                 uint64_t offset)
 {
-    rf_host_peer *peer = &host->peers[1];
-    rf_host_line *line = &peer->out->lines[peer->sent % RF_HOST_LINES];
+    rf_shm_peer *peer = &shm->peers[1];
+    rf_shm_line *line = &peer->out->lines[peer->sent % RF_SHM_LINES];
     line->tag = 9;
     line->what.kind = (unsigned)kind & 0xf;
     line->what.bytes = bytes & 0xffffffffffffull;
     line->what.ticket = ticket & 0xff;
     line->what.slot = slot & 0xf;
     memcpy(line->data, &offset, sizeof offset);
-    __atomic_store_n((uint32_t *)&line->turn, (uint32_t)(peer->sent / RF_HOST_LINES) + 1,
+    __atomic_store_n((uint32_t *)&line->turn, (uint32_t)(peer->sent / RF_SHM_LINES) + 1,
                      __ATOMIC_RELEASE);
     peer->sent++;
 }
 
 } // namespace
 
-TEST(HostNonsense, EveryFieldOfALineIsCheckedAndItsWriterNamed)
+TEST(ShmNonsense, EveryFieldOfALineIsCheckedAndItsWriterNamed)
 {
     struct {
         int kind;
@@ -616,18 +620,18 @@ TEST(HostNonsense, EveryFieldOfALineIsCheckedAndItsWriterNamed)
         uint64_t offset;
     } const lines[] = {
         {0, 4, 0, 0, 0},
-        {RF_HOST_KINDS, 4, 0, 0, 0},
-        {RF_HOST_SHORT, RF_HOST_CELL + 1, 0, 0, 0},
-        {RF_HOST_STAGED, 50000, RF_HOST_TICKETS, 0, 0},
-        {RF_HOST_EAGER_ONE, 10000, 0, RF_HOST_SLOTS, 0},
-        {RF_HOST_EAGER_ONE, RF_HOST_CELL, 0, 0, 0},
-        {RF_HOST_EAGER_ONE, RF_HOST_SLOT + 1, 0, 0, 0},
-        {RF_HOST_PIECE, 100, 0, 0, 0},
-        {RF_HOST_PIECE, 100, 255, 0, 0},
-        {RF_HOST_SHARED, 50000, 0, 0, 0},
-        {RF_HOST_SHARED, 50000, 0, 0, uint64_t{1} << 62},
-        {RF_HOST_SHARED, 50000, 0, 0, UINT64_MAX},
-        {RF_HOST_SHARED, 50000, 0, 0, uint64_t{1} << 30},
+        {RF_SHM_KINDS, 4, 0, 0, 0},
+        {RF_SHM_SHORT, RF_SHM_CELL + 1, 0, 0, 0},
+        {RF_SHM_STAGED, 50000, RF_SHM_TICKETS, 0, 0},
+        {RF_SHM_EAGER_ONE, 10000, 0, RF_SHM_SLOTS, 0},
+        {RF_SHM_EAGER_ONE, RF_SHM_CELL, 0, 0, 0},
+        {RF_SHM_EAGER_ONE, RF_SHM_SLOT + 1, 0, 0, 0},
+        {RF_SHM_PIECE, 100, 0, 0, 0},
+        {RF_SHM_PIECE, 100, 255, 0, 0},
+        {RF_SHM_SHARED, 50000, 0, 0, 0},
+        {RF_SHM_SHARED, 50000, 0, 0, uint64_t{1} << 62},
+        {RF_SHM_SHARED, 50000, 0, 0, UINT64_MAX},
+        {RF_SHM_SHARED, 50000, 0, 0, uint64_t{1} << 30},
     };
     for (auto &line : lines) {
         World world(2);
@@ -636,20 +640,19 @@ TEST(HostNonsense, EveryFieldOfALineIsCheckedAndItsWriterNamed)
         Context context;
         rf_completion done;
         ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), in.size(), &context), 0);
-        write_line(world.ends[0].host(), line.kind, line.bytes, line.ticket, line.slot,
-                   line.offset);
+        write_line(world.ends[0].shm(), line.kind, line.bytes, line.ticket, line.slot, line.offset);
         EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT) << line.kind;
         EXPECT_EQ(rf_last_error()->rank, 0);
         EXPECT_EQ(in, std::vector<uint8_t>(60000, 0xee));
     }
 }
 
-TEST(HostNonsense, PiecesMustFitTheirMessage)
+TEST(ShmNonsense, PiecesMustFitTheirMessage)
 {
     struct {
         uint64_t bytes;
         unsigned slot;
-    } const pieces[] = {{0, 0}, {50001, 0}, {RF_HOST_SLOT + 1, 0}, {100, RF_HOST_SLOTS}};
+    } const pieces[] = {{0, 0}, {50001, 0}, {RF_SHM_SLOT + 1, 0}, {100, RF_SHM_SLOTS}};
     for (auto &piece : pieces) {
         World world(2);
         rf_transport *to = world.ends[1].t;
@@ -657,20 +660,20 @@ TEST(HostNonsense, PiecesMustFitTheirMessage)
         Context context;
         rf_completion done;
         ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), in.size(), &context), 0);
-        write_line(world.ends[0].host(), RF_HOST_STAGED, 50000, 3, 0, 0);
+        write_line(world.ends[0].shm(), RF_SHM_STAGED, 50000, 3, 0, 0);
         EXPECT_EQ(to->ops->poll(to, &done, 1), 0);
-        write_line(world.ends[0].host(), RF_HOST_PIECE, piece.bytes, 3, piece.slot, 0);
+        write_line(world.ends[0].shm(), RF_SHM_PIECE, piece.bytes, 3, piece.slot, 0);
         EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT) << piece.bytes;
     }
 }
 
-TEST(HostNonsense, AcknowledgementsOfWhatWasNeverSentAreNamed)
+TEST(ShmNonsense, AcknowledgementsOfWhatWasNeverSentAreNamed)
 {
     World world(2);
     rf_transport *from = world.ends[0].t;
     std::vector<uint8_t> data(4);
-    std::vector<Context> contexts(RF_HOST_LINES + 1);
-    world.ends[1].host()->peers[0].told->consumed = 1000;
+    std::vector<Context> contexts(RF_SHM_LINES + 1);
+    world.ends[1].shm()->peers[0].told->consumed = 1000;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < contexts.size(); i++)
         rc = from->ops->post_send(from, 1, i, 0, data.data(), 4, &contexts[i]);
@@ -679,7 +682,7 @@ TEST(HostNonsense, AcknowledgementsOfWhatWasNeverSentAreNamed)
 }
 
 // Rank 0 shows buffers that are not in what it shares, in place of taking part in an all-reduce.
-TEST(HostNonsense, BuffersThatARankShowsMustBeInWhatItShares)
+TEST(ShmNonsense, BuffersThatARankShowsMustBeInWhatItShares)
 {
     const size_t count = 50000, bytes = count * 4;
     for (rf_shown shown : {rf_shown{0, 0, 1}, rf_shown{UINT64_MAX - 8, 4096, 1},
@@ -716,12 +719,12 @@ TEST(HostNonsense, BuffersThatARankShowsMustBeInWhatItShares)
     }
 }
 
-TEST(HostNonsense, AWildPeerNeverCrashesARank)
+TEST(ShmNonsense, AWildPeerNeverCrashesARank)
 {
     std::mt19937_64 random(11);
     for (int round = 0; round < 60; round++) {
         World world(2);
-        rf_host *wild = world.ends[0].host();
+        rf_shm *wild = world.ends[0].shm();
         rf_transport *to = world.ends[1].t;
         std::vector<std::vector<uint8_t>> in(24, std::vector<uint8_t>(70000)), out = in;
         std::vector<Context> contexts(in.size() * 2);
@@ -739,9 +742,9 @@ TEST(HostNonsense, AWildPeerNeverCrashesARank)
             write_line(wild, (int)(random() % 5), random() >> (random() % 64),
                        (unsigned)random() % 80, (unsigned)random() % 6,
                        random() >> (random() % 64));
-            wild->peers[1].out->lines[(wild->peers[1].sent - 1) % RF_HOST_LINES].tag =
+            wild->peers[1].out->lines[(wild->peers[1].sent - 1) % RF_SHM_LINES].tag =
                 random() % (2 * in.size());
-            rf_host_ack *told = wild->peers[1].told;
+            rf_shm_ack *told = wild->peers[1].told;
             told->done ^= random() & random() & random();
             told->go ^= random() & random();
             told->slots ^= random() & 15;

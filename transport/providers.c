@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table of providers, and what a name stands for. Which of them a job gets is in choose.c.
+ */
+#include "providers.h"
+#include "base/base.h"
+
+static const struct rf_provider *first_of(enum rf_reach reach);
+
+/* It is found with the default network; another can be named in its place. */
+static int probe_hybrid(const struct rf_provider *self, struct rf_provider_lines *lines)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%s+%s", first_of(RF_REACH_HOST)->name, rf_fabric_native_name());
+    rf_provider_add(lines, self, name, "this host and others");
+    return 0;
+}
+
+static int probe_threads(const struct rf_provider *self, struct rf_provider_lines *lines)
+{
+    rf_provider_add(lines, self, self->name, "this process");
+    return 0;
+}
+
+/* Best first. */
+static const struct rf_provider rows[] = {
+    {.name = "shm",
+     .reach = RF_REACH_HOST,
+     .note = "memory that the ranks share: the default where all are on one host",
+     .probe = rf_shm_probe,
+     .open = rf_shm_create},
+    {.name = "shm+net",
+     .reach = RF_REACH_HYBRID,
+     .note = "that within each host, native TCP between: the default where hosts have several",
+     .probe = probe_hybrid},
+    {.name = "tcp",
+     .fabric = "tcp",
+     .reach = RF_REACH_NETWORK,
+     .traits = RF_PROVIDER_NATIVE_TCP | RF_PROVIDER_STALLS,
+     .note = "native TCP: every host, the default across hosts",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "net",
+     .fabric = "net",
+     .reach = RF_REACH_NETWORK,
+     .traits = RF_PROVIDER_NATIVE_TCP | RF_PROVIDER_STALLS,
+     .note = "native TCP: every host, the default across hosts",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "ofi-shm",
+     .fabric = "shm",
+     .reach = RF_REACH_NETWORK,
+     .traits = RF_PROVIDER_ONE_HOST | RF_PROVIDER_LOCKS_PEERS | RF_PROVIDER_LEAVES_FILES,
+     .note = "libfabric's shared memory, within one host; name it to use it",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "tcp;ofi_rxm",
+     .fabric = "tcp;ofi_rxm",
+     .reach = RF_REACH_NETWORK,
+     .note = "TCP through a layer that copies more; for peers without native TCP",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "verbs;ofi_rxm",
+     .fabric = "verbs;ofi_rxm",
+     .reach = RF_REACH_NETWORK,
+     .note = "InfiniBand and RoCE; name it to use it",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "efa",
+     .fabric = "efa",
+     .reach = RF_REACH_NETWORK,
+     .note = "AWS Elastic Fabric Adapter; name it to use it",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "udp;ofi_rxd",
+     .fabric = "udp;ofi_rxd",
+     .reach = RF_REACH_NETWORK,
+     .note = "datagrams made reliable; slow",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "sockets",
+     .fabric = "sockets",
+     .reach = RF_REACH_NETWORK,
+     .note = "superseded by tcp; slow",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+    {.name = "loopback",
+     .reach = RF_REACH_THREADS,
+     .note = "ranks as threads of one process, for tests and trials",
+     .probe = probe_threads},
+    /* Whatever else libfabric has, by its own name. */
+    {.reach = RF_REACH_NETWORK,
+     .note = "not known here; name it to use it",
+     .probe = rf_fabric_probe,
+     .open = rf_fabric_create},
+};
+enum { ROWS = sizeof(rows) / sizeof(rows[0]), OTHERS = ROWS - 1 };
+
+static const struct rf_provider *first_of(enum rf_reach reach)
+{
+    int row = 0;
+    while (rows[row].reach != reach)
+        row++;
+    return &rows[row];
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static const struct rf_provider *row_of(const char *name, size_t bytes)
+{
+    int row = 0;
+    while (row < OTHERS &&
+           (strlen(rows[row].name) != bytes || memcmp(rows[row].name, name, bytes) != 0))
+        row++;
+    return &rows[row];
+}
+
+const struct rf_provider *rf_provider_row(const char *name)
+{
+    return row_of(name, strlen(name));
+}
+
+const struct rf_provider *rf_provider_of_fabric(const char *fabric)
+{
+    for (int row = 0; row < OTHERS; row++)
+        if (rows[row].fabric && strcmp(rows[row].fabric, fabric) == 0)
+            return &rows[row];
+    return NULL;
+}
+
+/* Either name of native TCP means the one that this libfabric has. */
+static const struct rf_provider *native(void)
+{
+    return rf_provider_row(rf_fabric_native_name());
+}
+
+static void take_network(struct rf_choice *choice, const struct rf_provider *row, const char *name)
+{
+    choice->network = row->traits & RF_PROVIDER_NATIVE_TCP ? native() : row;
+    snprintf(choice->fabric, sizeof(choice->fabric), "%s",
+             choice->network->fabric ? choice->network->fabric : name);
+}
+
+/* "MEMORY+NETWORK", of two that go together. */
+static bool is_hybrid(const char *wanted, struct rf_choice *out)
+{
+    const char *plus = strchr(wanted, '+');
+    const struct rf_provider *memory = plus ? row_of(wanted, (size_t)(plus - wanted)) : NULL;
+    const struct rf_provider *network = plus ? rf_provider_row(plus + 1) : NULL;
+    if (!plus || memory->reach != RF_REACH_HOST || network->reach != RF_REACH_NETWORK ||
+        (network->traits & RF_PROVIDER_ONE_HOST))
+        return false;
+    out->reach = RF_REACH_HYBRID;
+    out->memory = memory;
+    take_network(out, network, plus + 1);
+    return true;
+}
+
+void rf_provider_resolve(const char *wanted, struct rf_choice *out)
+{
+    if (!wanted || !*wanted)
+        wanted = rf_env("RF_PROVIDER");
+    if (!wanted || !*wanted)
+        wanted = "auto";
+    *out = (struct rf_choice){.reach = RF_REACH_ANY, .memory = first_of(RF_REACH_HOST)};
+    snprintf(out->asked, sizeof(out->asked), "%s", wanted);
+    take_network(out, native(), NULL);
+    if (strcmp(wanted, "auto") == 0) {
+        snprintf(out->name, sizeof(out->name), "auto");
+    } else if (is_hybrid(wanted, out)) {
+        snprintf(out->name, sizeof(out->name), "%s+%s", out->memory->name,
+                 out->network->name ? out->network->name : out->fabric);
+    } else {
+        const struct rf_provider *row = rf_provider_row(wanted);
+        out->reach = row->reach;
+        if (row->reach == RF_REACH_NETWORK) {
+            take_network(out, row, wanted);
+            row = out->network;
+        }
+        snprintf(out->name, sizeof(out->name), "%s", row->name ? row->name : wanted);
+    }
+}
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+static void describe(const struct rf_provider *row, const char *name, const char *address,
+                     struct rf_provider_info *out)
+{
+    *out = (struct rf_provider_info){.threads = row->reach == RF_REACH_THREADS,
+                                     .shares_memory = row->reach == RF_REACH_HOST};
+    snprintf(out->name, sizeof(out->name), "%s", name);
+    snprintf(out->address, sizeof(out->address), "%s", address);
+    snprintf(out->note, sizeof(out->note), "%s", row->note);
+}
+
+void rf_provider_add(struct rf_provider_lines *lines, const struct rf_provider *row,
+                     const char *name, const char *address)
+{
+    const bool chosen = strcmp(name, lines->chosen) == 0;
+    if (lines->count < lines->capacity) {
+        describe(row, name, address, &lines->infos[lines->count]);
+        lines->infos[lines->count].chosen = chosen;
+    }
+    lines->found = lines->found || chosen;
+    lines->count++;
+}
+
+static int probe_all(struct rf_provider_lines *lines)
+{
+    for (int row = 0; row < ROWS; row++)
+        RETURN_IF_ERROR(rows[row].probe(&rows[row], lines));
+    return 0;
+}
+
+int rf_provider_fail_unknown(const char *name)
+{
+    enum { MOST = 64 };
+    char names[300] = "auto";
+    struct rf_provider_info *infos = rf_alloc(MOST * sizeof(*infos));
+    struct rf_provider_lines lines = {.infos = infos, .capacity = MOST, .chosen = ""};
+    int rc = infos ? probe_all(&lines) : rf_fail(RF_ENOMEM, "no memory to list providers");
+    for (uint32_t i = 0; rc == 0 && i < lines.count && i < MOST; i++) {
+        size_t used = strlen(names);
+        if (used + strlen(infos[i].name) + 3 < sizeof(names))
+            snprintf(names + used, sizeof(names) - used, ", %s", infos[i].name);
+    }
+    rf_free(infos);
+    if (rc < 0)
+        return rc;
+    return rf_fail(RF_EINVAL, "there is no provider %.60s on this machine; there are %s", name,
+                   names);
+}
+
+/* Whether what is chosen can be there: probed only where no row vouches for it. */
+static int check(const struct rf_choice *choice)
+{
+    const bool network = choice->reach == RF_REACH_NETWORK || choice->reach == RF_REACH_HYBRID;
+    if (network && !choice->network->name && !rf_fabric_is_offered(choice->fabric))
+        return rf_provider_fail_unknown(choice->asked);
+    return 0;
+}
+
+int rf_provider_find(const char *wanted, struct rf_provider_info *out)
+{
+    struct rf_choice choice;
+    rf_provider_resolve(wanted, &choice);
+    RETURN_IF_ERROR(check(&choice));
+    if (!out)
+        return 0;
+    const struct rf_provider *row = choice.memory;
+    if (choice.reach == RF_REACH_NETWORK)
+        row = choice.network;
+    else if (choice.reach != RF_REACH_ANY)
+        row = first_of(choice.reach);
+    describe(row, choice.name, "", out);
+    out->chosen = true;
+    if (choice.reach == RF_REACH_ANY)
+        out->shares_memory = false; /* it depends on where the ranks are */
+    return 0;
+}
+
+int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_t capacity,
+                     uint32_t *count)
+{
+    struct rf_choice choice;
+    if (!count || (capacity > 0 && !infos))
+        return rf_fail(RF_EINVAL, "rf_provider_list: infos and count must be given");
+    rf_provider_resolve(wanted, &choice);
+    struct rf_provider_lines lines = {.infos = infos,
+                                      .capacity = capacity,
+                                      .chosen = choice.reach == RF_REACH_ANY ? choice.memory->name
+                                                                             : choice.name};
+    RETURN_IF_ERROR(probe_all(&lines));
+    /* One of two is listed with the default network only. */
+    if (!lines.found && choice.reach == RF_REACH_HYBRID && rf_fabric_is_offered(choice.fabric))
+        rf_provider_add(&lines, first_of(RF_REACH_HYBRID), choice.name, "this host and others");
+    if (!lines.found)
+        return rf_provider_fail_unknown(choice.asked);
+    *count = lines.count < capacity || !infos ? lines.count : capacity;
+    return 0;
+}

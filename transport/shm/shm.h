@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of the transport between ranks of one host share: shm.c (messages), shm_send.c
+ * and shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand
+ * each other their memory) and cpu_affinity.c (which core a rank is on). Ranks have the numbers of
+ * the job, some of whose ranks may be on other hosts.
+ *
+ * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
+ * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
+ * It begins with what the rank says to each peer:
+ *
+ *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
+ *
+ * A channel is a ring of lines of 64 bytes, a cell of memory for each, and four slots. A message
+ * takes one of four ways:
+ *   short    in its line, or in the cell of its line: the sender is done at once
+ *   eager    in a slot: the sender is done at once, too. The same slot is used again and again, and
+ *            stays in the caches, where cells come round like the lines
+ *   shared   its buffer lies in the sender's segment: the line says where, the receiver reads it
+ *   staged   anything else: the receiver asks for it once it has a place, then it comes in pieces
+ *            through the slots
+ * Nothing that comes out of a peer's segment is believed before it is checked; what does not make
+ * sense is RF_ECORRUPT, and names the rank.
+ */
+#ifndef RF_TRANSPORT_SHM_H
+#define RF_TRANSPORT_SHM_H
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdalign.h>
+
+#include "../transport.h"
+
+enum {
+    RF_SHM_LINES = 64, /* of a channel */
+    RF_SHM_INLINE = 40,
+    RF_SHM_CELL = 4 << 10,
+    RF_SHM_EAGER = 16 << 10,         /* up to which a message goes at once, */
+    RF_SHM_EAGER_PRIVATE = 64 << 10, /* or where its buffer cannot be read */
+    RF_SHM_SLOTS = 4,
+    RF_SHM_SLOT = 256 << 10,
+    RF_SHM_TICKETS = 64, /* long messages under way from one rank to another */
+    RF_SHM_BUCKETS = 64,
+    RF_SHM_PAGE = 4096,
+    RF_SHM_MAX_RANKS = 256 /* of one host */
+};
+
+enum rf_shm_kind {
+    RF_SHM_SHORT = 1, /* data in the line or its cell */
+    RF_SHM_SHARED,    /* where: the offset in the sender's segment; `done` ends it */
+    RF_SHM_STAGED,    /* `go` asks for the pieces, `done` ends it */
+    RF_SHM_PIECE,     /* of a staged message: bytes in a slot */
+    RF_SHM_EAGER_ONE, /* all data in a slot */
+    RF_SHM_KINDS
+};
+
+struct rf_shm_what {
+    uint64_t bytes : 48, kind : 4, slot : 4, ticket : 8;
+};
+
+struct rf_shm_line {
+    uint32_t turn; /* 1 + how often the ring has been around; written last */
+    uint32_t contract;
+    uint64_t tag;
+    struct rf_shm_what what;
+    unsigned char data[RF_SHM_INLINE];
+};
+static_assert(sizeof(struct rf_shm_line) == 64, "a line of the cache");
+
+/* What a rank has done with a peer's channel. Each bit changes once for each use of a ticket or
+ * slot, so nothing is ever reset. (These, and the turn of a line, are read and written by __atomic
+ * builtins only.) */
+struct rf_shm_ack {
+    alignas(64) uint64_t consumed; /* lines; told now and then */
+    uint64_t done, go;             /* tickets */
+    uint64_t slots;
+};
+
+struct rf_shm_channel {
+    struct rf_shm_line lines[RF_SHM_LINES];
+    unsigned char cells[RF_SHM_LINES][RF_SHM_CELL];
+    unsigned char slots[RF_SHM_SLOTS][RF_SHM_SLOT];
+};
+
+struct rf_shm_header {
+    uint64_t magic, job; /* job: says that a segment is of this communicator */
+    uint32_t version, rank, size, count;
+    alignas(64) uint32_t core; /* 1 + where the rank last waited; 0: nowhere yet */
+};
+#define RF_SHM_MAGIC 0x316567726f666772ull
+
+/* A posted send or receive, in the memory that the poster reserves at the start of its context. */
+struct rf_shm_node {
+    struct rf_shm_node *next;
+    uint64_t tag;
+    void *buffer; /* of a receive whose data are lent: where they are */
+    uint64_t bytes, moved;
+    const unsigned char *from; /* of a receive that is being copied from a peer's memory */
+    uint32_t contract;
+    uint16_t peer;
+    int16_t status;
+    uint8_t is_recv, may_borrow, ticket, slot, lent;
+};
+static_assert(sizeof(struct rf_shm_node) <= 64, "must fit the context's reserved bytes");
+
+struct rf_shm_list {
+    struct rf_shm_node *first, *last;
+};
+
+/* A message that has come before its receive. */
+struct rf_shm_early {
+    struct rf_shm_early *next;
+    struct rf_shm_line line; /* a copy */
+    int peer;
+    unsigned char *data; /* of a short one that was not in its line */
+};
+
+/* A view of the user's memory of a peer. It only grows, and what has been handed out stays valid.
+ */
+struct rf_shm_view {
+    struct rf_shm_view *older;
+    unsigned char *base;
+    size_t bytes;
+};
+
+struct rf_shm_peer {
+    int fd;
+    size_t file_bytes;   /* at least */
+    unsigned char *base; /* of what comes before the user's memory; for reading only */
+    struct rf_shm_view *view;
+
+    /* Towards the peer. */
+    struct rf_shm_channel *out;
+    const struct rf_shm_ack *heard;              /* what the peer has done with it */
+    uint64_t sent, consumed;                     /* lines */
+    uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
+    uint64_t busy_slots, slot_bits;
+    struct rf_shm_node *sends[RF_SHM_TICKETS];
+    struct rf_shm_list waiting_now, waiting_long, staging;
+
+    /* From the peer. */
+    const struct rf_shm_channel *in;
+    struct rf_shm_ack *told;
+    uint64_t received, reported;
+    uint64_t done, go, slots; /* as told */
+    struct rf_shm_node *recvs[RF_SHM_TICKETS];
+    int borrowed_slots;
+};
+
+/* A piece of this rank's segment for its user. In the order of offsets. */
+struct rf_shm_block {
+    struct rf_shm_block *next;
+    size_t offset, bytes;
+    unsigned char *memory; /* NULL: free */
+};
+
+struct rf_shm {
+    struct rf_transport transport; /* first member */
+    int fd;
+    unsigned char *base; /* of what comes before the user's memory */
+    size_t heap_offset, file_bytes;
+    uint64_t job;
+    int count;                 /* ranks of this host */
+    int *ranks;                /* [count], in order */
+    int *place;                /* [size], of a rank in this list; -1: it is on another host */
+    struct rf_shm_peer *peers; /* [count] */
+    struct rf_shm_list done;   /* completions for poll */
+    struct rf_shm_list pulls;  /* receives to be copied from peers' memory */
+    struct rf_shm_list recvs[RF_SHM_BUCKETS];
+    struct rf_shm_early *early[RF_SHM_BUCKETS], *unused;
+    int next_peer;
+    bool cancelled;
+    struct rf_transport *self; /* messages to oneself */
+    uint64_t self_pending;
+    uint32_t idle;
+    bool crowded; /* another rank waits on this core */
+    uint64_t may_move_ns;
+    pthread_mutex_t lock; /* of blocks */
+    struct rf_shm_block *blocks;
+};
+
+static inline struct rf_shm_peer *rf_shm_peer_of(const struct rf_shm *h, int rank)
+{
+    return &h->peers[h->place[rank]];
+}
+
+/* shm_segment.c. Creates this rank's segment; h->fd is to be handed to the others, once it bears
+ * the name of the job. */
+int rf_shm_segment_create(struct rf_shm *h);
+void rf_shm_segment_name(struct rf_shm *h, uint64_t job);
+/* Takes fd: what a peer has handed over. */
+int rf_shm_segment_attach(struct rf_shm *h, int peer, int fd);
+void rf_shm_segment_destroy(struct rf_shm *h);
+/* [offset, offset+bytes) of a peer's segment: rf_transport_ops.reach. */
+int rf_shm_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
+                 unsigned char **out);
+/* Whether memory lies in this rank's segment, and where. */
+bool rf_shm_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
+int rf_shm_alloc(struct rf_transport *t, size_t bytes, void **out);
+void rf_shm_free(struct rf_transport *t, void *memory);
+
+/* Whether the transport, which is of this kind, reaches a rank. */
+bool rf_shm_has(const struct rf_transport *t, int rank);
+
+/* shm.c. Opens this rank's end; peers are to be attached. hosts: as in rf_shm_create. */
+int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out);
+void rf_shm_close(struct rf_shm *h);
+void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node);
+struct rf_shm_node *rf_shm_take(struct rf_shm_list *list);
+
+/* cpu_affinity.c */
+bool rf_shm_idle(struct rf_transport *t);
+/* shm_send.c. The send is under way, or waits for room in the channel. */
+int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send);
+/* Goes on with what is under way to `rank`. */
+int rf_shm_send_on(struct rf_shm *h, int rank);
+
+/* shm_receive.c */
+int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv);
+/* Takes in what `peer` has written: at most one message ends. */
+int rf_shm_receive(struct rf_shm *h, int peer);
+/* Goes on with a copy out of a peer's memory. */
+void rf_shm_pull(struct rf_shm *h);
+void rf_shm_give_back(struct rf_transport *t, int peer, uint32_t loan);
+void rf_shm_forget_early(struct rf_shm *h);
+
+#endif
