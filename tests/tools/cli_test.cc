@@ -67,7 +67,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"bench", "attention", "--shape", "1x2x3"}, "wants BxTxHxKxD"},
         {{"bench", "gelu", "--shape", "0x3"}, "wants NxC"},
         {{"bench", "ops", "--shape", "3"}, "belongs to one kernel"},
-        {{"bench", "all_reduce", "--shape", "3"}, "belongs to kernels"},
+        {{"bench", "all_reduce", "--shape", "3"}, "--shape is not used by all_reduce"},
         {{"bench", "all_reduce", "--plot", "x.gif"}, "ends in .svg or .png"},
         {{"plan", "--zero", "3"}, "--zero 3 is not in this version"},
         {{"plan", "--mesh", "dp=2,tp=2"}, "tensor parallelism is not in this version"},
