@@ -17,7 +17,7 @@ enum {
 };
 
 /* One call, in the model's terms. */
-struct view {
+struct rf_cost_view {
     const struct rf_coll_model *m;
     double ranks, others, rounds; /* rounds: log2, rounded up */
     double bytes;                 /* of the whole */
@@ -27,20 +27,20 @@ struct view {
     double windows;     /* that a call by hosts is cut into */
 };
 
-static double messages(const struct view *v, double bytes)
+static double messages(const struct rf_cost_view *v, double bytes)
 {
     return bytes > v->segment ? ceil(bytes / v->segment) : 1;
 }
 
 /* All other ranks at the same time, `bytes` to each. */
-static double fan(const struct view *v, double bytes)
+static double fan(const struct rf_cost_view *v, double bytes)
 {
     double all = v->others * messages(v, bytes);
     return v->m->round_s + (all - 1) * v->m->fan_message_s + v->others * bytes * v->m->fan_byte_s;
 }
 
 /* One neighbour, `bytes`; cut into segments, of which only the first is waited for. */
-static double hop(const struct view *v, double bytes)
+static double hop(const struct rf_cost_view *v, double bytes)
 {
     return v->m->round_s + (messages(v, bytes) - 1) * v->m->fan_message_s + bytes * v->m->byte_s;
 }
@@ -53,57 +53,57 @@ static double uncut(double message, double most, double seconds)
     return message <= most ? seconds : HUGE_VAL;
 }
 
-static double flat_all_reduce(const struct view *v)
+double rf_cost_flat_all_reduce(const struct rf_cost_view *v)
 {
     return uncut(v->bytes, UNCUT, fan(v, v->bytes) + v->others * v->bytes * v->m->fold_byte_s);
 }
-static double doubling_all_reduce(const struct view *v)
+double rf_cost_doubling_all_reduce(const struct rf_cost_view *v)
 {
     return uncut(v->bytes, UNCUT, v->rounds * (hop(v, v->bytes) + v->bytes * v->m->fold_byte_s));
 }
-static double halving_all_reduce(const struct view *v)
+double rf_cost_halving_all_reduce(const struct rf_cost_view *v)
 {
     return uncut(v->bytes / 2, LONGEST_UNCUT,
                  2 * v->rounds * v->m->round_s +
                      v->others * v->share * (2 * v->m->byte_s + v->m->fold_byte_s));
 }
-static double direct_all_reduce(const struct view *v)
+double rf_cost_direct_all_reduce(const struct rf_cost_view *v)
 {
     return 2 * fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
 }
-static double ring_all_reduce(const struct view *v)
+double rf_cost_ring_all_reduce(const struct rf_cost_view *v)
 {
     return v->others * (2 * hop(v, v->share) + v->share * v->m->fold_byte_s);
 }
-static double bruck_all_gather(const struct view *v)
+double rf_cost_bruck_all_gather(const struct rf_cost_view *v)
 {
     return uncut(v->bytes / 2, LONGEST_UNCUT,
                  v->rounds * v->m->round_s + v->others * v->share * v->m->byte_s +
                      2 * v->bytes * v->m->fold_byte_s); /* two copies of the whole */
 }
-static double flat_all_gather(const struct view *v)
+double rf_cost_flat_all_gather(const struct rf_cost_view *v)
 {
     return uncut(v->share, v->ranks > 2 ? UNCUT : HUGE_VAL, fan(v, v->share));
 }
-static double flat_rooted(const struct view *v)
+double rf_cost_flat_rooted(const struct rf_cost_view *v)
 {
     return fan(v, v->share);
 }
-static double ring_all_gather(const struct view *v)
+double rf_cost_ring_all_gather(const struct rf_cost_view *v)
 {
     return v->others * hop(v, v->share);
 }
-static double tree_broadcast(const struct view *v)
+double rf_cost_tree_broadcast(const struct rf_cost_view *v)
 {
     return v->rounds * hop(v, v->bytes);
 }
-static double chain_broadcast(const struct view *v)
+double rf_cost_chain_broadcast(const struct rf_cost_view *v)
 {
     double first = v->bytes < v->segment ? v->bytes : v->segment;
     return (v->others - 1) * (v->m->round_s + first * v->m->byte_s) + hop(v, v->bytes);
 }
 /* Next to the root half of the whole passes a rank, after a quarter has, and so on. */
-static double tree_rooted(const struct view *v)
+double rf_cost_tree_rooted(const struct rf_cost_view *v)
 {
     return uncut(v->bytes / 2, LONGEST_UNCUT,
                  v->rounds * v->m->round_s + v->others * v->share * v->m->byte_s +
@@ -114,36 +114,36 @@ static double tree_rooted(const struct view *v)
 
 /* What a rank has to do with ranks of its own host, in one direction: a part of every share of the
  * others, and its own share. */
-static double within(const struct view *v)
+static double within(const struct rf_cost_view *v)
 {
     double others = v->ranks - v->here;
     return v->windows * (others + 1) * v->m->near.round_s +
            v->bytes * (v->here - 1) / v->here * v->m->near.byte_s;
 }
-static double between(const struct view *v)
+static double between(const struct rf_cost_view *v)
 {
     return v->windows * v->m->far.round_s + v->bytes * (v->hosts - 1) / v->ranks * v->m->far.byte_s;
 }
-static double fold_by_hosts(const struct view *v)
+static double fold_by_hosts(const struct rf_cost_view *v)
 {
     double parts = v->bytes * (v->hosts - 1) / v->ranks * (v->here - 1);
     double own = v->share * (v->here + v->hosts - 2);
     return (parts + own) * v->m->fold_byte_s;
 }
-static double hosts_reduce_scatter(const struct view *v)
+double rf_cost_hosts_reduce_scatter(const struct rf_cost_view *v)
 {
     return v->hosts > 0 ? within(v) + between(v) + fold_by_hosts(v) : HUGE_VAL;
 }
-static double hosts_all_gather(const struct view *v)
+double rf_cost_hosts_all_gather(const struct rf_cost_view *v)
 {
     return v->hosts > 0 ? within(v) + between(v) : HUGE_VAL;
 }
-static double hosts_all_reduce(const struct view *v)
+double rf_cost_hosts_all_reduce(const struct rf_cost_view *v)
 {
-    return hosts_reduce_scatter(v) + hosts_all_gather(v);
+    return rf_cost_hosts_reduce_scatter(v) + rf_cost_hosts_all_gather(v);
 }
 /* Every byte passes once from host to host, and from rank to rank within each. */
-static double hosts_broadcast(const struct view *v)
+double rf_cost_hosts_broadcast(const struct rf_cost_view *v)
 {
     double first = v->bytes < v->segment ? v->bytes : v->segment;
     if (v->hosts == 0)
@@ -153,38 +153,10 @@ static double hosts_broadcast(const struct view *v)
            v->bytes * v->m->near.byte_s;
 }
 /* The only other one; where there is no choice, nothing is predicted. */
-static double direct_reduce_scatter(const struct view *v)
+double rf_cost_direct_reduce_scatter(const struct rf_cost_view *v)
 {
     return v->hosts > 0 ? fan(v, v->share) + v->others * v->share * v->m->fold_byte_s : -1;
 }
-
-static const struct {
-    enum rf_coll_op op;
-    const char *algorithm;
-    double (*time)(const struct view *v);
-} rows[] = {
-    {RF_COLL_ALL_REDUCE, "flat", flat_all_reduce},
-    {RF_COLL_ALL_REDUCE, "doubling", doubling_all_reduce},
-    {RF_COLL_ALL_REDUCE, "halving", halving_all_reduce},
-    {RF_COLL_ALL_REDUCE, "direct", direct_all_reduce},
-    {RF_COLL_ALL_REDUCE, "ring", ring_all_reduce},
-    {RF_COLL_ALL_REDUCE, "hosts", hosts_all_reduce},
-    {RF_COLL_REDUCE_SCATTER, "direct", direct_reduce_scatter},
-    {RF_COLL_REDUCE_SCATTER, "hosts", hosts_reduce_scatter},
-    {RF_COLL_ALL_GATHER, "hosts", hosts_all_gather},
-    {RF_COLL_BROADCAST, "hosts", hosts_broadcast},
-    {RF_COLL_REDUCE, "flat", flat_all_reduce},
-    {RF_COLL_REDUCE, "direct", direct_all_reduce},
-    {RF_COLL_ALL_GATHER, "bruck", bruck_all_gather},
-    {RF_COLL_ALL_GATHER, "flat", flat_all_gather},
-    {RF_COLL_ALL_GATHER, "ring", ring_all_gather},
-    {RF_COLL_BROADCAST, "tree", tree_broadcast},
-    {RF_COLL_BROADCAST, "chain", chain_broadcast},
-    {RF_COLL_GATHER, "tree", tree_rooted},
-    {RF_COLL_GATHER, "flat", flat_rooted},
-    {RF_COLL_SCATTER, "tree", tree_rooted},
-    {RF_COLL_SCATTER, "flat", flat_rooted},
-};
 
 /* Where a call's count is of one rank's piece. */
 static bool counts_shares(const struct rf_coll_desc *desc)
@@ -194,9 +166,9 @@ static bool counts_shares(const struct rf_coll_desc *desc)
 }
 
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
-                     const char *algorithm)
+                     const char *algorithm, rf_cost *cost)
 {
-    struct view v = {.m = model, .ranks = desc->ranks, .others = desc->ranks - 1};
+    struct rf_cost_view v = {.m = model, .ranks = desc->ranks, .others = desc->ranks - 1};
     while (1 << (int)v.rounds < desc->ranks)
         v.rounds++;
     v.bytes = (double)desc->count * (double)rf_dtype_bytes(desc->dtype);
@@ -208,10 +180,7 @@ double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_des
         v.hosts = desc->hosts[r] >= v.hosts ? desc->hosts[r] + 1 : v.hosts;
     v.here = v.hosts > 0 ? v.ranks / v.hosts : v.ranks;
     v.windows = ceil(fmax(v.bytes, 1) / (double)RF_WINDOW_BYTES);
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rows[i].op == desc->op && strcmp(rows[i].algorithm, algorithm) == 0)
-            return rows[i].time(&v);
-    return -1;
+    return cost(&v);
 }
 
 /* In a chain each rank but the last waits for one segment, and every segment costs a message: the

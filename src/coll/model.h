@@ -27,9 +27,22 @@ struct rf_coll_model {
     struct rf_coll_layer near, far; /* where some of several hosts have several ranks; else 0 */
 };
 
-/* Seconds that `algorithm` would take; negative: it is not one of which the model knows. */
+/* What an algorithm costs: a row of the table has one of these. Seconds; negative: not predicted.
+ */
+struct rf_cost_view;
+typedef double rf_cost(const struct rf_cost_view *v);
+rf_cost rf_cost_flat_all_reduce, rf_cost_doubling_all_reduce, rf_cost_halving_all_reduce;
+rf_cost rf_cost_direct_all_reduce, rf_cost_ring_all_reduce;
+rf_cost rf_cost_bruck_all_gather, rf_cost_flat_all_gather, rf_cost_ring_all_gather;
+rf_cost rf_cost_tree_broadcast, rf_cost_chain_broadcast;
+rf_cost rf_cost_flat_rooted, rf_cost_tree_rooted;
+rf_cost rf_cost_direct_reduce_scatter;
+rf_cost rf_cost_hosts_all_reduce, rf_cost_hosts_reduce_scatter;
+rf_cost rf_cost_hosts_all_gather, rf_cost_hosts_broadcast;
+
+/* Seconds that `algorithm`, whose cost is given, would take. */
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
-                     const char *algorithm);
+                     const char *algorithm, rf_cost *cost);
 /* How an algorithm's messages are best cut. */
 size_t rf_model_segment(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
                         const char *algorithm);

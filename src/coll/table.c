@@ -2,7 +2,7 @@
  *
  * Which algorithm serves which collective: the first row that fits. A row may look only at what all
  * ranks agree about (operation, ranks, bytes, type, order), never at what one rank sees. A new
- * algorithm is a builder and a row. Called by build.c and comm.
+ * algorithm is a builder, a cost and a row. Called by build.c and comm.
  */
 #include "table.h"
 #include "../base/base.h"
@@ -14,27 +14,32 @@ static size_t share_of(const struct rf_coll_desc *desc)
     return desc->counts ? rf_coll_bytes(desc) / (size_t)desc->ranks : rf_coll_bytes(desc);
 }
 
-static bool any(const struct rf_coll_desc *desc)
+/* ---- why a row cannot serve a call; NULL: it can --------------------------------------------- */
+
+static const char *any(const struct rf_coll_desc *desc)
 {
-    return true;
+    return NULL;
 }
 
-static bool has_peers(const struct rf_coll_desc *desc)
+static const char *has_peers(const struct rf_coll_desc *desc)
 {
-    return desc->ranks > 1;
+    return desc->ranks > 1 ? NULL : "it needs two ranks or more";
 }
 
-static bool is_alone(const struct rf_coll_desc *desc)
+static const char *is_alone(const struct rf_coll_desc *desc)
 {
-    return desc->ranks == 1 && desc->op != RF_COLL_FOREST_ALL_REDUCE && desc->op != RF_COLL_RECV;
+    bool alone =
+        desc->ranks == 1 && desc->op != RF_COLL_FOREST_ALL_REDUCE && desc->op != RF_COLL_RECV;
+    return alone ? NULL : "it is for one rank";
 }
 
-static bool is_empty(const struct rf_coll_desc *desc)
+static const char *is_empty(const struct rf_coll_desc *desc)
 {
-    if (desc->op == RF_COLL_ALL_TO_ALL && desc->counts)
-        return false; /* counts differ from rank to rank */
-    return desc->op == RF_COLL_BARRIER ||
-           (desc->count == 0 && desc->op != RF_COLL_SEND && desc->op != RF_COLL_RECV);
+    /* Counts of an all-to-all differ from rank to rank. */
+    bool empty = !(desc->op == RF_COLL_ALL_TO_ALL && desc->counts) &&
+                 (desc->op == RF_COLL_BARRIER ||
+                  (desc->count == 0 && desc->op != RF_COLL_SEND && desc->op != RF_COLL_RECV));
+    return empty ? NULL : "it is for calls without elements";
 }
 
 /* Types that a ring would round at every hop. */
@@ -43,37 +48,64 @@ static bool is_narrow(const struct rf_coll_desc *desc)
     return desc->dtype == RF_F16 || desc->dtype == RF_BF16;
 }
 
-static bool in_ring_order(const struct rf_coll_desc *desc)
+static const char *in_ring_order(const struct rf_coll_desc *desc)
 {
-    return has_peers(desc) && desc->order != RF_ORDER_TREE && !is_narrow(desc);
+    if (desc->order == RF_ORDER_TREE)
+        return "it does not add in tree order";
+    return is_narrow(desc) ? "it would round 16-bit types at every hop" : has_peers(desc);
 }
 
-static bool can_double(const struct rf_coll_desc *desc)
+static const char *can_double(const struct rf_coll_desc *desc)
 {
-    return has_peers(desc) && (desc->ranks & (desc->ranks - 1)) == 0 &&
-           desc->order != RF_ORDER_RING && !is_narrow(desc) && desc->redop != RF_CUSTOM;
+    if ((desc->ranks & (desc->ranks - 1)) != 0)
+        return "the number of ranks is no power of two";
+    if (desc->order == RF_ORDER_RING)
+        return "it does not add in ring order";
+    if (desc->redop == RF_CUSTOM)
+        return "it does not take reductions of the caller's own";
+    return is_narrow(desc) ? "it would round 16-bit types at every hop" : has_peers(desc);
 }
 
-static bool can_halve(const struct rf_coll_desc *desc)
+static const char *can_halve(const struct rf_coll_desc *desc)
 {
-    return can_double(desc) && desc->order == RF_ORDER_ANY;
+    const char *why = can_double(desc);
+    return why || desc->order == RF_ORDER_ANY ? why : "it does not add in tree order";
 }
 
 /* Several hosts, and several ranks on some. */
-static bool spans_hosts(const struct rf_coll_desc *desc)
+static const char *spans_hosts(const struct rf_coll_desc *desc)
 {
     int most = 0;
     for (int r = 0; desc->hosts && r < desc->ranks; r++)
         most = desc->hosts[r] > most ? desc->hosts[r] : most;
-    return most > 0 && most + 1 < desc->ranks;
+    return most > 0 && most + 1 < desc->ranks
+               ? NULL
+               : "it needs several hosts, and several ranks on some of them";
 }
 
 /* Sums are rounded between hosts, and folded in an order of the layout's. */
-static bool can_fold_by_hosts(const struct rf_coll_desc *desc)
+static const char *can_fold_by_hosts(const struct rf_coll_desc *desc)
 {
-    return spans_hosts(desc) && desc->order == RF_ORDER_ANY && !is_narrow(desc) &&
-           desc->redop != RF_CUSTOM;
+    if (desc->order != RF_ORDER_ANY)
+        return "it adds in an order of its own";
+    if (desc->redop == RF_CUSTOM)
+        return "it does not take reductions of the caller's own";
+    return is_narrow(desc) ? "it would round 16-bit types between hosts" : spans_hosts(desc);
 }
+
+static const char *can_share(const struct rf_coll_desc *desc)
+{
+    return rf_coll_can_share(desc) ? NULL : "it needs 2 to 32 ranks that share memory";
+}
+
+static const char *can_fuse(const struct rf_coll_desc *desc)
+{
+    return desc->ranks > 1 && desc->shared && desc->count > 0
+               ? NULL
+               : "it needs two ranks or more that share memory, and elements";
+}
+
+/* ---- where it is good ------------------------------------------------------------------------ */
 
 static bool never(const struct rf_coll_desc *desc)
 {
@@ -105,7 +137,7 @@ static bool fits_flat(const struct rf_coll_desc *desc)
 /* Two rounds where the ring has 2(N-1). */
 static bool fits_direct(const struct rf_coll_desc *desc)
 {
-    return !in_ring_order(desc) || (desc->ranks > 2 && rf_coll_bytes(desc) <= 4 * 1024 * 1024);
+    return in_ring_order(desc) || (desc->ranks > 2 && rf_coll_bytes(desc) <= 4 * 1024 * 1024);
 }
 
 /* 2 log2(N) rounds where direct has two, but of N-1 messages each. */
@@ -139,11 +171,6 @@ static bool fits_tree_broadcast(const struct rf_coll_desc *desc)
     return desc->ranks <= 2 || rf_coll_bytes(desc) <= 64 * 1024;
 }
 
-static bool can_fuse(const struct rf_coll_desc *desc)
-{
-    return has_peers(desc) && desc->shared && desc->count > 0;
-}
-
 /* Shorter ones travel inside the lines that would announce them. */
 static bool fits_fused(const struct rf_coll_desc *desc)
 {
@@ -156,53 +183,66 @@ static bool fits_shared_gather(const struct rf_coll_desc *desc)
 }
 
 static const struct rf_coll_row rows[] = {
-    {RF_COLL_NONE, "local", "one rank", is_alone, NULL, rf_build_copy},
-    {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, rf_build_barrier,
-     true},
+    {RF_COLL_NONE, "local", "one rank", is_alone, NULL, NULL, rf_build_copy},
+    {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, NULL,
+     rf_build_barrier, true},
     {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", can_fuse, fits_fused,
-     rf_build_fused_all_reduce, true, true},
-    {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers",
-     rf_coll_can_share, never, rf_build_shared_all_reduce, false, true},
+     NULL, rf_build_fused_all_reduce, true, true},
+    {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers", can_share,
+     never, NULL, rf_build_shared_all_reduce, false, true},
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
-     fits_doubling, rf_build_doubling_all_reduce, true},
-    {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_build_flat_all_reduce, true},
+     fits_doubling, rf_cost_doubling_all_reduce, rf_build_doubling_all_reduce, true},
+    {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_cost_flat_all_reduce,
+     rf_build_flat_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "halving", "middle sizes, many 2^k ranks, any order", can_halve,
-     fits_halving, rf_build_halving_all_reduce, true},
+     fits_halving, rf_cost_halving_all_reduce, rf_build_halving_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers, fits_direct,
-     rf_build_direct_all_reduce},
-    {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_build_ring_all_reduce},
-    {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never,
+     rf_cost_direct_all_reduce, rf_build_direct_all_reduce},
+    {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_cost_ring_all_reduce,
+     rf_build_ring_all_reduce},
+    {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never, NULL,
      rf_build_naive_all_reduce, true},
-    {RF_COLL_REDUCE, "flat", "short", has_peers, fits_flat_reduce, rf_build_flat_reduce, true},
-    {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_build_direct_reduce},
-    {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_gather, true},
-    {RF_COLL_GATHER, "flat", "every size", has_peers, NULL, rf_build_flat_gather},
-    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, fits_tree, rf_build_tree_scatter,
-     true},
-    {RF_COLL_SCATTER, "flat", "every size", has_peers, NULL, rf_build_flat_scatter},
-    {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, rf_build_pairs_all_to_all},
-    {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL,
+    {RF_COLL_REDUCE, "flat", "short", has_peers, fits_flat_reduce, rf_cost_flat_all_reduce,
+     rf_build_flat_reduce, true},
+    {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_cost_direct_all_reduce,
+     rf_build_direct_reduce},
+    {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, fits_tree, rf_cost_tree_rooted,
+     rf_build_tree_gather, true},
+    {RF_COLL_GATHER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
+     rf_build_flat_gather},
+    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, fits_tree, rf_cost_tree_rooted,
+     rf_build_tree_scatter, true},
+    {RF_COLL_SCATTER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
+     rf_build_flat_scatter},
+    {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, NULL, rf_build_pairs_all_to_all},
+    {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL, rf_cost_direct_reduce_scatter,
      rf_build_direct_reduce_scatter},
-    {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", rf_coll_can_share,
-     fits_shared_gather, rf_build_shared_all_gather, false, true},
+    {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", can_share, fits_shared_gather,
+     NULL, rf_build_shared_all_gather, false, true},
     {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, fits_bruck,
-     rf_build_bruck_all_gather, true},
-    {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_build_flat_all_gather},
-    {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_build_ring_all_gather},
-    {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_build_tree_broadcast},
-    {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_build_chain_broadcast},
-    {RF_COLL_BROADCAST, "flat", "from the root to all: for comparison", has_peers, never,
+     rf_cost_bruck_all_gather, rf_build_bruck_all_gather, true},
+    {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_cost_flat_all_gather,
+     rf_build_flat_all_gather},
+    {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_cost_ring_all_gather,
+     rf_build_ring_all_gather},
+    {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_cost_tree_broadcast,
+     rf_build_tree_broadcast},
+    {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_cost_chain_broadcast,
+     rf_build_chain_broadcast},
+    {RF_COLL_BROADCAST, "flat", "from the root to all: for comparison", has_peers, never, NULL,
      rf_build_flat_broadcast},
     {RF_COLL_ALL_REDUCE, "hosts", "within hosts, between, within: where links are measured",
-     can_fold_by_hosts, when_measured, rf_build_hosts_all_reduce},
+     can_fold_by_hosts, when_measured, rf_cost_hosts_all_reduce, rf_build_hosts_all_reduce},
     {RF_COLL_REDUCE_SCATTER, "hosts", "the same", can_fold_by_hosts, when_measured,
-     rf_build_hosts_reduce_scatter},
-    {RF_COLL_ALL_GATHER, "hosts", "the same", spans_hosts, when_measured,
+     rf_cost_hosts_reduce_scatter, rf_build_hosts_reduce_scatter},
+    {RF_COLL_ALL_GATHER, "hosts", "the same", spans_hosts, when_measured, rf_cost_hosts_all_gather,
      rf_build_hosts_all_gather},
-    {RF_COLL_BROADCAST, "hosts", "the same", spans_hosts, when_measured, rf_build_hosts_broadcast},
-    {RF_COLL_SEND, "message", "every size", has_peers, NULL, rf_build_send, true},
-    {RF_COLL_RECV, "message", "every size", has_peers, NULL, rf_build_recv, true},
-    {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, rf_build_forest_all_reduce},
+    {RF_COLL_BROADCAST, "hosts", "the same", spans_hosts, when_measured, rf_cost_hosts_broadcast,
+     rf_build_hosts_broadcast},
+    {RF_COLL_SEND, "message", "every size", has_peers, NULL, NULL, rf_build_send, true},
+    {RF_COLL_RECV, "message", "every size", has_peers, NULL, NULL, rf_build_recv, true},
+    {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, NULL,
+     rf_build_forest_all_reduce},
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
 
@@ -273,20 +313,25 @@ static int check(const struct rf_coll_desc *desc)
     return 0;
 }
 
-static bool serves(const struct rf_coll_row *row, const struct rf_coll_desc *desc)
+static bool is_for(const struct rf_coll_row *row, enum rf_coll_op op)
 {
-    return (row->op == RF_COLL_NONE || row->op == desc->op) && row->can(desc);
+    return row->op == RF_COLL_NONE || row->op == op;
 }
 
-/* The row of the least predicted time, of those of which the model knows; NULL: of none. */
+static bool serves(const struct rf_coll_row *row, const struct rf_coll_desc *desc)
+{
+    return is_for(row, desc->op) && !row->why_not(desc);
+}
+
+/* The row of the least predicted time, of those that have a cost; NULL: of none. */
 static const struct rf_coll_row *quickest(const struct rf_coll_desc *desc)
 {
     const struct rf_coll_row *best = NULL;
     double least = 0;
     for (int i = 0; i < ROW_COUNT; i++) {
-        if (!serves(&rows[i], desc) || rows[i].fits == never || rows[i].near)
+        if (!rows[i].cost || !serves(&rows[i], desc))
             continue;
-        double time = rf_model_time(desc->model, desc, rows[i].name);
+        double time = rf_model_time(desc->model, desc, rows[i].name, rows[i].cost);
         if (time < 0)
             return NULL;
         if (!best || time < least) {
@@ -306,7 +351,7 @@ static int choose(const struct rf_coll_desc *desc, const struct rf_coll_row **ou
         if (serves(row, desc) && (!row->fits || row->fits(desc)))
             *out = row;
     }
-    const struct rf_coll_row *best = desc->model && *out && !(*out)->near ? quickest(desc) : NULL;
+    const struct rf_coll_row *best = desc->model && *out && (*out)->cost ? quickest(desc) : NULL;
     *out = best ? best : *out;
     if (*out)
         return 0;
@@ -320,16 +365,26 @@ int rf_coll_find(const struct rf_coll_desc *desc, const char *algorithm,
     if (!algorithm)
         return choose(desc, out);
     RETURN_IF_ERROR(check(desc));
+    const char *op = rf_coll_op_name(desc->op);
     for (int i = 0; i < ROW_COUNT; i++) {
         const struct rf_coll_row *row = &rows[i];
-        if (serves(row, desc) && strcmp(row->name, algorithm) == 0) {
-            *out = row;
-            return 0;
-        }
+        if (!is_for(row, desc->op) || strcmp(row->name, algorithm) != 0)
+            continue;
+        const char *why = row->why_not(desc);
+        if (why)
+            return rf_fail(RF_EINVAL,
+                           "%s: algorithm \"%s\" cannot serve %zu %s in %s order on %d ranks: %s",
+                           op, algorithm, desc->count, rf_dtype_name(desc->dtype),
+                           rf_order_name(desc->order), desc->ranks, why);
+        *out = row;
+        return 0;
     }
-    return rf_fail(RF_EINVAL, "%s: no algorithm \"%s\" for %s in %s order",
-                   rf_coll_op_name(desc->op), algorithm, rf_dtype_name(desc->dtype),
-                   rf_order_name(desc->order));
+    return rf_fail(RF_EINVAL, "%s: there is no algorithm \"%s\" for it", op, algorithm);
+}
+
+static double predict(const struct rf_coll_desc *desc, const struct rf_coll_row *row)
+{
+    return desc->model && row->cost ? rf_model_time(desc->model, desc, row->name, row->cost) : -1;
 }
 
 int rf_coll_choose(const struct rf_coll_desc *desc, const char **name, double *seconds)
@@ -337,8 +392,14 @@ int rf_coll_choose(const struct rf_coll_desc *desc, const char **name, double *s
     const struct rf_coll_row *row;
     RETURN_IF_ERROR(choose(desc, &row));
     *name = row->name;
-    *seconds = desc->model ? rf_model_time(desc->model, desc, row->name) : -1;
+    *seconds = predict(desc, row);
     return 0;
+}
+
+double rf_coll_predict(const struct rf_coll_desc *desc, const char *algorithm)
+{
+    const struct rf_coll_row *row;
+    return rf_coll_find(desc, algorithm, &row) < 0 ? -1 : predict(desc, row);
 }
 
 int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,

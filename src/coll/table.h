@@ -6,13 +6,15 @@
 #ifndef RF_COLL_TABLE_H
 #define RF_COLL_TABLE_H
 
+#include "model.h"
 #include "sched.h"
 
 struct rf_coll_row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
     const char *name, *note;
-    bool (*can)(const struct rf_coll_desc *desc);  /* it would be right */
+    const char *(*why_not)(const struct rf_coll_desc *desc); /* NULL: it would be right */
     bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
+    rf_cost *cost; /* where links are measured; NULL: never taken by prediction */
     rf_builder *build;
     bool whole; /* passes pieces on together: long calls cannot be cut into windows */
     bool near;  /* of ranks that share memory, and so before all others */
@@ -21,6 +23,9 @@ struct rf_coll_row {
 /* The row of this name; without one, what suits the call. */
 RF_MUST_CHECK int rf_coll_find(const struct rf_coll_desc *desc, const char *algorithm,
                                const struct rf_coll_row **out);
+
+/* Predicted seconds of this row for the description, which has a model; negative: none. */
+double rf_coll_predict(const struct rf_coll_desc *desc, const char *algorithm);
 
 static inline size_t rf_coll_bytes(const struct rf_coll_desc *desc)
 {

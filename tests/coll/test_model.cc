@@ -12,6 +12,7 @@
 extern "C" {
 #include "coll/model.h"
 #include "coll/sched.h"
+#include "coll/table.h"
 }
 
 namespace
@@ -62,6 +63,43 @@ std::string choice(const rf_coll_desc &desc, double *seconds = nullptr)
     return name;
 }
 
+// A row without a cost would never be compared with the others.
+TEST(Model, WhateverTheTableChoosesHasACost)
+{
+    for (rf_coll_op op : chosen_ops)
+        for (int ranks = 2; ranks <= 33; ranks++)
+            for (size_t bytes = 4; bytes <= 64u << 20; bytes *= 4)
+                for (rf_order order : {RF_ORDER_ANY, RF_ORDER_RING, RF_ORDER_TREE}) {
+                    rf_coll_desc desc = describe(op, ranks, bytes, models[0], order);
+                    desc.model = nullptr;
+                    std::string row = choice(desc);
+                    desc.model = &models[0];
+                    EXPECT_GT(rf_coll_predict(&desc, row.c_str()), 0) << row << " for " << op;
+                }
+}
+
+TEST(Table, AnAlgorithmThatCannotServeACallSaysWhy)
+{
+    const auto why = [](const char *algorithm, int ranks, rf_order order, rf_dtype dtype) {
+        rf_coll_desc desc = describe(RF_COLL_ALL_REDUCE, ranks, 4000, models[0], order);
+        desc.dtype = dtype;
+        const rf_coll_row *row;
+        EXPECT_EQ(rf_coll_find(&desc, algorithm, &row), RF_EINVAL);
+        return std::string(rf_last_error()->message);
+    };
+    EXPECT_EQ(
+        why("halving", 3, RF_ORDER_ANY, RF_F32),
+        "all_reduce: algorithm \"halving\" cannot serve 1000 f32 in any order on 3 ranks: the "
+        "number of ranks is no power of two");
+    EXPECT_NE(why("halving", 4, RF_ORDER_TREE, RF_F32).find("does not add in tree order"),
+              std::string::npos);
+    EXPECT_NE(why("ring", 4, RF_ORDER_ANY, RF_F16).find("would round 16-bit types"),
+              std::string::npos);
+    EXPECT_NE(why("ring", 1, RF_ORDER_ANY, RF_F32).find("two ranks"), std::string::npos);
+    EXPECT_EQ(why("rinse", 4, RF_ORDER_ANY, RF_F32),
+              "all_reduce: there is no algorithm \"rinse\" for it");
+}
+
 TEST(Model, NothingThatServesIsPredictedToBeQuicker)
 {
     std::set<std::string> taken;
@@ -77,7 +115,7 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
                         std::string chosen = choice(desc, &seconds);
                         EXPECT_GT(seconds, 0);
                         EXPECT_TRUE(std::isfinite(seconds)) << chosen << " " << bytes;
-                        EXPECT_EQ(seconds, rf_model_time(&model, &desc, chosen.c_str()));
+                        EXPECT_EQ(seconds, rf_coll_predict(&desc, chosen.c_str()));
                         taken.insert(rf_coll_op_name(chosen_ops[i]) + (" " + chosen));
                         bool folds = i < 2;
                         EXPECT_FALSE(order == RF_ORDER_RING && folds &&
@@ -87,7 +125,7 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
                         bool all = order == RF_ORDER_ANY && (ranks & (ranks - 1)) == 0;
                         if (all) {
                             for (const char *other : names[i])
-                                EXPECT_LE(seconds, rf_model_time(&model, &desc, other)) << other;
+                                EXPECT_LE(seconds, rf_coll_predict(&desc, other)) << other;
                         }
                     }
     // Each is of use somewhere.
