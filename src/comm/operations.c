@@ -76,12 +76,14 @@ int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
     if (rf_coll_has_root(call->op) && (call->root < 0 || call->root >= comm->size))
         return rf_fail(RF_EINVAL, "%s: root %d is outside the world of %d ranks", op, call->root,
                        comm->size);
-    size_t whole;
-    if (__builtin_mul_overflow(call->count, element * (size_t)comm->size, &whole) ||
-        whole > PTRDIFF_MAX)
+    size_t whole, most = call->count, received = 0;
+    if (call->recv_counts)
+        RETURN_IF_ERROR(rf_call_sum(comm, call->op, call->recv_counts, &received));
+    most = received > most ? received : most;
+    if (__builtin_mul_overflow(most, element * (size_t)comm->size, &whole) || whole > PTRDIFF_MAX)
         return rf_fail(RF_EINVAL,
                        "%s: %zu elements for each of %d ranks are more than memory can hold", op,
-                       call->count, comm->size);
+                       most, comm->size);
     RETURN_IF_ERROR(rf_check_seconds(op, call->timeout_s));
     return rf_convert_check(call);
 }

@@ -311,6 +311,44 @@ TEST(Communicators, OneRankNeedsNoNetwork)
     rf_comm_close(nullptr);
 }
 
+/* The product with the element's size wraps around to 0, to a few bytes, or to less than 0. */
+TEST(Arguments, ACountWhoseBytesOverflowIsRefusedByEveryOperationBeforeItBegins)
+{
+    ranks::World world;
+    ranks::run(world, [](rf_comm *comm, int) {
+        float a[8] = {}, b[8] = {};
+        const auto is_refused = [](int rc, const char *name) {
+            EXPECT_EQ(rc, RF_EINVAL) << name;
+            EXPECT_NE(strstr(rf_last_error()->message, "more than memory can hold"), nullptr)
+                << name << ": " << rf_last_error()->message;
+        };
+        for (size_t n : {SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1, SIZE_MAX / 8 + 2, SIZE_MAX / 16 + 1}) {
+            const size_t uneven[] = {n / 2 + 1, n - n / 2 - 1}, few[] = {2, 2};
+            is_refused(rf_all_reduce(comm, a, b, n, RF_F32, RF_SUM, nullptr), "all_reduce");
+            is_refused(rf_reduce_scatter(comm, a, b, n, RF_F32, RF_SUM, nullptr), "reduce_scatter");
+            is_refused(rf_all_gather(comm, a, b, n, RF_F32, nullptr), "all_gather");
+            is_refused(rf_broadcast(comm, a, n, RF_F32, 0, nullptr), "broadcast");
+            is_refused(rf_reduce(comm, a, b, n, RF_F32, RF_SUM, 0, nullptr), "reduce");
+            is_refused(rf_gather(comm, a, b, n, RF_F32, 0, nullptr), "gather");
+            is_refused(rf_scatter(comm, a, b, n, RF_F32, 0, nullptr), "scatter");
+            is_refused(rf_all_to_all(comm, a, b, n, RF_F32, nullptr), "all_to_all");
+            is_refused(rf_all_gather_v(comm, a, b, uneven, RF_F32, nullptr), "all_gather_v");
+            is_refused(rf_reduce_scatter_v(comm, a, b, uneven, RF_F32, RF_SUM, nullptr),
+                       "reduce_scatter_v");
+            is_refused(rf_gather_v(comm, a, b, uneven, RF_F32, 0, nullptr), "gather_v");
+            is_refused(rf_scatter_v(comm, a, b, uneven, RF_F32, 0, nullptr), "scatter_v");
+            is_refused(rf_all_to_all_v(comm, a, uneven, b, few, RF_F32, nullptr), "all_to_all_v");
+            is_refused(rf_all_to_all_v(comm, a, few, b, uneven, RF_F32, nullptr),
+                       "all_to_all_v, received");
+        }
+        for (size_t n : {SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1}) {
+            is_refused(rf_send(comm, a, n, RF_F32, 1 - rf_comm_rank(comm), 0, nullptr), "send");
+            is_refused(rf_recv(comm, a, n, RF_F32, 1 - rf_comm_rank(comm), 0, nullptr), "recv");
+        }
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
+    });
+}
+
 TEST(Arguments, AreRefusedWithASentenceAndDoNotFailTheCommunicator)
 {
     ranks::World world;
