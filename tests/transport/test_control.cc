@@ -112,6 +112,38 @@ TEST(Control, AbortReachesEveryOtherRankAndEndsItsGather)
     }
 }
 
+/* Rank 3 hears of the death first, aborts and leaves, before the others have begun to gather. */
+TEST(Control, ADeathIsNamedToWhoGathersThoughAnAbortBecauseOfItCameFirst)
+{
+    for (bool seen_by_rank_0 : {true, false}) {
+        Job job(4);
+        rf_control *witness = job[3];
+        rf_event event;
+        auto *c = (rf_socket_control *)job[seen_by_rank_0 ? 1 : 3];
+        pthread_mutex_lock(&c->lock);
+        if (seen_by_rank_0)
+            (void)!send(c->peers[0].link.fd, "nonsense nonsense", 17, 0);
+        else
+            rf_control_send_all(c, -1, RF_FRAME_DEAD, 1, "its process has ended", 21);
+        pthread_mutex_unlock(&c->lock);
+        if (seen_by_rank_0) {
+            ASSERT_TRUE(wait_event(witness, RF_EVENT_DEAD, &event));
+        }
+        ASSERT_EQ(witness->ops->abort(witness, "rank 1 has died"), 0);
+        std::thread leaver([&] { witness->ops->leave(witness, 0); });
+        for (int me : {0, 2}) {
+            ASSERT_TRUE(wait_event(job[me], RF_EVENT_ABORT, &event));
+            ASSERT_TRUE(wait_event(job[me], RF_EVENT_LEFT, &event));
+            int mine = 0, all[4];
+            EXPECT_EQ(job[me]->ops->all_gather(job[me], &mine, sizeof mine, all, 10), RF_EPEER)
+                << rf_last_error()->message;
+            EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+        }
+        leaver.join();
+        on_threads(3, [&](int r) { job[r]->ops->leave(job[r], 0); });
+    }
+}
+
 TEST(Control, AGatherWithoutEverybodyTimesOutAndRankZeroNamesTheMissing)
 {
     Job job(3);

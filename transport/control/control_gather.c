@@ -85,18 +85,23 @@ void rf_gather_result(struct rf_socket_control *c, uint32_t number, int status, 
     pthread_cond_broadcast(&c->changed);
 }
 
-/* Why there will be no result any more; 0 = there may still be. */
+static bool wanted(const struct rf_socket_control *c, int rank)
+{
+    return c->control.rank != 0 || c->peers[rank].part_number != c->gathers;
+}
+
+/* Why there will be no result any more; 0 = there may still be. A death comes first: who hears of
+ * it before this rank does aborts, and leaves. */
 static int broken(struct rf_socket_control *c)
 {
+    for (int rank = 0; rank < c->control.size; rank++)
+        if (c->peers[rank].dead && (c->aborted || wanted(c, rank)))
+            return rf_fail_rank(RF_EPEER, rank, "rank %d died while the others wait for it", rank);
     if (c->aborted)
         return rf_fail(RF_EABORT, "the job was aborted while gathering from all ranks");
-    for (int rank = 0; rank < c->control.size; rank++) {
-        const struct rf_control_peer *peer = &c->peers[rank];
-        bool wanted = c->control.rank != 0 || peer->part_number != c->gathers;
-        if (wanted && (peer->dead || peer->left))
-            return rf_fail_rank(RF_EPEER, rank, "rank %d %s while the others wait for it", rank,
-                                peer->dead ? "died" : "left");
-    }
+    for (int rank = 0; rank < c->control.size; rank++)
+        if (c->peers[rank].left && wanted(c, rank))
+            return rf_fail_rank(RF_EPEER, rank, "rank %d left while the others wait for it", rank);
     return 0;
 }
 

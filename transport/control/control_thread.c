@@ -78,6 +78,7 @@ static void rank_died(struct rf_socket_control *c, int rank, const char *text)
     if (c->control.rank == 0)
         rf_control_send_all(c, rank, RF_FRAME_DEAD, rank, text, strnlen(text, 255));
     rf_control_push(c, RF_EVENT_DEAD, rank, NULL, 0, text);
+    pthread_cond_broadcast(&c->changed);
 }
 
 static void rank_left(struct rf_socket_control *c, int rank)
@@ -161,8 +162,17 @@ static void hear_rank(struct rf_socket_control *c, int rank, const struct rf_fra
 
 static int hear_at_rank_0(struct rf_socket_control *c, int from, const struct rf_frame *frame)
 {
+    char text[256];
     switch (frame->kind) {
     case RF_FRAME_BEAT:
+        return 0;
+    case RF_FRAME_DEAD:
+        if (frame->rank == 0 || frame->rank == from || frame->rank >= c->control.size)
+            return rf_fail(RF_ECORRUPT, "control: rank %d says that rank %d is dead", from,
+                           frame->rank);
+        rf_frame_text(frame->payload, frame->bytes, text, sizeof(text));
+        rf_link_close(&c->peers[frame->rank].link);
+        rank_died(c, frame->rank, text);
         return 0;
     case RF_FRAME_GATHER:
         return rf_gather_part(c, from, frame->number, frame->payload, frame->bytes);
@@ -255,8 +265,11 @@ static void watch_processes(struct rf_socket_control *c)
         peer->ended = true;
         if (c->control.rank == 0 || r == 0)
             rf_link_close(&peer->link);
-        rank_died(c, r, "its process has ended");
-        pthread_cond_broadcast(&c->changed);
+        /* Before anything that this rank says because of it. */
+        const char text[] = "its process has ended";
+        if (c->control.rank != 0)
+            rf_control_send_all(c, -1, RF_FRAME_DEAD, r, text, sizeof(text) - 1);
+        rank_died(c, r, text);
     }
 }
 

@@ -24,7 +24,7 @@ enum rf_frame_kind {
     RF_FRAME_GATHER_FAILED, /* rank 0: text */
     RF_FRAME_MESSAGE,
     RF_FRAME_ABORT, /* text */
-    RF_FRAME_DEAD,  /* rank 0: about `rank`; text */
+    RF_FRAME_DEAD,  /* about `rank`: rank 0 to all, or who saw its process end to rank 0; text */
     RF_FRAME_LEFT,  /* goodbye of the sender; from rank 0 also, in 32 bits each, of others */
     RF_FRAME_ROLL,  /* among survivors: the new job and who is in it */
     RF_FRAME_KINDS
@@ -33,7 +33,7 @@ enum rf_frame_kind {
 enum {
     RF_FRAME_HEADER = 16,
     RF_FRAME_MAX_PAYLOAD = 16 << 20,
-    RF_FRAME_VERSION = 3 /* of the whole control protocol */
+    RF_FRAME_VERSION = 4 /* of the whole control protocol */
 };
 
 struct rf_frame {

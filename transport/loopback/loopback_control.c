@@ -78,6 +78,22 @@ static int put_part(struct rf_loop_rank *self, uint64_t number, const void *mine
     return 0;
 }
 
+/* As control_gather.c has it: a death comes first, since who hears of it aborts, and leaves. */
+static int broken(const struct rf_loop_rank *self, uint64_t number)
+{
+    const struct rf_loopback *world = self->world;
+    for (int rank = 0; rank < world->size; rank++)
+        if (world->ranks[rank].dead &&
+            (self->aborted || world->ranks[rank].slot[number & 1].number != number))
+            return rf_fail_rank(RF_EPEER, rank, "rank %d died while the others wait for it", rank);
+    if (self->aborted)
+        return rf_fail(RF_EABORT, "loopback: aborted while gathering from all ranks");
+    for (int rank = 0; rank < world->size; rank++)
+        if (world->ranks[rank].left && world->ranks[rank].slot[number & 1].number != number)
+            return rf_fail_rank(RF_EPEER, rank, "rank %d left while the others wait for it", rank);
+    return 0;
+}
+
 static int wait_for_parts(struct rf_loop_rank *self, uint64_t number, double timeout_s)
 {
     struct rf_loopback *world = self->world;
@@ -88,13 +104,7 @@ static int wait_for_parts(struct rf_loop_rank *self, uint64_t number, double tim
         if (self->dead)
             return rf_fail_rank(RF_ENET, self->control.rank,
                                 "rank %d was killed by the fault injector", self->control.rank);
-        if (self->aborted)
-            return rf_fail(RF_EABORT, "loopback: aborted while gathering from all ranks");
-        for (int rank = 0; rank < world->size; rank++)
-            if (world->ranks[rank].slot[number & 1].number != number &&
-                (world->ranks[rank].dead || world->ranks[rank].left))
-                return rf_fail_rank(RF_EPEER, rank, "rank %d %s while the others wait for it", rank,
-                                    world->ranks[rank].dead ? "died" : "left");
+        RETURN_IF_ERROR(broken(self, number));
         if (!rf_cond_wait(&world->changed, &world->lock, until_ns) &&
             late->slot[number & 1].number != number)
             return rf_fail_rank(RF_ETIMEOUT, missing, "rank %d did not come within %.3g s", missing,
