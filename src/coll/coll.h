@@ -76,6 +76,11 @@ bool rf_sched_meets_early(const struct rf_sched *sched);
 /* Sets to[rank] for everybody to whom it sends. */
 void rf_sched_receivers(const struct rf_sched *sched, bool *to);
 
+/* A number for an algorithm that a caller may name, the same in one build: 1 to 255; 0 = unknown.
+ */
+uint8_t rf_coll_number(enum rf_coll_op op, const char *algorithm);
+const char *rf_coll_numbered(uint8_t number); /* its name; "?" = there is none */
+
 bool rf_coll_has_root(enum rf_coll_op op); /* or a peer */
 bool rf_coll_reduces(enum rf_coll_op op);
 

@@ -245,6 +245,7 @@ static const struct rf_coll_row rows[] = {
      rf_build_forest_all_reduce},
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
+_Static_assert(ROW_COUNT <= UINT8_MAX, "a contract has a row's number in 8 bits");
 
 static const char *const op_names[RF_COLL_OP_COUNT] = {
     [RF_COLL_NONE] = "none",
@@ -380,6 +381,19 @@ int rf_coll_find(const struct rf_coll_desc *desc, const char *algorithm,
         return 0;
     }
     return rf_fail(RF_EINVAL, "%s: there is no algorithm \"%s\" for it", op, algorithm);
+}
+
+uint8_t rf_coll_number(enum rf_coll_op op, const char *algorithm)
+{
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (is_for(&rows[i], op) && strcmp(rows[i].name, algorithm) == 0)
+            return (uint8_t)(i + 1);
+    return 0;
+}
+
+const char *rf_coll_numbered(uint8_t number)
+{
+    return number > 0 && number <= ROW_COUNT ? rows[number - 1].name : "?";
 }
 
 static double predict(const struct rf_coll_desc *desc, const struct rf_coll_row *row)

@@ -31,6 +31,7 @@ void rf_async_destroy(struct rf_async *async)
         pthread_join(async->thread, NULL);
     for (int i = 0; i < RF_ASYNC_DEVICES; i++)
         rf_timeline_destroy(async->timelines[i].timeline);
+    rf_request_free(async->failed);
     pthread_mutex_destroy(&async->lock);
     pthread_cond_destroy(&async->changed);
     rf_free(async);
@@ -248,6 +249,13 @@ int rf_async_status(const struct rf_async *async)
 bool rf_async_busy(const struct rf_async *async)
 {
     return atomic_load_explicit(&async->outstanding, memory_order_acquire) > 0;
+}
+
+bool rf_async_untold(struct rf_async *async)
+{
+    bool untold = async->failed && !async->asked_failed && !rf_request_was_told(async->failed);
+    async->asked_failed = true;
+    return untold;
 }
 
 bool rf_async_drain(struct rf_async *async, double timeout_s)

@@ -8,7 +8,7 @@
 #include "communicator.h"
 #include "transport/transport.h"
 
-enum { WIRE_VERSION = 5 };
+enum { WIRE_VERSION = 6 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -130,6 +130,7 @@ static void free_parts(struct rf_comm *comm)
     rf_free(comm->peers);
     rf_free(comm->model);
     rf_free(comm->hosts);
+    rf_free(comm->job_ranks);
     rf_free(comm);
 }
 
@@ -160,6 +161,16 @@ static int check_opts(const struct rf_comm_opts *opts)
         return 0;
     RETURN_IF_ERROR(rf_check_seconds("open", opts->timeout_s));
     return rf_check_seconds("open", opts->start_timeout_s);
+}
+
+int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent, const int *members)
+{
+    comm->job_ranks = rf_alloc((size_t)comm->size * sizeof(*comm->job_ranks));
+    if (!comm->job_ranks)
+        return rf_fail(RF_ENOMEM, "no memory for a group of %d ranks", comm->size);
+    for (int r = 0; r < comm->size; r++)
+        comm->job_ranks[r] = parent->job_ranks ? parent->job_ranks[members[r]] : members[r];
+    return 0;
 }
 
 static int join(struct rf_comm *comm, const char *url, const struct rf_comm_opts *opts)

@@ -121,6 +121,7 @@ struct rf_comm {
     const struct rf_contract *running; /* the collective that the caller waits in; NULL = none */
     struct rf_recorder *recorder;      /* NULL: nobody asked for one */
     struct rf_cache *cache;
+    int *job_ranks; /* [size] of a group: whom each is in the first communicator; else NULL */
     int *hosts; /* [size], counted from 0 in the order of their first ranks; NULL: there is one */
     struct rf_coll_model *model; /* of measured links; NULL: none were measured */
     struct rf_p2p *p2p;
@@ -157,6 +158,10 @@ RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
  * of what there is by then, only to take it down. */
 int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out);
+
+/* Of a group that is to be adopted: its ranks are these of the parent. */
+RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent,
+                                     const int *members);
 
 /* ---- hosts.c --------------------------------------------------------------------------------- */
 
@@ -409,6 +414,9 @@ void rf_task_free(struct rf_task *job);
 /* What the worker has failed with; 0: it has not. Any time. */
 int rf_async_status(const struct rf_async *async);
 bool rf_async_busy(const struct rf_async *async);
+/* Whether the worker's failure has become the error of a request that nobody has looked at yet;
+ * asked once. */
+bool rf_async_untold(struct rf_async *async);
 /* Collectives that are queued and not yet on record. */
 uint64_t rf_async_queued(const struct rf_async *async);
 /* Waits until nothing is outstanding; timeout_s 0 = for ever. False: it still is. */
@@ -434,6 +442,10 @@ struct rf_task *rf_worker_find(struct rf_async *async, uint64_t sequence);
  */
 RF_MUST_CHECK int rf_request_create(struct rf_request **out);
 void rf_request_end(struct rf_request *request, int status); /* < 0: this thread's last error */
+/* Until another rf_request_free. */
+void rf_request_hold(struct rf_request *request);
+/* Whether its caller has been given its error. */
+bool rf_request_was_told(struct rf_request *request);
 
 /* ---- tensor_calls.c, comm_staging.c ---------------------------------------------------------- */
 

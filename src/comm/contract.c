@@ -16,6 +16,8 @@ void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)
     contract->order = (uint8_t)call->order;
     /* A forest has no root; what its ranks could disagree about is the number of leaves. */
     contract->root = call->op == RF_COLL_FOREST_ALL_REDUCE ? call->forest->leaves : call->root;
+    if (call->algorithm)
+        contract->algorithm = rf_coll_number(call->op, call->algorithm);
     /* What an all-to-all's ranks send is their own affair; the pieces are agreed on before. */
     if (call->recv_counts)
         contract->count = 0;
@@ -65,7 +67,8 @@ bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
     if (rf_contract_is_point(a) && rf_contract_is_point(b))
         return labels && a->count == b->count && a->dtype == b->dtype;
     return labels && a->op == b->op && a->dtype == b->dtype && a->redop == b->redop &&
-           a->order == b->order && a->root == b->root && a->count == b->count;
+           a->order == b->order && a->root == b->root && a->count == b->count &&
+           a->algorithm == b->algorithm;
 }
 
 bool rf_past_equal(const struct rf_past *a, const struct rf_past *b)
@@ -107,8 +110,11 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
         n += snprintf(text + n, bytes - (size_t)n, " %d leaves", contract->root);
     else if (contract->order != RF_ORDER_ANY)
         n += snprintf(text + n, bytes - (size_t)n, " in %s order", rf_order_name(contract->order));
+    if (contract->algorithm)
+        n += snprintf(text + n, bytes - (size_t)n, "%sby %s", op == RF_COLL_BARRIER ? "" : " ",
+                      rf_coll_numbered(contract->algorithm));
     n += snprintf(text + n, bytes - (size_t)n, ")");
     if (contract->label[0])
-        snprintf(text + n, bytes - (size_t)n, " at \"%.39s\"", contract->label);
+        snprintf(text + n, bytes - (size_t)n, " at \"%.38s\"", contract->label);
     return text;
 }

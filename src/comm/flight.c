@@ -15,7 +15,7 @@
 
 #include "communicator.h"
 
-enum { CALLS = 1024, VERSION = 1 };
+enum { CALLS = 1024, VERSION = 2 };
 static const char MAGIC[8] = "RFFLIGHT";
 
 /* In the writer's byte order; a file of another is not recognised. */

@@ -18,8 +18,8 @@ struct bell {
 struct rf_request {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int holders; /* the caller and the worker */
-    bool ended;
+    int holders;       /* the caller, the worker, and whoever else has asked for it */
+    bool ended, told;  /* told: the caller knows its error */
     struct bell *bell; /* of who waits for any of several; NULL: nobody does */
     int status;
     struct rf_error error;
@@ -35,6 +35,21 @@ int rf_request_create(struct rf_request **out)
     request->holders = 2;
     *out = request;
     return 0;
+}
+
+void rf_request_hold(struct rf_request *request)
+{
+    pthread_mutex_lock(&request->lock);
+    request->holders++;
+    pthread_mutex_unlock(&request->lock);
+}
+
+bool rf_request_was_told(struct rf_request *request)
+{
+    pthread_mutex_lock(&request->lock);
+    bool told = request->told;
+    pthread_mutex_unlock(&request->lock);
+    return told;
 }
 
 static void release(struct rf_request *request)
@@ -72,8 +87,9 @@ void rf_request_end(struct rf_request *request, int status)
 }
 
 /* Locked, ended. */
-static int answer(const struct rf_request *request)
+static int answer(struct rf_request *request)
 {
+    request->told = true;
     return request->status < 0 ? rf_fail_error(&request->error) : 0;
 }
 
@@ -129,6 +145,7 @@ int rf_request_wait_all(struct rf_request *const *requests, size_t count, double
         const bool ended = request->ended;
         if (ended && request->status < 0 && first.status == 0)
             first = request->error;
+        request->told = request->told || ended;
         pthread_mutex_unlock(&request->lock);
         if (!ended)
             return rf_fail(RF_ETIMEOUT, "wait_all: not all have ended after %g s", timeout_s);

@@ -83,8 +83,8 @@ static bool is_of_a_peer(int status)
 }
 
 /* Takes control. RF_EAGAIN: somebody was lost meanwhile. */
-static int open_survivors(struct rf_comm *old, struct rf_control *control, double timeout_s,
-                          struct rf_comm **out)
+static int open_survivors(struct rf_comm *old, struct rf_control *control, const int *members,
+                          double timeout_s, struct rf_comm **out)
 {
     struct rf_comm *comm = rf_alloc(sizeof(*comm));
     if (!comm) {
@@ -95,8 +95,10 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, doubl
     comm->control = control;
     comm->rank = control->rank;
     comm->size = control->size;
-    int rc =
-        rf_split_transport(control, old->wire->name, &comm->wire, comm->why, sizeof(comm->why));
+    int rc = rf_comm_name_ranks(comm, old, members);
+    if (rc == 0)
+        rc =
+            rf_split_transport(control, old->wire->name, &comm->wire, comm->why, sizeof(comm->why));
     struct rf_comm_opts opts = {
         .timeout_s = old->timeout_s, .start_timeout_s = timeout_s, .checksum = old->checksum};
     rc = rf_comm_adopt(comm, &opts, rc, &comm);
@@ -139,7 +141,7 @@ static int try_once(struct rf_comm *comm, double timeout_s, int *members, struct
         control->ops->leave(control, 0);
         return rc;
     }
-    RETURN_IF_ERROR(open_survivors(comm, control, timeout_s, out));
+    RETURN_IF_ERROR(open_survivors(comm, control, members, timeout_s, out));
     if (rf_comm_rank(*out) == 0)
         rf_note_left_out(comm, members, count);
     return 0;

@@ -4,8 +4,8 @@
  */
 #include <ringforge/ringforge.h>
 
-#include "transport/transport.h"
 #include "communicator.h"
+#include "transport/transport.h"
 
 static const double JOIN_TIMEOUT_S = 60;
 
@@ -47,8 +47,10 @@ static int open_group(struct rf_comm *parent, const int *members, int count, str
     comm->control = control;
     comm->rank = control->rank;
     comm->size = control->size;
-    int rc =
-        rf_split_transport(control, parent->wire->name, &comm->wire, comm->why, sizeof(comm->why));
+    int rc = rf_comm_name_ranks(comm, parent, members);
+    if (rc == 0)
+        rc = rf_split_transport(control, parent->wire->name, &comm->wire, comm->why,
+                                sizeof(comm->why));
     struct rf_comm_opts opts = {.timeout_s = parent->timeout_s, .checksum = parent->checksum};
     rc = rf_comm_adopt(comm, &opts, rc, out);
     rf_set_thread_rank(parent->rank); /* logs go by the first communicator's */

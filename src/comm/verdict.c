@@ -64,11 +64,33 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_verdict *
         rule = "the leaves must be shared out in the same way on every rank";
     else if (a.redop == RF_CUSTOM && rf_contract_equal(&a, &b))
         rule = "the names of their reductions must be equal";
+    else if (known(&a) && rf_contract_equal(&a, &b))
+        rule = "the count for each rank must be the same on all of them";
     snprintf(error->message, sizeof(error->message),
              "rank %d called %s while rank %d called %s, in %s %llu of this communicator; %s",
              verdict->rank_a, rf_contract_text(&a, text_a, sizeof(text_a)), verdict->rank_b,
              rf_contract_text(&b, text_b, sizeof(text_b)), points ? "message" : "operation",
              (unsigned long long)verdict->sequence, rule);
+}
+
+/* Ranks in messages are those of the communicator; of a group it is said whom they are in the job.
+ */
+static void name_in_job(const struct rf_comm *comm, const struct rf_verdict *verdict,
+                        struct rf_error *error)
+{
+    const bool two = verdict->status == RF_EMISMATCH && verdict->rank_a >= 0;
+    const int ranks[] = {two ? verdict->rank_a : verdict->rank, two ? verdict->rank_b : -1};
+    size_t at = strlen(error->message);
+    const char *before = "; these are ranks of a group:";
+    for (int i = 0; i < 2 && comm->job_ranks; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->size)
+            continue;
+        if (at < sizeof(error->message))
+            at += (size_t)snprintf(error->message + at, sizeof(error->message) - at,
+                                   "%s rank %d is rank %d of the job", before, ranks[i],
+                                   comm->job_ranks[ranks[i]]);
+        before = ",";
+    }
 }
 
 int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool tell)
@@ -84,6 +106,7 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool te
         mismatch_error(comm, verdict, error);
     else
         snprintf(error->message, sizeof(error->message), "%.*s", RF_VERDICT_TEXT, verdict->message);
+    name_in_job(comm, verdict, error);
     comm->failed = true;
     /* First, as stopping the transport may take its time, and to others looks like a death. */
     if (tell)
@@ -195,7 +218,7 @@ int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
 
 int rf_comm_report(struct rf_comm *comm)
 {
-    if (comm->unreported) {
+    if (rf_async_untold(comm->async) || comm->unreported) {
         comm->unreported = false;
         return rf_fail_error(&comm->error);
     }

@@ -26,6 +26,10 @@ static int note_failure(struct rf_comm *comm, struct rf_task *task, int rc)
     if (!comm->failed)
         return rc;
     comm->unreported = comm->unreported || !task->request;
+    if (task->request && !comm->async->failed) {
+        comm->async->failed = task->request;
+        rf_request_hold(task->request);
+    }
     atomic_store_explicit(&comm->async->status, rc, memory_order_release);
     return rc;
 }
@@ -190,8 +194,8 @@ void *rf_worker(void *argument)
             continue;
         }
         if (comm->failed) { /* before these were called */
-            struct rf_error error = comm->error;
-            error.status = RF_EABORT;
+            rf_comm_report(comm);
+            const struct rf_error error = *rf_last_error();
             end_all(async, &error);
             settle(async);
             continue;

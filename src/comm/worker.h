@@ -44,6 +44,8 @@ struct rf_async {
     int collectives;             /* of those; under lock */
     atomic_int queued;           /* of those, not yet on record */
     atomic_int status;           /* of the first job that failed */
+    struct rf_request *failed;   /* the first that ended with an error; NULL: none has */
+    bool asked_failed;           /* rf_async_untold has been */
     bool running, joinable;
     pthread_t thread;
     struct {

@@ -127,6 +127,25 @@ TEST_P(Mismatch, OfTheOrderIsNamed)
         });
 }
 
+TEST_P(Mismatch, OfTheAlgorithmIsNamed)
+{
+    const auto by = [](const char *algorithm) {
+        return [algorithm](rf_comm *comm) {
+            rf_coll_opts opts = {};
+            opts.algorithm = algorithm;
+            int rc =
+                rf_all_reduce(comm, buffer().data(), buffer().data(), 100, RF_F32, RF_SUM, &opts);
+            EXPECT_NE(strstr(rf_last_error()->message, "all_reduce(100 f32 sum by ring)"), nullptr)
+                << rf_last_error()->message;
+            EXPECT_NE(strstr(rf_last_error()->message, "all_reduce(100 f32 sum by direct)"),
+                      nullptr)
+                << rf_last_error()->message;
+            return rc;
+        };
+    };
+    disagree(GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE, by("ring"), by("direct"));
+}
+
 TEST_P(Mismatch, OfTheOperationIsNamed)
 {
     disagree(

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "support/ranks.h"
@@ -260,6 +261,31 @@ TEST(RequestEnds, WrongUseIsNamed)
     EXPECT_EQ(rf_request_wait(request, -1), RF_EINVAL);
     EXPECT_EQ(ended(request), RF_OK);
     rf_comm_close(comm);
+}
+
+/* Nobody waits for the request, so nobody has been told when the next call comes. */
+TEST(RequestAfterADeath, ADeathThatTheWorkerNoticedIsTheNextCallsErrorOnce)
+{
+    ranks::World world;
+    world.faults.kill_rank = 1;
+    world.faults.kill_after_messages = 5;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        int32_t x = 0;
+        for (int rc = RF_OK; rank == 1 && rc == RF_OK;)
+            rc = rf_send(comm, &x, 1, RF_I32, 0, 3, nullptr);
+        if (rank == 1)
+            return;
+        rf_request *request = nullptr;
+        rf_coll_opts opts = {};
+        opts.request = &request;
+        ASSERT_EQ(rf_recv(comm, &x, 1, RF_I32, 1, 4, &opts), RF_OK);
+        while (rf_comm_async_error(comm) == RF_OK)
+            std::this_thread::yield();
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_EPEER) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
+        EXPECT_EQ(ended(request), RF_EPEER);
+    });
 }
 
 } // namespace

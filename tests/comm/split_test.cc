@@ -106,6 +106,29 @@ TEST_P(Split, AGroupThatFailsLeavesTheWholeAlone)
     });
 }
 
+TEST(Groups, SayWhoARankIsInTheJob)
+{
+    ranks::World world;
+    world.size = 5;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_comm *odd = nullptr, *pair = nullptr; /* 1, 3; and of those 3, 1 */
+        ASSERT_EQ(rf_comm_split(comm, rank % 2 ? 0 : -1, rank, &odd), RF_OK);
+        if (!odd)
+            return;
+        ASSERT_EQ(rf_comm_split(odd, 0, -rank, &pair), RF_OK);
+        float x = 1;
+        EXPECT_EQ(rf_all_reduce(pair, &x, &x, 1, RF_F32, rank == 1 ? RF_MAX : RF_SUM, nullptr),
+                  RF_EMISMATCH);
+        EXPECT_NE(strstr(rf_last_error()->message, "; these are ranks of a group: rank 0 is rank 3 "
+                                                   "of the job, rank 1 is rank 1 of the job"),
+                  nullptr)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, rank == 1 ? 0 : 1);
+        rf_comm_close(pair);
+        rf_comm_close(odd);
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Split,
                          testing::ValuesIn(ranks::worlds({2, 3, 5}, {3, 4},
                                                          {"a,b,b", "a,b,b,a", "a,b,a,b"})),
