@@ -112,10 +112,15 @@ RF_API int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_com
 RF_API int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks,
                           struct rf_comm **out);
 
-/* Leaves. After a clean run it waits (at most 5 s) until all ranks leave, so that nobody takes a
- * leaver for dead. NULL is allowed. Never hangs. Close a communicator before the devices whose
- * tensors it has moved: it holds timelines and staging memory of them. */
-RF_EXPORT void rf_comm_close(struct rf_comm *comm);
+/* Leaves. After a clean run it waits until all ranks leave, at most 5 s, so that nobody takes a
+ * leaver for dead; and compares what each of them called last. NULL is allowed. Never hangs. The
+ * communicator is freed whatever is returned. Close it before the devices whose tensors it has
+ * moved: it holds timelines and staging memory of them.
+ * Returns RF_OK, also where a rank that has not left yet may have called something else: then that
+ * rank hears of it. RF_EMISMATCH: ranks called different things, or one called fewer, and no call
+ * has said so yet; rf_last_error() names both sides, on all ranks that are still there. RF_EPEER: a
+ * rank died before it left. On a communicator that has failed before: why it did. */
+RF_EXPORT int rf_comm_close(struct rf_comm *comm);
 /* Fails the communicator on every rank: pending operations return RF_EABORT everywhere. */
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
 RF_EXPORT int rf_comm_rank(const struct rf_comm *comm);

@@ -146,6 +146,10 @@ struct rf_control_ops {
     int (*abort)(struct rf_control *c, const char *text);
     /* Takes the next event, if any: returns 1 and fills it, else 0. Never blocks. */
     int (*next_event)(struct rf_control *c, struct rf_event *out);
+    /* Says goodbye, the first time; then blocks until there is an event to take (1), or, with none,
+     * all others have said goodbye, nobody can be heard of any more, or the deadline has passed
+     * (0). */
+    int (*part)(struct rf_control *c, uint64_t deadline_ns);
     /* Says goodbye, waits up to timeout for the others', and frees. A rank that said goodbye is not
      * dead. */
     void (*leave)(struct rf_control *c, double timeout_s);

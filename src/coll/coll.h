@@ -136,6 +136,8 @@ int rf_exec_mismatch_peer(const struct rf_exec *exec);
 int64_t rf_exec_other_bytes(const struct rf_exec *exec);
 /* A peer whose message is still awaited, -1 = none: to be named in a deadline's message. */
 int rf_exec_waiting_for(const struct rf_exec *exec);
+/* Whether a message to or from this peer has begun and not ended: without it the run cannot end. */
+bool rf_exec_needs(const struct rf_exec *exec, int peer);
 /* Forgets a failed run after the transport's cancel_all. */
 void rf_exec_reset(struct rf_exec *exec);
 

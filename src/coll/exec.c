@@ -391,6 +391,18 @@ int rf_exec_waiting_for(const struct rf_exec *exec)
     return step != RF_NO_STEP ? exec->sched->steps[step].peer : -1;
 }
 
+bool rf_exec_needs(const struct rf_exec *exec, int peer)
+{
+    for (uint32_t i = 0; exec->sched && i < exec->message_capacity; i++)
+        if (exec->messages[i].step != RF_NO_STEP &&
+            exec->sched->steps[exec->messages[i].step].peer == peer)
+            return true;
+    for (uint32_t i = exec->sends.head; exec->sched && i < exec->sends.tail; i++)
+        if (exec->sched->steps[exec->sends.steps[i]].peer == peer)
+            return true;
+    return false;
+}
+
 void rf_exec_reset(struct rf_exec *exec)
 {
     rf_exec_free_messages(exec);

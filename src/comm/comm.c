@@ -234,18 +234,30 @@ int rf_comm_enter(struct rf_comm *comm)
     return 0;
 }
 
-void rf_comm_close(struct rf_comm *comm)
+/* Says goodbye, and hears what the others have called until all have left. */
+static int part(struct rf_comm *comm)
+{
+    const uint64_t until_ns = rf_after_s(LEAVE_TIMEOUT_S);
+    RETURN_IF_ERROR(rf_comm_begin_leaving(comm));
+    while (comm->control->ops->part(comm->control, until_ns) == 1)
+        RETURN_IF_ERROR(rf_comm_events(comm));
+    return rf_comm_end_leaving(comm);
+}
+
+int rf_comm_close(struct rf_comm *comm)
 {
     if (!comm)
-        return;
+        return 0;
     if (!rf_async_drain(comm->async, LEAVE_TIMEOUT_S)) {
         rf_comm_abort(comm, "closed with asynchronous work that does not end");
         rf_async_drain(comm->async, 0);
     }
-    if (!comm->failed)
-        rf_note_leaving(comm);
-    comm->control->ops->leave(comm->control, comm->failed ? 0 : LEAVE_TIMEOUT_S);
+    if (!comm->failed && part(comm) < 0)
+        rf_log("comm", 2, "noticed while leaving: %s", comm->error.message);
+    const struct rf_error error = comm->error;
+    comm->control->ops->leave(comm->control, 0);
     free_parts(comm);
+    return error.status < 0 ? rf_fail_error(&error) : 0;
 }
 
 void rf_comm_abort(struct rf_comm *comm, const char *reason)

@@ -29,6 +29,8 @@ enum {
 };
 
 #define RF_QUIET_NS 250000000ull /* without byte progress: suspicious, contracts are compared */
+/* How long to wait for the others' word on a failure before going by what is known here. */
+#define RF_ASK_NS 600000000ull
 
 /* One operation, checked: what the schedule, the contract and the executor need. */
 struct rf_call {
@@ -55,6 +57,9 @@ struct rf_call {
     struct rf_mover *mover;
 };
 
+/* As the root of a contract that is none: its rank called nothing more. */
+enum { RF_ROOT_LEFT = -2 };
+
 /* Why a communicator failed: the same on all ranks, told over the control link. For RF_EMISMATCH
  * with rank_a >= 0, a and b are what rank_a and rank_b called; an op of RF_COLL_NONE is unknown. */
 struct rf_verdict {
@@ -80,7 +85,10 @@ struct rf_peer_state {
     struct rf_contract point; /* the send or receive it waits in, when has_point */
     uint64_t point_started;   /* collectives it had started then */
     uint64_t left_after;      /* collectives it had started when it left, when has_left */
+    struct rf_past last;      /* with that: the last of them; its contract has no label, and is that
+                               * of a later send or receive where there was one */
     bool has_waiting, has_point, has_left;
+    bool differs;        /* it has another past: both tell all of theirs */
     bool has_other_past; /* found in what it told of its history */
 };
 
@@ -134,6 +142,11 @@ struct rf_comm {
 
     struct rf_past history[RF_HISTORY];
     struct rf_peer_state *peers;
+    struct rf_contract
+        point; /* the last send or receive, and after how many collectives; 0 = none */
+    uint64_t point_after;
+    bool leaving;
+    int missed;        /* a rank that has called more than this one, which leaves; -1 = none */
     int announcements; /* peers with has_waiting for an operation that this rank has not started */
     bool told_history;
 
@@ -211,6 +224,8 @@ int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct r
  * message did not fit, -1 = unknown. */
 int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
                            const struct rf_contract *mine);
+/* Gives the control link some time to say what happened. True: it has failed the communicator. */
+bool rf_comm_told_within(struct rf_comm *comm, uint64_t ns);
 /* A failed communicator's answer to a call. */
 int rf_comm_report(struct rf_comm *comm);
 
@@ -218,7 +233,16 @@ int rf_comm_report(struct rf_comm *comm);
 
 void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
 void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict);
-void rf_note_leaving(struct rf_comm *comm);
+/* Says what this rank has called, and compares with what those said who have left before. From now
+ * on whoever leaves is compared. */
+RF_MUST_CHECK int rf_comm_begin_leaving(struct rf_comm *comm);
+/* All that will be heard has been: waits a moment for the word of those who know more about a
+ * difference. */
+RF_MUST_CHECK int rf_comm_end_leaving(struct rf_comm *comm);
+/* It does not, and the leaver is gone: what is known of it. */
+int rf_comm_fail_leaver(struct rf_comm *comm, int rank);
+/* Whether what a leaver has said fits this rank's own calls, as far as both have come. */
+RF_MUST_CHECK int rf_comm_compare_leaver(struct rf_comm *comm, int rank);
 /* Handles everything that the control link has to say. Negative: the communicator has failed. */
 RF_MUST_CHECK int rf_comm_events(struct rf_comm *comm);
 /* One event of it. */
@@ -226,7 +250,8 @@ RF_MUST_CHECK int rf_comm_heard(struct rf_comm *comm, const struct rf_event *eve
 /* Tells the ranks that are none of these survivors, if they should come back to life. */
 void rf_note_left_out(struct rf_comm *comm, const int *members, int count);
 /* A collective is stuck: does a peer wait in point to point for this very rank, and so for ever? */
-RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine);
+RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine,
+                                       const struct rf_exec *exec);
 /* A collective begins: compares it with what waiting peers have said. */
 RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_past *mine);
 /* If this rank has started operation `sequence` and still remembers it; else NULL. */

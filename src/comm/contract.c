@@ -88,7 +88,8 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
     enum rf_coll_op op = contract->op;
     int n;
     if (op == RF_COLL_NONE) {
-        snprintf(text, bytes, "something else");
+        snprintf(text, bytes, "%s",
+                 contract->root == RF_ROOT_LEFT ? "nothing more" : "something else");
         return text;
     }
     if (op == RF_COLL_BARRIER)

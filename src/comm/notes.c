@@ -20,6 +20,12 @@ struct note {
     int32_t asked;    /* NOTE_WAITING: this rank is to say what it called; -1 = nobody */
     uint64_t started; /* collectives that the sender has started */
     union {
+        struct {
+            uint32_t chain, hash;
+            uint64_t count;
+            int32_t root;
+            uint8_t op, dtype, redop, order, algorithm;
+        } last;                    /* NOTE_LEAVING: as rf_peer_state has it */
         struct rf_past past;       /* NOTE_WAITING */
         struct rf_verdict verdict; /* NOTE_VERDICT */
         struct {
@@ -35,11 +41,11 @@ struct note {
 _Static_assert(sizeof(struct note) <= sizeof(((struct rf_event *)0)->payload),
                "one control message");
 
-/* Notes of which every rank sends one when all is well, to all others, have only their beginning.
- */
+/* Notes of which every rank sends one when all is well, to all others, are short. */
 static size_t note_bytes(const struct note *note)
 {
-    return note->kind == NOTE_LEAVING ? offsetof(struct note, past) : sizeof(*note);
+    return note->kind == NOTE_LEAVING ? offsetof(struct note, last) + sizeof(note->last)
+                                      : sizeof(*note);
 }
 
 /* A note that cannot be sent is not worth another error: the link reports its own death. */
@@ -66,9 +72,25 @@ void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict)
     send_note(comm, &note);
 }
 
-void rf_note_leaving(struct rf_comm *comm)
+static void note_leaving(struct rf_comm *comm)
 {
     struct note note = {.kind = NOTE_LEAVING, .asked = -1, .started = comm->sequence};
+    const struct rf_past *past =
+        comm->sequence > 0 ? rf_comm_history(comm, comm->sequence - 1) : NULL;
+    const struct rf_contract *last = past ? &past->contract : NULL;
+    if (comm->point.op != RF_COLL_NONE && comm->point_after == comm->sequence)
+        last = &comm->point;
+    note.last.chain = past ? past->chain : 0;
+    note.last.hash = past ? past->hash : 0;
+    if (last) {
+        note.last.count = last->count;
+        note.last.root = last->root;
+        note.last.op = last->op;
+        note.last.dtype = last->dtype;
+        note.last.redop = last->redop;
+        note.last.order = last->order;
+        note.last.algorithm = last->algorithm;
+    }
     send_note(comm, &note);
 }
 
@@ -119,19 +141,22 @@ static bool needs_everybody(const struct rf_contract *contract)
 
 /* The peer waits in a send or receive for this rank, which is in a collective that the peer has not
  * begun and must take part in: neither can ever go on. */
-static int check_point(struct rf_comm *comm, int rank, const struct rf_contract *mine)
+static int check_point(struct rf_comm *comm, int rank, const struct rf_contract *mine,
+                       const struct rf_exec *exec)
 {
     const struct rf_peer_state *peer = &comm->peers[rank];
-    if (!peer->has_point || peer->point.root != comm->rank || !needs_everybody(mine) ||
+    if (!peer->has_point || peer->point.root != comm->rank ||
+        (!needs_everybody(mine) && !(exec && rf_exec_needs(exec, rank))) ||
         mine->sequence < peer->point_started || rf_p2p_has_served(comm->p2p, rank, &peer->point))
         return 0;
     return rf_comm_fail_mismatch(comm, comm->rank, mine, rank, &peer->point);
 }
 
-int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine)
+int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine,
+                         const struct rf_exec *exec)
 {
     for (int rank = 0; rank < comm->size; rank++)
-        RETURN_IF_ERROR(check_point(comm, rank, mine));
+        RETURN_IF_ERROR(check_point(comm, rank, mine, exec));
     return 0;
 }
 
@@ -141,6 +166,7 @@ static int compare(struct rf_comm *comm, const struct rf_past *own, int rank,
 {
     if (own->chain != theirs->chain) {
         /* They disagreed earlier: which call that was is found by whoever hears of it. */
+        comm->peers[rank].differs = true;
         tell_history(comm);
         return 0;
     }
@@ -156,7 +182,7 @@ static int heard_waiting(struct rf_comm *comm, int rank, const struct note *note
         peer->point = note->past.contract;
         peer->point_started = note->started;
         peer->has_point = true;
-        return comm->running ? check_point(comm, rank, comm->running) : 0;
+        return comm->running ? check_point(comm, rank, comm->running, NULL) : 0;
     }
     peer->waiting = note->past;
     peer->has_waiting = true;
@@ -211,6 +237,100 @@ static int heard_history(struct rf_comm *comm, int rank, const struct note *note
                              comm->rank, rank, (unsigned long long)oldest);
 }
 
+/* ---- leaving --------------------------------------------------------------------------------- */
+
+int rf_comm_compare_leaver(struct rf_comm *comm, int rank)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    const struct rf_past *last = &peer->last;
+    const struct rf_past *own =
+        peer->left_after > 0 ? rf_comm_history(comm, peer->left_after - 1) : NULL;
+    if (!own)
+        return 0; /* it called none, or more than this rank so far */
+    if (!rf_contract_is_point(&last->contract))
+        return compare(comm, own, rank, last);
+    if (own->chain != last->chain || own->hash != last->hash) {
+        peer->differs = true;
+        tell_history(comm);
+    }
+    return 0;
+}
+
+/* Both leave, so nothing will follow in which they could differ. */
+static int compare_last(struct rf_comm *comm, int rank)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    RETURN_IF_ERROR(rf_comm_compare_leaver(comm, rank));
+    if (peer->differs)
+        return 0;
+    const struct rf_past *own = rf_comm_history(comm, peer->left_after);
+    if (peer->left_after > comm->sequence)
+        comm->missed = rank;
+    if (!own)
+        return 0;
+    struct rf_contract theirs = {.sequence = peer->left_after, .root = RF_ROOT_LEFT};
+    if (rf_contract_is_point(&peer->last.contract))
+        theirs = peer->last.contract;
+    return rf_comm_fail_mismatch(comm, comm->rank, &own->contract, rank, &theirs);
+}
+
+static int heard_leaving(struct rf_comm *comm, int rank, const struct note *note)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    peer->has_left = true;
+    peer->left_after = note->started;
+    peer->last = (struct rf_past){.chain = note->last.chain, .hash = note->last.hash};
+    peer->last.contract =
+        (struct rf_contract){.sequence = note->started > 0 ? note->started - 1 : 0,
+                             .count = note->last.count,
+                             .op = note->last.op,
+                             .dtype = note->last.dtype,
+                             .redop = note->last.redop,
+                             .order = note->last.order,
+                             .root = note->last.root,
+                             .algorithm = note->last.algorithm};
+    return comm->leaving ? compare_last(comm, rank) : 0;
+}
+
+int rf_comm_begin_leaving(struct rf_comm *comm)
+{
+    RETURN_IF_ERROR(rf_comm_events(comm));
+    comm->leaving = true;
+    comm->missed = -1;
+    note_leaving(comm);
+    for (int rank = 0; rank < comm->size; rank++)
+        if (comm->peers[rank].has_left)
+            RETURN_IF_ERROR(compare_last(comm, rank));
+    return 0;
+}
+
+int rf_comm_end_leaving(struct rf_comm *comm)
+{
+    int rank = comm->missed;
+    for (int r = 0; r < comm->size && rank < 0; r++)
+        rank = comm->peers[r].differs ? r : -1;
+    if (rank < 0)
+        return 0;
+    if (rf_comm_told_within(comm, RF_ASK_NS))
+        return rf_fail_error(&comm->error);
+    return rf_comm_fail_leaver(comm, rank);
+}
+
+int rf_comm_fail_leaver(struct rf_comm *comm, int rank)
+{
+    char text[160];
+    const struct rf_peer_state *peer = &comm->peers[rank];
+    return rf_comm_fail_text(
+        comm, RF_EMISMATCH, rank, NULL,
+        "rank %d left after %llu operations, the last thing that it called being %s; by then it "
+        "and "
+        "rank %d, which has come to %llu, had called different things; every rank must make the "
+        "same calls in the same order",
+        rank, (unsigned long long)peer->left_after,
+        rf_contract_text(&peer->last.contract, text, 90), comm->rank,
+        (unsigned long long)comm->sequence);
+}
+
 static void heard_left_out(struct rf_comm *comm, const struct note *note)
 {
     uint32_t count = note->left_out.count < NOTE_RANKS ? note->left_out.count : NOTE_RANKS;
@@ -237,11 +357,7 @@ static int heard_note(struct rf_comm *comm, const struct rf_event *event)
         note.verdict.message[RF_VERDICT_TEXT - 1] = 0;
         return rf_comm_fail(comm, &note.verdict, false);
     }
-    if (note.kind == NOTE_LEAVING) {
-        comm->peers[event->rank].has_left = true;
-        comm->peers[event->rank].left_after = note.started;
-    }
-    return 0;
+    return note.kind == NOTE_LEAVING ? heard_leaving(comm, event->rank, &note) : 0;
 }
 
 /* The control link tells every rank by itself, so this verdict is not sent on. */

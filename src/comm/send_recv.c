@@ -66,8 +66,11 @@ static int run(struct rf_comm *comm, struct rf_half *halves, size_t count,
                        : rf_group_add_halves(comm, halves, count, timeout_s);
     if (!request && rf_async_busy(comm->async))
         return rf_async_run(comm, &job);
-    if (!rf_async_busy(comm->async))
+    if (!rf_async_busy(comm->async)) {
         RETURN_IF_ERROR(rf_comm_enter(comm));
+        comm->point = halves[0].contract;
+        comm->point_after = comm->sequence;
+    }
     if (request)
         return rf_async_push_request(comm, &job, request);
     return rf_p2p_exchange(comm, halves, count, timeout_s);

@@ -7,9 +7,6 @@
 
 #include "communicator.h"
 
-/* How long to wait for the others' word on a failure before going by what is known here. */
-#define ASK_NS 600000000ull
-
 static bool known(const struct rf_contract *contract)
 {
     return contract->op != RF_COLL_NONE;
@@ -176,6 +173,11 @@ static bool told_within(struct rf_comm *comm, uint64_t ns, int suspect, uint64_t
     return false;
 }
 
+bool rf_comm_told_within(struct rf_comm *comm, uint64_t ns)
+{
+    return told_within(comm, ns, -1, 0);
+}
+
 /* A message carried another contract or size: both sides are to be named, so ask. */
 static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
                                    const struct rf_contract *mine)
@@ -187,7 +189,7 @@ static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
     if (suspect < 0 || suspect >= comm->size)
         suspect = (comm->rank + comm->size - 1) % comm->size;
     rf_note_waiting(comm, mine, suspect);
-    if (told_within(comm, ASK_NS, suspect, mine->sequence))
+    if (told_within(comm, RF_ASK_NS, suspect, mine->sequence))
         return rf_fail_error(&comm->error);
     if (says_the_same(comm, suspect, mine->sequence))
         return rf_comm_fail_text(
@@ -208,7 +210,7 @@ int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
         return fail_on_foreign_message(comm, suspect, mine);
     struct rf_error error = *rf_last_error();
     /* A broken connection is mostly the echo of a failure that its owner is about to explain. */
-    if ((status == RF_EPEER || status == RF_ENET) && told_within(comm, ASK_NS, -1, 0))
+    if ((status == RF_EPEER || status == RF_ENET) && told_within(comm, RF_ASK_NS, -1, 0))
         return rf_fail_error(&comm->error);
     char text[160];
     return rf_comm_fail_text(comm, status, error.rank, mine, "%s on rank %d: %.180s",

@@ -30,23 +30,41 @@ static int waiting_for(const struct rf_watch *watch)
     return watch->exec ? rf_exec_waiting_for(watch->exec) : watch->peer;
 }
 
-/* A rank that left before this operation will never take part in it. */
-static int check_leavers(struct rf_comm *comm, const struct rf_watch *watch)
+/* It will take part in nothing more, and what it called last is not what this rank waits in. */
+static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, int rank)
 {
     char text[160];
+    const struct rf_peer_state *peer = &comm->peers[rank];
+    const struct rf_contract *last = &peer->last.contract;
+    const bool is_point = rf_contract_is_point(mine);
+    if (is_point ? peer->left_after > comm->sequence + rf_async_queued(comm->async)
+                 : rf_contract_is_point(last))
+        return is_point ? rf_comm_fail_mismatch(comm, rank, last, comm->rank, mine)
+                        : rf_comm_fail_mismatch(comm, comm->rank, mine, rank, last);
+    return rf_comm_fail_text(
+        comm, RF_EPEER, rank, mine,
+        "rank %d left after %llu operations, while rank %d waits in %s, operation %llu", rank,
+        (unsigned long long)peer->left_after, comm->rank,
+        rf_contract_text(mine, text, sizeof(text)), (unsigned long long)mine->sequence);
+}
+
+/* A rank that has left will never answer. What it called is compared with this rank's calls; where
+ * they have differed for longer it is asked, as it may be leaving still. */
+static int check_leavers(struct rf_comm *comm, const struct rf_watch *watch, uint64_t quiet)
+{
     const struct rf_contract *mine = watch->mine;
+    const bool is_point = rf_contract_is_point(mine);
     for (int rank = 0; rank < comm->size; rank++) {
         const struct rf_peer_state *peer = &comm->peers[rank];
         if (!peer->has_left)
             continue;
-        if (rf_contract_is_point(mine) ? rank == waiting_for(watch)
-                                       : peer->left_after <= mine->sequence)
-            return rf_comm_fail_text(
-                comm, RF_EPEER, rank, mine,
-                "rank %d left after %llu operations, while rank %d waits in %s, "
-                "operation %llu",
-                rank, (unsigned long long)peer->left_after, comm->rank,
-                rf_contract_text(mine, text, sizeof(text)), (unsigned long long)mine->sequence);
+        RETURN_IF_ERROR(rf_comm_compare_leaver(comm, rank));
+        if (peer->differs) {
+            if (quiet > RF_QUIET_NS + RF_ASK_NS)
+                return rf_comm_fail_leaver(comm, rank);
+        } else if (is_point ? rank == waiting_for(watch) : peer->left_after <= mine->sequence) {
+            return fail_on_leaver(comm, mine, rank);
+        }
     }
     return 0;
 }
@@ -119,9 +137,9 @@ static int tick(struct rf_comm *comm, struct rf_watch *watch)
         rf_note_waiting(comm, watch->mine, -1);
     }
     if (quiet > RF_QUIET_NS || quiet > watch->timeout_ns) {
-        RETURN_IF_ERROR(check_leavers(comm, watch));
+        RETURN_IF_ERROR(check_leavers(comm, watch, quiet));
         if (!is_point && watch->blocking)
-            RETURN_IF_ERROR(rf_comm_check_points(comm, watch->mine));
+            RETURN_IF_ERROR(rf_comm_check_points(comm, watch->mine, watch->exec));
     }
     return quiet > watch->timeout_ns ? fail_deadline(comm, watch) : 0;
 }

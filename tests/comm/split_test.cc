@@ -125,7 +125,7 @@ TEST(Groups, SayWhoARankIsInTheJob)
             << rf_last_error()->message;
         EXPECT_EQ(rf_last_error()->rank, rank == 1 ? 0 : 1);
         rf_comm_close(pair);
-        rf_comm_close(odd);
+        EXPECT_EQ(rf_comm_close(odd), RF_OK);
     });
 }
 

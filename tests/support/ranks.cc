@@ -66,7 +66,7 @@ class Watchdog
 };
 
 void run_one(const World &world, rf_loopback *loopback, const std::string &url, int rank,
-             const Body &body)
+             const Body &body, const Closed &closed)
 {
     rf_comm_opts opts = {};
     opts.rank = rank;
@@ -84,10 +84,12 @@ void run_one(const World &world, rf_loopback *loopback, const std::string &url, 
     if (rc < 0)
         return;
     body(comm, rank);
-    rf_comm_close(comm);
+    int status = rf_comm_close(comm);
+    if (closed)
+        closed(rank, status);
 }
 
-void run_threads(const World &world, const Body &body)
+void run_threads(const World &world, const Body &body, const Closed &closed)
 {
     rf_loopback *loopback = nullptr;
     ASSERT_EQ(rf_loopback_create(world.size, &world.faults, &loopback), RF_OK)
@@ -96,14 +98,14 @@ void run_threads(const World &world, const Body &body)
         Watchdog watchdog(world.watchdog_s);
         std::vector<std::thread> threads;
         for (int rank = 0; rank < world.size; rank++)
-            threads.emplace_back([&, rank] { run_one(world, loopback, "", rank, body); });
+            threads.emplace_back([&, rank] { run_one(world, loopback, "", rank, body, closed); });
         for (std::thread &thread : threads)
             thread.join();
     }
     rf_loopback_destroy(loopback);
 }
 
-void run_processes(const World &world, const Body &body)
+void run_processes(const World &world, const Body &body, const Closed &closed)
 {
     static int number = 0;
     std::string path = ::testing::TempDir() + "/ringforge-ranks-" + std::to_string(getpid()) + "-" +
@@ -117,7 +119,7 @@ void run_processes(const World &world, const Body &body)
         ASSERT_GE(child, 0);
         if (child == 0) {
             alarm(static_cast<unsigned>(world.watchdog_s)); /* its signal kills */
-            run_one(world, nullptr, url, rank, body);
+            run_one(world, nullptr, url, rank, body, closed);
             fflush(nullptr);
             _exit(::testing::Test::HasFailure() ? 1 : 0);
         }
@@ -140,12 +142,12 @@ void run_processes(const World &world, const Body &body)
 
 } // namespace
 
-void run(const World &world, const Body &body)
+void run(const World &world, const Body &body, const Closed &closed)
 {
     if (world.provider == "loopback")
-        run_threads(world, body);
+        run_threads(world, body, closed);
     else
-        run_processes(world, body);
+        run_processes(world, body, closed);
 }
 
 std::string name(const World &world)

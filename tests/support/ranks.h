@@ -29,9 +29,11 @@ struct World {
 };
 
 using Body = std::function<void(rf_comm *comm, int rank)>;
+/* What rf_comm_close has returned; rf_last_error() is its error. */
+using Closed = std::function<void(int rank, int status)>;
 
 /* Opens a communicator on every rank, runs body, closes. */
-void run(const World &world, const Body &body);
+void run(const World &world, const Body &body, const Closed &closed = nullptr);
 
 /* "net x3": for the names of parameterised tests. */
 std::string name(const World &world);

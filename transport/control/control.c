@@ -104,13 +104,33 @@ static bool is_alone(const struct rf_socket_control *c)
     return c->gone == c->control.size - 1;
 }
 
+static void say_goodbye(struct rf_socket_control *c)
+{
+    if (!c->parted)
+        tell(&c->control, RF_FRAME_LEFT, NULL, 0);
+    c->parted = true;
+}
+
+static int socket_part(struct rf_control *control, uint64_t deadline_ns)
+{
+    struct rf_socket_control *c = control_of(control);
+    say_goodbye(c);
+    pthread_mutex_lock(&c->lock);
+    while (!c->events && !c->aborted && !is_alone(c))
+        if (!rf_cond_wait(&c->changed, &c->lock, deadline_ns))
+            break;
+    bool heard = c->events != NULL;
+    pthread_mutex_unlock(&c->lock);
+    return heard;
+}
+
 static void socket_leave(struct rf_control *control, double timeout_s)
 {
     if (!control)
         return;
     struct rf_socket_control *c = control_of(control);
     const uint64_t deadline_ns = rf_after_s(timeout_s);
-    tell(control, RF_FRAME_LEFT, NULL, 0);
+    say_goodbye(c);
     pthread_mutex_lock(&c->lock);
     while (!c->aborted && !is_alone(c))
         if (!rf_cond_wait(&c->changed, &c->lock, deadline_ns))
@@ -128,6 +148,7 @@ static const struct rf_control_ops socket_control_ops = {
     .notify = socket_notify,
     .abort = socket_abort,
     .next_event = socket_next_event,
+    .part = socket_part,
     .leave = socket_leave,
 };
 

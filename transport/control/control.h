@@ -61,7 +61,7 @@ struct rf_socket_control {
     size_t gather_bytes;
     char gather_text[256]; /* why it failed */
 
-    bool aborted, stopping;
+    bool aborted, parted, stopping; /* parted: has said goodbye */
 
     /* Where survivors meet, and where each rank sits there; NULL: by its rank. Guarded by the
      * gate's lock. */

@@ -70,7 +70,7 @@ struct rf_loop_rank {
      * one, -1 = it is not in it; it never will be in one again; the last one had no majority. */
     bool meeting, left_out, refused;
     int place;
-    bool opened_transport, opened_control, left, dead, aborted;
+    bool opened_transport, opened_control, left, deaf, dead, aborted;
 };
 
 struct rf_loopback {

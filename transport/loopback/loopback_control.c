@@ -18,7 +18,7 @@ static struct rf_loop_rank *self_of(struct rf_control *c)
 static void push_event(struct rf_loop_rank *to, int kind, int from, const void *payload,
                        size_t bytes, const char *text)
 {
-    if (to->left || !to->events_end)
+    if (to->deaf || !to->events_end)
         return;
     struct rf_loop_event *item = rf_alloc(sizeof(*item));
     if (!item) {
@@ -35,6 +35,7 @@ static void push_event(struct rf_loop_rank *to, int kind, int from, const void *
         to->events_end = &item->next;
     }
     __atomic_store_n(&to->control.pending, 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&to->world->changed);
 }
 
 static void push_to_others(struct rf_loopback *world, int kind, int from, const void *payload,
@@ -211,6 +212,31 @@ static bool others_are_gone(struct rf_loopback *world)
     return true;
 }
 
+/* World locked. */
+static void say_goodbye(struct rf_loop_rank *self)
+{
+    if (self->left)
+        return;
+    self->left = true;
+    if (!self->dead)
+        push_to_others(self->world, RF_EVENT_LEFT, self->control.rank, NULL, 0, "left");
+    pthread_cond_broadcast(&self->world->changed);
+}
+
+static int loop_part(struct rf_control *c, uint64_t deadline_ns)
+{
+    struct rf_loop_rank *self = self_of(c);
+    struct rf_loopback *world = self->world;
+    pthread_mutex_lock(&world->lock);
+    say_goodbye(self);
+    while (!self->events && !self->dead && !self->aborted && !others_are_gone(world))
+        if (!rf_cond_wait(&world->changed, &world->lock, deadline_ns))
+            break;
+    bool heard = self->events != NULL;
+    pthread_mutex_unlock(&world->lock);
+    return heard;
+}
+
 static void loop_leave(struct rf_control *c, double timeout_s)
 {
     if (!c)
@@ -219,14 +245,12 @@ static void loop_leave(struct rf_control *c, double timeout_s)
     struct rf_loopback *world = self->world;
     const uint64_t until_ns = rf_after_s(timeout_s);
     pthread_mutex_lock(&world->lock);
-    self->left = true;
-    if (!self->dead)
-        push_to_others(world, RF_EVENT_LEFT, c->rank, NULL, 0, "left");
-    pthread_cond_broadcast(&world->changed);
+    say_goodbye(self);
     while (!self->dead && !self->aborted && !others_are_gone(world))
         if (!rf_cond_wait(&world->changed, &world->lock, until_ns))
             break;
     drop_events(self);
+    self->deaf = true;
     pthread_mutex_unlock(&world->lock);
     rf_loop_end(world);
 }
@@ -236,6 +260,7 @@ static const struct rf_control_ops loop_control_ops = {
     .notify = loop_notify,
     .abort = loop_abort,
     .next_event = loop_next_event,
+    .part = loop_part,
     .leave = loop_leave,
 };
 

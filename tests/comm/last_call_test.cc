@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The last call of a job, after which nothing follows in which ranks could notice that they have
+ * called different things: then closing says so. Whatever two different calls the last ones are,
+ * every rank hears RF_EMISMATCH, of the call or of the close.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+struct Call {
+    const char *name;
+    int (*run)(rf_comm *comm, float *a, float *b);
+    bool is_point = false;
+};
+
+int next_of(const rf_comm *comm)
+{
+    return (rf_comm_rank(comm) + 1) % rf_comm_size(comm);
+}
+
+/* Ten elements each, but where the count is what differs. */
+const std::vector<Call> calls{
+    {"all_reduce", [](rf_comm *c, float *a,
+                      float *b) { return rf_all_reduce(c, a, b, 10, RF_F32, RF_SUM, nullptr); }},
+    {"all_reduce of 11",
+     [](rf_comm *c, float *a, float *b) {
+         return rf_all_reduce(c, a, b, 11, RF_F32, RF_SUM, nullptr);
+     }},
+    {"all_reduce of i32",
+     [](rf_comm *c, float *a, float *b) {
+         return rf_all_reduce(c, a, b, 10, RF_I32, RF_SUM, nullptr);
+     }},
+    {"all_reduce by max",
+     [](rf_comm *c, float *a, float *b) {
+         return rf_all_reduce(c, a, b, 10, RF_F32, RF_MAX, nullptr);
+     }},
+    {"reduce_scatter",
+     [](rf_comm *c, float *a, float *b) {
+         return rf_reduce_scatter(c, a, b, 10, RF_F32, RF_SUM, nullptr);
+     }},
+    {"all_gather",
+     [](rf_comm *c, float *a, float *b) { return rf_all_gather(c, a, b, 10, RF_F32, nullptr); }},
+    {"broadcast from 0",
+     [](rf_comm *c, float *a, float *) { return rf_broadcast(c, a, 10, RF_F32, 0, nullptr); }},
+    {"broadcast from 1",
+     [](rf_comm *c, float *a, float *) { return rf_broadcast(c, a, 10, RF_F32, 1, nullptr); }},
+    {"broadcast of 11 from 1",
+     [](rf_comm *c, float *a, float *) { return rf_broadcast(c, a, 11, RF_F32, 1, nullptr); }},
+    {"reduce to 0", [](rf_comm *c, float *a,
+                       float *b) { return rf_reduce(c, a, b, 10, RF_F32, RF_SUM, 0, nullptr); }},
+    {"reduce to 1", [](rf_comm *c, float *a,
+                       float *b) { return rf_reduce(c, a, b, 10, RF_F32, RF_SUM, 1, nullptr); }},
+    {"gather to 0",
+     [](rf_comm *c, float *a, float *b) { return rf_gather(c, a, b, 10, RF_F32, 0, nullptr); }},
+    {"gather to 1",
+     [](rf_comm *c, float *a, float *b) { return rf_gather(c, a, b, 10, RF_F32, 1, nullptr); }},
+    {"scatter from 0",
+     [](rf_comm *c, float *a, float *b) { return rf_scatter(c, a, b, 10, RF_F32, 0, nullptr); }},
+    {"scatter from 1",
+     [](rf_comm *c, float *a, float *b) { return rf_scatter(c, a, b, 10, RF_F32, 1, nullptr); }},
+    {"all_to_all",
+     [](rf_comm *c, float *a, float *b) { return rf_all_to_all(c, a, b, 10, RF_F32, nullptr); }},
+    {"barrier", [](rf_comm *c, float *, float *) { return rf_barrier(c, nullptr); }},
+    {"send",
+     [](rf_comm *c, float *a, float *) {
+         return rf_send(c, a, 10, RF_F32, next_of(c), 0, nullptr);
+     },
+     true},
+    {"recv",
+     [](rf_comm *c, float *a, float *) {
+         return rf_recv(c, a, 10, RF_F32, next_of(c), 0, nullptr);
+     },
+     true},
+};
+
+/* What a rank has heard of its last call, and of closing. */
+void expect_heard(const std::string &here, int call, int closed, uint64_t sequence)
+{
+    const rf_error &error = *rf_last_error();
+    EXPECT_TRUE(call == RF_OK || call == RF_EMISMATCH) << here << call;
+    EXPECT_EQ(closed, RF_EMISMATCH) << here << error.message;
+    if (closed == RF_OK)
+        return;
+    EXPECT_EQ(error.sequence, sequence) << here << error.message;
+    EXPECT_EQ(strstr(error.message, "something else"), nullptr) << here << error.message;
+}
+
+std::string describe(const Call &odd, const Call &usual, int rank, int size)
+{
+    return std::string(odd.name) + " against " + usual.name + ", rank " + std::to_string(rank) +
+           " of " + std::to_string(size) + ": ";
+}
+
+/* The last rank calls `odd`, all others `usual`, after an operation that went well. */
+void end_with(const ranks::World &world, const Call &odd, const Call &usual)
+{
+    std::vector<int> heard(static_cast<size_t>(world.size), RF_OK);
+    ranks::run(
+        world,
+        [&](rf_comm *comm, int rank) {
+            std::vector<float> a(64, 1.0f), b(64);
+            int &rc = heard[static_cast<size_t>(rank)];
+            rc = rf_all_reduce(comm, a.data(), b.data(), 1, RF_F32, RF_SUM, nullptr);
+            if (rc == RF_OK) /* else a quick rank's call was heard of before */
+                rc = (rank == world.size - 1 ? odd : usual).run(comm, a.data(), b.data());
+        },
+        [&](int rank, int closed) {
+            expect_heard(describe(odd, usual, rank, world.size), heard[static_cast<size_t>(rank)],
+                         closed, 1);
+        });
+}
+
+class LastCall : public testing::TestWithParam<int>
+{
+};
+
+TEST_P(LastCall, EveryPairOfDifferentOnesIsHeardByEveryRank)
+{
+    std::vector<std::pair<const Call *, const Call *>> all;
+    for (const Call &odd : calls)
+        for (const Call &usual : calls)
+            if (&odd != &usual && !(odd.is_point && usual.is_point))
+                all.push_back({&odd, &usual});
+    std::atomic<size_t> next{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 48; i++) /* most of the time they wait */
+        threads.emplace_back([&] {
+            for (size_t at; (at = next++) < all.size();) {
+                ranks::World world;
+                world.size = GetParam();
+                end_with(world, *all[at].first, *all[at].second);
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+INSTANTIATE_TEST_SUITE_P(Loopback, LastCall, testing::Values(2, 3));
+
+/* Where messages are buffered by networks: those that end without the others. */
+class LastCallOver : public testing::TestWithParam<ranks::World>
+{
+};
+
+TEST_P(LastCallOver, IsHeardByEveryRankThoughItOnlySends)
+{
+    ranks::run(GetParam(), [&](rf_comm *comm, int rank) {
+        const int size = rf_comm_size(comm);
+        const auto end = [&](const Call &odd, const Call &usual) {
+            std::vector<float> a(64, 1.0f), b(64);
+            rf_comm *group = nullptr; /* each pair needs one of its own */
+            ASSERT_EQ(rf_comm_split(comm, 0, rank, &group), RF_OK) << rf_last_error()->message;
+            const int rc = (rank == size - 1 ? odd : usual).run(group, a.data(), b.data());
+            expect_heard(describe(odd, usual, rank, size), rc, rf_comm_close(group), 0);
+        };
+        for (size_t odd : {7, 11, 13})
+            for (size_t usual : {7, 11, 13})
+                if (odd != usual)
+                    end(calls[odd], calls[usual]);
+        end(calls[12], calls[0]);  /* gather to 1, all_reduce */
+        end(calls[17], calls[16]); /* send, barrier */
+    });
+}
+INSTANTIATE_TEST_SUITE_P(All, LastCallOver, testing::ValuesIn(ranks::worlds({}, {2, 3})),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+TEST(Closing, OfAHealthyCommunicatorIsNoError)
+{
+    for (int size : {1, 2, 4}) {
+        ranks::World world;
+        world.size = size;
+        ranks::run(
+            world,
+            [](rf_comm *comm, int rank) {
+                float x = 1, all[8];
+                EXPECT_EQ(rf_broadcast(comm, &x, 1, RF_F32, 0, nullptr), RF_OK);
+                EXPECT_EQ(rf_gather(comm, &x, all, 1, RF_F32, 0, nullptr), RF_OK);
+                if (rank == 0 && rf_comm_size(comm) > 1) {
+                    EXPECT_EQ(rf_send(comm, &x, 1, RF_F32, 1, 0, nullptr), RF_OK);
+                }
+                if (rank == 1) {
+                    EXPECT_EQ(rf_recv(comm, &x, 1, RF_F32, 0, 0, nullptr), RF_OK);
+                }
+            },
+            [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
+    }
+    EXPECT_EQ(rf_comm_close(nullptr), RF_OK);
+}
+
+/* Over networks that take a message without its receiver. */
+class Close : public testing::TestWithParam<ranks::World>
+{
+};
+
+/* Each is the root of its own broadcast, twice, and then both end with the same one. */
+TEST_P(Close, NamesADifferenceThatIsLongerAgo)
+{
+    ranks::run(
+        GetParam(),
+        [](rf_comm *comm, int rank) {
+            float x = 1;
+            EXPECT_EQ(rf_broadcast(comm, &x, 1, RF_F32, rank, nullptr), RF_OK);
+            EXPECT_EQ(rf_broadcast(comm, &x, 1, RF_F32, rank, nullptr), RF_OK);
+        },
+        [](int, int closed) {
+            EXPECT_EQ(closed, RF_EMISMATCH);
+            EXPECT_STREQ(rf_last_error()->message,
+                         "rank 0 called broadcast(1 f32 from root 0) while rank 1 called "
+                         "broadcast(1 f32 from root 1), in operation 0 of this communicator; every "
+                         "rank must make the same calls in the same order");
+        });
+}
+
+TEST_P(Close, NamesACallThatOneRankHasLeftOut)
+{
+    for (int odd : {0, 1}) {
+        ranks::run(
+            GetParam(),
+            [odd](rf_comm *comm, int rank) {
+                float x = 1;
+                EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
+                for (int i = 0; rank == odd && i < 2; i++)
+                    EXPECT_EQ(rf_broadcast(comm, &x, 1, RF_F32, odd, nullptr), RF_OK);
+            },
+            [odd](int rank, int closed) {
+                EXPECT_EQ(closed, RF_EMISMATCH);
+                const std::string told = rf_last_error()->message;
+                const std::string root = std::to_string(odd);
+                EXPECT_NE(told.find("rank " + root + " called broadcast(1 f32 from root " + root),
+                          std::string::npos)
+                    << told;
+                EXPECT_NE(told.find("called nothing more"), std::string::npos) << told;
+                EXPECT_NE(told.find("operation 1"), std::string::npos) << told;
+                EXPECT_EQ(rf_last_error()->rank, 1 - rank) << told;
+            });
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Close, testing::ValuesIn(ranks::worlds({}, {2})),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+TEST(Closing, OfAFailedCommunicatorSaysWhyItFailed)
+{
+    ranks::World world;
+    ranks::run(
+        world,
+        [](rf_comm *comm, int rank) {
+            if (rank == 1)
+                rf_comm_abort(comm, "enough");
+            EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
+        },
+        [](int, int closed) {
+            EXPECT_EQ(closed, RF_EABORT);
+            EXPECT_NE(strstr(rf_last_error()->message, "enough"), nullptr);
+        });
+}
+
+} // namespace
