@@ -20,6 +20,8 @@ int main(void)
         fprintf(stderr, "%s\n", rf_last_error()->message);
     else
         printf("rank %d of %d: the sum is %g\n", rf_comm_rank(comm), rf_comm_size(comm), sum);
-    rf_comm_close(comm);
-    return rc < 0;
+    int closed = rf_comm_close(comm); /* compares what all ranks have called */
+    if (rc == 0 && closed < 0)
+        fprintf(stderr, "%s\n", rf_last_error()->message);
+    return rc < 0 || closed < 0;
 }

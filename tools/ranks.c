@@ -89,7 +89,8 @@ static void *run_thread(void *argument)
     self->status = self->fn(comm, self->user);
     if (self->status != TOOL_OK)
         rf_comm_abort(comm, "another rank of this process failed");
-    rf_comm_close(comm);
+    if (rf_comm_close(comm) < 0 && self->status == TOOL_OK)
+        self->status = tool_library_error(self->command, self->opts.rank);
     return NULL;
 }
 
@@ -137,8 +138,9 @@ static int run_here(const struct tool_command *command, const struct tool_ranks 
         opts.provider = NULL;
     if (rf_comm_open(rank ? "env:" : "self:", &opts, &comm) < 0)
         return tool_library_error(command, rank && count > 1 ? atoi(rank) : -1);
-    int status = fn(comm, user);
-    rf_comm_close(comm);
+    int status = fn(comm, user), own = rf_comm_rank(comm);
+    if (rf_comm_close(comm) < 0 && status == TOOL_OK)
+        status = tool_library_error(command, count > 1 ? own : -1);
     return status;
 }
 

@@ -92,12 +92,26 @@ struct rf_peer_state {
     bool has_other_past; /* found in what it told of its history */
 };
 
+/* How ranks that wait for each other find out (cycle.c): who waits in what for whom, from the one
+ * who asked on. A circle of more ranks is not found. */
+enum { RF_PROBE_HOPS = 12 };
+struct rf_probe_hop {
+    uint64_t sequence, count;
+    int32_t rank, to, root;
+    uint8_t op, dtype, redop, order;
+};
+struct rf_probe {
+    uint32_t wait, count; /* wait: which one of the rank that asked */
+    struct rf_probe_hop hops[RF_PROBE_HOPS];
+};
+
 /* The watch over one running operation. */
 struct rf_watch {
     const struct rf_contract *mine;
     const struct rf_exec *exec; /* whose messages it waits for; NULL: those of `peer` */
     int peer;                   /* -1 = unknown */
     bool blocking;              /* the caller does nothing else meanwhile */
+    bool may_send;              /* something is to be sent as soon as there is room */
     uint64_t timeout_ns;
     uint64_t activity, quiet_activity, quiet_since_ns;
     uint32_t idle;
@@ -145,6 +159,8 @@ struct rf_comm {
     struct rf_contract
         point; /* the last send or receive, and after how many collectives; 0 = none */
     uint64_t point_after;
+    const struct rf_watch *watching; /* while news are handled in a blocking call; else NULL */
+    uint32_t waits;                  /* probes that this rank has sent */
     bool leaving;
     int missed;        /* a rank that has called more than this one, which leaves; -1 = none */
     int announcements; /* peers with has_waiting for an operation that this rank has not started */
@@ -263,6 +279,17 @@ static inline bool rf_comm_has_news(const struct rf_comm *comm)
             atomic_load_explicit(&comm->abort_requested, memory_order_relaxed)) != 0;
 }
 
+/* True where no rank can end its part before every other has begun its own. */
+bool rf_call_needs_everybody(const struct rf_contract *contract);
+void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe);
+
+/* ---- cycle.c --------------------------------------------------------------------------------- */
+
+/* This rank has been quiet for long: asks whether those it waits for wait for it. */
+void rf_cycle_probe(struct rf_comm *comm, const struct rf_watch *watch);
+/* A probe of `rank` has come. */
+RF_MUST_CHECK int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard);
+
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
 void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct rf_contract *mine,
@@ -372,6 +399,8 @@ int rf_p2p_retry(struct rf_p2p *p2p);
 bool rf_p2p_must_retry(const struct rf_p2p *p2p);
 /* The peer said that it waits for this rank in `point`: has this rank done its part? */
 bool rf_p2p_has_served(const struct rf_p2p *p2p, int peer, const struct rf_contract *point);
+/* Certainly not, and it takes another call of this rank to do so. */
+bool rf_p2p_owes(const struct rf_p2p *p2p, int peer, const struct rf_contract *point);
 /* Envelopes are no payload: to be taken off the transport's counters. */
 void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messages);
 

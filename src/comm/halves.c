@@ -185,6 +185,7 @@ static int run_to_end(struct rf_comm *comm, struct rf_half *halves, size_t count
         if (rc == 0) {
             watch.peer = open->peer;
             watch.mine = &open->contract;
+            watch.may_send = full;
             rc = rf_p2p_poll(p2p);
         }
         if (rc == 0)

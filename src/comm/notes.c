@@ -11,7 +11,8 @@ enum note_kind {
     NOTE_VERDICT,
     NOTE_LEAVING,
     NOTE_HISTORY,
-    NOTE_LEFT_OUT
+    NOTE_LEFT_OUT,
+    NOTE_PROBE
 };
 enum { NOTE_PASTS = 6, NOTE_RANKS = 96 };
 
@@ -26,6 +27,7 @@ struct note {
             int32_t root;
             uint8_t op, dtype, redop, order, algorithm;
         } last;                    /* NOTE_LEAVING: as rf_peer_state has it */
+        struct rf_probe probe;     /* NOTE_PROBE */
         struct rf_past past;       /* NOTE_WAITING */
         struct rf_verdict verdict; /* NOTE_VERDICT */
         struct {
@@ -131,8 +133,13 @@ const struct rf_past *rf_comm_history(const struct rf_comm *comm, uint64_t seque
     return known ? &comm->history[sequence % RF_HISTORY] : NULL;
 }
 
-/* True where no rank can end its part before every other has begun its own. */
-static bool needs_everybody(const struct rf_contract *contract)
+void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe)
+{
+    struct note note = {.kind = NOTE_PROBE, .asked = -1, .probe = *probe};
+    send_note(comm, &note);
+}
+
+bool rf_call_needs_everybody(const struct rf_contract *contract)
 {
     if (contract->op == RF_COLL_BARRIER)
         return true;
@@ -146,7 +153,7 @@ static int check_point(struct rf_comm *comm, int rank, const struct rf_contract 
 {
     const struct rf_peer_state *peer = &comm->peers[rank];
     if (!peer->has_point || peer->point.root != comm->rank ||
-        (!needs_everybody(mine) && !(exec && rf_exec_needs(exec, rank))) ||
+        (!rf_call_needs_everybody(mine) && !(exec && rf_exec_needs(exec, rank))) ||
         mine->sequence < peer->point_started || rf_p2p_has_served(comm->p2p, rank, &peer->point))
         return 0;
     return rf_comm_fail_mismatch(comm, comm->rank, mine, rank, &peer->point);
@@ -351,6 +358,8 @@ static int heard_note(struct rf_comm *comm, const struct rf_event *event)
         return heard_waiting(comm, event->rank, &note);
     if (note.kind == NOTE_HISTORY)
         return heard_history(comm, event->rank, &note);
+    if (note.kind == NOTE_PROBE)
+        return rf_cycle_heard(comm, event->rank, &note.probe);
     if (note.kind == NOTE_LEFT_OUT)
         heard_left_out(comm, &note);
     if (note.kind == NOTE_VERDICT) {

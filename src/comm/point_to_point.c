@@ -369,6 +369,18 @@ int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, void *data, s
     return rc;
 }
 
+bool rf_p2p_owes(const struct rf_p2p *p2p, int rank, const struct rf_contract *point)
+{
+    const struct rf_p2p_peer *peer = &p2p->peers[rank];
+    if (point->op == RF_COLL_RECV)
+        return peer->sent <= point->sequence;
+    /* What is still on its way may meet a receive that waits here. */
+    for (const struct rf_taken *taken = peer->first; taken; taken = taken->next)
+        if (taken->envelope.id == point->sequence && taken->envelope.kind == RF_ENVELOPE_ANNOUNCE)
+            return true;
+    return false;
+}
+
 bool rf_p2p_has_served(const struct rf_p2p *p2p, int rank, const struct rf_contract *point)
 {
     const struct rf_p2p_peer *peer = &p2p->peers[rank];

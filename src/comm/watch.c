@@ -135,6 +135,7 @@ static int tick(struct rf_comm *comm, struct rf_watch *watch)
         (watch->blocking || !is_point)) {
         watch->announced = true;
         rf_note_waiting(comm, watch->mine, -1);
+        rf_cycle_probe(comm, watch);
     }
     if (quiet > RF_QUIET_NS || quiet > watch->timeout_ns) {
         RETURN_IF_ERROR(check_leavers(comm, watch, quiet));
@@ -174,10 +175,18 @@ static void rest(const struct rf_comm *comm, const struct rf_watch *watch)
         give_way(comm, idle);
 }
 
+static int hear(struct rf_comm *comm, const struct rf_watch *watch)
+{
+    comm->watching = watch;
+    int rc = rf_comm_events(comm);
+    comm->watching = NULL;
+    return rc;
+}
+
 int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
 {
     if (rf_comm_has_news(comm))
-        RETURN_IF_ERROR(rf_comm_events(comm));
+        RETURN_IF_ERROR(hear(comm, watch));
     if (moved(watch, activity))
         return 0;
     rest(comm, watch);

@@ -233,6 +233,59 @@ TEST_P(Mismatch, OfAReceiveAgainstACollectiveIsNamed)
         [](rf_comm *comm) { return all_reduce(comm, 10); });
 }
 
+TEST_P(Mismatch, RanksThatReceiveFromEachOtherAreNamedAsACircle)
+{
+    for (bool long_sends : {false, true}) /* which wait for their receiver */
+        ranks::run(GetParam(), [=](rf_comm *comm, int rank) {
+            const int size = rf_comm_size(comm), next = (rank + 1) % size;
+            const uint64_t start = rf_now_ns();
+            EXPECT_EQ(long_sends ? rf_send(comm, buffer().data(), 100000, RF_F32, next, 4, nullptr)
+                                 : rf_recv(comm, buffer().data(), 10, RF_F32, next, 4, nullptr),
+                      RF_EMISMATCH)
+                << rf_last_error()->message;
+            EXPECT_LT(rf_now_ns() - start, generous_ns);
+            EXPECT_NE(strstr(rf_last_error()->message, "wait for each other in a circle"), nullptr)
+                << rf_last_error()->message;
+            for (int r = 0; r < size; r++) {
+                const std::string edge = "rank " + std::to_string(r) + " waits for rank " +
+                                         std::to_string((r + 1) % size) + " in ";
+                EXPECT_NE(strstr(rf_last_error()->message, edge.c_str()), nullptr)
+                    << rf_last_error()->message;
+            }
+        });
+}
+
+/* A collective closes the circle: nobody's partner is in the same call. */
+TEST(Circle, OfAReceiveAndACollectiveIsFoundAmongThree)
+{
+    ranks::World world;
+    world.size = 3;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        int rc = rank == 2 ? rf_broadcast(comm, buffer().data(), 10, RF_F32, 0, nullptr)
+                           : rf_recv(comm, buffer().data(), 10, RF_F32, rank + 1, 0, nullptr);
+        EXPECT_EQ(rc, RF_EMISMATCH) << rf_last_error()->message;
+    });
+}
+
+/* All but one wait for the next, and that one is busy for longer than the quiet time. */
+TEST_P(Mismatch, AChainOfReceivesBehindASlowRankIsNone)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        const int size = rf_comm_size(comm), next = (rank + 1) % size;
+        const uint64_t until = rf_now_ns() + 400000000;
+        while (rank == 0 && rf_now_ns() < until)
+            continue;
+        if (rank == 0) {
+            EXPECT_EQ(rf_send(comm, buffer().data(), 10, RF_F32, size - 1, 4, nullptr), RF_OK);
+        }
+        EXPECT_EQ(rf_recv(comm, buffer().data(), 10, RF_F32, next, 4, nullptr), RF_OK)
+            << rf_last_error()->message;
+        if (rank > 0) {
+            EXPECT_EQ(rf_send(comm, buffer().data(), 10, RF_F32, rank - 1, 4, nullptr), RF_OK);
+        }
+    });
+}
+
 TEST_P(Mismatch, OfASendAndItsReceiveIsNamedOnBothSides)
 {
     for (size_t count : {size_t{100}, size_t{100000}}) /* travels with its envelope; announced */
