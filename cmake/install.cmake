@@ -21,7 +21,6 @@ find_dependency(Threads)
 # The static library hands what it is made with on to its users.
 find_package(PkgConfig QUIET)
 if(PKG_CONFIG_FOUND)
-    pkg_check_modules(FABRIC QUIET IMPORTED_TARGET libfabric)
     pkg_check_modules(SODIUM QUIET IMPORTED_TARGET libsodium)
     pkg_check_modules(CJSON QUIET IMPORTED_TARGET libcjson)
 endif()
@@ -46,7 +45,7 @@ Version: @PROJECT_VERSION@
 Cflags: -I\${includedir}
 Libs: -L\${libdir} -lringforge
 Libs.private: -lpthread -lm -ldl
-Requires.private: libfabric libsodium libcjson
+Requires.private: libsodium libcjson
 ")
 install(FILES ${PROJECT_BINARY_DIR}/package/ringforge.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

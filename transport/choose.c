@@ -71,6 +71,7 @@ static int agree(struct chooser *c)
 
 static int open_network(struct chooser *c, char *why, size_t why_bytes, struct rf_transport **out)
 {
+    rf_provider_need_network(&c->mine);
     const struct rf_provider *row = c->mine.network;
     const struct rf_opening opening = {.provider = row,
                                        .name = row->name ? row->name : c->mine.fabric,

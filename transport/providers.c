@@ -141,6 +141,12 @@ static void take_network(struct rf_choice *choice, const struct rf_provider *row
              choice->network->fabric ? choice->network->fabric : name);
 }
 
+void rf_provider_need_network(struct rf_choice *choice)
+{
+    if (!choice->network)
+        take_network(choice, native(), NULL);
+}
+
 /* "MEMORY+NETWORK", of two that go together. */
 static bool is_hybrid(const char *wanted, struct rf_choice *out)
 {
@@ -164,7 +170,6 @@ void rf_provider_resolve(const char *wanted, struct rf_choice *out)
         wanted = "auto";
     *out = (struct rf_choice){.reach = RF_REACH_ANY, .memory = first_of(RF_REACH_HOST)};
     snprintf(out->asked, sizeof(out->asked), "%s", wanted);
-    take_network(out, native(), NULL);
     if (strcmp(wanted, "auto") == 0) {
         snprintf(out->name, sizeof(out->name), "auto");
     } else if (is_hybrid(wanted, out)) {

@@ -62,10 +62,11 @@ struct rf_provider {
 /* What a name stands for. */
 struct rf_choice {
     enum rf_reach reach;
-    const struct rf_provider *memory, *network; /* within hosts; between them */
-    char asked[64];                             /* the name itself, or "auto" */
-    char name[64];                              /* of the whole, as rf_transport.name will be */
-    char fabric[44];                            /* libfabric's name of the network */
+    const struct rf_provider *memory;  /* within hosts */
+    const struct rf_provider *network; /* between them; NULL: rf_provider_need_network */
+    char asked[64];                    /* the name itself, or "auto" */
+    char name[64];                     /* of the whole, as rf_transport.name will be */
+    char fabric[44];                   /* libfabric's name of the network */
 };
 
 /* The row of a name; that of all others where it has none. */
@@ -75,6 +76,9 @@ const struct rf_provider *rf_provider_of_fabric(const char *fabric);
 /* Takes any name, also one that no provider has: then the network is that of the last row, and
  * opening it will fail. wanted: NULL or "" is RF_PROVIDER, or else auto. */
 void rf_provider_resolve(const char *wanted, struct rf_choice *out);
+/* Fills in the default network where none was named: which one that is depends on libfabric, which
+ * is loaded for it. */
+void rf_provider_need_network(struct rf_choice *choice);
 void rf_provider_add(struct rf_provider_lines *lines, const struct rf_provider *row,
                      const char *name, const char *address);
 /* RF_EINVAL: the machine has no such provider; the sentence lists those that it has. */
@@ -83,7 +87,8 @@ int rf_provider_fail_unknown(const char *name);
 /* ---- what the rooms offer to the table --------------------------------------------------------
  */
 
-/* ofi/: the name of libfabric's native TCP, which is net before 1.18, and tcp from then on. */
+/* ofi/: the name of libfabric's native TCP, which is net before 1.18, and tcp from then on. Where
+ * libfabric cannot be loaded, opening will say so. */
 const char *rf_fabric_native_name(void);
 bool rf_fabric_is_offered(const char *fabric);
 int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *lines);

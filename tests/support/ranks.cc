@@ -129,6 +129,10 @@ void run_processes(const World &world, const Body &body, const Closed &closed)
         int status = 0;
         while (waitpid(children[static_cast<size_t>(rank)], &status, 0) < 0 && errno == EINTR) {
         }
+        bool other = !WIFSIGNALED(status) || WTERMSIG(status) != world.by_signal;
+        EXPECT_FALSE(rank == world.expect_killed && world.by_signal && other)
+            << "rank " << rank << " over " << world.provider << " was not ended by "
+            << strsignal(world.by_signal) << ": wait status " << status;
         if (rank == world.expect_killed ||
             std::count(world.may_die.begin(), world.may_die.end(), rank) > 0)
             continue;

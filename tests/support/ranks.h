@@ -24,6 +24,7 @@ struct World {
     rf_loopback_opts faults = {};
     bool checksum = false;
     int expect_killed = -1;   /* processes: this rank may die by a signal */
+    int by_signal = 0;        /* if not 0: and must by this one */
     std::vector<int> may_die; /* and these */
     int watchdog_s = 60;
 };

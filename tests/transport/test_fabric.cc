@@ -472,7 +472,7 @@ TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
         std::string name = info->fabric_attr->prov_name;
         EXPECT_TRUE(name == "net" || name == "tcp") << name;
         EXPECT_NE(strstr(why, "native TCP"), nullptr) << why;
-        fi_freeinfo(info);
+        rf_ofi()->freeinfo(info);
     }
 }
 

@@ -2,14 +2,14 @@
  *
  * Whether the network could read device memory by itself, and what stands against it.
  */
-#include <rdma/fabric.h>
-#include <rdma/fi_domain.h>
-#include <ringforge/comm.h>
+#include "fabric.h"
 
 const char *rf_provider_dmabuf_reason(void)
 {
 #ifdef FI_MR_DMABUF
-    if (FI_VERSION_LT(fi_version(), FI_VERSION(1, 20)))
+    if (rf_ofi_load() < 0)
+        return "libfabric cannot be loaded";
+    if (FI_VERSION_LT(rf_ofi()->version(), FI_VERSION(1, 20)))
         return "the libfabric that is loaded is older than 1.20, and has no FI_MR_DMABUF";
     /* ofi_rxm copies short tagged messages with the processor, from where no memory need be. */
     return "collectives send tagged messages, which libfabric may copy with the processor; that "

@@ -10,6 +10,7 @@
 #include "fabric.h"
 
 #include "base/base.h"
+#include "signals.h"
 
 enum { READ_AT_ONCE = 16, QUEUE_ENTRIES = 4096, SEGMENT_BYTES = 256 * 1024 };
 
@@ -20,7 +21,7 @@ static struct rf_fabric *fabric_of(struct rf_transport *t)
 
 static int fabric_error(struct rf_fabric *f, const char *what, ssize_t code)
 {
-    return rf_fail(RF_ENET, "%s: %s failed: %s", f->name, what, fi_strerror((int)-code));
+    return rf_fail(RF_ENET, "%s: %s failed: %s", f->name, what, rf_ofi()->strerror((int)-code));
 }
 
 /* ---- memory registration --------------------------------------------------------------------- */
@@ -117,7 +118,7 @@ static int post_failed(struct rf_fabric *f, const char *what, int peer, void *co
     if (rc == -FI_EAGAIN || rc == -FI_ENOMEM)
         return RF_EAGAIN;
     return rf_fail_rank(RF_ENET, peer, "%s: %s rank %d failed: %s", f->name, what, peer,
-                        fi_strerror((int)-rc));
+                        rf_ofi()->strerror((int)-rc));
 }
 
 static int check_post(struct rf_fabric *f, int peer, size_t bytes)
@@ -209,9 +210,9 @@ static int poll_error(struct rf_fabric *f, struct rf_completion *out)
     if (status == RF_EMISMATCH)
         rf_fail(status, "%s: a message is longer than its receive expects", f->name);
     else
-        rf_fail(status, "%s: %s failed: %s", f->name, what, fi_strerror(code));
+        rf_fail(status, "%s: %s failed: %s", f->name, what, rf_ofi()->strerror(code));
     if (!entry.op_context) {
-        rf_log("transport", 2, "%s: %s failed: %s", f->name, what, fi_strerror(code));
+        rf_log("transport", 2, "%s: %s failed: %s", f->name, what, rf_ofi()->strerror(code));
         return 0;
     }
     *out = (struct rf_completion){.context = entry.op_context,
@@ -344,7 +345,7 @@ static int open_endpoint(struct rf_fabric *f)
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = (size_t)f->transport.size};
     struct fi_cq_attr cq = {
         .format = FI_CQ_FORMAT_TAGGED, .size = QUEUE_ENTRIES, .wait_obj = FI_WAIT_NONE};
-    ssize_t rc = fi_fabric(f->info->fabric_attr, &f->fabric, NULL);
+    ssize_t rc = rf_ofi()->fabric(f->info->fabric_attr, &f->fabric, NULL);
     if (rc)
         return fabric_error(f, "opening the fabric", rc);
     if ((rc = fi_domain(f->fabric, f->info, &f->domain, NULL)))
@@ -370,7 +371,7 @@ int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int r
 {
     struct rf_fabric *f = rf_alloc(sizeof(*f));
     if (!f) {
-        fi_freeinfo(info);
+        rf_ofi()->freeinfo(info);
         return rf_fail(RF_ENOMEM, "no memory for a transport");
     }
     f->info = info;
@@ -385,11 +386,16 @@ int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int r
                                          .segment_bytes = SEGMENT_BYTES};
     f->max_message = info->ep_attr->max_msg_size;
     f->register_always = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+    struct rf_signals kept;
     int rc = rf_self_transport(&f->self);
     if (rc == 0 && !(f->peers = rf_alloc((size_t)size * sizeof(*f->peers))))
         rc = rf_fail(RF_ENOMEM, "%s: no memory for the addresses of %d ranks", f->name, size);
     if (rc == 0)
+        rc = rf_signals_keep(&kept);
+    if (rc == 0) {
         rc = open_endpoint(f);
+        rf_signals_put_back(&kept, rf_ofi_address());
+    }
     if (rc < 0) {
         rf_fabric_close(f);
         return rc;
@@ -419,7 +425,7 @@ void rf_fabric_close(struct rf_fabric *f)
     }
     if (f->mark >= 0)
         close(f->mark);
-    fi_freeinfo(f->info);
+    rf_ofi()->freeinfo(f->info);
     if (f->self)
         f->self->ops->destroy(f->self);
     rf_free(f->peers);

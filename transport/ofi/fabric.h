@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What fabric.c (endpoints and messages), fabric_open.c (how ranks agree on them) and
- * fabric_select.c (which provider) share. Nobody else includes it.
+ * What fabric.c (endpoints and messages), fabric_open.c (how ranks agree on them), fabric_select.c
+ * (which provider) and library.c (loading libfabric) share. Nobody else includes it.
  */
 #ifndef RF_TRANSPORT_FABRIC_H
 #define RF_TRANSPORT_FABRIC_H
@@ -50,6 +50,24 @@ struct rf_fabric {
     char name[64];
     int mark; /* see rf_leftovers_mark; -1 = none */
 };
+
+/* library.c: what libfabric exports; all else is reached through its objects. Its own declarations
+ * of these (fi_getinfo, ...) must not be called: it is not linked. */
+struct rf_ofi {
+    int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,
+                   const struct fi_info *hints, struct fi_info **info);
+    void (*freeinfo)(struct fi_info *info);
+    struct fi_info *(*dupinfo)(const struct fi_info *info); /* of NULL: a new one */
+    int (*fabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+    const char *(*strerror)(int error);
+    uint32_t (*version)(void);
+};
+/* Loads it, the first time; the program's signal dispositions stay what they were. May be called by
+ * several threads. RF_ENET: it is not there. */
+RF_MUST_CHECK int rf_ofi_load(void);
+/* Once rf_ofi_load has returned 0. */
+const struct rf_ofi *rf_ofi(void);
+const void *rf_ofi_address(void); /* some address within it */
 
 /* fabric_select.c: the best fi_info on the interface of `address` (numeric IP), and one sentence on
  * why it is this one. */

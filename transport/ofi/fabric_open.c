@@ -66,7 +66,7 @@ static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[
     int rc = fi_getname(&f->ep->fid, address, &bytes);
     if (rc || bytes > ADDRESS_BYTES)
         return rf_fail(RF_ENET, "%s: reading the endpoint's address failed: %s", f->name,
-                       fi_strerror(rc ? -rc : FI_ETOOSMALL));
+                       rf_ofi()->strerror(rc ? -rc : FI_ETOOSMALL));
     offer->address_bytes = (uint32_t)bytes;
     offer->protocol = f->info->ep_attr->protocol;
     offer->protocol_version = f->info->ep_attr->protocol_version;
@@ -125,7 +125,7 @@ static int connect_peers(struct rf_fabric *f, const uint8_t *addresses, size_t s
         int rc = fi_av_insert(f->av, addresses + (size_t)r * stride, 1, &f->peers[r], 0, NULL);
         if (rc != 1)
             return rf_fail_rank(RF_ENET, r, "%s: the address of rank %d is refused: %s", f->name, r,
-                                rc < 0 ? fi_strerror(-rc) : "no reason given");
+                                rc < 0 ? rf_ofi()->strerror(-rc) : "no reason given");
     }
     return 0;
 }

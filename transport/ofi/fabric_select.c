@@ -7,16 +7,17 @@
 
 #include "base/base.h"
 #include "fabric.h"
+#include "signals.h"
 
 /* libfabric before 1.18 gives tcp;ofi_rxm when asked for reliable messages of "tcp". */
 const char *rf_fabric_native_name(void)
 {
-    return fi_version() < FI_VERSION(1, 18) ? "net" : "tcp";
+    return rf_ofi_load() < 0 || rf_ofi()->version() < FI_VERSION(1, 18) ? "net" : "tcp";
 }
 
 static struct fi_info *make_hints(const char *provider)
 {
-    struct fi_info *hints = fi_allocinfo();
+    struct fi_info *hints = rf_ofi()->dupinfo(NULL);
     if (!hints)
         return NULL;
     hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
@@ -52,7 +53,7 @@ static struct fi_info *keep(struct fi_info *list, const char *name)
             *end = info;
             end = &info->next;
         } else {
-            fi_freeinfo(info);
+            rf_ofi()->freeinfo(info);
         }
     }
     return kept;
@@ -62,15 +63,21 @@ static struct fi_info *keep(struct fi_info *list, const char *name)
  */
 static int get_offers(const char *provider, const char *address, struct fi_info **out)
 {
+    struct rf_signals kept;
+    RETURN_IF_ERROR(rf_ofi_load());
     struct fi_info *hints = make_hints(provider), *found = NULL;
-    if (!hints)
+    if (!hints || rf_signals_keep(&kept) < 0) {
+        rf_ofi()->freeinfo(hints);
         return rf_fail(RF_ENOMEM, "no memory to ask libfabric for its providers");
+    }
     if (address)
         hints->addr_format = strchr(address, ':') ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
-    int rc = fi_getinfo(RF_FABRIC_API, address, NULL, address ? FI_SOURCE : 0, hints, &found);
-    fi_freeinfo(hints);
+    const uint64_t flags = address ? FI_SOURCE : 0;
+    int rc = rf_ofi()->getinfo(RF_FABRIC_API, address, NULL, flags, hints, &found);
+    rf_signals_put_back(&kept, rf_ofi_address());
+    rf_ofi()->freeinfo(hints);
     if (rc && rc != -FI_ENODATA)
-        return rf_fail(RF_ENET, "libfabric's fi_getinfo failed: %s", fi_strerror(-rc));
+        return rf_fail(RF_ENET, "libfabric's fi_getinfo failed: %s", rf_ofi()->strerror(-rc));
     *out = rc ? NULL : keep(found, provider);
     return 0;
 }
@@ -80,7 +87,7 @@ bool rf_fabric_is_offered(const char *fabric)
     struct fi_info *offers = NULL;
     if (get_offers(fabric, NULL, &offers) < 0 || !offers)
         return false;
-    fi_freeinfo(offers);
+    rf_ofi()->freeinfo(offers);
     return true;
 }
 
@@ -95,18 +102,18 @@ int rf_fabric_select(const struct rf_opening *opening, const char *address, stru
         RETURN_IF_ERROR(get_offers(opening->fabric, NULL, &offers));
     if (!offers && native)
         return rf_fail(RF_EINVAL, "provider %s is not offered by libfabric %u.%u on address %s",
-                       opening->name, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
+                       opening->name, FI_MAJOR(rf_ofi()->version()), FI_MINOR(rf_ofi()->version()),
                        address ? address : "(any)");
     if (!offers)
         return rf_provider_fail_unknown(opening->name);
     if (native)
         snprintf(opening->why, opening->why_bytes,
                  "%s is the native TCP provider of libfabric %u.%u, %s", opening->name,
-                 FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
+                 FI_MAJOR(rf_ofi()->version()), FI_MINOR(rf_ofi()->version()),
                  opening->named ? "as asked for" : "which every host has and which is the default");
     else
         snprintf(opening->why, opening->why_bytes, "%s was asked for by name", opening->name);
-    fi_freeinfo(offers->next);
+    rf_ofi()->freeinfo(offers->next);
     offers->next = NULL;
     *out = offers;
     return 0;
@@ -140,6 +147,10 @@ int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *li
 {
     struct fi_info *all = NULL;
     char address[160];
+    if (rf_ofi_load() < 0) { /* then this machine has none of them */
+        rf_log("transport", 1, "%s", rf_last_error()->message);
+        return 0;
+    }
     RETURN_IF_ERROR(get_offers(self->fabric, NULL, &all));
     for (struct fi_info *info = all; info; info = info->next) {
         const char *fabric = info->fabric_attr->prov_name;
@@ -148,6 +159,6 @@ int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *li
         address_text(info, address, sizeof(address));
         rf_provider_add(lines, self, self->name ? self->name : fabric, address);
     }
-    fi_freeinfo(all);
+    rf_ofi()->freeinfo(all);
     return 0;
 }

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Signals belong to the program: the library, and whatever it loads, leaves their dispositions
+ * alone, and a signal ends a rank as it would end any process.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+constexpr uint64_t SOON_NS = 2000000000;
+constexpr int SA_RESTORER_BIT = 0x04000000; /* the C library's, with every action that it sets */
+
+struct Disposition {
+    void *handler = nullptr;
+    int flags = 0;
+    std::string mask;
+    bool operator==(const Disposition &other) const
+    {
+        return handler == other.handler && flags == other.flags && mask == other.mask;
+    }
+};
+
+Disposition disposition(int number)
+{
+    struct sigaction action = {};
+    Disposition found;
+    if (sigaction(number, nullptr, &action) != 0)
+        return found; /* one of the C library's own */
+    found.handler = action.sa_flags & SA_SIGINFO ? reinterpret_cast<void *>(action.sa_sigaction)
+                                                 : reinterpret_cast<void *>(action.sa_handler);
+    found.flags = action.sa_flags & ~SA_RESTORER_BIT;
+    for (int s = 1; s < NSIG; s++)
+        found.mask += sigismember(&action.sa_mask, s) == 1 ? '1' : '0';
+    return found;
+}
+
+std::vector<Disposition> all_dispositions()
+{
+    std::vector<Disposition> all(1);
+    for (int s = 1; s < NSIG; s++)
+        all.push_back(disposition(s));
+    return all;
+}
+
+void expect_same(const std::vector<Disposition> &before)
+{
+    for (int s = 1; s < NSIG; s++)
+        EXPECT_TRUE(disposition(s) == before[static_cast<size_t>(s)]) << "signal " << s;
+}
+
+/* Before main, and before a test could change any. */
+const std::vector<Disposition> at_start = all_dispositions();
+
+void on_signal(int)
+{
+}
+void on_signal_with_information(int, siginfo_t *, void *)
+{
+}
+
+/* Handlers of a program's own, with flags and masks, and signals that it ignores; as they were at
+ * the end of the test. */
+class Own
+{
+  public:
+    Own()
+    {
+        struct sigaction action = {};
+        action.sa_handler = SIG_IGN;
+        install(SIGINT, action);
+        install(SIGPIPE, action);
+        action.sa_handler = on_signal;
+        action.sa_flags = SA_RESTART | SA_NODEFER;
+        sigaddset(&action.sa_mask, SIGUSR2);
+        install(SIGSEGV, action);
+        install(SIGCHLD, action);
+        action.sa_sigaction = on_signal_with_information;
+        action.sa_flags = SA_SIGINFO;
+        install(SIGTERM, action);
+        install(SIGRTMIN + 3, action);
+    }
+    ~Own()
+    {
+        for (auto row = before_.rbegin(); row != before_.rend(); ++row)
+            sigaction(row->first, &row->second, nullptr);
+    }
+    Own(const Own &) = delete;
+    Own &operator=(const Own &) = delete;
+
+  private:
+    std::vector<std::pair<int, struct sigaction>> before_;
+    void install(int number, const struct sigaction &action)
+    {
+        struct sigaction was;
+        sigaction(number, &action, &was);
+        before_.emplace_back(number, was);
+    }
+};
+
+TEST(Signals, AProgramWithTheLibraryStartsWithTheDispositionsItWasGiven)
+{
+    for (int s : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGFPE, SIGPIPE, SIGHUP})
+        EXPECT_TRUE(at_start[static_cast<size_t>(s)].handler == reinterpret_cast<void *>(SIG_DFL) ||
+                    at_start[static_cast<size_t>(s)].handler == reinterpret_cast<void *>(SIG_IGN))
+            << "signal " << s << " has a handler before main";
+}
+
+class Dispositions : public testing::TestWithParam<const char *>
+{
+};
+
+TEST_P(Dispositions, EveryDispositionIsAsTheProgramLeftItOnceACommunicatorIsOpen)
+{
+    Own own;
+    const std::vector<Disposition> before = all_dispositions();
+    ranks::World world;
+    world.provider = GetParam();
+    ranks::run(world, [&before](rf_comm *comm, int) {
+        expect_same(before);
+        uint32_t count = 0;
+        EXPECT_EQ(rf_provider_list(nullptr, nullptr, 0, &count), RF_OK);
+        EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK) << rf_last_error()->message;
+        expect_same(before);
+        struct sigaction late = {}; /* what is installed afterwards stays as well */
+        late.sa_handler = on_signal;
+        sigaction(SIGTERM, &late, nullptr);
+        EXPECT_EQ(rf_provider_list(nullptr, nullptr, 0, &count), RF_OK);
+        EXPECT_EQ(disposition(SIGTERM).handler, reinterpret_cast<void *>(on_signal));
+        sigset_t mask;
+        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        EXPECT_EQ(sigisemptyset(&mask), 1);
+    });
+}
+
+TEST(Signals, ASignalEndsARankByItselfAndTheOtherNamesTheRankSoon)
+{
+    const std::pair<const char *, int> cases[] = {
+        {"host", SIGINT}, {"host", SIGABRT}, {"net", SIGTERM}, {"net", SIGSEGV}};
+    for (const auto &[provider, number] : cases) {
+        ranks::World world;
+        world.provider = provider;
+        world.expect_killed = 1;
+        world.by_signal = number;
+        ranks::run(world, [number = number](rf_comm *comm, int rank) {
+            const struct rlimit no_core = {0, 0};
+            setrlimit(RLIMIT_CORE, &no_core);
+            ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK) << rf_last_error()->message;
+            const uint64_t start = rf_now_ns();
+            if (rank == 1)
+                kill(getpid(), number);
+            EXPECT_EQ(rf_barrier(comm, nullptr), RF_EPEER) << rf_last_error()->message;
+            EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+            EXPECT_LT(rf_now_ns() - start, SOON_NS);
+        });
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, Dispositions, testing::Values("host", "net", "shm"),
+                         [](const auto &info) { return std::string(info.param); });
+
+} // namespace
