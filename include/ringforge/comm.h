@@ -64,8 +64,9 @@ struct rf_comm_opts {
  *   tcp://host:port      rank 0 listens there; rank and size from opts or the environment
  *   file:/path           rank 0 writes its address to the file; for ranks that share a file system
  * opts may be NULL. The dispositions of signals stay the program's: what libraries that are loaded
- * for the network install is put back before this returns. Errors: RF_EINVAL (rank outside the world, unknown URL or provider), RF_EAUTH
- * (wrong or missing job key), RF_EBUSY (port in use), RF_ETIMEOUT (says who is missing), RF_ENET.
+ * for the network install is put back before this returns. Errors: RF_EINVAL (rank outside the
+ * world, unknown URL or provider), RF_EAUTH (wrong or missing job key), RF_EBUSY (port in use),
+ * RF_ETIMEOUT (says who is missing), RF_ENET.
  */
 RF_API int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out);
 

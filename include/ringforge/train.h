@@ -180,6 +180,10 @@ struct rf_run_opts {
      * arguments both times is replayed from then on. True: they are recorded each time. The
      * results are the same bits. */
     bool record_each_step;
+    /* NULL, or where the caller says that training is to end, and why: 0, or a reason from 1 to 3
+     * whose meaning is the caller's. May be written at any time, by a signal handler too. Each step
+     * reads it once; what all ranks said is rf_step_stats.stop, in the same step on each. */
+    const volatile int *stop;
 };
 RF_API int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,
                        const struct rf_run_opts *opts, struct rf_run **out);
@@ -192,6 +196,7 @@ struct rf_step_stats {
     float grad_norm;          /* before clipping */
     bool skipped;             /* the update was skipped: norm not finite */
     float loss_scale;         /* of the next step; 0 without */
+    int stop;                 /* the highest rf_run_opts.stop of all ranks, the same on all */
     uint64_t sent_bytes;      /* by this rank in this step */
     uint64_t exposed_comm_ns; /* time the rank waited for communication with nothing to compute */
     uint64_t step_ns;

@@ -50,13 +50,14 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     int64_t counted = 0;
     uint64_t sent = 0;
     double sum = 0;
+    int stop = 0; /* is for steps */
     RETURN_IF_ERROR(rf_run_check_batch(run, targets, micro_batches * plan->rows));
     RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
     RETURN_IF_ERROR(rf_plan_loss_bytes(plan, micro_batches, &sent));
     int rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
                             micro_batches * (rank + 1) / ranks);
     if (rc == 0)
-        rc = rf_run_share_losses(run, micro_batches, &sum, &counted);
+        rc = rf_run_share_losses(run, micro_batches, &sum, &counted, &stop);
     if (rc < 0)
         return rf_run_give_up(run, rc);
     run->planned_sent += sent;

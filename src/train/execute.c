@@ -168,7 +168,8 @@ static int share_losses(struct rf_step_state *s, const struct rf_instruction *i)
         s->stats.local_tokens += (int64_t)run->shares[2 * (first + local) + 1];
     }
     RETURN_IF_ERROR(wait_reductions(s));
-    RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &s->stats.tokens));
+    RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &s->stats.tokens,
+                                        &s->stats.stop));
     if (plan->mesh.dp > 1)
         s->stats.exposed_comm_ns += rf_now_ns() - computed;
     s->stats.loss = s->stats.tokens > 0 ? sum / (double)s->stats.tokens : 0;

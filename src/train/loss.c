@@ -2,10 +2,32 @@
  *
  * Losses and token counts: taken from mapped memory, summed in double per micro-batch, and shared
  * so that every rank adds the same numbers in the same order: the mean loss does not depend on the
- * ranks.
+ * ranks. With them travels whether a rank is to stop, so that all stop after the same step.
  */
 #include "../base/base.h"
 #include "run.h"
+
+/* A reason's weight counts up to 65535 ranks below the next one's: sums are exact. */
+enum { REASON_MAX = 3, REASON_BITS = 16 };
+
+static size_t share_count(int64_t micro_batches)
+{
+    return 2 * (size_t)micro_batches + 1;
+}
+
+static double stop_weight(int reason)
+{
+    reason = reason > REASON_MAX ? REASON_MAX : reason;
+    return reason > 0 ? (double)(UINT64_C(1) << (REASON_BITS * (reason - 1))) : 0;
+}
+
+static int highest_reason(double weights)
+{
+    int reason = 0;
+    while (reason < REASON_MAX && weights >= stop_weight(reason + 1))
+        reason++;
+    return reason;
+}
 
 int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64_t *out)
 {
@@ -13,7 +35,7 @@ int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64
     if (plan->mesh.dp == 1)
         return 0;
     return rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp,
-                              2 * (size_t)micro_batches, RF_F64, RF_ORDER_RING, 0, out);
+                              share_count(micro_batches), RF_F64, RF_ORDER_RING, 0, out);
 }
 
 int rf_run_check_batch(const struct rf_run *run, const int32_t *targets, int64_t count)
@@ -58,24 +80,28 @@ void rf_run_take_loss(struct rf_run *run, int local, int64_t global)
 int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batches)
 {
     if (micro_batches > run->share_room) {
-        double *grown = rf_realloc(run->shares, 2 * (size_t)micro_batches * sizeof(*grown));
+        double *grown = rf_realloc(run->shares, share_count(micro_batches) * sizeof(*grown));
         if (!grown)
             return rf_fail(RF_ENOMEM, "run: out of host memory for %lld losses",
                            (long long)micro_batches);
         run->shares = grown;
         run->share_room = micro_batches;
     }
-    memset(run->shares, 0, 2 * (size_t)micro_batches * sizeof(*run->shares));
+    memset(run->shares, 0, share_count(micro_batches) * sizeof(*run->shares));
     return 0;
 }
 
-int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum, int64_t *tokens)
+int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum, int64_t *tokens,
+                        int *stop)
 {
     double count = 0;
+    double *weights = &run->shares[2 * micro_batches];
+    *weights = stop_weight(run->stop ? *run->stop : 0);
     if (run->plan->mesh.dp > 1) {
-        /* Every entry is zero but on one rank, so the sums are exact in any order. */
+        /* Every loss is zero but on one rank, and counts and weights are whole numbers, so the sums
+         * are exact in any order. */
         RETURN_IF_ERROR(rf_all_reduce(
-            run->comm, run->shares, run->shares, 2 * (size_t)micro_batches, RF_F64, RF_SUM,
+            run->comm, run->shares, run->shares, share_count(micro_batches), RF_F64, RF_SUM,
             &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "losses"}));
     }
     *sum = 0;
@@ -84,5 +110,6 @@ int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum, 
         count += run->shares[2 * i + 1];
     }
     *tokens = (int64_t)count;
+    *stop = highest_reason(*weights);
     return 0;
 }

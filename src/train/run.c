@@ -136,6 +136,7 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     run->plan = plan;
     run->seed = opts ? opts->seed : 0;
     run->record_each_step = opts && opts->record_each_step;
+    run->stop = opts ? opts->stop : NULL;
     int rc = rf_run_agree(run, check_size(run));
     if (rc < 0)
         goto fail;

@@ -43,8 +43,9 @@ struct rf_run {
     int *block_param;          /* first plan parameter of each block */
     int32_t *tokens, *targets; /* mapped */
     float *losses;             /* mapped */
-    double *shares;            /* loss and token count of each micro-batch, by global index */
-    int64_t share_room;        /* micro-batches that fit in shares */
+    double *shares;     /* loss and token count of each micro-batch, by global index; then stop */
+    int64_t share_room; /* micro-batches that fit in shares */
+    const volatile int *stop; /* of the caller; NULL: none */
 
     bool record_each_step, check_replay;
     struct rf_segment *segments; /* by the instruction that ends them; then those of evaluation */
@@ -117,9 +118,10 @@ void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t
 /* Adds the losses of mapped micro-batch `local` to shares[global]. */
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global);
 RF_MUST_CHECK int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batches);
-/* Sums shares over the ranks; sum and token count of all micro-batches, in index order. */
+/* Sums shares over the ranks; sum and token count of all micro-batches, in index order; and the
+ * highest reason to stop that a rank has. */
 RF_MUST_CHECK int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum,
-                                      int64_t *tokens);
+                                      int64_t *tokens, int *stop);
 
 /* execute.c */
 RF_MUST_CHECK int rf_run_execute(struct rf_step_state *state);

@@ -333,7 +333,7 @@ TEST(Plan, RingOrderSendsTheBytesOfARing)
         for (int rank = 0; rank < dp; rank++) {
             PlanOf plan(blocks, dp, policy_of(4, 4), rank);
             ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
-            ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, rank, dp, 8, RF_F64, RF_ORDER_RING, 0,
+            ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, rank, dp, 9, RF_F64, RF_ORDER_RING, 0,
                                          &losses),
                       0);
             total = plan->bytes.sent - losses;

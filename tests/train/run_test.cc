@@ -217,6 +217,27 @@ TEST(Run, MemoryThatTheHostCannotReachGivesTheSameBitsAndItsStagingIsPlanned)
     }
 }
 
+TEST(Run, EveryRankHearsInTheSameStepThatOneIsToStopAndThePlanCountsIt)
+{
+    const struct {
+        std::array<int, 3> says;
+        int heard;
+    } cases[] = {{{0, 0, 0}, 0}, {{0, 1, 0}, 1}, {{1, 1, 1}, 1}, {{1, 0, 3}, 3}, {{2, 2, 1}, 2}};
+    for (const auto &c : cases) {
+        Training t = tiny();
+        t.steps = 2;
+        t.before = [&c](rf_run *run, rf_comm *, int rank) { run->stop = &c.says[(size_t)rank]; };
+        for (int ranks : {1, 3}) {
+            const std::vector<Seen> all = train(t, ranks);
+            for (const Seen &seen : all) {
+                for (const rf_step_stats &stats : seen.stats)
+                    EXPECT_EQ(stats.stop, ranks == 1 ? c.says[0] : c.heard) << ranks;
+                EXPECT_EQ(seen.measured.sent, seen.planned.sent);
+            }
+        }
+    }
+}
+
 TEST(Run, ADeathInTheMidstOfTrainingIsAnErrorOnTheSurvivorThatNamesTheRank)
 {
     Training t = tiny();
