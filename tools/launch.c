@@ -24,6 +24,8 @@
 #define LINE_MAX_BYTES 65536
 #define SPEAK_NS 5000000000ull /* survivors of a failure may say what they saw */
 #define TERM_NS 3000000000ull  /* then they are asked to end, then they are ended */
+/* A terminal and whoever passes a signal on may both send it: the second comes close behind. */
+#define SAME_REQUEST_NS 500000000ull
 
 struct outlet {
     int fd; /* reading end of a rank's stdout or stderr; -1 = closed */
@@ -50,7 +52,8 @@ struct crew {
     uint64_t phase_end_ns;
     int status;  /* of the first failure, or of the first rank that was killed */
     bool killed; /* of the latter */
-    bool asked;  /* the launcher itself was told to end */
+    int asked;   /* the signal by which the launcher itself was told to end; 0 = none */
+    uint64_t asked_ns;
 };
 
 static int free_port(void)
@@ -264,8 +267,12 @@ static void note_end(struct crew *crew, int rank, int wait_status)
         return;
     crew->status = status;
     crew->killed = killed;
-    if (crew->launch->ranks == 1 || crew->asked)
+    if (crew->launch->ranks == 1 || (crew->asked && status == 128 + crew->asked))
         return;
+    if (crew->asked) { /* it failed over what it was asked to do */
+        enter(crew, SPEAKING, SPEAK_NS);
+        return;
+    }
     char how[64];
     if (WIFSIGNALED(wait_status))
         snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(wait_status),
@@ -304,19 +311,31 @@ static void reap(struct crew *crew)
     }
 }
 
+static void be_asked(struct crew *crew, const struct signalfd_siginfo *info)
+{
+    const uint64_t now = rf_now_ns();
+    const bool again = crew->asked != 0;
+    if (again && now - crew->asked_ns < SAME_REQUEST_NS)
+        return;
+    if (!again) {
+        crew->asked = (int)info->ssi_signo;
+        crew->asked_ns = now;
+    }
+    /* One rank alone is in the launcher's process group: what a terminal sends, it has. */
+    if (crew->launch->ranks > 1 || info->ssi_code != SI_KERNEL)
+        signal_all(crew, (int)info->ssi_signo);
+    if (again)
+        enter(crew, KILLING, TERM_NS);
+}
+
 static void read_signals(struct crew *crew)
 {
     struct signalfd_siginfo info;
     while (read(crew->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (info.ssi_signo == SIGCHLD)
-            continue;
-        signal_all(crew, (int)info.ssi_signo);
         if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2)
-            continue;
-        if (crew->asked)
-            enter(crew, KILLING, TERM_NS); /* told twice */
-        crew->asked = true;
-        enter(crew, SPEAKING, SPEAK_NS);
+            signal_all(crew, (int)info.ssi_signo);
+        else if (info.ssi_signo != SIGCHLD)
+            be_asked(crew, &info);
     }
 }
 
@@ -377,5 +396,7 @@ int tool_launch(const struct tool_command *command, const struct tool_launch *la
     free(crew.children);
     close(crew.signals);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    if (crew.asked && (crew.phase == KILLING || crew.status == 128 + crew.asked))
+        return TOOL_BY_SIGNAL + crew.asked;
     return crew.status;
 }

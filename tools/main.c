@@ -23,6 +23,18 @@ static void print_usage(FILE *file)
     fprintf(file, "\n'ringforge COMMAND --help' lists a command's options.\n");
 }
 
+/* So that who waits for the process sees what ended it: a shell says 128 plus the number. */
+static int end_by_signal(int number)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    signal(number, SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+    return 128 + number;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -47,7 +59,7 @@ int main(int argc, char **argv)
         /* A full disk behind the standard output is not a success. */
         if ((fflush(stdout) != 0 || ferror(stdout)) && status == TOOL_OK)
             status = tool_error(commands[i], "cannot write to the standard output");
-        return status;
+        return status > TOOL_BY_SIGNAL ? end_by_signal(status - TOOL_BY_SIGNAL) : status;
     }
     fprintf(stderr, "ringforge: there is no command \"%s\"; 'ringforge --help' lists them\n",
             argv[1]);

@@ -87,7 +87,7 @@ static void *run_thread(void *argument)
         return NULL;
     }
     self->status = self->fn(comm, self->user);
-    if (self->status != TOOL_OK)
+    if (self->status != TOOL_OK && self->status < TOOL_BY_SIGNAL)
         rf_comm_abort(comm, "another rank of this process failed");
     if (rf_comm_close(comm) < 0 && self->status == TOOL_OK)
         self->status = tool_library_error(self->command, self->opts.rank);

@@ -11,8 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Exit statuses; TOOL_DONE: --help was printed, nothing is left to do. */
-enum tool_exit { TOOL_DONE = -1, TOOL_OK = 0, TOOL_ERROR = 1, TOOL_USAGE = 2 };
+/* Exit statuses; TOOL_DONE: --help was printed, nothing is left to do. TOOL_BY_SIGNAL plus a
+ * signal's number: the work was ended by it in good order, and main ends the process by it. */
+enum tool_exit {
+    TOOL_DONE = -1,
+    TOOL_OK = 0,
+    TOOL_ERROR = 1,
+    TOOL_USAGE = 2,
+    TOOL_BY_SIGNAL = 256
+};
 
 struct tool_command {
     const char *name, *summary, *usage; /* usage: the line after the command's name */
@@ -95,7 +102,9 @@ struct tool_launch {
     bool prefix;       /* "[r] " before each line */
     char *const *argv; /* of every rank, NULL-terminated */
 };
-/* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0. */
+/* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0. SIGTERM
+ * and SIGINT are passed on to the ranks, which are given the time they take; a second one ends them
+ * at once. Where they ended the ranks: TOOL_BY_SIGNAL and the signal. */
 int tool_launch(const struct tool_command *command, const struct tool_launch *launch);
 
 /* ---- ranks.c: how a subcommand becomes several ranks ----------------------------------------- */
@@ -108,7 +117,8 @@ struct tool_ranks {
 };
 /* Runs fn on every rank, with a communicator: as threads for the loopback provider, as processes
  * of their own for --ranks, else as the one rank that the environment says this process is.
- * fn returns an exit status; the first that is not zero is returned. */
+ * fn returns an exit status, on all ranks alike where it is TOOL_BY_SIGNAL; the first that is not
+ * zero is returned. */
 int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *ranks,
                    char *const *argv, int (*fn)(struct rf_comm *comm, void *user), void *user);
 /* The number of ranks before any is started; a usage error when options and environment disagree.

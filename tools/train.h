@@ -33,6 +33,7 @@ struct report_end {
     int64_t step;
     double loss, held_out;
     bool evaluated;
+    int signal; /* that ended training before its last step; 0 = none */
     const char *sha256;
     struct rf_bytes planned, measured;
     const int64_t *tokens_local; /* per rank */
@@ -44,6 +45,14 @@ void report_step(struct report *report, const struct report_step *step);
 /* Writes the summary and the plot, prints the last lines; an exit status. */
 int report_end(struct report *report, const struct report_end *end);
 void report_destroy(struct report *report);
+
+/* ---- train_stop.c ---------------------------------------------------------------------------- */
+
+/* From now on SIGTERM and SIGINT only set the flag, once, where they are not ignored. */
+void train_stop_listen(void);
+/* For rf_run_opts.stop; one for all ranks of this process. */
+const volatile int *train_stop_flag(void);
+int train_stop_signal(int reason); /* the signal that a reason stands for */
 
 /* ---- train_sample.c -------------------------------------------------------------------------- */
 

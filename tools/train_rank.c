@@ -29,6 +29,7 @@ struct trainer {
     int64_t tokens_local;
     double loss, held_out;
     bool evaluated;
+    int stop; /* why all ranks end before the last step; 0 = they do not */
 };
 
 static int failed(const struct trainer *t)
@@ -38,7 +39,8 @@ static int failed(const struct trainer *t)
 
 static int open_run(struct trainer *t, uint64_t seed)
 {
-    struct rf_run_opts opts = {.seed = seed, .record_each_step = t->o->record_each_step};
+    struct rf_run_opts opts = {
+        .seed = seed, .record_each_step = t->o->record_each_step, .stop = train_stop_flag()};
     t->progress = (struct rf_progress){.seed = seed};
     if (rf_run_open(t->device, t->comm, t->plan, &opts, &t->run) < 0)
         return failed(t);
@@ -182,6 +184,7 @@ static int one_step(struct trainer *t)
     struct report_step line = {.step = t->progress.step + 1};
     uint64_t start = rf_now_ns();
     float lr = rate(o, t->progress.step);
+    int status = TOOL_OK;
     if (rf_dataset_batch(t->dataset, t->progress.seed, t->progress.step, p->batch, p->seq,
                          t->tokens, t->targets) < 0 ||
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
@@ -193,17 +196,18 @@ static int one_step(struct trainer *t)
     line.lr = lr;
     line.seconds = (double)(rf_now_ns() - start) / 1e9;
     bool last = t->progress.step == o->steps;
-    if (last || (o->eval_every && t->progress.step % o->eval_every == 0)) {
-        int status = evaluate(t);
+    t->stop = last ? 0 : line.stats.stop;
+    if (last || (!t->stop && o->eval_every && t->progress.step % o->eval_every == 0)) {
+        status = evaluate(t);
         if (status != TOOL_OK)
             return status;
         line.evaluated = t->evaluated;
         line.held_out = t->held_out;
     }
     report_step(t->report, &line);
-    if (!last && o->save_every && t->progress.step % o->save_every == 0)
+    if (!last && !t->stop && o->save_every && t->progress.step % o->save_every == 0)
         return save(t);
-    return TOOL_OK;
+    return status;
 }
 
 /* The collective end: what was measured is read first, because the rest communicates as well. */
@@ -216,6 +220,7 @@ static int finish(struct trainer *t)
                              .loss = t->loss,
                              .held_out = t->held_out,
                              .evaluated = t->evaluated,
+                             .signal = t->stop ? train_stop_signal(t->stop) : 0,
                              .sha256 = sha256,
                              .ranks = t->ranks};
     rf_run_measured(t->run, &end.measured);
@@ -234,13 +239,23 @@ static int finish(struct trainer *t)
         status = failed(t);
     if (status == TOOL_OK && t->rank == 0)
         status = report_end(t->report, &end);
-    if (status == TOOL_OK && t->rank == 0 && o->sample)
+    if (status == TOOL_OK && t->rank == 0 && o->sample && !t->stop)
         status = train_sample(t->command, o, t->run);
     free(shares);
     /* Rank 0 may still be writing: the others stay until it is done. */
     if (status == TOOL_OK && rf_barrier(t->comm, NULL) < 0)
         status = failed(t);
     return status;
+}
+
+/* A failure counts more than being told to end, except where it may come of that: a rank that had
+ * not begun to train ends by the signal at once, and the others lose it. */
+static int end_status(const struct trainer *t, int status)
+{
+    const int reason = t->stop ? t->stop : *train_stop_flag();
+    if (!reason || (t->stop && status != TOOL_OK))
+        return status;
+    return TOOL_BY_SIGNAL + train_stop_signal(reason);
 }
 
 int train_rank(struct rf_comm *comm, void *user)
@@ -255,12 +270,14 @@ int train_rank(struct rf_comm *comm, void *user)
     if (t.o->trace_path)
         rf_trace_start();
     int status = trainer_open(&t);
-    while (status == TOOL_OK && t.progress.step < t.o->steps)
+    if (status == TOOL_OK)
+        train_stop_listen();
+    while (status == TOOL_OK && t.progress.step < t.o->steps && !t.stop)
         status = one_step(&t);
     if (status == TOOL_OK)
         status = finish(&t);
     else if (t.ranks > 1)
         rf_comm_abort(comm, "a rank failed"); /* so that nobody waits for this one */
     trainer_close(&t);
-    return status;
+    return end_status(&t, status);
 }

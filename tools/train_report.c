@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -176,6 +177,8 @@ static void log_summary(struct report *r, const struct report_end *end)
     add_real(json, "loss", end->loss);
     if (end->evaluated)
         add_real(json, "held_out_loss", end->held_out);
+    if (end->signal)
+        cJSON_AddNumberToObject(json, "signal", end->signal);
     add_bytes(json, "planned", &end->planned);
     add_bytes(json, "measured", &end->measured);
     cJSON *shares = cJSON_AddArrayToObject(json, "tokens_local");
@@ -198,12 +201,26 @@ static int draw(struct report *r)
     return r->count[0] ? tool_plot_write(r->command, r->o->plot_path, &plot) : TOOL_OK;
 }
 
+static void print_stop(const struct report *r, const struct report_end *end)
+{
+    printf("stopped by %s after step %lld of %lld, ", end->signal == SIGINT ? "SIGINT" : "SIGTERM",
+           (long long)end->step, (long long)r->o->steps);
+    if (r->o->save)
+        printf("saved in %s", r->o->save);
+    else
+        printf("not saved, as there is no --save");
+}
+
 int report_end(struct report *r, const struct report_end *end)
 {
     if (r->terminal)
         printf("\n");
     r->seconds = 0; /* the line is closed */
-    printf("done: %lld steps, loss %.4f", (long long)end->step, end->loss);
+    if (end->signal)
+        print_stop(r, end);
+    else
+        printf("done: %lld steps", (long long)end->step);
+    printf(", loss %.4f", end->loss);
     if (end->evaluated)
         printf(", held-out loss %.4f", end->held_out);
     printf("\nparameters: sha256 %s\n", end->sha256);

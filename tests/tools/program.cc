@@ -27,6 +27,7 @@ static void become(const std::vector<std::string> &argv, const ProgramOptions &o
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0);
+    signal(SIGINT, SIG_DFL); /* a shell's background jobs ignore it */
     for (const char *name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
                              "MASTER_PORT", "RF_JOB_KEY"})
         unsetenv(name);

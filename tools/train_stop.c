@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * SIGTERM and SIGINT end `ringforge train` after the current step, on all ranks; a second one ends
+ * this process at once. Signals belong to the process, so what is kept here does, too.
+ */
+#include <errno.h>
+#include <signal.h>
+
+#include "train.h"
+
+/* A terminal, a launcher and `timeout` may each pass the same request on, and the second then comes
+ * close behind the first. */
+#define SAME_REQUEST_NS 500000000ull
+
+/* Of several ranks' reasons the highest counts. */
+static const int signals[] = {[1] = SIGINT, [2] = SIGTERM};
+enum { REASONS = sizeof(signals) / sizeof(signals[0]) };
+
+static volatile int asked; /* a reason; 0 = go on */
+static volatile uint64_t asked_ns;
+
+static void on_signal(int number)
+{
+    const int error = errno;
+    const uint64_t now = rf_now_ns();
+    if (!asked) {
+        asked_ns = now;
+        asked = number == SIGINT ? 1 : 2;
+    } else if (now - asked_ns >= SAME_REQUEST_NS) {
+        signal(number, SIG_DFL);
+        raise(number); /* taken when this handler returns */
+    }
+    errno = error;
+}
+
+const volatile int *train_stop_flag(void)
+{
+    return &asked;
+}
+
+void train_stop_listen(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+    for (int i = 1; i < REASONS; i++)
+        sigaddset(&action.sa_mask, signals[i]);
+    for (int i = 1; i < REASONS; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(signals[i], &action, NULL);
+}
+
+int train_stop_signal(int reason)
+{
+    return reason > 0 && reason < REASONS ? signals[reason] : SIGTERM;
+}
