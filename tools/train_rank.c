@@ -4,6 +4,7 @@
  * and leaves. Every collective call is made by all ranks in the same order.
  */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -28,7 +29,7 @@ struct trainer {
     int64_t eval_micro_batches;
     int64_t tokens_local;
     double loss, held_out;
-    bool evaluated;
+    bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */
 };
 
@@ -177,6 +178,23 @@ static int save(struct trainer *t)
     return TOOL_OK;
 }
 
+/* Every rank sees the same losses, so all end here. The last checkpoint stays as it was. */
+static int check_loss(struct trainer *t, const struct report_step *line)
+{
+    const bool held_out = isfinite(line->stats.loss);
+    if (held_out && (!line->evaluated || isfinite(line->held_out)))
+        return TOOL_OK;
+    t->diverged = true;
+    if (rf_barrier(t->comm, NULL) < 0)
+        return failed(t);
+    if (t->rank != 0)
+        return TOOL_ERROR;
+    return tool_error(t->command,
+                      "the %sloss of step %lld is not a finite number: training has diverged, and "
+                      "nothing is saved any more; try a smaller --lr, --warmup, or --clip",
+                      held_out ? "held-out " : "", (long long)line->step);
+}
+
 static int one_step(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -205,7 +223,9 @@ static int one_step(struct trainer *t)
         line.held_out = t->held_out;
     }
     report_step(t->report, &line);
-    if (!last && !t->stop && o->save_every && t->progress.step % o->save_every == 0)
+    status = check_loss(t, &line);
+    if (status == TOOL_OK && !last && !t->stop && o->save_every &&
+        t->progress.step % o->save_every == 0)
         return save(t);
     return status;
 }
@@ -253,7 +273,7 @@ static int finish(struct trainer *t)
 static int end_status(const struct trainer *t, int status)
 {
     const int reason = t->stop ? t->stop : *train_stop_flag();
-    if (!reason || (t->stop && status != TOOL_OK))
+    if (!reason || t->diverged || (t->stop && status != TOOL_OK))
         return status;
     return TOOL_BY_SIGNAL + train_stop_signal(reason);
 }
@@ -276,7 +296,7 @@ int train_rank(struct rf_comm *comm, void *user)
         status = one_step(&t);
     if (status == TOOL_OK)
         status = finish(&t);
-    else if (t.ranks > 1)
+    else if (t.ranks > 1 && !t.diverged)
         rf_comm_abort(comm, "a rank failed"); /* so that nobody waits for this one */
     trainer_close(&t);
     return end_status(&t, status);

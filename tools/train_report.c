@@ -97,6 +97,12 @@ static void add_real(cJSON *json, const char *name, double value)
         cJSON_AddNullToObject(json, name);
 }
 
+/* The sign of what is no number says nothing. */
+static double shown(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
 static void print_line(struct report *r, const struct report_step *s)
 {
     bool last = s->step == r->o->steps;
@@ -106,15 +112,15 @@ static void print_line(struct report *r, const struct report_step *s)
     uint64_t pause = r->terminal ? 100000000ull : 10000000000ull;
     int64_t every = r->o->steps / 20 > 0 ? r->o->steps / 20 : 1;
     bool due = now - r->last_line_ns >= pause || (!r->terminal && s->step % every == 0);
-    if (!last && !s->evaluated && !due)
+    if (!last && !s->evaluated && !due && isfinite(s->stats.loss))
         return;
     r->last_line_ns = now;
     char left[24], held_out[32] = "";
     tool_seconds_text(r->seconds * (double)(r->o->steps - s->step), left, sizeof(left));
     if (r->evaluated)
-        snprintf(held_out, sizeof(held_out), "  held-out %.4f", r->held_out);
+        snprintf(held_out, sizeof(held_out), "  held-out %.4f", shown(r->held_out));
     printf("%sstep %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left%s%s", r->terminal ? "\r" : "",
-           (long long)s->step, (long long)r->o->steps, s->stats.loss, held_out,
+           (long long)s->step, (long long)r->o->steps, shown(s->stats.loss), held_out,
            (double)s->stats.tokens / r->seconds, left, s->stats.skipped ? "  (skipped)" : "",
            r->terminal ? "\033[K" : "\n");
     fflush(stdout);
@@ -220,9 +226,9 @@ int report_end(struct report *r, const struct report_end *end)
         print_stop(r, end);
     else
         printf("done: %lld steps", (long long)end->step);
-    printf(", loss %.4f", end->loss);
+    printf(", loss %.4f", shown(end->loss));
     if (end->evaluated)
-        printf(", held-out loss %.4f", end->held_out);
+        printf(", held-out loss %.4f", shown(end->held_out));
     printf("\nparameters: sha256 %s\n", end->sha256);
     if (memcmp(&end->planned, &end->measured, sizeof(end->planned)) == 0)
         printf("memory and traffic: measured as planned, to the byte\n");

@@ -159,3 +159,21 @@ TEST(TrainSignals, ALauncherThatIsToldTwiceEndsAllAtOnceAndByTheSignal)
     ProgramResult r = finish_command(job, 30);
     EXPECT_EQ(r.status, 128 + SIGTERM) << r.err;
 }
+
+TEST(TrainDivergence, ALossThatIsNoNumberEndsTrainingAndTheLastCheckpointStays)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/c";
+    ASSERT_EQ(run_program(with(tiny(data), {"--steps", "1", "--save", save})).status, 0);
+    const std::string before = read_text(save + "/latest");
+    ProgramResult r =
+        run_program(with(tiny(data), {"--steps", "8", "--resume", save, "--save", save, "--lr",
+                                      "1e30", "--ranks", "2", "--provider", "loopback"}));
+    EXPECT_EQ(r.status, 1) << r.out;
+    EXPECT_NE(r.out.find("loss nan "), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("-nan"), std::string::npos) << r.out;
+    const size_t at = r.err.find("ringforge train: the loss of step 3 is not a finite number");
+    EXPECT_NE(at, std::string::npos) << r.err;
+    EXPECT_EQ(r.err.find("ringforge train: ", at + 1), std::string::npos) << r.err;
+    EXPECT_EQ(read_text(save + "/latest"), before);
+}
