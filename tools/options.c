@@ -23,6 +23,8 @@ static void print_help(const struct tool_command *command, const struct tool_opt
         printf("  %-28s %s\n", left, o->help);
     }
     printf("      --%-22s %s\n", "help", "print this text");
+    if (command->notes)
+        printf("\n%s", command->notes);
 }
 
 static int parse_int(const char *text, int64_t *out)

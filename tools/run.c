@@ -43,4 +43,9 @@ const struct tool_command tool_run = {
     .summary = "start a command on N ranks of this machine",
     .usage = "-n N [--port PORT] [--no-prefix] -- COMMAND [ARGUMENTS]",
     .main = run_main,
+    .notes =
+        "SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGQUIT are passed on to the ranks, which may take\n"
+        "their time to end; a second one, half a second later or more, ends them at once. A rank\n"
+        "that fails gives the others 5 s to end. The status is that of the first that failed, or\n"
+        "128 plus the number of the signal that ended it.\n",
 };

@@ -24,6 +24,7 @@ enum tool_exit {
 struct tool_command {
     const char *name, *summary, *usage; /* usage: the line after the command's name */
     int (*main)(const struct tool_command *command, int argc, char **argv);
+    const char *notes; /* lines after the options in the help; NULL = none */
 };
 extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, tool_train, tool_tune,
     tool_flight;

@@ -108,4 +108,9 @@ const struct tool_command tool_train = {
     .summary = "train a GPT on text, on one rank or many",
     .usage = "--data PATH [OPTIONS]",
     .main = train_main,
+    .notes =
+        "SIGTERM, or SIGINT (Ctrl-C), to the program or to any rank: all ranks finish the step,\n"
+        "save if --save is given, and end by the signal (status 143 or 130). A second signal,\n"
+        "half a second later or more, ends at once. A loss that is not finite ends training\n"
+        "with status 1, and the last checkpoint stays as it was.\n",
 };
