@@ -272,7 +272,7 @@ static int finish(struct trainer *t)
  * not begun to train ends by the signal at once, and the others lose it. */
 static int end_status(const struct trainer *t, int status)
 {
-    const int reason = t->stop ? t->stop : *train_stop_flag();
+    const int reason = t->stop ? t->stop : __atomic_load_n(train_stop_flag(), __ATOMIC_RELAXED);
     if (!reason || t->diverged || (t->stop && status != TOOL_OK))
         return status;
     return TOOL_BY_SIGNAL + train_stop_signal(reason);

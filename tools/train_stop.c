@@ -16,17 +16,17 @@
 static const int signals[] = {[1] = SIGINT, [2] = SIGTERM};
 enum { REASONS = sizeof(signals) / sizeof(signals[0]) };
 
-static volatile int asked; /* a reason; 0 = go on */
-static volatile uint64_t asked_ns;
+static int asked; /* a reason; 0 = go on. Read by other threads than the one that is interrupted */
+static uint64_t asked_ns;
 
 static void on_signal(int number)
 {
     const int error = errno;
     const uint64_t now = rf_now_ns();
-    if (!asked) {
-        asked_ns = now;
-        asked = number == SIGINT ? 1 : 2;
-    } else if (now - asked_ns >= SAME_REQUEST_NS) {
+    if (!__atomic_load_n(&asked, __ATOMIC_ACQUIRE)) {
+        __atomic_store_n(&asked_ns, now, __ATOMIC_RELAXED);
+        __atomic_store_n(&asked, number == SIGINT ? 1 : 2, __ATOMIC_RELEASE);
+    } else if (now - __atomic_load_n(&asked_ns, __ATOMIC_RELAXED) >= SAME_REQUEST_NS) {
         signal(number, SIG_DFL);
         raise(number); /* taken when this handler returns */
     }
