@@ -10,7 +10,9 @@
 set -mu # -m: jobs in the background do not ignore SIGINT
 program=$1 count=${2:-100}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+job=
+trap '[ -z "$job" ] || kill -KILL "$job" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'exit 1' TERM INT
 seq 1 300 | sed 's/.*/Line & of a text that is easy to learn./' >"$work/text"
 train=("$program" train --data "$work/text" --layers 1 --channels 32 --heads 2 --seq 16 --batch 4
     --micro-batches 4 --order tree)
@@ -37,12 +39,15 @@ one() {
     local signal=$1 ranks=$2 want=$((128 + $(kill -l "$1"))) from took status step
     rm -rf "$work/save"
     "${train[@]}" --steps 100000000 --save "$work/save" --ranks "$ranks" >"$work/out" 2>&1 &
-    local job=$!
-    sleep "$(awk -v most="$up_ms" -v at="$RANDOM" 'BEGIN { print most * 1.5 * at / 32767 / 1000 }')"
+    job=$!
+    # Early moments more often than late ones: start-up is short beside the first step.
+    sleep "$(awk -v most="$up_ms" -v at="$RANDOM" \
+        'BEGIN { print most * 1.5 * (at / 32767) ^ 3 / 1000 }')"
     from=$(now_ms)
     kill -s "$signal" "$job"
     wait "$job"
     status=$?
+    job=
     took=$(($(now_ms) - from))
     ((took > longest)) && longest=$took
     ((status == want)) || { echo "status $status and not $want"; return 1; }
