@@ -7,7 +7,7 @@
 # Usage: signals_stress.sh PROGRAM [COUNT]    COUNT of each signal, 100 by default
 # LIMIT_MS: how long an end may take; by default the longest of 1 s and three first steps, which
 # compile the kernels, plus 1 s for the save.
-set -mu # -m: jobs in the background do not ignore SIGINT
+set -u
 program=$1 count=${2:-100}
 work=$(mktemp -d)
 job=
@@ -38,8 +38,11 @@ passed=0 failed=0 saved=0 longest=0
 one() {
     local signal=$1 ranks=$2 want=$((128 + $(kill -l "$1"))) from took status step
     rm -rf "$work/save"
-    "${train[@]}" --steps 100000000 --save "$work/save" --ranks "$ranks" >"$work/out" 2>&1 &
+    # A shell has its background jobs ignore SIGINT; env undoes that before the program is there.
+    env --default-signal=INT,TERM "${train[@]}" --steps 100000000 --save "$work/save" \
+        --ranks "$ranks" >"$work/out" 2>&1 &
     job=$!
+    until [ "/proc/$job/exe" -ef "$program" ]; do sleep 0.005; done
     # Early moments more often than late ones: start-up is short beside the first step.
     sleep "$(awk -v most="$up_ms" -v at="$RANDOM" \
         'BEGIN { print most * 1.5 * (at / 32767) ^ 3 / 1000 }')"
