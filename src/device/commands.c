@@ -95,7 +95,56 @@ static int touch(struct rf_stream *stream, unsigned seen, const struct rf_comman
     return stream->check ? rf_check_command(stream->check, c->name, ranges, count) : 0;
 }
 
-/* ---- recording ------------------------------------------------------------------------------- */
+static int record_launch(struct rf_stream *stream, const struct rf_command *c)
+{
+    const struct rf_vk_functions *vk = &stream->device->vk;
+    const struct rf_kernel *kernel = c->kernel;
+    VkCommandBuffer commands = stream->recording->commands;
+    if (stream->bound != kernel->pipeline) {
+        vk->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->pipeline);
+        stream->bound = kernel->pipeline;
+    }
+    if (kernel->views)
+        RETURN_IF_ERROR(rf_views_bind(stream->device, commands, kernel, c->views, c->view_count));
+    if (c->push_bytes)
+        vk->CmdPushConstants(commands, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                             c->push_bytes, c->push);
+    if (stream->device->opts.profile_launches)
+        rf_stream_push_label(stream, kernel->name);
+    vk->CmdDispatch(commands, c->groups[0], c->groups[1], c->groups[2]);
+    if (stream->device->opts.profile_launches)
+        rf_stream_pop_label(stream);
+    return 0;
+}
+
+static void record_fill(struct rf_stream *stream, const struct rf_command *c)
+{
+    if (stream->device->opts.profile_launches)
+        rf_stream_push_label(stream, c->name);
+    stream->device->vk.CmdFillBuffer(stream->recording->commands, c->dst->handle,
+                                     c->region.dstOffset, c->region.size, c->word);
+    if (stream->device->opts.profile_launches)
+        rf_stream_pop_label(stream);
+}
+
+static int record(struct rf_stream *stream, const struct rf_command *c)
+{
+    const bool views = c->kernel && c->kernel->views;
+    const bool writes =
+        !c->kernel || (c->view_count > 0 && c->views[c->view_count - 1].components == 0);
+    RETURN_IF_ERROR(begin(stream));
+    RETURN_IF_ERROR(touch(stream, (views ? VIEWS : 0) | (writes ? WRITES : 0), c));
+    if (c->kernel)
+        return record_launch(stream, c);
+    if (c->src)
+        stream->device->vk.CmdCopyBuffer(stream->recording->commands, c->src->handle,
+                                         c->dst->handle, 1, &c->region);
+    else
+        record_fill(stream, c);
+    return 0;
+}
+
+/* ---- launches, copies, fills ----------------------------------------------------------------- */
 
 static int check_groups(const struct rf_stream *stream, const struct rf_kernel *kernel,
                         const uint32_t groups[3])
@@ -130,9 +179,6 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
     if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0)
         return 0;
     RETURN_IF_ERROR(check_groups(stream, kernel, groups));
-    RETURN_IF_ERROR(begin(stream));
-    const unsigned seen = (kernel->views ? VIEWS : 0) |
-                          (view_count > 0 && views[view_count - 1].components == 0 ? WRITES : 0);
     const struct rf_command command = {.name = kernel->name,
                                        .kernel = kernel,
                                        .push = push,
@@ -142,24 +188,7 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
                                        .range_count = range_count,
                                        .views = views,
                                        .view_count = view_count};
-    RETURN_IF_ERROR(touch(stream, seen, &command));
-    const struct rf_vk_functions *vk = &stream->device->vk;
-    VkCommandBuffer commands = stream->recording->commands;
-    if (stream->bound != kernel->pipeline) {
-        vk->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->pipeline);
-        stream->bound = kernel->pipeline;
-    }
-    if (kernel->views)
-        RETURN_IF_ERROR(rf_views_bind(stream->device, commands, kernel, views, view_count));
-    if (push_bytes)
-        vk->CmdPushConstants(commands, kernel->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes,
-                             push);
-    if (stream->device->opts.profile_launches)
-        rf_stream_push_label(stream, kernel->name);
-    vk->CmdDispatch(commands, groups[0], groups[1], groups[2]);
-    if (stream->device->opts.profile_launches)
-        rf_stream_pop_label(stream);
-    return 0;
+    return record(stream, &command);
 }
 
 static bool inside(const struct rf_buffer *buffer, uint64_t offset, uint64_t bytes)
@@ -185,15 +214,16 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
         return rf_fail(RF_EINVAL, "copy within a buffer: source and destination overlap");
     if (bytes == 0)
         return 0;
-    RETURN_IF_ERROR(begin(stream));
     const struct rf_range ranges[2] = {{src->address + src_offset, bytes, false},
                                        {dst->address + dst_offset, bytes, true}};
-    const struct rf_command command = {.name = "copy", .ranges = ranges, .range_count = 2};
-    RETURN_IF_ERROR(touch(stream, WRITES, &command));
-    VkBufferCopy region = {src->shift + src_offset, dst->shift + dst_offset, bytes};
-    stream->device->vk.CmdCopyBuffer(stream->recording->commands, src->handle, dst->handle, 1,
-                                     &region);
-    return 0;
+    const struct rf_command command = {
+        .name = "copy",
+        .src = src,
+        .dst = dst,
+        .region = {src->shift + src_offset, dst->shift + dst_offset, bytes},
+        .ranges = ranges,
+        .range_count = 2};
+    return record(stream, &command);
 }
 
 int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t offset, uint64_t bytes,
@@ -207,18 +237,14 @@ int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t off
             (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)dst->bytes);
     if (bytes == 0)
         return 0;
-    RETURN_IF_ERROR(begin(stream));
     const struct rf_range range = {dst->address + offset, bytes, true};
-    const struct rf_command command = {
-        .name = "fill", .ranges = &range, .range_count = 1, .word = word};
-    RETURN_IF_ERROR(touch(stream, WRITES, &command));
-    if (stream->device->opts.profile_launches)
-        rf_stream_push_label(stream, "fill");
-    stream->device->vk.CmdFillBuffer(stream->recording->commands, dst->handle, dst->shift + offset,
-                                     bytes, word);
-    if (stream->device->opts.profile_launches)
-        rf_stream_pop_label(stream);
-    return 0;
+    const struct rf_command command = {.name = "fill",
+                                       .dst = dst,
+                                       .region = {.dstOffset = dst->shift + offset, .size = bytes},
+                                       .word = word,
+                                       .ranges = &range,
+                                       .range_count = 1};
+    return record(stream, &command);
 }
 
 static int end(struct rf_stream *stream, struct rf_submission *submission)

@@ -240,13 +240,15 @@ void rf_stream_reap(struct rf_stream *stream);
 
 /* ---- record.c -------------------------------------------------------------------------------- */
 
-/* A command, as far as it makes a recording differ from another. */
+/* A launch, copy or fill. */
 struct rf_command {
     const char *name;
     const struct rf_kernel *kernel; /* NULL: a copy or fill */
     const void *push;
     uint32_t push_bytes, word; /* word: of a fill */
     uint32_t groups[3];
+    const struct rf_buffer *src, *dst; /* of a copy; a fill has no src */
+    VkBufferCopy region;
     const struct rf_range *ranges;
     uint32_t range_count, view_count;
     const struct rf_view *views;
