@@ -14,6 +14,9 @@ static const struct rf_env_row rows[] = {
     {"RF_DEVICE", NULL, "device to open when none is named: best, an index, or a part of a name"},
     {"RF_CHECK_BARRIERS", "0",
      "1: check every submission for conflicting launches without a barrier"},
+    {"RF_CHECK_RANGES", "0",
+     "1: run every launch alone, three times, and fail if it reads or writes memory that it does "
+     "not declare; CPU devices"},
     {"RF_CHECK_REPLAY", "0",
      "1: record every training step all the same, and fail if it is not what would be replayed; "
      "gradients that blocks are to write hold NaN before"},

@@ -127,7 +127,7 @@ static void record_fill(struct rf_stream *stream, const struct rf_command *c)
         rf_stream_pop_label(stream);
 }
 
-static int record(struct rf_stream *stream, const struct rf_command *c)
+int rf_stream_record(struct rf_stream *stream, const struct rf_command *c)
 {
     const bool views = c->kernel && c->kernel->views;
     const bool writes =
@@ -142,6 +142,12 @@ static int record(struct rf_stream *stream, const struct rf_command *c)
     else
         record_fill(stream, c);
     return 0;
+}
+
+static int issue(struct rf_stream *stream, const struct rf_command *command)
+{
+    return stream->device->ranges ? rf_ranges_run(stream, command)
+                                  : rf_stream_record(stream, command);
 }
 
 /* ---- launches, copies, fills ----------------------------------------------------------------- */
@@ -188,7 +194,7 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
                                        .range_count = range_count,
                                        .views = views,
                                        .view_count = view_count};
-    return record(stream, &command);
+    return issue(stream, &command);
 }
 
 static bool inside(const struct rf_buffer *buffer, uint64_t offset, uint64_t bytes)
@@ -223,7 +229,7 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
         .region = {src->shift + src_offset, dst->shift + dst_offset, bytes},
         .ranges = ranges,
         .range_count = 2};
-    return record(stream, &command);
+    return issue(stream, &command);
 }
 
 int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t offset, uint64_t bytes,
@@ -244,7 +250,7 @@ int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t off
                                        .word = word,
                                        .ranges = &range,
                                        .range_count = 1};
-    return record(stream, &command);
+    return issue(stream, &command);
 }
 
 static int end(struct rf_stream *stream, struct rf_submission *submission)

@@ -137,6 +137,7 @@ static int start(struct rf_device *device, const char *select)
         rf_matrix_hide(&device->info, &device->caps, "the device was opened without matrix units");
     RETURN_IF_ERROR(create_device(device));
     rf_memory_choose(device);
+    RETURN_IF_ERROR(rf_ranges_open(device));
     RETURN_IF_ERROR(rf_submit_open(device));
     RETURN_IF_ERROR(rf_kernels_open(device));
     RETURN_IF_ERROR(rf_views_open(device));
@@ -180,6 +181,7 @@ void rf_device_close(struct rf_device *device)
     if (device->kernels.capacity)
         rf_kernels_close(device);
     rf_views_close(device);
+    rf_ranges_close(device);
     rf_cache_save(device);
     for (struct rf_timeline *t = device->free_timelines, *next; t; t = next) {
         next = t->next_free;

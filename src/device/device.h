@@ -42,6 +42,10 @@ RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *ke
 
 /* ---- recordings (record.c) ------------------------------------------------------------------- */
 
+/* Whether RF_CHECK_RANGES is on: every command has run when its call returns, streams cannot be
+ * recorded, and nothing else may touch the device's memory during a launch. */
+bool rf_device_checks_ranges(const struct rf_device *device);
+
 /* Whether everything that the recording needs is still there. */
 bool rf_recording_valid(const struct rf_recording *recording);
 /* Whether two recordings have the same commands with the same arguments; if not, why. */
@@ -78,6 +82,20 @@ uint64_t rf_stream_conflicts(const struct rf_stream *stream);
 /* Warnings and errors of the validation layer so far; always 0 unless RF_VALIDATION=1 was set when
  * the device was opened (which then fails where the layer is not installed). */
 uint64_t rf_device_validation_messages(const struct rf_device *device);
+
+/* Tests, with RF_CHECK_RANGES: from now on each launch is also judged as if each of its ranges were
+ * declared wrong, until that was noticed; does nothing without. Returns what has been tried, valid
+ * until the next launch. */
+enum rf_range_mistake { RF_RANGE_HALVED, RF_RANGE_SHIFTED, RF_RANGE_LEFT_OUT, RF_RANGE_MISTAKES };
+struct rf_range_trial {
+    char kernel[48];
+    uint32_t range, range_count;
+    enum rf_range_mistake mistake;
+    bool write, noticed;
+    uint32_t tries; /* 0: other ranges of each launch declare what this one has lost */
+};
+void rf_device_try_ranges(struct rf_device *device);
+const struct rf_range_trial *rf_device_range_trials(const struct rf_device *device, size_t *count);
 
 /* Tests: views made from now on hold at most this many texels (a multiple of 32768), and storage
  * buffers that many bytes. */

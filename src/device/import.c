@@ -104,6 +104,8 @@ int rf_buffer_import(struct rf_device *device, void *memory, uint64_t bytes, str
         return rf_fail(RF_ENOMEM, "no memory for a buffer's record");
     *buffer = (struct rf_buffer){.device = device, .bytes = bytes};
     int rc = bind(buffer, memory);
+    if (rc == 0)
+        rc = rf_ranges_add_buffer(buffer);
     if (rc < 0) {
         rf_buffer_destroy(buffer);
         return rc;

@@ -164,6 +164,18 @@ void rf_check_barrier(struct rf_check *check);
 /* Judges what was recorded since the last call, and forgets it. */
 int rf_check_verify(struct rf_check *check, const char *stream, uint64_t *conflicts);
 
+/* ---- check_ranges.c: whether launches keep to the ranges that they declare ------------------- */
+
+/* A mode for tests: device->ranges is NULL when it is off. */
+int rf_ranges_open(struct rf_device *device);
+void rf_ranges_close(struct rf_device *device);
+int rf_ranges_add_buffer(const struct rf_buffer *buffer);
+void rf_ranges_remove_buffer(const struct rf_buffer *buffer);
+/* Runs a command by itself, and a launch several times. Blocks; RF_EDEVICE: it reads or writes what
+ * it does not declare. */
+struct rf_command;
+int rf_ranges_run(struct rf_stream *stream, const struct rf_command *command);
+
 /* ---- submit.c -------------------------------------------------------------------------------- */
 
 /* A command buffer and where it stands. Owned by its stream, which recycles it. */
@@ -223,6 +235,9 @@ void rf_stream_finish(struct rf_stream *stream, uint64_t value);
 
 /* ---- commands.c ------------------------------------------------------------------------------ */
 
+struct rf_command;
+/* Into the stream's command buffer, behind a barrier where it conflicts with what is there. */
+int rf_stream_record(struct rf_stream *stream, const struct rf_command *command);
 /* Makes sure that a command buffer is being recorded. */
 int rf_stream_record_nothing(struct rf_stream *stream);
 /* Ends the command buffer that is being recorded; it is the caller's from then on. */
@@ -322,6 +337,7 @@ struct rf_device {
     bool memory_mapped[2];
     struct rf_staging staging;
     struct rf_recording *recordings; /* guarded by memory_lock */
+    struct rf_ranges *ranges;        /* NULL: launches are believed */
 
     /* Kernels. */
     struct rf_kernel_table kernels;

@@ -221,6 +221,8 @@ int rf_buffer_create(struct rf_device *device, uint64_t bytes, enum rf_memory me
         memset(buffer->map, 0, bytes);
     else if (rc == 0)
         rc = rf_staging_zero(buffer);
+    if (rc == 0)
+        rc = rf_ranges_add_buffer(buffer);
     if (rc < 0) {
         rf_buffer_destroy(buffer);
         return rc;
@@ -234,6 +236,7 @@ void rf_buffer_destroy(struct rf_buffer *buffer)
     if (!buffer)
         return;
     rf_recordings_lose_buffer(buffer->device, buffer);
+    rf_ranges_remove_buffer(buffer);
     release(buffer);
     rf_free(buffer);
 }

@@ -160,6 +160,11 @@ int rf_record_begin(struct rf_stream *stream)
                        "stream %s is being recorded already; rf_record_end comes before another "
                        "rf_record_begin",
                        stream->name);
+    if (stream->device->ranges)
+        return rf_fail(RF_ENOTSUP,
+                       "stream %s: with RF_CHECK_RANGES nothing is recorded to be replayed; launch "
+                       "it each time",
+                       stream->name);
     RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
     struct rf_recording *r = rf_alloc(sizeof(*r));
     if (!r)

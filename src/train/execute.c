@@ -9,6 +9,7 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
+#include "../device/device.h"
 #include "../optim/scalars.h"
 #include "run.h"
 
@@ -129,7 +130,8 @@ static int reduce(struct rf_step_state *s, const struct rf_instruction *i)
 
     opts.after = s->done;
     uint64_t start = 0;
-    if (plan->policy.no_overlap) {
+    const bool alone = plan->policy.no_overlap || rf_device_checks_ranges(run->device);
+    if (alone) {
         RETURN_IF_ERROR(rf_stream_wait(run->stream));
         start = rf_now_ns();
     }
@@ -148,7 +150,7 @@ static int reduce(struct rf_step_state *s, const struct rf_instruction *i)
     } else {
         RETURN_IF_ERROR(rf_all_reduce_tensor(run->comm, out, out, RF_SUM, &opts));
     }
-    if (plan->policy.no_overlap) {
+    if (alone) {
         RETURN_IF_ERROR(wait_reductions(s));
         s->stats.exposed_comm_ns += rf_now_ns() - start;
     }

@@ -19,6 +19,7 @@ int rf_segments_open(struct rf_run *run)
     long check = 0;
     RETURN_IF_ERROR(rf_env_int("RF_CHECK_REPLAY", 0, &check));
     run->check_replay = check != 0;
+    run->record_each_step |= rf_device_checks_ranges(run->device);
     run->segments = rf_alloc(count * sizeof(*run->segments));
     return run->segments ? 0 : rf_fail(RF_ENOMEM, "run: out of host memory");
 }
