@@ -147,8 +147,10 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
                                  .push_bytes = sizeof(push)};
             rf_job_flat(&job, device, stage == 1 ? 1 : (uint64_t)s.blocks,
                         stage == 1 ? SORT_LANES : rf_pick_row_lanes(device), 1);
-            rf_job_reads(&job, tokens);
-            rf_job_reads(&job, from);
+            if (stage != 1) {
+                rf_job_reads(&job, tokens);
+                rf_job_reads(&job, from);
+            }
             rf_job_writes(&job, counts);
             if (stage == 2)
                 rf_job_writes(&job, to);

@@ -267,7 +267,7 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
                          .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{scratch}}, 1, push.first);
     rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
-    rf_job_reads(&job, scratch);
+    rf_job_reads(&job, rf_elements(scratch, 0, parts * channels * blocks));
     rf_job_writes(&job, dgamma);
     rf_job_writes(&job, dbeta);
     return rf_job_run(stream, &job);

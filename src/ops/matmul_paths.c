@@ -41,8 +41,11 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
                                     .b = rf_address_of(p->b),
                                     .out = rf_address_of(p->out),
                                     /* CPU drivers may read what is absent, and drop it: that has to
-                                     * be readable, too. b has at least n elements. */
-                                    .bias = rf_address_of(p->bias.buffer ? p->bias : p->b),
+                                     * be readable, too. b has at least n elements; without one, so
+                                     * has a. */
+                                    .bias = rf_address_of(p->bias.buffer ? p->bias
+                                                          : p->b.buffer  ? p->b
+                                                                         : p->a),
                                     .pre = rf_address_of(p->pre.buffer ? p->pre : p->out),
                                     .residual =
                                         rf_address_of(p->residual.buffer ? p->residual : p->out),
