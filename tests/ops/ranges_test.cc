@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The ranges that launchers declare are those that their kernels touch: every launcher with every
+ * build of its shaders that a CPU device can run, under RF_CHECK_RANGES; and the checker notices
+ * each of these ranges if it is halved, shifted or left out.
+ */
+#include "op_fixture.h"
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+extern "C" {
+#include "device/device.h"
+#include "ops/shader_table.h"
+}
+
+namespace
+{
+struct Family {
+    const char *name;
+    std::vector<std::string> shaders; /* prefixes */
+};
+std::ostream &operator<<(std::ostream &out, const Family &family)
+{
+    return out << family.name;
+}
+const Family families[] = {
+    {"Flat", {"add_", "scale_", "mul_", "activation_", "glu_", "dropout_", "fill_", "cast_"}},
+    {"Rows", {"layernorm", "softmax_"}},
+    {"Vocabulary", {"embedding", "cross_entropy"}},
+    {"Attention", {"attention", "rotary"}},
+    {"Matmul", {"matmul"}},
+    {"Reductions", {"reduce"}},
+    {"Optimizers", {"optimizer", "step_begin", "loss_scale"}},
+};
+
+bool starts(const std::string &text, const std::string &with)
+{
+    return text.compare(0, with.size(), with) == 0;
+}
+bool contains(const std::string &text, const char *part)
+{
+    return text.find(part) != std::string::npos;
+}
+
+class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
+{
+  protected:
+    static void SetUpTestSuite()
+    {
+    }
+    static void TearDownTestSuite()
+    {
+    }
+    void SetUp() override
+    {
+    }
+    void TearDown() override
+    {
+    }
+
+    /* Everything of the family, on a device with views or without. */
+    void check(bool views)
+    {
+        setenv("RF_CHECK_RANGES", "1", 1);
+        OpTest::SetUpTestSuite();
+        unsetenv("RF_CHECK_RANGES");
+        ASSERT_NE(device, nullptr);
+        if (!views)
+            rf_device_limit_views(device, 0);
+        rf_device_try_ranges(device);
+        const std::string family = GetParam().name;
+        for (rf_dtype type : float_types)
+            for (bool odd : {false, true}) {
+                if (!views && type != RF_F32)
+                    continue; /* those have no views anyway */
+                SCOPED_TRACE(std::string(rf_dtype_name(type)) + (odd ? " odd" : ""));
+                if (family == "Flat")
+                    flat(type, odd ? 299 : 300);
+                else if (family == "Rows")
+                    rows(type, 5, odd ? 21 : 24);
+                else if (family == "Vocabulary")
+                    vocabulary(type, odd);
+                else if (family == "Attention")
+                    attention(type, odd ? 6 : 8);
+                else if (family == "Matmul")
+                    matmul(type, odd);
+                else if (family == "Reductions")
+                    reductions(type, odd ? 3001 : 3000);
+                else
+                    optimizers(type, odd ? 321 : 384);
+                OpTest::TearDown();
+            }
+        if (family == "Flat") {
+            for (rf_dtype type : float_types)
+                casts(type, 20004); /* enough for builds that write by whole subgroups */
+            flat(RF_F32, 20004);
+            OpTest::TearDown();
+        }
+        note_wide();
+        note_trials();
+        OpTest::TearDownTestSuite();
+    }
+
+    void flat(rf_dtype type, int64_t n)
+    {
+        const rf_shape shape = rf_shape1(n);
+        rf_tensor a = some(shape, type), b = some(shape, type), out = typed_blank(shape, type);
+        rf_tensor seed = i32(rf_shape1(2), {0x12345678, 0x2bcdef01});
+        rf_random random = {};
+        random.device_seed = &seed;
+        EXPECT_OK(rf_add(stream, out, a, b));
+        EXPECT_OK(rf_mul(stream, out, a, b));
+        EXPECT_OK(rf_scale(stream, out, a, 3));
+        EXPECT_OK(rf_activate(stream, RF_ACT_GELU, out, a));
+        EXPECT_OK(rf_activate_backward(stream, RF_ACT_GELU, out, a, b));
+        EXPECT_OK(rf_dropout(stream, out, a, 0.5f, &random));
+        EXPECT_OK(rf_fill(stream, out, 7));
+        if (n > 1000)
+            return;
+        EXPECT_OK(rf_glu(stream, RF_ACT_SILU, out, a, b));
+        rf_tensor dgate = typed_blank(shape, type), dup = typed_blank(shape, type);
+        EXPECT_OK(rf_glu_backward(stream, RF_ACT_SILU, dgate, dup, out, a, b));
+        casts(type, n);
+    }
+    void casts(rf_dtype type, int64_t n)
+    {
+        rf_tensor from = some(rf_shape1(n), type);
+        for (rf_dtype to : float_types)
+            if (to != type) {
+                EXPECT_OK(rf_cast(stream, typed_blank(rf_shape1(n), to), from));
+            }
+    }
+
+    void rows(rf_dtype type, int64_t n, int64_t C)
+    {
+        const rf_shape all = rf_shape2(n, C);
+        rf_tensor x = some(all, type), y = some(all, type), out = typed_blank(all, type),
+                  sum = typed_blank(all, type), gamma = some(rf_shape1(C), type),
+                  beta = some(rf_shape1(C), type), mean = blank(rf_shape1(n)),
+                  rstd = blank(rf_shape1(n)), dx = some(all, type),
+                  dgamma = some(rf_shape1(C), type), dbeta = some(rf_shape1(C), type),
+                  scratch = blank(rf_shape1(rf_layernorm_scratch(n, C)));
+        EXPECT_OK(rf_layernorm(stream, out, mean, rstd, x, gamma, beta, 1e-5f));
+        EXPECT_OK(rf_layernorm_backward_input(stream, out, y, x, mean, rstd, gamma, false));
+        EXPECT_OK(rf_layernorm_backward_input(stream, dx, y, x, mean, rstd, gamma, true));
+        EXPECT_OK(rf_layernorm_backward_weight(stream, dgamma, dbeta, y, x, mean, rstd, scratch));
+        EXPECT_OK(rf_residual_layernorm(stream, out, sum, mean, rstd, x, y, gamma, beta, 1e-5f));
+        EXPECT_OK(rf_rmsnorm(stream, out, rstd, x, gamma, 1e-5f));
+        EXPECT_OK(rf_residual_rmsnorm(stream, out, sum, rstd, x, y, gamma, 1e-5f));
+        EXPECT_OK(rf_rmsnorm_backward_input(stream, out, y, x, rstd, gamma, false));
+        EXPECT_OK(rf_rmsnorm_backward_weight(stream, dgamma, y, x, rstd, scratch));
+        EXPECT_OK(rf_softmax(stream, out, x));
+        EXPECT_OK(rf_softmax_backward(stream, sum, out, y));
+    }
+
+    void vocabulary(rf_dtype type, bool odd)
+    {
+        const int64_t n = 12, T = 4, C = odd ? 3 : 4, words = 16000; /* two digits, all of both */
+        rf_tensor tokens = i32(rf_shape1(n), below(n, words)), dout = some(rf_shape2(n, C), type),
+                  wte = some(rf_shape2(words, C), type), wpe = some(rf_shape2(T, C), type),
+                  out = typed_blank(rf_shape2(n, C), type),
+                  sort = blank_i32(rf_embedding_scratch(n, words));
+        EXPECT_OK(rf_embedding(stream, out, tokens, wte, wpe, T));
+        EXPECT_OK(rf_embedding_backward(stream, wte, wpe, dout, tokens, T, sort));
+        if (type != RF_F32) {
+            EXPECT_OK(rf_embedding_backward(stream, some(rf_shape2(words, C), RF_F32),
+                                            some(rf_shape2(T, C), RF_F32), dout, tokens, T, sort));
+        }
+        for (int64_t V : {odd ? 51 : 52, odd ? 1030 : 1032}) {
+            const int64_t m = 5;
+            rf_tensor logits = some(rf_shape2(m, V), type), losses = blank(rf_shape1(m)),
+                      dlogits = typed_blank(rf_shape2(m, V), type), lse = blank(rf_shape1(m)),
+                      scale = f32(rf_shape1(1), {3}),
+                      targets = i32(rf_shape1(m), {1, 50, (int32_t)V - 1, -1, 7});
+            rf_cross_entropy_opts opts = {};
+            opts.device_scale = &scale;
+            EXPECT_OK(rf_cross_entropy(stream, losses, dlogits, logits, targets, lse, &opts));
+            EXPECT_OK(rf_cross_entropy(stream, losses, dlogits, logits, targets, lse, nullptr));
+        }
+    }
+
+    void attention(rf_dtype type, int64_t D)
+    {
+        const int64_t B = 2, T = 20, H = 2, K = 1;
+        auto heads = [&](int64_t count, bool zero) {
+            rf_shape shape = rf_shape3(B, T, count * D);
+            return rf_heads_in(zero ? typed_blank(shape, type) : some(shape, type), D, 0, count);
+        };
+        for (const char *path : {"rows", "tiled"}) {
+            rf_attention_args args = {};
+            args.q = heads(H, false);
+            args.k = heads(K, false);
+            args.v = heads(K, false);
+            args.out = heads(H, true);
+            args.lse = blank(rf_shape3(B, H, T));
+            args.path = path;
+            rf_attention_grads grads = {};
+            grads.dout = heads(H, false);
+            grads.dq = heads(H, true);
+            grads.dk = heads(K, true);
+            grads.dv = heads(K, true);
+            grads.delta = blank(rf_shape3(B, H, T));
+            EXPECT_OK(rf_attend(stream, &args));
+            EXPECT_OK(rf_attend_backward(stream, &args, &grads));
+        }
+        for (bool halves : {false, true}) {
+            rf_rotary_opts opts = {};
+            opts.halves = halves;
+            EXPECT_OK(rf_rotary(stream, heads(H, true), heads(H, false), &opts));
+        }
+    }
+
+    void product(rf_dtype type, const char *path, int form, const int64_t size[3], int epilogue)
+    {
+        const int64_t m = size[0], k = size[1], n = size[2];
+        const bool ta = form & 2, tb = form & 1;
+        rf_tensor a = some(ta ? rf_shape2(k, m) : rf_shape2(m, k), type),
+                  b = some(tb ? rf_shape2(n, k) : rf_shape2(k, n), type),
+                  out = some(rf_shape2(m, n), type), pre = some(rf_shape2(m, n), type),
+                  residual = some(rf_shape2(m, n), type), bias = some(rf_shape1(n), type);
+        rf_matmul_opts opts = {};
+        opts.path = path;
+        opts.transpose_a = ta;
+        opts.transpose_b = tb;
+        opts.accumulate = epilogue == 0;
+        if (epilogue == 1) {
+            opts.bias = &bias;
+            opts.pre = &pre;
+            opts.residual = &residual;
+            opts.act = RF_ACT_GELU;
+        }
+        if (epilogue == 2) {
+            opts.act = RF_ACT_GELU;
+            opts.act_backward = true;
+            opts.pre = &pre;
+        }
+        rf_tensor scratch = {};
+        const int64_t room = rf_matmul_scratch(device, type, m, n, k, &opts);
+        if (room > 0 && epilogue == 1) {
+            scratch = blank(rf_shape1(room));
+            opts.scratch = &scratch;
+        }
+        EXPECT_OK(rf_matmul(stream, out, a, b, &opts));
+    }
+    void matmul(rf_dtype type, bool odd)
+    {
+        const int64_t even_size[3] = {12, 16, 20}, odd_size[3] = {11, 13, 19};
+        const int64_t deep[3] = {odd ? 3 : 4, 2200, odd ? 5 : 8};
+        const int64_t *size = odd ? odd_size : even_size;
+        for (const std::string path : {"subgroup", "tiled"})
+            for (int form = 0; form < 4; form++) {
+                if (form == 3 && path == "subgroup")
+                    continue;
+                product(type, path.c_str(), form, size, 1);
+                if (type != RF_F32)
+                    break; /* types are constants of the same shaders */
+                if (form == 0) {
+                    product(type, path.c_str(), form, size, 0);
+                    product(type, path.c_str(), form, size, 2);
+                }
+            }
+        product(type, nullptr, 0, deep, 1);
+        rf_tensor dout = some(rf_shape2(40, odd ? 21 : 24), type),
+                  dbias = some(rf_shape1(odd ? 21 : 24), type),
+                  scratch = blank(rf_shape1(rf_bias_grad_scratch(40, odd ? 21 : 24)));
+        EXPECT_OK(rf_bias_grad(stream, dbias, dout, scratch));
+    }
+
+    void reductions(rf_dtype type, int64_t n)
+    {
+        rf_tensor x = some(rf_shape1(n), type), out = blank(rf_shape1(1)),
+                  scratch = blank(rf_shape1(rf_sum_scratch(n))),
+                  chunks = i32(rf_shape2(3, 2), {0, 1000, 1000, 1024, 2100, 800}),
+                  partial = blank(rf_shape1(6));
+        EXPECT_OK(rf_sum(stream, out, x, scratch));
+        EXPECT_OK(rf_max(stream, out, x, scratch));
+        EXPECT_OK(rf_any_nonfinite(stream, out, x, scratch));
+        EXPECT_OK(rf_sum_squares(stream, out, x, chunks, partial));
+    }
+
+    void optimizers(rf_dtype type, int64_t n)
+    {
+        rf_tensor scalars = f32(rf_shape1(RF_SCALAR_WORDS), Floats(RF_SCALAR_WORDS)),
+                  sum = f32(rf_shape1(1), {3});
+        rf_step_scalars words = {};
+        words.lr = 0.25f;
+        words.clip = 1e9f;
+        words.inv_tokens = 0.5f;
+        words.loss_scale = 1;
+        words.seed[0] = 5;
+        ASSERT_EQ(sizeof(words), sizeof(float) * RF_SCALAR_WORDS);
+        EXPECT_OK(rf_tensor_write(scalars, &words, sizeof(words)));
+        Ints masks((n + 63) / 64);
+        for (size_t i = 0; i < masks.size(); i++)
+            masks[i] = (int32_t)(i % 2);
+        rf_tensor decay = i32(rf_shape1((int64_t)masks.size()), masks);
+        for (rf_optimizer kind : {RF_ADAMW, RF_RMSPROP}) {
+            rf_optimizer_opts opts = {kind, 0.9f, 0.95f, 1e-8f, 0.1f};
+            opts.momentum = 0.9f;
+            opts.centered = kind == RF_RMSPROP;
+            EXPECT_OK(rf_step_begin(stream, &opts, scalars, sum));
+            rf_optimizer_part part = {};
+            part.param = some(rf_shape1(n), RF_F32);
+            part.grad = some(rf_shape1(n), type);
+            part.decay = decay;
+            for (int i = 0; i < RF_STATE_COUNT; i++)
+                if (rf_optimizer_has(&opts, (rf_optimizer_state)i))
+                    part.state[i] = f32(rf_shape1(n), positive(n));
+            if (type != RF_F32)
+                part.copy = typed_blank(rf_shape1(n), type);
+            EXPECT_OK(rf_optimizer_step(stream, &opts, &part, scalars));
+        }
+        if (type == RF_F32 && n % 4 == 0 && n < 10000)
+            optimizers(type, 20096);
+        EXPECT_OK(rf_loss_scale_update(stream, nullptr, scalars));
+    }
+
+    rf_tensor some(rf_shape shape, rf_dtype type)
+    {
+        return typed(shape, type, rounded_to(type, normal((size_t)rf_shape_count(shape))));
+    }
+    Floats positive(int64_t n)
+    {
+        Floats data = normal((size_t)n);
+        for (float &x : data)
+            x = 10 + std::fabs(x);
+        return data;
+    }
+
+    void note_wide()
+    {
+        rf_tensor tensor = f32(rf_shape1(64), Floats(64));
+        const rf_view view = {tensor.buffer, 256, 256, 0};
+        wide |= rf_device_has_views(device) && rf_view_writable(&view) > 0;
+        views_exist |= rf_device_has_views(device);
+        int64 = rf_device_get_info(device)->int64;
+        OpTest::TearDown();
+    }
+    void note_trials()
+    {
+        static const char *const mistakes[] = {"halved", "shifted", "left out"};
+        size_t count = 0;
+        const rf_range_trial *trials = rf_device_range_trials(device, &count);
+        for (size_t i = 0; i < count; i++) {
+            const rf_range_trial &t = trials[i];
+            const std::string what = std::string(t.kernel) + ": range " + std::to_string(t.range) +
+                                     " of " + std::to_string(t.range_count) +
+                                     (t.write ? ", written, " : ", read, ") + mistakes[t.mistake];
+            seen.insert(t.kernel);
+            noticed[what] |= t.noticed;
+        }
+    }
+    /* Why this device never runs a shader; nothing if it should have. */
+    std::string why_not(const std::string &shader) const
+    {
+        if (contains(shader, "cooperative") || contains(shader, "_units") ||
+            contains(shader, "workgroup"))
+            return "for matrix units; declared by the same functions as the tiled ones";
+        if (!int64 ? contains(shader, "_longs_")
+                   : starts(shader, "matmul_subgroup_") && shader.size() == 18)
+            return "for devices without, or with, 64-bit integers";
+        if (contains(shader, "views") && !views_exist)
+            return "for devices with texel views";
+        if (!starts(shader, "embedding") && contains(shader, "wide") && !wide)
+            return "for drivers that are quick at storage buffers";
+        return "";
+    }
+
+    std::set<std::string> seen;
+    std::map<std::string, bool> noticed;
+    bool wide = false, views_exist = false, int64 = false;
+};
+
+TEST_P(Ranges, AreThoseThatKernelsTouchAndAWrongOneIsNoticed)
+{
+    OpTest::SetUpTestSuite();
+    const bool cpu = rf_device_get_info(device)->kind == RF_DEVICE_CPU;
+    OpTest::TearDownTestSuite();
+    if (!cpu)
+        GTEST_SKIP() << "it needs a CPU device, and so do some of the paths";
+    check(true);
+    check(false);
+    if (HasFatalFailure())
+        return;
+    for (size_t i = 0; i < rf_shader_count; i++) {
+        const std::string shader = rf_shader_table[i].name;
+        for (const std::string &prefix : GetParam().shaders)
+            if (starts(shader, prefix) && seen.count(shader) == 0) {
+                EXPECT_NE(why_not(shader), "") << shader << " was never launched";
+            }
+    }
+    for (const auto &[what, found] : noticed)
+        EXPECT_TRUE(found) << what << " is not noticed";
+}
+
+TEST(RangesOfShaders, AreTestedInExactlyOneFamily)
+{
+    for (size_t i = 0; i < rf_shader_count; i++) {
+        int count = 0;
+        for (const Family &family : families)
+            for (const std::string &prefix : family.shaders)
+                count += starts(rf_shader_table[i].name, prefix);
+        EXPECT_EQ(count, 1) << rf_shader_table[i].name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Ranges, ::testing::ValuesIn(families),
+                         [](const auto &info) { return std::string(info.param.name); });
+} // namespace
