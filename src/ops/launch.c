@@ -15,10 +15,12 @@ static int compare_name(const void *key, const void *row)
 
 static void add_range(struct rf_job *job, struct rf_tensor tensor, bool write)
 {
-    if (!tensor.buffer || job->range_count >= RF_MAX_RANGES)
+    if (!tensor.buffer)
         return;
-    job->ranges[job->range_count++] = (struct rf_range){
-        .address = rf_tensor_address(tensor), .bytes = rf_tensor_bytes(tensor), .write = write};
+    if (job->range_count < RF_MAX_RANGES)
+        job->ranges[job->range_count] = (struct rf_range){
+            .address = rf_tensor_address(tensor), .bytes = rf_tensor_bytes(tensor), .write = write};
+    job->range_count++; /* also of those that do not fit, so that rf_job_run refuses */
 }
 
 void rf_job_reads(struct rf_job *job, struct rf_tensor tensor)
@@ -72,6 +74,11 @@ int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
     if (!shader)
         return rf_fail(RF_ENOTSUP, "%s: shader %s for %s was not built into this library", job->op,
                        job->shader, rf_dtype_name(job->type));
+    if (job->range_count > RF_MAX_RANGES)
+        return rf_fail(RF_EINVAL,
+                       "%s: the launch declares %u ranges of memory and a job holds %d; raise "
+                       "RF_MAX_RANGES in src/ops/launch.h",
+                       job->op, job->range_count, RF_MAX_RANGES);
     struct rf_kernel *kernel = NULL;
     RETURN_IF_ERROR(rf_device_kernel(rf_stream_device(stream),
                                      &(struct rf_kernel_desc){.name = shader->name,

@@ -29,7 +29,8 @@ struct rf_job {
     struct rf_view views[RF_MAX_VIEWS + RF_MAX_WRITTEN];
     uint32_t view_count;
 };
-/* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. */
+/* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. A job with more than
+ * RF_MAX_RANGES is refused by rf_job_run (RF_EINVAL). */
 void rf_job_reads(struct rf_job *job, struct rf_tensor tensor);
 void rf_job_writes(struct rf_job *job, struct rf_tensor tensor);
 /* Adds a view of the tensor, of whole quads (texels of 4 floats, or of the 2 that hold four 16-bit
