@@ -131,6 +131,7 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
         .handoff = wide,
         .scratch = rf_carve_bytes(rf_shape1(rf_embedding_scratch(rows, VOCABULARY)), RF_I32),
         .out = rf_shape2(rows, VOCABULARY),
+        .vocabulary = VOCABULARY,
     };
     return 0;
 }

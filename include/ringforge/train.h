@@ -59,6 +59,8 @@ struct rf_block_sizes {
     enum rf_dtype dtype; /* of the output and its gradient: f32 (0), f16 or bf16 */
     int64_t classes;     /* of a last block whose output is no logits: targets are below it; 0: they
                             are logits, and targets are below their columns */
+    int64_t vocabulary; /* of a first block: tokens are 0 to vocabulary - 1, and a call with another
+                           is refused before anything runs; 0: it takes any i32 */
 };
 
 /* Everything a block sees during a call. Tensors are borrowed, valid during the call; record on
@@ -94,8 +96,8 @@ struct rf_ctx {
 };
 
 struct rf_block_ops {
-    /* in: the first block's is (rows) i32 tokens. The last block's out is the logits, or what
-     * it likes (struct rf_block_sizes, classes). */
+    /* in: the first block's is (rows) i32 tokens (struct rf_block_sizes, vocabulary). The last
+     * block's out is the logits, or what it likes (struct rf_block_sizes, classes). */
     int (*forward)(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out);
     /* din = gradient of in (NULL buffer for the first block). grads are there, too, for gradients
      * that come for free. `in` is the forward input, still
@@ -205,15 +207,19 @@ struct rf_step_stats {
 };
 /* One optimizer step on one global batch. tokens and targets: host arrays (batch * seq) i32 of the
  * WHOLE global batch (each rank takes its own rows from it). lr is the step's learning rate.
- * Blocking. */
+ * Blocking. RF_EINVAL: a token outside the first block's vocabulary, or a target not below the
+ * classes; the message has its position in the array. Nothing has run then, and where all ranks
+ * got that batch, all fail so and the run goes on. Where only some did, the others fail with
+ * RF_EMISMATCH or RF_EABORT, and the communicator with them. */
 RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                        struct rf_step_stats *stats);
 /* Mean loss without an update, on `micro_batches` micro-batches of the run's size; they are shared
- * out over the ranks. tokens, targets: (micro_batches * rows). Collective. */
+ * out over the ranks. tokens, targets: (micro_batches * rows). Collective. Refuses tokens and
+ * targets as rf_run_step does. */
 RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                            int64_t micro_batches, double *loss);
 /* The last block's output for one micro-batch of this rank (rows, V), host f32. No communication.
- * RF_ENOTSUP: it gives no logits. */
+ * RF_ENOTSUP: it gives no logits. RF_EINVAL: a token outside the vocabulary. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
                           uint64_t logits_bytes);
 /* Parameters by name, whole, host memory: for inspection, tests and checkpoints. Not while a step

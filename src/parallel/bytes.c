@@ -50,6 +50,12 @@ static int ask_sizes(struct rf_plan *plan)
         if (rf_shape_count(plan->sizes[b].out) < 1)
             return rf_fail(RF_EINVAL, "block %s: its output has an empty or impossible shape",
                            block->name);
+        if (plan->sizes[b].vocabulary < 0 || plan->sizes[b].classes < 0)
+            return rf_fail(RF_EINVAL,
+                           "block %s: its vocabulary is %lld and its classes are %lld; use 0 for "
+                           "what it does not limit",
+                           block->name, (long long)plan->sizes[b].vocabulary,
+                           (long long)plan->sizes[b].classes);
     }
     return 0;
 }

@@ -77,8 +77,10 @@ static uint32_t hash_blocks(const struct rf_plan *plan)
     uint32_t hash = 0;
     for (int b = 0; b < plan->block_count; b++) {
         hash = hash_text(plan->blocks[b].name, hash);
-        hash = rf_hash32(plan->sizes[b].out.dim, (size_t)plan->sizes[b].out.ndim * sizeof(int64_t),
-                         hash);
+        const struct rf_block_sizes *sizes = &plan->sizes[b];
+        const int64_t limits[] = {sizes->vocabulary, sizes->classes};
+        hash = rf_hash32(sizes->out.dim, (size_t)sizes->out.ndim * sizeof(int64_t), hash);
+        hash = rf_hash32(limits, sizeof(limits), hash);
     }
     return hash;
 }
@@ -188,4 +190,19 @@ int rf_run_agree_status(struct rf_run *run, int local, const char *what)
                               rf_status_text(all[r]));
     rf_free(all);
     return rc;
+}
+
+int rf_run_refuse(struct rf_run *run, int status)
+{
+    const struct rf_error own = *rf_last_error();
+    const int32_t mine = status;
+    const int ranks = run->comm ? rf_comm_size(run->comm) : 1;
+    if (ranks == 1)
+        return status;
+    int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
+    /* Met by all who refuse; with anyone's collectives of the call itself it is a mismatch. */
+    int rc = all ? rf_run_all_gather(run, &mine, all, sizeof(mine), "refused inputs") : RF_ENOMEM;
+    rf_free(all);
+    status = rf_fail_error(&own);
+    return rc < 0 ? rf_run_give_up(run, status) : status;
 }

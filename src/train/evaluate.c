@@ -51,11 +51,13 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     uint64_t sent = 0;
     double sum = 0;
     int stop = 0; /* is for steps */
-    RETURN_IF_ERROR(rf_run_check_batch(run, targets, micro_batches * plan->rows));
+    int rc = rf_run_check_batch(run, tokens, targets, micro_batches * plan->rows);
+    if (rc < 0)
+        return rf_run_refuse(run, rc);
     RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
     RETURN_IF_ERROR(rf_plan_loss_bytes(plan, micro_batches, &sent));
-    int rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
-                            micro_batches * (rank + 1) / ranks);
+    rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
+                        micro_batches * (rank + 1) / ranks);
     if (rc == 0)
         rc = rf_run_share_losses(run, micro_batches, &sum, &counted, &stop);
     if (rc < 0)
@@ -99,6 +101,7 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
     if (logits_bytes != bytes)
         return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
                        (unsigned long long)bytes, (unsigned long long)logits_bytes);
+    RETURN_IF_ERROR(rf_run_check_batch(run, tokens, NULL, run->plan->rows));
     int rc = forward_one(run, tokens);
     if (rc < 0) {
         rf_segment_give_up(run);

@@ -38,14 +38,29 @@ int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64
                               share_count(micro_batches), RF_F64, RF_ORDER_RING, 0, out);
 }
 
-int rf_run_check_batch(const struct rf_run *run, const int32_t *targets, int64_t count)
+static int check_tokens(const struct rf_run *run, const int32_t *tokens, int64_t count)
+{
+    const int64_t vocabulary = run->plan->sizes[0].vocabulary;
+    for (int64_t i = 0; vocabulary > 0 && i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= vocabulary)
+            return rf_fail(RF_EINVAL,
+                           "token %d at position %lld is outside the vocabulary of %lld: use ids "
+                           "from 0 to %lld",
+                           tokens[i], (long long)i, (long long)vocabulary,
+                           (long long)vocabulary - 1);
+    return 0;
+}
+
+int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens, const int32_t *targets,
+                       int64_t count)
 {
     const struct rf_plan *plan = run->plan;
     const struct rf_block_sizes *last = &plan->sizes[plan->block_count - 1];
+    RETURN_IF_ERROR(check_tokens(run, tokens, count));
     int64_t vocab = last->out.ndim > 0 ? last->out.dim[last->out.ndim - 1] : 1;
     if (last->classes)
         vocab = last->classes;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; targets && i < count; i++)
         if (targets[i] >= vocab)
             return rf_fail(RF_EINVAL,
                            "target %d at position %lld is not below the vocabulary of %lld",

@@ -75,6 +75,10 @@ struct rf_step_state {
 RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
 /* Collective; a failure of one rank becomes an error on all, naming it. */
 RF_MUST_CHECK int rf_run_agree_status(struct rf_run *run, int local, const char *what);
+/* Ends a collective call whose inputs this rank refuses, before anything has run: returns status
+ * with the sentence that was left. Where all ranks refuse theirs, the run goes on; ranks that do
+ * not are told, and do not wait. */
+int rf_run_refuse(struct rf_run *run, int status);
 
 /* talk.c: collectives on host memory whose bytes are added to the plan's account. Nothing with one
  * rank. */
@@ -110,8 +114,9 @@ RF_MUST_CHECK int rf_segment_end(struct rf_run *run, struct rf_point *done);
 void rf_segment_give_up(struct rf_run *run);
 
 /* loss.c */
-RF_MUST_CHECK int rf_run_check_batch(const struct rf_run *run, const int32_t *targets,
-                                     int64_t count);
+/* Whether the blocks can take these; targets may be NULL. */
+RF_MUST_CHECK int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens,
+                                     const int32_t *targets, int64_t count);
 /* Copies `micro_batches` micro-batches into the mapped inputs. */
 void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                         int micro_batches);

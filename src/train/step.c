@@ -16,7 +16,9 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     const int64_t rows = plan->rows;
     if (plan->policy.forward_only)
         return rf_fail(RF_EINVAL, "step: this run was planned with forward_only; it cannot train");
-    RETURN_IF_ERROR(rf_run_check_batch(run, targets, rows * plan->policy.micro_batches));
+    int rc = rf_run_check_batch(run, tokens, targets, rows * plan->policy.micro_batches);
+    if (rc < 0)
+        return rf_run_refuse(run, rc);
     RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
 
     struct rf_step_state state = {.run = run, .lr = lr};
@@ -26,7 +28,7 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     rf_run_load_inputs(run, tokens + skip, targets + skip, plan->local_micro_batches);
     run->record_ns = 0;
     run->recorded = run->replayed = 0;
-    int rc = rf_run_execute(&state);
+    rc = rf_run_execute(&state);
     if (rc < 0)
         return rf_run_give_up(run, rc);
     run->step++;

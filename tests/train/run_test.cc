@@ -2,6 +2,7 @@
 //
 // Opening and running: ranks that disagree, updates that are skipped, inputs that are refused,
 // memory that the host cannot reach, evaluation and logits.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -167,6 +168,116 @@ TEST(Run, TargetsOutsideTheVocabularyAndUnknownNamesAreRefused)
         EXPECT_EQ(rf_run_read_param(run, "ln_f.bias", &word, 4), RF_EINVAL);
     };
     train(t, 1);
+}
+
+TEST(Run, TokensOutsideTheVocabularyAreRefusedByEveryCallAndTheRunGoesOn)
+{
+    Training t = tiny();
+    t.steps = 1;
+    t.before = [&](rf_run *run, rf_comm *, int) {
+        std::vector<int32_t> tokens, targets;
+        std::vector<float> logits(8 * 17);
+        char before[65], after[65];
+        double loss = 0;
+        t.batch(0, tokens, targets);
+        ASSERT_RF(rf_run_params_sha256(run, before));
+        for (int32_t id : {-1, 17, INT32_MAX}) {
+            const std::string words =
+                "token " + std::to_string(id) +
+                " at position 7 is outside the vocabulary of 17: use ids from 0 to 16";
+            auto refused = [&](int rc) {
+                EXPECT_EQ(rc, RF_EINVAL);
+                EXPECT_EQ(rf_last_error()->message, words);
+            };
+            tokens[7] = id;
+            refused(rf_run_step(run, tokens.data(), targets.data(), 0.1f, nullptr));
+            refused(rf_run_evaluate(run, tokens.data(), targets.data(), 2, &loss));
+            refused(rf_run_forward(run, tokens.data(), logits.data(), logits.size() * 4));
+        }
+        ASSERT_RF(rf_run_params_sha256(run, after));
+        EXPECT_STREQ(before, after);
+    };
+    for (int ranks : {1, 2}) {
+        const Seen seen = train(t, ranks)[0];
+        EXPECT_EQ(seen.loss.size(), 1u);
+        EXPECT_EQ(seen.measured.sent, seen.planned.sent);
+    }
+}
+
+TEST(Run, ABlockOfTheUsersDeclaresTheVocabularyItTakes)
+{
+    struct Own {
+        static int forward(rf_ctx *ctx, void *, rf_tensor, rf_tensor out)
+        {
+            int rc = rf_fill(ctx->stream, ctx->losses, 1.0f);
+            return rc < 0 ? rc : rf_fill(ctx->stream, out, 0.0f);
+        }
+        static int sizes(const void *self, int64_t rows, int64_t, rf_block_sizes *out)
+        {
+            *out = {};
+            out->out = rf_shape2(rows, 4);
+            out->vocabulary = *(const int64_t *)self;
+            return 0;
+        }
+    };
+    static const rf_block_ops ops = {Own::forward, nullptr, nullptr, Own::sizes};
+    const int32_t words[4] = {0, 5, -7, 2};
+    float out[16];
+    rf_policy policy = {};
+    policy.batch = 1;
+    policy.seq = 4;
+    policy.forward_only = true;
+    for (int64_t vocabulary : {-1, 0, 5}) {
+        rf_plan *plan = nullptr;
+        rf_run *run = nullptr;
+        rf_block block = {};
+        block.name = "own";
+        block.ops = &ops;
+        block.self = &vocabulary;
+        const int rc = rf_plan_build(&block, 1, nullptr, &policy, 0, &plan);
+        EXPECT_EQ(rc, vocabulary < 0 ? RF_EINVAL : 0) << rf_last_error()->message;
+        if (rc < 0)
+            continue;
+        ASSERT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
+        EXPECT_EQ(rf_run_forward(run, words, out, sizeof(out)), vocabulary ? RF_EINVAL : 0);
+        rf_run_close(run);
+        rf_plan_destroy(plan);
+    }
+}
+
+TEST(Run, ATokenThatOnlyOneRankRefusesIsAnErrorOnAllWithoutAHang)
+{
+    Training t = tiny();
+    rank_device(0), rank_device(1);
+    for (bool evaluate : {false, true})
+        ranks::run({}, [&](rf_comm *comm, int rank) {
+            gpt2 *model = nullptr;
+            rf_plan *plan = nullptr;
+            rf_run *run = nullptr;
+            int count = 0;
+            double loss = 0;
+            rf_mesh mesh = {2, 1, 1};
+            std::vector<int32_t> tokens, targets;
+            ASSERT_RF(gpt2_create(&t.model, &model));
+            const rf_block *blocks = gpt2_blocks(model, &count);
+            ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
+            ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
+            t.batch(0, tokens, targets);
+            tokens[9] = rank == 1 ? 17 : 0;
+            int rc = evaluate ? rf_run_evaluate(run, tokens.data(), targets.data(), 4, &loss)
+                              : rf_run_step(run, tokens.data(), targets.data(), 0.1f, nullptr);
+            const std::string message = rf_last_error()->message;
+            if (rank == 1) {
+                EXPECT_EQ(rc, RF_EINVAL) << message;
+                EXPECT_NE(message.find("token 17 at position 9"), std::string::npos) << message;
+            } else {
+                EXPECT_TRUE(rc == RF_EMISMATCH || rc == RF_EABORT) << message;
+                EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
+            }
+            rf_run_close(run);
+            rf_plan_destroy(plan);
+            gpt2_destroy(model);
+        });
 }
 
 TEST(Run, MemoryThatTheHostCannotReachGivesTheSameBitsAndItsStagingIsPlanned)
