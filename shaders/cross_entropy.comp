@@ -18,7 +18,9 @@ layout(push_constant) uniform Push {
 } pc;
 VIEW(0, logits)
 
-const float LOWEST = -1e38;
+const float LOWEST = -3.402823466e38;
+#define NOTHING uintBitsToFloat(0xff800000u) /* minus infinity: adds 0 */
+#define NOT_A_NUMBER uintBitsToFloat(0x7fc00000u)
 
 float greatest = LOWEST, total = 0.0;
 vec4 plain = vec4(0.0); /* sum of logits */
@@ -65,18 +67,24 @@ void main()
     }
     if (whole < vocabulary) {
         [[unroll]] for (uint k = 0; k < 4; k++)
-            x[k] = load4_within(FROM(logits), base, whole + 4 * k, vocabulary, LOWEST);
+            x[k] = load4_within(FROM(logits), base, whole + 4 * k, vocabulary, NOTHING);
         add_block(x, whole, vocabulary);
     }
-    /* A target beyond the vocabulary is the caller's bug: its loss is not a number. */
     precise float loss = (greatest - wanted) + log(total), lse = greatest + log(total);
     if (SMOOTHED != 0) {
         loss += pc.smoothing * (wanted - join4(plain) / float(vocabulary));
         loss += pc.z_loss * lse * lse;
     }
-    loss = known ? loss : uintBitsToFloat(0x7fc00000u);
+    /* No loss and no gradient, which goes by lse, where the target is beyond the vocabulary or the
+     * row has no softmax. One that has adds exp(0) for its largest logit. By bits: a compiler may
+     * take it that there are no NaNs. */
+    uint sum_bits = floatBitsToUint(total);
+    bool finite = (floatBitsToUint(greatest) & 0x7f800000u) != 0x7f800000u;
+    bool sound = finite && sum_bits >= 0x3f000000u && sum_bits < 0x7f800000u;
+    sound = sound && (known || !counted);
+    loss = sound ? loss : NOT_A_NUMBER;
     if (index < pc.rows) {
-        Floats(pc.lse).at[row] = lse;
+        Floats(pc.lse).at[row] = sound ? lse : NOT_A_NUMBER;
         Floats(pc.losses).at[row] = counted ? loss : 0.0;
     }
 }

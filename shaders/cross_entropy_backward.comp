@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Softmax cross-entropy, second half: dlogits = scale (exp(logits - lse) (1 + 2 z_loss lse) -
- * (1 - smoothing) onehot(target) - smoothing / vocabulary), zero in an ignored row. In place or not. Each
- * lane does UNROLL groups of four columns of one row.
+ * (1 - smoothing) onehot(target) - smoothing / vocabulary), zero in an ignored row, and no number where
+ * lse is none. In place or not. Each lane does UNROLL groups of four columns of one row.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -44,7 +44,8 @@ void main()
     float lse = Floats(pc.lse).at[row], scale = pc.scale;
     float factor = Floats(readable(pc.device_scale, pc.lse)).at[0];
     scale *= pc.device_scale == uvec2(0) ? 1.0 : factor;
-    bool counted = label >= 0;
+    bool counted = label >= 0, sound = (floatBitsToUint(lse) & 0x7f800000u) != 0x7f800000u;
+    float otherwise = counted && !sound ? uintBitsToFloat(0x7fc00000u) : 0.0;
     float share = 1.0 + 2.0 * pc.z_loss * lse, on = pc.target_share, off = pc.each_share;
     uint first = 4 * (part * UNROLL * gl_WorkGroupSize.x + gl_LocalInvocationID.x);
     uint stride = 4 * gl_WorkGroupSize.x, limit = live ? vocabulary : 0;
@@ -68,7 +69,7 @@ void main()
 #endif
         vec4 hot = mix(vec4(0.0), vec4(on), equal(columns, uvec4(uint(label))));
         vec4 d = scale * (exp(x - lse) * share - hot - off);
-        result[k] = counted ? d : vec4(0.0);
+        result[k] = counted && sound ? d : vec4(otherwise);
     }
 #if WIDE
     uint from = 4 * part * UNROLL * gl_WorkGroupSize.x;

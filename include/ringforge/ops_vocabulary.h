@@ -33,9 +33,10 @@ struct rf_cross_entropy_opts {
 };
 /* Per row: losses[i] = -log softmax(logits[i])[targets[i]], and dlogits = softmax - onehot, not
  * divided by the number of rows (rf_step_scalars divides). targets (n) i32; a negative target is
- * ignored: loss 0, gradient 0. dlogits may alias logits (in place) or have a NULL buffer (loss
- * only). losses (n) f32; logits, dlogits (n,V), any V >= 1. scratch: f32, n elements, receives lse.
- * opts may be NULL. */
+ * ignored: loss 0, gradient 0. Loss and gradient of a row are NaN where its target is not below V,
+ * one of its logits is NaN or plus infinity, or all are minus infinity. dlogits may alias logits
+ * (in place) or have a NULL buffer (loss only). losses (n) f32; logits, dlogits (n,V), any V >= 1.
+ * scratch: f32, n elements, receives lse (NaN in such rows). opts may be NULL. */
 RF_API int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses,
                             struct rf_tensor dlogits, struct rf_tensor logits,
                             struct rf_tensor targets, struct rf_tensor scratch,

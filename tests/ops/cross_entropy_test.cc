@@ -23,7 +23,7 @@ class CrossEntropy : public TypedOpTest
     Result run(const Case &c, const Floats &logits, const Ints &targets, bool in_place,
                const rf_cross_entropy_opts *opts = nullptr)
     {
-        rf_tensor x = in(rf_shape2(c.rows, c.V), logits, c.shift);
+        rf_tensor x = typed(rf_shape2(c.rows, c.V), type(), logits, c.shift);
         rf_tensor d = in_place ? x : out(rf_shape2(c.rows, c.V)), losses = blank(rf_shape1(c.rows));
         EXPECT_OK(rf_cross_entropy(stream, losses, d, x, i32(rf_shape1(c.rows), targets),
                                    blank(rf_shape1(c.rows)), opts));
@@ -86,16 +86,50 @@ TEST_P(CrossEntropy, ExtremeLogitsStayFinite)
     expect_near(got.dlogits, want.dlogits, 1e-3, "dlogits");
 }
 
-TEST_P(CrossEntropy, IgnoredRowsCountNothingAndATargetBeyondTheVocabularyIsNotANumber)
+/* Sizes of every build: aligned rows and others, short ones and such that whole subgroups write. */
+const int64_t widths[] = {10, 64, 1003, 4096};
+
+TEST_P(CrossEntropy, ATargetBeyondTheVocabularyIsNotANumberInLossAndGradient)
 {
-    const Case c = {3, 10, 0};
-    Floats logits = rounded(normal(c.rows * c.V));
-    Result got = run(c, logits, {-100, 10, 9}, false);
-    EXPECT_EQ(got.losses[0], 0.0f);
-    for (int64_t k = 0; k < c.V; k++)
-        EXPECT_EQ(got.dlogits[k], 0.0f);
-    EXPECT_TRUE(std::isnan(got.losses[1]));
-    EXPECT_FALSE(std::isnan(got.losses[2]));
+    for (int64_t V : widths)
+        for (bool in_place : {false, true}) {
+            const Case c = {4, V, 0};
+            Floats logits = rounded(normal(c.rows * V));
+            Result got = run(c, logits, {-100, (int32_t)V, (int32_t)V - 1, INT32_MAX}, in_place);
+            for (int64_t row = 0; row < c.rows; row++) {
+                const bool beyond = row % 2 == 1;
+                EXPECT_EQ(std::isnan(got.losses[row]), beyond) << V << " row " << row;
+                for (int64_t k = 0; k < V; k++)
+                    ASSERT_EQ(std::isnan(got.dlogits[row * V + k]), beyond) << V << " row " << row;
+            }
+            EXPECT_EQ(got.losses[0], 0.0f); /* ignored */
+            EXPECT_EQ(Floats(got.dlogits.begin(), got.dlogits.begin() + V), Floats(V));
+        }
+}
+
+TEST_P(CrossEntropy, ARowWithoutASoftmaxIsNotFiniteInLossAndGradientUnlessItIsIgnored)
+{
+    const float inf = INFINITY;
+    for (int64_t V : widths)
+        for (bool in_place : {false, true}) {
+            const Case c = {5, V, 0};
+            Floats logits = rounded(normal(c.rows * V));
+            std::fill_n(logits.begin(), 2 * V, -inf); /* rows 0 and 1 */
+            logits[2 * V + V / 2] = inf;
+            logits[3 * V + V - 1] = NAN;
+            std::fill_n(logits.begin() + 4 * V + 1, V - 1, -inf); /* sure of column 0 */
+            Result got = run(c, logits, {1, -1, 0, 0, 0}, in_place);
+            for (int64_t row : {0, 2, 3}) {
+                EXPECT_FALSE(std::isfinite(got.losses[row])) << V << " row " << row;
+                for (int64_t k = 0; k < V; k++)
+                    ASSERT_FALSE(std::isfinite(got.dlogits[row * V + k])) << V << " row " << row;
+            }
+            for (int64_t row : {1, 4}) {
+                EXPECT_NEAR(got.losses[row], 0, 1e-6) << V << " row " << row;
+                for (int64_t k = 0; k < V; k++)
+                    ASSERT_NEAR(got.dlogits[row * V + k], 0, 1e-6) << V << " row " << row;
+            }
+        }
 }
 
 TEST_P(CrossEntropy, TenRunsGiveTheSameBits)
