@@ -7,6 +7,7 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "compensated.glsl"
 
 layout(constant_id = 1) const uint SMOOTHED = 0; /* smoothing or z_loss is not 0 */
 
@@ -22,7 +23,8 @@ const float LOWEST = -3.402823466e38;
 #define NOTHING uintBitsToFloat(0xff800000u) /* minus infinity: adds 0 */
 #define NOT_A_NUMBER uintBitsToFloat(0x7fc00000u)
 
-float greatest = LOWEST, total = 0.0;
+float greatest = LOWEST;
+float total = 0.0, lost = 0.0; /* sum of exp(logit - greatest) */
 vec4 plain = vec4(0.0); /* sum of logits */
 
 void add_block(vec4 x[4], uint column, uint limit)
@@ -35,8 +37,10 @@ void add_block(vec4 x[4], uint column, uint limit)
     }
     float top = max(greatest, max4(max(max(x[0], x[1]), max(x[2], x[3]))));
     precise vec4 e = (exp(x[0] - top) + exp(x[1] - top)) + (exp(x[2] - top) + exp(x[3] - top));
-    precise float sum = total * exp(greatest - top) + join4(e);
-    total = sum;
+    float share = greatest == top ? 1.0 : exp(greatest - top); /* some devices' exp(0) is not 1 */
+    total *= share;
+    lost *= share;
+    add_to(total, lost, join4(e));
     greatest = top;
 }
 

@@ -6,6 +6,7 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "compensated.glsl"
 
 layout(push_constant) uniform Push {
     uvec2 out_, x, dout; /* BACKWARD: dx, y, dout */
@@ -52,10 +53,12 @@ void main()
     uint index = flat_index();
     uint row = min(index, pc.rows - 1);
     uint columns = pc.columns, base = row * columns;
-    precise vec4 sum = vec4(0.0);
+    vec4 sum = vec4(0.0), lost = vec4(0.0);
 #if BACKWARD
-    for (uint c = 0; c < columns; c += 4)
-        sum += x4(base, c, columns, 0.0) * dout4(base, c, columns);
+    for (uint c = 0; c < columns; c += 4) {
+        precise vec4 term = x4(base, c, columns, 0.0) * dout4(base, c, columns);
+        add_to(sum, lost, term);
+    }
     float both = join4(sum);
     if (index < pc.rows)
         for (uint c = 0; c < columns; c += 4) {
@@ -68,7 +71,8 @@ void main()
         most = max(most, x4(base, c, columns, LOWEST));
     float top = max4(most);
     for (uint c = 0; c < columns; c += 4)
-        sum += mix(vec4(0.0), exp(x4(base, c, columns, LOWEST) - top), within(c, columns));
+        add_to(sum, lost,
+               mix(vec4(0.0), exp(x4(base, c, columns, LOWEST) - top), within(c, columns)));
     precise float factor = 1.0 / join4(sum);
     if (index < pc.rows)
         for (uint c = 0; c < columns; c += 4)

@@ -56,6 +56,28 @@ TEST_P(CrossEntropy, MatchesTheReferenceAlsoInPlace)
     }
 }
 
+/* As in the softmax: no digit is lost by the number of columns. exp and log have some units in the
+ * last place of their own. */
+TEST_F(OpTest, CrossEntropyOfFiftyThousandColumnsIsAccurateToAMillionth)
+{
+    const int64_t rows = 3, columns = 50257;
+    for (int64_t V : {columns, columns / 16 * 16}) {
+        Floats logits = normal(rows * V, 1);
+        for (int64_t k = 0; k < V; k++) {
+            logits[V + k] = k ? 0 : 0.7f; /* all the same term, which rounds the same way */
+            logits[2 * V + k] = k ? 0 : 2.3f;
+        }
+        const Ints targets = {7, 0, 1};
+        auto want = reference::cross_entropy(wide(logits), targets, V);
+        rf_tensor losses = blank(rf_shape1(rows));
+        ASSERT_OK(rf_cross_entropy(stream, losses, {}, f32(rf_shape2(rows, V), logits),
+                                   i32(rf_shape1(rows), targets), blank(rf_shape1(rows)), nullptr));
+        for (int64_t row = 0; row < rows; row++)
+            EXPECT_NEAR(read(losses)[row], want.losses[row], 1e-6 + 1e-7 * want.losses[row])
+                << "row " << row << " of " << V;
+    }
+}
+
 TEST_P(CrossEntropy, LossOnlyLeavesTheLogitsAlone)
 {
     const Case c = {5, 37, 0};

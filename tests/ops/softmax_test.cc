@@ -63,6 +63,31 @@ TEST_P(Softmax, BackwardMatchesTheReferenceAlsoInPlace)
     }
 }
 
+/* Rows as long as a vocabulary: sums of so many terms must not lose digits, whatever the terms are.
+ */
+TEST_F(OpTest, SoftmaxOverFiftyThousandColumnsAddsUpToOneWithinAMillionth)
+{
+    const int64_t rows = 4, columns = 50257;
+    for (int64_t C :
+         {columns, columns / 4 * 4}) { /* the builds for any row, and for aligned ones */
+        Floats x = normal(rows * C, 4);
+        for (int64_t k = 0; k < C; k++) {
+            x[C + k] = 0.1f * x[k];      /* all of one size */
+            x[2 * C + k] = k ? 0 : 0.7f; /* all the same term, which rounds the same way */
+            x[3 * C + k] = k ? 0 : 2.3f;
+        }
+        rf_tensor y = blank(rf_shape2(rows, C));
+        ASSERT_OK(rf_softmax(stream, y, f32(rf_shape2(rows, C), x)));
+        Floats got = read(y);
+        for (int64_t row = 0; row < rows; row++) {
+            double sum = 0;
+            for (int64_t k = 0; k < C; k++)
+                sum += got[row * C + k];
+            EXPECT_NEAR(sum, 1, 1e-6) << "row " << row << " of " << C;
+        }
+    }
+}
+
 TEST_P(Softmax, ExtremesStayFiniteAndMasksAreZero)
 {
     const float inf = std::numeric_limits<float>::infinity();
