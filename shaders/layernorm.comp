@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * LayerNorm and RMSNorm forward, one row per lane: mean, then variance about it (or about zero with
- * RMS), then the result. With RESIDUAL of x + residual, rounded to its type, which is stored as sum.
+ * RMS), then the result. The sum of a row far from zero is rounded coarsely, so the pass for the
+ * variance, whose terms are small, also finds by how much the mean is wrong, and both are corrected
+ * (Chan, Golub, LeVeque 1983). With RESIDUAL of x + residual, rounded to its type, which is stored as sum.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -67,20 +69,31 @@ void main()
     if (RMS != 0)
         mean = 0.0;
 
-    precise vec4 squares = vec4(0.0);
+    precise vec4 squares = vec4(0.0), rest = vec4(0.0);
     for (uint c = 0; c < whole; c += 4 * UNROLL) {
         [[unroll]] for (uint k = 0; k < UNROLL; k++) {
             precise vec4 d = input4(base + c + 4 * k) - mean;
             squares += d * d;
+            if (RMS == 0)
+                rest += d;
         }
     }
 #if !VEC
     if (whole < channels) {
         precise vec4 d = input4_within(base, whole, channels, mean) - mean;
         squares += d * d;
+        if (RMS == 0)
+            rest += d;
     }
 #endif
-    precise float rstd = 1.0 / sqrt(join4(squares) / count + eps);
+    precise float variance = join4(squares) / count;
+    if (RMS == 0) {
+        precise float shift = join4(rest) / count;
+        mean += shift;
+        variance -= shift * shift;
+        variance = variance < 0.0 ? 0.0 : variance; /* NaN stays */
+    }
+    precise float rstd = 1.0 / sqrt(variance + eps);
 
     if (live) {
         if (RMS == 0)

@@ -73,6 +73,46 @@ TEST_P(LayerNorm, ForwardMatchesTheReference)
     }
 }
 
+/* What is left of x about its mean, where the mean is 1e4: f32 has steps of 1e-3 there, and the
+ * mean is one such number, so that no result can be nearer than half of that; the variance has no
+ * such excuse. */
+TEST_F(OpTest, LayerNormFarFromZeroIsAsAccurateAsItsMean)
+{
+    const int64_t rows = 8;
+    const double half_step = 0x1p-11;
+    for (int64_t C : {767, 4096}) {
+        Floats x = normal(rows * C), gamma(C, 1.0f), beta(C, 0.0f);
+        for (float &v : x)
+            v += 1e4f;
+        auto want = reference::layernorm(wide(x), wide(gamma), wide(beta), EPS);
+        rf_tensor y = blank(rf_shape2(rows, C)), mean = blank(rf_shape1(rows)),
+                  rstd = blank(rf_shape1(rows));
+        ASSERT_OK(rf_layernorm(stream, y, mean, rstd, f32(rf_shape2(rows, C), x),
+                               f32(rf_shape1(C), gamma), f32(rf_shape1(C), beta), EPS));
+        expect_near(read(rstd), want.rstd, 1e-6, "rstd");
+        Floats means = read(mean), got = read(y);
+        for (int64_t row = 0; row < rows; row++) {
+            EXPECT_NEAR(means[row], want.mean[row], 1.05 * half_step) << C;
+            for (int64_t k = row * C; k < (row + 1) * C; k++)
+                ASSERT_NEAR(got[k], want.out[k], 1.2 * half_step) << C << " row " << row;
+        }
+    }
+}
+
+TEST_F(OpTest, LayerNormOfAConstantRowIsBeta)
+{
+    const int64_t C = 300;
+    for (float value : {0.1f, -7777.7f, 1e7f}) {
+        Floats beta = normal(C);
+        rf_tensor y = blank(rf_shape2(1, C)), mean = blank(rf_shape1(1)),
+                  rstd = blank(rf_shape1(1));
+        ASSERT_OK(rf_layernorm(stream, y, mean, rstd, f32(rf_shape2(1, C), Floats(C, value)),
+                               f32(rf_shape1(C), normal(C)), f32(rf_shape1(C), beta), EPS));
+        EXPECT_EQ(read(mean)[0], value);
+        EXPECT_EQ(read(y), beta);
+    }
+}
+
 TEST_P(LayerNorm, InputGradientMatchesTheReference)
 {
     for (const Case &c : cases) {
