@@ -154,6 +154,7 @@ void main()
 {
     uint first = flat_index() * PER_LANE;
     StepScalars s = StepScalars(pc.scalars);
+    float prescale = s.prescale == 0.0 ? 1.0 : s.prescale;
     float lr = s.lr, factor = s.factor, bias1 = s.bias1, bias2 = s.bias2;
     uint updates = s.updates;
     uvec2 seed = uvec2(s.seed0, s.seed1);
@@ -167,7 +168,7 @@ void main()
 #endif
     [[unroll]] for (uint k = 0; k < PER_LANE; k++) {
         uint item = min(first + k, pc.items - 1);
-        precise ITEM g = LOAD_AS(GRAD_TYPE, grad, item) * factor;
+        precise ITEM g = LOAD_AS(GRAD_TYPE, grad, item) * prescale * factor;
         precise ITEM p = LOAD_AS(PARAM_TYPE, param, item), old = p;
         State state = State(ITEM(0.0), ITEM(0.0), ITEM(0.0));
         if (HAS_M)

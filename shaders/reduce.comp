@@ -3,7 +3,8 @@
  *
  * First level of a reduction: one chunk of at most 1024 elements per lane, as 16 running values that
  * are joined pairwise; a short chunk counts as filled up with what changes nothing. With
- * KIND_SQUARES the chunks come from a table; else chunk i starts at element 1024 i. KIND_MAX: NaN if
+ * KIND_SQUARES the chunks come from a table, and a chunk whose sum f32 does not hold is summed again
+ * (squares.glsl); else chunk i starts at element 1024 i. KIND_MAX: NaN if
  * any is. KIND_NONFINITE: 1 if any is infinite or NaN, else 0.
  */
 #extension GL_GOOGLE_include_directive : require
@@ -18,6 +19,9 @@ VIEW(0, x)
 
 const uint CHUNK = 1024;
 
+#if KIND == KIND_SQUARES
+#include "squares.glsl"
+#endif
 #if KIND == KIND_SUM || KIND == KIND_SQUARES
 #define START 0.0
 #define JOIN(a, b) ((a) + (b))
@@ -29,16 +33,41 @@ const uint CHUNK = 1024;
 #define FINISH(v) most4(v)
 #endif
 
-vec4 term(vec4 v)
+/* scale: of squares; see squares.glsl. */
+vec4 term(vec4 v, float scale)
 {
 #if KIND == KIND_SQUARES
-    return v * v;
+    precise vec4 scaled = v * scale, square = scaled * scaled;
+    return square;
 #elif KIND == KIND_NONFINITE
     return mix(vec4(0.0), vec4(1.0),
                equal(floatBitsToUint(v) & 0x7f800000u, uvec4(0x7f800000u)));
 #else
     return v;
 #endif
+}
+
+float joined_terms(uint first, uint count, float scale)
+{
+    uint whole = count & ~15u;
+    precise vec4 part[4];
+    [[unroll]] for (uint k = 0; k < 4; k++)
+        part[k] = vec4(START);
+    for (uint e = 0; e < whole; e += 16) {
+        [[unroll]] for (uint k = 0; k < 4; k++) {
+            vec4 v = load4(FROM(x), first + e + 4 * k);
+            part[k] = JOIN(part[k], term(v, scale));
+        }
+    }
+    if (whole < count) {
+        [[unroll]] for (uint k = 0; k < 4; k++) {
+            vec4 v = load4_within(FROM(x), first, whole + 4 * k, count, 0.0);
+            v = mix(vec4(START), term(v, scale), within(whole + 4 * k, count));
+            part[k] = JOIN(part[k], v);
+        }
+    }
+    precise vec4 joined = JOIN(JOIN(part[0], part[1]), JOIN(part[2], part[3]));
+    return FINISH(joined);
 }
 
 void main()
@@ -55,25 +84,14 @@ void main()
     uint count = min(CHUNK, pc.count - first);
     bool fits = true;
 #endif
-    uint whole = count & ~15u;
-    precise vec4 part[4];
-    [[unroll]] for (uint k = 0; k < 4; k++)
-        part[k] = vec4(START);
-    for (uint e = 0; e < whole; e += 16) {
-        [[unroll]] for (uint k = 0; k < 4; k++) {
-            vec4 v = load4(FROM(x), first + e + 4 * k);
-            part[k] = JOIN(part[k], term(v));
-        }
+    float result = joined_terms(first, count, 1.0);
+#if KIND == KIND_SQUARES
+    if (!is_finite(result)) {
+        float small = joined_terms(first, count, SHRINK);
+        result = is_finite(small) ? -small : result;
     }
-    if (whole < count) {
-        [[unroll]] for (uint k = 0; k < 4; k++) {
-            vec4 v = load4_within(FROM(x), first, whole + 4 * k, count, 0.0);
-            v = mix(vec4(START), term(v), within(whole + 4 * k, count));
-            part[k] = JOIN(part[k], v);
-        }
-    }
-    precise vec4 joined = JOIN(JOIN(part[0], part[1]), JOIN(part[2], part[3]));
-    float result = fits ? FINISH(joined) : uintBitsToFloat(0x7fc00000u);
+#endif
+    result = fits ? result : uintBitsToFloat(0x7fc00000u);
     if (index < pc.chunks)
         Floats(pc.out_).at[chunk] = result;
 }

@@ -1,12 +1,13 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Opens an update, in the step's block of scalars: from the sum of squares of the raw gradients,
- * their norm and the factor that the optimizer multiplies them by; whether the update is skipped;
- * else its number and the bias corrections. One lane.
+ * Opens an update, in the step's block of scalars: from the sum of squares of the raw gradients
+ * (squares.glsl), their norm and the factors that the optimizer multiplies them by; whether the update
+ * is skipped; else its number and the bias corrections. One lane.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "squares.glsl"
 #include "step_scalars.glsl"
 
 layout(push_constant) uniform Push {
@@ -60,6 +61,9 @@ float inverse_of(float x)
     return power_of_two ? uintBitsToFloat(0x7f000000u - bits) : 1.0 / x;
 }
 
+const float HALF = 281474976710656.0; /* 2^48: the root of a large sum is 2^96 too small */
+const float MOST = 3.402823466e38;
+
 void main()
 {
     StepScalars s = StepScalars(pc.scalars);
@@ -68,13 +72,18 @@ void main()
     uint updates = s.updates;
 
     precise float whole = inv_tokens * (scale == 0.0 ? 1.0 : inverse_of(scale));
-    precise float norm = sqrt(sum_squares) * whole;
-    precise float ratio = clip / (norm + 1e-6);
-    float coefficient = clip > 0.0 && ratio < 1.0 ? ratio : 1.0;
-    precise float factor = coefficient * whole;
+    /* Of a large sum the norm is part * HALF, of others it is part itself; so is the clip ratio. */
+    bool large = is_large(sum_squares);
+    float half_ = large ? HALF : 1.0, tiny = large ? 1e-6 / HALF : 1e-6;
+    precise float part = sqrt(large ? -sum_squares : sum_squares) * half_ * whole;
+    precise float norm = part * half_;
+    precise float ratio = clip / (part + tiny);
+    bool clips = clip > 0.0 && ratio < half_;
+    precise float factor = (clips ? ratio : 1.0) * whole;
+    float prescale = clips && large ? 1.0 / HALF : 1.0;
     /* By bits: a compiler may take it that there are no NaNs. */
-    bool skip = (floatBitsToUint(norm) & 0x7f800000u) == 0x7f800000u ||
-                (floatBitsToUint(sum_squares) & 0x7f800000u) == 0x7f800000u;
+    bool skip = !is_finite(part) || !is_finite(sum_squares) || !(large || is_finite(norm));
+    norm = large && !skip && !is_finite(norm) ? MOST : norm;
     uint t = skip ? updates : updates + 1;
     bool correct = pc.correct_bias != 0;
     float bias1 = correct ? correction(pc.beta1, max(t, 1)) : 1.0;
@@ -82,6 +91,7 @@ void main()
     if (flat_index() == 0) {
         s.norm = norm;
         s.factor = factor;
+        s.prescale = prescale;
         s.skipped = skip ? 1 : 0;
         s.updates = t;
         s.bias1 = bias1;

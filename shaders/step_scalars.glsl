@@ -7,5 +7,5 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer StepScalars 
     uint seed0, seed1;
     float loss_scale;
     uint good_steps, updates, skipped;
-    float norm, factor, bias1, bias2;
+    float norm, factor, bias1, bias2, prescale;
 };

@@ -118,5 +118,6 @@ foreach(kind sum squares max nonfinite)
     rf_shader(reduce_${kind}_views reduce.comp
               DEFINES ${kinds} KIND=KIND_${KIND} VEC=0 VIEWS=1)
 endforeach()
-rf_shader(reduce_fold reduce_fold.comp DEFINES MOST=0)
+rf_shader(reduce_fold reduce_fold.comp DEFINES MOST=0 SQUARES=0)
+rf_shader(reduce_fold_squares reduce_fold.comp DEFINES MOST=0 SQUARES=1)
 rf_shader(reduce_fold_most reduce_fold.comp DEFINES MOST=1)

@@ -219,7 +219,9 @@ struct rf_norm_chunk {
 };
 /* out (1) = sum of squares of `flat` over chunks (device i32 tensor (chunks,2) of rf_norm_chunk),
  * pairwise over the chunk index. The result depends on the chunk table only, not on how a buffer is
- * cut. flat: f32, f16 or bf16. scratch: f32, 2*chunks elements. */
+ * cut. Where the sum is too large for f32, out is minus the sum over 2^192, which rf_step_begin
+ * takes; infinite or NaN only if an element is. flat: f32, f16 or bf16. scratch: f32, 2*chunks
+ * elements. */
 RF_API int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
                           struct rf_tensor chunks, struct rf_tensor scratch);
 

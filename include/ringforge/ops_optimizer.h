@@ -27,18 +27,23 @@ struct rf_step_scalars {
     uint32_t good_steps; /* since loss_scale was moved */
     uint32_t updates;    /* made so far: a skipped step does not count. Adam's t */
     /* Written by rf_step_begin for the other kernels of the step. */
-    uint32_t skipped;   /* 1: a gradient is infinite or NaN; everything stays as it was */
-    float norm;         /* of gradients * inv_tokens / loss_scale */
-    float factor;       /* clip coefficient * inv_tokens / loss_scale */
+    uint32_t skipped; /* 1: a gradient is infinite or NaN; everything stays as it was */
+    float norm;   /* of gradients * inv_tokens / loss_scale; the largest f32 where it is larger */
+    float factor; /* clip coefficient * inv_tokens / loss_scale / prescale */
     float bias1, bias2; /* 1 - beta^updates; 1 without bias correction */
-    uint32_t reserved[2];
+    /* Gradients are multiplied by it, then by factor: a power of two, 1 but where gradients so
+     * large are clipped that factor alone would be too small for f32. 0 counts as 1. */
+    float prescale;
+    uint32_t reserved;
 };
 #define RF_SCALAR_WORDS 16
 
 /* Opens an update: norm, factor (the coefficient is min(1, clip / (norm + 1e-6)), or 1 without
  * clipping) and bias corrections go into the block, and updates counts it; or, where sum_squares is
  * not finite, skipped is set, and every kernel below does nothing in this step. sum_squares (1): of
- * all gradients of the step. One call for all buffers of a step, before their updates. */
+ * all gradients of the step, as rf_sum_squares gives it; finite gradients of any size have one.
+ * What is not clipped can still be too large for a rule that squares it. One call for all buffers
+ * of a step, before their updates. */
 struct rf_optimizer_opts;
 RF_API int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
                          struct rf_tensor scalars, struct rf_tensor sum_squares);

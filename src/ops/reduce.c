@@ -21,8 +21,10 @@ struct kind {
 };
 static const struct kind sum = {
     "sum", {NULL, "reduce_sum", NULL, "reduce_sum_views"}, "reduce_fold", 0};
-static const struct kind squares = {
-    "sum_squares", {NULL, "reduce_squares", NULL, "reduce_squares_views"}, "reduce_fold", 0};
+static const struct kind squares = {"sum_squares",
+                                    {NULL, "reduce_squares", NULL, "reduce_squares_views"},
+                                    "reduce_fold_squares",
+                                    0};
 static const struct kind most = {
     "max", {NULL, "reduce_max", NULL, "reduce_max_views"}, "reduce_fold_most", -INFINITY};
 static const struct kind nonfinite = {"any_nonfinite",

@@ -97,6 +97,31 @@ TEST_P(Reduce, SumSquaresFollowsItsTree)
     }
 }
 
+TEST_P(Reduce, SumSquaresBeyondF32IsMinusTheSumOver2ToThe192)
+{
+    if (type() == RF_F16)
+        return; /* no sum of its squares is too large */
+    Floats one(20, 0x1p100f);
+    EXPECT_EQ(squares_on_device(one, table_for(one.size())), -20 * 0x1p8f);
+    Floats most = rounded(Floats(3000, 0x1.fep127f)); /* the largest of bf16 */
+    EXPECT_NEAR(squares_on_device(most, table_for(most.size())), -3000 * 0x1.fep-65 * 0x1.fep127,
+                1e-6 * 3000 * 0x1p63);
+    /* A large chunk among others, and chunks that are too large only together. */
+    Floats mixed(5000, 1.0f);
+    mixed[3333] = -0x1p70f;
+    EXPECT_EQ(squares_on_device(mixed, table_for(mixed.size())), -0x1p-52f);
+    for (size_t chunks : {5u, 70u, 200u}) {
+        Floats x(1024 * chunks, 0x1p58f);
+        EXPECT_EQ(squares_on_device(x, table_for(x.size())), -0x1p-66f * (float)chunks) << chunks;
+    }
+    for (float bad : {INFINITY, -INFINITY, NAN})
+        for (size_t at : {0u, 2222u, 4999u}) {
+            Floats x = mixed;
+            x[at] = bad;
+            EXPECT_FALSE(std::isfinite(squares_on_device(x, table_for(x.size())))) << bad << at;
+        }
+}
+
 TEST_P(Reduce, SumSquaresDoesNotDependOnWhereChunksLie)
 {
     Floats x = rounded(normal(5000)), moved(9000, 1e4f);

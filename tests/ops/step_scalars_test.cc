@@ -4,6 +4,7 @@
  */
 #include "optimizer_fixture.h"
 
+#include <cfloat>
 #include <limits>
 
 namespace
@@ -42,6 +43,45 @@ TEST_F(StepScalars, BeginGivesNormAndFactor)
     rf_step_scalars zero = clip(0, 0.25f, 1);
     EXPECT_EQ(zero.norm, 0.0f);
     EXPECT_EQ(zero.factor, 0.25f);
+}
+
+/* Of 16 gradients of 2^126 the norm is 2^128, which f32 does not hold. */
+TEST_F(StepScalars, LargeFiniteGradientsAreClippedAndNotSkipped)
+{
+    const int64_t n = 16;
+    rf_optimizer_opts sgd = {};
+    sgd.kind = RF_SGD;
+    for (float size : {0x1p60f, 0x1p64f, 0x1p70f, 0x1p126f})
+        for (float inv_tokens : {1.0f, 0x1p-12f}) {
+            Floats g(n, size);
+            g[3] = -size;
+            Flat f = flat(sgd, Floats(n), {0}, {0, n, 0});
+            set(f.scalars, 1, inv_tokens, 0.5f);
+            rf_tensor tg = f32(rf_shape1(n), g), sum = blank(rf_shape1(1)),
+                      chunks = i32(rf_shape2(1, 2), {0, (int)n}), scratch = blank(rf_shape1(2));
+            ASSERT_OK(rf_sum_squares(stream, sum, tg, chunks, scratch));
+            ASSERT_OK(rf_step_begin(stream, &sgd, f.scalars, sum));
+            f.part.grad = tg;
+            ASSERT_OK(rf_optimizer_step(stream, &sgd, &f.part, f.scalars));
+            const rf_step_scalars s = block_of(f.scalars);
+            EXPECT_EQ(s.skipped, 0u);
+            const double norm = std::min(4.0 * size * inv_tokens, (double)FLT_MAX);
+            EXPECT_NEAR(s.norm, norm, 1e-6 * norm) << size;
+            Floats p = contents(f);
+            for (int64_t i = 0; i < n; i++) /* a 16th of the squares of the clip norm each */
+                EXPECT_NEAR(p[i], i == 3 ? 0.125 : -0.125, 1e-6) << size << " * " << inv_tokens;
+        }
+}
+
+TEST_F(StepScalars, LargeGradientsWithoutClippingKeepTheirSize)
+{
+    const rf_step_scalars s = clip(-0x1p-32f, 0x1p-10f, 0); /* the root of 2^160 */
+    EXPECT_EQ(s.norm, 0x1p70f);
+    EXPECT_EQ(s.factor * s.prescale, 0x1p-10f);
+    EXPECT_EQ(s.skipped, 0u);
+    EXPECT_EQ(clip(-0x1p-32f, NAN, 1).skipped, 1u);
+    EXPECT_EQ(clip(-INFINITY, 1, 1).skipped, 1u);
+    EXPECT_EQ(clip(-NAN, 1, 1).skipped, 1u);
 }
 
 TEST_F(StepScalars, ALossScaleIsTakenOutAgainExactlyWhenItIsAPowerOfTwo)
