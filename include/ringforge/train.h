@@ -195,8 +195,8 @@ struct rf_step_stats {
     double loss;              /* mean over the tokens of the global batch */
     int64_t tokens;           /* counted in it, all ranks */
     int64_t local_tokens;     /* of these, on this rank */
-    float grad_norm;          /* before clipping */
-    bool skipped;             /* the update was skipped: norm not finite */
+    float grad_norm;          /* before clipping; the largest f32 where it is larger */
+    bool skipped;             /* the update was skipped: a gradient was not finite */
     float loss_scale;         /* of the next step; 0 without */
     int stop;                 /* the highest rf_run_opts.stop of all ranks, the same on all */
     uint64_t sent_bytes;      /* by this rank in this step */

@@ -4,6 +4,7 @@
 // memory that the host cannot reach, evaluation and logits.
 #include <algorithm>
 #include <array>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 
@@ -95,6 +96,63 @@ TEST(Run, AGradientThatIsNotFiniteOnOneRankSkipsTheUpdateOnAll)
         ASSERT_RF(rf_run_write_param(run, "ln_f.bias", bias.data(), 64));
     };
     EXPECT_EQ(train(t, 2)[0].sha, straight);
+}
+
+TEST(Run, LargeFiniteGradientsAreClippedAndNotSkippedOnAnyNumberOfRanks)
+{
+    struct Steep { // the gradient of each parameter is 1e38 in each micro-batch
+        static int forward(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+        {
+            return rf_fill(ctx->stream, ctx->losses, 1.0f);
+        }
+        static int input(rf_ctx *, void *, rf_tensor, rf_tensor, rf_tensor)
+        {
+            return 0;
+        }
+        static int weight(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+        {
+            return rf_fill(ctx->stream, ctx->grads[0], 1e38f);
+        }
+        static int sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
+        {
+            *out = {};
+            out->out = rf_shape2(rows, 4);
+            return 0;
+        }
+    };
+    static const rf_block_ops ops = {Steep::forward, Steep::input, Steep::weight, Steep::sizes};
+    const int64_t count = 2500; // three chunks of the norm
+    rank_device(0), rank_device(1);
+    auto step = [&](rf_comm *comm, int ranks, int rank) {
+        StubBlocks stubs;
+        stubs.add("steep", {count});
+        rf_block block = stubs.blocks()[0];
+        block.ops = &ops;
+        rf_policy policy = {};
+        policy.batch = policy.micro_batches = 2;
+        policy.seq = 4;
+        policy.order = RF_ORDER_TREE;
+        policy.optimizer.kind = RF_SGD;
+        policy.clip = 1;
+        rf_mesh mesh = {ranks, 1, 1};
+        rf_plan *plan = nullptr;
+        rf_run *run = nullptr;
+        rf_step_stats stats = {};
+        const int32_t words[8] = {};
+        std::vector<float> p((size_t)count);
+        ASSERT_RF(rf_plan_build(&block, 1, &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
+        ASSERT_RF(rf_run_step(run, words, words, 1, &stats));
+        EXPECT_FALSE(stats.skipped);
+        EXPECT_EQ(stats.grad_norm, FLT_MAX); // it is 50 * 2e38 / 8 tokens
+        ASSERT_RF(rf_run_read_param(run, "steep.0", p.data(), p.size() * 4));
+        for (float x : p)
+            ASSERT_FLOAT_EQ(x, -1 / 50.0f);
+        rf_run_close(run);
+        rf_plan_destroy(plan);
+    };
+    step(nullptr, 1, 0);
+    ranks::run({}, [&](rf_comm *comm, int rank) { step(comm, 2, rank); });
 }
 
 TEST(Run, EvaluationIsTheSameOnAnyNumberOfRanksAndChangesNothing)
