@@ -8,6 +8,7 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "layernorm.glsl"
 
 layout(constant_id = 1) const uint UNROLL = 1; /* channels are a multiple of 4 * UNROLL, or it is 1 */
 layout(constant_id = 2) const uint RMS = 0;  /* about zero, no mean */
@@ -28,17 +29,17 @@ VIEW(3, residual)
 /* What is normalized. */
 vec4 input4(uint e)
 {
-    vec4 v = load4(FROM(x), e);
+    vec4 v = load4_x(FROM(x), e);
     if (RESIDUAL != 0)
-        v = rounded(v + load4(FROM(residual), e));
+        v = rounded_x(v + load4_x(FROM(residual), e));
     return v;
 }
 #if !VEC
 vec4 input4_within(uint row, uint column, uint limit, float fill)
 {
-    vec4 v = load4_within(FROM(x), row, column, limit, fill);
+    vec4 v = load4_within_x(FROM(x), row, column, limit, fill);
     if (RESIDUAL != 0) {
-        v = rounded(v + load4_within(FROM(residual), row, column, limit, 0.0));
+        v = rounded_x(v + load4_within_x(FROM(residual), row, column, limit, 0.0));
         v = mix(vec4(fill), v, within(column, limit));
     }
     return v;
@@ -103,22 +104,22 @@ void main()
             [[unroll]] for (uint k = 0; k < UNROLL; k++) {
                 uint at = c + 4 * k;
                 vec4 v = input4(base + at);
-                precise vec4 y = (v - mean) * rstd * load4(FROM(gamma), at);
+                precise vec4 y = (v - mean) * rstd * load4_x(FROM(gamma), at);
                 if (BETA != 0)
-                    y = y + load4(FROM(beta), at);
+                    y = y + load4_x(FROM(beta), at);
                 if (RESIDUAL != 0)
-                    store4(pc.sum, base + at, v);
+                    store4_x(pc.sum, base + at, v);
                 store4(result, base + at, y);
             }
         }
 #if !VEC
         if (whole < channels) {
             vec4 v = input4_within(base, whole, channels, 0.0);
-            precise vec4 y = (v - mean) * rstd * load4_within(FROM(gamma), 0, whole, channels, 0.0);
+            precise vec4 y = (v - mean) * rstd * load4_within_x(FROM(gamma), 0, whole, channels, 0.0);
             if (BETA != 0)
-                y = y + load4_within(FROM(beta), 0, whole, channels, 0.0);
+                y = y + load4_within_x(FROM(beta), 0, whole, channels, 0.0);
             if (RESIDUAL != 0)
-                store4_within(pc.sum, base, whole, channels, v);
+                store4_within_x(pc.sum, base, whole, channels, v);
             store4_within(result, base, whole, channels, y);
         }
 #endif

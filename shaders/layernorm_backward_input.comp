@@ -7,6 +7,7 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "layernorm.glsl"
 
 layout(constant_id = 1) const uint UNROLL = 1;
 layout(constant_id = 2) const uint ACCUMULATE = 0;
@@ -38,17 +39,17 @@ void main()
     for (uint c = 0; c < whole; c += 4 * UNROLL) {
         [[unroll]] for (uint k = 0; k < UNROLL; k++) {
             uint at = c + 4 * k;
-            precise vec4 g = load4(FROM(gamma), at) * load4(FROM(dout), base + at);
-            precise vec4 h = (load4(FROM(x), base + at) - mean) * rstd;
+            precise vec4 g = load4_x(FROM(gamma), at) * load4(FROM(dout), base + at);
+            precise vec4 h = (load4_x(FROM(x), base + at) - mean) * rstd;
             sum_g += g;
             sum_gh += g * h;
         }
     }
 #if !VEC
     if (whole < channels) {
-        precise vec4 g = load4_within(FROM(gamma), 0, whole, channels, 0.0) *
+        precise vec4 g = load4_within_x(FROM(gamma), 0, whole, channels, 0.0) *
                          load4_within(FROM(dout), base, whole, channels, 0.0);
-        precise vec4 h = (load4_within(FROM(x), base, whole, channels, 0.0) - mean) * rstd;
+        precise vec4 h = (load4_within_x(FROM(x), base, whole, channels, 0.0) - mean) * rstd;
         sum_g += g;
         sum_gh += g * h;
     }
@@ -61,23 +62,23 @@ void main()
         for (uint c = 0; c < whole; c += 4 * UNROLL) {
             [[unroll]] for (uint k = 0; k < UNROLL; k++) {
                 uint at = c + 4 * k;
-                precise vec4 g = load4(FROM(gamma), at) * load4(FROM(dout), base + at);
-                precise vec4 h = (load4(FROM(x), base + at) - mean) * rstd;
+                precise vec4 g = load4_x(FROM(gamma), at) * load4(FROM(dout), base + at);
+                precise vec4 h = (load4_x(FROM(x), base + at) - mean) * rstd;
                 precise vec4 d = rstd * (g - mean_g - h * mean_gh);
                 if (ACCUMULATE != 0)
-                    d = load4(FROM(dx), base + at) + d;
-                store4(dx, base + at, d);
+                    d = load4_x(FROM(dx), base + at) + d;
+                store4_x(dx, base + at, d);
             }
         }
 #if !VEC
         if (whole < channels) {
-            precise vec4 g = load4_within(FROM(gamma), 0, whole, channels, 0.0) *
+            precise vec4 g = load4_within_x(FROM(gamma), 0, whole, channels, 0.0) *
                              load4_within(FROM(dout), base, whole, channels, 0.0);
-            precise vec4 h = (load4_within(FROM(x), base, whole, channels, 0.0) - mean) * rstd;
+            precise vec4 h = (load4_within_x(FROM(x), base, whole, channels, 0.0) - mean) * rstd;
             precise vec4 d = rstd * (g - mean_g - h * mean_gh);
             if (ACCUMULATE != 0)
-                d = load4_within(FROM(dx), base, whole, channels, 0.0) + d;
-            store4_within(dx, base, whole, channels, d);
+                d = load4_within_x(FROM(dx), base, whole, channels, 0.0) + d;
+            store4_within_x(dx, base, whole, channels, d);
         }
 #endif
     }

@@ -6,6 +6,7 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "layernorm.glsl"
 
 layout(constant_id = 1) const uint RMS = 0;
 
@@ -36,7 +37,7 @@ void main()
         if (RMS == 0)
             mean = load1_f32(FROM(mean), row);
         ITEM d = load_item(FROM(dout), row * row_items + column);
-        precise ITEM h = (load_item(FROM(x), row * row_items + column) - mean) * rstd;
+        precise ITEM h = (load_item_x(FROM(x), row * row_items + column) - mean) * rstd;
         dgamma += d * h;
         dbeta += d;
     }

@@ -69,6 +69,13 @@ rf_shader(loss_scale loss_scale.comp)
 foreach(name layernorm layernorm_backward_input layernorm_backward_weight layernorm_fold)
     rf_shader_builds(${name} ${name}.comp)
 endforeach()
+foreach(name layernorm layernorm_backward_input layernorm_backward_weight) # x in f32, out and dout in a type
+    foreach(type 1 2)
+        list(GET types ${type} type_name)
+        rf_shader(${name}_f32_v_${type_name} ${name}.comp DEFINES VEC=1 TYPE=${type} X_F32=1)
+        rf_shader(${name}_f32_s_${type_name} ${name}.comp DEFINES VEC=0 TYPE=${type} X_F32=1)
+    endforeach()
+endforeach()
 rf_shader_builds(embedding embedding.comp)
 rf_shader_builds(embedding_backward embedding_backward.comp DEFINES GRAD_F32=0)
 foreach(type 1 2) # activations of a type, gradients in f32

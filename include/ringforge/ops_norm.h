@@ -12,6 +12,9 @@
 extern "C" {
 #endif
 
+/* Of the norms T is the type of x, gamma, beta, residual, sum and dx. out and dout are of T, or,
+ * where T is f32, f16 or bf16: rows that are added up in f32 between products of 16 bits. */
+
 /* out (n,C) = (x - mean) * rstd * gamma + beta; mean, rstd (n) are written for the backward pass.
  * Ba, Kiros, Hinton 2016; variance is biased, eps inside the root. beta may have a NULL buffer. */
 RF_API int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor mean,
@@ -32,7 +35,7 @@ RF_API int rf_residual_rmsnorm(struct rf_stream *stream, struct rf_tensor out, s
                                struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor residual,
                                struct rf_tensor gamma, float eps);
 
-/* dx = (or, with accumulate_dx, +=: the residual branch), dx may alias dout. */
+/* dx = (or, with accumulate_dx, +=: the residual branch), dx may alias a dout of its type. */
 RF_API int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
                                        struct rf_tensor dout, struct rf_tensor x,
                                        struct rf_tensor mean, struct rf_tensor rstd,

@@ -34,6 +34,14 @@ static int check_size(struct rf_stream *stream, const char *op, struct rf_tensor
     return rf_check_rounds(rf_stream_device(stream), op, 3 * (*channels / (4 * unroll(*channels))));
 }
 
+/* out and dout are of x's type, or of 16 bits where x is f32. */
+static int check_narrow(const char *op, const char *what, struct rf_tensor tensor,
+                        struct rf_tensor x, int64_t rows, int64_t channels)
+{
+    const bool other = x.dtype == RF_F32 && rf_is_float_type(tensor.dtype);
+    return rf_check_rows(op, what, tensor, other ? tensor.dtype : x.dtype, rows, channels);
+}
+
 /* Operands of a forward pass. Without a buffer: mean of RMSNorm, beta, and, of one input, residual
  * and sum. */
 struct norm {
@@ -45,7 +53,7 @@ static int check_norm(struct rf_stream *stream, const char *op, const struct nor
                       int64_t *channels)
 {
     RETURN_IF_ERROR(check_size(stream, op, n->gamma, n->x, rows, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", n->out, n->x.dtype, *rows, *channels));
+    RETURN_IF_ERROR(check_narrow(op, "out", n->out, n->x, *rows, *channels));
     if (n->mean.buffer)
         RETURN_IF_ERROR(rf_check_operand(op, "mean", n->mean, RF_F32, *rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", n->rstd, RF_F32, *rows));
@@ -70,7 +78,8 @@ static int check_norm(struct rf_stream *stream, const char *op, const struct nor
 
 static int run_norm(struct rf_stream *stream, const char *op, const struct norm *n)
 {
-    static const struct rf_builds builds = {"layernorm_v", "layernorm_s", "layernorm_views", NULL};
+    static const struct rf_builds same = {"layernorm_v", "layernorm_s", "layernorm_views", NULL},
+                                  from_f32 = {"layernorm_f32_v", "layernorm_f32_s", NULL, NULL};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_norm(stream, op, n, &rows, &channels));
     if (rows == 0)
@@ -95,8 +104,8 @@ static int run_norm(struct rf_stream *stream, const char *op, const struct norm 
               .channels = (uint32_t)channels,
               .eps = n->eps};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = n->x.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &builds, vector,
+    struct rf_job job = {.op = op, .type = n->out.dtype, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, n->out.dtype == n->x.dtype ? &same : &from_f32, vector,
                  (struct rf_source[]){{n->x}, {n->gamma}, {n->beta}, {n->residual}}, 4, push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
     rf_job_spec(&job, 1, unroll(channels));
@@ -175,17 +184,22 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
                      struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
                      struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
 {
-    static const struct rf_builds builds = {"layernorm_backward_input_v",
-                                            "layernorm_backward_input_s",
-                                            "layernorm_backward_input_views", NULL};
+    static const struct rf_builds same = {"layernorm_backward_input_v",
+                                          "layernorm_backward_input_s",
+                                          "layernorm_backward_input_views", NULL},
+                                  from_f32 = {"layernorm_backward_input_f32_v",
+                                              "layernorm_backward_input_f32_s", NULL, NULL};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, x.dtype, rows, channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, x.dtype, rows, channels));
+    RETURN_IF_ERROR(check_narrow(op, "dout", dout, x, rows, channels));
     if (mean.buffer)
         RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
-    RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
+    if (dx.dtype == dout.dtype)
+        RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
+    else
+        RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "dout", dout));
     RETURN_IF_ERROR(rf_check_apart(
         op, (struct rf_operand[]){{"dx", dx}}, 1,
         (struct rf_operand[]){{"x", x}, {"mean", mean}, {"rstd", rstd}, {"gamma", gamma}}, 4));
@@ -205,9 +219,9 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
               .rows = (uint32_t)rows,
               .channels = (uint32_t)channels};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{dout}, {x}, {gamma}, {dx}}, 4,
-                 push.first);
+    struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, dout.dtype == x.dtype ? &same : &from_f32, vector,
+                 (struct rf_source[]){{dout}, {x}, {gamma}, {dx}}, 4, push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
     rf_job_spec(&job, 1, unroll(channels));
     rf_job_spec(&job, 2, accumulate_dx ? 1 : 0);
@@ -278,9 +292,11 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
                       struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
                       struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor scratch)
 {
-    static const struct rf_builds builds = {"layernorm_backward_weight_v",
-                                            "layernorm_backward_weight_s",
-                                            "layernorm_backward_weight_views", NULL};
+    static const struct rf_builds same = {"layernorm_backward_weight_v",
+                                          "layernorm_backward_weight_s",
+                                          "layernorm_backward_weight_views", NULL},
+                                  from_f32 = {"layernorm_backward_weight_f32_v",
+                                              "layernorm_backward_weight_f32_s", NULL, NULL};
     RETURN_IF_ERROR(rf_check_typed(op, "dgamma", dgamma, -1));
     int64_t channels = rf_tensor_count(dgamma);
     if (channels < 1)
@@ -290,7 +306,7 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
     RETURN_IF_ERROR(rf_check_typed(op, "x", x, -1));
     RETURN_IF_ERROR(rf_check_rows(op, "x", x, x.dtype, -1, channels));
     int64_t rows = rf_tensor_count(x) / channels;
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, x.dtype, rows, channels));
+    RETURN_IF_ERROR(check_narrow(op, "dout", dout, x, rows, channels));
     if (mean.buffer)
         RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
@@ -318,8 +334,8 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
               .row_items = row_items,
               .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &builds, vector,
+    struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
+    rf_job_build(&job, device, dout.dtype == x.dtype ? &same : &from_f32, vector,
                  (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
     rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, !mean.buffer);

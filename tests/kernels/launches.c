@@ -106,6 +106,26 @@ static void bias_grad(const struct run *run, enum rf_dtype dtype, int64_t rows, 
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* x and its gradient in f32, what products take and give in 16 bits. */
+static void norms_of_f32(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
+{
+    struct rf_stream *s = run->operands->stream;
+    const bool odd = C % 4;
+    if (dtype == RF_F32)
+        return;
+    struct rf_tensor x = take(run, RF_F32, n, C), dx = take(run, RF_F32, n, C);
+    struct rf_tensor out = take(run, dtype, n, C), rstd = take(run, RF_F32, 1, n);
+    struct rf_tensor gamma = reshape(take(run, RF_F32, 1, C), rf_shape1(C));
+    struct rf_tensor dgamma = reshape(take(run, RF_F32, 1, C), rf_shape1(C));
+    struct rf_tensor scratch = take(run, RF_F32, 1, rf_layernorm_scratch(n, C));
+    plain(run, odd ? "rmsnorm of f32 odd" : "rmsnorm of f32", dtype,
+          rf_rmsnorm(s, out, rstd, x, gamma, 1e-5f));
+    plain(run, odd ? "rmsnorm_backward of f32 odd" : "rmsnorm_backward of f32", dtype,
+          rf_rmsnorm_backward_input(s, dx, out, x, rstd, gamma, true));
+    plain(run, odd ? "rmsnorm_backward_weight of f32 odd" : "rmsnorm_backward_weight of f32", dtype,
+          rf_rmsnorm_backward_weight(s, dgamma, out, x, rstd, scratch));
+}
+
 static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     struct rf_stream *s = run->operands->stream;
@@ -131,6 +151,7 @@ static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64
           rf_residual_rmsnorm(s, out, x, rstd, x, take(run, dtype, n, C), gamma, 1e-5f));
     plain(run, odd ? "rmsnorm_backward odd" : "rmsnorm_backward", dtype,
           rf_rmsnorm_backward_input(s, out, out, x, rstd, gamma, false));
+    norms_of_f32(run, dtype, n, C);
     plain(run, odd ? "softmax odd" : "softmax", dtype, rf_softmax(s, out, x));
     plain(run, odd ? "softmax_backward odd" : "softmax_backward", dtype,
           rf_softmax_backward(s, out, out, x));

@@ -359,6 +359,134 @@ TEST_P(RmsNorm, WrongOperandsAreNamed)
                  rf_rmsnorm_backward_weight(stream, gamma, y, x, rstd, rstd));
 }
 
+/* Rows in f32 between products of 16 bits: x, dx and the parameters are f32, out and dout are not.
+ */
+class NormOfF32 : public TypedOpTest
+{
+  protected:
+    struct Inputs {
+        Floats x, gamma, beta, dout, residual; /* of these only dout is of the type */
+    };
+    Inputs inputs(const Case &c)
+    {
+        return {normal(c.rows * c.C, 3), normal(c.C), normal(c.C), rounded(normal(c.rows * c.C)),
+                normal(c.rows * c.C)};
+    }
+    static std::string name(const Case &c, const char *what)
+    {
+        return std::string(what) + " of " + std::to_string(c.rows) + " x " + std::to_string(c.C);
+    }
+    struct Results {
+        Floats out, sum, mean, rstd, dx, accumulated, dgamma, dbeta;
+    };
+    /* With out and dout of `narrow`. */
+    Results run(const Case &c, const Inputs &data, rf_dtype narrow, bool rms)
+    {
+        const rf_shape rows = rf_shape2(c.rows, c.C), row = rf_shape1(c.C), n = rf_shape1(c.rows);
+        rf_tensor x = f32(rows, data.x), gamma = f32(row, data.gamma), beta = f32(row, data.beta),
+                  r = f32(rows, data.residual, c.shift), out = typed_blank(rows, narrow, c.shift),
+                  twin = typed_blank(rows, narrow), sum = blank(rows), mean = blank(n),
+                  rstd = blank(n), dout = typed(rows, narrow, data.dout, c.shift),
+                  dx = blank(rows, c.shift), onto = f32(rows, data.residual),
+                  dgamma = f32(row, data.beta), dbeta = f32(row, data.gamma),
+                  scratch = blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)));
+        if (rms) {
+            EXPECT_OK(rf_residual_rmsnorm(stream, twin, sum, rstd, x, r, gamma, EPS));
+            EXPECT_OK(rf_rmsnorm(stream, out, rstd, sum, gamma, EPS));
+            EXPECT_OK(rf_rmsnorm_backward_input(stream, dx, dout, sum, rstd, gamma, false));
+            EXPECT_OK(rf_rmsnorm_backward_input(stream, onto, dout, sum, rstd, gamma, true));
+            EXPECT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, sum, rstd, scratch));
+        } else {
+            EXPECT_OK(rf_residual_layernorm(stream, twin, sum, mean, rstd, x, r, gamma, beta, EPS));
+            EXPECT_OK(rf_layernorm(stream, out, mean, rstd, sum, gamma, beta, EPS));
+            EXPECT_OK(rf_layernorm_backward_input(stream, dx, dout, sum, mean, rstd, gamma, false));
+            EXPECT_OK(
+                rf_layernorm_backward_input(stream, onto, dout, sum, mean, rstd, gamma, true));
+            EXPECT_OK(rf_layernorm_backward_weight(stream, dgamma, dbeta, dout, sum, mean, rstd,
+                                                   scratch));
+        }
+        expect_same_bits(read(twin), read(out), name(c, "out of a sum"));
+        return {read(out), read(sum),  read(mean),   read(rstd),
+                read(dx),  read(onto), read(dgamma), read(dbeta)};
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Type, NormOfF32, ::testing::Values(RF_F16, RF_BF16),
+                         [](const auto &info) { return rf_dtype_name(info.param); });
+
+TEST_P(NormOfF32, ForwardAndBackwardMatchTheReference)
+{
+    for (bool rms : {false, true})
+        for (const Case &c : cases) {
+            Inputs data = inputs(c);
+            Floats sum = data.x;
+            for (size_t i = 0; i < sum.size(); i++)
+                sum[i] += data.residual[i];
+            auto want =
+                rms ? reference::rmsnorm(wide(sum), wide(data.gamma), EPS)
+                    : reference::layernorm(wide(sum), wide(data.gamma), wide(data.beta), EPS);
+            auto grad =
+                rms ? reference::rmsnorm_backward(wide(data.dout), wide(sum), wide(data.gamma), EPS)
+                    : reference::layernorm_backward(wide(data.dout), wide(sum), wide(data.gamma),
+                                                    EPS);
+            Results got = run(c, data, type(), rms);
+            Doubles accumulated = grad.dx;
+            for (size_t i = 0; i < sum.size(); i++)
+                accumulated[i] += data.residual[i];
+            for (int64_t k = 0; k < c.C; k++)
+                grad.dgamma[k] += data.beta[k];
+            expect_same_bits(got.sum, sum, name(c, "sum"));
+            expect_near(got.rstd, want.rstd, TOLERANCE, name(c, "rstd"));
+            expect_near(got.out, want.out, tolerance(dx_tolerance(c)), name(c, "out"));
+            expect_near(got.dx, grad.dx, dx_tolerance(c), name(c, "dx"));
+            expect_near(got.accumulated, accumulated, dx_tolerance(c), name(c, "accumulated dx"));
+            expect_near(got.dgamma, grad.dgamma, dx_tolerance(c), name(c, "dgamma"));
+            if (rms)
+                continue;
+            for (int64_t k = 0; k < c.C; k++)
+                grad.dbeta[k] += data.gamma[k];
+            expect_near(got.mean, want.mean, TOLERANCE, name(c, "mean"));
+            expect_near(got.dbeta, grad.dbeta, TOLERANCE, name(c, "dbeta"));
+        }
+}
+
+/* One rounding, at the store of out: all else is that of a norm in f32. */
+TEST_P(NormOfF32, IsTheNormOfF32RoundedOnceAtTheStore)
+{
+    for (bool rms : {false, true})
+        for (const Case &c : {Case{33, 257, 1}, Case{7, 64, 0}}) {
+            Inputs data = inputs(c);
+            Results got = run(c, data, type(), rms), plain = run(c, data, RF_F32, rms);
+            expect_same_bits(got.out, rounded(plain.out), name(c, "out"));
+            expect_same_bits(got.mean, plain.mean, name(c, "mean"));
+            expect_same_bits(got.rstd, plain.rstd, name(c, "rstd"));
+            expect_same_bits(got.dx, plain.dx, name(c, "dx"));
+            expect_same_bits(got.accumulated, plain.accumulated, name(c, "accumulated dx"));
+            expect_same_bits(got.dgamma, plain.dgamma, name(c, "dgamma"));
+            expect_same_bits(got.dbeta, plain.dbeta, name(c, "dbeta"));
+        }
+}
+
+TEST_P(NormOfF32, WrongOperandsAreNamed)
+{
+    const rf_shape rows = rf_shape2(3, 8);
+    rf_tensor x = blank(rows), y = out(rows), rstd = blank(rf_shape1(3));
+    rf_tensor gamma = blank(rf_shape1(8)), narrow = out(rf_shape1(8)), over = y;
+    rf_tensor scratch = blank(rf_shape1(rf_layernorm_scratch(3, 8)));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: x", rf_rmsnorm(stream, y, rstd, x, narrow, EPS));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: out", rf_rmsnorm(stream, x, rstd, y, narrow, EPS));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_input: dx",
+                 rf_rmsnorm_backward_input(stream, y, y, x, rstd, gamma, true));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_input: dout",
+                 rf_rmsnorm_backward_input(stream, y, x, y, rstd, narrow, true));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_weight: dout",
+                 rf_rmsnorm_backward_weight(stream, narrow, x, y, rstd, scratch));
+    over.buffer = x.buffer; /* in place only where both are of one type */
+    over.offset = x.offset;
+    rf_tensor z = blank(rows);
+    EXPECT_FAILS(RF_EINVAL, "dx must not overlap dout",
+                 rf_rmsnorm_backward_input(stream, x, over, z, rstd, gamma, true));
+}
+
 TEST_P(LayerNorm, WrongOperandsAreNamed)
 {
     rf_tensor x = blank(rf_shape2(3, 8)), out = blank(rf_shape2(3, 8)), none = {};
