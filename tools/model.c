@@ -27,7 +27,8 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
                                  .heads = (int)setup->heads,
                                  .seq = (int)setup->seq,
                                  .head_rows = (int)setup->head_rows,
-                                 .dtype = setup->type};
+                                 .dtype = setup->type,
+                                 .residual = setup->residual_type};
     struct gpt2 *gpt2 = NULL;
     if (gpt2_create(&config, &gpt2) < 0) {
         const char *fault = gpt2_config_fault(&config);
@@ -46,7 +47,8 @@ static int create_llama(const struct tool_command *command, const struct setup *
                                   .heads = (int)setup->heads,
                                   .kv_heads = (int)setup->kv_heads,
                                   .head_rows = (int)setup->head_rows,
-                                  .dtype = setup->type};
+                                  .dtype = setup->type,
+                                  .residual = setup->residual_type};
     struct llama *llama = NULL;
     if (llama_create(&config, &llama) < 0) {
         const char *fault = llama_config_fault(&config);

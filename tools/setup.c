@@ -29,6 +29,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .momentum = -1,
                         .dampening = -1,
                         .dtype = "f32",
+                        .residual = "f32",
                         .order = "ring",
                         .update = "all",
                         .recompute = "none",
@@ -49,6 +50,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "pieces of the batch, over all ranks; divides it (one per rank)"},
         {"dtype", 0, TOOL_TEXT, &s->dtype, "TYPE",
          "of activations and of the weights in use: f32, bf16, f16 (f32)"},
+        {"residual", 0, TOOL_TEXT, &s->residual, "TYPE",
+         "of what is added to from layer to layer: f32, or same: as --dtype (f32)"},
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
          "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH", "the ranks as a grid: dp=N (dp = all ranks)"},
@@ -135,7 +138,9 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const updates[] = {"all", "rank0", NULL};
+    static const char *const residuals[] = {"f32", "same", NULL};
     static const char *const none[] = {NULL};
+    const int residual = tool_choice(s->residual, residuals);
     const int dtype = tool_choice(s->dtype, dtypes);
     const int model = tool_choice(s->model, models);
     if (model < 0)
@@ -144,7 +149,10 @@ static int check_names(const struct tool_command *command, struct setup *s)
         return tool_usage_error(command, "--model gpt2 has no --kv-heads");
     if (dtype < 0)
         return refuse(command, "dtype", s->dtype, none, "f32, bf16 or f16");
+    if (residual < 0)
+        return refuse(command, "residual", s->residual, none, "f32 or same");
     s->type = types[dtype];
+    s->residual_type = residual == 0 ? RF_F32 : s->type;
     if (strcmp(s->recompute, "none") != 0)
         return refuse(command, "recompute", s->recompute, recomputes, "none");
     if (strcmp(s->schedule, "naive") != 0)
@@ -229,12 +237,9 @@ static int check_sizes(const struct tool_command *command, const struct setup *s
         const char *name;
         int64_t value, least, most;
     } sizes[] = {
-        {"layers", s->layers, 1, 1024},
-        {"channels", s->channels, 1, 1 << 16},
-        {"heads", s->heads, 1, 1 << 12},
-        {"seq", s->seq, 1, 1 << 20},
-        {"head-rows", s->head_rows, 0, 1 << 24},
-        {"batch", s->batch ? s->batch : 16, 1, 1 << 24},
+        {"layers", s->layers, 1, 1024},          {"channels", s->channels, 1, 1 << 16},
+        {"heads", s->heads, 1, 1 << 12},         {"seq", s->seq, 1, 1 << 20},
+        {"head-rows", s->head_rows, 0, 1 << 24}, {"batch", s->batch ? s->batch : 16, 1, 1 << 24},
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)

@@ -16,14 +16,14 @@ struct setup {
     bool eps_inside, no_bias_correction, centered;
     bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
     const char *model; /* gpt2, llama */
-    const char *dtype, *mesh_text, *order, *update, *recompute, *schedule, *optimizer;
+    const char *dtype, *residual, *mesh_text, *order, *update, *recompute, *schedule, *optimizer;
     /* filled by setup_check */
-    enum rf_dtype type;
+    enum rf_dtype type, residual_type;
     struct rf_mesh mesh;
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 29
+#define SETUP_ROWS 30
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,

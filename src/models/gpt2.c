@@ -26,11 +26,9 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
         return "rows of the head must be 0 (all) or more";
     if (c->channels % c->heads != 0)
         return "heads must divide channels; for example 4 heads for 128 channels";
-    if (c->dtype != RF_F32 && c->dtype != RF_F16 && c->dtype != RF_BF16)
-        return "the type must be f32, f16 or bf16";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24)
         return "channels, layers or vocabulary are too large";
-    return NULL;
+    return model_type_fault(c->dtype, c->residual);
 }
 
 static void add_norm(struct model_part *part, const struct gpt2_config *c, const char *prefix,
@@ -38,9 +36,9 @@ static void add_norm(struct model_part *part, const struct gpt2_config *c, const
 {
     char text[64];
     snprintf(text, sizeof(text), "%s.weight", name);
-    model_add_param(part, c->dtype, prefix, text, rf_shape1(c->channels), 0, 1);
+    model_add_param(part, c->residual, prefix, text, rf_shape1(c->channels), 0, 1);
     snprintf(text, sizeof(text), "%s.bias", name);
-    model_add_param(part, c->dtype, prefix, text, rf_shape1(c->channels), 0, 0);
+    model_add_param(part, c->residual, prefix, text, rf_shape1(c->channels), 0, 0);
 }
 
 static void add_linear(struct model_part *part, enum rf_dtype dtype, const char *prefix,
@@ -58,8 +56,8 @@ static void make_embedding(struct model_part *part, const struct gpt2_config *c)
 {
     const struct rf_shape words = rf_shape2(c->vocab, c->channels);
     snprintf(part->name, sizeof(part->name), "embedding");
-    model_add_param(part, c->dtype, "", "wte.weight", words, 0.02f, 0);
-    model_add_param(part, c->dtype, "", "wpe.weight", rf_shape2(c->seq, c->channels), 0.02f, 0);
+    model_add_param(part, c->residual, "", "wte.weight", words, 0.02f, 0);
+    model_add_param(part, c->residual, "", "wpe.weight", rf_shape2(c->seq, c->channels), 0.02f, 0);
 }
 
 static void make_layer(struct model_part *part, const struct gpt2_config *config, int layer)

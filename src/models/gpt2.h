@@ -24,11 +24,14 @@ struct gpt2_config {
     /* Of activations, their gradients, and the parameters that blocks see: RF_F32, RF_F16 or
      * RF_BF16. Masters, gradients of parameters, statistics and losses are f32 in any case. */
     enum rf_dtype dtype;
+    /* Of the residual stream: what passes from layer to layer and is added to in each, with its
+     * gradient, and the parameters that are used where it begins and ends, those of embeddings and
+     * norms. RF_F32 (0), whatever the operands of products and attention are; or dtype. */
+    enum rf_dtype residual;
 };
 
 struct gpt2;
-/* The status is RF_EINVAL when heads do not divide channels, a size is not positive or dtype is
- * another. */
+/* The status is RF_EINVAL when gpt2_config_fault has something to say. */
 RF_MUST_CHECK int gpt2_create(const struct gpt2_config *config, struct gpt2 **out);
 void gpt2_destroy(struct gpt2 *model); /* after its runs and plans; NULL is allowed */
 /* layers + 2 blocks, owned by the model. */

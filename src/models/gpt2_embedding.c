@@ -35,7 +35,7 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     const int64_t words = rf_embedding_scratch(rows, g->vocab);
     *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
                                    .out = rf_shape2(rows, g->channels),
-                                   .dtype = g->dtype,
+                                   .dtype = g->residual,
                                    .vocabulary = g->vocab};
     return 0;
 }

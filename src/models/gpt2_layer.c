@@ -16,9 +16,10 @@ struct saved {
     struct rf_tensor norm2, mean2, rstd2;
     struct rf_tensor pre, act; /* (n,4C) */
 };
-/* What backward_input keeps for backward_weight. */
+/* What backward_input keeps for backward_weight, all in the type of products. */
 struct handoff {
     struct rf_tensor dact, dnorm2, dmiddle, dqkv, dnorm1; /* (n,4C) (n,C) (n,C) (n,3C) (n,C) */
+    struct rf_tensor dout; /* (n,C): kept where the residual stream has another type */
 };
 
 #define SAVED_CUTS 12
@@ -27,10 +28,18 @@ static void cut_saved(const struct gpt2_config *g, struct saved *s,
 {
     const int64_t c = g->channels;
     const enum rf_dtype t = g->dtype;
-    const struct model_cut all[SAVED_CUTS] = {
-        {&s->norm1, c, t}, {&s->mean1},         {&s->rstd1},         {&s->qkv, 3 * c, t},
-        {&s->mixed, c, t}, {&s->lse, g->heads}, {&s->middle, c, t},  {&s->norm2, c, t},
-        {&s->mean2},       {&s->rstd2},         {&s->pre, 4 * c, t}, {&s->act, 4 * c, t}};
+    const struct model_cut all[SAVED_CUTS] = {{&s->norm1, c, t},
+                                              {&s->mean1},
+                                              {&s->rstd1},
+                                              {&s->qkv, 3 * c, t},
+                                              {&s->mixed, c, t},
+                                              {&s->lse, g->heads},
+                                              {&s->middle, c, g->residual},
+                                              {&s->norm2, c, t},
+                                              {&s->mean2},
+                                              {&s->rstd2},
+                                              {&s->pre, 4 * c, t},
+                                              {&s->act, 4 * c, t}};
     memcpy(cuts, all, sizeof(all));
 }
 
@@ -41,25 +50,25 @@ static int get_saved(const struct rf_ctx *ctx, const struct gpt2_config *g, stru
     return model_carve(ctx->saved, ctx->rows, cuts, SAVED_CUTS);
 }
 
-#define HANDOFF_CUTS 5
-static void cut_handoff(const struct gpt2_config *g, struct handoff *h,
-                        struct model_cut cuts[HANDOFF_CUTS])
+#define HANDOFF_CUTS 6
+static int cut_handoff(const struct gpt2_config *g, struct handoff *h,
+                       struct model_cut cuts[HANDOFF_CUTS])
 {
     const int64_t c = g->channels;
     const enum rf_dtype t = g->dtype;
-    const struct model_cut all[HANDOFF_CUTS] = {{&h->dact, 4 * c, t},
-                                                {&h->dnorm2, c, t},
-                                                {&h->dmiddle, c, t},
-                                                {&h->dqkv, 3 * c, t},
-                                                {&h->dnorm1, c, t}};
+    const struct model_cut all[HANDOFF_CUTS] = {{&h->dact, 4 * c, t}, {&h->dnorm2, c, t},
+                                                {&h->dmiddle, c, t},  {&h->dqkv, 3 * c, t},
+                                                {&h->dnorm1, c, t},   {&h->dout, c, t}};
     memcpy(cuts, all, sizeof(all));
+    return g->residual == t ? HANDOFF_CUTS - 1 : HANDOFF_CUTS;
 }
 
-static int get_handoff(const struct rf_ctx *ctx, const struct gpt2_config *g, struct handoff *h)
+static int get_handoff(const struct rf_ctx *ctx, const struct gpt2_config *g, struct rf_tensor dout,
+                       struct handoff *h)
 {
     struct model_cut cuts[HANDOFF_CUTS];
-    cut_handoff(g, h, cuts);
-    return model_carve(ctx->handoff, ctx->rows, cuts, HANDOFF_CUTS);
+    h->dout = dout;
+    return model_carve(ctx->handoff, ctx->rows, cuts, cut_handoff(g, h, cuts));
 }
 
 static int view3(struct rf_tensor t, const struct rf_ctx *ctx, int64_t columns,
@@ -112,6 +121,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
         &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[FC2_B], .residual = &s.middle});
 }
 
+/* din is the gradient of the sum in the middle, to which that of the norm is added. */
 static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
                               const struct saved *s, const struct handoff *h, struct rf_tensor din,
                               struct rf_tensor x)
@@ -120,6 +130,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
     struct rf_tensor dmixed, delta, dmixed3, dqkv, mixed, lse, qkv, delta3;
     const struct model_cut cuts[] = {{&dmixed, g->channels, g->dtype}, {&delta, g->heads}};
     RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(cuts)));
+    RETURN_IF_FAILED(rf_cast(ctx->stream, h->dmiddle, din));
     RETURN_IF_FAILED(model_matmul(ctx, dmixed, h->dmiddle, p[PROJ_W], NULL));
     RETURN_IF_FAILED(view3(dmixed, ctx, g->channels, &dmixed3));
     RETURN_IF_FAILED(view3(s->mixed, ctx, g->channels, &mixed));
@@ -130,7 +141,6 @@ static int backward_attention(struct rf_ctx *ctx, const struct gpt2_config *g,
     RETURN_IF_FAILED(
         rf_attention_backward(ctx->stream, dqkv, dmixed3, mixed, lse, qkv, g->heads, delta3));
     RETURN_IF_FAILED(model_matmul(ctx, h->dnorm1, h->dqkv, p[QKV_W], NULL));
-    RETURN_IF_FAILED(rf_copy(ctx->stream, din, h->dmiddle));
     return rf_layernorm_backward_input(ctx->stream, din, h->dnorm1, x, s->mean1, s->rstd1, p[LN1_W],
                                        true);
 }
@@ -143,15 +153,17 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct saved s;
     struct handoff h;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
-    RETURN_IF_FAILED(get_handoff(ctx, g, &h));
+    RETURN_IF_FAILED(get_handoff(ctx, g, dout, &h));
+    if (g->residual != g->dtype)
+        RETURN_IF_FAILED(rf_cast(ctx->stream, h.dout, dout));
     RETURN_IF_FAILED(model_matmul(
-        ctx, h.dact, dout, p[FC2_W],
+        ctx, h.dact, h.dout, p[FC2_W],
         &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &s.pre}));
     RETURN_IF_FAILED(model_matmul(ctx, h.dnorm2, h.dact, p[FC_W], NULL));
     /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
-    RETURN_IF_FAILED(rf_copy(ctx->stream, h.dmiddle, dout));
-    RETURN_IF_FAILED(rf_layernorm_backward_input(ctx->stream, h.dmiddle, h.dnorm2, s.middle,
-                                                 s.mean2, s.rstd2, p[LN2_W], true));
+    RETURN_IF_FAILED(rf_copy(ctx->stream, din, dout));
+    RETURN_IF_FAILED(rf_layernorm_backward_input(ctx->stream, din, h.dnorm2, s.middle, s.mean2,
+                                                 s.rstd2, p[LN2_W], true));
     return backward_attention(ctx, g, &s, &h, din, in);
 }
 
@@ -185,8 +197,8 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct saved s;
     struct handoff h;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
-    RETURN_IF_FAILED(get_handoff(ctx, g, &h));
-    RETURN_IF_FAILED(linear_grads(ctx, FC2_W, dout, s.act));
+    RETURN_IF_FAILED(get_handoff(ctx, g, dout, &h));
+    RETURN_IF_FAILED(linear_grads(ctx, FC2_W, h.dout, s.act));
     RETURN_IF_FAILED(linear_grads(ctx, FC_W, h.dact, s.norm2));
     RETURN_IF_FAILED(norm_grads(ctx, LN2_W, h.dnorm2, s.middle, s.mean2, s.rstd2));
     RETURN_IF_FAILED(linear_grads(ctx, PROJ_W, h.dmiddle, s.mixed));
@@ -205,14 +217,13 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     const struct model_cut inputs[] = {{&t, c, g->dtype}, {&t, g->heads}};
     int64_t weights = model_max(rf_bias_grad_scratch(n, 4 * c), rf_layernorm_scratch(n, c));
     cut_saved(g, &s, saved);
-    cut_handoff(g, &h, handoff);
     *out = (struct rf_block_sizes){
         .saved = model_cut_bytes(n, saved, SAVED_CUTS),
-        .handoff = model_cut_bytes(n, handoff, HANDOFF_CUTS),
+        .handoff = model_cut_bytes(n, handoff, cut_handoff(g, &h, handoff)),
         .scratch = (uint64_t)model_max((int64_t)model_cut_bytes(n, MODEL_CUTS(inputs)),
                                        (int64_t)model_scratch_bytes(weights)),
         .out = rf_shape2(n, c),
-        .dtype = g->dtype};
+        .dtype = g->residual};
     return 0;
 }
 

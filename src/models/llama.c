@@ -44,9 +44,7 @@ const char *llama_config_fault(const struct llama_config *c)
         return "heads of keys and values must divide heads; for example 2 for 8 heads";
     if ((c->theta != 0 && !(c->theta >= 1)) || !(c->eps >= 0))
         return "theta must be at least 1, and eps must not be negative";
-    if (c->dtype != RF_F32 && c->dtype != RF_F16 && c->dtype != RF_BF16)
-        return "the type must be f32, f16 or bf16";
-    return NULL;
+    return model_type_fault(c->dtype, c->residual);
 }
 
 static struct rf_param_desc *add_matrix(struct model_part *part, const struct llama_config *c,
@@ -70,13 +68,13 @@ static void add_norm(struct model_part *part, const struct llama_config *c, cons
 {
     char text[64];
     snprintf(text, sizeof(text), "%s.weight", name);
-    model_add_param(part, c->dtype, prefix, text, rf_shape1(c->channels), 0, 1);
+    model_add_param(part, c->residual, prefix, text, rf_shape1(c->channels), 0, 1);
 }
 
 static void make_embedding(struct model_part *part, const struct llama_config *c)
 {
     snprintf(part->name, sizeof(part->name), "embedding");
-    add_matrix(part, c, "", "embedding", c->vocab, c->channels, 0.02f);
+    add_matrix(part, c, "", "embedding", c->vocab, c->channels, 0.02f)->dtype = c->residual;
 }
 
 static void make_layer(struct model_part *part, const struct llama_config *g, int layer)

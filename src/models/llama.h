@@ -23,7 +23,7 @@ struct llama_config {
     float eps;     /* of the norms; 0 = 1e-5 */
     bool tied;     /* the head is the embedding's table */
     int head_rows; /* as in gpt2.h */
-    enum rf_dtype dtype; /* as in gpt2.h */
+    enum rf_dtype dtype, residual; /* as in gpt2.h */
 };
 
 struct llama;

@@ -16,10 +16,11 @@ struct saved {
     struct rf_tensor norm2, rstd2;
     struct rf_tensor gates, act; /* (n,2F): gate and up; (n,F) */
 };
-/* What backward_input keeps for backward_weight. */
+/* What backward_input keeps for backward_weight, all in the type of products. */
 struct handoff {
     struct rf_tensor dgates, dmiddle, dqkv; /* (n,2F) (n,C) (n,(H+2K)D) */
     struct rf_tensor dnorm1, dnorm2;        /* (n,C) */
+    struct rf_tensor dout; /* (n,C): kept where the residual stream has another type */
 };
 
 #define SAVED_CUTS 10
@@ -30,7 +31,7 @@ static void cut_saved(const struct llama_config *g, struct saved *s,
     const enum rf_dtype t = g->dtype;
     const struct model_cut all[SAVED_CUTS] = {
         {&s->norm1, c, t}, {&s->rstd1},         {&s->qkv, llama_qkv_columns(g), t},
-        {&s->mixed, c, t}, {&s->lse, g->heads}, {&s->middle, c, t},
+        {&s->mixed, c, t}, {&s->lse, g->heads}, {&s->middle, c, g->residual},
         {&s->norm2, c, t}, {&s->rstd2},         {&s->gates, 2 * f, t},
         {&s->act, f, t}};
     memcpy(cuts, all, sizeof(all));
@@ -43,9 +44,9 @@ static int get_saved(const struct rf_ctx *ctx, const struct llama_config *g, str
     return model_carve(ctx->saved, ctx->rows, cuts, SAVED_CUTS);
 }
 
-#define HANDOFF_CUTS 5
-static void cut_handoff(const struct llama_config *g, struct handoff *h,
-                        struct model_cut cuts[HANDOFF_CUTS])
+#define HANDOFF_CUTS 6
+static int cut_handoff(const struct llama_config *g, struct handoff *h,
+                       struct model_cut cuts[HANDOFF_CUTS])
 {
     const int64_t c = g->channels;
     const enum rf_dtype t = g->dtype;
@@ -53,15 +54,18 @@ static void cut_handoff(const struct llama_config *g, struct handoff *h,
                                                 {&h->dmiddle, c, t},
                                                 {&h->dqkv, llama_qkv_columns(g), t},
                                                 {&h->dnorm1, c, t},
-                                                {&h->dnorm2, c, t}};
+                                                {&h->dnorm2, c, t},
+                                                {&h->dout, c, t}};
     memcpy(cuts, all, sizeof(all));
+    return g->residual == t ? HANDOFF_CUTS - 1 : HANDOFF_CUTS;
 }
 
-static int get_handoff(const struct rf_ctx *ctx, const struct llama_config *g, struct handoff *h)
+static int get_handoff(const struct rf_ctx *ctx, const struct llama_config *g,
+                       struct rf_tensor dout, struct handoff *h)
 {
     struct model_cut cuts[HANDOFF_CUTS];
-    cut_handoff(g, h, cuts);
-    return model_carve(ctx->handoff, ctx->rows, cuts, HANDOFF_CUTS);
+    h->dout = dout;
+    return model_carve(ctx->handoff, ctx->rows, cuts, cut_handoff(g, h, cuts));
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -120,6 +124,7 @@ static int forward_attention(struct rf_ctx *ctx, const struct llama_config *g, s
                         &(struct rf_matmul_opts){.transpose_b = true, .residual = &x});
 }
 
+/* din is the gradient of the sum in the middle, to which that of the norm is added. */
 static int backward_attention(struct rf_ctx *ctx, const struct llama_config *g,
                               const struct saved *s, const struct handoff *h, struct rf_tensor din,
                               struct rf_tensor x)
@@ -133,6 +138,7 @@ static int backward_attention(struct rf_ctx *ctx, const struct llama_config *g,
     struct rf_heads turned;
     const struct model_cut cuts[] = {{&dmixed, g->channels, g->dtype}, {&delta, heads}};
     RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(cuts)));
+    RETURN_IF_FAILED(rf_cast(ctx->stream, h->dmiddle, din));
     RETURN_IF_FAILED(model_matmul(ctx, dmixed, h->dmiddle, p[PROJ], NULL));
     RETURN_IF_FAILED(attention_args(ctx, g, s, &args));
     RETURN_IF_FAILED(heads_of(dmixed, ctx, g, 0, heads, &grads.dout));
@@ -144,7 +150,6 @@ static int backward_attention(struct rf_ctx *ctx, const struct llama_config *g,
     RETURN_IF_FAILED(heads_of(h->dqkv, ctx, g, 0, heads + k, &turned));
     RETURN_IF_FAILED(rf_rotary_backward(ctx->stream, turned, turned, &rotary));
     RETURN_IF_FAILED(model_matmul(ctx, h->dnorm1, h->dqkv, p[QKV], NULL));
-    RETURN_IF_FAILED(rf_copy(ctx->stream, din, h->dmiddle));
     return rf_rmsnorm_backward_input(ctx->stream, din, h->dnorm1, x, s->rstd1, p[NORM1], true);
 }
 
@@ -175,16 +180,18 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct handoff h;
     const struct model_cut cuts[] = {{&dact, g->hidden, g->dtype}};
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
-    RETURN_IF_FAILED(get_handoff(ctx, g, &h));
+    RETURN_IF_FAILED(get_handoff(ctx, g, dout, &h));
     RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(cuts)));
-    RETURN_IF_FAILED(model_matmul(ctx, dact, dout, p[DOWN], NULL));
+    if (g->residual != g->dtype)
+        RETURN_IF_FAILED(rf_cast(ctx->stream, h.dout, dout));
+    RETURN_IF_FAILED(model_matmul(ctx, dact, h.dout, p[DOWN], NULL));
     RETURN_IF_FAILED(
         rf_glu_backward(ctx->stream, RF_ACT_SILU, h.dgates, none, dact, s.gates, none));
     RETURN_IF_FAILED(model_matmul(ctx, h.dnorm2, h.dgates, p[GATE_UP], NULL));
     /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
-    RETURN_IF_FAILED(rf_copy(ctx->stream, h.dmiddle, dout));
-    RETURN_IF_FAILED(rf_rmsnorm_backward_input(ctx->stream, h.dmiddle, h.dnorm2, s.middle, s.rstd2,
-                                               p[NORM2], true));
+    RETURN_IF_FAILED(rf_copy(ctx->stream, din, dout));
+    RETURN_IF_FAILED(
+        rf_rmsnorm_backward_input(ctx->stream, din, h.dnorm2, s.middle, s.rstd2, p[NORM2], true));
     return backward_attention(ctx, g, &s, &h, din, in);
 }
 
@@ -213,8 +220,8 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     struct saved s;
     struct handoff h;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
-    RETURN_IF_FAILED(get_handoff(ctx, g, &h));
-    RETURN_IF_FAILED(matrix_grad(ctx, DOWN, dout, s.act));
+    RETURN_IF_FAILED(get_handoff(ctx, g, dout, &h));
+    RETURN_IF_FAILED(matrix_grad(ctx, DOWN, h.dout, s.act));
     RETURN_IF_FAILED(matrix_grad(ctx, GATE_UP, h.dgates, s.norm2));
     RETURN_IF_FAILED(norm_grad(ctx, NORM2, h.dnorm2, s.middle, s.rstd2));
     RETURN_IF_FAILED(matrix_grad(ctx, PROJ, h.dmiddle, s.mixed));
@@ -235,11 +242,11 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
                               model_cut_bytes(rows, MODEL_CUTS(unit)),
                               model_scratch_bytes(rf_layernorm_scratch(rows, g->channels))};
     cut_saved(g, &s, saved);
-    cut_handoff(g, &h, handoff);
     *out = (struct rf_block_sizes){.saved = model_cut_bytes(rows, saved, SAVED_CUTS),
-                                   .handoff = model_cut_bytes(rows, handoff, HANDOFF_CUTS),
+                                   .handoff =
+                                       model_cut_bytes(rows, handoff, cut_handoff(g, &h, handoff)),
                                    .out = rf_shape2(rows, g->channels),
-                                   .dtype = g->dtype};
+                                   .dtype = g->residual};
     for (int i = 0; i < 3; i++)
         out->scratch = needs[i] > out->scratch ? needs[i] : out->scratch;
     return 0;

@@ -86,6 +86,15 @@ uint64_t model_scratch_bytes(int64_t elements)
     return rf_carve_bytes(rf_shape1(model_max(elements, 1)), RF_F32);
 }
 
+const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual)
+{
+    if (dtype != RF_F32 && dtype != RF_F16 && dtype != RF_BF16)
+        return "the type must be f32, f16 or bf16";
+    if (residual != RF_F32 && residual != dtype)
+        return "the type of the residual stream must be f32 or that of the other activations";
+    return NULL;
+}
+
 int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,
                  struct rf_tensor b, const struct rf_matmul_opts *opts)
 {

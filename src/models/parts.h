@@ -59,6 +59,9 @@ uint64_t model_cut_bytes(int64_t rows, const struct model_cut *cuts, int count);
 int model_scratch(const struct rf_ctx *ctx, int64_t elements, struct rf_tensor *out);
 uint64_t model_scratch_bytes(int64_t elements);
 
+/* What is wrong with the types of activations and of the residual stream; NULL: nothing. */
+const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual);
+
 /* rf_matmul with the run's workspace; opts may be NULL. */
 int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,
                  struct rf_tensor b, const struct rf_matmul_opts *opts);

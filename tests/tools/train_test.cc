@@ -80,6 +80,7 @@ TEST(Train, SixteenBitsTrainAndOnlyF16HasALossScaleUnasked)
         std::vector<std::string> options;
         const char *scale; /* after a first step that fits; NULL: there is none */
     } cases[] = {{{"--dtype", "bf16"}, nullptr},
+                 {{"--dtype", "bf16", "--residual", "same"}, nullptr},
                  {{"--dtype", "f16"}, "\"loss_scale\":64,"},
                  {{"--dtype", "f16", "--loss-scale", "0"}, nullptr},
                  {{"--dtype", "bf16", "--loss-scale", "8"}, "\"loss_scale\":8,"}};

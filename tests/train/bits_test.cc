@@ -48,8 +48,14 @@ const Case cases[] = {
          t.policy.order = RF_ORDER_RING;
          t.policy.update_on_rank_0 = true;
      }},
-    {"gpt2-bf16-2", 2, [](Training &t) { t.model.dtype = RF_BF16; }},
+    {"gpt2-bf16-2", 2, [](Training &t) { t.model.dtype = t.model.residual = RF_BF16; }},
     {"gpt2-f16-scaled-2", 2,
+     [](Training &t) {
+         t.model.dtype = t.model.residual = RF_F16;
+         t.policy.loss_scale = 64;
+     }},
+    {"gpt2-bf16-residual-f32-2", 2, [](Training &t) { t.model.dtype = RF_BF16; }},
+    {"gpt2-f16-residual-f32-2", 2,
      [](Training &t) {
          t.model.dtype = RF_F16;
          t.policy.loss_scale = 64;
@@ -57,6 +63,11 @@ const Case cases[] = {
     {"gpt2-head-rows-1", 1, [](Training &t) { t.model.head_rows = 7; }},
     {"gpt2-lion-1", 1, [](Training &t) { t.policy.optimizer.kind = RF_LION; }},
     {"llama-tree-1", 1, llama},
+    {"llama-bf16-residual-f32-1", 1,
+     [](Training &t) {
+         llama(t);
+         t.llama.dtype = RF_BF16;
+     }},
     {"llama-ring-2-clip", 2,
      [](Training &t) {
          llama(t);

@@ -266,21 +266,26 @@ TEST(Llama, LossAndGradientsAreThoseOfThePlainModel)
 
 TEST(Llama, ParametersAreTheSameBitsOnOneToThreeRanks)
 {
-    Training t = training_of(shapes[0]);
-    t.policy.clip = 1;
-    t.ignored = 0.2;
-    const std::string one = train(t, 1)[0].sha;
-    for (int ranks : {2, 3})
-        for (const Seen &seen : train(t, ranks))
-            EXPECT_EQ(seen.sha, one) << ranks << " ranks";
+    for (rf_dtype dtype : {RF_F32, RF_BF16}) { // on a residual stream in f32
+        Training t = training_of(shapes[0]);
+        t.llama.dtype = dtype;
+        t.policy.clip = 1;
+        t.ignored = 0.2;
+        const std::string one = train(t, 1)[0].sha;
+        for (int ranks : {2, 3})
+            for (const Seen &seen : train(t, ranks))
+                EXPECT_EQ(seen.sha, one) << rf_dtype_name(dtype) << " on " << ranks << " ranks";
+    }
 }
 
 TEST(Llama, BytesAreAsPlannedAlsoInSixteenBitsAndInChunks)
 {
-    for (rf_dtype dtype : {RF_F32, RF_BF16})
+    const rf_dtype types[][2] = {{RF_F32, RF_F32}, {RF_BF16, RF_F32}, {RF_BF16, RF_BF16}};
+    for (auto &[dtype, residual] : types)
         for (int rows : {0, 5}) {
             Training t = training_of(shapes[1]);
             t.llama.dtype = dtype;
+            t.llama.residual = residual;
             t.llama.head_rows = rows;
             t.steps = 1;
             const Seen seen = train(t, 1)[0];
@@ -297,13 +302,16 @@ TEST(Llama, LossesInSixteenBitsFollowThoseOfF32)
     t.steps = 6;
     const Seen f32 = train(t, 1)[0];
     EXPECT_LT(f32.loss.back(), f32.loss.front());
-    for (rf_dtype dtype : {RF_BF16, RF_F16}) {
-        t.llama.dtype = dtype;
-        const Seen seen = train(t, 1)[0];
-        for (size_t i = 0; i < seen.loss.size(); i++)
-            // Activations are rounded to 8 or 11 bits.
-            EXPECT_NEAR(seen.loss[i], f32.loss[i], 0.01 * f32.loss[i]) << rf_dtype_name(dtype);
-    }
+    for (rf_dtype dtype : {RF_BF16, RF_F16})
+        for (rf_dtype residual : {RF_F32, dtype}) {
+            t.llama.dtype = dtype;
+            t.llama.residual = residual;
+            const Seen seen = train(t, 1)[0];
+            for (size_t i = 0; i < seen.loss.size(); i++)
+                // Activations are rounded to 8 or 11 bits.
+                EXPECT_NEAR(seen.loss[i], f32.loss[i], 0.01 * f32.loss[i])
+                    << rf_dtype_name(dtype) << " on " << rf_dtype_name(residual);
+        }
 }
 
 TEST(Llama, FaultsAreNamed)
@@ -323,5 +331,7 @@ TEST(Llama, FaultsAreNamed)
     EXPECT_NE(fault([](llama_config *c) { c->heads = 32; }).find("even"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->theta = 0.5f; }).find("theta"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->dtype = RF_I32; }).find("type"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->residual = RF_F16; }).find("residual"),
+              std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->layers = 0; }).find("at least 1"), std::string::npos);
 }

@@ -181,43 +181,48 @@ TEST(Mixed, TwoTypesOfSixteenBitsAreRefused)
 namespace
 {
 
-Training gpt(rf_dtype dtype, int steps)
+// Of operands, and of the residual stream.
+struct Types {
+    rf_dtype dtype, residual;
+    float loss_scale;
+};
+const Types mixtures[] = {
+    {RF_BF16, RF_F32, 0}, {RF_BF16, RF_BF16, 0}, {RF_F16, RF_F32, 1024}, {RF_F16, RF_F16, 1024}};
+const Types all_f32 = {RF_F32, RF_F32, 0};
+
+std::string text(const Types &types)
+{
+    return std::string(rf_dtype_name(types.dtype)) + " on " + rf_dtype_name(types.residual);
+}
+
+Training gpt(const Types &types, int steps)
 {
     Training t;
-    t.model.dtype = dtype;
+    t.model.dtype = types.dtype;
+    t.model.residual = types.residual;
+    t.policy.loss_scale = types.loss_scale;
     t.steps = steps;
     return t;
 }
 
 struct Gradients {
-    std::vector<std::vector<float>> of; // in the order of names
+    std::vector<std::string> names;
+    std::vector<std::vector<float>> of; // of every parameter
 };
-const char *const names[] = {"wte.weight",
-                             "wpe.weight",
-                             "blocks.0.ln1.weight",
-                             "blocks.0.ln1.bias",
-                             "blocks.0.attention.qkv.weight",
-                             "blocks.0.attention.qkv.bias",
-                             "blocks.0.attention.proj.weight",
-                             "blocks.1.ln2.weight",
-                             "blocks.1.mlp.fc.weight",
-                             "blocks.1.mlp.fc.bias",
-                             "blocks.1.mlp.proj.weight",
-                             "blocks.1.mlp.proj.bias",
-                             "ln_f.weight",
-                             "ln_f.bias"};
 
-Gradients first_gradients(rf_dtype dtype, int head_rows, float loss_scale)
+Gradients first_gradients(const Types &types, int head_rows)
 {
     Gradients g;
-    Training t = gpt(dtype, 1);
+    Training t = gpt(types, 1);
     t.model.head_rows = head_rows;
-    t.policy.loss_scale = loss_scale;
     t.after = [&](rf_run *run, rf_comm *, int) {
-        for (const char *name : names) {
-            int param = rf_run_find_param(run, name);
-            std::vector<float> values((size_t)run->plan->params[param].count);
-            EXPECT_RF(rf_run_read_grad(run, name, values.data(), 4 * values.size()));
+        for (int i = 0; i < run->plan->param_count; i++) {
+            const rf_plan_param &param = run->plan->params[i];
+            if (param.owner != i)
+                continue;
+            std::vector<float> values((size_t)param.count);
+            EXPECT_RF(rf_run_read_grad(run, param.desc->name, values.data(), 4 * values.size()));
+            g.names.push_back(param.desc->name);
             g.of.push_back(values);
         }
     };
@@ -225,19 +230,16 @@ Gradients first_gradients(rf_dtype dtype, int head_rows, float loss_scale)
     return g;
 }
 
-// The norm of the difference over the norm, per parameter.
-void expect_close(const Gradients &got, const Gradients &want, double scale, double most)
+// The norm of the difference over the norm, of one parameter.
+double distance(const Gradients &got, const Gradients &want, size_t i, double scale)
 {
-    ASSERT_EQ(got.of.size(), want.of.size());
-    for (size_t i = 0; i < want.of.size(); i++) {
-        double difference = 0, norm = 0;
-        for (size_t k = 0; k < want.of[i].size(); k++) {
-            difference += std::pow(got.of[i][k] / scale - want.of[i][k], 2);
-            norm += std::pow(want.of[i][k], 2);
-        }
-        EXPECT_LT(std::sqrt(difference / norm), most) << names[i];
-        EXPECT_GT(norm, 0) << names[i];
+    double difference = 0, norm = 0;
+    for (size_t k = 0; k < want.of[i].size(); k++) {
+        difference += std::pow(got.of[i][k] / scale - want.of[i][k], 2);
+        norm += std::pow(want.of[i][k], 2);
     }
+    EXPECT_GT(norm, 0) << want.names[i];
+    return std::sqrt(difference / norm);
 }
 
 } // namespace
@@ -246,51 +248,104 @@ void expect_close(const Gradients &got, const Gradients &want, double scale, dou
 // up like noise.
 TEST(MixedGpt, GradientsOfEveryParameterAreThoseOfF32UpToTheRounding)
 {
-    const Gradients want = first_gradients(RF_F32, 0, 0);
-    expect_close(first_gradients(RF_BF16, 0, 0), want, 1, 3e-2);
-    expect_close(first_gradients(RF_F16, 0, 1024), want, 1024, 4e-3);
-    expect_close(first_gradients(RF_BF16, 5, 0), want, 1, 3e-2);
-    expect_close(first_gradients(RF_F16, 5, 1024), want, 1024, 4e-3);
+    const Gradients want = first_gradients(all_f32, 0);
+    ASSERT_EQ(want.of.size(), 28u);
+    for (const Types &types : mixtures)
+        for (int head_rows : {0, 5}) {
+            const Gradients got = first_gradients(types, head_rows);
+            ASSERT_EQ(got.names, want.names);
+            for (size_t i = 0; i < want.of.size(); i++)
+                EXPECT_LT(distance(got, want, i, types.loss_scale ? types.loss_scale : 1),
+                          types.dtype == RF_BF16 ? 3e-2 : 4e-3)
+                    << want.names[i] << " in " << text(types);
+        }
+}
+
+TEST(MixedGpt, GradientsAreNearerToF32WithAResidualStreamInF32)
+{
+    const Gradients want = first_gradients(all_f32, 0), f32 = first_gradients(mixtures[0], 0),
+                    same = first_gradients(mixtures[1], 0);
+    double with = 0, without = 0;
+    for (size_t i = 0; i < want.of.size(); i++) {
+        with += distance(f32, want, i, 1);
+        without += distance(same, want, i, 1);
+    }
+    EXPECT_LT(with, 0.8 * without);
 }
 
 TEST(MixedGpt, LossesFollowThoseOfF32)
 {
-    const Seen want = train(gpt(RF_F32, 20), 1)[0];
-    for (rf_dtype dtype : {RF_BF16, RF_F16}) {
-        Training t = gpt(dtype, 20);
-        t.policy.loss_scale = dtype == RF_F16 ? 1024 : 0;
-        const Seen got = train(t, 1)[0];
+    const Seen want = train(gpt(all_f32, 20), 1)[0];
+    for (const Types &types : mixtures) {
+        const Seen got = train(gpt(types, 20), 1)[0];
         for (size_t i = 0; i < want.loss.size(); i++)
             EXPECT_NEAR(got.loss[i], want.loss[i], 0.01 * want.loss[i])
-                << rf_dtype_name(dtype) << " step " << i;
+                << text(types) << " step " << i;
     }
 }
 
 TEST(MixedGpt, TreeOrderGivesTheSameBitsOnAnyNumberOfRanks)
 {
-    for (rf_dtype dtype : {RF_BF16, RF_F16}) {
-        Training t = gpt(dtype, 3);
-        t.policy.loss_scale = dtype == RF_F16 ? 65536 : 0;
+    for (const Types &types : {mixtures[0], mixtures[3]}) { // each type, and each stream
+        Training t = gpt(types, 3);
+        t.policy.loss_scale = types.dtype == RF_F16 ? 65536 : 0;
         t.policy.clip = 1;
         const std::string alone = train(t, 1)[0].sha;
         for (int ranks : {2, 3})
             for (const Seen &seen : train(t, ranks))
-                EXPECT_EQ(seen.sha, alone) << rf_dtype_name(dtype) << " on " << ranks;
+                EXPECT_EQ(seen.sha, alone) << text(types) << ", " << ranks << " ranks";
     }
 }
 
 // bf16 has the exponents of f32: a power of two passes through every product and sum unrounded.
 TEST(MixedGpt, ALossScaleThatIsAPowerOfTwoChangesNoBitInBf16)
 {
-    Training plain = gpt(RF_BF16, 4), scaled = gpt(RF_BF16, 4);
-    scaled.policy.loss_scale = 4096;
-    EXPECT_EQ(train(plain, 1)[0].sha, train(scaled, 1)[0].sha);
+    for (rf_dtype residual : {RF_F32, RF_BF16}) {
+        const Training plain = gpt({RF_BF16, residual, 0}, 4);
+        const Training scaled = gpt({RF_BF16, residual, 4096}, 4);
+        EXPECT_EQ(train(plain, 1)[0].sha, train(scaled, 1)[0].sha) << rf_dtype_name(residual);
+    }
+}
+
+// 1e30 overflows in f16 where a gradient becomes an operand, also where the stream holds it.
+TEST(MixedGpt, AGradientThatOverflowsAsAnOperandSkipsTheStep)
+{
+    for (rf_dtype residual : {RF_F32, RF_F16}) {
+        const Seen seen = train(gpt({RF_F16, residual, 1e30f}, 1), 1)[0];
+        EXPECT_TRUE(seen.stats[0].skipped) << rf_dtype_name(residual);
+        EXPECT_LT(seen.stats[0].loss_scale, 1e30f) << rf_dtype_name(residual);
+    }
+}
+
+TEST(MixedGpt, EvaluationGivesTheLossOfTrainingOnTheSameTokens)
+{
+    for (const Types &types : mixtures) {
+        Training t = gpt(types, 2);
+        t.after = [&](rf_run *run, rf_comm *, int) {
+            std::vector<int32_t> tokens, targets;
+            rf_step_stats stats = {};
+            double loss = 0;
+            t.batch(2, tokens, targets);
+            ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(), 8, &loss));
+            ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), 0.01f, &stats));
+            EXPECT_EQ(loss, stats.loss) << text(types);
+        };
+        train(t, 1);
+    }
 }
 
 TEST(MixedGpt, BytesAreAsPlannedAndActivationsAreAboutHalf)
 {
-    const Seen plain = train(gpt(RF_F32, 1), 1)[0], half = train(gpt(RF_F16, 1), 1)[0];
-    EXPECT_EQ(memcmp(&half.planned, &half.measured, sizeof(rf_bytes)), 0);
-    EXPECT_LT(half.measured.activations, 0.6 * (double)plain.measured.activations);
-    EXPECT_EQ(half.measured.grads, plain.measured.grads);
+    const Seen plain = train(gpt(all_f32, 1), 1)[0];
+    uint64_t activations[2];
+    for (rf_dtype residual : {RF_F32, RF_F16}) {
+        const Seen half = train(gpt({RF_F16, residual, 1024}, 1), 1)[0];
+        EXPECT_EQ(memcmp(&half.planned, &half.measured, sizeof(rf_bytes)), 0);
+        EXPECT_LT(half.measured.activations, 0.7 * (double)plain.measured.activations);
+        EXPECT_EQ(half.measured.grads, plain.measured.grads);
+        activations[residual != RF_F32] = half.measured.activations;
+    }
+    // Of 16 tokens and 32 channels: three outputs and two sums in the middle of layers, two
+    // gradients, each of 2 bytes more; and what is kept of a gradient for the weights.
+    EXPECT_EQ(activations[0], activations[1] + (3 + 2 + 2 + 1) * 2 * 16 * 32);
 }
