@@ -240,6 +240,12 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     status = check_use(command, table, o.op);
     if (status != TOOL_OK)
         return status;
+    const struct tool_output outputs[] = {
+        {"json", o.json_path, TOOL_OUTPUT_FILE}, {"plot", o.plot_path, TOOL_OUTPUT_PLOT}, {NULL}};
+    o.ranks.outputs = outputs;
+    status = tool_ranks_outputs(command, &o.ranks);
+    if (status != TOOL_OK)
+        return status;
     if (kernels)
         return bench_kernels(command, &o);
     if (strcmp(o.op, "overlap") == 0)

@@ -289,6 +289,9 @@ static int flight_main(const struct tool_command *command, int argc, char **argv
     const char *folder = argv[after];
     status = tool_options(command, table, argc - after, argv + after, NULL);
     if (status == TOOL_OK)
+        status = tool_outputs_check(
+            command, (const struct tool_output[]){{"json", json_path, TOOL_OUTPUT_FILE}, {NULL}});
+    if (status == TOOL_OK)
         status = read_folder(command, folder, &files);
     cJSON *json = cJSON_CreateObject(), *jobs = cJSON_AddArrayToObject(json, "communicators");
     bool quiet = json_path && strcmp(json_path, "-") == 0;

@@ -346,10 +346,14 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
     uint32_t count = 0;
     if (provider && rf_provider_list(provider, NULL, 0, &count) < 0)
         return tool_usage_error(command, "%s", rf_last_error()->message);
+    const struct tool_output outputs[] = {{"json", json_path, TOOL_OUTPUT_FILE}, {NULL}};
+    const struct tool_ranks job = {
+        .ranks = ranks > 0 ? ranks : 0, .provider = provider, .outputs = outputs};
     if (algorithms && measure)
-        return info_measured_algorithms(
-            command, json_path,
-            &(struct tool_ranks){.ranks = ranks > 0 ? ranks : 0, .provider = provider}, argv);
+        return info_measured_algorithms(command, json_path, &job, argv);
+    status = tool_outputs_check(command, outputs);
+    if (status != TOOL_OK)
+        return status;
     if (algorithms)
         return info_algorithms(command, json_path, ranks > 0 ? (int)ranks : 4);
     bool quiet = json_path && strcmp(json_path, "-") == 0;

@@ -134,6 +134,10 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     struct outcome out = {.ranks = setup.mesh.dp * setup.mesh.tp * setup.mesh.pp};
     if (out.ranks > MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
+    status = tool_outputs_check(
+        command, (const struct tool_output[]){{"json", json_path, TOOL_OUTPUT_FILE}, {NULL}});
+    if (status != TOOL_OK)
+        return status;
     struct model model = {NULL};
     status = params > 0 ? model_create_sized(command, &setup, params, &model)
                         : model_create(command, &setup, &model);

@@ -126,6 +126,18 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
 
 /* ---- this process ---------------------------------------------------------------------------- */
 
+/* The files are on rank 0's host: it tries, and tells. */
+static int agree_on_outputs(const struct tool_command *command, const struct tool_ranks *ranks,
+                            struct rf_comm *comm)
+{
+    const int rank = rf_comm_rank(comm);
+    int32_t status = rank == 0 ? tool_outputs_check(command, ranks->outputs) : TOOL_OK;
+    if (ranks->outputs && rf_comm_size(comm) > 1 &&
+        rf_broadcast(comm, &status, 1, RF_I32, 0, NULL) < 0)
+        return tool_library_error(command, rank);
+    return status;
+}
+
 static int run_here(const struct tool_command *command, const struct tool_ranks *ranks, int count,
                     int (*fn)(struct rf_comm *comm, void *user), void *user)
 {
@@ -138,10 +150,19 @@ static int run_here(const struct tool_command *command, const struct tool_ranks 
         opts.provider = NULL;
     if (rf_comm_open(rank ? "env:" : "self:", &opts, &comm) < 0)
         return tool_library_error(command, rank && count > 1 ? atoi(rank) : -1);
-    int status = fn(comm, user), own = rf_comm_rank(comm);
+    int status = agree_on_outputs(command, ranks, comm), own = rf_comm_rank(comm);
+    if (status == TOOL_OK)
+        status = fn(comm, user);
     if (rf_comm_close(comm) < 0 && status == TOOL_OK)
         status = tool_library_error(command, count > 1 ? own : -1);
     return status;
+}
+
+int tool_ranks_outputs(const struct tool_command *command, const struct tool_ranks *ranks)
+{
+    int size;
+    return launcher(&size) && !is_loopback(ranks) ? TOOL_OK
+                                                  : tool_outputs_check(command, ranks->outputs);
 }
 
 int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *ranks,
@@ -149,6 +170,8 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
 {
     int count;
     int status = tool_ranks_count(command, ranks, &count);
+    if (status == TOOL_OK)
+        status = tool_ranks_outputs(command, ranks);
     if (status != TOOL_OK)
         return status;
     if (count > 1 && is_loopback(ranks))

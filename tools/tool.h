@@ -70,6 +70,29 @@ int tool_options(const struct tool_command *command, const struct tool_option *t
 /* Index of text in the NULL-terminated list of names, or -1. */
 int tool_choice(const char *text, const char *const *names);
 
+/* ---- files.c: what the program leaves behind --------------------------------------------------
+ */
+
+#define TOOL_PATH_BYTES 4096
+enum tool_output_kind { TOOL_OUTPUT_FILE, TOOL_OUTPUT_PLOT, TOOL_OUTPUT_FOLDER };
+struct tool_output {
+    const char *option; /* without dashes; NULL ends a list */
+    const char *path;   /* NULL: not asked for; "-": the standard output */
+    enum tool_output_kind kind;
+};
+/* Before any work: tries whether each can be written at the end. What is there stays as it is; a
+ * folder that is missing is made. Of NULL: nothing. */
+int tool_outputs_check(const struct tool_command *command, const struct tool_output *outputs);
+/* The name under which the content of `path` is to be written: beside it, so that what is there
+ * stays until the new one is whole; or path itself, if it is a device, a pipe or a link. */
+void tool_file_begin(const char *path, char name[TOOL_PATH_BYTES]);
+/* A whole file takes its name; another is removed. */
+int tool_file_end(const struct tool_command *command, const char *path, const char *name,
+                  bool whole);
+/* Both, and the bytes between; "-" is the standard output. */
+int tool_file_write(const struct tool_command *command, const char *path, const void *data,
+                    size_t bytes);
+
 /* ---- output.c -------------------------------------------------------------------------------- */
 
 /* Writes and frees `json`; "-" is the standard output. */
@@ -92,8 +115,10 @@ struct tool_plot {
 /* Through gnuplot; the ending of path says which: .svg or .png. */
 int tool_plot_write(const struct tool_command *command, const char *path,
                     const struct tool_plot *plot);
-/* Before any work: the ending is known and gnuplot is installed. */
+/* A usage error if the ending is another. */
 int tool_plot_check(const struct tool_command *command, const char *path);
+/* An error if gnuplot is not installed. */
+int tool_plot_ready(const struct tool_command *command);
 
 /* ---- launch.c: processes --------------------------------------------------------------------- */
 
@@ -115,17 +140,22 @@ struct tool_ranks {
     const char *provider;         /* --provider; NULL = the library chooses */
     double timeout_s;             /* --timeout; 0 = the library's */
     struct rf_loopback_opts link; /* of the loopback provider */
+    /* What rank 0 writes, or NULL: tried before fn is called. The same options on every rank. */
+    const struct tool_output *outputs;
 };
 /* Runs fn on every rank, with a communicator: as threads for the loopback provider, as processes
  * of their own for --ranks, else as the one rank that the environment says this process is.
  * fn returns an exit status, on all ranks alike where it is TOOL_BY_SIGNAL; the first that is not
- * zero is returned. */
+ * zero is returned. If outputs cannot be written, rank 0 says so and fn is called on no rank. */
 int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *ranks,
                    char *const *argv, int (*fn)(struct rf_comm *comm, void *user), void *user);
 /* The number of ranks before any is started; a usage error when options and environment disagree.
  */
 int tool_ranks_count(const struct tool_command *command, const struct tool_ranks *ranks,
                      int *count);
+/* Tries the outputs where this process is no rank of a launcher's: before other work than
+ * tool_ranks_run, which does it again and in any case. */
+int tool_ranks_outputs(const struct tool_command *command, const struct tool_ranks *ranks);
 /* The device this rank opens: `select`, or the LOCAL_RANK-th usable GPU where there are several, or
  * NULL for the library's choice. text is memory for the answer. */
 const char *tool_rank_device(const char *select, char text[16]);

@@ -79,8 +79,16 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     };
     memcpy(table + SETUP_ROWS, own, sizeof(own));
     int status = tool_options(command, table, argc, argv, NULL);
+    const struct tool_output outputs[] = {{"save", o.save, TOOL_OUTPUT_FOLDER},
+                                          {"log", o.log_path, TOOL_OUTPUT_FILE},
+                                          {"trace", o.trace_path, TOOL_OUTPUT_FILE},
+                                          {"plot", o.plot_path, TOOL_OUTPUT_PLOT},
+                                          {NULL}};
+    o.ranks.outputs = outputs;
     if (status == TOOL_OK)
         status = check(command, &o);
+    if (status == TOOL_OK)
+        status = tool_ranks_outputs(command, &o.ranks);
     if (status != TOOL_OK)
         return status;
     o.seed_given = o.seed >= 0;

@@ -3,10 +3,8 @@
  * One rank of `ringforge train`: opens the device and the run, makes the steps, evaluates, saves,
  * and leaves. Every collective call is made by all ranks in the same order.
  */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "train.h"
 
@@ -77,13 +75,6 @@ static int check_resumed(struct trainer *t)
     return status;
 }
 
-static int make_folder(const struct trainer *t, const char *path)
-{
-    if (t->rank == 0 && mkdir(path, 0777) != 0 && errno != EEXIST)
-        return tool_error(t->command, "cannot make the folder %s: %s", path, strerror(errno));
-    return TOOL_OK;
-}
-
 static int prepare_evaluation(struct trainer *t)
 {
     const struct rf_policy *p = &t->o->setup.policy;
@@ -128,8 +119,6 @@ static int trainer_open(struct trainer *t)
     if (!t->tokens || !t->targets)
         return tool_error(t->command, "out of memory for a batch");
     status = prepare_evaluation(t);
-    if (status == TOOL_OK && o->save)
-        status = make_folder(t, o->save);
     if (status == TOOL_OK && t->rank == 0)
         status = report_open(t->command, o, &t->report);
     if (status == TOOL_OK)
@@ -230,6 +219,18 @@ static int one_step(struct trainer *t)
     return status;
 }
 
+/* Collective; rank 0 writes. */
+static int write_trace(struct trainer *t)
+{
+    char name[TOOL_PATH_BYTES];
+    if (t->rank != 0)
+        return rf_trace_write(t->o->trace_path, t->comm) < 0 ? failed(t) : TOOL_OK;
+    tool_file_begin(t->o->trace_path, name);
+    int status = rf_trace_write(name, t->comm) < 0 ? failed(t) : TOOL_OK;
+    int ended = tool_file_end(t->command, t->o->trace_path, name, status == TOOL_OK);
+    return status == TOOL_OK ? ended : status;
+}
+
 /* The collective end: what was measured is read first, because the rest communicates as well. */
 static int finish(struct trainer *t)
 {
@@ -255,8 +256,8 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && rf_all_gather(t->comm, &t->tokens_local, shares, 1, RF_I64, NULL) < 0)
         status = failed(t);
     end.tokens_local = shares;
-    if (status == TOOL_OK && o->trace_path && rf_trace_write(o->trace_path, t->comm) < 0)
-        status = failed(t);
+    if (status == TOOL_OK && o->trace_path)
+        status = write_trace(t);
     if (status == TOOL_OK && t->rank == 0)
         status = report_end(t->report, &end);
     if (status == TOOL_OK && t->rank == 0 && o->sample && !t->stop)

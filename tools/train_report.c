@@ -4,6 +4,7 @@
  * log of JSON lines, and the plot of the loss.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct report {
     const struct tool_command *command;
     const struct train_options *o;
     FILE *log;
+    bool log_begun;
     bool terminal;
     uint64_t last_line_ns;
     double seconds; /* of one step, smoothed */
@@ -23,6 +25,16 @@ struct report {
     double *x[2], *y[2]; /* loss, held-out loss */
     int count[2], room[2];
 };
+
+/* An earlier log stays until there is a line to write: log_line cuts it off. */
+static FILE *open_log(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (fd >= 0 && !file)
+        close(fd);
+    return file;
+}
 
 int report_open(const struct tool_command *command, const struct train_options *options,
                 struct report **out)
@@ -34,7 +46,7 @@ int report_open(const struct tool_command *command, const struct train_options *
     r->o = options;
     r->terminal = isatty(STDOUT_FILENO);
     if (options->log_path) {
-        r->log = fopen(options->log_path, "w");
+        r->log = open_log(options->log_path);
         if (!r->log) {
             int error = errno;
             free(r);
@@ -81,6 +93,8 @@ static void remember(struct report *r, int series, double x, double y)
 static void log_line(struct report *r, cJSON *json)
 {
     char *text = cJSON_PrintUnformatted(json);
+    if (!r->log_begun) /* of no effect on what is no regular file */
+        r->log_begun = ftruncate(fileno(r->log), 0) == 0 || errno == EINVAL;
     if (text)
         fprintf(r->log, "%s\n", text);
     fflush(r->log); /* a run that is killed leaves its log; a failed write shows in ferror */

@@ -232,6 +232,10 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
             return tool_usage_error(command, "--shape %s is not like 512x256x768",
                                     t.o.shapes.item[i]);
     }
+    status = tool_outputs_check(
+        command, (const struct tool_output[]){{"json", t.o.json_path, TOOL_OUTPUT_FILE}, {NULL}});
+    if (status != TOOL_OK)
+        return status;
     t.quiet = t.o.json_path && strcmp(t.o.json_path, "-") == 0;
     t.rows = cJSON_CreateArray();
     status = run(&t, only, dry);
