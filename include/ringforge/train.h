@@ -128,6 +128,13 @@ struct rf_block {
     /* As the last block it multiplies what it passes back by ctx->loss_scale, where there is one.
      */
     bool scales_loss;
+    /* What makes the block compute what it does, besides the shapes of its parameters: "name=value"
+     * separated by spaces, printable ASCII without quotes and backslashes ("heads=4 eps=1e-05"); or
+     * NULL. Types and amounts of memory do not belong here. All blocks of a model may give the same
+     * text, that of the model; values of one name that differ from block to block are joined by
+     * commas. It must be the same on all ranks; a checkpoint holds it, and is loaded only by a run
+     * that has the same. */
+    const char *config;
 };
 
 /* Cuts a 256-aligned f32 (or other) tensor off the front of a u8 region such as ctx->saved; *offset
@@ -248,15 +255,19 @@ RF_EXPORT void rf_run_planned(const struct rf_run *run, struct rf_bytes *out);
 
 /* Writes dir/step-N.tmp (model.safetensors, optimizer.safetensors, state.json), syncs, renames to
  * dir/step-N, then replaces the file dir/latest. Logical tensors, no ranks. Rank 0 writes;
- * collective. An interrupted or failed save leaves the last good checkpoint as it was. */
+ * collective. An interrupted or failed save leaves the last good checkpoint as it was. A folder
+ * that was not reserved is taken for the length of the call. */
 struct rf_progress {
     int64_t step;
     uint64_t seed;
     int64_t samples; /* consumed, globally */
 };
 RF_API int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *progress);
-/* Loads dir/latest (or dir itself when it is a step-N). RF_ECORRUPT names file and fault; the run
- * is unchanged then. */
+/* Loads dir/latest (or dir itself when it is a step-N). RF_ECORRUPT names file and fault; RF_EINVAL
+ * names what is of another model or setting: the blocks' config, names and shapes of parameters,
+ * and, where the run trains, the optimizer's rule, batch and seq. Ranks, mesh, micro-batches,
+ * order, types, rates and the optimizer's numbers may be others. The run is unchanged after an
+ * error. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
 
 #ifdef __cplusplus

@@ -31,7 +31,8 @@ static void stage(const struct rf_checkpoint_hook *hook, const char *name)
 }
 
 static int write_files(const char *folder, const struct rf_checkpoint_state *state,
-                       const struct rf_file_content *model, const struct rf_file_content *optimizer,
+                       const char *config, const struct rf_file_content *model,
+                       const struct rf_file_content *optimizer,
                        const struct rf_checkpoint_hook *hook)
 {
     char path[4096], model_hex[65], optimizer_hex[65];
@@ -45,7 +46,7 @@ static int write_files(const char *folder, const struct rf_checkpoint_state *sta
     RETURN_IF_ERROR(rf_safetensors_write(path, optimizer, optimizer_hex));
     stage(hook, "optimizer written");
     RETURN_IF_ERROR(rf_join_path(path, folder, files[2]));
-    RETURN_IF_ERROR(rf_state_write(path, state, model_hex, optimizer_hex));
+    RETURN_IF_ERROR(rf_state_write(path, state, config, model_hex, optimizer_hex));
     stage(hook, "state written");
     return rf_sync_folder(folder);
 }
@@ -87,7 +88,7 @@ static int point_latest(const char *dir, const char *name, const struct rf_check
 }
 
 int rf_checkpoint_write(const char *dir, const struct rf_checkpoint_state *state,
-                        const struct rf_file_content *model,
+                        const char *config, const struct rf_file_content *model,
                         const struct rf_file_content *optimizer,
                         const struct rf_checkpoint_hook *hook)
 {
@@ -101,7 +102,7 @@ int rf_checkpoint_write(const char *dir, const struct rf_checkpoint_state *state
     RETURN_IF_ERROR(rf_join_path(folder, dir, beside));
     RETURN_IF_ERROR(rf_join_path(final, dir, name));
     remove_step(folder); /* left by an interrupted save */
-    int rc = write_files(folder, state, model, optimizer, hook);
+    int rc = write_files(folder, state, config, model, optimizer, hook);
     if (rc == 0)
         rc = move_into_place(folder, final);
     if (rc < 0) {
@@ -158,7 +159,7 @@ int rf_checkpoint_open(const char *dir, struct rf_checkpoint *out)
     char path[4096], model_hex[65], optimizer_hex[65];
     RETURN_IF_ERROR(resolve(dir, c.path));
     RETURN_IF_ERROR(rf_join_path(path, c.path, files[2]));
-    RETURN_IF_ERROR(rf_state_read(path, &c.state, model_hex, optimizer_hex));
+    RETURN_IF_ERROR(rf_state_read(path, &c.state, &c.config, model_hex, optimizer_hex));
     int rc = verify(c.path, files[0], model_hex, &c.model);
     if (rc == 0)
         rc = verify(c.path, files[1], optimizer_hex, &c.optimizer);
@@ -174,5 +175,7 @@ void rf_checkpoint_close(struct rf_checkpoint *checkpoint)
 {
     rf_safetensors_close(checkpoint->model);
     rf_safetensors_close(checkpoint->optimizer);
+    rf_free(checkpoint->config);
     checkpoint->model = checkpoint->optimizer = NULL;
+    checkpoint->config = NULL;
 }

@@ -24,15 +24,17 @@ struct rf_checkpoint_hook {
     void *user;
 };
 
-/* Writes DIR/step-N.tmp, syncs it, renames it to DIR/step-N, and replaces DIR/latest. After an
- * error the unfinished folder is removed; what was there before is as it was. */
+/* config: what the model says about itself, in one line. Writes DIR/step-N.tmp, syncs it, renames
+ * it to DIR/step-N, and replaces DIR/latest. After an error the unfinished folder is removed; what
+ * was there before is as it was. */
 RF_MUST_CHECK int rf_checkpoint_write(const char *dir, const struct rf_checkpoint_state *state,
-                                      const struct rf_file_content *model,
+                                      const char *config, const struct rf_file_content *model,
                                       const struct rf_file_content *optimizer,
                                       const struct rf_checkpoint_hook *hook);
 
 struct rf_checkpoint {
     struct rf_checkpoint_state state;
+    char *config;
     struct rf_safetensors *model, *optimizer;
     char path[4096]; /* of the step's folder */
 };
@@ -43,8 +45,10 @@ void rf_checkpoint_close(struct rf_checkpoint *checkpoint);
 
 /* state.c: the text of state.json, with the files' hashes and a hash of its own. */
 RF_MUST_CHECK int rf_state_write(const char *path, const struct rf_checkpoint_state *state,
-                                 const char *model_hex, const char *optimizer_hex);
-RF_MUST_CHECK int rf_state_read(const char *path, struct rf_checkpoint_state *state,
+                                 const char *config, const char *model_hex,
+                                 const char *optimizer_hex);
+/* *config: free with rf_free. */
+RF_MUST_CHECK int rf_state_read(const char *path, struct rf_checkpoint_state *state, char **config,
                                 char model_hex[65], char optimizer_hex[65]);
 
 #endif

@@ -82,6 +82,14 @@ static void make_layer(struct model_part *part, const struct gpt2_config *config
     part->params[10].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
 }
 
+static void say_config(struct model_blocks *model, const struct gpt2_config *c)
+{
+    char eps[24];
+    snprintf(model->config, sizeof(model->config),
+             "model=gpt2 layers=%d channels=%d heads=%d positions=%d vocabulary=%d eps=%s",
+             c->layers, c->channels, c->heads, c->seq, c->vocab, model_real_text(GPT2_EPS, eps));
+}
+
 static void make_head(struct model_part *part, const struct gpt2_config *c)
 {
     const struct rf_shape words = rf_shape2(c->vocab, c->channels);
@@ -115,6 +123,7 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
         free(gpt2);
         return rc;
     }
+    say_config(&gpt2->model, c);
     make_embedding(&gpt2->model.parts[0], c);
     model_set_block(&gpt2->model, 0, &gpt2_embedding_ops, c);
     for (int i = 1; i < last; i++) {

@@ -99,6 +99,17 @@ static void make_layer(struct model_part *part, const struct llama_config *g, in
     part->params[5].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
 }
 
+static void say_config(struct model_blocks *model, const struct llama_config *c)
+{
+    char theta[24], eps[24];
+    snprintf(model->config, sizeof(model->config),
+             "model=llama layers=%d channels=%d heads=%d kv-heads=%d hidden=%d vocabulary=%d "
+             "theta=%s eps=%s tied=%s",
+             c->layers, c->channels, c->heads, c->kv_heads, c->hidden, c->vocab,
+             model_real_text(c->theta, theta), model_real_text(c->eps, eps),
+             c->tied ? "yes" : "no");
+}
+
 static void make_head(struct model_part *part, const struct llama_config *c)
 {
     snprintf(part->name, sizeof(part->name), "head");
@@ -131,6 +142,7 @@ int llama_create(const struct llama_config *config, struct llama **out)
         free(llama);
         return rc;
     }
+    say_config(&llama->model, c);
     make_embedding(&llama->model.parts[0], c);
     model_set_block(&llama->model, 0, &llama_embedding_ops, c);
     for (int i = 1; i < last; i++) {

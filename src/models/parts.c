@@ -50,7 +50,18 @@ void model_set_block(struct model_blocks *model, int block, const struct rf_bloc
                                              .self = self,
                                              .params = part->params,
                                              .param_count = part->param_count,
-                                             .scales_loss = block + 1 == model->count};
+                                             .scales_loss = block + 1 == model->count,
+                                             .config = model->config};
+}
+
+const char *model_real_text(float value, char text[24])
+{
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, 24, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    return text;
 }
 
 static struct rf_shape shape_of(int64_t rows, const struct model_cut *cut)

@@ -33,7 +33,10 @@ struct model_blocks {
     struct rf_block *blocks;
     struct model_part *parts;
     int count;
+    char config[256]; /* of every block; written before model_set_block */
 };
+/* The shortest text that is read back as this number. */
+const char *model_real_text(float value, char text[24]);
 /* RF_ENOMEM, or 0. What is zero may be destroyed. */
 int model_blocks_create(struct model_blocks *model, int count);
 void model_blocks_destroy(struct model_blocks *model);

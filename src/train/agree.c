@@ -23,6 +23,7 @@ enum field {
     FIELD_LOSS_SCALE,
     FIELD_FORWARD_ONLY,
     FIELD_BLOCKS,
+    FIELD_CONFIG,
     FIELD_PARAMS,
     FIELD_PARAM_LIST,
     FIELD_SEED,
@@ -41,6 +42,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "loss scale",
                                                      "forward only",
                                                      "blocks",
+                                                     "blocks' config",
                                                      "parameter elements",
                                                      "parameters' names and shapes",
                                                      "seed"};
@@ -121,6 +123,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_LOSS_SCALE] = hash_loss_scale(policy);
     f[FIELD_FORWARD_ONLY] = policy->forward_only;
     f[FIELD_BLOCKS] = hash_blocks(plan);
+    f[FIELD_CONFIG] = run->config ? hash_text(run->config, 0) : 0;
     f[FIELD_PARAMS] = (uint64_t)plan->logical_elements;
     f[FIELD_PARAM_LIST] = hash_params(plan);
     f[FIELD_SEED] = run->seed;

@@ -137,7 +137,10 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     run->seed = opts ? opts->seed : 0;
     run->record_each_step = opts && opts->record_each_step;
     run->stop = opts ? opts->stop : NULL;
-    int rc = rf_run_agree(run, check_size(run));
+    int rc = check_size(run);
+    if (rc == 0)
+        rc = rf_config_merge(plan->blocks, plan->block_count, &run->config);
+    rc = rf_run_agree(run, rc);
     if (rc < 0)
         goto fail;
     rc = rf_run_agree_status(run, open_local(run), "opening the run");
@@ -169,6 +172,7 @@ void rf_run_close(struct rf_run *run)
     rf_free(run->fresh);
     rf_free(run->block_param);
     rf_free(run->shares);
+    rf_free(run->config);
     rf_free(run);
 }
 

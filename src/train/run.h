@@ -57,6 +57,7 @@ struct rf_run {
 
     struct rf_memory_stats memory_before;
     uint64_t sent_before, planned_sent;
+    char *config;                        /* what all blocks say: rf_config_merge */
     struct rf_checkpoint_hook save_hook; /* tests stop a save half-way */
 };
 
@@ -79,6 +80,12 @@ RF_MUST_CHECK int rf_run_agree_status(struct rf_run *run, int local, const char 
  * with the sentence that was left. Where all ranks refuse theirs, the run goes on; ranks that do
  * not are told, and do not wait. */
 int rf_run_refuse(struct rf_run *run, int status);
+
+/* config.c. The settings of all blocks as one text "name=value name=value", in the order in which
+ * they come; free with rf_free. RF_EINVAL names a block whose config is no such list. */
+RF_MUST_CHECK int rf_config_merge(const struct rf_block *blocks, int count, char **out);
+/* Whether two such texts differ; writes which settings do, as a piece of a sentence. */
+bool rf_config_differs(const char *theirs, const char *ours, char *text, size_t bytes);
 
 /* talk.c: collectives on host memory whose bytes are added to the plan's account. Nothing with one
  * rank. */

@@ -103,6 +103,7 @@ static int save_here(struct rf_run *run, const char *dir, const struct rf_progre
                                                                .batch = policy->batch,
                                                                .seq = policy->seq,
                                                                .seed = progress->seed},
+                                 run->config,
                                  &(struct rf_file_content){.tensors = model.tensors,
                                                            .tensor_count = model.count,
                                                            .notes = notes,
@@ -210,13 +211,25 @@ static void take_loss_scale(const struct rf_checkpoint *c, struct rf_checkpoint_
     out->good_steps = good ? (uint32_t)strtoul(good, NULL, 10) : 0;
 }
 
+static int check_config(const struct rf_run *run, const struct rf_checkpoint *c)
+{
+    char text[384];
+    if (!rf_config_differs(c->config, run->config, text, sizeof(text)))
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "the checkpoint %s was made by another model (%s): use the options it was "
+                   "trained with",
+                   c->path, text);
+}
+
 static int load_here(const struct rf_run *run, const char *dir, struct staged *out)
 {
     const struct rf_policy *policy = &run->plan->policy;
     struct rf_checkpoint c = {0};
     RETURN_IF_ERROR(rf_checkpoint_open(dir, &c));
-    int rc = 0;
-    if (!policy->forward_only && (c.state.batch != policy->batch || c.state.seq != policy->seq))
+    int rc = check_config(run, &c);
+    if (rc == 0 && !policy->forward_only &&
+        (c.state.batch != policy->batch || c.state.seq != policy->seq))
         rc = rf_fail(RF_EINVAL,
                      "the checkpoint %s was trained with a batch of %lld sequences of %lld tokens, "
                      "this run has %lld of %lld: the effective batch must not change; divide it "

@@ -35,7 +35,7 @@ static void set_up(void)
     const struct rf_checkpoint_state state = {3, 12, 3, 4, 64, 99};
     REQUIRE(mkdtemp(folder));
     atexit(clean_up);
-    REQUIRE(rf_checkpoint_write(folder, &state, &content, &content, NULL) == 0);
+    REQUIRE(rf_checkpoint_write(folder, &state, "heads=4", &content, &content, NULL) == 0);
     for (size_t i = 0; i < NAMES; i++) {
         snprintf(sound[i].path, sizeof(sound[i].path), "%s/%s", folder, names[i]);
         FILE *file = fopen(sound[i].path, "rb");

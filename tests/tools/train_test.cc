@@ -173,6 +173,17 @@ TEST(Train, AResumedRunEndsWithTheSameBitsAlsoOnOtherRanks)
     EXPECT_NE(r.err.find("batch of 4"), std::string::npos) << r.err;
 }
 
+TEST(Train, OtherHeadsThanTheCheckpointsAreRefused)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/c";
+    ASSERT_EQ(run_program(with(tiny(data), {"--steps", "1", "--save", save})).status, 0);
+    ProgramResult r =
+        run_program(with(tiny(data), {"--steps", "2", "--heads", "4", "--resume", save}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("(heads: 2 in the checkpoint, 4 here)"), std::string::npos) << r.err;
+}
+
 TEST(Train, ADamagedCheckpointIsNamed)
 {
     TempFolder folder;

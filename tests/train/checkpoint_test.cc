@@ -180,6 +180,55 @@ TEST(Checkpoint, AnotherModelOrBatchIsRefusedOnEveryRankWithWhatToDo)
     train(t, 2);
 }
 
+// Heads change no shape, so nothing but the config tells.
+TEST(Checkpoint, AnotherConfigIsRefusedOnEveryRankAndEachDifferenceNamed)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    t.steps = 0;
+    t.model.heads = 4;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const std::string before = sha(run);
+        EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_EINVAL);
+        EXPECT_NE(
+            strstr(rf_last_error()->message, "another model (heads: 2 in the checkpoint, 4 here)"),
+            nullptr)
+            << rf_last_error()->message;
+        EXPECT_EQ(sha(run), before);
+    };
+    train(t, 1);
+    train(t, 2);
+    t.model = {2, 32, 2, 8, 17};
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_EINVAL);
+        EXPECT_NE(strstr(rf_last_error()->message, "(layers: 1 in the checkpoint, 2 here; "
+                                                   "channels: 16 in the checkpoint, 32 here)"),
+                  nullptr)
+            << rf_last_error()->message;
+    };
+    train(t, 1);
+}
+
+TEST(Checkpoint, OneThatDoesNotSayItsConfigIsRefusedAsOfAnEarlierVersion)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    std::string state = folder.read("step-2/state.json");
+    const size_t line = state.find("\t\"config\"");
+    state.erase(line, state.find('\n', line) + 1 - line);
+    state[state.find("checkpoint 2") + 11] = '1';
+    folder.write("step-2/state.json", state);
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ENOTSUP);
+        EXPECT_NE(strstr(rf_last_error()->message, "an earlier version saved it"), nullptr)
+            << rf_last_error()->message;
+    };
+    train(t, 1);
+}
+
 TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
 {
     Training t = tiny();

@@ -71,6 +71,30 @@ TEST(Run, RanksThatDisagreeAreToldAboutWhat)
         [](int rank, rf_mesh *mesh, rf_policy *, uint64_t *) { mesh->dp = rank ? 1 : 2; });
 }
 
+// Shapes are the same; the function is not.
+TEST(Run, RanksWhoseBlocksSayAnotherConfigAreToldSo)
+{
+    rank_device(0), rank_device(1);
+    ranks::run({}, [&](rf_comm *comm, int rank) {
+        gpt2_config config = tiny().model;
+        config.heads = rank ? 4 : 2;
+        const rf_policy policy = tiny().policy;
+        const rf_mesh mesh = {2, 1, 1};
+        gpt2 *model = nullptr;
+        rf_plan *plan = nullptr;
+        rf_run *run = nullptr;
+        int count = 0;
+        ASSERT_EQ(gpt2_create(&config, &model), 0);
+        const rf_block *blocks = gpt2_blocks(model, &count);
+        ASSERT_RF(rf_plan_build(blocks, count, &mesh, &policy, rank, &plan));
+        EXPECT_EQ(rf_run_open(rank_device(rank), comm, plan, nullptr, &run), RF_EMISMATCH);
+        EXPECT_NE(strstr(rf_last_error()->message, "blocks' config"), nullptr)
+            << rf_last_error()->message;
+        rf_plan_destroy(plan);
+        gpt2_destroy(model);
+    });
+}
+
 TEST(Run, AGradientThatIsNotFiniteOnOneRankSkipsTheUpdateOnAll)
 {
     Training t = tiny();
