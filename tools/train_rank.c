@@ -125,6 +125,8 @@ static int trainer_open(struct trainer *t)
         status = open_run(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)
         status = check_resumed(t);
+    if (status == TOOL_OK && o->save && rf_run_reserve(t->run, o->save) < 0)
+        status = failed(t);
     return status;
 }
 

@@ -253,6 +253,12 @@ RF_EXPORT void rf_run_planned(const struct rf_run *run, struct rf_bytes *out);
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
+/* Takes dir for the checkpoints of this run, and makes it if need be, until rf_run_close or until
+ * another folder is reserved. While it is held no other run, of this process or another, can
+ * reserve it or save there: RF_EBUSY, which names the process that has it. The lock is one on the
+ * file dir/lock, which stays there; it ends with the process. Loading needs no lock. Collective;
+ * rank 0 takes it. On a file system without locks there is only a warning in the log. */
+RF_API int rf_run_reserve(struct rf_run *run, const char *dir);
 /* Writes dir/step-N.tmp (model.safetensors, optimizer.safetensors, state.json), syncs, renames to
  * dir/step-N, then replaces the file dir/latest. Logical tensors, no ranks. Rank 0 writes;
  * collective. An interrupted or failed save leaves the last good checkpoint as it was. A folder

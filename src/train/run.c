@@ -173,6 +173,7 @@ void rf_run_close(struct rf_run *run)
     rf_free(run->block_param);
     rf_free(run->shares);
     rf_free(run->config);
+    rf_folder_unlock(&run->lock);
     rf_free(run);
 }
 

@@ -7,6 +7,7 @@
 #define RF_TRAIN_RUN_H
 
 #include "../io/checkpoint.h"
+#include "../io/lock.h"
 #include "../memory/arena.h"
 #include "plan.h"
 
@@ -58,6 +59,7 @@ struct rf_run {
     struct rf_memory_stats memory_before;
     uint64_t sent_before, planned_sent;
     char *config;                        /* what all blocks say: rf_config_merge */
+    struct rf_folder_lock lock;          /* rank 0: of the folder that was reserved */
     struct rf_checkpoint_hook save_hook; /* tests stop a save half-way */
 };
 

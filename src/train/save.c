@@ -122,11 +122,22 @@ static int save_here(struct rf_run *run, const char *dir, const struct rf_progre
     return rc;
 }
 
+/* A folder that was not reserved is taken for the length of the save. */
+static int save_locked(struct rf_run *run, const char *dir, const struct rf_progress *progress)
+{
+    struct rf_folder_lock lock = {0};
+    if (!rf_folder_locked(dir, &run->lock))
+        RETURN_IF_ERROR(rf_folder_lock(dir, &lock));
+    int rc = save_here(run, dir, progress);
+    rf_folder_unlock(&lock);
+    return rc;
+}
+
 int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *progress)
 {
     if (!run || !dir || !progress)
         return rf_fail(RF_EINVAL, "save: a run, a folder and the progress are needed");
-    int rc = run->plan->rank == 0 ? save_here(run, dir, progress) : 0;
+    int rc = run->plan->rank == 0 ? save_locked(run, dir, progress) : 0;
     return rf_run_broadcast_status(run, rc, "save");
 }
 

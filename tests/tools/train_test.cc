@@ -6,8 +6,10 @@
 #include "program.h"
 
 #include <cjson/cJSON.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -182,6 +184,24 @@ TEST(Train, OtherHeadsThanTheCheckpointsAreRefused)
         run_program(with(tiny(data), {"--steps", "2", "--heads", "4", "--resume", save}));
     EXPECT_EQ(r.status, 1);
     EXPECT_NE(r.err.find("(heads: 2 in the checkpoint, 4 here)"), std::string::npos) << r.err;
+}
+
+TEST(Train, AFolderIntoWhichAnotherTrainingSavesIsRefusedOnEveryRank)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const std::string lock = folder.file("lock", "4711 on node3\n");
+    const int fd = open(lock.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(flock(fd, LOCK_EX), 0);
+    ProgramResult r =
+        run_program(with(tiny(data), {"--steps", "1", "--save", folder.path, "--ranks", "2"}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("another training saves into " + folder.path + " (process 4711 on node3)"),
+              std::string::npos)
+        << r.err;
+    close(fd); /* as if it had been killed */
+    r = run_program(with(tiny(data), {"--steps", "1", "--save", folder.path}));
+    EXPECT_EQ(r.status, 0) << r.err;
 }
 
 TEST(Train, ADamagedCheckpointIsNamed)

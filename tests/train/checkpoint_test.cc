@@ -229,6 +229,40 @@ TEST(Checkpoint, OneThatDoesNotSayItsConfigIsRefusedAsOfAnEarlierVersion)
     train(t, 1);
 }
 
+TEST(Checkpoint, AFolderIsReservedForOneRunAndLoadedByAll)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    const std::string dir = folder.path(), same = dir + "/../" + dir.substr(dir.rfind('/') + 1);
+    Training second = t;
+    t.steps = second.steps = 0;
+    second.after = [&](rf_run *run, rf_comm *, int) {
+        const rf_progress progress = {9, 77, 36};
+        const std::string holder = "process " + std::to_string(getpid()) + " on ";
+        for (const std::string &path : {dir, same}) {
+            EXPECT_EQ(rf_run_reserve(run, path.c_str()), RF_EBUSY);
+            EXPECT_NE(strstr(rf_last_error()->message, holder.c_str()), nullptr)
+                << rf_last_error()->message;
+            EXPECT_EQ(rf_run_save(run, path.c_str(), &progress), RF_EBUSY);
+        }
+        EXPECT_FALSE(std::filesystem::exists(folder.path("step-9")));
+        EXPECT_RF(rf_run_load(run, dir.c_str(), nullptr));
+    };
+    t.after = [&](rf_run *run, rf_comm *, int rank) {
+        ASSERT_RF(rf_run_reserve(run, dir.c_str()));
+        if (rank == 0)
+            train(second, 1);
+        save_at(run, folder, 3); // its own reservation is not in its way
+        const rf_progress progress = {4, 77, 16};
+        ASSERT_RF(rf_run_save(run, same.c_str(), &progress));
+        ASSERT_RF(rf_run_reserve(run, dir.c_str()));
+    };
+    train(t, 1);
+    train(t, 2); // the first run's reservation ended with it
+    EXPECT_EQ(folder.read("latest"), "step-4\n");
+}
+
 TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
 {
     Training t = tiny();
@@ -254,6 +288,7 @@ TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
             for (float b : bias)
                 EXPECT_EQ(b, (float)progress.step) << stage;
             // And the next save is not in the way of what the killed one left.
+            ASSERT_RF(rf_run_reserve(run, folder.path().c_str()));
             save_at(run, folder, 2);
             EXPECT_EQ(folder.read("latest"), "step-2\n");
             EXPECT_FALSE(std::filesystem::exists(folder.path("step-2.tmp")));

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The lock of a folder of checkpoints: flock(2) on DIR/lock, which ends with the process whatever
+ * ends it. The file says who holds it; it is never removed, because a name that comes and goes
+ * could be locked twice.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../base/base.h"
+#include "lock.h"
+
+static int open_file(const char *dir, char path[4096], int *out)
+{
+    struct stat about;
+    if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+        return rf_fail(RF_EIO, "cannot create the folder %s: %s", dir, strerror(errno));
+    RETURN_IF_ERROR(rf_join_path(path, dir, "lock"));
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return rf_fail(RF_EIO, "cannot open %s: %s", path, strerror(errno));
+    if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) {
+        close(fd);
+        return rf_fail(RF_EIO, "%s is not a regular file: remove it", path);
+    }
+    *out = fd;
+    return 0;
+}
+
+/* "4711 on node3", or nothing that makes sense while its holder has just begun. */
+static int refuse(int fd, const char *dir)
+{
+    char text[128] = "";
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    text[n > 0 ? strcspn(text, "\n") : 0] = 0;
+    if (strspn(text, "0123456789") == 0 || strstr(text, " on ") == NULL)
+        snprintf(text, sizeof(text), "unknown");
+    return rf_fail(RF_EBUSY,
+                   "another training saves into %s (process %.100s): end it, or save into another "
+                   "folder",
+                   dir, text);
+}
+
+static void sign(int fd)
+{
+    char host[64] = "", text[128];
+    gethostname(host, sizeof(host) - 1);
+    int n = snprintf(text, sizeof(text), "%ld on %s\n", (long)getpid(), host);
+    /* Only for people: without it the lock holds all the same. */
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) < n)
+        rf_log("io", 1, "the holder of a lock cannot be written: %s", strerror(errno));
+}
+
+int rf_folder_lock(const char *dir, struct rf_folder_lock *lock)
+{
+    char path[4096];
+    int fd = -1, got;
+    RETURN_IF_ERROR(open_file(dir, path, &fd));
+    do
+        got = flock(fd, LOCK_EX | LOCK_NB);
+    while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EWOULDBLOCK) {
+        int rc = refuse(fd, dir);
+        close(fd);
+        return rc;
+    }
+    if (got < 0) /* a file system without locks */
+        rf_log("io", 0, "%s cannot be locked (%s): let no other training save there", path,
+               strerror(errno));
+    sign(fd);
+    *lock = (struct rf_folder_lock){.held = true, .fd = fd};
+    return 0;
+}
+
+bool rf_folder_locked(const char *dir, const struct rf_folder_lock *lock)
+{
+    char path[4096];
+    struct stat theirs, ours;
+    return lock->held && rf_join_path(path, dir, "lock") == 0 && stat(path, &theirs) == 0 &&
+           fstat(lock->fd, &ours) == 0 && theirs.st_dev == ours.st_dev &&
+           theirs.st_ino == ours.st_ino;
+}
+
+void rf_folder_unlock(struct rf_folder_lock *lock)
+{
+    if (lock->held)
+        close(lock->fd);
+    lock->held = false;
+}
