@@ -32,10 +32,12 @@ install(FILES ${PROJECT_BINARY_DIR}/package/ringforge-config.cmake
               ${PROJECT_BINARY_DIR}/package/ringforge-config-version.cmake
         DESTINATION ${RF_PACKAGE_DIR})
 
-# Paths relative to the .pc file, so that an installed tree may be moved.
+# Paths relative to the .pc file, so that an installed tree may be moved. Where no loader looks for
+# libraries (~/.local, /opt/...) a program needs their folder inside; the prefix is known when it is
+# installed.
 file(RELATIVE_PATH RF_PC_INCLUDE ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
      ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/package/ringforge.pc @ONLY CONTENT
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/package/ringforge.pc.in @ONLY CONTENT
 "libdir=\${pcfiledir}/..
 includedir=\${pcfiledir}/@RF_PC_INCLUDE@
 
@@ -43,9 +45,18 @@ Name: ringforge
 Description: @PROJECT_DESCRIPTION@
 Version: @PROJECT_VERSION@
 Cflags: -I\${includedir}
-Libs: -L\${libdir} -lringforge
+Libs: -L\${libdir} -lringforge%RPATH%
 Libs.private: -lpthread -lm -ldl
 Requires.private: libsodium libcjson
 ")
-install(FILES ${PROJECT_BINARY_DIR}/package/ringforge.pc
+install(CODE "
+    file(READ \"${PROJECT_BINARY_DIR}/package/ringforge.pc.in\" text)
+    if(CMAKE_INSTALL_PREFIX MATCHES \"^/usr(/local)?/?$\")
+        string(REPLACE \"%RPATH%\" \"\" text \"\${text}\")
+    else()
+        string(REPLACE \"%RPATH%\" \" -Wl,-rpath,\\\${libdir}\" text \"\${text}\")
+    endif()
+    file(WRITE \"${PROJECT_BINARY_DIR}/package/ringforge.pc\" \"\${text}\")
+")
+install(FILES ${PROJECT_BINARY_DIR}/package/ringforge.pc # as just written
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
