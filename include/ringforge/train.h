@@ -214,10 +214,12 @@ struct rf_step_stats {
 };
 /* One optimizer step on one global batch. tokens and targets: host arrays (batch * seq) i32 of the
  * WHOLE global batch (each rank takes its own rows from it). lr is the step's learning rate.
- * Blocking. RF_EINVAL: a token outside the first block's vocabulary, or a target not below the
- * classes; the message has its position in the array. Nothing has run then, and where all ranks
- * got that batch, all fail so and the run goes on. Where only some did, the others fail with
- * RF_EMISMATCH or RF_EABORT, and the communicator with them. */
+ * Without any valid target (all are negative) the loss and the gradients are 0 and the step is an
+ * update like any other: weights and the optimizer's states decay, and it is counted, as
+ * torch.optim does with gradients that are 0. Blocking. RF_EINVAL: a token outside the first
+ * block's vocabulary, or a target not below the classes; the message has its position in the array.
+ * Nothing has run then, and where all ranks got that batch, all fail so and the run goes on. Where
+ * only some did, the others fail with RF_EMISMATCH or RF_EABORT, and the communicator with them. */
 RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                        struct rf_step_stats *stats);
 /* Mean loss without an update, on `micro_batches` micro-batches of the run's size; they are shared

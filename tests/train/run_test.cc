@@ -95,6 +95,36 @@ TEST(Run, RanksWhoseBlocksSayAnotherConfigAreToldSo)
     });
 }
 
+TEST(Run, AStepWithoutAnyValidTargetIsAnUpdateThatDecaysWeightsAndIsCounted)
+{
+    Training t = tiny();
+    t.steps = 0;
+    t.policy.optimizer.weight_decay = 0.5f;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        std::vector<float> before(16 * 64), after(before.size()), bias(16), same(16);
+        const size_t bytes = before.size() * sizeof(float), few = bias.size() * sizeof(float);
+        const std::vector<int32_t> tokens(32, 3), none(32, -1);
+        rf_step_stats stats = {};
+        for (int64_t step = 1; step <= 2; step++) {
+            ASSERT_RF(rf_run_read_param(run, "blocks.0.mlp.fc.weight", before.data(), bytes));
+            ASSERT_RF(rf_run_read_param(run, "ln_f.weight", bias.data(), few));
+            ASSERT_RF(rf_run_step(run, tokens.data(), none.data(), 0.25f, &stats));
+            ASSERT_RF(rf_run_read_param(run, "blocks.0.mlp.fc.weight", after.data(), bytes));
+            ASSERT_RF(rf_run_read_param(run, "ln_f.weight", same.data(), few));
+            for (size_t i = 0; i < after.size(); i++)
+                ASSERT_FLOAT_EQ(after[i], before[i] * 0.875f);
+            EXPECT_EQ(same, bias); // vectors do not decay
+            EXPECT_FALSE(stats.skipped);
+            EXPECT_EQ(stats.tokens, 0);
+            EXPECT_EQ(stats.loss, 0);
+            EXPECT_EQ(stats.grad_norm, 0);
+            EXPECT_EQ(run->updates, step);
+        }
+    };
+    train(t, 1);
+    train(t, 2);
+}
+
 TEST(Run, AGradientThatIsNotFiniteOnOneRankSkipsTheUpdateOnAll)
 {
     Training t = tiny();
