@@ -49,7 +49,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[SETUP_ROWS + 32];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
-        {"data", 0, TOOL_TEXT, &o.data, "PATH", "text file, or folder of text files"},
+        {"data", 0, TOOL_TEXT, &o.data, "PATH", "text file, or folder of text files; no pipe"},
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
         {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
         {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},

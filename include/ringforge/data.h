@@ -21,8 +21,10 @@ struct rf_dataset;
 
 /* Reads a text file, or every text file below a folder, in the order of the sorted paths, each
  * followed by RF_END_OF_TEXT. In a folder, names that start with a dot and files with zero bytes in
- * their first 4096 are passed over. The last tenth is held out for evaluation. Errors: RF_EIO (no
- * such file), RF_EINVAL (no text in it: says what was found). */
+ * their first 4096 are passed over, and so is what is no regular file; by name it is refused,
+ * because every rank reads the whole text by itself: write what comes through a pipe into a file
+ * first. The last tenth is held out for evaluation. Errors: RF_EIO (no such file), RF_EINVAL (no
+ * text in it: says what was found). */
 RF_API int rf_dataset_open(const char *path, struct rf_dataset **out);
 RF_EXPORT void rf_dataset_close(struct rf_dataset *dataset); /* NULL is allowed */
 /* Tokens in the training part and in the held-out part. */

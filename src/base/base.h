@@ -48,6 +48,12 @@ const char *rf_env(const char *name);
  */
 int rf_env_int(const char *name, long absent, long *out);
 
+/* ---- input.c --------------------------------------------------------------------------------- */
+
+/* Opens a regular file for reading, and never waits. NULL: *why says what it is instead (a folder,
+ * a pipe, a socket, a device), or what the system said; errno is ENOENT if there is none. */
+FILE *rf_open_input(const char *path, const char **why);
+
 /* ---- alloc.c --------------------------------------------------------------------------------- */
 
 void *rf_alloc(size_t bytes); /* zeroed; NULL when out of memory or told to fail */

@@ -192,9 +192,10 @@ int rf_flight_read(const char *path, struct rf_flight **out)
 {
     if (!path || !out)
         return rf_fail(RF_EINVAL, "rf_flight_read: path or out is NULL");
-    FILE *stream = fopen(path, "rb");
+    const char *why;
+    FILE *stream = rf_open_input(path, &why);
     if (!stream)
-        return rf_fail(RF_EIO, "%s cannot be read: %s", path, strerror(errno));
+        return rf_fail(RF_EIO, "%s cannot be read: %s", path, why);
     struct rf_recorder *file = rf_alloc(sizeof(*file) + 1);
     struct rf_flight *flight = rf_alloc(sizeof(*flight));
     struct rf_flight_call *calls = rf_alloc(CALLS * sizeof(*calls));

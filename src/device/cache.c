@@ -77,20 +77,6 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-static bool read_all(int fd, void *data, size_t bytes)
-{
-    for (char *p = data; bytes > 0;) {
-        ssize_t n = read(fd, p, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
 /* The payload of a sound file (rf_free), or NULL; *why then says what is wrong with it, or is NULL
  * when there is no file. */
 static void *read_file(const struct rf_device *device, const char *path, uint64_t *bytes,
@@ -99,11 +85,13 @@ static void *read_file(const struct rf_device *device, const char *path, uint64_
     struct file_header header;
     struct stat info;
     void *payload = NULL;
-    *why = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    FILE *file = rf_open_input(path, why);
+    if (!file) {
+        *why = errno == ENOENT ? NULL : *why;
         return NULL;
-    if (fstat(fd, &info) < 0 || !read_all(fd, &header, sizeof(header)))
+    }
+    *why = NULL;
+    if (fstat(fileno(file), &info) < 0 || fread(&header, sizeof(header), 1, file) != 1)
         *why = "it is too short";
     else if (memcmp(header.magic, magic, sizeof(magic)) != 0)
         *why = "it is no pipeline cache";
@@ -113,11 +101,12 @@ static void *read_file(const struct rf_device *device, const char *path, uint64_
     else if (header.bytes > MAX_CACHE_BYTES ||
              header.bytes != (uint64_t)info.st_size - sizeof(header))
         *why = "its size is wrong";
-    else if (!(payload = rf_alloc(header.bytes + 1)) || !read_all(fd, payload, header.bytes))
+    else if (!(payload = rf_alloc(header.bytes + 1)) ||
+             fread(payload, 1, header.bytes, file) != header.bytes)
         *why = "it cannot be read";
     else if (rf_hash32(payload, header.bytes, 0) != header.hash)
         *why = "its checksum is wrong";
-    close(fd);
+    fclose(file);
     if (*why) {
         rf_free(payload);
         return NULL;

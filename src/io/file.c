@@ -31,7 +31,8 @@ int rf_out_open(struct rf_out_file *file, const char *path)
     file->buffer = rf_alloc(BUFFER_BYTES);
     if (!file->buffer)
         return rf_fail(RF_ENOMEM, "cannot write %s: out of memory", path);
-    file->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    unlink(path); /* whatever an interrupted save, or somebody else, left there */
+    file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd < 0) {
         int error = errno;
         rf_out_abandon(file);
@@ -116,13 +117,14 @@ int rf_sync_folder(const char *path)
 int rf_read_file(const char *path, size_t limit, char **text, size_t *bytes)
 {
     struct stat about;
-    FILE *file = fopen(path, "rbe");
+    const char *why;
+    FILE *file = rf_open_input(path, &why);
     if (!file)
-        return rf_fail(RF_EIO, "cannot open %s: %s", path, strerror(errno));
+        return rf_fail(RF_EIO, "cannot open %s: %s", path, why);
     char *data = NULL;
     int rc = 0;
-    if (fstat(fileno(file), &about) < 0 || !S_ISREG(about.st_mode)) {
-        rc = rf_fail(RF_EIO, "cannot read %s: it is not a regular file", path);
+    if (fstat(fileno(file), &about) < 0) {
+        rc = rf_fail(RF_EIO, "cannot read %s: %s", path, strerror(errno));
         goto fail;
     }
     if ((uint64_t)about.st_size > limit) {
@@ -154,9 +156,10 @@ int rf_hash_file(const char *path, char hex[65])
 {
     unsigned char digest[crypto_hash_sha256_BYTES];
     crypto_hash_sha256_state hash;
-    FILE *file = fopen(path, "rbe");
+    const char *why;
+    FILE *file = rf_open_input(path, &why);
     if (!file)
-        return rf_fail(RF_EIO, "cannot open %s: %s", path, strerror(errno));
+        return rf_fail(RF_EIO, "cannot open %s: %s", path, why);
     uint8_t *buffer = rf_alloc(BUFFER_BYTES);
     if (!buffer) {
         fclose(file);

@@ -17,7 +17,7 @@ struct rf_out_file {
     crypto_hash_sha256_state hash;
 };
 
-/* Creates or truncates. */
+/* A new file; what had its name is unlinked. */
 RF_MUST_CHECK int rf_out_open(struct rf_out_file *file, const char *path);
 RF_MUST_CHECK int rf_out_write(struct rf_out_file *file, const void *data, size_t bytes);
 /* Flushes, syncs, closes; hex (may be NULL) receives the SHA-256 of all that was written. */

@@ -203,9 +203,10 @@ int rf_safetensors_open(const char *path, struct rf_safetensors **out)
     if (!st)
         return rf_fail(RF_ENOMEM, "cannot read %s: out of memory", path);
     snprintf(st->path, sizeof(st->path), "%s", path);
-    st->file = fopen(path, "rbe");
+    const char *why;
+    st->file = rf_open_input(path, &why);
     if (!st->file) {
-        rc = rf_fail(RF_EIO, "cannot open %s: %s", path, strerror(errno));
+        rc = rf_fail(RF_EIO, "cannot open %s: %s", path, why);
         goto fail;
     }
     rc = read_header(st);

@@ -47,7 +47,8 @@ static int add_path(struct paths *paths, const char *path)
 static bool is_text(const char *path)
 {
     char head[4096];
-    FILE *file = fopen(path, "rbe");
+    const char *why;
+    FILE *file = rf_open_input(path, &why);
     if (!file)
         return false;
     size_t n = fread(head, 1, sizeof(head), file);

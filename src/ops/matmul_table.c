@@ -5,6 +5,7 @@
  * device and driver, and is read when a device's first product is picked. Nothing in a file is
  * trusted: a line that cannot be read ends it, and a path that cannot run a product is passed over.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -117,11 +118,16 @@ static const char *read_file(FILE *file, struct table *table)
 static void load(struct rf_device *device, struct table *table)
 {
     char path[RF_CACHE_PATH_BYTES];
-    FILE *file = rf_device_cache_path(device, "matmul", path, false) ? fopen(path, "r") : NULL;
-    if (!file)
+    const char *why;
+    if (!rf_device_cache_path(device, "matmul", path, false))
         return;
-    const char *why = read_file(file, table);
-    fclose(file);
+    FILE *file = rf_open_input(path, &why);
+    if (!file && errno == ENOENT)
+        return;
+    if (file) {
+        why = read_file(file, table);
+        fclose(file);
+    }
     if (!why) {
         rf_log("ops", 2, "%u measured paths of matmul from %s", table->count, path);
         return;
@@ -145,7 +151,8 @@ int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice
         if (!is_sound(&choices[i]))
             return rf_fail(RF_EINVAL, "rf_matmul_table_save: choice %u is no choice", i);
     snprintf(temporary, sizeof(temporary), "%s.%ld", name, (long)getpid());
-    FILE *file = fopen(temporary, "w");
+    unlink(temporary); /* of a process that was killed and had this number */
+    FILE *file = fopen(temporary, "wxe");
     if (!file)
         return rf_fail(RF_EIO, "%s cannot be written", temporary);
     struct table key = key_of(device);

@@ -107,6 +107,20 @@ TEST_F(DeviceCache, ADamagedFileIsNamedIgnoredAndRebuilt)
     }
 }
 
+TEST_F(DeviceCache, APipeInItsPlaceIsIgnoredAndReplaced)
+{
+    open_and_close();
+    ASSERT_EQ(files().size(), 1u);
+    const fs::path file = files()[0];
+    fs::remove(file);
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    log.clear();
+    open_and_close();
+    EXPECT_NE(log.find("it is a pipe"), std::string::npos) << log;
+    ASSERT_EQ(files().size(), 1u);
+    EXPECT_TRUE(fs::is_regular_file(file));
+}
+
 TEST_F(DeviceCache, AFolderThatCannotBeMadeIsNoError)
 {
     fs::create_directories(folder);

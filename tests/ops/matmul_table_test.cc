@@ -175,6 +175,12 @@ TEST_F(MatmulTable, ThatIsDamagedOrOfAnotherDeviceIsIgnored)
         write(damaged);
         EXPECT_EQ(path_taken(), usual) << damaged.substr(0, 200);
     }
+    const std::string name = table();
+    ASSERT_EQ(unlink(name.c_str()), 0);
+    ASSERT_EQ(mkfifo(name.c_str(), 0600), 0); /* read from, it would wait for ever */
+    EXPECT_EQ(path_taken(), usual);
+    ASSERT_EQ(unlink(name.c_str()), 0);
+    ASSERT_EQ(save(0), 0);
     write(text);
     EXPECT_EQ(path_taken(), number_of(other.c_str()));
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "folder.h"
@@ -146,6 +147,35 @@ TEST(Checkpoint, DamageInAnyFileIsNamedAndTheRunStaysAsItWas)
         EXPECT_EQ(sha(run), before);
         EXPECT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
         EXPECT_NE(sha(run), before);
+    };
+    train(t, 1);
+}
+
+TEST(Checkpoint, APipeInPlaceOfAFileIsRefusedAndOneInTheWayOfASaveReplaced)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        for (const char *name : {"latest", "step-2/state.json", "step-2/model.safetensors",
+                                 "step-2/optimizer.safetensors"}) {
+            const std::string good = folder.read(name);
+            std::filesystem::remove(folder.path(name));
+            ASSERT_EQ(mkfifo(folder.path(name).c_str(), 0600), 0);
+            EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_EIO) << name;
+            EXPECT_NE(strstr(rf_last_error()->message, name), nullptr) << rf_last_error()->message;
+            EXPECT_NE(strstr(rf_last_error()->message, "a pipe"), nullptr);
+            std::filesystem::remove(folder.path(name));
+            folder.write(name, good);
+        }
+        ASSERT_EQ(mkfifo(folder.path("latest.tmp").c_str(), 0600), 0);
+        save_at(run, folder, 3);
+        EXPECT_EQ(folder.read("latest"), "step-3\n");
+        std::filesystem::remove(folder.path("lock"));
+        ASSERT_EQ(mkfifo(folder.path("lock").c_str(), 0600), 0);
+        EXPECT_EQ(rf_run_reserve(run, folder.path().c_str()), RF_EIO);
+        EXPECT_NE(strstr(rf_last_error()->message, "lock is not a regular file"), nullptr);
     };
     train(t, 1);
 }

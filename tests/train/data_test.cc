@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <ringforge/data.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -105,6 +106,24 @@ TEST(Data, MissingEmptyAndShortTextAreNamed)
     int32_t tokens[8], targets[8];
     EXPECT_EQ(rf_dataset_batch(d.data, 0, 0, 1, 8, tokens, targets), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("shorter sequences"), std::string::npos);
+}
+
+TEST(Data, APipeIsRefusedByNameAndPassedOverInAFolder)
+{
+    Folder folder;
+    mkdir(folder.path("texts").c_str(), 0755);
+    folder.write("texts/a.txt", "ab");
+    ASSERT_EQ(mkfifo(folder.path("pipe").c_str(), 0600), 0);
+    ASSERT_EQ(mkfifo(folder.path("texts/pipe").c_str(), 0600), 0);
+    ASSERT_EQ(symlink("pipe", folder.path("texts/link").c_str()), 0);
+    rf_dataset *data = nullptr;
+    EXPECT_EQ(rf_dataset_open(folder.path("pipe").c_str(), &data), RF_EIO);
+    EXPECT_NE(std::string(rf_last_error()->message).find("pipe: it is a pipe, not a file"),
+              std::string::npos)
+        << rf_last_error()->message;
+    Data d(folder.path("texts"));
+    ASSERT_EQ(d.rc, 0);
+    EXPECT_EQ(rf_dataset_files(d.data), 1);
 }
 
 TEST(LearningRate, RisesLinearlyThenFallsAlongAHalfCosine)

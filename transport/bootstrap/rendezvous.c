@@ -39,11 +39,12 @@ int rf_rendezvous_write(const char *path, const char *host, int port, const uint
 int rf_rendezvous_read(const char *path, char *host, size_t host_bytes, int *port, uint8_t *job)
 {
     char text[512] = "", name[256], job_text[65];
-    FILE *file = fopen(path, "r");
+    const char *why;
+    FILE *file = rf_open_input(path, &why);
     if (!file && (errno == ENOENT || errno == ESTALE))
         return rf_fail(RF_EAGAIN, "rank 0 has not written the rendezvous file %s yet", path);
     if (!file)
-        return rf_fail(RF_EIO, "the rendezvous file %s cannot be read: %s", path, strerror(errno));
+        return rf_fail(RF_EIO, "the rendezvous file %s cannot be read: %s", path, why);
     size_t got = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[got] = 0;
