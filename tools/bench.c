@@ -10,7 +10,7 @@ enum { MOST_SIZES = 1000 };
 
 static const char *const collectives[] = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",  "gather", "scatter",
-    "all_to_all", "sendrecv",   "barrier",        "overlap",   "staging", NULL};
+    "all_to_all", "sendrecv",   "barrier",        "overlap",   "staging", "step",   NULL};
 
 static int compare(const void *a, const void *b)
 {
@@ -100,7 +100,8 @@ enum {
     KERNELS = 64,
     PATHS = 128,    /* products whose path can be named */
     PRODUCTS = 256, /* of any form */
-    ALL = COLLECTIVES | STEPS | KERNELS
+    TRAINING = 512, /* step */
+    ALL = COLLECTIVES | STEPS | KERNELS | TRAINING
 };
 
 static unsigned kinds_of(const char *op)
@@ -119,6 +120,7 @@ static unsigned kinds_of(const char *op)
         {"barrier", COLLECTIVES | NAMED},
         {"overlap", STEPS},
         {"staging", STEPS},
+        {"step", TRAINING},
         {"matmul", KERNELS | PATHS | PRODUCTS},
         {"matmul_gelu", KERNELS | PATHS},
         {"matmul_batch", KERNELS | PATHS},
@@ -173,13 +175,14 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"stepbytes", 'i', TOOL_INT, &o.step, "BYTES",
          "each size is so much more than the one before, in place of --stepfactor", SIZED},
         {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)", ALL},
-        {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)", COLLECTIVES},
+        {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)",
+         COLLECTIVES | TRAINING},
         {"agg_iters", 'm', TOOL_INT, &o.together, "N",
          "collectives: so many calls as one group; times are of one (1)", COLLECTIVES},
         {"in-place", 0, TOOL_INT, &o.in_place, "0|1",
          "collectives: measure in place, too, where there is such a form (1)", SIZED},
         {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",
-         "float half bfloat16 double int8 uint8 int32 int64", SIZED | KERNELS},
+         "float half bfloat16 double int8 uint8 int32 int64", SIZED | KERNELS | TRAINING},
         {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod", REDUCING},
         {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)", SIZED},
         {"root", 'r', TOOL_INT, &o.root, "RANK",
@@ -198,16 +201,18 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used", SIZED},
         {"shape", 0, TOOL_LIST, &o.shapes, "AxB",
-         "kernels: sizes in place of those of models; may be repeated", KERNELS},
-        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "kernels: f32, f16, bf16 (f32)", SIZED | KERNELS},
+         "kernels: sizes in place of those of models; may be repeated; step: six sizes",
+         KERNELS | TRAINING},
+        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "kernels, step: f32, f16, bf16 (f32)",
+         SIZED | KERNELS | TRAINING},
         {"path", 0, TOOL_TEXT, &o.path, "NAME",
          "matmul: force a kernel: cooperative, subgroup, tiled", PATHS},
         {"split", 0, TOOL_INT, &o.split, "N", "matmul: f32 as sums of N bf16 parts on matrix units",
          PRODUCTS},
         {"form", 0, TOOL_TEXT, &o.form, "NAME",
          "matmul: nn, nt (the second operand transposed) or tn (the first)", PRODUCTS},
-        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "kernels: index or part of a device's name",
-         STEPS | KERNELS},
+        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "kernels, step: index or part of a name",
+         STEPS | KERNELS | TRAINING},
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)",
          COLLECTIVES | KERNELS},
@@ -248,6 +253,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         return status;
     if (kernels)
         return bench_kernels(command, &o);
+    if (strcmp(o.op, "step") == 0)
+        return bench_step(command, &o);
     if (strcmp(o.op, "overlap") == 0)
         return bench_overlap(command, &o);
     if (strcmp(o.op, "staging") == 0)
@@ -259,7 +266,8 @@ const struct tool_command tool_bench = {
     .name = "bench",
     .summary = "measure collectives and kernels, checking every result",
     .usage = "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast reduce gather "
-             "scatter all_to_all sendrecv barrier; overlap (of a step), staging (of tensors); a "
+             "scatter all_to_all sendrecv barrier; overlap (of a step), staging (of tensors), step "
+             "(of training); a "
              "kernel (matmul attention layernorm gelu adamw "
              "...), or ops for all kernels",
     .main = bench_main,

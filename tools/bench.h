@@ -33,6 +33,9 @@ int bench_staging(const struct tool_command *command, const struct bench_options
 /* bench_kernel.c: a kernel, or `ops` for all. */
 int bench_kernels(const struct tool_command *command, const struct bench_options *options);
 
+/* Training steps of a GPT-2 on one device. */
+int bench_step(const struct tool_command *command, const struct bench_options *options);
+
 /* Sorts samples in place. */
 struct bench_times {
     double best, p50, p99;

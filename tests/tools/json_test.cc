@@ -225,6 +225,33 @@ TEST(BenchJson, EveryTypeAndReductionIsExact)
         }
 }
 
+TEST(BenchJson, AStepsArithmeticIsThatOfItsParametersAndAttention)
+{
+    ProgramResult r = run_program(
+        {"bench", "step", "--shape", "1x32x2x16x2x50", "-n", "2", "-w", "1", "--json", "-"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json(r.out);
+    expect_keys(json.root.get(),
+                {"op", "device", "driver", "shape", "dtype", "best_us", "first_loss", "last_loss"});
+    const cJSON *root = json.root.get();
+    // Tables of tokens and positions, a layer's matrices and vectors, the last norm.
+    const double params = 50 * 32 + 16 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32;
+    EXPECT_EQ(number(root, "param_count"), params);
+    EXPECT_EQ(number(root, "flops_per_token"), 6 * (params - 16 * 32) + 12 * 32 * 16);
+    const double tokens_per_s = 32 / (number(root, "time_us") * 1e-6);
+    EXPECT_NEAR(number(root, "tokens_per_s"), tokens_per_s, 1e-6 * tokens_per_s);
+    EXPECT_NEAR(number(root, "gflops"), number(root, "flops_per_token") * tokens_per_s / 1e9,
+                1e-6 * number(root, "gflops"));
+    EXPECT_LT(number(root, "last_loss"), number(root, "first_loss"));
+}
+
+TEST(Bench, AStepsShapeThatCannotBeReadIsAUsageError)
+{
+    for (const char *shape :
+         {"1x32x2x16x2", "1x32x2x16x2x50x1", "1x32x0x16x2x50", "1x32x5x16x2x50"})
+        EXPECT_EQ(run_program({"bench", "step", "--shape", shape}).status, 2) << shape;
+}
+
 static std::vector<std::pair<double, std::string>> bench_errors(std::vector<std::string> arguments)
 {
     std::vector<std::pair<double, std::string>> errors;
