@@ -17,6 +17,8 @@ struct tune {
     struct rf_device *device;
     struct rf_stream *stream;
     bool quiet;
+    double seconds;   /* 0 = no limit; no product is begun behind it */
+    uint64_t from_ns; /* when measuring began */
     struct rf_matmul_choice choices[MOST_CHOICES];
     uint32_t count;
     cJSON *rows;
@@ -45,6 +47,11 @@ static double tolerance(enum rf_dtype type)
     return type == RF_F32 ? 1e-5 : type == RF_F16 ? 2e-3 : 1.6e-2;
 }
 
+static double gflop_of(const struct bench_case *c)
+{
+    return 2e-9 * (double)c->dim[0] * (double)c->dim[1] * (double)c->dim[2];
+}
+
 /* Seconds of this path, or infinity where it does not run or is wrong. */
 static int measure(struct tune *t, struct bench_case *c, const char *path, double *seconds)
 {
@@ -66,7 +73,9 @@ static int measure(struct tune *t, struct bench_case *c, const char *path, doubl
     return rc;
 }
 
-static int try_all(struct tune *t, struct bench_case *c, char *best, size_t bytes, double *fastest)
+/* Every path and tile that runs; what each reached goes to `tried`. */
+static int try_all(struct tune *t, struct bench_case *c, cJSON *tried, char *best, size_t bytes,
+                   double *fastest)
 {
     struct rf_matmul_path_info infos[64];
     uint32_t count = 0;
@@ -81,7 +90,13 @@ static int try_all(struct tune *t, struct bench_case *c, char *best, size_t byte
             if (tile && strcmp(infos[i].name, "cooperative") != 0)
                 break; /* the others have one tile, or choose by themselves */
             rc = measure(t, c, path, &seconds);
-            if (rc == 0 && seconds < *fastest) {
+            if (rc < 0 || !isfinite(seconds))
+                continue;
+            cJSON *row = cJSON_CreateObject();
+            cJSON_AddStringToObject(row, "path", path);
+            cJSON_AddNumberToObject(row, "gflops", gflop_of(c) / seconds);
+            cJSON_AddItemToArray(tried, row);
+            if (seconds < *fastest) {
                 *fastest = seconds;
                 snprintf(best, bytes, "%s", path);
             }
@@ -90,10 +105,23 @@ static int try_all(struct tune *t, struct bench_case *c, char *best, size_t byte
     return rc;
 }
 
-static void note(struct tune *t, const struct bench_case *c, const char *form, const char *best,
-                 double fastest, double built_in)
+/* "#   tiled 1234.5, cooperative:1 2345.6" */
+static void print_tried(const cJSON *tried)
 {
-    const double gflops = 2e-9 * (double)c->dim[0] * (double)c->dim[1] * (double)c->dim[2];
+    const char *comma = "#   ";
+    for (const cJSON *row = tried->child; row; row = row->next) {
+        printf("%s%s %.1f", comma, cJSON_GetObjectItem(row, "path")->valuestring,
+               cJSON_GetObjectItem(row, "gflops")->valuedouble);
+        comma = ", ";
+    }
+    printf("\n");
+}
+
+/* `tried` becomes part of the row. */
+static void note(struct tune *t, const struct bench_case *c, const char *form, cJSON *tried,
+                 const char *best, double fastest, double built_in)
+{
+    const double gflops = gflop_of(c);
     const char *usual = c->kernel->path(c);
     const bool wins = best[0] && strcmp(best, usual) != 0 && fastest < WORTH_IT * built_in &&
                       t->count < MOST_CHOICES;
@@ -113,6 +141,8 @@ static void note(struct tune *t, const struct bench_case *c, const char *form, c
     if (!t->quiet)
         printf("%-20s %5s %4s %-16s %9.1f %-16s %9.1f %s\n", shape, rf_dtype_name(c->dtype), form,
                usual, gflops / built_in, best, gflops / fastest, wins ? "<- taken" : "");
+    if (!t->quiet)
+        print_tried(tried);
     fflush(stdout);
     cJSON *row = cJSON_CreateObject();
     cJSON_AddStringToObject(row, "shape", shape);
@@ -123,6 +153,7 @@ static void note(struct tune *t, const struct bench_case *c, const char *form, c
     cJSON_AddStringToObject(row, "best", best);
     cJSON_AddNumberToObject(row, "best_gflops", gflops / fastest);
     cJSON_AddBoolToObject(row, "taken", wins);
+    cJSON_AddItemToObject(row, "tried", tried);
     cJSON_AddItemToArray(t->rows, row);
 }
 
@@ -134,6 +165,7 @@ static int tune_product(struct tune *t, enum rf_dtype type, const char *form, co
                            .transpose_a = strcmp(form, "tn") == 0,
                            .transpose_b = strcmp(form, "nt") == 0,
                            .dtype = type};
+    cJSON *tried = cJSON_CreateArray();
     char best[24] = "";
     double fastest = INFINITY, built_in = INFINITY;
     memcpy(c.dim, shape, 3 * sizeof(*shape));
@@ -142,19 +174,26 @@ static int tune_product(struct tune *t, enum rf_dtype type, const char *form, co
     if (rc == 0)
         rc = measure(t, &c, NULL, &built_in);
     if (rc == 0)
-        rc = try_all(t, &c, best, sizeof(best), &fastest);
+        rc = try_all(t, &c, tried, best, sizeof(best), &fastest);
     c.path = NULL;
     if (rc == 0 && isfinite(built_in))
-        note(t, &c, form, best, fastest, built_in);
+        note(t, &c, form, tried, best, fastest, built_in);
+    else
+        cJSON_Delete(tried);
     bench_operands_free(&c);
     return rc;
+}
+
+static bool is_late(const struct tune *t)
+{
+    return t->seconds > 0 && (double)(rf_now_ns() - t->from_ns) / 1e9 > t->seconds;
 }
 
 static int tune_shape(struct tune *t, const int64_t *shape, int only)
 {
     int rc = 0;
     for (int i = 0; i < 3; i++)
-        for (int f = 0; f < 3 && rc == 0 && (only < 0 || only == i); f++)
+        for (int f = 0; f < 3 && rc == 0 && (only < 0 || only == i) && !is_late(t); f++)
             rc = tune_product(t, types[i], forms[f], shape);
     return rc;
 }
@@ -166,6 +205,7 @@ static int tune_all(struct tune *t, int only)
     const int count = cpu ? sizeof(cpu_shapes) / sizeof(cpu_shapes[0])
                           : sizeof(gpu_shapes) / sizeof(gpu_shapes[0]);
     int rc = 0;
+    t->from_ns = rf_now_ns();
     for (int i = 0; i < t->o.shapes.count && rc == 0; i++) {
         int64_t shape[3] = {0};
         if (bench_read_product(t->o.shapes.item[i], shape)) /* it has been checked */
@@ -214,6 +254,8 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
          "this product, instead of a list; may be "
          "repeated"},
         {"iters", 'n', TOOL_INT, &t.o.samples, "N", "timed samples of each (15)"},
+        {"seconds", 0, TOOL_REAL, &t.seconds, "S",
+         "begin no product after so long; those before count"},
         {"dry-run", 0, TOOL_FLAG, &dry, NULL, "measure, and write no table"},
         {"json", 0, TOOL_FILE, &t.o.json_path, "FILE", "write what was measured as JSON"},
         {NULL}};

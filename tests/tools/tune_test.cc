@@ -4,10 +4,13 @@
  */
 #include "program.h"
 
+#include <algorithm>
+#include <cjson/cJSON.h>
 #include <cstdlib>
 #include <cstring>
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <memory>
 
 namespace
 {
@@ -52,6 +55,37 @@ TEST_F(Tune, ADryRunWritesNothing)
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("nothing is written"), std::string::npos) << r.out;
     EXPECT_EQ(table(), "");
+}
+
+TEST_F(Tune, SaysWhatEveryPathThatRanReached)
+{
+    ProgramResult r = run_program(
+        {"tune", "--shape", "16x16x16", "--dtype", "f32", "-n", "1", "--dry-run", "--json", "-"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    std::unique_ptr<cJSON, void (*)(cJSON *)> json(cJSON_Parse(r.out.c_str()), cJSON_Delete);
+    const cJSON *row, *rows = cJSON_GetObjectItem(json.get(), "rows");
+    ASSERT_EQ(cJSON_GetArraySize(rows), 3);
+    cJSON_ArrayForEach(row, rows)
+    {
+        double best = cJSON_GetObjectItem(row, "best_gflops")->valuedouble, most = 0;
+        const cJSON *path, *tried = cJSON_GetObjectItem(row, "tried");
+        EXPECT_GE(cJSON_GetArraySize(tried), 1);
+        cJSON_ArrayForEach(path, tried)
+        {
+            EXPECT_NE(cJSON_GetObjectItem(path, "path")->valuestring[0], '\0');
+            most = std::max(most, cJSON_GetObjectItem(path, "gflops")->valuedouble);
+        }
+        EXPECT_NEAR(best, most, 1e-6 * most);
+    }
+}
+
+TEST_F(Tune, BeginsNothingWhenItsTimeIsOver)
+{
+    ProgramResult r = run_program(
+        {"tune", "--shape", "16x16x16", "--dtype", "f32", "--seconds", "1e-9", "--json", "-"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    std::unique_ptr<cJSON, void (*)(cJSON *)> json(cJSON_Parse(r.out.c_str()), cJSON_Delete);
+    EXPECT_EQ(cJSON_GetArraySize(cJSON_GetObjectItem(json.get(), "rows")), 0);
 }
 
 } // namespace
