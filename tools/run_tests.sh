@@ -7,17 +7,36 @@
 #   run_tests.sh LOG JOBS SECONDS RUN PROGRAM...
 #
 # RUN is a command that each program is run with (env, or the run of a driver); SECONDS is what one
-# shard may take. Prints the tests that failed; LOG has all output. Ends with "N passed, N failed, N
-# skipped" and exits with 1 unless tests passed and none failed, nor any program otherwise.
+# shard may take. With RUN_TESTS_UNTIL (seconds since 1970) none goes on behind that time; a shard that would is
+# "OUT OF TIME", with the test that it was at, which is no failure. Prints the tests that failed; LOG has all output.
+# Ends with "N passed, N failed, N skipped" and exits with 1 unless tests passed and none failed, nor
+# any program otherwise.
 set -eu
 
 if [ "${1:-}" = --shard ]; then # --shard LOG SHARDS SECONDS RUN PROGRAM:SHARD, started below
     program=${6%:*} index=${6##*:}
     log=$2.parts/$(basename "$program").$index
     echo "$(basename "$program"), part $((index + 1)) of $3"
-    status=0
+    status=0 seconds=$4
+    if [ -n "${RUN_TESTS_UNTIL:-}" ]; then
+        left=$((RUN_TESTS_UNTIL - $(date +%s)))
+        [ $left -ge "$seconds" ] || seconds=$left
+        [ $left -ge 1 ] || {
+            echo "OUT OF TIME: $(basename "$program"), part $index" >"$log"
+            exit 0
+        }
+    fi
     GTEST_TOTAL_SHARDS=$3 GTEST_SHARD_INDEX=$index GTEST_COLOR=no \
-        timeout -k 5 "$4" "$5" "$program" >"$log" 2>&1 </dev/null || status=$?
+        timeout -k 5 "$seconds" "$5" "$program" >"$log" 2>&1 </dev/null || status=$?
+    case $status in
+    124 | 137)
+        if [ -n "${RUN_TESTS_UNTIL:-}" ] && [ "$(date +%s)" -ge "$RUN_TESTS_UNTIL" ]; then
+            at=$(sed -n 's/^\[ RUN      \] //p' "$log" | tail -n 1)
+            echo "OUT OF TIME: $(basename "$program"), part $index, at $at" >>"$log"
+            exit 0
+        fi
+        ;;
+    esac
     [ $status = 0 ] || echo "PROGRAM ENDED: $(basename "$program"), part $index, with status $status" >>"$log"
     exit 0
 fi
@@ -46,6 +65,7 @@ passed=$(grep -c '^\[       OK \]' "$log" || true)
 skipped=$(grep -c '^\[  SKIPPED \] .*(' "$log" || true)
 failed=$(sed -n 's/^\[  FAILED  \] \([^ ,]*\).*(.* ms)$/failed: \1/p' "$log")
 ended=$(grep '^PROGRAM ENDED' "$log" || true)
+grep '^OUT OF TIME' "$log" || true
 [ -z "$failed" ] || echo "$failed"
 [ -z "$ended" ] || echo "$ended"
 count=$(printf '%s' "$failed" | grep -c . || true)
