@@ -188,6 +188,16 @@ test_hosts() {
     return $h_status
 }
 
+# The archive of ./forge bundle, in bare systems without a network: this Debian and a newer one.
+test_bundle() {
+    b_status=0
+    (bundle) || return 1
+    quietly $BUILD/bundle-test.log "$s_name" timeout -k 5 900 tests/tools/bundle_test.sh out/ringforge-*.tar.gz \
+        "$PWD/$BUILD/bundle-test" || b_status=$?
+    s_note=$(tail -n 1 $BUILD/bundle-test.log)
+    return $b_status
+}
+
 # Jobs that real launchers start; torchrun where it happens to be installed.
 # test_launcher NAME
 test_launcher() {
@@ -404,6 +414,7 @@ stages_all() {
     if_time 150 lavapipe-backports/4 test_subgroups 128 lavapipe-backports ops "$SLOW_WIDTHS"
     if_time 150 lavapipe-backports/16 test_subgroups 512 lavapipe-backports ops "$SLOW_WIDTHS"
     if_time 90 fuzz test_fuzz 12
+    [ -n "$offline" ] || if_time 600 bundle test_bundle
     stage drivers test_matrix
 }
 

@@ -7,5 +7,5 @@ rf_test(ops_kernels_test
         LAYERS base device tensor ops)
 rf_test(ops_optimizer_test SOURCES optimizer_test.cc optimizer_types_test.cc step_scalars_test.cc
         LAYERS base device tensor ops)
-target_compile_definitions(ops_optimizer_test PRIVATE RF_OPS_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
+target_compile_definitions(ops_optimizer_test PRIVATE RF_OPS_FOLDER="${RF_TEST_FOLDER}")
 rf_test(ops_ranges_test SOURCES ranges_test.cc LAYERS base device tensor ops)
