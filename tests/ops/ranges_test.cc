@@ -136,23 +136,33 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
     void rows(rf_dtype type, int64_t n, int64_t C)
     {
         const rf_shape all = rf_shape2(n, C);
-        rf_tensor x = some(all, type), y = some(all, type), out = typed_blank(all, type),
-                  sum = typed_blank(all, type), gamma = some(rf_shape1(C), type),
-                  beta = some(rf_shape1(C), type), mean = blank(rf_shape1(n)),
-                  rstd = blank(rf_shape1(n)), dx = some(all, type),
-                  dgamma = some(rf_shape1(C), type), dbeta = some(rf_shape1(C), type),
-                  scratch = blank(rf_shape1(rf_layernorm_scratch(n, C)));
+        rf_tensor x = some(all, type), out = typed_blank(all, type);
+        norms(type, type, n, C);
+        if (type != RF_F32)
+            norms(type, RF_F32, n, C);
+        EXPECT_OK(rf_softmax(stream, out, x));
+        EXPECT_OK(rf_softmax_backward(stream, x, out, some(all, type)));
+    }
+    /* out and its gradient of one type, all else of the other. */
+    void norms(rf_dtype type, rf_dtype in, int64_t n, int64_t C)
+    {
+        const rf_shape all = rf_shape2(n, C);
+        rf_tensor x = some(all, in), y = some(all, in), sum = typed_blank(all, in),
+                  gamma = some(rf_shape1(C), in), beta = some(rf_shape1(C), in), dx = some(all, in),
+                  dgamma = some(rf_shape1(C), in), dbeta = some(rf_shape1(C), in),
+                  mean = blank(rf_shape1(n)), rstd = blank(rf_shape1(n)),
+                  scratch = blank(rf_shape1(rf_layernorm_scratch(n, C))),
+                  out = typed_blank(all, type), dout = some(all, type);
         EXPECT_OK(rf_layernorm(stream, out, mean, rstd, x, gamma, beta, 1e-5f));
-        EXPECT_OK(rf_layernorm_backward_input(stream, out, y, x, mean, rstd, gamma, false));
-        EXPECT_OK(rf_layernorm_backward_input(stream, dx, y, x, mean, rstd, gamma, true));
-        EXPECT_OK(rf_layernorm_backward_weight(stream, dgamma, dbeta, y, x, mean, rstd, scratch));
+        EXPECT_OK(rf_layernorm_backward_input(stream, sum, dout, x, mean, rstd, gamma, false));
+        EXPECT_OK(rf_layernorm_backward_input(stream, dx, dout, x, mean, rstd, gamma, true));
+        EXPECT_OK(
+            rf_layernorm_backward_weight(stream, dgamma, dbeta, dout, x, mean, rstd, scratch));
         EXPECT_OK(rf_residual_layernorm(stream, out, sum, mean, rstd, x, y, gamma, beta, 1e-5f));
         EXPECT_OK(rf_rmsnorm(stream, out, rstd, x, gamma, 1e-5f));
         EXPECT_OK(rf_residual_rmsnorm(stream, out, sum, rstd, x, y, gamma, 1e-5f));
-        EXPECT_OK(rf_rmsnorm_backward_input(stream, out, y, x, rstd, gamma, false));
-        EXPECT_OK(rf_rmsnorm_backward_weight(stream, dgamma, y, x, rstd, scratch));
-        EXPECT_OK(rf_softmax(stream, out, x));
-        EXPECT_OK(rf_softmax_backward(stream, sum, out, y));
+        EXPECT_OK(rf_rmsnorm_backward_input(stream, sum, dout, x, rstd, gamma, false));
+        EXPECT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, x, rstd, scratch));
     }
 
     void vocabulary(rf_dtype type, bool odd)
