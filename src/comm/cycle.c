@@ -73,7 +73,17 @@ static bool is_unserved(const struct rf_comm *comm, const struct rf_probe_hop *h
                                          : comm->sequence <= hop->sequence;
 }
 
-static int fail(struct rf_comm *comm, const struct rf_probe *probe)
+/* A circle of a message and a collective is no more than two ranks that call different things. */
+static int fail_pair(struct rf_comm *comm, const struct rf_probe *probe)
+{
+    const struct rf_contract first = contract_of(&probe->hops[0]),
+                             second = contract_of(&probe->hops[1]);
+    const bool swap = rf_contract_is_point(&first);
+    return rf_comm_fail_mismatch(comm, probe->hops[swap].rank, swap ? &second : &first,
+                                 probe->hops[!swap].rank, swap ? &first : &second);
+}
+
+static int fail_circle(struct rf_comm *comm, const struct rf_probe *probe)
 {
     char text[RF_VERDICT_TEXT] = "", call[100];
     size_t at = 0;
@@ -116,5 +126,10 @@ int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard)
     const bool waits = probe.wait == comm->waits && watch->announced && !watch->may_send &&
                        watch->quiet_activity == watch->activity &&
                        waits_for(comm, watch) == probe.hops[0].to;
-    return waits ? fail(comm, &probe) : 0;
+    if (!waits)
+        return 0;
+    const struct rf_contract next = contract_of(&probe.hops[probe.count - 1]);
+    return probe.count == 2 && rf_contract_is_point(watch->mine) != rf_contract_is_point(&next)
+               ? fail_pair(comm, &probe)
+               : fail_circle(comm, &probe);
 }

@@ -3,6 +3,7 @@
  * Signals belong to the program: the library, and whatever it loads, leaves their dispositions
  * alone, and a signal ends a rank as it would end any process.
  */
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
 #include <sys/resource.h>
@@ -142,7 +143,7 @@ TEST_P(Dispositions, EveryDispositionIsAsTheProgramLeftItOnceACommunicatorIsOpen
 TEST(Signals, ASignalEndsARankByItselfAndTheOtherNamesTheRankSoon)
 {
     const std::pair<const char *, int> cases[] = {
-        {"host", SIGINT}, {"host", SIGABRT}, {"net", SIGTERM}, {"net", SIGSEGV}};
+        {"shm", SIGINT}, {"shm", SIGABRT}, {"net", SIGTERM}, {"net", SIGSEGV}};
     for (const auto &[provider, number] : cases) {
         ranks::World world;
         world.provider = provider;
@@ -162,7 +163,11 @@ TEST(Signals, ASignalEndsARankByItselfAndTheOtherNamesTheRankSoon)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Providers, Dispositions, testing::Values("host", "net", "shm"),
-                         [](const auto &info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Providers, Dispositions, testing::Values("shm", "net", "ofi-shm"),
+                         [](const auto &info) {
+                             std::string name = info.param;
+                             std::replace(name.begin(), name.end(), '-', '_');
+                             return name;
+                         });
 
 } // namespace

@@ -461,6 +461,7 @@ TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
         char why[256] = "";
         rf_choice choice;
         rf_provider_resolve(wanted, &choice);
+        rf_provider_need_network(&choice);
         rf_opening opening = {};
         opening.provider = choice.network;
         opening.name = choice.network->name;
