@@ -123,6 +123,7 @@ TEST_P(Dispositions, EveryDispositionIsAsTheProgramLeftItOnceACommunicatorIsOpen
     const std::vector<Disposition> before = all_dispositions();
     ranks::World world;
     world.provider = GetParam();
+    world.cold = true;
     ranks::run(world, [&before](rf_comm *comm, int) {
         expect_same(before);
         uint32_t count = 0;
@@ -147,6 +148,7 @@ TEST(Signals, ASignalEndsARankByItselfAndTheOtherNamesTheRankSoon)
     for (const auto &[provider, number] : cases) {
         ranks::World world;
         world.provider = provider;
+        world.cold = true;
         world.expect_killed = 1;
         world.by_signal = number;
         ranks::run(world, [number = number](rf_comm *comm, int rank) {

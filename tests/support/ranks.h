@@ -23,6 +23,7 @@ struct World {
     double timeout_s = 20;
     rf_loopback_opts faults = {};
     bool checksum = false;
+    bool cold = false; /* processes: each loads libfabric itself, as a user's do */
     int expect_killed = -1;   /* processes: this rank may die by a signal */
     int by_signal = 0;        /* if not 0: and must by this one */
     std::vector<int> may_die; /* and these */
