@@ -81,6 +81,19 @@ const std::vector<Call> calls{
      true},
 };
 
+using Pair = std::pair<const Call *, const Call *>; /* of the last rank, and of all others */
+
+/* Of those that send to or receive from each other some fit. */
+std::vector<Pair> all_pairs()
+{
+    std::vector<Pair> all;
+    for (const Call &odd : calls)
+        for (const Call &usual : calls)
+            if (&odd != &usual && !(odd.is_point && usual.is_point))
+                all.push_back({&odd, &usual});
+    return all;
+}
+
 /* What a rank has heard of its last call, and of closing. */
 void expect_heard(const std::string &here, int call, int closed, uint64_t sequence)
 {
@@ -126,11 +139,7 @@ class LastCall : public testing::TestWithParam<int>
 
 TEST_P(LastCall, EveryPairOfDifferentOnesIsHeardByEveryRank)
 {
-    std::vector<std::pair<const Call *, const Call *>> all;
-    for (const Call &odd : calls)
-        for (const Call &usual : calls)
-            if (&odd != &usual && !(odd.is_point && usual.is_point))
-                all.push_back({&odd, &usual});
+    const std::vector<Pair> all = all_pairs();
     std::atomic<size_t> next{0};
     std::vector<std::thread> threads;
     for (int i = 0; i < 48; i++) /* most of the time they wait */
@@ -151,23 +160,53 @@ class LastCallOver : public testing::TestWithParam<ranks::World>
 {
 };
 
+/* The last calls of a communicator of their own. */
+void end_group(rf_comm *comm, const Call &odd, const Call &usual)
+{
+    const int rank = rf_comm_rank(comm), size = rf_comm_size(comm);
+    std::vector<float> a(64, 1.0f), b(64);
+    rf_comm *group = nullptr;
+    ASSERT_EQ(rf_comm_split(comm, 0, rank, &group), RF_OK) << rf_last_error()->message;
+    const int rc = (rank == size - 1 ? odd : usual).run(group, a.data(), b.data());
+    expect_heard(describe(odd, usual, rank, size), rc, rf_comm_close(group), 0);
+}
+
 TEST_P(LastCallOver, IsHeardByEveryRankThoughItOnlySends)
 {
-    ranks::run(GetParam(), [&](rf_comm *comm, int rank) {
-        const int size = rf_comm_size(comm);
-        const auto end = [&](const Call &odd, const Call &usual) {
-            std::vector<float> a(64, 1.0f), b(64);
-            rf_comm *group = nullptr; /* each pair needs one of its own */
-            ASSERT_EQ(rf_comm_split(comm, 0, rank, &group), RF_OK) << rf_last_error()->message;
-            const int rc = (rank == size - 1 ? odd : usual).run(group, a.data(), b.data());
-            expect_heard(describe(odd, usual, rank, size), rc, rf_comm_close(group), 0);
-        };
+    ranks::run(GetParam(), [](rf_comm *comm, int) {
+        const auto end = [&](const Call &odd, const Call &usual) { end_group(comm, odd, usual); };
         for (size_t odd : {7, 11, 13})
             for (size_t usual : {7, 11, 13})
                 if (odd != usual)
                     end(calls[odd], calls[usual]);
         end(calls[12], calls[0]);  /* gather to 1, all_reduce */
         end(calls[17], calls[16]); /* send, barrier */
+    });
+}
+
+/* Minutes for all providers, so only where asked for. A thread of each rank works off every 16th
+ * pair, as most of the time they wait. */
+TEST_P(LastCallOver, EveryPairOfDifferentOnesIsHeardByEveryRank)
+{
+    if (!getenv("RF_TEST_ALL"))
+        GTEST_SKIP() << "takes minutes; RF_TEST_ALL=1 runs it";
+    constexpr size_t threads = 16;
+    ranks::World world = GetParam();
+    world.watchdog_s = 600;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        const std::vector<Pair> all = all_pairs();
+        std::vector<rf_comm *> groups(threads);
+        for (rf_comm *&group : groups)
+            ASSERT_EQ(rf_comm_split(comm, 0, rank, &group), RF_OK) << rf_last_error()->message;
+        std::vector<std::thread> running;
+        for (size_t first = 0; first < threads; first++)
+            running.emplace_back([&, first] {
+                for (size_t at = first; at < all.size(); at += threads)
+                    end_group(groups[first], *all[at].first, *all[at].second);
+                EXPECT_EQ(rf_comm_close(groups[first]), RF_OK) << rf_last_error()->message;
+            });
+        for (std::thread &thread : running)
+            thread.join();
     });
 }
 INSTANTIATE_TEST_SUITE_P(All, LastCallOver, testing::ValuesIn(ranks::worlds({}, {2, 3})),
