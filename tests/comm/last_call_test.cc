@@ -212,6 +212,27 @@ TEST_P(LastCallOver, EveryPairOfDifferentOnesIsHeardByEveryRank)
 INSTANTIATE_TEST_SUITE_P(All, LastCallOver, testing::ValuesIn(ranks::worlds({}, {2, 3})),
                          [](const auto &info) { return ranks::name(info.param); });
 
+/* Rank 0 waits for rank 1, which has left; why it has is known to rank 2, which comes late. */
+TEST(Closing, OfARankThatAMessageWaitsForIsNamedByWhoKnowsTheDifference)
+{
+    ranks::World world;
+    world.size = 3;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        std::vector<float> data(100000), sum(100000);
+        const uint64_t until = rf_now_ns() + 200000000;
+        while (rank == 2 && rf_now_ns() < until)
+            continue;
+        int rc = RF_OK;
+        if (rank == 0)
+            rc = rf_send(comm, data.data(), data.size(), RF_F32, 1, 0, nullptr);
+        if (rank == 1)
+            rc = rf_send(comm, data.data(), 1, RF_F32, 2, 0, nullptr);
+        if (rank == 2)
+            rc = rf_all_reduce(comm, data.data(), sum.data(), 10, RF_F32, RF_SUM, nullptr);
+        EXPECT_EQ(rc, rank == 1 ? RF_OK : RF_EMISMATCH) << rf_last_error()->message;
+    });
+}
+
 TEST(Closing, OfAHealthyCommunicatorIsNoError)
 {
     for (int size : {1, 2, 4}) {
