@@ -10,7 +10,10 @@
  * good: every later call returns RF_EABORT at once, and what waits on its timelines is released.
  *
  * Thread safety: one communicator belongs to one thread at a time. Several communicators may live
- * in one process.
+ * in one process. As long as one thread makes all calls on a communicator and on those split off
+ * it, ranks that call them in different orders, and so wait for each other, get RF_EMISMATCH, too.
+ * A thread that takes one of them over calls it (rf_comm_wait will do) before the first thread
+ * waits in another one.
  */
 #ifndef RINGFORGE_COMM_H
 #define RINGFORGE_COMM_H

@@ -37,7 +37,8 @@ int rf_fail_error(const struct rf_error *error);
  * 4 once per message. 0: warnings, always shown. */
 void rf_log(const char *component, int level, const char *format, ...) RF_PRINTF(3, 4);
 bool rf_log_on(const char *component, int level);
-int rf_thread_rank(void); /* of this thread, else RANK of the environment, else -1 */
+uint64_t rf_thread_number(void); /* of this thread: from 1, and never of another one */
+int rf_thread_rank(void);        /* of this thread, else RANK of the environment, else -1 */
 
 /* ---- env.c: the only place that reads environment variables ---------------------------------- */
 

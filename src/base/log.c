@@ -26,6 +26,16 @@ void rf_set_thread_rank(int rank)
     thread_rank = rank;
 }
 
+uint64_t rf_thread_number(void)
+{
+    static uint64_t count;
+    /* Read in every call on a communicator, so without a function that finds it. */
+    static _Thread_local __attribute__((tls_model("initial-exec"))) uint64_t number;
+    if (number == 0)
+        number = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
+    return number;
+}
+
 int rf_thread_rank(void)
 {
     long rank = -1;

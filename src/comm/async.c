@@ -280,6 +280,7 @@ int rf_comm_async_error(struct rf_comm *comm)
 {
     if (!comm)
         return rf_fail(RF_EINVAL, "async_error: the communicator is NULL");
+    rf_family_enter(comm);
     if (!rf_async_busy(comm->async)) {
         if (!comm->failed && rf_comm_has_news(comm))
             RETURN_IF_ERROR(rf_comm_events(comm));

@@ -8,7 +8,7 @@
 #include "communicator.h"
 #include "transport/transport.h"
 
-enum { WIRE_VERSION = 6 };
+enum { WIRE_VERSION = 7 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -17,6 +17,7 @@ enum { WIRE_VERSION = 6 };
 struct facts {
     uint32_t version, little_endian;
     uint32_t checksum;
+    uint32_t number; /* the highest becomes the communicator's */
     uint64_t segment_bytes;
     uint32_t far, measure; /* joined over a network; what RF_MEASURE says */
     uint64_t host;
@@ -47,6 +48,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
     struct facts mine = {.version = WIRE_VERSION,
                          .little_endian = *(const uint8_t *)&one,
                          .checksum = comm->checksum,
+                         .number = rf_family_offer(comm),
                          .segment_bytes = comm->wire->segment_bytes,
                          .far = !rf_control_is_local(comm->control),
                          .measure = wants_measure(),
@@ -74,6 +76,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
                 all[rank].checksum ? "does" : "does not");
         else if (all[rank].segment_bytes < mine.segment_bytes)
             mine.segment_bytes = all[rank].segment_bytes;
+        mine.number = all[rank].number > mine.number ? all[rank].number : mine.number;
         *measure = *measure || all[rank].far || all[rank].measure == MEASURE_ALWAYS;
         never = never || all[rank].measure == MEASURE_NEVER;
     }
@@ -81,6 +84,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
     if (rc == 0)
         rc = rf_hosts_number(comm, &all[0].host, sizeof(*all));
     comm->segment_bytes = mine.segment_bytes;
+    rf_family_number(comm, mine.number);
     if (rc == 0)
         rc = rf_recorder_open(comm, all[0].job, &comm->recorder);
     rf_free(all);
@@ -126,6 +130,7 @@ static void free_parts(struct rf_comm *comm)
     rf_cache_destroy(comm->cache);
     rf_recorder_close(comm->recorder);
     rf_group_destroy(comm->group);
+    rf_family_leave(comm);
     rf_free(comm->converted);
     rf_free(comm->peers);
     rf_free(comm->model);
@@ -137,6 +142,8 @@ static void free_parts(struct rf_comm *comm)
 int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out)
 {
+    if (rc == 0 && !comm->family)
+        rc = rf_family_join(comm, NULL);
     if (rc == 0)
         rc = open_parts(comm, opts);
     if (rc < 0) {
@@ -151,6 +158,7 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
     rf_set_thread_rank(comm->rank);
     rf_log("comm", 2, "rank %d of %d over %s: %s", comm->rank, comm->size, comm->wire->name,
            comm->why);
+    rf_family_add(comm);
     *out = comm;
     return 0;
 }
@@ -221,6 +229,7 @@ int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct r
 
 int rf_comm_ready(struct rf_comm *comm)
 {
+    rf_family_enter(comm);
     if (rf_async_busy(comm->async))
         rf_async_drain(comm->async, 0);
     return comm->failed ? rf_comm_report(comm) : 0;
@@ -248,6 +257,7 @@ int rf_comm_close(struct rf_comm *comm)
 {
     if (!comm)
         return 0;
+    rf_family_enter(comm);
     if (!rf_async_drain(comm->async, LEAVE_TIMEOUT_S)) {
         rf_comm_abort(comm, "closed with asynchronous work that does not end");
         rf_async_drain(comm->async, 0);
@@ -264,6 +274,7 @@ void rf_comm_abort(struct rf_comm *comm, const char *reason)
 {
     if (!comm || atomic_load(&comm->abort_requested))
         return;
+    rf_family_enter(comm);
     snprintf(comm->abort_reason, sizeof(comm->abort_reason), "%.200s",
              reason ? reason : "no reason given");
     atomic_store_explicit(&comm->abort_requested, 1, memory_order_release);

@@ -66,6 +66,7 @@ struct rf_verdict {
     int32_t status, rank; /* rank: whom it is about; -1 = nobody */
     uint64_t sequence;
     int32_t rank_a, rank_b;
+    uint32_t of_job; /* the ranks in the message are those of the job, not of the communicator */
     struct rf_contract a, b;
     char message[RF_VERDICT_TEXT]; /* not used where it is derived from a and b */
 };
@@ -97,7 +98,8 @@ struct rf_peer_state {
 enum { RF_PROBE_HOPS = 12 };
 struct rf_probe_hop {
     uint64_t sequence, count;
-    int32_t rank, to, root;
+    int32_t rank, to, root; /* in the job */
+    uint32_t number;        /* of the communicator */
     uint8_t op, dtype, redop, order;
 };
 struct rf_probe {
@@ -107,6 +109,7 @@ struct rf_probe {
 
 /* The watch over one running operation. */
 struct rf_watch {
+    struct rf_comm *comm;
     const struct rf_contract *mine;
     const struct rf_exec *exec; /* whose messages it waits for; NULL: those of `peer` */
     int peer;                   /* -1 = unknown */
@@ -119,6 +122,7 @@ struct rf_watch {
 };
 
 struct rf_recorder;
+struct rf_family;
 struct rf_cache;
 struct rf_p2p;
 struct rf_async;
@@ -143,6 +147,9 @@ struct rf_comm {
     const struct rf_contract *running; /* the collective that the caller waits in; NULL = none */
     struct rf_recorder *recorder;      /* NULL: nobody asked for one */
     struct rf_cache *cache;
+    struct rf_family *family; /* of those that were made of the same first one */
+    struct rf_comm *sibling;  /* the next in it */
+    uint32_t number;          /* in it: the same on all ranks */
     int *job_ranks; /* [size] of a group: whom each is in the first communicator; else NULL */
     int *hosts; /* [size], counted from 0 in the order of their first ranks; NULL: there is one */
     struct rf_coll_model *model; /* of measured links; NULL: none were measured */
@@ -159,7 +166,8 @@ struct rf_comm {
     struct rf_contract
         point; /* the last send or receive, and after how many collectives; 0 = none */
     uint64_t point_after;
-    const struct rf_watch *watching; /* while news are handled in a blocking call; else NULL */
+    const struct rf_watch *watching; /* while news are handled in a blocking call, of this or of
+                                      * another one of the family; else NULL */
     uint32_t waits;                  /* probes that this rank has sent */
     bool leaving;
     int missed;        /* a rank that has called more than this one, which leaves; -1 = none */
@@ -281,14 +289,52 @@ static inline bool rf_comm_has_news(const struct rf_comm *comm)
 
 /* True where no rank can end its part before every other has begun its own. */
 bool rf_call_needs_everybody(const struct rf_contract *contract);
-void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe);
+/* found: it has come back, and is what its circle looks like. */
+void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe, bool found);
 
 /* ---- cycle.c --------------------------------------------------------------------------------- */
 
 /* This rank has been quiet for long: asks whether those it waits for wait for it. */
 void rf_cycle_probe(struct rf_comm *comm, const struct rf_watch *watch);
-/* A probe of `rank` has come. */
-RF_MUST_CHECK int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard);
+/* A probe of `rank` has come; found: with what it has found. Negative: the communicator in which
+ * this rank waits has failed. */
+RF_MUST_CHECK int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard,
+                                 bool found);
+
+/* ---- family.c: the communicators that a rank has of one job -----------------------------------
+ */
+
+struct rf_family {
+    pthread_mutex_t lock;
+    int holders;
+    uint32_t number;       /* the highest that one of them has had; under lock */
+    struct rf_comm *first; /* under lock */
+    atomic_ullong thread;  /* the only one that has called any of them; 0: several have */
+};
+/* Puts a communicator into its parent's family; NULL: into a new one. */
+RF_MUST_CHECK int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent);
+/* It is complete: others of the family may look after it. */
+void rf_family_add(struct rf_comm *comm);
+void rf_family_leave(struct rf_comm *comm); /* may never have joined */
+/* A number that none of this rank's has had; then, what all its ranks have settled on. */
+uint32_t rf_family_offer(const struct rf_comm *comm);
+void rf_family_number(struct rf_comm *comm, uint32_t number);
+/* Another one of this rank's that no call is in; NULL: there is none. Until the release no other
+ * thread gets in. */
+struct rf_comm *rf_family_find(const struct rf_comm *comm, uint32_t number);
+void rf_family_release(const struct rf_comm *comm);
+/* Another thread calls: from now on nobody looks after what others may be using. */
+void rf_family_share(struct rf_family *family);
+static inline void rf_family_enter(const struct rf_comm *comm)
+{
+    struct rf_family *family = comm->family;
+    const uint64_t thread = atomic_load_explicit(&family->thread, memory_order_relaxed);
+    if (thread != 0 && thread != rf_thread_number())
+        rf_family_share(family);
+}
+/* This thread waits in a call for long: handles what the control links of the family's other
+ * communicators have to say, as nobody else can. Negative: that in which it waits has failed. */
+RF_MUST_CHECK int rf_family_serve(const struct rf_watch *watch);
 
 /* ---- watch.c --------------------------------------------------------------------------------- */
 

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that wait for each other in a circle, as two that receive from each other. Who has been
- * quiet for long sends a probe to the rank it waits for; that one, if it waits itself and has not
+ * Ranks that wait for each other in a circle, as two that receive from each other, or that call two
+ * communicators in different orders. Who has been quiet for long sends a probe to the rank it waits
+ * for; that one, if it waits itself, in this or in another communicator of the family, and has not
  * done what the sender waits for, adds itself and sends the probe on (edge chasing: Chandy, Misra,
  * Haas 1983). A probe that comes back has found a circle: nobody in it can have gone on, since each
- * has been seen waiting for the next, which has not served it, and the first one still waits.
+ * has been seen waiting for the next, which has not served it, and the first one still waits. If it
+ * has gone through several communicators it is told along them, and every one fails.
  * Called by watch.c and notes.c. Not for what a worker does while its caller goes on.
  */
 #include <ringforge/ringforge.h>
 
-#include "communicator.h"
+#include "point_to_point.h"
+
+enum { POLLS = 64 };
 
 /* Whether this watch's call needs `rank`, which has not begun it, for its end. */
 static bool needs(const struct rf_comm *comm, const struct rf_watch *watch, int rank)
@@ -34,7 +38,26 @@ static int waits_for(const struct rf_comm *comm, const struct rf_watch *watch)
     return -1;
 }
 
-/* Adds this rank and sends it on. */
+static int in_job(const struct rf_comm *comm, int rank)
+{
+    return comm->job_ranks ? comm->job_ranks[rank] : rank;
+}
+
+/* -1: it is not in this communicator. */
+static int from_job(const struct rf_comm *comm, int in_job_rank)
+{
+    for (int rank = 0; rank < comm->size; rank++)
+        if (in_job(comm, rank) == in_job_rank)
+            return rank;
+    return -1;
+}
+
+static bool names_a_rank(const struct rf_contract *contract)
+{
+    return rf_contract_is_point(contract) || rf_coll_has_root(contract->op);
+}
+
+/* Adds this rank, which waits in `comm`, and sends it on. */
 static void send_on(struct rf_comm *comm, const struct rf_watch *watch, struct rf_probe *probe)
 {
     const int to = waits_for(comm, watch);
@@ -42,16 +65,17 @@ static void send_on(struct rf_comm *comm, const struct rf_watch *watch, struct r
         return;
     struct rf_probe_hop *hop = &probe->hops[probe->count++];
     const struct rf_contract *mine = watch->mine;
-    *hop = (struct rf_probe_hop){.rank = comm->rank,
-                                 .to = to,
+    *hop = (struct rf_probe_hop){.rank = in_job(comm, comm->rank),
+                                 .to = in_job(comm, to),
+                                 .number = comm->number,
                                  .sequence = mine->sequence,
                                  .count = mine->count,
-                                 .root = mine->root,
+                                 .root = names_a_rank(mine) ? in_job(comm, mine->root) : mine->root,
                                  .op = mine->op,
                                  .dtype = mine->dtype,
                                  .redop = mine->redop,
                                  .order = mine->order};
-    rf_note_probe(comm, probe);
+    rf_note_probe(comm, probe, false);
 }
 
 static struct rf_contract contract_of(const struct rf_probe_hop *hop)
@@ -65,39 +89,129 @@ static struct rf_contract contract_of(const struct rf_probe_hop *hop)
                                 .order = hop->order};
 }
 
-/* This rank has not done what the hop waits for, and does not while it waits itself. */
-static bool is_unserved(const struct rf_comm *comm, const struct rf_probe_hop *hop)
+/* This rank has not done what the hop, of `rank`, waits for, and does not while it waits itself. */
+static bool is_unserved(struct rf_comm *comm, int rank, const struct rf_probe_hop *hop)
 {
     const struct rf_contract theirs = contract_of(hop);
-    return rf_contract_is_point(&theirs) ? rf_p2p_owes(comm->p2p, hop->rank, &theirs)
-                                         : comm->sequence <= hop->sequence;
+    if (!rf_contract_is_point(&theirs))
+        return comm->sequence <= hop->sequence;
+    /* Of what is sent here nobody has taken in the envelope where this rank waits elsewhere. */
+    for (int i = 0; i < POLLS && comm->watching->comm != comm; i++)
+        if (rf_p2p_owes(comm->p2p, rank, &theirs) || rf_p2p_poll(comm->p2p) < 0)
+            break;
+    return rf_p2p_owes(comm->p2p, rank, &theirs);
+}
+
+/* In the communicator's own ranks. */
+static struct rf_contract local_contract(const struct rf_comm *comm, const struct rf_probe_hop *hop)
+{
+    struct rf_contract contract = contract_of(hop);
+    if (names_a_rank(&contract))
+        contract.root = from_job(comm, contract.root);
+    return contract;
+}
+
+/* Through one communicator. */
+static void describe(const struct rf_comm *comm, const struct rf_probe *probe, char *text,
+                     size_t bytes)
+{
+    char call[100];
+    size_t at = (size_t)snprintf(text, bytes, "ranks wait for each other in a circle: ");
+    for (uint32_t i = 0; i < probe->count && at < bytes; i++) {
+        const struct rf_contract theirs = local_contract(comm, &probe->hops[i]);
+        at += (size_t)snprintf(text + at, bytes - at, "%srank %d waits for rank %d in %s",
+                               i ? ", " : "", from_job(comm, probe->hops[i].rank),
+                               from_job(comm, probe->hops[i].to),
+                               rf_contract_text(&theirs, call, sizeof(call)));
+    }
+}
+
+/* Through several: in those of the job. */
+static void describe_orders(const struct rf_probe *probe, char *text, size_t bytes)
+{
+    char call[100];
+    size_t at = (size_t)snprintf(text, bytes,
+                                 "call communicators in the same order on all ranks: "
+                                 "rank %d",
+                                 probe->hops[0].rank);
+    for (uint32_t i = 0; i < probe->count && at < bytes; i++) {
+        const struct rf_probe_hop *hop = &probe->hops[i];
+        const struct rf_contract theirs = contract_of(hop);
+        at += (size_t)snprintf(text + at, bytes - at,
+                               "%s waits in %s of communicator %u for rank %d", i ? ", which" : "",
+                               rf_contract_text(&theirs, call, sizeof(call)), hop->number, hop->to);
+    }
+}
+
+/* The circle ends for the ranks in it one after the other, and who is out of it may leave: so each
+ * hears of it before, in the communicator that it waits in. */
+static void fail_for(struct rf_comm *comm, const struct rf_probe *probe,
+                     const struct rf_probe_hop *hop)
+{
+    struct rf_verdict verdict = {.status = RF_EMISMATCH,
+                                 .rank = from_job(comm, hop->to),
+                                 .rank_a = -1,
+                                 .rank_b = -1,
+                                 .sequence = hop->sequence,
+                                 .of_job = true};
+    describe_orders(probe, verdict.message, sizeof(verdict.message));
+    rf_note_probe(comm, probe, true);
+    rf_comm_fail(comm, &verdict, true);
+}
+
+/* Fails that in which this rank waits, as hop `own` says, and that in which another rank waits for
+ * it. */
+static int fail_all(struct rf_comm *comm, const struct rf_probe *probe, uint32_t own)
+{
+    const struct rf_probe_hop *hop = &probe->hops[own];
+    const struct rf_probe_hop *before = &probe->hops[(own + probe->count - 1) % probe->count];
+    struct rf_comm *other = rf_family_find(comm, before->number);
+    if (other) {
+        fail_for(other, probe, before);
+        other->unreported = true; /* to the next call on it */
+    }
+    rf_family_release(comm);
+    fail_for(comm, probe, hop);
+    return rf_fail_error(&comm->error);
 }
 
 /* A circle of a message and a collective is no more than two ranks that call different things. */
 static int fail_pair(struct rf_comm *comm, const struct rf_probe *probe)
 {
-    const struct rf_contract first = contract_of(&probe->hops[0]),
-                             second = contract_of(&probe->hops[1]);
+    const struct rf_contract first = local_contract(comm, &probe->hops[0]),
+                             second = local_contract(comm, &probe->hops[1]);
     const bool swap = rf_contract_is_point(&first);
-    return rf_comm_fail_mismatch(comm, probe->hops[swap].rank, swap ? &second : &first,
-                                 probe->hops[!swap].rank, swap ? &first : &second);
+    return rf_comm_fail_mismatch(comm, from_job(comm, probe->hops[swap].rank),
+                                 swap ? &second : &first, from_job(comm, probe->hops[!swap].rank),
+                                 swap ? &first : &second);
 }
 
 static int fail_circle(struct rf_comm *comm, const struct rf_probe *probe)
 {
-    char text[RF_VERDICT_TEXT] = "", call[100];
-    size_t at = 0;
-    struct rf_contract about = contract_of(&probe->hops[0]);
-    for (uint32_t i = 0; i < probe->count && at < sizeof(text); i++) {
-        const struct rf_contract theirs = contract_of(&probe->hops[i]);
-        if (rf_contract_is_point(&about))
-            about = theirs; /* rather an operation, as messages are numbered apart */
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%srank %d waits for rank %d in %s",
-                               i ? ", " : "", probe->hops[i].rank, probe->hops[i].to,
-                               rf_contract_text(&theirs, call, sizeof(call)));
-    }
-    return rf_comm_fail_text(comm, RF_EMISMATCH, probe->hops[0].to, &about,
-                             "ranks wait for each other in a circle: %.225s", text);
+    struct rf_verdict verdict = {.status = RF_EMISMATCH,
+                                 .rank = from_job(comm, probe->hops[0].to),
+                                 .rank_a = -1,
+                                 .rank_b = -1,
+                                 .sequence = probe->hops[0].sequence};
+    /* Rather an operation, as messages are numbered apart. */
+    for (uint32_t i = probe->count; i-- > 0;)
+        if (!rf_contract_is_point(&(struct rf_contract){.op = probe->hops[i].op}))
+            verdict.sequence = probe->hops[i].sequence;
+    describe(comm, probe, verdict.message, sizeof(verdict.message));
+    return rf_comm_fail(comm, &verdict, true);
+}
+
+/* The probe has come back to the rank that asked, in the communicator in which it waits. */
+static int fail(struct rf_comm *comm, const struct rf_probe *probe)
+{
+    for (uint32_t i = 0; i < probe->count; i++)
+        if (probe->hops[i].number != comm->number)
+            return fail_all(comm, probe, 0);
+    const struct rf_contract first = contract_of(&probe->hops[0]),
+                             last = contract_of(&probe->hops[probe->count - 1]);
+    return probe->count == 2 && rf_contract_is_point(&first) != rf_contract_is_point(&last)
+               ? fail_pair(comm, probe)
+               : fail_circle(comm, probe);
 }
 
 void rf_cycle_probe(struct rf_comm *comm, const struct rf_watch *watch)
@@ -106,30 +220,49 @@ void rf_cycle_probe(struct rf_comm *comm, const struct rf_watch *watch)
     send_on(comm, watch, &probe);
 }
 
-int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard)
+/* This rank waits where the hop has it. */
+static bool is_hop(const struct rf_watch *watch, const struct rf_probe_hop *hop)
+{
+    const struct rf_comm *comm = watch->comm;
+    return hop->rank == in_job(comm, comm->rank) && hop->number == comm->number &&
+           hop->sequence == watch->mine->sequence && hop->op == watch->mine->op;
+}
+
+/* The circle, as the first of it has found it. */
+static int heard_circle(const struct rf_watch *watch, const struct rf_probe *probe)
+{
+    for (uint32_t i = 0; i < probe->count; i++)
+        if (is_hop(watch, &probe->hops[i]))
+            return fail_all(watch->comm, probe, i);
+    return 0;
+}
+
+int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard, bool found)
 {
     const struct rf_watch *watch = comm->watching;
     struct rf_probe probe = *heard;
-    if (probe.count < 1 || probe.count > RF_PROBE_HOPS)
+    if (!watch || probe.count < 1 || probe.count > RF_PROBE_HOPS)
         return 0;
+    if (found)
+        return heard_circle(watch, &probe);
+    struct rf_comm *waiting = watch->comm;
     const struct rf_probe_hop *last = &probe.hops[probe.count - 1];
-    if (!watch || last->rank != rank || last->to != comm->rank || !is_unserved(comm, last))
+    const int self = in_job(comm, comm->rank);
+    if (last->rank != in_job(comm, rank) || last->to != self || last->number != comm->number ||
+        !is_unserved(comm, rank, last))
         return 0;
-    if (probe.hops[0].rank != comm->rank) {
+    if (probe.hops[0].rank != self) {
         for (uint32_t i = 1; i < probe.count; i++)
-            if (probe.hops[i].rank == comm->rank)
+            if (probe.hops[i].rank == self)
                 return 0; /* a circle without the one who asked: its own ranks find it */
-        send_on(comm, watch, &probe);
+        send_on(waiting, watch, &probe);
         return 0;
     }
     /* Back, and this rank has not moved since. */
-    const bool waits = probe.wait == comm->waits && watch->announced && !watch->may_send &&
-                       watch->quiet_activity == watch->activity &&
-                       waits_for(comm, watch) == probe.hops[0].to;
-    if (!waits)
-        return 0;
-    const struct rf_contract next = contract_of(&probe.hops[probe.count - 1]);
-    return probe.count == 2 && rf_contract_is_point(watch->mine) != rf_contract_is_point(&next)
-               ? fail_pair(comm, &probe)
-               : fail_circle(comm, &probe);
+    const int to = waits_for(waiting, watch);
+    const bool waits = is_hop(watch, &probe.hops[0]) && probe.wait == waiting->waits &&
+                       watch->announced && !watch->may_send &&
+                       watch->quiet_activity == watch->activity && to >= 0 &&
+                       in_job(waiting, to) == probe.hops[0].to;
+    return waits ? fail(waiting, &probe) : 0;
 }

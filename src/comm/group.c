@@ -202,6 +202,7 @@ int rf_group_end(struct rf_comm *comm)
     if (--comm->group->depth > 0)
         return 0;
     struct rf_group *group = comm->group;
+    rf_family_enter(comm);
     comm->group = NULL;
     int rc = run(comm, group);
     rf_group_destroy(group);

@@ -12,7 +12,8 @@ enum note_kind {
     NOTE_LEAVING,
     NOTE_HISTORY,
     NOTE_LEFT_OUT,
-    NOTE_PROBE
+    NOTE_PROBE,
+    NOTE_CIRCLE
 };
 enum { NOTE_PASTS = 6, NOTE_RANKS = 96 };
 
@@ -27,7 +28,7 @@ struct note {
             int32_t root;
             uint8_t op, dtype, redop, order, algorithm;
         } last;                    /* NOTE_LEAVING: as rf_peer_state has it */
-        struct rf_probe probe;     /* NOTE_PROBE */
+        struct rf_probe probe;     /* NOTE_PROBE, NOTE_CIRCLE */
         struct rf_past past;       /* NOTE_WAITING */
         struct rf_verdict verdict; /* NOTE_VERDICT */
         struct {
@@ -133,9 +134,9 @@ const struct rf_past *rf_comm_history(const struct rf_comm *comm, uint64_t seque
     return known ? &comm->history[sequence % RF_HISTORY] : NULL;
 }
 
-void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe)
+void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe, bool found)
 {
-    struct note note = {.kind = NOTE_PROBE, .asked = -1, .probe = *probe};
+    struct note note = {.kind = found ? NOTE_CIRCLE : NOTE_PROBE, .asked = -1, .probe = *probe};
     send_note(comm, &note);
 }
 
@@ -358,8 +359,8 @@ static int heard_note(struct rf_comm *comm, const struct rf_event *event)
         return heard_waiting(comm, event->rank, &note);
     if (note.kind == NOTE_HISTORY)
         return heard_history(comm, event->rank, &note);
-    if (note.kind == NOTE_PROBE)
-        return rf_cycle_heard(comm, event->rank, &note.probe);
+    if (note.kind == NOTE_PROBE || note.kind == NOTE_CIRCLE)
+        return rf_cycle_heard(comm, event->rank, &note.probe, note.kind == NOTE_CIRCLE);
     if (note.kind == NOTE_LEFT_OUT)
         heard_left_out(comm, &note);
     if (note.kind == NOTE_VERDICT) {

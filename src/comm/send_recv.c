@@ -64,6 +64,7 @@ static int run(struct rf_comm *comm, struct rf_half *halves, size_t count,
     if (comm->group)
         return request ? rf_group_add_task(comm, &job, request)
                        : rf_group_add_halves(comm, halves, count, timeout_s);
+    rf_family_enter(comm);
     if (!request && rf_async_busy(comm->async))
         return rf_async_run(comm, &job);
     if (!rf_async_busy(comm->async)) {

@@ -95,7 +95,9 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, const
     comm->control = control;
     comm->rank = control->rank;
     comm->size = control->size;
-    int rc = rf_comm_name_ranks(comm, old, members);
+    int rc = rf_family_join(comm, old);
+    if (rc == 0)
+        rc = rf_comm_name_ranks(comm, old, members);
     if (rc == 0)
         rc =
             rf_split_transport(control, old->wire->name, &comm->wire, comm->why, sizeof(comm->why));
@@ -153,6 +155,7 @@ int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struc
         return rf_fail(RF_EINVAL, "shrink: the communicator or out is NULL");
     RETURN_IF_ERROR(rf_check_seconds("shrink", timeout_s));
     RETURN_IF_ERROR(rf_group_refuse(comm, "shrink"));
+    rf_family_enter(comm);
     timeout_s = timeout_s > 0 ? timeout_s : DEFAULT_TIMEOUT_S;
     rf_async_drain(comm->async, 0);
     int *members = rf_alloc((size_t)comm->size * sizeof(*members));

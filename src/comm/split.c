@@ -47,7 +47,9 @@ static int open_group(struct rf_comm *parent, const int *members, int count, str
     comm->control = control;
     comm->rank = control->rank;
     comm->size = control->size;
-    int rc = rf_comm_name_ranks(comm, parent, members);
+    int rc = rf_family_join(comm, parent);
+    if (rc == 0)
+        rc = rf_comm_name_ranks(comm, parent, members);
     if (rc == 0)
         rc = rf_split_transport(control, parent->wire->name, &comm->wire, comm->why,
                                 sizeof(comm->why));

@@ -75,6 +75,13 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_verdict *
 static void name_in_job(const struct rf_comm *comm, const struct rf_verdict *verdict,
                         struct rf_error *error)
 {
+    if (verdict->of_job) {
+        const size_t end = strlen(error->message);
+        if (comm->job_ranks)
+            snprintf(error->message + end, sizeof(error->message) - end,
+                     "; these are ranks of the job");
+        return;
+    }
     const bool two = verdict->status == RF_EMISMATCH && verdict->rank_a >= 0;
     const int ranks[] = {two ? verdict->rank_a : verdict->rank, two ? verdict->rank_b : -1};
     size_t at = strlen(error->message);

@@ -18,7 +18,8 @@ void rf_watch_begin(struct rf_comm *comm, struct rf_watch *watch, const struct r
                     double timeout_s, const struct rf_exec *exec)
 {
     double seconds = timeout_s > 0 ? timeout_s : comm->timeout_s;
-    *watch = (struct rf_watch){.mine = mine,
+    *watch = (struct rf_watch){.comm = comm,
+                               .mine = mine,
                                .exec = exec,
                                .peer = -1,
                                .blocking = true,
@@ -146,6 +147,7 @@ static int tick(struct rf_comm *comm, struct rf_watch *watch)
         RETURN_IF_ERROR(check_leavers(comm, watch, quiet));
         if (!is_point && watch->blocking)
             RETURN_IF_ERROR(rf_comm_check_points(comm, watch->mine, watch->exec));
+        RETURN_IF_ERROR(rf_family_serve(watch));
     }
     return quiet > watch->timeout_ns ? fail_deadline(comm, watch) : 0;
 }

@@ -233,6 +233,20 @@ TEST_P(Mismatch, OfAReceiveAgainstACollectiveIsNamed)
         [](rf_comm *comm) { return all_reduce(comm, 10); });
 }
 
+/* The other one finds out first, as it has been quiet for longer. */
+TEST(Circle, OfALateReceiveAndACollectiveIsNamedAsThatOfAnEarlyOne)
+{
+    disagree(
+        ranks::World(), 1, RF_COLL_RECV, RF_COLL_ALL_REDUCE,
+        [](rf_comm *comm) {
+            const uint64_t until = rf_now_ns() + 100000000;
+            while (rf_now_ns() < until)
+                continue;
+            return rf_recv(comm, buffer().data(), 10, RF_F32, 0, 4, nullptr);
+        },
+        [](rf_comm *comm) { return all_reduce(comm, 10); });
+}
+
 TEST_P(Mismatch, RanksThatReceiveFromEachOtherAreNamedAsACircle)
 {
     for (bool long_sends : {false, true}) /* which wait for their receiver */

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The communicators that one rank has of one job: the first, and those that were split off it or
+ * survived it. While a thread waits in a call on one of them, nobody listens to the others' control
+ * links, and what comes there may be the reason for its wait (cycle.c). So it listens itself, as
+ * long as no other thread of this rank has called any of them, which could do so at any time.
+ */
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent)
+{
+    struct rf_family *family = parent ? parent->family : rf_alloc(sizeof(*family));
+    if (!family)
+        return rf_fail(RF_ENOMEM, "no memory for a communicator");
+    if (!parent) {
+        pthread_mutexattr_t recursive;
+        pthread_mutexattr_init(&recursive);
+        pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+        pthread_mutex_init(&family->lock, &recursive);
+        pthread_mutexattr_destroy(&recursive);
+        atomic_init(&family->thread, rf_thread_number());
+    }
+    pthread_mutex_lock(&family->lock);
+    family->holders++;
+    pthread_mutex_unlock(&family->lock);
+    comm->family = family;
+    return 0;
+}
+
+void rf_family_add(struct rf_comm *comm)
+{
+    struct rf_family *family = comm->family;
+    pthread_mutex_lock(&family->lock);
+    comm->sibling = family->first;
+    family->first = comm;
+    pthread_mutex_unlock(&family->lock);
+}
+
+void rf_family_leave(struct rf_comm *comm)
+{
+    struct rf_family *family = comm->family;
+    if (!family)
+        return;
+    pthread_mutex_lock(&family->lock);
+    for (struct rf_comm **link = &family->first; *link; link = &(*link)->sibling)
+        if (*link == comm) {
+            *link = comm->sibling;
+            break;
+        }
+    const bool last = --family->holders == 0;
+    pthread_mutex_unlock(&family->lock);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&family->lock);
+    rf_free(family);
+}
+
+uint32_t rf_family_offer(const struct rf_comm *comm)
+{
+    struct rf_family *family = comm->family;
+    pthread_mutex_lock(&family->lock);
+    const uint32_t number = family->number + 1;
+    pthread_mutex_unlock(&family->lock);
+    return number;
+}
+
+void rf_family_number(struct rf_comm *comm, uint32_t number)
+{
+    struct rf_family *family = comm->family;
+    comm->number = number;
+    pthread_mutex_lock(&family->lock);
+    family->number = number > family->number ? number : family->number;
+    pthread_mutex_unlock(&family->lock);
+}
+
+void rf_family_share(struct rf_family *family)
+{
+    pthread_mutex_lock(&family->lock); /* not while the other one listens */
+    atomic_store(&family->thread, 0);
+    pthread_mutex_unlock(&family->lock);
+}
+
+/* Not while its worker, or a call further up, has it. */
+static bool is_idle(const struct rf_comm *comm)
+{
+    return !comm->failed && !comm->running && !rf_async_busy(comm->async);
+}
+
+struct rf_comm *rf_family_find(const struct rf_comm *comm, uint32_t number)
+{
+    pthread_mutex_lock(&comm->family->lock);
+    struct rf_comm *found = comm->family->first;
+    while (found && found->number != number)
+        found = found->sibling;
+    const bool alone = atomic_load(&comm->family->thread) == rf_thread_number();
+    return found && found != comm && alone && is_idle(found) ? found : NULL;
+}
+
+void rf_family_release(const struct rf_comm *comm)
+{
+    pthread_mutex_unlock(&comm->family->lock);
+}
+
+static void listen(struct rf_comm *comm, const struct rf_watch *watch)
+{
+    comm->watching = watch;
+    int rc = rf_comm_events(comm);
+    comm->watching = NULL;
+    if (rc < 0 && comm->failed)
+        comm->unreported = true; /* to the next call on it */
+}
+
+int rf_family_serve(const struct rf_watch *watch)
+{
+    struct rf_comm *in = watch->comm;
+    struct rf_family *family = in->family;
+    const uint64_t self = rf_thread_number();
+    if (!watch->blocking || rf_async_busy(in->async) || atomic_load(&family->thread) != self)
+        return 0;
+    pthread_mutex_lock(&family->lock);
+    for (struct rf_comm *comm = family->first;
+         comm && !in->failed && atomic_load(&family->thread) == self; comm = comm->sibling)
+        if (comm != in && is_idle(comm) && rf_comm_has_news(comm))
+            listen(comm, watch);
+    pthread_mutex_unlock(&family->lock);
+    return in->failed ? rf_fail_error(&in->error) : 0;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that call several communicators in different orders, and so wait for each other: every rank
+ * hears RF_EMISMATCH with all calls, of the call that it waits in. And what looks like it but ends:
+ * a rank that comes late, and ranks whose threads share their communicators out.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+
+#include <thread>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+constexpr uint64_t generous_ns = 10000000000; /* of the second that it takes */
+
+class Orders : public testing::TestWithParam<ranks::World>
+{
+};
+
+int all_reduce(rf_comm *comm, size_t count)
+{
+    std::vector<float> data(count, 1.0f);
+    return rf_all_reduce(comm, data.data(), data.data(), count, RF_F32, RF_SUM, nullptr);
+}
+
+/* A communicator of all ranks. */
+rf_comm *all_of(rf_comm *comm)
+{
+    rf_comm *group = nullptr;
+    EXPECT_EQ(rf_comm_split(comm, 0, rf_comm_rank(comm), &group), RF_OK)
+        << rf_last_error()->message;
+    return group;
+}
+
+void expect_named(int rc, const std::vector<std::string> &parts)
+{
+    EXPECT_EQ(rc, RF_EMISMATCH) << rf_last_error()->message;
+    for (const std::string &part : parts)
+        EXPECT_NE(strstr(rf_last_error()->message, part.c_str()), nullptr)
+            << part << ": " << rf_last_error()->message;
+}
+
+TEST_P(Orders, OfTwoCommunicatorsThatDifferAreNamedOnEveryRank)
+{
+    ranks::run(
+        GetParam(),
+        [](rf_comm *comm, int rank) {
+            rf_comm *other = all_of(comm);
+            const bool odd = rank == rf_comm_size(comm) - 1;
+            const uint64_t start = rf_now_ns();
+            const int rc = odd ? all_reduce(other, 20) : all_reduce(comm, 10);
+            EXPECT_LT(rf_now_ns() - start, generous_ns);
+            expect_named(rc, {"call communicators in the same order on all ranks: rank ",
+                              "waits in all_reduce(10 f32 sum) of communicator 1 for rank " +
+                                  std::to_string(rf_comm_size(comm) - 1),
+                              "waits in all_reduce(20 f32 sum) of communicator 2 for rank 0"});
+            rf_comm_close(other);
+        },
+        [](int, int closed) { EXPECT_EQ(closed, RF_EMISMATCH); });
+}
+
+/* After calls in which all agree; and the wait is for messages. */
+TEST_P(Orders, OfMessagesAndCollectivesThatDifferAreNamed)
+{
+    for (size_t count : {size_t{10}, size_t{100000}})
+        ranks::run(GetParam(), [=](rf_comm *comm, int rank) {
+            rf_comm *other = all_of(comm);
+            std::vector<float> data(count);
+            for (rf_comm *any : {comm, other, comm})
+                EXPECT_EQ(all_reduce(any, 7), RF_OK) << rf_last_error()->message;
+            int rc;
+            if (rank == 1) /* of a short one, which goes without its receiver, the receive waits */
+                rc = rf_barrier(other, nullptr);
+            else if (rank == 0 && count > 10)
+                rc = rf_send(comm, data.data(), count, RF_F32, 1, 0, nullptr);
+            else
+                rc = rf_recv(comm, data.data(), count, RF_F32, 1, 0, nullptr);
+            expect_named(rc, {"waits in barrier() of communicator 2 for rank 0",
+                              "of communicator 1 for rank 1"});
+            rf_comm_close(other);
+        });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Orders, testing::ValuesIn(ranks::worlds({2}, {2})),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+/* These wait for seconds, and no provider has a part in it: threads, and processes. */
+std::vector<ranks::World> two_kinds()
+{
+    std::vector<ranks::World> worlds(2);
+    worlds[1].provider = "shm";
+    return worlds;
+}
+
+class OrdersThatEnd : public testing::TestWithParam<ranks::World>
+{
+};
+
+TEST_P(OrdersThatEnd, WhenALateRankComesAreNoError)
+{
+    ranks::run(
+        GetParam(),
+        [](rf_comm *comm, int rank) {
+            rf_comm *other = all_of(comm);
+            EXPECT_EQ(all_reduce(comm, 10), RF_OK) << rf_last_error()->message;
+            const uint64_t until = rf_now_ns() + 1500000000;
+            while (rank == 0 && rf_now_ns() < until)
+                std::this_thread::yield();
+            EXPECT_EQ(all_reduce(other, 10), RF_OK) << rf_last_error()->message;
+            EXPECT_EQ(all_reduce(comm, 10), RF_OK) << rf_last_error()->message;
+            EXPECT_EQ(rf_comm_close(other), RF_OK) << rf_last_error()->message;
+        },
+        [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
+}
+
+/* On each rank one thread waits in a communicator, for what another thread of the peer brings only
+ * when that has waited for long. */
+TEST_P(OrdersThatEnd, ByAnotherThreadOfTheRankAreNoError)
+{
+    ranks::run(
+        GetParam(),
+        [](rf_comm *comm, int rank) {
+            rf_comm *other = all_of(comm), *mine = rank == 0 ? comm : other,
+                    *theirs = rank == 0 ? other : comm;
+            std::thread second([=] {
+                EXPECT_EQ(rf_comm_wait(theirs), RF_OK) << rf_last_error()->message;
+                const uint64_t until = rf_now_ns() + 1000000000;
+                while (rf_now_ns() < until)
+                    std::this_thread::yield();
+                EXPECT_EQ(all_reduce(theirs, 10), RF_OK) << rf_last_error()->message;
+            });
+            EXPECT_EQ(all_reduce(mine, 10), RF_OK) << rf_last_error()->message;
+            second.join();
+            EXPECT_EQ(rf_comm_close(other), RF_OK) << rf_last_error()->message;
+        },
+        [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
+}
+INSTANTIATE_TEST_SUITE_P(All, OrdersThatEnd, testing::ValuesIn(two_kinds()),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+class OrdersOfThree : public testing::TestWithParam<ranks::World>
+{
+};
+
+/* Rank r waits for rank r+1 in the group of the two. */
+TEST_P(OrdersOfThree, OfGroupsInACircleAreNamedOnEveryRank)
+{
+    ranks::run(
+        GetParam(),
+        [](rf_comm *comm, int rank) {
+            std::vector<rf_comm *> groups(3); /* of r and r+1; NULL where this rank is in neither */
+            for (int r = 0; r < 3; r++)
+                ASSERT_EQ(rf_comm_split(comm, rank == r || rank == (r + 1) % 3 ? 0 : -1, rank,
+                                        &groups[static_cast<size_t>(r)]),
+                          RF_OK)
+                    << rf_last_error()->message;
+            const uint64_t start = rf_now_ns();
+            const int rc = all_reduce(groups[static_cast<size_t>(rank)], 10);
+            EXPECT_LT(rf_now_ns() - start, generous_ns);
+            std::vector<std::string> parts;
+            for (int r = 0; r < 3; r++)
+                parts.push_back(" of communicator " + std::to_string(r + 2) + " for rank " +
+                                std::to_string((r + 1) % 3));
+            expect_named(rc, parts);
+            for (rf_comm *group : groups)
+                rf_comm_close(group);
+        },
+        [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
+}
+
+/* The third only takes part in one of the two, and hears of it there. */
+TEST_P(OrdersOfThree, OfTwoCommunicatorsThatDifferAreNamedToTheThird)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        rf_comm *pair = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, rank < 2 ? 0 : -1, -rank, &pair), RF_OK)
+            << rf_last_error()->message;
+        const int rc = rank == 1 ? all_reduce(pair, 20) : all_reduce(comm, 10);
+        expect_named(rc, {"waits in all_reduce(10 f32 sum) of communicator 1 for rank 1",
+                          "waits in all_reduce(20 f32 sum) of communicator 2 for rank 0"});
+        rf_comm_close(pair);
+    });
+}
+INSTANTIATE_TEST_SUITE_P(All, OrdersOfThree, testing::ValuesIn(ranks::worlds({3}, {3})),
+                         [](const auto &info) { return ranks::name(info.param); });
+
+} // namespace
