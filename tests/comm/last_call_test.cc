@@ -212,6 +212,50 @@ TEST_P(LastCallOver, EveryPairOfDifferentOnesIsHeardByEveryRank)
 INSTANTIATE_TEST_SUITE_P(All, LastCallOver, testing::ValuesIn(ranks::worlds({}, {2, 3})),
                          [](const auto &info) { return ranks::name(info.param); });
 
+/* A message and the receive that does not take it, as last calls: count and type are compared. By
+ * its tag it is no message for this receive, which then waits for a rank that has left; where the
+ * send is a long one, they wait for each other. Only a message that nobody waits for is no error.
+ */
+TEST(Closing, TellsBothRanksOfAMessageAndAReceiveThatDoNotFit)
+{
+    struct Receive {
+        size_t more;
+        rf_dtype dtype;
+        int tag;
+        int told[2]; /* for a short and for a long message */
+    };
+    const Receive receives[] = {{1, RF_F32, 0, {RF_EMISMATCH, RF_EMISMATCH}},
+                                {0, RF_I32, 0, {RF_EMISMATCH, RF_EMISMATCH}},
+                                {0, RF_F32, 1, {RF_EPEER, RF_EMISMATCH}},
+                                {0, RF_F32, -1, {RF_OK, RF_EPEER}}}; /* none at all */
+    std::vector<std::thread> threads; /* most of the time they wait */
+    for (const Receive &receive : receives)
+        for (bool is_long : {false, true})
+            threads.emplace_back([=] {
+                const size_t count = is_long ? 100000 : 10;
+                const int expected = receive.told[is_long];
+                ranks::run(
+                    ranks::World(),
+                    [&](rf_comm *comm, int rank) {
+                        std::vector<float> data(count + 1);
+                        const int rc =
+                            rank == 0 ? rf_send(comm, data.data(), count, RF_F32, 1, 0, nullptr)
+                            : receive.tag < 0 ? RF_OK
+                                              : rf_recv(comm, data.data(), count + receive.more,
+                                                        receive.dtype, 0, receive.tag, nullptr);
+                        EXPECT_TRUE(rc == RF_OK || rc == expected)
+                            << rc << " " << rf_last_error()->message;
+                    },
+                    [&](int rank, int closed) {
+                        EXPECT_EQ(closed, expected)
+                            << "rank " << rank << ", tag " << receive.tag << ", " << count << ": "
+                            << rf_last_error()->message;
+                    });
+            });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
 /* Rank 0 waits for rank 1, which has left; why it has is known to rank 2, which comes late. */
 TEST(Closing, OfARankThatAMessageWaitsForIsNamedByWhoKnowsTheDifference)
 {
