@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
 
+#include <atomic>
+#include <random>
 #include <thread>
 
 #include "support/ranks.h"
@@ -140,6 +142,59 @@ TEST_P(OrdersThatEnd, ByAnotherThreadOfTheRankAreNoError)
 }
 INSTANTIATE_TEST_SUITE_P(All, OrdersThatEnd, testing::ValuesIn(two_kinds()),
                          [](const auto &info) { return ranks::name(info.param); });
+
+/* Collectives and messages on any communicator, in one order, with ranks that are often late enough
+ * for the others to look for a circle. */
+void run_program(unsigned seed)
+{
+    ranks::World world;
+    world.size = 3;
+    ranks::run(
+        world,
+        [=](rf_comm *comm, int rank) {
+            std::vector<rf_comm *> comms{comm, all_of(comm), nullptr, nullptr, nullptr};
+            for (int r = 0; r < 3; r++) /* of the other two */
+                ASSERT_EQ(rf_comm_split(comm, rank == r ? -1 : 0, rank,
+                                        &comms[2 + static_cast<size_t>(r)]),
+                          RF_OK)
+                    << rf_last_error()->message;
+            std::mt19937 common(seed), own(seed * 3 + static_cast<unsigned>(rank));
+            std::vector<float> data(100000);
+            for (int i = 0; i < 12; i++) {
+                rf_comm *in = comms[common() % comms.size()];
+                const int kind = static_cast<int>(common() % 3);
+                const size_t count = common() % 2 ? 10 : data.size();
+                if (own() % 8 == 0)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(260 + own() % 200));
+                int rc = RF_OK;
+                if (in && kind > 0)
+                    rc = all_reduce(in, count);
+                else if (in && rf_comm_rank(in) == 0)
+                    rc = rf_send(in, data.data(), count, RF_F32, 1, 0, nullptr);
+                else if (in && rf_comm_rank(in) == 1)
+                    rc = rf_recv(in, data.data(), count, RF_F32, 0, 0, nullptr);
+                EXPECT_EQ(rc, RF_OK) << "seed " << seed << ": " << rf_last_error()->message;
+            }
+            for (size_t i = 1; i < comms.size(); i++)
+                EXPECT_EQ(rf_comm_close(comms[i]), RF_OK) << rf_last_error()->message;
+        },
+        [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
+}
+
+TEST(RandomPrograms, OnSeveralCommunicatorsWithLateRanksAreNoError)
+{
+    const char *programs = getenv("RF_PROGRAMS");
+    const unsigned count = programs ? static_cast<unsigned>(atoi(programs)) : 16;
+    std::atomic<unsigned> next{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 16; i++) /* most of the time they wait */
+        threads.emplace_back([&] {
+            for (unsigned seed; (seed = next++) < count;)
+                run_program(seed);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
 
 class OrdersOfThree : public testing::TestWithParam<ranks::World>
 {
