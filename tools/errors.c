@@ -3,6 +3,7 @@
  * Errors of the program: one sentence on stderr that says what to do, and the exit status.
  */
 #include <stdarg.h>
+#include <string.h>
 
 #include "tool.h"
 
@@ -35,6 +36,8 @@ int tool_error(const struct tool_command *command, const char *format, ...)
 int tool_library_error(const struct tool_command *command, int rank)
 {
     const struct rf_error *error = rf_last_error();
+    if (error->status == RF_EABORT && strstr(error->message, TOOL_ABORTED))
+        return TOOL_ERROR; /* that rank has said why */
     if (rank >= 0)
         return tool_error(command, "rank %d: %s", rank, error->message);
     return tool_error(command, "%s", error->message);

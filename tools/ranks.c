@@ -88,11 +88,8 @@ static void *run_thread(void *argument)
     }
     self->status = self->fn(comm, self->user);
     if (self->status != TOOL_OK && self->status < TOOL_BY_SIGNAL)
-        rf_comm_abort(comm, "another rank of this process failed");
-    const int closed = rf_comm_close(comm);
-    if (closed == RF_EABORT) /* by a rank of this process, which has said why */
-        return NULL;
-    if (closed < 0 && self->status == TOOL_OK)
+        rf_comm_abort(comm, TOOL_ABORTED);
+    if (rf_comm_close(comm) < 0 && self->status == TOOL_OK)
         self->status = tool_library_error(self->command, self->opts.rank);
     return NULL;
 }

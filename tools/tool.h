@@ -33,6 +33,8 @@ extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, too
 
 int tool_usage_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
 int tool_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
+/* Why a rank that fails aborts the others of its process. */
+#define TOOL_ABORTED "another rank of this process failed"
 /* The library's last error, with `rank` in front when it is not negative. */
 int tool_library_error(const struct tool_command *command, int rank);
 
