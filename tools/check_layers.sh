@@ -21,8 +21,8 @@ comm       coll transport ops
 optim      ops
 memory     ops
 io         tensor comm
-train      comm optim memory io
-parallel   train
+parallel   comm optim
+train      parallel memory io
 models     public
 tools      public models
 bench      public models
@@ -50,13 +50,13 @@ ringforge.h base
 # ringforge.h counts as base: its own calls (version, log, trace, clock) are implemented there.
 # Exceptions, each with its reason:
 #   coll, transport  comm.h      the enums and structs of the public calls, not the calls
-#   train            parallel.h  defines what a plan and a pass are; parallel orders the passes
+#   parallel         train.h     blocks, mesh and policy: what a plan is made of
 #   optim            data.h      implements the learning-rate rules
 exceptions='
 optim data.h
 coll comm.h
 transport comm.h
-train parallel.h
+parallel train.h
 '
 
 list() {

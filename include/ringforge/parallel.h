@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Plans: what a training step is going to do on one rank, as a list of instructions, with the bytes
- * of every memory category and of every message. Pure: nothing is allocated on a device, nobody is
- * asked; a plan for 4,096 ranks is made on a laptop.
+ * Plans: what a training step is going to do on one rank, as a list of instructions. Each
+ * instruction names the values (pieces of memory) that it reads and writes, the lane it runs on,
+ * what it waits for and what it transfers; so the bytes of every memory category and of every
+ * message follow from the list. Pure: nothing is allocated on a device, nobody is asked; a plan for
+ * 4,096 ranks is made on a laptop.
  */
 #ifndef RINGFORGE_PARALLEL_H
 #define RINGFORGE_PARALLEL_H
@@ -13,25 +15,93 @@
 extern "C" {
 #endif
 
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* What a value is of, besides its kind: */
+enum rf_value_kind {
+    RF_VALUE_PARAM = 0, /* piece: the f32 parameters */
+    RF_VALUE_COPY,      /* piece: the same in 16 bits, for blocks that want that */
+    RF_VALUE_STATE,     /* piece; slot = enum rf_optimizer_state */
+    RF_VALUE_GRAD,      /* piece, slot: a sum of gradients over micro-batches */
+    RF_VALUE_TOKENS,    /* micro_batch: inputs of the first block */
+    RF_VALUE_TARGETS,   /* micro_batch */
+    RF_VALUE_LOSSES,    /* micro_batch: of each token */
+    RF_VALUE_OUT,       /* block, micro_batch: a block's output */
+    RF_VALUE_DOUT,      /* block, micro_batch: the gradient of a block's output */
+    RF_VALUE_SAVED,     /* block, micro_batch: from forward to backward */
+    RF_VALUE_HANDOFF,   /* block, micro_batch: from backward_input to backward_weight */
+    RF_VALUE_SCALARS,   /* struct rf_step_scalars */
+    RF_VALUE_NORM,      /* the sum of squares of all gradients */
+    RF_VALUE_PARTIALS,  /* of the chunks of the norm */
+    RF_VALUE_CHUNKS,    /* table: the chunks of the norm */
+    RF_VALUE_DECAY,     /* table: where weight decay applies */
+    RF_VALUE_SCRATCH,   /* working memory of one call of a block */
+    RF_VALUE_WORKSPACE, /* working memory of products */
+    RF_VALUE_KINDS
+};
+
+/* A piece of memory. What does not apply is -1. */
+struct rf_value {
+    enum rf_value_kind kind;
+    int block, micro_batch; /* micro_batch: global index within the step */
+    int slot, piece;
+    int region;      /* of the run's memory */
+    uint64_t offset; /* in it, bytes */
+    uint64_t bytes;  /* 0: the value is empty; its order is kept all the same */
+};
+
+/* ---- instructions ---------------------------------------------------------------------------- */
+
 enum rf_verb {
-    RF_VERB_ZERO_GRADS = 0, /* a = accumulator slot */
-    RF_VERB_FORWARD,        /* block, micro_batch */
-    RF_VERB_BACKWARD_INPUT, /* block, micro_batch; a = slot */
+    RF_VERB_LOAD = 0, /* inputs and the step's scalars, by the host */
+    RF_VERB_ZERO,     /* gradients of a slot */
+    RF_VERB_FORWARD,
+    RF_VERB_BACKWARD_INPUT,
     RF_VERB_BACKWARD_WEIGHT,
-    RF_VERB_MERGE,  /* slot a += slot b: two sibling subtrees of micro-batches */
-    RF_VERB_TIE,    /* gradient of parameter a += that of its tied use, parameter b */
-    RF_VERB_REDUCE, /* bucket a over the data-parallel ranks, asynchronous */
-    RF_VERB_LOSS,   /* share losses and token counts */
-    RF_VERB_NORM,   /* wait for all buckets; global norm */
-    RF_VERB_STEP,   /* optimizer */
-    RF_VERB_SPREAD, /* update_on_rank_0: what rank 0 made of the weights and scalars, to all */
+    RF_VERB_MERGE,      /* a slot of gradients += another: sibling subtrees of micro-batches */
+    RF_VERB_REDUCE,     /* gradients of a piece, over the ranks */
+    RF_VERB_LOSS,       /* share losses and token counts; by the host */
+    RF_VERB_TIE,        /* gradients of a parameter += those of a tied use */
+    RF_VERB_NORM,       /* sum of squares of all gradients */
+    RF_VERB_BEGIN_STEP, /* norm, clipping, overflow, bias correction */
+    RF_VERB_STEP,       /* optimizer */
+    RF_VERB_END_STEP,   /* the loss scale moves */
+    RF_VERB_BROADCAST,  /* rank 0's values, to all */
+    RF_VERB_CAST,       /* 16-bit copies of parameters */
     RF_VERB_COUNT
 };
+
+/* Where instructions run. Each lane runs its own in list order; between lanes only waits order. */
+enum rf_lane {
+    RF_LANE_HOST = 0,
+    RF_LANE_COMPUTE,
+    RF_LANE_DATA, /* collectives of the data-parallel ranks */
+    RF_LANE_COUNT
+};
+
+/* The lane has passed this place: 0 is its first instruction. */
+struct rf_wait {
+    int lane, position;
+};
+
+/* What an instruction sends and receives. Counts are elements. */
+struct rf_transfer {
+    enum rf_coll_op op;
+    size_t count;
+    enum rf_dtype dtype;
+    enum rf_order order;
+    int root;              /* of a rooted operation */
+    const char *algorithm; /* NULL: chosen by size */
+};
+
 struct rf_instruction {
     enum rf_verb verb;
-    int block, micro_batch; /* micro_batch: local order 0.. ; -1 = none */
-    int a, b;
-    int bucket; /* MERGE: only this part of the slots; -1 = all */
+    enum rf_lane lane;
+    int block, micro_batch;       /* -1: none; micro_batch: global index within the step */
+    int first_operand, ins, outs; /* operands: values that are read, then values that are written */
+    int first_wait, waits;
+    int transfer; /* -1: none */
+    bool posts;   /* work of its lane is handed over here, and others may wait for it */
 };
 
 /* Builds the plan of `rank`. blocks are borrowed and must outlive the plan. Errors: RF_EINVAL for a
@@ -39,16 +109,39 @@ struct rf_instruction {
  * have: the message says what to change. */
 RF_API int rf_plan_build(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
                          const struct rf_policy *policy, int rank, struct rf_plan **out);
+
 RF_EXPORT void rf_plan_destroy(struct rf_plan *plan);
+
+/* The list of a training step (with forward_only: of a forward pass), borrowed from the plan. */
 RF_EXPORT const struct rf_instruction *rf_plan_instructions(const struct rf_plan *plan, int *count);
+
+/* All values of the plan; operands are indices of them. */
+RF_EXPORT const struct rf_value *rf_plan_values(const struct rf_plan *plan, int *count);
+
+/* The operands, waits and transfer (NULL: none) of one instruction of the plan; borrowed. */
+RF_EXPORT const int *rf_plan_operands(const struct rf_plan *plan,
+                                      const struct rf_instruction *instruction);
+RF_EXPORT const struct rf_wait *rf_plan_waits(const struct rf_plan *plan,
+                                              const struct rf_instruction *instruction);
+RF_EXPORT const struct rf_transfer *rf_plan_transfer(const struct rf_plan *plan,
+                                                     const struct rf_instruction *instruction);
+
 /* Memory, and what one step sends. */
 RF_EXPORT void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out);
+
 /* Idle share of the step by the schedule: 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
-RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan); /* logical elements, tied once */
+
+/* Logical elements, tied ones once. */
+RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);
+
 /* One instruction as text, "forward block 3 micro-batch 1"; returns text. */
-RF_EXPORT const char *rf_instruction_text(const struct rf_instruction *instruction, char *text,
+RF_EXPORT const char *rf_instruction_text(const struct rf_plan *plan,
+                                          const struct rf_instruction *instruction, char *text,
                                           size_t bytes);
+
+/* One value as text, "gradients piece 2 slot 0"; returns text. */
+RF_EXPORT const char *rf_value_text(const struct rf_value *value, char *text, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -125,7 +125,7 @@ static void plan_states(struct rf_plan *plan)
     set_region(plan, RF_REGION_SCALARS, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST,
                sizeof(struct rf_step_scalars));
     set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, sizeof(float));
-    set_region(plan, RF_REGION_NORM_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+    set_region(plan, RF_REGION_PARTIALS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                2 * sizeof(float) * plan->chunk_count);
 }
 
@@ -144,40 +144,19 @@ static void sum_memory(struct rf_plan *plan)
             *by_category[plan->regions[i].category] += plan->regions[i].bytes;
 }
 
-/* The weights of rank 0, and the step's scalars. */
-static int sum_spread(struct rf_plan *plan)
-{
-    uint64_t weights = 0, scalars = 0;
-    RETURN_IF_ERROR(rf_coll_sent_bytes_as(RF_COLL_BROADCAST, RF_TO_RANK_0, plan->rank,
-                                          plan->mesh.dp, plan->train_elements, RF_F32,
-                                          RF_ORDER_RING, 0, &weights));
-    RETURN_IF_ERROR(rf_coll_sent_bytes(RF_COLL_BROADCAST, plan->rank, plan->mesh.dp,
-                                       sizeof(struct rf_step_scalars), RF_U8, RF_ORDER_RING, 0,
-                                       &scalars));
-    plan->bytes.sent += weights + scalars;
-    return 0;
-}
-
+/* Of every transfer in the list of a step. */
 static int sum_sent(struct rf_plan *plan)
 {
-    uint64_t sent = 0;
-    RETURN_IF_ERROR(rf_plan_loss_bytes(plan, plan->policy.micro_batches, &plan->bytes.sent));
-    if (plan->mesh.dp == 1 || plan->policy.forward_only)
-        return 0;
-    for (int k = 0; k < plan->bucket_count; k++) {
-        size_t count = plan->buckets[k].count;
-        if (plan->policy.update_on_rank_0)
-            RETURN_IF_ERROR(rf_coll_sent_bytes_as(RF_COLL_REDUCE, RF_TO_RANK_0, plan->rank,
-                                                  plan->mesh.dp, count, RF_F32, RF_ORDER_RING, 0,
-                                                  &sent));
-        else if (plan->policy.order == RF_ORDER_TREE)
-            RETURN_IF_ERROR(rf_forest_sent_bytes(&plan->forest, plan->rank, count, &sent));
-        else
-            RETURN_IF_ERROR(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp, count,
-                                               RF_F32, RF_ORDER_RING, 0, &sent));
+    const struct rf_list *list = &plan->lists[RF_LIST_STEP];
+    for (int i = 0; i < list->count; i++) {
+        uint64_t sent = 0;
+        if (list->instructions[i].transfer < 0)
+            continue;
+        RETURN_IF_ERROR(
+            rf_transfer_sent(plan, &plan->transfers[list->instructions[i].transfer], &sent));
         plan->bytes.sent += sent;
     }
-    return plan->policy.update_on_rank_0 ? sum_spread(plan) : 0;
+    return 0;
 }
 
 int rf_pass_bytes(struct rf_plan *plan)

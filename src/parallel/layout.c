@@ -90,9 +90,14 @@ static int collect_params(struct rf_plan *plan)
     plan->params = rf_alloc((size_t)(total ? total : 1) * sizeof(*plan->params));
     if (!plan->params)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d parameters", total);
-    for (int b = 0; b < plan->block_count; b++)
+    plan->first_param = rf_alloc((size_t)plan->block_count * sizeof(*plan->first_param));
+    if (!plan->first_param)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
+    for (int b = 0; b < plan->block_count; b++) {
+        plan->first_param[b] = plan->param_count;
         for (int i = 0; i < plan->blocks[b].param_count; i++)
             RETURN_IF_ERROR(add_param(plan, b, i));
+    }
     return 0;
 }
 
@@ -100,11 +105,6 @@ static bool frozen(const struct rf_plan *plan, int param)
 {
     int owner = plan->params[param].owner;
     return plan->policy.forward_only || (plan->params[owner].desc->flags & RF_PARAM_FROZEN) != 0;
-}
-
-static uint64_t padded(int64_t count)
-{
-    return ((uint64_t)count + RF_FLAT_GRAIN - 1) / RF_FLAT_GRAIN * RF_FLAT_GRAIN;
 }
 
 static void place_params(struct rf_plan *plan)
@@ -118,7 +118,7 @@ static void place_params(struct rf_plan *plan)
             param->first = at;
             if (pass == 0)
                 param->grad_first = at;
-            at += padded(param->count);
+            at += rf_padded((uint64_t)param->count);
             plan->logical_elements += param->count;
         }
         if (pass == 0)
@@ -134,7 +134,7 @@ static void place_params(struct rf_plan *plan)
         param->grad_first = plan->params[param->owner].grad_first;
         if (plan->policy.order == RF_ORDER_TREE && !frozen(plan, i)) {
             param->grad_first = at;
-            at += padded(param->count);
+            at += rf_padded((uint64_t)param->count);
         }
     }
     plan->slot_elements = at;
@@ -170,7 +170,7 @@ static int place_cleared(struct rf_plan *plan)
             plan->cleared[plan->cleared_count++] = (struct rf_plan_span){at, end - at};
         if (!next)
             return 0;
-        at = next->grad_first + padded(next->count);
+        at = next->grad_first + rf_padded((uint64_t)next->count);
     }
 }
 

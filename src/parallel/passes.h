@@ -1,23 +1,36 @@
 /* SPDX-License-Identifier: MIT
  *
  * The passes that make a plan, in the order in which plan.c calls them. Each fills its own part of
- * the plan from the parts before it; none touches a device or asks a peer.
+ * the plan from the parts before it, or makes a new list from the one before; none touches a device
+ * or asks a peer.
  */
 #ifndef RF_PARALLEL_PASSES_H
 #define RF_PARALLEL_PASSES_H
 
-#include "../train/plan.h"
+#include "plan.h"
 
 /* policy.c: mesh, policy and batch fit each other; defaults are filled in. */
 RF_MUST_CHECK int rf_pass_policy(struct rf_plan *plan);
 /* shares.c: which rank computes which micro-batches. */
 RF_MUST_CHECK int rf_pass_shares(struct rf_plan *plan);
-/* layout.c: the flat buffers, decay words, norm chunks and buckets. */
+/* layout.c: the flat buffers, decay words and norm chunks. */
 RF_MUST_CHECK int rf_pass_layout(struct rf_plan *plan);
-RF_MUST_CHECK int rf_pass_buckets(struct rf_plan *plan);
-/* instructions.c: the list, and how many gradient slots it needs. */
-RF_MUST_CHECK int rf_pass_instructions(struct rf_plan *plan);
+/* pieces.c: what is reduced and updated together. */
+RF_MUST_CHECK int rf_pass_pieces(struct rf_plan *plan);
+/* expand.c: forward and backward passes, and the lists of evaluation. */
+RF_MUST_CHECK int rf_pass_expand(struct rf_plan *plan);
+/* gradients.c: memory of gradients, clearing, merging, reducing. */
+RF_MUST_CHECK int rf_pass_gradients(struct rf_plan *plan);
+/* update.c: losses, ties, norm, optimizer. */
+RF_MUST_CHECK int rf_pass_update(struct rf_plan *plan);
 /* bytes.c: the regions of memory, and the bytes sent. */
 RF_MUST_CHECK int rf_pass_bytes(struct rf_plan *plan);
+/* place.c: where values lie in the regions. */
+RF_MUST_CHECK int rf_pass_place(struct rf_plan *plan);
+/* edges.c: what waits for what, and where work is handed over. */
+RF_MUST_CHECK int rf_pass_edges(struct rf_plan *plan);
+
+/* values.c */
+void rf_values_free(struct rf_plan *plan);
 
 #endif

@@ -10,8 +10,8 @@ int rf_plan_build(const struct rf_block *blocks, int block_count, const struct r
                   const struct rf_policy *policy, int rank, struct rf_plan **out)
 {
     static int (*const passes[])(struct rf_plan *) = {
-        rf_pass_policy,  rf_pass_shares,       rf_pass_layout,
-        rf_pass_buckets, rf_pass_instructions, rf_pass_bytes,
+        rf_pass_policy,    rf_pass_shares, rf_pass_layout, rf_pass_pieces, rf_pass_expand,
+        rf_pass_gradients, rf_pass_update, rf_pass_bytes,  rf_pass_place,  rf_pass_edges,
     };
 
     if (!blocks || block_count < 1 || !policy || !out)
@@ -42,17 +42,46 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->first_micro_batch);
     rf_free(plan->params);
     rf_free(plan->cleared);
-    rf_free(plan->buckets);
+    rf_free(plan->first_param);
+    rf_free(plan->pieces);
     rf_free(plan->sizes);
     rf_free(plan->regions);
-    rf_free(plan->instructions);
+    rf_values_free(plan);
+    rf_free(plan->operands);
+    rf_free(plan->waits);
+    rf_free(plan->transfers);
+    for (int id = 0; id < RF_LIST_COUNT; id++)
+        rf_free(plan->lists[id].instructions);
     rf_free(plan);
 }
 
 const struct rf_instruction *rf_plan_instructions(const struct rf_plan *plan, int *count)
 {
-    *count = plan->instruction_count;
-    return plan->instructions;
+    *count = plan->lists[RF_LIST_STEP].count;
+    return plan->lists[RF_LIST_STEP].instructions;
+}
+
+const struct rf_value *rf_plan_values(const struct rf_plan *plan, int *count)
+{
+    *count = plan->value_count;
+    return plan->values;
+}
+
+const int *rf_plan_operands(const struct rf_plan *plan, const struct rf_instruction *instruction)
+{
+    return plan->operands + instruction->first_operand;
+}
+
+const struct rf_wait *rf_plan_waits(const struct rf_plan *plan,
+                                    const struct rf_instruction *instruction)
+{
+    return plan->waits + instruction->first_wait;
+}
+
+const struct rf_transfer *rf_plan_transfer(const struct rf_plan *plan,
+                                           const struct rf_instruction *instruction)
+{
+    return instruction->transfer < 0 ? NULL : &plan->transfers[instruction->transfer];
 }
 
 void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out)

@@ -1,52 +1,125 @@
 /* SPDX-License-Identifier: MIT
  *
- * Instructions as text, for plans that print themselves, for labels and for tests.
+ * Instructions and values as text, for plans that print themselves, for labels and for tests.
  */
 #include "../base/base.h"
-#include "passes.h"
+#include "plan.h"
 
-const char *rf_instruction_text(const struct rf_instruction *i, char *text, size_t bytes)
+static const char *const verbs[RF_VERB_COUNT] = {
+    [RF_VERB_LOAD] = "load inputs",
+    [RF_VERB_ZERO] = "zero gradients",
+    [RF_VERB_FORWARD] = "forward",
+    [RF_VERB_BACKWARD_INPUT] = "backward input",
+    [RF_VERB_BACKWARD_WEIGHT] = "backward weight",
+    [RF_VERB_MERGE] = "merge gradients",
+    [RF_VERB_REDUCE] = "reduce gradients",
+    [RF_VERB_LOSS] = "share losses and token counts",
+    [RF_VERB_TIE] = "tie gradients",
+    [RF_VERB_NORM] = "global norm",
+    [RF_VERB_BEGIN_STEP] = "begin step",
+    [RF_VERB_STEP] = "optimizer step",
+    [RF_VERB_END_STEP] = "end step",
+    [RF_VERB_BROADCAST] = "broadcast",
+    [RF_VERB_CAST] = "cast parameters",
+};
+
+static const char *const kinds[RF_VALUE_KINDS] = {
+    [RF_VALUE_PARAM] = "parameters",
+    [RF_VALUE_COPY] = "16-bit parameters",
+    [RF_VALUE_STATE] = "state",
+    [RF_VALUE_GRAD] = "gradients",
+    [RF_VALUE_TOKENS] = "tokens",
+    [RF_VALUE_TARGETS] = "targets",
+    [RF_VALUE_LOSSES] = "losses",
+    [RF_VALUE_OUT] = "output",
+    [RF_VALUE_DOUT] = "output gradient",
+    [RF_VALUE_SAVED] = "saved",
+    [RF_VALUE_HANDOFF] = "handoff",
+    [RF_VALUE_SCALARS] = "scalars",
+    [RF_VALUE_NORM] = "norm",
+    [RF_VALUE_PARTIALS] = "partial norms",
+    [RF_VALUE_CHUNKS] = "norm chunks",
+    [RF_VALUE_DECAY] = "decay",
+    [RF_VALUE_SCRATCH] = "scratch",
+    [RF_VALUE_WORKSPACE] = "workspace",
+};
+
+struct text {
+    char *at;
+    size_t left;
+};
+
+static void put(struct text *t, const char *word, int number)
 {
+    int n = number < 0 ? snprintf(t->at, t->left, "%s", word)
+                       : snprintf(t->at, t->left, " %s %d", word, number);
+    size_t used = n < 0 ? 0 : (size_t)n < t->left ? (size_t)n : t->left - 1;
+    t->at += used;
+    t->left -= used;
+}
+
+static void put_if(struct text *t, const char *word, int number)
+{
+    if (number >= 0)
+        put(t, word, number);
+}
+
+const char *rf_value_text(const struct rf_value *v, char *text, size_t bytes)
+{
+    struct text t = {text, bytes};
+    put(&t, (unsigned)v->kind < RF_VALUE_KINDS ? kinds[v->kind] : "unknown value", -1);
+    put_if(&t, "block", v->block);
+    put_if(&t, "micro-batch", v->micro_batch);
+    put_if(&t, "piece", v->piece);
+    put_if(&t, "slot", v->slot);
+    return text;
+}
+
+/* Slot of the first gradient among these operands; -1: there is none. */
+static const struct rf_value *gradient(const struct rf_plan *plan, const int *operands, int count)
+{
+    for (int k = 0; k < count; k++)
+        if (plan->values[operands[k]].kind == RF_VALUE_GRAD)
+            return &plan->values[operands[k]];
+    return NULL;
+}
+
+const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_instruction *i,
+                                char *text, size_t bytes)
+{
+    struct text t = {text, bytes};
+    const int *operands = rf_plan_operands(plan, i);
+    const struct rf_value *in = gradient(plan, operands, i->ins);
+    const struct rf_value *last = gradient(plan, operands + i->ins - (i->ins > 0), i->ins > 0);
+    const struct rf_value *out = gradient(plan, operands + i->ins, i->outs);
+
+    put(&t, (unsigned)i->verb < RF_VERB_COUNT ? verbs[i->verb] : "unknown instruction", -1);
+    put_if(&t, "block", i->block);
+    put_if(&t, "micro-batch", i->micro_batch);
     switch (i->verb) {
-    case RF_VERB_ZERO_GRADS:
-        snprintf(text, bytes, "zero gradients slot %d", i->a);
-        break;
-    case RF_VERB_FORWARD:
-        snprintf(text, bytes, "forward block %d micro-batch %d", i->block, i->micro_batch);
-        break;
-    case RF_VERB_BACKWARD_INPUT:
-        snprintf(text, bytes, "backward input block %d micro-batch %d", i->block, i->micro_batch);
-        break;
+    case RF_VERB_ZERO:
     case RF_VERB_BACKWARD_WEIGHT:
-        snprintf(text, bytes, "backward weight block %d micro-batch %d slot %d", i->block,
-                 i->micro_batch, i->a);
+        put_if(&t, "slot", out ? out->slot : -1);
         break;
     case RF_VERB_MERGE:
-        if (i->bucket >= 0)
-            snprintf(text, bytes, "merge slot %d += slot %d bucket %d", i->a, i->b, i->bucket);
-        else
-            snprintf(text, bytes, "merge slot %d += slot %d", i->a, i->b);
+        put_if(&t, "slot", out ? out->slot : -1);
+        put_if(&t, "+= slot", last ? last->slot : -1);
+        put_if(&t, "piece", i->outs == 1 && out ? out->piece : -1);
         break;
     case RF_VERB_TIE:
-        snprintf(text, bytes, "tie parameter %d += parameter %d", i->a, i->b);
+        put_if(&t, "piece", out ? out->piece : -1);
+        put_if(&t, "+= piece", last ? last->piece : -1);
         break;
     case RF_VERB_REDUCE:
-        snprintf(text, bytes, "reduce bucket %d", i->a);
+        put_if(&t, "piece", in ? in->piece : -1);
         break;
-    case RF_VERB_LOSS:
-        snprintf(text, bytes, "share losses and token counts");
-        break;
-    case RF_VERB_NORM:
-        snprintf(text, bytes, "global norm");
-        break;
-    case RF_VERB_STEP:
-        snprintf(text, bytes, "optimizer step");
-        break;
-    case RF_VERB_SPREAD:
-        snprintf(text, bytes, "spread the weights");
+    case RF_VERB_BROADCAST:
+    case RF_VERB_CAST:
+        put(&t, " of ", -1);
+        rf_value_text(&plan->values[operands[0]], t.at, t.left);
         break;
     default:
-        snprintf(text, bytes, "unknown instruction %d", (int)i->verb);
+        break;
     }
     return text;
 }

@@ -1,53 +1,98 @@
 /* SPDX-License-Identifier: MIT
  *
- * One call of one block: makes its context from the run's regions. Called by the executor and by
- * evaluation; knows nothing of the order of calls.
+ * One call of one block: makes its context from the operands of an instruction. Called by the
+ * executor; knows nothing of the order of calls.
  */
 #include <stddef.h>
 
 #include "../base/base.h"
 #include "run.h"
 
-static struct rf_tensor input_rows(const struct rf_run *run, enum rf_region_id region, int local,
-                                   enum rf_dtype dtype)
+struct call {
+    const struct rf_run *run;
+    const struct rf_instruction *i;
+    const int *ins, *outs;
+};
+
+static struct rf_tensor in_of(const struct call *c, enum rf_value_kind kind)
 {
-    const int64_t rows = run->plan->rows;
-    return (struct rf_tensor){.buffer = run->regions[region].buffer,
-                              .offset = run->regions[region].offset + (uint64_t)(local * rows * 4),
-                              .shape = rf_shape1(rows),
-                              .dtype = dtype};
+    int value = rf_run_find(c->run, c->ins, c->i->ins, kind);
+    return value < 0 ? (struct rf_tensor){0} : rf_run_value(c->run, value);
 }
 
-static struct rf_tensor as_f32(struct rf_tensor region, struct rf_shape shape)
+static struct rf_tensor out_of(const struct call *c, enum rf_value_kind kind)
 {
-    region.shape = shape;
-    region.dtype = RF_F32;
-    return region;
+    int value = rf_run_find(c->run, c->outs, c->i->outs, kind);
+    return value < 0 ? (struct rf_tensor){0} : rf_run_value(c->run, value);
 }
 
-static struct rf_tensor as_out(const struct rf_run *run, struct rf_tensor region, int block)
+/* The output of `block`, or its gradient, among these operands. */
+static struct rf_tensor output(const struct call *c, const int *operands, int count,
+                               enum rf_value_kind kind, int block)
 {
-    region.shape = run->plan->sizes[block].out;
-    region.dtype = run->plan->sizes[block].dtype;
-    return region;
+    const struct rf_plan *plan = c->run->plan;
+    for (int k = 0; k < count; k++) {
+        const struct rf_value *v = &plan->values[operands[k]];
+        if (v->kind != kind || v->block != block)
+            continue;
+        struct rf_tensor t = rf_run_value(c->run, operands[k]);
+        t.shape = plan->sizes[block].out;
+        t.dtype = plan->sizes[block].dtype;
+        return t;
+    }
+    return (struct rf_tensor){0};
 }
 
-struct rf_tensor rf_run_out(const struct rf_run *run, int block)
+static struct rf_tensor input(const struct call *c)
 {
-    int id = run->plan->policy.forward_only ? RF_REGION_DOUT0 + block % 2 : RF_REGION_OUT(block);
-    return as_out(run, run->regions[id], block);
+    return c->i->block == 0 ? rf_as(in_of(c, RF_VALUE_TOKENS), RF_I32)
+                            : output(c, c->ins, c->i->ins, RF_VALUE_OUT, c->i->block - 1);
 }
 
-static struct rf_tensor block_in(const struct rf_run *run, int block, int local)
+/* The value of a piece among these operands, or -1. */
+static int of_piece(const struct call *c, const int *operands, int count, enum rf_value_kind kind,
+                    int piece)
 {
-    return block == 0 ? input_rows(run, RF_REGION_TOKENS, local, RF_I32)
-                      : rf_run_out(run, block - 1);
+    for (int k = 0; k < count; k++) {
+        const struct rf_value *v = &c->run->plan->values[operands[k]];
+        if (v->kind == kind && v->piece == piece)
+            return operands[k];
+    }
+    return -1;
 }
 
-struct rf_tensor rf_run_scalars(const struct rf_run *run)
+/* A parameter as its block sees it: in the value of its piece. */
+static struct rf_tensor param_of(const struct call *c, const struct rf_plan_param *param)
 {
-    struct rf_tensor scalars = run->regions[RF_REGION_SCALARS];
-    return scalars.buffer ? as_f32(scalars, rf_shape1(RF_SCALAR_WORDS)) : scalars;
+    const enum rf_dtype dtype = param->desc->dtype;
+    const enum rf_value_kind kind = dtype == RF_F32 ? RF_VALUE_PARAM : RF_VALUE_COPY;
+    int value = of_piece(c, c->ins, c->i->ins, kind, param->piece);
+    if (value < 0)
+        return (struct rf_tensor){0};
+    struct rf_tensor t = rf_run_value(c->run, value);
+    t.offset +=
+        (param->first - c->run->plan->pieces[param->piece].first) * (uint64_t)rf_dtype_bytes(dtype);
+    t.shape = param->desc->shape;
+    t.dtype = dtype;
+    return t;
+}
+
+/* A gradient that the call writes and does not read had no value before. */
+static void take_params(const struct call *c)
+{
+    const struct rf_run *run = c->run;
+    const struct rf_plan *plan = run->plan;
+    const int first = plan->first_param[c->i->block];
+    for (int k = 0; k < plan->blocks[c->i->block].param_count; k++) {
+        const struct rf_plan_param *param = &plan->params[first + k];
+        int out = of_piece(c, c->outs, c->i->outs, RF_VALUE_GRAD, param->grad_piece);
+        int in = of_piece(c, c->ins, c->i->ins, RF_VALUE_GRAD, param->grad_piece);
+        run->call_params[k] = param_of(c, param);
+        run->call_grads[k] = (struct rf_tensor){0};
+        if (out >= 0)
+            run->call_grads[k] = rf_run_grad_in(run, out, first + k);
+        run->call_fresh[k] = out >= 0 && in < 0 && param->written;
+    }
 }
 
 static struct rf_tensor loss_scale(const struct rf_run *run)
@@ -60,61 +105,67 @@ static struct rf_tensor loss_scale(const struct rf_run *run)
     return scalars;
 }
 
-static struct rf_tensor workspace(const struct rf_run *run)
+/* The losses are those of the micro-batch, also where this call does not write them. */
+static struct rf_tensor losses(const struct rf_run *run, struct rf_tensor targets)
 {
-    struct rf_tensor region = run->regions[RF_REGION_WORKSPACE];
-    const uint64_t count = run->plan->policy.workspace_bytes / sizeof(float);
-    return region.buffer ? as_f32(region, rf_shape1((int64_t)count)) : region;
+    struct rf_tensor t = run->regions[RF_REGION_LOSSES];
+    t.offset += targets.offset - run->regions[RF_REGION_TARGETS].offset;
+    t.shape = targets.shape;
+    t.dtype = RF_F32;
+    return t;
 }
 
-static struct rf_ctx make_ctx(const struct rf_run *run, int block, int local, int64_t global)
+static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
 {
+    const struct rf_run *run = c->run;
     const struct rf_plan *plan = run->plan;
-    int saved = plan->policy.forward_only ? 0 : block;
+    const struct rf_tensor targets = rf_as(in_of(c, RF_VALUE_TARGETS), RF_I32);
+    const bool forward = c->i->verb == RF_VERB_FORWARD;
+    struct rf_tensor workspace = out_of(c, RF_VALUE_WORKSPACE);
+    if (workspace.buffer) {
+        workspace.shape = rf_shape1((int64_t)(plan->policy.workspace_bytes / sizeof(float)));
+        workspace.dtype = RF_F32;
+    }
+    take_params(c);
     return (struct rf_ctx){.stream = run->stream,
                            .step = run->step,
-                           .micro_batch = global,
+                           .micro_batch = micro_batch,
                            .seed = run->seed,
                            .rows = plan->rows,
                            .seq = plan->policy.seq,
-                           .param_count = plan->blocks[block].param_count,
-                           .params = run->seen + run->block_param[block],
-                           .saved = run->regions[RF_REGION_SAVED(saved)],
-                           .handoff = run->regions[RF_REGION_HANDOFF],
-                           .scratch = run->regions[RF_REGION_SCRATCH],
-                           .workspace = workspace(run),
+                           .param_count = plan->blocks[c->i->block].param_count,
+                           .params = run->call_params,
+                           .grads = run->call_grads,
+                           .fresh = run->call_fresh,
+                           .saved = forward ? out_of(c, RF_VALUE_SAVED) : in_of(c, RF_VALUE_SAVED),
+                           .handoff = c->i->verb == RF_VERB_BACKWARD_WEIGHT
+                                          ? in_of(c, RF_VALUE_HANDOFF)
+                                          : out_of(c, RF_VALUE_HANDOFF),
+                           .scratch = out_of(c, RF_VALUE_SCRATCH),
+                           .workspace = workspace,
                            .scalars = rf_run_scalars(run),
                            .loss_scale = loss_scale(run),
-                           .targets = input_rows(run, RF_REGION_TARGETS, local, RF_I32),
-                           .losses = input_rows(run, RF_REGION_LOSSES, local, RF_F32)};
+                           .targets = targets,
+                           .losses = losses(run, targets)};
 }
 
-int rf_run_block_forward(struct rf_run *run, int block, int local, int64_t global, bool evaluate)
+int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i, int64_t micro_batch,
+                      bool evaluate)
 {
-    const struct rf_block *b = &run->plan->blocks[block];
-    struct rf_ctx ctx = make_ctx(run, block, local, global);
+    const struct rf_block *b = &run->plan->blocks[i->block];
+    const int *operands = rf_plan_operands(run->plan, i);
+    const struct call c = {.run = run, .i = i, .ins = operands, .outs = operands + i->ins};
+    struct rf_ctx ctx = make_ctx(&c, micro_batch);
     ctx.evaluate = evaluate;
-    return b->ops->forward(&ctx, b->self, block_in(run, block, local), rf_run_out(run, block));
-}
-
-int rf_run_block_backward(struct rf_run *run, int block, int local, int slot, bool weight)
-{
-    const struct rf_plan *plan = run->plan;
-    const struct rf_block *b = &plan->blocks[block];
-    struct rf_ctx ctx = make_ctx(run, block, local, plan->first_micro_batch[plan->rank] + local);
-    struct rf_tensor in = block_in(run, block, local), dout = {0}, din = {0};
-    const bool first = plan->policy.order == RF_ORDER_TREE || local == 0;
-
-    ctx.fresh = run->fresh + (first ? plan->param_count : 0) + run->block_param[block];
-    ctx.grads = run->grads + slot * plan->param_count + run->block_param[block];
-    /* Gradients between blocks take turns in two buffers. */
-    if (block + 1 == plan->block_count)
-        dout = rf_run_out(run, block);
-    else
-        dout = as_out(run, run->regions[RF_REGION_DOUT0 + block % 2], block);
-    if (block > 0)
-        din = as_out(run, run->regions[RF_REGION_DOUT0 + (block - 1) % 2], block - 1);
-    if (weight)
-        return b->ops->backward_weight(&ctx, b->self, in, dout);
-    return b->ops->backward_input(&ctx, b->self, in, dout, din);
+    if (i->verb == RF_VERB_FORWARD)
+        return b->ops->forward(&ctx, b->self, input(&c),
+                               output(&c, c.outs, i->outs, RF_VALUE_OUT, i->block));
+    /* The last block's output carries its own gradient. */
+    const bool last = i->block + 1 == run->plan->block_count;
+    struct rf_tensor dout =
+        output(&c, c.ins, i->ins, last ? RF_VALUE_OUT : RF_VALUE_DOUT, i->block);
+    if (i->verb == RF_VERB_BACKWARD_WEIGHT)
+        return b->ops->backward_weight(&ctx, b->self, input(&c), dout);
+    return b->ops->backward_input(&ctx, b->self, input(&c), dout,
+                                  output(&c, c.outs, i->outs, RF_VALUE_DOUT, i->block - 1));
 }

@@ -4,7 +4,7 @@
  * scratch).
  */
 #include "../base/base.h"
-#include "plan.h"
+#include "../parallel/plan.h"
 
 uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype)
 {

@@ -6,32 +6,31 @@
 #include "../coll/reduce.h"
 #include "run.h"
 
-static int forward_all(struct rf_run *run, int local, int64_t global)
+/* Bytes this rank sends to share the losses of `micro_batches`. */
+static int sent_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64_t *out)
 {
-    const struct rf_plan *plan = run->plan;
-    bool varies = false;
-    for (int block = 0; block < plan->block_count; block++)
-        varies |= plan->blocks[block].varies;
-    RETURN_IF_ERROR(
-        rf_segment_begin(run, &run->segments[plan->instruction_count + local], global, varies));
-    for (int block = 0; block < plan->block_count && run->mode != RF_SEGMENT_REPLAY; block++)
-        RETURN_IF_ERROR(rf_run_block_forward(run, block, local, global, true));
-    return rf_segment_end(run, NULL);
+    return rf_transfer_sent(plan,
+                            &(struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                                  .count = rf_plan_loss_elements(micro_batches),
+                                                  .dtype = RF_F64,
+                                                  .order = RF_ORDER_RING},
+                            out);
 }
 
-/* Micro-batches [first, end) of the call, as many at once as the input buffers hold. */
+/* Micro-batches [first, end) of the call, as many at once as a step has. */
 static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                           int64_t first, int64_t end)
 {
     const struct rf_plan *plan = run->plan;
     while (first < end) {
-        int count = plan->local_micro_batches;
-        if (count > end - first)
-            count = (int)(end - first);
-        rf_run_load_inputs(run, tokens + first * plan->rows, targets + first * plan->rows, count);
-        for (int local = 0; local < count; local++)
-            RETURN_IF_ERROR(forward_all(run, local, first + local));
-        RETURN_IF_ERROR(rf_stream_wait(run->stream));
+        const bool all = end - first >= plan->local_micro_batches;
+        const int count = all ? plan->local_micro_batches : 1;
+        struct rf_pass pass = {.run = run,
+                               .list = all ? RF_LIST_EVALUATE : RF_LIST_EVALUATE_ONE,
+                               .tokens = tokens + first * plan->rows,
+                               .targets = targets + first * plan->rows,
+                               .first = first};
+        RETURN_IF_ERROR(rf_run_execute(&pass));
         for (int local = 0; local < count; local++)
             rf_run_take_loss(run, local, first + local);
         first += count;
@@ -55,7 +54,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     if (rc < 0)
         return rf_run_refuse(run, rc);
     RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
-    RETURN_IF_ERROR(rf_plan_loss_bytes(plan, micro_batches, &sent));
+    RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
                         micro_batches * (rank + 1) / ranks);
     if (rc == 0)
@@ -65,13 +64,6 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     run->planned_sent += sent;
     *loss = counted > 0 ? sum / (double)counted : 0;
     return 0;
-}
-
-static int forward_one(struct rf_run *run, const int32_t *tokens)
-{
-    rf_run_load_inputs(run, tokens, NULL, 1);
-    RETURN_IF_ERROR(forward_all(run, 0, 0));
-    return rf_stream_wait(run->stream);
 }
 
 static int read_f32(struct rf_tensor out, float *to)
@@ -89,6 +81,20 @@ static int read_f32(struct rf_tensor out, float *to)
     return rc;
 }
 
+/* What the list leaves behind. */
+static struct rf_tensor last_output(const struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    const struct rf_list *list = &plan->lists[RF_LIST_EVALUATE_ONE];
+    const struct rf_instruction *last = &list->instructions[list->count - 1];
+    const struct rf_block_sizes *sizes = &plan->sizes[plan->block_count - 1];
+    struct rf_tensor out =
+        rf_run_span(run, rf_plan_operands(plan, last) + last->ins, last->outs, RF_VALUE_OUT, -1);
+    out.shape = sizes->out;
+    out.dtype = sizes->dtype;
+    return out;
+}
+
 int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uint64_t logits_bytes)
 {
     if (!run || !tokens || !logits)
@@ -96,13 +102,14 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
     if (run->plan->sizes[run->plan->block_count - 1].classes)
         return rf_fail(RF_ENOTSUP, "forward: the last block never has all logits; make the model "
                                    "without chunks (GPT-2: head_rows 0)");
-    struct rf_tensor out = rf_run_out(run, run->plan->block_count - 1);
+    struct rf_tensor out = last_output(run);
     const uint64_t bytes = (uint64_t)rf_tensor_count(out) * sizeof(float);
     if (logits_bytes != bytes)
         return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
                        (unsigned long long)bytes, (unsigned long long)logits_bytes);
     RETURN_IF_ERROR(rf_run_check_batch(run, tokens, NULL, run->plan->rows));
-    int rc = forward_one(run, tokens);
+    int rc = rf_run_execute(
+        &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens});
     if (rc < 0) {
         rf_segment_give_up(run);
         return rc;

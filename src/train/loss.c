@@ -10,11 +10,6 @@
 /* A reason's weight counts up to 65535 ranks below the next one's: sums are exact. */
 enum { REASON_MAX = 3, REASON_BITS = 16 };
 
-static size_t share_count(int64_t micro_batches)
-{
-    return 2 * (size_t)micro_batches + 1;
-}
-
 static double stop_weight(int reason)
 {
     reason = reason > REASON_MAX ? REASON_MAX : reason;
@@ -27,15 +22,6 @@ static int highest_reason(double weights)
     while (reason < REASON_MAX && weights >= stop_weight(reason + 1))
         reason++;
     return reason;
-}
-
-int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64_t *out)
-{
-    *out = 0;
-    if (plan->mesh.dp == 1)
-        return 0;
-    return rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp,
-                              share_count(micro_batches), RF_F64, RF_ORDER_RING, 0, out);
 }
 
 static int check_tokens(const struct rf_run *run, const int32_t *tokens, int64_t count)
@@ -95,14 +81,15 @@ void rf_run_take_loss(struct rf_run *run, int local, int64_t global)
 int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batches)
 {
     if (micro_batches > run->share_room) {
-        double *grown = rf_realloc(run->shares, share_count(micro_batches) * sizeof(*grown));
+        double *grown =
+            rf_realloc(run->shares, rf_plan_loss_elements(micro_batches) * sizeof(*grown));
         if (!grown)
             return rf_fail(RF_ENOMEM, "run: out of host memory for %lld losses",
                            (long long)micro_batches);
         run->shares = grown;
         run->share_room = micro_batches;
     }
-    memset(run->shares, 0, share_count(micro_batches) * sizeof(*run->shares));
+    memset(run->shares, 0, rf_plan_loss_elements(micro_batches) * sizeof(*run->shares));
     return 0;
 }
 
@@ -116,8 +103,8 @@ int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum, 
         /* Every loss is zero but on one rank, and counts and weights are whole numbers, so the sums
          * are exact in any order. */
         RETURN_IF_ERROR(rf_all_reduce(
-            run->comm, run->shares, run->shares, share_count(micro_batches), RF_F64, RF_SUM,
-            &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "losses"}));
+            run->comm, run->shares, run->shares, rf_plan_loss_elements(micro_batches), RF_F64,
+            RF_SUM, &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "losses"}));
     }
     *sum = 0;
     for (int64_t i = 0; i < micro_batches; i++) {

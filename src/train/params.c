@@ -69,9 +69,14 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     int index = param_of(run, name, bytes);
     if (index < 0)
         return index;
-    if (run->plan->params[index].grad_first == RF_NO_GRAD)
+    const struct rf_plan_param *param = &run->plan->params[index];
+    if (param->grad_first == RF_NO_GRAD)
         return rf_fail(RF_EINVAL, "parameter %s is frozen: it has no gradient", name);
-    return rf_tensor_read(run->grads[index], dst, bytes);
+    struct rf_tensor grad = run->regions[RF_REGION_GRADS];
+    grad.offset += param->grad_first * sizeof(float);
+    grad.shape = param->desc->shape;
+    grad.dtype = RF_F32;
+    return rf_tensor_read(grad, dst, bytes);
 }
 
 struct named {

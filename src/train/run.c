@@ -6,6 +6,7 @@
 #include "run.h"
 
 #include "../base/base.h"
+#include "../device/device.h"
 
 static int check_ranks(const struct rf_run *run)
 {
@@ -78,33 +79,15 @@ static int make_views(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
     size_t params = (size_t)plan->param_count + 1;
-    size_t slots = plan->slots > 0 ? (size_t)plan->slots : 1;
     run->params = rf_alloc(params * sizeof(*run->params));
-    run->seen = rf_alloc(params * sizeof(*run->seen));
-    run->grads = rf_alloc(slots * params * sizeof(*run->grads));
-    run->fresh = rf_alloc(2 * params * sizeof(*run->fresh));
-    run->block_param = rf_alloc((size_t)plan->block_count * sizeof(*run->block_param));
-    if (!run->params || !run->seen || !run->grads || !run->fresh || !run->block_param)
+    run->call_params = rf_alloc(params * sizeof(*run->call_params));
+    run->call_grads = rf_alloc(params * sizeof(*run->call_grads));
+    run->call_fresh = rf_alloc(params * sizeof(*run->call_fresh));
+    if (!run->params || !run->call_params || !run->call_grads || !run->call_fresh)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
-    for (int b = 1; b < plan->block_count; b++)
-        run->block_param[b] = run->block_param[b - 1] + plan->blocks[b - 1].param_count;
-    for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_param *param = &plan->params[i];
-        run->params[i] =
-            flat_view(run->regions[RF_REGION_PARAMS], param->first, param->desc->shape);
-        run->seen[i] = run->params[i];
-        run->fresh[plan->param_count + i] = param->written;
-        if (param->desc->dtype != RF_F32) {
-            run->seen[i].dtype = param->desc->dtype;
-            run->seen[i].buffer = run->regions[RF_REGION_COPY].buffer;
-            run->seen[i].offset =
-                run->regions[RF_REGION_COPY].offset + param->first * sizeof(uint16_t);
-        }
-        for (int slot = 0; slot < plan->slots && param->grad_first != RF_NO_GRAD; slot++)
-            run->grads[slot * plan->param_count + i] = flat_view(
-                run->regions[RF_REGION_GRADS],
-                (uint64_t)slot * plan->slot_elements + param->grad_first, param->desc->shape);
-    }
+    for (int i = 0; i < plan->param_count; i++)
+        run->params[i] = flat_view(run->regions[RF_REGION_PARAMS], plan->params[i].first,
+                                   plan->params[i].desc->shape);
     run->tokens = rf_tensor_map(run->regions[RF_REGION_TOKENS]);
     run->targets = rf_tensor_map(run->regions[RF_REGION_TARGETS]);
     run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
@@ -136,6 +119,7 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     run->plan = plan;
     run->seed = opts ? opts->seed : 0;
     run->record_each_step = opts && opts->record_each_step;
+    run->one_by_one = plan->policy.no_overlap || rf_device_checks_ranges(device);
     run->stop = opts ? opts->stop : NULL;
     int rc = check_size(run);
     if (rc == 0)
@@ -167,10 +151,9 @@ void rf_run_close(struct rf_run *run)
             rf_arena_destroy(run->arenas[c][memory]);
     rf_free(run->regions);
     rf_free(run->params);
-    rf_free(run->seen);
-    rf_free(run->grads);
-    rf_free(run->fresh);
-    rf_free(run->block_param);
+    rf_free(run->call_params);
+    rf_free(run->call_grads);
+    rf_free(run->call_fresh);
     rf_free(run->shares);
     rf_free(run->config);
     rf_folder_unlock(&run->lock);
@@ -195,33 +178,23 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
     };
 }
 
-/* Gradients that the host cannot reach travel through staging memory, as much as the largest
- * reduction needs. Whether they do depends on the device, so the plan cannot know. */
+/* What the host cannot reach travels through staging memory, as much as the largest transfer needs.
+ * Whether that is so depends on the device, so the plan cannot know. */
 static uint64_t staging_bytes(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
+    const struct rf_list *list = &plan->lists[RF_LIST_STEP];
     uint64_t most = 0;
-    if (run->step == 0 || plan->mesh.dp == 1 || rf_tensor_map(run->regions[RF_REGION_GRADS]))
-        return 0;
-    for (int k = 0; k < plan->bucket_count; k++) {
-        const size_t count = plan->buckets[k].count;
+    for (int k = 0; run->step > 0 && k < list->count; k++) {
+        const struct rf_instruction *i = &list->instructions[k];
+        const struct rf_transfer *transfer = rf_plan_transfer(plan, i);
         uint64_t bytes = 0;
-        int rc =
-            plan->policy.order == RF_ORDER_TREE
-                ? rf_forest_staging_bytes(&plan->forest, plan->rank, count, &bytes)
-            : plan->policy.update_on_rank_0
-                ? rf_coll_staging_bytes_as(RF_COLL_REDUCE, RF_TO_RANK_0, plan->rank, plan->mesh.dp,
-                                           count, RF_F32, RF_ORDER_RING, 0, &bytes)
-                : rf_coll_staging_bytes(RF_COLL_ALL_REDUCE, plan->rank, plan->mesh.dp, count,
-                                        RF_F32, RF_ORDER_RING, 0, &bytes);
-        most = rc == 0 && bytes > most ? bytes : most;
+        if (!transfer || i->verb == RF_VERB_LOSS ||
+            rf_tensor_map(rf_run_value(run, *rf_plan_operands(plan, i))) ||
+            rf_transfer_staging(plan, transfer, &bytes) < 0)
+            continue;
+        most = bytes > most ? bytes : most;
     }
-    uint64_t weights = 0;
-    if (plan->policy.update_on_rank_0 &&
-        rf_coll_staging_bytes_as(RF_COLL_BROADCAST, RF_TO_RANK_0, plan->rank, plan->mesh.dp,
-                                 plan->train_elements, RF_F32, RF_ORDER_RING, 0, &weights) == 0 &&
-        weights > most)
-        most = weights;
     return most;
 }
 

@@ -9,7 +9,7 @@
 #include "../io/checkpoint.h"
 #include "../io/lock.h"
 #include "../memory/arena.h"
-#include "plan.h"
+#include "../parallel/plan.h"
 
 /* What is recorded between two handovers to the device: recorded once and replayed, when its
  * commands do not depend on the step. */
@@ -37,20 +37,21 @@ struct rf_run {
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
     struct rf_tensor *regions;                     /* by region id, as bytes */
-    struct rf_tensor *seen;   /* params as the blocks see them: some of them in 16 bits */
     struct rf_tensor *params; /* by plan parameter; tied uses see their owner's storage */
-    struct rf_tensor *grads;  /* slot * param_count + parameter; NULL buffer when frozen */
-    bool *fresh; /* by parameter, twice: false; whether a first micro-batch writes its gradient */
-    int *block_param;          /* first plan parameter of each block */
+    /* What a block is called with, in the order of its declaration. */
+    struct rf_tensor *call_params, *call_grads;
+    bool *call_fresh;
     int32_t *tokens, *targets; /* mapped */
     float *losses;             /* mapped */
     double *shares;     /* loss and token count of each micro-batch, by global index; then stop */
     int64_t share_room; /* micro-batches that fit in shares */
     const volatile int *stop; /* of the caller; NULL: none */
 
+    struct rf_point *points; /* by lane and place in the list that runs: when it has been passed */
+    bool one_by_one;         /* each transfer is waited for at once */
     bool record_each_step, check_replay;
-    struct rf_segment *segments; /* by the instruction that ends them; then those of evaluation */
-    struct rf_segment *segment;  /* the open one */
+    struct rf_segment *segments[RF_LIST_COUNT]; /* by the instruction that ends them */
+    struct rf_segment *segment;                 /* the open one */
     enum rf_segment_mode mode;
     int64_t segment_micro_batch;
     uint64_t segment_start_ns, record_ns;
@@ -63,13 +64,18 @@ struct rf_run {
     struct rf_checkpoint_hook save_hook; /* tests stop a save half-way */
 };
 
-/* What the instructions of one step pass on to each other. */
-struct rf_step_state {
+/* One run through a list. */
+struct rf_pass {
     struct rf_run *run;
+    enum rf_list_id list;
+    const int32_t *tokens, *targets; /* of the rows of this rank's first micro-batch */
+    int64_t first; /* evaluation: global index of the first micro-batch of the call */
     float lr;
-    struct rf_point done;    /* what has been handed over */
-    struct rf_point reduced; /* the last reduction that was started */
-    bool reducing;
+    int next[RF_LANE_COUNT];              /* place of each lane's next instruction */
+    int base[RF_LANE_COUNT];              /* of its points */
+    struct rf_point after[RF_LANE_COUNT]; /* when the last transfer of a lane may begin */
+    struct rf_point computed;             /* all that was handed to the device */
+    bool transferring;                    /* something may be under way in the communicator */
     struct rf_step_stats stats;
 };
 
@@ -102,13 +108,25 @@ RF_MUST_CHECK int rf_run_broadcast_status(struct rf_run *run, int status, const 
 RF_MUST_CHECK int rf_run_init_params(struct rf_run *run);
 RF_MUST_CHECK int rf_run_upload_tables(struct rf_run *run);
 
-/* block.c: one call of one block. local: place of the micro-batch in the buffers; global: its index
- * in the step. */
-RF_MUST_CHECK int rf_run_block_forward(struct rf_run *run, int block, int local, int64_t global,
-                                       bool evaluate);
-RF_MUST_CHECK int rf_run_block_backward(struct rf_run *run, int block, int local, int slot,
-                                        bool weight);
-struct rf_tensor rf_run_out(const struct rf_run *run, int block);
+/* block.c: one call of one block, on the operands of an instruction. micro_batch: global index. */
+RF_MUST_CHECK int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i,
+                                    int64_t micro_batch, bool evaluate);
+
+/* values.c */
+struct rf_tensor rf_run_value(const struct rf_run *run, int value); /* as bytes */
+
+/* Of `count` operands those of this kind and slot (-1: any), which lie side by side, as one tensor
+ * of bytes; a NULL buffer: there are none, or they are empty. */
+struct rf_tensor rf_run_span(const struct rf_run *run, const int *operands, int count,
+                             enum rf_value_kind kind, int slot);
+
+/* The gradient of a parameter in a value of its piece. */
+struct rf_tensor rf_run_grad_in(const struct rf_run *run, int value, int param);
+
+/* The one value of this kind among the operands, or -1. */
+int rf_run_find(const struct rf_run *run, const int *operands, int count, enum rf_value_kind kind);
+
+struct rf_tensor rf_as(struct rf_tensor bytes, enum rf_dtype dtype); /* 1-D, as many as fit */
 struct rf_tensor rf_run_scalars(const struct rf_run *run);
 
 /* segment.c. Between begin and end the caller records, unless run->mode says that all is there
@@ -126,7 +144,7 @@ void rf_segment_give_up(struct rf_run *run);
 /* Whether the blocks can take these; targets may be NULL. */
 RF_MUST_CHECK int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens,
                                      const int32_t *targets, int64_t count);
-/* Copies `micro_batches` micro-batches into the mapped inputs. */
+/* Copies `micro_batches` micro-batches into the mapped inputs. targets NULL: all are ignored. */
 void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                         int micro_batches);
 /* Adds the losses of mapped micro-batch `local` to shares[global]. */
@@ -137,8 +155,8 @@ RF_MUST_CHECK int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batche
 RF_MUST_CHECK int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum,
                                       int64_t *tokens, int *stop);
 
-/* execute.c */
-RF_MUST_CHECK int rf_run_execute(struct rf_step_state *state);
+/* execute.c: runs the list of a pass and waits until all of it has ended. */
+RF_MUST_CHECK int rf_run_execute(struct rf_pass *pass);
 /* After an error: nothing of the step is left running, on this rank or waiting on others. */
 int rf_run_give_up(struct rf_run *run, int status);
 

@@ -15,22 +15,33 @@
 int rf_segments_open(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
-    size_t count = (size_t)plan->instruction_count + (size_t)plan->local_micro_batches;
     long check = 0;
     RETURN_IF_ERROR(rf_env_int("RF_CHECK_REPLAY", 0, &check));
     run->check_replay = check != 0;
     run->record_each_step |= rf_device_checks_ranges(run->device);
-    run->segments = rf_alloc(count * sizeof(*run->segments));
-    return run->segments ? 0 : rf_fail(RF_ENOMEM, "run: out of host memory");
+    int most = 0;
+    for (int id = 0; id < RF_LIST_COUNT; id++) {
+        const int count = plan->lists[id].count;
+        most = count > most ? count : most;
+        run->segments[id] = rf_alloc(((size_t)count + 1) * sizeof(**run->segments));
+        if (!run->segments[id])
+            return rf_fail(RF_ENOMEM, "run: out of host memory");
+    }
+    run->points = rf_alloc(((size_t)most + 1) * sizeof(*run->points));
+    return run->points ? 0 : rf_fail(RF_ENOMEM, "run: out of host memory");
 }
 
 void rf_segments_close(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
-    for (int i = 0; run->segments && i < plan->instruction_count + plan->local_micro_batches; i++)
-        rf_recording_destroy(run->segments[i].recording);
-    rf_free(run->segments);
-    run->segments = NULL;
+    for (int id = 0; id < RF_LIST_COUNT; id++) {
+        for (int i = 0; run->segments[id] && i < plan->lists[id].count; i++)
+            rf_recording_destroy(run->segments[id][i].recording);
+        rf_free(run->segments[id]);
+        run->segments[id] = NULL;
+    }
+    rf_free(run->points);
+    run->points = NULL;
 }
 
 /* Whether what is kept is known to be what would be recorded now. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One optimizer step: inputs in, the plan's instructions, numbers out.
+ * One optimizer step: inputs in, the list of the plan, numbers out.
  */
 #include <ringforge/ringforge.h>
 
@@ -21,24 +21,27 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
         return rf_run_refuse(run, rc);
     RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
 
-    struct rf_step_state state = {.run = run, .lr = lr};
     const uint64_t start = rf_now_ns();
     const uint64_t sent = run->comm ? rf_comm_sent_bytes(run->comm) : 0;
     const int64_t skip = plan->first_micro_batch[plan->rank] * rows;
-    rf_run_load_inputs(run, tokens + skip, targets + skip, plan->local_micro_batches);
+    struct rf_pass pass = {.run = run,
+                           .list = RF_LIST_STEP,
+                           .tokens = tokens + skip,
+                           .targets = targets + skip,
+                           .lr = lr};
     run->record_ns = 0;
     run->recorded = run->replayed = 0;
-    rc = rf_run_execute(&state);
+    rc = rf_run_execute(&pass);
     if (rc < 0)
         return rf_run_give_up(run, rc);
     run->step++;
     run->planned_sent += plan->bytes.sent;
-    state.stats.sent_bytes = run->comm ? rf_comm_sent_bytes(run->comm) - sent : 0;
-    state.stats.step_ns = rf_now_ns() - start;
-    state.stats.record_ns = run->record_ns;
-    state.stats.recorded = run->recorded;
-    state.stats.replayed = run->replayed;
+    pass.stats.sent_bytes = run->comm ? rf_comm_sent_bytes(run->comm) - sent : 0;
+    pass.stats.step_ns = rf_now_ns() - start;
+    pass.stats.record_ns = run->record_ns;
+    pass.stats.recorded = run->recorded;
+    pass.stats.replayed = run->replayed;
     if (stats)
-        *stats = state.stats;
+        *stats = pass.stats;
     return 0;
 }

@@ -7,6 +7,11 @@
 
 #include "world.h"
 
+extern "C" {
+#include "parallel/list.h"
+#include "parallel/passes.h"
+}
+
 namespace
 {
 
@@ -124,22 +129,28 @@ TEST(Controls, TheHashNoticesASwapOfMicroBatchesAndASkippedReduction)
 
     Training swapped = t;
     swapped.edit = [](rf_plan *plan, int rank) {
-        for (int i = 0; rank == 1 && i < plan->instruction_count; i++) {
-            int *m = &plan->instructions[i].micro_batch;
-            if (*m == 1 || *m == 2)
-                *m = 3 - *m;
+        const int at = plan->first_micro_batch[plan->rank] + 1;
+        for (rf_value_kind kind : {RF_VALUE_TOKENS, RF_VALUE_TARGETS, RF_VALUE_LOSSES}) {
+            rf_value *a = &plan->values[rf_value_of(plan, kind, -1, at, -1, -1)];
+            rf_value *b = &plan->values[rf_value_of(plan, kind, -1, at + 1, -1, -1)];
+            if (rank == 1)
+                std::swap(a->offset, b->offset);
         }
     };
     EXPECT_NE(train(swapped, 2)[0].sha, good);
 
     Training skipped = t;
     skipped.edit = [](rf_plan *plan, int) {
-        int kept = 0;
-        for (int i = 0; i < plan->instruction_count; i++)
-            if (plan->instructions[i].verb != RF_VERB_REDUCE || plan->instructions[i].a != 0)
-                plan->instructions[kept++] = plan->instructions[i];
-        EXPECT_LT(kept, plan->instruction_count);
-        plan->instruction_count = kept;
+        rf_list *list = &plan->lists[RF_LIST_STEP];
+        rf_instruction *end = list->instructions + list->count;
+        rf_instruction *first = std::find_if(list->instructions, end, [](const rf_instruction &i) {
+            return i.verb == RF_VERB_REDUCE;
+        });
+        ASSERT_NE(first, end);
+        std::copy(first + 1, end, first);
+        list->count--;
+        list->positions[RF_LANE_DATA]--;
+        ASSERT_RF(rf_pass_edges(plan));
     };
     EXPECT_NE(train(skipped, 2)[0].sha, good);
 }

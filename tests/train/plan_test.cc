@@ -9,7 +9,7 @@
 #include "stub_blocks.h"
 
 extern "C" {
-#include "train/plan.h"
+#include "parallel/plan.h"
 }
 
 namespace
@@ -39,7 +39,7 @@ struct PlanOf {
         const rf_instruction *list = rf_plan_instructions(plan, &count);
         char line[96];
         for (int i = 0; i < count; i++)
-            lines.push_back(rf_instruction_text(&list[i], line, sizeof(line)));
+            lines.push_back(rf_instruction_text(plan, &list[i], line, sizeof(line)));
         return lines;
     }
     std::vector<int> shares() const
@@ -89,14 +89,14 @@ TEST(Plan, OneRankInRingOrderAccumulatesMicroBatchesInOneSlot)
     EXPECT_EQ(
         plan.text(),
         (Lines{
-            "zero gradients slot 0", "forward block 0 micro-batch 0",
-            "forward block 1 micro-batch 0", "backward input block 1 micro-batch 0",
+            "load inputs", "forward block 0 micro-batch 0", "forward block 1 micro-batch 0",
+            "zero gradients slot 0", "backward input block 1 micro-batch 0",
             "backward weight block 1 micro-batch 0 slot 0", "backward input block 0 micro-batch 0",
             "backward weight block 0 micro-batch 0 slot 0", "forward block 0 micro-batch 1",
             "forward block 1 micro-batch 1", "backward input block 1 micro-batch 1",
             "backward weight block 1 micro-batch 1 slot 0", "backward input block 0 micro-batch 1",
             "backward weight block 0 micro-batch 1 slot 0", "share losses and token counts",
-            "global norm", "optimizer step"}));
+            "global norm", "begin step", "optimizer step"}));
     EXPECT_EQ(plan->slots, 1);
     EXPECT_EQ(plan->bytes.sent, 0u);
     EXPECT_EQ(rf_plan_bubble(plan.plan), 0);
@@ -110,14 +110,15 @@ TEST(Plan, ABucketIsReducedAsSoonAsTheLastMicroBatchHasCompletedIt)
     policy.bucket_bytes = policy.first_bucket_bytes = 1; // one bucket a parameter
     PlanOf plan(blocks, 2, policy, 1);
     ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
-    ASSERT_EQ(plan->bucket_count, 3);
-    Lines lines = plan.text(), tail(lines.end() - 10, lines.end());
-    EXPECT_EQ(tail, (Lines{"backward input block 1 micro-batch 1",
-                           "backward weight block 1 micro-batch 1 slot 0", "reduce bucket 0",
-                           "backward input block 0 micro-batch 1",
-                           "backward weight block 0 micro-batch 1 slot 0", "reduce bucket 1",
-                           "reduce bucket 2", "share losses and token counts", "global norm",
-                           "optimizer step"}));
+    ASSERT_EQ(plan->trained_pieces, 3);
+    Lines lines = plan.text(), tail(lines.end() - 11, lines.end());
+    EXPECT_EQ(tail,
+              (Lines{"backward input block 1 micro-batch 3",
+                     "backward weight block 1 micro-batch 3 slot 0", "reduce gradients piece 0",
+                     "backward input block 0 micro-batch 3",
+                     "backward weight block 0 micro-batch 3 slot 0", "reduce gradients piece 1",
+                     "reduce gradients piece 2", "share losses and token counts", "global norm",
+                     "begin step", "optimizer step"}));
     EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
                             [](const std::string &l) { return l.find("reduce") == 0; }),
               3);
@@ -133,10 +134,10 @@ TEST(Plan, TreeOrderMergesSiblingsOnAStackOfSlots)
     for (const std::string &line : plan.text())
         if (line.find("zero") == 0 || line.find("merge") == 0)
             moves.push_back(line);
-    EXPECT_EQ(moves,
-              (Lines{"zero gradients slot 0", "zero gradients slot 1", "merge slot 0 += slot 1",
-                     "zero gradients slot 1", "zero gradients slot 2", "merge slot 1 += slot 2",
-                     "merge slot 0 += slot 1"}));
+    EXPECT_EQ(moves, (Lines{"zero gradients slot 0", "zero gradients slot 1",
+                            "merge gradients slot 0 += slot 1 piece 0", "zero gradients slot 1",
+                            "zero gradients slot 2", "merge gradients slot 1 += slot 2 piece 0",
+                            "merge gradients slot 0 += slot 1 piece 0"}));
     EXPECT_EQ(plan->slots, 3);
 }
 
@@ -147,14 +148,15 @@ TEST(Plan, TreeOrderMergesTheLastMicroBatchBucketByBucketSoThatReductionsOverlap
     policy.bucket_bytes = 256 * 4;
     PlanOf plan(blocks, 2, policy, 0);
     ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
-    Lines lines = plan.text(), tail(lines.end() - 11, lines.end());
+    Lines lines = plan.text(), tail(lines.end() - 12, lines.end());
     EXPECT_EQ(tail, (Lines{"backward input block 1 micro-batch 1",
                            "backward weight block 1 micro-batch 1 slot 1",
-                           "merge slot 0 += slot 1 bucket 0", "reduce bucket 0",
+                           "merge gradients slot 0 += slot 1 piece 0", "reduce gradients piece 0",
                            "backward input block 0 micro-batch 1",
                            "backward weight block 0 micro-batch 1 slot 1",
-                           "merge slot 0 += slot 1 bucket 1", "reduce bucket 1",
-                           "share losses and token counts", "global norm", "optimizer step"}));
+                           "merge gradients slot 0 += slot 1 piece 1", "reduce gradients piece 1",
+                           "share losses and token counts", "global norm", "begin step",
+                           "optimizer step"}));
 }
 
 TEST(Plan, EveryRankOfATreeHoldsTheForestThatTheReductionExpects)
@@ -255,14 +257,14 @@ TEST(Plan, BucketsHoldAtMostTheirLimitUnlessOneParameterIsLarger)
     policy.bucket_bytes = 2 * 64 * 4;
     PlanOf plan(blocks, 2, policy);
     ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
-    ASSERT_EQ(plan->bucket_count, 4);
+    ASSERT_EQ(plan->trained_pieces, 4);
     const uint64_t counts[] = {64, 128, 128, 1000};
     const int ready[] = {1, 1, 0, 0};
     uint64_t at = 0;
     for (int k = 0; k < 4; k++) {
-        EXPECT_EQ(plan->buckets[k].count, counts[k]) << k;
-        EXPECT_EQ(plan->buckets[k].block, ready[k]) << k;
-        EXPECT_EQ(plan->buckets[k].first, at) << k;
+        EXPECT_EQ(plan->pieces[k].count, counts[k]) << k;
+        EXPECT_EQ(plan->pieces[k].block, ready[k]) << k;
+        EXPECT_EQ(plan->pieces[k].first, at) << k;
         at += counts[k];
     }
 }
@@ -283,10 +285,10 @@ TEST(Plan, ATiedParameterIsStoredOnceAndInTreeOrderItsUsesAccumulateApart)
     for (const std::string &line : ring.text())
         EXPECT_EQ(line.find("tie"), std::string::npos) << line;
     Lines lines = tree.text();
-    EXPECT_EQ(lines[lines.size() - 4], "share losses and token counts");
-    EXPECT_EQ(lines[lines.size() - 3], "tie parameter 0 += parameter 2");
-    ASSERT_EQ(tree->bucket_count, 2);
-    EXPECT_EQ(tree->buckets[0].first, tree->train_elements);
+    EXPECT_EQ(lines[lines.size() - 5], "share losses and token counts");
+    EXPECT_EQ(lines[lines.size() - 4], "tie gradients piece 1 += piece 0");
+    ASSERT_EQ(tree->trained_pieces, 2);
+    EXPECT_EQ(tree->pieces[0].first, tree->train_elements);
 }
 
 TEST(Plan, MemoryIsWhatTheFormulaSays)

@@ -57,8 +57,8 @@ TEST(UpdateOnRank0, EveryByteGoesThroughRank0AsPlanned)
             if (rank != 0)
                 return;
             weights = run->plan->train_elements * sizeof(float);
-            gradients = run->plan->buckets[0].count * sizeof(float);
-            EXPECT_EQ(run->plan->bucket_count, 1);
+            gradients = run->plan->pieces[0].count * sizeof(float);
+            EXPECT_EQ(run->plan->trained_pieces, 1);
         };
         const std::vector<Seen> all = train(t, ranks);
         t.policy.update_on_rank_0 = true;

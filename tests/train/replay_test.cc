@@ -135,8 +135,8 @@ TEST(Replay, EveryMicroBatchAndEveryBlockWithBucketsIsHandedOverOnItsOwn)
     std::vector<std::vector<uint64_t>> begun(2);
     std::set<int> reduced; // blocks after whose backward pass something is reduced
     t.after = [&](rf_run *run, rf_comm *, int rank) {
-        for (int k = 0; rank == 0 && k < run->plan->bucket_count; k++)
-            reduced.insert(run->plan->buckets[k].block);
+        for (int k = 0; rank == 0 && k < run->plan->trained_pieces; k++)
+            reduced.insert(run->plan->pieces[k].block);
         for (int step = 0; step < 2; step++) {
             std::vector<int32_t> tokens, targets;
             t.batch(step, tokens, targets);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a plan is: where every parameter and gradient lies, which pieces are reduced together, which
- * memory is needed, and the list of instructions of one step on one rank. Built by parallel/ with
- * pure functions; run by train/execute.c, which decides nothing.
+ * memory is needed, and the lists of instructions of one step and of evaluation on one rank. Built
+ * by parallel/ with pure functions; run by train/execute.c, which decides nothing.
  */
-#ifndef RF_TRAIN_PLAN_H
-#define RF_TRAIN_PLAN_H
+#ifndef RF_PARALLEL_PLAN_H
+#define RF_PARALLEL_PLAN_H
 
 #include <ringforge/parallel.h>
 
@@ -14,6 +14,12 @@
  * does not change the bits of an update. */
 #define RF_FLAT_GRAIN 64u
 #define RF_NORM_CHUNK 1024u
+
+/* Elements with the padding behind them. */
+static inline uint64_t rf_padded(uint64_t count)
+{
+    return (count + RF_FLAT_GRAIN - 1) / RF_FLAT_GRAIN * RF_FLAT_GRAIN;
+}
 
 /* One declared use of a parameter. */
 struct rf_plan_param {
@@ -24,6 +30,8 @@ struct rf_plan_param {
     uint64_t first;      /* element of the flat parameter buffer */
     uint64_t grad_first; /* element of a gradient slot; RF_NO_GRAD when frozen */
     bool written;        /* the first to touch its gradient, which it writes: ctx->fresh */
+    int piece;           /* which holds its parameter; those of tied uses: the owner's */
+    int grad_piece;      /* which holds its gradient; -1 when frozen */
 };
 
 /* A piece of a gradient slot that is cleared before its first micro-batch. */
@@ -31,10 +39,13 @@ struct rf_plan_span {
     uint64_t first, count; /* elements */
 };
 
-/* A piece of a gradient slot that is reduced in one call, once backward has passed `block`. */
-struct rf_plan_bucket {
-    uint64_t first, count; /* elements */
-    int block;
+/* What is reduced and updated together. A contiguous part of the flat parameter buffer and of each
+ * gradient slot; or (use >= 0) of the gradient slots only. */
+struct rf_plan_piece {
+    uint64_t first, count; /* elements; padding behind the last parameter is not counted */
+    int block;             /* gradients are complete once backward has passed it */
+    int use;               /* the parameter whose tied use this is of; -1: none */
+    bool trained;
 };
 
 /* Every piece of device memory of a run. Those of a block come after the fixed ones. */
@@ -54,7 +65,7 @@ enum rf_region_id {
     RF_REGION_CHUNKS,
     RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
     RF_REGION_NORM,    /* the sum of squares of the gradients */
-    RF_REGION_NORM_SCRATCH,
+    RF_REGION_PARTIALS,
     RF_REGION_WORKSPACE, /* of products */
     RF_REGION_SCRATCH,   /* of one call of one block */
     RF_REGION_FIXED      /* then out and saved of each block */
@@ -67,6 +78,22 @@ struct rf_plan_region {
     enum rf_memory memory;
     uint64_t bytes; /* a multiple of 256; 0 = none */
 };
+
+/* Instructions in their order, and how many of each lane there are. */
+struct rf_list {
+    struct rf_instruction *instructions;
+    int count, room;
+    int positions[RF_LANE_COUNT];
+};
+
+enum rf_list_id {
+    RF_LIST_STEP = 0,     /* one step; with forward_only: a forward pass */
+    RF_LIST_EVALUATE,     /* a forward pass of as many micro-batches as a step has on this rank */
+    RF_LIST_EVALUATE_ONE, /* of one */
+    RF_LIST_COUNT
+};
+
+struct rf_value_index; /* values by what they are of */
 
 struct rf_plan {
     const struct rf_block *blocks;
@@ -81,6 +108,7 @@ struct rf_plan {
 
     struct rf_plan_param *params; /* in registration order */
     int param_count;
+    int *first_param;        /* of each block */
     enum rf_dtype copy_type; /* of RF_REGION_COPY; RF_F32: there is none */
     uint64_t param_elements; /* of the flat buffer, frozen ones last */
     uint64_t train_elements; /* its front part: what the optimizer updates */
@@ -89,15 +117,24 @@ struct rf_plan {
     int cleared_count;
     int64_t logical_elements;
     int slots;
-    struct rf_plan_bucket *buckets; /* in the order of reduction */
-    int bucket_count;
+    struct rf_plan_piece *pieces; /* trained ones in the order of reduction, then the frozen one */
+    int piece_count, trained_pieces;
     uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */
 
     struct rf_block_sizes *sizes;
     struct rf_plan_region *regions;
     int region_count;
-    struct rf_instruction *instructions;
-    int instruction_count, instruction_room;
+
+    struct rf_value *values;
+    int value_count, value_room;
+    struct rf_value_index *value_index;
+    int *operands;
+    int operand_count, operand_room;
+    struct rf_wait *waits;
+    int wait_count, wait_room;
+    struct rf_transfer *transfers;
+    int transfer_count, transfer_room;
+    struct rf_list lists[RF_LIST_COUNT];
     struct rf_bytes bytes;
 };
 
@@ -110,8 +147,24 @@ static inline bool rf_plan_updates(const struct rf_plan *plan)
 /* What carries gradients to rank 0, and weights from there, where it alone updates. */
 #define RF_TO_RANK_0 "flat"
 
-/* Bytes this rank sends to share `micro_batches` losses and token counts. */
-RF_MUST_CHECK int rf_plan_loss_bytes(const struct rf_plan *plan, int64_t micro_batches,
-                                     uint64_t *out);
+/* Whether the host does it and goes on only when it has been done. */
+static inline bool rf_verb_blocks(enum rf_verb verb)
+{
+    return verb == RF_VERB_LOAD || verb == RF_VERB_LOSS || verb == RF_VERB_BROADCAST;
+}
+
+/* Elements (f64) that are summed to share `micro_batches` losses and token counts. */
+static inline size_t rf_plan_loss_elements(int64_t micro_batches)
+{
+    return 2 * (size_t)micro_batches + 1; /* and whether a rank is to stop */
+}
+
+/* Bytes this rank sends in a transfer. */
+RF_MUST_CHECK int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *transfer,
+                                   uint64_t *out);
+
+/* Bytes of staging memory that it takes where the host cannot reach the values. */
+RF_MUST_CHECK int rf_transfer_staging(const struct rf_plan *plan,
+                                      const struct rf_transfer *transfer, uint64_t *out);
 
 #endif

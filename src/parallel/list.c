@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writing lists: see list.h. Operands, waits and transfers lie in arrays of the plan; what a pass
+ * has replaced stays there unused.
+ */
+#include "list.h"
+
+#include "../base/base.h"
+
+bool rf_room(void **array, int count, int *room, size_t size)
+{
+    if (count < *room)
+        return true;
+    int more = *room ? 2 * *room : 64;
+    void *grown = rf_realloc(*array, (size_t)more * size);
+    if (!grown)
+        return false;
+    *array = grown;
+    *room = more;
+    return true;
+}
+
+static void out_of_memory(struct rf_writer *w)
+{
+    if (w->status == 0)
+        w->status = rf_fail(RF_ENOMEM, "plan: out of memory for the list");
+}
+
+static struct rf_instruction *last(struct rf_writer *w)
+{
+    return &w->list->instructions[w->list->count - 1];
+}
+
+void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int block, int micro_batch)
+{
+    struct rf_list *list = w->list;
+    if (w->status < 0)
+        return;
+    if (!rf_room((void **)&list->instructions, list->count, &list->room,
+                 sizeof(*list->instructions))) {
+        out_of_memory(w);
+        return;
+    }
+    list->positions[lane]++;
+    list->instructions[list->count++] =
+        (struct rf_instruction){.verb = verb,
+                                .lane = lane,
+                                .block = block,
+                                .micro_batch = micro_batch,
+                                .first_operand = w->plan->operand_count,
+                                .transfer = -1};
+}
+
+static void add_operand(struct rf_writer *w, int value)
+{
+    struct rf_plan *plan = w->plan;
+    if (w->status == 0 && value < 0)
+        w->status = value;
+    if (w->status < 0)
+        return;
+    if (!rf_room((void **)&plan->operands, plan->operand_count, &plan->operand_room,
+                 sizeof(*plan->operands))) {
+        out_of_memory(w);
+        return;
+    }
+    plan->operands[plan->operand_count++] = value;
+}
+
+void rf_write_in(struct rf_writer *w, int value)
+{
+    add_operand(w, value);
+    if (w->status == 0)
+        last(w)->ins++;
+}
+
+void rf_write_out(struct rf_writer *w, int value)
+{
+    add_operand(w, value);
+    if (w->status == 0)
+        last(w)->outs++;
+}
+
+void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer)
+{
+    struct rf_plan *plan = w->plan;
+    if (w->status < 0)
+        return;
+    if (!rf_room((void **)&plan->transfers, plan->transfer_count, &plan->transfer_room,
+                 sizeof(*plan->transfers))) {
+        out_of_memory(w);
+        return;
+    }
+    last(w)->transfer = plan->transfer_count;
+    plan->transfers[plan->transfer_count++] = transfer;
+}
+
+void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction)
+{
+    rf_write(w, instruction->verb, instruction->lane, instruction->block, instruction->micro_batch);
+    if (w->status == 0)
+        *last(w) = *instruction;
+}
+
+int rf_write_end(struct rf_writer *w, struct rf_list *list)
+{
+    struct rf_list *written = w->list;
+    if (w->status < 0) {
+        rf_free(written->instructions);
+        return w->status;
+    }
+    rf_free(list->instructions);
+    *list = *written;
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writing lists: values are found or made by what they are of, instructions are appended. A pass
+ * goes through one list and writes another. The first error sticks, so that only the end is asked.
+ */
+#ifndef RF_PARALLEL_LIST_H
+#define RF_PARALLEL_LIST_H
+
+#include "plan.h"
+
+/* The value of this kind, made on first use; what does not apply is -1. Out of memory: negative. */
+int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int micro_batch, int slot,
+                int piece);
+
+struct rf_writer {
+    struct rf_plan *plan;
+    struct rf_list *list;
+    int status;
+};
+
+/* Appends an instruction; its operands follow: first all that are read, then all that are
+ * written. */
+void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int block,
+              int micro_batch);
+void rf_write_in(struct rf_writer *w, int value);
+void rf_write_out(struct rf_writer *w, int value);
+void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer);
+
+/* Appends a copy of an instruction of this plan. */
+void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction);
+
+/* Takes the place of *list, which is freed, if all went well; frees w->list otherwise. */
+RF_MUST_CHECK int rf_write_end(struct rf_writer *w, struct rf_list *list);
+
+/* Grows an array of `size`-byte elements to hold one more; false: out of memory. */
+bool rf_room(void **array, int count, int *room, size_t size);
+
+#endif

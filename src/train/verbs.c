@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What each verb does with its operands: see verbs.h.
+ */
+#include "verbs.h"
+
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "../optim/scalars.h"
+
+#define NOT_A_NUMBER 0x7fc00000u
+
+static const int *ins(const struct rf_pass *p, const struct rf_instruction *i)
+{
+    return rf_plan_operands(p->run->plan, i);
+}
+
+static const int *outs(const struct rf_pass *p, const struct rf_instruction *i)
+{
+    return ins(p, i) + i->ins;
+}
+
+static struct rf_tensor in_span(const struct rf_pass *p, const struct rf_instruction *i,
+                                enum rf_value_kind kind)
+{
+    return rf_run_span(p->run, ins(p, i), i->ins, kind, -1);
+}
+
+static struct rf_tensor out_span(const struct rf_pass *p, const struct rf_instruction *i,
+                                 enum rf_value_kind kind)
+{
+    return rf_run_span(p->run, outs(p, i), i->outs, kind, -1);
+}
+
+static struct rf_tensor as_f32(struct rf_tensor t)
+{
+    return t.buffer ? rf_as(t, RF_F32) : t;
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+static bool training(const struct rf_pass *p)
+{
+    return p->list == RF_LIST_STEP;
+}
+
+/* For kernels of this step; again when the tokens are known. */
+static void fill_scalars(const struct rf_pass *p)
+{
+    const struct rf_run *run = p->run;
+    rf_step_scalars_set(rf_tensor_map(run->regions[RF_REGION_SCALARS]),
+                        &(struct rf_step_values){.lr = p->lr,
+                                                 .clip = run->plan->policy.clip,
+                                                 .tokens = p->stats.tokens,
+                                                 .update = run->updates + 1,
+                                                 .seed = run->seed});
+}
+
+static int load(struct rf_pass *p, const struct rf_instruction *i)
+{
+    int micro_batches = 0;
+    for (int k = 0; k < i->outs; k++)
+        micro_batches += p->run->plan->values[outs(p, i)[k]].kind == RF_VALUE_TOKENS;
+    rf_run_load_inputs(p->run, p->tokens, p->targets, micro_batches);
+    if (training(p))
+        fill_scalars(p);
+    return 0;
+}
+
+/* ---- blocks and gradients -------------------------------------------------------------------- */
+
+static int block(struct rf_pass *p, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const int64_t micro_batch =
+        i->micro_batch + (training(p) ? 0 : p->first - plan->first_micro_batch[plan->rank]);
+    return rf_run_call_block(p->run, i, micro_batch, !training(p));
+}
+
+static int fill(const struct rf_pass *p, struct rf_tensor t, uint32_t word)
+{
+    return rf_stream_fill(p->run->stream, t.buffer, t.offset, rf_tensor_bytes(t), word);
+}
+
+/* A check of blocks: what they should have written and did not is no number. */
+static int spoil_written(struct rf_pass *p, int value)
+{
+    const struct rf_plan *plan = p->run->plan;
+    for (int k = 0; k < plan->param_count; k++)
+        if (plan->params[k].written && plan->params[k].grad_piece == plan->values[value].piece)
+            RETURN_IF_ERROR(fill(p, rf_run_grad_in(p->run, value, k), NOT_A_NUMBER));
+    return 0;
+}
+
+/* All but what blocks write. */
+static int zero(struct rf_pass *p, const struct rf_instruction *i)
+{
+    struct rf_run *run = p->run;
+    const struct rf_plan *plan = run->plan;
+    const struct rf_tensor all = out_span(p, i, RF_VALUE_GRAD);
+    for (int k = 0; all.buffer && k < plan->cleared_count; k++) {
+        struct rf_tensor part = all;
+        part.offset += plan->cleared[k].first * sizeof(float);
+        part.shape = rf_shape1((int64_t)(plan->cleared[k].count * sizeof(float)));
+        RETURN_IF_ERROR(fill(p, part, 0));
+    }
+    for (int k = 0; run->check_replay && k < i->outs; k++)
+        RETURN_IF_ERROR(spoil_written(p, outs(p, i)[k]));
+    return 0;
+}
+
+static int merge(struct rf_pass *p, const struct rf_instruction *i)
+{
+    struct rf_tensor left = rf_as(out_span(p, i, RF_VALUE_GRAD), RF_F32);
+    struct rf_tensor right = rf_as(
+        rf_run_span(p->run, ins(p, i) + i->outs, i->ins - i->outs, RF_VALUE_GRAD, -1), RF_F32);
+    return left.buffer ? rf_add(p->run->stream, left, left, right) : 0;
+}
+
+/* The second operand is a tied use alone, of an owner in the first. */
+static int tie(struct rf_pass *p, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const int use = plan->pieces[plan->values[ins(p, i)[1]].piece].use;
+    struct rf_tensor owner = rf_run_grad_in(p->run, outs(p, i)[0], plan->params[use].owner);
+    return rf_add(p->run->stream, owner, owner, rf_run_grad_in(p->run, ins(p, i)[1], use));
+}
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+/* The subtrees of a forest lie a slot apart, the first one at `first`. */
+static int start_forest(struct rf_pass *p, int parts, struct rf_tensor first, struct rf_tensor out,
+                        const struct rf_coll_opts *opts)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const uint64_t count = (uint64_t)rf_tensor_count(first);
+    first.shape = rf_shape1((int64_t)((uint64_t)(parts - 1) * plan->slot_elements + count));
+    return rf_forest_all_reduce_tensor(p->run->comm, &plan->forest, first, plan->slot_elements, out,
+                                       opts);
+}
+
+static int start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                        struct rf_point *done)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, i);
+    struct rf_tensor in = rf_as(rf_run_value(p->run, ins(p, i)[0]), RF_F32), out = {0};
+    char label[32];
+    snprintf(label, sizeof(label), "gradients piece %d", plan->values[ins(p, i)[0]].piece);
+    const struct rf_coll_opts opts = {
+        .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
+    in.shape = rf_shape1((int64_t)t->count);
+    if (i->outs > 0)
+        out = in;
+    switch (t->op) {
+    case RF_COLL_FOREST_ALL_REDUCE:
+        return start_forest(p, i->ins, in, out, &opts);
+    case RF_COLL_REDUCE:
+        return rf_reduce_tensor(p->run->comm, in, out, RF_SUM, t->root, &opts);
+    default:
+        return rf_all_reduce_tensor(p->run->comm, in, out, RF_SUM, &opts);
+    }
+}
+
+static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
+    const uint64_t start = rf_now_ns();
+    const struct rf_coll_opts opts = {.order = t->order,
+                                      .label = v->kind == RF_VALUE_PARAM ? "weights" : "scalars",
+                                      .algorithm = t->algorithm};
+    struct rf_tensor all = rf_run_span(p->run, ins(p, i), i->ins + i->outs, v->kind, -1);
+    all = rf_as(all, t->dtype);
+    all.shape = rf_shape1((int64_t)t->count);
+    RETURN_IF_ERROR(rf_broadcast_tensor(p->run->comm, all, t->root, &opts));
+    p->stats.exposed_comm_ns += rf_now_ns() - start;
+    return 0;
+}
+
+/* Takes the losses of this rank's micro-batches, and shares them. */
+static int loss(struct rf_pass *p, const struct rf_instruction *i)
+{
+    struct rf_run *run = p->run;
+    const struct rf_plan *plan = run->plan;
+    const int64_t first = plan->first_micro_batch[plan->rank];
+    const uint64_t computed = rf_now_ns();
+    double sum = 0;
+    for (int local = 0; local < plan->local_micro_batches; local++) {
+        rf_run_take_loss(run, local, first + local);
+        p->stats.local_tokens += (int64_t)run->shares[2 * (first + local) + 1];
+    }
+    RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &p->stats.tokens,
+                                        &p->stats.stop));
+    if (plan->mesh.dp > 1)
+        p->stats.exposed_comm_ns += rf_now_ns() - computed;
+    p->stats.loss = p->stats.tokens > 0 ? sum / (double)p->stats.tokens : 0;
+    fill_scalars(p);
+    return 0;
+}
+
+/* ---- update ---------------------------------------------------------------------------------- */
+
+static int norm(struct rf_pass *p, const struct rf_instruction *i)
+{
+    struct rf_tensor chunks = rf_as(in_span(p, i, RF_VALUE_CHUNKS), RF_I32);
+    struct rf_tensor partials = rf_as(out_span(p, i, RF_VALUE_PARTIALS), RF_F32);
+    struct rf_tensor sum = rf_as(out_span(p, i, RF_VALUE_NORM), RF_F32);
+    const int64_t count = (int64_t)p->run->plan->chunk_count;
+    chunks.shape = rf_shape2(count, 2);
+    partials.shape = rf_shape1(2 * count);
+    sum.shape = rf_shape1(1);
+    return rf_sum_squares(p->run->stream, sum, rf_as(in_span(p, i, RF_VALUE_GRAD), RF_F32), chunks,
+                          partials);
+}
+
+static int begin_step(struct rf_pass *p, const struct rf_instruction *i)
+{
+    struct rf_tensor sum = rf_as(in_span(p, i, RF_VALUE_NORM), RF_F32);
+    sum.shape = rf_shape1(1);
+    return rf_step_begin(p->run->stream, &p->run->plan->policy.optimizer, rf_run_scalars(p->run),
+                         sum);
+}
+
+static int step(struct rf_pass *p, const struct rf_instruction *i)
+{
+    struct rf_run *run = p->run;
+    const struct rf_plan *plan = run->plan;
+    struct rf_optimizer_part part = {.param = rf_as(out_span(p, i, RF_VALUE_PARAM), RF_F32),
+                                     .grad = rf_as(in_span(p, i, RF_VALUE_GRAD), RF_F32),
+                                     .decay = rf_as(in_span(p, i, RF_VALUE_DECAY), RF_I32)};
+    part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
+    if (plan->copy_type != RF_F32)
+        part.copy = rf_as(out_span(p, i, RF_VALUE_COPY), plan->copy_type);
+    return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
+}
+
+static int end_step(struct rf_pass *p, const struct rf_instruction *i)
+{
+    (void)i;
+    return rf_loss_scale_update(p->run->stream, &p->run->plan->policy.loss_scaling,
+                                rf_run_scalars(p->run));
+}
+
+static int cast(struct rf_pass *p, const struct rf_instruction *i)
+{
+    return rf_cast(p->run->stream, rf_as(out_span(p, i, RF_VALUE_COPY), p->run->plan->copy_type),
+                   rf_as(in_span(p, i, RF_VALUE_PARAM), RF_F32));
+}
+
+/* The device has decided by itself whether this step is skipped. All ranks hold the same gradients,
+ * so all skip alike. */
+void rf_take_scalars(struct rf_pass *p)
+{
+    struct rf_run *run = p->run;
+    if (!training(p))
+        return;
+    const struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    p->stats.grad_norm = scalars->norm;
+    p->stats.skipped = scalars->skipped != 0;
+    p->stats.loss_scale = scalars->loss_scale;
+    run->updates = scalars->updates;
+}
+
+const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
+    [RF_VERB_LOAD] = {.act = load},
+    [RF_VERB_ZERO] = {.record = zero},
+    [RF_VERB_FORWARD] = {.record = block},
+    [RF_VERB_BACKWARD_INPUT] = {.record = block},
+    [RF_VERB_BACKWARD_WEIGHT] = {.record = block},
+    [RF_VERB_MERGE] = {.record = merge},
+    [RF_VERB_REDUCE] = {.start = start_reduce},
+    [RF_VERB_LOSS] = {.act = loss},
+    [RF_VERB_TIE] = {.record = tie},
+    [RF_VERB_NORM] = {.record = norm},
+    [RF_VERB_BEGIN_STEP] = {.record = begin_step},
+    [RF_VERB_STEP] = {.record = step},
+    [RF_VERB_END_STEP] = {.record = end_step},
+    [RF_VERB_BROADCAST] = {.act = broadcast},
+    [RF_VERB_CAST] = {.record = cast},
+};
