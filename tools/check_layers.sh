@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Checks every #include against the table of layers below, that only the device layer sees Vulkan
-# and only the transport layer sees libfabric and sockets, and that every source file is listed in
-# the build description of its folder. Needs nothing but sh, find and awk.
+# and only the transport layer sees libfabric and sockets, that every source file is listed in the
+# build description of its folder, and that the executor of plans asks no policy. Needs nothing but sh, find and awk.
 # Usage: tools/check_layers.sh [ROOT]      exit status 0 = clean, 1 = violations, each on a line
 set -eu
 root=${1:-$(dirname "$0")/..}
@@ -197,6 +197,12 @@ ${stem:-/}
     echo "$file: is listed in no CMakeLists.txt"
     failed=1
 done <"$sources"
+
+# ---- the executor decides nothing --------------------------------------------------------------------
+if grep -nE 'policy|mesh' src/train/execute.c; then
+    echo "src/train/execute.c: what is done is in the list, not asked of the policy"
+    failed=1
+fi
 
 [ $failed = 0 ] && echo "layers: $(echo "$files" | wc -l) files, every include and list is in order"
 exit $failed

@@ -126,6 +126,13 @@ RF_EXPORT const struct rf_wait *rf_plan_waits(const struct rf_plan *plan,
 RF_EXPORT const struct rf_transfer *rf_plan_transfer(const struct rf_plan *plan,
                                                      const struct rf_instruction *instruction);
 
+/* Checks the plans of all ranks of a job, plans[rank], against each other: conflicting accesses are
+ * ordered, nothing waits for ever, every value holds what its reader needs, transfers agree, every
+ * gradient is counted exactly once, and all parameters are updated. For tests, and for passes of
+ * one's own: a plan of rf_plan_build has none of these faults. RF_EINVAL names rank, instruction
+ * and fault. */
+RF_API int rf_plan_check(const struct rf_plan *const *plans, int ranks);
+
 /* Memory, and what one step sends. */
 RF_EXPORT void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out);
 

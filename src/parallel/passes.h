@@ -27,6 +27,7 @@ RF_MUST_CHECK int rf_pass_update(struct rf_plan *plan);
 RF_MUST_CHECK int rf_pass_bytes(struct rf_plan *plan);
 /* place.c: where values lie in the regions. */
 RF_MUST_CHECK int rf_pass_place(struct rf_plan *plan);
+void rf_place_value(const struct rf_plan *plan, struct rf_value *value);
 /* edges.c: what waits for what, and where work is handed over. */
 RF_MUST_CHECK int rf_pass_edges(struct rf_plan *plan);
 

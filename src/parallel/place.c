@@ -74,18 +74,21 @@ static void place_single(const struct rf_plan *plan, struct rf_value *v)
     place(v, region, 0, plan->regions[region].bytes);
 }
 
+void rf_place_value(const struct rf_plan *plan, struct rf_value *v)
+{
+    if (v->piece >= 0)
+        place_piece(plan, v);
+    else if (v->block >= 0)
+        place_activation(plan, v);
+    else if (v->micro_batch >= 0)
+        place_input(plan, v);
+    else
+        place_single(plan, v);
+}
+
 int rf_pass_place(struct rf_plan *plan)
 {
-    for (int i = 0; i < plan->value_count; i++) {
-        struct rf_value *v = &plan->values[i];
-        if (v->piece >= 0)
-            place_piece(plan, v);
-        else if (v->block >= 0)
-            place_activation(plan, v);
-        else if (v->micro_batch >= 0)
-            place_input(plan, v);
-        else
-            place_single(plan, v);
-    }
+    for (int i = 0; i < plan->value_count; i++)
+        rf_place_value(plan, &plan->values[i]);
     return 0;
 }

@@ -63,3 +63,15 @@ StubBlocks &StubBlocks::flag(int index, uint32_t flags)
     params_.back()[(size_t)index].flags = flags;
     return *this;
 }
+
+StubBlocks &StubBlocks::type(int index, rf_dtype dtype)
+{
+    params_.back()[(size_t)index].dtype = dtype;
+    return *this;
+}
+
+StubBlocks &StubBlocks::scales_loss()
+{
+    blocks_.back().scales_loss = true;
+    return *this;
+}

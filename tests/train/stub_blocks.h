@@ -18,6 +18,10 @@ class StubBlocks
     // Ties parameter `index` of the last block to `owner`.
     StubBlocks &tie(int index, const std::string &owner);
     StubBlocks &flag(int index, uint32_t flags);
+    // The type in which the last block sees its parameter.
+    StubBlocks &type(int index, rf_dtype dtype);
+    // The last block multiplies what it passes back.
+    StubBlocks &scales_loss();
     const rf_block *blocks() const
     {
         return blocks_.data();

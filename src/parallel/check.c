@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checks the lists of all ranks of a job. On each rank by itself: waits are for what comes earlier,
+ * order all conflicting accesses, and fit the places where work is handed over. All ranks together:
+ * lanes run in list order, a transfer begins when all ranks of its group are there with equal
+ * contracts; what cannot go on is a deadlock. On the way every value is followed (meaning.c).
+ */
+#include "check.h"
+
+#include <stdarg.h>
+
+#include "../base/base.h"
+#include "clocks.h"
+#include "passes.h"
+
+int rf_check_fail(const struct rf_plan *plan, const struct rf_instruction *i, const char *format,
+                  ...)
+{
+    char text[96], why[200];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, sizeof(why), format, list);
+    va_end(list);
+    return rf_fail(RF_EINVAL, "plan of rank %d: %s: %s", plan->rank,
+                   rf_instruction_text(plan, i, text, sizeof(text)), why);
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+static enum rf_lane lane_of(enum rf_verb verb)
+{
+    switch (verb) {
+    case RF_VERB_LOAD:
+        return RF_LANE_HOST;
+    case RF_VERB_REDUCE:
+    case RF_VERB_LOSS:
+    case RF_VERB_BROADCAST:
+        return RF_LANE_DATA;
+    default:
+        return RF_LANE_COMPUTE;
+    }
+}
+
+static bool has_transfer(enum rf_verb verb)
+{
+    return lane_of(verb) == RF_LANE_DATA;
+}
+
+static int check_form(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    if ((unsigned)i->verb >= RF_VERB_COUNT || i->lane != lane_of(i->verb))
+        return rf_check_fail(plan, i, "does not belong on lane %d", (int)i->lane);
+    if (has_transfer(i->verb) != (i->transfer >= 0) || i->transfer >= plan->transfer_count)
+        return rf_check_fail(plan, i, "has transfer %d", i->transfer);
+    const bool block = i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_BACKWARD_INPUT ||
+                       i->verb == RF_VERB_BACKWARD_WEIGHT;
+    if (block ? i->block < 0 || i->block >= plan->block_count : i->block != -1)
+        return rf_check_fail(plan, i, "there are %d blocks", plan->block_count);
+    if (!block && i->micro_batch != -1)
+        return rf_check_fail(plan, i, "is of no micro-batch");
+    for (int k = 0; k < i->ins + i->outs; k++) {
+        const int value = plan->operands[i->first_operand + k];
+        if (value < 0 || value >= plan->value_count)
+            return rf_check_fail(plan, i, "operand %d is value %d of %d", k, value,
+                                 plan->value_count);
+    }
+    return 0;
+}
+
+/* Values lie within the memory that there is; and all but activations where the run and its kernels
+ * look for them: pieces side by side, slots at equal distances. */
+static int check_places(const struct rf_plan *plan)
+{
+    char text[96];
+    for (int k = 0; k < plan->value_count; k++) {
+        const struct rf_value *v = &plan->values[k];
+        struct rf_value placed = *v;
+        rf_place_value(plan, &placed);
+        if (v->bytes != placed.bytes || v->region != placed.region ||
+            (v->block < 0 && v->offset != placed.offset))
+            return rf_fail(RF_EINVAL, "plan of rank %d: %s is not in its place", plan->rank,
+                           rf_value_text(v, text, sizeof(text)));
+        if (v->bytes > 0 &&
+            (v->region < 0 || v->region >= plan->region_count ||
+             v->bytes > plan->regions[v->region].bytes ||
+             v->offset > plan->regions[v->region].bytes - v->bytes || v->offset % 4 != 0))
+            return rf_fail(RF_EINVAL, "plan of rank %d: %s does not lie in its memory", plan->rank,
+                           rf_value_text(v, text, sizeof(text)));
+    }
+    return 0;
+}
+
+/* Where segments of the compute lane begin and end, for the waits of others and its own. */
+struct segments {
+    const struct rf_instruction *of_lane[RF_LANE_COUNT];
+    int begin; /* list index of the first of the open segment */
+    bool open;
+};
+
+static const struct rf_instruction *find(const struct rf_list *list, struct rf_wait wait, int *at)
+{
+    int position = 0;
+    for (*at = 0; *at < list->count; (*at)++)
+        if ((int)list->instructions[*at].lane == wait.lane && position++ == wait.position)
+            return &list->instructions[*at];
+    return NULL;
+}
+
+/* A wait is for a point, so what is waited for is handed over; and in the middle of a segment
+ * nothing is waited for but what the host has done before it began. */
+static int check_handover(const struct rf_plan *plan, const struct rf_list *list, int at,
+                          const struct segments *s)
+{
+    const struct rf_instruction *i = &list->instructions[at];
+    for (int k = 0; k < i->waits; k++) {
+        const struct rf_wait wait = plan->waits[i->first_wait + k];
+        int index = 0;
+        const struct rf_instruction *other = find(list, wait, &index);
+        if (other->lane == RF_LANE_COMPUTE && !other->posts)
+            return rf_check_fail(plan, i, "waits for work that is not handed over");
+        if (i->lane == RF_LANE_COMPUTE && s->open &&
+            !(rf_verb_blocks(other->verb) && index < s->begin))
+            return rf_check_fail(plan, i, "waits in the middle of a segment");
+    }
+    return 0;
+}
+
+static int check_order(const struct rf_plan *plan, const struct rf_list *list, struct rf_clocks *c)
+{
+    struct segments s = {.open = false};
+    for (int at = 0; at < list->count; at++) {
+        const struct rf_instruction *i = &list->instructions[at];
+        int need[RF_LANE_COUNT];
+        RETURN_IF_ERROR(check_form(plan, i));
+        RETURN_IF_ERROR(rf_clocks_needs(c, i, need));
+        if (rf_clocks_pass(c, i) < 0)
+            return rf_check_fail(plan, i, "waits for what comes later");
+        for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+            if (need[lane] > rf_clocks_now(c, i->lane)[lane])
+                return rf_check_fail(plan, i,
+                                     "does not wait for place %d of lane %d, which touches the "
+                                     "same memory",
+                                     need[lane], lane);
+        RETURN_IF_ERROR(check_handover(plan, list, at, &s));
+        if (i->lane == RF_LANE_COMPUTE) {
+            s.begin = s.open ? s.begin : at;
+            s.open = !i->posts;
+        }
+    }
+    return s.open
+               ? rf_fail(RF_EINVAL, "plan of rank %d: the last work is not handed over", plan->rank)
+               : 0;
+}
+
+static int check_rank(const struct rf_plan *plan)
+{
+    const struct rf_list *list = &plan->lists[RF_LIST_STEP];
+    struct rf_clocks *c = NULL;
+    RETURN_IF_ERROR(check_places(plan));
+    int rc = rf_clocks_open(plan, list, &c);
+    if (rc == 0)
+        rc = check_order(plan, list, c);
+    rf_clocks_close(c);
+    return rc;
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------- */
+
+struct job {
+    const struct rf_plan *const *plans;
+    int ranks;
+    int **of_lane; /* per rank: list indices, lane after lane */
+    int (*first)[RF_LANE_COUNT], (*passed)[RF_LANE_COUNT];
+    const struct rf_instruction **group;
+    struct rf_meaning *meaning;
+    bool moved;
+};
+
+static const struct rf_list *list_of(const struct job *j, int rank)
+{
+    return &j->plans[rank]->lists[RF_LIST_STEP];
+}
+
+static int open_rank(struct job *j, int rank)
+{
+    const struct rf_list *list = list_of(j, rank);
+    int next[RF_LANE_COUNT] = {0};
+    j->of_lane[rank] = rf_alloc(((size_t)list->count + 1) * sizeof(int));
+    if (!j->of_lane[rank])
+        return rf_fail(RF_ENOMEM, "check: out of memory");
+    for (int lane = 1; lane < RF_LANE_COUNT; lane++)
+        j->first[rank][lane] = j->first[rank][lane - 1] + list->positions[lane - 1];
+    for (int k = 0; k < list->count; k++) {
+        const int lane = (int)list->instructions[k].lane;
+        j->of_lane[rank][j->first[rank][lane] + next[lane]++] = k;
+    }
+    return 0;
+}
+
+/* The next instruction of a lane, if nothing keeps it back but its peers. */
+static const struct rf_instruction *ready(const struct job *j, int rank, int lane)
+{
+    const struct rf_plan *plan = j->plans[rank];
+    const struct rf_list *list = list_of(j, rank);
+    const int at = j->passed[rank][lane];
+    if (at >= list->positions[lane])
+        return NULL;
+    const struct rf_instruction *i =
+        &list->instructions[j->of_lane[rank][j->first[rank][lane] + at]];
+    for (int k = 0; k < i->waits; k++) {
+        const struct rf_wait wait = plan->waits[i->first_wait + k];
+        if (j->passed[rank][wait.lane] <= wait.position)
+            return NULL;
+    }
+    return i;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static int check_contract(const struct job *j, int rank)
+{
+    const struct rf_instruction *mine = j->group[rank], *first = j->group[0];
+    const struct rf_transfer *a = rf_plan_transfer(j->plans[0], first);
+    const struct rf_transfer *b = rf_plan_transfer(j->plans[rank], mine);
+    if (first->verb != mine->verb || a->op != b->op || a->count != b->count ||
+        a->dtype != b->dtype || a->order != b->order || a->root != b->root ||
+        !same_text(a->algorithm, b->algorithm))
+        return rf_check_fail(j->plans[rank], mine, "meets another transfer on rank 0");
+    return 0;
+}
+
+/* The collective that all ranks have come to, if they have. */
+static int try_transfer(struct job *j)
+{
+    for (int rank = 0; rank < j->ranks; rank++) {
+        j->group[rank] = ready(j, rank, RF_LANE_DATA);
+        if (!j->group[rank])
+            return 0;
+    }
+    for (int rank = 1; rank < j->ranks; rank++)
+        RETURN_IF_ERROR(check_contract(j, rank));
+    RETURN_IF_ERROR(rf_meaning_transfer(j->meaning, j->group));
+    for (int rank = 0; rank < j->ranks; rank++)
+        j->passed[rank][RF_LANE_DATA]++;
+    j->moved = true;
+    return 0;
+}
+
+static int try_lane(struct job *j, int rank, int lane)
+{
+    for (;;) {
+        const struct rf_instruction *i = ready(j, rank, lane);
+        if (!i)
+            return 0;
+        RETURN_IF_ERROR(rf_meaning_run(j->meaning, rank, i));
+        j->passed[rank][lane]++;
+        j->moved = true;
+    }
+}
+
+static int run_job(struct job *j)
+{
+    do {
+        j->moved = false;
+        for (int rank = 0; rank < j->ranks; rank++) {
+            RETURN_IF_ERROR(try_lane(j, rank, RF_LANE_HOST));
+            RETURN_IF_ERROR(try_lane(j, rank, RF_LANE_COMPUTE));
+        }
+        RETURN_IF_ERROR(try_transfer(j));
+    } while (j->moved);
+    for (int rank = 0; rank < j->ranks; rank++)
+        for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+            if (j->passed[rank][lane] < list_of(j, rank)->positions[lane])
+                return rf_fail(
+                    RF_EINVAL, "plan of rank %d: deadlock: lane %d stops at its place %d of %d",
+                    rank, lane, j->passed[rank][lane], list_of(j, rank)->positions[lane]);
+    return rf_meaning_end(j->meaning);
+}
+
+static void close_job(struct job *j)
+{
+    for (int rank = 0; j->of_lane && rank < j->ranks; rank++)
+        rf_free(j->of_lane[rank]);
+    rf_free(j->of_lane);
+    rf_free(j->first);
+    rf_free(j->passed);
+    rf_free(j->group);
+    rf_meaning_close(j->meaning);
+}
+
+static int check_job(const struct rf_plan *const *plans, int ranks)
+{
+    struct job j = {.plans = plans, .ranks = ranks};
+    const size_t n = (size_t)ranks;
+    j.of_lane = rf_alloc(n * sizeof(*j.of_lane));
+    j.first = rf_alloc(n * sizeof(*j.first));
+    j.passed = rf_alloc(n * sizeof(*j.passed));
+    j.group = rf_alloc(n * sizeof(*j.group));
+    int rc = j.of_lane && j.first && j.passed && j.group
+                 ? rf_meaning_open(plans, ranks, &j.meaning)
+                 : rf_fail(RF_ENOMEM, "check: out of memory");
+    for (int rank = 0; rc == 0 && rank < ranks; rank++)
+        rc = open_rank(&j, rank);
+    if (rc == 0)
+        rc = run_job(&j);
+    close_job(&j);
+    return rc;
+}
+
+int rf_plan_check(const struct rf_plan *const *plans, int ranks)
+{
+    if (!plans || ranks < 1)
+        return rf_fail(RF_EINVAL, "check: the plans of all ranks of a job are needed");
+    for (int rank = 0; rank < ranks; rank++)
+        if (!plans[rank] || plans[rank]->rank != rank || plans[rank]->mesh.dp != ranks)
+            return rf_fail(RF_EINVAL, "check: plan %d is not that of rank %d of %d", rank, rank,
+                           ranks);
+    for (int rank = 0; rank < ranks; rank++)
+        RETURN_IF_ERROR(check_rank(plans[rank]));
+    return check_job(plans, ranks);
+}

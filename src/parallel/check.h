@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The checker: runs the lists of all ranks of a job on symbols. check.c knows lanes, waits, bytes
+ * and groups; meaning.c knows what verbs do.
+ */
+#ifndef RF_PARALLEL_CHECK_H
+#define RF_PARALLEL_CHECK_H
+
+#include "plan.h"
+
+/* What the memory of every value holds, on every rank. */
+struct rf_meaning;
+RF_MUST_CHECK int rf_meaning_open(const struct rf_plan *const *plans, int ranks,
+                                  struct rf_meaning **out);
+void rf_meaning_close(struct rf_meaning *m); /* NULL is allowed */
+
+/* An instruction of one rank. With a transfer: of all ranks of its group, in their order. */
+RF_MUST_CHECK int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *i);
+RF_MUST_CHECK int rf_meaning_transfer(struct rf_meaning *m,
+                                      const struct rf_instruction *const *of_ranks);
+
+/* Whether everything that a step has to do has been done. */
+RF_MUST_CHECK int rf_meaning_end(struct rf_meaning *m);
+
+/* Fails with a sentence that begins with the rank and the instruction. Returns RF_EINVAL. */
+int rf_check_fail(const struct rf_plan *plan, const struct rf_instruction *i, const char *format,
+                  ...) __attribute__((format(printf, 3, 4)));
+
+#endif
