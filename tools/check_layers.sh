@@ -40,6 +40,7 @@ ops_elementwise.h ops
 ops_norm.h ops
 ops_optimizer.h ops
 ops_vocabulary.h ops
+host_step.h optim
 comm.h comm
 flight.h comm
 data.h io

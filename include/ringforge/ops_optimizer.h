@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Optimizer updates of flat buffers, and the scalars of a step. Types, aliasing and house rules:
- * ops.h, which includes this.
+ * ops.h, which includes this. The same in memory of the host, without a device: host_step.h.
  */
 #ifndef RINGFORGE_OPS_OPTIMIZER_H
 #define RINGFORGE_OPS_OPTIMIZER_H

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One optimizer update of a flat buffer in memory of the host: checks, the choice of instructions,
+ * and threads. What is done to an element is in host_block.h.
+ */
+#include <pthread.h>
+
+#include "host_block.h"
+
+static const char op[] = "host_step";
+
+/* ---- instructions ---------------------------------------------------------------------------- */
+
+static void update_plain(const struct update *u, int64_t from, int64_t end)
+{
+    update_blocks(u, from, end);
+}
+
+RF_ON_AVX2 static void update_avx2(const struct update *u, int64_t from, int64_t end)
+{
+    update_blocks(u, from, end);
+}
+
+RF_ON_AVX512 static void update_avx512(const struct update *u, int64_t from, int64_t end)
+{
+    update_blocks(u, from, end);
+}
+
+static void (*const updates[RF_HOST_PATHS])(const struct update *u, int64_t from, int64_t end) = {
+    update_plain, update_avx2, update_avx512};
+
+enum rf_host_path rf_host_best_path(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return RF_HOST_AVX512;
+    if (__builtin_cpu_supports("avx2"))
+        return RF_HOST_AVX2;
+#endif
+    return RF_HOST_PLAIN;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static bool is_16_bit(enum rf_dtype type)
+{
+    return type == RF_F16 || type == RF_BF16;
+}
+
+struct array {
+    const char *name;
+    const void *data;
+    uint64_t bytes;
+};
+
+/* The first `written` arrays overlap no other. */
+static int check_apart(const struct array *arrays, int count, int written)
+{
+    for (int i = 0; i < written; i++)
+        for (int j = i + 1; j < count; j++) {
+            const uintptr_t a = (uintptr_t)arrays[i].data, b = (uintptr_t)arrays[j].data;
+            if (a && b && a < b + arrays[j].bytes && b < a + arrays[i].bytes)
+                return rf_fail(RF_EINVAL, "%s: %s must not overlap %s", op, arrays[i].name,
+                               arrays[j].name);
+        }
+    return 0;
+}
+
+static int check_arrays(const struct rf_optimizer_opts *opts, const struct rf_host_part *part)
+{
+    static const char *const names[RF_STATE_COUNT] = {"state m", "state v", "state a"};
+    const uint64_t n = (uint64_t)part->count;
+    const struct array arrays[] = {
+        {"param", part->param, n * rf_dtype_bytes(part->param_type)},
+        {"copy", part->copy, n * rf_dtype_bytes(part->copy_type)},
+        {names[0], part->state[0], n * sizeof(float)},
+        {names[1], part->state[1], n * sizeof(float)},
+        {names[2], part->state[2], n * sizeof(float)},
+        {"grad", part->grad, n * rf_dtype_bytes(part->grad_type)},
+        {"decay", part->decay, (n + GRAIN - 1) / GRAIN * sizeof(int32_t)}};
+    if (!part->param || !part->grad || !part->decay)
+        return rf_fail(RF_EINVAL, "%s: %s is NULL; a part needs param, grad and decay", op,
+                       !part->param  ? "param"
+                       : !part->grad ? "grad"
+                                     : "decay");
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (rf_optimizer_has(opts, (enum rf_optimizer_state)k) && !part->state[k])
+            return rf_fail(RF_EINVAL, "%s: %s is NULL; %s needs it", op, names[k],
+                           rf_optimizer_get_info(opts->kind)->name);
+    return check_apart(arrays, sizeof(arrays) / sizeof(arrays[0]), 5);
+}
+
+static int check_part(const struct rf_optimizer_opts *opts, const struct rf_host_part *part)
+{
+    if (part->count < 0)
+        return rf_fail(RF_EINVAL, "%s: a part of %lld elements; it must have 0 or more", op,
+                       (long long)part->count);
+    if (part->first % GRAIN != 0)
+        return rf_fail(RF_EINVAL, "%s: first is %llu; a buffer is cut at multiples of %d elements",
+                       op, (unsigned long long)part->first, GRAIN);
+    if ((part->param_type != RF_F32 && !is_16_bit(part->param_type)) ||
+        (part->grad_type != RF_F32 && !is_16_bit(part->grad_type)))
+        return rf_fail(RF_EINVAL, "%s: param is %s and grad %s; both must be f32, f16 or bf16", op,
+                       rf_dtype_name(part->param_type), rf_dtype_name(part->grad_type));
+    if (part->copy && (part->param_type != RF_F32 || !is_16_bit(part->copy_type)))
+        return rf_fail(RF_EINVAL,
+                       "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s", op,
+                       rf_dtype_name(part->param_type), rf_dtype_name(part->copy_type));
+    return part->count > 0 ? check_arrays(opts, part) : 0;
+}
+
+/* ---- the update ------------------------------------------------------------------------------ */
+
+static struct terms terms_of(const struct rf_optimizer_opts *opts,
+                             const struct rf_step_scalars *scalars)
+{
+    const float dampening = opts->kind == RF_MOMENTUM ? opts->dampening : 0;
+    return (struct terms){.prescale = scalars->prescale == 0 ? 1 : scalars->prescale,
+                          .factor = scalars->factor,
+                          .lr = scalars->lr,
+                          .weight_decay = opts->weight_decay,
+                          .beta1 = opts->beta1,
+                          .beta2 = opts->beta2,
+                          .rest1 = 1 - opts->beta1,
+                          .rest2 = 1 - opts->beta2,
+                          .bias1 = scalars->bias1,
+                          .bias2 = scalars->bias2,
+                          .eps = opts->eps,
+                          .momentum = opts->momentum,
+                          .rest = 1 - dampening,
+                          .decoupled = rf_optimizer_get_info(opts->kind)->decoupled,
+                          .first = scalars->updates <= 1};
+}
+
+/* Checks everything but the range, and makes what the loops need. */
+static int prepare(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
+                   const struct rf_step_scalars *scalars, struct update *out)
+{
+    if (!opts || !part || !scalars || (unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
+        return rf_fail(RF_EINVAL, "%s: a part, scalars and a known kind of optimizer are needed",
+                       op);
+    struct update u = {.part = *part,
+                       .terms = terms_of(opts, scalars),
+                       .kind = opts->kind,
+                       .eps_inside = opts->eps_inside,
+                       .stochastic =
+                           opts->stochastic_rounding && (part->copy || part->param_type != RF_F32),
+                       .seed = (uint64_t)scalars->seed[1] << 32 | scalars->seed[0],
+                       .updates = scalars->updates};
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (!rf_optimizer_has(opts, (enum rf_optimizer_state)k))
+            u.part.state[k] = NULL;
+    RETURN_IF_ERROR(check_part(opts, &u.part));
+    *out = u;
+    return 0;
+}
+
+int rf_host_step_by(enum rf_host_path path, const struct rf_optimizer_opts *opts,
+                    const struct rf_host_part *part, const struct rf_step_scalars *scalars)
+{
+    struct update u;
+    RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
+    if (!scalars->skipped)
+        updates[path](&u, 0, part->count);
+    return 0;
+}
+
+int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
+                 int64_t from, int64_t count, const struct rf_step_scalars *scalars)
+{
+    struct update u;
+    RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
+    if (from < 0 || count < 0 || from > part->count || count > part->count - from)
+        return rf_fail(RF_EINVAL, "%s: %lld elements from %lld on are not within a part of %lld",
+                       op, (long long)count, (long long)from, (long long)part->count);
+    if (from % GRAIN != 0 || (count % GRAIN != 0 && from + count != part->count))
+        return rf_fail(RF_EINVAL,
+                       "%s: %lld elements from %lld on; a part of %lld is cut at multiples of %d",
+                       op, (long long)count, (long long)from, (long long)part->count, GRAIN);
+    if (!scalars->skipped)
+        updates[rf_host_best_path()](&u, from, from + count);
+    return 0;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+struct share {
+    const struct update *update;
+    int64_t from, end;
+    pthread_t thread;
+};
+
+static void *run_share(void *user)
+{
+    const struct share *s = user;
+    updates[rf_host_best_path()](s->update, s->from, s->end);
+    return NULL;
+}
+
+int rf_host_step_threads(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
+                         const struct rf_step_scalars *scalars, int threads)
+{
+    struct update u;
+    struct share shares[RF_HOST_THREADS];
+    RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
+    if (threads < 1 || threads > RF_HOST_THREADS)
+        return rf_fail(RF_EINVAL, "%s: %d threads; there may be 1 to %d", op, threads,
+                       RF_HOST_THREADS);
+    if (scalars->skipped)
+        return 0;
+    const int64_t blocks = (part->count + GRAIN - 1) / GRAIN;
+    threads = blocks < threads ? (int)blocks : threads;
+    for (int i = 0; i < threads; i++)
+        shares[i] = (struct share){.update = &u,
+                                   .from = blocks * i / threads * GRAIN,
+                                   .end = i + 1 < threads ? blocks * (i + 1) / threads * GRAIN
+                                                          : part->count};
+    if (threads == 0)
+        return 0;
+    int started = 1;
+    while (started < threads &&
+           pthread_create(&shares[started].thread, NULL, run_share, &shares[started]) == 0)
+        started++;
+    run_share(&shares[0]);
+    for (int i = started; i < threads; i++)
+        run_share(&shares[i]);
+    for (int i = 1; i < started; i++)
+        pthread_join(shares[i].thread, NULL);
+    return 0;
+}

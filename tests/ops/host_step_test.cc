@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Updates in memory of the host: against fp64 and the kernel, and the same bits by any
+ * instructions, cuts and threads.
+ */
+#include "optimizer_fixture.h"
+
+#include <memory>
+
+#include <ringforge/host_step.h>
+
+extern "C" {
+#include "base/base.h"
+#include "optim/host.h"
+}
+
+namespace
+{
+const uint64_t seed = 0x123456789abcdef0;
+
+/* `count` elements of a type, `shift` elements behind a multiple of 64 bytes, between bytes that
+ * nothing may change. */
+class Array
+{
+  public:
+    Array() = default;
+    Array(const Floats &data, rf_dtype type, int shift) : type_(type), count_(data.size())
+    {
+        const size_t size = rf_dtype_bytes(type);
+        bytes_.assign(size * count_ + 256, 0x7f);
+        const size_t past = (uintptr_t)bytes_.data() % 64;
+        first_ = (past ? 64 - past : 0) + 64 + size * shift;
+        const std::vector<uint16_t> half = oracle::to_half(data, type == RF_BF16);
+        if (count_)
+            std::memcpy(this->data(), type == RF_F32 ? (const void *)data.data() : half.data(),
+                        size * count_);
+    }
+    void *data()
+    {
+        return bytes_.data() + first_;
+    }
+    Floats values()
+    {
+        Floats whole(count_);
+        std::vector<uint16_t> half(count_);
+        if (type_ == RF_F32)
+            std::memcpy(whole.data(), data(), 4 * count_);
+        else
+            std::memcpy(half.data(), data(), 2 * count_);
+        return type_ == RF_F32 ? whole : oracle::from_half(half, type_ == RF_BF16);
+    }
+    void expect_nothing_written_beside() const
+    {
+        for (size_t i = 0; i < bytes_.size(); i++) {
+            const bool inside = i >= first_ && i < first_ + rf_dtype_bytes(type_) * count_;
+            ASSERT_TRUE(inside || bytes_[i] == 0x7f) << "byte " << i;
+        }
+    }
+
+  private:
+    rf_dtype type_ = RF_F32;
+    size_t count_ = 0, first_ = 0;
+    std::vector<unsigned char> bytes_;
+};
+
+struct Types {
+    rf_dtype param, grad, copy; /* copy: f32 is none */
+};
+const Types plain = {RF_F32, RF_F32, RF_F32};
+
+/* A flat buffer in memory of the host, with its states and block of scalars. */
+class Host
+{
+  public:
+    Host(const rf_optimizer_opts &o, const Floats &p, const Ints &decay, Types types = plain,
+         int shift = 0)
+        : o_(o), types_(types), shift_(shift), decay_(decay), param_(p, types.param, shift)
+    {
+        part.count = (int64_t)p.size();
+        part.param = param_.data();
+        part.param_type = types.param;
+        part.grad_type = types.grad;
+        part.decay = decay_.data();
+        for (int k = 0; k < RF_STATE_COUNT; k++)
+            if (rf_optimizer_has(&o, (rf_optimizer_state)k)) {
+                state_[k] = Array(Floats(p.size()), RF_F32, shift);
+                part.state[k] = (float *)state_[k].data();
+            }
+        if (types.copy != RF_F32) {
+            copy_ = Array(Floats(p.size()), types.copy, shift);
+            part.copy = copy_.data();
+            part.copy_type = types.copy;
+        }
+        scalars.lr = 1e-3f;
+        scalars.inv_tokens = 1;
+        scalars.seed[0] = (uint32_t)seed;
+        scalars.seed[1] = (uint32_t)(seed >> 32);
+    }
+    Host(const Host &) = delete;
+
+    void give(const Floats &g)
+    {
+        grad_ = Array(g, types_.grad, shift_);
+        part.grad = grad_.data();
+    }
+    int step(const Floats &g, float sum_squares = 1)
+    {
+        give(g);
+        const int rc = rf_host_step_begin(&o_, &scalars, sum_squares);
+        return rc < 0 ? rc : rf_host_step(&o_, &part, 0, part.count, &scalars);
+    }
+    Floats state(int k)
+    {
+        return state_[k].values();
+    }
+    Floats copy()
+    {
+        return copy_.values();
+    }
+    Floats param()
+    {
+        return param_.values();
+    }
+    /* All that a step may change, one after the other. */
+    Floats contents()
+    {
+        Floats all = param();
+        for (int k = 0; k < RF_STATE_COUNT; k++)
+            if (part.state[k])
+                for (float x : state(k))
+                    all.push_back(x);
+        if (part.copy)
+            for (float x : copy())
+                all.push_back(x);
+        param_.expect_nothing_written_beside();
+        for (const Array &a : state_)
+            a.expect_nothing_written_beside();
+        copy_.expect_nothing_written_beside();
+        return all;
+    }
+
+    rf_host_part part = {};
+    rf_step_scalars scalars = {};
+
+  private:
+    rf_optimizer_opts o_;
+    Types types_;
+    int shift_;
+    Ints decay_;
+    Array param_, grad_, state_[RF_STATE_COUNT], copy_;
+};
+
+class HostStep : public ::testing::Test
+{
+  protected:
+    Floats normal(size_t count, float scale = 1)
+    {
+        std::normal_distribution<float> distribution(0, scale);
+        Floats data(count);
+        for (float &x : data)
+            x = distribution(engine);
+        return data;
+    }
+    static Ints alternating(int64_t n)
+    {
+        Ints decay;
+        for (int64_t i = 0; i < (n + 63) / 64; i++)
+            decay.push_back(i % 2 == 0);
+        return decay;
+    }
+    std::mt19937 engine{1};
+};
+
+TEST_F(HostStep, EveryRuleFollowsTheReferenceForTwentySteps)
+{
+    for (const Rule &rule : all_rules())
+        for (int64_t n : {1, 63, 64, 65, 1000}) {
+            const rf_optimizer_opts &o = rule.opts;
+            const Floats p = normal(n);
+            Host host(o, p, alternating(n));
+            Doubles want = wide(p);
+            std::vector<reference::OptimizerState> states(n);
+            for (int t = 1; t <= 20; t++) {
+                const Floats g = normal(n, std::pow(10.0f, (float)(t % 4) - 2)); /* 1e-2 to 10 */
+                host.scalars.inv_tokens = 0.5f;
+                ASSERT_OK(host.step(g));
+                for (int64_t i = 0; i < n; i++)
+                    reference::optimizer_step(o, 1e-3f, t, i / 64 % 2 == 0, 0.5 * g[i], &want[i],
+                                              &states[i]);
+            }
+            /* As of the kernel: each step rounds a parameter near 1 (6e-8); the spread of centered
+             * RMSProp is a difference, which costs it some digits. */
+            expect_near(host.param(), want, o.centered ? 1e-5 : 1e-6, rule.name);
+            for (int k = 0; k < RF_STATE_COUNT; k++)
+                if (host.part.state[k]) {
+                    Doubles state;
+                    for (const reference::OptimizerState &s : states)
+                        state.push_back(k == RF_STATE_M ? s.m : k == RF_STATE_V ? s.v : s.a);
+                    expect_near(host.state(k), state, o.centered && k == RF_STATE_M ? 1e-3 : 4e-6,
+                                rule.name + ", state " + std::to_string(k));
+                }
+        }
+}
+
+TEST_F(HostStep, BitsDependNeitherOnInstructionsNorOnCutsNorOnThreads)
+{
+    const int64_t n = 1000;
+    const Types all_types[] = {plain,
+                               {RF_F32, RF_BF16, RF_BF16},
+                               {RF_F32, RF_F16, RF_F16},
+                               {RF_BF16, RF_F32, RF_F32},
+                               {RF_F16, RF_F16, RF_F32}};
+    for (const Rule &rule : all_rules())
+        for (const Types &types : all_types) {
+            rf_optimizer_opts o = rule.opts;
+            o.stochastic_rounding = rule.opts.kind % 2 == 0;
+            const Floats p = normal(n), g = normal(n), h = normal(n, 1e-2f);
+            auto two_steps = [&](int shift, auto step) {
+                Host host(o, p, alternating(n), types, shift);
+                host.part.first = (uint64_t)1 << 33;
+                for (const Floats *grad : {&g, &h}) {
+                    host.give(*grad);
+                    EXPECT_OK(rf_host_step_begin(&o, &host.scalars, 1));
+                    step(host);
+                }
+                return host.contents();
+            };
+            auto by = [&](int path) {
+                return [&o, path](Host &host) {
+                    EXPECT_OK(rf_host_step_by((rf_host_path)path, &o, &host.part, &host.scalars));
+                };
+            };
+            auto in_pieces = [&](Host &host) {
+                const int64_t cuts[] = {0, 64, 256, 640, n};
+                for (int k : {3, 0, 1, 2})
+                    EXPECT_OK(rf_host_step(&o, &host.part, cuts[k], cuts[k + 1] - cuts[k],
+                                           &host.scalars));
+            };
+            const Floats want = two_steps(0, by(RF_HOST_PLAIN));
+            for (int path = RF_HOST_PLAIN; path <= rf_host_best_path(); path++)
+                for (int shift : {0, 1, 3})
+                    expect_same_bits(two_steps(shift, by(path)), want,
+                                     rule.name + ", instructions " + std::to_string(path));
+            expect_same_bits(two_steps(5, in_pieces), want, rule.name + ", in pieces");
+            for (int threads : {1, 2, 7, RF_HOST_THREADS}) {
+                auto on_threads = [&](Host &host) {
+                    EXPECT_OK(rf_host_step_threads(&o, &host.part, &host.scalars, threads));
+                };
+                if (threads < 3 || rule.opts.kind == RF_ADAMW)
+                    expect_same_bits(two_steps(1, on_threads), want,
+                                     rule.name + ", threads " + std::to_string(threads));
+            }
+        }
+}
+
+/* A part of its own from element `from` on is what a rank has of a buffer. */
+TEST_F(HostStep, ShardsHaveTheBitsOfTheWhole)
+{
+    const int64_t n = 777;
+    rf_optimizer_opts o = all_rules()[0].opts;
+    o.stochastic_rounding = true;
+    const Types types = {RF_F32, RF_F32, RF_BF16};
+    const Floats p = normal(n), g = normal(n);
+    const Ints decay = alternating(n);
+    Host whole(o, p, decay, types);
+    ASSERT_OK(whole.step(g));
+    for (int64_t from : {0, 64, 512, 768}) {
+        const int64_t end = std::min<int64_t>(n, from + 448);
+        auto cut = [&](const Floats &all) { return Floats(&all[from], &all[0] + end); };
+        Host shard(o, cut(p), Ints(decay.begin() + from / 64, decay.end()), types, 2);
+        shard.part.first = (uint64_t)from;
+        ASSERT_OK(shard.step(cut(g)));
+        expect_same_bits(shard.param(), cut(whole.param()), "parameters");
+        expect_same_bits(shard.copy(), cut(whole.copy()), "copy");
+        expect_same_bits(shard.state(RF_STATE_V), cut(whole.state(RF_STATE_V)), "state");
+    }
+}
+
+TEST_F(HostStep, SixteenBitsAreThoseOfTheOracle)
+{
+    /* Every f16 and bf16 as a gradient: SGD with lr -1 adds it to nothing. */
+    rf_optimizer_opts o = {};
+    o.kind = RF_SGD;
+    std::vector<uint16_t> every(1 << 16);
+    for (size_t i = 0; i < every.size(); i++)
+        every[i] = (uint16_t)i;
+    for (rf_dtype type : {RF_F16, RF_BF16}) {
+        const bool bf16 = type == RF_BF16;
+        const Floats values = oracle::from_half(every, bf16);
+        for (int path = RF_HOST_PLAIN; path <= rf_host_best_path(); path++) {
+            Host host(o, Floats(every.size()), Ints(every.size() / 64), {RF_F32, type, type});
+            host.scalars.lr = -1;
+            host.scalars.factor = 1;
+            host.part.grad = every.data();
+            ASSERT_OK(rf_host_step_by((rf_host_path)path, &o, &host.part, &host.scalars));
+            const Floats got = host.param(), copy = host.copy();
+            for (size_t i = 0; i < every.size(); i++) {
+                ASSERT_EQ(std::isnan(got[i]), std::isnan(values[i])) << i;
+                ASSERT_EQ(std::isnan(copy[i]), std::isnan(values[i])) << i;
+                if (!std::isnan(values[i])) {
+                    ASSERT_EQ(got[i], values[i]) << i;
+                    ASSERT_EQ(copy[i], values[i]) << i;
+                }
+            }
+            /* Numbers between, from subnormal ones to those that overflow. */
+            Floats p = normal(1 << 14);
+            for (size_t i = 0; i < p.size(); i++)
+                p[i] = std::ldexp(p[i], (int)(i % 48) - 30);
+            for (size_t i = 0; i + 1 < every.size() && i < p.size() / 2; i++) /* ties */
+                p[i] = (float)(0.5 * ((double)values[2 * i] + values[2 * i + 1]));
+            for (float &x : p)
+                x = std::isnan(x) ? 1 : x;
+            Host rounded(o, p, Ints(p.size() / 64), {RF_F32, RF_F32, type});
+            rounded.scalars.factor = 1;
+            const Floats zero(p.size());
+            rounded.part.grad = zero.data();
+            ASSERT_OK(rf_host_step_by((rf_host_path)path, &o, &rounded.part, &rounded.scalars));
+            expect_same_bits(rounded.copy(), oracle::from_half(oracle::to_half(p, bf16), bf16),
+                             "copy");
+        }
+    }
+}
+
+TEST_F(HostStep, AStepThatIsSkippedChangesNothingToTheBit)
+{
+    const int64_t n = 200;
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    int turn = 0;
+    for (const Rule &rule : all_rules())
+        for (rf_dtype grad_type : float_types) {
+            rf_optimizer_opts o = rule.opts;
+            o.stochastic_rounding = true;
+            Host host(o, normal(n), alternating(n), {RF_F32, grad_type, RF_BF16});
+            host.scalars.clip = 1;
+            ASSERT_OK(host.step(normal(n)));
+            const Floats before = host.contents();
+            Floats g = normal(n);
+            g[(size_t)(turn * 37 % n)] = bad[turn % 3];
+            turn++;
+            host.give(g);
+            const rf_host_flat flat = {host.part.grad, n, grad_type};
+            const rf_norm_chunk chunk = {0, (uint32_t)n};
+            float squares;
+            ASSERT_OK(rf_host_squares(&squares, &flat, &chunk, 1));
+            ASSERT_OK(host.step(g, rf_host_join_squares(&squares, 1)));
+            EXPECT_OK(rf_host_step_threads(&o, &host.part, &host.scalars, 2));
+            EXPECT_EQ(host.scalars.skipped, 1u);
+            EXPECT_EQ(host.scalars.updates, 1u);
+            expect_same_bits(host.contents(), before, rule.name);
+            ASSERT_OK(host.step(normal(n)));
+            EXPECT_EQ(host.scalars.skipped, 0u);
+            EXPECT_EQ(host.scalars.updates, 2u);
+            EXPECT_NE(host.contents(), before) << rule.name;
+        }
+}
+
+TEST_F(HostStep, TheClipCoefficientAppliesAlsoToGradientsWhoseSquaresF32DoesNotHold)
+{
+    const int64_t n = 16;
+    rf_optimizer_opts sgd = {};
+    sgd.kind = RF_SGD;
+    for (float size : {1.0f, 0x1p60f, 0x1p64f, 0x1p126f}) {
+        Host host(sgd, Floats(n), {0});
+        host.scalars.lr = 1;
+        host.scalars.clip = 0.5f;
+        const Floats g(n, size);
+        const rf_host_flat flat = {g.data(), n, RF_F32};
+        const rf_norm_chunk chunk = {0, (uint32_t)n};
+        float squares;
+        ASSERT_OK(rf_host_squares(&squares, &flat, &chunk, 1));
+        ASSERT_OK(host.step(g, squares));
+        for (float p : host.param()) /* a 16th of the squares of the clip norm each */
+            EXPECT_NEAR(p, -0.125, 1e-6) << size;
+    }
+}
+
+TEST_F(HostStep, NoElementsAreNoWork)
+{
+    const rf_optimizer_opts o = all_rules()[0].opts;
+    const rf_step_scalars s = {};
+    const rf_host_part none = {};
+    EXPECT_OK(rf_host_step(&o, &none, 0, 0, &s));
+    EXPECT_OK(rf_host_step_threads(&o, &none, &s, 3));
+    const Floats p = normal(100);
+    Host host(o, p, alternating(100));
+    host.give(normal(100));
+    ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
+    EXPECT_OK(rf_host_step(&o, &host.part, 64, 0, &host.scalars));
+    EXPECT_OK(rf_host_step(&o, &host.part, 0, 0, &host.scalars));
+    expect_same_bits(host.param(), p, "parameters");
+}
+
+TEST_F(HostStep, MisuseIsNamedAndWritesNothing)
+{
+    rf_optimizer_opts o = all_rules()[0].opts, unknown = o;
+    unknown.kind = RF_OPTIMIZER_COUNT;
+    const Floats p = normal(100);
+    Host host(o, p, {0, 0}, {RF_F32, RF_F32, RF_BF16});
+    host.give(normal(100));
+    ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
+    const rf_step_scalars &s = host.scalars;
+    EXPECT_FAILS(RF_EINVAL, "kind", rf_host_step(nullptr, &host.part, 0, 100, &s));
+    EXPECT_FAILS(RF_EINVAL, "kind", rf_host_step(&unknown, &host.part, 0, 100, &s));
+    EXPECT_FAILS(RF_EINVAL, "part", rf_host_step(&o, nullptr, 0, 100, &s));
+    EXPECT_FAILS(RF_EINVAL, "scalars", rf_host_step(&o, &host.part, 0, 100, nullptr));
+    EXPECT_FAILS(RF_EINVAL, "32 elements from 0 on", rf_host_step(&o, &host.part, 0, 32, &s));
+    EXPECT_FAILS(RF_EINVAL, "multiples of 64", rf_host_step(&o, &host.part, 32, 68, &s));
+    EXPECT_FAILS(RF_EINVAL, "not within a part of 100", rf_host_step(&o, &host.part, 64, 37, &s));
+    EXPECT_FAILS(RF_EINVAL, "not within", rf_host_step(&o, &host.part, 0, INT64_MAX, &s));
+    EXPECT_FAILS(RF_EINVAL, "not within", rf_host_step(&o, &host.part, -64, 64, &s));
+    EXPECT_FAILS(RF_EINVAL, "0 threads", rf_host_step_threads(&o, &host.part, &s, 0));
+    EXPECT_FAILS(RF_EINVAL, "there may be 1 to 256", rf_host_step_threads(&o, &host.part, &s, 257));
+    auto refused = [&](const char *text, auto change) {
+        rf_host_part part = host.part;
+        change(part);
+        EXPECT_FAILS(RF_EINVAL, text, rf_host_step(&o, &part, 0, part.count, &s));
+    };
+    refused("param is NULL", [](auto &part) { part.param = nullptr; });
+    refused("grad is NULL", [](auto &part) { part.grad = nullptr; });
+    refused("decay is NULL", [](auto &part) { part.decay = nullptr; });
+    refused("state v is NULL; adamw needs it",
+            [](auto &part) { part.state[RF_STATE_V] = nullptr; });
+    refused("first is 32", [](auto &part) { part.first = 32; });
+    refused("-1 elements", [](auto &part) { part.count = -1; });
+    refused("grad f64", [](auto &part) { part.grad_type = RF_F64; });
+    refused("param is i32", [](auto &part) { part.param_type = RF_I32; });
+    refused("param must not overlap grad", [](auto &part) { part.grad = part.param; });
+    refused("state m must not overlap state v",
+            [](auto &part) { part.state[RF_STATE_V] = part.state[RF_STATE_M] + 99; });
+    refused("param must not overlap copy",
+            [](auto &part) { part.copy = (char *)part.param + 396; });
+    refused("a copy is for f32 parameters", [](auto &part) { part.copy_type = RF_F32; });
+    refused("a copy is for f32 parameters", [](auto &part) { part.param_type = RF_BF16; });
+    expect_same_bits(host.param(), p, "parameters");
+}
+
+/* ---- beside the kernel ----------------------------------------------------------------------- */
+
+class HostStepAndKernel : public OptimizerTest
+{
+};
+
+TEST_F(HostStepAndKernel, EveryRuleMovesAsTheKernelDoes)
+{
+    const int64_t n = 325;
+    int turn = 0;
+    for (const Rule &rule : all_rules()) {
+        const rf_optimizer_opts &o = rule.opts;
+        const Types types = turn++ % 2 ? plain : Types{RF_F32, RF_BF16, RF_F16};
+        const Floats p = normal(n);
+        Flat device = flat(o, p, alternating(n), {0, n, 0}, types.param, types.copy);
+        Host host(o, p, alternating(n), types);
+        for (int t = 0; t < 3; t++) {
+            const Floats g = normal(n);
+            set(device.scalars, 1e-3f, 0.5f, 20);
+            host.scalars.inv_tokens = 0.5f;
+            host.scalars.clip = 20;
+            ASSERT_OK(step(o, device, typed(rf_shape1(n), types.grad, g), 4000));
+            ASSERT_OK(host.step(g, 4000));
+        }
+        const bool divides =
+            o.kind != RF_SGD && o.kind != RF_MOMENTUM && o.kind != RF_NESTEROV && o.kind != RF_LION;
+        if (!divides) {
+            expect_same_bits(host.contents(), contents(device), rule.name);
+            continue;
+        }
+        /* A device's division has 2.5 ULP, and its root is made of one. */
+        const double tolerance = o.centered ? 1e-5 : 1e-6;
+        expect_near(host.param(), wide(read(device.part.param)), tolerance, rule.name);
+        for (int k = 0; k < RF_STATE_COUNT; k++)
+            if (host.part.state[k])
+                expect_near(host.state(k), wide(read(device.part.state[k])),
+                            o.centered && k == RF_STATE_M ? 1e-3 : tolerance,
+                            rule.name + ", state " + std::to_string(k));
+        if (host.part.copy)
+            expect_same_bits(host.copy(), rounded_to(RF_F16, host.param()), rule.name + ", copy");
+    }
+}
+
+TEST_F(HostStepAndKernel, StochasticRoundingIsTheKernelsToTheBit)
+{
+    /* From subnormal numbers of the type to infinity. With lr 0 the parameters stay. */
+    const int64_t n = 64 * 40;
+    Floats p = normal(n);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = std::ldexp(p[i], (int)(i % 40) - 28);
+    p[5] = 65504;
+    p[6] = -65535;
+    p[7] = 65537;
+    p[8] = 0;
+    p[9] = -3.4e38f;
+    rf_optimizer_opts o = {};
+    o.kind = RF_SGD;
+    o.stochastic_rounding = true;
+    for (rf_dtype type : {RF_F16, RF_BF16})
+        for (uint64_t first : {(uint64_t)0, (uint64_t)1 << 33}) {
+            Flat device = flat(o, p, Ints(n / 64), {0, n, 0}, RF_F32, type);
+            device.part.first = first;
+            set(device.scalars, 0, 1, 0, seed);
+            ASSERT_OK(step(o, device, f32(rf_shape1(n), Floats(n))));
+            const Floats want = read(device.part.copy);
+            for (int path = RF_HOST_PLAIN; path <= rf_host_best_path(); path++) {
+                Host host(o, p, Ints(n / 64), {RF_F32, RF_F32, type});
+                host.part.first = first;
+                host.scalars.lr = 0;
+                host.give(Floats(n));
+                ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
+                ASSERT_OK(rf_host_step_by((rf_host_path)path, &o, &host.part, &host.scalars));
+                expect_same_bits(host.copy(), want, "copy");
+            }
+        }
+}
+} // namespace
