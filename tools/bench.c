@@ -9,8 +9,9 @@
 enum { MOST_SIZES = 1000 };
 
 static const char *const collectives[] = {
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",  "gather", "scatter",
-    "all_to_all", "sendrecv",   "barrier",        "overlap",   "staging", "step",   NULL};
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+    "gather",     "scatter",    "all_to_all",     "sendrecv",  "barrier",
+    "overlap",    "staging",    "host_update",    "step",      NULL};
 
 static int compare(const void *a, const void *b)
 {
@@ -100,7 +101,7 @@ enum {
     KERNELS = 64,
     PATHS = 128,    /* products whose path can be named */
     PRODUCTS = 256, /* of any form */
-    TRAINING = 512, /* step */
+    TRAINING = 512, /* step and host_update */
     ALL = COLLECTIVES | STEPS | KERNELS | TRAINING
 };
 
@@ -120,6 +121,7 @@ static unsigned kinds_of(const char *op)
         {"barrier", COLLECTIVES | NAMED},
         {"overlap", STEPS},
         {"staging", STEPS},
+        {"host_update", TRAINING},
         {"step", TRAINING},
         {"matmul", KERNELS | PATHS | PRODUCTS},
         {"matmul_gelu", KERNELS | PATHS},
@@ -201,9 +203,11 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used", SIZED},
         {"shape", 0, TOOL_LIST, &o.shapes, "AxB",
-         "kernels: sizes in place of those of models; may be repeated; step: six sizes",
+         "kernels: sizes in place of those of models; may be repeated; step: six sizes; "
+         "host_update: parameters (16777216)",
          KERNELS | TRAINING},
-        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "kernels, step: f32, f16, bf16 (f32)",
+        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE",
+         "kernels, step: f32, f16, bf16 (f32); host_update: of the parameters' copy (f32: none)",
          SIZED | KERNELS | TRAINING},
         {"path", 0, TOOL_TEXT, &o.path, "NAME",
          "matmul: force a kernel: cooperative, subgroup, tiled", PATHS},
@@ -211,8 +215,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          PRODUCTS},
         {"form", 0, TOOL_TEXT, &o.form, "NAME",
          "matmul: nn, nt (the second operand transposed) or tn (the first)", PRODUCTS},
-        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "kernels, step: index or part of a name",
-         STEPS | KERNELS | TRAINING},
+        {"device", 0, TOOL_TEXT, &o.device, "WHICH",
+         "kernels, step, host_update: index or part of a name", STEPS | KERNELS | TRAINING},
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)",
          COLLECTIVES | KERNELS},
@@ -255,6 +259,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         return bench_kernels(command, &o);
     if (strcmp(o.op, "step") == 0)
         return bench_step(command, &o);
+    if (strcmp(o.op, "host_update") == 0)
+        return bench_host_update(command, &o);
     if (strcmp(o.op, "overlap") == 0)
         return bench_overlap(command, &o);
     if (strcmp(o.op, "staging") == 0)
@@ -265,10 +271,10 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_bench = {
     .name = "bench",
     .summary = "measure collectives and kernels, checking every result",
-    .usage = "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast reduce gather "
-             "scatter all_to_all sendrecv barrier; overlap (of a step), staging (of tensors), step "
-             "(of training); a "
-             "kernel (matmul attention layernorm gelu adamw "
-             "...), or ops for all kernels",
+    .usage =
+        "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast reduce gather "
+        "scatter all_to_all sendrecv barrier; overlap (of a step), staging (of tensors), step "
+        "(of training), host_update (of an optimizer, in memory of the host); a kernel (matmul "
+        "attention layernorm gelu adamw ...), or ops for all kernels",
     .main = bench_main,
 };

@@ -29,6 +29,8 @@ int bench_collective(const struct tool_command *command, const struct bench_opti
                      char *const *argv);
 /* On two ranks as threads, over links of given speeds. */
 int bench_overlap(const struct tool_command *command, const struct bench_options *options);
+/* An optimizer's update in memory of the host, beside the device's. */
+int bench_host_update(const struct tool_command *command, const struct bench_options *options);
 int bench_staging(const struct tool_command *command, const struct bench_options *options);
 /* bench_kernel.c: a kernel, or `ops` for all. */
 int bench_kernels(const struct tool_command *command, const struct bench_options *options);

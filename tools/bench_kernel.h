@@ -118,6 +118,7 @@ bool bench_read_product(const char *text, int64_t dims[3]);
 
 /* ---- bench_loop.c ---------------------------------------------------------------------------- */
 
+int bench_processors(void); /* of this process, at most 64 */
 /* A product of (n, c) by (oc, c) transposed in tiled C loops, timed `samples` times; *work becomes
  * the least processor time of one, if that is less. */
 int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds, double *work);

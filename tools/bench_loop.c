@@ -50,7 +50,7 @@ static void *run_part(void *user)
     return NULL;
 }
 
-static int processors(void)
+int bench_processors(void)
 {
     cpu_set_t set;
     int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -60,7 +60,7 @@ static int processors(void)
 static void run_loop(const struct part *whole)
 {
     struct part parts[MOST_THREADS];
-    const int count = processors();
+    const int count = bench_processors();
     const int64_t blocks = whole->end / ROWS;
     int started = 0;
     for (int i = 0; i < count; i++) {

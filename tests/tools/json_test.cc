@@ -245,6 +245,36 @@ TEST(BenchJson, AStepsArithmeticIsThatOfItsParametersAndAttention)
     EXPECT_LT(number(root, "last_loss"), number(root, "first_loss"));
 }
 
+TEST(BenchJson, OfAHostUpdateHasTheHostsRowsBesideTheDevices)
+{
+    for (const char *type : {"f32", "bf16"}) {
+        ProgramResult r = run_program({"bench", "host_update", "--shape", "1001", "--dtype", type,
+                                       "-n", "3", "-w", "1", "--json", "-"});
+        ASSERT_EQ(r.status, 0) << r.err;
+        Json json(r.out);
+        expect_keys(json.root.get(), {"op", "device", "driver", "dtype"});
+        EXPECT_EQ(number(json.root.get(), "elements"), 1001);
+        const double bytes = number(json.root.get(), "bytes_per_element");
+        EXPECT_EQ(bytes, type[0] == 'f' ? 28 : 30);
+        const cJSON *row, *rows = cJSON_GetObjectItem(json.root.get(), "rows");
+        ASSERT_EQ(cJSON_GetArraySize(rows), 3);
+        EXPECT_EQ(number(cJSON_GetArrayItem(rows, 0), "threads"), 1);
+        EXPECT_STREQ(cJSON_GetObjectItem(cJSON_GetArrayItem(rows, 2), "where")->valuestring,
+                     "device");
+        cJSON_ArrayForEach(row, rows)
+        {
+            expect_keys(row, {"where", "threads", "time_us", "best_us"});
+            const double ns = number(row, "ns_per_element");
+            EXPECT_NEAR(ns * 1001, number(row, "time_us") * 1e3, 1e-6 * ns * 1001);
+            EXPECT_NEAR(number(row, "gbps") * ns, bytes, 1e-6);
+            /* A few roundings of a parameter and of a step that is not larger. */
+            EXPECT_TRUE(number(row, "max_rel_err") >= 0 && number(row, "max_rel_err") < 4e-6);
+        }
+    }
+    EXPECT_EQ(run_program({"bench", "host_update", "--shape", "3x4"}).status, 2);
+    EXPECT_EQ(run_program({"bench", "host_update", "--dtype", "i32"}).status, 2);
+}
+
 TEST(Bench, AStepsShapeThatCannotBeReadIsAUsageError)
 {
     for (const char *shape :
