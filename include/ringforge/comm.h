@@ -382,8 +382,9 @@ RF_EXPORT void rf_request_free(struct rf_request *request);
 
 /* ---- prediction ------------------------------------------------------------------------------ */
 
-/* Bytes that `rank` sends for one operation: counted from the schedule that would run. count as in
- * the call. Pure: no communicator needed. Forest all-reduce: use rf_forest_sent_bytes. */
+/* Bytes that `rank` sends for one operation: those of the schedule that would run, for most
+ * algorithms by a formula, which takes no longer for many ranks. count as in the call. Pure: no
+ * communicator needed. Forest all-reduce: use rf_forest_sent_bytes. */
 RF_API int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
                               enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
 

@@ -74,10 +74,7 @@ int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorith
 static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const struct rf_coll_desc other = apart(desc);
-    struct rf_sched *counted;
-    RETURN_IF_ERROR(rf_sched_build(&other, &counted));
-    sched->counted_bytes = counted->counted_bytes;
-    rf_sched_destroy(counted);
+    RETURN_IF_ERROR(rf_coll_count_sent(&other, NULL, &sched->counted_bytes));
     const size_t element = sched->element_bytes, ranks = (size_t)desc->ranks;
     const bool gathers = desc->op == RF_COLL_ALL_GATHER;
     size_t in =
@@ -88,17 +85,24 @@ static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
     return 0;
 }
 
+/* With the length of segments that the row's list has. */
+static struct rf_coll_desc segmented(const struct rf_coll_desc *desc, const struct rf_coll_row *row)
+{
+    struct rf_coll_desc own = *desc;
+    if (desc->model)
+        own.segment_bytes = rf_model_segment(desc->model, desc, row->name);
+    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
+        own.segment_bytes = 0; /* the forest's own */
+    return own;
+}
+
 /* A list with a meeting has nothing staged: a rank whose tensors the host cannot reach shows that,
  * and all go on with the other. */
 static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
                   struct rf_sched **out)
 {
     struct rf_sched *sched = NULL, *instead = NULL;
-    struct rf_coll_desc own = *desc;
-    if (desc->model)
-        own.segment_bytes = rf_model_segment(desc->model, desc, row->name);
-    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
-        own.segment_bytes = 0; /* the forest's own */
+    struct rf_coll_desc own = segmented(desc, row);
     if (meets(row)) {
         struct rf_coll_desc other;
         const char *name = otherwise(desc, &other);
@@ -135,4 +139,20 @@ int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, st
     const struct rf_coll_row *row;
     RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
     return create(desc, row, out);
+}
+
+int rf_coll_count_sent(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
+{
+    const struct rf_coll_row *row;
+    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
+    if (row->sent && !desc->counts) {
+        const struct rf_coll_desc own = segmented(desc, row);
+        *out = row->sent(&own);
+        return 0;
+    }
+    struct rf_sched *sched;
+    RETURN_IF_ERROR(create(desc, row, &sched));
+    *out = sched->sent_bytes;
+    rf_sched_destroy(sched);
+    return 0;
 }

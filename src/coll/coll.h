@@ -43,6 +43,8 @@ struct rf_coll_desc {
     size_t segment_bytes;              /* 0 = one piece per message */
     const struct rf_coll_model *model; /* by which to choose (model.h); NULL: by the table */
     const struct rf_forest *forest;    /* forest all-reduce */
+    int most_parts;                    /* rf_forest_most_parts of a forest that has been checked; 0:
+                                          neither has been done */
     size_t stride;                     /* forest: elements between parts */
     size_t window_bytes;               /* 0: all in one piece */
     unsigned staged; /* RF_STAGED_*: this rank's args.in or args.out is staging memory; messages are
@@ -67,6 +69,12 @@ void rf_sched_destroy(struct rf_sched *sched);
 /* Staging memory that the schedule works in; 0: none. */
 RF_MUST_CHECK int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm,
                                          uint64_t *out);
+/* Subtrees of the rank that has most. O(ranks log leaves). */
+int rf_forest_most_parts(const struct rf_forest *forest);
+/* As rf_forest_sent_bytes, of a forest that is known to be right, and its rf_forest_most_parts: for
+ * those who ask for many ranks and counts. O(log leaves). */
+RF_MUST_CHECK int rf_forest_count_sent(const struct rf_forest *forest, int most_parts, int rank,
+                                       size_t elements, uint64_t *out);
 size_t rf_sched_temp_bytes(const struct rf_sched *sched);
 uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
 const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */

@@ -1,27 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions: what a collective will send and need, counted from the schedule that would run.
- * Called by plans and tests; needs no communicator.
+ * Predictions: what a collective will send and need. Called by plans and tests; needs no
+ * communicator.
  */
-#include "sched.h"
-
 #include "../base/base.h"
-
-/* Builds, asks, and throws away. Bytes do not depend on the segments: one per message is quickest.
- */
-static int count(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *sent,
-                 uint64_t *temp)
-{
-    struct rf_sched *sched = NULL;
-    RETURN_IF_ERROR(algorithm ? rf_sched_build_as(desc, algorithm, &sched)
-                              : rf_sched_build(desc, &sched));
-    if (sent)
-        *sent = sched->sent_bytes;
-    if (temp)
-        *temp = sched->temp_bytes;
-    rf_sched_destroy(sched);
-    return 0;
-}
+#include "table.h"
 
 int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
                           enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
@@ -60,14 +43,14 @@ int rf_coll_sent_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, i
 {
     if (op == RF_COLL_FOREST_ALL_REDUCE)
         return rf_fail(RF_EINVAL, "rf_coll_sent_bytes: use rf_forest_sent_bytes for a forest");
-    return count(&(struct rf_coll_desc){.op = op,
-                                        .rank = rank,
-                                        .ranks = ranks,
-                                        .count = elements,
-                                        .dtype = dtype,
-                                        .order = order,
-                                        .root = root},
-                 algorithm, out, NULL);
+    const struct rf_coll_desc desc = {.op = op,
+                                      .rank = rank,
+                                      .ranks = ranks,
+                                      .count = elements,
+                                      .dtype = dtype,
+                                      .order = order,
+                                      .root = root};
+    return rf_coll_count_sent(&desc, algorithm, out);
 }
 
 static struct rf_coll_desc forest_desc(const struct rf_forest *forest, int rank, size_t elements)
@@ -85,13 +68,25 @@ static struct rf_coll_desc forest_desc(const struct rf_forest *forest, int rank,
 int rf_forest_sent_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
 {
     struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    return count(&desc, NULL, out, NULL);
+    return rf_coll_count_sent(&desc, NULL, out);
+}
+
+int rf_forest_count_sent(const struct rf_forest *forest, int most_parts, int rank, size_t elements,
+                         uint64_t *out)
+{
+    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
+    desc.most_parts = most_parts;
+    return rf_coll_count_sent(&desc, NULL, out);
 }
 
 int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
 {
     struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    return count(&desc, NULL, NULL, out);
+    struct rf_sched *sched;
+    RETURN_IF_ERROR(rf_sched_build(&desc, &sched));
+    *out = sched->temp_bytes;
+    rf_sched_destroy(sched);
+    return 0;
 }
 
 int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t elements,

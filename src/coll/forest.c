@@ -27,6 +27,16 @@ int rf_forest_nodes(const struct rf_forest *forest, int rank, struct rf_forest_n
     return count;
 }
 
+int rf_forest_most_parts(const struct rf_forest *forest)
+{
+    int most = 1;
+    for (int r = 0; r < forest->ranks; r++) {
+        int parts = rf_forest_nodes(forest, r, NULL);
+        most = parts > most ? parts : most;
+    }
+    return most;
+}
+
 int rf_forest_check(const struct rf_forest *forest, int rank, int ranks)
 {
     if (!forest || !forest->first)

@@ -2,7 +2,8 @@
  *
  * Which algorithm serves which collective: the first row that fits. A row may look only at what all
  * ranks agree about (operation, ranks, bytes, type, order), never at what one rank sees. A new
- * algorithm is a builder, a cost and a row. Called by build.c and comm.
+ * algorithm is a builder and a row, with a cost (model.c) where it may be chosen by prediction, and
+ * the formula of its bytes (sent.c) where there is one. Called by build.c and comm.
  */
 #include "table.h"
 #include "../base/base.h"
@@ -183,54 +184,57 @@ static bool fits_shared_gather(const struct rf_coll_desc *desc)
 }
 
 static const struct rf_coll_row rows[] = {
-    {RF_COLL_NONE, "local", "one rank", is_alone, NULL, NULL, rf_build_copy},
+    {RF_COLL_NONE, "local", "one rank", is_alone, NULL, NULL, rf_build_copy, rf_sent_nothing},
     {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, NULL,
-     rf_build_barrier, true},
+     rf_build_barrier, rf_sent_nothing, true},
     {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", can_fuse, fits_fused,
-     NULL, rf_build_fused_all_reduce, true, true},
+     NULL, rf_build_fused_all_reduce, NULL, true, true},
     {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers", can_share,
-     never, NULL, rf_build_shared_all_reduce, false, true},
+     never, NULL, rf_build_shared_all_reduce, NULL, false, true},
     {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
-     fits_doubling, rf_cost_doubling_all_reduce, rf_build_doubling_all_reduce, true},
+     fits_doubling, rf_cost_doubling_all_reduce, rf_build_doubling_all_reduce,
+     rf_sent_doubling_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_cost_flat_all_reduce,
-     rf_build_flat_all_reduce, true},
+     rf_build_flat_all_reduce, rf_sent_to_all, true},
     {RF_COLL_ALL_REDUCE, "halving", "middle sizes, many 2^k ranks, any order", can_halve,
-     fits_halving, rf_cost_halving_all_reduce, rf_build_halving_all_reduce, true},
+     fits_halving, rf_cost_halving_all_reduce, rf_build_halving_all_reduce,
+     rf_sent_halving_all_reduce, true},
     {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers, fits_direct,
-     rf_cost_direct_all_reduce, rf_build_direct_all_reduce},
+     rf_cost_direct_all_reduce, rf_build_direct_all_reduce, rf_sent_direct_all_reduce},
     {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_cost_ring_all_reduce,
-     rf_build_ring_all_reduce},
+     rf_build_ring_all_reduce, rf_sent_ring_all_reduce},
     {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never, NULL,
-     rf_build_naive_all_reduce, true},
+     rf_build_naive_all_reduce, rf_sent_naive_all_reduce, true},
     {RF_COLL_REDUCE, "flat", "short", has_peers, fits_flat_reduce, rf_cost_flat_all_reduce,
-     rf_build_flat_reduce, true},
+     rf_build_flat_reduce, rf_sent_to_root, true},
     {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_cost_direct_all_reduce,
-     rf_build_direct_reduce},
+     rf_build_direct_reduce, rf_sent_direct_reduce},
     {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, fits_tree, rf_cost_tree_rooted,
-     rf_build_tree_gather, true},
+     rf_build_tree_gather, rf_sent_tree_gather, true},
     {RF_COLL_GATHER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
-     rf_build_flat_gather},
+     rf_build_flat_gather, rf_sent_to_root},
     {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, fits_tree, rf_cost_tree_rooted,
-     rf_build_tree_scatter, true},
+     rf_build_tree_scatter, rf_sent_tree_scatter, true},
     {RF_COLL_SCATTER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
-     rf_build_flat_scatter},
-    {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, NULL, rf_build_pairs_all_to_all},
+     rf_build_flat_scatter, rf_sent_by_root},
+    {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, NULL, rf_build_pairs_all_to_all,
+     rf_sent_to_all},
     {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL, rf_cost_direct_reduce_scatter,
-     rf_build_direct_reduce_scatter},
+     rf_build_direct_reduce_scatter, rf_sent_to_all},
     {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", can_share, fits_shared_gather,
-     NULL, rf_build_shared_all_gather, false, true},
+     NULL, rf_build_shared_all_gather, NULL, false, true},
     {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, fits_bruck,
-     rf_cost_bruck_all_gather, rf_build_bruck_all_gather, true},
+     rf_cost_bruck_all_gather, rf_build_bruck_all_gather, rf_sent_to_all, true},
     {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_cost_flat_all_gather,
-     rf_build_flat_all_gather},
+     rf_build_flat_all_gather, rf_sent_to_all},
     {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_cost_ring_all_gather,
-     rf_build_ring_all_gather},
+     rf_build_ring_all_gather, rf_sent_to_all},
     {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_cost_tree_broadcast,
-     rf_build_tree_broadcast},
+     rf_build_tree_broadcast, rf_sent_tree_broadcast},
     {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_cost_chain_broadcast,
-     rf_build_chain_broadcast},
+     rf_build_chain_broadcast, rf_sent_chain_broadcast},
     {RF_COLL_BROADCAST, "flat", "from the root to all: for comparison", has_peers, never, NULL,
-     rf_build_flat_broadcast},
+     rf_build_flat_broadcast, rf_sent_by_root},
     {RF_COLL_ALL_REDUCE, "hosts", "within hosts, between, within: where links are measured",
      can_fold_by_hosts, when_measured, rf_cost_hosts_all_reduce, rf_build_hosts_all_reduce},
     {RF_COLL_REDUCE_SCATTER, "hosts", "the same", can_fold_by_hosts, when_measured,
@@ -239,10 +243,12 @@ static const struct rf_coll_row rows[] = {
      rf_build_hosts_all_gather},
     {RF_COLL_BROADCAST, "hosts", "the same", spans_hosts, when_measured, rf_cost_hosts_broadcast,
      rf_build_hosts_broadcast},
-    {RF_COLL_SEND, "message", "every size", has_peers, NULL, NULL, rf_build_send, true},
-    {RF_COLL_RECV, "message", "every size", has_peers, NULL, NULL, rf_build_recv, true},
-    {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, NULL,
-     rf_build_forest_all_reduce},
+    {RF_COLL_SEND, "message", "every size", has_peers, NULL, NULL, rf_build_send, rf_sent_to_root,
+     true},
+    {RF_COLL_RECV, "message", "every size", has_peers, NULL, NULL, rf_build_recv, rf_sent_nothing,
+     true},
+    {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, NULL, rf_build_forest_all_reduce,
+     rf_sent_forest_all_reduce},
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
 _Static_assert(ROW_COUNT <= UINT8_MAX, "a contract has a row's number in 8 bits");
@@ -304,7 +310,8 @@ static int check(const struct rf_coll_desc *desc)
         return rf_fail(RF_EINVAL, "recv: rank %d cannot receive from itself; use sendrecv",
                        desc->rank);
     if (desc->op == RF_COLL_FOREST_ALL_REDUCE) {
-        RETURN_IF_ERROR(rf_forest_check(desc->forest, desc->rank, desc->ranks));
+        if (desc->most_parts == 0)
+            RETURN_IF_ERROR(rf_forest_check(desc->forest, desc->rank, desc->ranks));
         if (desc->dtype != RF_F32 || desc->redop != RF_SUM || desc->stride < desc->count)
             return rf_fail(RF_EINVAL,
                            "forest_all_reduce: sums of f32 only, and parts %zu elements "

@@ -9,6 +9,14 @@
 #include "model.h"
 #include "sched.h"
 
+/* sent.c: the bytes that desc->rank sends. */
+typedef uint64_t rf_sent(const struct rf_coll_desc *desc);
+rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
+rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
+rf_sent rf_sent_doubling_all_reduce, rf_sent_halving_all_reduce, rf_sent_naive_all_reduce;
+rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf_sent_tree_scatter;
+rf_sent rf_sent_forest_all_reduce;
+
 struct rf_coll_row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
     const char *name, *note;
@@ -16,8 +24,9 @@ struct rf_coll_row {
     bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
     rf_cost *cost; /* where links are measured; NULL: never taken by prediction */
     rf_builder *build;
-    bool whole; /* passes pieces on together: long calls cannot be cut into windows */
-    bool near;  /* of ranks that share memory, and so before all others */
+    rf_sent *sent; /* bytes of a call without counts, in O(log ranks); NULL: its list is counted */
+    bool whole;    /* passes pieces on together: long calls cannot be cut into windows */
+    bool near;     /* of ranks that share memory, and so before all others */
 };
 
 /* The row of this name; without one, what suits the call. */
@@ -26,6 +35,11 @@ RF_MUST_CHECK int rf_coll_find(const struct rf_coll_desc *desc, const char *algo
 
 /* Predicted seconds of this row for the description, which has a model; negative: none. */
 double rf_coll_predict(const struct rf_coll_desc *desc, const char *algorithm);
+
+/* Bytes that the list of rf_sched_build (or, with an algorithm, rf_sched_build_as) would send: by
+ * the row's formula where that serves, else from the list. */
+RF_MUST_CHECK int rf_coll_count_sent(const struct rf_coll_desc *desc, const char *algorithm,
+                                     uint64_t *out);
 
 static inline size_t rf_coll_bytes(const struct rf_coll_desc *desc)
 {

@@ -127,12 +127,7 @@ static size_t breadth(const struct rf_coll_desc *desc)
         return 1;
     if (desc->op != RF_COLL_FOREST_ALL_REDUCE)
         return (size_t)desc->ranks;
-    int most = 1;
-    for (int r = 0; r < desc->ranks; r++) {
-        int parts = rf_forest_nodes(desc->forest, r, NULL);
-        most = parts > most ? parts : most;
-    }
-    return (size_t)most;
+    return (size_t)(desc->most_parts > 0 ? desc->most_parts : rf_forest_most_parts(desc->forest));
 }
 
 /* Whole segments of the usual length, where there is room for one. */
@@ -181,6 +176,22 @@ static int make_side(struct rf_side *side, const struct rf_coll_desc *desc, enum
                                   rf_coll_op_name(desc->op));
 }
 
+void rf_windows_cut(struct rf_windows *windows, const struct rf_coll_desc *desc, size_t longest,
+                    bool can_cut)
+{
+    windows->width = SIZE_MAX;
+    windows->count = 1;
+    windows->tags = 0;
+    if (!can_cut || desc->window_bytes == 0)
+        return;
+    const size_t width = width_of(desc);
+    windows->tags = tags_of(desc, width);
+    if (windows->tags == 0 || longest == 0)
+        return;
+    windows->width = width;
+    windows->count = (uint32_t)((longest + width - 1) / width);
+}
+
 int rf_windows_init(struct rf_windows *windows, const struct rf_coll_desc *desc, bool can_cut)
 {
     enum form in, out;
@@ -192,15 +203,7 @@ int rf_windows_init(struct rf_windows *windows, const struct rf_coll_desc *desc,
         rc = make_side(&windows->out, desc, out, received, desc->staged & RF_STAGED_OUT);
     if (rc < 0)
         return rc;
-    const size_t longest = longest_piece(windows);
-    windows->width = SIZE_MAX;
-    windows->count = 1;
-    if (can_cut && desc->window_bytes > 0)
-        windows->tags = tags_of(desc, width_of(desc));
-    if (windows->tags > 0 && longest > 0) {
-        windows->width = width_of(desc);
-        windows->count = (uint32_t)((longest + windows->width - 1) / windows->width);
-    }
+    rf_windows_cut(windows, desc, longest_piece(windows), can_cut);
     place(windows, 0); /* no window is larger */
     const size_t in_end = windows->in.base + windows->in.packed[windows->in.count];
     const size_t out_end = windows->out.base + windows->out.packed[windows->out.count];

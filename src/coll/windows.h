@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a call is cut into windows, and where those lie in staging memory. Used by windows.c, sched.c
- * and table.c.
+ * How a call is cut into windows, and where those lie in staging memory. Used by windows.c,
+ * sched.c, build.c and sent.c.
  */
 #ifndef RF_COLL_WINDOWS_H
 #define RF_COLL_WINDOWS_H
@@ -28,6 +28,9 @@ struct rf_windows {
     size_t slot_bytes; /* of staging, for one window */
 };
 
+/* Only how the call is cut: width, count and tags. longest: bytes of the longest of its pieces. */
+void rf_windows_cut(struct rf_windows *windows, const struct rf_coll_desc *desc, size_t longest,
+                    bool can_cut);
 /* can_cut: the algorithm keeps pieces apart, so that there may be more than one window. */
 RF_MUST_CHECK int rf_windows_init(struct rf_windows *windows, const struct rf_coll_desc *desc,
                                   bool can_cut);
