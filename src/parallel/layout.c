@@ -12,19 +12,27 @@
 /* Elements: 64 KiB cost no more to clear than a command more. */
 enum { LEAST_WRITTEN = 16384 };
 
-static int find_param(const struct rf_plan *plan, const char *name, int before)
+/* Parameters by name, so that a plan takes no longer than its parameters are many: a hash table of
+ * 2^k places, at most half of them taken. */
+struct names {
+    int *places; /* a parameter's index + 1; 0: free */
+    uint32_t mask;
+};
+
+/* Where the parameter of this name is, or would be. */
+static int *place_of(const struct rf_plan *plan, const struct names *names, const char *name)
 {
-    for (int i = 0; i < before; i++)
-        if (strcmp(plan->params[i].desc->name, name) == 0)
-            return i;
-    return -1;
+    uint32_t at = rf_hash32(name, strlen(name), 0) & names->mask;
+    while (names->places[at] && strcmp(plan->params[names->places[at] - 1].desc->name, name) != 0)
+        at = (at + 1) & names->mask;
+    return &names->places[at];
 }
 
-static int check_tie(struct rf_plan *plan, int index)
+static int check_tie(struct rf_plan *plan, const struct names *names, int index)
 {
     struct rf_plan_param *param = &plan->params[index];
     const struct rf_param_desc *desc = param->desc;
-    int owner = find_param(plan, desc->tied_to, index);
+    int owner = *place_of(plan, names, desc->tied_to) - 1;
     if (owner < 0)
         return rf_fail(RF_EINVAL,
                        "parameter %s is tied to %s, which is not declared before it; tie it to an "
@@ -52,7 +60,7 @@ static int check_type(struct rf_plan *plan, const struct rf_param_desc *desc)
     return 0;
 }
 
-static int add_param(struct rf_plan *plan, int block, int index)
+static int add_param(struct rf_plan *plan, struct names *names, int block, int index)
 {
     const struct rf_param_desc *desc = &plan->blocks[block].params[index];
     int at = plan->param_count;
@@ -60,7 +68,7 @@ static int add_param(struct rf_plan *plan, int block, int index)
     if (!desc->name || !desc->name[0])
         return rf_fail(RF_EINVAL, "block %s: its parameter %d has no name",
                        plan->blocks[block].name, index);
-    if (find_param(plan, desc->name, at) >= 0)
+    if (*place_of(plan, names, desc->name))
         return rf_fail(RF_EINVAL, "parameter %s is declared twice; names must be unique",
                        desc->name);
     RETURN_IF_ERROR(check_type(plan, desc));
@@ -74,7 +82,8 @@ static int add_param(struct rf_plan *plan, int block, int index)
                                     .count = count,
                                     .grad_first = RF_NO_GRAD};
     if (desc->tied_to)
-        RETURN_IF_ERROR(check_tie(plan, at));
+        RETURN_IF_ERROR(check_tie(plan, names, at));
+    *place_of(plan, names, desc->name) = at + 1;
     plan->param_count++;
     return 0;
 }
@@ -87,18 +96,22 @@ static int collect_params(struct rf_plan *plan)
             return rf_fail(RF_EINVAL, "block %d has no name or no operations", b);
         total += plan->blocks[b].param_count;
     }
+    struct names names = {.mask = 1};
+    while ((int64_t)(names.mask / 2) < total)
+        names.mask = 2 * names.mask + 1;
+    names.places = rf_alloc(((size_t)names.mask + 1) * sizeof(*names.places));
     plan->params = rf_alloc((size_t)(total ? total : 1) * sizeof(*plan->params));
-    if (!plan->params)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for %d parameters", total);
     plan->first_param = rf_alloc((size_t)plan->block_count * sizeof(*plan->first_param));
-    if (!plan->first_param)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
-    for (int b = 0; b < plan->block_count; b++) {
+    int rc = 0;
+    if (!plan->params || !plan->first_param || !names.places)
+        rc = rf_fail(RF_ENOMEM, "plan: out of memory for %d parameters", total);
+    for (int b = 0; rc == 0 && b < plan->block_count; b++) {
         plan->first_param[b] = plan->param_count;
-        for (int i = 0; i < plan->blocks[b].param_count; i++)
-            RETURN_IF_ERROR(add_param(plan, b, i));
+        for (int i = 0; rc == 0 && i < plan->blocks[b].param_count; i++)
+            rc = add_param(plan, &names, b, i);
     }
-    return 0;
+    rf_free(names.places);
+    return rc;
 }
 
 static bool frozen(const struct rf_plan *plan, int param)
