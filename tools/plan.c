@@ -16,22 +16,21 @@ struct outcome {
     int64_t params;
 };
 
-static int build_all(const struct tool_command *command, const struct setup *setup,
-                     const struct model *model, struct outcome *out)
+static int plan_all(const struct tool_command *command, const struct setup *setup,
+                    const struct model *model, struct outcome *out)
 {
-    for (int rank = 0; rank < out->ranks; rank++) {
-        struct rf_plan *plan = NULL;
-        if (rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, rank, &plan) <
-            0) {
-            tool_library_error(command, -1);
-            return TOOL_USAGE;
-        }
-        rf_plan_bytes(plan, &out->per_rank[rank]);
+    struct rf_plan *plan = NULL;
+    int rc = rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, 0, &plan);
+    if (rc == 0)
+        rc = rf_plan_all_bytes(plan, out->per_rank);
+    if (rc == 0) {
         out->bubble = rf_plan_bubble(plan);
         out->params = rf_plan_param_count(plan);
-        rf_plan_destroy(plan);
     }
-    return TOOL_OK;
+    rf_plan_destroy(plan);
+    if (rc < 0)
+        tool_library_error(command, -1);
+    return rc < 0 ? TOOL_USAGE : TOOL_OK;
 }
 
 static cJSON *to_json(const struct outcome *o)
@@ -56,9 +55,11 @@ static cJSON *to_json(const struct outcome *o)
     return json;
 }
 
-static void print_rank(int first, int last, const struct rf_bytes *b)
+enum { ROW_BYTES = 160 };
+
+static void row_text(const struct rf_bytes *b, char row[ROW_BYTES])
 {
-    char ranks[32], text[8][24];
+    char text[8][24];
     const uint64_t values[8] = {b->params,
                                 b->grads,
                                 b->optimizer,
@@ -68,11 +69,26 @@ static void print_rank(int first, int last, const struct rf_bytes *b)
                                 b->params + b->grads + b->optimizer + b->activations + b->comm +
                                     b->scratch,
                                 b->sent};
-    snprintf(ranks, sizeof(ranks), first == last ? "%d" : "%d-%d", first, last);
     for (int i = 0; i < 8; i++)
         tool_bytes_text(values[i], text[i], sizeof(text[i]));
-    printf("%11s %10s %10s %10s %11s %10s %10s %10s %12s\n", ranks, text[0], text[1], text[2],
-           text[3], text[4], text[5], text[6], text[7]);
+    snprintf(row, ROW_BYTES, "%10s %10s %10s %11s %10s %10s %10s %12s", text[0], text[1], text[2],
+             text[3], text[4], text[5], text[6], text[7]);
+}
+
+/* Neighbours whose rows read the same share one. */
+static void print_ranks(const struct outcome *o)
+{
+    char row[ROW_BYTES], next[ROW_BYTES], ranks[32];
+    for (int first = 0, end; first < o->ranks; first = end) {
+        row_text(&o->per_rank[first], row);
+        for (end = first + 1; end < o->ranks; end++) {
+            row_text(&o->per_rank[end], next);
+            if (strcmp(next, row) != 0)
+                break;
+        }
+        snprintf(ranks, sizeof(ranks), first == end - 1 ? "%d" : "%d-%d", first, end - 1);
+        printf("%11s %s\n", ranks, row);
+    }
 }
 
 static void print_table(const struct setup *setup, const struct outcome *o)
@@ -84,14 +100,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
            (long long)setup->policy.micro_batches, rf_order_name(setup->policy.order));
     printf("%11s %10s %10s %10s %11s %10s %10s %10s %12s\n", "rank", "params", "grads", "optimizer",
            "activations", "comm", "scratch", "total", "sent/step");
-    for (int first = 0; first < o->ranks;) {
-        int last = first;
-        while (last + 1 < o->ranks &&
-               memcmp(&o->per_rank[last + 1], &o->per_rank[first], sizeof(struct rf_bytes)) == 0)
-            last++;
-        print_rank(first, last, &o->per_rank[first]);
-        first = last + 1;
-    }
+    print_ranks(o);
     printf("\nIdle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
 }
 
@@ -147,7 +156,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (!out.per_rank)
         status = tool_error(command, "out of memory for %d ranks", out.ranks);
     if (status == TOOL_OK)
-        status = build_all(command, &setup, &model, &out);
+        status = plan_all(command, &setup, &model, &out);
     if (status == TOOL_OK && !(json_path && strcmp(json_path, "-") == 0))
         print_table(&setup, &out);
     if (status == TOOL_OK && json_path)

@@ -136,6 +136,11 @@ RF_API int rf_plan_check(const struct rf_plan *const *plans, int ranks);
 /* Memory, and what one step sends. */
 RF_EXPORT void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out);
 
+/* The same of every rank of the plan's mesh: out[dp], in the order of ranks, each as of that rank's
+ * own plan. Ranks that are alike are planned once, so thousands take little longer than one.
+ * Errors: those of rf_plan_build; what is in out then means nothing. Pure; any thread. */
+RF_API int rf_plan_all_bytes(const struct rf_plan *plan, struct rf_bytes *out);
+
 /* Idle share of the step by the schedule: 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 

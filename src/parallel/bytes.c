@@ -159,6 +159,16 @@ static int sum_sent(struct rf_plan *plan)
     return 0;
 }
 
+int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
+{
+    struct rf_plan other = *plan;
+    other.rank = rank;
+    other.bytes.sent = 0;
+    RETURN_IF_ERROR(sum_sent(&other));
+    *out = other.bytes.sent;
+    return 0;
+}
+
 int rf_pass_bytes(struct rf_plan *plan)
 {
     RETURN_IF_ERROR(ask_sizes(plan));

@@ -104,6 +104,7 @@ struct rf_plan {
     int64_t rows;            /* tokens of a micro-batch */
     struct rf_forest forest; /* which micro-batches are whose */
     int *first_micro_batch;  /* forest.first */
+    int most_parts;          /* subtrees of the rank that has most; in tree order only */
     int local_micro_batches;
 
     struct rf_plan_param *params; /* in registration order */
@@ -166,5 +167,8 @@ RF_MUST_CHECK int rf_transfer_sent(const struct rf_plan *plan, const struct rf_t
 /* Bytes of staging memory that it takes where the host cannot reach the values. */
 RF_MUST_CHECK int rf_transfer_staging(const struct rf_plan *plan,
                                       const struct rf_transfer *transfer, uint64_t *out);
+
+/* Bytes that another rank of the mesh sends in a step: the transfers are the same on all. */
+RF_MUST_CHECK int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out);
 
 #endif

@@ -6,6 +6,7 @@
  * partial sums.
  */
 #include "../base/base.h"
+#include "../coll/coll.h"
 #include "passes.h"
 
 static void even_shares(int *first, int ranks, int64_t leaves)
@@ -70,6 +71,8 @@ int rf_pass_shares(struct rf_plan *plan)
             even_shares(first, ranks, leaves);
     }
     plan->forest = (struct rf_forest){.leaves = (int)leaves, .ranks = ranks, .first = first};
+    plan->most_parts =
+        plan->policy.order == RF_ORDER_TREE ? rf_forest_most_parts(&plan->forest) : 0;
     plan->local_micro_batches = first[plan->rank + 1] - first[plan->rank];
     return 0;
 }

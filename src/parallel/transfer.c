@@ -3,6 +3,7 @@
  * The bytes of a transfer, by the schedule that will run. Asked by plans and by runs.
  */
 #include "../base/base.h"
+#include "../coll/coll.h"
 #include "plan.h"
 
 int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
@@ -11,7 +12,7 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
     if (plan->mesh.dp == 1)
         return 0;
     if (t->op == RF_COLL_FOREST_ALL_REDUCE)
-        return rf_forest_sent_bytes(&plan->forest, plan->rank, t->count, out);
+        return rf_forest_count_sent(&plan->forest, plan->most_parts, plan->rank, t->count, out);
     return rf_coll_sent_bytes_as(t->op, t->algorithm, plan->rank, plan->mesh.dp, t->count, t->dtype,
                                  t->order, t->root, out);
 }

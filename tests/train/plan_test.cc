@@ -361,6 +361,54 @@ TEST(Plan, FourThousandRanksArePlannedWithoutADevice)
     }
 }
 
+TEST(Plan, AllRanksAtOnceHaveTheBytesOfTheirOwnPlans)
+{
+    StubBlocks blocks;
+    blocks.add("a", {1000, 333}).add("b", {20001, 64, 1000}).tie(2, "a.0");
+    int kinds = 0;
+    for (int dp = 1; dp <= 13; dp++)
+        for (int m : {dp, dp + 1, 2 * dp + 3, 5 * dp, 64})
+            for (int form = 0; form < 4; form++) {
+                rf_policy policy = policy_of(m, m, form == 1 ? RF_ORDER_TREE : RF_ORDER_RING);
+                policy.bucket_bytes = 5000;
+                policy.update_on_rank_0 = form == 2;
+                policy.forward_only = form == 3;
+                PlanOf plan(blocks, dp, policy, dp / 2);
+                ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+                std::vector<rf_bytes> all((size_t)dp);
+                ASSERT_EQ(rf_plan_all_bytes(plan.plan, all.data()), 0);
+                for (int rank = 0; rank < dp; rank++) {
+                    PlanOf own(blocks, dp, policy, rank);
+                    kinds += rank > 0 && own->bytes.grads != all[(size_t)rank - 1].grads;
+                    ASSERT_EQ(memcmp(&all[(size_t)rank], &own->bytes, sizeof(rf_bytes)), 0)
+                        << "rank " << rank << " of " << dp << ", " << m << " micro-batches, form "
+                        << form << ", sent " << all[(size_t)rank].sent << " not "
+                        << own->bytes.sent;
+                }
+            }
+    EXPECT_GT(kinds, 20) << "where ranks need different memory";
+}
+
+TEST(Plan, ParametersAreFoundByNameAmongThousands)
+{
+    StubBlocks fine, twice;
+    for (int i = 0; i < 1000; i++) {
+        fine.add("block" + std::to_string(i), {64, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+        twice.add("block" + std::to_string(i), {1});
+    }
+    fine.add("head", {64, 9}).tie(0, "block0.0").tie(1, "block999.9");
+    twice.add("block500", {1});
+    PlanOf plan(fine, 2, policy_of(2, 2));
+    ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
+    EXPECT_EQ(plan->param_count, 10002);
+    EXPECT_EQ(plan->params[10000].owner, 0);
+    EXPECT_EQ(plan->params[10001].owner, 9999);
+    EXPECT_EQ(rf_plan_param_count(plan.plan), 1000 * (64 + 45));
+    EXPECT_EQ(PlanOf(twice, 2, policy_of(2, 2)).rc, RF_EINVAL);
+    EXPECT_STREQ(rf_last_error()->message,
+                 "parameter block500.0 is declared twice; names must be unique");
+}
+
 TEST(Plan, ForwardOnlyKeepsTwoOutputsWhateverTheDepth)
 {
     rf_policy policy = policy_of(1, 1);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The bytes of all ranks of a mesh. Ranks of one kind have the same memory and, but for the numbers
+ * of their micro-batches, the same instructions, so one of them is planned; what a rank sends is
+ * counted for each. Called by users.
+ */
+#include "../base/base.h"
+#include "passes.h"
+
+/* What the instructions and the memory of a rank depend on, beside what all ranks have in common.
+ */
+struct kind {
+    int micro_batches;
+    int place; /* in tree order: of the first of them, in a subtree that has room for all */
+    bool updates;
+};
+
+struct kinds {
+    struct {
+        struct kind kind;
+        struct rf_bytes bytes;
+    } * all;
+    int count, capacity;
+};
+
+static struct kind kind_of(const struct rf_plan *plan, int rank)
+{
+    const int first = plan->first_micro_batch[rank];
+    struct kind kind = {.micro_batches = plan->first_micro_batch[rank + 1] - first,
+                        .updates = !plan->policy.update_on_rank_0 || rank == 0};
+    int64_t width = 1;
+    while (width < kind.micro_batches)
+        width *= 2;
+    if (plan->policy.order == RF_ORDER_TREE)
+        kind.place = (int)(first % width);
+    return kind;
+}
+
+static const struct rf_bytes *find(const struct kinds *kinds, struct kind kind)
+{
+    for (int i = kinds->count - 1; i >= 0; i--) {
+        const struct kind *other = &kinds->all[i].kind;
+        if (other->micro_batches == kind.micro_batches && other->place == kind.place &&
+            other->updates == kind.updates)
+            return &kinds->all[i].bytes;
+    }
+    return NULL;
+}
+
+static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan *plan)
+{
+    if (kinds->count == kinds->capacity) {
+        const int capacity = kinds->capacity ? 2 * kinds->capacity : 8;
+        void *grown = rf_realloc(kinds->all, (size_t)capacity * sizeof(*kinds->all));
+        if (!grown)
+            return rf_fail(RF_ENOMEM, "plan: out of memory for %d kinds of ranks", capacity);
+        kinds->all = grown;
+        kinds->capacity = capacity;
+    }
+    kinds->all[kinds->count].kind = kind;
+    rf_plan_bytes(plan, &kinds->all[kinds->count++].bytes);
+    return 0;
+}
+
+/* Plans `rank`, the first of its kind. */
+static int add(struct kinds *kinds, const struct rf_plan *plan, int rank)
+{
+    struct rf_plan *own = NULL;
+    RETURN_IF_ERROR(
+        rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, rank, &own));
+    int rc = remember(kinds, kind_of(plan, rank), own);
+    rf_plan_destroy(own);
+    return rc;
+}
+
+static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *out)
+{
+    RETURN_IF_ERROR(remember(kinds, kind_of(plan, plan->rank), plan));
+    for (int rank = 0; rank < plan->mesh.dp; rank++) {
+        const struct kind kind = kind_of(plan, rank);
+        if (!find(kinds, kind))
+            RETURN_IF_ERROR(add(kinds, plan, rank));
+        out[rank] = *find(kinds, kind);
+        RETURN_IF_ERROR(rf_plan_sent_by(plan, rank, &out[rank].sent));
+    }
+    return 0;
+}
+
+int rf_plan_all_bytes(const struct rf_plan *plan, struct rf_bytes *out)
+{
+    struct kinds kinds = {.count = 0};
+    int rc = fill(&kinds, plan, out);
+    rf_free(kinds.all);
+    return rc;
+}
