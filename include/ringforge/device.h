@@ -96,6 +96,36 @@ RF_EXPORT const struct rf_device_info *rf_device_get_info(const struct rf_device
 /* Waits until everything submitted has finished. */
 RF_API int rf_device_wait(struct rf_device *device);
 
+/* ---- counting -------------------------------------------------------------------------------- */
+
+/* What launches amount to. Bytes are the least that has to move: each operand of a launch once for
+ * being read and once for being written, whatever caches make of reading it again. */
+struct rf_work {
+    uint64_t launches; /* dispatches, copies and fills */
+    uint64_t unranged; /* of these, dispatches that declare no ranges: their bytes are not known */
+    /* Floating-point operations, those of a multiply-add being two, and a function (exp, tanh) one.
+     * A launch of the library that does not say how many counts one for each element of its largest
+     * operand, also where it only moves them. Copies and fills have none. */
+    uint64_t flops;
+    uint64_t repeated; /* of these, what had been computed before: in attention's backward pass */
+    uint64_t read, written; /* bytes */
+};
+/* Adds `times` as much as `work` to *sum. */
+RF_EXPORT void rf_work_add(struct rf_work *sum, const struct rf_work *work, uint64_t times);
+
+/* Opens a device that runs nothing and counts what it is given: launches of the library's
+ * operations by what they declare, those of rf_launch by their ranges (a range that is read and
+ * written counts as written). It needs no Vulkan. All checks of arguments are made. Which kernels
+ * are taken, and so the number of launches, is as on a discrete GPU without matrix units.
+ *   Buffers of RF_MEMORY_DEVICE have addresses and no memory: one may be of 2^56 bytes; writing to
+ * them does nothing, and reading from them fails with RF_ENOTSUP. Those of RF_MEMORY_HOST are
+ * mapped. Kernels are not compiled, and those of another device may be launched, as its buffers may
+ * be used. Whatever a stream is told to wait for counts as reached. rf_record_begin fails with
+ * RF_ENOTSUP. */
+RF_API int rf_device_open_counting(struct rf_device **out);
+/* What a counting device has been given since it was opened; zero on other devices. Thread-safe. */
+RF_EXPORT void rf_device_work(const struct rf_device *device, struct rf_work *out);
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum rf_memory {
@@ -236,6 +266,10 @@ struct rf_range {
 RF_API int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
                      uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
                      uint32_t range_count);
+/* What the ranges of a launch do not say: a counting device adds this to its count. Does nothing on
+ * other devices. For a kernel of one's own: its FLOPs, and bytes that it reads of ranges that it
+ * writes. */
+RF_EXPORT void rf_stream_count(struct rf_stream *stream, const struct rf_work *more);
 
 #ifdef __cplusplus
 }

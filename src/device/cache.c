@@ -41,7 +41,7 @@ bool rf_device_cache_path(const struct rf_device *device, const char *suffix, ch
 {
     char name[96];
     size_t used = 0;
-    if (!folder(path))
+    if (device->counting || !folder(path))
         return false;
     if (create) { /* every folder on the way */
         for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {

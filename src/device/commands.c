@@ -146,11 +146,22 @@ int rf_stream_record(struct rf_stream *stream, const struct rf_command *c)
 
 static int issue(struct rf_stream *stream, const struct rf_command *command)
 {
+    if (stream->device->counting) {
+        if (!command->kernel) /* who launches a kernel knows more than its ranges */
+            rf_counting_ranges(stream, command->ranges, command->range_count);
+        return 0;
+    }
     return stream->device->ranges ? rf_ranges_run(stream, command)
                                   : rf_stream_record(stream, command);
 }
 
 /* ---- launches, copies, fills ----------------------------------------------------------------- */
+
+/* Whether the stream may use what is of this device. */
+static bool is_for(const struct rf_stream *stream, const struct rf_device *device)
+{
+    return device == stream->device || stream->device->counting;
+}
 
 static int check_groups(const struct rf_stream *stream, const struct rf_kernel *kernel,
                         const uint32_t groups[3])
@@ -167,7 +178,11 @@ int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *pu
               uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
               uint32_t range_count)
 {
-    return rf_launch_views(stream, kernel, push, push_bytes, groups, ranges, range_count, NULL, 0);
+    RETURN_IF_ERROR(
+        rf_launch_views(stream, kernel, push, push_bytes, groups, ranges, range_count, NULL, 0));
+    if (stream->device->counting && groups[0] && groups[1] && groups[2])
+        rf_counting_ranges(stream, ranges, range_count);
+    return 0;
 }
 
 int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
@@ -179,7 +194,7 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
     if (push_bytes != kernel->push_bytes)
         return rf_fail(RF_EINVAL, "%s: it was made for %u bytes of push constants, not %u",
                        kernel->name, kernel->push_bytes, push_bytes);
-    if (kernel->device != stream->device)
+    if (!is_for(stream, kernel->device))
         return rf_fail(RF_EINVAL, "%s: the kernel and stream %s are of different devices",
                        kernel->name, stream->name);
     if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0)
@@ -207,7 +222,7 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
 {
     if (!stream || !dst || !src)
         return rf_fail(RF_EINVAL, "rf_stream_copy needs a stream and two buffers");
-    if (dst->device != stream->device || src->device != stream->device)
+    if (!is_for(stream, dst->device) || !is_for(stream, src->device))
         return rf_fail(RF_EINVAL, "copy: the buffers and stream %s are of different devices",
                        stream->name);
     if (!inside(dst, dst_offset, bytes) || !inside(src, src_offset, bytes))
@@ -235,7 +250,7 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
 int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t offset, uint64_t bytes,
                    uint32_t word)
 {
-    if (!stream || !dst || dst->device != stream->device)
+    if (!stream || !dst || !is_for(stream, dst->device))
         return rf_fail(RF_EINVAL, "rf_stream_fill needs a stream and a buffer of one device");
     if (!inside(dst, offset, bytes) || offset % 4 || bytes % 4)
         return rf_fail(

@@ -185,7 +185,8 @@ void rf_device_close(struct rf_device *device)
     rf_cache_save(device);
     for (struct rf_timeline *t = device->free_timelines, *next; t; t = next) {
         next = t->next_free;
-        device->vk.DestroySemaphore(device->handle, t->semaphore, NULL);
+        if (t->semaphore)
+            device->vk.DestroySemaphore(device->handle, t->semaphore, NULL);
         rf_free(t);
     }
     if (device->handle && device->vk.DestroyDevice)

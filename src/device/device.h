@@ -40,6 +40,9 @@ RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *ke
                                   const struct rf_range *ranges, uint32_t range_count,
                                   const struct rf_view *views, uint32_t view_count);
 
+/* Whether it runs nothing: rf_device_open_counting. */
+bool rf_device_counts(const struct rf_device *device);
+
 /* ---- recordings (record.c) ------------------------------------------------------------------- */
 
 /* Whether RF_CHECK_RANGES is on: every command has run when its call returns, streams cannot be

@@ -302,6 +302,14 @@ int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *
 #define RF_SPIRV_COOPERATIVE_MATRIX 6022
 bool rf_spirv_declares(const struct rf_kernel_desc *desc, uint32_t capability);
 
+/* ---- counting.c ------------------------------------------------------------------------------ */
+
+/* A device without Vulkan behind it: whatever would call a driver asks device->counting first. */
+#define RF_COUNTING_BYTES (UINT64_C(1) << 56) /* of a buffer */
+int rf_counting_allocate(struct rf_buffer *buffer, enum rf_memory memory);
+/* A command of which the ranges are all that is known. */
+void rf_counting_ranges(struct rf_stream *stream, const struct rf_range *ranges, uint32_t count);
+
 /* ---- device.c -------------------------------------------------------------------------------- */
 
 struct rf_device {
@@ -338,6 +346,11 @@ struct rf_device {
     struct rf_staging staging;
     struct rf_recording *recordings; /* guarded by memory_lock */
     struct rf_ranges *ranges;        /* NULL: launches are believed */
+
+    /* Counting: guarded by memory_lock. */
+    bool counting; /* nothing runs, and there is no driver */
+    struct rf_work counted;
+    uint64_t next_address;
 
     /* Kernels. */
     struct rf_kernel_table kernels;

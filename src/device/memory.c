@@ -131,6 +131,8 @@ static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t sl
 {
     struct rf_device *device = buffer->device;
     const struct rf_vk_functions *vk = &device->vk;
+    if (device->counting)
+        return rf_counting_allocate(buffer, memory);
     VkBufferCreateInfo create = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                  .size = buffer->bytes + slack,
                                  .usage = rf_buffer_usage(device)};
@@ -175,6 +177,8 @@ static void release(struct rf_buffer *buffer)
 {
     struct rf_device *device = buffer->device;
     rf_views_release(buffer);
+    if (device->counting)
+        rf_free(buffer->map);
     if (buffer->handle)
         device->vk.DestroyBuffer(device->handle, buffer->handle, NULL);
     if (buffer->memory) /* unmaps as well */

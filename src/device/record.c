@@ -165,6 +165,10 @@ int rf_record_begin(struct rf_stream *stream)
                        "stream %s: with RF_CHECK_RANGES nothing is recorded to be replayed; launch "
                        "it each time",
                        stream->name);
+    if (stream->device->counting)
+        return rf_fail(RF_ENOTSUP,
+                       "stream %s: a device that counts keeps no commands; launch them each time",
+                       stream->name);
     RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
     struct rf_recording *r = rf_alloc(sizeof(*r));
     if (!r)

@@ -85,6 +85,8 @@ static int zero_locked(struct rf_buffer *buffer)
 
 int rf_staging_write(struct rf_buffer *buffer, uint64_t offset, const void *src, uint64_t bytes)
 {
+    if (buffer->device->counting)
+        return 0;
     pthread_mutex_lock(&buffer->device->staging.lock);
     int rc = write_locked(buffer, offset, src, bytes);
     pthread_mutex_unlock(&buffer->device->staging.lock);
@@ -93,6 +95,11 @@ int rf_staging_write(struct rf_buffer *buffer, uint64_t offset, const void *src,
 
 int rf_staging_read(struct rf_buffer *buffer, uint64_t offset, void *dst, uint64_t bytes)
 {
+    if (buffer->device->counting)
+        return rf_fail(RF_ENOTSUP,
+                       "reading %llu bytes of a buffer that has none: its device only "
+                       "counts; open another to compute",
+                       (unsigned long long)bytes);
     pthread_mutex_lock(&buffer->device->staging.lock);
     int rc = read_locked(buffer, offset, dst, bytes);
     pthread_mutex_unlock(&buffer->device->staging.lock);
@@ -101,6 +108,8 @@ int rf_staging_read(struct rf_buffer *buffer, uint64_t offset, void *dst, uint64
 
 int rf_staging_zero(struct rf_buffer *buffer)
 {
+    if (buffer->device->counting)
+        return 0;
     pthread_mutex_lock(&buffer->device->staging.lock);
     int rc = zero_locked(buffer);
     pthread_mutex_unlock(&buffer->device->staging.lock);

@@ -105,7 +105,7 @@ int rf_stream_after(struct rf_stream *stream, struct rf_point point)
     RETURN_IF_ERROR(check_not_keeping(stream));
     if (stream->recording)
         RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
-    if (!point.timeline || point.timeline == stream->timeline ||
+    if (!point.timeline || point.timeline == stream->timeline || stream->device->counting ||
         rf_timeline_poll(point.timeline, point.value))
         return 0;
     return add_wait(stream, point);

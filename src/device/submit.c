@@ -244,6 +244,8 @@ int rf_device_wait(struct rf_device *device)
 {
     if (!device)
         return rf_fail(RF_EINVAL, "rf_device_wait without a device");
+    if (device->counting)
+        return 0;
     pthread_mutex_lock(&device->lock);
     device->waiters++;
     while (device->pending && !atomic_load(&device->failed))
@@ -280,6 +282,8 @@ int rf_submit_open(struct rf_device *device)
     rf_cond_init(&device->work);
     rf_cond_init(&device->changed);
     device->submit_opened = true;
+    if (device->counting)
+        return 0;
     int error = pthread_create(&device->thread, NULL, submission_thread, device);
     if (error)
         return rf_fail(RF_ENOMEM, "no thread for the device's submissions: %s", strerror(error));

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Devices that run nothing and count what they are given. There is no driver behind one: its
+ * buffers are addresses, its kernels are names, and commands end in commands.c, where they are
+ * counted. Used by parallel/costs.c, and by whoever wants to know what launches amount to.
+ */
+#include "internal.h"
+
+void rf_work_add(struct rf_work *sum, const struct rf_work *work, uint64_t times)
+{
+    sum->launches += times * work->launches;
+    sum->unranged += times * work->unranged;
+    sum->flops += times * work->flops;
+    sum->repeated += times * work->repeated;
+    sum->read += times * work->read;
+    sum->written += times * work->written;
+}
+
+/* A discrete GPU that has all but matrix units. Nothing here is measured or asked of a driver, so
+ * that counts are the same everywhere. */
+static const struct rf_device_info profile = {
+    .name = "a device that counts",
+    .driver = "none: nothing runs",
+    .device_uuid = "ringforge count", /* of no device, for tables that are kept by it */
+    .kind = RF_DEVICE_DISCRETE,
+    .usable = true,
+    .subgroup_size = 32,
+    .subgroup_shuffle = true,
+    .subgroup_arithmetic = true,
+    .int64 = true,
+    .float16 = true,
+    .int16 = true,
+    .int8 = true,
+    .float64 = true,
+    .storage16 = true,
+    .storage8 = true,
+    .max_workgroup_invocations = 1024,
+    .max_workgroup_size = {1024, 1024, 64},
+    .max_workgroup_count = {INT32_MAX, 65535, 65535},
+    .max_shared_bytes = 48 << 10,
+    .max_push_bytes = 256,
+    .max_allocation_bytes = RF_COUNTING_BYTES,
+    .heap_bytes = RF_COUNTING_BYTES,
+    .matrix_reason = "it runs nothing",
+};
+
+int rf_device_open_counting(struct rf_device **out)
+{
+    if (!out)
+        return rf_fail(RF_EINVAL, "rf_device_open_counting needs a place for its result");
+    struct rf_device *device = rf_alloc(sizeof(*device));
+    if (!device)
+        return rf_fail(RF_ENOMEM, "no memory for a device's record");
+    device->counting = true;
+    device->info = profile;
+    device->caps = (struct rf_device_caps){
+        .subgroup_size_control = true, .subgroup_min = 1, .subgroup_max = 128};
+    device->queue_count = 1;
+    device->next_address = RF_COUNTING_BYTES; /* above what a driver gives out */
+    pthread_mutex_init(&device->memory_lock, NULL);
+    pthread_mutex_init(&device->staging.lock, NULL);
+    int rc = rf_submit_open(device);
+    if (rc == 0)
+        rc = rf_kernels_open(device);
+    if (rc < 0) {
+        rf_device_close(device);
+        return rc;
+    }
+    *out = device;
+    return 0;
+}
+
+bool rf_device_counts(const struct rf_device *device)
+{
+    return device->counting;
+}
+
+int rf_counting_allocate(struct rf_buffer *buffer, enum rf_memory memory)
+{
+    struct rf_device *device = buffer->device;
+    const uint64_t bytes =
+        (buffer->bytes + RF_ADDRESS_ALIGNMENT - 1) / RF_ADDRESS_ALIGNMENT * RF_ADDRESS_ALIGNMENT;
+    if (memory == RF_MEMORY_HOST) {
+        buffer->map = rf_alloc(buffer->bytes);
+        if (!buffer->map)
+            return rf_fail(RF_ENOMEM, "no memory for a mapped buffer of %llu bytes",
+                           (unsigned long long)buffer->bytes);
+    }
+    pthread_mutex_lock(&device->memory_lock);
+    const bool room = bytes <= UINT64_MAX - device->next_address;
+    if (room) {
+        buffer->address = device->next_address;
+        device->next_address += bytes;
+    }
+    pthread_mutex_unlock(&device->memory_lock);
+    return room ? 0
+                : rf_fail(RF_ENOMEM,
+                          "no addresses are left for a buffer of %llu bytes; open "
+                          "another device that counts",
+                          (unsigned long long)buffer->bytes);
+}
+
+void rf_stream_count(struct rf_stream *stream, const struct rf_work *more)
+{
+    if (!stream || !more || !stream->device->counting)
+        return;
+    struct rf_device *device = stream->device;
+    pthread_mutex_lock(&device->memory_lock);
+    rf_work_add(&device->counted, more, 1);
+    pthread_mutex_unlock(&device->memory_lock);
+}
+
+void rf_counting_ranges(struct rf_stream *stream, const struct rf_range *ranges, uint32_t count)
+{
+    struct rf_work work = {.launches = 1, .unranged = count == 0};
+    for (uint32_t i = 0; i < count; i++)
+        *(ranges[i].write ? &work.written : &work.read) += ranges[i].bytes;
+    rf_stream_count(stream, &work);
+}
+
+void rf_device_work(const struct rf_device *device, struct rf_work *out)
+{
+    struct rf_device *d = (struct rf_device *)device; /* only its lock is touched */
+    pthread_mutex_lock(&d->memory_lock);
+    *out = d->counted;
+    pthread_mutex_unlock(&d->memory_lock);
+}
