@@ -23,6 +23,8 @@ struct push {
     float scale;
 };
 
+#define SOFTMAX_FLOPS 4 /* of a pair: scale, difference, exp, sum; or its gradient's */
+
 struct pass {
     struct rf_builds rows;
     const char *tiled[2], *units[2]; /* any rows, aligned ones */
@@ -30,7 +32,8 @@ struct pass {
     bool writes[OPERANDS];           /* the others are read */
     bool over_keys;                  /* a lane or workgroup owns keys, not queries */
     uint32_t rows_per_lane;          /* of path "rows", for heads of at most 32 elements */
-    uint32_t dots, mixes;            /* products in a round of path "tiled" */
+    uint32_t dots, mixes;            /* products for each query and key, of the length of a head */
+    uint32_t repeats;                /* of these, those that another pass has computed before */
 };
 static const struct pass forward_pass = {
     .rows = {"attention_v", "attention_s", "attention_views", NULL},
@@ -52,7 +55,8 @@ static const struct pass query_pass = {
     .writes = {[DELTA] = true, [SECOND] = true},
     .rows_per_lane = 2,
     .dots = 2,
-    .mixes = 1};
+    .mixes = 1,
+    .repeats = 1};
 static const struct pass key_pass = {
     .rows = {"attention_backward_key_v", "attention_backward_key_s", "attention_backward_key_views",
              NULL},
@@ -64,7 +68,8 @@ static const struct pass key_pass = {
     .over_keys = true,
     .rows_per_lane = 2,
     .dots = 2,
-    .mixes = 2};
+    .mixes = 2,
+    .repeats = 2};
 
 /* What the pass reads and writes; unused ones have no buffer. */
 static void list_operands(const struct rf_attention_call *call, const struct pass *pass,
@@ -97,6 +102,32 @@ static bool is_vector(const struct rf_attention_call *call)
            rf_heads_vector(&g->dk) && rf_heads_vector(&g->dv);
 }
 
+/* What a pass computes: for each pair of a query and a key that it may see some products of the
+ * length of a head, and the softmax or its gradient. */
+static void declare_work(const struct rf_attention_call *call, const struct pass *pass,
+                         struct rf_job *job)
+{
+    const struct rf_heads *q = &call->args->q, *k = &call->args->k;
+    const int64_t earlier = k->rows - q->rows, own = q->rows * (q->rows + 1) / 2;
+    const int64_t seen = call->args->full ? q->rows * k->rows : q->rows * earlier + own;
+    const uint64_t pairs = (uint64_t)(seen * q->heads * q->batch);
+    const uint64_t product = 2 * (uint64_t)q->size;
+    job->work.flops = pairs * (product * (pass->dots + pass->mixes) + SOFTMAX_FLOPS);
+    job->work.repeated = pairs * product * pass->repeats;
+}
+
+/* Elements of an operand that a pass touches: heads may lie among others. */
+static int64_t touched(const struct rf_attention_call *call, const struct pass *pass, int operand)
+{
+    const struct rf_heads *q = &call->args->q, *k = &call->args->k;
+    const int64_t rows = q->batch * q->heads * q->rows;
+    const bool of_keys = operand == K || operand == V ||
+                         (pass->over_keys && (operand == FIRST || operand == SECOND));
+    if (operand == LSE || operand == DELTA)
+        return rows;
+    return of_keys ? k->batch * k->heads * k->rows * k->size : rows * q->size;
+}
+
 static void fill(const struct rf_attention_call *call, const struct pass *pass,
                  const struct rf_tensor operands[OPERANDS], uint32_t rows_per_group,
                  struct push *push, struct rf_job *job)
@@ -119,11 +150,10 @@ static void fill(const struct rf_attention_call *call, const struct pass *pass,
                                       (uint32_t)own->heads, (uint32_t)own->batch}};
     for (int i = 0; i < OPERANDS; i++) {
         push->at[i].address = rf_address_of(operands[i]);
-        if (pass->writes[i])
-            rf_job_writes(job, operands[i]);
-        else
-            rf_job_reads(job, operands[i]);
+        rf_job_touches(job, operands[i], touched(call, pass, i),
+                       pass->writes[i] ? RF_TOUCH_WRITE : RF_TOUCH_READ);
     }
+    declare_work(call, pass, job);
 }
 
 /* ---- rows: a lane owns rows, for CPU drivers ------------------------------------------------- */

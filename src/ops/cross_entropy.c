@@ -11,6 +11,7 @@
 
 #define UNROLL 4       /* of the backward shader: groups of four columns per lane */
 #define WIDE_UNROLL 16 /* ... in _wide */
+#define LOGIT_FLOPS 4  /* of each, in either kernel: maximum or scale, difference, exp, sum */
 
 /* The most lanes that waste little at the end of a row. */
 static uint32_t row_lanes(int64_t vocabulary)
@@ -54,6 +55,7 @@ static int run_losses(struct rf_stream *stream, struct rf_tensor losses, struct 
                  (struct rf_source[]){{logits}}, 1, push.first);
     rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
     rf_job_spec(&job, 1, opts->smoothing != 0 || opts->z_loss != 0);
+    job.work.flops = LOGIT_FLOPS * (uint64_t)(rows * vocabulary);
     rf_job_reads(&job, logits);
     rf_job_reads(&job, targets);
     rf_job_writes(&job, losses);
@@ -104,6 +106,7 @@ static int run_rows(struct rf_stream *stream, struct rf_tensor dlogits, struct r
     } else {
         rf_job_flat(&job, device, (uint64_t)rows * push.row_groups * lanes, lanes, 1);
     }
+    job.work.flops = LOGIT_FLOPS * (uint64_t)(rows * vocabulary);
     rf_job_reads(&job, logits);
     rf_job_reads(&job, targets);
     rf_job_reads(&job, scratch);

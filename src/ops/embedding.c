@@ -29,6 +29,15 @@ static int check_tables(const char *op, const char *const names[2], struct rf_te
     return 0;
 }
 
+/* A table of which some rows are looked up: at most as many elements as they have. */
+static void touch_rows(struct rf_job *job, struct rf_tensor table, int64_t rows, int64_t channels,
+                       enum rf_touch touch)
+{
+    const int64_t all = rf_tensor_count(table), most = rows * channels;
+    if (table.buffer)
+        rf_job_touches(job, table, most < all ? most : all, touch);
+}
+
 static int64_t last_dim(struct rf_tensor tensor)
 {
     return tensor.shape.ndim > 0 ? tensor.shape.dim[tensor.shape.ndim - 1] : 1;
@@ -71,8 +80,8 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
     rf_job_flat(&job, device, (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
     rf_job_reads(&job, tokens);
-    rf_job_reads(&job, wte);
-    rf_job_reads(&job, wpe);
+    touch_rows(&job, wte, rows, channels, RF_TOUCH_READ);
+    touch_rows(&job, wpe, T, channels, RF_TOUCH_READ);
     rf_job_writes(&job, out);
     return rf_job_run(stream, &job);
 }
@@ -218,7 +227,7 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
     rf_job_reads(&job, dout);
     rf_job_reads(&job, tokens);
     rf_job_reads(&job, order);
-    rf_job_writes(&job, dwte);
-    rf_job_writes(&job, dwpe);
+    touch_rows(&job, dwte, rows, channels, RF_TOUCH_UPDATE);
+    touch_rows(&job, dwpe, T, channels, RF_TOUCH_UPDATE);
     return rf_job_run(stream, &job);
 }

@@ -86,12 +86,13 @@ static int run(struct rf_stream *stream, const char *op, enum rf_activation kind
                  push.first);
     rf_job_flat(&job, device, push.items, RF_FLAT_LANES, UNROLL);
     rf_job_spec(&job, 1, kind);
-    rf_job_reads(&job, in->gate);
-    rf_job_reads(&job, in->up);
+    const int64_t count = rows * columns; /* of each, whatever lies between its rows */
+    rf_job_touches(&job, in->gate, count, RF_TOUCH_READ);
+    rf_job_touches(&job, in->up, count, RF_TOUCH_READ);
     rf_job_reads(&job, dout);
     rf_job_writes(&job, out);
-    rf_job_writes(&job, d->gate);
-    rf_job_writes(&job, d->up);
+    rf_job_touches(&job, d->gate, count, RF_TOUCH_WRITE);
+    rf_job_touches(&job, d->up, count, RF_TOUCH_WRITE);
     return rf_job_run(stream, &job);
 }
 

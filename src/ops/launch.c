@@ -13,24 +13,35 @@ static int compare_name(const void *key, const void *row)
     return strcmp(key, ((const struct rf_shader *)row)->name);
 }
 
-static void add_range(struct rf_job *job, struct rf_tensor tensor, bool write)
+void rf_job_touches(struct rf_job *job, struct rf_tensor tensor, int64_t elements,
+                    enum rf_touch touch)
 {
     if (!tensor.buffer)
         return;
     if (job->range_count < RF_MAX_RANGES)
-        job->ranges[job->range_count] = (struct rf_range){
-            .address = rf_tensor_address(tensor), .bytes = rf_tensor_bytes(tensor), .write = write};
+        job->ranges[job->range_count] = (struct rf_range){.address = rf_tensor_address(tensor),
+                                                          .bytes = rf_tensor_bytes(tensor),
+                                                          .write = (touch & RF_TOUCH_WRITE) != 0};
     job->range_count++; /* also of those that do not fit, so that rf_job_run refuses */
+    const uint64_t count = (uint64_t)elements, bytes = count * rf_dtype_bytes(tensor.dtype);
+    job->work.read += touch & RF_TOUCH_READ ? bytes : 0;
+    job->work.written += touch & RF_TOUCH_WRITE ? bytes : 0;
+    job->largest = count > job->largest ? count : job->largest;
 }
 
 void rf_job_reads(struct rf_job *job, struct rf_tensor tensor)
 {
-    add_range(job, tensor, false);
+    rf_job_touches(job, tensor, rf_tensor_count(tensor), RF_TOUCH_READ);
 }
 
 void rf_job_writes(struct rf_job *job, struct rf_tensor tensor)
 {
-    add_range(job, tensor, true);
+    rf_job_touches(job, tensor, rf_tensor_count(tensor), RF_TOUCH_WRITE);
+}
+
+void rf_job_updates(struct rf_job *job, struct rf_tensor tensor)
+{
+    rf_job_touches(job, tensor, rf_tensor_count(tensor), RF_TOUCH_UPDATE);
 }
 
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first)
@@ -68,6 +79,15 @@ bool rf_job_built(const struct rf_job *job)
     return find_shader(job) != NULL;
 }
 
+static void count(struct rf_stream *stream, const struct rf_job *job)
+{
+    struct rf_work work = job->work;
+    work.launches = 1;
+    if (work.flops == 0)
+        work.flops = job->largest;
+    rf_stream_count(stream, &work);
+}
+
 int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
 {
     const struct rf_shader *shader = find_shader(job);
@@ -89,8 +109,11 @@ int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
                                                               .push_bytes = job->push_bytes,
                                                               .subgroup_size = job->subgroup_size},
                                      &kernel));
-    return rf_launch_views(stream, kernel, job->push, job->push_bytes, job->groups, job->ranges,
-                           job->range_count, job->views, job->view_count);
+    RETURN_IF_ERROR(rf_launch_views(stream, kernel, job->push, job->push_bytes, job->groups,
+                                    job->ranges, job->range_count, job->views, job->view_count));
+    if (rf_device_counts(rf_stream_device(stream)))
+        count(stream, job);
+    return 0;
 }
 
 int rf_check_tensor(const char *op, const char *what, struct rf_tensor tensor, enum rf_dtype dtype,

@@ -28,11 +28,21 @@ struct rf_job {
      */
     struct rf_view views[RF_MAX_VIEWS + RF_MAX_WRITTEN];
     uint32_t view_count;
+    /* For devices that count. Bytes follow from the ranges. A launcher sets flops, and repeated,
+     * where its arithmetic is more than an operation for each element of the largest operand. */
+    struct rf_work work;
+    uint64_t largest; /* operand, in elements */
 };
 /* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. A job with more than
- * RF_MAX_RANGES is refused by rf_job_run (RF_EINVAL). */
+ * RF_MAX_RANGES is refused by rf_job_run (RF_EINVAL). What is updated is read, too. */
 void rf_job_reads(struct rf_job *job, struct rf_tensor tensor);
 void rf_job_writes(struct rf_job *job, struct rf_tensor tensor);
+void rf_job_updates(struct rf_job *job, struct rf_tensor tensor);
+/* The same where only so many elements of the tensor are touched: rows that are looked up, or that
+ * lie among others. The range is the whole tensor. */
+enum rf_touch { RF_TOUCH_READ = 1, RF_TOUCH_WRITE = 2, RF_TOUCH_UPDATE = 3 };
+void rf_job_touches(struct rf_job *job, struct rf_tensor tensor, int64_t elements,
+                    enum rf_touch touch);
 /* Adds a view of the tensor, of whole quads (texels of 4 floats, or of the 2 that hold four 16-bit
  * elements) if `wide`, and gives its first texel. False: there is
  * no such view; take a build of the shader that needs none. */

@@ -10,6 +10,14 @@
 
 #define ROW_BLOCK 32 /* ROWS of layernorm_backward_weight.comp */
 
+/* FLOPs of an element; RMSNorm has no mean to take off and no beta. */
+enum { NORM = 8, RMS = 4, INPUT = 12, RMS_INPUT = 9, WEIGHT = 5, RMS_WEIGHT = 3 };
+
+static void declare_flops(struct rf_job *job, int64_t rows, int64_t channels, int of_element)
+{
+    job->work.flops = (uint64_t)(rows * channels * of_element);
+}
+
 static int64_t block_count(int64_t rows)
 {
     return (rows + ROW_BLOCK - 1) / ROW_BLOCK;
@@ -112,6 +120,7 @@ static int run_norm(struct rf_stream *stream, const char *op, const struct norm 
     rf_job_spec(&job, 2, !n->mean.buffer);
     rf_job_spec(&job, 3, n->beta.buffer != NULL);
     rf_job_spec(&job, 4, n->sum.buffer != NULL);
+    declare_flops(&job, rows, channels, (n->mean.buffer ? NORM : RMS) + (n->sum.buffer != NULL));
     rf_job_reads(&job, n->x);
     rf_job_reads(&job, n->residual);
     rf_job_reads(&job, n->gamma);
@@ -226,12 +235,13 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
     rf_job_spec(&job, 1, unroll(channels));
     rf_job_spec(&job, 2, accumulate_dx ? 1 : 0);
     rf_job_spec(&job, 3, !mean.buffer);
+    declare_flops(&job, rows, channels, (mean.buffer ? INPUT : RMS_INPUT) + accumulate_dx);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, x);
     rf_job_reads(&job, mean);
     rf_job_reads(&job, rstd);
     rf_job_reads(&job, gamma);
-    rf_job_writes(&job, dx);
+    rf_job_touches(&job, dx, rows * channels, accumulate_dx ? RF_TOUCH_UPDATE : RF_TOUCH_WRITE);
     return rf_job_run(stream, &job);
 }
 
@@ -282,8 +292,8 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{scratch}}, 1, push.first);
     rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, rf_elements(scratch, 0, parts * channels * blocks));
-    rf_job_writes(&job, dgamma);
-    rf_job_writes(&job, dbeta);
+    rf_job_updates(&job, dgamma);
+    rf_job_updates(&job, dbeta);
     return rf_job_run(stream, &job);
 }
 
@@ -339,6 +349,7 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
                  (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
     rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, !mean.buffer);
+    declare_flops(&job, rows, channels, mean.buffer ? WEIGHT : RMS_WEIGHT);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, x);
     rf_job_reads(&job, mean);

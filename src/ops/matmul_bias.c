@@ -53,7 +53,8 @@ static int run_level(struct rf_stream *stream, struct rf_tensor out, struct rf_t
     rf_job_spec(&job, 2, rf_matmul_type(x.dtype));
     rf_job_spec(&job, 3, rf_matmul_type(out.dtype));
     rf_job_reads(&job, x);
-    rf_job_writes(&job, out);
+    rf_job_touches(&job, out, rf_tensor_count(out),
+                   push.accumulate ? RF_TOUCH_UPDATE : RF_TOUCH_WRITE);
     return rf_job_run(stream, &job);
 }
 

@@ -34,6 +34,25 @@ static int64_t tiles_along(int64_t size, uint32_t tile)
     return (size + tile - 1) / tile;
 }
 
+/* What one launch computes and touches. k may be split into parts, whose sums are then a batch of
+ * results; the launch that adds them up has no b. */
+static void declare(const struct rf_product *p, struct rf_job *job)
+{
+    const bool adds = p->accumulate || p->residual.buffer, folds = !p->b.buffer;
+    const int64_t products = p->part ? 1 : p->batch, outs = p->m * p->n * p->batch;
+    const int64_t epilogue =
+        (p->bias.buffer != NULL) + adds + (p->act != RF_ACT_NONE) + (p->alpha != 1);
+    const int64_t sums = p->m * p->n * p->k * products;
+    job->work.flops = (uint64_t)((folds ? sums : 2 * sums) + epilogue * outs);
+    rf_job_touches(job, p->a, folds ? sums : p->m * p->k * (p->a_layout.step ? products : 1),
+                   RF_TOUCH_READ);
+    rf_job_touches(job, p->b, p->n * p->k * (p->b_layout.step ? products : 1), RF_TOUCH_READ);
+    rf_job_reads(job, p->bias);
+    rf_job_touches(job, p->residual, outs, RF_TOUCH_READ);
+    rf_job_touches(job, p->out, outs, p->accumulate ? RF_TOUCH_UPDATE : RF_TOUCH_WRITE);
+    rf_job_touches(job, p->pre, outs, p->act_backward ? RF_TOUCH_READ : RF_TOUCH_WRITE);
+}
+
 void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n,
                     struct rf_matmul_push *push, struct rf_job *job)
 {
@@ -68,15 +87,7 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
     push->groups_x = job->groups[0];
     job->push = push;
     job->push_bytes = sizeof(*push);
-    rf_job_reads(job, p->a);
-    rf_job_reads(job, p->b);
-    rf_job_reads(job, p->bias);
-    rf_job_reads(job, p->residual);
-    rf_job_writes(job, p->out);
-    if (p->act_backward)
-        rf_job_reads(job, p->pre);
-    else
-        rf_job_writes(job, p->pre);
+    declare(p, job);
 }
 
 static bool wide(int64_t columns, struct rf_layout layout, const struct rf_tensor *tensors,

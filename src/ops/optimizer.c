@@ -41,6 +41,12 @@ static const uint32_t states[RF_OPTIMIZER_COUNT] = {
     [RF_LION] = HAS(RF_STATE_M),
 };
 
+/* FLOPs of an element: factor, decay, states, division by the root, step. */
+static const uint8_t flops[RF_OPTIMIZER_COUNT] = {
+    [RF_ADAMW] = 17,   [RF_SGD] = 5,      [RF_MOMENTUM] = 8, [RF_NESTEROV] = 10,
+    [RF_ADAGRAD] = 10, [RF_RMSPROP] = 12, [RF_ADAM] = 17,    [RF_LION] = 12,
+};
+
 const struct rf_optimizer_info *rf_optimizer_get_info(enum rf_optimizer kind)
 {
     return (unsigned)kind < RF_OPTIMIZER_COUNT ? &kinds[kind] : NULL;
@@ -67,6 +73,24 @@ static uint32_t states_of(const struct rf_optimizer_opts *opts)
 bool rf_optimizer_has(const struct rf_optimizer_opts *opts, enum rf_optimizer_state state)
 {
     return (unsigned)opts->kind < RF_OPTIMIZER_COUNT && (states_of(opts) & HAS(state));
+}
+
+void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count, enum rf_dtype copy,
+                       struct rf_work *out)
+{
+    const uint64_t words = count + GRAIN - 1;
+    uint64_t updated = sizeof(float);
+    *out = (struct rf_work){0};
+    if (!opts || count == 0 || (unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
+        return;
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        updated += states_of(opts) & HAS(i) ? sizeof(float) : 0;
+    *out = (struct rf_work){
+        .launches = 1,
+        .flops = count * flops[opts->kind],
+        .read = count * (updated + sizeof(float)) + words / GRAIN * sizeof(int32_t) +
+                RF_SCALAR_WORDS * sizeof(float),
+        .written = count * updated + (copy != RF_F32 ? count * rf_dtype_bytes(copy) : 0)};
 }
 
 static const char *const state_names[RF_STATE_COUNT] = {"state m", "state v", "state a"};
@@ -178,13 +202,14 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     rf_job_spec(&job, 3, type_of(part->param));
     rf_job_spec(&job, 4, type_of(part->grad));
     rf_job_spec(&job, 5, type_of(part->copy));
+    job.work.flops = (uint64_t)rf_tensor_count(part->param) * flops[opts->kind];
     rf_job_reads(&job, part->grad);
     rf_job_reads(&job, part->decay);
     rf_job_reads(&job, scalars);
-    rf_job_writes(&job, part->param);
+    rf_job_updates(&job, part->param);
     rf_job_writes(&job, part->copy);
     for (int i = 0; i < RF_STATE_COUNT; i++)
-        rf_job_writes(&job, state[i]);
+        rf_job_updates(&job, state[i]);
     return rf_job_run(stream, &job);
 }
 

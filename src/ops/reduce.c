@@ -18,13 +18,15 @@ struct kind {
     struct rf_builds builds;
     const char *fold;
     float empty;
+    bool multiplies; /* elements, before it adds them up */
 };
 static const struct kind sum = {
     "sum", {NULL, "reduce_sum", NULL, "reduce_sum_views"}, "reduce_fold", 0};
 static const struct kind squares = {"sum_squares",
                                     {NULL, "reduce_squares", NULL, "reduce_squares_views"},
                                     "reduce_fold_squares",
-                                    0};
+                                    0,
+                                    true};
 static const struct kind most = {
     "max", {NULL, "reduce_max", NULL, "reduce_max_views"}, "reduce_fold_most", -INFINITY};
 static const struct kind nonfinite = {"any_nonfinite",
@@ -54,6 +56,7 @@ static int run_chunks(struct rf_stream *stream, const struct kind *kind, struct 
         .op = kind->op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &kind->builds, false, (struct rf_source[]){{x}}, 1, push.first);
     rf_job_flat(&job, device, (uint64_t)chunks, rf_pick_row_lanes(device), 1);
+    job.work.flops = (uint64_t)rf_tensor_count(x) * (kind->multiplies ? 2 : 1);
     rf_job_reads(&job, x);
     rf_job_reads(&job, table);
     rf_job_writes(&job, out);

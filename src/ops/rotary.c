@@ -86,8 +86,10 @@ static int run(struct rf_stream *stream, const char *op, struct rf_named_heads o
                          .push_bytes = sizeof(push)};
     rf_job_flat(&job, device, (uint64_t)items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, back);
-    rf_job_reads(&job, in);
-    rf_job_writes(&job, to);
+    const int64_t count = lines * h->heads * h->size;
+    job.work.flops = 3 * (uint64_t)count; /* a turn of a pair: four products, two sums */
+    rf_job_touches(&job, in, count, RF_TOUCH_READ);
+    rf_job_touches(&job, to, count, RF_TOUCH_WRITE);
     return rf_job_run(stream, &job);
 }
 

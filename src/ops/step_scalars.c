@@ -43,7 +43,7 @@ int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts
     struct rf_job job = {
         .op = op, .shader = "step_begin", .push = &push, .push_bytes = sizeof(push)};
     rf_job_reads(&job, sum_squares);
-    rf_job_writes(&job, scalars);
+    rf_job_updates(&job, scalars);
     return run_single(stream, &job);
 }
 
@@ -67,6 +67,6 @@ int rf_loss_scale_update(struct rf_stream *stream, const struct rf_loss_scale_op
                        (double)push.growth, (double)push.backoff);
     struct rf_job job = {
         .op = op, .shader = "loss_scale", .push = &push, .push_bytes = sizeof(push)};
-    rf_job_writes(&job, scalars);
+    rf_job_updates(&job, scalars);
     return run_single(stream, &job);
 }
