@@ -49,7 +49,12 @@ static int launch(struct rf_stream *stream, struct rf_kernel *kernel, struct rf_
     struct rf_range ranges[3] = {
         {push.result, bytes, true}, {push.x, bytes, false}, {push.dy, bytes, false}};
     uint32_t groups[3] = {(push.count + 63) / 64, 1, 1};
-    return rf_launch(stream, kernel, &push, sizeof(push), groups, ranges, dy.buffer ? 3 : 2);
+    /* What it computes, for rf_block_costs: the ranges say only what it moves. */
+    const struct rf_work work = {.flops = 2 * (uint64_t)push.count};
+    int rc = rf_launch(stream, kernel, &push, sizeof(push), groups, ranges, dy.buffer ? 3 : 2);
+    if (rc == 0)
+        rf_stream_count(stream, &work);
+    return rc;
 }
 
 /* What forward leaves for the backward pass: the looked-up rows and their activation. */

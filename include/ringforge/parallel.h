@@ -147,6 +147,26 @@ RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 /* Logical elements, tied ones once. */
 RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);
 
+/* ---- costs ----------------------------------------------------------------------------------- */
+
+/* What a block amounts to for one micro-batch of the plan. backward_*[0]: of a micro-batch that
+ * adds to gradients; [1]: of the first one, which writes those that are declared RF_PARAM_WRITTEN.
+ * With forward_only only `forward` is filled, as of an evaluation. */
+struct rf_block_cost {
+    struct rf_work forward, backward_input[2], backward_weight[2];
+};
+/* Fills a cost for each block of the plan by calling it on a device that runs nothing and counts
+ * (rf_device_open_counting), with the tensors that it gets in a run: no memory is needed for them,
+ * and no driver. The costs are the same for all ranks of a plan. A block must not look at the
+ * contents of tensors, as in a run. Errors: the block's own, such as RF_ENOTSUP for tensors that
+ * are too large for a kernel. */
+RF_API int rf_block_costs(const struct rf_plan *plan, struct rf_block_cost *out);
+/* What one step of the plan amounts to on its rank: blocks by `costs`, and what the plan does with
+ * gradients and parameters (clearing, adding, the norm, the optimizer) by rule. Without what
+ * communication copies and adds. For model FLOPs take `repeated` off `flops`. */
+RF_EXPORT void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
+                            struct rf_work *out);
+
 /* One instruction as text, "forward block 3 micro-batch 1"; returns text. */
 RF_EXPORT const char *rf_instruction_text(const struct rf_plan *plan,
                                           const struct rf_instruction *instruction, char *text,

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What blocks cost: each is called as in a step, on a device that counts its launches and runs none
+ * of them. So a block of one's own has a cost without a formula. Nothing is timed here, and no
+ * driver is asked. What a step makes of it is work.c's.
+ */
+#include "../base/base.h"
+#include "plan.h"
+
+struct counter {
+    const struct rf_plan *plan;
+    struct rf_device *device;
+    struct rf_stream *stream;
+    struct rf_buffer *memory[2]; /* by enum rf_memory */
+    uint64_t used[2];
+    struct rf_tensor *params, *grads; /* of the block that is called */
+    bool *fresh;
+};
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static void counter_close(struct counter *c)
+{
+    rf_free(c->params);
+    rf_free(c->grads);
+    rf_free(c->fresh);
+    rf_stream_destroy(c->stream);
+    rf_buffer_destroy(c->memory[RF_MEMORY_DEVICE]);
+    rf_buffer_destroy(c->memory[RF_MEMORY_HOST]);
+    rf_device_close(c->device);
+}
+
+/* Device memory without end, as it is addresses only; host memory for what a run has mapped. */
+static int counter_open(struct counter *c, const struct rf_plan *plan)
+{
+    const uint64_t mapped = 3 * aligned((uint64_t)plan->rows * sizeof(int32_t)) +
+                            aligned(RF_SCALAR_WORDS * sizeof(float));
+    int most = 1;
+    for (int b = 0; b < plan->block_count; b++)
+        most = plan->blocks[b].param_count > most ? plan->blocks[b].param_count : most;
+    *c = (struct counter){.plan = plan};
+    c->params = rf_alloc((size_t)most * sizeof(*c->params));
+    c->grads = rf_alloc((size_t)most * sizeof(*c->grads));
+    c->fresh = rf_alloc((size_t)most * sizeof(*c->fresh));
+    if (!c->params || !c->grads || !c->fresh)
+        return rf_fail(RF_ENOMEM, "costs: out of memory");
+    RETURN_IF_ERROR(rf_device_open_counting(&c->device));
+    const uint64_t room = rf_device_get_info(c->device)->max_allocation_bytes;
+    RETURN_IF_ERROR(rf_buffer_create(c->device, room, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER,
+                                     &c->memory[RF_MEMORY_DEVICE]));
+    RETURN_IF_ERROR(rf_buffer_create(c->device, mapped, RF_MEMORY_HOST, RF_CATEGORY_OTHER,
+                                     &c->memory[RF_MEMORY_HOST]));
+    return rf_stream_create(c->device, "costs", &c->stream);
+}
+
+/* Where there is nothing there is no buffer, as in a run. */
+static struct rf_tensor take(struct counter *c, enum rf_memory memory, struct rf_shape shape,
+                             enum rf_dtype dtype)
+{
+    const uint64_t bytes = aligned((uint64_t)rf_shape_count(shape) * rf_dtype_bytes(dtype));
+    const struct rf_tensor tensor = {
+        .buffer = c->memory[memory], .offset = c->used[memory], .shape = shape, .dtype = dtype};
+    c->used[memory] += bytes;
+    return bytes ? tensor : (struct rf_tensor){0};
+}
+
+static struct rf_tensor take_bytes(struct counter *c, uint64_t bytes)
+{
+    return take(c, RF_MEMORY_DEVICE, rf_shape1((int64_t)aligned(bytes)), RF_U8);
+}
+
+static struct rf_tensor take_out(struct counter *c, int block)
+{
+    const struct rf_block_sizes *sizes = &c->plan->sizes[block];
+    return take(c, RF_MEMORY_DEVICE, sizes->out, sizes->dtype);
+}
+
+static struct rf_tensor take_mapped(struct counter *c, enum rf_dtype dtype)
+{
+    return take(c, RF_MEMORY_HOST, rf_shape1(c->plan->rows), dtype);
+}
+
+/* ---- the calls of a block -------------------------------------------------------------------- */
+
+enum half { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT };
+
+struct call {
+    const struct rf_block *block;
+    struct rf_ctx ctx;
+    struct rf_tensor in, out, dout, din;
+};
+
+static void take_params(struct counter *c, int block)
+{
+    const struct rf_plan *plan = c->plan;
+    const int first = plan->first_param[block];
+    for (int i = 0; i < plan->blocks[block].param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[first + i];
+        c->params[i] = take(c, RF_MEMORY_DEVICE, param->desc->shape, param->desc->dtype);
+        c->grads[i] = (struct rf_tensor){0};
+        if (param->grad_first != RF_NO_GRAD)
+            c->grads[i] = take(c, RF_MEMORY_DEVICE, param->desc->shape, RF_F32);
+    }
+}
+
+/* What a run gives to the block: train/block.c. */
+static void make_call(struct counter *c, int block, struct call *call)
+{
+    const struct rf_plan *plan = c->plan;
+    const struct rf_block_sizes *sizes = &plan->sizes[block];
+    const bool last = block + 1 == plan->block_count;
+    c->used[RF_MEMORY_DEVICE] = c->used[RF_MEMORY_HOST] = 0;
+    take_params(c, block);
+    *call = (struct call){
+        .block = &plan->blocks[block],
+        .ctx = {.stream = c->stream,
+                .rows = plan->rows,
+                .seq = plan->policy.seq,
+                .evaluate = plan->policy.forward_only,
+                .param_count = plan->blocks[block].param_count,
+                .params = c->params,
+                .saved = take_bytes(c, sizes->saved),
+                .handoff = take_bytes(c, sizes->handoff),
+                .scratch = take_bytes(c, sizes->scratch),
+                .workspace = take(c, RF_MEMORY_DEVICE,
+                                  rf_shape1((int64_t)(plan->policy.workspace_bytes / 4)), RF_F32),
+                .scalars = take(c, RF_MEMORY_HOST, rf_shape1(RF_SCALAR_WORDS), RF_F32),
+                .targets = take_mapped(c, RF_I32),
+                .losses = take_mapped(c, RF_F32)},
+        .in = block == 0 ? take_mapped(c, RF_I32) : take_out(c, block - 1),
+        .out = take_out(c, block)};
+    call->dout = last ? call->out : take_out(c, block);
+    if (block > 0)
+        call->din = take_out(c, block - 1);
+    if (plan->policy.loss_scale != 0) {
+        call->ctx.loss_scale = call->ctx.scalars;
+        call->ctx.loss_scale.shape = rf_shape1(1);
+    }
+}
+
+static int run_half(const struct call *call, enum half half)
+{
+    const struct rf_block *b = call->block;
+    struct rf_ctx ctx = call->ctx;
+    switch (half) {
+    case FORWARD:
+        return b->ops->forward(&ctx, b->self, call->in, call->out);
+    case BACKWARD_INPUT:
+        return b->ops->backward_input(&ctx, b->self, call->in, call->dout, call->din);
+    default:
+        return b->ops->backward_weight(&ctx, b->self, call->in, call->dout);
+    }
+}
+
+static int count_half(struct counter *c, const struct call *call, enum half half,
+                      struct rf_work *out)
+{
+    static const char *const names[] = {"forward", "backward_input", "backward_weight"};
+    struct rf_work before, after;
+    rf_device_work(c->device, &before);
+    int rc = run_half(call, half);
+    if (rc < 0 && rf_last_error()->status != rc)
+        return rf_fail(rc, "%s of block %s failed while its launches were counted: %s", names[half],
+                       call->block->name, rf_status_text(rc));
+    if (rc < 0)
+        return rc;
+    rf_device_work(c->device, &after);
+    *out = (struct rf_work){.launches = after.launches - before.launches,
+                            .unranged = after.unranged - before.unranged,
+                            .flops = after.flops - before.flops,
+                            .repeated = after.repeated - before.repeated,
+                            .read = after.read - before.read,
+                            .written = after.written - before.written};
+    return 0;
+}
+
+static int count_block(struct counter *c, int block, struct rf_block_cost *out)
+{
+    const int first = c->plan->first_param[block];
+    struct call call;
+    make_call(c, block, &call);
+    RETURN_IF_ERROR(count_half(c, &call, FORWARD, &out->forward));
+    if (c->plan->policy.forward_only)
+        return 0;
+    call.ctx.grads = c->grads;
+    call.ctx.fresh = c->fresh;
+    for (int writes = 0; writes < 2; writes++) {
+        for (int i = 0; i < call.ctx.param_count; i++)
+            c->fresh[i] = writes && c->plan->params[first + i].written;
+        RETURN_IF_ERROR(count_half(c, &call, BACKWARD_INPUT, &out->backward_input[writes]));
+        RETURN_IF_ERROR(count_half(c, &call, BACKWARD_WEIGHT, &out->backward_weight[writes]));
+    }
+    return 0;
+}
+
+int rf_block_costs(const struct rf_plan *plan, struct rf_block_cost *out)
+{
+    struct counter c;
+    if (!plan || !out)
+        return rf_fail(RF_EINVAL, "rf_block_costs needs a plan and room for a cost of each block");
+    int rc = counter_open(&c, plan);
+    for (int b = 0; rc == 0 && b < plan->block_count; b++) {
+        out[b] = (struct rf_block_cost){0};
+        rc = count_block(&c, b, &out[b]);
+    }
+    counter_close(&c);
+    return rc;
+}

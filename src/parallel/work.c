@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a step of a plan amounts to on its rank: for each instruction the cost of its block
+ * (costs.c), or, for what a plan does beside its blocks, that of a few flat passes by rule.
+ */
+#include "../base/base.h"
+#include "plan.h"
+
+/* Elements (f32) of the values of this kind among `count` operands. */
+static uint64_t elements(const struct rf_plan *plan, const int *operands, int count,
+                         enum rf_value_kind kind)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < count; k++)
+        if (plan->values[operands[k]].kind == kind)
+            bytes += plan->values[operands[k]].bytes;
+    return bytes / sizeof(float);
+}
+
+/* Whether the call of a block finds earlier gradients of its own: then it adds to all of them. */
+static bool adds(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *ins = rf_plan_operands(plan, i);
+    for (int k = 0; k < i->ins; k++)
+        if (plan->values[ins[k]].kind == RF_VALUE_GRAD)
+            return true;
+    return false;
+}
+
+/* a += b. */
+static struct rf_work add_work(uint64_t count)
+{
+    return (struct rf_work){.launches = count > 0,
+                            .flops = count,
+                            .read = count * 2 * sizeof(float),
+                            .written = count * sizeof(float)};
+}
+
+static struct rf_work clear_work(const struct rf_plan *plan)
+{
+    struct rf_work work = {.launches = (uint64_t)plan->cleared_count};
+    for (int i = 0; i < plan->cleared_count; i++)
+        work.written += plan->cleared[i].count * sizeof(float);
+    return work;
+}
+
+/* Squares of all gradients by the table of chunks; what is left to add up is a value for each. */
+static struct rf_work norm_work(const struct rf_plan *plan)
+{
+    const uint64_t chunks = plan->chunk_count;
+    return (struct rf_work){.launches = chunks > 0,
+                            .flops = 2 * plan->train_elements,
+                            .read = plan->train_elements * sizeof(float) +
+                                    chunks * sizeof(struct rf_norm_chunk),
+                            .written = chunks * sizeof(float)};
+}
+
+static struct rf_work cast_work(const struct rf_plan *plan, uint64_t count)
+{
+    return (struct rf_work){.launches = count > 0,
+                            .flops = count,
+                            .read = count * sizeof(float),
+                            .written = count * rf_dtype_bytes(plan->copy_type)};
+}
+
+static struct rf_work flat_work(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *ins = rf_plan_operands(plan, i), *outs = ins + i->ins;
+    struct rf_work work = {0};
+    switch (i->verb) {
+    case RF_VERB_ZERO:
+        return clear_work(plan);
+    case RF_VERB_MERGE:
+        return add_work(elements(plan, outs, i->outs, RF_VALUE_GRAD));
+    case RF_VERB_TIE: /* the second operand is of the tied use alone */
+        return add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD));
+    case RF_VERB_NORM:
+        return norm_work(plan);
+    case RF_VERB_STEP:
+        rf_optimizer_work(&plan->policy.optimizer, plan->train_elements, plan->copy_type, &work);
+        return work;
+    case RF_VERB_CAST:
+        return cast_work(plan, elements(plan, ins, i->ins, RF_VALUE_PARAM));
+    default: /* what is sent, what the host does, and scalars */
+        return work;
+    }
+}
+
+void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
+                  struct rf_work *out)
+{
+    struct rf_work sum = {0};
+    int count = 0;
+    const struct rf_instruction *list = rf_plan_instructions(plan, &count);
+    for (int k = 0; k < count; k++) {
+        const struct rf_instruction *i = &list[k];
+        const struct rf_block_cost *cost = i->block >= 0 ? &costs[i->block] : NULL;
+        struct rf_work work;
+        if (i->verb == RF_VERB_FORWARD)
+            work = cost->forward;
+        else if (i->verb == RF_VERB_BACKWARD_INPUT)
+            work = cost->backward_input[!adds(plan, i)];
+        else if (i->verb == RF_VERB_BACKWARD_WEIGHT)
+            work = cost->backward_weight[!adds(plan, i)];
+        else
+            work = flat_work(plan, i);
+        rf_work_add(&sum, &work, 1);
+    }
+    *out = sum;
+}
