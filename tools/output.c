@@ -42,6 +42,18 @@ const char *tool_bytes_text(uint64_t bytes, char *text, size_t size)
     return text;
 }
 
+const char *tool_flops_text(double flops, char *text, size_t size)
+{
+    static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
+    int unit = 0;
+    while (flops >= 999.95 && unit < 6) {
+        flops /= 1000;
+        unit++;
+    }
+    snprintf(text, size, "%.1f %sFLOP", flops, units[unit]);
+    return text;
+}
+
 const char *tool_seconds_text(double seconds, char *text, size_t size)
 {
     long whole = (long)(seconds + 0.5);

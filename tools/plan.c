@@ -11,19 +11,31 @@
 
 struct outcome {
     struct rf_bytes *per_rank;
+    struct rf_work *work;        /* of a step, per rank; NULL: it cannot be counted */
+    struct rf_block_cost *costs; /* the same for all ranks */
     int ranks;
     double bubble;
     int64_t params;
 };
+
+/* Of --params there is no block to count. A block that cannot be counted shows when it runs, too.
+ */
+static void count_blocks(const struct rf_plan *plan, const struct model *model, struct outcome *out)
+{
+    out->costs = calloc((size_t)model->count, sizeof(*out->costs));
+    if (!out->costs || rf_block_costs(plan, out->costs) < 0)
+        return;
+    out->work = calloc((size_t)out->ranks, sizeof(*out->work));
+}
 
 static int plan_all(const struct tool_command *command, const struct setup *setup,
                     const struct model *model, struct outcome *out)
 {
     struct rf_plan *plan = NULL;
     int rc = rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, 0, &plan);
-    if (rc == 0)
-        rc = rf_plan_all_bytes(plan, out->per_rank);
     if (rc == 0) {
+        count_blocks(plan, model, out);
+        rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);
         out->bubble = rf_plan_bubble(plan);
         out->params = rf_plan_param_count(plan);
     }
@@ -50,6 +62,12 @@ static cJSON *to_json(const struct outcome *o)
         cJSON_AddNumberToObject(row, "comm", (double)b->comm);
         cJSON_AddNumberToObject(row, "scratch", (double)b->scratch);
         cJSON_AddNumberToObject(row, "sent", (double)b->sent);
+        if (o->work) {
+            cJSON_AddNumberToObject(row, "flops", (double)o->work[r].flops);
+            cJSON_AddNumberToObject(row, "repeated_flops", (double)o->work[r].repeated);
+            cJSON_AddNumberToObject(row, "read", (double)o->work[r].read);
+            cJSON_AddNumberToObject(row, "written", (double)o->work[r].written);
+        }
         cJSON_AddItemToArray(list, row);
     }
     return json;
@@ -91,6 +109,25 @@ static void print_ranks(const struct outcome *o)
     }
 }
 
+/* Of a step: of all ranks, and what the busiest one computes and moves. */
+static void print_work(const struct outcome *o)
+{
+    char text[4][32];
+    struct rf_work all = {0};
+    int most = 0;
+    if (!o->work)
+        return;
+    for (int r = 0; r < o->ranks; r++) {
+        rf_work_add(&all, &o->work[r], 1);
+        most = o->work[r].flops > o->work[most].flops ? r : most;
+    }
+    printf("Arithmetic of a step: %s, at most %s on a rank, which reads %s and writes %s for it\n",
+           tool_flops_text((double)all.flops, text[0], sizeof(text[0])),
+           tool_flops_text((double)o->work[most].flops, text[1], sizeof(text[1])),
+           tool_bytes_text(o->work[most].read, text[2], sizeof(text[2])),
+           tool_bytes_text(o->work[most].written, text[3], sizeof(text[3])));
+}
+
 static void print_table(const struct setup *setup, const struct outcome *o)
 {
     printf("%lld parameters on %d rank%s (dp=%d), batch %lld of %lld tokens in %lld micro-batches, "
@@ -102,6 +139,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
            "activations", "comm", "scratch", "total", "sent/step");
     print_ranks(o);
     printf("\nIdle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
+    print_work(o);
 }
 
 static int plan_main(const struct tool_command *command, int argc, char **argv)
@@ -162,6 +200,8 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK && json_path)
         status = tool_json_write(command, json_path, to_json(&out));
     free(out.per_rank);
+    free(out.work);
+    free(out.costs);
     model_destroy(&model);
     return status;
 }

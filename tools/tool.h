@@ -101,6 +101,8 @@ int tool_file_write(const struct tool_command *command, const char *path, const 
 int tool_json_write(const struct tool_command *command, const char *path, cJSON *json);
 /* "12.3 MiB"; returns text. */
 const char *tool_bytes_text(uint64_t bytes, char *text, size_t size);
+/* "12.3 GFLOP"; returns text. */
+const char *tool_flops_text(double flops, char *text, size_t size);
 const char *tool_seconds_text(double seconds, char *text, size_t size);
 
 struct tool_series {

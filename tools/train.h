@@ -14,7 +14,7 @@ struct train_options {
     struct setup setup;
     struct tool_ranks ranks;
     int64_t steps, warmup, seed, save_every, eval_every, eval_sequences, sample;
-    double lr, temperature;
+    double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
     bool seed_given, record_each_step, trace_kernels;
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
 };
@@ -39,8 +39,9 @@ struct report_end {
     const int64_t *tokens_local; /* per rank */
     int ranks;
 };
+/* flops: of the model, in a step on this rank; 0 = not known. */
 int report_open(const struct tool_command *command, const struct train_options *options,
-                struct report **out);
+                double flops, struct report **out);
 void report_step(struct report *report, const struct report_step *step);
 /* Writes the summary and the plot, prints the last lines; an exit status. */
 int report_end(struct report *report, const struct report_end *end);

@@ -96,6 +96,18 @@ static int prepare_evaluation(struct trainer *t)
     return TOOL_OK;
 }
 
+/* Model FLOPs of a step on this rank: what is computed twice counts once. 0: they cannot be
+ * counted, which is no reason not to train. */
+static double step_flops(const struct trainer *t)
+{
+    struct rf_block_cost *costs = calloc((size_t)t->model.count, sizeof(*costs));
+    struct rf_work work = {0};
+    if (costs && rf_block_costs(t->plan, costs) == 0)
+        rf_plan_work(t->plan, costs, &work);
+    free(costs);
+    return (double)(work.flops - work.repeated);
+}
+
 static int trainer_open(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -120,7 +132,7 @@ static int trainer_open(struct trainer *t)
         return tool_error(t->command, "out of memory for a batch");
     status = prepare_evaluation(t);
     if (status == TOOL_OK && t->rank == 0)
-        status = report_open(t->command, o, &t->report);
+        status = report_open(t->command, o, step_flops(t), &t->report);
     if (status == TOOL_OK)
         status = open_run(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)

@@ -20,6 +20,7 @@ struct report {
     bool terminal;
     uint64_t last_line_ns;
     double seconds; /* of one step, smoothed */
+    double flops;   /* of the model, in a step on this rank; 0 = not known */
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */
@@ -37,13 +38,14 @@ static FILE *open_log(const char *path)
 }
 
 int report_open(const struct tool_command *command, const struct train_options *options,
-                struct report **out)
+                double flops, struct report **out)
 {
     struct report *r = calloc(1, sizeof(*r));
     if (!r)
         return tool_error(command, "out of memory");
     r->command = command;
     r->o = options;
+    r->flops = flops;
     r->terminal = isatty(STDOUT_FILENO);
     if (options->log_path) {
         r->log = open_log(options->log_path);
@@ -111,6 +113,12 @@ static void add_real(cJSON *json, const char *name, double value)
         cJSON_AddNullToObject(json, name);
 }
 
+/* Model FLOPs utilization: the part of a device's arithmetic that the model needs. */
+static double utilization(const struct report *r, double seconds)
+{
+    return r->o->peak > 0 ? r->flops / seconds / (r->o->peak * 1e12) : 0;
+}
+
 /* The sign of what is no number says nothing. */
 static double shown(double value)
 {
@@ -129,13 +137,15 @@ static void print_line(struct report *r, const struct report_step *s)
     if (!last && !s->evaluated && !due && isfinite(s->stats.loss))
         return;
     r->last_line_ns = now;
-    char left[24], held_out[32] = "";
+    char left[24], held_out[32] = "", used[32] = "";
+    if (utilization(r, r->seconds) > 0)
+        snprintf(used, sizeof(used), "  %.1f %% of the peak", 100 * utilization(r, r->seconds));
     tool_seconds_text(r->seconds * (double)(r->o->steps - s->step), left, sizeof(left));
     if (r->evaluated)
         snprintf(held_out, sizeof(held_out), "  held-out %.4f", shown(r->held_out));
-    printf("%sstep %lld/%lld  loss %.4f%s  %.0f tokens/s  %s left%s%s", r->terminal ? "\r" : "",
+    printf("%sstep %lld/%lld  loss %.4f%s  %.0f tokens/s%s  %s left%s%s", r->terminal ? "\r" : "",
            (long long)s->step, (long long)r->o->steps, shown(s->stats.loss), held_out,
-           (double)s->stats.tokens / r->seconds, left, s->stats.skipped ? "  (skipped)" : "",
+           (double)s->stats.tokens / r->seconds, used, left, s->stats.skipped ? "  (skipped)" : "",
            r->terminal ? "\033[K" : "\n");
     fflush(stdout);
 }
@@ -162,6 +172,10 @@ void report_step(struct report *r, const struct report_step *s)
     add_real(json, "loss", s->stats.loss);
     cJSON_AddNumberToObject(json, "tokens", (double)s->stats.tokens);
     add_real(json, "tokens_per_s", (double)s->stats.tokens / s->seconds);
+    if (r->flops > 0)
+        add_real(json, "flops_per_s", r->flops / s->seconds);
+    if (utilization(r, s->seconds) > 0)
+        add_real(json, "mfu", utilization(r, s->seconds));
     add_real(json, "grad_norm", s->stats.grad_norm);
     add_real(json, "lr", s->lr);
     cJSON_AddBoolToObject(json, "skipped", s->stats.skipped);

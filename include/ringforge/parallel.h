@@ -136,11 +136,6 @@ RF_API int rf_plan_check(const struct rf_plan *const *plans, int ranks);
 /* Memory, and what one step sends. */
 RF_EXPORT void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out);
 
-/* The same of every rank of the plan's mesh: out[dp], in the order of ranks, each as of that rank's
- * own plan. Ranks that are alike are planned once, so thousands take little longer than one.
- * Errors: those of rf_plan_build; what is in out then means nothing. Pure; any thread. */
-RF_API int rf_plan_all_bytes(const struct rf_plan *plan, struct rf_bytes *out);
-
 /* Idle share of the step by the schedule: 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 
@@ -166,6 +161,13 @@ RF_API int rf_block_costs(const struct rf_plan *plan, struct rf_block_cost *out)
  * communication copies and adds. For model FLOPs take `repeated` off `flops`. */
 RF_EXPORT void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
                             struct rf_work *out);
+
+/* Bytes, and with `costs` work, of every rank of the plan's mesh: bytes[dp], work[dp] (NULL: not
+ * wanted), in the order of ranks, each as of that rank's own plan. Ranks that are alike are planned
+ * once, so thousands take little longer than one. Errors: those of rf_plan_build; what is in them
+ * then means nothing. Pure; any thread. */
+RF_API int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,
+                             struct rf_bytes *bytes, struct rf_work *work);
 
 /* One instruction as text, "forward block 3 micro-batch 1"; returns text. */
 RF_EXPORT const char *rf_instruction_text(const struct rf_plan *plan,

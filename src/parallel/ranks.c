@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes of all ranks of a mesh. Ranks of one kind have the same memory and, but for the numbers
- * of their micro-batches, the same instructions, so one of them is planned; what a rank sends is
- * counted for each. Called by users.
+ * The bytes and the work of all ranks of a mesh. Ranks of one kind have the same memory and, but
+ * for the numbers of their micro-batches, the same instructions, so one of them is planned; what a
+ * rank sends is counted for each. Called by users.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -19,8 +19,10 @@ struct kinds {
     struct {
         struct kind kind;
         struct rf_bytes bytes;
+        struct rf_work work;
     } * all;
     int count, capacity;
+    const struct rf_block_cost *costs; /* NULL: work is not counted */
 };
 
 static struct kind kind_of(const struct rf_plan *plan, int rank)
@@ -36,15 +38,15 @@ static struct kind kind_of(const struct rf_plan *plan, int rank)
     return kind;
 }
 
-static const struct rf_bytes *find(const struct kinds *kinds, struct kind kind)
+static int find(const struct kinds *kinds, struct kind kind)
 {
     for (int i = kinds->count - 1; i >= 0; i--) {
         const struct kind *other = &kinds->all[i].kind;
         if (other->micro_batches == kind.micro_batches && other->place == kind.place &&
             other->updates == kind.updates)
-            return &kinds->all[i].bytes;
+            return i;
     }
-    return NULL;
+    return -1;
 }
 
 static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan *plan)
@@ -58,7 +60,10 @@ static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan 
         kinds->capacity = capacity;
     }
     kinds->all[kinds->count].kind = kind;
-    rf_plan_bytes(plan, &kinds->all[kinds->count++].bytes);
+    rf_plan_bytes(plan, &kinds->all[kinds->count].bytes);
+    if (kinds->costs)
+        rf_plan_work(plan, kinds->costs, &kinds->all[kinds->count].work);
+    kinds->count++;
     return 0;
 }
 
@@ -73,23 +78,30 @@ static int add(struct kinds *kinds, const struct rf_plan *plan, int rank)
     return rc;
 }
 
-static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *out)
+static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *bytes,
+                struct rf_work *work)
 {
     RETURN_IF_ERROR(remember(kinds, kind_of(plan, plan->rank), plan));
     for (int rank = 0; rank < plan->mesh.dp; rank++) {
         const struct kind kind = kind_of(plan, rank);
-        if (!find(kinds, kind))
+        int at = find(kinds, kind);
+        if (at < 0) {
             RETURN_IF_ERROR(add(kinds, plan, rank));
-        out[rank] = *find(kinds, kind);
-        RETURN_IF_ERROR(rf_plan_sent_by(plan, rank, &out[rank].sent));
+            at = kinds->count - 1;
+        }
+        bytes[rank] = kinds->all[at].bytes;
+        if (work)
+            work[rank] = kinds->all[at].work;
+        RETURN_IF_ERROR(rf_plan_sent_by(plan, rank, &bytes[rank].sent));
     }
     return 0;
 }
 
-int rf_plan_all_bytes(const struct rf_plan *plan, struct rf_bytes *out)
+int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,
+                      struct rf_bytes *bytes, struct rf_work *work)
 {
-    struct kinds kinds = {.count = 0};
-    int rc = fill(&kinds, plan, out);
+    struct kinds kinds = {.costs = work ? costs : NULL};
+    int rc = fill(&kinds, plan, bytes, work);
     rf_free(kinds.all);
     return rc;
 }

@@ -120,6 +120,32 @@ TEST(PlanJson, HasOneRowPerRankAlsoForThousands)
                 {"params", "grads", "optimizer", "activations", "comm", "scratch", "sent"});
 }
 
+TEST(PlanJson, CountsArithmeticPerRankWithNoDriver)
+{
+    ProgramOptions no_driver;
+    no_driver.environment = {"VK_DRIVER_FILES=/nonexistent/driver.json",
+                             "VK_ICD_FILENAMES=/nonexistent/driver.json"};
+    const std::vector<std::string> plan = {"plan",    "--layers", "12",    "--channels", "768",
+                                           "--heads", "12",       "--seq", "1024",       "--batch",
+                                           "4",       "--mesh",   "dp=2",  "--json",     "-"};
+    ProgramResult r = run_program(plan, no_driver);
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json(r.out);
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "per_rank"), 1);
+    expect_keys(row, {"flops", "repeated_flops", "read", "written"});
+    const double tokens = 2 * 1024, products = 12 * 12 * 768.0 * 768 + 257 * 768;
+    const double attention = 6 * 768.0 * (1024 + 1) * 12 * tokens;
+    const double formula = 6 * products * tokens + attention;
+    EXPECT_EQ(number(row, "repeated_flops"), attention / 2);
+    EXPECT_NEAR((number(row, "flops") - attention / 2) / formula, 1.01, 0.01);
+    r = run_program({"plan", "--layers", "2", "--channels", "64"}, no_driver);
+    EXPECT_NE(r.out.find("Arithmetic of a step: "), std::string::npos) << r.out;
+    // A size is no block that could be counted.
+    r = run_program({"plan", "--params", "1e9"}, no_driver);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.out.find("Arithmetic"), std::string::npos) << r.out;
+}
+
 TEST(PlanJson, CountsFourBytesPerParameterAndTwiceThatForAdam)
 {
     ProgramResult r = run_program({"plan", "--params", "1e9", "--mesh", "dp=64", "--json", "-"});

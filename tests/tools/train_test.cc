@@ -41,9 +41,10 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
 {
     TempFolder folder;
     std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
-    ProgramResult r = run_program(
-        with(tiny(data), {"--steps", "3", "--log", log, "--ranks", "2", "--provider", "loopback"}));
+    ProgramResult r = run_program(with(tiny(data), {"--steps", "3", "--log", log, "--ranks", "2",
+                                                    "--provider", "loopback", "--peak", "0.5"}));
     ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find(" % of the peak"), std::string::npos) << r.out;
     std::string text = read_text(log);
     int line = 0;
     for (size_t at = 0; at < text.size(); line++) {
@@ -53,9 +54,14 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
         ASSERT_NE(json, nullptr);
         at = end + 1;
         if (line < 3) {
-            for (const char *key : {"step", "loss", "tokens", "tokens_per_s", "grad_norm", "lr",
-                                    "skipped", "sent", "exposed_comm_us", "record_us", "replayed"})
-                EXPECT_TRUE(cJSON_HasObjectItem(json, key)) << key;
+            for (const char *key :
+                 {"step", "loss", "tokens", "tokens_per_s", "grad_norm", "lr", "skipped", "sent",
+                  "exposed_comm_us", "record_us", "replayed", "flops_per_s", "mfu"})
+                ASSERT_TRUE(cJSON_HasObjectItem(json, key)) << key;
+            const double rate = cJSON_GetObjectItem(json, "flops_per_s")->valuedouble;
+            EXPECT_GT(rate, 0);
+            EXPECT_NEAR(cJSON_GetObjectItem(json, "mfu")->valuedouble, rate / 0.5e12,
+                        1e-9 * rate / 0.5e12);
             EXPECT_EQ(cJSON_GetObjectItem(json, "step")->valuedouble, line + 1);
             EXPECT_EQ(cJSON_GetObjectItem(json, "tokens")->valuedouble, 64);
         } else {

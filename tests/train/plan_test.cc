@@ -376,7 +376,7 @@ TEST(Plan, AllRanksAtOnceHaveTheBytesOfTheirOwnPlans)
                 PlanOf plan(blocks, dp, policy, dp / 2);
                 ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
                 std::vector<rf_bytes> all((size_t)dp);
-                ASSERT_EQ(rf_plan_all_bytes(plan.plan, all.data()), 0);
+                ASSERT_EQ(rf_plan_all_ranks(plan.plan, nullptr, all.data(), nullptr), 0);
                 for (int rank = 0; rank < dp; rank++) {
                     PlanOf own(blocks, dp, policy, rank);
                     kinds += rank > 0 && own->bytes.grads != all[(size_t)rank - 1].grads;
