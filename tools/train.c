@@ -70,7 +70,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw the loss (.svg or .png)"},
         {"device", 0, TOOL_TEXT, &o.device, "WHICH", "index, or part of a device's name"},
         {"peak", 0, TOOL_REAL, &o.peak, "TFLOPS",
-         "what a device can do at best: tells which part of it is used"},
+         "what a device can do at best, to tell which part is used (as tuned)"},
         {"record-each-step", 0, TOOL_FLAG, &o.record_each_step, NULL,
          "record every step anew instead of replaying it: same bits, for comparison"},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},

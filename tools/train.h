@@ -39,9 +39,9 @@ struct report_end {
     const int64_t *tokens_local; /* per rank */
     int ranks;
 };
-/* flops: of the model, in a step on this rank; 0 = not known. */
+/* flops: of the model, in a step on this rank; peak: FLOP/s of its device; 0 = not known. */
 int report_open(const struct tool_command *command, const struct train_options *options,
-                double flops, struct report **out);
+                double flops, double peak, struct report **out);
 void report_step(struct report *report, const struct report_step *step);
 /* Writes the summary and the plot, prints the last lines; an exit status. */
 int report_end(struct report *report, const struct report_end *end);

@@ -108,6 +108,16 @@ static double step_flops(const struct trainer *t)
     return (double)(work.flops - work.repeated);
 }
 
+/* As it is given, or as `ringforge tune` has measured it; FLOP/s, 0: neither. */
+static double device_peak(const struct trainer *t)
+{
+    struct rf_device_rates rates = {{0}};
+    if (t->o->peak > 0)
+        return 1e12 * t->o->peak;
+    return rf_device_rates_load(t->device, &rates) ? rf_device_rates_of(&rates, t->o->setup.type)
+                                                   : 0;
+}
+
 static int trainer_open(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -132,7 +142,7 @@ static int trainer_open(struct trainer *t)
         return tool_error(t->command, "out of memory for a batch");
     status = prepare_evaluation(t);
     if (status == TOOL_OK && t->rank == 0)
-        status = report_open(t->command, o, step_flops(t), &t->report);
+        status = report_open(t->command, o, step_flops(t), device_peak(t), &t->report);
     if (status == TOOL_OK)
         status = open_run(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)

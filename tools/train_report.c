@@ -21,6 +21,7 @@ struct report {
     uint64_t last_line_ns;
     double seconds; /* of one step, smoothed */
     double flops;   /* of the model, in a step on this rank; 0 = not known */
+    double peak;    /* FLOP/s of the device; 0 = not known */
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */
@@ -38,7 +39,7 @@ static FILE *open_log(const char *path)
 }
 
 int report_open(const struct tool_command *command, const struct train_options *options,
-                double flops, struct report **out)
+                double flops, double peak, struct report **out)
 {
     struct report *r = calloc(1, sizeof(*r));
     if (!r)
@@ -46,6 +47,7 @@ int report_open(const struct tool_command *command, const struct train_options *
     r->command = command;
     r->o = options;
     r->flops = flops;
+    r->peak = peak;
     r->terminal = isatty(STDOUT_FILENO);
     if (options->log_path) {
         r->log = open_log(options->log_path);
@@ -116,7 +118,7 @@ static void add_real(cJSON *json, const char *name, double value)
 /* Model FLOPs utilization: the part of a device's arithmetic that the model needs. */
 static double utilization(const struct report *r, double seconds)
 {
-    return r->o->peak > 0 ? r->flops / seconds / (r->o->peak * 1e12) : 0;
+    return r->peak > 0 ? r->flops / seconds / r->peak : 0;
 }
 
 /* The sign of what is no number says nothing. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge tune: measures the paths and tiles of the matrix product on a device, and writes which
- * won for which sizes; rf_matmul reads that table. A candidate that is not accurate never wins.
+ * won for which sizes; rf_matmul reads that table. A candidate that is not accurate never wins. The
+ * best rates are written, too, for `ringforge train` to compare with.
  */
 #include <math.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct tune {
     uint64_t from_ns; /* when measuring began */
     struct rf_matmul_choice choices[MOST_CHOICES];
     uint32_t count;
+    struct rf_device_rates rates; /* those of before, and the best of now */
     cJSON *rows;
 };
 
@@ -122,6 +124,7 @@ static void note(struct tune *t, const struct bench_case *c, const char *form, c
                  const char *best, double fastest, double built_in)
 {
     const double gflops = gflop_of(c);
+    rf_device_rates_note(&t->rates, c->dtype, 1e9 * gflops / fastest);
     const char *usual = c->kernel->path(c);
     const bool wins = best[0] && strcmp(best, usual) != 0 && fastest < WORTH_IT * built_in &&
                       t->count < MOST_CHOICES;
@@ -226,13 +229,15 @@ static int run(struct tune *t, int only, bool dry)
         rc = rf_matmul_table_use(t->device, NULL, 0);
     if (rc < 0)
         return tool_library_error(t->command, -1);
+    rf_device_rates_load(t->device, &t->rates);
     if (!t->quiet)
         printf("# matmul on %s\n%-20s %5s %4s %-16s %9s %-16s %9s\n",
                rf_device_get_info(t->device)->name, "# MxKxN", "type", "form", "built-in",
                "GFLOP/s", "best", "GFLOP/s");
     int status = tune_all(t, only);
     if (status == TOOL_OK && !dry &&
-        rf_matmul_table_save(t->device, t->choices, t->count, path, sizeof(path)) < 0)
+        (rf_matmul_table_save(t->device, t->choices, t->count, path, sizeof(path)) < 0 ||
+         rf_device_rates_save(t->device, &t->rates) < 0))
         status = tool_library_error(t->command, -1);
     if (status == TOOL_OK && !t->quiet)
         printf("%u choice%s%s%s\n", t->count, t->count == 1 ? "" : "s",

@@ -126,6 +126,23 @@ RF_API int rf_device_open_counting(struct rf_device **out);
 /* What a counting device has been given since it was opened; zero on other devices. Thread-safe. */
 RF_EXPORT void rf_device_work(const struct rf_device *device, struct rf_work *out);
 
+/* ---- rates ----------------------------------------------------------------------------------- */
+
+/* What a device was measured to reach, to compare with. */
+struct rf_device_rates {
+    double products[3]; /* FLOP/s of its best matrix product in f32, f16, bf16; 0: not measured */
+};
+RF_EXPORT double rf_device_rates_of(const struct rf_device_rates *rates, enum rf_dtype type);
+/* Keeps the higher rate. */
+RF_EXPORT void rf_device_rates_note(struct rf_device_rates *rates, enum rf_dtype type,
+                                    double flops_per_s);
+/* The rates of this device and driver in the cache folder (RF_CACHE_DIR), which `ringforge tune`
+ * writes. False: there are none, or the file is damaged, which the log says; *out stays. */
+RF_EXPORT bool rf_device_rates_load(const struct rf_device *device, struct rf_device_rates *out);
+/* Replaces them. RF_EIO: the folder cannot be written. */
+RF_API int rf_device_rates_save(const struct rf_device *device,
+                                const struct rf_device_rates *rates);
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum rf_memory {

@@ -142,4 +142,37 @@ TEST_F(DeviceCache, SeveralAtOnceLeaveOneSoundFile)
     EXPECT_EQ(log.find("ignored"), std::string::npos) << log;
 }
 
+TEST_F(DeviceCache, RatesAreKeptForTheDeviceAndADamagedFileIsIgnored)
+{
+    struct rf_device *device = nullptr;
+    struct rf_device_rates rates = {}, seen = {};
+    ASSERT_RF_OK(rf_device_open(nullptr, nullptr, &device));
+    EXPECT_FALSE(rf_device_rates_load(device, &seen));
+    rf_device_rates_note(&rates, RF_F32, 2.5e12);
+    rf_device_rates_note(&rates, RF_F32, 1e12); // the higher one stays
+    rf_device_rates_note(&rates, RF_BF16, 1.25e14);
+    ASSERT_RF_OK(rf_device_rates_save(device, &rates));
+    ASSERT_TRUE(rf_device_rates_load(device, &seen));
+    EXPECT_EQ(rf_device_rates_of(&seen, RF_F32), 2.5e12);
+    EXPECT_EQ(rf_device_rates_of(&seen, RF_F16), 0);
+    EXPECT_EQ(rf_device_rates_of(&seen, RF_BF16), 1.25e14);
+    ASSERT_EQ(files().size(), 1u);
+    const fs::path path = files()[0];
+    const std::string whole = content(path);
+    const size_t f16 = whole.find("f16");
+    for (const std::string &damaged :
+         {whole.substr(0, whole.size() - 2), whole.substr(0, f16), std::string(), "x" + whole,
+          whole.substr(0, f16) + "f16 nan\nbf16 1\nend\n",
+          whole.substr(0, f16) + "f16 -1\nbf16 1\nend\n",
+          whole.substr(0, f16) + std::string(500, 'f')}) {
+        std::ofstream(path, std::ios::binary) << damaged;
+        log.clear();
+        seen.products[0] = 7;
+        EXPECT_FALSE(rf_device_rates_load(device, &seen)) << damaged;
+        EXPECT_EQ(seen.products[0], 7) << damaged;
+        EXPECT_NE(log.find("is ignored"), std::string::npos) << log;
+    }
+    rf_device_close(device);
+}
+
 } // namespace

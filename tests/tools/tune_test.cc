@@ -48,6 +48,18 @@ TEST_F(Tune, MeasuresAndWritesATable)
     EXPECT_EQ(read_text(table()).rfind("ringforge-matmul 1 ", 0), 0u);
 }
 
+TEST_F(Tune, TellsTrainingWhatTheDeviceCanDo)
+{
+    const std::string text = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::vector<std::string> train = {
+        "train", "--data", text,      "--layers", "1",       "--channels", "32",    "--heads", "2",
+        "--seq", "16",     "--batch", "1",        "--steps", "1",          "--log", log};
+    ProgramResult r = run_program({"tune", "--shape", "64x64x64", "--dtype", "f32", "-n", "1"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    ASSERT_EQ(run_program(train).status, 0);
+    EXPECT_NE(read_text(log).find("\"mfu\":"), std::string::npos) << read_text(log);
+}
+
 TEST_F(Tune, ADryRunWritesNothing)
 {
     ProgramResult r =

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a device was measured to reach: a text file beside the pipeline cache, named by device and
+ * driver. Written by `ringforge tune`, read by whoever compares with it. Nothing in a file is
+ * trusted, and one that is not whole is ignored.
+ */
+#include <errno.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { VERSION = 1 };
+
+static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+#define TYPES (sizeof(types) / sizeof(types[0]))
+_Static_assert(TYPES == sizeof(((struct rf_device_rates *)0)->products) / sizeof(double),
+               "a rate for each type");
+
+double rf_device_rates_of(const struct rf_device_rates *rates, enum rf_dtype type)
+{
+    for (size_t i = 0; i < TYPES; i++)
+        if (types[i] == type)
+            return rates->products[i];
+    return 0;
+}
+
+void rf_device_rates_note(struct rf_device_rates *rates, enum rf_dtype type, double flops_per_s)
+{
+    for (size_t i = 0; i < TYPES; i++)
+        if (types[i] == type && isfinite(flops_per_s) && flops_per_s > rates->products[i])
+            rates->products[i] = flops_per_s;
+}
+
+static void head_text(const struct rf_device *device, char *text, size_t bytes)
+{
+    const struct rf_device_info *info = &device->info;
+    char uuid[2][33];
+    for (int i = 0; i < 16; i++) {
+        snprintf(uuid[0] + 2 * i, 3, "%02x", info->device_uuid[i]);
+        snprintf(uuid[1] + 2 * i, 3, "%02x", info->driver_uuid[i]);
+    }
+    snprintf(text, bytes, "ringforge-rates %d %s %s %u\n", VERSION, uuid[0], uuid[1],
+             info->driver_version);
+}
+
+/* Why the file is not taken; NULL: it is. */
+static const char *read_file(const struct rf_device *device, FILE *file,
+                             struct rf_device_rates *out)
+{
+    char line[128], head[128], name[8], end;
+    head_text(device, head, sizeof(head));
+    if (!fgets(line, sizeof(line), file) || strcmp(line, head) != 0)
+        return "it is of another version, device or driver";
+    for (size_t i = 0; i < TYPES; i++) {
+        double *rate = &out->products[i];
+        if (!fgets(line, sizeof(line), file) || sscanf(line, "%7s %lf %c", name, rate, &end) != 2 ||
+            strcmp(name, rf_dtype_name(types[i])) != 0 || !isfinite(*rate) || *rate < 0)
+            return "a line of it makes no sense";
+    }
+    return fgets(line, sizeof(line), file) && strcmp(line, "end\n") == 0 ? NULL
+                                                                         : "it is not complete";
+}
+
+bool rf_device_rates_load(const struct rf_device *device, struct rf_device_rates *out)
+{
+    char path[RF_CACHE_PATH_BYTES];
+    const char *why;
+    struct rf_device_rates rates = {0};
+    if (!device || !out || !rf_device_cache_path(device, "rates", path, false))
+        return false;
+    FILE *file = rf_open_input(path, &why);
+    if (!file && errno == ENOENT)
+        return false;
+    if (file) {
+        why = read_file(device, file, &rates);
+        fclose(file);
+    }
+    if (why)
+        rf_log("device", 1, "%s is ignored: %s; run `ringforge tune` again", path, why);
+    else
+        *out = rates;
+    return !why;
+}
+
+int rf_device_rates_save(const struct rf_device *device, const struct rf_device_rates *rates)
+{
+    char name[RF_CACHE_PATH_BYTES], temporary[RF_CACHE_PATH_BYTES + 16], head[128];
+    if (!device || !rates)
+        return rf_fail(RF_EINVAL, "rf_device_rates_save needs a device and its rates");
+    if (!rf_device_cache_path(device, "rates", name, true))
+        return rf_fail(RF_EIO, "there is no folder for the rates; set RF_CACHE_DIR");
+    snprintf(temporary, sizeof(temporary), "%s.%ld", name, (long)getpid());
+    unlink(temporary); /* of a process that was killed and had this number */
+    FILE *file = fopen(temporary, "wxe");
+    if (!file)
+        return rf_fail(RF_EIO, "%s cannot be written", temporary);
+    head_text(device, head, sizeof(head));
+    fputs(head, file);
+    for (size_t i = 0; i < TYPES; i++)
+        fprintf(file, "%s %.6g\n", rf_dtype_name(types[i]), rates->products[i]);
+    fputs("end\n", file);
+    bool ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    ok = fclose(file) == 0 && ok;
+    if (!ok || rename(temporary, name) != 0) {
+        unlink(temporary);
+        return rf_fail(RF_EIO, "%s cannot be written", name);
+    }
+    return 0;
+}
