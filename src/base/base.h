@@ -65,6 +65,8 @@ void rf_free(void *memory);
 /* Tests: the Nth allocation from now on fails (0 = none); returns how many have been made since the
  * last call. */
 uint64_t rf_alloc_fail_at(uint64_t nth);
+/* Tests: bytes of the largest allocation, by any thread, since the last call. */
+uint64_t rf_alloc_largest(void);
 
 /* ---- copy.c ---------------------------------------------------------------------------------- */
 
