@@ -259,23 +259,57 @@ RF_EXPORT void rf_run_planned(const struct rf_run *run, struct rf_bytes *out);
  * another folder is reserved. While it is held no other run, of this process or another, can
  * reserve it or save there: RF_EBUSY, which names the process that has it. The lock is one on the
  * file dir/lock, which stays there; it ends with the process. Loading needs no lock. Collective;
- * rank 0 takes it. On a file system without locks there is only a warning in the log. */
+ * rank 0 takes it. On a file system without locks there is only a warning in the log. Waits for a
+ * save that goes on. */
 RF_API int rf_run_reserve(struct rf_run *run, const char *dir);
-/* Writes dir/step-N.tmp (model.safetensors, optimizer.safetensors, state.json), syncs, renames to
- * dir/step-N, then replaces the file dir/latest. Logical tensors, no ranks. Rank 0 writes;
- * collective. An interrupted or failed save leaves the last good checkpoint as it was. A folder
- * that was not reserved is taken for the length of the call. */
+
 struct rf_progress {
     int64_t step;
     uint64_t seed;
     int64_t samples; /* consumed, globally */
 };
+/* Writes dir/step-N.tmp (model and optimizer, each as .safetensors and .hashes; state.json), syncs,
+ * renames it to dir/step-N, then replaces the file dir/latest. Logical tensors, no ranks. Every
+ * rank writes an own share, a few MiB at a time; ranks that do not see the folder that rank 0 has
+ * made send theirs to rank 0. An interrupted or failed save leaves the last good checkpoint as it
+ * was, and an error of one rank is that of all, with its sentence. A folder that was not reserved
+ * is taken for the length of the save. Blocking; collective. Errors: RF_EIO (a disk that is full,
+ * a folder that cannot be made), RF_EBUSY, RF_ENOMEM, RF_EINVAL, those of the communicator. */
 RF_API int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *progress);
-/* Loads dir/latest (or dir itself when it is a step-N). RF_ECORRUPT names file and fault; RF_EINVAL
- * names what is of another model or setting: the blocks' config, names and shapes of parameters,
- * and, where the run trains, the optimizer's rule, batch and seq. Ranks, mesh, micro-batches,
- * order, types, rates and the optimizer's numbers may be others. The run is unchanged after an
- * error. */
+
+/* The same in the background: begins, and returns when this rank's share has been copied to host
+ * memory (bytes of the parameters and the optimizer's states, divided by the ranks). A thread
+ * writes the copy while training goes on. Ranks that do not see the folder send theirs before this
+ * returns. All communication is inside these calls, never on the thread. A save that still goes on
+ * is waited for first; its error is returned, and nothing is begun then. What fails after the begin
+ * is returned by the call that ends the save. rf_run_close gives up a save that nobody waited for.
+ * Collective. */
+struct rf_save_opts {
+    int keep; /* > 0: afterwards remove the checkpoints of older steps in dir, but for the last
+                 `keep` with this one. Steps after this one stay. 0: keep all */
+};
+RF_API int rf_run_save_begin(struct rf_run *run, const char *dir,
+                             const struct rf_progress *progress, const struct rf_save_opts *opts);
+/* How far all ranks are. Where all have written, it ends the save: dir/latest is replaced, and the
+ * result is returned as of rf_run_save_wait. Without a save: ended. Does not wait for files;
+ * collective (one short message to each rank): for a call after each step. */
+struct rf_save_progress {
+    bool ended;
+    uint64_t written, bytes; /* of all ranks that write */
+};
+RF_API int rf_run_save_test(struct rf_run *run, struct rf_save_progress *progress);
+/* Waits for the save that was begun, ends it, and returns how it went; RF_OK without one.
+ * Blocking; collective. */
+RF_API int rf_run_save_wait(struct rf_run *run);
+
+/* Loads dir/latest (or dir itself when it is a step-N), whatever number of ranks has saved it.
+ * Every rank gives its path of the same folder. Ranks that see it share out the work of verifying
+ * all bytes, then each reads what it needs, a few MiB at a time; the others get that from rank 0.
+ * RF_ECORRUPT names file and fault; RF_EINVAL names what is of another model or setting: the
+ * blocks' config, names and shapes of parameters, and, where the run trains, the optimizer's rule,
+ * batch and seq. Ranks, mesh, micro-batches, order, types, rates and the optimizer's numbers may be
+ * others. The run is unchanged after an error, unless files that were verified cannot be read again
+ * a moment later, or the communicator fails: then load again, or close the run. Collective. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
 
 #ifdef __cplusplus

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints on disk: DIR/step-N holds model.safetensors, optimizer.safetensors and state.json;
- * the file DIR/latest names the newest complete one. Logical tensors, no ranks. Called by
- * train/save.c on one rank.
+ * Checkpoints on disk: DIR/step-N holds the parts model and optimizer, each as PART.safetensors and
+ * PART.hashes (pieces.h), and state.json; the file DIR/latest names the newest complete one.
+ * Logical tensors, no ranks. Called by train/: rank 0 drafts and completes, every rank writes its
+ * own ranges of the parts.
  */
 #ifndef RF_IO_CHECKPOINT_H
 #define RF_IO_CHECKPOINT_H
 
+#include "pieces.h"
 #include "safetensors.h"
+
+enum rf_checkpoint_part { RF_PART_MODEL, RF_PART_OPTIMIZER, RF_PART_COUNT };
 
 struct rf_checkpoint_state {
     int64_t step, samples, updates; /* updates: steps that were not skipped */
@@ -18,37 +22,81 @@ struct rf_checkpoint_state {
     uint32_t good_steps;
 };
 
-/* Tests: called between the stages of a save, to stop there. */
+/* FOLDER/PART.safetensors. */
+RF_MUST_CHECK int rf_checkpoint_part_path(const char *folder, enum rf_checkpoint_part part,
+                                          char out[4096]);
+
+/* ---- writing: checkpoint_write.c ------------------------------------------------------------- */
+
+/* Tests: called between the stages of a save, to stop there, on the thread that is at it. */
 struct rf_checkpoint_hook {
     void (*fn)(void *user, const char *stage);
     void *user;
 };
+void rf_checkpoint_stage(const struct rf_checkpoint_hook *hook, const char *stage);
 
-/* config: what the model says about itself, in one line. Writes DIR/step-N.tmp, syncs it, renames
- * it to DIR/step-N, and replaces DIR/latest. After an error the unfinished folder is removed; what
- * was there before is as it was. */
-RF_MUST_CHECK int rf_checkpoint_write(const char *dir, const struct rf_checkpoint_state *state,
-                                      const char *config, const struct rf_file_content *model,
-                                      const struct rf_file_content *optimizer,
-                                      const struct rf_checkpoint_hook *hook);
+struct rf_checkpoint_draft { /* zero: there is none */
+    char dir[4096], folder[4096];
+    char name[64];   /* step-N */
+    char token[128]; /* what the file FOLDER/probe holds, different each time */
+    struct rf_checkpoint_hook hook;
+};
+/* Makes DIR/step-N.tmp, without what an interrupted save has left there. */
+RF_MUST_CHECK int rf_checkpoint_begin(const char *dir, int64_t step,
+                                      const struct rf_checkpoint_hook *hook,
+                                      struct rf_checkpoint_draft *out);
+/* Whether DIR/NAME.tmp, as this rank sees it, is the folder in which rank 0 has put the token. */
+bool rf_checkpoint_sees(const char *dir, const char *name, const char *token, char folder[4096]);
+/* All parts are in the folder and synced; pieces: of all ranks. config: what the model says about
+ * itself, in one line. Writes the other files, renames the folder to DIR/step-N, replaces
+ * DIR/latest, and, with keep > 0, removes the checkpoints of older steps but the last `keep`, with
+ * this one. After an error what was there before is as it was; the caller discards. */
+RF_MUST_CHECK int rf_checkpoint_end(struct rf_checkpoint_draft *draft,
+                                    const struct rf_checkpoint_state *state, const char *config,
+                                    struct rf_pieces pieces[RF_PART_COUNT],
+                                    const uint64_t bytes[RF_PART_COUNT], int keep);
+void rf_checkpoint_discard(struct rf_checkpoint_draft *draft); /* what is done is allowed */
+
+/* ---- reading: checkpoint.c ------------------------------------------------------------------- */
 
 struct rf_checkpoint {
     struct rf_checkpoint_state state;
     char *config;
-    struct rf_safetensors *model, *optimizer;
     char path[4096]; /* of the step's folder */
+    char hash[65];   /* of state.json: of everything in the checkpoint, by way of other hashes */
+    struct rf_checkpoint_data {
+        char path[4096];
+        struct rf_safetensors *tensors;
+        struct rf_pieces pieces;
+    } parts[RF_PART_COUNT];
 };
-/* Opens DIR/latest, or DIR itself when it is a step's folder. All three files have been verified
- * when it returns. Errors: RF_EIO (missing), RF_ECORRUPT (names file and fault). */
-RF_MUST_CHECK int rf_checkpoint_open(const char *dir, struct rf_checkpoint *out);
-void rf_checkpoint_close(struct rf_checkpoint *checkpoint);
+/* Which checkpoint DIR stands for: "step-N", the one that DIR/latest names; or "", DIR itself. */
+RF_MUST_CHECK int rf_checkpoint_find(const char *dir, char name[64]);
+/* Whether DIR/NAME is there for this rank, and is the one whose state.json has this hash. */
+bool rf_checkpoint_is(const char *dir, const char *name, const char *hash);
+/* All but the tensors has been verified when it returns. Errors: RF_EIO (missing), RF_ECORRUPT
+ * (names file and fault). */
+RF_MUST_CHECK int rf_checkpoint_open(const char *dir, const char *name, struct rf_checkpoint *out);
+/* The same on two ranks if they see the same files, and not copies of them. */
+RF_MUST_CHECK int rf_checkpoint_identity(const struct rf_checkpoint *checkpoint, uint8_t out[32]);
+/* Verifies pieces first, first + stride, ... of the tensors' files. */
+RF_MUST_CHECK int rf_checkpoint_verify(const struct rf_checkpoint *checkpoint, size_t first,
+                                       size_t stride);
+void rf_checkpoint_close(struct rf_checkpoint *checkpoint); /* zero is allowed */
 
-/* state.c: the text of state.json, with the files' hashes and a hash of its own. */
-RF_MUST_CHECK int rf_state_write(const char *path, const struct rf_checkpoint_state *state,
-                                 const char *config, const char *model_hex,
-                                 const char *optimizer_hex);
-/* *config: free with rf_free. */
-RF_MUST_CHECK int rf_state_read(const char *path, struct rf_checkpoint_state *state, char **config,
-                                char model_hex[65], char optimizer_hex[65]);
+/* ---- state.c --------------------------------------------------------------------------------- */
+
+#define RF_STATE_FORMAT 3
+
+struct rf_state_file {
+    int format;
+    struct rf_checkpoint_state state;
+    char *config;
+    char hex[RF_PART_COUNT][65]; /* format 2: of PART.safetensors; format 3: of PART.hashes */
+    char own[65];                /* over all others; not used in writing */
+};
+RF_MUST_CHECK int rf_state_write(const char *path, const struct rf_state_file *file);
+/* out->config: free with rf_free. */
+RF_MUST_CHECK int rf_state_read(const char *path, struct rf_state_file *out);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include "../base/base.h"
 
-#define BUFFER_BYTES (1u << 20)
+#define BUFFER_BYTES (64u << 10)
 
 int rf_join_path(char out[4096], const char *folder, const char *name)
 {
@@ -152,29 +152,19 @@ fail:
     return rc;
 }
 
-int rf_hash_file(const char *path, char hex[65])
+int rf_read_at(int fd, const char *path, uint64_t at, void *dst, size_t bytes)
 {
-    unsigned char digest[crypto_hash_sha256_BYTES];
-    crypto_hash_sha256_state hash;
-    const char *why;
-    FILE *file = rf_open_input(path, &why);
-    if (!file)
-        return rf_fail(RF_EIO, "cannot open %s: %s", path, why);
-    uint8_t *buffer = rf_alloc(BUFFER_BYTES);
-    if (!buffer) {
-        fclose(file);
-        return rf_fail(RF_ENOMEM, "cannot read %s: out of memory", path);
+    uint8_t *to = dst;
+    while (bytes > 0) {
+        ssize_t n = pread(fd, to, bytes, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return rf_fail(RF_EIO, "cannot read %s: %s", path,
+                           n < 0 ? strerror(errno) : "it became shorter");
+        to += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
     }
-    crypto_hash_sha256_init(&hash);
-    size_t n;
-    while ((n = fread(buffer, 1, BUFFER_BYTES, file)) > 0)
-        crypto_hash_sha256_update(&hash, buffer, n);
-    int failed = ferror(file);
-    fclose(file);
-    rf_free(buffer);
-    if (failed)
-        return rf_fail(RF_EIO, "cannot read %s", path);
-    crypto_hash_sha256_final(&hash, digest);
-    sodium_bin2hex(hex, 65, digest, sizeof(digest));
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that are written once, hashed on the way, and synced; and whole files read back. Used by
- * the other files of io/ only. Every message names the file and the system's reason.
+ * Files that are written once, hashed on the way, and synced; and files read back. Used by the
+ * other files of io/ only. Every message names the file and the system's reason.
  */
 #ifndef RF_IO_FILE_H
 #define RF_IO_FILE_H
@@ -27,7 +27,8 @@ void rf_out_abandon(struct rf_out_file *file); /* closes without a word; twice i
 RF_MUST_CHECK int rf_sync_folder(const char *path);
 /* The whole of a file of at most `limit` bytes, zero-terminated; free with rf_free. */
 RF_MUST_CHECK int rf_read_file(const char *path, size_t limit, char **text, size_t *bytes);
-RF_MUST_CHECK int rf_hash_file(const char *path, char hex[65]);
+/* Exactly these bytes of an open file; `path` is for messages. Moves no position. */
+RF_MUST_CHECK int rf_read_at(int fd, const char *path, uint64_t at, void *dst, size_t bytes);
 /* RF_EINVAL when the joined path does not fit in 4096 bytes. */
 RF_MUST_CHECK int rf_join_path(char out[4096], const char *folder, const char *name);
 

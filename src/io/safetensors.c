@@ -256,15 +256,24 @@ const char *rf_safetensors_note(const struct rf_safetensors *st, const char *key
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(notes, key));
 }
 
-int rf_safetensors_read(struct rf_safetensors *st, int index, void *dst, uint64_t bytes)
+int rf_safetensors_read(struct rf_safetensors *st, int index, uint64_t first, void *dst,
+                        uint64_t bytes)
 {
     const struct entry *entry = &st->entries[index];
-    if (bytes != entry->end - entry->begin)
-        return rf_fail(RF_EINVAL, "%s: tensor %s has %llu bytes, not %llu", st->path,
-                       entry->tensor.name, (unsigned long long)(entry->end - entry->begin),
-                       (unsigned long long)bytes);
-    if (fseeko(st->file, (off_t)(st->data_at + entry->begin), SEEK_SET) < 0 ||
-        fread(dst, 1, bytes, st->file) != bytes)
-        return rf_fail(RF_EIO, "cannot read tensor %s of %s", entry->tensor.name, st->path);
-    return 0;
+    const uint64_t have = entry->end - entry->begin;
+    if (first > have || bytes > have - first)
+        return rf_fail(RF_EINVAL, "%s: tensor %s has %llu bytes; %llu from %llu on are not in it",
+                       st->path, entry->tensor.name, (unsigned long long)have,
+                       (unsigned long long)bytes, (unsigned long long)first);
+    return rf_read_at(fileno(st->file), st->path, st->data_at + entry->begin + first, dst, bytes);
+}
+
+int rf_safetensors_fd(const struct rf_safetensors *st)
+{
+    return fileno(st->file);
+}
+
+uint64_t rf_safetensors_bytes(const struct rf_safetensors *st)
+{
+    return st->data_at + st->data_bytes;
 }

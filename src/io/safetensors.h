@@ -24,13 +24,20 @@ struct rf_file_content {
     int tensor_count;
     const struct rf_file_note *notes;
     int note_count;
-    /* Gives the bytes of tensor `index`. */
-    int (*read)(void *user, int index, void *dst, uint64_t bytes);
-    void *user;
 };
-/* Writes and syncs; hex receives the file's SHA-256. After an error the file is incomplete. */
-RF_MUST_CHECK int rf_safetensors_write(const char *path, const struct rf_file_content *content,
-                                       char hex[65]);
+/* Where everything of such a file lies: a pure function of its content, so that ranks that have the
+ * same content write the same file together. Tensors follow each other in the order given, with no
+ * holes; the first begins at a multiple of RF_SAFETENSORS_ALIGN. */
+#define RF_SAFETENSORS_ALIGN 4096u
+struct rf_safetensors_layout {
+    char *header; /* the file's first header_bytes */
+    uint64_t header_bytes;
+    uint64_t *begin; /* of each tensor, in the file */
+    uint64_t bytes;  /* of the file */
+};
+RF_MUST_CHECK int rf_safetensors_lay_out(const struct rf_file_content *content,
+                                         struct rf_safetensors_layout *out);
+void rf_safetensors_layout_free(struct rf_safetensors_layout *layout); /* zero is allowed */
 
 /* A file whose header has been checked in full: sizes, offsets without holes or overlaps, names. It
  * may have been written by an enemy: RF_ECORRUPT names file and fault, RF_ENOTSUP a type that
@@ -42,7 +49,10 @@ int rf_safetensors_count(const struct rf_safetensors *file);
 const struct rf_file_tensor *rf_safetensors_tensor(const struct rf_safetensors *file, int index);
 int rf_safetensors_find(const struct rf_safetensors *file, const char *name);        /* -1: none */
 const char *rf_safetensors_note(const struct rf_safetensors *file, const char *key); /* NULL */
-RF_MUST_CHECK int rf_safetensors_read(struct rf_safetensors *file, int index, void *dst,
-                                      uint64_t bytes);
+/* Bytes [first, first + bytes) of a tensor. */
+RF_MUST_CHECK int rf_safetensors_read(struct rf_safetensors *file, int index, uint64_t first,
+                                      void *dst, uint64_t bytes);
+int rf_safetensors_fd(const struct rf_safetensors *file); /* borrowed; the position is not used */
+uint64_t rf_safetensors_bytes(const struct rf_safetensors *file); /* of the whole file */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes safetensors files: header, then each tensor's bytes in the order given, with no holes.
- * Called by checkpoint.c.
+ * Lays safetensors files out: the header, and where each tensor's bytes go. Called by train/ on
+ * every rank alike.
  */
 #include <cjson/cJSON.h>
 
@@ -56,47 +56,47 @@ static char *make_header(const struct rf_file_content *content)
     return text;
 }
 
-static int write_header(struct rf_out_file *file, const struct rf_file_content *content)
+static int place_tensors(const struct rf_file_content *content, struct rf_safetensors_layout *out)
 {
+    out->begin = rf_alloc(((size_t)content->tensor_count + 1) * sizeof(*out->begin));
+    if (!out->begin)
+        return rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
+    out->bytes = out->header_bytes;
+    for (int i = 0; i < content->tensor_count; i++) {
+        out->begin[i] = out->bytes;
+        out->bytes += tensor_bytes(&content->tensors[i]);
+    }
+    return 0;
+}
+
+int rf_safetensors_lay_out(const struct rf_file_content *content, struct rf_safetensors_layout *out)
+{
+    struct rf_safetensors_layout layout = {0};
     char *text = make_header(content);
     if (!text)
-        return rf_fail(RF_ENOMEM, "cannot write %s: out of memory", file->path);
-    /* Padded with spaces, so that the data begins at a multiple of 8. */
-    size_t length = strlen(text), padded = (length + 7) / 8 * 8;
-    uint8_t prefix[8];
-    for (int i = 0; i < 8; i++)
-        prefix[i] = (uint8_t)((uint64_t)padded >> (8 * i));
-    int rc = rf_out_write(file, prefix, sizeof(prefix));
-    if (rc == 0)
-        rc = rf_out_write(file, text, length);
-    if (rc == 0)
-        rc = rf_out_write(file, "       ", padded - length);
+        return rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
+    /* Padded with spaces, which the format allows. */
+    const uint64_t length = strlen(text), align = RF_SAFETENSORS_ALIGN;
+    layout.header_bytes = (8 + length + align - 1) / align * align;
+    layout.header = rf_alloc(layout.header_bytes);
+    int rc = layout.header ? place_tensors(content, &layout)
+                           : rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
+    if (rc == 0) {
+        for (int i = 0; i < 8; i++)
+            layout.header[i] = (char)((layout.header_bytes - 8) >> (8 * i));
+        memcpy(layout.header + 8, text, length);
+        memset(layout.header + 8 + length, ' ', layout.header_bytes - 8 - length);
+        *out = layout;
+    } else {
+        rf_safetensors_layout_free(&layout);
+    }
     cJSON_free(text);
     return rc;
 }
 
-int rf_safetensors_write(const char *path, const struct rf_file_content *content, char hex[65])
+void rf_safetensors_layout_free(struct rf_safetensors_layout *layout)
 {
-    struct rf_out_file file = {.fd = -1};
-    uint64_t most = 1;
-    for (int i = 0; i < content->tensor_count; i++)
-        if (tensor_bytes(&content->tensors[i]) > most)
-            most = tensor_bytes(&content->tensors[i]);
-    void *data = rf_alloc(most);
-    if (!data)
-        return rf_fail(RF_ENOMEM, "cannot write %s: out of memory", path);
-    int rc = rf_out_open(&file, path);
-    if (rc == 0)
-        rc = write_header(&file, content);
-    for (int i = 0; rc == 0 && i < content->tensor_count; i++) {
-        uint64_t bytes = tensor_bytes(&content->tensors[i]);
-        rc = content->read(content->user, i, data, bytes);
-        if (rc == 0)
-            rc = rf_out_write(&file, data, bytes);
-    }
-    if (rc == 0)
-        rc = rf_out_close(&file, hex);
-    rf_out_abandon(&file);
-    rf_free(data);
-    return rc;
+    rf_free(layout->header);
+    rf_free(layout->begin);
+    *layout = (struct rf_safetensors_layout){0};
 }

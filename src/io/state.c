@@ -2,7 +2,7 @@
  *
  * state.json of a checkpoint: progress, the model's configuration, and the hashes of the other
  * files. Numbers are strings where 53 bits do not hold them. Its own hash covers every value, so
- * that one flipped digit is noticed.
+ * that one flipped digit is noticed. Format 3 is written, and 2 is read as well.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -10,21 +10,28 @@
 #include "../base/base.h"
 #include "checkpoint.h"
 
-#define FORMAT "ringforge checkpoint 2"
 #define OLD_FORMAT "ringforge checkpoint 1" /* had no config */
 
-static void hash_state(const struct rf_checkpoint_state *s, const char *config, const char *model,
-                       const char *optim, char hex[65])
+/* How the files' hashes are called: of the whole files in format 2, of their lists of hashes in 3.
+ */
+static const struct {
+    const char *name, *model, *optimizer;
+} formats[] = {[2] = {"ringforge checkpoint 2", "model_sha256", "optimizer_sha256"},
+               [3] = {"ringforge checkpoint 3", "model_hashes_sha256", "optimizer_hashes_sha256"}};
+
+static void hash_state(const struct rf_state_file *f, char hex[65])
 {
+    const struct rf_checkpoint_state *s = &f->state;
     crypto_hash_sha256_state hash;
     unsigned char digest[crypto_hash_sha256_BYTES];
     char text[512];
     int n = snprintf(text, sizeof(text), "%lld %lld %lld %lld %lld %llu %s %s", (long long)s->step,
                      (long long)s->samples, (long long)s->updates, (long long)s->batch,
-                     (long long)s->seq, (unsigned long long)s->seed, model, optim);
+                     (long long)s->seq, (unsigned long long)s->seed, f->hex[RF_PART_MODEL],
+                     f->hex[RF_PART_OPTIMIZER]);
     crypto_hash_sha256_init(&hash);
     crypto_hash_sha256_update(&hash, (const unsigned char *)text, (unsigned long long)n);
-    crypto_hash_sha256_update(&hash, (const unsigned char *)config, strlen(config));
+    crypto_hash_sha256_update(&hash, (const unsigned char *)f->config, strlen(f->config));
     crypto_hash_sha256_final(&hash, digest);
     sodium_bin2hex(hex, 65, digest, sizeof(digest));
 }
@@ -37,32 +44,31 @@ static bool add_whole(cJSON *root, const char *name, unsigned long long value)
 }
 
 /* The whole file; free with cJSON_free. NULL: out of memory. */
-static char *state_text(const struct rf_checkpoint_state *s, const char *config,
-                        const char *model_hex, const char *optimizer_hex)
+static char *state_text(const struct rf_state_file *f)
 {
+    const struct rf_checkpoint_state *s = &f->state;
     char own[65], *text = NULL;
-    hash_state(s, config, model_hex, optimizer_hex, own);
+    hash_state(f, own);
     cJSON *root = cJSON_CreateObject();
-    if (root && cJSON_AddStringToObject(root, "format", FORMAT) &&
+    if (root && cJSON_AddStringToObject(root, "format", formats[f->format].name) &&
         add_whole(root, "step", (unsigned long long)s->step) &&
         add_whole(root, "samples", (unsigned long long)s->samples) &&
         add_whole(root, "updates", (unsigned long long)s->updates) &&
         add_whole(root, "batch", (unsigned long long)s->batch) &&
         add_whole(root, "seq", (unsigned long long)s->seq) && add_whole(root, "seed", s->seed) &&
-        cJSON_AddStringToObject(root, "config", config) &&
-        cJSON_AddStringToObject(root, "model_sha256", model_hex) &&
-        cJSON_AddStringToObject(root, "optimizer_sha256", optimizer_hex) &&
+        cJSON_AddStringToObject(root, "config", f->config) &&
+        cJSON_AddStringToObject(root, formats[f->format].model, f->hex[RF_PART_MODEL]) &&
+        cJSON_AddStringToObject(root, formats[f->format].optimizer, f->hex[RF_PART_OPTIMIZER]) &&
         cJSON_AddStringToObject(root, "state_sha256", own))
         text = cJSON_Print(root);
     cJSON_Delete(root);
     return text;
 }
 
-int rf_state_write(const char *path, const struct rf_checkpoint_state *s, const char *config,
-                   const char *model_hex, const char *optimizer_hex)
+int rf_state_write(const char *path, const struct rf_state_file *f)
 {
     struct rf_out_file file = {.fd = -1};
-    char *text = state_text(s, config, model_hex, optimizer_hex);
+    char *text = state_text(f);
     if (!text)
         return rf_fail(RF_ENOMEM, "cannot write %s: out of memory", path);
     int rc = rf_out_open(&file, path);
@@ -97,9 +103,9 @@ static bool get_hex(const cJSON *root, const char *name, char hex[65])
     return true;
 }
 
-static bool take_state(const cJSON *root, struct rf_checkpoint_state *s, char model[65],
-                       char optim[65], char own[65])
+static bool take_state(const cJSON *root, struct rf_state_file *f)
 {
+    struct rf_checkpoint_state *s = &f->state;
     uint64_t step, samples, updates, batch, seq;
     if (!get_whole(root, "step", INT64_MAX, &step) ||
         !get_whole(root, "samples", INT64_MAX, &samples) ||
@@ -112,15 +118,15 @@ static bool take_state(const cJSON *root, struct rf_checkpoint_state *s, char mo
     s->updates = (int64_t)updates;
     s->batch = (int64_t)batch;
     s->seq = (int64_t)seq;
-    return get_hex(root, "model_sha256", model) && get_hex(root, "optimizer_sha256", optim) &&
-           get_hex(root, "state_sha256", own);
+    return get_hex(root, formats[f->format].model, f->hex[RF_PART_MODEL]) &&
+           get_hex(root, formats[f->format].optimizer, f->hex[RF_PART_OPTIMIZER]) &&
+           get_hex(root, "state_sha256", f->own);
 }
 
 /* The text is the one that would be written: nothing in it is left unchecked. */
-static bool same_text(const char *text, const struct rf_checkpoint_state *s, const char *config,
-                      const char *model_hex, const char *optimizer_hex)
+static bool same_text(const char *text, const struct rf_state_file *f)
 {
-    char *wanted = state_text(s, config, model_hex, optimizer_hex);
+    char *wanted = state_text(f);
     size_t length = wanted ? strlen(wanted) : 0;
     bool same = wanted && strncmp(text, wanted, length) == 0 && strcmp(text + length, "\n") == 0;
     cJSON_free(wanted);
@@ -128,41 +134,41 @@ static bool same_text(const char *text, const struct rf_checkpoint_state *s, con
 }
 
 /* Of the text of a sound file: all that it says. */
-static int take_text(const char *path, const char *text, struct rf_checkpoint_state *s,
-                     char **config, char model_hex[65], char optimizer_hex[65])
+static int take_text(const char *path, const char *text, struct rf_state_file *f)
 {
-    char own[65];
     cJSON *root = cJSON_ParseWithOpts(text, NULL, 1);
     const char *format = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "format"));
-    const char *said = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "config"));
-    const bool parsed = root && said && take_state(root, s, model_hex, optimizer_hex, own);
     int rc = 0;
+    f->config = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "config"));
+    for (int k = 2; format && k <= RF_STATE_FORMAT; k++)
+        if (strcmp(format, formats[k].name) == 0)
+            f->format = k;
+    const bool parsed = f->format > 0 && f->config && take_state(root, f);
     if (format && strcmp(format, OLD_FORMAT) == 0)
         rc = rf_fail(RF_ENOTSUP,
                      "%s does not say of which model it is, because an earlier version saved it: "
                      "this version cannot go on from it",
                      path);
-    else if (!parsed || !same_text(text, s, said, model_hex, optimizer_hex))
+    else if (!parsed || !same_text(text, f))
         rc = rf_fail(RF_ECORRUPT, "%s is not the state of a checkpoint: %s", path,
                      parsed ? "its text does not match its hash" : "damaged or cut off");
-    else if (!(*config = rf_strdup(said)))
+    else if (!(f->config = rf_strdup(f->config)))
         rc = rf_fail(RF_ENOMEM, "cannot read %s: out of memory", path);
     cJSON_Delete(root);
     return rc;
 }
 
-int rf_state_read(const char *path, struct rf_checkpoint_state *state, char **config,
-                  char model_hex[65], char optimizer_hex[65])
+int rf_state_read(const char *path, struct rf_state_file *out)
 {
-    struct rf_checkpoint_state s = {0};
+    struct rf_state_file f = {0};
     char *text = NULL;
     size_t bytes = 0;
     RETURN_IF_ERROR(rf_read_file(path, 1u << 16, &text, &bytes));
     int rc = strlen(text) == bytes
-                 ? take_text(path, text, &s, config, model_hex, optimizer_hex)
+                 ? take_text(path, text, &f)
                  : rf_fail(RF_ECORRUPT, "%s is not the state of a checkpoint: damaged", path);
     rf_free(text);
     if (rc == 0)
-        *state = s;
+        *out = f;
     return rc;
 }

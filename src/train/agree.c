@@ -174,27 +174,6 @@ int rf_run_agree(struct rf_run *run, int local)
     return rc;
 }
 
-int rf_run_agree_status(struct rf_run *run, int local, const char *what)
-{
-    int ranks = run->comm ? rf_comm_size(run->comm) : 1;
-    int32_t mine = local;
-    if (ranks == 1)
-        return local;
-    int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
-    if (!all)
-        return rf_fail(RF_ENOMEM, "%s: out of host memory", what);
-    const struct rf_error own = *rf_last_error();
-    int rc = rf_run_all_gather(run, &mine, all, sizeof(mine), what);
-    if (rc == 0 && local < 0)
-        rc = rf_fail_error(&own);
-    for (int r = 0; rc == 0 && r < ranks; r++)
-        if (all[r] < 0)
-            rc = rf_fail_rank(all[r], r, "%s failed on rank %d: %s; its message says why", what, r,
-                              rf_status_text(all[r]));
-    rf_free(all);
-    return rc;
-}
-
 int rf_run_refuse(struct rf_run *run, int status)
 {
     const struct rf_error own = *rf_last_error();

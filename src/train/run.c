@@ -144,6 +144,7 @@ void rf_run_close(struct rf_run *run)
 {
     if (!run)
         return;
+    rf_save_close(run->save);
     rf_segments_close(run);
     rf_stream_destroy(run->stream);
     for (int c = 0; c < RF_CATEGORY_COUNT; c++)

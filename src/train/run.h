@@ -59,9 +59,13 @@ struct rf_run {
 
     struct rf_memory_stats memory_before;
     uint64_t sent_before, planned_sent;
-    char *config;                        /* what all blocks say: rf_config_merge */
-    struct rf_folder_lock lock;          /* rank 0: of the folder that was reserved */
-    struct rf_checkpoint_hook save_hook; /* tests stop a save half-way */
+    char *config;               /* what all blocks say: rf_config_merge */
+    struct rf_folder_lock lock; /* rank 0: of the folder that was reserved */
+    struct rf_save *save;       /* that goes on; NULL: none */
+    /* Tests stop a save half-way, make pieces small (0: 4 MiB), and hide folders from this rank. */
+    struct rf_checkpoint_hook save_hook;
+    size_t piece_bytes;
+    bool hide_folders;
 };
 
 /* One run through a list. */
@@ -82,8 +86,6 @@ struct rf_pass {
 /* agree.c: collective; fails on all ranks alike when they would not train the same model. local:
  * status of this rank's own checks. */
 RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
-/* Collective; a failure of one rank becomes an error on all, naming it. */
-RF_MUST_CHECK int rf_run_agree_status(struct rf_run *run, int local, const char *what);
 /* Ends a collective call whose inputs this rank refuses, before anything has run: returns status
  * with the sentence that was left. Where all ranks refuse theirs, the run goes on; ranks that do
  * not are told, and do not wait. */
@@ -95,14 +97,23 @@ RF_MUST_CHECK int rf_config_merge(const struct rf_block *blocks, int count, char
 /* Whether two such texts differ; writes which settings do, as a piece of a sentence. */
 bool rf_config_differs(const char *theirs, const char *ours, char *text, size_t bytes);
 
-/* talk.c: collectives on host memory whose bytes are added to the plan's account. Nothing with one
- * rank. */
+/* talk.c: collectives and messages on host memory whose bytes are added to the plan's account.
+ * Collectives do nothing with one rank. */
+int rf_run_ranks(const struct rf_run *run);
 RF_MUST_CHECK int rf_run_all_gather(struct rf_run *run, const void *in, void *out, size_t bytes,
                                     const char *label);
-RF_MUST_CHECK int rf_run_broadcast(struct rf_run *run, void *data, size_t count,
-                                   enum rf_dtype dtype, const char *label);
-/* Sends what rank 0 met to all: its status and sentence. */
-RF_MUST_CHECK int rf_run_broadcast_status(struct rf_run *run, int status, const char *label);
+RF_MUST_CHECK int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root,
+                                   const char *label);
+RF_MUST_CHECK int rf_run_send(struct rf_run *run, const void *data, size_t bytes, int peer,
+                              const char *label);
+RF_MUST_CHECK int rf_run_recv(struct rf_run *run, void *data, size_t bytes, int peer,
+                              const char *label);
+/* Collective; sends what rank `root` met to all: its status and sentence. Who has failed himself
+ * keeps his own. */
+RF_MUST_CHECK int rf_run_status_of(struct rf_run *run, int status, int root, const char *label);
+/* Collective; a failure of one rank becomes an error on all, with the sentence of the first that
+ * failed. */
+RF_MUST_CHECK int rf_run_agree_status(struct rf_run *run, int local, const char *label);
 
 /* init.c */
 RF_MUST_CHECK int rf_run_init_params(struct rf_run *run);
@@ -159,6 +170,9 @@ RF_MUST_CHECK int rf_run_share_losses(struct rf_run *run, int64_t micro_batches,
 RF_MUST_CHECK int rf_run_execute(struct rf_pass *pass);
 /* After an error: nothing of the step is left running, on this rank or waiting on others. */
 int rf_run_give_up(struct rf_run *run, int status);
+
+/* save.c: gives up what goes on, without a word to the other ranks. */
+void rf_save_close(struct rf_save *save); /* NULL is allowed */
 
 /* params.c */
 /* After parameters were written: what blocks see in 16 bits follows. */

@@ -1,53 +1,91 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives on host memory outside the instruction list (opening, checkpoints). Each adds what
- * its schedule sends to the run's account, so that planned and measured bytes stay equal.
+ * Collectives and messages on host memory outside the instruction list (opening, checkpoints). Each
+ * adds what it sends to the run's account, so that planned and measured bytes stay equal.
  */
 #include "../base/base.h"
 #include "run.h"
 
-static int account(struct rf_run *run, enum rf_coll_op op, size_t count, enum rf_dtype dtype,
-                   enum rf_order order)
+static int account(struct rf_run *run, enum rf_coll_op op, size_t bytes, int root)
 {
     uint64_t sent = 0;
-    RETURN_IF_ERROR(rf_coll_sent_bytes(op, rf_comm_rank(run->comm), rf_comm_size(run->comm), count,
-                                       dtype, order, 0, &sent));
+    RETURN_IF_ERROR(rf_coll_sent_bytes(op, rf_comm_rank(run->comm), rf_comm_size(run->comm), bytes,
+                                       RF_U8, RF_ORDER_RING, root, &sent));
     run->planned_sent += sent;
     return 0;
+}
+
+int rf_run_ranks(const struct rf_run *run)
+{
+    return run->comm ? rf_comm_size(run->comm) : 1;
 }
 
 int rf_run_all_gather(struct rf_run *run, const void *in, void *out, size_t bytes,
                       const char *label)
 {
-    if (!run->comm || rf_comm_size(run->comm) == 1) {
+    if (rf_run_ranks(run) == 1) {
         memcpy(out, in, bytes);
         return 0;
     }
     const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = label};
-    RETURN_IF_ERROR(account(run, RF_COLL_ALL_GATHER, bytes, RF_U8, opts.order));
+    RETURN_IF_ERROR(account(run, RF_COLL_ALL_GATHER, bytes, 0));
     return rf_all_gather(run->comm, in, out, bytes, RF_U8, &opts);
 }
 
-int rf_run_broadcast(struct rf_run *run, void *data, size_t count, enum rf_dtype dtype,
-                     const char *label)
+int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root, const char *label)
 {
-    if (!run->comm || rf_comm_size(run->comm) == 1)
+    if (rf_run_ranks(run) == 1)
         return 0;
     const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = label};
-    RETURN_IF_ERROR(account(run, RF_COLL_BROADCAST, count, dtype, opts.order));
-    return rf_broadcast(run->comm, data, count, dtype, 0, &opts);
+    RETURN_IF_ERROR(account(run, RF_COLL_BROADCAST, bytes, root));
+    return rf_broadcast(run->comm, data, bytes, RF_U8, root, &opts);
 }
 
-int rf_run_broadcast_status(struct rf_run *run, int status, const char *label)
+int rf_run_send(struct rf_run *run, const void *data, size_t bytes, int peer, const char *label)
+{
+    run->planned_sent += bytes;
+    return rf_send(run->comm, data, bytes, RF_U8, peer, 0, &(struct rf_coll_opts){.label = label});
+}
+
+int rf_run_recv(struct rf_run *run, void *data, size_t bytes, int peer, const char *label)
+{
+    return rf_recv(run->comm, data, bytes, RF_U8, peer, 0, &(struct rf_coll_opts){.label = label});
+}
+
+int rf_run_status_of(struct rf_run *run, int status, int root, const char *label)
 {
     struct {
         int32_t status;
         char message[508];
     } word = {.status = status};
+    const struct rf_error own = *rf_last_error();
     if (status < 0)
-        snprintf(word.message, sizeof(word.message), "%.507s", rf_last_error()->message);
-    RETURN_IF_ERROR(rf_run_broadcast(run, &word, sizeof(word), RF_U8, label));
-    if (word.status < 0 && status == 0)
-        return rf_fail_rank(word.status, 0, "rank 0: %s", word.message);
-    return status;
+        snprintf(word.message, sizeof(word.message), "%.507s", own.message);
+    RETURN_IF_ERROR(rf_run_broadcast(run, &word, sizeof(word), root, label));
+    if (status < 0)
+        return rf_fail_error(&own);
+    if (word.status < 0)
+        return rf_fail_rank(word.status, root, "rank %d: %s", root, word.message);
+    return 0;
+}
+
+int rf_run_agree_status(struct rf_run *run, int local, const char *label)
+{
+    const int ranks = rf_run_ranks(run);
+    const struct rf_error own = *rf_last_error();
+    int32_t mine = local;
+    if (ranks == 1)
+        return local;
+    int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
+    if (!all)
+        return rf_fail(RF_ENOMEM, "%s: out of host memory", label);
+    int rc = rf_run_all_gather(run, &mine, all, sizeof(mine), label), first = 0;
+    while (rc == 0 && first < ranks && all[first] == 0)
+        first++;
+    rf_free(all);
+    if (local < 0)
+        rf_fail_error(&own);
+    if (rc < 0 || first == ranks)
+        return local < 0 ? local : rc;
+    return rf_run_status_of(run, local, first, label);
 }

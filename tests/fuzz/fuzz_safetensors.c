@@ -20,7 +20,7 @@ static void read_all(struct rf_safetensors *file, size_t size)
         REQUIRE(count >= 0 && bytes <= size); /* it lies within the file */
         REQUIRE(rf_safetensors_find(file, tensor->name) == i);
         void *data = malloc(bytes + 1);
-        REQUIRE(rf_safetensors_read(file, i, data, bytes) == 0);
+        REQUIRE(rf_safetensors_read(file, i, 0, data, bytes) == 0);
         free(data);
     }
 }

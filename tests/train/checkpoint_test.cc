@@ -4,6 +4,7 @@
 // nothing; a save that is killed or runs out of disk leaves the last good one.
 #include <csignal>
 #include <cstring>
+#include <random>
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,7 +18,8 @@ extern char **environ;
 namespace
 {
 
-const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+const char *const files[] = {"model.safetensors", "model.hashes", "optimizer.safetensors",
+                             "optimizer.hashes", "state.json"};
 
 Training tiny()
 {
@@ -50,6 +52,37 @@ void save_at(rf_run *run, const Folder &folder, int step)
 {
     rf_progress progress = {step, 77, 4 * step};
     ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+}
+
+// The victim (save_victim.cc) dies at this moment.
+void kill_a_save(const Folder &folder, const std::string &moment, int ranks, const char *way)
+{
+    const std::string path = folder.path(), count = std::to_string(ranks);
+    char *const arguments[] = {(char *)RF_SAVE_VICTIM, (char *)path.c_str(), (char *)moment.c_str(),
+                               (char *)count.c_str(),  (char *)way,          nullptr};
+    pid_t child = 0;
+    int status = 0;
+    ASSERT_EQ(posix_spawn(&child, RF_SAVE_VICTIM, nullptr, nullptr, arguments, environ), 0);
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << moment;
+}
+
+// That all its bytes are sound and of one step, without a run.
+void check_latest(const Folder &folder, int64_t *step)
+{
+    char name[64];
+    float bias[16];
+    rf_checkpoint c = {};
+    ASSERT_RF(rf_checkpoint_find(folder.path().c_str(), name));
+    ASSERT_RF(rf_checkpoint_open(folder.path().c_str(), name, &c));
+    EXPECT_RF(rf_checkpoint_verify(&c, 0, 1));
+    rf_safetensors *model = c.parts[RF_PART_MODEL].tensors;
+    EXPECT_RF(
+        rf_safetensors_read(model, rf_safetensors_find(model, "ln_f.bias"), 0, bias, sizeof(bias)));
+    for (float b : bias)
+        EXPECT_EQ(b, (float)c.state.step);
+    *step = c.state.step;
+    rf_checkpoint_close(&c);
 }
 
 // A folder with a checkpoint of step 2.
@@ -159,7 +192,7 @@ TEST(Checkpoint, APipeInPlaceOfAFileIsRefusedAndOneInTheWayOfASaveReplaced)
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
         for (const char *name : {"latest", "step-2/state.json", "step-2/model.safetensors",
-                                 "step-2/optimizer.safetensors"}) {
+                                 "step-2/optimizer.safetensors", "step-2/model.hashes"}) {
             const std::string good = folder.read(name);
             std::filesystem::remove(folder.path(name));
             ASSERT_EQ(mkfifo(folder.path(name).c_str(), 0600), 0);
@@ -248,7 +281,7 @@ TEST(Checkpoint, OneThatDoesNotSayItsConfigIsRefusedAsOfAnEarlierVersion)
     std::string state = folder.read("step-2/state.json");
     const size_t line = state.find("\t\"config\"");
     state.erase(line, state.find('\n', line) + 1 - line);
-    state[state.find("checkpoint 2") + 11] = '1';
+    state[state.find("checkpoint 3") + 11] = '1';
     folder.write("step-2/state.json", state);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
@@ -297,18 +330,11 @@ TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
 {
     Training t = tiny();
     t.steps = 0;
-    // The victim (save_victim.cc) saves step 1, then dies at this stage of saving step 2.
-    for (const char *stage : {"folder made", "model written", "optimizer written", "state written",
-                              "renamed", "latest written", "done"}) {
+    // The victim saves step 1, then dies at this stage of saving step 2.
+    for (const char *stage : {"folder made", "piece written", "model written", "optimizer written",
+                              "state written", "renamed", "latest written", "done"}) {
         Folder folder;
-        const std::string path = folder.path();
-        char *const arguments[] = {(char *)RF_SAVE_VICTIM, (char *)path.c_str(), (char *)stage,
-                                   nullptr};
-        pid_t child = 0;
-        int status = 0;
-        ASSERT_EQ(posix_spawn(&child, RF_SAVE_VICTIM, nullptr, nullptr, arguments, environ), 0);
-        ASSERT_EQ(waitpid(child, &status, 0), child);
-        ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << stage;
+        kill_a_save(folder, stage, 1, "blocking");
         t.after = [&](rf_run *run, rf_comm *, int) {
             rf_progress progress = {};
             float bias[16];
@@ -325,6 +351,24 @@ TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
         };
         train(t, 1);
     }
+}
+
+// RF_TEST_ALL=1: 100 moments.
+TEST(Checkpoint, SavesOfSeveralRanksKilledAtRandomMomentsLeaveACompleteOne)
+{
+    const int moments = getenv("RF_TEST_ALL") ? 100 : 3;
+    std::mt19937 random(20);
+    int64_t furthest = 0;
+    for (int i = 0; i < moments; i++) {
+        Folder folder;
+        const std::string moment = "@" + std::to_string(random() % 30000);
+        kill_a_save(folder, moment, 1 + i % 3, i % 2 ? "blocking" : "background");
+        int64_t step = 0;
+        check_latest(folder, &step);
+        EXPECT_GE(step, 1) << moment;
+        furthest = std::max(furthest, step);
+    }
+    RecordProperty("furthest_step", (int)furthest);
 }
 
 TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
@@ -353,6 +397,53 @@ TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
         EXPECT_EQ(sha(run), before);
         ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
         EXPECT_EQ(progress.step, 2);
+    };
+    train(t, 2);
+}
+
+// checkpoint_format_2 was saved by the last version that wrote that format: element k of parameter
+// i, and of the two states of Adam, is 1000 * region + 10 * i + k / 8.
+TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
+{
+    Training t;
+    t.model = {1, 4, 1, 4, 5};
+    t.policy.batch = 2;
+    t.policy.seq = 4;
+    t.policy.micro_batches = 2;
+    t.steps = 0;
+    Folder folder;
+    const auto options = std::filesystem::copy_options::recursive;
+    std::filesystem::copy(RF_REFERENCE_FOLDER "/checkpoint_format_2", folder.path(), options);
+    t.after = [&](rf_run *run, rf_comm *comm, int rank) {
+        rf_progress progress = {};
+        ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
+        EXPECT_EQ(progress.step, 7);
+        EXPECT_EQ(progress.samples, 14);
+        EXPECT_EQ(progress.seed, 77u);
+        EXPECT_EQ(run->updates, 6);
+        for (int i = 0; i < run->plan->param_count; i++) {
+            const rf_plan_param &param = run->plan->params[i];
+            for (int id : {(int)RF_REGION_PARAMS, (int)RF_REGION_STATE, (int)RF_REGION_STATE + 1}) {
+                std::vector<float> values((size_t)param.count);
+                const rf_tensor at = run->regions[id];
+                if (param.owner != i)
+                    continue;
+                ASSERT_RF(rf_buffer_read(at.buffer, at.offset + param.first * sizeof(float),
+                                         values.data(), values.size() * sizeof(float)));
+                for (size_t k = 0; k < values.size(); k++)
+                    ASSERT_EQ(values[k], (float)(1000 * id + 10 * i) + (float)k * 0.125f);
+            }
+        }
+        ASSERT_RF(rf_barrier(comm, nullptr));
+        const char *file = "step-7/optimizer.safetensors";
+        if (rank == 0) {
+            std::string bytes = folder.read(file);
+            bytes[bytes.size() - 3] ^= 1;
+            folder.write(file, bytes);
+        }
+        ASSERT_RF(rf_barrier(comm, nullptr));
+        EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ECORRUPT);
+        EXPECT_NE(strstr(rf_last_error()->message, file), nullptr) << rf_last_error()->message;
     };
     train(t, 2);
 }

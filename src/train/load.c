@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Loads a run: rank 0 says which checkpoint; the ranks that see it share out the work of verifying
+ * it; then each reads what it needs. Nothing of the run is changed before all ranks have found
+ * everything right.
+ */
+#include "load.h"
+
+#include "../base/base.h"
+
+/* ---- does it fit? rank 0 --------------------------------------------------------------------- */
+
+static int check_config(const struct rf_run *run, const struct rf_checkpoint *c)
+{
+    const struct rf_policy *policy = &run->plan->policy;
+    char text[384];
+    if (rf_config_differs(c->config, run->config, text, sizeof(text)))
+        return rf_fail(RF_EINVAL,
+                       "the checkpoint %s was made by another model (%s): use the options it was "
+                       "trained with",
+                       c->path, text);
+    if (policy->forward_only || (c->state.batch == policy->batch && c->state.seq == policy->seq))
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "the checkpoint %s was trained with a batch of %lld sequences of %lld tokens, "
+                   "this run has %lld of %lld: the effective batch must not change; divide it into "
+                   "more or fewer micro-batches instead",
+                   c->path, (long long)c->state.batch, (long long)c->state.seq,
+                   (long long)policy->batch, (long long)policy->seq);
+}
+
+/* The states of two rules may have the same names and another meaning. */
+static int check_rule(const struct rf_policy *policy, const struct rf_checkpoint *c)
+{
+    const char *ours = rf_optimizer_get_info(policy->optimizer.kind)->name;
+    const char *theirs = rf_safetensors_note(c->parts[RF_PART_OPTIMIZER].tensors, "optimizer");
+    if (policy->forward_only || (theirs && strcmp(theirs, ours) == 0))
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "the checkpoint %s was trained with the optimizer %.20s, this run has %s: use "
+                   "the options it was trained with",
+                   c->path, theirs ? theirs : "(not named)", ours);
+}
+
+static int check_tensor(const struct rf_checkpoint *c, struct rf_safetensors *file,
+                        const struct rf_file_tensor *wanted)
+{
+    int at = rf_safetensors_find(file, wanted->name);
+    if (at < 0)
+        return rf_fail(RF_EINVAL,
+                       "the checkpoint %s has no %s: it was made by another model; use the options "
+                       "it was trained with",
+                       c->path, wanted->name);
+    const struct rf_file_tensor *found = rf_safetensors_tensor(file, at);
+    if (found->dtype == wanted->dtype && rf_shape_equal(found->shape, wanted->shape))
+        return 0;
+    char theirs[96], ours[96];
+    const struct rf_tensor a = {.shape = found->shape, .dtype = found->dtype};
+    const struct rf_tensor b = {.shape = wanted->shape, .dtype = wanted->dtype};
+    return rf_fail(RF_EINVAL,
+                   "the checkpoint %s has %s as %s, the model as %s: use the options it was "
+                   "trained with",
+                   c->path, wanted->name, rf_tensor_text(a, theirs, sizeof(theirs)),
+                   rf_tensor_text(b, ours, sizeof(ours)));
+}
+
+static int check_tensors(const struct rf_run *run, const struct rf_load *load)
+{
+    const struct rf_checkpoint *c = &load->checkpoint;
+    const struct rf_listing *lists = load->listings;
+    RETURN_IF_ERROR(check_rule(&run->plan->policy, c));
+    for (int part = 0; part < RF_PART_COUNT; part++)
+        for (int i = 0; i < lists[part].count; i++)
+            RETURN_IF_ERROR(check_tensor(c, c->parts[part].tensors, &lists[part].tensors[i]));
+    const int models = rf_safetensors_count(c->parts[RF_PART_MODEL].tensors);
+    const int states = rf_safetensors_count(c->parts[RF_PART_OPTIMIZER].tensors);
+    if (models == lists[RF_PART_MODEL].count &&
+        (run->plan->policy.forward_only || states == lists[RF_PART_OPTIMIZER].count))
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "the checkpoint %s has %d parameters and %d optimizer states, the model %d and "
+                   "%d: use the options it was trained with",
+                   c->path, models, states, lists[RF_PART_MODEL].count,
+                   lists[RF_PART_OPTIMIZER].count);
+}
+
+static void take_loss_scale(struct rf_load *load)
+{
+    struct rf_safetensors *file = load->checkpoint.parts[RF_PART_OPTIMIZER].tensors;
+    const char *scale = rf_safetensors_note(file, "loss_scale");
+    const char *good = rf_safetensors_note(file, "good_steps");
+    load->state.loss_scale = scale ? strtof(scale, NULL) : 0;
+    load->state.good_steps = good ? (uint32_t)strtoul(good, NULL, 10) : 0;
+}
+
+/* ---- which, and who sees it ------------------------------------------------------------------ */
+
+static int prepare(const struct rf_run *run, struct rf_load *load)
+{
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        const enum rf_checkpoint_part part = (enum rf_checkpoint_part)p;
+        RETURN_IF_ERROR(rf_listing_open(run, part, &load->listings[p]));
+        RETURN_IF_ERROR(rf_spans_to_load(run, part, &load->listings[p], &load->spans[p]));
+    }
+    load->all_see = rf_alloc((size_t)rf_run_ranks(run));
+    load->buffer = rf_alloc(rf_run_piece_bytes(run));
+    if (!load->all_see || !load->buffer)
+        return rf_fail(RF_ENOMEM, "load: out of host memory");
+    return 0;
+}
+
+struct which { /* checkpoint is loaded; from rank 0 */
+    char name[64], hash[65];
+};
+
+static int open_first(const struct rf_run *run, const char *dir, struct rf_load *load,
+                      struct which *out)
+{
+    RETURN_IF_ERROR(rf_checkpoint_find(dir, out->name));
+    RETURN_IF_ERROR(rf_checkpoint_open(dir, out->name, &load->checkpoint));
+    load->sees = true;
+    memcpy(out->hash, load->checkpoint.hash, sizeof(out->hash));
+    return check_config(run, &load->checkpoint);
+}
+
+static int open_other(const struct rf_run *run, const char *dir, const struct which *which,
+                      struct rf_load *load)
+{
+    if (run->hide_folders || !rf_checkpoint_is(dir, which->name, which->hash))
+        return 0;
+    RETURN_IF_ERROR(rf_checkpoint_open(dir, which->name, &load->checkpoint));
+    load->sees = true;
+    return 0;
+}
+
+static int open_all(struct rf_run *run, const char *dir, struct rf_load *load)
+{
+    struct which which = {{0}, {0}};
+    const bool first = run->plan->rank == 0;
+    int rc = rf_run_agree_status(run, prepare(run, load), "load");
+    if (rc < 0)
+        return rc;
+    rc = first ? open_first(run, dir, load, &which) : 0;
+    RETURN_IF_ERROR(rf_run_status_of(run, rc, 0, "load"));
+    RETURN_IF_ERROR(rf_run_broadcast(run, &which, sizeof(which), 0, "load which"));
+    rc = first ? 0 : open_other(run, dir, &which, load);
+    return rf_run_agree_status(run, rc, "load");
+}
+
+/* ---- verifying ------------------------------------------------------------------------------- */
+
+/* Ranks that see the same files share out the work; who has a copy of his own verifies that. */
+static int find_verifiers(struct rf_run *run, struct rf_load *load)
+{
+    struct view {
+        uint8_t sees, files[32];
+    } mine = {load->sees, {0}}, *all;
+    const int ranks = rf_run_ranks(run);
+    int rc = load->sees ? rf_checkpoint_identity(&load->checkpoint, mine.files) : 0;
+    all = rf_alloc((size_t)ranks * sizeof(*all));
+    if (rc == 0 && !all)
+        rc = rf_fail(RF_ENOMEM, "load: out of host memory");
+    rc = rf_run_agree_status(run, rc, "load");
+    if (rc == 0)
+        rc = rf_run_all_gather(run, &mine, all, sizeof(mine), "load files");
+    for (int r = 0; rc == 0 && r < ranks; r++) {
+        load->all_see[r] = all[r].sees;
+        if (!mine.sees || memcmp(&all[r], &mine, sizeof(mine)) != 0)
+            continue;
+        load->verifier += r < run->plan->rank;
+        load->verifiers++;
+    }
+    rf_free(all);
+    return rc;
+}
+
+static int verify(struct rf_run *run, struct rf_load *load)
+{
+    RETURN_IF_ERROR(find_verifiers(run, load));
+    int rc = load->sees ? rf_checkpoint_verify(&load->checkpoint, (size_t)load->verifier,
+                                               (size_t)load->verifiers)
+                        : 0;
+    RETURN_IF_ERROR(rf_run_agree_status(run, rc, "load"));
+    if (run->plan->rank == 0) {
+        rc = check_tensors(run, load);
+        load->state = load->checkpoint.state;
+        take_loss_scale(load);
+    }
+    RETURN_IF_ERROR(rf_run_status_of(run, rc, 0, "load"));
+    return rf_run_broadcast(run, &load->state, sizeof(load->state), 0, "load state");
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static int apply_state(struct rf_run *run, const struct rf_checkpoint_state *state)
+{
+    const struct rf_policy *policy = &run->plan->policy;
+    RETURN_IF_ERROR(rf_run_refresh_copy(run));
+    run->step = state->step;
+    run->updates = state->updates;
+    run->seed = state->seed;
+    if (policy->forward_only)
+        return 0;
+    struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    scalars->updates = (uint32_t)state->updates;
+    if (policy->loss_scale != 0 && state->loss_scale != 0) {
+        scalars->loss_scale = state->loss_scale;
+        scalars->good_steps = state->good_steps;
+    }
+    return 0;
+}
+
+static void close_load(struct rf_load *load)
+{
+    rf_checkpoint_close(&load->checkpoint);
+    for (int part = 0; part < RF_PART_COUNT; part++) {
+        rf_listing_close(&load->listings[part]);
+        rf_spans_free(&load->spans[part]);
+    }
+    rf_free(load->all_see);
+    rf_free(load->buffer);
+}
+
+int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress)
+{
+    struct rf_load load = {0};
+    if (!run || !dir)
+        return rf_fail(RF_EINVAL, "load: a run and a folder are needed");
+    int rc = open_all(run, dir, &load);
+    if (rc == 0)
+        rc = verify(run, &load);
+    if (rc == 0)
+        rc = rf_load_read(run, &load);
+    if (rc == 0)
+        rc = apply_state(run, &load.state);
+    if (rc == 0 && progress)
+        *progress = (struct rf_progress){
+            .step = load.state.step, .seed = load.state.seed, .samples = load.state.samples};
+    const struct rf_error error = *rf_last_error();
+    close_load(&load);
+    return rc < 0 ? rf_fail_error(&error) : 0;
+}

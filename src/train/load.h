@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A load that goes on. Shared by load.c, which finds, verifies and checks a checkpoint, and
+ * load_read.c, which then reads it into the run's memory.
+ */
+#ifndef RF_TRAIN_LOAD_H
+#define RF_TRAIN_LOAD_H
+
+#include "spans.h"
+
+struct rf_load {
+    struct rf_checkpoint checkpoint; /* open on ranks that see it */
+    struct rf_checkpoint_state state;
+    bool sees;               /* this rank reaches the same checkpoint as rank 0 */
+    uint8_t *all_see;        /* by rank */
+    int verifier, verifiers; /* this rank's place among those that see the same files */
+    struct rf_listing listings[RF_PART_COUNT];
+    struct rf_spans spans[RF_PART_COUNT];
+    uint8_t *buffer; /* one piece */
+};
+
+/* load_read.c. Fills this rank's spans: from the files, or from what rank 0 sends, which reads the
+ * files. Collective. Errors of one rank are those of all. */
+RF_MUST_CHECK int rf_load_read(struct rf_run *run, struct rf_load *load);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Writes one rank's spans of a checkpoint, in pieces: from the device or from a snapshot, into the
+ * shared files or through rank 0. See save.h.
+ */
+#include <signal.h>
+
+#include "../base/base.h"
+#include "save.h"
+
+void rf_save_note(struct rf_save *save, int status)
+{
+    if (status < 0 && save->status == 0) {
+        save->status = status;
+        save->error = *rf_last_error();
+    }
+}
+
+/* ---- spans as pieces ------------------------------------------------------------------------- */
+
+struct piece {
+    const struct rf_span *span;
+    uint64_t from, bytes; /* of the span */
+    const uint8_t *data;  /* NULL: not read, after a failure */
+};
+
+static uint64_t piece_left(const struct rf_save *save, const struct rf_span *span, uint64_t from)
+{
+    const uint64_t left = span->count * sizeof(float) - from, most = rf_run_piece_bytes(save->run);
+    return left < most ? left : most;
+}
+
+/* Reads the next one. *snapshot: where it is in the snapshot, if there is one. */
+static int read_piece(struct rf_save *save, const struct rf_span *span, uint64_t from,
+                      uint64_t bytes, const uint8_t **data)
+{
+    if (save->snapshot) {
+        *data = save->snapshot + atomic_load(&save->written);
+        return 0;
+    }
+    *data = save->buffer;
+    return rf_buffer_read(span->buffer, span->offset + from, save->buffer, bytes);
+}
+
+static uint64_t place(const struct rf_save_part *part, const struct rf_span *span, uint64_t from)
+{
+    return part->layout.begin[span->tensor] + span->first * sizeof(float) + from;
+}
+
+int rf_save_snapshot(struct rf_save *save)
+{
+    uint64_t at = 0;
+    uint8_t *memory = rf_alloc(save->bytes);
+    int rc = memory ? 0
+                    : rf_fail(RF_ENOMEM,
+                              "save: out of host memory for a snapshot of %llu bytes; save without "
+                              "one (rf_run_save)",
+                              (unsigned long long)save->bytes);
+    for (int p = 0; rc == 0 && p < RF_PART_COUNT; p++)
+        for (size_t i = 0; rc == 0 && i < save->parts[p].spans.count; i++) {
+            const struct rf_span *span = &save->parts[p].spans.list[i];
+            rc = rf_buffer_read(span->buffer, span->offset, memory + at,
+                                span->count * sizeof(float));
+            at += span->count * sizeof(float);
+        }
+    if (rc < 0)
+        rf_free(memory);
+    else
+        save->snapshot = memory;
+    return rc;
+}
+
+/* ---- into the files -------------------------------------------------------------------------- */
+
+static int write_span(struct rf_save *save, struct rf_save_part *part, const struct rf_span *span)
+{
+    uint64_t bytes;
+    for (uint64_t from = 0; from < span->count * sizeof(float); from += bytes) {
+        const uint8_t *data = NULL;
+        bytes = piece_left(save, span, from);
+        if (atomic_load(&save->give_up))
+            return rf_fail(RF_EABORT, "save: given up, because the run was closed");
+        RETURN_IF_ERROR(read_piece(save, span, from, bytes, &data));
+        RETURN_IF_ERROR(rf_shared_put(&part->file, place(part, span, from), data, bytes));
+        atomic_fetch_add(&save->written, bytes);
+        rf_checkpoint_stage(&save->run->save_hook, "piece written");
+    }
+    return 0;
+}
+
+static int write_all(struct rf_save *save)
+{
+    static const char *const stages[] = {"model written", "optimizer written"};
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        struct rf_save_part *part = &save->parts[p];
+        for (size_t i = 0; i < part->spans.count; i++)
+            RETURN_IF_ERROR(write_span(save, part, &part->spans.list[i]));
+        RETURN_IF_ERROR(rf_shared_sync(&part->file));
+        rf_checkpoint_stage(&save->run->save_hook, stages[p]);
+    }
+    return 0;
+}
+
+static void *work(void *argument)
+{
+    struct rf_save *save = argument;
+    rf_save_note(save, write_all(save));
+    atomic_store(&save->ended, true);
+    return NULL;
+}
+
+void rf_save_write(struct rf_save *save)
+{
+    sigset_t all, before;
+    if (!save->sees || save->status < 0) {
+        atomic_store(&save->ended, true);
+        return;
+    }
+    if (save->snapshot) {
+        /* Signals are for the caller's threads. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        save->threaded = pthread_create(&save->thread, NULL, work, save) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (!save->threaded)
+        work(save);
+}
+
+void rf_save_join(struct rf_save *save)
+{
+    if (save->threaded)
+        pthread_join(save->thread, NULL);
+    save->threaded = false;
+}
+
+/* ---- through rank 0 -------------------------------------------------------------------------- */
+
+/* Both sides cut a span into the same pieces. What cannot be read or written is sent and received
+ * all the same, so that both stay in step. */
+int rf_save_send(struct rf_run *run, struct rf_save *save)
+{
+    uint64_t count =
+        save->parts[RF_PART_MODEL].spans.count + save->parts[RF_PART_OPTIMIZER].spans.count;
+    RETURN_IF_ERROR(rf_run_send(run, &count, sizeof(count), 0, "save spans"));
+    for (int p = 0; p < RF_PART_COUNT; p++)
+        for (size_t i = 0; i < save->parts[p].spans.count; i++) {
+            const struct rf_span *span = &save->parts[p].spans.list[i];
+            const struct rf_span_row row = {p, span->tensor, span->first, span->count};
+            uint64_t bytes;
+            RETURN_IF_ERROR(rf_run_send(run, &row, sizeof(row), 0, "save spans"));
+            for (uint64_t from = 0; from < span->count * sizeof(float); from += bytes) {
+                bytes = piece_left(save, span, from);
+                rf_save_note(
+                    save, rf_buffer_read(span->buffer, span->offset + from, save->buffer, bytes));
+                RETURN_IF_ERROR(rf_run_send(run, save->buffer, bytes, 0, "save spans"));
+            }
+        }
+    return 0;
+}
+
+static int receive_span(struct rf_run *run, struct rf_save *save, int peer)
+{
+    struct rf_span_row row;
+    uint64_t bytes;
+    RETURN_IF_ERROR(rf_run_recv(run, &row, sizeof(row), peer, "save spans"));
+    const struct rf_span span = {.tensor = row.tensor, .first = row.first, .count = row.count};
+    const bool known = row.part >= 0 && row.part < RF_PART_COUNT && row.tensor >= 0 &&
+                       row.tensor < save->parts[row.part].listing.count;
+    if (!known)
+        rf_save_note(save, rf_fail_rank(RF_EINVAL, peer,
+                                        "save: rank %d sends tensor %d, which is "
+                                        "not in the checkpoint",
+                                        peer, row.tensor));
+    for (uint64_t from = 0; from < span.count * sizeof(float); from += bytes) {
+        bytes = piece_left(save, &span, from);
+        RETURN_IF_ERROR(rf_run_recv(run, save->buffer, bytes, peer, "save spans"));
+        if (save->status < 0)
+            continue;
+        struct rf_save_part *part = &save->parts[row.part];
+        rf_save_note(save,
+                     rf_shared_put(&part->file, place(part, &span, from), save->buffer, bytes));
+    }
+    return 0;
+}
+
+int rf_save_receive(struct rf_run *run, struct rf_save *save, int peer)
+{
+    uint64_t count = 0;
+    RETURN_IF_ERROR(rf_run_recv(run, &count, sizeof(count), peer, "save spans"));
+    for (uint64_t i = 0; i < count; i++)
+        RETURN_IF_ERROR(receive_span(run, save, peer));
+    return 0;
+}
+
+/* ---- what was written ------------------------------------------------------------------------ */
+
+enum { PIECES_AT_ONCE = 128 };
+
+static int send_pieces(struct rf_run *run, const struct rf_pieces *pieces)
+{
+    uint64_t count = pieces->count;
+    RETURN_IF_ERROR(rf_run_send(run, &count, sizeof(count), 0, "save pieces"));
+    for (size_t i = 0; i < pieces->count; i += PIECES_AT_ONCE) {
+        const size_t left = pieces->count - i, n = left < PIECES_AT_ONCE ? left : PIECES_AT_ONCE;
+        RETURN_IF_ERROR(
+            rf_run_send(run, pieces->list + i, n * sizeof(*pieces->list), 0, "save pieces"));
+    }
+    return 0;
+}
+
+static int receive_pieces(struct rf_run *run, struct rf_save *save, int peer,
+                          struct rf_pieces *pieces)
+{
+    struct rf_piece some[PIECES_AT_ONCE];
+    uint64_t count = 0;
+    RETURN_IF_ERROR(rf_run_recv(run, &count, sizeof(count), peer, "save pieces"));
+    for (uint64_t i = 0; i < count; i += PIECES_AT_ONCE) {
+        const uint64_t left = count - i, n = left < PIECES_AT_ONCE ? left : PIECES_AT_ONCE;
+        RETURN_IF_ERROR(rf_run_recv(run, some, n * sizeof(*some), peer, "save pieces"));
+        if (save->status == 0)
+            rf_save_note(save, rf_pieces_add(pieces, some, n));
+    }
+    return 0;
+}
+
+int rf_save_gather_pieces(struct rf_run *run, struct rf_save *save)
+{
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        struct rf_pieces *pieces = &save->parts[p].file.pieces;
+        if (run->plan->rank != 0)
+            RETURN_IF_ERROR(send_pieces(run, pieces));
+        for (int peer = 1; run->plan->rank == 0 && peer < rf_run_ranks(run); peer++)
+            RETURN_IF_ERROR(receive_pieces(run, save, peer, pieces));
+    }
+    return 0;
+}

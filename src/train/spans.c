@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Logical tensors, and what of them a rank has; see spans.h. Every rank has all parameters, and,
+ * unless rank 0 alone updates, all states: so each writes an equal share, and needs everything.
+ */
+#include "spans.h"
+
+#include "../base/base.h"
+
+static const char *const suffixes[RF_STATE_COUNT] = {".m", ".v", ".a"};
+
+static void add(struct rf_listing *list, const struct rf_run *run, int param, const char *suffix,
+                int region)
+{
+    const struct rf_param_desc *desc = run->plan->params[param].desc;
+    struct rf_listed *listed = &list->listed[list->count];
+    snprintf(listed->name, sizeof(listed->name), "%s%s", desc->name, suffix);
+    listed->param = param;
+    listed->region = region;
+    list->tensors[list->count++] =
+        (struct rf_file_tensor){.name = listed->name, .dtype = RF_F32, .shape = desc->shape};
+}
+
+int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, struct rf_listing *out)
+{
+    const struct rf_plan *plan = run->plan;
+    const size_t room = RF_STATE_COUNT * (size_t)plan->param_count + 1;
+    struct rf_listing list = {0};
+    list.tensors = rf_alloc(room * sizeof(*list.tensors));
+    list.listed = rf_alloc(room * sizeof(*list.listed));
+    int rc = list.tensors && list.listed ? 0 : rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
+    for (int i = 0; rc == 0 && i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->owner != i)
+            continue;
+        if (strlen(param->desc->name) > sizeof(list.listed->name) - 4)
+            rc =
+                rf_fail(RF_ENOTSUP, "checkpoint: the name %.60s... is too long", param->desc->name);
+        else if (part == RF_PART_MODEL)
+            add(&list, run, i, "", RF_REGION_PARAMS);
+        /* Also where rank 0 alone has them: a listing is the same on all ranks. */
+        for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_STATE_COUNT; k++)
+            if (!plan->policy.forward_only && param->grad_first != RF_NO_GRAD &&
+                rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+                add(&list, run, i, suffixes[k], RF_REGION_STATE + k);
+    }
+    if (rc < 0)
+        rf_listing_close(&list);
+    else
+        *out = list;
+    return rc;
+}
+
+void rf_listing_close(struct rf_listing *listing)
+{
+    rf_free(listing->tensors);
+    rf_free(listing->listed);
+    *listing = (struct rf_listing){0};
+}
+
+static int append(struct rf_spans *spans, const struct rf_span *span)
+{
+    if (spans->count == spans->room) {
+        const size_t room = 2 * spans->room + 16;
+        struct rf_span *grown = rf_realloc(spans->list, room * sizeof(*grown));
+        if (!grown)
+            return rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
+        spans->list = grown;
+        spans->room = room;
+    }
+    spans->list[spans->count++] = *span;
+    return 0;
+}
+
+/* What [from, to) of all tensors, one after the other, has of each. */
+static int cut(const struct rf_run *run, const struct rf_listing *list, uint64_t from, uint64_t to,
+               struct rf_spans *out)
+{
+    struct rf_spans spans = {0};
+    uint64_t at = 0;
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < list->count; i++) {
+        const struct rf_plan_param *param = &run->plan->params[list->listed[i].param];
+        const struct rf_tensor region = run->regions[list->listed[i].region];
+        const uint64_t end = at + (uint64_t)param->count;
+        const uint64_t a = from > at ? from : at, b = to < end ? to : end;
+        if (a < b) {
+            const struct rf_span span = {.tensor = i,
+                                         .first = a - at,
+                                         .count = b - a,
+                                         .buffer = region.buffer,
+                                         .offset = region.offset +
+                                                   (param->first + a - at) * sizeof(float)};
+            rc = append(&spans, &span);
+        }
+        at = end;
+    }
+    if (rc < 0)
+        rf_spans_free(&spans);
+    else
+        *out = spans;
+    return rc;
+}
+
+static uint64_t all_elements(const struct rf_run *run, const struct rf_listing *list)
+{
+    uint64_t count = 0;
+    for (int i = 0; i < list->count; i++)
+        count += (uint64_t)run->plan->params[list->listed[i].param].count;
+    return count;
+}
+
+/* Whether this rank has what is listed of the part. */
+static bool has(const struct rf_run *run, enum rf_checkpoint_part part)
+{
+    return part == RF_PART_MODEL || rf_plan_updates(run->plan);
+}
+
+int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
+                     const struct rf_listing *listing, struct rf_spans *out)
+{
+    const bool alone = part == RF_PART_OPTIMIZER && run->plan->policy.update_on_rank_0;
+    const uint64_t ranks = alone ? 1 : (uint64_t)rf_run_ranks(run);
+    const uint64_t rank = alone ? 0 : (uint64_t)run->plan->rank;
+    const uint64_t all = has(run, part) ? all_elements(run, listing) : 0;
+    const uint64_t grains = (all + RF_SPAN_GRAIN - 1) / RF_SPAN_GRAIN;
+    const uint64_t from = grains * rank / ranks * RF_SPAN_GRAIN;
+    const uint64_t to = grains * (rank + 1) / ranks * RF_SPAN_GRAIN;
+    return cut(run, listing, from, to < all ? to : all, out);
+}
+
+int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
+                     const struct rf_listing *listing, struct rf_spans *out)
+{
+    return cut(run, listing, 0, has(run, part) ? all_elements(run, listing) : 0, out);
+}
+
+uint64_t rf_spans_bytes(const struct rf_spans *spans)
+{
+    uint64_t count = 0;
+    for (size_t i = 0; i < spans->count; i++)
+        count += spans->list[i].count;
+    return count * sizeof(float);
+}
+
+void rf_spans_free(struct rf_spans *spans)
+{
+    rf_free(spans->list);
+    *spans = (struct rf_spans){0};
+}
+
+size_t rf_run_piece_bytes(const struct rf_run *run)
+{
+    return run->piece_bytes ? run->piece_bytes : (size_t)4 << 20;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What checkpoints are made of: the logical tensors of a part, the same on all ranks, and which
+ * pieces of them (spans) this rank has in its memory. How a run is laid out over ranks is known
+ * here only: another layout is another answer to rf_spans_to_save and rf_spans_to_load. Used by
+ * save*.c and load*.c.
+ */
+#ifndef RF_TRAIN_SPANS_H
+#define RF_TRAIN_SPANS_H
+
+#include "run.h"
+
+/* The logical tensors of a part, in the order of its file; all are f32. */
+struct rf_listing { /* zero: empty */
+    struct rf_file_tensor *tensors;
+    struct rf_listed {
+        char name[192];
+        int param;  /* of the plan */
+        int region; /* in which it lies, on a rank that has it */
+    } * listed;
+    int count;
+};
+RF_MUST_CHECK int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part,
+                                  struct rf_listing *out);
+void rf_listing_close(struct rf_listing *listing);
+
+/* Elements [first, first + count) of a tensor of a listing: f32, `offset` bytes into a buffer. */
+struct rf_span {
+    int tensor;
+    uint64_t first, count;
+    struct rf_buffer *buffer;
+    uint64_t offset;
+};
+struct rf_spans { /* zero: none */
+    struct rf_span *list;
+    size_t count, room;
+};
+/* What this rank writes. Over all ranks every element occurs once. Borders between ranks are at
+ * multiples of RF_SPAN_GRAIN elements of all tensors, one after the other. */
+#define RF_SPAN_GRAIN 1024u
+RF_MUST_CHECK int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
+                                   const struct rf_listing *listing, struct rf_spans *out);
+/* What this rank needs: all that it has. */
+RF_MUST_CHECK int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
+                                   const struct rf_listing *listing, struct rf_spans *out);
+uint64_t rf_spans_bytes(const struct rf_spans *spans);
+void rf_spans_free(struct rf_spans *spans);
+
+/* How a span travels to another rank. */
+struct rf_span_row {
+    int32_t part, tensor;
+    uint64_t first, count;
+};
+/* Bytes that are read, hashed, written and sent at once. */
+size_t rf_run_piece_bytes(const struct rf_run *run);
+
+#endif
