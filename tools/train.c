@@ -34,6 +34,10 @@ static int check(const struct tool_command *command, struct train_options *o)
         return tool_usage_error(command, "--temperature has to be more than 0");
     if (o->save_every && !o->save)
         return tool_usage_error(command, "--save-every needs --save DIR");
+    if (o->keep && !o->save)
+        return tool_usage_error(command, "--keep needs --save DIR");
+    if (o->keep < 0 || o->keep > INT32_MAX)
+        return tool_usage_error(command, "--keep has to be from 0 to 2147483647");
     return o->plot_path ? tool_plot_check(command, o->plot_path) : TOOL_OK;
 }
 
@@ -58,7 +62,9 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"eval-every", 0, TOOL_INT, &o.eval_every, "N", "held-out loss every N steps (at the end)"},
         {"eval-sequences", 0, TOOL_INT, &o.eval_sequences, "N", "how many to evaluate on (64)"},
         {"save", 0, TOOL_TEXT, &o.save, "DIR", "write a checkpoint at the end"},
-        {"save-every", 0, TOOL_INT, &o.save_every, "N", "and every N steps"},
+        {"save-every", 0, TOOL_INT, &o.save_every, "N",
+         "and every N steps, while training goes on"},
+        {"keep", 0, TOOL_INT, &o.keep, "K", "keep the last K checkpoints; 0: all (0)"},
         {"resume", 0, TOOL_TEXT, &o.resume, "DIR", "go on from the last checkpoint in DIR"},
         {"sample", 0, TOOL_INT, &o.sample, "N", "print N bytes that the model writes, at the end"},
         {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)"},

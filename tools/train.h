@@ -13,7 +13,7 @@
 struct train_options {
     struct setup setup;
     struct tool_ranks ranks;
-    int64_t steps, warmup, seed, save_every, eval_every, eval_sequences, sample;
+    int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample;
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
     bool seed_given, record_each_step, trace_kernels;
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
@@ -28,6 +28,7 @@ struct report_step {
     double lr, seconds;
     bool evaluated;
     double held_out;
+    struct rf_save_progress save;
 };
 struct report_end {
     int64_t step;

@@ -184,9 +184,11 @@ static int evaluate(struct trainer *t)
     return TOOL_OK;
 }
 
+/* Begins; what was begun before is waited for. */
 static int save(struct trainer *t)
 {
-    if (rf_run_save(t->run, t->o->save, &t->progress) < 0)
+    const struct rf_save_opts opts = {.keep = (int)t->o->keep};
+    if (rf_run_save_begin(t->run, t->o->save, &t->progress, &opts) < 0)
         return failed(t);
     return TOOL_OK;
 }
@@ -198,7 +200,8 @@ static int check_loss(struct trainer *t, const struct report_step *line)
     if (held_out && (!line->evaluated || isfinite(line->held_out)))
         return TOOL_OK;
     t->diverged = true;
-    if (rf_barrier(t->comm, NULL) < 0)
+    /* What was begun before this step is sound. */
+    if (rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0)
         return failed(t);
     if (t->rank != 0)
         return TOOL_ERROR;
@@ -235,6 +238,8 @@ static int one_step(struct trainer *t)
         line.evaluated = t->evaluated;
         line.held_out = t->held_out;
     }
+    if (rf_run_save_test(t->run, &line.save) < 0)
+        return failed(t);
     report_step(t->report, &line);
     status = check_loss(t, &line);
     if (status == TOOL_OK && !last && !t->stop && o->save_every &&
@@ -274,6 +279,8 @@ static int finish(struct trainer *t)
         return failed(t);
     if (o->save)
         status = save(t);
+    if (status == TOOL_OK && rf_run_save_wait(t->run) < 0)
+        status = failed(t);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
     if (status == TOOL_OK && !shares)
         status = tool_error(t->command, "out of memory");

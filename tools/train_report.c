@@ -139,16 +139,19 @@ static void print_line(struct report *r, const struct report_step *s)
     if (!last && !s->evaluated && !due && isfinite(s->stats.loss))
         return;
     r->last_line_ns = now;
-    char left[24], held_out[32] = "", used[32] = "";
+    char left[24], held_out[32] = "", used[32] = "", saving[32] = "";
     if (utilization(r, r->seconds) > 0)
         snprintf(used, sizeof(used), "  %.1f %% of the peak", 100 * utilization(r, r->seconds));
     tool_seconds_text(r->seconds * (double)(r->o->steps - s->step), left, sizeof(left));
     if (r->evaluated)
         snprintf(held_out, sizeof(held_out), "  held-out %.4f", shown(r->held_out));
-    printf("%sstep %lld/%lld  loss %.4f%s  %.0f tokens/s%s  %s left%s%s", r->terminal ? "\r" : "",
+    if (!s->save.ended)
+        snprintf(saving, sizeof(saving), "  saving %.0f%%",
+                 s->save.bytes ? 100.0 * (double)s->save.written / (double)s->save.bytes : 0.0);
+    printf("%sstep %lld/%lld  loss %.4f%s  %.0f tokens/s%s  %s left%s%s%s", r->terminal ? "\r" : "",
            (long long)s->step, (long long)r->o->steps, shown(s->stats.loss), held_out,
            (double)s->stats.tokens / r->seconds, used, left, s->stats.skipped ? "  (skipped)" : "",
-           r->terminal ? "\033[K" : "\n");
+           saving, r->terminal ? "\033[K" : "\n");
     fflush(stdout);
 }
 

@@ -181,6 +181,28 @@ TEST(Train, AResumedRunEndsWithTheSameBitsAlsoOnOtherRanks)
     EXPECT_NE(r.err.find("batch of 4"), std::string::npos) << r.err;
 }
 
+TEST(Train, SavesInTheBackgroundChangeNoBitAndTheLastOnesAreKept)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/c";
+    const std::vector<std::string> six = with(tiny(data), {"--steps", "6"});
+    ProgramResult plain = run_program(six);
+    ASSERT_EQ(plain.status, 0) << plain.err;
+    ProgramResult r = run_program(with(six, {"--save", save, "--save-every", "1", "--keep", "2",
+                                             "--ranks", "2", "--provider", "loopback"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    const auto end = [](const ProgramResult &p) {
+        return p.out.substr(p.out.find("parameters: sha256"));
+    };
+    EXPECT_EQ(end(r), end(plain)); /* with "measured as planned" */
+    EXPECT_EQ(read_text(save + "/latest"), "step-6\n");
+    EXPECT_EQ(access((save + "/step-5/state.json").c_str(), F_OK), 0);
+    EXPECT_NE(access((save + "/step-4").c_str(), F_OK), 0);
+    r = run_program(with(tiny(data), {"--steps", "1", "--keep", "2"}));
+    EXPECT_EQ(r.status, 2);
+    EXPECT_NE(r.err.find("--keep needs --save DIR"), std::string::npos) << r.err;
+}
+
 TEST(Train, OtherHeadsThanTheCheckpointsAreRefused)
 {
     TempFolder folder;
