@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "folder.h"
+#include "support/ranks.h"
 #include "world.h"
 
 extern "C" {
@@ -259,6 +260,60 @@ TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
         ASSERT_RF(rf_run_load(run, mine.path().c_str(), nullptr));
     };
     train(t, 2);
+}
+
+TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
+{
+    const Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder, 3);
+    std::atomic<int> refused{0};
+    const struct {
+        uint64_t messages;
+        bool hidden, background;
+    } deaths[] = {{12, false, false},
+                  {14, false, true},
+                  {16, true, true},
+                  {24, true, false},
+                  {40, true, true}};
+    for (const auto &death : deaths) {
+        ranks::World world;
+        world.size = 3;
+        world.faults.kill_rank = 2;
+        world.faults.kill_after_messages = death.messages;
+        ranks::run(world, [&](rf_comm *comm, int rank) {
+            gpt2 *model = nullptr;
+            rf_plan *plan = nullptr;
+            rf_run *run = nullptr;
+            int count = 0;
+            const rf_mesh mesh = {3, 1, 1};
+            const rf_progress progress = {3, 77, 12};
+            ASSERT_RF(gpt2_create(&t.model, &model));
+            const rf_block *blocks = gpt2_blocks(model, &count);
+            ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
+            int rc = rf_run_open(rank_device(rank), comm, plan, nullptr, &run);
+            if (rc == 0) {
+                run->piece_bytes = 2000;
+                run->hide_folders = rank == 2 && death.hidden;
+                rc = death.background
+                         ? rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr)
+                         : rf_run_save(run, folder.path().c_str(), &progress);
+            }
+            rc = rc == 0 ? rf_run_save_wait(run) : rc;
+            refused += rank == 0 && rc == RF_EPEER;
+            rf_run_close(run);
+            rf_plan_destroy(plan);
+            gpt2_destroy(model);
+        });
+        EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp"))) << death.messages;
+        char name[64];
+        rf_checkpoint c = {};
+        ASSERT_RF(rf_checkpoint_find(folder.path().c_str(), name));
+        ASSERT_RF(rf_checkpoint_open(folder.path().c_str(), name, &c));
+        EXPECT_RF(rf_checkpoint_verify(&c, 0, 1));
+        rf_checkpoint_close(&c);
+    }
+    EXPECT_GE(refused, 3);
 }
 
 TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
