@@ -36,6 +36,7 @@ struct block {
 struct form {
     enum rf_optimizer kind; /* RF_ADAM stands for RF_ADAMW, too */
     bool m, v, a, inside;
+    bool divides; /* Adam's m by bias1, which is 1 after the first hundreds of updates */
 };
 struct state {
     float m, v, a;
@@ -52,7 +53,8 @@ RF_LOOPS float direction(const struct terms *t, struct form f, float g, struct s
     if (f.kind == RF_ADAM) {
         s->m = t->beta1 * s->m + t->rest1 * g;
         s->v = t->beta2 * s->v + t->rest2 * (g * g);
-        return (s->m / t->bias1) / root_of(s->v / t->bias2, t->eps, f.inside);
+        const float m = f.divides ? s->m / t->bias1 : s->m;
+        return m / root_of(s->v / t->bias2, t->eps, f.inside);
     }
     if (f.kind == RF_MOMENTUM || f.kind == RF_NESTEROV) {
         const float next = t->momentum * s->m + t->rest * g;
@@ -115,10 +117,21 @@ RF_LOOPS void run(const struct update *u, struct form f, bool decays, const stru
 /* Of a rule that takes a root. */
 RF_LOOPS void run_root(const struct update *u, struct form f, bool decays, const struct block *b)
 {
-    if (u->eps_inside)
-        run(u, (struct form){f.kind, f.m, f.v, f.a, true}, decays, b);
+    f.inside = true;
+    if (u->eps_inside) {
+        run(u, f, decays, b);
+        return;
+    }
+    f.inside = false;
+    run(u, f, decays, b);
+}
+
+RF_LOOPS void run_adam(const struct update *u, bool decays, const struct block *b)
+{
+    if (u->terms.bias1 == 1)
+        run_root(u, (struct form){RF_ADAM, .m = true, .v = true}, decays, b);
     else
-        run(u, (struct form){f.kind, f.m, f.v, f.a, false}, decays, b);
+        run_root(u, (struct form){RF_ADAM, .m = true, .v = true, .divides = true}, decays, b);
 }
 
 RF_LOOPS void run_rmsprop(const struct update *u, bool decays, const struct block *b)
@@ -139,7 +152,7 @@ RF_LOOPS void run_rule(const struct update *u, bool decays, const struct block *
     switch (u->kind) {
     case RF_ADAMW:
     case RF_ADAM:
-        run_root(u, (struct form){RF_ADAM, .m = true, .v = true}, decays, b);
+        run_adam(u, decays, b);
         break;
     case RF_MOMENTUM:
         run(u, (struct form){RF_MOMENTUM, .m = true}, decays, b);
