@@ -294,7 +294,8 @@ static void relocate(const struct list *list, struct rf_operand *operand, uint32
         operand->offset += slot_of(windows, w) + side->base;
         return;
     }
-    if (windows->count == 1 || side->count == 0)
+    const bool is_packed = windows->count == 1 && windows->desc->stride <= windows->desc->count;
+    if (is_packed || side->count == 0)
         return;
     const int i = piece_at(side, operand->offset);
     operand->offset +=

@@ -427,10 +427,11 @@ void AnyOrder::work(const struct rf_step &step)
 
 World::World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place, uint64_t staged)
 {
+    const unsigned sides = desc.staged ? desc.staged : RF_STAGED_IN | RF_STAGED_OUT;
     for (desc.rank = 0; desc.rank < desc.ranks; desc.rank++) {
         struct rf_sched *sched = nullptr;
         uint64_t staging = 0;
-        desc.staged = staged >> desc.rank & 1 ? RF_STAGED_IN | RF_STAGED_OUT : 0;
+        desc.staged = staged >> desc.rank & 1 ? sides : 0;
         int status = rf_sched_staging_bytes(&desc, algorithm.empty() ? nullptr : algorithm.c_str(),
                                             &staging);
         if (status == 0)

@@ -184,7 +184,8 @@ class AnyOrder
 
 // A world of schedules; empty algorithm = the table's choice.
 struct World {
-    // staged: which ranks work in staging memory, a bit each.
+    // staged: which ranks work in staging memory, a bit each; desc.staged: which of their sides,
+    // both if none.
     World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place,
           uint64_t staged = 0);
     ~World();

@@ -295,6 +295,36 @@ TEST(WindowsOfAForest, GiveTheBitsOfOnePieceAndStageBoundedMemory)
     }
 }
 
+TEST(WindowsOfAForest, StagedOnOneSideReadPartsThatLieApart)
+{
+    const int first[] = {0, 3, 6};
+    struct rf_forest forest = {6, 2, first};
+    struct rf_coll_desc desc = {};
+    desc.op = RF_COLL_FOREST_ALL_REDUCE;
+    desc.order = RF_ORDER_TREE;
+    desc.ranks = 2;
+    desc.count = 101;
+    desc.stride = 128;
+    desc.forest = &forest;
+    for (unsigned side : {RF_STAGED_IN, RF_STAGED_OUT})
+        for (size_t window : {0, 200}) {
+            desc.staged = side;
+            desc.window_bytes = window;
+            sim::World world(desc, "", false, ~0ull);
+            ASSERT_EQ(world.error, "");
+            for (int r = 0; r < desc.ranks; r++)
+                for (size_t i = 0; i < 2 * desc.stride; i++)
+                    reinterpret_cast<float *>(world.ranks[r]->in())[i] =
+                        static_cast<float>(i % desc.stride < desc.count ? i : 1 << 20);
+            ASSERT_EQ(sim::run_executor(world, 3), "");
+            for (int r = 0; r < desc.ranks; r++)
+                for (size_t i = 0; i < desc.count; i++)
+                    ASSERT_EQ(reinterpret_cast<const float *>(world.ranks[r]->out())[i],
+                              static_cast<float>(4 * i + 2 * desc.stride))
+                        << "side " << side << ", window " << window << ", element " << i;
+        }
+}
+
 TEST(Staging, IsAFewWindowsHoweverLongTheCall)
 {
     for (const Form &form : forms)
