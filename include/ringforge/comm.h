@@ -43,6 +43,7 @@ enum rf_coll_op {
     RF_COLL_SEND,
     RF_COLL_RECV,
     RF_COLL_FOREST_ALL_REDUCE, /* the tree-ordered gradient reduction of data-parallel training */
+    RF_COLL_FOREST_REDUCE_SCATTER,
     RF_COLL_OP_COUNT
 };
 RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op); /* "all_reduce", ... */
@@ -384,13 +385,13 @@ RF_EXPORT void rf_request_free(struct rf_request *request);
 
 /* Bytes that `rank` sends for one operation: those of the schedule that would run, for most
  * algorithms by a formula, which takes no longer for many ranks. count as in the call. Pure: no
- * communicator needed. Forest all-reduce: use rf_forest_sent_bytes. */
+ * communicator needed. Sums over micro-batches: rf_forest_sent_bytes, ... */
 RF_API int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
                               enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
 
 /* Bytes of staging memory (RF_CATEGORY_COMM) that such a call takes on tensors which the host
  * cannot reach: a few windows, however long the call. A communicator keeps the most that any call
- * has needed. Pure. Forest all-reduce: use rf_forest_staging_bytes. */
+ * has needed. Pure. Sums over micro-batches: rf_forest_staging_bytes, ... */
 RF_API int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t count,
                                  enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
 
@@ -460,6 +461,22 @@ RF_API int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t
 /* Bytes of staging memory, as rf_coll_staging_bytes. */
 RF_API int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t count,
                                    uint64_t *out);
+
+/* The same sum to the same bits, cut into a piece for each rank: rank r gets the counts[r] elements
+ * behind those of the ranks before it, in `out`. counts: as many entries as ranks, the same on all
+ * of them; any may be 0. stride >= the sum of counts. out may be this rank's own place in part 0.
+ * A rank without leaves needs no `parts`, and one whose count is 0 no `out` (a NULL buffer). */
+RF_API int rf_forest_reduce_scatter_tensor(struct rf_comm *comm, const struct rf_forest *forest,
+                                           struct rf_tensor parts, size_t stride,
+                                           struct rf_tensor out, const size_t *counts,
+                                           const struct rf_coll_opts *opts);
+/* As those of the forest all-reduce. Pure. */
+RF_API int rf_forest_scatter_sent_bytes(const struct rf_forest *forest, int rank,
+                                        const size_t *counts, uint64_t *out);
+RF_API int rf_forest_scatter_temp_bytes(const struct rf_forest *forest, int rank,
+                                        const size_t *counts, uint64_t *out);
+RF_API int rf_forest_scatter_staging_bytes(const struct rf_forest *forest, int rank,
+                                           const size_t *counts, uint64_t *out);
 
 #ifdef __cplusplus
 }

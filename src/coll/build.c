@@ -91,8 +91,8 @@ static struct rf_coll_desc segmented(const struct rf_coll_desc *desc, const stru
     struct rf_coll_desc own = *desc;
     if (desc->model)
         own.segment_bytes = rf_model_segment(desc->model, desc, row->name);
-    if (desc->op == RF_COLL_FOREST_ALL_REDUCE)
-        own.segment_bytes = 0; /* the forest's own */
+    if (rf_coll_adds_leaves(desc->op))
+        own.segment_bytes = 0; /* their own */
     return own;
 }
 
@@ -145,7 +145,7 @@ int rf_coll_count_sent(const struct rf_coll_desc *desc, const char *algorithm, u
 {
     const struct rf_coll_row *row;
     RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    if (row->sent && !desc->counts) {
+    if (row->sent && (!desc->counts || rf_coll_adds_leaves(desc->op))) {
         const struct rf_coll_desc own = segmented(desc, row);
         *out = row->sent(&own);
         return 0;

@@ -42,7 +42,7 @@ struct rf_coll_desc {
                          NULL: all are on one */
     size_t segment_bytes;              /* 0 = one piece per message */
     const struct rf_coll_model *model; /* by which to choose (model.h); NULL: by the table */
-    const struct rf_forest *forest;    /* forest all-reduce */
+    const struct rf_forest *forest;    /* of a forest's calls */
     int most_parts;                    /* rf_forest_most_parts of a forest that has been checked; 0:
                                           neither has been done */
     size_t stride;                     /* forest: elements between parts */
@@ -91,6 +91,7 @@ const char *rf_coll_numbered(uint8_t number); /* its name; "?" = there is none *
 
 bool rf_coll_has_root(enum rf_coll_op op); /* or a peer */
 bool rf_coll_reduces(enum rf_coll_op op);
+bool rf_coll_adds_leaves(enum rf_coll_op op); /* f32 sums over micro-batches, in tree order */
 
 /* Runs a compiled schedule; one at a time per exec. All memory it needs is owned by it and reused.
  */

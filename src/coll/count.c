@@ -6,6 +6,14 @@
 #include "../base/base.h"
 #include "table.h"
 
+/* What says nothing of the leaves. */
+static int refuse_leaves(const char *function, enum rf_coll_op op)
+{
+    if (!rf_coll_adds_leaves(op))
+        return 0;
+    return rf_fail(RF_EINVAL, "%s: %s has a function of its own", function, rf_coll_op_name(op));
+}
+
 int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
                           enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
 {
@@ -16,9 +24,7 @@ int rf_coll_staging_bytes_as(enum rf_coll_op op, const char *algorithm, int rank
                              size_t elements, enum rf_dtype dtype, enum rf_order order, int root,
                              uint64_t *out)
 {
-    if (op == RF_COLL_FOREST_ALL_REDUCE)
-        return rf_fail(RF_EINVAL,
-                       "rf_coll_staging_bytes: use rf_forest_staging_bytes for a forest");
+    RETURN_IF_ERROR(refuse_leaves("rf_coll_staging_bytes", op));
     const struct rf_coll_desc desc = {.op = op,
                                       .rank = rank,
                                       .ranks = ranks,
@@ -41,8 +47,7 @@ int rf_coll_sent_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, i
                           size_t elements, enum rf_dtype dtype, enum rf_order order, int root,
                           uint64_t *out)
 {
-    if (op == RF_COLL_FOREST_ALL_REDUCE)
-        return rf_fail(RF_EINVAL, "rf_coll_sent_bytes: use rf_forest_sent_bytes for a forest");
+    RETURN_IF_ERROR(refuse_leaves("rf_coll_sent_bytes", op));
     const struct rf_coll_desc desc = {.op = op,
                                       .rank = rank,
                                       .ranks = ranks,
@@ -79,20 +84,75 @@ int rf_forest_count_sent(const struct rf_forest *forest, int most_parts, int ran
     return rf_coll_count_sent(&desc, NULL, out);
 }
 
-int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
+static int temp_of(const struct rf_coll_desc *desc, uint64_t *out)
 {
-    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
     struct rf_sched *sched;
-    RETURN_IF_ERROR(rf_sched_build(&desc, &sched));
+    RETURN_IF_ERROR(rf_sched_build(desc, &sched));
     *out = sched->temp_bytes;
     rf_sched_destroy(sched);
     return 0;
+}
+
+int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
+{
+    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
+    return temp_of(&desc, out);
 }
 
 int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t elements,
                             uint64_t *out)
 {
     struct rf_coll_desc desc = forest_desc(forest, rank, elements);
+    desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
+    return rf_sched_staging_bytes(&desc, NULL, out);
+}
+
+/* ---- a sum in pieces ------------------------------------------------------------------------- */
+
+/* Of counts, where there are any. */
+static int sum_of(enum rf_coll_op op, const size_t *counts, int ranks, size_t *sum)
+{
+    *sum = 0;
+    for (int r = 0; counts && r < ranks; r++)
+        if (__builtin_add_overflow(*sum, counts[r], sum))
+            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold",
+                           rf_coll_op_name(op));
+    return 0;
+}
+
+static int scatter_desc(const struct rf_forest *forest, int rank, const size_t *counts,
+                        struct rf_coll_desc *out)
+{
+    size_t elements;
+    RETURN_IF_ERROR(
+        sum_of(RF_COLL_FOREST_REDUCE_SCATTER, counts, forest ? forest->ranks : 0, &elements));
+    *out = forest_desc(forest, rank, elements);
+    out->op = RF_COLL_FOREST_REDUCE_SCATTER;
+    out->counts = counts;
+    return 0;
+}
+
+int rf_forest_scatter_sent_bytes(const struct rf_forest *forest, int rank, const size_t *counts,
+                                 uint64_t *out)
+{
+    struct rf_coll_desc desc;
+    RETURN_IF_ERROR(scatter_desc(forest, rank, counts, &desc));
+    return rf_coll_count_sent(&desc, NULL, out);
+}
+
+int rf_forest_scatter_temp_bytes(const struct rf_forest *forest, int rank, const size_t *counts,
+                                 uint64_t *out)
+{
+    struct rf_coll_desc desc;
+    RETURN_IF_ERROR(scatter_desc(forest, rank, counts, &desc));
+    return temp_of(&desc, out);
+}
+
+int rf_forest_scatter_staging_bytes(const struct rf_forest *forest, int rank, const size_t *counts,
+                                    uint64_t *out)
+{
+    struct rf_coll_desc desc;
+    RETURN_IF_ERROR(scatter_desc(forest, rank, counts, &desc));
     desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
     return rf_sched_staging_bytes(&desc, NULL, out);
 }

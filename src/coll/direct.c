@@ -210,7 +210,7 @@ struct rf_piece rf_direct_ragged_chunk(const struct rf_direct *plan, int rank)
     return rf_chunk(plan->count, plan->ranks, rank, plan->element_bytes);
 }
 
-static struct rf_piece share_chunk(const struct rf_direct *plan, int rank)
+struct rf_piece rf_direct_share_chunk(const struct rf_direct *plan, int rank)
 {
     struct rf_coll_desc desc = {.count = plan->count};
     return rf_share(&desc, plan->counts, rank, plan->element_bytes);
@@ -246,6 +246,6 @@ void rf_build_direct_reduce_scatter(struct rf_sched *sched, const struct rf_coll
                                         .ranks = desc->ranks,
                                         .element_bytes = sched->element_bytes,
                                         .counts = desc->counts,
-                                        .chunk = share_chunk,
+                                        .chunk = rf_direct_share_chunk,
                                         .tree = desc->order == RF_ORDER_TREE});
 }

@@ -27,5 +27,7 @@ void rf_direct_build(struct rf_sched *sched, const struct rf_coll_desc *desc,
                      const struct rf_direct *plan);
 /* Chunks of `count` elements, the first few one longer. */
 struct rf_piece rf_direct_ragged_chunk(const struct rf_direct *plan, int rank);
+/* Chunks of counts[] elements, or of `count` each. */
+struct rf_piece rf_direct_share_chunk(const struct rf_direct *plan, int rank);
 
 #endif

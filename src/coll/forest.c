@@ -2,7 +2,8 @@
  *
  * The sum of micro-batches in an order that no number of ranks can change: pairwise over their
  * global index. A rank brings the maximal aligned subtrees of its range; chunk by chunk they meet
- * at the chunk's owner, who adds them along the tree. Called by table.c; its sizes are public.
+ * at the chunk's owner, who adds them along the tree, and sends the sum to all (all-reduce) or
+ * keeps it (reduce-scatter). Called by table.c; its sizes are public.
  */
 #include "direct.h"
 
@@ -37,27 +38,36 @@ int rf_forest_most_parts(const struct rf_forest *forest)
     return most;
 }
 
-int rf_forest_check(const struct rf_forest *forest, int rank, int ranks)
+int rf_forest_check(const struct rf_coll_desc *desc)
 {
+    const struct rf_forest *forest = desc->forest;
+    const char *op = rf_coll_op_name(desc->op);
+    const int rank = desc->rank, ranks = desc->ranks;
     if (!forest || !forest->first)
-        return rf_fail(RF_EINVAL, "forest_all_reduce: no forest given");
-    if (forest->ranks != ranks || rank < 0 || rank >= ranks)
-        return rf_fail(RF_EINVAL, "forest_all_reduce: rank %d of %d, but the forest has %d ranks",
-                       rank, ranks, forest->ranks);
-    bool ordered = forest->first[0] == 0 && forest->first[ranks] == forest->leaves;
-    for (int r = 0; r < ranks; r++)
+        return rf_fail(RF_EINVAL, "%s: no forest given", op);
+    if (forest->ranks != ranks)
+        return rf_fail(RF_EINVAL, "%s: rank %d of %d, but the forest has %d ranks", op, rank, ranks,
+                       forest->ranks);
+    bool ordered =
+        desc->most_parts > 0 || (forest->first[0] == 0 && forest->first[ranks] == forest->leaves);
+    for (int r = 0; desc->most_parts == 0 && r < ranks; r++)
         ordered = ordered && forest->first[r] <= forest->first[r + 1];
     if (!ordered || forest->leaves < 1)
-        return rf_fail(
-            RF_EINVAL,
-            "forest_all_reduce: the shares must divide leaves 0..%d among %d ranks in order",
-            forest->leaves, ranks);
+        return rf_fail(RF_EINVAL, "%s: the shares must divide leaves 0..%d among %d ranks in order",
+                       op, forest->leaves, ranks);
+    if (desc->dtype != RF_F32 || desc->redop != RF_SUM || desc->stride < desc->count)
+        return rf_fail(RF_EINVAL,
+                       "%s: sums of f32 only, and parts %zu elements apart must not overlap", op,
+                       desc->stride);
+    if (desc->op == RF_COLL_FOREST_REDUCE_SCATTER && !desc->counts)
+        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", op, ranks);
     return 0;
 }
 
 static void build(struct rf_sched *sched, const struct rf_coll_desc *desc, int *counts,
                   uint8_t *levels)
 {
+    const bool scatters = desc->op == RF_COLL_FOREST_REDUCE_SCATTER;
     int parts = 0;
     for (int r = 0; r < desc->ranks; r++) {
         struct rf_forest_node nodes[62];
@@ -68,19 +78,21 @@ static void build(struct rf_sched *sched, const struct rf_coll_desc *desc, int *
     struct rf_coll_desc own = *desc;
     if (own.segment_bytes == 0)
         own.segment_bytes = FOREST_SEGMENT;
-    rf_direct_build(sched, &own,
-                    &(struct rf_direct){.count = desc->count,
-                                        .ranks = desc->ranks,
-                                        .element_bytes = sched->element_bytes,
-                                        .chunk = rf_direct_ragged_chunk,
-                                        .part_counts = counts,
-                                        .levels = levels,
-                                        .stride_bytes = desc->stride * sched->element_bytes,
-                                        .tree = true,
-                                        .sums = RF_SUMS_TO_ALL});
+    rf_direct_build(
+        sched, &own,
+        &(struct rf_direct){.count = desc->count,
+                            .ranks = desc->ranks,
+                            .element_bytes = sched->element_bytes,
+                            .chunk = scatters ? rf_direct_share_chunk : rf_direct_ragged_chunk,
+                            .counts = desc->counts,
+                            .part_counts = counts,
+                            .levels = levels,
+                            .stride_bytes = desc->stride * sched->element_bytes,
+                            .tree = true,
+                            .sums = scatters ? RF_SUMS_STAY : RF_SUMS_TO_ALL});
 }
 
-void rf_build_forest_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+void rf_build_forest(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t parts = 0;
     for (int r = 0; r < desc->ranks; r++)

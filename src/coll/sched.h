@@ -170,7 +170,7 @@ rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
 rf_builder rf_build_shared_all_reduce, rf_build_shared_all_gather;
 rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
 rf_builder rf_build_tree_gather, rf_build_tree_scatter;
-rf_builder rf_build_forest_all_reduce;
+rf_builder rf_build_forest;
 rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast, rf_build_flat_broadcast;
 rf_builder rf_build_hosts_all_reduce, rf_build_hosts_reduce_scatter, rf_build_hosts_all_gather;
 rf_builder rf_build_hosts_broadcast;
@@ -185,8 +185,9 @@ void rf_hosts_counts(const struct rf_coll_desc *desc, size_t *counts);
 /* Runs one builder, window by window where it `can_cut`, and compiles what it wrote. */
 RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm,
                                   rf_builder *build, bool can_cut, struct rf_sched **out);
-/* forest.c: a forest that divides its leaves among `ranks`, or RF_EINVAL. */
-RF_MUST_CHECK int rf_forest_check(const struct rf_forest *forest, int rank, int ranks);
+/* forest.c: whether a forest's call makes sense: its leaves are divided among the ranks, its parts
+ * do not overlap, ... */
+RF_MUST_CHECK int rf_forest_check(const struct rf_coll_desc *desc);
 /* One line per step. */
 void rf_sched_print(const struct rf_sched *sched, FILE *file);
 const char *rf_step_verb_name(enum rf_step_verb verb);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Bytes that one rank sends, by formula: what the list of each algorithm would say, without the
- * list. The formulas are for calls whose ranks have equal pieces (no counts), cut into windows and
- * segments or not. Named by the rows of table.c; tests/coll/test_sent.cc holds each of them against
- * the lists.
+ * list. The formulas are for calls whose ranks have equal pieces (no counts), and for sums over
+ * micro-batches, cut into windows and segments or not. Named by the rows of table.c;
+ * tests/coll/test_sent.cc holds each of them against the lists.
  */
 #include "../base/base.h"
 #include "table.h"
@@ -147,4 +147,10 @@ uint64_t rf_sent_forest_all_reduce(const struct rf_coll_desc *desc)
     last.count = desc->count - before * window.count;
     const uint64_t own = before * chunk_bytes(&window, desc->rank) + chunk_bytes(&last, desc->rank);
     return parts * (all - own) + others(desc) * own;
+}
+
+uint64_t rf_sent_forest_reduce_scatter(const struct rf_coll_desc *desc)
+{
+    const uint64_t parts = (uint64_t)rf_forest_nodes(desc->forest, desc->rank, NULL);
+    return parts * (desc->count - desc->counts[desc->rank]) * rf_dtype_bytes(desc->dtype);
 }

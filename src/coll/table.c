@@ -29,8 +29,7 @@ static const char *has_peers(const struct rf_coll_desc *desc)
 
 static const char *is_alone(const struct rf_coll_desc *desc)
 {
-    bool alone =
-        desc->ranks == 1 && desc->op != RF_COLL_FOREST_ALL_REDUCE && desc->op != RF_COLL_RECV;
+    bool alone = desc->ranks == 1 && !rf_coll_adds_leaves(desc->op) && desc->op != RF_COLL_RECV;
     return alone ? NULL : "it is for one rank";
 }
 
@@ -247,8 +246,10 @@ static const struct rf_coll_row rows[] = {
      true},
     {RF_COLL_RECV, "message", "every size", has_peers, NULL, NULL, rf_build_recv, rf_sent_nothing,
      true},
-    {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, NULL, rf_build_forest_all_reduce,
+    {RF_COLL_FOREST_ALL_REDUCE, "forest", "every size", any, NULL, NULL, rf_build_forest,
      rf_sent_forest_all_reduce},
+    {RF_COLL_FOREST_REDUCE_SCATTER, "forest", "every size", any, NULL, NULL, rf_build_forest,
+     rf_sent_forest_reduce_scatter},
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
 _Static_assert(ROW_COUNT <= UINT8_MAX, "a contract has a row's number in 8 bits");
@@ -267,6 +268,7 @@ static const char *const op_names[RF_COLL_OP_COUNT] = {
     [RF_COLL_SEND] = "send",
     [RF_COLL_RECV] = "recv",
     [RF_COLL_FOREST_ALL_REDUCE] = "forest_all_reduce",
+    [RF_COLL_FOREST_REDUCE_SCATTER] = "forest_reduce_scatter",
 };
 
 const char *rf_coll_op_name(enum rf_coll_op op)
@@ -283,7 +285,12 @@ bool rf_coll_has_root(enum rf_coll_op op)
 bool rf_coll_reduces(enum rf_coll_op op)
 {
     return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE || op == RF_COLL_REDUCE_SCATTER ||
-           op == RF_COLL_FOREST_ALL_REDUCE;
+           rf_coll_adds_leaves(op);
+}
+
+bool rf_coll_adds_leaves(enum rf_coll_op op)
+{
+    return op == RF_COLL_FOREST_ALL_REDUCE || op == RF_COLL_FOREST_REDUCE_SCATTER;
 }
 
 static int check(const struct rf_coll_desc *desc)
@@ -298,9 +305,7 @@ static int check(const struct rf_coll_desc *desc)
     if (element == 0 || (unsigned)desc->redop > RF_CUSTOM || (unsigned)desc->order > RF_ORDER_TREE)
         return rf_fail(RF_EINVAL, "%s: unknown type (%d), reduction (%d) or order (%d)", op,
                        (int)desc->dtype, (int)desc->redop, (int)desc->order);
-    size_t extent = desc->op == RF_COLL_FOREST_ALL_REDUCE && desc->stride > desc->count
-                        ? desc->stride
-                        : desc->count;
+    size_t extent = desc->stride > desc->count ? desc->stride : desc->count;
     if (extent > ((size_t)1 << 55) / element / (size_t)(desc->ranks < 64 ? 64 : desc->ranks))
         return rf_fail(RF_EINVAL, "%s: %zu elements are too many", op, extent);
     if (rf_coll_has_root(desc->op) && (desc->root < 0 || desc->root >= desc->ranks))
@@ -309,16 +314,7 @@ static int check(const struct rf_coll_desc *desc)
     if (desc->op == RF_COLL_RECV && desc->root == desc->rank)
         return rf_fail(RF_EINVAL, "recv: rank %d cannot receive from itself; use sendrecv",
                        desc->rank);
-    if (desc->op == RF_COLL_FOREST_ALL_REDUCE) {
-        if (desc->most_parts == 0)
-            RETURN_IF_ERROR(rf_forest_check(desc->forest, desc->rank, desc->ranks));
-        if (desc->dtype != RF_F32 || desc->redop != RF_SUM || desc->stride < desc->count)
-            return rf_fail(RF_EINVAL,
-                           "forest_all_reduce: sums of f32 only, and parts %zu elements "
-                           "apart must not overlap",
-                           desc->stride);
-    }
-    return 0;
+    return rf_coll_adds_leaves(desc->op) ? rf_forest_check(desc) : 0;
 }
 
 static bool is_for(const struct rf_coll_row *row, enum rf_coll_op op)
@@ -431,7 +427,7 @@ int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype
     const struct rf_coll_row *row;
     if (!name)
         return rf_fail(RF_EINVAL, "rf_coll_algorithm: name is NULL");
-    if (op == RF_COLL_FOREST_ALL_REDUCE || op == RF_COLL_SEND || op == RF_COLL_RECV)
+    if (rf_coll_adds_leaves(op) || op == RF_COLL_SEND || op == RF_COLL_RECV)
         return rf_fail(RF_EINVAL, "rf_coll_algorithm: there is no choice in %s",
                        rf_coll_op_name(op));
     RETURN_IF_ERROR(choose(&desc, &row));

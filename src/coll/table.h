@@ -15,7 +15,7 @@ rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
 rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
 rf_sent rf_sent_doubling_all_reduce, rf_sent_halving_all_reduce, rf_sent_naive_all_reduce;
 rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf_sent_tree_scatter;
-rf_sent rf_sent_forest_all_reduce;
+rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter;
 
 struct rf_coll_row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
@@ -24,7 +24,7 @@ struct rf_coll_row {
     bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
     rf_cost *cost; /* where links are measured; NULL: never taken by prediction */
     rf_builder *build;
-    rf_sent *sent; /* bytes of a call without counts, in O(log ranks); NULL: its list is counted */
+    rf_sent *sent; /* bytes of a call without counts, or of leaves; NULL: its list is counted */
     bool whole;    /* passes pieces on together: long calls cannot be cut into windows */
     bool near;     /* of ranks that share memory, and so before all others */
 };

@@ -24,13 +24,14 @@ static size_t part_of(const struct rf_windows *windows, size_t piece_bytes, uint
 
 /* ---- the pieces of a call -------------------------------------------------------------------- */
 
-enum form { NOTHING, CHUNKS, SHARES, OWN, ALL, PARTS };
+enum form { NOTHING, CHUNKS, SHARES, OWN, ALL, PARTS, PART_SHARES };
 
 static struct rf_piece piece_of(const struct rf_windows *windows, const struct rf_side *side,
                                 int index)
 {
     const struct rf_coll_desc *desc = windows->desc;
     const size_t element = windows->element;
+    struct rf_piece share;
     switch ((enum form)side->form) {
     case CHUNKS:
         return rf_chunk(desc->count, desc->ranks, index, element);
@@ -40,6 +41,10 @@ static struct rf_piece piece_of(const struct rf_windows *windows, const struct r
         return (struct rf_piece){0, rf_share(desc, side->counts, desc->rank, element).bytes};
     case PARTS:
         return (struct rf_piece){(size_t)index * desc->stride * element, desc->count * element};
+    case PART_SHARES:
+        share = rf_share(desc, side->counts, index % desc->ranks, element);
+        share.offset += (size_t)(index / desc->ranks) * desc->stride * element;
+        return share;
     default:
         return (struct rf_piece){0, desc->count * element};
     }
@@ -47,8 +52,8 @@ static struct rf_piece piece_of(const struct rf_windows *windows, const struct r
 
 static int piece_count(const struct rf_coll_desc *desc, enum form form)
 {
-    if (form == PARTS)
-        return rf_forest_nodes(desc->forest, desc->rank, NULL);
+    if (form == PARTS || form == PART_SHARES)
+        return rf_forest_nodes(desc->forest, desc->rank, NULL) * (form == PARTS ? 1 : desc->ranks);
     return form == NOTHING ? 0 : form == CHUNKS || form == SHARES ? desc->ranks : 1;
 }
 
@@ -86,6 +91,10 @@ static void forms_of(const struct rf_coll_desc *desc, enum form *in, enum form *
     case RF_COLL_FOREST_ALL_REDUCE:
         *in = PARTS;
         break;
+    case RF_COLL_FOREST_REDUCE_SCATTER:
+        *in = PART_SHARES;
+        *out = OWN;
+        break;
     case RF_COLL_BARRIER:
         *in = *out = NOTHING;
         break;
@@ -113,7 +122,8 @@ static void place(struct rf_windows *windows, uint32_t w)
     pack(windows, in, w);
     pack(windows, out, w);
     in->base = in->form == OWN && out->form == SHARES ? out->packed[own] : 0;
-    out->base = out->form == OWN && in->form == SHARES ? in->packed[own] : 0;
+    const bool shares = in->count > 0 && (in->form == SHARES || in->form == PART_SHARES);
+    out->base = out->form == OWN && shares ? in->packed[own] : 0;
     if (windows->desc->op == RF_COLL_ALL_TO_ALL)
         out->base = in->packed[in->count];
 }
@@ -125,9 +135,10 @@ static size_t breadth(const struct rf_coll_desc *desc)
 {
     if (desc->op == RF_COLL_BROADCAST)
         return 1;
-    if (desc->op != RF_COLL_FOREST_ALL_REDUCE)
+    if (!desc->forest)
         return (size_t)desc->ranks;
-    return (size_t)(desc->most_parts > 0 ? desc->most_parts : rf_forest_most_parts(desc->forest));
+    const int most = desc->most_parts > 0 ? desc->most_parts : rf_forest_most_parts(desc->forest);
+    return (size_t)most * (size_t)(desc->counts ? desc->ranks : 1);
 }
 
 /* Whole segments of the usual length, where there is room for one. */
@@ -261,6 +272,7 @@ static void describe(struct list *list, uint32_t w)
             list->recv_counts[r] = part_of(windows, whole->recv_counts[r] * element, w) / element;
     }
     desc->counts = list->counts;
+    desc->stride = desc->count;
     desc->recv_counts = whole->recv_counts ? list->recv_counts : NULL;
 }
 

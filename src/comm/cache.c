@@ -155,7 +155,7 @@ static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cac
         entry->forest = *call->forest;
         entry->forest.first = first;
         entry->key.forest = &entry->forest;
-        extra = rf_hash32(first, bytes, 1);
+        extra = rf_hash32(first, bytes, extra + 1);
     }
     const struct rf_coll_desc desc = rf_call_desc(comm, &entry->key);
     if (call->algorithm)

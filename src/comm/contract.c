@@ -15,7 +15,7 @@ void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)
     contract->redop = rf_coll_reduces(call->op) ? (uint8_t)call->redop : 0;
     contract->order = (uint8_t)call->order;
     /* A forest has no root; what its ranks could disagree about is the number of leaves. */
-    contract->root = call->op == RF_COLL_FOREST_ALL_REDUCE ? call->forest->leaves : call->root;
+    contract->root = call->forest ? call->forest->leaves : call->root;
     if (call->algorithm)
         contract->algorithm = rf_coll_number(call->op, call->algorithm);
     /* What an all-to-all's ranks send is their own affair; the pieces are agreed on before. */
@@ -97,7 +97,7 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
     else
         n = snprintf(text, bytes, "%s(%llu %s", rf_coll_op_name(op),
                      (unsigned long long)contract->count, rf_dtype_name(contract->dtype));
-    if (rf_coll_reduces(op) && op != RF_COLL_FOREST_ALL_REDUCE)
+    if (rf_coll_reduces(op) && !rf_coll_adds_leaves(op))
         n += snprintf(text + n, bytes - (size_t)n, " %s", rf_redop_name(contract->redop));
     if (op == RF_COLL_BROADCAST || op == RF_COLL_SCATTER)
         n += snprintf(text + n, bytes - (size_t)n, " from root %d", contract->root);
@@ -107,7 +107,7 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
         n += snprintf(text + n, bytes - (size_t)n, " to rank %d", contract->root);
     if (op == RF_COLL_RECV)
         n += snprintf(text + n, bytes - (size_t)n, " from rank %d", contract->root);
-    if (op == RF_COLL_FOREST_ALL_REDUCE)
+    if (rf_coll_adds_leaves(op))
         n += snprintf(text + n, bytes - (size_t)n, " %d leaves", contract->root);
     else if (contract->order != RF_ORDER_ANY)
         n += snprintf(text + n, bytes - (size_t)n, " in %s order", rf_order_name(contract->order));

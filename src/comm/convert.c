@@ -22,7 +22,7 @@ int rf_convert_check(const struct rf_call *call)
     const char *op = rf_coll_op_name(call->op);
     if (!rf_call_converts(call))
         return 0;
-    if (!rf_coll_reduces(call->op) || call->op == RF_COLL_FOREST_ALL_REDUCE)
+    if (!rf_coll_reduces(call->op) || rf_coll_adds_leaves(call->op))
         return rf_fail(RF_EINVAL, "%s: a scale and a 16-bit wire are for reductions", op);
     if (call->scaled && call->redop != RF_SUM && call->redop != RF_AVG)
         return rf_fail(RF_EINVAL, "%s: a scale goes with sum and avg, not with %s", op,

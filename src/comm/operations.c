@@ -42,9 +42,11 @@ void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size
         *in = whole;
         *out = call->recv_counts ? sum : whole;
         break;
-    case RF_COLL_FOREST_ALL_REDUCE: {
+    case RF_COLL_FOREST_ALL_REDUCE:
+    case RF_COLL_FOREST_REDUCE_SCATTER: {
         int parts = rf_forest_nodes(call->forest, comm->rank, NULL);
         *in = parts > 0 ? (size_t)(parts - 1) * call->stride + call->count : 0;
+        *out = piece;
         break;
     }
     default:
@@ -100,6 +102,7 @@ bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, ui
     uint64_t own = rf_call_own(comm, call) * rf_dtype_bytes(call->dtype);
     switch (call->op) {
     case RF_COLL_REDUCE_SCATTER:
+    case RF_COLL_FOREST_REDUCE_SCATTER:
     case RF_COLL_SCATTER:
         return out == in + own;
     case RF_COLL_ALL_GATHER:

@@ -123,7 +123,7 @@ int rf_task_check(struct rf_comm *comm, struct rf_task *job, const struct rf_col
                        "%s: reductions of one's own, scales and 16-bit wires are for host memory",
                        op);
     if (opts) {
-        if (job->call.op != RF_COLL_FOREST_ALL_REDUCE)
+        if (!rf_coll_adds_leaves(job->call.op))
             job->call.order = opts->order;
         job->call.label = opts->label;
         job->call.algorithm = opts->algorithm;

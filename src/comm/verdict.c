@@ -59,6 +59,8 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_verdict *
         rule = "count, type and label of a send and its receive must be equal";
     else if (a.op == RF_COLL_FOREST_ALL_REDUCE && rf_contract_equal(&a, &b))
         rule = "the leaves must be shared out in the same way on every rank";
+    else if (rf_coll_adds_leaves(a.op) && rf_contract_equal(&a, &b))
+        rule = "the leaves and the count for each rank must be the same on all of them";
     else if (a.redop == RF_CUSTOM && rf_contract_equal(&a, &b))
         rule = "the names of their reductions must be equal";
     else if (known(&a) && rf_contract_equal(&a, &b))

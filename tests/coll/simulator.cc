@@ -227,6 +227,10 @@ Layout layout_of(const struct rf_coll_desc &desc, bool in_place)
         size_t in_bytes = parts * desc.stride * rf_dtype_bytes(desc.dtype);
         return {in_bytes, bytes, in_place && parts > 0, 0, 0};
     }
+    case RF_COLL_FOREST_REDUCE_SCATTER: {
+        size_t parts = static_cast<size_t>(rf_forest_nodes(desc.forest, desc.rank, nullptr));
+        return {parts * desc.stride * element, piece, in_place && parts > 0, 0, own};
+    }
     default:
         return {bytes, bytes, in_place, 0, 0};
     }
@@ -486,7 +490,9 @@ std::string run_any_order(World &world, uint32_t seed, AnyOrder::Combine combine
         runners.push_back(
             std::make_unique<AnyOrder>(world.scheds[r], wire, *world.ranks[r], combine, divide));
     // Ranks run in bursts of random length, so that some are far ahead of others.
-    int idle = 0, running = ranks;
+    int idle = 0, running = 0;
+    for (auto &runner : runners)
+        running += !runner->done(); // a list may have no steps
     while (running > 0 && wire.fault().empty()) {
         AnyOrder &runner = *runners[wire.random()() % static_cast<unsigned>(ranks)];
         bool was_done = runner.done(), moved = false;
