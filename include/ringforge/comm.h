@@ -400,6 +400,14 @@ RF_API int rf_coll_staging_bytes_as(enum rf_coll_op op, const char *algorithm, i
                                     size_t count, enum rf_dtype dtype, enum rf_order order,
                                     int root, uint64_t *out);
 
+/* The same of the forms with a count for each rank: all_gather, reduce_scatter, gather, scatter.
+ * counts: as many entries as ranks. (A rank sends in all_to_all_v what its send_counts say.) */
+RF_API int rf_coll_sent_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_t *counts,
+                                enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out);
+RF_API int rf_coll_staging_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_t *counts,
+                                   enum rf_dtype dtype, enum rf_order order, int root,
+                                   uint64_t *out);
+
 /* The algorithm that such a call takes: "ring", "flat", ... (docs/collectives.md). Pure. */
 RF_API int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
                              enum rf_order order, const char **name);

@@ -156,3 +156,40 @@ int rf_forest_scatter_staging_bytes(const struct rf_forest *forest, int rank, co
     desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
     return rf_sched_staging_bytes(&desc, NULL, out);
 }
+
+static int counts_desc(const char *function, struct rf_coll_desc *desc, const size_t *counts)
+{
+    const bool takes = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_REDUCE_SCATTER ||
+                       desc->op == RF_COLL_GATHER || desc->op == RF_COLL_SCATTER;
+    if (!takes)
+        return rf_fail(RF_EINVAL, "%s: %s does not take one count for each rank", function,
+                       rf_coll_op_name(desc->op));
+    if (!counts)
+        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", function, desc->ranks);
+    desc->counts = counts;
+    return sum_of(desc->op, counts, desc->ranks, &desc->count);
+}
+
+int rf_coll_sent_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_t *counts,
+                         enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
+{
+    struct rf_coll_desc desc = {
+        .op = op, .rank = rank, .ranks = ranks, .dtype = dtype, .order = order, .root = root};
+    RETURN_IF_ERROR(counts_desc("rf_coll_sent_bytes_v", &desc, counts));
+    return rf_coll_count_sent(&desc, NULL, out);
+}
+
+int rf_coll_staging_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_t *counts,
+                            enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
+{
+    struct rf_coll_desc desc = {.op = op,
+                                .rank = rank,
+                                .ranks = ranks,
+                                .dtype = dtype,
+                                .order = order,
+                                .root = root,
+                                .window_bytes = RF_WINDOW_BYTES,
+                                .staged = RF_STAGED_IN | RF_STAGED_OUT};
+    RETURN_IF_ERROR(counts_desc("rf_coll_staging_bytes_v", &desc, counts));
+    return rf_sched_staging_bytes(&desc, NULL, out);
+}

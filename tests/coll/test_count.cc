@@ -103,6 +103,71 @@ TEST(SentBytes, ArePredictedForWhatTheTableChooses)
     }
 }
 
+TEST(SentBytes, WithACountForEachRankAreThoseOfTheList)
+{
+    for (enum rf_coll_op op :
+         {RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER, RF_COLL_GATHER, RF_COLL_SCATTER})
+        for (int ranks = 1; ranks <= 32; ranks++)
+            for (size_t unit : {size_t(1), size_t(70001)}) {
+                std::vector<size_t> counts;
+                for (size_t r = 0; r < static_cast<size_t>(ranks); r++)
+                    counts.push_back(r * 5 % 4 * unit);
+                struct rf_coll_desc desc = {};
+                desc.op = op;
+                desc.ranks = ranks;
+                desc.counts = counts.data();
+                desc.root = ranks / 2;
+                desc.segment_bytes = 65536;
+                desc.window_bytes = RF_WINDOW_BYTES;
+                desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
+                for (size_t count : counts)
+                    desc.count += count;
+                const uint64_t whole = desc.count * 4, peers = static_cast<uint64_t>(ranks - 1);
+                for (desc.rank = 0; desc.rank < ranks; desc.rank += 1 + ranks / 8) {
+                    const uint64_t own = counts[static_cast<size_t>(desc.rank)] * 4;
+                    struct rf_sched *sched = nullptr;
+                    uint64_t sent = 1, staging = 1, want = 0;
+                    ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
+                    ASSERT_EQ(rf_coll_sent_bytes_v(op, desc.rank, ranks, counts.data(), RF_F32,
+                                                   RF_ORDER_ANY, desc.root, &sent),
+                              0);
+                    EXPECT_EQ(sent, rf_sched_sent_bytes(sched));
+                    if (op == RF_COLL_REDUCE_SCATTER) {
+                        EXPECT_EQ(sent, whole - own);
+                    }
+                    if (op == RF_COLL_ALL_GATHER &&
+                        std::string(rf_sched_algorithm(sched)) == "flat") {
+                        EXPECT_EQ(sent, peers * own);
+                    }
+                    ASSERT_EQ(rf_sched_staging_bytes(&desc, nullptr, &want), 0);
+                    ASSERT_EQ(rf_coll_staging_bytes_v(op, desc.rank, ranks, counts.data(), RF_F32,
+                                                      RF_ORDER_ANY, desc.root, &staging),
+                              0);
+                    EXPECT_EQ(staging, want);
+                    rf_sched_destroy(sched);
+                }
+            }
+}
+
+TEST(SentBytes, WithACountForEachRankAreRefusedWhereACallHasNone)
+{
+    const size_t counts[] = {1, 2}, huge[] = {SIZE_MAX, 1};
+    uint64_t bytes = 0;
+    auto sent = [&](enum rf_coll_op op, int rank, const size_t *list) {
+        return rf_coll_sent_bytes_v(op, rank, 2, list, RF_F32, RF_ORDER_ANY, 0, &bytes);
+    };
+    EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, counts), 0);
+    for (enum rf_coll_op op :
+         {RF_COLL_ALL_REDUCE, RF_COLL_ALL_TO_ALL, RF_COLL_BARRIER, RF_COLL_FOREST_REDUCE_SCATTER})
+        EXPECT_EQ(sent(op, 0, counts), RF_EINVAL);
+    EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, nullptr), RF_EINVAL);
+    EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, huge), RF_EINVAL);
+    EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 2, counts), RF_EINVAL);
+    EXPECT_EQ(
+        rf_coll_staging_bytes_v(RF_COLL_ALL_GATHER, 0, 2, nullptr, RF_F32, RF_ORDER_ANY, 0, &bytes),
+        RF_EINVAL);
+}
+
 TEST(SentBytes, OfALargeAllReduceAreTheRingsBoundFor4096Ranks)
 {
     uint64_t sent = 0;
@@ -142,7 +207,8 @@ TEST(Table, RefusesWhatMakesNoSense)
     EXPECT_EQ(status(RF_COLL_ALL_REDUCE, 0, 2, SIZE_MAX / 2, RF_F32, 0), RF_EINVAL);
     EXPECT_EQ(status(RF_COLL_BROADCAST, 0, 2, 1, RF_F32, 2), RF_EINVAL);
     EXPECT_EQ(status(RF_COLL_RECV, 1, 2, 1, RF_F32, 1), RF_EINVAL);
-    EXPECT_EQ(status(RF_COLL_FOREST_ALL_REDUCE, 0, 2, 1, RF_F32, 0), RF_EINVAL);
+    for (enum rf_coll_op op : {RF_COLL_FOREST_ALL_REDUCE, RF_COLL_FOREST_REDUCE_SCATTER})
+        EXPECT_EQ(status(op, 0, 2, 1, RF_F32, 0), RF_EINVAL);
     EXPECT_EQ(status(static_cast<enum rf_coll_op>(77), 0, 2, 1, RF_F32, 0), RF_EINVAL);
 }
 
