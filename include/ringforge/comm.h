@@ -44,6 +44,7 @@ enum rf_coll_op {
     RF_COLL_RECV,
     RF_COLL_FOREST_ALL_REDUCE, /* the tree-ordered gradient reduction of data-parallel training */
     RF_COLL_FOREST_REDUCE_SCATTER,
+    RF_COLL_PREFIX_REDUCE_SCATTER,
     RF_COLL_OP_COUNT
 };
 RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op); /* "all_reduce", ... */
@@ -485,6 +486,35 @@ RF_API int rf_forest_scatter_temp_bytes(const struct rf_forest *forest, int rank
                                         const size_t *counts, uint64_t *out);
 RF_API int rf_forest_scatter_staging_bytes(const struct rf_forest *forest, int rank,
                                            const size_t *counts, uint64_t *out);
+
+/* The same sum to the same bits, of leaves that are dealt out in turns: leaf k * ranks + r is rank
+ * r's, in round k. Each round takes the ranks' next leaves, and adds them to partial sums that the
+ * caller keeps, so that no rank holds more than one leaf: a pairwise sum as a binary counter. */
+/* ceil(leaves / ranks); 0 where one of the two is less than 1. */
+RF_EXPORT int rf_prefix_rounds(int leaves, int ranks);
+/* Places for partial sums that a rank needs, each of counts[rank] elements: at most
+ * floor(log2(leaves)) + 1. */
+RF_EXPORT int rf_prefix_slots(int leaves, int ranks);
+/* Which of them hold a partial sum after so many rounds: bit s for slot s. After 0 rounds none;
+ * after the last one only the highest, which then is the sum. */
+RF_EXPORT uint32_t rf_prefix_levels(int leaves, int ranks, int rounds);
+/* A round: to be called by all ranks for round = 0, 1, ..., rf_prefix_rounds - 1. leaf: the rank's
+ * gradient, whole (the sum of counts, 1-D f32); in the last round a rank may have none (a NULL
+ * buffer). slots: rf_prefix_slots * counts[rank] elements (1-D f32), slot s from element s *
+ * counts[rank] on; what the rounds before have left there is read, and the slots that
+ * rf_prefix_levels has afterwards hold partial sums, the rest nothing. After the last round the sum
+ * of this rank's piece is in the highest slot. counts: as above, the same in all rounds. leaf and
+ * slots must be apart. A rank with a leaf sends all of it but its own piece, others nothing. */
+RF_API int rf_prefix_reduce_scatter_tensor(struct rf_comm *comm, int leaves, int round,
+                                           struct rf_tensor leaf, struct rf_tensor slots,
+                                           const size_t *counts, const struct rf_coll_opts *opts);
+/* Of one round, as those of the forest. Pure. */
+RF_API int rf_prefix_sent_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
+                                uint64_t *out);
+RF_API int rf_prefix_temp_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
+                                uint64_t *out);
+RF_API int rf_prefix_staging_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
+                                   uint64_t *out);
 
 #ifdef __cplusplus
 }

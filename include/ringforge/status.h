@@ -59,7 +59,8 @@ struct rf_contract {
     uint8_t dtype;     /* enum rf_dtype */
     uint8_t redop;     /* enum rf_redop; 0 where the operation does not reduce */
     uint8_t order;     /* enum rf_order */
-    int32_t root;      /* root or peer; -1 where there is none; leaves of a forest */
+    int32_t root;      /* root or peer; -1 where there is none; leaves of a forest, round of a
+                        * prefix */
     uint8_t algorithm; /* that the caller has named, by its number; 0 = chosen by size */
     char label[39];    /* call-site label, cut and zero-terminated; empty = none */
 };

@@ -46,6 +46,7 @@ struct rf_coll_desc {
     int most_parts;                    /* rf_forest_most_parts of a forest that has been checked; 0:
                                           neither has been done */
     size_t stride;                     /* forest: elements between parts */
+    int leaves, round;                 /* of a prefix */
     size_t window_bytes;               /* 0: all in one piece */
     unsigned staged; /* RF_STAGED_*: this rank's args.in or args.out is staging memory; messages are
                         the same */

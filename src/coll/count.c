@@ -157,6 +157,45 @@ int rf_forest_scatter_staging_bytes(const struct rf_forest *forest, int rank, co
     return rf_sched_staging_bytes(&desc, NULL, out);
 }
 
+static int prefix_desc(int leaves, int round, int rank, int ranks, const size_t *counts,
+                       struct rf_coll_desc *out)
+{
+    *out = (struct rf_coll_desc){.op = RF_COLL_PREFIX_REDUCE_SCATTER,
+                                 .rank = rank,
+                                 .ranks = ranks,
+                                 .order = RF_ORDER_TREE,
+                                 .counts = counts,
+                                 .leaves = leaves,
+                                 .round = round,
+                                 .window_bytes = RF_WINDOW_BYTES};
+    return sum_of(out->op, counts, ranks, &out->count);
+}
+
+int rf_prefix_sent_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
+                         uint64_t *out)
+{
+    struct rf_coll_desc desc;
+    RETURN_IF_ERROR(prefix_desc(leaves, round, rank, ranks, counts, &desc));
+    return rf_coll_count_sent(&desc, NULL, out);
+}
+
+int rf_prefix_temp_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
+                         uint64_t *out)
+{
+    struct rf_coll_desc desc;
+    RETURN_IF_ERROR(prefix_desc(leaves, round, rank, ranks, counts, &desc));
+    return temp_of(&desc, out);
+}
+
+int rf_prefix_staging_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
+                            uint64_t *out)
+{
+    struct rf_coll_desc desc;
+    RETURN_IF_ERROR(prefix_desc(leaves, round, rank, ranks, counts, &desc));
+    desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
+    return rf_sched_staging_bytes(&desc, NULL, out);
+}
+
 static int counts_desc(const char *function, struct rf_coll_desc *desc, const size_t *counts)
 {
     const bool takes = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_REDUCE_SCATTER ||

@@ -4,7 +4,8 @@
  * folds all contributions at once in a given order; for an all-reduce the owner then sends the
  * result to all. A ring's bytes in two rounds instead of 2(N-1), and any fold order: around the
  * ring from the chunk's own rank, or pairwise. Reduce-scatter, all-reduce in either order, and the
- * forest of forest.c are this one builder with different contributions. Called by table.c.
+ * sums over micro-batches (forest.c, prefix.c) are this one builder with different contributions.
+ * Called by table.c.
  */
 #include "direct.h"
 
@@ -59,15 +60,15 @@ static bool collects(const struct direct *direct, int rank)
     return plan->sums == RF_SUMS_TO_ALL || (plan->sums == RF_SUMS_TO_ROOT && rank == plan->root);
 }
 
-/* Where this rank's result goes: into its place where all results are collected, to the start of
- * OUT where it stays, else out of the way. */
-static struct rf_operand result(const struct direct *direct, struct rf_piece own)
+/* Where this rank's result goes: into its place where all results are collected, to `offset` in OUT
+ * where it stays, else out of the way. */
+static struct rf_operand result(const struct direct *direct, struct rf_piece own, size_t offset)
 {
     if (collects(direct, direct->rank))
         return rf_out(own.offset);
     size_t base = direct->plan->chunk(direct->plan, direct->rank).offset;
     if (direct->plan->sums == RF_SUMS_STAY)
-        return rf_out(own.offset - base);
+        return rf_out(offset + own.offset - base);
     return rf_tmp(direct->own_sum + own.offset - base);
 }
 
@@ -117,29 +118,57 @@ static void send_parts(struct direct *direct, uint32_t segment)
     }
 }
 
-static void fold(struct direct *direct, uint32_t segment)
+/* What this rank's sums are made of, in their order; returns how many there are. */
+static uint32_t list_operands(struct direct *direct, struct rf_piece own, uint32_t segment)
 {
     const struct rf_direct *plan = direct->plan;
-    struct rf_piece own = own_piece(direct, segment);
-    if (own.bytes == 0)
-        return;
+    const size_t base = plan->chunk(plan, direct->rank).offset;
     uint32_t count = 0;
+    for (; count < plan->held_count; count++) {
+        direct->operands[count] = rf_out(plan->held[count].offset + own.offset - base);
+        direct->operands[count].level = (uint64_t)plan->held[count].level & 63;
+    }
     for (int i = 0; i < direct->ranks; i++) {
         int rank = plan->tree ? i : neighbour(direct, i);
         for (int part = 0; part < parts_of(direct, rank); part++) {
             struct rf_operand operand = rank == direct->rank
                                             ? rf_in((size_t)part * plan->stride_bytes + own.offset)
                                             : slot(direct, rank, part, segment);
-            operand.level = plan->levels ? plan->levels[count] : 0;
+            operand.level = plan->levels ? plan->levels[count - plan->held_count] : 0;
             direct->operands[count++] = operand;
         }
     }
-    struct rf_operand sum = result(direct, own);
-    uint32_t step = rf_sched_fold(direct->sched, sum, direct->operands, count, own.bytes,
-                                  plan->tree, direct->sched->redop == RF_AVG);
+    return count;
+}
+
+/* Another one of this rank's sums, behind `before`. */
+static uint32_t add_sum(struct direct *direct, const struct rf_direct_sum *sum, struct rf_piece own,
+                        uint32_t before)
+{
+    struct rf_sched *sched = direct->sched;
+    uint32_t step =
+        rf_sched_fold(sched, result(direct, own, sum->offset), direct->operands + sum->first,
+                      sum->count, own.bytes, direct->plan->tree, sched->redop == RF_AVG);
+    rf_sched_dep(sched, step, before);
+    for (uint32_t i = 0; before == RF_NO_STEP && i < direct->receive_count; i++)
+        rf_sched_dep(sched, step, direct->receives[i]);
+    return step;
+}
+
+static void fold(struct direct *direct, uint32_t segment)
+{
+    const struct rf_direct *plan = direct->plan;
+    struct rf_piece own = own_piece(direct, segment);
+    if (own.bytes == 0)
+        return;
+    const struct rf_direct_sum all = {.count = list_operands(direct, own, segment)};
+    uint32_t step = RF_NO_STEP;
+    if (!plan->several)
+        step = add_sum(direct, &all, own, step);
+    for (uint32_t i = 0; i < plan->several_count; i++)
+        step = add_sum(direct, &plan->several[i], own, step);
     direct->folds[segment] = step;
-    for (uint32_t i = 0; i < direct->receive_count; i++)
-        rf_sched_dep(direct->sched, step, direct->receives[i]);
+    const struct rf_operand sum = result(direct, own, 0);
     for (int distance = 1; distance < direct->ranks; distance++) {
         int to = neighbour(direct, -distance);
         if (!collects(direct, to))
@@ -186,7 +215,8 @@ static void prepare(struct direct *direct, const struct rf_coll_desc *desc)
             rf_sched_temp(sched, direct->plan->chunk(direct->plan, direct->rank).bytes);
     direct->folds = rf_sched_scratch(sched, direct->cut.count, sizeof(uint32_t));
     direct->receives = rf_sched_scratch(sched, others, sizeof(uint32_t));
-    direct->operands = rf_sched_scratch(sched, direct->parts, sizeof(struct rf_operand));
+    direct->operands = rf_sched_scratch(sched, (size_t)direct->parts + direct->plan->held_count,
+                                        sizeof(struct rf_operand));
 }
 
 void rf_direct_build(struct rf_sched *sched, const struct rf_coll_desc *desc,

@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
  * What direct.c needs to know of a reduction: who contributes how many parts, who owns which chunk,
- * and in which order it is folded. Used by direct.c and forest.c.
+ * and in which order it is folded. Used by direct.c, forest.c and prefix.c.
  */
 #ifndef RF_COLL_DIRECT_H
 #define RF_COLL_DIRECT_H
 
 #include "sched.h"
+
+/* Temporary memory of sums in tree order comes from this, not from the transport's segments, so
+ * that a plan knows it without a network. */
+enum { RF_TREE_SEGMENT = 256 * 1024 };
+
+/* An operand that the owner has in OUT, before all parts: a part of it for each of its chunk. */
+struct rf_direct_held {
+    size_t offset; /* bytes, of where the chunk begins */
+    int level;
+};
+/* One of an owner's sums: of operands [first, first + count), those that it holds and then all
+ * parts. */
+struct rf_direct_sum {
+    uint32_t first, count;
+    size_t offset; /* in OUT, as above */
+};
 
 struct rf_direct {
     size_t count;
@@ -21,6 +37,10 @@ struct rf_direct {
     enum rf_sums { RF_SUMS_STAY, RF_SUMS_TO_ALL, RF_SUMS_TO_ROOT } sums;
     int root;
     const size_t *counts; /* [rank], elements of each chunk; NULL: by rf_chunk or equal */
+    const struct rf_direct_held *held;
+    const struct rf_direct_sum *several; /* each is written when those before it have been; NULL:
+                                            one, of all operands. They stay with their owner */
+    uint32_t held_count, several_count;
 };
 
 void rf_direct_build(struct rf_sched *sched, const struct rf_coll_desc *desc,

@@ -9,9 +9,6 @@
 
 #include "../base/base.h"
 
-/* Its own, not the transport's, so that a plan knows the temporary memory without a network. */
-enum { FOREST_SEGMENT = 256 * 1024 };
-
 int rf_forest_nodes(const struct rf_forest *forest, int rank, struct rf_forest_node *nodes)
 {
     int count = 0;
@@ -77,7 +74,7 @@ static void build(struct rf_sched *sched, const struct rf_coll_desc *desc, int *
     }
     struct rf_coll_desc own = *desc;
     if (own.segment_bytes == 0)
-        own.segment_bytes = FOREST_SEGMENT;
+        own.segment_bytes = RF_TREE_SEGMENT;
     rf_direct_build(
         sched, &own,
         &(struct rf_direct){.count = desc->count,

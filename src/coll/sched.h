@@ -170,7 +170,7 @@ rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
 rf_builder rf_build_shared_all_reduce, rf_build_shared_all_gather;
 rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
 rf_builder rf_build_tree_gather, rf_build_tree_scatter;
-rf_builder rf_build_forest;
+rf_builder rf_build_forest, rf_build_prefix_reduce_scatter;
 rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast, rf_build_flat_broadcast;
 rf_builder rf_build_hosts_all_reduce, rf_build_hosts_reduce_scatter, rf_build_hosts_all_gather;
 rf_builder rf_build_hosts_broadcast;
@@ -188,6 +188,16 @@ RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *a
 /* forest.c: whether a forest's call makes sense: its leaves are divided among the ranks, its parts
  * do not overlap, ... */
 RF_MUST_CHECK int rf_forest_check(const struct rf_coll_desc *desc);
+
+/* prefix.c: the same of a round of leaves; and what that does, once it has been checked. */
+RF_MUST_CHECK int rf_prefix_check(const struct rf_coll_desc *desc);
+struct rf_prefix_round {
+    int leaves; /* it brings so many: ranks 0 to leaves - 1 have one */
+    bool last;
+    int lowest;             /* the level of the first slot */
+    uint32_t reads, writes; /* bit l: the slot of level l */
+};
+struct rf_prefix_round rf_prefix_round(const struct rf_coll_desc *desc);
 /* One line per step. */
 void rf_sched_print(const struct rf_sched *sched, FILE *file);
 const char *rf_step_verb_name(enum rf_step_verb verb);

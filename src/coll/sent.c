@@ -130,7 +130,8 @@ uint64_t rf_sent_tree_scatter(const struct rf_coll_desc *desc)
     return (uint64_t)(subtree(desc) - 1) * rf_coll_bytes(desc);
 }
 
-/* ---- forests --------------------------------------------------------------------------------- */
+/* ---- sums over micro-batches ------------------------------------------------------------------
+ */
 
 /* Of each window every other chunk of each part of its own to the chunk's owner, and the sum of its
  * own chunk to all. Windows are alike but for the last. */
@@ -153,4 +154,11 @@ uint64_t rf_sent_forest_reduce_scatter(const struct rf_coll_desc *desc)
 {
     const uint64_t parts = (uint64_t)rf_forest_nodes(desc->forest, desc->rank, NULL);
     return parts * (desc->count - desc->counts[desc->rank]) * rf_dtype_bytes(desc->dtype);
+}
+
+uint64_t rf_sent_prefix_reduce_scatter(const struct rf_coll_desc *desc)
+{
+    const bool has_leaf = desc->rank < rf_prefix_round(desc).leaves;
+    const size_t sent = has_leaf ? desc->count - desc->counts[desc->rank] : 0;
+    return sent * rf_dtype_bytes(desc->dtype);
 }

@@ -250,6 +250,8 @@ static const struct rf_coll_row rows[] = {
      rf_sent_forest_all_reduce},
     {RF_COLL_FOREST_REDUCE_SCATTER, "forest", "every size", any, NULL, NULL, rf_build_forest,
      rf_sent_forest_reduce_scatter},
+    {RF_COLL_PREFIX_REDUCE_SCATTER, "prefix", "every size", any, NULL, NULL,
+     rf_build_prefix_reduce_scatter, rf_sent_prefix_reduce_scatter},
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
 _Static_assert(ROW_COUNT <= UINT8_MAX, "a contract has a row's number in 8 bits");
@@ -269,6 +271,7 @@ static const char *const op_names[RF_COLL_OP_COUNT] = {
     [RF_COLL_RECV] = "recv",
     [RF_COLL_FOREST_ALL_REDUCE] = "forest_all_reduce",
     [RF_COLL_FOREST_REDUCE_SCATTER] = "forest_reduce_scatter",
+    [RF_COLL_PREFIX_REDUCE_SCATTER] = "prefix_reduce_scatter",
 };
 
 const char *rf_coll_op_name(enum rf_coll_op op)
@@ -290,7 +293,8 @@ bool rf_coll_reduces(enum rf_coll_op op)
 
 bool rf_coll_adds_leaves(enum rf_coll_op op)
 {
-    return op == RF_COLL_FOREST_ALL_REDUCE || op == RF_COLL_FOREST_REDUCE_SCATTER;
+    return op == RF_COLL_FOREST_ALL_REDUCE || op == RF_COLL_FOREST_REDUCE_SCATTER ||
+           op == RF_COLL_PREFIX_REDUCE_SCATTER;
 }
 
 static int check(const struct rf_coll_desc *desc)
@@ -314,6 +318,8 @@ static int check(const struct rf_coll_desc *desc)
     if (desc->op == RF_COLL_RECV && desc->root == desc->rank)
         return rf_fail(RF_EINVAL, "recv: rank %d cannot receive from itself; use sendrecv",
                        desc->rank);
+    if (desc->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        return rf_prefix_check(desc);
     return rf_coll_adds_leaves(desc->op) ? rf_forest_check(desc) : 0;
 }
 

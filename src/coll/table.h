@@ -15,7 +15,7 @@ rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
 rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
 rf_sent rf_sent_doubling_all_reduce, rf_sent_halving_all_reduce, rf_sent_naive_all_reduce;
 rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf_sent_tree_scatter;
-rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter;
+rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter, rf_sent_prefix_reduce_scatter;
 
 struct rf_coll_row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */

@@ -24,7 +24,7 @@ static size_t part_of(const struct rf_windows *windows, size_t piece_bytes, uint
 
 /* ---- the pieces of a call -------------------------------------------------------------------- */
 
-enum form { NOTHING, CHUNKS, SHARES, OWN, ALL, PARTS, PART_SHARES };
+enum form { NOTHING, CHUNKS, SHARES, OWN, ALL, PARTS, PART_SHARES, SLOTS };
 
 static struct rf_piece piece_of(const struct rf_windows *windows, const struct rf_side *side,
                                 int index)
@@ -41,6 +41,9 @@ static struct rf_piece piece_of(const struct rf_windows *windows, const struct r
         return (struct rf_piece){0, rf_share(desc, side->counts, desc->rank, element).bytes};
     case PARTS:
         return (struct rf_piece){(size_t)index * desc->stride * element, desc->count * element};
+    case SLOTS:
+        share = rf_share(desc, side->counts, desc->rank, element);
+        return (struct rf_piece){(size_t)index * share.bytes, share.bytes};
     case PART_SHARES:
         share = rf_share(desc, side->counts, index % desc->ranks, element);
         share.offset += (size_t)(index / desc->ranks) * desc->stride * element;
@@ -54,6 +57,8 @@ static int piece_count(const struct rf_coll_desc *desc, enum form form)
 {
     if (form == PARTS || form == PART_SHARES)
         return rf_forest_nodes(desc->forest, desc->rank, NULL) * (form == PARTS ? 1 : desc->ranks);
+    if (form == SLOTS)
+        return rf_prefix_slots(desc->leaves, desc->ranks);
     return form == NOTHING ? 0 : form == CHUNKS || form == SHARES ? desc->ranks : 1;
 }
 
@@ -95,6 +100,10 @@ static void forms_of(const struct rf_coll_desc *desc, enum form *in, enum form *
         *in = PART_SHARES;
         *out = OWN;
         break;
+    case RF_COLL_PREFIX_REDUCE_SCATTER:
+        *in = desc->rank < rf_prefix_round(desc).leaves ? SHARES : NOTHING;
+        *out = SLOTS;
+        break;
     case RF_COLL_BARRIER:
         *in = *out = NOTHING;
         break;
@@ -124,7 +133,7 @@ static void place(struct rf_windows *windows, uint32_t w)
     in->base = in->form == OWN && out->form == SHARES ? out->packed[own] : 0;
     const bool shares = in->count > 0 && (in->form == SHARES || in->form == PART_SHARES);
     out->base = out->form == OWN && shares ? in->packed[own] : 0;
-    if (windows->desc->op == RF_COLL_ALL_TO_ALL)
+    if (windows->desc->op == RF_COLL_ALL_TO_ALL || out->form == SLOTS)
         out->base = in->packed[in->count];
 }
 
@@ -135,6 +144,8 @@ static size_t breadth(const struct rf_coll_desc *desc)
 {
     if (desc->op == RF_COLL_BROADCAST)
         return 1;
+    if (desc->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        return (size_t)desc->ranks + (size_t)rf_prefix_slots(desc->leaves, desc->ranks);
     if (!desc->forest)
         return (size_t)desc->ranks;
     const int most = desc->most_parts > 0 ? desc->most_parts : rf_forest_most_parts(desc->forest);
@@ -324,13 +335,21 @@ static bool uses(uint8_t verb, int operand) /* dst, a, b */
     return verb <= RF_STEP_DIVIDE && used[verb] >> operand & 1;
 }
 
-/* A fetch (store: false) or store of a window's parts, neighbours together. */
-static uint32_t move_step(struct list *list, uint32_t w, bool store)
+/* The pieces of OUT that a call reads or writes may be some of its slots. */
+static bool is_moved(const struct rf_windows *windows, const struct rf_side *side, int i,
+                     bool store)
+{
+    if (side->form != SLOTS)
+        return true;
+    const struct rf_prefix_round round = rf_prefix_round(windows->desc);
+    return (store ? round.writes : round.reads) >> (round.lowest + i) & 1;
+}
+
+/* A fetch (store: false) or store of a window's parts of IN or OUT, neighbours together. */
+static uint32_t move_step(struct list *list, uint32_t w, bool store, bool in_out)
 {
     struct rf_windows *windows = &list->windows;
     struct rf_sched *sched = list->sched;
-    /* A broadcast lies in OUT, on the root too. */
-    const bool in_out = store || windows->desc->op == RF_COLL_BROADCAST;
     const struct rf_side *side = in_out ? &windows->out : &windows->in;
     const uint32_t first = sched->move_count;
     uint64_t total = 0;
@@ -339,7 +358,7 @@ static uint32_t move_step(struct list *list, uint32_t w, bool store)
         const size_t bytes = part_of(windows, piece.bytes, w);
         const uint64_t tensor = piece.offset + (size_t)w * windows->width;
         const uint64_t slot = slot_of(windows, w) + side->base + side->packed[i];
-        if (bytes == 0)
+        if (bytes == 0 || !is_moved(windows, side, i, store))
             continue;
         struct rf_move *last =
             sched->move_count > first ? &sched->moves[sched->move_count - 1] : NULL;
@@ -354,12 +373,23 @@ static uint32_t move_step(struct list *list, uint32_t w, bool store)
     return rf_sched_move_step(sched, store ? RF_STEP_STORE : RF_STEP_FETCH, in_out, first, total);
 }
 
-static bool fetches(const struct rf_windows *windows)
+/* Of what the call reads. A broadcast lies in OUT, on the root too; slots are added to. */
+static uint32_t fetch_step(struct list *list, uint32_t w, uint32_t after)
 {
+    const struct rf_windows *windows = &list->windows;
     const struct rf_coll_desc *desc = windows->desc;
-    if (desc->op == RF_COLL_BROADCAST)
-        return windows->out.staged && desc->rank == desc->root;
-    return windows->in.staged;
+    const bool told = desc->op == RF_COLL_BROADCAST;
+    const bool reads_out = windows->out.form == SLOTS || (told && desc->rank == desc->root);
+    uint32_t in = windows->in.staged && !told ? move_step(list, w, false, false) : RF_NO_STEP;
+    uint32_t out = windows->out.staged && reads_out ? move_step(list, w, false, true) : RF_NO_STEP;
+    rf_sched_dep(list->sched, in, after);
+    rf_sched_dep(list->sched, out, after);
+    if (in == RF_NO_STEP || out == RF_NO_STEP)
+        return in == RF_NO_STEP ? out : in;
+    uint32_t both = rf_sched_join(list->sched);
+    rf_sched_dep(list->sched, both, in);
+    rf_sched_dep(list->sched, both, out);
+    return both;
 }
 
 static bool stores(const struct rf_windows *windows)
@@ -397,8 +427,7 @@ static void add_window(struct list *list, uint32_t w)
     uint32_t *free_after = &list->free_after[w % RF_STAGING_SLOTS];
     place(windows, w);
     describe(list, w);
-    uint32_t fetch = fetches(windows) ? move_step(list, w, false) : RF_NO_STEP;
-    rf_sched_dep(sched, fetch, *free_after);
+    uint32_t fetch = fetch_step(list, w, *free_after);
     uint32_t begin = fetch;
     if (*ended != RF_NO_STEP) {
         begin = rf_sched_join(sched);
@@ -430,7 +459,7 @@ static void add_window(struct list *list, uint32_t w)
     const uint32_t end = rf_sched_join(sched);
     frame(list, first, last, edge, begin, end);
     rf_sched_dep(sched, end, begin); /* a window without steps */
-    uint32_t store = stores(windows) ? move_step(list, w, true) : RF_NO_STEP;
+    uint32_t store = stores(windows) ? move_step(list, w, true, true) : RF_NO_STEP;
     rf_sched_dep(sched, store, end);
     *ended = end;
     *free_after = store != RF_NO_STEP ? store : end;

@@ -72,8 +72,9 @@ static bool same(const struct rf_cached *entry, const struct rf_call *call)
     const struct rf_call *key = &entry->key;
     return entry->sched && key->count == call->count && key->op == call->op &&
            key->dtype == call->dtype && key->redop == call->redop && key->order == call->order &&
-           key->root == call->root && key->reduction_hash == call->reduction_hash &&
-           key->staged == call->staged && same_algorithm(key->algorithm, call->algorithm) &&
+           key->root == call->root && key->leaves == call->leaves && key->round == call->round &&
+           key->reduction_hash == call->reduction_hash && key->staged == call->staged &&
+           same_algorithm(key->algorithm, call->algorithm) &&
            same_counts(key->counts, call->counts, entry->ranks) &&
            same_counts(key->recv_counts, call->recv_counts, entry->ranks) &&
            (!call->forest ||
@@ -85,6 +86,7 @@ static uint32_t slot_of(const struct rf_call *call)
     uint64_t mixed = (uint64_t)call->count * 0x9e3779b97f4a7c15ull;
     mixed ^= (uint64_t)call->op << 40 ^ (uint64_t)call->dtype << 36 ^ (uint64_t)call->redop << 32 ^
              (uint64_t)call->order << 28 ^ (uint64_t)(uint32_t)call->root;
+    mixed += (uint64_t)(uint32_t)call->round * 0xc2b2ae3d27d4eb4full;
     return (uint32_t)((mixed * 0x9e3779b97f4a7c15ull) >> 56) % SLOTS;
 }
 
@@ -129,6 +131,8 @@ struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_cal
         .counts = call->counts,
         .recv_counts = call->recv_counts,
         .stride = call->stride,
+        .leaves = call->leaves,
+        .round = call->round,
         .window_bytes = RF_WINDOW_BYTES,
         .staged = call->staged,
         /* Checksums are of messages, and where there are none nothing would be checked. */
@@ -157,6 +161,8 @@ static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cac
         entry->key.forest = &entry->forest;
         extra = rf_hash32(first, bytes, extra + 1);
     }
+    if (call->leaves > 0)
+        extra = rf_hash32(&call->leaves, sizeof(call->leaves), extra + 5);
     const struct rf_coll_desc desc = rf_call_desc(comm, &entry->key);
     if (call->algorithm)
         RETURN_IF_ERROR(rf_sched_build_as(&desc, call->algorithm, &entry->sched));

@@ -44,6 +44,7 @@ struct rf_call {
     const size_t *recv_counts; /* [size], all-to-all with counts */
     const char *algorithm;     /* NULL: the table chooses */
     const struct rf_forest *forest;
+    int leaves, round; /* of a prefix */
     const void *in;
     void *out;
     const char *label;

@@ -14,8 +14,10 @@ void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)
     contract->dtype = (uint8_t)call->dtype;
     contract->redop = rf_coll_reduces(call->op) ? (uint8_t)call->redop : 0;
     contract->order = (uint8_t)call->order;
-    /* A forest has no root; what its ranks could disagree about is the number of leaves. */
+    /* These have no root; what ranks could disagree about is the number of leaves, or the round. */
     contract->root = call->forest ? call->forest->leaves : call->root;
+    if (call->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        contract->root = call->round;
     if (call->algorithm)
         contract->algorithm = rf_coll_number(call->op, call->algorithm);
     /* What an all-to-all's ranks send is their own affair; the pieces are agreed on before. */
@@ -107,7 +109,9 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
         n += snprintf(text + n, bytes - (size_t)n, " to rank %d", contract->root);
     if (op == RF_COLL_RECV)
         n += snprintf(text + n, bytes - (size_t)n, " from rank %d", contract->root);
-    if (rf_coll_adds_leaves(op))
+    if (op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        n += snprintf(text + n, bytes - (size_t)n, " round %d", contract->root);
+    else if (rf_coll_adds_leaves(op))
         n += snprintf(text + n, bytes - (size_t)n, " %d leaves", contract->root);
     else if (contract->order != RF_ORDER_ANY)
         n += snprintf(text + n, bytes - (size_t)n, " in %s order", rf_order_name(contract->order));

@@ -85,3 +85,30 @@ int rf_forest_reduce_scatter_tensor(struct rf_comm *comm, const struct rf_forest
     job.call.stride = stride;
     return rf_task_start(comm, &job, opts);
 }
+
+int rf_prefix_reduce_scatter_tensor(struct rf_comm *comm, int leaves, int round,
+                                    struct rf_tensor leaf, struct rf_tensor slots,
+                                    const size_t *counts, const struct rf_coll_opts *opts)
+{
+    const char *op = rf_coll_op_name(RF_COLL_PREFIX_REDUCE_SCATTER);
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
+    if (leaves < 1)
+        return rf_fail(RF_EINVAL, "%s: %d leaves; at least one is needed", op, leaves);
+    const int rounds = rf_prefix_rounds(leaves, comm->size);
+    if (round < 0 || round >= rounds)
+        return rf_fail(RF_EINVAL, "%s: %d leaves on %d ranks come in rounds 0 to %d, not in %d", op,
+                       leaves, comm->size, rounds - 1, round);
+    RETURN_IF_ERROR(check_type(op, leaf));
+    RETURN_IF_ERROR(check_type(op, slots));
+    struct rf_task job = {.in = leaf, .out = slots};
+    job.call = (struct rf_call){.op = RF_COLL_PREFIX_REDUCE_SCATTER,
+                                .counts = counts,
+                                .redop = RF_SUM,
+                                .order = RF_ORDER_TREE,
+                                .root = -1,
+                                .leaves = leaves,
+                                .round = round};
+    RETURN_IF_ERROR(rf_call_sum(comm, job.call.op, counts, &job.call.count));
+    return rf_task_start(comm, &job, opts);
+}

@@ -145,7 +145,8 @@ bool rf_call_needs_everybody(const struct rf_contract *contract)
     if (contract->op == RF_COLL_BARRIER)
         return true;
     /* A rank may have no leaves, and a count of 0. */
-    if (contract->op == RF_COLL_FOREST_REDUCE_SCATTER)
+    if (contract->op == RF_COLL_FOREST_REDUCE_SCATTER ||
+        contract->op == RF_COLL_PREFIX_REDUCE_SCATTER)
         return false;
     return contract->op != RF_COLL_BROADCAST && contract->count > 0;
 }

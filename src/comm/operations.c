@@ -49,6 +49,12 @@ void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size
         *out = piece;
         break;
     }
+    case RF_COLL_PREFIX_REDUCE_SCATTER: {
+        const int64_t leaf = (int64_t)call->round * comm->size + comm->rank;
+        *in = leaf < call->leaves ? call->count : 0;
+        *out = (size_t)rf_prefix_slots(call->leaves, comm->size) * piece;
+        break;
+    }
     default:
         break;
     }
@@ -109,6 +115,7 @@ bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, ui
     case RF_COLL_GATHER:
         return in == out + own;
     case RF_COLL_ALL_TO_ALL:
+    case RF_COLL_PREFIX_REDUCE_SCATTER:
         return false;
     default:
         return in == out;

@@ -231,6 +231,11 @@ Layout layout_of(const struct rf_coll_desc &desc, bool in_place)
         size_t parts = static_cast<size_t>(rf_forest_nodes(desc.forest, desc.rank, nullptr));
         return {parts * desc.stride * element, piece, in_place && parts > 0, 0, own};
     }
+    case RF_COLL_PREFIX_REDUCE_SCATTER: {
+        size_t slots = static_cast<size_t>(rf_prefix_slots(desc.leaves, desc.ranks));
+        bool has_leaf = desc.rank < rf_prefix_round(&desc).leaves;
+        return {has_leaf ? whole : 0, slots * piece, false, 0, 0};
+    }
     default:
         return {bytes, bytes, in_place, 0, 0};
     }

@@ -157,8 +157,8 @@ TEST(SentBytes, WithACountForEachRankAreRefusedWhereACallHasNone)
         return rf_coll_sent_bytes_v(op, rank, 2, list, RF_F32, RF_ORDER_ANY, 0, &bytes);
     };
     EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, counts), 0);
-    for (enum rf_coll_op op :
-         {RF_COLL_ALL_REDUCE, RF_COLL_ALL_TO_ALL, RF_COLL_BARRIER, RF_COLL_FOREST_REDUCE_SCATTER})
+    for (enum rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_ALL_TO_ALL, RF_COLL_BARRIER,
+                               RF_COLL_FOREST_REDUCE_SCATTER, RF_COLL_PREFIX_REDUCE_SCATTER})
         EXPECT_EQ(sent(op, 0, counts), RF_EINVAL);
     EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, nullptr), RF_EINVAL);
     EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, huge), RF_EINVAL);
@@ -207,7 +207,8 @@ TEST(Table, RefusesWhatMakesNoSense)
     EXPECT_EQ(status(RF_COLL_ALL_REDUCE, 0, 2, SIZE_MAX / 2, RF_F32, 0), RF_EINVAL);
     EXPECT_EQ(status(RF_COLL_BROADCAST, 0, 2, 1, RF_F32, 2), RF_EINVAL);
     EXPECT_EQ(status(RF_COLL_RECV, 1, 2, 1, RF_F32, 1), RF_EINVAL);
-    for (enum rf_coll_op op : {RF_COLL_FOREST_ALL_REDUCE, RF_COLL_FOREST_REDUCE_SCATTER})
+    for (enum rf_coll_op op :
+         {RF_COLL_FOREST_ALL_REDUCE, RF_COLL_FOREST_REDUCE_SCATTER, RF_COLL_PREFIX_REDUCE_SCATTER})
         EXPECT_EQ(status(op, 0, 2, 1, RF_F32, 0), RF_EINVAL);
     EXPECT_EQ(status(static_cast<enum rf_coll_op>(77), 0, 2, 1, RF_F32, 0), RF_EINVAL);
 }

@@ -228,4 +228,180 @@ TEST(ForestReduceScatter, IsRefusedWithoutCountsAndWhereTheyOverflow)
     EXPECT_EQ(rf_forest_scatter_staging_bytes(&forest, 0, many.data(), &bytes), RF_EINVAL);
 }
 
+// ---- prefixes ---------------------------------------------------------------------------------
+
+struct rf_coll_desc describe(int leaves, int ranks, int round, const Counts &counts)
+{
+    struct rf_coll_desc desc = {};
+    desc.op = RF_COLL_PREFIX_REDUCE_SCATTER;
+    desc.order = RF_ORDER_TREE;
+    desc.ranks = ranks;
+    desc.counts = counts.data();
+    desc.count = sum(counts);
+    desc.leaves = leaves;
+    desc.round = round;
+    return desc;
+}
+
+// The slots of all ranks. What holds no partial sum is not a number, so that nobody reads it.
+struct Slots {
+    Slots(int leaves_, const Counts &counts_)
+        : leaves(leaves_), ranks(static_cast<int>(counts_.size())), counts(counts_)
+    {
+        for (size_t count : counts)
+            data.emplace_back(static_cast<size_t>(rf_prefix_slots(leaves, ranks)) * count, NAN);
+    }
+    void forget(int rounds)
+    {
+        const uint32_t levels = rf_prefix_levels(leaves, ranks, rounds);
+        for (size_t r = 0; r < data.size(); r++)
+            for (size_t i = 0; i < data[r].size(); i++)
+                if (!(levels >> (i / counts[r]) & 1))
+                    data[r][i] = NAN;
+    }
+    int leaves, ranks;
+    Counts counts;
+    std::vector<Row> data;
+};
+
+void run_round(Slots &slots, const struct rf_coll_desc &desc, uint64_t staged, uint32_t seed)
+{
+    sim::World world(desc, "", false, staged);
+    ASSERT_EQ(world.error, "");
+    const int first = desc.round * desc.ranks;
+    for (int r = 0; r < desc.ranks; r++) {
+        std::copy(slots.data[r].begin(), slots.data[r].end(), floats(world.ranks[r]->out()));
+        const bool has_leaf = first + r < desc.leaves;
+        ASSERT_EQ(world.ranks[r]->layout.in_bytes, has_leaf ? desc.count * 4 : 0);
+        const Row leaf = node(0, first + r, desc.leaves, has_leaf ? desc.count : 0);
+        std::copy(leaf.begin(), leaf.end(), floats(world.ranks[r]->in()));
+        uint64_t sent = 1;
+        ASSERT_EQ(rf_prefix_sent_bytes(desc.leaves, desc.round, r, desc.ranks, desc.counts, &sent),
+                  0);
+        ASSERT_EQ(sent, has_leaf ? (desc.count - desc.counts[r]) * 4 : 0);
+        ASSERT_EQ(sent, rf_sched_sent_bytes(world.scheds[r]));
+    }
+    ASSERT_EQ(run(world, desc, seed), "");
+    for (int r = 0; r < desc.ranks; r++) {
+        const float *out = floats(world.ranks[r]->out());
+        std::copy_n(out, slots.data[r].size(), slots.data[r].begin());
+    }
+}
+
+// Slot s of every rank against the subtree that it should be, after `done` leaves.
+void expect_slots(const Slots &slots, int rounds)
+{
+    const int done = std::min(rounds * slots.ranks, slots.leaves);
+    const size_t count = sum(slots.counts);
+    const uint32_t levels = rf_prefix_levels(slots.leaves, slots.ranks, rounds);
+    int lowest = 0; // of slot 0: the slots end with the level of the largest aligned subtree
+    while (2 << lowest <= slots.leaves)
+        lowest++;
+    lowest -= rf_prefix_slots(slots.leaves, slots.ranks) - 1;
+    for (int slot = 0; slot < rf_prefix_slots(slots.leaves, slots.ranks); slot++) {
+        if (!(levels >> slot & 1))
+            continue;
+        const int level = lowest + slot;
+        const Row want = done == slots.leaves ? whole_sum(slots.leaves, count)
+                                              : node(level, (done >> level) - 1, done, count);
+        for (int r = 0; r < slots.ranks; r++)
+            expect_row(slots.data[r].data() + static_cast<size_t>(slot) * slots.counts[r], want,
+                       before(slots.counts, r), slots.counts[r],
+                       std::to_string(slots.leaves) + " leaves on " + std::to_string(slots.ranks) +
+                           " ranks, round " + std::to_string(rounds) + ", slot " +
+                           std::to_string(slot));
+    }
+}
+
+void run_prefix(int leaves, int ranks, const Counts &counts, uint32_t seed)
+{
+    const uint64_t stagings[] = {0, ~0ull, 0x5555555555555555ull};
+    Slots slots(leaves, counts);
+    for (int round = 0; round < rf_prefix_rounds(leaves, ranks); round++) {
+        struct rf_coll_desc desc = describe(leaves, ranks, round, counts);
+        desc.window_bytes = seed % 2 ? 0 : 200;
+        run_round(slots, desc, stagings[(seed + static_cast<uint32_t>(round)) % 3], seed);
+        if (testing::Test::HasFatalFailure())
+            return;
+        slots.forget(round + 1);
+        expect_slots(slots, round + 1);
+    }
+}
+
+TEST(PrefixReduceScatter, HasTheBitsOfOneProcessForEveryNumberOfRanksAndLeaves)
+{
+    for (int leaves = 1; leaves <= 40; leaves++)
+        for (int ranks : {1, 2, 3, 4, 5, 7, 8})
+            run_prefix(leaves, ranks, counts_of((leaves + ranks) % 3, ranks),
+                       static_cast<uint32_t>(leaves * 5 + ranks));
+    for (int ranks = 1; ranks <= 32; ranks++)
+        for (int leaves : {ranks, ranks + 1, 2 * ranks - 1, 40})
+            run_prefix(leaves, ranks, counts_of(ranks % 3, ranks), static_cast<uint32_t>(ranks));
+}
+
+TEST(PrefixReduceScatter, OfNothingIsABarrierInEveryRound)
+{
+    run_prefix(7, 3, counts_of(3, 3), 1);
+}
+
+TEST(PrefixReduceScatter, SlotsAreTheBitsOfTheLeavesSoFar)
+{
+    for (int leaves = 1; leaves <= 70; leaves++)
+        for (int ranks = 1; ranks <= 40; ranks++) {
+            const int rounds = rf_prefix_rounds(leaves, ranks);
+            const int slots = rf_prefix_slots(leaves, ranks);
+            ASSERT_EQ(rounds, (leaves + ranks - 1) / ranks);
+            ASSERT_GE(slots, 1);
+            ASSERT_LE(1 << (slots - 1), leaves);
+            ASSERT_EQ(rf_prefix_levels(leaves, ranks, 0), 0u);
+            ASSERT_EQ(rf_prefix_levels(leaves, ranks, rounds), 1u << (slots - 1));
+            for (int round = 1; round < rounds; round++) {
+                // The bits of the leaves so far, less those that are never set.
+                uint32_t levels = rf_prefix_levels(leaves, ranks, round);
+                ASSERT_LT(levels, 1u << slots);
+                ASSERT_EQ(static_cast<int>(levels) * (ranks & -ranks), round * ranks);
+            }
+            ASSERT_EQ(rf_prefix_levels(leaves, ranks, rounds + 1), 0u);
+        }
+    EXPECT_EQ(rf_prefix_slots(16, 8), 2) << "of eight leaves and of all";
+    EXPECT_EQ(rf_prefix_slots(16, 3), 5);
+    EXPECT_EQ(rf_prefix_rounds(0, 3) + rf_prefix_slots(3, 0) + rf_prefix_rounds(3, -1), 0);
+    EXPECT_EQ(rf_prefix_rounds(INT32_MAX, INT32_MAX), 1);
+    EXPECT_EQ(rf_prefix_levels(INT32_MAX, 1 << 30, 1), 1u);
+}
+
+// A ring's bytes, and memory that does not grow with the call.
+TEST(PrefixReduceScatter, SendsWhatARingSendsFromBoundedMemory)
+{
+    const Counts counts = {1 << 24, 3, 0, 1 << 26};
+    for (int rank = 0; rank < 4; rank++)
+        for (int round = 0; round < 3; round++) {
+            uint64_t sent = 1, ring = 1, temp = 0, staging = 0;
+            ASSERT_EQ(rf_prefix_sent_bytes(10, round, rank, 4, counts.data(), &sent), 0);
+            ASSERT_EQ(rf_coll_sent_bytes_v(RF_COLL_REDUCE_SCATTER, rank, 4, counts.data(), RF_F32,
+                                           RF_ORDER_RING, 0, &ring),
+                      0);
+            EXPECT_EQ(sent, round < 2 || rank < 2 ? ring : 0);
+            ASSERT_EQ(rf_prefix_temp_bytes(10, round, rank, 4, counts.data(), &temp), 0);
+            EXPECT_LE(temp, 2 * RF_WINDOW_BYTES);
+            ASSERT_EQ(rf_prefix_staging_bytes(10, round, rank, 4, counts.data(), &staging), 0);
+            EXPECT_LE(staging, RF_STAGING_SLOTS * 2 * RF_WINDOW_BYTES);
+            EXPECT_EQ(staging > 0, counts[rank] > 0 || round < 2 || rank < 2);
+        }
+}
+
+TEST(PrefixReduceScatter, IsRefusedOutsideItsRoundsAndWithoutCounts)
+{
+    const Counts counts = {1, 2}, huge = {SIZE_MAX, 2};
+    uint64_t bytes = 0;
+    EXPECT_EQ(rf_prefix_sent_bytes(4, 2, 0, 2, counts.data(), &bytes), RF_EINVAL);
+    EXPECT_STREQ(rf_last_error()->message,
+                 "prefix_reduce_scatter: 4 leaves on 2 ranks come in rounds 0 to 1, not in 2");
+    EXPECT_EQ(rf_prefix_sent_bytes(4, -1, 0, 2, counts.data(), &bytes), RF_EINVAL);
+    EXPECT_EQ(rf_prefix_sent_bytes(0, 0, 0, 2, counts.data(), &bytes), RF_EINVAL);
+    EXPECT_EQ(rf_prefix_sent_bytes(4, 0, 2, 2, counts.data(), &bytes), RF_EINVAL);
+    EXPECT_EQ(rf_prefix_temp_bytes(4, 0, 0, 2, nullptr, &bytes), RF_EINVAL);
+    EXPECT_EQ(rf_prefix_staging_bytes(4, 0, 0, 2, huge.data(), &bytes), RF_EINVAL);
+}
+
 } // namespace

@@ -125,6 +125,42 @@ void scatter_forest(rf_comm *comm, int rank, Device &device, const Forest &fores
     EXPECT_EQ(read(place), want) << "in place";
 }
 
+rf_tensor leaf_of(Device &device, int leaves, int index, size_t count)
+{
+    return index < leaves ? tensor_of(device, thirds(index, count)) : rf_tensor{};
+}
+
+rf_tensor slots_of(Device &device, int leaves, const Counts &counts, int rank)
+{
+    const size_t slots = static_cast<size_t>(rf_prefix_slots(leaves, (int)counts.size()));
+    return tensor_of(device, Row(slots * counts[static_cast<size_t>(rank)], -1));
+}
+
+void expect_sum(rf_tensor slots, int leaves, const Counts &counts, int rank)
+{
+    const size_t own = counts[static_cast<size_t>(rank)];
+    if (own == 0)
+        return;
+    const Row all = read(slots);
+    EXPECT_EQ(Row(all.end() - static_cast<long>(own), all.end()), piece_of(leaves, counts, rank));
+}
+
+void scatter_prefix(rf_comm *comm, int rank, Device &device, int leaves, const Counts &counts)
+{
+    const int ranks = static_cast<int>(counts.size());
+    rf_tensor slots = slots_of(device, leaves, counts, rank);
+    for (int round = 0; round < rf_prefix_rounds(leaves, ranks); round++) {
+        rf_tensor leaf = leaf_of(device, leaves, round * ranks + rank, sum(counts));
+        const uint64_t sent = rf_comm_sent_bytes(comm);
+        uint64_t foretold = 1;
+        RUNS(rf_prefix_reduce_scatter_tensor(comm, leaves, round, leaf, slots, counts.data(),
+                                             nullptr));
+        RUNS(rf_prefix_sent_bytes(leaves, round, rank, ranks, counts.data(), &foretold));
+        EXPECT_EQ(rf_comm_sent_bytes(comm) - sent, foretold);
+    }
+    expect_sum(slots, leaves, counts, rank);
+}
+
 /* ---- every provider; first, as a parent that forks must not have threads of a device -----------
  */
 
@@ -145,6 +181,7 @@ TEST_P(Everywhere, SumsOverMicroBatchesEndInPiecesWithTheBitsOfOneProcess)
             device = std::make_unique<Device>(rank == 1);
             const Counts counts = {70001, 3, 1003};
             scatter_forest(comm, rank, *device, Forest({0, 3, 7, 7}), counts);
+            scatter_prefix(comm, rank, *device, 7, counts);
         },
         [&](int rank, int) { devices[static_cast<size_t>(rank)].reset(); });
 }
@@ -174,13 +211,16 @@ TEST_P(Leaves, AddUpToTheBitsOfOneProcessWhateverTheCuts)
         for (const Counts &counts : {Counts{5, 0, 3001}, Counts{0, 2, 0}, Counts{0, 0, 0}}) {
             for (const std::vector<int> &first : shares)
                 scatter_forest(comm, rank, device, Forest(first), counts);
+            for (int leaves : {1, 3, 8, 11})
+                scatter_prefix(comm, rank, device, leaves, counts);
         }
         const Counts windows = {700001, 0, 800000};
         scatter_forest(comm, rank, device, Forest(shares[0]), windows);
+        scatter_prefix(comm, rank, device, 5, windows);
     });
 }
 
-/* A call's memory is what was told. */
+/* A call's memory is what was told; slots that a round leaves alone are not copied. */
 TEST_P(Leaves, TakeTheStagingThatWasForetold)
 {
     run(three(), GetParam(), [](rf_comm *comm, int rank, Device &device) {
@@ -189,13 +229,58 @@ TEST_P(Leaves, TakeTheStagingThatWasForetold)
         const size_t count = sum(counts), own = counts[static_cast<size_t>(rank)];
         const bool hidden = GetParam() >> rank & 1;
         rf_tensor parts = device.tensor(Row(2 * count, 1)), out = tensor_of(device, Row(own, -1));
-        uint64_t first = 0;
+        uint64_t first = 0, second = 0;
         RUNS(rf_forest_reduce_scatter_tensor(comm, &forest, parts, count, out, counts.data(),
                                              nullptr));
         RUNS(rf_forest_scatter_staging_bytes(&forest, rank, counts.data(), &first));
         rf_memory_stats stats;
         rf_device_memory(device.get(), &stats);
         EXPECT_EQ(stats.now[RF_CATEGORY_COMM], hidden ? first : 0);
+        rf_tensor slots = slots_of(device, 7, counts, rank);
+        const uint64_t copied = rf_comm_staged_bytes(comm);
+        for (int round = 0; round < 2; round++)
+            RUNS(rf_prefix_reduce_scatter_tensor(comm, 7, round, parts, slots, counts.data(),
+                                                 nullptr));
+        /* Round 0 leaves 3 leaves (two slots), round 1 turns them into 6 (two slots). */
+        EXPECT_EQ(rf_comm_staged_bytes(comm) - copied, hidden ? 2 * count * 4 + 6 * own * 4 : 0);
+        for (int round = 0; round < 2; round++) {
+            uint64_t bytes = 0;
+            RUNS(rf_prefix_staging_bytes(7, round, rank, 3, counts.data(), &bytes));
+            second = std::max(second, bytes);
+        }
+        rf_device_memory(device.get(), &stats);
+        EXPECT_EQ(stats.now[RF_CATEGORY_COMM], hidden ? std::max(first, second) : 0);
+    });
+}
+
+/* Rounds that are queued one behind the other, by points and by requests. */
+TEST_P(Leaves, OfManyRoundsMayBeUnderWayAtOnce)
+{
+    run(three(), GetParam(), [](rf_comm *comm, int rank, Device &device) {
+        const int leaves = 11, rounds = rf_prefix_rounds(leaves, 3);
+        const Counts counts = {4001, 10, 90000};
+        for (bool by_request : {false, true}) {
+            rf_tensor slots = slots_of(device, leaves, counts, rank);
+            std::vector<rf_request *> requests(static_cast<size_t>(rounds));
+            rf_point done = {};
+            for (int round = 0; round < rounds; round++) {
+                rf_coll_opts opts = {};
+                if (by_request)
+                    opts.request = &requests[static_cast<size_t>(round)];
+                else
+                    opts.done = &done;
+                rf_tensor leaf = leaf_of(device, leaves, round * 3 + rank, sum(counts));
+                RUNS(rf_prefix_reduce_scatter_tensor(comm, leaves, round, leaf, slots,
+                                                     counts.data(), &opts));
+            }
+            if (by_request)
+                RUNS(rf_request_wait_all(requests.data(), requests.size(), 20));
+            else
+                RUNS(rf_point_wait(done, 20000000000ull));
+            for (rf_request *request : requests)
+                rf_request_free(request);
+            expect_sum(slots, leaves, counts, rank);
+        }
     });
 }
 
@@ -251,6 +336,26 @@ TEST(LeavesThatAreWrong, AreRefusedWithASentence)
         EXPECT_EQ(scatter(&forest, none, 60, a, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, none, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, part_of(b, 7, 30), counts.data()), RF_EINVAL);
+        auto round = [&](int leaves, int k, rf_tensor leaf, rf_tensor slots, const size_t *n) {
+            return rf_prefix_reduce_scatter_tensor(comm, leaves, k, leaf, slots, n, nullptr);
+        };
+        EXPECT_EQ(rf_prefix_reduce_scatter_tensor(nullptr, 5, 0, a, b, counts.data(), nullptr),
+                  RF_EINVAL);
+        EXPECT_EQ(round(0, 0, a, b, counts.data()), RF_EINVAL);
+        EXPECT_EQ(round(5, 3, a, b, counts.data()), RF_EINVAL);
+        EXPECT_STREQ(rf_last_error()->message,
+                     "prefix_reduce_scatter: 5 leaves on 2 ranks come in rounds 0 to 2, not in 3");
+        EXPECT_EQ(round(5, -1, a, b, counts.data()), RF_EINVAL);
+        EXPECT_EQ(round(5, 0, a, b, nullptr), RF_EINVAL);
+        EXPECT_EQ(round(5, 0, half, b, counts.data()), RF_EINVAL);
+        EXPECT_EQ(round(5, 0, none, b, counts.data()), RF_EINVAL);
+        EXPECT_EQ(round(8, 0, b, a, Counts{50, 50}.data()), RF_EINVAL) << "three slots of 50";
+        EXPECT_EQ(round(5, 0, b, b, counts.data()), RF_EINVAL) << "they overlap";
+        rf_coll_opts opts = {};
+        const double two = 2;
+        opts.scale = &two;
+        EXPECT_EQ(rf_prefix_reduce_scatter_tensor(comm, 5, 0, a, b, counts.data(), &opts),
+                  RF_EINVAL);
         EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
     });
 }
@@ -295,6 +400,10 @@ TEST(LeavesThatDiffer, AreNamedOnAllRanks)
                       const Counts &counts) {
         return rf_forest_reduce_scatter_tensor(comm, &f, in, 700, out, counts.data(), nullptr);
     };
+    auto round = [](rf_comm *comm, int leaves, int k, rf_tensor in, rf_tensor out,
+                    const Counts &counts) {
+        return rf_prefix_reduce_scatter_tensor(comm, leaves, k, in, out, counts.data(), nullptr);
+    };
     const char *same = "the leaves and the count for each rank must be the same on all of them";
     disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
         return scatter(comm, forest, in, out, odd ? odd_counts : usual);
@@ -302,6 +411,21 @@ TEST(LeavesThatDiffer, AreNamedOnAllRanks)
     disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
         return scatter(comm, odd ? other : forest, in, out, usual);
     });
+    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
+        return round(comm, 9, 0, in, out, odd ? odd_counts : usual);
+    });
+    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
+        return round(comm, odd ? 8 : 9, 1, in, out, usual);
+    });
+    disagree("rank 1 called prefix_reduce_scatter(600 f32 round 2)",
+             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
+                 return round(comm, 9, odd ? 2 : 1, in, out, usual);
+             });
+    disagree("rank 1 called prefix_reduce_scatter(600 f32 round 0)",
+             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
+                 return odd ? round(comm, 8, 0, in, out, usual)
+                            : scatter(comm, forest, in, out, usual);
+             });
     disagree("forest_all_reduce(600 f32 8 leaves)",
              [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
                  return odd ? scatter(comm, forest, in, out, usual)
@@ -312,23 +436,27 @@ TEST(LeavesThatDiffer, AreNamedOnAllRanks)
 
 TEST(LeavesOfTheDead, AreAnErrorThatNamesThem)
 {
-    ranks::World world = three();
-    world.faults.kill_rank = 2;
-    world.faults.kill_after_messages = 25;
-    run(world, 2, [&](rf_comm *comm, int rank, Device &device) {
-        const Forest forest({0, 3, 5, 8});
-        const Counts counts = {150000, 0, 50000};
-        rf_tensor in = device.tensor(Row(400000, 1)), out = device.tensor(Row(150000, -1));
-        int rc = RF_OK;
-        for (int i = 0; i < 40 && rc == RF_OK; i++)
-            rc = rf_forest_reduce_scatter_tensor(comm, &forest, in, 200000, out, counts.data(),
-                                                 nullptr);
-        ASSERT_LT(rc, 0);
-        if (rank != 2) {
-            EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
-            EXPECT_EQ(rf_last_error()->rank, 2);
-        }
-    });
+    for (bool by_rounds : {false, true}) {
+        ranks::World world = three();
+        world.faults.kill_rank = 2;
+        world.faults.kill_after_messages = 25;
+        run(world, 2, [&](rf_comm *comm, int rank, Device &device) {
+            const Forest forest({0, 3, 5, 8});
+            const Counts counts = {150000, 0, 50000};
+            rf_tensor in = device.tensor(Row(400000, 1)), out = device.tensor(Row(1050000, -1));
+            int rc = RF_OK;
+            for (int i = 0; i < 40 && rc == RF_OK; i++)
+                rc = by_rounds ? rf_prefix_reduce_scatter_tensor(comm, 120, i, in, out,
+                                                                 counts.data(), nullptr)
+                               : rf_forest_reduce_scatter_tensor(comm, &forest, in, 200000, out,
+                                                                 counts.data(), nullptr);
+            ASSERT_LT(rc, 0);
+            if (rank != 2) {
+                EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
+                EXPECT_EQ(rf_last_error()->rank, 2);
+            }
+        });
+    }
 }
 
 } // namespace
