@@ -73,7 +73,7 @@ static cJSON *to_json(const struct outcome *o)
     return json;
 }
 
-enum { ROW_BYTES = 160 };
+enum { ROW_BYTES = 200 };
 
 static void row_text(const struct rf_bytes *b, char row[ROW_BYTES])
 {
