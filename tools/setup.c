@@ -55,7 +55,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
          "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH", "the ranks as a grid: dp=N (dp = all ranks)"},
-        {"zero", 0, TOOL_INT, &s->zero, "STAGE", "0: every rank holds everything"},
+        {"zero", 0, TOOL_INT, &s->zero, "STAGE",
+         "0: every rank holds everything; 1: of the optimizer's states each rank holds a part"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",
          "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
@@ -167,10 +168,15 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (strcmp(s->update, "rank0") == 0 && strcmp(s->order, "tree") == 0)
         return tool_usage_error(command, "--update rank0 with --order tree is not in this version; "
                                          "use --order ring");
-    if (s->zero >= 1 && s->zero <= 3)
-        return tool_usage_error(command, "--zero %d is not in this version; use 0", (int)s->zero);
-    if (s->zero)
-        return tool_usage_error(command, "there is no --zero %lld; use 0", (long long)s->zero);
+    if (s->zero >= 2 && s->zero <= 3)
+        return tool_usage_error(command, "--zero %d is not in this version; use 0 or 1",
+                                (int)s->zero);
+    if (s->zero < 0 || s->zero > 3)
+        return tool_usage_error(command, "there is no --zero %lld; use 0 or 1", (long long)s->zero);
+    if (s->zero && strcmp(s->update, "rank0") == 0)
+        return tool_usage_error(command,
+                                "--zero 1 spreads the update over the ranks, --update rank0 "
+                                "does it on one; use one of the two");
     return TOOL_OK;
 }
 

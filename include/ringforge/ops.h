@@ -225,6 +225,14 @@ struct rf_norm_chunk {
 RF_API int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
                           struct rf_tensor chunks, struct rf_tensor scratch);
 
+/* The same in two calls, for ranks that have parts of the gradients: partials (2*chunks) f32, of
+ * which the first `chunks` are the sums of the chunks, 0 of those with count 0; then out (1) from
+ * them, which uses the rest. Between the two, partials of ranks with other chunks may be added. */
+RF_API int rf_square_chunks(struct rf_stream *stream, struct rf_tensor partials,
+                            struct rf_tensor flat, struct rf_tensor chunks);
+RF_API int rf_fold_squares(struct rf_stream *stream, struct rf_tensor out,
+                           struct rf_tensor partials);
+
 #ifdef __cplusplus
 }
 #endif

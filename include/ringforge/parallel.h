@@ -21,22 +21,26 @@ extern "C" {
 enum rf_value_kind {
     RF_VALUE_PARAM = 0, /* piece: the f32 parameters */
     RF_VALUE_COPY,      /* piece: the same in 16 bits, for blocks that want that */
-    RF_VALUE_STATE,     /* piece; slot = enum rf_optimizer_state */
     RF_VALUE_GRAD,      /* piece, slot: a sum of gradients over micro-batches */
-    RF_VALUE_TOKENS,    /* micro_batch: inputs of the first block */
-    RF_VALUE_TARGETS,   /* micro_batch */
-    RF_VALUE_LOSSES,    /* micro_batch: of each token */
-    RF_VALUE_OUT,       /* block, micro_batch: a block's output */
-    RF_VALUE_DOUT,      /* block, micro_batch: the gradient of a block's output */
-    RF_VALUE_SAVED,     /* block, micro_batch: from forward to backward */
-    RF_VALUE_HANDOFF,   /* block, micro_batch: from backward_input to backward_weight */
-    RF_VALUE_SCALARS,   /* struct rf_step_scalars */
-    RF_VALUE_NORM,      /* the sum of squares of all gradients */
-    RF_VALUE_PARTIALS,  /* of the chunks of the norm */
-    RF_VALUE_CHUNKS,    /* table: the chunks of the norm */
-    RF_VALUE_DECAY,     /* table: where weight decay applies */
-    RF_VALUE_SCRATCH,   /* working memory of one call of a block */
-    RF_VALUE_WORKSPACE, /* working memory of products */
+    /* Of a piece what this rank updates: all of it where states are not sharded, maybe nothing. */
+    RF_VALUE_PARAM_SHARD, /* piece: a part of RF_VALUE_PARAM */
+    RF_VALUE_COPY_SHARD,  /* piece: a part of RF_VALUE_COPY */
+    RF_VALUE_GRAD_SHARD,  /* piece: a part of RF_VALUE_GRAD slot 0 */
+    RF_VALUE_STATE,       /* piece; slot = enum rf_optimizer_state */
+    RF_VALUE_TOKENS,      /* micro_batch: inputs of the first block */
+    RF_VALUE_TARGETS,     /* micro_batch */
+    RF_VALUE_LOSSES,      /* micro_batch: of each token */
+    RF_VALUE_OUT,         /* block, micro_batch: a block's output */
+    RF_VALUE_DOUT,        /* block, micro_batch: the gradient of a block's output */
+    RF_VALUE_SAVED,       /* block, micro_batch: from forward to backward */
+    RF_VALUE_HANDOFF,     /* block, micro_batch: from backward_input to backward_weight */
+    RF_VALUE_SCALARS,     /* struct rf_step_scalars */
+    RF_VALUE_NORM,        /* the sum of squares of all gradients */
+    RF_VALUE_PARTIALS,    /* of the chunks of the norm */
+    RF_VALUE_CHUNKS,      /* table: the chunks of the norm */
+    RF_VALUE_DECAY,       /* table: where weight decay applies */
+    RF_VALUE_SCRATCH,     /* working memory of one call of a block */
+    RF_VALUE_WORKSPACE,   /* working memory of products */
     RF_VALUE_KINDS
 };
 
@@ -58,16 +62,19 @@ enum rf_verb {
     RF_VERB_FORWARD,
     RF_VERB_BACKWARD_INPUT,
     RF_VERB_BACKWARD_WEIGHT,
-    RF_VERB_MERGE,      /* a slot of gradients += another: sibling subtrees of micro-batches */
-    RF_VERB_REDUCE,     /* gradients of a piece, over the ranks */
-    RF_VERB_LOSS,       /* share losses and token counts; by the host */
-    RF_VERB_TIE,        /* gradients of a parameter += those of a tied use */
-    RF_VERB_NORM,       /* sum of squares of all gradients */
-    RF_VERB_BEGIN_STEP, /* norm, clipping, overflow, bias correction */
-    RF_VERB_STEP,       /* optimizer */
-    RF_VERB_END_STEP,   /* the loss scale moves */
-    RF_VERB_BROADCAST,  /* rank 0's values, to all */
-    RF_VERB_CAST,       /* 16-bit copies of parameters */
+    RF_VERB_MERGE,        /* a slot of gradients += another: sibling subtrees of micro-batches */
+    RF_VERB_REDUCE,       /* gradients of a piece, over the ranks */
+    RF_VERB_LOSS,         /* share losses and token counts; by the host */
+    RF_VERB_TIE,          /* gradients of a parameter += those of a tied use */
+    RF_VERB_NORM_PARTIAL, /* sums of squares of the chunks of this rank's gradients */
+    RF_VERB_NORM_SHARE,   /* those of all ranks */
+    RF_VERB_NORM,         /* their sum */
+    RF_VERB_BEGIN_STEP,   /* norm, clipping, overflow, bias correction */
+    RF_VERB_STEP,         /* optimizer */
+    RF_VERB_END_STEP,     /* the loss scale moves */
+    RF_VERB_GATHER,       /* parameters of a piece, from the ranks that have updated them */
+    RF_VERB_BROADCAST,    /* rank 0's values, to all */
+    RF_VERB_CAST,         /* 16-bit copies of parameters */
     RF_VERB_COUNT
 };
 
@@ -92,6 +99,7 @@ struct rf_transfer {
     enum rf_order order;
     int root;              /* of a rooted operation */
     const char *algorithm; /* NULL: chosen by size */
+    const size_t *counts;  /* of each rank, where they have shards; else NULL */
 };
 
 struct rf_instruction {
@@ -163,7 +171,8 @@ RF_EXPORT void rf_plan_work(const struct rf_plan *plan, const struct rf_block_co
                             struct rf_work *out);
 
 /* Bytes, and with `costs` work, of every rank of the plan's mesh: bytes[dp], work[dp] (NULL: not
- * wanted), in the order of ranks, each as of that rank's own plan. Ranks that are alike are planned
+ * wanted), in the order of ranks, each as of that rank's own plan; but the work of updating a shard
+ * (zero=1) is that of another rank with as many micro-batches. Ranks that are alike are planned
  * once, so thousands take little longer than one. Errors: those of rf_plan_build; what is in them
  * then means nothing. Pure; any thread. */
 RF_API int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,

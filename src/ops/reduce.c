@@ -89,26 +89,33 @@ static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t
     return scratch;
 }
 
-/* Chunks, then levels until one value is left, which goes to out. Each level has its own part of
- * the scratch. */
-static int run_tree(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
-                    struct rf_tensor x, struct rf_tensor table, int64_t chunks,
-                    struct rf_tensor scratch)
+/* Folds the first `count` values of the scratch until one is left, which goes to out. Each level
+ * has its own part of the scratch. */
+static int run_levels(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
+                      int64_t count, struct rf_tensor scratch)
 {
-    if (chunks == 1)
-        return run_chunks(stream, kind, out, x, table, 1);
-    struct rf_tensor level = part_of(scratch, 0, chunks);
-    int64_t used = chunks, count = chunks;
-    RETURN_IF_ERROR(run_chunks(stream, kind, level, x, table, chunks));
-    while (count > 1) {
+    struct rf_tensor level = part_of(scratch, 0, count);
+    int64_t used = count;
+    do {
         int64_t results = (count + FOLD - 1) / FOLD;
         struct rf_tensor next = results == 1 ? out : part_of(scratch, used, results);
         RETURN_IF_ERROR(run_fold(stream, kind, next, level, count, results));
         level = next;
         used += results;
         count = results;
-    }
+    } while (count > 1);
     return 0;
+}
+
+/* Chunks, then levels. */
+static int run_tree(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
+                    struct rf_tensor x, struct rf_tensor table, int64_t chunks,
+                    struct rf_tensor scratch)
+{
+    if (chunks == 1)
+        return run_chunks(stream, kind, out, x, table, 1);
+    RETURN_IF_ERROR(run_chunks(stream, kind, part_of(scratch, 0, chunks), x, table, chunks));
+    return run_levels(stream, kind, out, chunks, scratch);
 }
 
 int64_t rf_sum_scratch(int64_t count)
@@ -150,17 +157,23 @@ int rf_any_nonfinite(struct rf_stream *stream, struct rf_tensor out, struct rf_t
     return run_whole(stream, &nonfinite, out, x, scratch);
 }
 
-int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
-                   struct rf_tensor chunks, struct rf_tensor scratch)
+static int check_chunks(const char *op, struct rf_tensor chunks)
 {
-    static const char op[] = "sum_squares";
     char text[96];
-    RETURN_IF_ERROR(rf_check_typed(op, "flat", flat, -1));
-    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
     RETURN_IF_ERROR(rf_check_operand(op, "chunks", chunks, RF_I32, -1));
     if (chunks.shape.ndim != 2 || chunks.shape.dim[1] != 2)
         return rf_fail(RF_EINVAL, "%s: chunks is %s, expected (chunks, 2)", op,
                        rf_tensor_text(chunks, text, sizeof(text)));
+    return 0;
+}
+
+int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
+                   struct rf_tensor chunks, struct rf_tensor scratch)
+{
+    static const char op[] = "sum_squares";
+    RETURN_IF_ERROR(rf_check_typed(op, "flat", flat, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
+    RETURN_IF_ERROR(check_chunks(op, chunks));
     int64_t count = chunks.shape.dim[0];
     RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, 2 * count));
     RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
@@ -168,4 +181,31 @@ int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_ten
     if (count == 0)
         return rf_fill(stream, out, 0.0f);
     return run_tree(stream, &squares, out, flat, chunks, count, scratch);
+}
+
+int rf_square_chunks(struct rf_stream *stream, struct rf_tensor partials, struct rf_tensor flat,
+                     struct rf_tensor chunks)
+{
+    static const char op[] = "square_chunks";
+    RETURN_IF_ERROR(rf_check_typed(op, "flat", flat, -1));
+    RETURN_IF_ERROR(check_chunks(op, chunks));
+    const int64_t count = chunks.shape.dim[0];
+    RETURN_IF_ERROR(rf_check_operand(op, "partials", partials, RF_F32, 2 * count));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"partials", partials}}, 1,
+                                   (struct rf_operand[]){{"flat", flat}, {"chunks", chunks}}, 2));
+    if (count == 0)
+        return 0;
+    return run_chunks(stream, &squares, part_of(partials, 0, count), flat, chunks, count);
+}
+
+int rf_fold_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor partials)
+{
+    static const char op[] = "fold_squares";
+    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
+    RETURN_IF_ERROR(rf_check_operand(op, "partials", partials, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}}, 1,
+                                   (struct rf_operand[]){{"partials", partials}}, 1));
+    const int64_t count = rf_tensor_count(partials) / 2;
+    return count == 0 ? rf_fill(stream, out, 0.0f)
+                      : run_levels(stream, &squares, out, count, partials);
 }

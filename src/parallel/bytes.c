@@ -87,9 +87,20 @@ static void plan_activations(struct rf_plan *plan)
     set_region(plan, RF_REGION_HANDOFF, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE, handoff);
 }
 
+uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
+{
+    uint64_t elements = 0;
+    if (plan->shards == 1)
+        return plan->train_elements * sizeof(float);
+    for (int k = 0; k < plan->trained_pieces; k++)
+        if (plan->pieces[k].use < 0)
+            elements += rf_padded(plan->pieces[k].counts[shard]);
+    return elements * sizeof(float);
+}
+
 static void plan_states(struct rf_plan *plan)
 {
-    const uint64_t train_bytes = plan->train_elements * sizeof(float);
+    const uint64_t state_bytes = rf_plan_state_bytes(plan, plan->shard);
     const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches;
     uint64_t scratch = 0;
 
@@ -103,7 +114,7 @@ static void plan_states(struct rf_plan *plan)
         bool has = rf_plan_updates(plan) &&
                    rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)i);
         set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
-                   has ? train_bytes : 0);
+                   has ? state_bytes : 0);
     }
     set_region(plan, RF_REGION_TOKENS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
                rows * sizeof(int32_t));

@@ -35,6 +35,8 @@ static enum rf_lane lane_of(enum rf_verb verb)
     case RF_VERB_REDUCE:
     case RF_VERB_LOSS:
     case RF_VERB_BROADCAST:
+    case RF_VERB_NORM_SHARE:
+    case RF_VERB_GATHER:
         return RF_LANE_DATA;
     default:
         return RF_LANE_COMPUTE;
@@ -220,6 +222,11 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+static bool same_counts(const size_t *a, const size_t *b, int ranks)
+{
+    return a == b || (a && b && memcmp(a, b, (size_t)ranks * sizeof(*a)) == 0);
+}
+
 static int check_contract(const struct job *j, int rank)
 {
     const struct rf_instruction *mine = j->group[rank], *first = j->group[0];
@@ -227,7 +234,7 @@ static int check_contract(const struct job *j, int rank)
     const struct rf_transfer *b = rf_plan_transfer(j->plans[rank], mine);
     if (first->verb != mine->verb || a->op != b->op || a->count != b->count ||
         a->dtype != b->dtype || a->order != b->order || a->root != b->root ||
-        !same_text(a->algorithm, b->algorithm))
+        !same_text(a->algorithm, b->algorithm) || !same_counts(a->counts, b->counts, j->ranks))
         return rf_check_fail(j->plans[rank], mine, "meets another transfer on rank 0");
     return 0;
 }

@@ -131,8 +131,13 @@ static void write_reduce(struct pass *p, int piece)
                                    .count = plan->pieces[piece].count,
                                    .dtype = RF_F32,
                                    .order = plan->policy.order};
+    const bool sharded = plan->shards > 1;
     if (p->tree)
-        transfer.op = RF_COLL_FOREST_ALL_REDUCE;
+        transfer.op = sharded ? RF_COLL_FOREST_REDUCE_SCATTER : RF_COLL_FOREST_ALL_REDUCE;
+    else if (sharded)
+        transfer.op = RF_COLL_REDUCE_SCATTER;
+    if (sharded)
+        transfer.counts = plan->pieces[piece].counts;
     if (plan->policy.update_on_rank_0) {
         transfer.op = RF_COLL_REDUCE;
         transfer.algorithm = RF_TO_RANK_0;
@@ -141,7 +146,7 @@ static void write_reduce(struct pass *p, int piece)
     for (int slot = 0; slot < p->depth - p->merges || slot == 0; slot++)
         rf_write_in(&p->w, grad(p, slot, piece));
     if (rf_plan_updates(plan))
-        rf_write_out(&p->w, grad(p, 0, piece));
+        rf_write_out(&p->w, rf_value_of(p->plan, RF_VALUE_GRAD_SHARD, -1, -1, -1, piece));
     rf_write_transfer(&p->w, transfer);
 }
 

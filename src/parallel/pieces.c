@@ -56,6 +56,88 @@ static void add_uses(struct rf_plan *plan)
     }
 }
 
+/* The start of a chunk of the norm that is nearest to `wanted`, the lower of two; or the end. Every
+ * chunk then lies in one shard, and every shard begins at a multiple of RF_FLAT_GRAIN. */
+static uint64_t nearest_cut(const struct rf_plan *plan, const struct rf_plan_piece *piece,
+                            uint64_t wanted)
+{
+    uint64_t best = wanted > piece->count - wanted ? piece->count : 0;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *p = &plan->params[i];
+        if (p->owner != i || p->grad_first < piece->first ||
+            p->grad_first >= piece->first + piece->count)
+            continue;
+        const uint64_t start = p->grad_first - piece->first, count = (uint64_t)p->count;
+        const uint64_t within = wanted < start           ? 0
+                                : wanted - start < count ? wanted - start
+                                                         : count - 1;
+        for (int after = 0; after < 2; after++) {
+            const uint64_t chunk = within / RF_NORM_CHUNK + (uint64_t)after;
+            const uint64_t cut = start + chunk * RF_NORM_CHUNK;
+            const uint64_t far = cut > wanted ? cut - wanted : wanted - cut;
+            const uint64_t least = best > wanted ? best - wanted : wanted - best;
+            if (chunk * RF_NORM_CHUNK < count && (far < least || (far == least && cut < best)))
+                best = cut;
+        }
+    }
+    return best;
+}
+
+static uint64_t between(uint64_t x, uint64_t first, uint64_t count)
+{
+    return x < first ? 0 : x - first < count ? x - first : count;
+}
+
+/* A tied use is cut where its owner is, since they are added shard by shard. */
+static void cut_use(const struct rf_plan *plan, struct rf_plan_piece *piece)
+{
+    const struct rf_plan_param *owner = &plan->params[plan->params[piece->use].owner];
+    const struct rf_plan_piece *whole = &plan->pieces[owner->piece];
+    for (int k = 0; k <= plan->shards; k++)
+        piece->cuts[k] = between(whole->cuts[k], owner->first - whole->first, piece->count);
+}
+
+static int cut_shards(struct rf_plan *plan, struct rf_plan_piece *piece)
+{
+    const uint64_t shards = (uint64_t)plan->shards;
+    piece->cuts = rf_alloc((size_t)(shards + 1) * sizeof(*piece->cuts));
+    piece->counts = rf_alloc((size_t)shards * sizeof(*piece->counts));
+    if (!piece->cuts || !piece->counts)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the shards");
+    for (uint64_t k = 1; k < shards; k++)
+        piece->cuts[k] = nearest_cut(plan, piece, piece->count * k / shards);
+    piece->cuts[shards] = piece->count;
+    return 0;
+}
+
+/* The owners' first, then the uses'. */
+static int cut_pieces(struct rf_plan *plan)
+{
+    for (int k = 0; k < plan->piece_count; k++)
+        RETURN_IF_ERROR(cut_shards(plan, &plan->pieces[k]));
+    for (int k = 0; k < plan->piece_count; k++) {
+        struct rf_plan_piece *piece = &plan->pieces[k];
+        if (piece->use >= 0)
+            cut_use(plan, piece);
+        for (int s = 0; s < plan->shards; s++)
+            piece->counts[s] = (size_t)(piece->cuts[s + 1] - piece->cuts[s]);
+    }
+    return 0;
+}
+
+/* Without shards states lie as parameters do; else those of this rank one behind the other. */
+static void place_states(struct rf_plan *plan)
+{
+    uint64_t at = 0;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        struct rf_plan_piece *piece = &plan->pieces[k];
+        if (piece->use >= 0)
+            continue;
+        piece->state_first = plan->shards > 1 ? at : piece->first;
+        at += rf_padded(piece->counts[plan->shard]);
+    }
+}
+
 static bool inside(const struct rf_plan_piece *piece, uint64_t first)
 {
     return first >= piece->first && first < piece->first + piece->count;
@@ -91,5 +173,7 @@ int rf_pass_pieces(struct rf_plan *plan)
                   (struct rf_plan_piece){
                       .first = plan->train_elements, .count = frozen, .block = -1, .use = -1});
     assign_params(plan);
+    RETURN_IF_ERROR(cut_pieces(plan));
+    place_states(plan);
     return 0;
 }

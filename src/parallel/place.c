@@ -18,6 +18,20 @@ static uint64_t out_bytes(const struct rf_plan *plan, int block)
     return (uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype);
 }
 
+static void place_shard(const struct rf_plan *plan, struct rf_value *v)
+{
+    const struct rf_plan_piece *piece = &plan->pieces[v->piece];
+    const uint64_t bytes = rf_padded(piece->counts[plan->shard]) * sizeof(float);
+    const uint64_t first = piece->first + piece->cuts[plan->shard];
+    if (v->kind == RF_VALUE_STATE)
+        place(v, RF_REGION_STATE + v->slot, piece->state_first * sizeof(float), bytes);
+    else if (v->kind == RF_VALUE_COPY_SHARD)
+        place(v, RF_REGION_COPY, first * sizeof(uint16_t), bytes / 2);
+    else
+        place(v, v->kind == RF_VALUE_PARAM_SHARD ? RF_REGION_PARAMS : RF_REGION_GRADS,
+              first * sizeof(float), bytes);
+}
+
 static void place_piece(const struct rf_plan *plan, struct rf_value *v)
 {
     const struct rf_plan_piece *piece = &plan->pieces[v->piece];
@@ -26,8 +40,7 @@ static void place_piece(const struct rf_plan *plan, struct rf_value *v)
     const uint64_t element = v->kind == RF_VALUE_COPY ? sizeof(uint16_t) : sizeof(float);
     const int region = v->kind == RF_VALUE_PARAM  ? RF_REGION_PARAMS
                        : v->kind == RF_VALUE_COPY ? RF_REGION_COPY
-                       : v->kind == RF_VALUE_GRAD ? RF_REGION_GRADS
-                                                  : RF_REGION_STATE + v->slot;
+                                                  : RF_REGION_GRADS;
     place(v, region, (slot + piece->first) * element, count * element);
 }
 
@@ -76,7 +89,10 @@ static void place_single(const struct rf_plan *plan, struct rf_value *v)
 
 void rf_place_value(const struct rf_plan *plan, struct rf_value *v)
 {
-    if (v->piece >= 0)
+    if (v->kind == RF_VALUE_PARAM_SHARD || v->kind == RF_VALUE_COPY_SHARD ||
+        v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_STATE)
+        place_shard(plan, v);
+    else if (v->piece >= 0)
         place_piece(plan, v);
     else if (v->block >= 0)
         place_activation(plan, v);

@@ -43,6 +43,10 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->params);
     rf_free(plan->cleared);
     rf_free(plan->first_param);
+    for (int k = 0; plan->pieces && k < plan->piece_count; k++) {
+        rf_free(plan->pieces[k].cuts);
+        rf_free(plan->pieces[k].counts);
+    }
     rf_free(plan->pieces);
     rf_free(plan->sizes);
     rf_free(plan->regions);

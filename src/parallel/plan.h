@@ -46,6 +46,9 @@ struct rf_plan_piece {
     int block;             /* gradients are complete once backward has passed it */
     int use;               /* the parameter whose tied use this is of; -1: none */
     bool trained;
+    uint64_t *cuts;       /* shards + 1 of them, from 0 to count: where shards begin */
+    size_t *counts;       /* of each shard; any may be 0 */
+    uint64_t state_first; /* of this rank's shard, in the buffer of each state */
 };
 
 /* Every piece of device memory of a run. Those of a block come after the fixed ones. */
@@ -120,6 +123,8 @@ struct rf_plan {
     int slots;
     struct rf_plan_piece *pieces; /* trained ones in the order of reduction, then the frozen one */
     int piece_count, trained_pieces;
+    int shards,
+        shard; /* into how many parts gradients and states are cut, and which this rank has */
     uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */
 
     struct rf_block_sizes *sizes;
@@ -145,6 +150,14 @@ static inline bool rf_plan_updates(const struct rf_plan *plan)
     return !plan->policy.update_on_rank_0 || plan->rank == 0;
 }
 
+/* Whether an update writes 16-bit copies as well. Else they are made of parameters that came from
+ * other ranks, which takes rounding that does not depend on the rank. */
+static inline bool rf_plan_step_copies(const struct rf_plan *plan)
+{
+    return plan->copy_type != RF_F32 &&
+           (plan->shards == 1 || plan->policy.optimizer.stochastic_rounding);
+}
+
 /* What carries gradients to rank 0, and weights from there, where it alone updates. */
 #define RF_TO_RANK_0 "flat"
 
@@ -159,6 +172,9 @@ static inline size_t rf_plan_loss_elements(int64_t micro_batches)
 {
     return 2 * (size_t)micro_batches + 1; /* and whether a rank is to stop */
 }
+
+/* Bytes of one of the optimizer's states on the rank that has this shard. */
+uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard);
 
 /* Bytes this rank sends in a transfer. */
 RF_MUST_CHECK int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *transfer,

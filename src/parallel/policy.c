@@ -26,11 +26,13 @@ static int check_mesh(struct rf_plan *plan)
             RF_ENOTSUP,
             "mesh pp=%d: pipeline parallelism is not in this version; use pp=1 and dp=%d", mesh->pp,
             mesh->dp * mesh->pp);
-    if (plan->policy.zero != 0)
-        return rf_fail(
-            RF_ENOTSUP,
-            "zero=%d: sharded states are not in this version; use zero=0, plain data parallel",
-            plan->policy.zero);
+    if (plan->policy.zero < 0 || plan->policy.zero > 3)
+        return rf_fail(RF_EINVAL, "zero=%d: stages are 0 to 3", plan->policy.zero);
+    if (plan->policy.zero > 1)
+        return rf_fail(RF_ENOTSUP,
+                       "zero=%d: sharded gradients and parameters are not in this version; use "
+                       "zero=1, sharded states, or zero=0, plain data parallel",
+                       plan->policy.zero);
     if (plan->rank < 0 || plan->rank >= mesh->dp)
         return rf_fail(RF_EINVAL, "rank %d is not in a mesh of dp=%d: ranks are 0 to %d",
                        plan->rank, mesh->dp, mesh->dp - 1);
@@ -148,6 +150,13 @@ int rf_pass_policy(struct rf_plan *plan)
     if (policy->update_on_rank_0 && policy->order == RF_ORDER_TREE)
         return rf_fail(RF_ENOTSUP, "tree order with the update on rank 0 alone is not in this "
                                    "version; use ring order, or update on all ranks");
+    if (policy->update_on_rank_0 && policy->zero > 0)
+        return rf_fail(RF_EINVAL,
+                       "zero=%d with the update on rank 0 alone: rank 0 would have no states of "
+                       "the others; use zero=0, or update on all ranks",
+                       policy->zero);
+    plan->shards = policy->zero > 0 && !policy->forward_only ? plan->mesh.dp : 1;
+    plan->shard = plan->shards > 1 ? plan->rank : 0;
     /* One rank is rank 0. */
     policy->update_on_rank_0 = policy->update_on_rank_0 && plan->mesh.dp > 1;
     if (!policy->bucket_bytes)

@@ -15,7 +15,10 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_REDUCE] = "reduce gradients",
     [RF_VERB_LOSS] = "share losses and token counts",
     [RF_VERB_TIE] = "tie gradients",
+    [RF_VERB_NORM_PARTIAL] = "partial norms",
+    [RF_VERB_NORM_SHARE] = "share partial norms",
     [RF_VERB_NORM] = "global norm",
+    [RF_VERB_GATHER] = "gather",
     [RF_VERB_BEGIN_STEP] = "begin step",
     [RF_VERB_STEP] = "optimizer step",
     [RF_VERB_END_STEP] = "end step",
@@ -26,6 +29,9 @@ static const char *const verbs[RF_VERB_COUNT] = {
 static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_PARAM] = "parameters",
     [RF_VALUE_COPY] = "16-bit parameters",
+    [RF_VALUE_PARAM_SHARD] = "shard of parameters",
+    [RF_VALUE_COPY_SHARD] = "shard of 16-bit parameters",
+    [RF_VALUE_GRAD_SHARD] = "shard of gradients",
     [RF_VALUE_STATE] = "state",
     [RF_VALUE_GRAD] = "gradients",
     [RF_VALUE_TOKENS] = "tokens",
@@ -79,9 +85,17 @@ const char *rf_value_text(const struct rf_value *v, char *text, size_t bytes)
 static const struct rf_value *gradient(const struct rf_plan *plan, const int *operands, int count)
 {
     for (int k = 0; k < count; k++)
-        if (plan->values[operands[k]].kind == RF_VALUE_GRAD)
+        if (plan->values[operands[k]].kind == RF_VALUE_GRAD ||
+            plan->values[operands[k]].kind == RF_VALUE_GRAD_SHARD)
             return &plan->values[operands[k]];
     return NULL;
+}
+
+/* Of an update: the piece, if there is one. */
+static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *operands = rf_plan_operands(plan, i);
+    return plan->shards > 1 ? plan->values[operands[0]].piece : -1;
 }
 
 const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_instruction *i,
@@ -113,6 +127,10 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     case RF_VERB_REDUCE:
         put_if(&t, "piece", in ? in->piece : -1);
         break;
+    case RF_VERB_STEP:
+        put_if(&t, "piece", i->ins > 0 ? only_piece(plan, i) : -1);
+        break;
+    case RF_VERB_GATHER:
     case RF_VERB_BROADCAST:
     case RF_VERB_CAST:
         put(&t, " of ", -1);

@@ -78,6 +78,16 @@ static int add(struct kinds *kinds, const struct rf_plan *plan, int rank)
     return rc;
 }
 
+/* Of shards every rank has its own. */
+static uint64_t optimizer_bytes(const struct rf_plan *plan, int rank)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+            bytes += (rf_plan_state_bytes(plan, rank) + 255) / 256 * 256;
+    return bytes;
+}
+
 static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *bytes,
                 struct rf_work *work)
 {
@@ -90,6 +100,8 @@ static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes
             at = kinds->count - 1;
         }
         bytes[rank] = kinds->all[at].bytes;
+        if (plan->shards > 1)
+            bytes[rank].optimizer = optimizer_bytes(plan, rank);
         if (work)
             work[rank] = kinds->all[at].work;
         RETURN_IF_ERROR(rf_plan_sent_by(plan, rank, &bytes[rank].sent));

@@ -8,22 +8,34 @@
 
 int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
+    const int rank = plan->rank, ranks = plan->mesh.dp;
     *out = 0;
-    if (plan->mesh.dp == 1)
+    if (ranks == 1)
         return 0;
     if (t->op == RF_COLL_FOREST_ALL_REDUCE)
-        return rf_forest_count_sent(&plan->forest, plan->most_parts, plan->rank, t->count, out);
-    return rf_coll_sent_bytes_as(t->op, t->algorithm, plan->rank, plan->mesh.dp, t->count, t->dtype,
-                                 t->order, t->root, out);
+        return rf_forest_count_sent(&plan->forest, plan->most_parts, rank, t->count, out);
+    if (t->op == RF_COLL_FOREST_REDUCE_SCATTER)
+        return rf_forest_scatter_sent_bytes(&plan->forest, rank, t->counts, out);
+    if (t->counts)
+        return rf_coll_sent_bytes_v(t->op, rank, ranks, t->counts, t->dtype, t->order, t->root,
+                                    out);
+    return rf_coll_sent_bytes_as(t->op, t->algorithm, rank, ranks, t->count, t->dtype, t->order,
+                                 t->root, out);
 }
 
 int rf_transfer_staging(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
+    const int rank = plan->rank, ranks = plan->mesh.dp;
     *out = 0;
-    if (plan->mesh.dp == 1)
+    if (ranks == 1)
         return 0;
     if (t->op == RF_COLL_FOREST_ALL_REDUCE)
-        return rf_forest_staging_bytes(&plan->forest, plan->rank, t->count, out);
-    return rf_coll_staging_bytes_as(t->op, t->algorithm, plan->rank, plan->mesh.dp, t->count,
-                                    t->dtype, t->order, t->root, out);
+        return rf_forest_staging_bytes(&plan->forest, rank, t->count, out);
+    if (t->op == RF_COLL_FOREST_REDUCE_SCATTER)
+        return rf_forest_scatter_staging_bytes(&plan->forest, rank, t->counts, out);
+    if (t->counts)
+        return rf_coll_staging_bytes_v(t->op, rank, ranks, t->counts, t->dtype, t->order, t->root,
+                                       out);
+    return rf_coll_staging_bytes_as(t->op, t->algorithm, rank, ranks, t->count, t->dtype, t->order,
+                                    t->root, out);
 }

@@ -43,10 +43,11 @@ static void write_ties(struct rf_writer *w)
         const struct rf_plan_param *param = &plan->params[i];
         if (param->grad_piece < 0 || plan->pieces[param->grad_piece].use != i)
             continue;
-        const int owner = of_piece(w, RF_VALUE_GRAD, 0, plan->params[param->owner].grad_piece);
+        const int owner =
+            of_piece(w, RF_VALUE_GRAD_SHARD, -1, plan->params[param->owner].grad_piece);
         rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
         rf_write_in(w, owner);
-        rf_write_in(w, of_piece(w, RF_VALUE_GRAD, 0, param->grad_piece));
+        rf_write_in(w, of_piece(w, RF_VALUE_GRAD_SHARD, -1, param->grad_piece));
         rf_write_out(w, owner);
     }
 }
@@ -64,35 +65,121 @@ static void operands(struct rf_writer *w, enum rf_value_kind kind, int slot, boo
     }
 }
 
+/* Every rank adds the squares of its shards, chunk by chunk; the others' chunks are 0 there, so
+ * that the sum over the ranks is exact, and the same fold follows on every rank. */
+static void write_partials(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    rf_write(w, RF_VERB_NORM_PARTIAL, RF_LANE_COMPUTE, -1, -1);
+    operands(w, RF_VALUE_GRAD_SHARD, -1, false);
+    rf_write_in(w, single(w, RF_VALUE_CHUNKS));
+    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    if (plan->shards == 1)
+        return;
+    rf_write(w, RF_VERB_NORM_SHARE, RF_LANE_DATA, -1, -1);
+    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                              .count = plan->chunk_count,
+                                              .dtype = RF_F32,
+                                              .order = RF_ORDER_RING});
+}
+
 static void write_norm(struct rf_writer *w)
 {
     rf_write(w, RF_VERB_NORM, RF_LANE_COMPUTE, -1, -1);
-    operands(w, RF_VALUE_GRAD, 0, false);
-    rf_write_in(w, single(w, RF_VALUE_CHUNKS));
-    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
     rf_write_out(w, single(w, RF_VALUE_NORM));
+    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     rf_write(w, RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, -1, -1);
     rf_write_in(w, single(w, RF_VALUE_NORM));
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
     rf_write_out(w, single(w, RF_VALUE_SCALARS));
 }
 
-static void write_step(struct rf_writer *w)
+/* The pieces that one launch updates: all, side by side; or one, of which this rank has a shard. */
+struct updated {
+    int first, end;
+};
+
+static void updated_operands(struct rf_writer *w, struct updated u, enum rf_value_kind kind,
+                             int slot, bool out)
 {
-    const struct rf_policy *policy = &w->plan->policy;
+    for (int k = u.first; k < u.end; k++) {
+        if (w->plan->pieces[k].use >= 0)
+            continue;
+        if (out)
+            rf_write_out(w, of_piece(w, kind, slot, k));
+        else
+            rf_write_in(w, of_piece(w, kind, slot, k));
+    }
+}
+
+static void write_update(struct rf_writer *w, struct updated u)
+{
+    const struct rf_plan *plan = w->plan;
     rf_write(w, RF_VERB_STEP, RF_LANE_COMPUTE, -1, -1);
-    operands(w, RF_VALUE_GRAD, 0, false);
+    updated_operands(w, u, RF_VALUE_GRAD_SHARD, -1, false);
     rf_write_in(w, single(w, RF_VALUE_DECAY));
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
     for (int outs = 0; outs < 2; outs++) {
-        operands(w, RF_VALUE_PARAM, -1, outs);
+        updated_operands(w, u, RF_VALUE_PARAM_SHARD, -1, outs);
         for (int k = 0; k < RF_STATE_COUNT; k++)
-            if (rf_optimizer_has(&policy->optimizer, (enum rf_optimizer_state)k))
-                operands(w, RF_VALUE_STATE, k, outs);
+            if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+                updated_operands(w, u, RF_VALUE_STATE, k, outs);
     }
-    if (w->plan->copy_type != RF_F32)
-        operands(w, RF_VALUE_COPY, -1, true);
-    if (policy->loss_scale == 0)
+    if (rf_plan_step_copies(plan))
+        updated_operands(w, u, RF_VALUE_COPY_SHARD, -1, true);
+}
+
+static void write_cast(struct rf_writer *w)
+{
+    if (w->plan->copy_type == RF_F32)
+        return;
+    rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
+    operands(w, RF_VALUE_PARAM, -1, false);
+    operands(w, RF_VALUE_COPY, -1, true);
+}
+
+static void write_gather(struct rf_writer *w, int piece, enum rf_value_kind shard,
+                         enum rf_value_kind whole, enum rf_dtype dtype)
+{
+    const struct rf_plan_piece *p = &w->plan->pieces[piece];
+    rf_write(w, RF_VERB_GATHER, RF_LANE_DATA, -1, -1);
+    rf_write_in(w, of_piece(w, shard, -1, piece));
+    rf_write_out(w, of_piece(w, whole, -1, piece));
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_GATHER,
+                                              .count = p->count,
+                                              .dtype = dtype,
+                                              .order = RF_ORDER_RING,
+                                              .counts = p->counts});
+}
+
+/* Each piece goes to all ranks as soon as it has been updated. Copies are made of it where that
+ * gives the same bits everywhere; else they travel, too. */
+static void write_shards(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        if (plan->pieces[k].use >= 0)
+            continue;
+        write_update(w, (struct updated){k, k + 1});
+        write_gather(w, k, RF_VALUE_PARAM_SHARD, RF_VALUE_PARAM, RF_F32);
+        if (rf_plan_step_copies(plan))
+            write_gather(w, k, RF_VALUE_COPY_SHARD, RF_VALUE_COPY, plan->copy_type);
+    }
+    if (!rf_plan_step_copies(plan))
+        write_cast(w);
+}
+
+static void write_step(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    if (plan->shards > 1)
+        write_shards(w);
+    else
+        write_update(w, (struct updated){0, plan->trained_pieces});
+    if (plan->policy.loss_scale == 0)
         return;
     rf_write(w, RF_VERB_END_STEP, RF_LANE_COMPUTE, -1, -1);
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
@@ -122,11 +209,29 @@ static void write_broadcasts(struct rf_writer *w)
                                               .dtype = RF_F32,
                                               .order = RF_ORDER_RING,
                                               .algorithm = RF_TO_RANK_0});
-    if (root || plan->copy_type == RF_F32)
-        return;
-    rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
-    operands(w, RF_VALUE_PARAM, -1, false);
-    operands(w, RF_VALUE_COPY, -1, true);
+    if (!root)
+        write_cast(w);
+}
+
+/* The host is blocked in the loss until all transfers before it have ended, and hears of an error
+ * in any of them: so what the update needs of other ranks comes before it. */
+static void write_training(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    const bool updates = rf_plan_updates(plan) && plan->train_elements > 0;
+    if (plan->shards == 1)
+        write_loss(w);
+    write_ties(w);
+    if (updates)
+        write_partials(w);
+    if (plan->shards > 1)
+        write_loss(w);
+    if (updates) {
+        write_norm(w);
+        write_step(w);
+    }
+    if (plan->policy.update_on_rank_0)
+        write_broadcasts(w);
 }
 
 int rf_pass_update(struct rf_plan *plan)
@@ -135,15 +240,9 @@ int rf_pass_update(struct rf_plan *plan)
     struct rf_writer w = {.plan = plan, .list = &written};
     for (int i = 0; i < list->count; i++)
         rf_write_copy(&w, &list->instructions[i]);
-    write_loss(&w);
-    if (!plan->policy.forward_only) {
-        write_ties(&w);
-        if (rf_plan_updates(plan) && plan->train_elements > 0) {
-            write_norm(&w);
-            write_step(&w);
-        }
-        if (plan->policy.update_on_rank_0)
-            write_broadcasts(&w);
-    }
+    if (plan->policy.forward_only)
+        write_loss(&w);
+    else
+        write_training(&w);
     return rf_write_end(&w, list);
 }

@@ -44,14 +44,14 @@ static struct rf_work clear_work(const struct rf_plan *plan)
     return work;
 }
 
-/* Squares of all gradients by the table of chunks; what is left to add up is a value for each. */
-static struct rf_work norm_work(const struct rf_plan *plan)
+/* Squares of this rank's gradients by the table of chunks; what is left to add up is a value for
+ * each. */
+static struct rf_work norm_work(const struct rf_plan *plan, uint64_t count)
 {
     const uint64_t chunks = plan->chunk_count;
     return (struct rf_work){.launches = chunks > 0,
-                            .flops = 2 * plan->train_elements,
-                            .read = plan->train_elements * sizeof(float) +
-                                    chunks * sizeof(struct rf_norm_chunk),
+                            .flops = 2 * count,
+                            .read = count * sizeof(float) + chunks * sizeof(struct rf_norm_chunk),
                             .written = chunks * sizeof(float)};
 }
 
@@ -73,11 +73,13 @@ static struct rf_work flat_work(const struct rf_plan *plan, const struct rf_inst
     case RF_VERB_MERGE:
         return add_work(elements(plan, outs, i->outs, RF_VALUE_GRAD));
     case RF_VERB_TIE: /* the second operand is of the tied use alone */
-        return add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD));
-    case RF_VERB_NORM:
-        return norm_work(plan);
+        return add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD_SHARD));
+    case RF_VERB_NORM_PARTIAL:
+        return norm_work(plan, elements(plan, ins, i->ins, RF_VALUE_GRAD_SHARD));
     case RF_VERB_STEP:
-        rf_optimizer_work(&plan->policy.optimizer, plan->train_elements, plan->copy_type, &work);
+        rf_optimizer_work(&plan->policy.optimizer,
+                          elements(plan, outs, i->outs, RF_VALUE_PARAM_SHARD),
+                          rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, &work);
         return work;
     case RF_VERB_CAST:
         return cast_work(plan, elements(plan, ins, i->ins, RF_VALUE_PARAM));

@@ -17,6 +17,7 @@ enum field {
     FIELD_MICRO_BATCHES,
     FIELD_ORDER,
     FIELD_UPDATE,
+    FIELD_ZERO,
     FIELD_BUCKETS,
     FIELD_OPTIMIZER,
     FIELD_CLIP,
@@ -36,6 +37,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "micro-batches",
                                                      "order",
                                                      "update on rank 0",
+                                                     "zero stage",
                                                      "bucket sizes",
                                                      "optimizer",
                                                      "clipping norm",
@@ -117,6 +119,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_MICRO_BATCHES] = (uint64_t)policy->micro_batches;
     f[FIELD_ORDER] = (uint64_t)policy->order;
     f[FIELD_UPDATE] = policy->update_on_rank_0;
+    f[FIELD_ZERO] = (uint64_t)policy->zero;
     f[FIELD_BUCKETS] = policy->bucket_bytes ^ (policy->first_bucket_bytes << 1);
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;

@@ -37,7 +37,14 @@ int rf_run_init_params(struct rf_run *run)
 }
 
 /* The chunks are those of logical parameters in registration order: the norm does not depend on
- * buckets or ranks. */
+ * buckets or ranks. Those of other ranks' shards are empty here. */
+static bool is_ours(const struct rf_plan *plan, const struct rf_plan_param *param, uint64_t first)
+{
+    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+    const uint64_t at = first - piece->first;
+    return at >= piece->cuts[plan->shard] && at < piece->cuts[plan->shard + 1];
+}
+
 static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)
 {
     for (int i = 0; i < plan->param_count; i++) {
@@ -45,10 +52,12 @@ static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks
         if (param->owner != i || param->grad_first == RF_NO_GRAD)
             continue;
         for (int64_t at = 0; at < param->count; at += RF_NORM_CHUNK) {
-            int64_t left = param->count - at;
-            *chunks++ = (struct rf_norm_chunk){
-                .first = (uint32_t)(param->first + (uint64_t)at),
-                .count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK)};
+            const int64_t left = param->count - at;
+            const uint64_t first = param->first + (uint64_t)at;
+            *chunks = (struct rf_norm_chunk){.first = (uint32_t)first};
+            if (is_ours(plan, param, first))
+                chunks->count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK);
+            chunks++;
         }
     }
 }

@@ -72,6 +72,10 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     const struct rf_plan_param *param = &run->plan->params[index];
     if (param->grad_first == RF_NO_GRAD)
         return rf_fail(RF_EINVAL, "parameter %s is frozen: it has no gradient", name);
+    if (run->plan->shards > 1)
+        return rf_fail(RF_ENOTSUP,
+                       "the gradient of %s is spread over the ranks; read gradients with zero=0",
+                       name);
     struct rf_tensor grad = run->regions[RF_REGION_GRADS];
     grad.offset += param->grad_first * sizeof(float);
     grad.shape = param->desc->shape;

@@ -179,6 +179,11 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
     };
 }
 
+static struct rf_tensor memory_of(const struct rf_run *run, int value)
+{
+    return run->regions[run->plan->values[value].region];
+}
+
 /* What the host cannot reach travels through staging memory, as much as the largest transfer needs.
  * Whether that is so depends on the device, so the plan cannot know. */
 static uint64_t staging_bytes(const struct rf_run *run)
@@ -191,7 +196,7 @@ static uint64_t staging_bytes(const struct rf_run *run)
         const struct rf_transfer *transfer = rf_plan_transfer(plan, i);
         uint64_t bytes = 0;
         if (!transfer || i->verb == RF_VERB_LOSS ||
-            rf_tensor_map(rf_run_value(run, *rf_plan_operands(plan, i))) ||
+            rf_tensor_map(memory_of(run, *rf_plan_operands(plan, i))) ||
             rf_transfer_staging(plan, transfer, &bytes) < 0)
             continue;
         most = bytes > most ? bytes : most;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Logical tensors, and what of them a rank has; see spans.h. Every rank has all parameters, and,
- * unless rank 0 alone updates, all states: so each writes an equal share, and needs everything.
+ * unless rank 0 alone updates or states are sharded, all states: so each writes an equal share, and
+ * needs everything. Of sharded states it writes and needs its shards.
  */
 #include "spans.h"
 
@@ -116,9 +117,46 @@ static bool has(const struct rf_run *run, enum rf_checkpoint_part part)
     return part == RF_PART_MODEL || rf_plan_updates(run->plan);
 }
 
+/* Of each tensor what lies in this rank's shard of its piece. */
+static int own_shards(const struct rf_run *run, const struct rf_listing *list, struct rf_spans *out)
+{
+    const struct rf_plan *plan = run->plan;
+    struct rf_spans spans = {0};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < list->count; i++) {
+        const struct rf_plan_param *param = &plan->params[list->listed[i].param];
+        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+        const struct rf_tensor region = run->regions[list->listed[i].region];
+        const uint64_t begin = piece->first + piece->cuts[plan->shard];
+        const uint64_t end = piece->first + piece->cuts[plan->shard + 1];
+        const uint64_t last = param->first + (uint64_t)param->count;
+        const uint64_t a = begin > param->first ? begin : param->first, b = end < last ? end : last;
+        const struct rf_span span = {.tensor = i,
+                                     .first = a - param->first,
+                                     .count = b - a,
+                                     .buffer = region.buffer,
+                                     .offset = region.offset +
+                                               (piece->state_first + a - begin) * sizeof(float)};
+        if (a < b)
+            rc = append(&spans, &span);
+    }
+    if (rc < 0)
+        rf_spans_free(&spans);
+    else
+        *out = spans;
+    return rc;
+}
+
+static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
+{
+    return part == RF_PART_OPTIMIZER && run->plan->shards > 1;
+}
+
 int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
                      const struct rf_listing *listing, struct rf_spans *out)
 {
+    if (is_sharded(run, part))
+        return own_shards(run, listing, out);
     const bool alone = part == RF_PART_OPTIMIZER && run->plan->policy.update_on_rank_0;
     const uint64_t ranks = alone ? 1 : (uint64_t)rf_run_ranks(run);
     const uint64_t rank = alone ? 0 : (uint64_t)run->plan->rank;
@@ -132,6 +170,8 @@ int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
 int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
                      const struct rf_listing *listing, struct rf_spans *out)
 {
+    if (is_sharded(run, part))
+        return own_shards(run, listing, out);
     return cut(run, listing, 0, has(run, part) ? all_elements(run, listing) : 0, out);
 }
 

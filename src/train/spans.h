@@ -35,8 +35,8 @@ struct rf_spans { /* zero: none */
     struct rf_span *list;
     size_t count, room;
 };
-/* What this rank writes. Over all ranks every element occurs once. Borders between ranks are at
- * multiples of RF_SPAN_GRAIN elements of all tensors, one after the other. */
+/* What this rank writes. Over all ranks every element occurs once. Of what all ranks have, borders
+ * are at multiples of RF_SPAN_GRAIN elements of all tensors, one after the other. */
 #define RF_SPAN_GRAIN 1024u
 RF_MUST_CHECK int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
                                    const struct rf_listing *listing, struct rf_spans *out);

@@ -118,26 +118,42 @@ static int merge(struct rf_pass *p, const struct rf_instruction *i)
     return left.buffer ? rf_add(p->run->stream, left, left, right) : 0;
 }
 
-/* The second operand is a tied use alone, of an owner in the first. */
+/* The elements that a value of a shard has, without padding behind them. */
+static struct rf_tensor shard(const struct rf_pass *p, int value)
+{
+    const struct rf_plan *plan = p->run->plan;
+    struct rf_tensor t = rf_run_value(p->run, value);
+    t.dtype = plan->values[value].kind == RF_VALUE_COPY_SHARD ? plan->copy_type : RF_F32;
+    t.shape = rf_shape1((int64_t)plan->pieces[plan->values[value].piece].counts[plan->shard]);
+    return t;
+}
+
+/* The second operand is a tied use alone, of an owner in the first: what this rank has of it. */
 static int tie(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
-    const int use = plan->pieces[plan->values[ins(p, i)[1]].piece].use;
-    struct rf_tensor owner = rf_run_grad_in(p->run, outs(p, i)[0], plan->params[use].owner);
-    return rf_add(p->run->stream, owner, owner, rf_run_grad_in(p->run, ins(p, i)[1], use));
+    const struct rf_value *to = &plan->values[outs(p, i)[0]];
+    const struct rf_plan_piece *uses = &plan->pieces[plan->values[ins(p, i)[1]].piece];
+    const struct rf_plan_piece *owners = &plan->pieces[to->piece];
+    const struct rf_plan_param *owner = &plan->params[plan->params[uses->use].owner];
+    struct rf_tensor use = shard(p, ins(p, i)[1]), sum = shard(p, outs(p, i)[0]);
+    if (!use.buffer)
+        return 0;
+    sum.offset +=
+        (owner->grad_first + uses->cuts[plan->shard] - owners->first - owners->cuts[plan->shard]) *
+        sizeof(float);
+    sum.shape = use.shape;
+    return rf_add(p->run->stream, sum, sum, use);
 }
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
 /* The subtrees of a forest lie a slot apart, the first one at `first`. */
-static int start_forest(struct rf_pass *p, int parts, struct rf_tensor first, struct rf_tensor out,
-                        const struct rf_coll_opts *opts)
+static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct rf_tensor first)
 {
-    const struct rf_plan *plan = p->run->plan;
-    const uint64_t count = (uint64_t)rf_tensor_count(first);
-    first.shape = rf_shape1((int64_t)((uint64_t)(parts - 1) * plan->slot_elements + count));
-    return rf_forest_all_reduce_tensor(p->run->comm, &plan->forest, first, plan->slot_elements, out,
-                                       opts);
+    const int64_t stride = (int64_t)p->run->plan->slot_elements;
+    first.shape = rf_shape1((int64_t)(parts - 1) * stride + rf_tensor_count(first));
+    return first;
 }
 
 static int start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
@@ -145,22 +161,54 @@ static int start_reduce(struct rf_pass *p, const struct rf_instruction *i, struc
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_transfer *t = rf_plan_transfer(plan, i);
-    struct rf_tensor in = rf_as(rf_run_value(p->run, ins(p, i)[0]), RF_F32), out = {0};
+    struct rf_comm *comm = p->run->comm;
+    struct rf_tensor in = as_f32(rf_run_value(p->run, ins(p, i)[0])), out = {0};
     char label[32];
     snprintf(label, sizeof(label), "gradients piece %d", plan->values[ins(p, i)[0]].piece);
     const struct rf_coll_opts opts = {
         .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
     in.shape = rf_shape1((int64_t)t->count);
     if (i->outs > 0)
-        out = in;
+        out = shard(p, outs(p, i)[0]);
     switch (t->op) {
     case RF_COLL_FOREST_ALL_REDUCE:
-        return start_forest(p, i->ins, in, out, &opts);
+        return rf_forest_all_reduce_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
+                                           plan->slot_elements, out, &opts);
+    case RF_COLL_FOREST_REDUCE_SCATTER:
+        return rf_forest_reduce_scatter_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
+                                               plan->slot_elements, out, t->counts, &opts);
+    case RF_COLL_REDUCE_SCATTER:
+        return rf_reduce_scatter_v_tensor(comm, in, out, t->counts, RF_SUM, &opts);
     case RF_COLL_REDUCE:
-        return rf_reduce_tensor(p->run->comm, in, out, RF_SUM, t->root, &opts);
+        return rf_reduce_tensor(comm, in, out, RF_SUM, t->root, &opts);
     default:
-        return rf_all_reduce_tensor(p->run->comm, in, out, RF_SUM, &opts);
+        return rf_all_reduce_tensor(comm, in, out, RF_SUM, &opts);
     }
+}
+
+static int start_gather(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                        struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    struct rf_tensor out = rf_run_value(p->run, outs(p, i)[0]);
+    out.dtype = t->dtype;
+    out.shape = rf_shape1((int64_t)t->count);
+    return rf_all_gather_v_tensor(
+        p->run->comm, shard(p, ins(p, i)[0]), out, t->counts,
+        &(struct rf_coll_opts){
+            .order = t->order, .label = "weights", .after = after, .done = done});
+}
+
+/* Other ranks' chunks are 0 here. */
+static int start_norm_share(struct rf_pass *p, const struct rf_instruction *i,
+                            struct rf_point after, struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    struct rf_tensor partials = as_f32(rf_run_value(p->run, outs(p, i)[0]));
+    partials.shape = rf_shape1((int64_t)t->count);
+    return rf_all_reduce_tensor(
+        p->run->comm, partials, partials, RF_SUM,
+        &(struct rf_coll_opts){.order = t->order, .label = "norm", .after = after, .done = done});
 }
 
 static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
@@ -202,17 +250,31 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
 
 /* ---- update ---------------------------------------------------------------------------------- */
 
+static struct rf_tensor partials_of(const struct rf_pass *p, struct rf_tensor partials)
+{
+    partials = as_f32(partials);
+    partials.shape = rf_shape1(2 * (int64_t)p->run->plan->chunk_count);
+    return partials;
+}
+
+/* The table of chunks counts from the first gradient of a slot. */
+static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = p->run->plan;
+    struct rf_tensor grads = p->run->regions[RF_REGION_GRADS];
+    struct rf_tensor chunks = rf_as(in_span(p, i, RF_VALUE_CHUNKS), RF_I32);
+    grads.shape = rf_shape1((int64_t)plan->train_elements);
+    grads.dtype = RF_F32;
+    chunks.shape = rf_shape2((int64_t)plan->chunk_count, 2);
+    return rf_square_chunks(p->run->stream, partials_of(p, out_span(p, i, RF_VALUE_PARTIALS)),
+                            grads, chunks);
+}
+
 static int norm(struct rf_pass *p, const struct rf_instruction *i)
 {
-    struct rf_tensor chunks = rf_as(in_span(p, i, RF_VALUE_CHUNKS), RF_I32);
-    struct rf_tensor partials = rf_as(out_span(p, i, RF_VALUE_PARTIALS), RF_F32);
     struct rf_tensor sum = rf_as(out_span(p, i, RF_VALUE_NORM), RF_F32);
-    const int64_t count = (int64_t)p->run->plan->chunk_count;
-    chunks.shape = rf_shape2(count, 2);
-    partials.shape = rf_shape1(2 * count);
     sum.shape = rf_shape1(1);
-    return rf_sum_squares(p->run->stream, sum, rf_as(in_span(p, i, RF_VALUE_GRAD), RF_F32), chunks,
-                          partials);
+    return rf_fold_squares(p->run->stream, sum, partials_of(p, in_span(p, i, RF_VALUE_PARTIALS)));
 }
 
 static int begin_step(struct rf_pass *p, const struct rf_instruction *i)
@@ -227,14 +289,19 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
-    struct rf_optimizer_part part = {.param = rf_as(out_span(p, i, RF_VALUE_PARAM), RF_F32),
-                                     .grad = rf_as(in_span(p, i, RF_VALUE_GRAD), RF_F32),
+    struct rf_optimizer_part part = {.param = as_f32(out_span(p, i, RF_VALUE_PARAM_SHARD)),
+                                     .grad = as_f32(in_span(p, i, RF_VALUE_GRAD_SHARD)),
                                      .decay = rf_as(in_span(p, i, RF_VALUE_DECAY), RF_I32)};
+    if (!part.param.buffer) /* an empty shard */
+        return 0;
+    part.first = (part.param.offset - run->regions[RF_REGION_PARAMS].offset) / sizeof(float);
+    part.decay.offset += part.first / RF_FLAT_GRAIN * sizeof(uint32_t);
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
-    if (plan->copy_type != RF_F32)
-        part.copy = rf_as(out_span(p, i, RF_VALUE_COPY), plan->copy_type);
+    struct rf_tensor copy = out_span(p, i, RF_VALUE_COPY_SHARD);
+    if (copy.buffer)
+        part.copy = rf_as(copy, plan->copy_type);
     return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
 }
 
@@ -275,7 +342,10 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_REDUCE] = {.start = start_reduce},
     [RF_VERB_LOSS] = {.act = loss},
     [RF_VERB_TIE] = {.record = tie},
+    [RF_VERB_NORM_PARTIAL] = {.record = norm_partial},
+    [RF_VERB_NORM_SHARE] = {.start = start_norm_share},
     [RF_VERB_NORM] = {.record = norm},
+    [RF_VERB_GATHER] = {.start = start_gather},
     [RF_VERB_BEGIN_STEP] = {.record = begin_step},
     [RF_VERB_STEP] = {.record = step},
     [RF_VERB_END_STEP] = {.record = end_step},

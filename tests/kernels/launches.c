@@ -282,6 +282,9 @@ static void reductions(const struct run *run)
     scratch = take(run, RF_F32, 1, 2 * chunks);
     plain(run, "sum_squares", RF_F32,
           rf_sum_squares(s, out, x, take(run, RF_I32, chunks, 2), scratch));
+    plain(run, "square_chunks", RF_F32,
+          rf_square_chunks(s, scratch, x, take(run, RF_I32, chunks, 2)));
+    plain(run, "fold_squares", RF_F32, rf_fold_squares(s, out, scratch));
 }
 
 static void optimizer(const struct run *run, int64_t n, const struct rf_optimizer_opts *opts,

@@ -288,6 +288,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_max(stream, out, x, scratch));
         EXPECT_OK(rf_any_nonfinite(stream, out, x, scratch));
         EXPECT_OK(rf_sum_squares(stream, out, x, chunks, partial));
+        EXPECT_OK(rf_square_chunks(stream, partial, x, chunks));
+        EXPECT_OK(rf_fold_squares(stream, out, partial));
     }
 
     void optimizers(rf_dtype type, int64_t n)

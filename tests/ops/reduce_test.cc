@@ -135,6 +135,31 @@ TEST_P(Reduce, SumSquaresDoesNotDependOnWhereChunksLie)
     EXPECT_EQ(squares_on_device(x, chunks), squares_on_device(moved, elsewhere));
 }
 
+TEST_P(Reduce, SumSquaresOfRanksThatHaveSomeOfTheChunksIsThatOfOneToTheBit)
+{
+    for (size_t count : {700u, 5000u, 200000u}) {
+        const Floats x = rounded(normal(count));
+        const auto chunks = table_for(count);
+        const int64_t n = (int64_t)chunks.size();
+        rf_tensor flat = typed(rf_shape1((int64_t)count), type(), x), out = blank(rf_shape1(1));
+        Floats all((size_t)(2 * n));
+        for (int rank = 0; rank < 3; rank++) {
+            Ints table;
+            for (size_t i = 0; i < chunks.size(); i++) {
+                table.push_back((int32_t)chunks[i].first);
+                table.push_back((int)i % 3 == rank ? (int32_t)chunks[i].count : 0);
+            }
+            rf_tensor partials = blank(rf_shape1(2 * n));
+            ASSERT_OK(rf_square_chunks(stream, partials, flat, i32(rf_shape2(n, 2), table)));
+            const Floats of_rank = read(partials);
+            for (int64_t i = 0; i < n; i++)
+                all[(size_t)i] += of_rank[(size_t)i];
+        }
+        ASSERT_OK(rf_fold_squares(stream, out, f32(rf_shape1(2 * n), all)));
+        EXPECT_EQ(read(out)[0], squares_on_device(x, chunks)) << count;
+    }
+}
+
 TEST_P(Reduce, AChunkOutsideTheBufferIsNotANumberAndReadsNothing)
 {
     EXPECT_TRUE(std::isnan(squares_on_device(Floats(100, 1.0f), {{0, 50}, {90, 11}})));
@@ -219,5 +244,12 @@ TEST_P(Reduce, WrongOperandsAreNamed)
     EXPECT_FAILS(RF_EINVAL, "chunks is f32", rf_sum_squares(stream, one, x, x, scratch));
     EXPECT_FAILS(RF_EINVAL, "scratch is f32 (2), expected 6",
                  rf_sum_squares(stream, one, x, pairs, two));
+    EXPECT_FAILS(RF_EINVAL, "square_chunks: partials is f32 (2), expected 6",
+                 rf_square_chunks(stream, two, x, pairs));
+    EXPECT_FAILS(RF_EINVAL, "expected (chunks, 2)", rf_square_chunks(stream, scratch, x, table));
+    EXPECT_FAILS(RF_EINVAL, "partials must not overlap flat",
+                 rf_square_chunks(stream, scratch, scratch, pairs));
+    EXPECT_FAILS(RF_EINVAL, "fold_squares: out is f32 (2)", rf_fold_squares(stream, two, scratch));
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap partials", rf_fold_squares(stream, one, one));
 }
 } // namespace

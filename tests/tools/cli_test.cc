@@ -79,7 +79,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"train", "--data", data, "--dtype", "fp8"}, "there is no --dtype \"fp8\"; use f32"},
         {{"train", "--data", data, "--dtype", "f31"}, "there is no --dtype \"f31\""},
         {{"plan", "--residual", "bf16"}, "there is no --residual \"bf16\"; use f32 or same"},
-        {{"train", "--data", data, "--zero", "1"}, "--zero 1 is not in this version"},
+        {{"train", "--data", data, "--zero", "2"}, "--zero 2 is not in this version"},
         {{"train", "--data", data, "--recompute", "every:2"}, "is not in this version"},
         {{"train", "--data", data, "--schedule", "1f1b"}, "is not in this version"},
         {{"train", "--data", data, "--optimizer", "adamax"}, "there is no --optimizer \"adamax\""},

@@ -27,6 +27,7 @@ struct Setting {
     int dp, micro_batches;
     rf_order order;
     bool rank0, scaled, tied, copies;
+    int zero = 0;
 };
 
 StubBlocks blocks_of(const Setting &s)
@@ -49,6 +50,8 @@ rf_policy policy_of(const Setting &s)
     policy.seq = 8;
     policy.order = s.order;
     policy.update_on_rank_0 = s.rank0;
+    policy.zero = s.zero;
+    policy.optimizer.stochastic_rounding = s.zero && s.scaled;
     policy.loss_scale = s.scaled ? 64.0f : 0.0f;
     policy.first_bucket_bytes = 4;
     policy.bucket_bytes = 256 * 4;
@@ -108,6 +111,8 @@ const Setting settings[] = {
     {"four", 4, 6, RF_ORDER_TREE, false, false, false, false},
     {"rank_0", 2, 4, RF_ORDER_RING, true, true, true, true},
     {"rank_0_of_3", 3, 4, RF_ORDER_RING, true, false, false, false},
+    {"zero_1", 2, 4, RF_ORDER_TREE, false, true, true, true, 1},
+    {"zero_1_of_3", 3, 4, RF_ORDER_RING, false, false, true, false, 1},
 };
 
 // ---- an interpreter that knows nothing

@@ -96,7 +96,7 @@ TEST(Plan, OneRankInRingOrderAccumulatesMicroBatchesInOneSlot)
             "forward block 1 micro-batch 1", "backward input block 1 micro-batch 1",
             "backward weight block 1 micro-batch 1 slot 0", "backward input block 0 micro-batch 1",
             "backward weight block 0 micro-batch 1 slot 0", "share losses and token counts",
-            "global norm", "begin step", "optimizer step"}));
+            "partial norms", "global norm", "begin step", "optimizer step"}));
     EXPECT_EQ(plan->slots, 1);
     EXPECT_EQ(plan->bytes.sent, 0u);
     EXPECT_EQ(rf_plan_bubble(plan.plan), 0);
@@ -111,14 +111,14 @@ TEST(Plan, ABucketIsReducedAsSoonAsTheLastMicroBatchHasCompletedIt)
     PlanOf plan(blocks, 2, policy, 1);
     ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
     ASSERT_EQ(plan->trained_pieces, 3);
-    Lines lines = plan.text(), tail(lines.end() - 11, lines.end());
+    Lines lines = plan.text(), tail(lines.end() - 12, lines.end());
     EXPECT_EQ(tail,
               (Lines{"backward input block 1 micro-batch 3",
                      "backward weight block 1 micro-batch 3 slot 0", "reduce gradients piece 0",
                      "backward input block 0 micro-batch 3",
                      "backward weight block 0 micro-batch 3 slot 0", "reduce gradients piece 1",
-                     "reduce gradients piece 2", "share losses and token counts", "global norm",
-                     "begin step", "optimizer step"}));
+                     "reduce gradients piece 2", "share losses and token counts", "partial norms",
+                     "global norm", "begin step", "optimizer step"}));
     EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
                             [](const std::string &l) { return l.find("reduce") == 0; }),
               3);
@@ -148,15 +148,15 @@ TEST(Plan, TreeOrderMergesTheLastMicroBatchBucketByBucketSoThatReductionsOverlap
     policy.bucket_bytes = 256 * 4;
     PlanOf plan(blocks, 2, policy, 0);
     ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
-    Lines lines = plan.text(), tail(lines.end() - 12, lines.end());
+    Lines lines = plan.text(), tail(lines.end() - 13, lines.end());
     EXPECT_EQ(tail, (Lines{"backward input block 1 micro-batch 1",
                            "backward weight block 1 micro-batch 1 slot 1",
                            "merge gradients slot 0 += slot 1 piece 0", "reduce gradients piece 0",
                            "backward input block 0 micro-batch 1",
                            "backward weight block 0 micro-batch 1 slot 1",
                            "merge gradients slot 0 += slot 1 piece 1", "reduce gradients piece 1",
-                           "share losses and token counts", "global norm", "begin step",
-                           "optimizer step"}));
+                           "share losses and token counts", "partial norms", "global norm",
+                           "begin step", "optimizer step"}));
 }
 
 TEST(Plan, EveryRankOfATreeHoldsTheForestThatTheReductionExpects)
@@ -285,8 +285,8 @@ TEST(Plan, ATiedParameterIsStoredOnceAndInTreeOrderItsUsesAccumulateApart)
     for (const std::string &line : ring.text())
         EXPECT_EQ(line.find("tie"), std::string::npos) << line;
     Lines lines = tree.text();
-    EXPECT_EQ(lines[lines.size() - 5], "share losses and token counts");
-    EXPECT_EQ(lines[lines.size() - 4], "tie gradients piece 1 += piece 0");
+    EXPECT_EQ(lines[lines.size() - 6], "share losses and token counts");
+    EXPECT_EQ(lines[lines.size() - 5], "tie gradients piece 1 += piece 0");
     ASSERT_EQ(tree->trained_pieces, 2);
     EXPECT_EQ(tree->pieces[0].first, tree->train_elements);
 }
@@ -439,8 +439,8 @@ TEST(Plan, RefusalsSayWhatToChange)
     EXPECT_NE(refusal(4, policy_of(2, 0), RF_EINVAL).find("use a batch of 4"), std::string::npos);
     EXPECT_NE(refusal(3, policy_of(8, 0), RF_EINVAL).find("(one per rank)"), std::string::npos);
     rf_policy zero = policy_of(2, 2);
-    zero.zero = 1;
-    EXPECT_NE(refusal(2, zero, RF_ENOTSUP).find("use zero=0"), std::string::npos);
+    zero.zero = 2;
+    EXPECT_NE(refusal(2, zero, RF_ENOTSUP).find("zero=1, sharded states"), std::string::npos);
     StubBlocks blocks = two_blocks();
     rf_policy policy = policy_of(4, 4);
     rf_plan *plan = nullptr;

@@ -70,7 +70,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     for (int step = 0; step < t.steps; step++) {
         std::vector<int32_t> tokens, targets;
         rf_step_stats stats = {};
-        t.batch(step, tokens, targets);
+        t.batch(t.first_step + step, tokens, targets);
         ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, &stats));
         seen->loss.push_back(stats.loss);
         seen->norm.push_back(stats.grad_norm);

@@ -29,6 +29,7 @@ struct Training {
     llama_config llama = {};
     rf_policy policy = {};
     int steps = 3;
+    int first_step = 0; // which batch is the first
     float lr = 0.01f;
     uint64_t seed = 5;
     bool record_each_step = false;

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What values hold while the checker runs lists on symbols. Every write says what a value holds
+ * from then on, and makes invalid what shares its memory; every read demands what it has to find.
+ * Shared by tokens.c and the files meaning*.c.
+ */
+#ifndef RF_PARALLEL_MEANING_H
+#define RF_PARALLEL_MEANING_H
+
+#include "check.h"
+
+/* What a value holds. */
+enum rf_token_state {
+    RF_TOKEN_NOTHING = 0,
+    RF_TOKEN_HELD,    /* what its kind says */
+    RF_TOKEN_CARRIED, /* of the last output: its own gradient */
+    RF_TOKEN_KNOWN,   /* of scalars: with the token count */
+    RF_TOKEN_BEGUN,   /* of scalars: with norm and clipping */
+    RF_TOKEN_MOVED,   /* of scalars: the loss scale as well */
+    RF_TOKEN_OURS,    /* of partial norms: those of this rank's chunks alone */
+    RF_TOKEN_UPDATED, /* of parameters, copies and states: after the step */
+    RF_TOKEN_CLEARED, /* of gradients: no micro-batch yet */
+    RF_TOKEN_SUM,     /* of gradients: of some micro-batches */
+    RF_TOKEN_TOTAL    /* of gradients: of all micro-batches of all ranks */
+};
+
+struct rf_token {
+    enum rf_token_state state;
+    bool read;       /* since it was written */
+    int low, high;   /* RF_TOKEN_SUM: micro-batches, by global index */
+    int ties;        /* RF_TOKEN_TOTAL: tied uses that were added */
+    bool normed;     /* it is in the norm */
+    bool gathered;   /* of a shard of parameters: the others have it, too */
+    uint8_t *counts; /* RF_TOKEN_SUM: per block, micro-batch and half: how often it is in */
+};
+
+struct rf_meaning {
+    const struct rf_plan *const *plans;
+    int ranks;
+    struct rf_token **tokens; /* per rank, by value */
+    bool *used;               /* of the operands of one instruction: it had to be there */
+    int used_room;
+    int unread; /* a value that was overwritten before anyone had read it; -1: none */
+};
+
+struct rf_at { /* one instruction on one rank */
+    struct rf_meaning *m;
+    const struct rf_plan *plan;
+    const struct rf_instruction *i;
+    struct rf_token *tokens;
+};
+
+/* tokens.c */
+
+/* Bytes of the counts of a sum. */
+size_t rf_token_count_bytes(const struct rf_plan *plan);
+bool rf_token_is_param(enum rf_value_kind kind);
+
+/* What a value holds from now on. */
+void rf_token_put(const struct rf_at *a, int value, enum rf_token_state state);
+
+/* An instruction has the operands that it needs, each once, and no others: between begin and end
+ * all of them are asked for. */
+RF_MUST_CHECK int rf_token_begin_operands(const struct rf_at *a);
+RF_MUST_CHECK int rf_token_end_operands(const struct rf_at *a);
+void rf_token_use_all(const struct rf_at *a);
+
+/* The operand of this kind and these places (-1: any) that was not asked for yet; -1: there is
+ * none. */
+int rf_token_operand(const struct rf_at *a, bool out, enum rf_value_kind kind, int block,
+                     int micro_batch, int piece);
+RF_MUST_CHECK int rf_token_demand(const struct rf_at *a, int value, enum rf_token_state state);
+RF_MUST_CHECK int rf_token_read(const struct rf_at *a, enum rf_value_kind kind, int block,
+                                int micro_batch, enum rf_token_state state);
+RF_MUST_CHECK int rf_token_write(const struct rf_at *a, enum rf_value_kind kind, int block,
+                                 int micro_batch, enum rf_token_state state);
+
+/* meaning_blocks.c: calls of blocks, and sums of their gradients. */
+RF_MUST_CHECK int rf_meaning_forward(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_backward(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_zero(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
+/* Both halves of all of its micro-batches are in a piece's sum, for every block that has a part. */
+RF_MUST_CHECK int rf_token_check_whole(const struct rf_at *a, int value);
+/* All operands are of this kind of gradients. */
+RF_MUST_CHECK int rf_token_check_gradients(const struct rf_at *a, enum rf_value_kind kind);
+
+/* meaning_update.c */
+RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_norm(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_begin_step(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_step(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_end_step(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_cast(const struct rf_at *a);
+
+#endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What transfers need of all ranks and leave behind on each.
+ */
+#include "meaning.h"
+
+#include "../base/base.h"
+
+/* The parts of this rank in the forest, each complete. */
+static int check_parts(const struct rf_at *a)
+{
+    struct rf_forest_node nodes[62];
+    const int parts = rf_forest_nodes(&a->plan->forest, a->plan->rank, nodes);
+    if (parts != a->i->ins)
+        return rf_check_fail(a->plan, a->i, "brings %d subtrees, not %d", a->i->ins, parts);
+    for (int k = 0; k < parts; k++) {
+        const int value = a->plan->operands[a->i->first_operand + k];
+        const struct rf_token *t = &a->tokens[value];
+        RETURN_IF_ERROR(rf_token_check_whole(a, value));
+        if (a->plan->values[value].slot != k || t->low != nodes[k].index << nodes[k].level ||
+            t->high != (nodes[k].index + 1) << nodes[k].level)
+            return rf_check_fail(a->plan, a->i, "subtree %d is of micro-batches %d to %d", k,
+                                 t->low, t->high - 1);
+    }
+    return 0;
+}
+
+static int check_local_sum(const struct rf_at *a)
+{
+    const int value = a->plan->operands[a->i->first_operand];
+    const int *first = a->plan->first_micro_batch + a->plan->rank;
+    const struct rf_token *t = &a->tokens[value];
+    if (a->i->ins != 1)
+        return rf_check_fail(a->plan, a->i, "has %d operands", a->i->ins);
+    RETURN_IF_ERROR(rf_token_check_whole(a, value));
+    if (t->low != first[0] || t->high != first[1])
+        return rf_check_fail(a->plan, a->i, "has micro-batches %d to %d", t->low, t->high - 1);
+    return 0;
+}
+
+/* A transfer that fails must be heard of before parameters change: the loss, in which the host is
+ * blocked until all before it have ended, is still to come. */
+static int check_heard(const struct rf_at *a)
+{
+    for (int v = 0; v < a->plan->value_count; v++)
+        if (a->plan->values[v].kind == RF_VALUE_SCALARS && a->tokens[v].state != RF_TOKEN_HELD)
+            return rf_check_fail(a->plan, a->i, "comes after the loss: nobody hears if it fails");
+    return 0;
+}
+
+/* How a plan of this policy sums over its ranks. */
+static enum rf_coll_op sum_of(const struct rf_plan *plan)
+{
+    const bool tree = plan->policy.order == RF_ORDER_TREE;
+    if (plan->policy.update_on_rank_0)
+        return RF_COLL_REDUCE;
+    if (plan->shards > 1)
+        return tree ? RF_COLL_FOREST_REDUCE_SCATTER : RF_COLL_REDUCE_SCATTER;
+    return tree ? RF_COLL_FOREST_ALL_REDUCE : RF_COLL_ALL_REDUCE;
+}
+
+static int check_counts(const struct rf_at *a, int piece, bool sharded)
+{
+    const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
+    if (piece < 0 || (t->dtype != RF_F32 && t->dtype != a->plan->copy_type) ||
+        t->count != a->plan->pieces[piece].count)
+        return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
+    if (t->counts != (sharded ? a->plan->pieces[piece].counts : NULL))
+        return rf_check_fail(a->plan, a->i, "has shards of another piece");
+    return 0;
+}
+
+static int reduce(const struct rf_at *a, int piece)
+{
+    const struct rf_plan *plan = a->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
+    const bool root = t->op != RF_COLL_REDUCE || plan->rank == t->root;
+    for (int k = 0; k < a->i->ins; k++) {
+        const struct rf_value *v = &plan->values[plan->operands[a->i->first_operand + k]];
+        if (v->kind != RF_VALUE_GRAD || v->piece != piece)
+            return rf_check_fail(plan, a->i, "is of another piece than on rank 0");
+    }
+    RETURN_IF_ERROR(check_heard(a));
+    RETURN_IF_ERROR(check_counts(a, piece, plan->shards > 1));
+    if (t->dtype != RF_F32)
+        return rf_check_fail(plan, a->i, "adds in 16 bits");
+    if (t->op != sum_of(plan) || t->order != plan->policy.order)
+        return rf_check_fail(plan, a->i, "adds in another way");
+    RETURN_IF_ERROR(plan->policy.order == RF_ORDER_TREE ? check_parts(a) : check_local_sum(a));
+    const int out = rf_token_operand(a, true, RF_VALUE_GRAD_SHARD, -1, -1, piece);
+    if (root != (out >= 0))
+        return rf_check_fail(plan, a->i, "does not leave the sum where it has to be");
+    for (int k = 0; k < a->i->ins; k++) {
+        a->m->used[k] = true;
+        a->tokens[plan->operands[a->i->first_operand + k]].state = RF_TOKEN_NOTHING;
+    }
+    if (!root)
+        return 0;
+    rf_token_put(a, out, RF_TOKEN_TOTAL);
+    a->tokens[out].ties = 0;
+    a->tokens[out].normed = false;
+    return 0;
+}
+
+static int norm_share(const struct rf_at *a)
+{
+    const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
+    if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F32 || t->counts ||
+        t->count != a->plan->chunk_count || t->order != RF_ORDER_RING)
+        return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
+    RETURN_IF_ERROR(check_heard(a));
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_OURS));
+    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_HELD);
+}
+
+static int gather(const struct rf_at *a, int piece)
+{
+    const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
+    if (t->op != RF_COLL_ALL_GATHER || t->order != RF_ORDER_RING)
+        return rf_check_fail(a->plan, a->i, "is no gather");
+    const bool copy = t->dtype != RF_F32;
+    RETURN_IF_ERROR(check_counts(a, piece, true));
+    const int shard = rf_token_operand(a, false, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD,
+                                       -1, -1, piece);
+    RETURN_IF_ERROR(rf_token_demand(a, shard, RF_TOKEN_UPDATED));
+    if (a->tokens[shard].gathered)
+        return rf_check_fail(a->plan, a->i, "gathers what is there already");
+    const int whole =
+        rf_token_operand(a, true, copy ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, piece);
+    if (whole < 0)
+        return rf_check_fail(a->plan, a->i, "lacks a result");
+    rf_token_put(a, whole, RF_TOKEN_UPDATED);
+    a->tokens[shard].gathered = true;
+    return 0;
+}
+
+static int loss(const struct rf_at *a)
+{
+    const struct rf_plan *plan = a->plan;
+    const int *first = plan->first_micro_batch + plan->rank;
+    const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
+    if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F64 || t->order != RF_ORDER_RING ||
+        t->count != rf_plan_loss_elements(plan->policy.micro_batches))
+        return rf_check_fail(plan, a->i, "transfers %zu elements", t->count);
+    for (int m = first[0]; m < first[1]; m++) {
+        RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_TARGETS, -1, m, RF_TOKEN_HELD));
+        const int losses = rf_token_operand(a, false, RF_VALUE_LOSSES, -1, m, -1);
+        RETURN_IF_ERROR(rf_token_demand(a, losses, RF_TOKEN_HELD));
+        a->tokens[losses].state = RF_TOKEN_NOTHING; /* read once */
+    }
+    return plan->policy.forward_only ? 0
+                                     : rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_KNOWN);
+}
+
+/* The root's state of each value goes to the others. */
+static int broadcast(const struct rf_at *a, const struct rf_at *root)
+{
+    const bool sends = a->plan->rank == root->plan->rank;
+    const int count = sends ? a->i->ins : a->i->outs;
+    const int *mine = a->plan->operands + a->i->first_operand + (sends ? 0 : a->i->ins);
+    const int *theirs = root->plan->operands + root->i->first_operand;
+    const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
+    uint64_t bytes = 0;
+    if (t->op != RF_COLL_BROADCAST || t->order != RF_ORDER_RING || t->root != 0)
+        return rf_check_fail(a->plan, a->i, "is no broadcast of rank 0");
+    if (count != root->i->ins || (sends ? a->i->outs : a->i->ins) != 0)
+        return rf_check_fail(a->plan, a->i, "has other operands than the root");
+    rf_token_use_all(a);
+    for (int k = 0; k < count; k++) {
+        const struct rf_value *v = &a->plan->values[mine[k]], *o = &root->plan->values[theirs[k]];
+        const enum rf_token_state state = root->tokens[theirs[k]].state;
+        if (v->kind != o->kind || v->piece != o->piece ||
+            t->dtype != (v->kind == RF_VALUE_PARAM ? RF_F32 : RF_U8))
+            return rf_check_fail(a->plan, a->i, "has other operands than the root");
+        if (state != RF_TOKEN_UPDATED && state != RF_TOKEN_BEGUN && state != RF_TOKEN_MOVED)
+            return rf_check_fail(a->plan, a->i, "sends what was not updated");
+        bytes += v->bytes;
+        if (!sends)
+            rf_token_put(a, mine[k], state);
+    }
+    if (t->count !=
+            (t->dtype == RF_F32 ? a->plan->train_elements : sizeof(struct rf_step_scalars)) ||
+        t->count * rf_dtype_bytes(t->dtype) > bytes)
+        return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
+    return 0;
+}
+
+int rf_meaning_transfer(struct rf_meaning *m, const struct rf_instruction *const *of_ranks)
+{
+    const struct rf_instruction *first = of_ranks[0];
+    const struct rf_transfer *t = rf_plan_transfer(m->plans[0], first);
+    const int piece = first->ins > 0
+                          ? m->plans[0]->values[m->plans[0]->operands[first->first_operand]].piece
+                          : -1;
+    if (t->root < 0 || t->root >= m->ranks)
+        return rf_check_fail(m->plans[0], first, "has root %d of %d ranks", t->root, m->ranks);
+    const struct rf_at root = {m, m->plans[t->root], of_ranks[t->root], m->tokens[t->root]};
+    for (int rank = 0; rank < m->ranks; rank++) {
+        const struct rf_at a = {m, m->plans[rank], of_ranks[rank], m->tokens[rank]};
+        if ((first->verb == RF_VERB_REDUCE || first->verb == RF_VERB_GATHER) && piece < 0)
+            return rf_check_fail(a.plan, a.i, "lacks an operand");
+        RETURN_IF_ERROR(rf_token_begin_operands(&a));
+        RETURN_IF_ERROR(first->verb == RF_VERB_REDUCE       ? reduce(&a, piece)
+                        : first->verb == RF_VERB_LOSS       ? loss(&a)
+                        : first->verb == RF_VERB_NORM_SHARE ? norm_share(&a)
+                        : first->verb == RF_VERB_GATHER     ? gather(&a, piece)
+                                                            : broadcast(&a, &root));
+        RETURN_IF_ERROR(rf_token_end_operands(&a));
+    }
+    return 0;
+}

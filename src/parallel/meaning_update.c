@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What ties, norm and update need and leave behind.
+ */
+#include "meaning.h"
+
+#include "../base/base.h"
+
+/* The sum of which this is a shard. */
+static int whole_of(const struct rf_at *a, int shard)
+{
+    for (int k = 0; k < a->plan->value_count; k++)
+        if (a->plan->values[k].kind == RF_VALUE_GRAD && a->plan->values[k].slot == 0 &&
+            a->plan->values[k].piece == a->plan->values[shard].piece)
+            return k;
+    return -1;
+}
+
+static int uses_of(const struct rf_plan *plan, int piece)
+{
+    int uses = 0;
+    for (int k = 0; k < plan->piece_count; k++)
+        if (plan->pieces[k].use >= 0 &&
+            plan->params[plan->params[plan->pieces[k].use].owner].grad_piece == piece)
+            uses++;
+    return uses;
+}
+
+/* With one rank no reduction makes a sum the total. */
+/* The gradients of all micro-batches in this rank's shard. With one rank no reduction makes a sum
+ * the total. */
+static int make_total(const struct rf_at *a, int shard)
+{
+    struct rf_token *t = &a->tokens[shard];
+    const int whole = whole_of(a, shard);
+    if (t->state == RF_TOKEN_TOTAL || a->plan->mesh.dp > 1)
+        return rf_token_demand(a, shard, RF_TOKEN_TOTAL);
+    if (whole < 0)
+        return rf_check_fail(a->plan, a->i, "takes a shard of nothing");
+    RETURN_IF_ERROR(rf_token_check_whole(a, whole));
+    if (a->tokens[whole].low != 0 || a->tokens[whole].high != a->plan->policy.micro_batches)
+        return rf_check_fail(a->plan, a->i, "takes micro-batches %d to %d for all",
+                             a->tokens[whole].low, a->tokens[whole].high - 1);
+    *t = (struct rf_token){.state = RF_TOKEN_TOTAL, .read = true, .counts = t->counts};
+    return 0;
+}
+
+int rf_meaning_tie(const struct rf_at *a)
+{
+    const struct rf_plan *plan = a->plan;
+    const int *operands = plan->operands + a->i->first_operand;
+    if (a->i->ins != 2 || a->i->outs != 1 || operands[0] != operands[2])
+        return rf_check_fail(plan, a->i, "does not add in place");
+    RETURN_IF_ERROR(rf_token_check_gradients(a, RF_VALUE_GRAD_SHARD));
+    const int use = plan->pieces[plan->values[operands[1]].piece].use;
+    if (use < 0 ||
+        plan->params[plan->params[use].owner].grad_piece != plan->values[operands[0]].piece)
+        return rf_check_fail(plan, a->i, "adds what is not tied");
+    RETURN_IF_ERROR(make_total(a, operands[0]));
+    RETURN_IF_ERROR(make_total(a, operands[1]));
+    a->tokens[operands[0]].ties++;
+    a->tokens[operands[1]].state = RF_TOKEN_NOTHING;
+    return 0;
+}
+
+/* The gradients of all micro-batches and uses in this rank's shard of a piece. */
+static int read_total(const struct rf_at *a, int piece, bool norm)
+{
+    const int value = rf_token_operand(a, false, RF_VALUE_GRAD_SHARD, -1, -1, piece);
+    if (value < 0)
+        return rf_check_fail(a->plan, a->i, "lacks the gradients of piece %d", piece);
+    if (norm)
+        RETURN_IF_ERROR(make_total(a, value));
+    RETURN_IF_ERROR(rf_token_demand(a, value, RF_TOKEN_TOTAL));
+    if (a->tokens[value].ties != uses_of(a->plan, piece) || a->tokens[value].normed == norm)
+        return rf_check_fail(a->plan, a->i, "piece %d lacks a tied use or the norm", piece);
+    a->tokens[value].normed = true;
+    return 0;
+}
+
+int rf_meaning_norm_partial(const struct rf_at *a)
+{
+    for (int piece = 0; piece < a->plan->trained_pieces; piece++)
+        if (a->plan->pieces[piece].use < 0)
+            RETURN_IF_ERROR(read_total(a, piece, true));
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
+    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1,
+                          a->plan->shards > 1 ? RF_TOKEN_OURS : RF_TOKEN_HELD);
+}
+
+int rf_meaning_norm(const struct rf_at *a)
+{
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_NOTHING));
+    return rf_token_write(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_HELD);
+}
+
+int rf_meaning_begin_step(const struct rf_at *a)
+{
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_KNOWN));
+    return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN);
+}
+
+/* The operand of this kind, slot and piece. */
+static int operand_of_slot(const struct rf_at *a, bool out, enum rf_value_kind kind, int slot,
+                           int piece)
+{
+    const int begin = out ? a->i->ins : 0, end = out ? a->i->ins + a->i->outs : a->i->ins;
+    for (int k = begin; k < end; k++) {
+        const int value = a->plan->operands[a->i->first_operand + k];
+        const struct rf_value *v = &a->plan->values[value];
+        if (!a->m->used[k] && v->kind == kind && v->slot == slot && v->piece == piece) {
+            a->m->used[k] = true;
+            return value;
+        }
+    }
+    return -1;
+}
+
+static int update(const struct rf_at *a, int piece, enum rf_value_kind kind, int slot, bool reads)
+{
+    const int value = operand_of_slot(a, true, kind, slot, piece);
+    if (value < 0)
+        return rf_check_fail(a->plan, a->i, "lacks results of piece %d", piece);
+    if (reads)
+        RETURN_IF_ERROR(
+            rf_token_demand(a, operand_of_slot(a, false, kind, slot, piece), RF_TOKEN_HELD));
+    rf_token_put(a, value, RF_TOKEN_UPDATED);
+    return 0;
+}
+
+static int update_piece(const struct rf_at *a, int piece)
+{
+    const struct rf_plan *plan = a->plan;
+    RETURN_IF_ERROR(read_total(a, piece, false));
+    RETURN_IF_ERROR(update(a, piece, RF_VALUE_PARAM_SHARD, -1, true));
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+            RETURN_IF_ERROR(update(a, piece, RF_VALUE_STATE, k, true));
+    if (rf_plan_step_copies(plan))
+        return update(a, piece, RF_VALUE_COPY_SHARD, -1, false);
+    return 0;
+}
+
+/* All pieces; with shards one. */
+int rf_meaning_step(const struct rf_at *a)
+{
+    const struct rf_plan *plan = a->plan;
+    const int one = plan->shards > 1 && a->i->ins > 0
+                        ? plan->values[plan->operands[a->i->first_operand]].piece
+                        : -1;
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
+    for (int piece = 0; piece < plan->trained_pieces; piece++)
+        if (plan->pieces[piece].use < 0 && (plan->shards == 1 || piece == one))
+            RETURN_IF_ERROR(update_piece(a, piece));
+    return 0;
+}
+
+int rf_meaning_end_step(const struct rf_at *a)
+{
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
+    return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_MOVED);
+}
+
+int rf_meaning_cast(const struct rf_at *a)
+{
+    for (int piece = 0; piece < a->plan->trained_pieces; piece++) {
+        if (a->plan->pieces[piece].use >= 0)
+            continue;
+        RETURN_IF_ERROR(rf_token_demand(
+            a, rf_token_operand(a, false, RF_VALUE_PARAM, -1, -1, piece), RF_TOKEN_UPDATED));
+        const int copy = rf_token_operand(a, true, RF_VALUE_COPY, -1, -1, piece);
+        if (copy < 0)
+            return rf_check_fail(a->plan, a->i, "lacks a result");
+        rf_token_put(a, copy, RF_TOKEN_UPDATED);
+    }
+    return 0;
+}
