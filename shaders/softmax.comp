@@ -55,7 +55,15 @@ void main()
     uint columns = pc.columns, base = row * columns;
     vec4 sum = vec4(0.0), lost = vec4(0.0);
 #if BACKWARD
-    for (uint c = 0; c < columns; c += 4) {
+    const uint blocks = columns / 16 * 16; /* one correction for four of them */
+    for (uint c = 0; c < blocks; c += 16) {
+        precise vec4 terms = (x4(base, c, columns, 0.0) * dout4(base, c, columns) +
+                              x4(base, c + 4, columns, 0.0) * dout4(base, c + 4, columns)) +
+                             (x4(base, c + 8, columns, 0.0) * dout4(base, c + 8, columns) +
+                              x4(base, c + 12, columns, 0.0) * dout4(base, c + 12, columns));
+        add_to(sum, lost, terms);
+    }
+    for (uint c = blocks; c < columns; c += 4) {
         precise vec4 term = x4(base, c, columns, 0.0) * dout4(base, c, columns);
         add_to(sum, lost, term);
     }
@@ -70,7 +78,15 @@ void main()
     for (uint c = 0; c < columns; c += 4)
         most = max(most, x4(base, c, columns, LOWEST));
     float top = max4(most);
-    for (uint c = 0; c < columns; c += 4)
+    const uint blocks = columns / 16 * 16; /* one correction for four of them */
+    for (uint c = 0; c < blocks; c += 16) {
+        precise vec4 e = (exp(x4(base, c, columns, LOWEST) - top) +
+                          exp(x4(base, c + 4, columns, LOWEST) - top)) +
+                         (exp(x4(base, c + 8, columns, LOWEST) - top) +
+                          exp(x4(base, c + 12, columns, LOWEST) - top));
+        add_to(sum, lost, e);
+    }
+    for (uint c = blocks; c < columns; c += 4)
         add_to(sum, lost,
                mix(vec4(0.0), exp(x4(base, c, columns, LOWEST) - top), within(c, columns)));
     precise float factor = 1.0 / join4(sum);
