@@ -145,9 +145,11 @@ int rf_coll_count_sent(const struct rf_coll_desc *desc, const char *algorithm, u
 {
     const struct rf_coll_row *row;
     RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    if (row->sent && (!desc->counts || rf_coll_adds_leaves(desc->op))) {
+    const bool pieces = desc->counts && !rf_coll_adds_leaves(desc->op);
+    rf_sent *formula = pieces ? row->sent_counts : row->sent;
+    if (formula) {
         const struct rf_coll_desc own = segmented(desc, row);
-        *out = row->sent(&own);
+        *out = formula(&own);
         return 0;
     }
     struct rf_sched *sched;

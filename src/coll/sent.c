@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Bytes that one rank sends, by formula: what the list of each algorithm would say, without the
- * list. The formulas are for calls whose ranks have equal pieces (no counts), and for sums over
- * micro-batches, cut into windows and segments or not. Named by the rows of table.c;
- * tests/coll/test_sent.cc holds each of them against the lists.
+ * list. The formulas are for calls whose ranks have equal pieces, for some with a count for each
+ * rank, and for sums over micro-batches, cut into windows and segments or not. Named by the rows of
+ * table.c; tests/coll/test_sent.cc holds each of them against the lists.
  */
 #include "../base/base.h"
 #include "table.h"
@@ -46,6 +46,41 @@ uint64_t rf_sent_by_root(const struct rf_coll_desc *desc)
 uint64_t rf_sent_naive_all_reduce(const struct rf_coll_desc *desc)
 {
     return desc->rank == 0 ? rf_sent_to_all(desc) : rf_coll_bytes(desc);
+}
+
+/* ---- a count for each rank --------------------------------------------------------------------
+ */
+
+static uint64_t piece_bytes(const struct rf_coll_desc *desc, int rank)
+{
+    return (uint64_t)desc->counts[rank % desc->ranks] * rf_dtype_bytes(desc->dtype);
+}
+
+uint64_t rf_sent_other_pieces(const struct rf_coll_desc *desc)
+{
+    return (uint64_t)rf_coll_bytes(desc) - piece_bytes(desc, desc->rank);
+}
+
+uint64_t rf_sent_own_piece(const struct rf_coll_desc *desc)
+{
+    return others(desc) * piece_bytes(desc, desc->rank);
+}
+
+/* All pieces but that of the neighbour to whom it sends. */
+uint64_t rf_sent_around(const struct rf_coll_desc *desc)
+{
+    return (uint64_t)rf_coll_bytes(desc) - piece_bytes(desc, desc->rank + 1);
+}
+
+/* In each round the pieces that it has, which are its own and those of the ranks after it: twice as
+ * many in each, but for the last. */
+uint64_t rf_sent_bruck(const struct rf_coll_desc *desc)
+{
+    uint64_t sent = 0;
+    for (int has = 1; has < desc->ranks; has *= 2)
+        for (int k = 0; k < has && k < desc->ranks - has; k++)
+            sent += piece_bytes(desc, desc->rank + k);
+    return sent;
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */

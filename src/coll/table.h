@@ -15,6 +15,7 @@ rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
 rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
 rf_sent rf_sent_doubling_all_reduce, rf_sent_halving_all_reduce, rf_sent_naive_all_reduce;
 rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf_sent_tree_scatter;
+rf_sent rf_sent_other_pieces, rf_sent_own_piece, rf_sent_around, rf_sent_bruck;
 rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter, rf_sent_prefix_reduce_scatter;
 
 struct rf_coll_row {
@@ -27,6 +28,7 @@ struct rf_coll_row {
     rf_sent *sent; /* bytes of a call without counts, or of leaves; NULL: its list is counted */
     bool whole;    /* passes pieces on together: long calls cannot be cut into windows */
     bool near;     /* of ranks that share memory, and so before all others */
+    rf_sent *sent_counts; /* of a call with a count for each rank; NULL: its list is counted */
 };
 
 /* The row of this name; without one, what suits the call. */

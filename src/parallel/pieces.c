@@ -56,31 +56,43 @@ static void add_uses(struct rf_plan *plan)
     }
 }
 
-/* The start of a chunk of the norm that is nearest to `wanted`, the lower of two; or the end. Every
- * chunk then lies in one shard, and every shard begins at a multiple of RF_FLAT_GRAIN. */
-static uint64_t nearest_cut(const struct rf_plan *plan, const struct rf_plan_piece *piece,
-                            uint64_t wanted)
+static uint64_t distance(uint64_t a, uint64_t b)
 {
-    uint64_t best = wanted > piece->count - wanted ? piece->count : 0;
+    return a > b ? a - b : b - a;
+}
+
+/* Takes the start of a chunk of this parameter for a cut, if it is nearer to `wanted`; of two the
+ * lower. */
+static void improve_cut(uint64_t *cut, uint64_t wanted, uint64_t start, uint64_t count)
+{
+    const uint64_t within = wanted < start           ? 0
+                            : wanted - start < count ? wanted - start
+                                                     : count - 1;
+    for (uint64_t after = 0; after < 2; after++) {
+        const uint64_t first = (within / RF_NORM_CHUNK + after) * RF_NORM_CHUNK;
+        const uint64_t far = distance(start + first, wanted), least = distance(*cut, wanted);
+        if (first < count && (far < least || (far == least && start + first < *cut)))
+            *cut = start + first;
+    }
+}
+
+/* Shards of equal size, but that they begin at the start of a chunk of the norm, or at the end:
+ * every chunk then lies in one shard, and every shard begins at a multiple of RF_FLAT_GRAIN. */
+static void cut_evenly(const struct rf_plan *plan, struct rf_plan_piece *piece)
+{
+    const uint64_t shards = (uint64_t)plan->shards;
+    for (uint64_t k = 1; k < shards; k++)
+        piece->cuts[k] = 2 * k > shards ? piece->count : 0;
     for (int i = 0; i < plan->param_count; i++) {
         const struct rf_plan_param *p = &plan->params[i];
         if (p->owner != i || p->grad_first < piece->first ||
             p->grad_first >= piece->first + piece->count)
             continue;
-        const uint64_t start = p->grad_first - piece->first, count = (uint64_t)p->count;
-        const uint64_t within = wanted < start           ? 0
-                                : wanted - start < count ? wanted - start
-                                                         : count - 1;
-        for (int after = 0; after < 2; after++) {
-            const uint64_t chunk = within / RF_NORM_CHUNK + (uint64_t)after;
-            const uint64_t cut = start + chunk * RF_NORM_CHUNK;
-            const uint64_t far = cut > wanted ? cut - wanted : wanted - cut;
-            const uint64_t least = best > wanted ? best - wanted : wanted - best;
-            if (chunk * RF_NORM_CHUNK < count && (far < least || (far == least && cut < best)))
-                best = cut;
-        }
+        for (uint64_t k = 1; k < shards; k++)
+            improve_cut(&piece->cuts[k], piece->count * k / shards, p->grad_first - piece->first,
+                        (uint64_t)p->count);
     }
-    return best;
+    piece->cuts[shards] = piece->count;
 }
 
 static uint64_t between(uint64_t x, uint64_t first, uint64_t count)
@@ -104,9 +116,7 @@ static int cut_shards(struct rf_plan *plan, struct rf_plan_piece *piece)
     piece->counts = rf_alloc((size_t)shards * sizeof(*piece->counts));
     if (!piece->cuts || !piece->counts)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the shards");
-    for (uint64_t k = 1; k < shards; k++)
-        piece->cuts[k] = nearest_cut(plan, piece, piece->count * k / shards);
-    piece->cuts[shards] = piece->count;
+    cut_evenly(plan, piece);
     return 0;
 }
 

@@ -3,8 +3,22 @@
  * The bytes of a transfer, by the schedule that will run. Asked by plans and by runs.
  */
 #include "../base/base.h"
-#include "../coll/coll.h"
+#include "../coll/table.h"
 #include "plan.h"
+
+/* Without adding up the counts of all ranks, whose sum is known. */
+static int sent_by_counts(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
+{
+    const struct rf_coll_desc desc = {.op = t->op,
+                                      .rank = plan->rank,
+                                      .ranks = plan->mesh.dp,
+                                      .count = t->count,
+                                      .counts = t->counts,
+                                      .dtype = t->dtype,
+                                      .order = t->order,
+                                      .root = t->root};
+    return rf_coll_count_sent(&desc, NULL, out);
+}
 
 int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
@@ -17,8 +31,7 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
     if (t->op == RF_COLL_FOREST_REDUCE_SCATTER)
         return rf_forest_scatter_sent_bytes(&plan->forest, rank, t->counts, out);
     if (t->counts)
-        return rf_coll_sent_bytes_v(t->op, rank, ranks, t->counts, t->dtype, t->order, t->root,
-                                    out);
+        return sent_by_counts(plan, t, out);
     return rf_coll_sent_bytes_as(t->op, t->algorithm, rank, ranks, t->count, t->dtype, t->order,
                                  t->root, out);
 }

@@ -197,7 +197,7 @@ TEST(SentFormula, OfALongForestIsThePublicPredictionAndThatOfAKnownForest)
         }
 }
 
-TEST(SentFormula, IsNotNeededAndNotUsedForUnequalPieces)
+TEST(SentFormula, HoldsForUnequalPiecesOrIsNotUsedForThem)
 {
     const int hosts[] = {0, 0, 1, 1, 1};
     const size_t counts[] = {3, 0, 50, 7, 1};
