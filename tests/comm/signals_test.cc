@@ -13,11 +13,11 @@
 #include "support/ranks.h"
 
 /* A sanitizer handles the signals of faults unless it is told not to, here and in children. */
-extern "C" const char *__asan_default_options()
+extern "C" __attribute__((visibility("default"))) const char *__asan_default_options()
 {
     return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0";
 }
-extern "C" const char *__tsan_default_options()
+extern "C" __attribute__((visibility("default"))) const char *__tsan_default_options()
 {
     return __asan_default_options();
 }
