@@ -55,15 +55,7 @@ void main()
     uint columns = pc.columns, base = row * columns;
     vec4 sum = vec4(0.0), lost = vec4(0.0);
 #if BACKWARD
-    const uint blocks = columns / 16 * 16; /* one correction for four of them */
-    for (uint c = 0; c < blocks; c += 16) {
-        precise vec4 terms = (x4(base, c, columns, 0.0) * dout4(base, c, columns) +
-                              x4(base, c + 4, columns, 0.0) * dout4(base, c + 4, columns)) +
-                             (x4(base, c + 8, columns, 0.0) * dout4(base, c + 8, columns) +
-                              x4(base, c + 12, columns, 0.0) * dout4(base, c + 12, columns));
-        add_to(sum, lost, terms);
-    }
-    for (uint c = blocks; c < columns; c += 4) {
+    for (uint c = 0; c < columns; c += 4) {
         precise vec4 term = x4(base, c, columns, 0.0) * dout4(base, c, columns);
         add_to(sum, lost, term);
     }
