@@ -162,8 +162,11 @@ struct rf_policy {
     float clip;                         /* global norm; 0 = none */
     float loss_scale; /* the first of a dynamic loss scale; 0 = none. The last block multiplies */
     struct rf_loss_scale_opts loss_scaling; /* how it moves; zero: the customary values */
-    int zero;                               /* stage; 0 in this version */
-    bool forward_only;                      /* no gradients, no optimizer */
+    /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: every rank holds everything. 1: each
+     * rank holds the optimizer's states of a part of the parameters, and updates that. 2 and 3 are
+     * RF_ENOTSUP in this version. */
+    int zero;
+    bool forward_only; /* no gradients, no optimizer */
     /* For products with a long sum and few results (weight gradients above all): the device works
      * on parts of it at once. 0: none. Tens of MiB for a GPU, 0 for a CPU. Bits depend on it. */
     uint64_t workspace_bytes;
@@ -237,7 +240,8 @@ RF_API int rf_run_read_param(struct rf_run *run, const char *name, void *dst, ui
 RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *src,
                               uint64_t bytes);
 /* As the last step left it: summed over the tokens of the global batch, neither divided nor
- * clipped. A tied parameter's is the sum of its uses. */
+ * clipped. A tied parameter's is the sum of its uses. RF_ENOTSUP with sharded states on several
+ * ranks: no rank has all of it. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 /* SHA-256 over the logical parameters: sorted by name; name, dtype, shape, then little-endian
  * bytes. hex: 65 bytes. */

@@ -4,22 +4,6 @@
 // planned, to the byte; and something undeclared is noticed.
 #include "world.h"
 
-namespace
-{
-
-void expect_equal(const Seen &s, const std::string &where)
-{
-    EXPECT_EQ(s.measured.params, s.planned.params) << where;
-    EXPECT_EQ(s.measured.grads, s.planned.grads) << where;
-    EXPECT_EQ(s.measured.optimizer, s.planned.optimizer) << where;
-    EXPECT_EQ(s.measured.activations, s.planned.activations) << where;
-    EXPECT_EQ(s.measured.comm, s.planned.comm) << where;
-    EXPECT_EQ(s.measured.scratch, s.planned.scratch) << where;
-    EXPECT_EQ(s.measured.sent, s.planned.sent) << where;
-}
-
-} // namespace
-
 TEST(Bytes, MeasuredEqualsPlannedForEveryRankAndOrder)
 {
     for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
@@ -37,8 +21,8 @@ TEST(Bytes, MeasuredEqualsPlannedForEveryRankAndOrder)
             std::vector<Seen> seen = train(t, ranks);
             for (int rank = 0; rank < ranks; rank++) {
                 const Seen &s = seen[(size_t)rank];
-                expect_equal(s, std::string(rf_order_name(order)) + " rank " +
-                                    std::to_string(rank) + " of " + std::to_string(ranks));
+                expect_planned(s, std::string(rf_order_name(order)) + " rank " +
+                                      std::to_string(rank) + " of " + std::to_string(ranks));
                 EXPECT_EQ(s.planned.sent > 0, ranks > 1);
                 EXPECT_EQ(s.stats[0].sent_bytes, s.stats[1].sent_bytes);
             }
@@ -56,7 +40,7 @@ TEST(Bytes, AWorkspaceIsPlannedAndUsedAndChangesOnlyRoundings)
     for (uint64_t bytes : {0, 1 << 20, 20000, 1 << 20}) {
         t.policy.workspace_bytes = bytes;
         seen.push_back(train(t, 1)[0]);
-        expect_equal(seen.back(), std::to_string(bytes));
+        expect_planned(seen.back(), std::to_string(bytes));
         EXPECT_EQ(seen.back().planned.scratch - seen[0].planned.scratch, (bytes + 255) / 256 * 256);
         for (int step = 0; step < t.steps; step++)
             EXPECT_NEAR(seen.back().loss[(size_t)step], seen[0].loss[(size_t)step], 1e-4);
@@ -104,5 +88,5 @@ TEST(Bytes, AreTheSameAfterManyStepsBecauseNothingIsAllocatedLater)
         }
         EXPECT_EQ(stats.allocations, allocations);
     };
-    expect_equal(train(t, 1)[0], "one rank");
+    expect_planned(train(t, 1)[0], "one rank");
 }

@@ -109,3 +109,14 @@ std::vector<Seen> train(const Training &training, int ranks)
     });
     return seen;
 }
+
+void expect_planned(const Seen &s, const std::string &where)
+{
+    EXPECT_EQ(s.measured.params, s.planned.params) << where;
+    EXPECT_EQ(s.measured.grads, s.planned.grads) << where;
+    EXPECT_EQ(s.measured.optimizer, s.planned.optimizer) << where;
+    EXPECT_EQ(s.measured.activations, s.planned.activations) << where;
+    EXPECT_EQ(s.measured.comm, s.planned.comm) << where;
+    EXPECT_EQ(s.measured.scratch, s.planned.scratch) << where;
+    EXPECT_EQ(s.measured.sent, s.planned.sent) << where;
+}

@@ -60,6 +60,9 @@ struct Seen { // by one rank
     rf_bytes planned, measured;
 };
 
+// What was measured is what was planned, to the byte, in every category.
+void expect_planned(const Seen &s, const std::string &where);
+
 // Fails the test when anything in it fails.
 std::vector<Seen> train(const Training &training, int ranks);
 

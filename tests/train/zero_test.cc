@@ -28,17 +28,6 @@ Training sharded(rf_order order)
     return t;
 }
 
-void expect_planned(const Seen &s, const std::string &where)
-{
-    EXPECT_EQ(s.measured.params, s.planned.params) << where;
-    EXPECT_EQ(s.measured.grads, s.planned.grads) << where;
-    EXPECT_EQ(s.measured.optimizer, s.planned.optimizer) << where;
-    EXPECT_EQ(s.measured.activations, s.planned.activations) << where;
-    EXPECT_EQ(s.measured.comm, s.planned.comm) << where;
-    EXPECT_EQ(s.measured.scratch, s.planned.scratch) << where;
-    EXPECT_EQ(s.measured.sent, s.planned.sent) << where;
-}
-
 } // namespace
 
 TEST(ZeroOne, InTreeOrderGivesTheBitsOfOneProcessOnOneToFourRanks)

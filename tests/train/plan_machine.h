@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT
+//
+// The plans of all ranks of a job, and a machine that runs their lists without knowing what verbs
+// mean: lanes in random order and with random durations, what is written a mixture of what was
+// read. Two jobs with equal results compute the same; one with several results has a race.
+#ifndef RF_TESTS_TRAIN_PLAN_MACHINE_H
+#define RF_TESTS_TRAIN_PLAN_MACHINE_H
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "stub_blocks.h"
+
+extern "C" {
+#include "parallel/passes.h"
+}
+
+struct Setting {
+    const char *name;
+    int dp, micro_batches;
+    rf_order order;
+    bool rank0, scaled, tied, copies;
+    int zero = 0;
+};
+
+inline StubBlocks blocks_of(const Setting &s)
+{
+    StubBlocks blocks;
+    blocks.add("a", {300, 64}).add("b", {200, 70}).add("c", {130, 300});
+    if (s.tied)
+        blocks.tie(1, "a.0");
+    if (s.copies)
+        blocks.type(0, RF_BF16);
+    if (s.scaled)
+        blocks.scales_loss();
+    return blocks;
+}
+
+inline rf_policy policy_of(const Setting &s)
+{
+    rf_policy policy = {};
+    policy.batch = policy.micro_batches = s.micro_batches;
+    policy.seq = 8;
+    policy.order = s.order;
+    policy.update_on_rank_0 = s.rank0;
+    policy.zero = s.zero;
+    policy.optimizer.stochastic_rounding = s.zero && s.scaled;
+    policy.loss_scale = s.scaled ? 64.0f : 0.0f;
+    policy.first_bucket_bytes = 4;
+    policy.bucket_bytes = 256 * 4;
+    return policy;
+}
+
+class Job
+{
+  public:
+    explicit Job(const Setting &s) : blocks_(blocks_of(s))
+    {
+        rf_policy policy = policy_of(s);
+        rf_mesh mesh = {s.dp, 1, 1};
+        for (int rank = 0; rank < s.dp; rank++) {
+            rf_plan *plan = nullptr;
+            EXPECT_EQ(rf_plan_build(blocks_.blocks(), blocks_.count(), &mesh, &policy, rank, &plan),
+                      0)
+                << rf_last_error()->message;
+            plans_.push_back(plan);
+        }
+    }
+    ~Job()
+    {
+        for (rf_plan *plan : plans_)
+            rf_plan_destroy(plan);
+    }
+    int check() const
+    {
+        return rf_plan_check(plans_.data(), (int)plans_.size());
+    }
+    rf_plan *rank(int r) const
+    {
+        return plans_[(size_t)r];
+    }
+    int ranks() const
+    {
+        return (int)plans_.size();
+    }
+    rf_list &list(int r) const
+    {
+        return plans_[(size_t)r]->lists[RF_LIST_STEP];
+    }
+
+  private:
+    StubBlocks blocks_;
+    std::vector<rf_plan *> plans_;
+};
+
+// ------------------------------------------------------------
+
+inline uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15ull)) * 0xbf58476d1ce4e5b9ull;
+    return x ^ (x >> 29);
+}
+
+// Memory as cells between all ends of values, one history each; of gradients one for every block,
+// since blocks write different parts of a piece.
+class Memory
+{
+  public:
+    explicit Memory(const rf_plan *plan) : plan_(plan)
+    {
+        std::map<int, std::set<uint64_t>> ends;
+        for (int v = 0; v < plan->value_count; v++) {
+            ends[plan->values[v].region].insert(plan->values[v].offset);
+            ends[plan->values[v].region].insert(plan->values[v].offset + plan->values[v].bytes);
+        }
+        for (auto &region : ends)
+            for (uint64_t byte : region.second)
+                cells_[{region.first, byte, 0}] = mix((uint64_t)region.first, byte);
+    }
+    // Which histories a value has for this block (-1: for all).
+    std::vector<uint64_t *> of(int value, int block)
+    {
+        const rf_value &v = plan_->values[value];
+        std::vector<uint64_t *> out;
+        for (auto &cell : cells_) {
+            if (std::get<0>(cell.first) != v.region || std::get<1>(cell.first) < v.offset ||
+                std::get<1>(cell.first) >= v.offset + v.bytes || std::get<2>(cell.first) != 0)
+                continue;
+            if (v.kind != RF_VALUE_GRAD || block < 0)
+                out.push_back(&cell.second);
+            if (v.kind == RF_VALUE_GRAD)
+                for (int b = 0; b < plan_->block_count; b++)
+                    if (block < 0 || b == block)
+                        out.push_back(&parts_[{v.region, std::get<1>(cell.first), b + 1}]);
+        }
+        return out;
+    }
+    const rf_plan *plan() const
+    {
+        return plan_;
+    }
+
+  private:
+    using Key = std::tuple<int, uint64_t, int>;
+    const rf_plan *plan_;
+    std::map<Key, uint64_t> cells_, parts_;
+};
+
+// Runs lanes in random order with random durations: reads when an instruction begins, writes when
+// it ends. What is written depends on everything that was read, and on where it stands. Results are
+// the parameters, states and scalars of all ranks; 0: it did not come to an end.
+class Machine
+{
+  public:
+    Machine(const Job &job, uint32_t seed) : job_(job), random_(seed)
+    {
+        for (int r = 0; r < job.ranks(); r++) {
+            memory_.emplace_back(job.rank(r));
+            std::vector<int> lanes[RF_LANE_COUNT];
+            for (int i = 0; i < job.list(r).count; i++)
+                lanes[job.list(r).instructions[i].lane].push_back(i);
+            lanes_.emplace_back(std::begin(lanes), std::end(lanes));
+            next_.emplace_back(RF_LANE_COUNT, 0);
+            busy_.emplace_back(RF_LANE_COUNT, false);
+        }
+    }
+    uint64_t run()
+    {
+        for (;;) {
+            std::vector<std::function<void()>> can;
+            for (int r = 0; r < job_.ranks(); r++)
+                for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+                    offer(r, lane, can);
+            offer_transfer(can);
+            if (can.empty())
+                break;
+            can[random_() % can.size()]();
+        }
+        return result();
+    }
+
+  private:
+    struct Work {
+        std::vector<std::pair<uint64_t *, uint64_t>> writes;
+    };
+    const rf_instruction *head(int r, int lane) const
+    {
+        size_t at = (size_t)next_[(size_t)r][(size_t)lane];
+        const auto &list = lanes_[(size_t)r][(size_t)lane];
+        return at < list.size() ? &job_.list(r).instructions[list[at]] : nullptr;
+    }
+    bool free_to_go(int r, const rf_instruction *i) const
+    {
+        const rf_wait *waits = rf_plan_waits(job_.rank(r), i);
+        for (int k = 0; k < i->waits; k++)
+            if (next_[(size_t)r][(size_t)waits[k].lane] <= waits[k].position)
+                return false;
+        return true;
+    }
+    void offer(int r, int lane, std::vector<std::function<void()>> &can)
+    {
+        if (busy_[(size_t)r][(size_t)lane]) {
+            can.push_back([=] { end(r, lane); });
+            return;
+        }
+        const rf_instruction *i = lane == RF_LANE_DATA ? nullptr : head(r, lane);
+        if (i && free_to_go(r, i))
+            can.push_back([=] { begin(r, lane, read(r, i)); });
+    }
+    void offer_transfer(std::vector<std::function<void()>> &can)
+    {
+        for (int r = 0; r < job_.ranks(); r++) {
+            const rf_instruction *i = head(r, RF_LANE_DATA);
+            if (busy_[(size_t)r][RF_LANE_DATA] || !i || !free_to_go(r, i))
+                return;
+        }
+        can.push_back([=] {
+            uint64_t all = 0;
+            for (int r = 0; r < job_.ranks(); r++)
+                all = mix(all, read(r, head(r, RF_LANE_DATA)));
+            for (int r = 0; r < job_.ranks(); r++)
+                begin(r, RF_LANE_DATA, all);
+        });
+    }
+    uint64_t read(int r, const rf_instruction *i)
+    {
+        const int *operands = rf_plan_operands(job_.rank(r), i);
+        uint64_t seen = mix((uint64_t)i->verb, (uint64_t)(i->micro_batch + 1));
+        for (int k = 0; k < i->ins; k++) { // cells with one history count as one
+            uint64_t last = 0;
+            for (uint64_t *cell : memory_[(size_t)r].of(operands[k], i->block))
+                seen = *cell == last ? seen : mix(seen, last = *cell);
+        }
+        if (const rf_transfer *t = rf_plan_transfer(job_.rank(r), i))
+            seen = mix(mix(seen, (uint64_t)t->op), mix(t->count, (uint64_t)t->order));
+        return mix(seen, (uint64_t)(i->block + 1));
+    }
+    void begin(int r, int lane, uint64_t seen)
+    {
+        const rf_instruction *i = head(r, lane);
+        const int *outs = rf_plan_operands(job_.rank(r), i) + i->ins;
+        Work &work = work_[{r, lane}];
+        work.writes.clear();
+        for (int k = 0; k < i->outs; k++) {
+            for (uint64_t *cell : memory_[(size_t)r].of(outs[k], i->block))
+                work.writes.emplace_back(cell, mix(seen, (uint64_t)k));
+        }
+        // While it runs nobody finds there anything to use.
+        for (auto &write : work.writes)
+            *write.first = random_();
+        busy_[(size_t)r][(size_t)lane] = true;
+    }
+    void end(int r, int lane)
+    {
+        for (auto &write : work_[{r, lane}].writes)
+            *write.first = write.second;
+        busy_[(size_t)r][(size_t)lane] = false;
+        next_[(size_t)r][(size_t)lane]++;
+    }
+    uint64_t result()
+    {
+        uint64_t all = 1;
+        for (int r = 0; r < job_.ranks(); r++) {
+            for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+                if (head(r, lane))
+                    return 0;
+            for (int v = 0; v < job_.rank(r)->value_count; v++) {
+                rf_value_kind kind = job_.rank(r)->values[v].kind;
+                if (kind == RF_VALUE_PARAM || kind == RF_VALUE_COPY || kind == RF_VALUE_STATE ||
+                    kind == RF_VALUE_SCALARS)
+                    for (uint64_t *cell : memory_[(size_t)r].of(v, -1))
+                        all = mix(all, *cell);
+            }
+        }
+        return all;
+    }
+
+    const Job &job_;
+    std::mt19937 random_;
+    std::vector<Memory> memory_;
+    std::vector<std::vector<std::vector<int>>> lanes_;
+    std::vector<std::vector<int>> next_;
+    std::vector<std::vector<bool>> busy_;
+    std::map<std::pair<int, int>, Work> work_;
+};
+
+#endif
