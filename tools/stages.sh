@@ -120,8 +120,13 @@ run_parts() {
         r_status=$?
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
     s_note="$(tail -n 1 "$r_log.summary")"
-    [ $r_status = 0 ] || s_note="$s_note; see $r_log"
+    [ $r_status = 0 ] || s_note="$s_note: $(failed_tests "$r_log.summary"); see $r_log"
     return $r_status
+}
+
+# failed_tests SUMMARY: the first of them, for the line of the stage, which is all that some logs keep
+failed_tests() {
+    sed -n 's/^failed: //p; s/^PROGRAM ENDED: //p' "$1" | head -n 3 | paste -s -d ' '
 }
 
 # fetch_driver NAME: unpacks it, unless it is there. The log says why it could not be had.
@@ -149,7 +154,7 @@ SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
 # What is left out of training; what stays is what a driver can make wrong: losses, gradients, memory.
 SLOW_TRAINING=':ZeroOne.*:BackgroundSave.*:SharedSave.*:Pieces.*:RingOrder.*:ChunkedHead.*:Bytes.*'
 SLOW_TRAINING="$SLOW_TRAINING:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*"
-SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*:Gradients.*"
+SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Run.EveryRankHears*:Run.AStepWithout*:Run.ATokenThat*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*:Gradients.*"
 SLOW_TRAINING="$SLOW_TRAINING:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*:Llama.P*:Llama.By*:Llama.Losses*"
 
 # test_driver NAME PARTS [LEFT OUT]

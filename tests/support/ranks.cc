@@ -23,15 +23,14 @@
 namespace ranks
 {
 
-namespace
-{
-
-/* How many times as long as usual ranks may take: on drivers that compile slowly. */
 int patience()
 {
     const char *text = getenv("RF_TEST_PATIENCE");
     return text ? std::max(1, atoi(text)) : 1;
 }
+
+namespace
+{
 
 /* Ends the whole process when the ranks have not ended in time: threads cannot be killed. */
 class Watchdog

@@ -23,7 +23,7 @@ struct World {
     double timeout_s = 20;
     rf_loopback_opts faults = {};
     bool checksum = false;
-    bool cold = false; /* processes: each loads libfabric itself, as a user's do */
+    bool cold = false;        /* processes: each loads libfabric itself, as a user's do */
     int expect_killed = -1;   /* processes: this rank may die by a signal */
     int by_signal = 0;        /* if not 0: and must by this one */
     std::vector<int> may_die; /* and these */
@@ -33,6 +33,10 @@ struct World {
 using Body = std::function<void(rf_comm *comm, int rank)>;
 /* What rf_comm_close has returned; rf_last_error() is its error. */
 using Closed = std::function<void(int rank, int status)>;
+
+/* How many times as long as usual ranks may take, by RF_TEST_PATIENCE: on drivers that compile
+ * slowly. */
+int patience();
 
 /* Opens a communicator on every rank, runs body, closes. */
 void run(const World &world, const Body &body, const Closed &closed = nullptr);

@@ -102,7 +102,7 @@ std::vector<Seen> train(const Training &training, int ranks)
     world.size = ranks;
     world.faults = training.loopback;
     /* Deadlines are tested elsewhere; a slow driver and few cores make a peer wait for long. */
-    world.timeout_s = 100;
+    world.timeout_s = 100.0 * ranks::patience();
     world.watchdog_s = 120;
     ranks::run(world, [&](rf_comm *comm, int rank) {
         train_rank(training, comm, ranks, rank, &seen[(size_t)rank]);
