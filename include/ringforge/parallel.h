@@ -19,28 +19,31 @@ extern "C" {
 
 /* What a value is of, besides its kind: */
 enum rf_value_kind {
+    /* With sharded parameters there only from a RF_VERB_GATHER to the last reader. */
     RF_VALUE_PARAM = 0, /* piece: the f32 parameters */
     RF_VALUE_COPY,      /* piece: the same in 16 bits, for blocks that want that */
     RF_VALUE_GRAD,      /* piece, slot: a sum of gradients over micro-batches */
     /* Of a piece what this rank updates: all of it where states are not sharded, maybe nothing. */
     RF_VALUE_PARAM_SHARD, /* piece: a part of RF_VALUE_PARAM */
     RF_VALUE_COPY_SHARD,  /* piece: a part of RF_VALUE_COPY */
-    RF_VALUE_GRAD_SHARD,  /* piece: a part of RF_VALUE_GRAD slot 0 */
-    RF_VALUE_STATE,       /* piece; slot = enum rf_optimizer_state */
-    RF_VALUE_TOKENS,      /* micro_batch: inputs of the first block */
-    RF_VALUE_TARGETS,     /* micro_batch */
-    RF_VALUE_LOSSES,      /* micro_batch: of each token */
-    RF_VALUE_OUT,         /* block, micro_batch: a block's output */
-    RF_VALUE_DOUT,        /* block, micro_batch: the gradient of a block's output */
-    RF_VALUE_SAVED,       /* block, micro_batch: from forward to backward */
-    RF_VALUE_HANDOFF,     /* block, micro_batch: from backward_input to backward_weight */
-    RF_VALUE_SCALARS,     /* struct rf_step_scalars */
-    RF_VALUE_NORM,        /* the sum of squares of all gradients */
-    RF_VALUE_PARTIALS,    /* of the chunks of the norm */
-    RF_VALUE_CHUNKS,      /* table: the chunks of the norm */
-    RF_VALUE_DECAY,       /* table: where weight decay applies */
-    RF_VALUE_SCRATCH,     /* working memory of one call of a block */
-    RF_VALUE_WORKSPACE,   /* working memory of products */
+    RF_VALUE_GRAD_SHARD,  /* piece: a part of RF_VALUE_GRAD slot 0; with zero >= 2 on its own */
+    RF_VALUE_GRAD_PART, /* piece, zero >= 2: in tree order the partial sums of the shard, by level;
+                         * in ring order what one round adds to it */
+    RF_VALUE_STATE,     /* piece; slot = enum rf_optimizer_state */
+    RF_VALUE_TOKENS,    /* micro_batch: inputs of the first block */
+    RF_VALUE_TARGETS,   /* micro_batch */
+    RF_VALUE_LOSSES,    /* micro_batch: of each token */
+    RF_VALUE_OUT,       /* block, micro_batch: a block's output */
+    RF_VALUE_DOUT,      /* block, micro_batch: the gradient of a block's output */
+    RF_VALUE_SAVED,     /* block, micro_batch: from forward to backward */
+    RF_VALUE_HANDOFF,   /* block, micro_batch: from backward_input to backward_weight */
+    RF_VALUE_SCALARS,   /* struct rf_step_scalars */
+    RF_VALUE_NORM,      /* the sum of squares of all gradients */
+    RF_VALUE_PARTIALS,  /* of the chunks of the norm */
+    RF_VALUE_CHUNKS,    /* table: the chunks of the norm */
+    RF_VALUE_DECAY,     /* table: where weight decay applies */
+    RF_VALUE_SCRATCH,   /* working memory of one call of a block */
+    RF_VALUE_WORKSPACE, /* working memory of products */
     RF_VALUE_KINDS
 };
 
@@ -60,9 +63,10 @@ enum rf_verb {
     RF_VERB_LOAD = 0, /* inputs and the step's scalars, by the host */
     RF_VERB_ZERO,     /* gradients of a slot */
     RF_VERB_FORWARD,
+    RF_VERB_RECOMPUTE, /* a forward pass once more, for what was not kept */
     RF_VERB_BACKWARD_INPUT,
     RF_VERB_BACKWARD_WEIGHT,
-    RF_VERB_MERGE,        /* a slot of gradients += another: sibling subtrees of micro-batches */
+    RF_VERB_MERGE,        /* gradients += others: sibling subtrees of micro-batches, or a round's */
     RF_VERB_REDUCE,       /* gradients of a piece, over the ranks */
     RF_VERB_LOSS,         /* share losses and token counts; by the host */
     RF_VERB_TIE,          /* gradients of a parameter += those of a tied use */
@@ -82,7 +86,9 @@ enum rf_verb {
 enum rf_lane {
     RF_LANE_HOST = 0,
     RF_LANE_COMPUTE,
-    RF_LANE_DATA, /* collectives of the data-parallel ranks */
+    RF_LANE_DATA,      /* collectives of the data-parallel ranks */
+    RF_LANE_SHARD,     /* of the ranks that share one copy of the shards, if not all do */
+    RF_LANE_REPLICATE, /* of the ranks that have the same shard, if there are several */
     RF_LANE_COUNT
 };
 
@@ -100,6 +106,8 @@ struct rf_transfer {
     int root;              /* of a rooted operation */
     const char *algorithm; /* NULL: chosen by size */
     const size_t *counts;  /* of each rank, where they have shards; else NULL */
+    int round;             /* of RF_COLL_PREFIX_REDUCE_SCATTER */
+    enum rf_lane group;    /* between which ranks: the lane that it runs on */
 };
 
 struct rf_instruction {

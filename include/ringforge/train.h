@@ -146,10 +146,17 @@ RF_EXPORT uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype);
 
 /* ---- mesh and policy ------------------------------------------------------------------------- */
 
-/* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks. */
+/* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks. shard (with
+ * policy.zero): over how many of the dp ranks, side by side, one copy of what is sharded is spread;
+ * it divides dp, and dp / shard groups hold copies (hybrid sharding: shard inside a host, replicate
+ * between hosts). 0 = all. */
 struct rf_mesh {
     int dp, tp, pp;
+    int shard;
 };
+
+/* policy.recompute: every K blocks, K nearest to the root of the number of blocks. */
+#define RF_RECOMPUTE_SQRT (-1)
 
 struct rf_policy {
     int64_t batch;                      /* sequences in a global batch */
@@ -163,9 +170,17 @@ struct rf_policy {
     float loss_scale; /* the first of a dynamic loss scale; 0 = none. The last block multiplies */
     struct rf_loss_scale_opts loss_scaling; /* how it moves; zero: the customary values */
     /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: every rank holds everything. 1: each
-     * rank holds the optimizer's states of a part of the parameters, and updates that. 2 and 3 are
-     * RF_ENOTSUP in this version. */
+     * rank holds the optimizer's states of a part of the parameters, and updates that. 2: and
+     * the gradients of that part, which are added over the ranks after every micro-batch. 3: and
+     * the parameters (Zhao et al. 2023, FSDP): those of a block are gathered before it runs, one
+     * block ahead, and dropped after it. With 2 and 3 micro-batches are dealt out in turns. */
     int zero;
+    bool keep_gathered; /* zero=3: what was gathered stays until the end of the step */
+    bool no_prefetch;   /* zero=3: a block's parameters are gathered only when it is to run */
+    /* Only the outputs of every N-th block are kept for the backward pass, which computes the rest
+     * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT. Gradients
+     * have the same bits. */
+    int recompute;
     bool forward_only; /* no gradients, no optimizer */
     /* For products with a long sum and few results (weight gradients above all): the device works
      * on parts of it at once. 0: none. Tens of MiB for a GPU, 0 for a CPU. Bits depend on it. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: every region of device memory with its size and category, and the bytes one step sends.
- * What is written here is what train/run.c allocates, so planned and measured bytes are equal.
+ * Pass: every region of device memory that lives as long as the run, with its size and category. At
+ * the end: sums by category, and the bytes one step sends. What is written here and in lifetimes.c
+ * is what train/run.c allocates, so planned and measured bytes are equal.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -21,12 +22,6 @@ static void set_region(struct rf_plan *plan, int id, enum rf_category category,
 {
     plan->regions[id] =
         (struct rf_plan_region){.category = category, .memory = memory, .bytes = aligned(bytes)};
-}
-
-static uint64_t out_bytes(const struct rf_plan *plan, int block)
-{
-    const struct rf_block_sizes *sizes = &plan->sizes[block];
-    return (uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype);
 }
 
 static int ask_sizes(struct rf_plan *plan)
@@ -60,56 +55,52 @@ static int ask_sizes(struct rf_plan *plan)
     return 0;
 }
 
-/* Activations of training: every output and saved region lives until its block's backward pass. */
-static void plan_activations(struct rf_plan *plan)
+uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen)
 {
-    uint64_t dout = 0, handoff = 0, saved = 0, out = 0;
-    const bool training = !plan->policy.forward_only;
-    for (int b = 0; b < plan->block_count; b++) {
-        saved = largest(saved, plan->sizes[b].saved);
-        out = largest(out, out_bytes(plan, b));
-        if (!training)
-            continue;
-        set_region(plan, RF_REGION_OUT(b), RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE,
-                   out_bytes(plan, b));
-        set_region(plan, RF_REGION_SAVED(b), RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE,
-                   plan->sizes[b].saved);
-        handoff = largest(handoff, plan->sizes[b].handoff);
-        if (b + 1 < plan->block_count) /* the last output carries its own gradient */
-            dout = largest(dout, out_bytes(plan, b));
-    }
-    if (!training) { /* two outputs take turns; saved memory is scratch */
-        dout = out;
-        set_region(plan, RF_REGION_SAVED(0), RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, saved);
-    }
-    set_region(plan, RF_REGION_DOUT0, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE, dout);
-    set_region(plan, RF_REGION_DOUT1, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE, dout);
-    set_region(plan, RF_REGION_HANDOFF, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_DEVICE, handoff);
+    uint64_t elements = 0;
+    for (int k = 0; k < (frozen ? plan->piece_count : plan->trained_pieces); k++)
+        if (plan->pieces[k].use < 0)
+            elements += rf_padded(plan->pieces[k].counts[shard]);
+    return elements;
 }
 
 uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
 {
+    return (plan->shards == 1 ? plan->train_elements : rf_plan_shard_elements(plan, shard, false)) *
+           sizeof(float);
+}
+
+uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
+{
+    return plan->stage == 3 ? rf_plan_shard_elements(plan, shard, true) : plan->param_elements;
+}
+
+/* Slots; or, with sharded gradients, the partial sums of the shards: place_shards in pieces.c. */
+uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
+{
     uint64_t elements = 0;
-    if (plan->shards == 1)
-        return plan->train_elements * sizeof(float);
-    for (int k = 0; k < plan->trained_pieces; k++)
-        if (plan->pieces[k].use < 0)
-            elements += rf_padded(plan->pieces[k].counts[shard]);
-    return elements * sizeof(float);
+    if (plan->stage < 2)
+        return (uint64_t)plan->slots * plan->slot_elements;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        const uint64_t count = plan->pieces[k].counts[shard];
+        elements += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
+    }
+    return elements;
 }
 
 static void plan_states(struct rf_plan *plan)
 {
     const uint64_t state_bytes = rf_plan_state_bytes(plan, plan->shard);
     const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches;
+    const uint64_t param_elements = rf_plan_param_elements(plan, plan->shard);
     uint64_t scratch = 0;
 
     set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
-               plan->param_elements * sizeof(float));
+               param_elements * sizeof(float));
     set_region(plan, RF_REGION_COPY, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
-               plan->copy_type == RF_F32 ? 0 : plan->param_elements * sizeof(uint16_t));
+               plan->copy_type == RF_F32 ? 0 : param_elements * sizeof(uint16_t));
     set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_DEVICE,
-               (uint64_t)plan->slots * plan->slot_elements * sizeof(float));
+               rf_plan_grad_elements(plan, plan->shard) * sizeof(float));
     for (int i = 0; i < RF_STATE_COUNT; i++) {
         bool has = rf_plan_updates(plan) &&
                    rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)i);
@@ -130,7 +121,7 @@ static void plan_states(struct rf_plan *plan)
     if (plan->policy.forward_only)
         return;
     set_region(plan, RF_REGION_DECAY, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
-               plan->train_elements / RF_FLAT_GRAIN * sizeof(uint32_t));
+               state_bytes / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
     set_region(plan, RF_REGION_CHUNKS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                plan->chunk_count * sizeof(struct rf_norm_chunk));
     set_region(plan, RF_REGION_SCALARS, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST,
@@ -155,17 +146,21 @@ static void sum_memory(struct rf_plan *plan)
             *by_category[plan->regions[i].category] += plan->regions[i].bytes;
 }
 
-/* Of every transfer in the list of a step. */
-static int sum_sent(struct rf_plan *plan)
+int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *out)
 {
-    const struct rf_list *list = &plan->lists[RF_LIST_STEP];
-    for (int i = 0; i < list->count; i++) {
+    const struct rf_list *list = &plan->lists[id];
+    *out = 0;
+    for (int k = 0; k < list->count; k++) {
+        const struct rf_instruction *i = &list->instructions[k];
         uint64_t sent = 0;
-        if (list->instructions[i].transfer < 0)
+        if (i->transfer < 0)
             continue;
-        RETURN_IF_ERROR(
-            rf_transfer_sent(plan, &plan->transfers[list->instructions[i].transfer], &sent));
-        plan->bytes.sent += sent;
+        struct rf_transfer t = plan->transfers[i->transfer];
+        if (t.group == RF_LANE_REPLICATE) /* its count is that of the rank's shard */
+            t.count = plan->pieces[plan->values[plan->operands[i->first_operand]].piece]
+                          .counts[plan->shard];
+        RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
+        *out += sent;
     }
     return 0;
 }
@@ -174,21 +169,23 @@ int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
 {
     struct rf_plan other = *plan;
     other.rank = rank;
-    other.bytes.sent = 0;
-    RETURN_IF_ERROR(sum_sent(&other));
-    *out = other.bytes.sent;
-    return 0;
+    rf_plan_form_groups(&other);
+    return rf_plan_list_sent(&other, RF_LIST_STEP, out);
 }
 
 int rf_pass_bytes(struct rf_plan *plan)
 {
     RETURN_IF_ERROR(ask_sizes(plan));
-    plan->region_count = RF_REGION_FIXED + 2 * plan->block_count;
+    plan->region_count = RF_REGION_FIXED;
     plan->regions = rf_alloc((size_t)plan->region_count * sizeof(*plan->regions));
     if (!plan->regions)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d regions", plan->region_count);
     plan_states(plan);
-    plan_activations(plan);
+    return 0;
+}
+
+int rf_pass_sums(struct rf_plan *plan)
+{
     sum_memory(plan);
-    return sum_sent(plan);
+    return rf_plan_list_sent(plan, RF_LIST_STEP, &plan->bytes.sent);
 }

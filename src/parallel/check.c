@@ -27,35 +27,46 @@ int rf_check_fail(const struct rf_plan *plan, const struct rf_instruction *i, co
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static enum rf_lane lane_of(enum rf_verb verb)
+static enum rf_lane lane_of(const struct rf_plan *plan, enum rf_verb verb)
 {
     switch (verb) {
     case RF_VERB_LOAD:
         return RF_LANE_HOST;
-    case RF_VERB_REDUCE:
     case RF_VERB_LOSS:
     case RF_VERB_BROADCAST:
+        return RF_LANE_DATA;
+    case RF_VERB_REDUCE:
     case RF_VERB_NORM_SHARE:
     case RF_VERB_GATHER:
-        return RF_LANE_DATA;
+        return plan->shard_lane;
     default:
         return RF_LANE_COMPUTE;
     }
 }
 
-static bool has_transfer(enum rf_verb verb)
+static bool has_transfer(const struct rf_plan *plan, enum rf_verb verb)
 {
-    return lane_of(verb) == RF_LANE_DATA;
+    return lane_of(plan, verb) >= RF_LANE_DATA;
+}
+
+/* Copies of shards are added up on a lane of their own. */
+static bool fits_lane(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    return i->lane == lane_of(plan, i->verb) ||
+           (i->verb == RF_VERB_REDUCE && i->lane == RF_LANE_REPLICATE);
 }
 
 static int check_form(const struct rf_plan *plan, const struct rf_instruction *i)
 {
-    if ((unsigned)i->verb >= RF_VERB_COUNT || i->lane != lane_of(i->verb))
+    if ((unsigned)i->verb >= RF_VERB_COUNT || !fits_lane(plan, i))
         return rf_check_fail(plan, i, "does not belong on lane %d", (int)i->lane);
-    if (has_transfer(i->verb) != (i->transfer >= 0) || i->transfer >= plan->transfer_count)
+    if (has_transfer(plan, i->verb) != (i->transfer >= 0) || i->transfer >= plan->transfer_count)
         return rf_check_fail(plan, i, "has transfer %d", i->transfer);
-    const bool block = i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_BACKWARD_INPUT ||
-                       i->verb == RF_VERB_BACKWARD_WEIGHT;
+    if (i->transfer >= 0 &&
+        (plan->transfers[i->transfer].group != i->lane || plan->groups[i->lane].size < 1))
+        return rf_check_fail(plan, i, "is between other ranks than its lane");
+    const bool block = i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE ||
+                       i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
     if (block ? i->block < 0 || i->block >= plan->block_count : i->block != -1)
         return rf_check_fail(plan, i, "there are %d blocks", plan->block_count);
     if (!block && i->micro_batch != -1)
@@ -69,7 +80,7 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
     return 0;
 }
 
-/* Values lie within the memory that there is; and all but activations where the run and its kernels
+/* Values lie within the memory that there is; and those that stay where the run and its kernels
  * look for them: pieces side by side, slots at equal distances. */
 static int check_places(const struct rf_plan *plan)
 {
@@ -78,8 +89,7 @@ static int check_places(const struct rf_plan *plan)
         const struct rf_value *v = &plan->values[k];
         struct rf_value placed = *v;
         rf_place_value(plan, &placed);
-        if (v->bytes != placed.bytes || v->region != placed.region ||
-            (v->block < 0 && v->offset != placed.offset))
+        if (v->bytes != placed.bytes || v->region != placed.region || v->offset != placed.offset)
             return rf_fail(RF_EINVAL, "plan of rank %d: %s is not in its place", plan->rank,
                            rf_value_text(v, text, sizeof(text)));
         if (v->bytes > 0 &&

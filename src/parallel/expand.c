@@ -2,7 +2,8 @@
  *
  * Pass: the forward and backward passes of this rank's micro-batches, one after the other, and the
  * lists of evaluation. Says what each call of a block reads and writes; gradients of parameters are
- * gradients.c's.
+ * gradients.c's. Where all ranks take part in every round, a rank without a micro-batch has a
+ * phantom: its calls without operands.
  */
 #include "../base/base.h"
 #include "list.h"
@@ -24,10 +25,11 @@ static int single(struct rf_writer *w, enum rf_value_kind kind)
 }
 
 /* Inputs, and with training the scalars that kernels read. */
-static void load(struct rf_writer *w, int first, int count)
+static void load(struct rf_writer *w, int count)
 {
     rf_write(w, RF_VERB_LOAD, RF_LANE_HOST, -1, -1);
-    for (int m = first; m < first + count; m++) {
+    for (int local = 0; local < count; local++) {
+        const int m = rf_plan_micro_batch(w->plan, local);
         rf_write_out(w, of_micro_batch(w, RF_VALUE_TOKENS, m));
         rf_write_out(w, of_micro_batch(w, RF_VALUE_TARGETS, m));
     }
@@ -74,6 +76,8 @@ static void write_scratch(struct rf_writer *w)
 static void forward(struct rf_writer *w, int block, int micro_batch)
 {
     rf_write(w, RF_VERB_FORWARD, RF_LANE_COMPUTE, block, micro_batch);
+    if (micro_batch == RF_PHANTOM)
+        return;
     read_block(w, block, micro_batch);
     rf_write_out(w, of_block(w, RF_VALUE_OUT, block, micro_batch));
     rf_write_out(w, of_block(w, RF_VALUE_SAVED, block, micro_batch));
@@ -92,6 +96,8 @@ static int dout(struct rf_writer *w, int block, int micro_batch)
 static void backward_input(struct rf_writer *w, int block, int micro_batch)
 {
     rf_write(w, RF_VERB_BACKWARD_INPUT, RF_LANE_COMPUTE, block, micro_batch);
+    if (micro_batch == RF_PHANTOM)
+        return;
     read_block(w, block, micro_batch);
     rf_write_in(w, of_block(w, RF_VALUE_SAVED, block, micro_batch));
     rf_write_in(w, dout(w, block, micro_batch));
@@ -107,6 +113,8 @@ static void backward_input(struct rf_writer *w, int block, int micro_batch)
 static void backward_weight(struct rf_writer *w, int block, int micro_batch)
 {
     rf_write(w, RF_VERB_BACKWARD_WEIGHT, RF_LANE_COMPUTE, block, micro_batch);
+    if (micro_batch == RF_PHANTOM)
+        return;
     read_block(w, block, micro_batch);
     rf_write_in(w, of_block(w, RF_VALUE_SAVED, block, micro_batch));
     rf_write_in(w, dout(w, block, micro_batch));
@@ -114,13 +122,15 @@ static void backward_weight(struct rf_writer *w, int block, int micro_batch)
     write_scratch(w);
 }
 
-static int write_list(struct rf_plan *plan, enum rf_list_id id, int micro_batches, bool training)
+static int write_list(struct rf_plan *plan, enum rf_list_id id, int micro_batches, int rounds,
+                      bool training)
 {
     struct rf_list list = {0};
     struct rf_writer w = {.plan = plan, .list = &list};
-    const int first = plan->first_micro_batch[plan->rank];
-    load(&w, first, micro_batches);
-    for (int m = first; m < first + micro_batches; m++) {
+    if (micro_batches > 0)
+        load(&w, micro_batches);
+    for (int k = 0; k < rounds; k++) {
+        const int m = k < micro_batches ? rf_plan_micro_batch(plan, k) : RF_PHANTOM;
         for (int block = 0; block < plan->block_count; block++)
             forward(&w, block, m);
         for (int block = plan->block_count - 1; training && block >= 0; block--) {
@@ -134,7 +144,9 @@ static int write_list(struct rf_plan *plan, enum rf_list_id id, int micro_batche
 int rf_pass_expand(struct rf_plan *plan)
 {
     const int mine = plan->local_micro_batches;
-    RETURN_IF_ERROR(write_list(plan, RF_LIST_STEP, mine, !plan->policy.forward_only));
-    RETURN_IF_ERROR(write_list(plan, RF_LIST_EVALUATE, mine, false));
-    return write_list(plan, RF_LIST_EVALUATE_ONE, 1, false);
+    const int rounds = plan->dealt ? rf_plan_rounds(plan) : mine;
+    RETURN_IF_ERROR(write_list(plan, RF_LIST_STEP, mine, rounds, !plan->policy.forward_only));
+    RETURN_IF_ERROR(write_list(plan, RF_LIST_EVALUATE, mine, mine, false));
+    RETURN_IF_ERROR(write_list(plan, RF_LIST_EVALUATE_ONE, 1, 1, false));
+    return write_list(plan, RF_LIST_EVALUATE_NONE, 0, 1, false);
 }

@@ -142,12 +142,13 @@ static void write_reduce(struct pass *p, int piece)
         transfer.op = RF_COLL_REDUCE;
         transfer.algorithm = RF_TO_RANK_0;
     }
-    rf_write(&p->w, RF_VERB_REDUCE, RF_LANE_DATA, -1, -1);
+    rf_write(&p->w, RF_VERB_REDUCE, plan->shard_lane, -1, -1);
     for (int slot = 0; slot < p->depth - p->merges || slot == 0; slot++)
         rf_write_in(&p->w, grad(p, slot, piece));
     if (rf_plan_updates(plan))
         rf_write_out(&p->w, rf_value_of(p->plan, RF_VALUE_GRAD_SHARD, -1, -1, -1, piece));
     rf_write_transfer(&p->w, transfer);
+    rf_write_replicas(&p->w, piece);
 }
 
 static void complete_block(struct pass *p, int block)
@@ -194,8 +195,8 @@ int rf_pass_gradients(struct rf_plan *plan)
                      .plan = plan,
                      .tree = plan->policy.order == RF_ORDER_TREE,
                      .micro_batch = -1};
-    const int last = plan->first_micro_batch[plan->rank + 1] - 1;
-    if (plan->policy.forward_only)
+    const int last = rf_plan_micro_batch(plan, plan->local_micro_batches - 1);
+    if (plan->policy.forward_only || plan->stage >= 2)
         return 0;
     for (int i = 0; i < list->count; i++)
         write_instruction(&p, &list->instructions[i], last);

@@ -90,6 +90,7 @@ void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer)
         out_of_memory(w);
         return;
     }
+    transfer.group = last(w)->lane;
     last(w)->transfer = plan->transfer_count;
     plan->transfers[plan->transfer_count++] = transfer;
 }
@@ -99,6 +100,21 @@ void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction
     rf_write(w, instruction->verb, instruction->lane, instruction->block, instruction->micro_batch);
     if (w->status == 0)
         *last(w) = *instruction;
+}
+
+void rf_write_replicas(struct rf_writer *w, int piece)
+{
+    struct rf_plan *plan = w->plan;
+    if (!plan->groups[RF_LANE_REPLICATE].size)
+        return;
+    const int shard = rf_value_of(plan, RF_VALUE_GRAD_SHARD, -1, -1, -1, piece);
+    rf_write(w, RF_VERB_REDUCE, RF_LANE_REPLICATE, -1, -1);
+    rf_write_in(w, shard);
+    rf_write_out(w, shard);
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                              .count = plan->pieces[piece].counts[plan->shard],
+                                              .dtype = RF_F32,
+                                              .order = RF_ORDER_RING});
 }
 
 int rf_write_end(struct rf_writer *w, struct rf_list *list)

@@ -29,6 +29,9 @@ void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer);
 /* Appends a copy of an instruction of this plan. */
 void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction);
 
+/* Where there are copies of the shards, each has the sum over its own ranks: adds these up. */
+void rf_write_replicas(struct rf_writer *w, int piece);
+
 /* Takes the place of *list, which is freed, if all went well; frees w->list otherwise. */
 RF_MUST_CHECK int rf_write_end(struct rf_writer *w, struct rf_list *list);
 

@@ -19,17 +19,28 @@ RF_MUST_CHECK int rf_pass_layout(struct rf_plan *plan);
 RF_MUST_CHECK int rf_pass_pieces(struct rf_plan *plan);
 /* expand.c: forward and backward passes, and the lists of evaluation. */
 RF_MUST_CHECK int rf_pass_expand(struct rf_plan *plan);
+/* recompute.c: forward passes once more, for what is not kept. */
+RF_MUST_CHECK int rf_pass_recompute(struct rf_plan *plan);
 /* gradients.c: memory of gradients, clearing, merging, reducing. */
 RF_MUST_CHECK int rf_pass_gradients(struct rf_plan *plan);
+/* rounds.c: the same with sharded gradients. */
+RF_MUST_CHECK int rf_pass_rounds(struct rf_plan *plan);
 /* update.c: losses, ties, norm, optimizer. */
 RF_MUST_CHECK int rf_pass_update(struct rf_plan *plan);
-/* bytes.c: the regions of memory, and the bytes sent. */
+/* gather.c: sharded parameters, when they are needed. */
+RF_MUST_CHECK int rf_pass_gather(struct rf_plan *plan);
+/* bytes.c: the sizes of blocks and of memory that lives as long as the run. */
 RF_MUST_CHECK int rf_pass_bytes(struct rf_plan *plan);
 /* place.c: where values lie in the regions. */
 RF_MUST_CHECK int rf_pass_place(struct rf_plan *plan);
 void rf_place_value(const struct rf_plan *plan, struct rf_value *value);
+/* lifetimes.c: where values lie that come and go; more regions. */
+RF_MUST_CHECK int rf_pass_lifetimes(struct rf_plan *plan);
+bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind);
 /* edges.c: what waits for what, and where work is handed over. */
 RF_MUST_CHECK int rf_pass_edges(struct rf_plan *plan);
+/* bytes.c: sums of memory by category, and the bytes sent. */
+RF_MUST_CHECK int rf_pass_sums(struct rf_plan *plan);
 
 /* values.c */
 void rf_values_free(struct rf_plan *plan);

@@ -3,7 +3,8 @@
  * Pass: pieces, which are reduced and updated together; those of data parallelism are buckets.
  * Walks the flat buffer from its front, which backward completes first (Li et al. 2020, PyTorch
  * Distributed). The first bucket is small, so that communication starts early; a bucket exceeds its
- * limit only for a single parameter. Frozen parameters are one piece, the last.
+ * limit only for a single parameter. Frozen parameters are one piece, the last. Where parameters
+ * are sharded, a piece is what is gathered: of one block, of one type, a tied parameter by itself.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -39,6 +40,49 @@ static void cut_buckets(struct rf_plan *plan)
     }
     if (bucket.count > 0)
         add_piece(plan, bucket);
+}
+
+static bool is_tied(const struct rf_plan *plan, int param)
+{
+    for (int i = param + 1; i < plan->param_count; i++)
+        if (plan->params[i].owner == param)
+            return true;
+    return false;
+}
+
+static bool is_frozen(const struct rf_plan *plan, int param)
+{
+    return plan->params[param].grad_first == RF_NO_GRAD;
+}
+
+/* Whether a parameter lies in one piece with the one that follows it in memory. */
+static bool joins(const struct rf_plan *plan, int param, int before)
+{
+    const struct rf_plan_param *a = &plan->params[param], *b = &plan->params[before];
+    return a->block == b->block && a->desc->dtype == b->desc->dtype && !is_tied(plan, param) &&
+           !is_tied(plan, before);
+}
+
+static void cut_units(struct rf_plan *plan, bool frozen)
+{
+    struct rf_plan_piece unit = {.use = -1};
+    int before = -1;
+    for (int i = plan->param_count - 1; i >= 0; i--) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->owner != i || is_frozen(plan, i) != frozen)
+            continue;
+        if (before >= 0 && !joins(plan, i, before)) {
+            add_piece(plan, unit);
+            before = -1;
+        }
+        if (before < 0)
+            unit = (struct rf_plan_piece){
+                .first = param->first, .block = param->block, .use = -1, .trained = !frozen};
+        unit.count = param->first + (uint64_t)param->count - unit.first;
+        before = i;
+    }
+    if (before >= 0)
+        add_piece(plan, unit);
 }
 
 /* In ring order the uses of a tied parameter share a gradient. In tree order that would depend on
@@ -85,11 +129,10 @@ static void cut_evenly(const struct rf_plan *plan, struct rf_plan_piece *piece)
         piece->cuts[k] = 2 * k > shards ? piece->count : 0;
     for (int i = 0; i < plan->param_count; i++) {
         const struct rf_plan_param *p = &plan->params[i];
-        if (p->owner != i || p->grad_first < piece->first ||
-            p->grad_first >= piece->first + piece->count)
+        if (p->owner != i || p->first < piece->first || p->first >= piece->first + piece->count)
             continue;
         for (uint64_t k = 1; k < shards; k++)
-            improve_cut(&piece->cuts[k], piece->count * k / shards, p->grad_first - piece->first,
+            improve_cut(&piece->cuts[k], piece->count * k / shards, p->first - piece->first,
                         (uint64_t)p->count);
     }
     piece->cuts[shards] = piece->count;
@@ -135,17 +178,22 @@ static int cut_pieces(struct rf_plan *plan)
     return 0;
 }
 
-/* Without shards states lie as parameters do; else those of this rank one behind the other. */
-static void place_states(struct rf_plan *plan)
+/* This rank's shards, one behind the other; of tied uses, which only gradients have, last. Partial
+ * sums have the length of the shard without padding, and the highest of them is the shard. */
+static void place_shards(struct rf_plan *plan)
 {
-    uint64_t at = 0;
-    for (int k = 0; k < plan->trained_pieces; k++) {
-        struct rf_plan_piece *piece = &plan->pieces[k];
-        if (piece->use >= 0)
-            continue;
-        piece->state_first = plan->shards > 1 ? at : piece->first;
-        at += rf_padded(piece->counts[plan->shard]);
-    }
+    uint64_t at = 0, part = 0;
+    for (int uses = 0; uses < 2; uses++)
+        for (int k = 0; k < plan->piece_count; k++) {
+            struct rf_plan_piece *piece = &plan->pieces[k];
+            if ((piece->use >= 0) != uses)
+                continue;
+            const uint64_t count = piece->counts[plan->shard];
+            piece->shard_first = at;
+            at += rf_padded(count);
+            piece->part_first = part;
+            part += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
+        }
 }
 
 static bool inside(const struct rf_plan_piece *piece, uint64_t first)
@@ -172,18 +220,27 @@ static void assign_params(struct rf_plan *plan)
 int rf_pass_pieces(struct rf_plan *plan)
 {
     const uint64_t frozen = plan->param_elements - plan->train_elements;
+    const bool tree = plan->policy.order == RF_ORDER_TREE;
+    plan->sum_slots = tree && plan->stage >= 2
+                          ? rf_prefix_slots((int)plan->policy.micro_batches, plan->mesh.dp)
+                          : 1;
     plan->pieces = rf_alloc(((size_t)plan->param_count + 2) * sizeof(*plan->pieces));
     if (!plan->pieces)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
-    cut_buckets(plan);
-    if (plan->policy.order == RF_ORDER_TREE)
+    if (plan->stage == 3)
+        cut_units(plan, false);
+    else
+        cut_buckets(plan);
+    if (tree)
         add_uses(plan);
-    if (frozen > 0)
+    if (plan->stage == 3)
+        cut_units(plan, true);
+    else if (frozen > 0)
         add_piece(plan,
                   (struct rf_plan_piece){
                       .first = plan->train_elements, .count = frozen, .block = -1, .use = -1});
     assign_params(plan);
     RETURN_IF_ERROR(cut_pieces(plan));
-    place_states(plan);
+    place_shards(plan);
     return 0;
 }

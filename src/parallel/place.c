@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: where every value lies in the run's memory.
+ * Pass: how much memory every value takes, and where those lie that live as long as the run.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -18,18 +18,35 @@ static uint64_t out_bytes(const struct rf_plan *plan, int block)
     return (uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype);
 }
 
+/* A shard lies in its piece, or, where nobody has the whole piece for long, beside the other
+ * shards. */
 static void place_shard(const struct rf_plan *plan, struct rf_value *v)
 {
     const struct rf_plan_piece *piece = &plan->pieces[v->piece];
-    const uint64_t bytes = rf_padded(piece->counts[plan->shard]) * sizeof(float);
-    const uint64_t first = piece->first + piece->cuts[plan->shard];
-    if (v->kind == RF_VALUE_STATE)
-        place(v, RF_REGION_STATE + v->slot, piece->state_first * sizeof(float), bytes);
-    else if (v->kind == RF_VALUE_COPY_SHARD)
-        place(v, RF_REGION_COPY, first * sizeof(uint16_t), bytes / 2);
-    else
-        place(v, v->kind == RF_VALUE_PARAM_SHARD ? RF_REGION_PARAMS : RF_REGION_GRADS,
-              first * sizeof(float), bytes);
+    const uint64_t count = piece->counts[plan->shard];
+    const uint64_t bytes = rf_padded(count) * sizeof(float);
+    const uint64_t within = piece->first + piece->cuts[plan->shard];
+    const uint64_t param = plan->stage == 3 ? piece->shard_first : within;
+    const uint64_t sums = count * (uint64_t)(plan->sum_slots - 1);
+    const uint64_t last = piece->part_first + rf_padded(sums);
+    switch (v->kind) {
+    case RF_VALUE_STATE:
+        place(v, RF_REGION_STATE + v->slot, rf_plan_state_first(plan, v->piece) * sizeof(float),
+              bytes);
+        break;
+    case RF_VALUE_COPY_SHARD:
+        place(v, RF_REGION_COPY, param * sizeof(uint16_t), bytes / 2);
+        break;
+    case RF_VALUE_PARAM_SHARD:
+        place(v, RF_REGION_PARAMS, param * sizeof(float), bytes);
+        break;
+    case RF_VALUE_GRAD_PART: /* the highest of them is the shard */
+        place(v, RF_REGION_GRADS, (last - sums) * sizeof(float),
+              count ? (sums + rf_padded(count)) * sizeof(float) : 0);
+        break;
+    default:
+        place(v, RF_REGION_GRADS, (plan->stage >= 2 ? last : within) * sizeof(float), bytes);
+    }
 }
 
 static void place_piece(const struct rf_plan *plan, struct rf_value *v)
@@ -44,30 +61,38 @@ static void place_piece(const struct rf_plan *plan, struct rf_value *v)
     place(v, region, (slot + piece->first) * element, count * element);
 }
 
-/* One micro-batch at a time is under way: all have the same memory. Without a backward pass two
- * outputs take turns, and what is saved is scratch. */
-static void place_activation(const struct rf_plan *plan, struct rf_value *v)
+/* On all ranks alike, so that what comes and goes lies in the same places. */
+static uint64_t largest_shard(const struct rf_plan_piece *piece, int shards)
 {
-    const bool training = !plan->policy.forward_only;
-    const int turn = RF_REGION_DOUT0 + v->block % 2;
+    uint64_t most = 0;
+    for (int k = 0; k < shards; k++)
+        most = piece->counts[k] > most ? piece->counts[k] : most;
+    return rf_padded(most);
+}
+
+/* How much a value takes that lifetimes.c will place. */
+static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value *v)
+{
     switch (v->kind) {
     case RF_VALUE_OUT:
-        place(v, training ? RF_REGION_OUT(v->block) : turn, 0, out_bytes(plan, v->block));
-        break;
     case RF_VALUE_DOUT:
-        place(v, turn, 0, out_bytes(plan, v->block));
-        break;
+        return out_bytes(plan, v->block);
     case RF_VALUE_SAVED:
-        place(v, RF_REGION_SAVED(training ? v->block : 0), 0, plan->sizes[v->block].saved);
-        break;
+        return plan->sizes[v->block].saved;
+    case RF_VALUE_HANDOFF:
+        return plan->sizes[v->block].handoff;
+    case RF_VALUE_GRAD_PART:
+        return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(float);
+    case RF_VALUE_COPY:
+        return rf_padded(plan->pieces[v->piece].count) * sizeof(uint16_t);
     default:
-        place(v, RF_REGION_HANDOFF, 0, plan->sizes[v->block].handoff);
+        return rf_padded(plan->pieces[v->piece].count) * sizeof(float);
     }
 }
 
 static void place_input(const struct rf_plan *plan, struct rf_value *v)
 {
-    const int local = v->micro_batch - plan->first_micro_batch[plan->rank];
+    const int local = rf_plan_local(plan, v->micro_batch);
     const int region = v->kind == RF_VALUE_TOKENS    ? RF_REGION_TOKENS
                        : v->kind == RF_VALUE_TARGETS ? RF_REGION_TARGETS
                                                      : RF_REGION_LOSSES;
@@ -89,13 +114,14 @@ static void place_single(const struct rf_plan *plan, struct rf_value *v)
 
 void rf_place_value(const struct rf_plan *plan, struct rf_value *v)
 {
-    if (v->kind == RF_VALUE_PARAM_SHARD || v->kind == RF_VALUE_COPY_SHARD ||
-        v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_STATE)
+    if (rf_value_comes_and_goes(plan, v->kind))
+        v->bytes = passing_bytes(plan, v);
+    else if (v->kind == RF_VALUE_PARAM_SHARD || v->kind == RF_VALUE_COPY_SHARD ||
+             v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_GRAD_PART ||
+             v->kind == RF_VALUE_STATE)
         place_shard(plan, v);
     else if (v->piece >= 0)
         place_piece(plan, v);
-    else if (v->block >= 0)
-        place_activation(plan, v);
     else if (v->micro_batch >= 0)
         place_input(plan, v);
     else

@@ -10,6 +10,9 @@
 #include <ringforge/parallel.h>
 
 #define RF_NO_GRAD UINT64_MAX
+/* The micro-batch of a round in which this rank has none: expand.c writes it for the passes that
+ * need to know of the round, gather.c strikes it out. */
+#define RF_PHANTOM (-2)
 /* Parameters start at multiples of this many elements: the grain of the decay words, and a cut that
  * does not change the bits of an update. */
 #define RF_FLAT_GRAIN 64u
@@ -39,6 +42,16 @@ struct rf_plan_span {
     uint64_t first, count; /* elements */
 };
 
+/* What of a span lies in these elements; false: nothing. */
+static inline bool rf_plan_clip(struct rf_plan_span *span, uint64_t first, uint64_t count)
+{
+    const uint64_t end = span->first + span->count, last = first + count;
+    const uint64_t from = span->first > first ? span->first : first;
+    const uint64_t to = end < last ? end : last;
+    *span = (struct rf_plan_span){from, to > from ? to - from : 0};
+    return to > from;
+}
+
 /* What is reduced and updated together. A contiguous part of the flat parameter buffer and of each
  * gradient slot; or (use >= 0) of the gradient slots only. */
 struct rf_plan_piece {
@@ -48,22 +61,21 @@ struct rf_plan_piece {
     bool trained;
     uint64_t *cuts;       /* shards + 1 of them, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
-    uint64_t state_first; /* of this rank's shard, in the buffer of each state */
+    uint64_t shard_first; /* element of this rank's shard in memory that holds only its shards */
+    uint64_t
+        part_first; /* element of its partial sums, of which the shard of gradients is the last */
 };
 
 /* Every piece of device memory of a run. Those of a block come after the fixed ones. */
 enum rf_region_id {
-    RF_REGION_PARAMS = 0,
-    RF_REGION_COPY,  /* the same in 16 bits, for blocks that want that */
-    RF_REGION_GRADS, /* all slots, one after the other */
-    RF_REGION_STATE, /* of the optimizer: one for each enum rf_optimizer_state */
+    RF_REGION_PARAMS = 0, /* where they are sharded: this rank's shards */
+    RF_REGION_COPY,       /* the same in 16 bits, for blocks that want that */
+    RF_REGION_GRADS,      /* all slots, one after the other; where they are sharded: the shards */
+    RF_REGION_STATE,      /* of the optimizer: one for each enum rf_optimizer_state */
     RF_REGION_STATE_END = RF_REGION_STATE + RF_STATE_COUNT - 1,
     RF_REGION_TOKENS,  /* host-visible; of all local micro-batches */
     RF_REGION_TARGETS, /* likewise */
     RF_REGION_LOSSES,  /* likewise */
-    RF_REGION_DOUT0,   /* gradients between blocks; with forward_only: outputs */
-    RF_REGION_DOUT1,
-    RF_REGION_HANDOFF,
     RF_REGION_DECAY,
     RF_REGION_CHUNKS,
     RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
@@ -71,10 +83,8 @@ enum rf_region_id {
     RF_REGION_PARTIALS,
     RF_REGION_WORKSPACE, /* of products */
     RF_REGION_SCRATCH,   /* of one call of one block */
-    RF_REGION_FIXED      /* then out and saved of each block */
+    RF_REGION_FIXED      /* then those of values that come and go: lifetimes.c */
 };
-#define RF_REGION_OUT(block) (RF_REGION_FIXED + 2 * (block))
-#define RF_REGION_SAVED(block) (RF_REGION_FIXED + 2 * (block) + 1)
 
 struct rf_plan_region {
     enum rf_category category;
@@ -90,9 +100,11 @@ struct rf_list {
 };
 
 enum rf_list_id {
-    RF_LIST_STEP = 0,     /* one step; with forward_only: a forward pass */
-    RF_LIST_EVALUATE,     /* a forward pass of as many micro-batches as a step has on this rank */
-    RF_LIST_EVALUATE_ONE, /* of one */
+    RF_LIST_STEP = 0,      /* one step; with forward_only: a forward pass */
+    RF_LIST_EVALUATE,      /* a forward pass of as many micro-batches as a step has on this rank */
+    RF_LIST_EVALUATE_ONE,  /* of one */
+    RF_LIST_EVALUATE_NONE, /* what this rank does while others have one: empty without sharded
+                              parameters */
     RF_LIST_COUNT
 };
 
@@ -109,6 +121,7 @@ struct rf_plan {
     int *first_micro_batch;  /* forest.first */
     int most_parts;          /* subtrees of the rank that has most; in tree order only */
     int local_micro_batches;
+    bool dealt; /* micro-batches go to ranks in turns, not in contiguous shares */
 
     struct rf_plan_param *params; /* in registration order */
     int param_count;
@@ -123,8 +136,14 @@ struct rf_plan {
     int slots;
     struct rf_plan_piece *pieces; /* trained ones in the order of reduction, then the frozen one */
     int piece_count, trained_pieces;
-    int shards,
-        shard; /* into how many parts gradients and states are cut, and which this rank has */
+    int stage;         /* policy.zero, or 0 where there is nothing to share */
+    int shards, shard; /* into how many parts is cut what is sharded, and which this rank has */
+    struct rf_group {
+        int first, stride; /* rank k of it is rank first + k * stride of the mesh */
+        int size, rank;    /* 0: it is not used */
+    } groups[RF_LANE_COUNT];
+    int sum_slots; /* places for partial sums of a shard: in tree order with zero >= 2 several */
+    enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
     uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */
 
     struct rf_block_sizes *sizes;
@@ -155,7 +174,32 @@ static inline bool rf_plan_updates(const struct rf_plan *plan)
 static inline bool rf_plan_step_copies(const struct rf_plan *plan)
 {
     return plan->copy_type != RF_F32 &&
-           (plan->shards == 1 || plan->policy.optimizer.stochastic_rounding);
+           (plan->shards == 1 || plan->stage == 3 || plan->policy.optimizer.stochastic_rounding);
+}
+
+/* How often each rank takes a micro-batch, or, in the last round, maybe none. */
+static inline int rf_plan_rounds(const struct rf_plan *plan)
+{
+    return (int)((plan->policy.micro_batches - 1) / plan->mesh.dp) + 1;
+}
+
+/* The global index of one of this rank's micro-batches, and back. */
+static inline int rf_plan_micro_batch(const struct rf_plan *plan, int local)
+{
+    return plan->dealt ? local * plan->mesh.dp + plan->rank
+                       : plan->first_micro_batch[plan->rank] + local;
+}
+
+static inline int rf_plan_local(const struct rf_plan *plan, int micro_batch)
+{
+    return plan->dealt ? (micro_batch - plan->rank) / plan->mesh.dp
+                       : micro_batch - plan->first_micro_batch[plan->rank];
+}
+
+/* Where a piece's shard begins in memory that has all states. */
+static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece)
+{
+    return plan->shards > 1 ? plan->pieces[piece].shard_first : plan->pieces[piece].first;
 }
 
 /* What carries gradients to rank 0, and weights from there, where it alone updates. */
@@ -173,12 +217,23 @@ static inline size_t rf_plan_loss_elements(int64_t micro_batches)
     return 2 * (size_t)micro_batches + 1; /* and whether a rank is to stop */
 }
 
-/* Bytes of one of the optimizer's states on the rank that has this shard. */
+/* Bytes of one of the optimizer's states on the rank that has this shard; and with the frozen
+ * pieces, which have none. */
 uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard);
+uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen);
+/* Elements of the regions of parameters and of gradients there. */
+uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard);
+uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
 
 /* Bytes this rank sends in a transfer. */
 RF_MUST_CHECK int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *transfer,
                                    uint64_t *out);
+
+/* Bytes this rank sends in one run of a list. */
+RF_MUST_CHECK int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *out);
+
+/* policy.c: which ranks a rank exchanges what with. */
+void rf_plan_form_groups(struct rf_plan *plan);
 
 /* Bytes of staging memory that it takes where the host cannot reach the values. */
 RF_MUST_CHECK int rf_transfer_staging(const struct rf_plan *plan,

@@ -11,9 +11,9 @@
 static int check_mesh(struct rf_plan *plan)
 {
     struct rf_mesh *mesh = &plan->mesh;
-    if (mesh->dp < 0 || mesh->tp < 0 || mesh->pp < 0)
-        return rf_fail(RF_EINVAL, "mesh dp=%d,tp=%d,pp=%d: sizes must not be negative", mesh->dp,
-                       mesh->tp, mesh->pp);
+    if (mesh->dp < 0 || mesh->tp < 0 || mesh->pp < 0 || mesh->shard < 0)
+        return rf_fail(RF_EINVAL, "mesh dp=%d,tp=%d,pp=%d,shard=%d: sizes must not be negative",
+                       mesh->dp, mesh->tp, mesh->pp, mesh->shard);
     mesh->dp = mesh->dp ? mesh->dp : 1;
     mesh->tp = mesh->tp ? mesh->tp : 1;
     mesh->pp = mesh->pp ? mesh->pp : 1;
@@ -28,15 +28,62 @@ static int check_mesh(struct rf_plan *plan)
             mesh->dp * mesh->pp);
     if (plan->policy.zero < 0 || plan->policy.zero > 3)
         return rf_fail(RF_EINVAL, "zero=%d: stages are 0 to 3", plan->policy.zero);
-    if (plan->policy.zero > 1)
-        return rf_fail(RF_ENOTSUP,
-                       "zero=%d: sharded gradients and parameters are not in this version; use "
-                       "zero=1, sharded states, or zero=0, plain data parallel",
-                       plan->policy.zero);
     if (plan->rank < 0 || plan->rank >= mesh->dp)
         return rf_fail(RF_EINVAL, "rank %d is not in a mesh of dp=%d: ranks are 0 to %d",
                        plan->rank, mesh->dp, mesh->dp - 1);
     return 0;
+}
+
+/* Over which ranks is spread what is sharded, and who has the same of it. */
+static int check_shards(struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    struct rf_mesh *mesh = &plan->mesh;
+    if (mesh->shard > 1 && !policy->zero)
+        return rf_fail(RF_EINVAL,
+                       "mesh shard=%d: with zero=0 nothing is sharded; use zero=1, 2 or 3, or no "
+                       "shard",
+                       mesh->shard);
+    mesh->shard = mesh->shard ? mesh->shard : policy->zero ? mesh->dp : 1;
+    if (mesh->dp % mesh->shard != 0)
+        return rf_fail(RF_EINVAL,
+                       "mesh dp=%d,shard=%d: shard must divide dp; use shard=%d for one copy on "
+                       "all ranks",
+                       mesh->dp, mesh->shard, mesh->dp);
+    if (policy->zero && mesh->shard < mesh->dp && policy->order == RF_ORDER_TREE)
+        return rf_fail(RF_ENOTSUP,
+                       "tree order with %d copies of the shards (dp=%d,shard=%d) is not in this "
+                       "version; use ring order, or shard=%d",
+                       mesh->dp / mesh->shard, mesh->dp, mesh->shard, mesh->dp);
+    if ((policy->keep_gathered || policy->no_prefetch) && policy->zero != 3)
+        return rf_fail(RF_EINVAL,
+                       "zero=%d with %s: parameters are gathered with zero=3 only; use that, or "
+                       "leave it out",
+                       policy->zero, policy->keep_gathered ? "keep_gathered" : "no_prefetch");
+    if (policy->recompute < RF_RECOMPUTE_SQRT)
+        return rf_fail(RF_EINVAL,
+                       "recompute %d: use 0 for none, 1 for every block, N for every N blocks, or "
+                       "RF_RECOMPUTE_SQRT",
+                       policy->recompute);
+    return 0;
+}
+
+void rf_plan_form_groups(struct rf_plan *plan)
+{
+    const int dp = plan->mesh.dp, rank = plan->rank;
+    const bool sharded = !plan->policy.forward_only || plan->policy.zero == 3;
+    const int shards = sharded ? plan->mesh.shard : 1;
+    plan->stage = shards > 1 ? plan->policy.zero : 0;
+    plan->shards = shards;
+    plan->shard = rank % shards;
+    plan->groups[RF_LANE_DATA] = (struct rf_group){0, 1, dp, rank};
+    plan->shard_lane = RF_LANE_DATA;
+    if (shards == 1 || shards == dp)
+        return;
+    plan->shard_lane = RF_LANE_SHARD;
+    plan->groups[RF_LANE_SHARD] = (struct rf_group){rank - rank % shards, 1, shards, rank % shards};
+    plan->groups[RF_LANE_REPLICATE] =
+        (struct rf_group){rank % shards, shards, dp / shards, rank / shards};
 }
 
 /* The divisor of `batch` that is nearest to `wanted`, and at least `least`. */
@@ -139,6 +186,7 @@ int rf_pass_policy(struct rf_plan *plan)
 {
     struct rf_policy *policy = &plan->policy;
     RETURN_IF_ERROR(check_mesh(plan));
+    RETURN_IF_ERROR(check_shards(plan));
     RETURN_IF_ERROR(check_batch(plan));
     RETURN_IF_ERROR(check_optimizer(policy));
     RETURN_IF_ERROR(check_loss_scale(plan));
@@ -155,8 +203,7 @@ int rf_pass_policy(struct rf_plan *plan)
                        "zero=%d with the update on rank 0 alone: rank 0 would have no states of "
                        "the others; use zero=0, or update on all ranks",
                        policy->zero);
-    plan->shards = policy->zero > 0 && !policy->forward_only ? plan->mesh.dp : 1;
-    plan->shard = plan->shards > 1 ? plan->rank : 0;
+    rf_plan_form_groups(plan);
     /* One rank is rank 0. */
     policy->update_on_rank_0 = policy->update_on_rank_0 && plan->mesh.dp > 1;
     if (!policy->bucket_bytes)

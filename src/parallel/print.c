@@ -9,6 +9,7 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_LOAD] = "load inputs",
     [RF_VERB_ZERO] = "zero gradients",
     [RF_VERB_FORWARD] = "forward",
+    [RF_VERB_RECOMPUTE] = "recompute",
     [RF_VERB_BACKWARD_INPUT] = "backward input",
     [RF_VERB_BACKWARD_WEIGHT] = "backward weight",
     [RF_VERB_MERGE] = "merge gradients",
@@ -32,6 +33,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_PARAM_SHARD] = "shard of parameters",
     [RF_VALUE_COPY_SHARD] = "shard of 16-bit parameters",
     [RF_VALUE_GRAD_SHARD] = "shard of gradients",
+    [RF_VALUE_GRAD_PART] = "partial sums of gradients",
     [RF_VALUE_STATE] = "state",
     [RF_VALUE_GRAD] = "gradients",
     [RF_VALUE_TOKENS] = "tokens",
@@ -86,7 +88,8 @@ static const struct rf_value *gradient(const struct rf_plan *plan, const int *op
 {
     for (int k = 0; k < count; k++)
         if (plan->values[operands[k]].kind == RF_VALUE_GRAD ||
-            plan->values[operands[k]].kind == RF_VALUE_GRAD_SHARD)
+            plan->values[operands[k]].kind == RF_VALUE_GRAD_SHARD ||
+            plan->values[operands[k]].kind == RF_VALUE_GRAD_PART)
             return &plan->values[operands[k]];
     return NULL;
 }

@@ -18,6 +18,7 @@ struct kind {
 struct kinds {
     struct {
         struct kind kind;
+        int shard;
         struct rf_bytes bytes;
         struct rf_work work;
     } * all;
@@ -60,6 +61,7 @@ static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan 
         kinds->capacity = capacity;
     }
     kinds->all[kinds->count].kind = kind;
+    kinds->all[kinds->count].shard = plan->shard;
     rf_plan_bytes(plan, &kinds->all[kinds->count].bytes);
     if (kinds->costs)
         rf_plan_work(plan, kinds->costs, &kinds->all[kinds->count].work);
@@ -78,14 +80,26 @@ static int add(struct kinds *kinds, const struct rf_plan *plan, int rank)
     return rc;
 }
 
-/* Of shards every rank has its own. */
-static uint64_t optimizer_bytes(const struct rf_plan *plan, int rank)
+static uint64_t aligned(uint64_t bytes)
 {
-    uint64_t bytes = 0;
-    for (int k = 0; k < RF_STATE_COUNT; k++)
+    return (bytes + 255) / 256 * 256;
+}
+
+/* Of shards every rank has its own: adds (or, before adding others, takes away) what is theirs. */
+static void add_shards(const struct rf_plan *plan, int shard, bool take, struct rf_bytes *bytes)
+{
+    const uint64_t sign = take ? UINT64_MAX : 1;
+    const uint64_t state = rf_plan_state_bytes(plan, shard);
+    const uint64_t params = rf_plan_param_elements(plan, shard);
+    const uint64_t copy = plan->copy_type == RF_F32 ? 0 : sizeof(uint16_t);
+    for (int k = 0; k < RF_STATE_COUNT && !plan->policy.forward_only; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
-            bytes += (rf_plan_state_bytes(plan, rank) + 255) / 256 * 256;
-    return bytes;
+            bytes->optimizer += sign * aligned(state);
+    bytes->params += sign * (aligned(params * sizeof(float)) + aligned(params * copy));
+    if (plan->policy.forward_only)
+        return;
+    bytes->grads += sign * aligned(rf_plan_grad_elements(plan, shard) * sizeof(float));
+    bytes->scratch += sign * aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
 }
 
 static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *bytes,
@@ -100,8 +114,10 @@ static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes
             at = kinds->count - 1;
         }
         bytes[rank] = kinds->all[at].bytes;
-        if (plan->shards > 1)
-            bytes[rank].optimizer = optimizer_bytes(plan, rank);
+        if (plan->shards > 1) {
+            add_shards(plan, kinds->all[at].shard, true, &bytes[rank]);
+            add_shards(plan, rank % plan->shards, false, &bytes[rank]);
+        }
         if (work)
             work[rank] = kinds->all[at].work;
         RETURN_IF_ERROR(rf_plan_sent_by(plan, rank, &bytes[rank].sent));

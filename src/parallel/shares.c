@@ -3,7 +3,8 @@
  * Pass: which rank computes which micro-batches. Shares are contiguous, so that a rank's gradients
  * are whole subtrees of the pairwise sum. In tree order, shares that are single subtrees are
  * preferred (4+2+2 rather than 3+3+2 for 8 micro-batches on 3 ranks): they send half as many
- * partial sums.
+ * partial sums. With sharded gradients micro-batches are dealt out in turns, so that the ranks'
+ * next ones follow each other in the tree.
  */
 #include "../base/base.h"
 #include "../coll/coll.h"
@@ -60,7 +61,8 @@ int rf_pass_shares(struct rf_plan *plan)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the shares of %d ranks", ranks);
     plan->first_micro_batch = first;
     even_shares(first, ranks, leaves);
-    if (plan->policy.order == RF_ORDER_TREE) {
+    plan->dealt = plan->stage >= 2;
+    if (plan->policy.order == RF_ORDER_TREE && !plan->dealt) {
         int64_t even = largest_share(first, ranks), width = 1;
         while (width < leaves)
             width *= 2;
@@ -71,8 +73,9 @@ int rf_pass_shares(struct rf_plan *plan)
             even_shares(first, ranks, leaves);
     }
     plan->forest = (struct rf_forest){.leaves = (int)leaves, .ranks = ranks, .first = first};
-    plan->most_parts =
-        plan->policy.order == RF_ORDER_TREE ? rf_forest_most_parts(&plan->forest) : 0;
+    plan->most_parts = plan->policy.order == RF_ORDER_TREE && !plan->dealt
+                           ? rf_forest_most_parts(&plan->forest)
+                           : 0;
     plan->local_micro_batches = first[plan->rank + 1] - first[plan->rank];
     return 0;
 }

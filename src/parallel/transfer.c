@@ -10,8 +10,8 @@
 static int sent_by_counts(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
     const struct rf_coll_desc desc = {.op = t->op,
-                                      .rank = plan->rank,
-                                      .ranks = plan->mesh.dp,
+                                      .rank = plan->groups[t->group].rank,
+                                      .ranks = plan->groups[t->group].size,
                                       .count = t->count,
                                       .counts = t->counts,
                                       .dtype = t->dtype,
@@ -22,7 +22,7 @@ static int sent_by_counts(const struct rf_plan *plan, const struct rf_transfer *
 
 int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
-    const int rank = plan->rank, ranks = plan->mesh.dp;
+    const int rank = plan->groups[t->group].rank, ranks = plan->groups[t->group].size;
     *out = 0;
     if (ranks == 1)
         return 0;
@@ -30,6 +30,9 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
         return rf_forest_count_sent(&plan->forest, plan->most_parts, rank, t->count, out);
     if (t->op == RF_COLL_FOREST_REDUCE_SCATTER)
         return rf_forest_scatter_sent_bytes(&plan->forest, rank, t->counts, out);
+    if (t->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        return rf_prefix_sent_bytes((int)plan->policy.micro_batches, t->round, rank, ranks,
+                                    t->counts, out);
     if (t->counts)
         return sent_by_counts(plan, t, out);
     return rf_coll_sent_bytes_as(t->op, t->algorithm, rank, ranks, t->count, t->dtype, t->order,
@@ -38,7 +41,7 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
 
 int rf_transfer_staging(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
-    const int rank = plan->rank, ranks = plan->mesh.dp;
+    const int rank = plan->groups[t->group].rank, ranks = plan->groups[t->group].size;
     *out = 0;
     if (ranks == 1)
         return 0;
@@ -46,6 +49,9 @@ int rf_transfer_staging(const struct rf_plan *plan, const struct rf_transfer *t,
         return rf_forest_staging_bytes(&plan->forest, rank, t->count, out);
     if (t->op == RF_COLL_FOREST_REDUCE_SCATTER)
         return rf_forest_scatter_staging_bytes(&plan->forest, rank, t->counts, out);
+    if (t->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        return rf_prefix_staging_bytes((int)plan->policy.micro_batches, t->round, rank, ranks,
+                                       t->counts, out);
     if (t->counts)
         return rf_coll_staging_bytes_v(t->op, rank, ranks, t->counts, t->dtype, t->order, t->root,
                                        out);

@@ -20,9 +20,9 @@ static int of_piece(struct rf_writer *w, enum rf_value_kind kind, int slot, int 
 static void write_loss(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    const int first = plan->first_micro_batch[plan->rank];
     rf_write(w, RF_VERB_LOSS, RF_LANE_DATA, -1, -1);
-    for (int m = first; m < first + plan->local_micro_batches; m++) {
+    for (int local = 0; local < plan->local_micro_batches; local++) {
+        const int m = rf_plan_micro_batch(plan, local);
         rf_write_in(w, rf_value_of(w->plan, RF_VALUE_TARGETS, -1, m, -1, -1));
         rf_write_in(w, rf_value_of(w->plan, RF_VALUE_LOSSES, -1, m, -1, -1));
     }
@@ -76,7 +76,7 @@ static void write_partials(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     if (plan->shards == 1)
         return;
-    rf_write(w, RF_VERB_NORM_SHARE, RF_LANE_DATA, -1, -1);
+    rf_write(w, RF_VERB_NORM_SHARE, plan->shard_lane, -1, -1);
     rf_write_in(w, single(w, RF_VALUE_PARTIALS));
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
@@ -145,7 +145,7 @@ static void write_gather(struct rf_writer *w, int piece, enum rf_value_kind shar
                          enum rf_value_kind whole, enum rf_dtype dtype)
 {
     const struct rf_plan_piece *p = &w->plan->pieces[piece];
-    rf_write(w, RF_VERB_GATHER, RF_LANE_DATA, -1, -1);
+    rf_write(w, RF_VERB_GATHER, w->plan->shard_lane, -1, -1);
     rf_write_in(w, of_piece(w, shard, -1, piece));
     rf_write_out(w, of_piece(w, whole, -1, piece));
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_GATHER,
@@ -155,8 +155,9 @@ static void write_gather(struct rf_writer *w, int piece, enum rf_value_kind shar
                                               .counts = p->counts});
 }
 
-/* Each piece goes to all ranks as soon as it has been updated. Copies are made of it where that
- * gives the same bits everywhere; else they travel, too. */
+/* Each piece goes to all ranks as soon as it has been updated, unless it is gathered only when it
+ * is needed. Copies are made of it where that gives the same bits everywhere; else they travel,
+ * too. */
 static void write_shards(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -164,6 +165,8 @@ static void write_shards(struct rf_writer *w)
         if (plan->pieces[k].use >= 0)
             continue;
         write_update(w, (struct updated){k, k + 1});
+        if (plan->stage == 3)
+            continue;
         write_gather(w, k, RF_VALUE_PARAM_SHARD, RF_VALUE_PARAM, RF_F32);
         if (rf_plan_step_copies(plan))
             write_gather(w, k, RF_VALUE_COPY_SHARD, RF_VALUE_COPY, plan->copy_type);

@@ -36,11 +36,19 @@ static struct rf_work add_work(uint64_t count)
                             .written = count * sizeof(float)};
 }
 
-static struct rf_work clear_work(const struct rf_plan *plan)
+/* All pieces of a slot, or one. */
+static struct rf_work clear_work(const struct rf_plan *plan, const int *outs, int count)
 {
-    struct rf_work work = {.launches = (uint64_t)plan->cleared_count};
-    for (int i = 0; i < plan->cleared_count; i++)
-        work.written += plan->cleared[i].count * sizeof(float);
+    const struct rf_plan_piece *one =
+        count == 1 ? &plan->pieces[plan->values[outs[0]].piece] : NULL;
+    struct rf_work work = {0};
+    for (int i = 0; i < plan->cleared_count; i++) {
+        struct rf_plan_span span = plan->cleared[i];
+        if (one && !rf_plan_clip(&span, one->first, rf_padded(one->count)))
+            continue;
+        work.launches++;
+        work.written += span.count * sizeof(float);
+    }
     return work;
 }
 
@@ -69,9 +77,9 @@ static struct rf_work flat_work(const struct rf_plan *plan, const struct rf_inst
     struct rf_work work = {0};
     switch (i->verb) {
     case RF_VERB_ZERO:
-        return clear_work(plan);
+        return clear_work(plan, outs, i->outs);
     case RF_VERB_MERGE:
-        return add_work(elements(plan, outs, i->outs, RF_VALUE_GRAD));
+        return add_work(elements(plan, outs, i->outs, plan->values[outs[0]].kind));
     case RF_VERB_TIE: /* the second operand is of the tied use alone */
         return add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD_SHARD));
     case RF_VERB_NORM_PARTIAL:
@@ -98,7 +106,7 @@ void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
         const struct rf_instruction *i = &list[k];
         const struct rf_block_cost *cost = i->block >= 0 ? &costs[i->block] : NULL;
         struct rf_work work;
-        if (i->verb == RF_VERB_FORWARD)
+        if (i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE)
             work = cost->forward;
         else if (i->verb == RF_VERB_BACKWARD_INPUT)
             work = cost->backward_input[!adds(plan, i)];
@@ -106,6 +114,8 @@ void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
             work = cost->backward_weight[!adds(plan, i)];
         else
             work = flat_work(plan, i);
+        if (i->verb == RF_VERB_RECOMPUTE)
+            work.repeated = work.flops;
         rf_work_add(&sum, &work, 1);
     }
     *out = sum;

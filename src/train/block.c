@@ -115,12 +115,17 @@ static struct rf_tensor losses(const struct rf_run *run, struct rf_tensor target
     return t;
 }
 
+static bool is_forward(const struct rf_instruction *i)
+{
+    return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE;
+}
+
 static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
 {
     const struct rf_run *run = c->run;
     const struct rf_plan *plan = run->plan;
     const struct rf_tensor targets = rf_as(in_of(c, RF_VALUE_TARGETS), RF_I32);
-    const bool forward = c->i->verb == RF_VERB_FORWARD;
+    const bool forward = is_forward(c->i);
     struct rf_tensor workspace = out_of(c, RF_VALUE_WORKSPACE);
     if (workspace.buffer) {
         workspace.shape = rf_shape1((int64_t)(plan->policy.workspace_bytes / sizeof(float)));
@@ -157,7 +162,7 @@ int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i, int64_
     const struct call c = {.run = run, .i = i, .ins = operands, .outs = operands + i->ins};
     struct rf_ctx ctx = make_ctx(&c, micro_batch);
     ctx.evaluate = evaluate;
-    if (i->verb == RF_VERB_FORWARD)
+    if (is_forward(i))
         return b->ops->forward(&ctx, b->self, input(&c),
                                output(&c, c.outs, i->outs, RF_VALUE_OUT, i->block));
     /* The last block's output carries its own gradient. */

@@ -13,27 +13,35 @@ static int sent_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64_
                             &(struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
                                                   .count = rf_plan_loss_elements(micro_batches),
                                                   .dtype = RF_F64,
-                                                  .order = RF_ORDER_RING},
+                                                  .order = RF_ORDER_RING,
+                                                  .group = RF_LANE_DATA},
                             out);
 }
 
-/* Micro-batches [first, end) of the call, as many at once as a step has. */
+/* Micro-batches [first, end) of the call, as many at once as a step has. rounds > 0: one at a time,
+ * in so many rounds, as the ranks gather parameters together. */
 static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
-                          int64_t first, int64_t end)
+                          int64_t first, int64_t end, int64_t rounds)
 {
     const struct rf_plan *plan = run->plan;
-    while (first < end) {
-        const bool all = end - first >= plan->local_micro_batches;
-        const int count = all ? plan->local_micro_batches : 1;
+    while (first < end || rounds > 0) {
+        const bool all = rounds == 0 && end - first >= plan->local_micro_batches;
+        const int count = all ? plan->local_micro_batches : first < end;
         struct rf_pass pass = {.run = run,
-                               .list = all ? RF_LIST_EVALUATE : RF_LIST_EVALUATE_ONE,
+                               .list = all     ? RF_LIST_EVALUATE
+                                       : count ? RF_LIST_EVALUATE_ONE
+                                               : RF_LIST_EVALUATE_NONE,
                                .tokens = tokens + first * plan->rows,
                                .targets = targets + first * plan->rows,
                                .first = first};
+        uint64_t sent = 0;
+        RETURN_IF_ERROR(rf_plan_list_sent(plan, pass.list, &sent));
         RETURN_IF_ERROR(rf_run_execute(&pass));
+        run->planned_sent += sent;
         for (int local = 0; local < count; local++)
             rf_run_take_loss(run, local, first + local);
         first += count;
+        rounds -= rounds > 0;
     }
     return 0;
 }
@@ -56,7 +64,8 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
-                        micro_batches * (rank + 1) / ranks);
+                        micro_batches * (rank + 1) / ranks,
+                        plan->stage == 3 ? (micro_batches + ranks - 1) / ranks : 0);
     if (rc == 0)
         rc = rf_run_share_losses(run, micro_batches, &sum, &counted, &stop);
     if (rc < 0)
@@ -108,6 +117,9 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
         return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
                        (unsigned long long)bytes, (unsigned long long)logits_bytes);
     RETURN_IF_ERROR(rf_run_check_batch(run, tokens, NULL, run->plan->rows));
+    uint64_t sent = 0;
+    RETURN_IF_ERROR(rf_plan_list_sent(run->plan, RF_LIST_EVALUATE_ONE, &sent));
+    run->planned_sent += sent;
     int rc = rf_run_execute(
         &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens});
     if (rc < 0) {

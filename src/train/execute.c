@@ -115,7 +115,7 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i)
     RETURN_IF_ERROR(rf_verbs[i->verb].start(p, i, *after, done));
     if (!p->run->one_by_one)
         return 0;
-    RETURN_IF_ERROR(rf_comm_wait(p->run->comm));
+    RETURN_IF_ERROR(rf_comm_wait(p->run->comms[i->lane]));
     p->stats.exposed_comm_ns += rf_now_ns() - start;
     return 0;
 }
@@ -140,8 +140,9 @@ static int execute(struct rf_pass *p, int at, const char *text)
 static int finish(struct rf_pass *p)
 {
     RETURN_IF_ERROR(rf_stream_wait(p->run->stream));
-    if (p->transferring)
-        RETURN_IF_ERROR(rf_comm_wait(p->run->comm));
+    for (int lane = RF_LANE_DATA; p->transferring && lane < RF_LANE_COUNT; lane++)
+        if (p->run->comms[lane])
+            RETURN_IF_ERROR(rf_comm_wait(p->run->comms[lane]));
     rf_take_scalars(p);
     return 0;
 }
@@ -171,9 +172,12 @@ int rf_run_give_up(struct rf_run *run, int status)
     rf_segment_give_up(run);
     if (run->comm && rf_comm_size(run->comm) > 1) {
         /* The others must not wait for a rank that will not come. */
-        rf_comm_abort(run->comm, error.message);
-        if (rf_comm_wait(run->comm) < 0)
-            rf_log("train", 2, "reductions were abandoned after an error");
+        for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+            if (run->comms[lane])
+                rf_comm_abort(run->comms[lane], error.message);
+        for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+            if (run->comms[lane] && rf_comm_wait(run->comms[lane]) < 0)
+                rf_log("train", 2, "transfers were abandoned after an error");
     }
     if (rf_stream_wait(run->stream) < 0)
         rf_log("train", 2, "the stream failed too");

@@ -9,13 +9,14 @@
 
 static int fill_param(struct rf_run *run, int index, float *values)
 {
-    const struct rf_plan_param *param = &run->plan->params[index];
-    const struct rf_param_desc *desc = param->desc;
-    for (int64_t i = 0; i < param->count; i++)
-        values[i] = desc->init_std != 0
-                        ? desc->init_std * rf_philox_normal(run->seed, (uint64_t)index, (uint64_t)i)
-                        : desc->init_value;
-    return rf_tensor_write(run->params[index], values, (uint64_t)param->count * sizeof(float));
+    const struct rf_param_desc *desc = run->plan->params[index].desc;
+    const struct rf_own_part own = rf_run_own_part(run, index);
+    for (uint64_t i = 0; i < own.count; i++)
+        values[i] =
+            desc->init_std != 0
+                ? desc->init_std * rf_philox_normal(run->seed, (uint64_t)index, own.first + i)
+                : desc->init_value;
+    return own.count ? rf_tensor_write(own.tensor, values, own.count * sizeof(float)) : 0;
 }
 
 int rf_run_init_params(struct rf_run *run)
@@ -45,6 +46,17 @@ static bool is_ours(const struct rf_plan *plan, const struct rf_plan_param *para
     return at >= piece->cuts[plan->shard] && at < piece->cuts[plan->shard + 1];
 }
 
+/* Where a parameter's gradient lies in the gradients' memory. */
+static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_param *param,
+                             uint64_t first)
+{
+    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+    const uint64_t sums = piece->counts[plan->shard] * (uint64_t)(plan->sum_slots - 1);
+    if (plan->stage < 2)
+        return first;
+    return piece->part_first + rf_padded(sums) + first - piece->first - piece->cuts[plan->shard];
+}
+
 static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)
 {
     for (int i = 0; i < plan->param_count; i++) {
@@ -54,9 +66,11 @@ static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks
         for (int64_t at = 0; at < param->count; at += RF_NORM_CHUNK) {
             const int64_t left = param->count - at;
             const uint64_t first = param->first + (uint64_t)at;
-            *chunks = (struct rf_norm_chunk){.first = (uint32_t)first};
+            *chunks = (struct rf_norm_chunk){0};
             if (is_ours(plan, param, first))
-                chunks->count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK);
+                *chunks = (struct rf_norm_chunk){
+                    .first = (uint32_t)grad_element(plan, param, first),
+                    .count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK)};
             chunks++;
         }
     }
@@ -69,10 +83,14 @@ static void fill_decay(const struct rf_plan *plan, uint32_t *words)
         if (param->owner != i || param->grad_first == RF_NO_GRAD ||
             !(param->desc->flags & RF_PARAM_DECAY))
             continue;
-        uint64_t first = param->first / RF_FLAT_GRAIN;
-        uint64_t end = first + ((uint64_t)param->count + RF_FLAT_GRAIN - 1) / RF_FLAT_GRAIN;
-        for (uint64_t w = first; w < end; w++)
-            words[w] = 1;
+        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+        const uint64_t begin = piece->first + piece->cuts[plan->shard];
+        struct rf_plan_span span = {param->first, rf_padded((uint64_t)param->count)};
+        if (!rf_plan_clip(&span, begin, rf_padded(piece->counts[plan->shard])))
+            continue;
+        const uint64_t first = span.first - begin + rf_plan_state_first(plan, param->piece);
+        for (uint64_t w = 0; w < span.count / RF_FLAT_GRAIN; w++)
+            words[first / RF_FLAT_GRAIN + w] = 1;
     }
 }
 
@@ -90,9 +108,9 @@ int rf_run_upload_tables(struct rf_run *run)
     *scalars = (struct rf_step_scalars){.loss_scale = plan->policy.loss_scale};
     if (plan->chunk_count == 0)
         return 0;
-    const uint64_t words = plan->train_elements / RF_FLAT_GRAIN;
+    const uint64_t words = rf_plan_state_bytes(plan, plan->shard) / sizeof(float) / RF_FLAT_GRAIN;
     struct rf_norm_chunk *chunks = rf_alloc(plan->chunk_count * sizeof(*chunks));
-    uint32_t *decay = rf_alloc(words * sizeof(*decay));
+    uint32_t *decay = rf_alloc((words + 1) * sizeof(*decay));
     int rc = 0;
     if (!chunks || !decay) {
         rc = rf_fail(RF_ENOMEM, "run: out of host memory for the tables");

@@ -55,14 +55,15 @@ int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens, const in
 }
 
 void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
-                        int micro_batches)
+                        int64_t from, int local)
 {
-    size_t count = (size_t)run->plan->rows * (size_t)micro_batches;
-    memcpy(run->tokens, tokens, count * sizeof(*tokens));
+    const int64_t rows = run->plan->rows;
+    const size_t bytes = (size_t)rows * sizeof(*tokens);
+    memcpy(run->tokens + local * rows, tokens + from * rows, bytes);
     if (targets)
-        memcpy(run->targets, targets, count * sizeof(*targets));
+        memcpy(run->targets + local * rows, targets + from * rows, bytes);
     else
-        memset(run->targets, 0xff, count * sizeof(*targets)); /* -1: all ignored */
+        memset(run->targets + local * rows, 0xff, bytes); /* -1: all ignored */
 }
 
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global)

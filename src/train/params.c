@@ -30,6 +30,50 @@ static int param_of(const struct rf_run *run, const char *name, uint64_t bytes)
     return index;
 }
 
+struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
+{
+    const struct rf_plan *plan = run->plan;
+    const struct rf_plan_param *param = &plan->params[index];
+    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+    const uint64_t begin = piece->first + piece->cuts[plan->shard];
+    struct rf_plan_span span = {param->first, (uint64_t)param->count};
+    uint64_t element = param->first;
+    if (plan->stage == 3) {
+        rf_plan_clip(&span, begin, piece->counts[plan->shard]);
+        element = piece->shard_first + span.first - begin;
+    }
+    struct rf_tensor t = run->regions[RF_REGION_PARAMS];
+    t.offset += element * sizeof(float);
+    t.shape = rf_shape1((int64_t)span.count);
+    t.dtype = RF_F32;
+    return (struct rf_own_part){span.first - param->first, span.count, t};
+}
+
+/* All of a parameter; where it is sharded, from the ranks that have it. Other ranks' elements are 0
+ * here, and whole numbers add up to the bits that are there. */
+static int collect(struct rf_run *run, int index, float *values)
+{
+    const size_t count = (size_t)run->plan->params[index].count;
+    const struct rf_own_part own = rf_run_own_part(run, index);
+    const enum rf_lane lane = run->plan->shard_lane;
+    uint64_t sent = 0;
+    if (own.count < count)
+        memset(values, 0, count * sizeof(*values));
+    if (own.count)
+        RETURN_IF_ERROR(rf_tensor_read(own.tensor, values + own.first, own.count * sizeof(float)));
+    if (run->plan->stage < 3)
+        return 0;
+    const struct rf_transfer t = {.op = RF_COLL_ALL_REDUCE,
+                                  .count = count,
+                                  .dtype = RF_I32,
+                                  .order = RF_ORDER_RING,
+                                  .group = lane};
+    RETURN_IF_ERROR(rf_transfer_sent(run->plan, &t, &sent));
+    run->planned_sent += sent;
+    return rf_all_reduce(run->comms[lane], values, values, count, RF_I32, RF_SUM,
+                         &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "parameter"});
+}
+
 struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count)
 {
     struct rf_tensor copy = run->regions[RF_REGION_COPY];
@@ -40,11 +84,11 @@ struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count)
 
 int rf_run_refresh_copy(struct rf_run *run)
 {
-    const uint64_t count = run->plan->param_elements;
+    const uint64_t count = rf_plan_param_elements(run->plan, run->plan->shard);
     struct rf_tensor params = run->regions[RF_REGION_PARAMS];
     params.shape = rf_shape1((int64_t)count);
     params.dtype = RF_F32;
-    if (run->plan->copy_type == RF_F32)
+    if (run->plan->copy_type == RF_F32 || count == 0)
         return 0;
     RETURN_IF_ERROR(rf_cast(run->stream, rf_run_copy(run, count), params));
     return rf_stream_wait(run->stream);
@@ -53,14 +97,17 @@ int rf_run_refresh_copy(struct rf_run *run)
 int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes)
 {
     int index = param_of(run, name, bytes);
-    return index < 0 ? index : rf_tensor_read(run->params[index], dst, bytes);
+    return index < 0 ? index : collect(run, index, dst);
 }
 
 int rf_run_write_param(struct rf_run *run, const char *name, const void *src, uint64_t bytes)
 {
     int index = param_of(run, name, bytes);
     RETURN_IF_ERROR(index);
-    RETURN_IF_ERROR(rf_tensor_write(run->params[index], src, bytes));
+    const struct rf_own_part own = rf_run_own_part(run, index);
+    if (own.count)
+        RETURN_IF_ERROR(
+            rf_tensor_write(own.tensor, (const float *)src + own.first, own.count * sizeof(float)));
     return rf_run_refresh_copy(run);
 }
 
@@ -100,7 +147,7 @@ static int hash_param(struct rf_run *run, int index, float *values, crypto_hash_
     const char *dtype = rf_dtype_name(RF_F32);
     uint64_t bytes = (uint64_t)param->count * sizeof(float);
     char dim[32];
-    RETURN_IF_ERROR(rf_tensor_read(run->params[index], values, bytes));
+    RETURN_IF_ERROR(collect(run, index, values));
     crypto_hash_sha256_update(hash, (const unsigned char *)desc->name, strlen(desc->name) + 1);
     crypto_hash_sha256_update(hash, (const unsigned char *)dtype, strlen(dtype) + 1);
     for (int d = 0; d < desc->shape.ndim; d++) {

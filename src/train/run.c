@@ -27,11 +27,13 @@ static int check_ranks(const struct rf_run *run)
 
 static int check_size(const struct rf_run *run)
 {
-    if (run->plan->slot_elements > UINT32_MAX || run->plan->param_elements > UINT32_MAX)
+    const struct rf_plan *plan = run->plan;
+    if (plan->regions[RF_REGION_GRADS].bytes / sizeof(float) > UINT32_MAX * (uint64_t)plan->slots ||
+        plan->regions[RF_REGION_PARAMS].bytes / sizeof(float) > UINT32_MAX)
         return rf_fail(RF_ENOTSUP,
                        "%lld parameters: this version holds at most 4294967295 on one rank; use a "
                        "smaller model",
-                       (long long)run->plan->logical_elements);
+                       (long long)plan->logical_elements);
     return check_ranks(run);
 }
 
@@ -67,31 +69,38 @@ static int open_arenas(struct rf_run *run)
     return rc;
 }
 
-static struct rf_tensor flat_view(struct rf_tensor region, uint64_t first, struct rf_shape shape)
-{
-    return (struct rf_tensor){.buffer = region.buffer,
-                              .offset = region.offset + first * sizeof(float),
-                              .shape = shape,
-                              .dtype = RF_F32};
-}
-
 static int make_views(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
     size_t params = (size_t)plan->param_count + 1;
-    run->params = rf_alloc(params * sizeof(*run->params));
     run->call_params = rf_alloc(params * sizeof(*run->call_params));
     run->call_grads = rf_alloc(params * sizeof(*run->call_grads));
     run->call_fresh = rf_alloc(params * sizeof(*run->call_fresh));
-    if (!run->params || !run->call_params || !run->call_grads || !run->call_fresh)
+    if (!run->call_params || !run->call_grads || !run->call_fresh)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
-    for (int i = 0; i < plan->param_count; i++)
-        run->params[i] = flat_view(run->regions[RF_REGION_PARAMS], plan->params[i].first,
-                                   plan->params[i].desc->shape);
     run->tokens = rf_tensor_map(run->regions[RF_REGION_TOKENS]);
     run->targets = rf_tensor_map(run->regions[RF_REGION_TARGETS]);
     run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
     return rf_run_reserve_shares(run, plan->policy.micro_batches);
+}
+
+/* The ranks of this rank's groups, each with connections of its own. */
+static int open_groups(struct rf_run *run)
+{
+    const struct rf_plan *plan = run->plan;
+    run->comms[RF_LANE_DATA] = run->comm;
+    for (int lane = RF_LANE_DATA + 1; run->comm && lane < RF_LANE_COUNT; lane++)
+        if (plan->groups[lane].size)
+            RETURN_IF_ERROR(
+                rf_comm_split(run->comm, plan->groups[lane].first, plan->rank, &run->comms[lane]));
+    return 0;
+}
+
+static void close_groups(struct rf_run *run)
+{
+    for (int lane = RF_LANE_DATA + 1; lane < RF_LANE_COUNT; lane++)
+        if (run->comms[lane] && rf_comm_close(run->comms[lane]) < 0)
+            rf_log("train", 2, "a group's communicator: %s", rf_last_error()->message);
 }
 
 static int open_local(struct rf_run *run)
@@ -130,7 +139,10 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     rc = rf_run_agree_status(run, open_local(run), "opening the run");
     if (rc < 0)
         goto fail;
-    run->sent_before = comm ? rf_comm_sent_bytes(comm) : 0;
+    rc = open_groups(run);
+    if (rc < 0)
+        goto fail;
+    run->sent_before = rf_run_sent(run);
     run->planned_sent = 0;
     *out = run;
     return 0;
@@ -145,13 +157,13 @@ void rf_run_close(struct rf_run *run)
     if (!run)
         return;
     rf_save_close(run->save);
+    close_groups(run);
     rf_segments_close(run);
     rf_stream_destroy(run->stream);
     for (int c = 0; c < RF_CATEGORY_COUNT; c++)
         for (int memory = 0; memory < 2; memory++)
             rf_arena_destroy(run->arenas[c][memory]);
     rf_free(run->regions);
-    rf_free(run->params);
     rf_free(run->call_params);
     rf_free(run->call_grads);
     rf_free(run->call_fresh);
@@ -175,7 +187,7 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
         .activations = used[RF_CATEGORY_ACTIVATIONS],
         .comm = used[RF_CATEGORY_COMM],
         .scratch = used[RF_CATEGORY_SCRATCH],
-        .sent = run->comm ? rf_comm_sent_bytes(run->comm) - run->sent_before : 0,
+        .sent = run->comm ? rf_run_sent(run) - run->sent_before : 0,
     };
 }
 
@@ -184,13 +196,14 @@ static struct rf_tensor memory_of(const struct rf_run *run, int value)
     return run->regions[run->plan->values[value].region];
 }
 
-/* What the host cannot reach travels through staging memory, as much as the largest transfer needs.
+/* What the host cannot reach travels through staging memory, of each communicator as much as the
+ * largest transfer needs.
  * Whether that is so depends on the device, so the plan cannot know. */
 static uint64_t staging_bytes(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
     const struct rf_list *list = &plan->lists[RF_LIST_STEP];
-    uint64_t most = 0;
+    uint64_t most[RF_LANE_COUNT] = {0}, sum = 0;
     for (int k = 0; run->step > 0 && k < list->count; k++) {
         const struct rf_instruction *i = &list->instructions[k];
         const struct rf_transfer *transfer = rf_plan_transfer(plan, i);
@@ -199,9 +212,11 @@ static uint64_t staging_bytes(const struct rf_run *run)
             rf_tensor_map(memory_of(run, *rf_plan_operands(plan, i))) ||
             rf_transfer_staging(plan, transfer, &bytes) < 0)
             continue;
-        most = bytes > most ? bytes : most;
+        most[i->lane] = bytes > most[i->lane] ? bytes : most[i->lane];
     }
-    return most;
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+        sum += most[lane];
+    return sum;
 }
 
 void rf_run_planned(const struct rf_run *run, struct rf_bytes *out)

@@ -29,6 +29,8 @@ enum rf_segment_mode {
 struct rf_run {
     struct rf_device *device;
     struct rf_comm *comm; /* NULL: one rank */
+    struct rf_comm
+        *comms[RF_LANE_COUNT]; /* of the lanes with transfers; but for comm, the run's own */
     const struct rf_plan *plan;
     uint64_t seed;
     int64_t step;    /* steps taken */
@@ -37,7 +39,6 @@ struct rf_run {
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
     struct rf_tensor *regions;                     /* by region id, as bytes */
-    struct rf_tensor *params; /* by plan parameter; tied uses see their owner's storage */
     /* What a block is called with, in the order of its declaration. */
     struct rf_tensor *call_params, *call_grads;
     bool *call_fresh;
@@ -72,7 +73,8 @@ struct rf_run {
 struct rf_pass {
     struct rf_run *run;
     enum rf_list_id list;
-    const int32_t *tokens, *targets; /* of the rows of this rank's first micro-batch */
+    const int32_t *tokens,
+        *targets;  /* of a step: of the whole batch; else of this call's micro-batches */
     int64_t first; /* evaluation: global index of the first micro-batch of the call */
     float lr;
     int next[RF_LANE_COUNT];              /* place of each lane's next instruction */
@@ -100,6 +102,7 @@ bool rf_config_differs(const char *theirs, const char *ours, char *text, size_t 
 /* talk.c: collectives and messages on host memory whose bytes are added to the plan's account.
  * Collectives do nothing with one rank. */
 int rf_run_ranks(const struct rf_run *run);
+uint64_t rf_run_sent(const struct rf_run *run); /* so far, by all of its communicators */
 RF_MUST_CHECK int rf_run_all_gather(struct rf_run *run, const void *in, void *out, size_t bytes,
                                     const char *label);
 RF_MUST_CHECK int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root,
@@ -155,9 +158,10 @@ void rf_segment_give_up(struct rf_run *run);
 /* Whether the blocks can take these; targets may be NULL. */
 RF_MUST_CHECK int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens,
                                      const int32_t *targets, int64_t count);
-/* Copies `micro_batches` micro-batches into the mapped inputs. targets NULL: all are ignored. */
+/* Copies micro-batch `from` of these into place `local` of the mapped inputs. targets NULL: all are
+ * ignored. */
 void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
-                        int micro_batches);
+                        int64_t from, int local);
 /* Adds the losses of mapped micro-batch `local` to shares[global]. */
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global);
 RF_MUST_CHECK int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batches);
@@ -180,5 +184,13 @@ RF_MUST_CHECK int rf_run_refresh_copy(struct rf_run *run);
 /* The first `count` elements of that copy; a NULL buffer where there is none. */
 struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count);
 int rf_run_find_param(const struct rf_run *run, const char *name); /* -1: none */
+
+/* What this rank has of a parameter (owner): elements first.. of it, and where they lie in the
+ * region of parameters, as f32; count may be 0. */
+struct rf_own_part {
+    uint64_t first, count;
+    struct rf_tensor tensor;
+};
+struct rf_own_part rf_run_own_part(const struct rf_run *run, int param);
 
 #endif

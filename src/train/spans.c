@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Logical tensors, and what of them a rank has; see spans.h. Every rank has all parameters, and,
- * unless rank 0 alone updates or states are sharded, all states: so each writes an equal share, and
- * needs everything. Of sharded states it writes and needs its shards.
+ * Logical tensors, and what of them a rank has; see spans.h. What every rank has is written in
+ * equal shares, and needed whole; that are parameters and, unless rank 0 alone updates, states. Of
+ * what is sharded each rank needs its shards, and one rank of those that have the same ones writes
+ * them.
  */
 #include "spans.h"
 
@@ -136,7 +137,7 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, s
                                      .count = b - a,
                                      .buffer = region.buffer,
                                      .offset = region.offset +
-                                               (piece->state_first + a - begin) * sizeof(float)};
+                                               (piece->shard_first + a - begin) * sizeof(float)};
         if (a < b)
             rc = append(&spans, &span);
     }
@@ -149,14 +150,15 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, s
 
 static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
 {
-    return part == RF_PART_OPTIMIZER && run->plan->shards > 1;
+    return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : run->plan->stage == 3;
 }
 
 int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
                      const struct rf_listing *listing, struct rf_spans *out)
 {
+    *out = (struct rf_spans){0};
     if (is_sharded(run, part))
-        return own_shards(run, listing, out);
+        return run->plan->groups[RF_LANE_REPLICATE].rank ? 0 : own_shards(run, listing, out);
     const bool alone = part == RF_PART_OPTIMIZER && run->plan->policy.update_on_rank_0;
     const uint64_t ranks = alone ? 1 : (uint64_t)rf_run_ranks(run);
     const uint64_t rank = alone ? 0 : (uint64_t)run->plan->rank;

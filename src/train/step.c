@@ -22,13 +22,9 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
 
     const uint64_t start = rf_now_ns();
-    const uint64_t sent = run->comm ? rf_comm_sent_bytes(run->comm) : 0;
-    const int64_t skip = plan->first_micro_batch[plan->rank] * rows;
-    struct rf_pass pass = {.run = run,
-                           .list = RF_LIST_STEP,
-                           .tokens = tokens + skip,
-                           .targets = targets + skip,
-                           .lr = lr};
+    const uint64_t sent = rf_run_sent(run);
+    struct rf_pass pass = {
+        .run = run, .list = RF_LIST_STEP, .tokens = tokens, .targets = targets, .lr = lr};
     run->record_ns = 0;
     run->recorded = run->replayed = 0;
     rc = rf_run_execute(&pass);
@@ -36,7 +32,7 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
         return rf_run_give_up(run, rc);
     run->step++;
     run->planned_sent += plan->bytes.sent;
-    pass.stats.sent_bytes = run->comm ? rf_comm_sent_bytes(run->comm) - sent : 0;
+    pass.stats.sent_bytes = rf_run_sent(run) - sent;
     pass.stats.step_ns = rf_now_ns() - start;
     pass.stats.record_ns = run->record_ns;
     pass.stats.recorded = run->recorded;

@@ -20,6 +20,15 @@ int rf_run_ranks(const struct rf_run *run)
     return run->comm ? rf_comm_size(run->comm) : 1;
 }
 
+uint64_t rf_run_sent(const struct rf_run *run)
+{
+    uint64_t sent = 0;
+    for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+        if (run->comms[lane])
+            sent += rf_comm_sent_bytes(run->comms[lane]);
+    return sent;
+}
+
 int rf_run_all_gather(struct rf_run *run, const void *in, void *out, size_t bytes,
                       const char *label)
 {

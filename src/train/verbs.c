@@ -59,10 +59,15 @@ static void fill_scalars(const struct rf_pass *p)
 
 static int load(struct rf_pass *p, const struct rf_instruction *i)
 {
-    int micro_batches = 0;
-    for (int k = 0; k < i->outs; k++)
-        micro_batches += p->run->plan->values[outs(p, i)[k]].kind == RF_VALUE_TOKENS;
-    rf_run_load_inputs(p->run, p->tokens, p->targets, micro_batches);
+    const struct rf_plan *plan = p->run->plan;
+    for (int k = 0; k < i->outs; k++) {
+        const struct rf_value *v = &plan->values[outs(p, i)[k]];
+        if (v->kind != RF_VALUE_TOKENS)
+            continue;
+        const int local = rf_plan_local(plan, v->micro_batch);
+        rf_run_load_inputs(p->run, p->tokens, p->targets, training(p) ? v->micro_batch : local,
+                           local);
+    }
     if (training(p))
         fill_scalars(p);
     return 0;
@@ -74,7 +79,7 @@ static int block(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const int64_t micro_batch =
-        i->micro_batch + (training(p) ? 0 : p->first - plan->first_micro_batch[plan->rank]);
+        training(p) ? i->micro_batch : p->first + rf_plan_local(plan, i->micro_batch);
     return rf_run_call_block(p->run, i, micro_batch, !training(p));
 }
 
@@ -93,16 +98,24 @@ static int spoil_written(struct rf_pass *p, int value)
     return 0;
 }
 
-/* All but what blocks write. */
+/* All but what blocks write: of the pieces of a slot, side by side, or of one. */
 static int zero(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
     const struct rf_tensor all = out_span(p, i, RF_VALUE_GRAD);
+    uint64_t first = UINT64_MAX;
+    for (int k = 0; k < i->outs; k++) {
+        const uint64_t at = plan->pieces[plan->values[outs(p, i)[k]].piece].first;
+        first = at < first ? at : first;
+    }
     for (int k = 0; all.buffer && k < plan->cleared_count; k++) {
+        struct rf_plan_span span = plan->cleared[k];
         struct rf_tensor part = all;
-        part.offset += plan->cleared[k].first * sizeof(float);
-        part.shape = rf_shape1((int64_t)(plan->cleared[k].count * sizeof(float)));
+        if (!rf_plan_clip(&span, first, rf_tensor_bytes(all) / sizeof(float)))
+            continue;
+        part.offset += (span.first - first) * sizeof(float);
+        part.shape = rf_shape1((int64_t)(span.count * sizeof(float)));
         RETURN_IF_ERROR(fill(p, part, 0));
     }
     for (int k = 0; run->check_replay && k < i->outs; k++)
@@ -110,22 +123,29 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-static int merge(struct rf_pass *p, const struct rf_instruction *i)
-{
-    struct rf_tensor left = rf_as(out_span(p, i, RF_VALUE_GRAD), RF_F32);
-    struct rf_tensor right = rf_as(
-        rf_run_span(p->run, ins(p, i) + i->outs, i->ins - i->outs, RF_VALUE_GRAD, -1), RF_F32);
-    return left.buffer ? rf_add(p->run->stream, left, left, right) : 0;
-}
-
-/* The elements that a value of a shard has, without padding behind them. */
+/* The elements that a value of a shard has, without padding behind them; a NULL buffer: none. */
 static struct rf_tensor shard(const struct rf_pass *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;
+    const size_t count = plan->pieces[plan->values[value].piece].counts[plan->shard];
     struct rf_tensor t = rf_run_value(p->run, value);
     t.dtype = plan->values[value].kind == RF_VALUE_COPY_SHARD ? plan->copy_type : RF_F32;
-    t.shape = rf_shape1((int64_t)plan->pieces[plan->values[value].piece].counts[plan->shard]);
-    return t;
+    t.shape = rf_shape1((int64_t)count);
+    return count ? t : (struct rf_tensor){0};
+}
+
+static int merge(struct rf_pass *p, const struct rf_instruction *i)
+{
+    const struct rf_value *values = p->run->plan->values;
+    const int *added = ins(p, i) + i->outs;
+    if (values[added[0]].kind == RF_VALUE_GRAD_PART) { /* a round's part of a shard */
+        struct rf_tensor sum = shard(p, outs(p, i)[0]), part = shard(p, added[0]);
+        return sum.buffer ? rf_add(p->run->stream, sum, sum, part) : 0;
+    }
+    struct rf_tensor left = rf_as(out_span(p, i, RF_VALUE_GRAD), RF_F32);
+    struct rf_tensor right =
+        rf_as(rf_run_span(p->run, added, i->ins - i->outs, RF_VALUE_GRAD, -1), RF_F32);
+    return left.buffer ? rf_add(p->run->stream, left, left, right) : 0;
 }
 
 /* The second operand is a tied use alone, of an owner in the first: what this rank has of it. */
@@ -156,21 +176,57 @@ static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct 
     return first;
 }
 
+/* No elements, on the run's device: a rank whose shard is empty takes part all the same. */
+static struct rf_tensor nothing(const struct rf_pass *p)
+{
+    struct rf_tensor t = p->run->regions[RF_REGION_TOKENS];
+    t.shape = rf_shape1(0);
+    t.dtype = RF_F32;
+    return t;
+}
+
+/* A round of sums that its owner keeps: the rank's leaf, if it has one, and all places for sums. */
+static int push_round(struct rf_pass *p, const struct rf_instruction *i,
+                      const struct rf_coll_opts *opts)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, i);
+    const int *operands = ins(p, i);
+    const int leaf = rf_run_find(p->run, operands, i->ins, RF_VALUE_GRAD);
+    const int parts = rf_run_find(p->run, operands, i->ins + i->outs, RF_VALUE_GRAD_PART);
+    const int whole = parts < 0 ? outs(p, i)[0] : parts; /* one place, which is the shard */
+    struct rf_tensor in = {0}, sums = shard(p, whole);
+    if (leaf >= 0) {
+        in = as_f32(rf_run_value(p->run, leaf));
+        in.shape = rf_shape1((int64_t)t->count);
+    }
+    sums.shape = rf_shape1(rf_tensor_count(sums) * plan->sum_slots);
+    if (!sums.buffer)
+        sums = nothing(p);
+    return rf_prefix_reduce_scatter_tensor(p->run->comms[i->lane], (int)plan->policy.micro_batches,
+                                           t->round, in, sums, t->counts, opts);
+}
+
 static int start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                         struct rf_point *done)
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_transfer *t = rf_plan_transfer(plan, i);
-    struct rf_comm *comm = p->run->comm;
+    struct rf_comm *comm = p->run->comms[i->lane];
+    const struct rf_value *first = &plan->values[ins(p, i)[0]];
     struct rf_tensor in = as_f32(rf_run_value(p->run, ins(p, i)[0])), out = {0};
     char label[32];
-    snprintf(label, sizeof(label), "gradients piece %d", plan->values[ins(p, i)[0]].piece);
+    snprintf(label, sizeof(label), "gradients piece %d", first->piece);
     const struct rf_coll_opts opts = {
         .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
     in.shape = rf_shape1((int64_t)t->count);
     if (i->outs > 0)
         out = shard(p, outs(p, i)[0]);
+    if (first->kind == RF_VALUE_GRAD_SHARD) /* of copies of the shards */
+        in = out = out.buffer ? out : nothing(p);
     switch (t->op) {
+    case RF_COLL_PREFIX_REDUCE_SCATTER:
+        return push_round(p, i, &opts);
     case RF_COLL_FOREST_ALL_REDUCE:
         return rf_forest_all_reduce_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
                                            plan->slot_elements, out, &opts);
@@ -194,7 +250,7 @@ static int start_gather(struct rf_pass *p, const struct rf_instruction *i, struc
     out.dtype = t->dtype;
     out.shape = rf_shape1((int64_t)t->count);
     return rf_all_gather_v_tensor(
-        p->run->comm, shard(p, ins(p, i)[0]), out, t->counts,
+        p->run->comms[i->lane], shard(p, ins(p, i)[0]), out, t->counts,
         &(struct rf_coll_opts){
             .order = t->order, .label = "weights", .after = after, .done = done});
 }
@@ -207,7 +263,7 @@ static int start_norm_share(struct rf_pass *p, const struct rf_instruction *i,
     struct rf_tensor partials = as_f32(rf_run_value(p->run, outs(p, i)[0]));
     partials.shape = rf_shape1((int64_t)t->count);
     return rf_all_reduce_tensor(
-        p->run->comm, partials, partials, RF_SUM,
+        p->run->comms[i->lane], partials, partials, RF_SUM,
         &(struct rf_coll_opts){.order = t->order, .label = "norm", .after = after, .done = done});
 }
 
@@ -232,12 +288,12 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
-    const int64_t first = plan->first_micro_batch[plan->rank];
     const uint64_t computed = rf_now_ns();
     double sum = 0;
     for (int local = 0; local < plan->local_micro_batches; local++) {
-        rf_run_take_loss(run, local, first + local);
-        p->stats.local_tokens += (int64_t)run->shares[2 * (first + local) + 1];
+        const int64_t global = rf_plan_micro_batch(plan, local);
+        rf_run_take_loss(run, local, global);
+        p->stats.local_tokens += (int64_t)run->shares[2 * global + 1];
     }
     RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &p->stats.tokens,
                                         &p->stats.stop));
@@ -257,13 +313,14 @@ static struct rf_tensor partials_of(const struct rf_pass *p, struct rf_tensor pa
     return partials;
 }
 
-/* The table of chunks counts from the first gradient of a slot. */
+/* The table of chunks counts from the start of the gradients' memory. */
 static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     struct rf_tensor grads = p->run->regions[RF_REGION_GRADS];
     struct rf_tensor chunks = rf_as(in_span(p, i, RF_VALUE_CHUNKS), RF_I32);
-    grads.shape = rf_shape1((int64_t)plan->train_elements);
+    grads.shape = rf_shape1((int64_t)(plan->stage >= 2 ? rf_plan_grad_elements(plan, plan->shard)
+                                                       : plan->train_elements));
     grads.dtype = RF_F32;
     chunks.shape = rf_shape2((int64_t)plan->chunk_count, 2);
     return rf_square_chunks(p->run->stream, partials_of(p, out_span(p, i, RF_VALUE_PARTIALS)),
@@ -285,6 +342,21 @@ static int begin_step(struct rf_pass *p, const struct rf_instruction *i)
                          sum);
 }
 
+/* Of the pieces that an update writes side by side, the one that comes first in memory. */
+static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
+                                               const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const struct rf_plan_piece *first = NULL;
+    for (int k = 0; k < i->outs; k++) {
+        const struct rf_value *v = &plan->values[outs(p, i)[k]];
+        const struct rf_plan_piece *piece = v->piece < 0 ? NULL : &plan->pieces[v->piece];
+        if (v->kind == RF_VALUE_PARAM_SHARD && (!first || piece->first < first->first))
+            first = piece;
+    }
+    return first;
+}
+
 static int step(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -294,8 +366,10 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
                                      .decay = rf_as(in_span(p, i, RF_VALUE_DECAY), RF_I32)};
     if (!part.param.buffer) /* an empty shard */
         return 0;
-    part.first = (part.param.offset - run->regions[RF_REGION_PARAMS].offset) / sizeof(float);
-    part.decay.offset += part.first / RF_FLAT_GRAIN * sizeof(uint32_t);
+    const struct rf_plan_piece *piece = first_piece(p, i);
+    part.first = piece->first + piece->cuts[plan->shard];
+    part.decay.offset +=
+        (plan->shards > 1 ? piece->shard_first : piece->first) / RF_FLAT_GRAIN * sizeof(uint32_t);
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
@@ -336,6 +410,7 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_LOAD] = {.act = load},
     [RF_VERB_ZERO] = {.record = zero},
     [RF_VERB_FORWARD] = {.record = block},
+    [RF_VERB_RECOMPUTE] = {.record = block},
     [RF_VERB_BACKWARD_INPUT] = {.record = block},
     [RF_VERB_BACKWARD_WEIGHT] = {.record = block},
     [RF_VERB_MERGE] = {.record = merge},

@@ -59,7 +59,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
         ASSERT_RF(gpt2_create(&t.model, &model));
         list = gpt2_blocks(model, &blocks);
     }
-    rf_mesh mesh = {ranks, 1, 1};
+    rf_mesh mesh = {ranks, 1, 1, t.shard};
     ASSERT_RF(rf_plan_build(list, blocks, &mesh, &t.policy, rank, &plan));
     if (t.edit)
         t.edit(plan, rank);

@@ -28,6 +28,7 @@ struct Training {
     // With layers, trained in place of the GPT-2; its vocabulary must be the same.
     llama_config llama = {};
     rf_policy policy = {};
+    int shard = 0; // of the mesh
     int steps = 3;
     int first_step = 0; // which batch is the first
     float lr = 0.01f;

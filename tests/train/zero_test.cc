@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Sharded optimizer states (ZeRO-1): the bits of plain data parallelism in tree order, on any
-// number of ranks; memory and messages by the formula; shards that are ragged or empty.
+// Sharded states, gradients and parameters (ZeRO-1 to 3): in tree order the bits of plain data
+// parallelism, on any number of ranks; memory and messages by the formula; shards that are ragged
+// or empty.
 #include <atomic>
+#include <mutex>
 
 #include "folder.h"
 #include "world.h"
@@ -14,12 +16,14 @@ extern "C" {
 namespace
 {
 
-Training sharded(rf_order order)
+const int stages[] = {1, 2, 3};
+
+Training sharded(rf_order order, int stage)
 {
     Training t;
     t.model.vocab = 257;
     t.policy.order = order;
-    t.policy.zero = 1;
+    t.policy.zero = stage;
     t.policy.clip = 0.25f;
     t.policy.optimizer.weight_decay = 0.1f;
     t.policy.first_bucket_bytes = 4096;
@@ -30,119 +34,216 @@ Training sharded(rf_order order)
 
 } // namespace
 
-TEST(ZeroOne, InTreeOrderGivesTheBitsOfOneProcessOnOneToFourRanks)
+TEST(Zero, InTreeOrderGivesTheBitsOfOneProcessOnOneToFourRanks)
 {
-    Training t = sharded(RF_ORDER_TREE), plain = t;
-    plain.policy.zero = 0;
-    const Seen one = train(plain, 1)[0];
+    const Seen one = train(sharded(RF_ORDER_TREE, 0), 1)[0];
     for (float norm : one.norm)
-        EXPECT_GT(norm, t.policy.clip) << "clipping acts";
-    for (int ranks = 1; ranks <= 4; ranks++)
-        for (const Seen &s : train(t, ranks)) {
-            EXPECT_EQ(s.sha, one.sha) << ranks << " ranks";
-            EXPECT_EQ(s.loss, one.loss) << ranks << " ranks";
-            EXPECT_EQ(s.norm, one.norm) << ranks << " ranks";
-        }
+        EXPECT_GT(norm, sharded(RF_ORDER_TREE, 0).policy.clip) << "clipping acts";
+    for (int stage : stages)
+        for (int ranks = 1; ranks <= 4; ranks++)
+            for (const Seen &s : train(sharded(RF_ORDER_TREE, stage), ranks)) {
+                EXPECT_EQ(s.sha, one.sha) << "zero=" << stage << " on " << ranks << " ranks";
+                EXPECT_EQ(s.loss, one.loss) << "zero=" << stage << " on " << ranks << " ranks";
+                EXPECT_EQ(s.norm, one.norm) << "zero=" << stage << " on " << ranks << " ranks";
+            }
 }
 
-TEST(ZeroOne, InRingOrderReplicasAreEqualAndCloseToPlainDataParallelism)
+TEST(Zero, InRingOrderReplicasAreEqualAndCloseToPlainDataParallelism)
 {
-    Training t = sharded(RF_ORDER_RING), plain = t;
-    plain.policy.zero = 0;
-    for (int ranks : {2, 3}) {
-        const std::vector<Seen> shards = train(t, ranks), whole = train(plain, ranks);
-        for (const Seen &s : shards) {
-            EXPECT_EQ(s.sha, shards[0].sha);
-            EXPECT_EQ(s.norm, shards[0].norm);
+    for (int ranks : {2, 3, 4}) {
+        const std::vector<Seen> whole = train(sharded(RF_ORDER_RING, 0), ranks);
+        for (int stage : stages) {
+            const Training t = sharded(RF_ORDER_RING, stage);
+            const std::vector<Seen> shards = train(t, ranks);
+            for (const Seen &s : shards) {
+                EXPECT_EQ(s.sha, shards[0].sha);
+                EXPECT_EQ(s.norm, shards[0].norm);
+            }
+            for (int step = 0; step < t.steps; step++)
+                EXPECT_NEAR(shards[0].loss[(size_t)step], whole[0].loss[(size_t)step], 1e-4);
+        }
+    }
+}
+
+// Two groups of two ranks hold a copy each.
+TEST(Zero, CopiesOfTheShardsStayEqualAndCloseToPlainDataParallelism)
+{
+    const std::vector<Seen> whole = train(sharded(RF_ORDER_RING, 0), 4);
+    for (int stage : stages) {
+        Training t = sharded(RF_ORDER_RING, stage);
+        t.shard = 2;
+        const std::vector<Seen> copies = train(t, 4);
+        for (size_t rank = 0; rank < copies.size(); rank++) {
+            EXPECT_EQ(copies[rank].sha, copies[0].sha) << "zero=" << stage;
+            expect_planned(copies[rank],
+                           "zero=" + std::to_string(stage) + " rank " + std::to_string(rank));
         }
         for (int step = 0; step < t.steps; step++)
-            EXPECT_NEAR(shards[0].loss[(size_t)step], whole[0].loss[(size_t)step], 1e-4);
+            EXPECT_NEAR(copies[0].loss[(size_t)step], whole[0].loss[(size_t)step], 1e-4);
     }
 }
 
-TEST(ZeroOne, EveryOptimizerAndTypeGivesTheBitsOfOneProcess)
+TEST(Zero, EveryOptimizerAndTypeGivesTheBitsOfOneProcess)
 {
-    Training t = sharded(RF_ORDER_TREE);
-    t.steps = 2;
     for (rf_optimizer kind : {RF_SGD, RF_MOMENTUM, RF_LION, RF_ADAMW}) {
+        Training t = sharded(RF_ORDER_TREE, 0);
+        t.steps = 2;
         t.policy.optimizer.kind = kind;
-        t.policy.zero = 0;
-        t.model.dtype = kind == RF_ADAMW ? RF_BF16 : RF_F32;
+        t.model.dtype = kind == RF_ADAMW || kind == RF_LION ? RF_BF16 : RF_F32;
+        t.model.residual = kind == RF_LION ? RF_F32 : t.model.dtype;
         t.policy.optimizer.stochastic_rounding = kind == RF_ADAMW;
         const std::string one = train(t, 1)[0].sha;
-        t.policy.zero = 1;
-        EXPECT_EQ(train(t, 3)[2].sha, one) << rf_optimizer_get_info(kind)->name;
+        for (int stage : stages) {
+            t.policy.zero = stage;
+            EXPECT_EQ(train(t, 3)[2].sha, one)
+                << rf_optimizer_get_info(kind)->name << " zero=" << stage;
+        }
     }
 }
 
-TEST(ZeroOne, MemoryAndMessagesAreThoseOfThePlanAndStatesAreDivided)
+TEST(Zero, MemoryAndMessagesAreThoseOfThePlanAndWhatIsShardedIsDivided)
 {
-    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
-        for (int ranks = 1; ranks <= 4; ranks++) {
-            Training t = sharded(order), plain = t;
-            t.steps = 2;
-            plain.steps = 0;
-            plain.policy.zero = 0;
-            const uint64_t whole = train(plain, 1)[0].planned.optimizer;
-            uint64_t shards = 0, most = 0;
-            int rank = 0;
-            for (const Seen &s : train(t, ranks)) {
-                expect_planned(s, std::string(rf_order_name(order)) + " rank " +
-                                      std::to_string(rank++) + " of " + std::to_string(ranks));
-                shards += s.planned.optimizer;
-                most = std::max(most, s.planned.optimizer);
+    Training plain = sharded(RF_ORDER_RING, 0);
+    plain.steps = 0;
+    const rf_bytes whole = train(plain, 1)[0].planned;
+    for (int stage : stages)
+        for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
+            for (int ranks = 1; ranks <= 4; ranks++) {
+                Training t = sharded(order, stage);
+                t.steps = 2;
+                uint64_t states = 0;
+                int rank = 0;
+                const std::string where = std::string(rf_order_name(order)) +
+                                          " zero=" + std::to_string(stage) + " on " +
+                                          std::to_string(ranks);
+                for (const Seen &s : train(t, ranks)) {
+                    expect_planned(s, where + " rank " + std::to_string(rank++));
+                    states += s.planned.optimizer;
+                    if (ranks > 1) {
+                        EXPECT_LT(s.planned.optimizer, whole.optimizer * 2 / (uint64_t)ranks);
+                    }
+                }
+                // Padding: at most 63 elements a shard, and 255 bytes a buffer.
+                EXPECT_GE(states, whole.optimizer) << where;
+                EXPECT_LE(states, whole.optimizer + (uint64_t)ranks * 65536) << where;
             }
-            // Padding: at most 63 elements a shard, and 255 bytes a buffer.
-            EXPECT_GE(shards, whole);
-            EXPECT_LE(shards, whole + (uint64_t)ranks * 16384);
-            if (ranks > 1) {
-                EXPECT_LT(most, whole * 2 / (uint64_t)ranks);
+}
+
+// The bytes that all ranks together send in these transfers, and the elements of the transfers.
+struct Traffic {
+    uint64_t sent = 0, elements = 0;
+};
+
+static Traffic traffic(Training t, int ranks, rf_verb verb)
+{
+    std::atomic<uint64_t> sent = {0}, elements = {0};
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const rf_plan *plan = run->plan;
+        const rf_list &list = plan->lists[RF_LIST_STEP];
+        for (int i = 0; i < list.count; i++) {
+            const rf_instruction &instruction = list.instructions[i];
+            uint64_t bytes = 0;
+            if (instruction.verb != verb)
+                continue;
+            ASSERT_RF(rf_transfer_sent(plan, rf_plan_transfer(plan, &instruction), &bytes));
+            sent += bytes;
+            elements += rf_plan_transfer(plan, &instruction)->count;
+        }
+    };
+    train(t, ranks);
+    return {sent, elements / (uint64_t)ranks};
+}
+
+TEST(Zero, SendsAsManyBytesAsRingsThatAddAndGather)
+{
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int stage : stages) {
+            Training t = sharded(RF_ORDER_RING, stage);
+            const uint64_t others = (uint64_t)(ranks - 1) * sizeof(float);
+            const Traffic reduced = traffic(t, ranks, RF_VERB_REDUCE);
+            const Traffic gathered = traffic(t, ranks, RF_VERB_GATHER);
+            const uint64_t rounds = stage == 1 ? 1 : (8 + (uint64_t)ranks - 1) / (uint64_t)ranks;
+            EXPECT_EQ(reduced.sent, reduced.elements * others) << stage << " on " << ranks;
+            EXPECT_EQ(gathered.sent, gathered.elements * others) << stage << " on " << ranks;
+            if (stage < 3) {
+                EXPECT_EQ(reduced.elements, gathered.elements * rounds) << stage << " on " << ranks;
+                continue;
             }
+            // Gathered before forward and before backward, but what follows itself, once; and the
+            // tied embedding for each of its uses.
+            EXPECT_GT(gathered.elements, reduced.elements);
+            EXPECT_LE(gathered.elements, 2 * reduced.elements + rounds * 257 * 32);
+            t.policy.keep_gathered = true;
+            EXPECT_EQ(traffic(t, ranks, RF_VERB_GATHER).elements * rounds, reduced.elements);
         }
 }
 
-TEST(ZeroOne, SendsAsManyBytesAsARingThatAddsAndGathers)
+TEST(Zero, GatheredParametersAreTheSameHoweverLongTheyAreKept)
 {
-    for (int ranks = 2; ranks <= 4; ranks++) {
-        Training t = sharded(RF_ORDER_RING);
-        std::atomic<uint64_t> sent = {0}, elements = {0};
-        t.steps = 0;
-        t.after = [&](rf_run *run, rf_comm *, int) {
-            const rf_plan *plan = run->plan;
-            const rf_list &list = plan->lists[RF_LIST_STEP];
-            for (int i = 0; i < list.count; i++) {
-                const rf_instruction &instruction = list.instructions[i];
-                uint64_t bytes = 0;
-                if (instruction.verb != RF_VERB_REDUCE && instruction.verb != RF_VERB_GATHER)
-                    continue;
-                ASSERT_RF(rf_transfer_sent(plan, rf_plan_transfer(plan, &instruction), &bytes));
-                sent += bytes;
-                elements += rf_plan_transfer(plan, &instruction)->count;
-            }
-        };
-        train(t, ranks);
-        // Of each transfer all ranks together send N-1 times its elements; every rank counts them.
-        EXPECT_EQ(sent, elements / (uint64_t)ranks * (uint64_t)(ranks - 1) * sizeof(float))
-            << ranks << " ranks";
+    Training t = sharded(RF_ORDER_TREE, 3);
+    t.model.layers = 4; // three units may be there at once: two blocks and the tied embedding
+    const std::vector<Seen> one = train(t, 3);
+    t.policy.no_prefetch = true;
+    const std::vector<Seen> late = train(t, 3);
+    t.policy.no_prefetch = false;
+    t.policy.keep_gathered = true;
+    const std::vector<Seen> kept = train(t, 3);
+    EXPECT_EQ(one[0].sha, late[0].sha);
+    EXPECT_EQ(one[0].sha, kept[0].sha);
+    EXPECT_LE(late[0].planned.params, one[0].planned.params);
+    EXPECT_GT(kept[0].planned.params, one[0].planned.params);
+    expect_planned(late[1], "without prefetch");
+    expect_planned(kept[1], "kept");
+}
+
+TEST(Zero, AnOverflowOnOneRankSkipsTheUpdateOnAll)
+{
+    for (int stage : stages) {
+        Training t = sharded(RF_ORDER_TREE, stage);
+        t.policy.loss_scale = 3e38f; // overflows in the first backward pass
+        t.steps = 2;
+        const std::vector<Seen> seen = train(t, 3);
+        for (const Seen &s : seen) {
+            EXPECT_TRUE(s.stats[0].skipped);
+            EXPECT_EQ(s.stats[0].loss_scale, 1.5e38f);
+            EXPECT_EQ(s.sha, seen[0].sha);
+        }
     }
 }
 
-TEST(ZeroOne, AnOverflowOnOneRankSkipsTheUpdateOnAll)
+TEST(Zero, EvaluationAndForwardPassesWorkOnShardsWithUnequalShares)
 {
-    Training t = sharded(RF_ORDER_TREE);
-    t.policy.loss_scale = 3e38f; // overflows in the first backward pass
-    t.steps = 2;
-    const std::vector<Seen> seen = train(t, 3);
-    for (const Seen &s : seen) {
-        EXPECT_TRUE(s.stats[0].skipped);
-        EXPECT_EQ(s.stats[0].loss_scale, 1.5e38f);
-        EXPECT_EQ(s.sha, seen[0].sha);
-    }
+    Training plain = sharded(RF_ORDER_TREE, 0);
+    std::vector<int32_t> tokens, targets;
+    plain.batch(7, tokens, targets);
+    std::mutex mutex;
+    std::vector<double> losses;
+    std::vector<float> logits;
+    plain.after = [&](rf_run *run, rf_comm *, int) {
+        std::vector<float> out(16 * 257);
+        double loss = 0;
+        ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(), 7, &loss));
+        ASSERT_RF(rf_run_forward(run, tokens.data(), out.data(), out.size() * sizeof(float)));
+        std::lock_guard<std::mutex> lock(mutex);
+        losses.push_back(loss);
+        logits = logits.empty() ? out : logits;
+        EXPECT_EQ(out, logits);
+    };
+    train(plain, 1);
+    for (int stage : stages)
+        for (int ranks : {2, 3}) {
+            plain.policy.zero = stage;
+            for (const Seen &s : train(plain, ranks))
+                EXPECT_EQ(s.measured.sent, s.planned.sent);
+        }
+    for (double loss : losses)
+        EXPECT_EQ(loss, losses[0]);
 }
 
-TEST(ZeroOne, RefusalsNameWhatDoesNotGoTogether)
+TEST(Zero, RefusalsNameWhatDoesNotGoTogether)
 {
-    Training t = sharded(RF_ORDER_RING);
+    Training t = sharded(RF_ORDER_RING, 1);
     t.steps = 1;
     t.after = [](rf_run *run, rf_comm *, int) {
         float values[32];
@@ -151,36 +252,45 @@ TEST(ZeroOne, RefusalsNameWhatDoesNotGoTogether)
             << rf_last_error()->message;
     };
     train(t, 2);
-    rf_policy policy = t.policy;
-    rf_plan *plan = nullptr;
-    rf_mesh mesh = {2, 1, 1};
     int count = 0;
     gpt2 *model = nullptr;
     ASSERT_RF(gpt2_create(&t.model, &model));
     const rf_block *blocks = gpt2_blocks(model, &count);
+    auto refused = [&](rf_policy policy, rf_mesh mesh, int status, const char *what) {
+        rf_plan *plan = nullptr;
+        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), status);
+        EXPECT_NE(std::string(rf_last_error()->message).find(what), std::string::npos)
+            << rf_last_error()->message;
+    };
+    rf_policy policy = t.policy;
     policy.update_on_rank_0 = true;
-    EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_EINVAL);
-    EXPECT_NE(std::string(rf_last_error()->message).find("rank 0"), std::string::npos);
-    policy.update_on_rank_0 = false;
-    for (int zero : {2, 3}) {
-        policy.zero = zero;
-        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_ENOTSUP);
-        EXPECT_NE(std::string(rf_last_error()->message).find("zero=1"), std::string::npos);
-    }
+    refused(policy, {2, 1, 1}, RF_EINVAL, "rank 0");
+    policy = t.policy;
     policy.zero = 4;
-    EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_EINVAL);
+    refused(policy, {2, 1, 1}, RF_EINVAL, "stages are 0 to 3");
+    policy.zero = 2;
+    refused(policy, {4, 1, 1, 3}, RF_EINVAL, "shard must divide dp");
+    policy.keep_gathered = true;
+    refused(policy, {4, 1, 1}, RF_EINVAL, "keep_gathered");
+    policy = t.policy;
+    policy.order = RF_ORDER_TREE;
+    refused(policy, {4, 1, 1, 2}, RF_ENOTSUP, "use ring order, or shard=4");
+    policy = t.policy;
+    policy.zero = 0;
+    refused(policy, {4, 1, 1, 2}, RF_EINVAL, "nothing is sharded");
+    policy.recompute = -2;
+    refused(policy, {4, 1, 1}, RF_EINVAL, "recompute");
     gpt2_destroy(model);
 }
 
-TEST(ZeroOne, ACheckpointOfAnyStageAndNumberOfRanksGoesOnInAnyOtherToTheSameBits)
+TEST(Zero, ACheckpointOfAnyStageAndNumberOfRanksGoesOnInAnyOtherToTheSameBits)
 {
     struct Layout {
         int ranks, zero;
     };
-    const Layout layouts[] = {{1, 0}, {2, 1}, {3, 0}, {3, 1}, {4, 1}};
-    Training t = sharded(RF_ORDER_TREE);
+    const Layout layouts[] = {{1, 0}, {2, 1}, {3, 0}, {3, 2}, {4, 1}, {2, 3}, {3, 3}};
+    Training t = sharded(RF_ORDER_TREE, 0);
     t.steps = 4;
-    t.policy.zero = 0;
     const Seen whole = train(t, 1)[0];
     for (const Layout &from : layouts) {
         Folder folder;
@@ -207,4 +317,50 @@ TEST(ZeroOne, ACheckpointOfAnyStageAndNumberOfRanksGoesOnInAnyOtherToTheSameBits
                                             << ", then " << to.ranks << " ranks, zero=" << to.zero;
         }
     }
+}
+
+TEST(Zero, ACheckpointOfCopiesOfShardsHasEachOnce)
+{
+    Folder folder;
+    Training t = sharded(RF_ORDER_RING, 3);
+    std::vector<std::string> seen;
+    t.shard = 2;
+    t.steps = 2;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const rf_progress progress = {2, t.seed, 16};
+        ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+    };
+    const std::string sha = train(t, 4)[0].sha;
+    t.after = nullptr;
+    t.steps = 0;
+    t.before = [&](rf_run *run, rf_comm *, int) {
+        rf_progress progress = {};
+        ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
+    };
+    EXPECT_EQ(train(t, 4)[3].sha, sha);
+    t.shard = 0;
+    t.policy.zero = 0;
+    EXPECT_EQ(train(t, 2)[1].sha, sha);
+}
+
+TEST(Recompute, GivesTheBitsOfKeepingAllInEveryStage)
+{
+    Training t = sharded(RF_ORDER_TREE, 0);
+    t.model.layers = 5;
+    t.steps = 2;
+    const Seen one = train(t, 1)[0];
+    for (int every : {1, 2, 3, 7, RF_RECOMPUTE_SQRT})
+        for (int stage = 0; stage <= 3; stage++) {
+            const int ranks = stage ? 3 : 1;
+            t.policy.recompute = every;
+            t.policy.zero = stage;
+            for (const Seen &s : train(t, ranks)) {
+                EXPECT_EQ(s.sha, one.sha) << "every " << every << " zero=" << stage;
+                EXPECT_EQ(s.loss, one.loss) << "every " << every << " zero=" << stage;
+                expect_planned(s, "every " + std::to_string(every));
+                if (every == 1) {
+                    EXPECT_LT(s.planned.activations, one.planned.activations);
+                }
+            }
+        }
 }

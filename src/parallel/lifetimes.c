@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: memory of values that come and go: activations, and whatever is sharded while it is whole.
+ * A value lives from an instruction that writes it without reading it to the last one that uses it.
+ * Values that are never alive together may share memory: the largest are placed first, each at the
+ * lowest place that is free while it lives. The micro-batches of a rank follow each other, so a
+ * value has the same place in all of them, and what was recorded for one fits the next.
+ *
+ * What another lane reads is not free at its place in the list, but when that lane has done it. If
+ * computing reused such memory at once it would wait; so it is kept for SETTLE more calls of
+ * blocks.
+ */
+#include <stdlib.h>
+
+#include "../base/base.h"
+#include "list.h"
+#include "passes.h"
+
+/* What one region holds at most, unless a single value is larger: below the largest allocation of
+ * known drivers. */
+#define EXTENT ((uint64_t)1 << 30)
+enum { SETTLE = 2 };
+
+struct interval {
+    int place;      /* that it is of */
+    int begin, end; /* instructions, over all lists */
+};
+
+/* The values of one thing, one for each micro-batch. */
+struct place {
+    int value; /* the first of them */
+    uint64_t bytes, offset;
+    enum rf_category category;
+    int region;       /* -1: not yet */
+    int first, count; /* intervals, in order */
+};
+
+struct pass {
+    struct rf_plan *plan;
+    struct place *places;
+    int *place_of; /* value -> place; -1: it stays */
+    struct interval *intervals;
+    int place_count, interval_count, interval_room;
+    int *open; /* value -> its interval that may go on; -1: none */
+};
+
+bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind)
+{
+    switch (kind) {
+    case RF_VALUE_OUT:
+    case RF_VALUE_DOUT:
+    case RF_VALUE_SAVED:
+    case RF_VALUE_HANDOFF:
+        return true;
+    case RF_VALUE_PARAM:
+    case RF_VALUE_COPY:
+        return plan->stage == 3;
+    case RF_VALUE_GRAD:
+        return plan->stage >= 2;
+    case RF_VALUE_GRAD_PART:
+        return plan->stage >= 2 && plan->policy.order == RF_ORDER_RING;
+    default:
+        return false;
+    }
+}
+
+static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_kind kind)
+{
+    switch (kind) {
+    case RF_VALUE_PARAM:
+    case RF_VALUE_COPY:
+        return RF_CATEGORY_PARAMS;
+    case RF_VALUE_GRAD:
+    case RF_VALUE_GRAD_PART:
+        return RF_CATEGORY_GRADS;
+    case RF_VALUE_SAVED: /* without a backward pass nobody reads it */
+        return plan->policy.forward_only ? RF_CATEGORY_SCRATCH : RF_CATEGORY_ACTIVATIONS;
+    default:
+        return RF_CATEGORY_ACTIVATIONS;
+    }
+}
+
+/* ---- lifetimes ------------------------------------------------------------------------------- */
+
+static bool calls_block(const struct rf_instruction *i)
+{
+    return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE ||
+           i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
+}
+
+/* Until when memory is kept that the instruction at `at` uses. */
+static int settled(const struct rf_list *list, int at)
+{
+    if (list->instructions[at].lane == RF_LANE_COMPUTE)
+        return at;
+    for (int left = SETTLE; at + 1 < list->count && left > 0;)
+        left -= calls_block(&list->instructions[++at]);
+    return at;
+}
+
+/* Calls of blocks write parts of gradients; what makes them anew is clearing. */
+static bool begins(const struct rf_plan *plan, const struct rf_instruction *i, int value)
+{
+    const int *ins = plan->operands + i->first_operand;
+    for (int k = 0; k < i->ins; k++)
+        if (ins[k] == value)
+            return false;
+    return plan->values[value].kind != RF_VALUE_GRAD || i->verb == RF_VERB_ZERO;
+}
+
+static int use(struct pass *p, int value, int begin, int end, bool anew)
+{
+    if (p->place_of[value] < 0)
+        return 0;
+    if (anew || p->open[value] < 0) {
+        if (!rf_room((void **)&p->intervals, p->interval_count, &p->interval_room,
+                     sizeof(*p->intervals)))
+            return rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
+        p->open[value] = p->interval_count;
+        p->intervals[p->interval_count++] =
+            (struct interval){.place = p->place_of[value], .begin = begin};
+    }
+    struct interval *interval = &p->intervals[p->open[value]];
+    interval->end = end > interval->end ? end : interval->end;
+    return 0;
+}
+
+static int follow(struct pass *p, const struct rf_list *list, int base)
+{
+    const struct rf_plan *plan = p->plan;
+    for (int v = 0; v < plan->value_count; v++)
+        p->open[v] = -1;
+    for (int at = 0; at < list->count; at++) {
+        const struct rf_instruction *i = &list->instructions[at];
+        const int *operands = plan->operands + i->first_operand;
+        const int end = base + settled(list, at);
+        for (int k = 0; k < i->ins + i->outs; k++)
+            RETURN_IF_ERROR(
+                use(p, operands[k], base + at, end, k >= i->ins && begins(plan, i, operands[k])));
+    }
+    return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct interval *x = a, *y = b;
+    return x->place != y->place ? (x->place > y->place) - (x->place < y->place)
+                                : (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int find_lifetimes(struct pass *p)
+{
+    int base = 0;
+    for (int id = 0; id < RF_LIST_COUNT; id++) {
+        RETURN_IF_ERROR(follow(p, &p->plan->lists[id], base));
+        base += p->plan->lists[id].count;
+    }
+    if (p->interval_count > 0)
+        qsort(p->intervals, (size_t)p->interval_count, sizeof(*p->intervals), by_place);
+    for (int k = p->interval_count - 1; k >= 0; k--) {
+        struct place *place = &p->places[p->intervals[k].place];
+        place->first = k;
+        place->count++;
+    }
+    return 0;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* One for all micro-batches. Values of one thing were made one after the other or far apart. */
+static int collect(struct pass *p)
+{
+    struct rf_plan *plan = p->plan;
+    for (int v = 0; v < plan->value_count; v++) {
+        const struct rf_value *value = &plan->values[v];
+        p->place_of[v] = -1;
+        if (!rf_value_comes_and_goes(plan, value->kind) || value->bytes == 0)
+            continue;
+        if (value->micro_batch >= 0) {
+            const int first = rf_value_of(plan, value->kind, value->block,
+                                          rf_plan_micro_batch(plan, 0), value->slot, value->piece);
+            if (first < 0)
+                return first;
+            if (first < v) {
+                p->place_of[v] = p->place_of[first];
+                continue;
+            }
+        }
+        p->place_of[v] = p->place_count;
+        p->places[p->place_count++] = (struct place){.value = v,
+                                                     .bytes = (value->bytes + 255) / 256 * 256,
+                                                     .category = category_of(plan, value->kind),
+                                                     .region = -1};
+    }
+    return 0;
+}
+
+static bool alive_together(const struct pass *p, const struct place *a, const struct place *b)
+{
+    const struct interval *x = p->intervals + a->first, *x_end = x + a->count;
+    const struct interval *y = p->intervals + b->first, *y_end = y + b->count;
+    while (x < x_end && y < y_end) {
+        if (x->end < y->begin)
+            x++;
+        else if (y->end < x->begin)
+            y++;
+        else
+            return true;
+    }
+    return false;
+}
+
+/* The lowest place in a region that is free while `place` lives. `order`: places by their offset.
+ */
+static uint64_t lowest(const struct pass *p, struct place *const *order, int count,
+                       const struct place *place)
+{
+    uint64_t at = 0;
+    for (int k = 0; k < count; k++) {
+        const struct place *other = order[k];
+        if (other->region != place->region || other->offset >= at + place->bytes ||
+            other->offset + other->bytes <= at || !alive_together(p, other, place))
+            continue;
+        at = other->offset + other->bytes;
+    }
+    return at;
+}
+
+static int add_region(struct rf_plan *plan, enum rf_category category)
+{
+    struct rf_plan_region *grown =
+        rf_realloc(plan->regions, ((size_t)plan->region_count + 1) * sizeof(*grown));
+    if (!grown)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d regions", plan->region_count + 1);
+    plan->regions = grown;
+    grown[plan->region_count] =
+        (struct rf_plan_region){.category = category, .memory = RF_MEMORY_DEVICE};
+    return plan->region_count++;
+}
+
+static int put(struct pass *p, struct place **order, int count, struct place *place)
+{
+    struct rf_plan *plan = p->plan;
+    for (int region = RF_REGION_FIXED; place->region < 0; region++) {
+        if (region == plan->region_count && add_region(plan, place->category) < 0)
+            return RF_ENOMEM;
+        if (plan->regions[region].category != place->category)
+            continue;
+        place->region = region;
+        place->offset = lowest(p, order, count, place);
+        if (place->offset > 0 && place->offset + place->bytes > EXTENT)
+            place->region = -1;
+    }
+    struct rf_plan_region *region = &plan->regions[place->region];
+    const uint64_t end = place->offset + place->bytes;
+    region->bytes = end > region->bytes ? end : region->bytes;
+    int at = count;
+    for (; at > 0 && order[at - 1]->offset > place->offset; at--)
+        order[at] = order[at - 1];
+    order[at] = place;
+    return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct place *x = *(struct place *const *)a, *y = *(struct place *const *)b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : (x > y) - (x < y);
+}
+
+static int put_all(struct pass *p)
+{
+    const size_t count = (size_t)p->place_count;
+    struct place **sizes = rf_alloc((count + 1) * sizeof(struct place *));
+    struct place **order = rf_alloc((count + 1) * sizeof(struct place *));
+    int rc = sizes && order ? 0 : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
+    for (size_t k = 0; rc == 0 && k < count; k++)
+        sizes[k] = &p->places[k];
+    if (rc == 0 && count > 0)
+        qsort(sizes, count, sizeof(struct place *), by_size);
+    for (size_t k = 0; rc == 0 && k < count; k++)
+        rc = put(p, order, (int)k, sizes[k]);
+    rf_free(sizes);
+    rf_free(order);
+    return rc;
+}
+
+static int place_all(struct pass *p)
+{
+    RETURN_IF_ERROR(collect(p));
+    RETURN_IF_ERROR(find_lifetimes(p));
+    RETURN_IF_ERROR(put_all(p));
+    for (int v = 0; v < p->plan->value_count; v++)
+        if (p->place_of[v] >= 0) {
+            p->plan->values[v].region = p->places[p->place_of[v]].region;
+            p->plan->values[v].offset = p->places[p->place_of[v]].offset;
+        }
+    return 0;
+}
+
+int rf_pass_lifetimes(struct rf_plan *plan)
+{
+    const size_t values = (size_t)plan->value_count + 1;
+    struct pass p = {.plan = plan};
+    p.places = rf_alloc(values * sizeof(*p.places));
+    p.place_of = rf_alloc(values * sizeof(*p.place_of));
+    p.open = rf_alloc(values * sizeof(*p.open));
+    int rc = p.places && p.place_of && p.open
+                 ? place_all(&p)
+                 : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
+    rf_free(p.places);
+    rf_free(p.place_of);
+    rf_free(p.open);
+    rf_free(p.intervals);
+    return rc;
+}

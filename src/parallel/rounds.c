@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches come in rounds, one for each rank; as soon
+ * as a piece's gradients of a round are complete they are added over the ranks, and each rank keeps
+ * its shard of the sum. So a piece's gradients live from the first block that adds to them to the
+ * end of their reduction. Ring order: a round's shard is added to that of the rounds before. Tree
+ * order: the owner pushes the ranks' gradients, which follow each other in the tree, onto its
+ * partial sums. In the last round some ranks may have no micro-batch: in ring order they bring
+ * zeros, in tree order nothing.
+ */
+#include "../base/base.h"
+#include "list.h"
+#include "passes.h"
+
+struct pass {
+    struct rf_writer w;
+    struct rf_plan *plan;
+    bool tree;
+    int micro_batch, round;
+    bool *cleared; /* pieces, in this round */
+    int *age;      /* of a piece's addition that is still to be written: blocks since; -1: none */
+};
+
+/* Backward passes of blocks between the start of a reduction and the addition of its result, so
+ * that computing does not wait for it. */
+enum { SETTLE = 2 };
+
+static int of_piece(struct pass *p, enum rf_value_kind kind, int piece)
+{
+    return rf_value_of(p->plan, kind, -1, -1, kind == RF_VALUE_GRAD ? 0 : -1, piece);
+}
+
+static void clear(struct pass *p, int piece)
+{
+    if (p->cleared[piece])
+        return;
+    p->cleared[piece] = true;
+    rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
+    rf_write_out(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
+}
+
+/* The call as it was, with the gradients of its block's parameters. */
+static void write_backward(struct pass *p, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = p->plan;
+    const struct rf_plan_param *params = &plan->params[plan->first_param[i->block]];
+    for (int k = 0; k < plan->blocks[i->block].param_count; k++)
+        if (params[k].grad_piece >= 0)
+            clear(p, params[k].grad_piece);
+    rf_write_copy(&p->w, i);
+    if (p->w.status < 0)
+        return;
+    struct rf_instruction *written = &p->w.list->instructions[p->w.list->count - 1];
+    const int first = written->first_operand, count = written->ins + written->outs;
+    written->first_operand = plan->operand_count;
+    const int ins = written->ins;
+    written->ins = written->outs = 0;
+    for (int k = 0; k < count; k++)
+        if (k < ins)
+            rf_write_in(&p->w, plan->operands[first + k]);
+        else
+            rf_write_out(&p->w, plan->operands[first + k]);
+    for (int k = 0; k < plan->blocks[i->block].param_count; k++) {
+        const int piece = params[k].grad_piece;
+        bool before = piece < 0;
+        for (int other = 0; other < k && !before; other++)
+            before = params[other].grad_piece == piece;
+        if (!before)
+            rf_write_out(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
+    }
+}
+
+static bool is_last(const struct pass *p)
+{
+    return p->round + 1 == rf_plan_rounds(p->plan);
+}
+
+static void add_round(struct pass *p, int piece)
+{
+    const int shard = of_piece(p, RF_VALUE_GRAD_SHARD, piece);
+    p->age[piece] = -1;
+    rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
+    rf_write_in(&p->w, shard);
+    rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD_PART, piece));
+    rf_write_out(&p->w, shard);
+    if (is_last(p))
+        rf_write_replicas(&p->w, piece);
+}
+
+/* What was begun long enough ago. */
+static void add_rounds(struct pass *p, int age)
+{
+    for (int k = 0; k < p->plan->trained_pieces; k++)
+        if (p->age[k] >= age)
+            add_round(p, k);
+}
+
+static void reduce_ring(struct pass *p, int piece)
+{
+    const struct rf_plan_piece *q = &p->plan->pieces[piece];
+    const bool first = p->round == 0;
+    if (p->age[piece] >= 0)
+        add_round(p, piece);
+    rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
+    rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
+    rf_write_out(&p->w, of_piece(p, first ? RF_VALUE_GRAD_SHARD : RF_VALUE_GRAD_PART, piece));
+    rf_write_transfer(&p->w, (struct rf_transfer){.op = RF_COLL_REDUCE_SCATTER,
+                                                  .count = q->count,
+                                                  .dtype = RF_F32,
+                                                  .order = RF_ORDER_RING,
+                                                  .counts = q->counts});
+    if (!first)
+        p->age[piece] = 0;
+    else if (is_last(p))
+        rf_write_replicas(&p->w, piece);
+}
+
+static void push_tree(struct pass *p, int piece)
+{
+    const struct rf_plan_piece *q = &p->plan->pieces[piece];
+    const int parts = of_piece(p, RF_VALUE_GRAD_PART, piece);
+    rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
+    if (p->micro_batch != RF_PHANTOM)
+        rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
+    if (p->round > 0)
+        rf_write_in(&p->w, parts);
+    rf_write_out(&p->w, is_last(p) ? of_piece(p, RF_VALUE_GRAD_SHARD, piece) : parts);
+    rf_write_transfer(&p->w, (struct rf_transfer){.op = RF_COLL_PREFIX_REDUCE_SCATTER,
+                                                  .count = q->count,
+                                                  .dtype = RF_F32,
+                                                  .order = RF_ORDER_TREE,
+                                                  .counts = q->counts,
+                                                  .round = p->round});
+}
+
+static void complete_block(struct pass *p, int block)
+{
+    const struct rf_plan *plan = p->plan;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        if (p->age[k] >= 0)
+            p->age[k]++;
+        if (plan->pieces[k].block != block)
+            continue;
+        if (p->tree) {
+            push_tree(p, k);
+            continue;
+        }
+        if (p->micro_batch == RF_PHANTOM)
+            clear(p, k);
+        reduce_ring(p, k);
+    }
+    add_rounds(p, block == 0 && is_last(p) ? 0 : SETTLE);
+}
+
+static void write_instruction(struct pass *p, const struct rf_instruction *i)
+{
+    const bool weight = i->verb == RF_VERB_BACKWARD_WEIGHT;
+    if (!weight && i->verb != RF_VERB_BACKWARD_INPUT) {
+        rf_write_copy(&p->w, i);
+        return;
+    }
+    p->micro_batch = i->micro_batch;
+    if (i->micro_batch == RF_PHANTOM)
+        rf_write_copy(&p->w, i);
+    else
+        write_backward(p, i);
+    if (!weight)
+        return;
+    complete_block(p, i->block);
+    if (i->block > 0)
+        return;
+    p->round++;
+    memset(p->cleared, 0, (size_t)p->plan->piece_count * sizeof(*p->cleared));
+}
+
+int rf_pass_rounds(struct rf_plan *plan)
+{
+    struct rf_list *list = &plan->lists[RF_LIST_STEP], written = {0};
+    struct pass p = {.w = {.plan = plan, .list = &written},
+                     .plan = plan,
+                     .tree = plan->policy.order == RF_ORDER_TREE};
+    if (plan->stage < 2 || plan->policy.forward_only)
+        return 0;
+    plan->slots = 1;
+    p.cleared = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.cleared));
+    p.age = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.age));
+    if (!p.cleared || !p.age)
+        p.w.status = rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
+    for (int k = 0; p.age && k < plan->piece_count; k++)
+        p.age[k] = -1;
+    for (int i = 0; i < list->count && p.w.status == 0; i++)
+        write_instruction(&p, &list->instructions[i]);
+    rf_free(p.cleared);
+    rf_free(p.age);
+    return rf_write_end(&p.w, list);
+}
