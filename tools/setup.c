@@ -54,9 +54,16 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "of what is added to from layer to layer: f32, or same: as --dtype (f32)"},
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
          "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
-        {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH", "the ranks as a grid: dp=N (dp = all ranks)"},
+        {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH",
+         "the ranks as a grid: dp=N (all ranks), shard=N (with --zero: ranks that share one copy)"},
         {"zero", 0, TOOL_INT, &s->zero, "STAGE",
-         "0: every rank holds everything; 1: of the optimizer's states each rank holds a part"},
+         "what each rank holds a part of; 0: nothing; 1: optimizer states; 2: and gradients; 3: "
+         "and "
+         "parameters"},
+        {"keep-gathered", 0, TOOL_FLAG, &s->keep_gathered, NULL,
+         "zero 3: parameters stay from their first use in a step to the last"},
+        {"no-prefetch", 0, TOOL_FLAG, &s->no_prefetch, NULL,
+         "zero 3: gather a block's parameters only when it is to run"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",
          "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
@@ -104,8 +111,8 @@ static int refuse(const struct tool_command *command, const char *flag, const ch
 
 static int parse_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
 {
-    static const char *const names[] = {"dp", "tp", "pp", NULL};
-    int values[3] = {1, 1, 1};
+    static const char *const names[] = {"dp", "tp", "pp", "shard", NULL};
+    int values[4] = {1, 1, 1, 0};
     const char *at = text;
     while (*at) {
         char name[8];
@@ -113,14 +120,12 @@ static int parse_mesh(const struct tool_command *command, const char *text, stru
         if (sscanf(at, "%7[a-z]=%d%n", name, &value, &used) != 2 || tool_choice(name, names) < 0 ||
             value < 1 || value > 1 << 20 || (at[used] && at[used] != ',') ||
             (at[used] == ',' && !at[used + 1]))
-            return tool_usage_error(command,
-                                    "--mesh wants a list such as dp=2,tp=1,pp=1, not "
-                                    "\"%s\"",
-                                    text);
+            return tool_usage_error(
+                command, "--mesh wants a list such as dp=4 or dp=4,shard=2, not \"%s\"", text);
         values[tool_choice(name, names)] = value;
         at += used + (at[used] == ',');
     }
-    *mesh = (struct rf_mesh){.dp = values[0], .tp = values[1], .pp = values[2]};
+    *mesh = (struct rf_mesh){.dp = values[0], .tp = values[1], .pp = values[2], .shard = values[3]};
     if (mesh->tp > 1 || mesh->pp > 1)
         return tool_usage_error(command,
                                 "%s parallelism is not in this version; use --mesh "
@@ -168,15 +173,14 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (strcmp(s->update, "rank0") == 0 && strcmp(s->order, "tree") == 0)
         return tool_usage_error(command, "--update rank0 with --order tree is not in this version; "
                                          "use --order ring");
-    if (s->zero >= 2 && s->zero <= 3)
-        return tool_usage_error(command, "--zero %d is not in this version; use 0 or 1",
-                                (int)s->zero);
     if (s->zero < 0 || s->zero > 3)
-        return tool_usage_error(command, "there is no --zero %lld; use 0 or 1", (long long)s->zero);
+        return tool_usage_error(command, "there is no --zero %lld; use 0 to 3", (long long)s->zero);
+    if (s->zero != 3 && (s->keep_gathered || s->no_prefetch))
+        return tool_usage_error(command, "%s is for --zero 3",
+                                s->keep_gathered ? "--keep-gathered" : "--no-prefetch");
     if (s->zero && strcmp(s->update, "rank0") == 0)
-        return tool_usage_error(command,
-                                "--zero 1 spreads the update over the ranks, --update rank0 "
-                                "does it on one; use one of the two");
+        return tool_usage_error(command, "--zero spreads the update over the ranks, --update rank0 "
+                                         "does it on one; use one of the two");
     return TOOL_OK;
 }
 
@@ -295,6 +299,8 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .clip = (float)s->clip,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
         .zero = (int)s->zero,
+        .keep_gathered = s->keep_gathered,
+        .no_prefetch = s->no_prefetch,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };
     return check_optimizer(command, s);

@@ -14,6 +14,7 @@ struct setup {
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
+    bool keep_gathered, no_prefetch;
     bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
     const char *model; /* gpt2, llama */
     const char *dtype, *residual, *mesh_text, *order, *update, *recompute, *schedule, *optimizer;
@@ -23,7 +24,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 30
+#define SETUP_ROWS 32
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,

@@ -88,7 +88,7 @@ static bool calls_block(const struct rf_instruction *i)
            i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
 }
 
-/* Until when memory is kept that the instruction at `at` uses. */
+/* Until when memory is kept that the instruction at `at` reads. */
 static int settled(const struct rf_list *list, int at)
 {
     if (list->instructions[at].lane == RF_LANE_COMPUTE)
@@ -135,8 +135,8 @@ static int follow(struct pass *p, const struct rf_list *list, int base)
         const int *operands = plan->operands + i->first_operand;
         const int end = base + settled(list, at);
         for (int k = 0; k < i->ins + i->outs; k++)
-            RETURN_IF_ERROR(
-                use(p, operands[k], base + at, end, k >= i->ins && begins(plan, i, operands[k])));
+            RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
+                                k >= i->ins && begins(plan, i, operands[k])));
     }
     return 0;
 }
