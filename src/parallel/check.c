@@ -183,7 +183,7 @@ struct job {
     int ranks;
     int **of_lane; /* per rank: list indices, lane after lane */
     int (*first)[RF_LANE_COUNT], (*passed)[RF_LANE_COUNT];
-    const struct rf_instruction **group;
+    struct rf_job_group group;
     struct rf_meaning *meaning;
     bool moved;
 };
@@ -239,30 +239,45 @@ static bool same_counts(const size_t *a, const size_t *b, int ranks)
 
 static int check_contract(const struct job *j, int rank)
 {
-    const struct rf_instruction *mine = j->group[rank], *first = j->group[0];
-    const struct rf_transfer *a = rf_plan_transfer(j->plans[0], first);
+    const int leader = j->group.members[0];
+    const struct rf_instruction *mine = j->group.of_ranks[rank], *first = j->group.of_ranks[leader];
+    const struct rf_transfer *a = rf_plan_transfer(j->plans[leader], first);
     const struct rf_transfer *b = rf_plan_transfer(j->plans[rank], mine);
     if (first->verb != mine->verb || a->op != b->op || a->count != b->count ||
         a->dtype != b->dtype || a->order != b->order || a->root != b->root ||
-        !same_text(a->algorithm, b->algorithm) || !same_counts(a->counts, b->counts, j->ranks))
-        return rf_check_fail(j->plans[rank], mine, "meets another transfer on rank 0");
+        a->round != b->round || !same_text(a->algorithm, b->algorithm) ||
+        !same_counts(a->counts, b->counts, j->group.count))
+        return rf_check_fail(j->plans[rank], mine, "meets another transfer on rank %d", leader);
     return 0;
 }
 
-/* The collective that all ranks have come to, if they have. */
-static int try_transfer(struct job *j)
+/* The collective that all ranks of a group have come to, if they have. */
+static int try_transfer(struct job *j, const struct rf_plan_group *group, int lane)
 {
-    for (int rank = 0; rank < j->ranks; rank++) {
-        j->group[rank] = ready(j, rank, RF_LANE_DATA);
-        if (!j->group[rank])
+    j->group.count = group->size;
+    for (int k = 0; k < group->size; k++) {
+        const int rank = group->first + k * group->stride;
+        j->group.members[k] = rank;
+        j->group.of_ranks[rank] = ready(j, rank, lane);
+        if (!j->group.of_ranks[rank])
             return 0;
     }
-    for (int rank = 1; rank < j->ranks; rank++)
-        RETURN_IF_ERROR(check_contract(j, rank));
-    RETURN_IF_ERROR(rf_meaning_transfer(j->meaning, j->group));
-    for (int rank = 0; rank < j->ranks; rank++)
-        j->passed[rank][RF_LANE_DATA]++;
+    for (int k = 1; k < group->size; k++)
+        RETURN_IF_ERROR(check_contract(j, j->group.members[k]));
+    RETURN_IF_ERROR(rf_meaning_transfer(j->meaning, &j->group));
+    for (int k = 0; k < group->size; k++)
+        j->passed[j->group.members[k]][lane]++;
     j->moved = true;
+    return 0;
+}
+
+/* Each group once: by its first rank. */
+static int try_transfers(struct job *j)
+{
+    for (int rank = 0; rank < j->ranks; rank++)
+        for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+            if (j->plans[rank]->groups[lane].size && j->plans[rank]->groups[lane].first == rank)
+                RETURN_IF_ERROR(try_transfer(j, &j->plans[rank]->groups[lane], lane));
     return 0;
 }
 
@@ -286,7 +301,7 @@ static int run_job(struct job *j)
             RETURN_IF_ERROR(try_lane(j, rank, RF_LANE_HOST));
             RETURN_IF_ERROR(try_lane(j, rank, RF_LANE_COMPUTE));
         }
-        RETURN_IF_ERROR(try_transfer(j));
+        RETURN_IF_ERROR(try_transfers(j));
     } while (j->moved);
     for (int rank = 0; rank < j->ranks; rank++)
         for (int lane = 0; lane < RF_LANE_COUNT; lane++)
@@ -304,7 +319,8 @@ static void close_job(struct job *j)
     rf_free(j->of_lane);
     rf_free(j->first);
     rf_free(j->passed);
-    rf_free(j->group);
+    rf_free(j->group.members);
+    rf_free(j->group.of_ranks);
     rf_meaning_close(j->meaning);
 }
 
@@ -315,8 +331,9 @@ static int check_job(const struct rf_plan *const *plans, int ranks)
     j.of_lane = rf_alloc(n * sizeof(*j.of_lane));
     j.first = rf_alloc(n * sizeof(*j.first));
     j.passed = rf_alloc(n * sizeof(*j.passed));
-    j.group = rf_alloc(n * sizeof(*j.group));
-    int rc = j.of_lane && j.first && j.passed && j.group
+    j.group.members = rf_alloc(n * sizeof(*j.group.members));
+    j.group.of_ranks = rf_alloc(n * sizeof(*j.group.of_ranks));
+    int rc = j.of_lane && j.first && j.passed && j.group.members && j.group.of_ranks
                  ? rf_meaning_open(plans, ranks, &j.meaning)
                  : rf_fail(RF_ENOMEM, "check: out of memory");
     for (int rank = 0; rc == 0 && rank < ranks; rank++)

@@ -14,10 +14,16 @@ RF_MUST_CHECK int rf_meaning_open(const struct rf_plan *const *plans, int ranks,
                                   struct rf_meaning **out);
 void rf_meaning_close(struct rf_meaning *m); /* NULL is allowed */
 
-/* An instruction of one rank. With a transfer: of all ranks of its group, in their order. */
+/* Ranks that exchange something, in their order, and by rank the instruction that each has come to.
+ */
+struct rf_job_group {
+    int count, *members;
+    const struct rf_instruction **of_ranks;
+};
+
+/* An instruction of one rank; or, with a transfer, of all ranks of a group. */
 RF_MUST_CHECK int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *i);
-RF_MUST_CHECK int rf_meaning_transfer(struct rf_meaning *m,
-                                      const struct rf_instruction *const *of_ranks);
+RF_MUST_CHECK int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *group);
 
 /* Whether everything that a step has to do has been done. */
 RF_MUST_CHECK int rf_meaning_end(struct rf_meaning *m);

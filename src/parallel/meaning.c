@@ -5,11 +5,12 @@
 #include "meaning.h"
 
 #include "../base/base.h"
+#include "passes.h"
 
 static int load(const struct rf_at *a)
 {
-    const int *first = a->plan->first_micro_batch + a->plan->rank;
-    for (int m = first[0]; m < first[1]; m++) {
+    for (int local = 0; local < a->plan->local_micro_batches; local++) {
+        const int m = rf_plan_micro_batch(a->plan, local);
         RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_TOKENS, -1, m, RF_TOKEN_HELD));
         RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_TARGETS, -1, m, RF_TOKEN_HELD));
     }
@@ -24,6 +25,7 @@ int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *
         [RF_VERB_LOAD] = load,
         [RF_VERB_ZERO] = rf_meaning_zero,
         [RF_VERB_FORWARD] = rf_meaning_forward,
+        [RF_VERB_RECOMPUTE] = rf_meaning_forward,
         [RF_VERB_BACKWARD_INPUT] = rf_meaning_backward,
         [RF_VERB_BACKWARD_WEIGHT] = rf_meaning_backward,
         [RF_VERB_MERGE] = rf_meaning_merge,
@@ -50,11 +52,15 @@ int rf_meaning_end(struct rf_meaning *m)
             const struct rf_value *v = &plan->values[k];
             const enum rf_token_state state = m->tokens[rank][k].state;
             const bool trained = v->piece >= 0 && plan->pieces[v->piece].trained;
-            const bool kept = rf_token_is_param(v->kind) || v->kind == RF_VALUE_STATE;
+            const bool kept = !rf_value_comes_and_goes(plan, v->kind) &&
+                              (rf_token_is_param(v->kind) || v->kind == RF_VALUE_STATE);
             const enum rf_token_state scalars =
                 plan->policy.loss_scale != 0 ? RF_TOKEN_MOVED : RF_TOKEN_BEGUN;
             if (plan->policy.forward_only)
                 continue;
+            if (v->kind == RF_VALUE_GRAD_PART && state == RF_TOKEN_SUM)
+                return rf_fail(RF_EINVAL, "plan of rank %d: %s were not added", rank,
+                               rf_value_text(v, text, sizeof(text)));
             if ((kept && state != (trained ? RF_TOKEN_UPDATED : RF_TOKEN_HELD)) ||
                 (v->kind == RF_VALUE_SCALARS && plan->train_elements > 0 && state != scalars))
                 return rf_fail(RF_EINVAL, "plan of rank %d: at the end %s was not updated (%d)",

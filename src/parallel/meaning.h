@@ -40,7 +40,8 @@ struct rf_meaning {
     struct rf_token **tokens; /* per rank, by value */
     bool *used;               /* of the operands of one instruction: it had to be there */
     int used_room;
-    int unread; /* a value that was overwritten before anyone had read it; -1: none */
+    uint8_t *sum; /* what a group's gradients have together, as the counts of a token */
+    int unread;   /* a value that was overwritten before anyone had read it; -1: none */
 };
 
 struct rf_at { /* one instruction on one rank */
@@ -82,6 +83,8 @@ RF_MUST_CHECK int rf_meaning_zero(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
 /* Both halves of all of its micro-batches are in a piece's sum, for every block that has a part. */
 RF_MUST_CHECK int rf_token_check_whole(const struct rf_at *a, int value);
+/* A sum over ranks or rounds: nothing is in it twice; with everything in it, it is the total. */
+RF_MUST_CHECK int rf_token_complete(const struct rf_at *a, int value);
 /* All operands are of this kind of gradients. */
 RF_MUST_CHECK int rf_token_check_gradients(const struct rf_at *a, enum rf_value_kind kind);
 

@@ -29,8 +29,9 @@ static int read_params(const struct rf_at *a)
 static int begin_block(const struct rf_at *a)
 {
     const struct rf_instruction *i = a->i;
-    const int *first = a->plan->first_micro_batch + a->plan->rank;
-    if (i->block < 0 || i->micro_batch < first[0] || i->micro_batch >= first[1])
+    const int local = i->micro_batch < 0 ? -1 : rf_plan_local(a->plan, i->micro_batch);
+    if (i->block < 0 || i->micro_batch < 0 || local < 0 || local >= a->plan->local_micro_batches ||
+        rf_plan_micro_batch(a->plan, local) != i->micro_batch)
         return rf_check_fail(a->plan, i, "is not of this rank");
     RETURN_IF_ERROR(
         i->block == 0
@@ -59,6 +60,8 @@ int rf_meaning_forward(const struct rf_at *a)
     RETURN_IF_ERROR(begin_block(a));
     RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_OUT, i->block, i->micro_batch, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_SAVED, i->block, i->micro_batch, RF_TOKEN_HELD));
+    if (is_last(a) && i->verb == RF_VERB_RECOMPUTE)
+        return rf_check_fail(a->plan, i, "would overwrite its gradient");
     if (is_last(a))
         RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_LOSSES, -1, i->micro_batch, RF_TOKEN_HELD));
     return end_block(a);
@@ -98,7 +101,7 @@ static int add_leaf(const struct rf_at *a, int value, int half)
     }
     if (m >= t->high)
         t->high = m + 1;
-    if (m < t->low || (tree && t->high - t->low > 1))
+    if (m < t->low || ((tree || a->plan->stage >= 2) && t->high - t->low > 1))
         return rf_check_fail(a->plan, a->i, "adds to the sum of micro-batches %d to %d", t->low,
                              t->high - 1);
     if ((*rf_token_count_of(a, t, a->i->block, m, half))++)
@@ -218,12 +221,53 @@ static int merge_one(const struct rf_at *a, int left, int right)
     return 0;
 }
 
+/* What a round adds to a shard. */
+static int merge_round(const struct rf_at *a, int shard, int part)
+{
+    struct rf_token *sum = &a->tokens[shard], *more = &a->tokens[part];
+    if (a->plan->values[shard].kind != RF_VALUE_GRAD_SHARD ||
+        a->plan->values[shard].piece != a->plan->values[part].piece)
+        return rf_check_fail(a->plan, a->i, "adds to another piece");
+    rf_token_use_all(a);
+    RETURN_IF_ERROR(rf_token_demand(a, shard, RF_TOKEN_SUM));
+    RETURN_IF_ERROR(rf_token_demand(a, part, RF_TOKEN_SUM));
+    for (size_t k = 0; k < rf_token_count_bytes(a->plan); k++)
+        sum->counts[k] = (uint8_t)(sum->counts[k] + more->counts[k]);
+    more->state = RF_TOKEN_NOTHING;
+    return rf_token_complete(a, shard);
+}
+
+int rf_token_complete(const struct rf_at *a, int value)
+{
+    const struct rf_plan *plan = a->plan;
+    struct rf_token *t = &a->tokens[value];
+    bool all = true;
+    for (int k = 0; k < plan->param_count; k++)
+        for (int m = 0; m < plan->policy.micro_batches; m++)
+            for (int half = 0; half < 2; half++) {
+                if (plan->params[k].grad_piece != plan->values[value].piece)
+                    continue;
+                const int times = *rf_token_count_of(a, t, plan->params[k].block, m, half);
+                if (times > 1)
+                    return rf_check_fail(plan, a->i, "adds micro-batch %d of block %d twice", m,
+                                         plan->params[k].block);
+                all &= times == 1;
+            }
+    t->state = all ? RF_TOKEN_TOTAL : RF_TOKEN_SUM;
+    t->ties = 0;
+    t->normed = false;
+    return 0;
+}
+
 int rf_meaning_merge(const struct rf_at *a)
 {
     const int *operands = a->plan->operands + a->i->first_operand;
     const int n = a->i->outs;
     if (n < 1 || a->i->ins != 2 * n)
         return rf_check_fail(a->plan, a->i, "has %d operands", a->i->ins);
+    if (n == 1 && operands[0] == operands[2] &&
+        a->plan->values[operands[1]].kind == RF_VALUE_GRAD_PART)
+        return merge_round(a, operands[0], operands[1]);
     RETURN_IF_ERROR(rf_token_check_gradients(a, RF_VALUE_GRAD));
     for (int k = 0; k < n; k++) {
         if (operands[k] != operands[2 * n + k])

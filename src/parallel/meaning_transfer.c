@@ -25,16 +25,48 @@ static int check_parts(const struct rf_at *a)
     return 0;
 }
 
+/* This rank's micro-batches up to now, all that it has of the sum: or, in rounds, the round's one.
+ */
 static int check_local_sum(const struct rf_at *a)
 {
-    const int value = a->plan->operands[a->i->first_operand];
-    const int *first = a->plan->first_micro_batch + a->plan->rank;
+    const struct rf_plan *plan = a->plan;
+    const int value = plan->operands[a->i->first_operand];
     const struct rf_token *t = &a->tokens[value];
     if (a->i->ins != 1)
-        return rf_check_fail(a->plan, a->i, "has %d operands", a->i->ins);
+        return rf_check_fail(plan, a->i, "has %d operands", a->i->ins);
+    if (plan->dealt && t->state == RF_TOKEN_CLEARED &&
+        plan->local_micro_batches < rf_plan_rounds(plan))
+        return 0; /* a round in which this rank has none */
     RETURN_IF_ERROR(rf_token_check_whole(a, value));
-    if (t->low != first[0] || t->high != first[1])
-        return rf_check_fail(a->plan, a->i, "has micro-batches %d to %d", t->low, t->high - 1);
+    if (!plan->dealt && (t->low != rf_plan_micro_batch(plan, 0) ||
+                         t->high != rf_plan_micro_batch(plan, plan->local_micro_batches - 1) + 1))
+        return rf_check_fail(plan, a->i, "has micro-batches %d to %d", t->low, t->high - 1);
+    return 0;
+}
+
+/* The leaf of this round, and the sums of the rounds before. */
+static int check_round(const struct rf_at *a)
+{
+    const struct rf_plan *plan = a->plan;
+    const int round = rf_plan_transfer(plan, a->i)->round, dp = plan->mesh.dp;
+    const int m = round * dp + plan->rank;
+    const bool leaf = m < plan->policy.micro_batches;
+    if (round < 0 || round >= rf_plan_rounds(plan) || a->i->ins != leaf + (round > 0))
+        return rf_check_fail(plan, a->i, "has %d operands in round %d", a->i->ins, round);
+    for (int k = 0; k < a->i->ins; k++) {
+        const int value = plan->operands[a->i->first_operand + k];
+        const struct rf_token *t = &a->tokens[value];
+        const bool sums = plan->values[value].kind == RF_VALUE_GRAD_PART;
+        if (sums != (k == leaf))
+            return rf_check_fail(plan, a->i, "has operands in another order");
+        if (sums)
+            RETURN_IF_ERROR(rf_token_demand(a, value, RF_TOKEN_SUM));
+        else
+            RETURN_IF_ERROR(rf_token_check_whole(a, value));
+        if (t->low != (sums ? 0 : m) || t->high != (sums ? round * dp : m + 1))
+            return rf_check_fail(plan, a->i, "has micro-batches %d to %d in round %d", t->low,
+                                 t->high - 1, round);
+    }
     return 0;
 }
 
@@ -48,12 +80,16 @@ static int check_heard(const struct rf_at *a)
     return 0;
 }
 
-/* How a plan of this policy sums over its ranks. */
-static enum rf_coll_op sum_of(const struct rf_plan *plan)
+/* How a plan of this policy sums over the ranks of a lane. */
+static enum rf_coll_op sum_of(const struct rf_plan *plan, enum rf_lane lane)
 {
     const bool tree = plan->policy.order == RF_ORDER_TREE;
+    if (lane == RF_LANE_REPLICATE)
+        return RF_COLL_ALL_REDUCE;
     if (plan->policy.update_on_rank_0)
         return RF_COLL_REDUCE;
+    if (plan->stage >= 2 && tree)
+        return RF_COLL_PREFIX_REDUCE_SCATTER;
     if (plan->shards > 1)
         return tree ? RF_COLL_FOREST_REDUCE_SCATTER : RF_COLL_REDUCE_SCATTER;
     return tree ? RF_COLL_FOREST_ALL_REDUCE : RF_COLL_ALL_REDUCE;
@@ -70,35 +106,96 @@ static int check_counts(const struct rf_at *a, int piece, bool sharded)
     return 0;
 }
 
-static int reduce(const struct rf_at *a, int piece)
+/* Shards that copies have of the same sum, each over its own ranks. */
+static int check_replicas(const struct rf_at *a, int piece)
+{
+    const struct rf_plan *plan = a->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
+    const int value = plan->operands[a->i->first_operand];
+    if (a->i->ins != 1 || t->counts || t->count != plan->pieces[piece].counts[plan->shard])
+        return rf_check_fail(plan, a->i, "transfers %zu elements", t->count);
+    return rf_token_demand(a, value, RF_TOKEN_SUM);
+}
+
+static int check_addends(const struct rf_at *a, int piece)
+{
+    const struct rf_plan *plan = a->plan;
+    const enum rf_coll_op op = rf_plan_transfer(plan, a->i)->op;
+    if (a->i->lane == RF_LANE_REPLICATE)
+        return check_replicas(a, piece);
+    RETURN_IF_ERROR(check_counts(a, piece, plan->shards > 1));
+    if (op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        return check_round(a);
+    return plan->policy.order == RF_ORDER_TREE ? check_parts(a) : check_local_sum(a);
+}
+
+/* What a rank brings; adds it to what the group has. */
+static int bring(const struct rf_at *a, int piece)
+{
+    const struct rf_plan *plan = a->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
+    for (int k = 0; k < a->i->ins; k++) {
+        const struct rf_value *v = &plan->values[plan->operands[a->i->first_operand + k]];
+        if ((v->kind != RF_VALUE_GRAD && v->kind != RF_VALUE_GRAD_PART &&
+             (v->kind != RF_VALUE_GRAD_SHARD || a->i->lane != RF_LANE_REPLICATE)) ||
+            v->piece != piece)
+            return rf_check_fail(plan, a->i, "is of another piece than on the first rank");
+    }
+    RETURN_IF_ERROR(check_heard(a));
+    if (t->dtype != RF_F32)
+        return rf_check_fail(plan, a->i, "adds in 16 bits");
+    if (t->op != sum_of(plan, a->i->lane) || t->order != plan->policy.order)
+        return rf_check_fail(plan, a->i, "adds in another way");
+    RETURN_IF_ERROR(check_addends(a, piece));
+    for (int k = 0; k < a->i->ins; k++) {
+        const int value = plan->operands[a->i->first_operand + k];
+        a->m->used[k] = true;
+        /* Partial sums are the owner's, of all ranks: they are not brought. */
+        for (size_t n = 0; n < rf_token_count_bytes(plan); n++)
+            if (plan->values[value].kind != RF_VALUE_GRAD_PART)
+                a->m->sum[n] = (uint8_t)(a->m->sum[n] + a->tokens[value].counts[n]);
+    }
+    return 0;
+}
+
+/* What a rank has afterwards. */
+static int take(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
     const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
     const bool root = t->op != RF_COLL_REDUCE || plan->rank == t->root;
-    for (int k = 0; k < a->i->ins; k++) {
-        const struct rf_value *v = &plan->values[plan->operands[a->i->first_operand + k]];
-        if (v->kind != RF_VALUE_GRAD || v->piece != piece)
-            return rf_check_fail(plan, a->i, "is of another piece than on rank 0");
-    }
-    RETURN_IF_ERROR(check_heard(a));
-    RETURN_IF_ERROR(check_counts(a, piece, plan->shards > 1));
-    if (t->dtype != RF_F32)
-        return rf_check_fail(plan, a->i, "adds in 16 bits");
-    if (t->op != sum_of(plan) || t->order != plan->policy.order)
-        return rf_check_fail(plan, a->i, "adds in another way");
-    RETURN_IF_ERROR(plan->policy.order == RF_ORDER_TREE ? check_parts(a) : check_local_sum(a));
-    const int out = rf_token_operand(a, true, RF_VALUE_GRAD_SHARD, -1, -1, piece);
+    const bool rounds = t->op == RF_COLL_PREFIX_REDUCE_SCATTER;
+    const int parts = rounds ? rf_token_operand(a, true, RF_VALUE_GRAD_PART, -1, -1, piece) : -1;
+    const bool passing = plan->stage >= 2 && !rounds && a->i->lane != RF_LANE_REPLICATE;
+    int out = parts >= 0 ? parts : rf_token_operand(a, true, RF_VALUE_GRAD_SHARD, -1, -1, piece);
+    if (out < 0 && passing) /* of a round */
+        out = rf_token_operand(a, true, RF_VALUE_GRAD_PART, -1, -1, piece);
     if (root != (out >= 0))
         return rf_check_fail(plan, a->i, "does not leave the sum where it has to be");
+    const uint8_t *before = NULL;
     for (int k = 0; k < a->i->ins; k++) {
+        const int value = plan->operands[a->i->first_operand + k];
         a->m->used[k] = true;
-        a->tokens[plan->operands[a->i->first_operand + k]].state = RF_TOKEN_NOTHING;
+        a->tokens[value].read = true;
+        a->tokens[value].state = RF_TOKEN_NOTHING;
+        if (plan->values[value].kind == RF_VALUE_GRAD_PART)
+            before = a->tokens[value].counts;
     }
     if (!root)
         return 0;
-    rf_token_put(a, out, RF_TOKEN_TOTAL);
-    a->tokens[out].ties = 0;
-    a->tokens[out].normed = false;
+    rf_token_put(a, out, RF_TOKEN_SUM);
+    struct rf_token *sum = &a->tokens[out];
+    for (size_t n = 0; n < rf_token_count_bytes(plan); n++)
+        sum->counts[n] = (uint8_t)(a->m->sum[n] + (before ? before[n] : 0));
+    RETURN_IF_ERROR(rf_token_complete(a, out));
+    if (rounds) {
+        const bool last = t->round + 1 == rf_plan_rounds(plan);
+        if (last != (parts < 0))
+            return rf_check_fail(plan, a->i, "leaves the sum where it is not looked for");
+        sum->low = 0;
+        sum->high = last ? (int)plan->policy.micro_batches : (t->round + 1) * plan->mesh.dp;
+        sum->state = last ? sum->state : RF_TOKEN_SUM;
+    }
     return 0;
 }
 
@@ -122,14 +219,16 @@ static int gather(const struct rf_at *a, int piece)
     RETURN_IF_ERROR(check_counts(a, piece, true));
     const int shard = rf_token_operand(a, false, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD,
                                        -1, -1, piece);
-    RETURN_IF_ERROR(rf_token_demand(a, shard, RF_TOKEN_UPDATED));
-    if (a->tokens[shard].gathered)
+    const bool units = a->plan->stage == 3; /* before they are needed, not when they have changed */
+    const enum rf_token_state state = units ? RF_TOKEN_HELD : RF_TOKEN_UPDATED;
+    RETURN_IF_ERROR(rf_token_demand(a, shard, state));
+    if (a->tokens[shard].gathered && !units)
         return rf_check_fail(a->plan, a->i, "gathers what is there already");
     const int whole =
         rf_token_operand(a, true, copy ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, piece);
     if (whole < 0)
         return rf_check_fail(a->plan, a->i, "lacks a result");
-    rf_token_put(a, whole, RF_TOKEN_UPDATED);
+    rf_token_put(a, whole, state);
     a->tokens[shard].gathered = true;
     return 0;
 }
@@ -137,12 +236,12 @@ static int gather(const struct rf_at *a, int piece)
 static int loss(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
-    const int *first = plan->first_micro_batch + plan->rank;
     const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
     if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F64 || t->order != RF_ORDER_RING ||
         t->count != rf_plan_loss_elements(plan->policy.micro_batches))
         return rf_check_fail(plan, a->i, "transfers %zu elements", t->count);
-    for (int m = first[0]; m < first[1]; m++) {
+    for (int local = 0; local < plan->local_micro_batches; local++) {
+        const int m = rf_plan_micro_batch(plan, local);
         RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_TARGETS, -1, m, RF_TOKEN_HELD));
         const int losses = rf_token_operand(a, false, RF_VALUE_LOSSES, -1, m, -1);
         RETURN_IF_ERROR(rf_token_demand(a, losses, RF_TOKEN_HELD));
@@ -185,23 +284,49 @@ static int broadcast(const struct rf_at *a, const struct rf_at *root)
     return 0;
 }
 
-int rf_meaning_transfer(struct rf_meaning *m, const struct rf_instruction *const *of_ranks)
+static int begin(struct rf_meaning *m, const struct rf_job_group *g, int k, struct rf_at *a)
 {
-    const struct rf_instruction *first = of_ranks[0];
-    const struct rf_transfer *t = rf_plan_transfer(m->plans[0], first);
-    const int piece = first->ins > 0
-                          ? m->plans[0]->values[m->plans[0]->operands[first->first_operand]].piece
+    const int rank = g->members[k];
+    *a = (struct rf_at){m, m->plans[rank], g->of_ranks[rank], m->tokens[rank]};
+    return rf_token_begin_operands(a);
+}
+
+static int reduce(struct rf_meaning *m, const struct rf_job_group *g, int piece)
+{
+    struct rf_at a;
+    memset(m->sum, 0, rf_token_count_bytes(m->plans[0]));
+    for (int k = 0; k < g->count; k++) {
+        RETURN_IF_ERROR(begin(m, g, k, &a));
+        RETURN_IF_ERROR(bring(&a, piece));
+    }
+    for (int k = 0; k < g->count; k++) {
+        RETURN_IF_ERROR(begin(m, g, k, &a));
+        RETURN_IF_ERROR(take(&a, piece));
+        RETURN_IF_ERROR(rf_token_end_operands(&a));
+    }
+    return 0;
+}
+
+int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
+{
+    const struct rf_plan *plan = m->plans[g->members[0]];
+    const struct rf_instruction *first = g->of_ranks[g->members[0]];
+    const struct rf_transfer *t = rf_plan_transfer(plan, first);
+    const int piece = first->ins + first->outs > 0
+                          ? plan->values[plan->operands[first->first_operand]].piece
                           : -1;
-    if (t->root < 0 || t->root >= m->ranks)
-        return rf_check_fail(m->plans[0], first, "has root %d of %d ranks", t->root, m->ranks);
-    const struct rf_at root = {m, m->plans[t->root], of_ranks[t->root], m->tokens[t->root]};
-    for (int rank = 0; rank < m->ranks; rank++) {
-        const struct rf_at a = {m, m->plans[rank], of_ranks[rank], m->tokens[rank]};
-        if ((first->verb == RF_VERB_REDUCE || first->verb == RF_VERB_GATHER) && piece < 0)
-            return rf_check_fail(a.plan, a.i, "lacks an operand");
-        RETURN_IF_ERROR(rf_token_begin_operands(&a));
-        RETURN_IF_ERROR(first->verb == RF_VERB_REDUCE       ? reduce(&a, piece)
-                        : first->verb == RF_VERB_LOSS       ? loss(&a)
+    if (t->root < 0 || t->root >= g->count)
+        return rf_check_fail(plan, first, "has root %d of %d ranks", t->root, g->count);
+    if ((first->verb == RF_VERB_REDUCE || first->verb == RF_VERB_GATHER) && piece < 0)
+        return rf_check_fail(plan, first, "lacks an operand");
+    if (first->verb == RF_VERB_REDUCE)
+        return reduce(m, g, piece);
+    const int of = g->members[t->root];
+    const struct rf_at root = {m, m->plans[of], g->of_ranks[of], m->tokens[of]};
+    for (int k = 0; k < g->count; k++) {
+        struct rf_at a;
+        RETURN_IF_ERROR(begin(m, g, k, &a));
+        RETURN_IF_ERROR(first->verb == RF_VERB_LOSS         ? loss(&a)
                         : first->verb == RF_VERB_NORM_SHARE ? norm_share(&a)
                         : first->verb == RF_VERB_GATHER     ? gather(&a, piece)
                                                             : broadcast(&a, &root));

@@ -108,6 +108,13 @@ enum rf_list_id {
     RF_LIST_COUNT
 };
 
+/* The ranks that a lane's transfers are between: its rank k is rank first + k * stride of the mesh.
+ */
+struct rf_plan_group {
+    int first, stride;
+    int size, rank; /* size 0: the lane is not used */
+};
+
 struct rf_value_index; /* values by what they are of */
 
 struct rf_plan {
@@ -138,10 +145,7 @@ struct rf_plan {
     int piece_count, trained_pieces;
     int stage;         /* policy.zero, or 0 where there is nothing to share */
     int shards, shard; /* into how many parts is cut what is sharded, and which this rank has */
-    struct rf_group {
-        int first, stride; /* rank k of it is rank first + k * stride of the mesh */
-        int size, rank;    /* 0: it is not used */
-    } groups[RF_LANE_COUNT];
+    struct rf_plan_group groups[RF_LANE_COUNT];
     int sum_slots; /* places for partial sums of a shard: in tree order with zero >= 2 several */
     enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
     uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */

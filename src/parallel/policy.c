@@ -76,14 +76,15 @@ void rf_plan_form_groups(struct rf_plan *plan)
     plan->stage = shards > 1 ? plan->policy.zero : 0;
     plan->shards = shards;
     plan->shard = rank % shards;
-    plan->groups[RF_LANE_DATA] = (struct rf_group){0, 1, dp, rank};
+    plan->groups[RF_LANE_DATA] = (struct rf_plan_group){0, 1, dp, rank};
     plan->shard_lane = RF_LANE_DATA;
     if (shards == 1 || shards == dp)
         return;
     plan->shard_lane = RF_LANE_SHARD;
-    plan->groups[RF_LANE_SHARD] = (struct rf_group){rank - rank % shards, 1, shards, rank % shards};
+    plan->groups[RF_LANE_SHARD] =
+        (struct rf_plan_group){rank - rank % shards, 1, shards, rank % shards};
     plan->groups[RF_LANE_REPLICATE] =
-        (struct rf_group){rank % shards, shards, dp / shards, rank / shards};
+        (struct rf_plan_group){rank % shards, shards, dp / shards, rank / shards};
 }
 
 /* The divisor of `batch` that is nearest to `wanted`, and at least `least`. */

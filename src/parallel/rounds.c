@@ -18,6 +18,7 @@ struct pass {
     bool tree;
     int micro_batch, round;
     bool *cleared; /* pieces, in this round */
+    bool *last;    /* of a piece's addition that is still to be written: it is the last round's */
     int *age;      /* of a piece's addition that is still to be written: blocks since; -1: none */
 };
 
@@ -83,7 +84,7 @@ static void add_round(struct pass *p, int piece)
     rf_write_in(&p->w, shard);
     rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD_PART, piece));
     rf_write_out(&p->w, shard);
-    if (is_last(p))
+    if (p->last[piece])
         rf_write_replicas(&p->w, piece);
 }
 
@@ -109,6 +110,7 @@ static void reduce_ring(struct pass *p, int piece)
                                                   .dtype = RF_F32,
                                                   .order = RF_ORDER_RING,
                                                   .counts = q->counts});
+    p->last[piece] = is_last(p);
     if (!first)
         p->age[piece] = 0;
     else if (is_last(p))
@@ -183,14 +185,16 @@ int rf_pass_rounds(struct rf_plan *plan)
         return 0;
     plan->slots = 1;
     p.cleared = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.cleared));
+    p.last = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.last));
     p.age = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.age));
-    if (!p.cleared || !p.age)
+    if (!p.cleared || !p.last || !p.age)
         p.w.status = rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
     for (int k = 0; p.age && k < plan->piece_count; k++)
         p.age[k] = -1;
     for (int i = 0; i < list->count && p.w.status == 0; i++)
         write_instruction(&p, &list->instructions[i]);
     rf_free(p.cleared);
+    rf_free(p.last);
     rf_free(p.age);
     return rf_write_end(&p.w, list);
 }

@@ -6,6 +6,7 @@
 #include "meaning.h"
 
 #include "../base/base.h"
+#include "passes.h"
 
 size_t rf_token_count_bytes(const struct rf_plan *plan)
 {
@@ -19,7 +20,8 @@ int rf_meaning_open(const struct rf_plan *const *plans, int ranks, struct rf_mea
         return rf_fail(RF_ENOMEM, "check: out of memory");
     m->plans = plans;
     m->tokens = rf_alloc((size_t)ranks * sizeof(*m->tokens));
-    if (!m->tokens)
+    m->sum = rf_alloc(rf_token_count_bytes(plans[0]));
+    if (!m->tokens || !m->sum)
         return rf_fail(RF_ENOMEM, "check: out of memory");
     for (m->ranks = 0; m->ranks < ranks; m->ranks++) {
         const struct rf_plan *plan = plans[m->ranks];
@@ -29,13 +31,17 @@ int rf_meaning_open(const struct rf_plan *const *plans, int ranks, struct rf_mea
             return rf_fail(RF_ENOMEM, "check: out of memory");
         for (int v = 0; v < plan->value_count; v++) {
             const enum rf_value_kind kind = plan->values[v].kind;
-            if (kind == RF_VALUE_PARAM || kind == RF_VALUE_PARAM_SHARD || kind == RF_VALUE_COPY ||
-                kind == RF_VALUE_COPY_SHARD || kind == RF_VALUE_STATE || kind == RF_VALUE_CHUNKS ||
-                kind == RF_VALUE_DECAY)
+            if (rf_value_comes_and_goes(plan, kind))
+                ;
+            else if (kind == RF_VALUE_PARAM || kind == RF_VALUE_PARAM_SHARD ||
+                     kind == RF_VALUE_COPY || kind == RF_VALUE_COPY_SHARD ||
+                     kind == RF_VALUE_STATE || kind == RF_VALUE_CHUNKS || kind == RF_VALUE_DECAY)
                 tokens[v].state = RF_TOKEN_HELD;
-            if (kind == RF_VALUE_GRAD || kind == RF_VALUE_GRAD_SHARD)
+            const bool sum =
+                kind == RF_VALUE_GRAD || kind == RF_VALUE_GRAD_SHARD || kind == RF_VALUE_GRAD_PART;
+            if (sum)
                 tokens[v].counts = rf_alloc(rf_token_count_bytes(plan));
-            if (kind == RF_VALUE_GRAD && !tokens[v].counts)
+            if (sum && !tokens[v].counts)
                 return rf_fail(RF_ENOMEM, "check: out of memory");
         }
     }
@@ -52,6 +58,7 @@ void rf_meaning_close(struct rf_meaning *m)
         rf_free(m->tokens[rank]);
     }
     rf_free(m->tokens);
+    rf_free(m->sum);
     rf_free(m->used);
     rf_free(m);
 }
@@ -72,9 +79,10 @@ bool rf_token_is_param(enum rf_value_kind kind)
  * two forms, and all pieces have both. */
 static bool must_be_read(const struct rf_plan *plan, enum rf_value_kind kind)
 {
-    return !plan->policy.forward_only && kind != RF_VALUE_SCRATCH && kind != RF_VALUE_WORKSPACE &&
-           kind != RF_VALUE_PARTIALS && kind != RF_VALUE_LOSSES && kind != RF_VALUE_SCALARS &&
-           !rf_token_is_param(kind);
+    return !plan->policy.forward_only && !(plan->policy.recompute && kind == RF_VALUE_SAVED) &&
+           !(plan->policy.recompute && kind == RF_VALUE_OUT) && kind != RF_VALUE_SCRATCH &&
+           kind != RF_VALUE_WORKSPACE && kind != RF_VALUE_PARTIALS && kind != RF_VALUE_LOSSES &&
+           kind != RF_VALUE_SCALARS && !rf_token_is_param(kind);
 }
 
 /* Whether the parameters of one value are all in another: a shard in its piece, or a piece in its

@@ -35,6 +35,13 @@ const Setting settings[] = {
     {"rank_0_of_3", 3, 4, RF_ORDER_RING, true, false, false, false},
     {"zero_1", 2, 4, RF_ORDER_TREE, false, true, true, true, 1},
     {"zero_1_of_3", 3, 4, RF_ORDER_RING, false, false, true, false, 1},
+    {"zero_1_copies", 4, 4, RF_ORDER_RING, false, false, true, true, 1, 2},
+    {"zero_2", 2, 3, RF_ORDER_RING, false, false, true, false, 2},
+    {"zero_2_tree", 2, 4, RF_ORDER_TREE, false, true, true, true, 2},
+    {"zero_3", 2, 4, RF_ORDER_RING, false, false, true, true, 3},
+    {"zero_3_of_3", 3, 4, RF_ORDER_TREE, false, false, true, false, 3, 0, 1},
+    {"zero_3_copies", 4, 5, RF_ORDER_RING, false, false, false, false, 3, 2},
+    {"recomputes", 2, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 2},
 };
 
 // ---- mutants
@@ -301,7 +308,7 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
     for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
         for (int dp = 1; dp <= 8; dp++)
             for (int m = dp; m <= 12; m++)
-                for (int variant = 0; variant < 8; variant++) {
+                for (int variant = 0; variant < 12; variant++) {
                     Setting s = {"",
                                  dp,
                                  m,
@@ -310,6 +317,10 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
                                  (variant & 2) != 0,
                                  (variant & 4) != 0,
                                  (variant & 4) == 0};
+                    s.zero = variant < 8 ? 0 : 2 + variant % 2;
+                    s.rank0 &= !s.zero;
+                    s.recompute = variant % 3;
+                    s.shard = s.zero && dp % 2 == 0 && order == RF_ORDER_RING ? dp / 2 : 0;
                     if (s.rank0 && order == RF_ORDER_TREE)
                         continue;
                     Job job(s);

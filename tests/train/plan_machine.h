@@ -25,7 +25,7 @@ struct Setting {
     int dp, micro_batches;
     rf_order order;
     bool rank0, scaled, tied, copies;
-    int zero = 0;
+    int zero = 0, shard = 0, recompute = 0;
 };
 
 inline StubBlocks blocks_of(const Setting &s)
@@ -49,6 +49,7 @@ inline rf_policy policy_of(const Setting &s)
     policy.order = s.order;
     policy.update_on_rank_0 = s.rank0;
     policy.zero = s.zero;
+    policy.recompute = s.recompute;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;
     policy.loss_scale = s.scaled ? 64.0f : 0.0f;
     policy.first_bucket_bytes = 4;
@@ -62,7 +63,7 @@ class Job
     explicit Job(const Setting &s) : blocks_(blocks_of(s))
     {
         rf_policy policy = policy_of(s);
-        rf_mesh mesh = {s.dp, 1, 1};
+        rf_mesh mesh = {s.dp, 1, 1, s.shard};
         for (int rank = 0; rank < s.dp; rank++) {
             rf_plan *plan = nullptr;
             EXPECT_EQ(rf_plan_build(blocks_.blocks(), blocks_.count(), &mesh, &policy, rank, &plan),
@@ -176,7 +177,9 @@ class Machine
             for (int r = 0; r < job_.ranks(); r++)
                 for (int lane = 0; lane < RF_LANE_COUNT; lane++)
                     offer(r, lane, can);
-            offer_transfer(can);
+            for (int r = 0; r < job_.ranks(); r++)
+                for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+                    offer_transfer(job_.rank(r)->groups[lane], r, lane, can);
             if (can.empty())
                 break;
             can[random_() % can.size()]();
@@ -208,33 +211,42 @@ class Machine
             can.push_back([=] { end(r, lane); });
             return;
         }
-        const rf_instruction *i = lane == RF_LANE_DATA ? nullptr : head(r, lane);
+        const rf_instruction *i = lane >= RF_LANE_DATA ? nullptr : head(r, lane);
         if (i && free_to_go(r, i))
             can.push_back([=] { begin(r, lane, read(r, i)); });
     }
-    void offer_transfer(std::vector<std::function<void()>> &can)
+    // Of a group, once: by its first rank.
+    void offer_transfer(const rf_plan_group &group, int first, int lane,
+                        std::vector<std::function<void()>> &can)
     {
-        for (int r = 0; r < job_.ranks(); r++) {
-            const rf_instruction *i = head(r, RF_LANE_DATA);
-            if (busy_[(size_t)r][RF_LANE_DATA] || !i || !free_to_go(r, i))
+        if (!group.size || group.first != first)
+            return;
+        for (int k = 0; k < group.size; k++) {
+            const int r = group.first + k * group.stride;
+            const rf_instruction *i = head(r, lane);
+            if (busy_[(size_t)r][(size_t)lane] || !i || !free_to_go(r, i))
                 return;
         }
         can.push_back([=] {
             uint64_t all = 0;
-            for (int r = 0; r < job_.ranks(); r++)
-                all = mix(all, read(r, head(r, RF_LANE_DATA)));
-            for (int r = 0; r < job_.ranks(); r++)
-                begin(r, RF_LANE_DATA, all);
+            for (int k = 0; k < group.size; k++)
+                all = mix(all, read(group.first + k * group.stride,
+                                    head(group.first + k * group.stride, lane)));
+            for (int k = 0; k < group.size; k++)
+                begin(group.first + k * group.stride, lane, all);
         });
     }
     uint64_t read(int r, const rf_instruction *i)
     {
         const int *operands = rf_plan_operands(job_.rank(r), i);
-        uint64_t seen = mix((uint64_t)i->verb, (uint64_t)(i->micro_batch + 1));
+        // A forward pass once more computes the same.
+        const rf_verb verb = i->verb == RF_VERB_RECOMPUTE ? RF_VERB_FORWARD : i->verb;
+        uint64_t seen = mix((uint64_t)verb, (uint64_t)(i->micro_batch + 1));
         for (int k = 0; k < i->ins; k++) { // cells with one history count as one
-            uint64_t last = 0;
+            std::set<uint64_t> histories;
             for (uint64_t *cell : memory_[(size_t)r].of(operands[k], i->block))
-                seen = *cell == last ? seen : mix(seen, last = *cell);
+                if (histories.insert(*cell).second)
+                    seen = mix(seen, *cell);
         }
         if (const rf_transfer *t = rf_plan_transfer(job_.rank(r), i))
             seen = mix(mix(seen, (uint64_t)t->op), mix(t->count, (uint64_t)t->order));
@@ -271,7 +283,10 @@ class Machine
                     return 0;
             for (int v = 0; v < job_.rank(r)->value_count; v++) {
                 rf_value_kind kind = job_.rank(r)->values[v].kind;
+                if (rf_value_comes_and_goes(job_.rank(r), kind))
+                    continue;
                 if (kind == RF_VALUE_PARAM || kind == RF_VALUE_COPY || kind == RF_VALUE_STATE ||
+                    kind == RF_VALUE_PARAM_SHARD || kind == RF_VALUE_COPY_SHARD ||
                     kind == RF_VALUE_SCALARS)
                     for (uint64_t *cell : memory_[(size_t)r].of(v, -1))
                         all = mix(all, *cell);

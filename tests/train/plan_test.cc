@@ -439,8 +439,8 @@ TEST(Plan, RefusalsSayWhatToChange)
     EXPECT_NE(refusal(4, policy_of(2, 0), RF_EINVAL).find("use a batch of 4"), std::string::npos);
     EXPECT_NE(refusal(3, policy_of(8, 0), RF_EINVAL).find("(one per rank)"), std::string::npos);
     rf_policy zero = policy_of(2, 2);
-    zero.zero = 2;
-    EXPECT_NE(refusal(2, zero, RF_ENOTSUP).find("zero=1, sharded states"), std::string::npos);
+    zero.zero = 4;
+    EXPECT_NE(refusal(2, zero, RF_EINVAL).find("stages are 0 to 3"), std::string::npos);
     StubBlocks blocks = two_blocks();
     rf_policy policy = policy_of(4, 4);
     rf_plan *plan = nullptr;
