@@ -75,21 +75,25 @@ TEST(Plan, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
     policy.batch = policy.micro_batches = 4;
     policy.seq = 8;
     policy.order = RF_ORDER_TREE;
-    rf_mesh mesh = {1, 1, 1};
-    int failures = 0;
-    for (uint64_t nth = 1; nth < 100; nth++) {
-        rf_plan *plan = nullptr;
-        rf_alloc_fail_at(nth);
-        int rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan);
-        rf_alloc_fail_at(0);
-        if (rc == 0) {
-            rf_plan_destroy(plan);
-            break;
+    for (int stage : {0, 1, 2, 3}) {
+        const rf_mesh mesh = {stage ? 2 : 1, 1, 1};
+        int failures = 0;
+        policy.zero = stage;
+        policy.recompute = stage % 2;
+        for (uint64_t nth = 1; nth < 300; nth++) {
+            rf_plan *plan = nullptr;
+            rf_alloc_fail_at(nth);
+            int rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan);
+            rf_alloc_fail_at(0);
+            if (rc == 0) {
+                rf_plan_destroy(plan);
+                break;
+            }
+            EXPECT_EQ(rc, RF_ENOMEM) << "call " << nth;
+            EXPECT_EQ(plan, nullptr);
+            failures++;
         }
-        EXPECT_EQ(rc, RF_ENOMEM) << "call " << nth;
-        EXPECT_EQ(plan, nullptr);
-        failures++;
+        EXPECT_GT(failures, 5);
+        EXPECT_LT(failures, 290);
     }
-    EXPECT_GT(failures, 5);
-    EXPECT_LT(failures, 90);
 }
