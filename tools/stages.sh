@@ -152,7 +152,7 @@ SLOW_WIDTHS="$SLOW_TYPES:All/Matmul*:MatmulBatch.*:Type/LmHead*:Type/Attention.*
 SLOW_WIDTHS="$SLOW_WIDTHS:Type/Attention.ForwardAndBackward*:Type/Attention.Strides*"
 SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
 # What is left out of training; what stays is what a driver can make wrong: losses, gradients, memory.
-SLOW_TRAINING=':Zero.*:Recompute.*:BackgroundSave.*:SharedSave.*:Pieces.*:RingOrder.*:ChunkedHead.*:Bytes.*'
+SLOW_TRAINING=':Zero.*:Recompute.*:Offload.*:BackgroundSave.*:SharedSave.*:Pieces.*:RingOrder.*:ChunkedHead.*:Bytes.*'
 SLOW_TRAINING="$SLOW_TRAINING:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*"
 SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Run.EveryRankHears*:Run.AStepWithout*:Run.ATokenThat*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*:Gradients.*"
 SLOW_TRAINING="$SLOW_TRAINING:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*:Llama.P*:Llama.By*:Llama.Losses*"

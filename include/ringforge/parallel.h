@@ -29,6 +29,7 @@ enum rf_value_kind {
     RF_VALUE_GRAD_SHARD,  /* piece: a part of RF_VALUE_GRAD slot 0; with zero >= 2 on its own */
     RF_VALUE_GRAD_PART, /* piece, zero >= 2: in tree order the partial sums of the shard, by level;
                          * in ring order what one round adds to it */
+    RF_VALUE_HOST_GRAD, /* piece: RF_VALUE_GRAD_SHARD in memory of the host, for its optimizer */
     RF_VALUE_STATE,     /* piece; slot = enum rf_optimizer_state */
     RF_VALUE_TOKENS,    /* micro_batch: inputs of the first block */
     RF_VALUE_TARGETS,   /* micro_batch */
@@ -79,6 +80,9 @@ enum rf_verb {
     RF_VERB_GATHER,       /* parameters of a piece, from the ranks that have updated them */
     RF_VERB_BROADCAST,    /* rank 0's values, to all */
     RF_VERB_CAST,         /* 16-bit copies of parameters */
+    RF_VERB_FETCH,        /* parameters of a piece, from memory of the host */
+    RF_VERB_EVICT,        /* gradients of a piece, to memory of the host */
+    RF_VERB_HOST_STEP,    /* optimizer, by the host */
     RF_VERB_COUNT
 };
 
@@ -89,6 +93,8 @@ enum rf_lane {
     RF_LANE_DATA,      /* collectives of the data-parallel ranks */
     RF_LANE_SHARD,     /* of the ranks that share one copy of the shards, if not all do */
     RF_LANE_REPLICATE, /* of the ranks that have the same shard, if there are several */
+    RF_LANE_FETCH,     /* copies to the device */
+    RF_LANE_EVICT,     /* copies to the host */
     RF_LANE_COUNT
 };
 

@@ -155,6 +155,16 @@ struct rf_mesh {
     int shard;
 };
 
+/* policy.offload: what lies in memory of the host (pinned: the device can reach it). */
+enum {
+    /* The optimizer's states and f32 parameters; the host updates them (Ren et al. 2021,
+     * ZeRO-Offload). Numbers agree with the device's up to rounding. */
+    RF_OFFLOAD_OPTIMIZER = 1,
+    /* f32 parameters; those of a block come to the device before it runs, one block ahead. */
+    RF_OFFLOAD_PARAMS = 2,
+    RF_OFFLOAD_GRADS = 4 /* zero >= 2: this rank's sums of gradients */
+};
+
 /* policy.recompute: every K blocks, K nearest to the root of the number of blocks. */
 #define RF_RECOMPUTE_SQRT (-1)
 
@@ -181,6 +191,7 @@ struct rf_policy {
      * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT. Gradients
      * have the same bits. */
     int recompute;
+    int offload;       /* RF_OFFLOAD_* or 0 */
     bool forward_only; /* no gradients, no optimizer */
     /* For products with a long sum and few results (weight gradients above all): the device works
      * on parts of it at once. 0: none. Tens of MiB for a GPU, 0 for a CPU. Bits depend on it. */
@@ -262,9 +273,10 @@ RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uin
  * bytes. hex: 65 bytes. */
 RF_API int rf_run_params_sha256(struct rf_run *run, char hex[65]);
 
-/* Bytes by category: params, grads, optimizer, activations, comm, scratch (allocated), and sent. */
+/* Bytes by category: params, grads, optimizer, activations, comm, scratch (allocated); host: of
+ * these, what lies in memory of the host; and sent. */
 struct rf_bytes {
-    uint64_t params, grads, optimizer, activations, comm, scratch, sent;
+    uint64_t params, grads, optimizer, activations, comm, scratch, host, sent;
 };
 /* What was measured since rf_run_open: high water at vkAllocateMemory by category, bytes posted
  * in the transport. */

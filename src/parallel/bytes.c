@@ -72,7 +72,8 @@ uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
 
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
 {
-    return plan->stage == 3 ? rf_plan_shard_elements(plan, shard, true) : plan->param_elements;
+    return plan->units && plan->shards > 1 ? rf_plan_shard_elements(plan, shard, true)
+                                           : plan->param_elements;
 }
 
 /* Slots; or, with sharded gradients, the partial sums of the shards: place_shards in pieces.c. */
@@ -93,18 +94,23 @@ static void plan_states(struct rf_plan *plan)
     const uint64_t state_bytes = rf_plan_state_bytes(plan, plan->shard);
     const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches;
     const uint64_t param_elements = rf_plan_param_elements(plan, plan->shard);
+    const int offload = plan->policy.offload;
+    const enum rf_memory params = offload ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
+    const enum rf_memory optimizer =
+        offload & RF_OFFLOAD_OPTIMIZER ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
+    const enum rf_memory grads =
+        plan->stage >= 2 && offload & RF_OFFLOAD_GRADS ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
     uint64_t scratch = 0;
 
-    set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
-               param_elements * sizeof(float));
-    set_region(plan, RF_REGION_COPY, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
+    set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, params, param_elements * sizeof(float));
+    set_region(plan, RF_REGION_COPY, RF_CATEGORY_PARAMS, params,
                plan->copy_type == RF_F32 ? 0 : param_elements * sizeof(uint16_t));
-    set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_DEVICE,
+    set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, grads,
                rf_plan_grad_elements(plan, plan->shard) * sizeof(float));
     for (int i = 0; i < RF_STATE_COUNT; i++) {
         bool has = rf_plan_updates(plan) &&
                    rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)i);
-        set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, RF_MEMORY_DEVICE,
+        set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, optimizer,
                    has ? state_bytes : 0);
     }
     set_region(plan, RF_REGION_TOKENS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
@@ -120,7 +126,9 @@ static void plan_states(struct rf_plan *plan)
                plan->policy.workspace_bytes);
     if (plan->policy.forward_only)
         return;
-    set_region(plan, RF_REGION_DECAY, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+    set_region(plan, RF_REGION_HOST_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_HOST,
+               rf_plan_evicts(plan) ? state_bytes : 0);
+    set_region(plan, RF_REGION_DECAY, RF_CATEGORY_SCRATCH, optimizer,
                state_bytes / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
     set_region(plan, RF_REGION_CHUNKS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                plan->chunk_count * sizeof(struct rf_norm_chunk));
@@ -142,8 +150,11 @@ static void sum_memory(struct rf_plan *plan)
         [RF_CATEGORY_SCRATCH] = &plan->bytes.scratch,
     };
     for (int i = 0; i < plan->region_count; i++)
-        if (plan->regions[i].bytes)
+        if (plan->regions[i].bytes) {
             *by_category[plan->regions[i].category] += plan->regions[i].bytes;
+            if (plan->regions[i].memory == RF_MEMORY_HOST)
+                plan->bytes.host += plan->regions[i].bytes;
+        }
 }
 
 int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *out)

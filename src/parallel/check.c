@@ -31,7 +31,12 @@ static enum rf_lane lane_of(const struct rf_plan *plan, enum rf_verb verb)
 {
     switch (verb) {
     case RF_VERB_LOAD:
+    case RF_VERB_HOST_STEP:
         return RF_LANE_HOST;
+    case RF_VERB_FETCH:
+        return RF_LANE_FETCH;
+    case RF_VERB_EVICT:
+        return RF_LANE_EVICT;
     case RF_VERB_LOSS:
     case RF_VERB_BROADCAST:
         return RF_LANE_DATA;
@@ -46,7 +51,7 @@ static enum rf_lane lane_of(const struct rf_plan *plan, enum rf_verb verb)
 
 static bool has_transfer(const struct rf_plan *plan, enum rf_verb verb)
 {
-    return lane_of(plan, verb) >= RF_LANE_DATA;
+    return rf_lane_transfers((int)lane_of(plan, verb));
 }
 
 /* Copies of shards are added up on a lane of their own. */
@@ -275,7 +280,7 @@ static int try_transfer(struct job *j, const struct rf_plan_group *group, int la
 static int try_transfers(struct job *j)
 {
     for (int rank = 0; rank < j->ranks; rank++)
-        for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+        for (int lane = RF_LANE_DATA; lane <= RF_LANE_REPLICATE; lane++)
             if (j->plans[rank]->groups[lane].size && j->plans[rank]->groups[lane].first == rank)
                 RETURN_IF_ERROR(try_transfer(j, &j->plans[rank]->groups[lane], lane));
     return 0;
@@ -298,8 +303,9 @@ static int run_job(struct job *j)
     do {
         j->moved = false;
         for (int rank = 0; rank < j->ranks; rank++) {
-            RETURN_IF_ERROR(try_lane(j, rank, RF_LANE_HOST));
-            RETURN_IF_ERROR(try_lane(j, rank, RF_LANE_COMPUTE));
+            for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+                if (!rf_lane_transfers(lane))
+                    RETURN_IF_ERROR(try_lane(j, rank, lane));
         }
         RETURN_IF_ERROR(try_transfers(j));
     } while (j->moved);

@@ -28,8 +28,9 @@ struct rf_clocks {
     int now[RF_LANE_COUNT][RF_LANE_COUNT];
 };
 
-static const struct span untouched = {0, {-1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1}};
-_Static_assert(RF_LANE_COUNT == 5, "a lane more is a -1 more");
+static const struct span untouched = {
+    0, {-1, -1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1, -1}};
+_Static_assert(RF_LANE_COUNT == 7, "a lane more is a -1 more");
 
 int rf_clocks_open(const struct rf_plan *plan, const struct rf_list *list, struct rf_clocks **out)
 {
@@ -133,8 +134,8 @@ int rf_clocks_needs(struct rf_clocks *c, const struct rf_instruction *i, int nee
     for (int k = 0; k < i->ins + i->outs; k++)
         RETURN_IF_ERROR(touch(c, operands[k], k >= i->ins, (int)i->lane, need));
     /* The host is blocked in it, and hears what became of all transfers so far. */
-    for (int lane = RF_LANE_DATA; i->verb == RF_VERB_LOSS && lane < RF_LANE_COUNT; lane++)
-        if (lane != (int)i->lane)
+    for (int lane = 0; i->verb == RF_VERB_LOSS && lane < RF_LANE_COUNT; lane++)
+        if (rf_lane_transfers(lane) && lane != (int)i->lane)
             need[lane] = c->passed[lane] - 1;
     if (need[i->lane] == self) /* what it reads and writes; whatever it had before came earlier */
         need[i->lane] = self - 1;

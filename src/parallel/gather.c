@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: sharded parameters (ZeRO-3; Zhao et al. 2023, PyTorch FSDP). The calls of a block that
- * follow each other are a visit. What a visit reads is gathered when the visit before it begins, so
- * that it arrives while that one computes, and at most two blocks' parameters are there at once.
- * What the visit before has stays; else each visit gathers anew, since lifetimes.c gives the memory
- * away after its last reader. Also strikes out phantoms, which stand for rounds in which this rank
- * computes nothing but takes part in transfers.
+ * Pass: parameters that are sharded (ZeRO-3; Zhao et al. 2023, PyTorch FSDP), or lie with the host.
+ * The calls of a block that follow each other are a visit. What a visit reads is gathered, or
+ * fetched, when the visit before it begins, so that it arrives while that one computes, and at most
+ * two blocks' parameters are there at once. What the visit before has stays; else each visit
+ * gathers anew, since lifetimes.c gives the memory away after its last reader. Also strikes out
+ * phantoms, which stand for rounds in which this rank computes nothing but takes part in transfers.
  */
 #include "../base/base.h"
 #include "list.h"
@@ -26,6 +26,17 @@ static bool calls_block(const struct rf_instruction *i)
 {
     return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE ||
            i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
+}
+
+/* The rank has all of it, with the host. */
+static void fetch_piece(struct pass *p, int piece, enum form form)
+{
+    const bool narrow = form == NARROW;
+    rf_write(&p->w, RF_VERB_FETCH, RF_LANE_FETCH, -1, -1);
+    rf_write_in(&p->w, rf_value_of(p->plan, narrow ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD, -1,
+                                   -1, -1, piece));
+    rf_write_out(&p->w,
+                 rf_value_of(p->plan, narrow ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
 }
 
 static void gather_piece(struct pass *p, int piece, enum form form)
@@ -53,11 +64,14 @@ static void gather_block(struct pass *p, int block, int visit)
         const struct rf_plan_param *param = &plan->params[plan->first_param[block] + k];
         const enum form form = param->desc->dtype == RF_F32 ? WHOLE : NARROW;
         int *had = &p->visit[param->piece * FORMS + form];
-        const bool there =
-            *had == visit || *had == visit - 1 || (*had >= 0 && plan->policy.keep_gathered);
+        const bool there = *had == visit || *had == visit - 1 || (*had >= 0 && plan->keep_units);
         *had = visit;
-        if (!there)
+        if (there)
+            continue;
+        if (plan->shards > 1)
             gather_piece(p, param->piece, form);
+        else
+            fetch_piece(p, param->piece, form);
     }
 }
 
@@ -96,7 +110,7 @@ static int gather(struct rf_plan *plan, struct rf_list *list)
         p.visit[k] = -2;
     for (int at = 0; at < list->count; at++) {
         const struct rf_instruction *i = &list->instructions[at];
-        if (plan->stage == 3 && calls_block(i) && i->block != p.block)
+        if (plan->units && calls_block(i) && i->block != p.block)
             begin_visit(&p, at);
         if (i->micro_batch != RF_PHANTOM)
             rf_write_copy(&p.w, i);

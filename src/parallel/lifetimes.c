@@ -54,7 +54,7 @@ bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind
         return true;
     case RF_VALUE_PARAM:
     case RF_VALUE_COPY:
-        return plan->stage == 3;
+        return plan->units;
     case RF_VALUE_GRAD:
         return plan->stage >= 2;
     case RF_VALUE_GRAD_PART:

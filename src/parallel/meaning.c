@@ -36,6 +36,9 @@ int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *
         [RF_VERB_STEP] = rf_meaning_step,
         [RF_VERB_END_STEP] = rf_meaning_end_step,
         [RF_VERB_CAST] = rf_meaning_cast,
+        [RF_VERB_FETCH] = rf_meaning_fetch,
+        [RF_VERB_EVICT] = rf_meaning_evict,
+        [RF_VERB_HOST_STEP] = rf_meaning_host_step,
     };
     const struct rf_at a = {m, m->plans[rank], i, m->tokens[rank]};
     RETURN_IF_ERROR(rf_token_begin_operands(&a));

@@ -96,5 +96,8 @@ RF_MUST_CHECK int rf_meaning_begin_step(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_step(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_end_step(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_cast(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_fetch(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_evict(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_host_step(const struct rf_at *a);
 
 #endif

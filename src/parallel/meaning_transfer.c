@@ -219,7 +219,7 @@ static int gather(const struct rf_at *a, int piece)
     RETURN_IF_ERROR(check_counts(a, piece, true));
     const int shard = rf_token_operand(a, false, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD,
                                        -1, -1, piece);
-    const bool units = a->plan->stage == 3; /* before they are needed, not when they have changed */
+    const bool units = a->plan->units; /* before they are needed, not when they have changed */
     const enum rf_token_state state = units ? RF_TOKEN_HELD : RF_TOKEN_UPDATED;
     RETURN_IF_ERROR(rf_token_demand(a, shard, state));
     if (a->tokens[shard].gathered && !units)

@@ -133,7 +133,6 @@ static int update(const struct rf_at *a, int piece, enum rf_value_kind kind, int
 static int update_piece(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
-    RETURN_IF_ERROR(read_total(a, piece, false));
     RETURN_IF_ERROR(update(a, piece, RF_VALUE_PARAM_SHARD, -1, true));
     for (int k = 0; k < RF_STATE_COUNT; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
@@ -152,9 +151,63 @@ int rf_meaning_step(const struct rf_at *a)
                         : -1;
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
-    for (int piece = 0; piece < plan->trained_pieces; piece++)
-        if (plan->pieces[piece].use < 0 && (plan->shards == 1 || piece == one))
-            RETURN_IF_ERROR(update_piece(a, piece));
+    for (int piece = 0; piece < plan->trained_pieces; piece++) {
+        if (plan->pieces[piece].use >= 0 || (plan->shards > 1 && piece != one))
+            continue;
+        RETURN_IF_ERROR(read_total(a, piece, false));
+        RETURN_IF_ERROR(update_piece(a, piece));
+    }
+    return 0;
+}
+
+/* One piece; of gradients what was copied to the host, if it was. */
+int rf_meaning_host_step(const struct rf_at *a)
+{
+    const struct rf_plan *plan = a->plan;
+    const int piece = a->i->ins > 0 ? plan->values[plan->operands[a->i->first_operand]].piece : -1;
+    if (piece < 0 || piece >= plan->trained_pieces ||
+        !(plan->policy.offload & RF_OFFLOAD_OPTIMIZER))
+        return rf_check_fail(plan, a->i, "is not the host's");
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
+    if (rf_plan_evicts(plan))
+        RETURN_IF_ERROR(rf_token_demand(
+            a, rf_token_operand(a, false, RF_VALUE_HOST_GRAD, -1, -1, piece), RF_TOKEN_TOTAL));
+    else
+        RETURN_IF_ERROR(read_total(a, piece, false));
+    return update_piece(a, piece);
+}
+
+/* With all its tied uses. */
+int rf_meaning_evict(const struct rf_at *a)
+{
+    const int shard = rf_token_operand(a, false, RF_VALUE_GRAD_SHARD, -1, -1, -1);
+    if (shard < 0)
+        return rf_check_fail(a->plan, a->i, "lacks an operand");
+    const int piece = a->plan->values[shard].piece;
+    RETURN_IF_ERROR(make_total(a, shard));
+    if (a->tokens[shard].ties != uses_of(a->plan, piece))
+        return rf_check_fail(a->plan, a->i, "piece %d lacks a tied use", piece);
+    const int out = rf_token_operand(a, true, RF_VALUE_HOST_GRAD, -1, -1, piece);
+    if (out < 0)
+        return rf_check_fail(a->plan, a->i, "lacks a result");
+    rf_token_put(a, out, RF_TOKEN_TOTAL);
+    return 0;
+}
+
+/* Parameters of one piece, in one form. */
+int rf_meaning_fetch(const struct rf_at *a)
+{
+    int shard = rf_token_operand(a, false, RF_VALUE_PARAM_SHARD, -1, -1, -1);
+    const bool copy = shard < 0;
+    if (copy)
+        shard = rf_token_operand(a, false, RF_VALUE_COPY_SHARD, -1, -1, -1);
+    RETURN_IF_ERROR(rf_token_demand(a, shard, RF_TOKEN_HELD));
+    const int whole = rf_token_operand(a, true, copy ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1,
+                                       a->plan->values[shard].piece);
+    if (whole < 0)
+        return rf_check_fail(a->plan, a->i, "lacks a result");
+    rf_token_put(a, whole, RF_TOKEN_HELD);
     return 0;
 }
 

@@ -189,7 +189,7 @@ static void place_shards(struct rf_plan *plan)
             if ((piece->use >= 0) != uses)
                 continue;
             const uint64_t count = piece->counts[plan->shard];
-            piece->shard_first = at;
+            piece->shard_first = plan->shards > 1 ? at : piece->first;
             at += rf_padded(count);
             piece->part_first = part;
             part += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
@@ -221,19 +221,20 @@ int rf_pass_pieces(struct rf_plan *plan)
 {
     const uint64_t frozen = plan->param_elements - plan->train_elements;
     const bool tree = plan->policy.order == RF_ORDER_TREE;
+    const bool blocks = plan->stage == 3 || plan->policy.offload & RF_OFFLOAD_PARAMS;
     plan->sum_slots = tree && plan->stage >= 2
                           ? rf_prefix_slots((int)plan->policy.micro_batches, plan->mesh.dp)
                           : 1;
     plan->pieces = rf_alloc(((size_t)plan->param_count + 2) * sizeof(*plan->pieces));
     if (!plan->pieces)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
-    if (plan->stage == 3)
+    if (blocks)
         cut_units(plan, false);
     else
         cut_buckets(plan);
     if (tree)
         add_uses(plan);
-    if (plan->stage == 3)
+    if (blocks)
         cut_units(plan, true);
     else if (frozen > 0)
         add_piece(plan,

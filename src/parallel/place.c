@@ -26,7 +26,7 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
     const uint64_t count = piece->counts[plan->shard];
     const uint64_t bytes = rf_padded(count) * sizeof(float);
     const uint64_t within = piece->first + piece->cuts[plan->shard];
-    const uint64_t param = plan->stage == 3 ? piece->shard_first : within;
+    const uint64_t param = plan->units ? piece->shard_first : within;
     const uint64_t sums = count * (uint64_t)(plan->sum_slots - 1);
     const uint64_t last = piece->part_first + rf_padded(sums);
     switch (v->kind) {
@@ -39,6 +39,9 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
         break;
     case RF_VALUE_PARAM_SHARD:
         place(v, RF_REGION_PARAMS, param * sizeof(float), bytes);
+        break;
+    case RF_VALUE_HOST_GRAD:
+        place(v, RF_REGION_HOST_GRADS, piece->shard_first * sizeof(float), bytes);
         break;
     case RF_VALUE_GRAD_PART: /* the highest of them is the shard */
         place(v, RF_REGION_GRADS, (last - sums) * sizeof(float),
@@ -118,7 +121,7 @@ void rf_place_value(const struct rf_plan *plan, struct rf_value *v)
         v->bytes = passing_bytes(plan, v);
     else if (v->kind == RF_VALUE_PARAM_SHARD || v->kind == RF_VALUE_COPY_SHARD ||
              v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_GRAD_PART ||
-             v->kind == RF_VALUE_STATE)
+             v->kind == RF_VALUE_HOST_GRAD || v->kind == RF_VALUE_STATE)
         place_shard(plan, v);
     else if (v->piece >= 0)
         place_piece(plan, v);

@@ -61,7 +61,7 @@ struct rf_plan_piece {
     bool trained;
     uint64_t *cuts;       /* shards + 1 of them, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
-    uint64_t shard_first; /* element of this rank's shard in memory that holds only its shards */
+    uint64_t shard_first; /* element of this rank's shard in memory that has only its shards */
     uint64_t
         part_first; /* element of its partial sums, of which the shard of gradients is the last */
 };
@@ -71,6 +71,7 @@ enum rf_region_id {
     RF_REGION_PARAMS = 0, /* where they are sharded: this rank's shards */
     RF_REGION_COPY,       /* the same in 16 bits, for blocks that want that */
     RF_REGION_GRADS,      /* all slots, one after the other; where they are sharded: the shards */
+    RF_REGION_HOST_GRADS, /* as states lie */
     RF_REGION_STATE,      /* of the optimizer: one for each enum rf_optimizer_state */
     RF_REGION_STATE_END = RF_REGION_STATE + RF_STATE_COUNT - 1,
     RF_REGION_TOKENS,  /* host-visible; of all local micro-batches */
@@ -146,7 +147,9 @@ struct rf_plan {
     int stage;         /* policy.zero, or 0 where there is nothing to share */
     int shards, shard; /* into how many parts is cut what is sharded, and which this rank has */
     struct rf_plan_group groups[RF_LANE_COUNT];
-    int sum_slots; /* places for partial sums of a shard: in tree order with zero >= 2 several */
+    bool units;      /* blocks see parameters that have been gathered or fetched for them */
+    bool keep_units; /* and that stay until the end of the list */
+    int sum_slots;   /* places for partial sums of a shard: in tree order with zero >= 2 several */
     enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
     uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */
 
@@ -178,7 +181,20 @@ static inline bool rf_plan_updates(const struct rf_plan *plan)
 static inline bool rf_plan_step_copies(const struct rf_plan *plan)
 {
     return plan->copy_type != RF_F32 &&
-           (plan->shards == 1 || plan->stage == 3 || plan->policy.optimizer.stochastic_rounding);
+           (plan->shards == 1 || plan->units || plan->policy.optimizer.stochastic_rounding);
+}
+
+/* Whether the optimizer reads gradients that were copied to the host. */
+static inline bool rf_plan_evicts(const struct rf_plan *plan)
+{
+    return (plan->policy.offload & RF_OFFLOAD_OPTIMIZER) != 0 && !plan->policy.forward_only &&
+           !(plan->stage >= 2 && plan->policy.offload & RF_OFFLOAD_GRADS);
+}
+
+/* Whether a lane's instructions are transfers between ranks. */
+static inline bool rf_lane_transfers(int lane)
+{
+    return lane >= RF_LANE_DATA && lane <= RF_LANE_REPLICATE;
 }
 
 /* How often each rank takes a micro-batch, or, in the last round, maybe none. */
@@ -203,7 +219,7 @@ static inline int rf_plan_local(const struct rf_plan *plan, int micro_batch)
 /* Where a piece's shard begins in memory that has all states. */
 static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece)
 {
-    return plan->shards > 1 ? plan->pieces[piece].shard_first : plan->pieces[piece].first;
+    return plan->pieces[piece].shard_first;
 }
 
 /* What carries gradients to rank 0, and weights from there, where it alone updates. */
@@ -212,7 +228,8 @@ static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece
 /* Whether the host does it and goes on only when it has been done. */
 static inline bool rf_verb_blocks(enum rf_verb verb)
 {
-    return verb == RF_VERB_LOAD || verb == RF_VERB_LOSS || verb == RF_VERB_BROADCAST;
+    return verb == RF_VERB_LOAD || verb == RF_VERB_LOSS || verb == RF_VERB_BROADCAST ||
+           verb == RF_VERB_HOST_STEP;
 }
 
 /* Elements (f64) that are summed to share `micro_batches` losses and token counts. */

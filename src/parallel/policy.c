@@ -60,6 +60,22 @@ static int check_shards(struct rf_plan *plan)
                        "zero=%d with %s: parameters are gathered with zero=3 only; use that, or "
                        "leave it out",
                        policy->zero, policy->keep_gathered ? "keep_gathered" : "no_prefetch");
+    if (policy->offload < 0 ||
+        policy->offload > (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS))
+        return rf_fail(RF_EINVAL, "offload %d: use RF_OFFLOAD_*, or 0 for nothing",
+                       policy->offload);
+    if ((policy->offload & RF_OFFLOAD_GRADS) && policy->zero < 2)
+        return rf_fail(RF_EINVAL,
+                       "offload of gradients with zero=%d: only what is sharded can lie with the "
+                       "host; use zero=2 or 3, or leave it out",
+                       policy->zero);
+    if ((policy->offload & RF_OFFLOAD_PARAMS) && policy->zero == 1 && mesh->shard > 1)
+        return rf_fail(RF_ENOTSUP,
+                       "offload of parameters with zero=1 on %d ranks is not in this version; use "
+                       "zero=2 or 3, or zero=0",
+                       mesh->dp);
+    if (policy->offload && policy->update_on_rank_0)
+        return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone: use one of the two");
     if (policy->recompute < RF_RECOMPUTE_SQRT)
         return rf_fail(RF_EINVAL,
                        "recompute %d: use 0 for none, 1 for every block, N for every N blocks, or "
@@ -76,6 +92,9 @@ void rf_plan_form_groups(struct rf_plan *plan)
     plan->stage = shards > 1 ? plan->policy.zero : 0;
     plan->shards = shards;
     plan->shard = rank % shards;
+    plan->units = plan->stage == 3 || plan->policy.offload;
+    plan->keep_units = plan->policy.keep_gathered ||
+                       (plan->stage < 3 && !(plan->policy.offload & RF_OFFLOAD_PARAMS));
     plan->groups[RF_LANE_DATA] = (struct rf_plan_group){0, 1, dp, rank};
     plan->shard_lane = RF_LANE_DATA;
     if (shards == 1 || shards == dp)

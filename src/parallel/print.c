@@ -25,6 +25,9 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_END_STEP] = "end step",
     [RF_VERB_BROADCAST] = "broadcast",
     [RF_VERB_CAST] = "cast parameters",
+    [RF_VERB_FETCH] = "fetch",
+    [RF_VERB_EVICT] = "evict",
+    [RF_VERB_HOST_STEP] = "optimizer step by the host",
 };
 
 static const char *const kinds[RF_VALUE_KINDS] = {
@@ -34,6 +37,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_COPY_SHARD] = "shard of 16-bit parameters",
     [RF_VALUE_GRAD_SHARD] = "shard of gradients",
     [RF_VALUE_GRAD_PART] = "partial sums of gradients",
+    [RF_VALUE_HOST_GRAD] = "gradients with the host",
     [RF_VALUE_STATE] = "state",
     [RF_VALUE_GRAD] = "gradients",
     [RF_VALUE_TOKENS] = "tokens",
@@ -130,10 +134,15 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     case RF_VERB_REDUCE:
         put_if(&t, "piece", in ? in->piece : -1);
         break;
+    case RF_VERB_HOST_STEP:
+        put_if(&t, "piece", i->ins > 0 ? plan->values[operands[0]].piece : -1);
+        break;
     case RF_VERB_STEP:
         put_if(&t, "piece", i->ins > 0 ? only_piece(plan, i) : -1);
         break;
     case RF_VERB_GATHER:
+    case RF_VERB_FETCH:
+    case RF_VERB_EVICT:
     case RF_VERB_BROADCAST:
     case RF_VERB_CAST:
         put(&t, " of ", -1);

@@ -92,14 +92,24 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     const uint64_t state = rf_plan_state_bytes(plan, shard);
     const uint64_t params = rf_plan_param_elements(plan, shard);
     const uint64_t copy = plan->copy_type == RF_F32 ? 0 : sizeof(uint16_t);
+    const struct rf_bytes before = *bytes;
     for (int k = 0; k < RF_STATE_COUNT && !plan->policy.forward_only; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
             bytes->optimizer += sign * aligned(state);
     bytes->params += sign * (aligned(params * sizeof(float)) + aligned(params * copy));
+    if (plan->policy.offload)
+        bytes->host += bytes->params - before.params;
     if (plan->policy.forward_only)
         return;
-    bytes->grads += sign * aligned(rf_plan_grad_elements(plan, shard) * sizeof(float));
+    const uint64_t grads = aligned(rf_plan_grad_elements(plan, shard) * sizeof(float));
+    const uint64_t evicted = rf_plan_evicts(plan) ? aligned(state) : 0;
+    bytes->grads += sign * (grads + evicted);
     bytes->scratch += sign * aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
+    bytes->host += sign * evicted;
+    if (plan->stage >= 2 && plan->policy.offload & RF_OFFLOAD_GRADS)
+        bytes->host += sign * grads;
+    if (plan->policy.offload & RF_OFFLOAD_OPTIMIZER)
+        bytes->host += bytes->optimizer - before.optimizer + bytes->scratch - before.scratch;
 }
 
 static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *bytes,

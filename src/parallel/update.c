@@ -115,11 +115,10 @@ static void updated_operands(struct rf_writer *w, struct updated u, enum rf_valu
     }
 }
 
-static void write_update(struct rf_writer *w, struct updated u)
+static void write_updated(struct rf_writer *w, struct updated u, enum rf_value_kind gradients)
 {
     const struct rf_plan *plan = w->plan;
-    rf_write(w, RF_VERB_STEP, RF_LANE_COMPUTE, -1, -1);
-    updated_operands(w, u, RF_VALUE_GRAD_SHARD, -1, false);
+    updated_operands(w, u, gradients, -1, false);
     rf_write_in(w, single(w, RF_VALUE_DECAY));
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
     for (int outs = 0; outs < 2; outs++) {
@@ -130,6 +129,12 @@ static void write_update(struct rf_writer *w, struct updated u)
     }
     if (rf_plan_step_copies(plan))
         updated_operands(w, u, RF_VALUE_COPY_SHARD, -1, true);
+}
+
+static void write_update(struct rf_writer *w, struct updated u)
+{
+    rf_write(w, RF_VERB_STEP, RF_LANE_COMPUTE, -1, -1);
+    write_updated(w, u, RF_VALUE_GRAD_SHARD);
 }
 
 static void write_cast(struct rf_writer *w)
@@ -165,7 +170,7 @@ static void write_shards(struct rf_writer *w)
         if (plan->pieces[k].use >= 0)
             continue;
         write_update(w, (struct updated){k, k + 1});
-        if (plan->stage == 3)
+        if (plan->units)
             continue;
         write_gather(w, k, RF_VALUE_PARAM_SHARD, RF_VALUE_PARAM, RF_F32);
         if (rf_plan_step_copies(plan))
@@ -175,10 +180,42 @@ static void write_shards(struct rf_writer *w)
         write_cast(w);
 }
 
+static bool host_updates(const struct rf_plan *plan)
+{
+    return (plan->policy.offload & RF_OFFLOAD_OPTIMIZER) != 0;
+}
+
+/* What the host's optimizer is to read, as soon as it is complete. */
+static void write_evictions(struct rf_writer *w)
+{
+    for (int k = 0; rf_plan_evicts(w->plan) && k < w->plan->trained_pieces; k++) {
+        if (w->plan->pieces[k].use >= 0)
+            continue;
+        rf_write(w, RF_VERB_EVICT, RF_LANE_EVICT, -1, -1);
+        rf_write_in(w, of_piece(w, RF_VALUE_GRAD_SHARD, -1, k));
+        rf_write_out(w, of_piece(w, RF_VALUE_HOST_GRAD, -1, k));
+    }
+}
+
+/* Piece by piece; blocks see it when they fetch or gather it next. */
+static void write_host_steps(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        if (plan->pieces[k].use >= 0)
+            continue;
+        rf_write(w, RF_VERB_HOST_STEP, RF_LANE_HOST, -1, -1);
+        write_updated(w, (struct updated){k, k + 1},
+                      rf_plan_evicts(plan) ? RF_VALUE_HOST_GRAD : RF_VALUE_GRAD_SHARD);
+    }
+}
+
 static void write_step(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    if (plan->shards > 1)
+    if (host_updates(plan))
+        write_host_steps(w);
+    else if (plan->shards > 1)
         write_shards(w);
     else
         write_update(w, (struct updated){0, plan->trained_pieces});
@@ -225,6 +262,7 @@ static void write_training(struct rf_writer *w)
     if (plan->shards == 1)
         write_loss(w);
     write_ties(w);
+    write_evictions(w);
     if (updates)
         write_partials(w);
     if (plan->shards > 1)

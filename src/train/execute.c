@@ -36,8 +36,8 @@ static int wait_on_host(struct rf_pass *p, const struct rf_instruction *i)
     const int before = p->next[i->lane] - 1;
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
-        RETURN_IF_ERROR(waits[k].lane == RF_LANE_COMPUTE ? rf_point_wait(point, UINT64_MAX)
-                                                         : wait_exposed(p, point));
+        RETURN_IF_ERROR(rf_lane_transfers(waits[k].lane) ? wait_exposed(p, point)
+                                                         : rf_point_wait(point, UINT64_MAX));
     }
     return before < 0 ? 0 : wait_exposed(p, *point_of(p, (int)i->lane, before));
 }
@@ -111,10 +111,12 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i)
         RETURN_IF_ERROR(rf_stream_wait(p->run->stream));
         start = rf_now_ns();
     }
-    p->transferring = true;
+    p->transferring |= p->run->comms[i->lane] != NULL;
     RETURN_IF_ERROR(rf_verbs[i->verb].start(p, i, *after, done));
     if (!p->run->one_by_one)
         return 0;
+    if (p->run->copies[i->lane])
+        return rf_stream_wait(p->run->copies[i->lane]);
     RETURN_IF_ERROR(rf_comm_wait(p->run->comms[i->lane]));
     p->stats.exposed_comm_ns += rf_now_ns() - start;
     return 0;
@@ -140,6 +142,9 @@ static int execute(struct rf_pass *p, int at, const char *text)
 static int finish(struct rf_pass *p)
 {
     RETURN_IF_ERROR(rf_stream_wait(p->run->stream));
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+        if (p->run->copies[lane])
+            RETURN_IF_ERROR(rf_stream_wait(p->run->copies[lane]));
     for (int lane = RF_LANE_DATA; p->transferring && lane < RF_LANE_COUNT; lane++)
         if (p->run->comms[lane])
             RETURN_IF_ERROR(rf_comm_wait(p->run->comms[lane]));
@@ -179,6 +184,9 @@ int rf_run_give_up(struct rf_run *run, int status)
             if (run->comms[lane] && rf_comm_wait(run->comms[lane]) < 0)
                 rf_log("train", 2, "transfers were abandoned after an error");
     }
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+        if (run->copies[lane] && rf_stream_wait(run->copies[lane]) < 0)
+            rf_log("train", 2, "a stream of copies failed too");
     if (rf_stream_wait(run->stream) < 0)
         rf_log("train", 2, "the stream failed too");
     return error.status == status ? rf_fail_error(&error) : status;

@@ -38,7 +38,7 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
     const uint64_t begin = piece->first + piece->cuts[plan->shard];
     struct rf_plan_span span = {param->first, (uint64_t)param->count};
     uint64_t element = param->first;
-    if (plan->stage == 3) {
+    if (plan->units && plan->shards > 1) {
         rf_plan_clip(&span, begin, piece->counts[plan->shard]);
         element = piece->shard_first + span.first - begin;
     }
@@ -61,7 +61,7 @@ static int collect(struct rf_run *run, int index, float *values)
         memset(values, 0, count * sizeof(*values));
     if (own.count)
         RETURN_IF_ERROR(rf_tensor_read(own.tensor, values + own.first, own.count * sizeof(float)));
-    if (run->plan->stage < 3)
+    if (!run->plan->units || run->plan->shards == 1)
         return 0;
     const struct rf_transfer t = {.op = RF_COLL_ALL_REDUCE,
                                   .count = count,

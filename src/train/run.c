@@ -5,6 +5,9 @@
  */
 #include "run.h"
 
+#include <ringforge/ringforge.h>
+#include <unistd.h>
+
 #include "../base/base.h"
 #include "../device/device.h"
 
@@ -103,6 +106,23 @@ static void close_groups(struct rf_run *run)
             rf_log("train", 2, "a group's communicator: %s", rf_last_error()->message);
 }
 
+/* A stream for each lane that copies between host and device. */
+static int open_copies(struct rf_run *run)
+{
+    static const char *const names[RF_LANE_COUNT] = {
+        [RF_LANE_FETCH] = "fetch", [RF_LANE_EVICT] = "evict"};
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    run->host_threads = cores < 1 ? 1 : cores > RF_HOST_THREADS ? RF_HOST_THREADS : (int)cores;
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++) {
+        bool used = false;
+        for (int id = 0; id < RF_LIST_COUNT; id++)
+            used |= run->plan->lists[id].positions[lane] > 0;
+        if (used && names[lane])
+            RETURN_IF_ERROR(rf_stream_create(run->device, names[lane], &run->copies[lane]));
+    }
+    return 0;
+}
+
 static int open_local(struct rf_run *run)
 {
     rf_device_memory_reset_peak(run->device);
@@ -110,6 +130,7 @@ static int open_local(struct rf_run *run)
     RETURN_IF_ERROR(open_arenas(run));
     RETURN_IF_ERROR(make_views(run));
     RETURN_IF_ERROR(rf_stream_create(run->device, "train", &run->stream));
+    RETURN_IF_ERROR(open_copies(run));
     RETURN_IF_ERROR(rf_segments_open(run));
     RETURN_IF_ERROR(rf_run_init_params(run));
     return rf_run_upload_tables(run);
@@ -159,6 +180,8 @@ void rf_run_close(struct rf_run *run)
     rf_save_close(run->save);
     close_groups(run);
     rf_segments_close(run);
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+        rf_stream_destroy(run->copies[lane]);
     rf_stream_destroy(run->stream);
     for (int c = 0; c < RF_CATEGORY_COUNT; c++)
         for (int memory = 0; memory < 2; memory++)
@@ -176,8 +199,11 @@ void rf_run_close(struct rf_run *run)
 void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
 {
     struct rf_memory_stats now;
-    uint64_t used[RF_CATEGORY_COUNT];
+    uint64_t used[RF_CATEGORY_COUNT], host = 0;
     rf_device_memory(run->device, &now);
+    for (int c = 0; c < RF_CATEGORY_COUNT; c++)
+        if (run->arenas[c][RF_MEMORY_HOST])
+            host += rf_arena_bytes(run->arenas[c][RF_MEMORY_HOST]);
     for (int c = 0; c < RF_CATEGORY_COUNT; c++)
         used[c] = now.peak[c] - run->memory_before.now[c];
     *out = (struct rf_bytes){
@@ -187,6 +213,7 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
         .activations = used[RF_CATEGORY_ACTIVATIONS],
         .comm = used[RF_CATEGORY_COMM],
         .scratch = used[RF_CATEGORY_SCRATCH],
+        .host = host,
         .sent = run->comm ? rf_run_sent(run) - run->sent_before : 0,
     };
 }

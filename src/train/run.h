@@ -36,6 +36,8 @@ struct rf_run {
     int64_t step;    /* steps taken */
     int64_t updates; /* of these, not skipped, as the device counted them: Adam's t */
     struct rf_stream *stream;
+    struct rf_stream *copies[RF_LANE_COUNT]; /* of the lanes that copy between host and device */
+    int host_threads;                        /* of the host's optimizer */
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
     struct rf_tensor *regions;                     /* by region id, as bytes */

@@ -150,7 +150,8 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, s
 
 static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
 {
-    return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : run->plan->stage == 3;
+    return part == RF_PART_OPTIMIZER ? run->plan->shards > 1
+                                     : run->plan->shards > 1 && run->plan->units;
 }
 
 int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,

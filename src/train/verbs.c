@@ -255,6 +255,22 @@ static int start_gather(struct rf_pass *p, const struct rf_instruction *i, struc
             .order = t->order, .label = "weights", .after = after, .done = done});
 }
 
+/* Between memory of the host and of the device, beside what is computed. */
+static int start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                      struct rf_point *done)
+{
+    struct rf_stream *stream = p->run->copies[i->lane];
+    const struct rf_tensor from = rf_run_value(p->run, ins(p, i)[0]);
+    const struct rf_tensor to = rf_run_value(p->run, outs(p, i)[0]);
+    const uint64_t room = rf_tensor_bytes(to), all = rf_tensor_bytes(from);
+    if (after.timeline)
+        RETURN_IF_ERROR(rf_stream_after(stream, after));
+    if (from.buffer && to.buffer)
+        RETURN_IF_ERROR(rf_stream_copy(stream, to.buffer, to.offset, from.buffer, from.offset,
+                                       room < all ? room : all));
+    return rf_stream_submit(stream, done);
+}
+
 /* Other ranks' chunks are 0 here. */
 static int start_norm_share(struct rf_pass *p, const struct rf_instruction *i,
                             struct rf_point after, struct rf_point *done)
@@ -379,6 +395,39 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
     return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
 }
 
+/* Threads cost some microseconds each. */
+enum { LEAST_OF_A_THREAD = 65536 };
+
+static int host_step(struct rf_pass *p, const struct rf_instruction *i)
+{
+    struct rf_run *run = p->run;
+    const struct rf_plan *plan = run->plan;
+    const int *operands = ins(p, i);
+    const int piece = plan->values[operands[0]].piece;
+    const struct rf_plan_piece *q = &plan->pieces[piece];
+    struct rf_host_part part = {.count = (int64_t)q->counts[plan->shard],
+                                .first = q->first + q->cuts[plan->shard],
+                                .param_type = RF_F32,
+                                .grad_type = RF_F32,
+                                .copy_type = plan->copy_type};
+    if (part.count == 0)
+        return 0;
+    struct rf_tensor decay = in_span(p, i, RF_VALUE_DECAY);
+    struct rf_tensor copy = out_span(p, i, RF_VALUE_COPY_SHARD);
+    decay.offset += rf_plan_state_first(plan, piece) / RF_FLAT_GRAIN * sizeof(uint32_t);
+    part.param = rf_tensor_map(out_span(p, i, RF_VALUE_PARAM_SHARD));
+    part.grad = rf_tensor_map(rf_run_value(run, operands[0]));
+    part.decay = rf_tensor_map(decay);
+    part.copy = copy.buffer ? rf_tensor_map(copy) : NULL;
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+            part.state[k] = rf_tensor_map(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
+    const int64_t threads = part.count / LEAST_OF_A_THREAD + 1;
+    return rf_host_step_threads(&plan->policy.optimizer, &part,
+                                rf_tensor_map(run->regions[RF_REGION_SCALARS]),
+                                threads < run->host_threads ? (int)threads : run->host_threads);
+}
+
 static int end_step(struct rf_pass *p, const struct rf_instruction *i)
 {
     (void)i;
@@ -426,4 +475,7 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_END_STEP] = {.record = end_step},
     [RF_VERB_BROADCAST] = {.act = broadcast},
     [RF_VERB_CAST] = {.record = cast},
+    [RF_VERB_FETCH] = {.start = start_copy},
+    [RF_VERB_EVICT] = {.start = start_copy},
+    [RF_VERB_HOST_STEP] = {.act = host_step},
 };

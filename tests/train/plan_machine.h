@@ -25,7 +25,7 @@ struct Setting {
     int dp, micro_batches;
     rf_order order;
     bool rank0, scaled, tied, copies;
-    int zero = 0, shard = 0, recompute = 0;
+    int zero = 0, shard = 0, recompute = 0, offload = 0;
 };
 
 inline StubBlocks blocks_of(const Setting &s)
@@ -50,6 +50,7 @@ inline rf_policy policy_of(const Setting &s)
     policy.update_on_rank_0 = s.rank0;
     policy.zero = s.zero;
     policy.recompute = s.recompute;
+    policy.offload = s.offload;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;
     policy.loss_scale = s.scaled ? 64.0f : 0.0f;
     policy.first_bucket_bytes = 4;
@@ -211,7 +212,7 @@ class Machine
             can.push_back([=] { end(r, lane); });
             return;
         }
-        const rf_instruction *i = lane >= RF_LANE_DATA ? nullptr : head(r, lane);
+        const rf_instruction *i = rf_lane_transfers(lane) ? nullptr : head(r, lane);
         if (i && free_to_go(r, i))
             can.push_back([=] { begin(r, lane, read(r, i)); });
     }

@@ -118,5 +118,6 @@ void expect_planned(const Seen &s, const std::string &where)
     EXPECT_EQ(s.measured.activations, s.planned.activations) << where;
     EXPECT_EQ(s.measured.comm, s.planned.comm) << where;
     EXPECT_EQ(s.measured.scratch, s.planned.scratch) << where;
+    EXPECT_EQ(s.measured.host, s.planned.host) << where;
     EXPECT_EQ(s.measured.sent, s.planned.sent) << where;
 }

@@ -280,6 +280,14 @@ TEST(Zero, RefusalsNameWhatDoesNotGoTogether)
     refused(policy, {4, 1, 1, 2}, RF_EINVAL, "nothing is sharded");
     policy.recompute = -2;
     refused(policy, {4, 1, 1}, RF_EINVAL, "recompute");
+    policy.recompute = 0;
+    policy.offload = RF_OFFLOAD_GRADS;
+    refused(policy, {4, 1, 1}, RF_EINVAL, "use zero=2 or 3");
+    policy.offload = 8;
+    refused(policy, {4, 1, 1}, RF_EINVAL, "RF_OFFLOAD_*");
+    policy.offload = RF_OFFLOAD_PARAMS;
+    policy.zero = 1;
+    refused(policy, {4, 1, 1}, RF_ENOTSUP, "use zero=2 or 3, or zero=0");
     gpt2_destroy(model);
 }
 
@@ -363,4 +371,85 @@ TEST(Recompute, GivesTheBitsOfKeepingAllInEveryStage)
                 }
             }
         }
+}
+
+// ---- memory of the host ------------------------------------------------------------------------
+
+TEST(Offload, OfParametersAndGradientsGivesTheBitsOfTheDevice)
+{
+    Training t = sharded(RF_ORDER_TREE, 0);
+    t.model.layers = 4;
+    const Seen one = train(t, 1)[0];
+    for (int stage : {0, 2, 3})
+        for (int ranks : {1, 3}) {
+            t.policy.zero = stage;
+            t.policy.offload = RF_OFFLOAD_PARAMS | (stage >= 2 ? RF_OFFLOAD_GRADS : 0);
+            for (const Seen &s : train(t, ranks)) {
+                const std::string where = "zero=" + std::to_string(stage);
+                EXPECT_EQ(s.sha, one.sha) << where << " on " << ranks;
+                expect_planned(s, where);
+                EXPECT_LT(s.planned.params + s.planned.grads - s.planned.host,
+                          one.planned.params + one.planned.grads - one.planned.host);
+            }
+        }
+}
+
+TEST(Offload, OfTheOptimizerIsTheSameOnAnyMeshAndNearToTheDevice)
+{
+    for (rf_dtype type : {RF_F32, RF_BF16})
+        for (int also : {0, (int)RF_OFFLOAD_PARAMS}) {
+            Training t = sharded(RF_ORDER_TREE, 0);
+            t.model.dtype = type;
+            t.model.residual = RF_F32;
+            const Seen device = train(t, 1)[0];
+            t.policy.offload = RF_OFFLOAD_OPTIMIZER | also;
+            const Seen one = train(t, 1)[0];
+            expect_planned(one, "one rank");
+            for (int step = 0; step < t.steps; step++)
+                EXPECT_NEAR(one.loss[(size_t)step], device.loss[(size_t)step], 2e-5);
+            EXPECT_EQ(one.planned.host,
+                      one.measured.host); // states, masters, gradients for the host's step
+            EXPECT_GE(one.planned.host, 2 * one.planned.optimizer);
+            for (int stage = 0; stage <= 3; stage++)
+                for (const Seen &s : train(
+                         [&] {
+                             Training u = t;
+                             u.policy.zero = stage;
+                             u.policy.offload |= stage >= 2 ? RF_OFFLOAD_GRADS : 0;
+                             u.policy.offload &= stage == 1 ? ~(int)RF_OFFLOAD_PARAMS : ~0;
+                             return u;
+                         }(),
+                         3)) {
+                    EXPECT_EQ(s.sha, one.sha) << "zero=" << stage;
+                    expect_planned(s, "zero=" + std::to_string(stage));
+                }
+        }
+}
+
+TEST(Offload, ACheckpointGoesOnWithAndWithout)
+{
+    Training t = sharded(RF_ORDER_TREE, 0);
+    t.policy.offload = RF_OFFLOAD_OPTIMIZER;
+    t.steps = 4;
+    const std::string whole = train(t, 1)[0].sha;
+    Folder folder;
+    Training first = t, rest = t;
+    first.steps = rest.steps = rest.first_step = 2;
+    first.policy.zero = 1;
+    first.after = [&](rf_run *run, rf_comm *, int) {
+        const rf_progress progress = {2, t.seed, 16};
+        ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+    };
+    const std::string saved = train(first, 3)[0].sha;
+    rest.before = [&](rf_run *run, rf_comm *, int) {
+        rf_progress progress = {};
+        ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
+    };
+    rest.policy.zero = 3;
+    EXPECT_EQ(train(rest, 2)[1].sha, whole);
+    rest.policy.zero = 0;
+    EXPECT_EQ(train(rest, 1)[0].sha, whole);
+    rest.policy.offload = 0; // the state as it was, on the device
+    rest.steps = 0;
+    EXPECT_EQ(train(rest, 1)[0].sha, saved);
 }
