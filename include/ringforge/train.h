@@ -191,7 +191,10 @@ struct rf_policy {
      * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT. Gradients
      * have the same bits. */
     int recompute;
-    int offload;       /* RF_OFFLOAD_* or 0 */
+    int offload; /* RF_OFFLOAD_* or 0 */
+    /* What the plan may take on the device, without memory of the host; 0 = no limit. A plan that
+     * needs more is RF_ENOMEM, with the cheapest change of the policy that makes it fit. */
+    uint64_t device_bytes;
     bool forward_only; /* no gradients, no optimizer */
     /* For products with a long sum and few results (weight gradients above all): the device works
      * on parts of it at once. 0: none. Tens of MiB for a GPU, 0 for a CPU. Bits depend on it. */

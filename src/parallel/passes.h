@@ -41,6 +41,8 @@ bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind
 RF_MUST_CHECK int rf_pass_edges(struct rf_plan *plan);
 /* bytes.c: sums of memory by category, and the bytes sent. */
 RF_MUST_CHECK int rf_pass_sums(struct rf_plan *plan);
+/* fit.c: the policy's limit of device memory. */
+RF_MUST_CHECK int rf_pass_fit(struct rf_plan *plan);
 
 /* values.c */
 void rf_values_free(struct rf_plan *plan);

@@ -453,3 +453,50 @@ TEST(Offload, ACheckpointGoesOnWithAndWithout)
     rest.steps = 0;
     EXPECT_EQ(train(rest, 1)[0].sha, saved);
 }
+
+TEST(Fit, APlanThatIsTooLargeNamesTheCheapestChangeWithWhichItTrains)
+{
+    Training t = sharded(RF_ORDER_RING, 0);
+    t.model.layers = 6;
+    int count = 0;
+    gpt2 *model = nullptr;
+    ASSERT_RF(gpt2_create(&t.model, &model));
+    const rf_block *blocks = gpt2_blocks(model, &count);
+    auto device = [](const rf_bytes &b) {
+        return b.params + b.grads + b.optimizer + b.activations + b.scratch - b.host;
+    };
+    const Seen one = train(t, 1)[0];
+    const uint64_t all = device(one.planned);
+    uint64_t before = all;
+    std::vector<std::string> advice;
+    for (double share : {0.95, 0.7, 0.5}) {
+        rf_policy policy = t.policy;
+        rf_plan *plan = nullptr;
+        rf_mesh mesh = {1, 1, 1};
+        policy.device_bytes = (uint64_t)(share * (double)all);
+        ASSERT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_ENOMEM);
+        const std::string text = rf_last_error()->message;
+        const size_t with = text.find(": with ");
+        ASSERT_NE(with, std::string::npos) << text;
+        advice.push_back(text.substr(with));
+        policy.recompute = text.find("recompute=1") != std::string::npos;
+        if (text.find("optimizer") != std::string::npos)
+            policy.offload |= RF_OFFLOAD_OPTIMIZER;
+        if (text.find("params") != std::string::npos)
+            policy.offload |= RF_OFFLOAD_PARAMS;
+        Training small = t;
+        small.policy = policy;
+        const Seen seen = train(small, 1)[0];
+        EXPECT_LE(device(seen.measured), policy.device_bytes) << text;
+        EXPECT_LE(device(seen.measured), before);
+        before = device(seen.measured);
+        EXPECT_NEAR(seen.loss.back(), one.loss.back(), 2e-5);
+    }
+    EXPECT_NE(advice.front(), advice.back());
+    rf_policy policy = t.policy;
+    rf_plan *plan = nullptr;
+    policy.device_bytes = 1000;
+    EXPECT_EQ(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan), RF_ENOMEM);
+    EXPECT_NE(std::string(rf_last_error()->message).find("smaller model"), std::string::npos);
+    gpt2_destroy(model);
+}

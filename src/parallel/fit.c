@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: does the plan fit into the device memory that its policy allows? If not, it is refused with
+ * the cheapest change that makes it fit: plans are made of changed policies, in the order of what
+ * they cost in time, until one does.
+ */
+#include "../base/base.h"
+#include "passes.h"
+
+/* A change of a policy: what is 0 stays as it is. Listed by what it costs. */
+struct change {
+    int zero, recompute, offload;
+    bool smallest; /* micro-batches of one sequence, or as many as ranks can share */
+};
+
+#define ALL (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS)
+
+static const struct change changes[] = {
+    {.zero = 1},
+    {.zero = 2},
+    {.smallest = true},
+    {.zero = 2, .smallest = true},
+    {.recompute = 1},
+    {.zero = 2, .recompute = 1},
+    {.zero = 3},
+    {.zero = 3, .recompute = 1},
+    {.recompute = 1, .smallest = true},
+    {.zero = 3, .recompute = 1, .smallest = true},
+    {.offload = RF_OFFLOAD_OPTIMIZER},
+    {.recompute = 1, .offload = RF_OFFLOAD_OPTIMIZER},
+    {.offload = ALL},
+    {.recompute = 1, .offload = ALL},
+    {.recompute = 1, .offload = ALL, .smallest = true},
+    {.zero = 3, .recompute = 1, .offload = ALL | RF_OFFLOAD_GRADS},
+    {.zero = 3, .recompute = 1, .offload = ALL | RF_OFFLOAD_GRADS, .smallest = true},
+};
+
+static uint64_t device_bytes(const struct rf_bytes *b)
+{
+    return b->params + b->grads + b->optimizer + b->activations + b->comm + b->scratch - b->host;
+}
+
+/* False: it does not change anything. */
+static bool apply(const struct change *change, struct rf_policy *policy)
+{
+    const struct rf_policy before = *policy;
+    policy->zero = change->zero > policy->zero ? change->zero : policy->zero;
+    policy->recompute = policy->recompute == 1 ? 1 : change->recompute ? 1 : policy->recompute;
+    policy->offload |= change->offload;
+    policy->micro_batches = change->smallest ? policy->batch : policy->micro_batches;
+    return policy->zero != before.zero || policy->recompute != before.recompute ||
+           policy->offload != before.offload || policy->micro_batches != before.micro_batches;
+}
+
+/* Of the plan with a changed policy; false: there is none. */
+static bool needs(const struct rf_plan *plan, const struct rf_policy *policy, uint64_t *bytes)
+{
+    struct rf_plan *other = NULL;
+    if (rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, policy, plan->rank, &other) < 0)
+        return false;
+    *bytes = device_bytes(&other->bytes);
+    rf_plan_destroy(other);
+    return true;
+}
+
+static void say(const struct rf_policy *now, const struct rf_policy *then, char *text, size_t bytes)
+{
+    size_t at = 0;
+    text[0] = 0;
+#define PUT(condition, ...)                                                                        \
+    if ((condition) && at < bytes)                                                                 \
+    at += (size_t)snprintf(text + at, bytes - at, __VA_ARGS__)
+    PUT(then->zero != now->zero, " zero=%d", then->zero);
+    PUT(then->micro_batches != now->micro_batches, " micro_batches=%lld",
+        (long long)then->micro_batches);
+    PUT(then->recompute != now->recompute, " recompute=%d", then->recompute);
+    PUT(then->offload != now->offload, " offload=%s%s%s",
+        then->offload & RF_OFFLOAD_OPTIMIZER ? "optimizer" : "",
+        then->offload & RF_OFFLOAD_PARAMS ? ",params" : "",
+        then->offload & RF_OFFLOAD_GRADS ? ",grads" : "");
+#undef PUT
+}
+
+int rf_pass_fit(struct rf_plan *plan)
+{
+    const uint64_t limit = plan->policy.device_bytes, all = device_bytes(&plan->bytes);
+    uint64_t least = all;
+    char text[128] = "";
+    if (limit == 0 || all <= limit)
+        return 0;
+    for (size_t k = 0; k < sizeof(changes) / sizeof(changes[0]) && !plan->policy.forward_only;
+         k++) {
+        struct rf_policy policy = plan->policy;
+        uint64_t bytes = 0;
+        policy.device_bytes = 0;
+        if (!apply(&changes[k], &policy) || !needs(plan, &policy, &bytes) || bytes >= least)
+            continue;
+        least = bytes;
+        say(&plan->policy, &policy, text, sizeof(text));
+        if (bytes <= limit)
+            return rf_fail(
+                RF_ENOMEM,
+                "the plan needs %llu bytes of device memory and may have %llu: with%s it "
+                "needs %llu",
+                (unsigned long long)all, (unsigned long long)limit, text,
+                (unsigned long long)bytes);
+    }
+    return rf_fail(RF_ENOMEM,
+                   "the plan needs %llu bytes of device memory and may have %llu; the least that "
+                   "was found is %llu%s%s: use a smaller model or shorter sequences",
+                   (unsigned long long)all, (unsigned long long)limit, (unsigned long long)least,
+                   text[0] ? " with" : "", text);
+}
