@@ -44,12 +44,20 @@ ITEM tanh_of(ITEM x)
 }
 
 /* gelu(x) = x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), since
- * (1 + tanh u) / 2 = s(2u): this keeps its relative accuracy far left of zero. */
+ * (1 + tanh u) / 2 = s(2u): this keeps its relative accuracy far left of zero. gelu is that of
+ * matmul_epilogue.glsl to the bit: who keeps what went into a product's makes its output again. */
 const float ROOT = 0.7978845608028654, CUBE = 0.044715;
+ITEM gelu_u2(ITEM x)
+{
+    return 2.0 * ROOT * (x + CUBE * x * x * x);
+}
 ITEM gelu_gate(ITEM x)
 {
-    ITEM u2 = 2.0 * ROOT * (x + CUBE * x * x * x);
-    return 1.0 / (1.0 + exp(min(-u2, ITEM(80.0))));
+    return 1.0 / (1.0 + exp(min(-gelu_u2(x), ITEM(87.0))));
+}
+ITEM gelu(ITEM x)
+{
+    return mix(x * gelu_gate(x), ITEM(0.0), LESS(gelu_u2(x), -87.0));
 }
 
 /* The normal distribution, P(X < x), to 1.2e-7 of itself: erfc by the Chebyshev fit of Press et al.,
@@ -70,7 +78,7 @@ ITEM activation(ITEM x)
 {
     switch (KIND) {
     case NONE: return x;
-    case GELU: return x * gelu_gate(x);
+    case GELU: return gelu(x);
     case GELU_ERF: return x * normal_below(x);
     case RELU: return mix(x, ITEM(0.0), LESS(x, 0.0));
     case SILU: return x * logistic(x);

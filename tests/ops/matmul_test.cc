@@ -134,6 +134,37 @@ TEST_P(Matmul, AppliesGeluAndKeepsWhatWentIn)
                 }
 }
 
+/* So its output need not be kept for the backward pass. Both ends, where the gate is closed and
+ * open, and all between. */
+TEST_P(Matmul, GeluOfWhatWentInIsTheSameBits)
+{
+    for (int64_t n : {16384, 1003}) {
+        Floats x = normal(2 * n, 4);
+        for (int64_t i = 0; i < n; i++)
+            x[(size_t)i] = -14 + 28 * (float)i / (float)n;
+        const float ends[] = {1e4f, -1e4f, 0.0f, -0.0f, 1e-30f, -1e-30f};
+        std::copy(std::begin(ends), std::end(ends), x.end() - 6);
+        rf_tensor out = blank(rf_shape2(2, n)), pre = blank(rf_shape2(2, n));
+        rf_tensor again = blank(rf_shape2(2, n)), zero = f32(rf_shape2(2, 1), {0, 0});
+        rf_tensor b = f32(rf_shape2(1, n), Floats(n, 0));
+        rf_tensor bias = f32(rf_shape1(n), Floats(x.begin(), x.begin() + n));
+        rf_matmul_opts opts = {};
+        opts.act = RF_ACT_GELU;
+        opts.path = GetParam();
+        opts.bias = &bias;
+        opts.pre = &pre;
+        for (int half : {0, 1}) {
+            bias = f32(rf_shape1(n), Floats(x.begin() + half * n, x.begin() + (half + 1) * n));
+            ASSERT_OK(rf_matmul(stream, out, zero, b, &opts));
+            ASSERT_OK(rf_activate(stream, RF_ACT_GELU, again, pre));
+            const Floats want = read(out), got = read(again), in = read(pre);
+            for (size_t i = 0; i < want.size(); i++)
+                ASSERT_EQ(std::memcmp(&got[i], &want[i], sizeof(float)), 0)
+                    << "of " << in[i] << ": " << got[i] << ", product " << want[i];
+        }
+    }
+}
+
 TEST_P(Matmul, GeluIsFiniteFarFromZero)
 {
     rf_tensor a = f32(rf_shape2(4, 1), {1e4f, -1e4f, 30.0f, -30.0f}), b = f32(rf_shape2(1, 1), {1});
