@@ -107,7 +107,9 @@ struct rf_work {
      * A launch of the library that does not say how many counts one for each element of its largest
      * operand, also where it only moves them. Copies and fills have none. */
     uint64_t flops;
-    uint64_t repeated; /* of these, what had been computed before: in attention's backward pass */
+    /* Of these, what had been computed before: in attention's backward pass, and what was
+     * announced by rf_stream_repeats. */
+    uint64_t repeated;
     uint64_t read, written; /* bytes */
 };
 /* Adds `times` as much as `work` to *sum. */
@@ -287,6 +289,10 @@ RF_API int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const v
  * other devices. For a kernel of one's own: its FLOPs, and bytes that it reads of ranges that it
  * writes. */
 RF_EXPORT void rf_stream_count(struct rf_stream *stream, const struct rf_work *more);
+/* Whether what is given to the stream from now on has been computed before, as activations are that
+ * were not kept: a counting device counts all of its FLOPs as repeated. Does nothing on other
+ * devices. */
+RF_EXPORT void rf_stream_repeats(struct rf_stream *stream, bool repeats);
 
 #ifdef __cplusplus
 }

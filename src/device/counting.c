@@ -105,9 +105,18 @@ void rf_stream_count(struct rf_stream *stream, const struct rf_work *more)
     if (!stream || !more || !stream->device->counting)
         return;
     struct rf_device *device = stream->device;
+    struct rf_work work = *more;
+    if (stream->repeats)
+        work.repeated = work.flops;
     pthread_mutex_lock(&device->memory_lock);
-    rf_work_add(&device->counted, more, 1);
+    rf_work_add(&device->counted, &work, 1);
     pthread_mutex_unlock(&device->memory_lock);
+}
+
+void rf_stream_repeats(struct rf_stream *stream, bool repeats)
+{
+    if (stream)
+        stream->repeats = repeats;
 }
 
 void rf_counting_ranges(struct rf_stream *stream, const struct rf_range *ranges, uint32_t count)

@@ -223,6 +223,7 @@ struct rf_stream {
     struct rf_check *check; /* NULL when the checker is off */
     uint64_t barriers, skip_barrier, conflicts;
     uint64_t recorded; /* command buffers begun so far */
+    bool repeats;      /* rf_stream_repeats */
     char labels[RF_LABEL_DEPTH][RF_NAME_BYTES];
     uint32_t label_depth;
     uint64_t held_back_mark; /* of the last pass over device->pending that held it back */

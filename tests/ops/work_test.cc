@@ -167,6 +167,27 @@ TEST_F(Work, CausalAttentionCountsPairsThatAreSeenAndRowsThatAreRead)
     EXPECT_EQ(w.written, (uint64_t)(4 * (3 * n * c + n * heads)));
 }
 
+TEST_F(Work, OfAStreamThatRepeatsIsRepeatedUntilItNoLongerDoes)
+{
+    const int64_t heads = 2, rows = 8, c = 16, pairs = heads * rows * (rows + 1) / 2;
+    const rf_tensor qkv = tensor(rf_shape3(1, rows, 3 * c)), out = tensor(rf_shape3(1, rows, c)),
+                    lse = tensor(rf_shape3(1, heads, rows)), delta = tensor(lse.shape),
+                    dout = tensor(out.shape), dqkv = tensor(qkv.shape);
+    rf_stream_repeats(stream, true);
+    ASSERT_OK(rf_attention(stream, out, lse, qkv, heads));
+    rf_work w = taken();
+    EXPECT_EQ(w.flops, (uint64_t)(pairs * (2 * 2 * (c / heads) + 4)));
+    EXPECT_EQ(w.repeated, w.flops);
+    ASSERT_OK(rf_attention_backward(stream, dqkv, dout, out, lse, qkv, heads, delta));
+    w = taken();
+    EXPECT_EQ(w.repeated, w.flops); // also of what says itself that it repeats a part
+    rf_stream_repeats(stream, false);
+    ASSERT_OK(rf_attention(stream, out, lse, qkv, heads));
+    w = taken();
+    EXPECT_GT(w.flops, 0u);
+    EXPECT_EQ(w.repeated, 0u);
+}
+
 TEST_F(Work, FullAttentionOverGroupedKeysSeesAllPairs)
 {
     const int64_t heads = 6, kv = 2, size = 8, queries = 10, keys = 30;
