@@ -28,7 +28,8 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
         return "heads must divide channels; for example 4 heads for 128 channels";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24)
         return "channels, layers or vocabulary are too large";
-    return model_type_fault(c->dtype, c->residual);
+    const char *fault = model_type_fault(c->dtype, c->residual);
+    return fault ? fault : model_recompute_fault(c->recompute);
 }
 
 static void add_norm(struct model_part *part, const struct gpt2_config *c, const char *prefix,
@@ -102,6 +103,15 @@ static void make_head(struct model_part *part, const struct gpt2_config *c)
         table->flags |= RF_PARAM_WRITTEN;
 }
 
+/* What has to go as well where a part goes. */
+static unsigned whole_recompute(const struct gpt2_config *c)
+{
+    unsigned parts = c->recompute;
+    if ((parts & RF_RECOMPUTE_GELU) && c->dtype != RF_F32)
+        parts |= RF_RECOMPUTE_MLP;
+    return parts & RF_RECOMPUTE_MLP ? parts | RF_RECOMPUTE_GELU : parts;
+}
+
 int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
 {
     if (!config || gpt2_config_fault(config))
@@ -113,6 +123,7 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
     const int last = config->layers + 1;
     *c = *config;
     c->vocab = c->vocab ? c->vocab : 257;
+    c->recompute = whole_recompute(c);
     gpt2->head = (struct model_head){.channels = c->channels,
                                      .vocab = c->vocab,
                                      .rows = c->head_rows,

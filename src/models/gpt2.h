@@ -9,6 +9,8 @@
 
 #include <ringforge/train.h>
 
+#include "recompute.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -28,6 +30,7 @@ struct gpt2_config {
      * gradient, and the parameters that are used where it begins and ends, those of embeddings and
      * norms. RF_F32 (0), whatever the operands of products and attention are; or dtype. */
     enum rf_dtype residual;
+    unsigned recompute; /* enum rf_recompute_part; 0: all that backward needs is kept */
 };
 
 struct gpt2;

@@ -25,6 +25,8 @@ static struct llama_config with_defaults(const struct llama_config *config)
     c.vocab = c.vocab ? c.vocab : 257;
     c.theta = c.theta != 0 ? c.theta : 10000;
     c.eps = c.eps != 0 ? c.eps : 1e-5f;
+    if (c.recompute & RF_RECOMPUTE_MLP)
+        c.recompute |= RF_RECOMPUTE_GELU;
     return c;
 }
 
@@ -44,7 +46,8 @@ const char *llama_config_fault(const struct llama_config *c)
         return "heads of keys and values must divide heads; for example 2 for 8 heads";
     if ((c->theta != 0 && !(c->theta >= 1)) || !(c->eps >= 0))
         return "theta must be at least 1, and eps must not be negative";
-    return model_type_fault(c->dtype, c->residual);
+    const char *fault = model_type_fault(c->dtype, c->residual);
+    return fault ? fault : model_recompute_fault(c->recompute);
 }
 
 static struct rf_param_desc *add_matrix(struct model_part *part, const struct llama_config *c,

@@ -10,6 +10,8 @@
 
 #include <ringforge/train.h>
 
+#include "recompute.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,6 +26,7 @@ struct llama_config {
     bool tied;     /* the head is the embedding's table */
     int head_rows; /* as in gpt2.h */
     enum rf_dtype dtype, residual; /* as in gpt2.h */
+    unsigned recompute;            /* as in gpt2.h */
 };
 
 struct llama;

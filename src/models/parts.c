@@ -73,8 +73,9 @@ int model_carve(struct rf_tensor region, int64_t rows, const struct model_cut *c
 {
     uint64_t at = 0;
     for (int i = 0; i < count; i++)
-        RETURN_IF_FAILED(
-            rf_carve(region, &at, shape_of(rows, &cuts[i]), cuts[i].dtype, cuts[i].tensor));
+        if (!cuts[i].absent)
+            RETURN_IF_FAILED(
+                rf_carve(region, &at, shape_of(rows, &cuts[i]), cuts[i].dtype, cuts[i].tensor));
     return 0;
 }
 
@@ -82,7 +83,8 @@ uint64_t model_cut_bytes(int64_t rows, const struct model_cut *cuts, int count)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < count; i++)
-        bytes += rf_carve_bytes(shape_of(rows, &cuts[i]), cuts[i].dtype);
+        if (!cuts[i].absent)
+            bytes += rf_carve_bytes(shape_of(rows, &cuts[i]), cuts[i].dtype);
     return bytes;
 }
 
@@ -104,6 +106,13 @@ const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual)
     if (residual != RF_F32 && residual != dtype)
         return "the type of the residual stream must be f32 or that of the other activations";
     return NULL;
+}
+
+const char *model_recompute_fault(unsigned recompute)
+{
+    return recompute & ~(unsigned)RF_RECOMPUTE_ALL
+               ? "recompute has a bit that is none of RF_RECOMPUTE_*"
+               : NULL;
 }
 
 int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,

@@ -8,6 +8,8 @@
 
 #include <ringforge/train.h>
 
+#include "recompute.h"
+
 /* Leaves the function with a negative status. Nothing is held where it is used. */
 #define RETURN_IF_FAILED(call)                                                                     \
     do {                                                                                           \
@@ -19,6 +21,14 @@
 static inline int64_t model_max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+static inline uint64_t model_most(const uint64_t *bytes, int count)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < count; i++)
+        most = bytes[i] > most ? bytes[i] : most;
+    return most;
 }
 
 /* A block under construction: what it is called, and its parameters. */
@@ -53,6 +63,7 @@ struct model_cut {
     struct rf_tensor *tensor;
     int64_t columns;
     enum rf_dtype dtype; /* f32 (0) for statistics */
+    bool absent;         /* not in this region: takes nothing, and the tensor stays what it is */
 };
 #define MODEL_CUTS(cuts) cuts, (int)(sizeof(cuts) / sizeof((cuts)[0]))
 int model_carve(struct rf_tensor region, int64_t rows, const struct model_cut *cuts, int count);
@@ -64,6 +75,17 @@ uint64_t model_scratch_bytes(int64_t elements);
 
 /* What is wrong with the types of activations and of the residual stream; NULL: nothing. */
 const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual);
+
+/* What is wrong with a set of enum rf_recompute_part; NULL: nothing. */
+const char *model_recompute_fault(unsigned recompute);
+
+/* The status of a call that makes again what is not kept: its FLOPs count as repeated. */
+#define MODEL_AGAIN(ctx, call) model_once((ctx), (rf_stream_repeats((ctx)->stream, true), (call)))
+static inline int model_once(const struct rf_ctx *ctx, int status)
+{
+    rf_stream_repeats(ctx->stream, false);
+    return status;
+}
 
 /* rf_matmul with the run's workspace; opts may be NULL. */
 int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,
