@@ -175,6 +175,44 @@ TEST(Costs, OfALayerOfLlamaAreThoseOfItsFormulas)
     EXPECT_EQ(cost.backward_weight[0].flops, cost.backward_weight[1].flops + weights);
 }
 
+// FLOPs that a choice adds to a layer's backward pass: norms' (the MLP's twice, where its first
+// product is done again), attention's, and either the activation's or the first product's of the
+// MLP with it.
+uint64_t again(unsigned parts, uint64_t norm, uint64_t attention, uint64_t act, uint64_t mlp)
+{
+    const bool norms = parts & RF_RECOMPUTE_NORMS, whole = parts & RF_RECOMPUTE_MLP;
+    uint64_t flops = norms ? (whole ? 3 : 2) * norm : 0;
+    flops += parts & RF_RECOMPUTE_ATTENTION ? attention : 0;
+    return flops + (whole ? mlp : parts & RF_RECOMPUTE_GELU ? act : 0);
+}
+
+TEST(Costs, OfWhatIsComputedAgainAreRepeatedAndModelFlopsStay)
+{
+    const uint64_t C = 64, T = 32, B = 2, H = 4, F = 96, n = B * T;
+    const uint64_t attention = B * H * T * (T + 1) / 2 * (4 * C / H + 4);
+    gpt2_config gpt2 = {2, (int)C, (int)H, (int)T, 257};
+    llama_config llama = {2, (int)C, (int)H, 2, (int)F};
+    const rf_policy policy = policy_of(2 * B, T, 2);
+    rf_work kept[2] = {};
+    for (unsigned parts = 0; parts <= RF_RECOMPUTE_ALL; parts++) {
+        gpt2.recompute = llama.recompute = parts;
+        Gpt2 one(gpt2);
+        Llama other(llama);
+        const uint64_t added[] = {
+            again(parts, 8 * n * C, attention, 4 * n * C, 8 * n * C * C + 8 * n * C),
+            again(parts, 4 * n * C, attention, n * F, 4 * n * C * F + n * F)};
+        for (int m = 0; m < 2; m++) {
+            const Plan plan = plan_of(m ? other.blocks : one.blocks, 4, policy);
+            const rf_work work = work_of(plan, costs_of(plan, 4));
+            if (parts == 0)
+                kept[m] = work;
+            const uint64_t layers = 2 * 2; // in each of two micro-batches
+            EXPECT_EQ(work.repeated, kept[m].repeated + layers * added[m]) << m << " " << parts;
+            EXPECT_EQ(work.flops - work.repeated, kept[m].flops - kept[m].repeated) << parts;
+        }
+    }
+}
+
 // In 16 bits the operands of products take half, and there are casts between them and the f32
 // residual stream; what is computed stays the same.
 TEST(Costs, In16BitsMoveLessAndComputeTheSame)
