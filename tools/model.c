@@ -28,7 +28,8 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
                                  .seq = (int)setup->seq,
                                  .head_rows = (int)setup->head_rows,
                                  .dtype = setup->type,
-                                 .residual = setup->residual_type};
+                                 .residual = setup->residual_type,
+                                 .recompute = setup->recompute.parts};
     struct gpt2 *gpt2 = NULL;
     if (gpt2_create(&config, &gpt2) < 0) {
         const char *fault = gpt2_config_fault(&config);
@@ -48,7 +49,8 @@ static int create_llama(const struct tool_command *command, const struct setup *
                                   .kv_heads = (int)setup->kv_heads,
                                   .head_rows = (int)setup->head_rows,
                                   .dtype = setup->type,
-                                  .residual = setup->residual_type};
+                                  .residual = setup->residual_type,
+                                  .recompute = setup->recompute.parts};
     struct llama *llama = NULL;
     if (llama_create(&config, &llama) < 0) {
         const char *fault = llama_config_fault(&config);

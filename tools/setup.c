@@ -32,7 +32,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .residual = "f32",
                         .order = "ring",
                         .update = "all",
-                        .recompute = "none",
+                        .again = "none",
                         .schedule = "naive",
                         .optimizer = "adamw"};
     const struct tool_option all[SETUP_ROWS] = {
@@ -68,7 +68,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
          "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
-        {"recompute", 0, TOOL_TEXT, &s->recompute, "WHAT", "none"},
+        {"recompute", 0, TOOL_TEXT, &s->again, "WHAT",
+         "in backward, not kept: any of gelu,norms,attention,mlp (none)"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
          "in which products with long sums are done in parts (32M on a GPU, else 0)"},
@@ -140,7 +141,6 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
     static const char *const models[] = {"gpt2", "llama", NULL};
-    static const char *const recomputes[] = {"block", "every:", "sqrt", "selective", NULL};
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const updates[] = {"all", "rank0", NULL};
@@ -159,8 +159,9 @@ static int check_names(const struct tool_command *command, struct setup *s)
         return refuse(command, "residual", s->residual, none, "f32 or same");
     s->type = types[dtype];
     s->residual_type = residual == 0 ? RF_F32 : s->type;
-    if (strcmp(s->recompute, "none") != 0)
-        return refuse(command, "recompute", s->recompute, recomputes, "none");
+    const int status = recompute_parse(command, s->again, &s->recompute);
+    if (status != TOOL_OK)
+        return status;
     if (strcmp(s->schedule, "naive") != 0)
         return refuse(command, "schedule", s->schedule, schedules, "naive");
     if (rf_optimizer_find(s->optimizer) < 0)

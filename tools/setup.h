@@ -8,6 +8,16 @@
 
 #include "tool.h"
 
+/* What is computed again in the backward pass. */
+struct recompute {
+    unsigned parts; /* of layers: enum rf_recompute_part */
+    /* Whole blocks: each from its own input; `every` in a row from the first's (0: no); as many in
+     * a row as the root of their number. recompute_parse refuses them. */
+    bool every_block;
+    int every;
+    bool by_root;
+};
+
 struct setup {
     int64_t layers, channels, heads, kv_heads, seq, batch, micro_batches, zero, head_rows;
     int64_t workspace;                             /* negative = not given */
@@ -17,8 +27,9 @@ struct setup {
     bool keep_gathered, no_prefetch;
     bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
     const char *model; /* gpt2, llama */
-    const char *dtype, *residual, *mesh_text, *order, *update, *recompute, *schedule, *optimizer;
+    const char *dtype, *residual, *mesh_text, *order, *update, *again, *schedule, *optimizer;
     /* filled by setup_check */
+    struct recompute recompute;
     enum rf_dtype type, residual_type;
     struct rf_mesh mesh;
     struct rf_policy policy;
@@ -30,6 +41,10 @@ void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
  * mesh.dp is `ranks`. */
 int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
+
+/* ---- recompute.c: "none", or words separated by commas --------------------------------------- */
+
+int recompute_parse(const struct tool_command *command, const char *text, struct recompute *out);
 
 /* ---- model.c: the blocks that a setup describes ---------------------------------------------- */
 

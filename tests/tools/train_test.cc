@@ -120,6 +120,28 @@ TEST(Train, RowsOfTheHeadChangeMemoryAndNotTheLoss)
     }
 }
 
+TEST(Train, WhatIsComputedAgainChangesMemoryAndNoBit)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    std::string sha[2];
+    double bytes[2] = {};
+    for (int again : {0, 1}) {
+        ProgramResult r =
+            run_program(with(tiny(data), {"--steps", "1", "--log", log, "--model", "llama",
+                                          "--recompute", again ? "norms,attention,mlp" : "none"}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const std::string text = read_text(log);
+        const size_t at = text.rfind("\"measured\"");
+        ASSERT_NE(at, std::string::npos) << text;
+        bytes[again] = atof(&text[text.find("\"activations\":", at) + 14]);
+        sha[again] = last_text(text, "params_sha256");
+    }
+    EXPECT_EQ(sha[0].size(), 64u);
+    EXPECT_EQ(sha[1], sha[0]);
+    EXPECT_LT(bytes[1], 0.9 * bytes[0]);
+}
+
 TEST(Train, ALlamaTrainsSamplesAndGoesOnFromItsCheckpointOnly)
 {
     TempFolder folder;
