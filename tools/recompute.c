@@ -1,17 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
  * The option --recompute of `train` and `plan`: what is computed again in the backward pass instead
- * of being kept. Parts of layers (recompute.h) are the models'; whole blocks are read here and
- * refused.
+ * of being kept. Parts of layers (recompute.h) are the model's, whole blocks are the plan's
+ * (rf_policy.recompute).
  */
 #include <recompute.h>
 #include <string.h>
 
 #include "setup.h"
 
-#define CHOICES "none, or a list of gelu, norms, attention and mlp"
+#define CHOICES "none, or a list of gelu, norms, attention, mlp, and one of block, every=N, sqrt"
 
-/* One word of the list. */
+/* The number of blocks of a segment; 0: the word is not of that kind. */
+static int blocks_of(const char *word)
+{
+    int every = 0;
+    char more;
+    if (strcmp(word, "block") == 0)
+        return 1;
+    if (strcmp(word, "sqrt") == 0)
+        return RF_RECOMPUTE_SQRT;
+    return sscanf(word, "every=%9d%c", &every, &more) == 1 && every > 0 ? every : 0;
+}
+
+/* One word of the list; false: there is no such word, or another such. */
 static bool take_word(const char *word, struct recompute *to)
 {
     static const struct {
@@ -21,29 +33,21 @@ static bool take_word(const char *word, struct recompute *to)
                  {"norms", RF_RECOMPUTE_NORMS},
                  {"attention", RF_RECOMPUTE_ATTENTION},
                  {"mlp", RF_RECOMPUTE_MLP}};
-    char more;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (strcmp(word, parts[i].name) == 0) {
             to->parts |= parts[i].part;
             return true;
         }
-    if (strcmp(word, "block") == 0)
-        return to->every_block = true;
-    if (strcmp(word, "sqrt") == 0)
-        return to->by_root = true;
-    return sscanf(word, "every=%9d%c", &to->every, &more) == 1 && to->every > 0;
-}
-
-/* The first of the words that are for whole blocks; NULL: there is none. */
-static const char *of_blocks(const struct recompute *r, char word[24])
-{
-    snprintf(word, 24, "every=%d", r->every);
-    return r->every_block ? "block" : r->every ? word : r->by_root ? "sqrt" : NULL;
+    const int blocks = blocks_of(word);
+    if (blocks == 0 || to->blocks != 0)
+        return false;
+    to->blocks = blocks;
+    return true;
 }
 
 int recompute_parse(const struct tool_command *command, const char *text, struct recompute *out)
 {
-    char word[24], blocks[24];
+    char word[24];
     *out = (struct recompute){0};
     if (strcmp(text, "none") == 0)
         return TOOL_OK;
@@ -51,13 +55,13 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
         end = at + strcspn(at, ",");
         const int bytes = (int)(end - at);
         snprintf(word, sizeof(word), "%.*s", bytes, at);
-        if (bytes >= (int)sizeof(word) || !take_word(word, out))
-            return tool_usage_error(command, "there is no --recompute \"%.*s\"; use " CHOICES,
-                                    bytes, at);
+        if (bytes < (int)sizeof(word) && take_word(word, out))
+            continue;
+        if (out->blocks && blocks_of(word))
+            return tool_usage_error(command, "--recompute %s: use one of block, every=N and sqrt",
+                                    text);
+        return tool_usage_error(command, "there is no --recompute \"%.*s\"; use " CHOICES, bytes,
+                                at);
     }
-    const char *refused = of_blocks(out, blocks);
-    if (refused)
-        return tool_usage_error(command, "--recompute %s is not in this version; use " CHOICES,
-                                refused);
     return TOOL_OK;
 }

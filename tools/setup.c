@@ -69,7 +69,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
          "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
         {"recompute", 0, TOOL_TEXT, &s->again, "WHAT",
-         "in backward, not kept: any of gelu,norms,attention,mlp (none)"},
+         "in backward, not kept: gelu,norms,attention,mlp; block, every=N or sqrt (none)"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
          "in which products with long sums are done in parts (32M on a GPU, else 0)"},
@@ -302,6 +302,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .zero = (int)s->zero,
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,
+        .recompute = s->recompute.blocks,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };
     return check_optimizer(command, s);

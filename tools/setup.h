@@ -11,11 +11,7 @@
 /* What is computed again in the backward pass. */
 struct recompute {
     unsigned parts; /* of layers: enum rf_recompute_part */
-    /* Whole blocks: each from its own input; `every` in a row from the first's (0: no); as many in
-     * a row as the root of their number. recompute_parse refuses them. */
-    bool every_block;
-    int every;
-    bool by_root;
+    int blocks;     /* whole ones: rf_policy.recompute */
 };
 
 struct setup {

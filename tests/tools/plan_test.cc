@@ -118,13 +118,13 @@ TEST(PlanOfThousands, IsATableOfAFewRowsThatNameEveryRankOnce)
     EXPECT_LT(rows, 8) << r.out;
 }
 
-/* Layers of GPT-2's smallest: 25 to 70 % less of activations, as docs/training.md shows. */
+/* Layers of GPT-2's smallest: 25 to 75 % less of activations; see docs/training.md. */
 TEST(Plan, WhatIsComputedAgainIsLessMemoryForTheSameModelFlops)
 {
     for (const char *model : {"gpt2", "llama"}) {
         double kept = 0, flops = 0;
-        for (const char *what :
-             {"none", "gelu,norms", "attention,gelu,norms", "mlp", "mlp,norms,attention"}) {
+        for (const char *what : {"none", "gelu,norms", "attention,gelu,norms", "mlp",
+                                 "mlp,norms,attention", "every=3", "sqrt,gelu"}) {
             ProgramResult r = run_program({"plan", "--model", model, "--layers", "12", "--channels",
                                            "768", "--heads", "12", "--seq", "1024", "--batch", "4",
                                            "--head-rows", "64", "--recompute", what, "--json"});
@@ -144,7 +144,7 @@ TEST(Plan, WhatIsComputedAgainIsLessMemoryForTheSameModelFlops)
             }
             EXPECT_EQ(done, flops) << model << " " << what;
             EXPECT_LT(activations, 0.75 * kept) << model << " " << what;
-            EXPECT_GT(activations, 0.3 * kept) << model << " " << what;
+            EXPECT_GT(activations, 0.25 * kept) << model << " " << what;
         }
     }
 }

@@ -127,9 +127,9 @@ TEST(Train, WhatIsComputedAgainChangesMemoryAndNoBit)
     std::string sha[2];
     double bytes[2] = {};
     for (int again : {0, 1}) {
-        ProgramResult r =
-            run_program(with(tiny(data), {"--steps", "1", "--log", log, "--model", "llama",
-                                          "--recompute", again ? "norms,attention,mlp" : "none"}));
+        ProgramResult r = run_program(
+            with(tiny(data), {"--steps", "1", "--log", log, "--model", "llama", "--recompute",
+                              again ? "norms,attention,mlp,block" : "none"}));
         ASSERT_EQ(r.status, 0) << r.err;
         const std::string text = read_text(log);
         const size_t at = text.rfind("\"measured\"");
