@@ -18,6 +18,12 @@ rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf
 rf_sent rf_sent_other_pieces, rf_sent_own_piece, rf_sent_around, rf_sent_bruck;
 rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter, rf_sent_prefix_reduce_scatter;
 
+/* rounds.c: messages one after the other. */
+typedef uint64_t rf_rounds(int ranks);
+rf_rounds rf_rounds_none, rf_rounds_two, rf_rounds_log, rf_rounds_tree, rf_rounds_log_twice,
+    rf_rounds_around;
+rf_rounds rf_rounds_around_twice, rf_rounds_hosts_twice;
+
 struct rf_coll_row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
     const char *name, *note;
@@ -29,6 +35,7 @@ struct rf_coll_row {
     bool whole;    /* passes pieces on together: long calls cannot be cut into windows */
     bool near;     /* of ranks that share memory, and so before all others */
     rf_sent *sent_counts; /* of a call with a count for each rank; NULL: its list is counted */
+    rf_rounds *rounds;    /* NULL: all messages at the same time */
 };
 
 /* The row of this name; without one, what suits the call. */
@@ -42,6 +49,10 @@ double rf_coll_predict(const struct rf_coll_desc *desc, const char *algorithm);
  * the row's formula where that serves, else from the list. */
 RF_MUST_CHECK int rf_coll_count_sent(const struct rf_coll_desc *desc, const char *algorithm,
                                      uint64_t *out);
+
+/* Messages one after the other in such a call. */
+RF_MUST_CHECK int rf_coll_count_rounds(const struct rf_coll_desc *desc, const char *algorithm,
+                                       uint64_t *out);
 
 static inline size_t rf_coll_bytes(const struct rf_coll_desc *desc)
 {
