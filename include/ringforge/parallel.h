@@ -192,6 +192,91 @@ RF_EXPORT void rf_plan_work(const struct rf_plan *plan, const struct rf_block_co
 RF_API int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,
                              struct rf_bytes *bytes, struct rf_work *work);
 
+/* ---- predicted time -------------------------------------------------------------------------- */
+
+/* What a device and a link reach. Rates are more than 0, and may be infinite: what they are of
+ * takes no time then. Seconds are finite and not negative. */
+struct rf_sim_rates {
+    double block_flops_per_s; /* of what blocks compute: products in their type */
+    double flops_per_s;       /* f32: of all else */
+    double bytes_per_s;       /* the device's memory, read and written */
+    double host_bytes_per_s;  /* between the host's memory and the device's */
+    double launch_s;          /* each launch */
+    double link_bytes_per_s;  /* of each rank, in each direction */
+    double link_latency_s;    /* a short message, until it has arrived */
+};
+
+/* By what instructions are said to take time. One with a transfer: link_latency_s for each of its
+ * algorithm's rounds, and the bytes of the rank that carries most over link_bytes_per_s. Any other:
+ * the longer of its arithmetic and its memory traffic, and launch_s for each launch; one whose work
+ * no rule knows: the bytes of its operands, over host_bytes_per_s if it is not on RF_LANE_COMPUTE.
+ */
+struct rf_sim_opts {
+    const struct rf_block_cost *costs; /* of each block (rf_block_costs); NULL: work not known */
+    struct rf_sim_rates rates;
+    /* Seconds by verb, RF_VERB_COUNT of them, instead; negative: as above. NULL: all as above. */
+    const double *verb_s;
+};
+
+/* Of one instruction, in seconds from the beginning of the step. */
+struct rf_sim_time {
+    double ready_s; /* its lane and all that it waits for have come so far */
+    double begin_s; /* a transfer: all ranks of its group are ready; else: ready_s */
+    double end_s;
+};
+
+enum rf_bound {
+    RF_BOUND_COMPUTE = 0, /* arithmetic */
+    RF_BOUND_MEMORY,
+    RF_BOUND_LAUNCH,
+    RF_BOUND_NETWORK,
+    RF_BOUND_COUNT
+};
+
+struct rf_sim_result {
+    double step_s;                /* until all ranks have ended */
+    double busy_s[RF_LANE_COUNT]; /* of each lane of this rank */
+    double exposed_s;             /* a transfer is ready or under way, and nothing else runs */
+    double idle;                  /* the share of step_s in which RF_LANE_COMPUTE runs nothing */
+    /* Of the instructions that the step waits for, each of which begins when the one before it (on
+     * any rank) ends: what each of them takes longest for. These add up to step_s. */
+    double path_s[RF_BOUND_COUNT];
+    enum rf_bound bound; /* the largest of them */
+    double mfu; /* (flops - repeated) of this rank / step_s / block_flops_per_s; 0: not known */
+};
+
+struct rf_sim;
+
+/* Runs the lists of some ranks of one job on costs instead of a device: lanes in list order, after
+ * their waits; a transfer begins when all of its group that are among these ranks have come to it,
+ * and takes as long on each. Ranks that are not given are as those that are. Plans are borrowed and
+ * must outlive *out. Not in it: that transfers and kernels slow each other down, and the host's own
+ * time. Pure; any thread. Errors: RF_EINVAL for rates that are none, and for lists that wait for
+ * ever, with rank and instruction. */
+RF_API int rf_plan_simulate(const struct rf_plan *const *plans, int count,
+                            const struct rf_sim_opts *opts, struct rf_sim **out);
+/* The same of a whole job, of which this is any rank's plan, and then number 0 of *out: of ranks
+ * that are alike but for their shards one is planned, so thousands take little longer than one.
+ * Errors: also those of rf_plan_build. */
+RF_API int rf_plan_simulate_job(const struct rf_plan *plan, const struct rf_sim_opts *opts,
+                                struct rf_sim **out);
+RF_EXPORT void rf_sim_destroy(struct rf_sim *sim);
+
+/* Of the list of plan `number`; borrowed from sim. */
+RF_EXPORT const struct rf_sim_time *rf_sim_times(const struct rf_sim *sim, int number, int *count);
+RF_EXPORT void rf_sim_get_result(const struct rf_sim *sim, int number, struct rf_sim_result *out);
+
+/* "compute", "memory", "launches", "network" */
+RF_EXPORT const char *rf_bound_name(enum rf_bound bound);
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+/* "backward input"; "?" for what is none. */
+RF_EXPORT const char *rf_verb_name(enum rf_verb verb);
+
+/* "host", "compute", "data", ...; "?" for what is none. */
+RF_EXPORT const char *rf_lane_name(enum rf_lane lane);
+
 /* One instruction as text, "forward block 3 micro-batch 1"; returns text. */
 RF_EXPORT const char *rf_instruction_text(const struct rf_plan *plan,
                                           const struct rf_instruction *instruction, char *text,

@@ -246,6 +246,11 @@ uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool froz
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
 
+/* What an instruction computes and moves, blocks by `costs` (NULL: not known). False where no rule
+ * says: what is sent, what the host does, and scalars; *out stays. */
+bool rf_instruction_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
+                         const struct rf_instruction *instruction, struct rf_work *out);
+
 /* Bytes this rank sends in a transfer. */
 RF_MUST_CHECK int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *transfer,
                                    uint64_t *out);
@@ -258,6 +263,13 @@ void rf_plan_form_groups(struct rf_plan *plan);
 
 /* Bytes of staging memory that it takes where the host cannot reach the values. */
 RF_MUST_CHECK int rf_transfer_staging(const struct rf_plan *plan,
+                                      const struct rf_transfer *transfer, uint64_t *out);
+
+/* Messages of a transfer that come one after the other, and the most bytes that pass through this
+ * rank in one direction. 0 on one rank. */
+RF_MUST_CHECK int rf_transfer_rounds(const struct rf_plan *plan, const struct rf_transfer *transfer,
+                                     uint64_t *out);
+RF_MUST_CHECK int rf_transfer_carried(const struct rf_plan *plan,
                                       const struct rf_transfer *transfer, uint64_t *out);
 
 /* Bytes that another rank of the mesh sends in a step: the transfers are the same on all. */

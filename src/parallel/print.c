@@ -30,6 +30,18 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_HOST_STEP] = "optimizer step by the host",
 };
 
+static const char *const lanes[RF_LANE_COUNT] = {
+    [RF_LANE_HOST] = "host",   [RF_LANE_COMPUTE] = "compute",     [RF_LANE_DATA] = "data",
+    [RF_LANE_SHARD] = "shard", [RF_LANE_REPLICATE] = "replicate",
+};
+
+static const char *const bounds[RF_BOUND_COUNT] = {
+    [RF_BOUND_COMPUTE] = "compute",
+    [RF_BOUND_MEMORY] = "memory",
+    [RF_BOUND_LAUNCH] = "launches",
+    [RF_BOUND_NETWORK] = "network",
+};
+
 static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_PARAM] = "parameters",
     [RF_VALUE_COPY] = "16-bit parameters",
@@ -55,6 +67,21 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_SCRATCH] = "scratch",
     [RF_VALUE_WORKSPACE] = "workspace",
 };
+
+const char *rf_verb_name(enum rf_verb verb)
+{
+    return (unsigned)verb < RF_VERB_COUNT ? verbs[verb] : "?";
+}
+
+const char *rf_lane_name(enum rf_lane lane)
+{
+    return (unsigned)lane < RF_LANE_COUNT ? lanes[lane] : "?";
+}
+
+const char *rf_bound_name(enum rf_bound bound)
+{
+    return (unsigned)bound < RF_BOUND_COUNT ? bounds[bound] : "?";
+}
 
 struct text {
     char *at;

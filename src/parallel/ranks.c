@@ -21,8 +21,10 @@ struct kinds {
         int shard;
         struct rf_bytes bytes;
         struct rf_work work;
+        struct rf_plan *own; /* where they are kept */
     } * all;
     int count, capacity;
+    bool keeps;
     const struct rf_block_cost *costs; /* NULL: work is not counted */
 };
 
@@ -62,6 +64,7 @@ static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan 
     }
     kinds->all[kinds->count].kind = kind;
     kinds->all[kinds->count].shard = plan->shard;
+    kinds->all[kinds->count].own = NULL;
     rf_plan_bytes(plan, &kinds->all[kinds->count].bytes);
     if (kinds->costs)
         rf_plan_work(plan, kinds->costs, &kinds->all[kinds->count].work);
@@ -76,7 +79,10 @@ static int add(struct kinds *kinds, const struct rf_plan *plan, int rank)
     RETURN_IF_ERROR(
         rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, rank, &own));
     int rc = remember(kinds, kind_of(plan, rank), own);
-    rf_plan_destroy(own);
+    if (rc == 0 && kinds->keeps)
+        kinds->all[kinds->count - 1].own = own;
+    else
+        rf_plan_destroy(own);
     return rc;
 }
 
@@ -142,4 +148,33 @@ int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *co
     int rc = fill(&kinds, plan, bytes, work);
     rf_free(kinds.all);
     return rc;
+}
+
+static void kinds_close(struct kinds *kinds)
+{
+    for (int i = 0; i < kinds->count; i++)
+        rf_plan_destroy(kinds->all[i].own);
+    rf_free(kinds->all);
+}
+
+int rf_plan_other_kinds(const struct rf_plan *plan, struct rf_plan ***others, int *count)
+{
+    struct kinds kinds = {.keeps = true};
+    int rc = remember(&kinds, kind_of(plan, plan->rank), plan);
+    for (int rank = 0; rc == 0 && rank < plan->mesh.dp; rank++)
+        if (find(&kinds, kind_of(plan, rank)) < 0)
+            rc = add(&kinds, plan, rank);
+    struct rf_plan **all = rc < 0 ? NULL : rf_alloc((size_t)kinds.count * sizeof(*all));
+    if (rc == 0 && !all)
+        rc = rf_fail(RF_ENOMEM, "plan: out of memory for %d kinds of ranks", kinds.count);
+    if (rc < 0) {
+        kinds_close(&kinds);
+        return rc;
+    }
+    for (int i = 1; i < kinds.count; i++)
+        all[i - 1] = kinds.all[i].own;
+    *others = all;
+    *count = kinds.count - 1;
+    rf_free(kinds.all);
+    return 0;
 }

@@ -6,17 +6,22 @@
 #include "../coll/table.h"
 #include "plan.h"
 
+static struct rf_coll_desc describe(const struct rf_plan *plan, const struct rf_transfer *t)
+{
+    return (struct rf_coll_desc){.op = t->op,
+                                 .rank = plan->groups[t->group].rank,
+                                 .ranks = plan->groups[t->group].size,
+                                 .count = t->count,
+                                 .counts = t->counts,
+                                 .dtype = t->dtype,
+                                 .order = t->order,
+                                 .root = t->root};
+}
+
 /* Without adding up the counts of all ranks, whose sum is known. */
 static int sent_by_counts(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
-    const struct rf_coll_desc desc = {.op = t->op,
-                                      .rank = plan->groups[t->group].rank,
-                                      .ranks = plan->groups[t->group].size,
-                                      .count = t->count,
-                                      .counts = t->counts,
-                                      .dtype = t->dtype,
-                                      .order = t->order,
-                                      .root = t->root};
+    const struct rf_coll_desc desc = describe(plan, t);
     return rf_coll_count_sent(&desc, NULL, out);
 }
 
@@ -37,6 +42,31 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
         return sent_by_counts(plan, t, out);
     return rf_coll_sent_bytes_as(t->op, t->algorithm, rank, ranks, t->count, t->dtype, t->order,
                                  t->root, out);
+}
+
+int rf_transfer_rounds(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
+{
+    struct rf_coll_desc desc = describe(plan, t);
+    *out = 0;
+    if (desc.ranks == 1)
+        return 0;
+    desc.forest = &plan->forest;
+    desc.most_parts = plan->most_parts;
+    desc.stride = t->count;
+    desc.leaves = (int)plan->policy.micro_batches;
+    desc.round = t->round;
+    return rf_coll_count_rounds(&desc, t->algorithm, out);
+}
+
+int rf_transfer_carried(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
+{
+    const struct rf_plan_group *group = &plan->groups[t->group];
+    const bool all_to_root =
+        t->op == RF_COLL_REDUCE && t->algorithm && strcmp(t->algorithm, RF_TO_RANK_0) == 0;
+    RETURN_IF_ERROR(rf_transfer_sent(plan, t, out));
+    if (all_to_root && group->rank == t->root)
+        *out = (uint64_t)(group->size - 1) * t->count * rf_dtype_bytes(t->dtype);
+    return 0;
 }
 
 int rf_transfer_staging(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)

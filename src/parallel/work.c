@@ -71,29 +71,55 @@ static struct rf_work cast_work(const struct rf_plan *plan, uint64_t count)
                             .written = count * rf_dtype_bytes(plan->copy_type)};
 }
 
-static struct rf_work flat_work(const struct rf_plan *plan, const struct rf_instruction *i)
+/* False: what is sent, what the host does, and scalars; *out stays. */
+static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i,
+                      struct rf_work *out)
 {
     const int *ins = rf_plan_operands(plan, i), *outs = ins + i->ins;
-    struct rf_work work = {0};
     switch (i->verb) {
     case RF_VERB_ZERO:
-        return clear_work(plan, outs, i->outs);
+        *out = clear_work(plan, outs, i->outs);
+        return true;
     case RF_VERB_MERGE:
-        return add_work(elements(plan, outs, i->outs, plan->values[outs[0]].kind));
+        *out = add_work(elements(plan, outs, i->outs, plan->values[outs[0]].kind));
+        return true;
     case RF_VERB_TIE: /* the second operand is of the tied use alone */
-        return add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD_SHARD));
+        *out = add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD_SHARD));
+        return true;
     case RF_VERB_NORM_PARTIAL:
-        return norm_work(plan, elements(plan, ins, i->ins, RF_VALUE_GRAD_SHARD));
+        *out = norm_work(plan, elements(plan, ins, i->ins, RF_VALUE_GRAD_SHARD));
+        return true;
     case RF_VERB_STEP:
         rf_optimizer_work(&plan->policy.optimizer,
                           elements(plan, outs, i->outs, RF_VALUE_PARAM_SHARD),
-                          rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, &work);
-        return work;
+                          rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, out);
+        return true;
     case RF_VERB_CAST:
-        return cast_work(plan, elements(plan, ins, i->ins, RF_VALUE_PARAM));
-    default: /* what is sent, what the host does, and scalars */
-        return work;
+        *out = cast_work(plan, elements(plan, ins, i->ins, RF_VALUE_PARAM));
+        return true;
+    default:
+        return false;
     }
+}
+
+bool rf_instruction_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
+                         const struct rf_instruction *i, struct rf_work *out)
+{
+    if (i->block < 0)
+        return flat_work(plan, i, out);
+    if (!costs)
+        return false;
+    if (i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE)
+        *out = costs[i->block].forward;
+    else if (i->verb == RF_VERB_BACKWARD_INPUT)
+        *out = costs[i->block].backward_input[!adds(plan, i)];
+    else if (i->verb == RF_VERB_BACKWARD_WEIGHT)
+        *out = costs[i->block].backward_weight[!adds(plan, i)];
+    else
+        return flat_work(plan, i, out);
+    if (i->verb == RF_VERB_RECOMPUTE)
+        out->repeated = out->flops;
+    return true;
 }
 
 void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
@@ -103,20 +129,9 @@ void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
     int count = 0;
     const struct rf_instruction *list = rf_plan_instructions(plan, &count);
     for (int k = 0; k < count; k++) {
-        const struct rf_instruction *i = &list[k];
-        const struct rf_block_cost *cost = i->block >= 0 ? &costs[i->block] : NULL;
         struct rf_work work;
-        if (i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE)
-            work = cost->forward;
-        else if (i->verb == RF_VERB_BACKWARD_INPUT)
-            work = cost->backward_input[!adds(plan, i)];
-        else if (i->verb == RF_VERB_BACKWARD_WEIGHT)
-            work = cost->backward_weight[!adds(plan, i)];
-        else
-            work = flat_work(plan, i);
-        if (i->verb == RF_VERB_RECOMPUTE)
-            work.repeated = work.flops;
-        rf_work_add(&sum, &work, 1);
+        if (rf_instruction_work(plan, costs, &list[k], &work))
+            rf_work_add(&sum, &work, 1);
     }
     *out = sum;
 }

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What an instruction takes by rates: from its transfer, from what its launches compute and move
+ * (work.c), or from its operands. No verb is asked for here, so one that is new has a cost. Called
+ * by simulate.c.
+ */
+#include <math.h>
+
+#include "../base/base.h"
+#include "simulate.h"
+
+static int check_rate(const char *name, double rate)
+{
+    if (rate > 0)
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "simulate: %s is %g; a rate has to be more than 0, and may be infinite", name,
+                   rate);
+}
+
+static int check_seconds(const char *name, double seconds)
+{
+    if (seconds >= 0 && isfinite(seconds))
+        return 0;
+    return rf_fail(RF_EINVAL, "simulate: %s is %g; seconds have to be finite and not negative",
+                   name, seconds);
+}
+
+int rf_sim_check_opts(const struct rf_sim_opts *opts)
+{
+    if (!opts)
+        return rf_fail(RF_EINVAL, "simulate: options with rates are needed");
+    const struct rf_sim_rates *r = &opts->rates;
+    RETURN_IF_ERROR(check_rate("block_flops_per_s", r->block_flops_per_s));
+    RETURN_IF_ERROR(check_rate("flops_per_s", r->flops_per_s));
+    RETURN_IF_ERROR(check_rate("bytes_per_s", r->bytes_per_s));
+    RETURN_IF_ERROR(check_rate("host_bytes_per_s", r->host_bytes_per_s));
+    RETURN_IF_ERROR(check_rate("link_bytes_per_s", r->link_bytes_per_s));
+    RETURN_IF_ERROR(check_seconds("launch_s", r->launch_s));
+    RETURN_IF_ERROR(check_seconds("link_latency_s", r->link_latency_s));
+    for (int verb = 0; opts->verb_s && verb < RF_VERB_COUNT; verb++)
+        if (!isfinite(opts->verb_s[verb]))
+            return rf_fail(RF_EINVAL,
+                           "simulate: \"%s\" takes %g seconds; use a finite number, or a negative "
+                           "one for what follows from rates",
+                           rf_verb_name((enum rf_verb)verb), opts->verb_s[verb]);
+    return 0;
+}
+
+static int transfer_cost(const struct rf_plan *plan, const struct rf_transfer *t,
+                         const struct rf_sim_rates *rates, struct rf_sim_cost *out)
+{
+    uint64_t rounds = 0, bytes = 0;
+    RETURN_IF_ERROR(rf_transfer_rounds(plan, t, &rounds));
+    RETURN_IF_ERROR(rf_transfer_carried(plan, t, &bytes));
+    out->part_s[RF_BOUND_NETWORK] =
+        (double)rounds * rates->link_latency_s + (double)bytes / rates->link_bytes_per_s;
+    return 0;
+}
+
+static uint64_t operand_bytes(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *operands = rf_plan_operands(plan, i);
+    uint64_t bytes = 0;
+    for (int k = 0; k < i->ins + i->outs; k++)
+        bytes += plan->values[operands[k]].bytes;
+    return bytes;
+}
+
+static void work_cost(const struct rf_plan *plan, const struct rf_instruction *i,
+                      const struct rf_sim_opts *opts, struct rf_sim_cost *out)
+{
+    const struct rf_sim_rates *rates = &opts->rates;
+    const bool on_device = i->lane == RF_LANE_COMPUTE;
+    double bytes_per_s = rates->bytes_per_s;
+    struct rf_work work = {0};
+    if (!rf_instruction_work(plan, opts->costs, i, &work)) {
+        work.launches = on_device;
+        work.read = operand_bytes(plan, i);
+        bytes_per_s = on_device ? rates->bytes_per_s : rates->host_bytes_per_s;
+    }
+    const double compute_s =
+        (double)work.flops / (i->block >= 0 ? rates->block_flops_per_s : rates->flops_per_s);
+    const double memory_s = ((double)work.read + (double)work.written) / bytes_per_s;
+    if (compute_s > memory_s)
+        out->part_s[RF_BOUND_COMPUTE] = compute_s;
+    else
+        out->part_s[RF_BOUND_MEMORY] = memory_s;
+    out->part_s[RF_BOUND_LAUNCH] = (double)work.launches * rates->launch_s;
+}
+
+int rf_sim_count_cost(const struct rf_plan *plan, const struct rf_instruction *i,
+                      const struct rf_sim_opts *opts, struct rf_sim_cost *out)
+{
+    const struct rf_transfer *transfer = rf_plan_transfer(plan, i);
+    *out = (struct rf_sim_cost){{0}};
+    if (opts->verb_s && opts->verb_s[i->verb] >= 0)
+        out->part_s[transfer ? RF_BOUND_NETWORK : RF_BOUND_COMPUTE] = opts->verb_s[i->verb];
+    else if (transfer)
+        return transfer_cost(plan, transfer, &opts->rates, out);
+    else
+        work_cost(plan, i, opts, out);
+    return 0;
+}

@@ -1,0 +1,593 @@
+// SPDX-License-Identifier: MIT
+//
+// Predicted times: timelines of tiny lists worked out by hand, and claims about plans whose verbs
+// take whole numbers of seconds. Nothing here needs a device.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "stub_blocks.h"
+
+extern "C" {
+#include "parallel/plan.h"
+}
+
+namespace
+{
+
+const double inf = std::numeric_limits<double>::infinity();
+const double nan_ = std::numeric_limits<double>::quiet_NaN();
+
+using Plan = std::unique_ptr<rf_plan, void (*)(rf_plan *)>;
+using Sim = std::unique_ptr<rf_sim, void (*)(rf_sim *)>;
+
+// Nothing takes time but what a test says.
+rf_sim_opts free_of_cost()
+{
+    rf_sim_opts opts = {};
+    opts.rates = {inf, inf, inf, inf, 0, inf, 0};
+    return opts;
+}
+
+Sim run(const std::vector<const rf_plan *> &plans, const rf_sim_opts &opts)
+{
+    rf_sim *sim = nullptr;
+    EXPECT_EQ(rf_plan_simulate(plans.data(), (int)plans.size(), &opts, &sim), 0)
+        << rf_last_error()->message;
+    return Sim(sim, rf_sim_destroy);
+}
+
+rf_sim_result result_of(const Sim &sim, int number = 0)
+{
+    rf_sim_result result;
+    rf_sim_get_result(sim.get(), number, &result);
+    return result;
+}
+
+// ---- lists by hand
+
+// The list of one rank, instruction by instruction.
+class List
+{
+  public:
+    explicit List(int dp = 1)
+    {
+        plan_.mesh.dp = dp;
+        for (auto &group : plan_.groups)
+            group.size = group.stride = 1;
+        plan_.groups[RF_LANE_DATA].size = dp;
+    }
+    List &add(rf_verb verb, rf_lane lane, const std::vector<rf_wait> &waits = {})
+    {
+        rf_instruction i = {};
+        i.verb = verb;
+        i.lane = lane;
+        i.block = i.micro_batch = -1;
+        i.transfer = -1;
+        i.first_wait = (int)waits_.size();
+        i.waits = (int)waits.size();
+        waits_.insert(waits_.end(), waits.begin(), waits.end());
+        list_.push_back(i);
+        return *this;
+    }
+    // Its ranks on this lane.
+    void group(rf_lane lane, int first, int size)
+    {
+        plan_.groups[lane].first = first;
+        plan_.groups[lane].size = size;
+    }
+    // The last one reads and writes values of these many bytes.
+    List &touches(const std::vector<uint64_t> &bytes)
+    {
+        list_.back().first_operand = (int)operands_.size();
+        for (uint64_t b : bytes) {
+            rf_value v = {};
+            v.bytes = b;
+            operands_.push_back((int)values_.size());
+            values_.push_back(v);
+        }
+        list_.back().ins = (int)bytes.size();
+        return *this;
+    }
+    // The last one is an all-reduce of these many floats.
+    List &reduces(size_t count)
+    {
+        rf_transfer t = {};
+        t.op = RF_COLL_ALL_REDUCE;
+        t.count = count;
+        t.dtype = RF_F32;
+        t.order = RF_ORDER_RING;
+        t.group = list_.back().lane;
+        list_.back().transfer = (int)transfers_.size();
+        transfers_.push_back(t);
+        return *this;
+    }
+    const rf_plan *plan()
+    {
+        rf_list &list = plan_.lists[RF_LIST_STEP];
+        memset(list.positions, 0, sizeof(list.positions));
+        for (const rf_instruction &i : list_)
+            list.positions[i.lane]++;
+        list.instructions = list_.data();
+        list.count = (int)list_.size();
+        plan_.waits = waits_.data();
+        plan_.operands = operands_.data();
+        plan_.values = values_.data();
+        plan_.transfers = transfers_.data();
+        return &plan_;
+    }
+
+  private:
+    rf_plan plan_ = {};
+    std::vector<rf_instruction> list_;
+    std::vector<rf_wait> waits_;
+    std::vector<int> operands_;
+    std::vector<rf_value> values_;
+    std::vector<rf_transfer> transfers_;
+};
+
+using Times = std::vector<std::vector<double>>; // ready, begin, end
+
+Times times_of(const Sim &sim, int number = 0)
+{
+    int count = 0;
+    const rf_sim_time *times = rf_sim_times(sim.get(), number, &count);
+    Times out;
+    for (int i = 0; i < count; i++)
+        out.push_back({times[i].ready_s, times[i].begin_s, times[i].end_s});
+    return out;
+}
+
+std::vector<double> all_by_rates()
+{
+    return std::vector<double>(RF_VERB_COUNT, -1);
+}
+
+// ---- plans of four blocks
+
+Plan plan_of(const StubBlocks &blocks, int dp, const rf_policy &policy, int rank = 0)
+{
+    rf_mesh mesh = {};
+    mesh.dp = dp;
+    rf_plan *plan = nullptr;
+    EXPECT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan), 0)
+        << rf_last_error()->message;
+    return Plan(plan, rf_plan_destroy);
+}
+
+const int blocks_of_chain = 4;
+const int64_t elements = 1 << 20; // of a block's parameter: a bucket of its own
+
+StubBlocks chain()
+{
+    StubBlocks blocks;
+    for (int b = 0; b < blocks_of_chain; b++)
+        blocks.add("b" + std::to_string(b), {elements});
+    return blocks;
+}
+
+rf_policy policy_of(int64_t micro_batches, rf_order order = RF_ORDER_RING)
+{
+    rf_policy policy = {};
+    policy.batch = policy.micro_batches = micro_batches;
+    policy.seq = 8;
+    policy.order = order;
+    policy.bucket_bytes = policy.first_bucket_bytes = 4 * (uint64_t)elements;
+    return policy;
+}
+
+// A forward pass of a block takes 1 s, each half of its backward pass too; a bucket of a block on
+// two ranks, whose all-reduce sends it once, takes `bucket_s`; all else is free.
+struct Seconds {
+    std::vector<double> verb_s = std::vector<double>(RF_VERB_COUNT, 0);
+    rf_sim_opts opts = free_of_cost();
+    explicit Seconds(double bucket_s)
+    {
+        verb_s[RF_VERB_FORWARD] = verb_s[RF_VERB_BACKWARD_INPUT] = 1;
+        verb_s[RF_VERB_BACKWARD_WEIGHT] = 1;
+        verb_s[RF_VERB_REDUCE] = verb_s[RF_VERB_GATHER] = -1;
+        opts.verb_s = verb_s.data();
+        if (bucket_s > 0)
+            opts.rates.link_bytes_per_s = 4 * (double)elements / bucket_s;
+    }
+};
+
+} // namespace
+
+// Lanes in list order, waits between them; worked out by hand:
+//   compute: a [0, 2)  b [2, 5)              d waits for c: [7, 8)
+//   data:              c waits for a: [2, 7)
+TEST(Simulate, LanesRunInListOrderAndAfterTheirWaits)
+{
+    List list;
+    list.add(RF_VERB_FORWARD, RF_LANE_COMPUTE)
+        .add(RF_VERB_NORM, RF_LANE_COMPUTE)
+        .add(RF_VERB_REDUCE, RF_LANE_DATA, {{RF_LANE_COMPUTE, 0}})
+        .reduces(1)
+        .add(RF_VERB_STEP, RF_LANE_COMPUTE, {{RF_LANE_DATA, 0}});
+    std::vector<double> verb_s(RF_VERB_COUNT, 0);
+    verb_s[RF_VERB_FORWARD] = 2;
+    verb_s[RF_VERB_NORM] = 3;
+    verb_s[RF_VERB_REDUCE] = 5;
+    verb_s[RF_VERB_STEP] = 1;
+    rf_sim_opts opts = free_of_cost();
+    opts.verb_s = verb_s.data();
+    Sim sim = run({list.plan()}, opts);
+    EXPECT_EQ(times_of(sim), (Times{{0, 0, 2}, {2, 2, 5}, {2, 2, 7}, {7, 7, 8}}));
+    const rf_sim_result r = result_of(sim);
+    EXPECT_EQ(r.step_s, 8);
+    EXPECT_EQ(r.busy_s[RF_LANE_COMPUTE], 6);
+    EXPECT_EQ(r.busy_s[RF_LANE_DATA], 5);
+    EXPECT_EQ(r.exposed_s, 2); // from 5 to 7
+    EXPECT_EQ(r.idle, 0.25);
+    EXPECT_EQ(r.path_s[RF_BOUND_COMPUTE], 3); // forward, reduce, step
+    EXPECT_EQ(r.path_s[RF_BOUND_NETWORK], 5);
+    EXPECT_EQ(r.bound, RF_BOUND_NETWORK);
+}
+
+TEST(Simulate, ATransferBeginsWhenTheLastRankOfItsGroupIsThereAndEndsOnAllAtOnce)
+{
+    // The same verbs; rank 1 computes twice before the first transfer.
+    List fast(2), slow(2);
+    fast.add(RF_VERB_FORWARD, RF_LANE_COMPUTE)
+        .add(RF_VERB_REDUCE, RF_LANE_DATA, {{RF_LANE_COMPUTE, 0}})
+        .reduces(8)
+        .add(RF_VERB_STEP, RF_LANE_COMPUTE, {{RF_LANE_DATA, 0}});
+    slow.add(RF_VERB_FORWARD, RF_LANE_COMPUTE)
+        .add(RF_VERB_FORWARD, RF_LANE_COMPUTE)
+        .add(RF_VERB_REDUCE, RF_LANE_DATA, {{RF_LANE_COMPUTE, 1}})
+        .reduces(8)
+        .add(RF_VERB_STEP, RF_LANE_COMPUTE, {{RF_LANE_DATA, 0}});
+    std::vector<double> verb_s = all_by_rates();
+    verb_s[RF_VERB_FORWARD] = 4;
+    verb_s[RF_VERB_STEP] = 1;
+    rf_sim_opts opts = free_of_cost();
+    opts.verb_s = verb_s.data();
+    opts.rates.link_bytes_per_s = 16;
+    opts.rates.link_latency_s = 0.25;
+    // 32 bytes on two ranks: in one round, each sends all of it (algorithm "doubling").
+    const double link = 0.25 + 32 / 16.0;
+    Sim sim = run({fast.plan(), slow.plan()}, opts);
+    EXPECT_EQ(times_of(sim, 0),
+              (Times{{0, 0, 4}, {4, 8, 8 + link}, {8 + link, 8 + link, 9 + link}}));
+    EXPECT_EQ(times_of(sim, 1),
+              (Times{{0, 0, 4}, {4, 4, 8}, {8, 8, 8 + link}, {8 + link, 8 + link, 9 + link}}));
+    EXPECT_EQ(result_of(sim, 0).exposed_s, 4 + link); // it waits for rank 1, too
+    EXPECT_EQ(result_of(sim, 1).exposed_s, link);
+    EXPECT_EQ(result_of(sim, 0).path_s[RF_BOUND_COMPUTE], 9); // of rank 1, which all wait for
+    EXPECT_EQ(result_of(sim, 0).step_s, 9 + link);
+    EXPECT_EQ(result_of(sim, 1).step_s, 9 + link);
+}
+
+TEST(Simulate, GroupsOfOneLaneDoNotWaitForEachOther)
+{
+    std::vector<List> lists(4, List(4));
+    std::vector<const rf_plan *> plans;
+    for (int rank = 0; rank < 4; rank++) { // groups 0, 1 and 2, 3; rank r computes r times
+        lists[(size_t)rank].group(RF_LANE_SHARD, rank / 2 * 2, 2);
+        for (int k = 0; k < rank; k++)
+            lists[(size_t)rank].add(RF_VERB_FORWARD, RF_LANE_COMPUTE);
+        std::vector<rf_wait> waits;
+        if (rank > 0)
+            waits.push_back({RF_LANE_COMPUTE, rank - 1});
+        lists[(size_t)rank].add(RF_VERB_REDUCE, RF_LANE_SHARD, waits).reduces(8);
+        plans.push_back(lists[(size_t)rank].plan());
+    }
+    std::vector<double> verb_s(RF_VERB_COUNT, 1);
+    rf_sim_opts opts = free_of_cost();
+    opts.verb_s = verb_s.data();
+    Sim sim = run(plans, opts);
+    EXPECT_EQ(times_of(sim, 0).back(), (std::vector<double>{0, 1, 2}));
+    EXPECT_EQ(times_of(sim, 1).back(), (std::vector<double>{1, 1, 2}));
+    EXPECT_EQ(times_of(sim, 2).back(), (std::vector<double>{2, 3, 4}));
+    EXPECT_EQ(times_of(sim, 3).back(), (std::vector<double>{3, 3, 4}));
+    EXPECT_EQ(result_of(sim, 0).step_s, 4);
+    EXPECT_EQ(result_of(sim, 0).busy_s[RF_LANE_SHARD], 1);
+}
+
+TEST(Simulate, AnInstructionWithoutARuleMovesItsOperandsByTheMemoryOfItsLane)
+{
+    List list;
+    list.add(RF_VERB_LOAD, RF_LANE_HOST)
+        .touches({600, 400})
+        .add(RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, {{RF_LANE_HOST, 0}})
+        .touches({100, 0, 100});
+    rf_sim_opts opts = free_of_cost();
+    opts.rates.host_bytes_per_s = 500;
+    opts.rates.bytes_per_s = 800;
+    opts.rates.launch_s = 0.5;
+    Sim sim = run({list.plan()}, opts);
+    EXPECT_EQ(times_of(sim), (Times{{0, 0, 2}, {2, 2, 2.75}}));
+    EXPECT_EQ(result_of(sim).path_s[RF_BOUND_MEMORY], 2.25);
+    EXPECT_EQ(result_of(sim).path_s[RF_BOUND_LAUNCH], 0.5);
+    EXPECT_EQ(result_of(sim).bound, RF_BOUND_MEMORY);
+}
+
+TEST(Simulate, DataParallelExposesTheLastBucketAloneWhereABucketTakesHalfOfItsCompute)
+{
+    StubBlocks blocks = chain();
+    Plan plan = plan_of(blocks, 2, policy_of(2));
+    ASSERT_EQ(plan->trained_pieces, blocks_of_chain);
+    for (double bucket_s : {0.25, 1.0, 2.0}) { // a block's backward pass: 2
+        Sim sim = run({plan.get()}, Seconds(bucket_s).opts);
+        const rf_sim_result r = result_of(sim);
+        EXPECT_EQ(r.step_s, 3 * blocks_of_chain + bucket_s);
+        EXPECT_EQ(r.exposed_s, bucket_s);
+        EXPECT_EQ(r.busy_s[RF_LANE_COMPUTE], 3 * blocks_of_chain);
+        EXPECT_EQ(r.busy_s[RF_LANE_DATA], blocks_of_chain * bucket_s);
+        EXPECT_EQ(r.bound, RF_BOUND_COMPUTE);
+    }
+}
+
+// From where a bucket takes longer than a block's backward pass, each exposes what it takes longer.
+TEST(Simulate, ASlowLinkExposesWhatItTakesLongerThanTheBackwardPass)
+{
+    StubBlocks blocks = chain();
+    Plan plan = plan_of(blocks, 2, policy_of(2));
+    Sim sim = run({plan.get()}, Seconds(8).opts);
+    const rf_sim_result r = result_of(sim);
+    EXPECT_EQ(r.step_s, blocks_of_chain + 2 + blocks_of_chain * 8);
+    EXPECT_EQ(r.exposed_s, blocks_of_chain * 8 - 2 * (blocks_of_chain - 1));
+    EXPECT_EQ(r.bound, RF_BOUND_NETWORK);
+}
+
+TEST(Simulate, AFreeLinkLeavesTheSumOfCompute)
+{
+    StubBlocks blocks = chain();
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
+        for (int zero = 0; zero < 4; zero++) {
+            rf_policy policy = policy_of(4, order);
+            policy.zero = zero;
+            Plan plan = plan_of(blocks, 2, policy);
+            Sim sim = run({plan.get()}, Seconds(0).opts);
+            EXPECT_EQ(result_of(sim).step_s, 2 * 3 * blocks_of_chain);
+            EXPECT_EQ(result_of(sim).exposed_s, 0);
+            EXPECT_EQ(result_of(sim).idle, 0);
+        }
+}
+
+// What is gathered one block ahead is hidden behind the block before; without that each is waited
+// for: once for the forward pass and once for the backward pass, but for the last block's, which
+// stays.
+TEST(Simulate, GatheringAheadExposesTheFirstGatherAlone)
+{
+    StubBlocks blocks = chain();
+    for (bool ahead : {true, false})
+        for (double gather_s : {0.25, 1.0}) { // a block's forward pass: 1
+            rf_policy policy = policy_of(2);
+            policy.zero = 3;
+            policy.no_prefetch = !ahead;
+            Plan plan = plan_of(blocks, 2, policy);
+            Seconds s(0);
+            s.verb_s[RF_VERB_GATHER] = gather_s;
+            Sim sim = run({plan.get()}, s.opts);
+            const double gathers = ahead ? 1 : 2 * blocks_of_chain - 1;
+            EXPECT_EQ(result_of(sim).exposed_s, gathers * gather_s) << ahead;
+            EXPECT_EQ(result_of(sim).step_s, 3 * blocks_of_chain + gathers * gather_s);
+        }
+}
+
+TEST(Simulate, RecomputationTakesOneMoreForwardPassOfWhatIsNotKept)
+{
+    StubBlocks blocks = chain();
+    std::vector<rf_block_cost> costs(blocks_of_chain);
+    for (rf_block_cost &cost : costs) {
+        cost.forward.flops = 10;
+        for (int k = 0; k < 2; k++)
+            cost.backward_input[k].flops = cost.backward_weight[k].flops = 10;
+    }
+    double step_s[2], mfu[2];
+    for (int recompute = 0; recompute < 2; recompute++) {
+        rf_policy policy = policy_of(1);
+        policy.recompute = recompute;
+        Plan plan = plan_of(blocks, 1, policy);
+        rf_sim_opts opts = free_of_cost();
+        opts.costs = costs.data();
+        opts.rates.block_flops_per_s = 10;
+        Sim sim = run({plan.get()}, opts);
+        step_s[recompute] = result_of(sim).step_s;
+        mfu[recompute] = result_of(sim).mfu;
+    }
+    EXPECT_EQ(step_s[0], 3 * blocks_of_chain);
+    EXPECT_EQ(step_s[1], 4 * blocks_of_chain - 1); // the last block goes on with what it has
+    EXPECT_NEAR(mfu[1] / mfu[0], 12 / 15.0, 1e-9); // what is repeated is not the model's
+}
+
+// Two steps of the ring of N ranks, a bucket each: the form of docs/collectives.md.
+TEST(Simulate, ALongAllReduceTakesTheRoundsAndTheBytesOfARing)
+{
+    StubBlocks blocks;
+    blocks.add("b", {1 << 22});
+    for (int ranks : {3, 4, 64}) {
+        Plan plan = plan_of(blocks, ranks, policy_of(ranks));
+        rf_sim_opts opts = free_of_cost();
+        opts.rates.link_bytes_per_s = 1 << 20;
+        opts.rates.link_latency_s = 0.5;
+        std::vector<double> verb_s(RF_VERB_COUNT, 0);
+        verb_s[RF_VERB_REDUCE] = -1;
+        opts.verb_s = verb_s.data();
+        Sim sim = run({plan.get()}, opts);
+        uint64_t sent = 0;
+        EXPECT_EQ(rf_coll_sent_bytes_as(RF_COLL_ALL_REDUCE, "ring", 0, ranks, 1 << 22, RF_F32,
+                                        RF_ORDER_RING, 0, &sent),
+                  0);
+        EXPECT_EQ(result_of(sim).step_s, 2 * (ranks - 1) * 0.5 + (double)sent / (1 << 20));
+    }
+}
+
+TEST(Simulate, AnUpdateOnRankZeroWaitsForItsLink)
+{
+    StubBlocks blocks = chain();
+    rf_policy policy = policy_of(4);
+    policy.update_on_rank_0 = true;
+    Plan root = plan_of(blocks, 4, policy), other = plan_of(blocks, 4, policy, 1);
+    Seconds s(1);
+    s.verb_s[RF_VERB_BROADCAST] = -1;
+    // All gradients and all weights, three times each way.
+    const double wanted = 3.0 * blocks_of_chain * 2;
+    for (const Sim &sim :
+         {run({root.get(), other.get()}, s.opts), run({other.get(), root.get()}, s.opts)})
+        for (int rank = 0; rank < 2; rank++)
+            EXPECT_NEAR(result_of(sim, rank).busy_s[RF_LANE_DATA], wanted, 1e-3);
+}
+
+TEST(Simulate, AStepTakesAtLeastAsLongAsEachLaneIsBusyAndItsPathAddsUpToIt)
+{
+    StubBlocks blocks = chain();
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
+        for (int zero = 0; zero < 4; zero++)
+            for (int ranks : {1, 2, 3, 5})
+                for (double bucket_s : {0.5, 3.0}) {
+                    rf_policy policy = policy_of(7, order);
+                    policy.zero = zero;
+                    std::vector<Plan> owned;
+                    std::vector<const rf_plan *> plans;
+                    for (int rank = 0; rank < ranks; rank++) {
+                        owned.push_back(plan_of(blocks, ranks, policy, rank));
+                        plans.push_back(owned.back().get());
+                    }
+                    rf_sim_opts opts = Seconds(bucket_s).opts;
+                    opts.verb_s = nullptr;
+                    opts.rates.bytes_per_s = opts.rates.host_bytes_per_s = 1e6;
+                    opts.rates.link_latency_s = 0.01;
+                    Sim sim = run(plans, opts);
+                    for (int rank = 0; rank < ranks; rank++) {
+                        const rf_sim_result r = result_of(sim, rank);
+                        double path = 0;
+                        for (double s : r.path_s)
+                            path += s;
+                        EXPECT_NEAR(path, r.step_s, 1e-9 * r.step_s);
+                        for (double busy : r.busy_s)
+                            EXPECT_LE(busy, r.step_s * (1 + 1e-12));
+                        EXPECT_LE(r.exposed_s, r.step_s);
+                        EXPECT_GE(r.idle, 0);
+                    }
+                }
+}
+
+// No instruction begins before what it waits for has ended, on any rank; transfers of all ranks
+// have the same times.
+TEST(Simulate, TimesOfAllRanksKeepTheOrderOfTheirListsAndTransfers)
+{
+    StubBlocks blocks = chain();
+    const int ranks = 3;
+    rf_policy policy = policy_of(7, RF_ORDER_TREE);
+    policy.zero = 1;
+    std::vector<Plan> owned;
+    std::vector<const rf_plan *> plans;
+    for (int rank = 0; rank < ranks; rank++) {
+        owned.push_back(plan_of(blocks, ranks, policy, rank));
+        plans.push_back(owned.back().get());
+    }
+    Sim sim = run(plans, Seconds(0.75).opts);
+    std::vector<Times> transfers;
+    for (int rank = 0; rank < ranks; rank++) {
+        const Times times = times_of(sim, rank);
+        const rf_list &list = plans[(size_t)rank]->lists[RF_LIST_STEP];
+        std::vector<std::vector<double>> ends(RF_LANE_COUNT);
+        transfers.emplace_back();
+        for (int k = 0; k < list.count; k++) {
+            const rf_instruction &i = list.instructions[k];
+            const std::vector<double> &t = times[(size_t)k];
+            if (!ends[i.lane].empty()) {
+                EXPECT_GE(t[1], ends[i.lane].back());
+            }
+            for (int n = 0; n < i.waits; n++) {
+                const rf_wait wait = plans[(size_t)rank]->waits[i.first_wait + n];
+                EXPECT_GE(t[1], ends[(size_t)wait.lane][(size_t)wait.position]);
+            }
+            ends[i.lane].push_back(t[2]);
+            if (i.transfer >= 0)
+                transfers.back().push_back({t[1], t[2]});
+        }
+    }
+    EXPECT_EQ(transfers[0], transfers[1]);
+    EXPECT_EQ(transfers[0], transfers[2]);
+}
+
+TEST(Simulate, OneRankOfEachKindIsAsGoodAsAllRanks)
+{
+    StubBlocks blocks = chain();
+    for (const auto &[order, zero] : {std::pair<rf_order, int>{RF_ORDER_RING, 0},
+                                      {RF_ORDER_TREE, 0},
+                                      {RF_ORDER_RING, 2},
+                                      {RF_ORDER_TREE, 3}}) {
+        const int ranks = 6;
+        rf_policy policy = policy_of(15, order);
+        policy.zero = zero;
+        // Shards of ranks that are alike differ by some chunks of the norm.
+        const double tolerance = zero ? 0.01 : 0;
+        std::vector<Plan> owned;
+        std::vector<const rf_plan *> plans;
+        for (int rank = 0; rank < ranks; rank++) {
+            owned.push_back(plan_of(blocks, ranks, policy, rank));
+            plans.push_back(owned.back().get());
+        }
+        const Seconds s(0.5);
+        Sim all = run(plans, s.opts);
+        for (int rank = 0; rank < ranks; rank++) {
+            rf_sim *job = nullptr;
+            ASSERT_EQ(rf_plan_simulate_job(plans[(size_t)rank], &s.opts, &job), 0);
+            Sim own(job, rf_sim_destroy);
+            const Times one = times_of(own), each = times_of(all, rank);
+            ASSERT_EQ(one.size(), each.size());
+            for (size_t i = 0; i < one.size(); i++)
+                for (int k = 0; k < 3; k++)
+                    EXPECT_NEAR(one[i][(size_t)k], each[i][(size_t)k], tolerance) << rank;
+        }
+    }
+}
+
+TEST(Simulate, RefusesRatesThatAreNoneAndListsThatWaitForEver)
+{
+    List list;
+    list.add(RF_VERB_FORWARD, RF_LANE_COMPUTE);
+    const rf_plan *plan = list.plan();
+    rf_sim *sim = nullptr;
+    struct Rate {
+        double rf_sim_rates::*field;
+        const char *name;
+    };
+    const Rate rates[] = {{&rf_sim_rates::block_flops_per_s, "block_flops_per_s"},
+                          {&rf_sim_rates::flops_per_s, "flops_per_s"},
+                          {&rf_sim_rates::bytes_per_s, "bytes_per_s"},
+                          {&rf_sim_rates::host_bytes_per_s, "host_bytes_per_s"},
+                          {&rf_sim_rates::link_bytes_per_s, "link_bytes_per_s"}};
+    auto refused = [&](const rf_sim_opts &opts, const std::string &sentence) {
+        EXPECT_EQ(rf_plan_simulate(&plan, 1, &opts, &sim), RF_EINVAL);
+        EXPECT_EQ(rf_plan_simulate_job(plan, &opts, &sim), RF_EINVAL);
+        EXPECT_NE(std::string(rf_last_error()->message).find(sentence), std::string::npos)
+            << rf_last_error()->message;
+        EXPECT_EQ(sim, nullptr);
+    };
+    for (const Rate &rate : rates)
+        for (double bad : {nan_, -1.0, 0.0, -inf}) {
+            rf_sim_opts opts = free_of_cost();
+            opts.rates.*rate.field = bad;
+            refused(opts, std::string(rate.name) + " is ");
+        }
+    for (double bad : {nan_, -1.0, inf}) {
+        rf_sim_opts opts = free_of_cost();
+        opts.rates.launch_s = bad;
+        refused(opts, "launch_s is ");
+        opts = free_of_cost();
+        opts.rates.link_latency_s = bad;
+        refused(opts, "link_latency_s is ");
+    }
+    std::vector<double> verb_s(RF_VERB_COUNT, 0);
+    verb_s[RF_VERB_NORM] = nan_;
+    rf_sim_opts opts = free_of_cost();
+    opts.verb_s = verb_s.data();
+    refused(opts, "\"global norm\" takes nan seconds");
+
+    List waits;
+    waits.add(RF_VERB_FORWARD, RF_LANE_COMPUTE, {{RF_LANE_DATA, 0}})
+        .add(RF_VERB_NORM, RF_LANE_COMPUTE);
+    plan = waits.plan();
+    opts = free_of_cost();
+    EXPECT_EQ(rf_plan_simulate(&plan, 1, &opts, &sim), RF_EINVAL);
+    EXPECT_STREQ(rf_last_error()->message, "simulate: rank 0 waits for ever at \"forward\"");
+}
