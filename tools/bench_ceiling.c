@@ -105,3 +105,30 @@ int bench_ceiling_measure(struct rf_device *device, struct rf_stream *stream,
     int rc = measure_copy(device, &w, o, out);
     return rc == 0 ? measure_multiply_add(device, &w, o, out) : rc;
 }
+
+/* Launches of which each waits for the one before. */
+static int measure_launch(struct rf_device *device, struct work *w, const struct bench_options *o,
+                          double *launch_s)
+{
+    struct bench_seconds seconds = {0};
+    int rc = rf_tensor_create(device, rf_shape1(64), RF_F32, &w->out);
+    w->in = w->out;
+    if (rc == 0)
+        rc = bench_time(w->stream, o, launch_kernel_copy, w, &seconds);
+    if (rc == 0)
+        *launch_s = seconds.median;
+    rf_buffer_destroy(w->out.buffer);
+    return rc;
+}
+
+int bench_memory_measure(struct rf_device *device, struct rf_stream *stream,
+                         const struct bench_options *o, double *bytes_per_s, double *launch_s)
+{
+    struct work w = {.stream = stream};
+    struct bench_ceiling ceiling = {0};
+    int rc = measure_copy(device, &w, o, &ceiling);
+    if (rc < 0)
+        return rc;
+    *bytes_per_s = ceiling.kernel_copy_bytes;
+    return measure_launch(device, &w, o, launch_s);
+}

@@ -113,6 +113,10 @@ struct bench_ceiling {
 int bench_ceiling_measure(struct rf_device *device, struct rf_stream *stream,
                           const struct bench_options *o, struct bench_ceiling *out);
 
+/* Bytes a second that a kernel copies, and seconds of a launch that does next to nothing. */
+int bench_memory_measure(struct rf_device *device, struct rf_stream *stream,
+                         const struct bench_options *o, double *bytes_per_s, double *launch_s);
+
 /* "512x256x768" */
 bool bench_read_product(const char *text, int64_t dims[3]);
 

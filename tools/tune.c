@@ -2,7 +2,8 @@
  *
  * ringforge tune: measures the paths and tiles of the matrix product on a device, and writes which
  * won for which sizes; rf_matmul reads that table. A candidate that is not accurate never wins. The
- * best rates are written, too, for `ringforge train` to compare with.
+ * best rates are written, too, for `ringforge train` to compare with and `ringforge plan` to
+ * predict by.
  */
 #include <math.h>
 #include <string.h>
@@ -219,6 +220,18 @@ static int tune_all(struct tune *t, int only)
     return rc < 0 ? tool_library_error(t->command, -1) : TOOL_OK;
 }
 
+/* What everything but products hangs on. */
+static int tune_memory(struct tune *t)
+{
+    if (bench_memory_measure(t->device, t->stream, &t->o, &t->rates.bytes_per_s,
+                             &t->rates.launch_s) < 0)
+        return tool_library_error(t->command, -1);
+    if (!t->quiet)
+        printf("# a kernel copies %.1f GB/s and takes at least %.1f us\n",
+               1e-9 * t->rates.bytes_per_s, 1e6 * t->rates.launch_s);
+    return TOOL_OK;
+}
+
 static int run(struct tune *t, int only, bool dry)
 {
     char path[1100] = "";
@@ -235,6 +248,8 @@ static int run(struct tune *t, int only, bool dry)
                rf_device_get_info(t->device)->name, "# MxKxN", "type", "form", "built-in",
                "GFLOP/s", "best", "GFLOP/s");
     int status = tune_all(t, only);
+    if (status == TOOL_OK)
+        status = tune_memory(t);
     if (status == TOOL_OK && !dry &&
         (rf_matmul_table_save(t->device, t->choices, t->count, path, sizeof(path)) < 0 ||
          rf_device_rates_save(t->device, &t->rates) < 0))
@@ -290,6 +305,8 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     if (t.device)
         cJSON_AddStringToObject(json, "device", rf_device_get_info(t.device)->name);
     cJSON_AddNumberToObject(json, "choices", t.count);
+    cJSON_AddNumberToObject(json, "copied_gbps", 1e-9 * t.rates.bytes_per_s);
+    cJSON_AddNumberToObject(json, "launch_us", 1e6 * t.rates.launch_s);
     cJSON_AddItemToObject(json, "rows", t.rows);
     if (status == TOOL_OK && t.o.json_path)
         status = tool_json_write(command, t.o.json_path, json);

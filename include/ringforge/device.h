@@ -133,6 +133,8 @@ RF_EXPORT void rf_device_work(const struct rf_device *device, struct rf_work *ou
 /* What a device was measured to reach, to compare with. */
 struct rf_device_rates {
     double products[3]; /* FLOP/s of its best matrix product in f32, f16, bf16; 0: not measured */
+    double bytes_per_s; /* that a kernel reads and writes in its memory; 0: not measured */
+    double launch_s;    /* of a kernel that does next to nothing, behind others; 0: not measured */
 };
 RF_EXPORT double rf_device_rates_of(const struct rf_device_rates *rates, enum rf_dtype type);
 /* Keeps the higher rate. */

@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
 #define TYPES (sizeof(types) / sizeof(types[0]))
@@ -44,20 +44,28 @@ static void head_text(const struct rf_device *device, char *text, size_t bytes)
              info->driver_version);
 }
 
+/* "name number", the number finite and not negative. */
+static bool read_line(FILE *file, const char *name, double *out)
+{
+    char line[128], word[8], end;
+    return fgets(line, sizeof(line), file) && sscanf(line, "%7s %lf %c", word, out, &end) == 2 &&
+           strcmp(word, name) == 0 && isfinite(*out) && *out >= 0;
+}
+
 /* Why the file is not taken; NULL: it is. */
 static const char *read_file(const struct rf_device *device, FILE *file,
                              struct rf_device_rates *out)
 {
-    char line[128], head[128], name[8], end;
+    char line[128], head[128];
     head_text(device, head, sizeof(head));
     if (!fgets(line, sizeof(line), file) || strcmp(line, head) != 0)
         return "it is of another version, device or driver";
-    for (size_t i = 0; i < TYPES; i++) {
-        double *rate = &out->products[i];
-        if (!fgets(line, sizeof(line), file) || sscanf(line, "%7s %lf %c", name, rate, &end) != 2 ||
-            strcmp(name, rf_dtype_name(types[i])) != 0 || !isfinite(*rate) || *rate < 0)
-            return "a line of it makes no sense";
-    }
+    bool good = true;
+    for (size_t i = 0; good && i < TYPES; i++)
+        good = read_line(file, rf_dtype_name(types[i]), &out->products[i]);
+    if (!good || !read_line(file, "memory", &out->bytes_per_s) ||
+        !read_line(file, "launch", &out->launch_s))
+        return "a line of it makes no sense";
     return fgets(line, sizeof(line), file) && strcmp(line, "end\n") == 0 ? NULL
                                                                          : "it is not complete";
 }
@@ -99,7 +107,7 @@ int rf_device_rates_save(const struct rf_device *device, const struct rf_device_
     fputs(head, file);
     for (size_t i = 0; i < TYPES; i++)
         fprintf(file, "%s %.6g\n", rf_dtype_name(types[i]), rates->products[i]);
-    fputs("end\n", file);
+    fprintf(file, "memory %.6g\nlaunch %.6g\nend\n", rates->bytes_per_s, rates->launch_s);
     bool ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
     ok = fclose(file) == 0 && ok;
     if (!ok || rename(temporary, name) != 0) {

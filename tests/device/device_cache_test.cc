@@ -151,19 +151,25 @@ TEST_F(DeviceCache, RatesAreKeptForTheDeviceAndADamagedFileIsIgnored)
     rf_device_rates_note(&rates, RF_F32, 2.5e12);
     rf_device_rates_note(&rates, RF_F32, 1e12); // the higher one stays
     rf_device_rates_note(&rates, RF_BF16, 1.25e14);
+    rates.bytes_per_s = 2e12;
+    rates.launch_s = 2.5e-6;
     ASSERT_RF_OK(rf_device_rates_save(device, &rates));
     ASSERT_TRUE(rf_device_rates_load(device, &seen));
     EXPECT_EQ(rf_device_rates_of(&seen, RF_F32), 2.5e12);
     EXPECT_EQ(rf_device_rates_of(&seen, RF_F16), 0);
     EXPECT_EQ(rf_device_rates_of(&seen, RF_BF16), 1.25e14);
+    EXPECT_EQ(seen.bytes_per_s, 2e12);
+    EXPECT_EQ(seen.launch_s, 2.5e-6);
     ASSERT_EQ(files().size(), 1u);
     const fs::path path = files()[0];
     const std::string whole = content(path);
     const size_t f16 = whole.find("f16");
     for (const std::string &damaged :
          {whole.substr(0, whole.size() - 2), whole.substr(0, f16), std::string(), "x" + whole,
-          whole.substr(0, f16) + "f16 nan\nbf16 1\nend\n",
-          whole.substr(0, f16) + "f16 -1\nbf16 1\nend\n",
+          whole.substr(0, f16) + "f16 nan\nbf16 1\nmemory 1\nlaunch 1\nend\n",
+          whole.substr(0, f16) + "f16 -1\nbf16 1\nmemory 1\nlaunch 1\nend\n",
+          whole.substr(0, f16) + "f16 1\nbf16 1\nend\n",
+          whole.substr(0, f16) + "f16 1\nbf16 1\nmemory inf\nlaunch 1\nend\n",
           whole.substr(0, f16) + std::string(500, 'f')}) {
         std::ofstream(path, std::ios::binary) << damaged;
         log.clear();
