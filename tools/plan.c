@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge plan: the memory and the traffic of a training setup, per rank, for any number of ranks
- * and with no device at all.
+ * and with no device at all; and, by the rates of one, what a step takes.
  */
 #include <string.h>
 
-#include "setup.h"
+#include "plan.h"
 
 #define MAX_RANKS 65536
 
@@ -16,6 +16,8 @@ struct outcome {
     int ranks;
     double bubble;
     int64_t params;
+    struct plan_rates rates;
+    struct prediction prediction; /* where the rates are known */
 };
 
 /* Of --params there is no block to count. A block that cannot be counted shows when it runs, too.
@@ -29,7 +31,7 @@ static void count_blocks(const struct rf_plan *plan, const struct model *model, 
 }
 
 static int plan_all(const struct tool_command *command, const struct setup *setup,
-                    const struct model *model, struct outcome *out)
+                    const struct model *model, const char *svg_path, struct outcome *out)
 {
     struct rf_plan *plan = NULL;
     int rc = rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, 0, &plan);
@@ -39,10 +41,17 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
         out->bubble = rf_plan_bubble(plan);
         out->params = rf_plan_param_count(plan);
     }
-    rf_plan_destroy(plan);
+    int status = rc < 0 ? TOOL_USAGE : TOOL_OK;
     if (rc < 0)
         tool_library_error(command, -1);
-    return rc < 0 ? TOOL_USAGE : TOOL_OK;
+    if (status == TOOL_OK && out->rates.known && !out->work)
+        status = tool_library_error(command, -1);
+    if (status == TOOL_OK && out->rates.known)
+        status = predict(command, plan, out->costs, setup, &out->rates, &out->prediction);
+    if (status == TOOL_OK && svg_path)
+        status = plan_svg_write(command, svg_path, plan, setup, &out->prediction);
+    rf_plan_destroy(plan);
+    return status;
 }
 
 static cJSON *to_json(const struct outcome *o)
@@ -70,6 +79,8 @@ static cJSON *to_json(const struct outcome *o)
         }
         cJSON_AddItemToArray(list, row);
     }
+    if (o->prediction.sim)
+        prediction_json(&o->prediction, json);
     return json;
 }
 
@@ -140,65 +151,76 @@ static void print_table(const struct setup *setup, const struct outcome *o)
     print_ranks(o);
     printf("\nIdle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
     print_work(o);
+    if (o->prediction.sim)
+        prediction_print(&o->prediction);
 }
 
-static int plan_main(const struct tool_command *command, int argc, char **argv)
-{
+struct plan_options {
     struct setup setup;
-    struct tool_option table[SETUP_ROWS + 8];
-    double params = 0;
-    int64_t ranks = 0, dp = 0;
-    const char *json_path = NULL, *plot_path = NULL;
-    setup_init(&setup, table);
-    struct tool_option *own = table + SETUP_ROWS;
-    *own++ = (struct tool_option){"params", 0,   TOOL_COUNT,
-                                  &params,  "N", "a parameter count (7.5e9) instead of a model"};
-    *own++ = (struct tool_option){"ranks", 0, TOOL_INT, &ranks, "N", "the same as --mesh dp=N"};
-    *own++ = (struct tool_option){"dp", 0, TOOL_INT, &dp, "N", "the same as --mesh dp=N"};
-    *own++ = (struct tool_option){"json",     0,      TOOL_FILE,
-                                  &json_path, "FILE", "write the plan as JSON (no FILE: print it)"};
-    *own++ = (struct tool_option){
-        "plot",     0,      TOOL_TEXT,
-        &plot_path, "FILE", "timeline of a pipeline's schedule (not in this version)"};
-    *own = (struct tool_option){NULL};
-    int status = tool_options(command, table, argc, argv, NULL);
-    if (status != TOOL_OK)
-        return status;
-    if (plot_path)
-        return tool_usage_error(command, "--plot draws the timeline of pipeline stages, which are "
-                                         "not in this version");
-    if (ranks == 0)
-        ranks = dp;
-    if (ranks > MAX_RANKS)
+    double params;
+    int64_t ranks, dp;
+    const char *json_path, *svg_path;
+    bool compare;
+};
+
+static int check(const struct tool_command *command, struct plan_options *o,
+                 struct plan_rates *rates)
+{
+    if (o->ranks == 0)
+        o->ranks = o->dp;
+    if (o->ranks > MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
-    setup.any_batch = true;
-    status = setup_check(command, &setup, ranks ? (int)ranks : 1);
+    o->setup.any_batch = true;
+    int status = setup_check(command, &o->setup, o->ranks ? (int)o->ranks : 1);
     if (status != TOOL_OK)
         return status;
-    if (ranks && setup.mesh_text && ranks != setup.mesh.dp)
-        return tool_usage_error(command, "--ranks %d contradicts --mesh %s", (int)ranks,
-                                setup.mesh_text);
-    struct outcome out = {.ranks = setup.mesh.dp * setup.mesh.tp * setup.mesh.pp};
-    if (out.ranks > MAX_RANKS)
+    if (o->ranks && o->setup.mesh_text && o->ranks != o->setup.mesh.dp)
+        return tool_usage_error(command, "--ranks %d contradicts --mesh %s", (int)o->ranks,
+                                o->setup.mesh_text);
+    if (o->setup.mesh.dp > MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
-    status = tool_outputs_check(
-        command, (const struct tool_output[]){{"json", json_path, TOOL_OUTPUT_FILE}, {NULL}});
-    if (status != TOOL_OK)
-        return status;
+    status = plan_rates_check(command, &o->setup, o->svg_path ? "--schedule-svg" : NULL, rates);
+    if (status == TOOL_OK && rates->known && o->params > 0)
+        return tool_usage_error(command, "--params says nothing of arithmetic, so no time can be "
+                                         "predicted; describe a model by --layers and so on");
+    return status;
+}
+
+/* What is printed and written once all is known. */
+static int tell(const struct tool_command *command, const struct plan_options *o,
+                const struct model *model, const struct outcome *out)
+{
+    const bool print = !(o->json_path && strcmp(o->json_path, "-") == 0) &&
+                       !(o->svg_path && strcmp(o->svg_path, "-") == 0);
+    cJSON *json = o->json_path ? to_json(out) : NULL;
+    int status = TOOL_OK;
+    if (print)
+        print_table(&o->setup, out);
+    if (o->compare)
+        status = plan_compare(command, &o->setup, model, &out->rates, print, json);
+    if (json && status == TOOL_OK)
+        return tool_json_write(command, o->json_path, json);
+    cJSON_Delete(json);
+    return status;
+}
+
+static int run(const struct tool_command *command, const struct plan_options *o,
+               const struct plan_rates *rates)
+{
+    struct outcome out = {.ranks = o->setup.mesh.dp, .rates = *rates};
     struct model model = {NULL};
-    status = params > 0 ? model_create_sized(command, &setup, params, &model)
-                        : model_create(command, &setup, &model);
+    int status = o->params > 0 ? model_create_sized(command, &o->setup, o->params, &model)
+                               : model_create(command, &o->setup, &model);
     if (status != TOOL_OK)
         return status;
     out.per_rank = calloc((size_t)out.ranks, sizeof(*out.per_rank));
     if (!out.per_rank)
         status = tool_error(command, "out of memory for %d ranks", out.ranks);
     if (status == TOOL_OK)
-        status = plan_all(command, &setup, &model, &out);
-    if (status == TOOL_OK && !(json_path && strcmp(json_path, "-") == 0))
-        print_table(&setup, &out);
-    if (status == TOOL_OK && json_path)
-        status = tool_json_write(command, json_path, to_json(&out));
+        status = plan_all(command, &o->setup, &model, o->svg_path, &out);
+    if (status == TOOL_OK)
+        status = tell(command, o, &model, &out);
+    prediction_free(&out.prediction);
     free(out.per_rank);
     free(out.work);
     free(out.costs);
@@ -206,9 +228,38 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     return status;
 }
 
+static int plan_main(const struct tool_command *command, int argc, char **argv)
+{
+    struct plan_options o = {.params = 0};
+    struct plan_rates rates = {0};
+    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + 8];
+    setup_init(&o.setup, table);
+    const struct tool_option own[] = {
+        {"params", 0, TOOL_COUNT, &o.params, "N", "a parameter count (7.5e9) instead of a model"},
+        {"ranks", 0, TOOL_INT, &o.ranks, "N", "the same as --mesh dp=N"},
+        {"dp", 0, TOOL_INT, &o.dp, "N", "the same as --mesh dp=N"},
+        {"compare", 0, TOOL_FLAG, &o.compare, NULL,
+         "every --zero and --order side by side, with what is refused and why"},
+        {"schedule-svg", 0, TOOL_TEXT, &o.svg_path, "FILE",
+         "draw the predicted step: what each lane of rank 0 does when"},
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)"},
+        {NULL}};
+    plan_rates_options(&rates, table + SETUP_ROWS);
+    memcpy(table + SETUP_ROWS + PLAN_RATES_ROWS, own, sizeof(own));
+    int status = tool_options(command, table, argc, argv, NULL);
+    if (status == TOOL_OK)
+        status = check(command, &o, &rates);
+    if (status == TOOL_OK)
+        status = tool_outputs_check(
+            command, (const struct tool_output[]){{"json", o.json_path, TOOL_OUTPUT_FILE},
+                                                  {"schedule-svg", o.svg_path, TOOL_OUTPUT_FILE},
+                                                  {NULL}});
+    return status == TOOL_OK ? run(command, &o, &rates) : status;
+}
+
 const struct tool_command tool_plan = {
     .name = "plan",
-    .summary = "say what a training setup needs and sends per rank, without running it",
-    .usage = "[--params N | model options] [--mesh dp=N]",
+    .summary = "say what a training setup needs, sends and takes per rank, without running it",
+    .usage = "[--params N | model options] [--mesh dp=N] [--peak TFLOPS --memory GB --link-gbps G]",
     .main = plan_main,
 };

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `ringforge plan` says of thousands of ranks, against the library's plans of single ones.
+ * What `ringforge plan` says of thousands of ranks, against the library's plans of single ones;
+ * what it predicts, draws and compares.
  */
 #include "program.h"
 
+#include <algorithm>
 #include <cjson/cJSON.h>
 #include <cstring>
 #include <gpt2.h>
@@ -147,6 +149,255 @@ TEST(Plan, WhatIsComputedAgainIsLessMemoryForTheSameModelFlops)
             EXPECT_GT(activations, 0.25 * kept) << model << " " << what;
         }
     }
+}
+
+// ---- predicted steps
+
+using Json = std::unique_ptr<cJSON, void (*)(cJSON *)>;
+
+Json parse(const std::string &text)
+{
+    return Json(cJSON_Parse(text.c_str()), cJSON_Delete);
+}
+
+double number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItem(object, name);
+    EXPECT_TRUE(cJSON_IsNumber(item)) << name;
+    return cJSON_GetNumberValue(item);
+}
+
+std::vector<std::string> with(std::vector<std::string> words, const std::string &more)
+{
+    std::istringstream line(more);
+    words.insert(words.end(), std::istream_iterator<std::string>(line), {});
+    return words;
+}
+
+const std::vector<std::string> small = {"plan",  "--layers", "2",       "--channels", "64",
+                                        "--seq", "32",       "--batch", "8"};
+
+// The plan that `small` describes.
+struct SmallPlan {
+    gpt2 *model = nullptr;
+    rf_plan *plan = nullptr;
+    int status = 0;
+    explicit SmallPlan(int dp, int zero = 0, rf_order order = RF_ORDER_RING)
+    {
+        gpt2_config config = {};
+        config.layers = 2;
+        config.channels = 64;
+        config.heads = 4;
+        config.seq = 32;
+        EXPECT_EQ(gpt2_create(&config, &model), 0);
+        rf_policy policy = {};
+        policy.batch = 8;
+        policy.micro_batches = dp;
+        policy.seq = 32;
+        policy.zero = zero;
+        policy.order = order;
+        policy.clip = 1;
+        policy.optimizer.kind = RF_ADAMW;
+        rf_mesh mesh = {};
+        mesh.dp = dp;
+        int count = 0;
+        const rf_block *blocks = gpt2_blocks(model, &count);
+        status = rf_plan_build(blocks, count, &mesh, &policy, 0, &plan);
+    }
+    ~SmallPlan()
+    {
+        rf_plan_destroy(plan);
+        gpt2_destroy(model);
+    }
+};
+
+// A slow device with an endless memory: the step takes its arithmetic over the peak.
+TEST(PlanPrediction, OfADeviceWithAnEndlessMemoryIsItsArithmetic)
+{
+    ProgramResult r = run_program(with(small, "--peak 1e-6 --memory 1e9 --json"));
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json = parse(r.out);
+    const cJSON *step = cJSON_GetObjectItem(json.get(), "prediction");
+    const cJSON *rank = cJSON_GetArrayItem(cJSON_GetObjectItem(json.get(), "per_rank"), 0);
+    const double flops = number(rank, "flops"), repeated = number(rank, "repeated_flops");
+    EXPECT_NEAR(number(step, "step_us"), flops, 1e-6 * flops); // at 10^6 a second
+    EXPECT_NEAR(number(step, "mfu"), (flops - repeated) / flops, 1e-6);
+    EXPECT_NEAR(number(step, "tokens_per_s"), 8 * 32 / (1e-6 * flops), 1e-3);
+    EXPECT_STREQ(cJSON_GetStringValue(cJSON_GetObjectItem(step, "bound")), "compute");
+    EXPECT_EQ(number(step, "exposed_comm_us"), 0);
+}
+
+TEST(PlanPrediction, AddsUpToTheStepAndSaysWhatBoundsIt)
+{
+    const std::string device = "--dp 4 --peak 1 --memory 10 --launch 200 --latency 5 ";
+    for (const auto &[link, bound] :
+         {std::pair<const char *, const char *>{"--link-gbps 0.01", "network"},
+          {"--link-gbps 1e9", "launches"}}) {
+        ProgramResult r = run_program(with(small, device + link + " --json"));
+        ASSERT_EQ(r.status, 0) << r.err;
+        Json json = parse(r.out);
+        const cJSON *step = cJSON_GetObjectItem(json.get(), "prediction"), *part;
+        double path = 0;
+        cJSON_ArrayForEach(part, cJSON_GetObjectItem(step, "path_us")) path +=
+            cJSON_GetNumberValue(part);
+        EXPECT_NEAR(path, number(step, "step_us"), 1e-6 * path);
+        EXPECT_STREQ(cJSON_GetStringValue(cJSON_GetObjectItem(step, "bound")), bound);
+        r = run_program(with(small, device + link));
+        EXPECT_NE(r.out.find("Predicted step: "), std::string::npos) << r.out;
+        EXPECT_NE(r.out.find("bound by " + std::string(bound)), std::string::npos) << r.out;
+    }
+}
+
+TEST(PlanPrediction, IsMadeOfThousandsOfRanks)
+{
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
+        ProgramResult r =
+            run_program(with(plan_of(order), "--peak 100 --memory 1000 --link-gbps 100 --json"));
+        ASSERT_EQ(r.status, 0) << r.err;
+        Json json = parse(r.out);
+        EXPECT_GT(number(cJSON_GetObjectItem(json.get(), "prediction"), "step_us"), 0);
+    }
+}
+
+// ---- pictures
+
+// Whether tags are balanced, attributes quoted and entities known; the tags in their order.
+bool well_formed(const std::string &text, std::vector<std::string> &tags)
+{
+    std::vector<std::string> open;
+    for (size_t at = 0; at < text.size();) {
+        if (text[at] == '&') {
+            const size_t end = text.find(';', at);
+            const std::string name = text.substr(at, end - at + 1);
+            if (name != "&lt;" && name != "&gt;" && name != "&amp;")
+                return false;
+            at = end + 1;
+        } else if (text[at] != '<') {
+            if (text[at++] == '>')
+                return false;
+        } else {
+            const size_t end = text.find('>', at);
+            if (end == std::string::npos)
+                return false;
+            const std::string tag = text.substr(at + 1, end - at - 1);
+            const std::string name = tag.substr(0, tag.find_first_of(" /", 1));
+            if (std::count(tag.begin(), tag.end(), '"') % 2 || tag.find('<') != std::string::npos)
+                return false;
+            at = end + 1;
+            if (tag[0] == '/') {
+                if (open.empty() || "/" + open.back() != tag)
+                    return false;
+                open.pop_back();
+                continue;
+            }
+            tags.push_back(name);
+            if (tag.back() != '/')
+                open.push_back(name);
+        }
+    }
+    return open.empty() && !tags.empty();
+}
+
+TEST(PlanPicture, IsWellFormedAndHasARectangleForEachInstruction)
+{
+    TempFolder folder;
+    const std::string path = folder.path + "/schedule.svg";
+    SmallPlan wanted(2);
+    ASSERT_EQ(wanted.status, 0);
+    int count = 0;
+    const rf_instruction *list = rf_plan_instructions(wanted.plan, &count);
+    ProgramResult r = run_program(
+        with(small, "--dp 2 --peak 1 --memory 10 --link-gbps 1 --schedule-svg " + path));
+    ASSERT_EQ(r.status, 0) << r.err;
+    const std::string svg = read_text(path);
+    std::vector<std::string> tags;
+    ASSERT_TRUE(well_formed(svg, tags)) << svg;
+    EXPECT_EQ(tags[0], "svg");
+    EXPECT_EQ(std::count(tags.begin(), tags.end(), "rect"), count);
+    EXPECT_EQ(svg.find("href"), std::string::npos); // nothing from elsewhere
+    for (int i = 0; i < count; i++) {
+        char text[96];
+        rf_instruction_text(wanted.plan, &list[i], text, sizeof(text));
+        EXPECT_NE(svg.find("<title>" + std::string(text) + ": "), std::string::npos) << text;
+    }
+    for (const char *word : {">compute<", ">data<", ">optimizer step<", "dp=2, zero 0, ring order"})
+        EXPECT_NE(svg.find(word), std::string::npos) << word;
+    EXPECT_EQ(run_program(with(small, "--peak 1 --memory 1 --schedule-svg -")).out.rfind("<svg", 0),
+              0u);
+}
+
+TEST(PlanPicture, ThatCannotBeWrittenIsAnErrorBeforeAnyWork)
+{
+    ProgramResult r =
+        run_program(with(small, "--peak 1 --memory 1 --schedule-svg /nonexistent/x.svg"));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_EQ(r.out, "");
+    EXPECT_NE(r.err.find("cannot write --schedule-svg /nonexistent/x.svg"), std::string::npos)
+        << r.err;
+}
+
+// ---- side by side
+
+TEST(PlanComparison, HasTheBytesOfEachPlanAndTheReasonOfEachRefusal)
+{
+    ProgramResult r =
+        run_program(with(small, "--dp 2 --peak 1 --memory 10 --link-gbps 1 --compare --json"));
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json = parse(r.out);
+    const cJSON *row;
+    int rows = 0, refused = 0;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.get(), "compare"))
+    {
+        const int zero = (int)number(row, "zero");
+        const std::string order = cJSON_GetStringValue(cJSON_GetObjectItem(row, "order"));
+        SmallPlan wanted(2, zero, order == "tree" ? RF_ORDER_TREE : RF_ORDER_RING);
+        const cJSON *reason = cJSON_GetObjectItem(row, "reason");
+        ASSERT_EQ(reason != nullptr, wanted.status < 0) << zero << order;
+        rows++;
+        if (reason) {
+            EXPECT_STREQ(cJSON_GetStringValue(reason), rf_last_error()->message);
+            refused++;
+            continue;
+        }
+        rf_bytes bytes;
+        rf_plan_bytes(wanted.plan, &bytes);
+        EXPECT_EQ(number(row, "optimizer"), (double)bytes.optimizer);
+        EXPECT_EQ(number(row, "grads"), (double)bytes.grads);
+        EXPECT_EQ(number(row, "sent"), (double)bytes.sent);
+        EXPECT_GT(number(cJSON_GetObjectItem(row, "prediction"), "step_us"), 0);
+    }
+    EXPECT_EQ(rows, 8);
+    EXPECT_EQ(refused, 0);
+}
+
+// Two copies of the shards go with ring order only; without shards there is one.
+TEST(PlanComparison, SaysWhyAMeshIsRefusedWithAnOrder)
+{
+    const std::string mesh = "--mesh dp=4,shard=2 --zero 1 --compare";
+    ProgramResult r = run_program(with(small, mesh));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(r.out.find("refused: zero 0"), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("refused: zero 1 ring"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("refused: zero 1 tree: tree order with 2 copies of the shards"),
+              std::string::npos)
+        << r.out;
+    r = run_program(with(small, mesh + " --json"));
+    Json json = parse(r.out);
+    const cJSON *row;
+    int reasons = 0;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json.get(), "compare")) reasons +=
+        cJSON_GetObjectItem(row, "reason") != nullptr;
+    EXPECT_EQ(reasons, 3);
+}
+
+TEST(PlanComparison, IsATableWithoutTimesWhereNoRatesAreKnown)
+{
+    ProgramResult r = run_program(with(small, "--dp 2 --compare"));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("sent/step\n   0  ring"), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("bound by"), std::string::npos) << r.out;
+    r = run_program({"plan", "--params", "1e6", "--dp", "2", "--compare"});
+    EXPECT_EQ(r.status, 0) << r.err;
 }
 
 } // namespace

@@ -48,6 +48,22 @@ TEST_F(Tune, MeasuresAndWritesATable)
     EXPECT_EQ(read_text(table()).rfind("ringforge-matmul 1 ", 0), 0u);
 }
 
+TEST_F(Tune, TellsPlansByWhatToPredict)
+{
+    ProgramResult r = run_program({"plan", "--device", "0"});
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("run `ringforge tune --device 0`"), std::string::npos) << r.err;
+    r = run_program({"tune", "--shape", "64x64x64", "--dtype", "f32", "-n", "1", "--device", "0"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("a kernel copies "), std::string::npos) << r.out;
+    r = run_program({"plan", "--device", "0"});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("Predicted step: "), std::string::npos) << r.out;
+    r = run_program({"plan", "--device", "0", "--dtype", "f16"});
+    EXPECT_EQ(r.status, 2);
+    EXPECT_NE(r.err.find("needs --peak"), std::string::npos) << r.err; // not measured in f16
+}
+
 TEST_F(Tune, TellsTrainingWhatTheDeviceCanDo)
 {
     const std::string text = folder.file("t.txt", some_text()), log = folder.path + "/log";

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of `ringforge plan` share: rates, and the step that they predict.
+ */
+#ifndef RF_TOOLS_PLAN_H
+#define RF_TOOLS_PLAN_H
+
+#include "setup.h"
+
+/* ---- plan_rates.c: what device and link reach ------------------------------------------------ */
+
+struct plan_rates {
+    /* As given: 10^12 FLOP/s, 10^9 bytes/s, 10^9 bit/s, microseconds. Rates: 0 = not given. */
+    double peak, memory, host_memory, link, launch, latency;
+    const char *device; /* whose measured rates stand for those that are not given */
+    bool launch_given, latency_given;
+    bool known; /* a step can be predicted */
+    struct rf_sim_rates rates;
+};
+
+#define PLAN_RATES_ROWS 7
+void plan_rates_options(struct plan_rates *rates, struct tool_option *rows);
+/* Fills known and rates. A usage error where only some of them are given, or none, and `needed`
+ * names an option that cannot do without. */
+int plan_rates_check(const struct tool_command *command, const struct setup *setup,
+                     const char *needed, struct plan_rates *rates);
+
+/* ---- plan_predict.c: the step in numbers ----------------------------------------------------- */
+
+struct prediction {
+    struct rf_sim *sim; /* number 0 is of the plan */
+    struct rf_sim_result result;
+    double tokens_per_s;
+};
+/* Of the plan's job. costs: of its blocks. An exit status. */
+int predict(const struct tool_command *command, const struct rf_plan *plan,
+            const struct rf_block_cost *costs, const struct setup *setup,
+            const struct plan_rates *rates, struct prediction *out);
+void prediction_free(struct prediction *prediction);
+void prediction_print(const struct prediction *prediction);
+/* Adds "prediction" to the object. */
+void prediction_json(const struct prediction *prediction, cJSON *json);
+/* "12.3 ms"; returns text. */
+const char *plan_time_text(double seconds, char *text, size_t bytes);
+
+/* ---- plan_svg.c: lanes over time ------------------------------------------------------------- */
+
+int plan_svg_write(const struct tool_command *command, const char *path, const struct rf_plan *plan,
+                   const struct setup *setup, const struct prediction *prediction);
+
+/* ---- plan_compare.c: techniques side by side ------------------------------------------------- */
+
+/* Of rank 0, with the setup's own micro-batches. A printed table; into *json, unless NULL, rows. */
+int plan_compare(const struct tool_command *command, const struct setup *setup,
+                 const struct model *model, const struct plan_rates *rates, bool print,
+                 cJSON *json);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * By what `ringforge plan` predicts times: rates that the user gives, and those that `ringforge
+ * tune` has measured on a device of this machine.
+ */
+#include <string.h>
+
+#include "plan.h"
+
+void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
+{
+    const struct tool_option all[PLAN_RATES_ROWS] = {
+        {"peak", 0, TOOL_COUNT, &r->peak, "TFLOPS",
+         "predict a step: what products in --dtype reach on each device"},
+        {"memory", 0, TOOL_COUNT, &r->memory, "GB", "and its memory, 10^9 bytes a second"},
+        {"launch", 0, TOOL_REAL, &r->launch, "US", "each kernel more, microseconds (0)",
+         .given = &r->launch_given},
+        {"host-memory", 0, TOOL_COUNT, &r->host_memory, "GB",
+         "between host and device, 10^9 bytes a second (as --memory)"},
+        {"link-gbps", 0, TOOL_COUNT, &r->link, "G",
+         "and what each rank sends while it receives, Gbit/s"},
+        {"latency", 0, TOOL_REAL, &r->latency, "US", "of a short message, microseconds (0)",
+         .given = &r->latency_given},
+        {"device", 0, TOOL_TEXT, &r->device, "WHICH",
+         "predict with what `ringforge tune` has measured on this device of this machine"},
+    };
+    memcpy(rows, all, sizeof(all));
+}
+
+/* What is not given is taken from the device's file. */
+static int load(const struct tool_command *command, const struct setup *setup, struct plan_rates *r)
+{
+    struct rf_device_rates measured = {{0}};
+    struct rf_device *device = NULL;
+    if (!r->device)
+        return TOOL_OK;
+    if (rf_device_open(r->device, NULL, &device) < 0)
+        return tool_library_error(command, -1);
+    const bool found = rf_device_rates_load(device, &measured);
+    rf_device_close(device);
+    if (!found)
+        return tool_error(command,
+                          "nothing was measured on device \"%s\"; run `ringforge tune --device %s`",
+                          r->device, r->device);
+    r->peak = r->peak > 0 ? r->peak : 1e-12 * rf_device_rates_of(&measured, setup->type);
+    r->memory = r->memory > 0 ? r->memory : 1e-9 * measured.bytes_per_s;
+    if (!r->launch_given)
+        r->launch = 1e6 * measured.launch_s;
+    return TOOL_OK;
+}
+
+static int missing(const struct tool_command *command, const char *needed, const char *option,
+                   const char *what)
+{
+    return tool_usage_error(command, "%s needs --%s, which says %s", needed, option, what);
+}
+
+int plan_rates_check(const struct tool_command *command, const struct setup *setup,
+                     const char *needed, struct plan_rates *r)
+{
+    const bool asked = r->peak > 0 || r->memory > 0 || r->host_memory > 0 || r->link > 0 ||
+                       r->launch_given || r->latency_given || r->device;
+    if (!asked && !needed)
+        return TOOL_OK;
+    needed = needed ? needed : "a prediction";
+    int status = load(command, setup, r);
+    if (status != TOOL_OK)
+        return status;
+    if (!(r->peak > 0))
+        return missing(command, needed, "peak", "how fast products are on the device");
+    if (!(r->memory > 0))
+        return missing(command, needed, "memory", "how fast the device's memory is");
+    if (!(r->link > 0) && setup->mesh.dp > 1)
+        return missing(command, needed, "link-gbps", "how fast ranks send");
+    r->rates = (struct rf_sim_rates){
+        .block_flops_per_s = 1e12 * r->peak,
+        .flops_per_s = 1e12 * r->peak,
+        .bytes_per_s = 1e9 * r->memory,
+        .host_bytes_per_s = 1e9 * (r->host_memory > 0 ? r->host_memory : r->memory),
+        .launch_s = 1e-6 * r->launch,
+        .link_bytes_per_s = r->link > 0 ? 1e9 / 8 * r->link : 1,
+        .link_latency_s = 1e-6 * r->latency,
+    };
+    r->known = true;
+    return TOOL_OK;
+}
