@@ -19,6 +19,20 @@ struct train_options {
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
 };
 
+/* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
+
+/* Of rank 0; 0 and NULL = not known. */
+struct train_expected {
+    double flops;      /* of the model, in a step on this rank */
+    double peak;       /* FLOP/s of its device */
+    double step_s;     /* predicted */
+    const char *bound; /* by what, as predicted */
+};
+/* block_count: of the plan. What is not known is no reason not to train. */
+void train_expect(const struct train_options *options, const struct rf_device *device,
+                  const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
+                  struct train_expected *out);
+
 /* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0 ---- */
 
 struct report;
@@ -40,9 +54,8 @@ struct report_end {
     const int64_t *tokens_local; /* per rank */
     int ranks;
 };
-/* flops: of the model, in a step on this rank; peak: FLOP/s of its device; 0 = not known. */
 int report_open(const struct tool_command *command, const struct train_options *options,
-                double flops, double peak, struct report **out);
+                const struct train_expected *expected, struct report **out);
 void report_step(struct report *report, const struct report_step *step);
 /* Writes the summary and the plot, prints the last lines; an exit status. */
 int report_end(struct report *report, const struct report_end *end);

@@ -96,28 +96,6 @@ static int prepare_evaluation(struct trainer *t)
     return TOOL_OK;
 }
 
-/* Model FLOPs of a step on this rank: what is computed twice counts once. 0: they cannot be
- * counted, which is no reason not to train. */
-static double step_flops(const struct trainer *t)
-{
-    struct rf_block_cost *costs = calloc((size_t)t->model.count, sizeof(*costs));
-    struct rf_work work = {0};
-    if (costs && rf_block_costs(t->plan, costs) == 0)
-        rf_plan_work(t->plan, costs, &work);
-    free(costs);
-    return (double)(work.flops - work.repeated);
-}
-
-/* As it is given, or as `ringforge tune` has measured it; FLOP/s, 0: neither. */
-static double device_peak(const struct trainer *t)
-{
-    struct rf_device_rates rates = {{0}};
-    if (t->o->peak > 0)
-        return 1e12 * t->o->peak;
-    return rf_device_rates_load(t->device, &rates) ? rf_device_rates_of(&rates, t->o->setup.type)
-                                                   : 0;
-}
-
 static int trainer_open(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -141,8 +119,11 @@ static int trainer_open(struct trainer *t)
     if (!t->tokens || !t->targets)
         return tool_error(t->command, "out of memory for a batch");
     status = prepare_evaluation(t);
-    if (status == TOOL_OK && t->rank == 0)
-        status = report_open(t->command, o, step_flops(t), device_peak(t), &t->report);
+    if (status == TOOL_OK && t->rank == 0) {
+        struct train_expected expected;
+        train_expect(o, t->device, t->comm, t->plan, t->model.count, &expected);
+        status = report_open(t->command, o, &expected, &t->report);
+    }
     if (status == TOOL_OK)
         status = open_run(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)

@@ -20,8 +20,7 @@ struct report {
     bool terminal;
     uint64_t last_line_ns;
     double seconds; /* of one step, smoothed */
-    double flops;   /* of the model, in a step on this rank; 0 = not known */
-    double peak;    /* FLOP/s of the device; 0 = not known */
+    struct train_expected expected;
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */
@@ -39,15 +38,14 @@ static FILE *open_log(const char *path)
 }
 
 int report_open(const struct tool_command *command, const struct train_options *options,
-                double flops, double peak, struct report **out)
+                const struct train_expected *expected, struct report **out)
 {
     struct report *r = calloc(1, sizeof(*r));
     if (!r)
         return tool_error(command, "out of memory");
     r->command = command;
     r->o = options;
-    r->flops = flops;
-    r->peak = peak;
+    r->expected = *expected;
     r->terminal = isatty(STDOUT_FILENO);
     if (options->log_path) {
         r->log = open_log(options->log_path);
@@ -118,7 +116,8 @@ static void add_real(cJSON *json, const char *name, double value)
 /* Model FLOPs utilization: the part of a device's arithmetic that the model needs. */
 static double utilization(const struct report *r, double seconds)
 {
-    return r->peak > 0 ? r->flops / seconds / r->peak : 0;
+    const struct train_expected *e = &r->expected;
+    return e->peak > 0 ? e->flops / seconds / e->peak : 0;
 }
 
 /* The sign of what is no number says nothing. */
@@ -177,8 +176,8 @@ void report_step(struct report *r, const struct report_step *s)
     add_real(json, "loss", s->stats.loss);
     cJSON_AddNumberToObject(json, "tokens", (double)s->stats.tokens);
     add_real(json, "tokens_per_s", (double)s->stats.tokens / s->seconds);
-    if (r->flops > 0)
-        add_real(json, "flops_per_s", r->flops / s->seconds);
+    if (r->expected.flops > 0)
+        add_real(json, "flops_per_s", r->expected.flops / s->seconds);
     if (utilization(r, s->seconds) > 0)
         add_real(json, "mfu", utilization(r, s->seconds));
     add_real(json, "grad_norm", s->stats.grad_norm);
@@ -188,6 +187,10 @@ void report_step(struct report *r, const struct report_step *s)
         add_real(json, "loss_scale", s->stats.loss_scale);
     cJSON_AddNumberToObject(json, "sent", (double)s->stats.sent_bytes);
     cJSON_AddNumberToObject(json, "exposed_comm_us", (double)s->stats.exposed_comm_ns / 1e3);
+    if (r->expected.bound) {
+        add_real(json, "predicted_us", r->expected.step_s * 1e6);
+        cJSON_AddStringToObject(json, "predicted_bound", r->expected.bound);
+    }
     cJSON_AddNumberToObject(json, "record_us", (double)s->stats.record_ns / 1e3);
     cJSON_AddNumberToObject(json, "replayed", s->stats.replayed);
     if (s->evaluated)

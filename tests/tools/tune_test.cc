@@ -74,6 +74,8 @@ TEST_F(Tune, TellsTrainingWhatTheDeviceCanDo)
     ASSERT_EQ(r.status, 0) << r.err;
     ASSERT_EQ(run_program(train).status, 0);
     EXPECT_NE(read_text(log).find("\"mfu\":"), std::string::npos) << read_text(log);
+    EXPECT_NE(read_text(log).find("\"predicted_us\":"), std::string::npos) << read_text(log);
+    EXPECT_NE(read_text(log).find("\"predicted_bound\":"), std::string::npos) << read_text(log);
 }
 
 TEST_F(Tune, ADryRunWritesNothing)
