@@ -103,6 +103,8 @@ static int fail_deadline(struct rf_comm *comm, const struct rf_watch *watch)
     if (peer && peer->has_waiting && !rf_contract_is_point(mine)) {
         if (peer->waiting.contract.sequence >= mine->sequence)
             snprintf(state, sizeof(state), "which takes part, but its data do not arrive");
+        else if (rf_comm_told_within(comm, RF_ASK_NS)) /* it waits, too, and knows for whom */
+            return rf_fail_error(&comm->error);
         else
             snprintf(state, sizeof(state), "which was last heard of in %s, operation %llu",
                      rf_contract_text(&peer->waiting.contract, text, 100),

@@ -197,6 +197,31 @@ TEST(LoopbackFaults, ALostMessageIsADeadlineThatNamesThePeer)
     });
 }
 
+/* Rank 2 waits for rank 0, which waits for rank 1 in the call before, and for longer. */
+TEST(LoopbackFaults, WhoeverTheAwaitedRankWaitsForIsNamedByAll)
+{
+    ranks::World world;
+    world.size = 3;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        std::vector<float> data(10, 1.0f);
+        rf_coll_opts opts = {};
+        opts.algorithm = "flat";
+        opts.timeout_s = rank == 0 ? 0.8 : 0.5;
+        int rc = RF_OK;
+        if (rank != 1)
+            rc = rf_reduce(comm, data.data(), data.data(), 10, RF_F32, RF_SUM, 0, &opts);
+        if (rank == 2) {
+            opts.algorithm = nullptr;
+            EXPECT_EQ(rc, RF_OK) << rf_last_error()->message;
+            rc = rf_all_reduce(comm, data.data(), data.data(), 10, RF_F32, RF_SUM, &opts);
+        }
+        while (rank == 1 && rc == RF_OK)
+            rc = rf_comm_async_error(comm);
+        EXPECT_EQ(rc, RF_ETIMEOUT) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+    });
+}
+
 TEST(LoopbackFaults, ADelayedMessageIsNoError)
 {
     ranks::World world;
