@@ -251,7 +251,12 @@ struct rf_step_stats {
  * torch.optim does with gradients that are 0. Blocking. RF_EINVAL: a token outside the first
  * block's vocabulary, or a target not below the classes; the message has its position in the array.
  * Nothing has run then, and where all ranks got that batch, all fail so and the run goes on. Where
- * only some did, the others fail with RF_EMISMATCH or RF_EABORT, and the communicator with them. */
+ * only some did, the others fail with RF_EMISMATCH or RF_EABORT, and the communicator with them.
+ * After any other error the communicator has failed, too, and the parameters and the optimizer's
+ * states are those of before the step; but where its update had begun, which is so where ranks
+ * are gathering parameters, they may be of two steps. Then RF_EABORT is what any later step,
+ * evaluation, forward pass and save of the run returns, until a checkpoint has been loaded: into
+ * another run, where the communicator has failed. */
 RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                        struct rf_step_stats *stats);
 /* Mean loss without an update, on `micro_batches` micro-batches of the run's size; they are shared
@@ -343,7 +348,8 @@ RF_API int rf_run_save_wait(struct rf_run *run);
  * blocks' config, names and shapes of parameters, and, where the run trains, the optimizer's rule,
  * batch and seq. Ranks, mesh, micro-batches, order, types, rates and the optimizer's numbers may be
  * others. The run is unchanged after an error, unless files that were verified cannot be read again
- * a moment later, or the communicator fails: then load again, or close the run. Collective. */
+ * a moment later, or the communicator fails: then parameters may be of two steps, and other calls
+ * refuse, as after a step that failed (rf_run_step): load again, or close the run. Collective. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
 
 #ifdef __cplusplus

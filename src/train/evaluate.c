@@ -58,6 +58,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     uint64_t sent = 0;
     double sum = 0;
     int stop = 0; /* is for steps */
+    RETURN_IF_ERROR(rf_run_check_whole(run, "evaluate"));
     int rc = rf_run_check_batch(run, tokens, targets, micro_batches * plan->rows);
     if (rc < 0)
         return rf_run_refuse(run, rc);
@@ -116,6 +117,7 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
     if (logits_bytes != bytes)
         return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
                        (unsigned long long)bytes, (unsigned long long)logits_bytes);
+    RETURN_IF_ERROR(rf_run_check_whole(run, "forward"));
     RETURN_IF_ERROR(rf_run_check_batch(run, tokens, NULL, run->plan->rows));
     uint64_t sent = 0;
     RETURN_IF_ERROR(rf_plan_list_sent(run->plan, RF_LIST_EVALUATE_ONE, &sent));

@@ -210,6 +210,12 @@ static int apply_state(struct rf_run *run, const struct rf_checkpoint_state *sta
     return 0;
 }
 
+static int read_all(struct rf_run *run, struct rf_load *load)
+{
+    RETURN_IF_ERROR(rf_load_read(run, load));
+    return apply_state(run, &load->state);
+}
+
 static void close_load(struct rf_load *load)
 {
     rf_checkpoint_close(&load->checkpoint);
@@ -229,10 +235,13 @@ int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progres
     int rc = open_all(run, dir, &load);
     if (rc == 0)
         rc = verify(run, &load);
-    if (rc == 0)
-        rc = rf_load_read(run, &load);
-    if (rc == 0)
-        rc = apply_state(run, &load.state);
+    if (rc == 0) {
+        rc = read_all(run, &load);
+        if (rc < 0)
+            rf_run_spoil(run, "load");
+        else
+            run->spoiled.status = 0;
+    }
     if (rc == 0 && progress)
         *progress = (struct rf_progress){
             .step = load.state.step, .seed = load.state.seed, .samples = load.state.samples};

@@ -59,6 +59,8 @@ struct rf_run {
     int64_t segment_micro_batch;
     uint64_t segment_start_ns, record_ns;
     int recorded, replayed; /* segments, since the step began */
+    /* Status < 0: parameters may be of two steps; and why. */
+    struct rf_error spoiled;
 
     struct rf_memory_stats memory_before;
     uint64_t sent_before, planned_sent;
@@ -117,7 +119,7 @@ RF_MUST_CHECK int rf_run_recv(struct rf_run *run, void *data, size_t bytes, int 
  * keeps his own. */
 RF_MUST_CHECK int rf_run_status_of(struct rf_run *run, int status, int root, const char *label);
 /* Collective; a failure of one rank becomes an error on all, with the sentence of the first that
- * failed. */
+ * failed. Where the communicator fails, its error comes first. */
 RF_MUST_CHECK int rf_run_agree_status(struct rf_run *run, int local, const char *label);
 
 /* init.c */
@@ -171,6 +173,11 @@ RF_MUST_CHECK int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batche
  * highest reason to stop that a rank has. */
 RF_MUST_CHECK int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum,
                                       int64_t *tokens, int *stop);
+
+/* step.c. `call` has failed with this thread's last error once it had begun to write parameters:
+ * from now on rf_run_check_whole refuses, until a checkpoint has been loaded. */
+void rf_run_spoil(struct rf_run *run, const char *call);
+RF_MUST_CHECK int rf_run_check_whole(const struct rf_run *run, const char *call);
 
 /* execute.c: runs the list of a pass and waits until all of it has ended. */
 RF_MUST_CHECK int rf_run_execute(struct rf_pass *pass);

@@ -164,6 +164,7 @@ void rf_save_close(struct rf_save *save)
 static int begin(struct rf_run *run, const char *dir, const struct rf_progress *progress, int keep,
                  bool background)
 {
+    RETURN_IF_ERROR(rf_run_check_whole(run, "save"));
     RETURN_IF_ERROR(rf_run_save_wait(run));
     struct rf_save *save = rf_alloc(sizeof(*save));
     int rc = save ? 0 : rf_fail(RF_ENOMEM, "save: out of host memory");

@@ -7,6 +7,45 @@
 #include "../base/base.h"
 #include "run.h"
 
+/* Whether an instruction that has begun writes what a step leaves to the next one. */
+static bool began_update(const struct rf_pass *p)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const struct rf_list *list = &plan->lists[p->list];
+    int place[RF_LANE_COUNT] = {0};
+    for (int k = 0; k < list->count; k++) {
+        const struct rf_instruction *i = &list->instructions[k];
+        const int *outs = rf_plan_operands(plan, i) + i->ins;
+        if (place[i->lane]++ >= p->next[i->lane])
+            continue;
+        for (int o = 0; o < i->outs; o++) {
+            const enum rf_value_kind kind = plan->values[outs[o]].kind;
+            if (kind == RF_VALUE_PARAM || kind == RF_VALUE_PARAM_SHARD || kind == RF_VALUE_STATE)
+                return true;
+        }
+    }
+    return false;
+}
+
+void rf_run_spoil(struct rf_run *run, const char *call)
+{
+    const struct rf_error why = *rf_last_error();
+    run->spoiled = why;
+    snprintf(run->spoiled.message, sizeof(run->spoiled.message), "a %s has failed halfway: %.600s",
+             call, why.message);
+}
+
+int rf_run_check_whole(const struct rf_run *run, const char *call)
+{
+    const struct rf_error *why = &run->spoiled;
+    if (why->status == 0)
+        return 0;
+    return rf_fail_rank(RF_EABORT, why->rank,
+                        "%s: parameters may be of two steps; open another run and load a "
+                        "checkpoint, as %.640s",
+                        call, why->message);
+}
+
 int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                 struct rf_step_stats *stats)
 {
@@ -16,6 +55,7 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     const int64_t rows = plan->rows;
     if (plan->policy.forward_only)
         return rf_fail(RF_EINVAL, "step: this run was planned with forward_only; it cannot train");
+    RETURN_IF_ERROR(rf_run_check_whole(run, "step"));
     int rc = rf_run_check_batch(run, tokens, targets, rows * plan->policy.micro_batches);
     if (rc < 0)
         return rf_run_refuse(run, rc);
@@ -28,8 +68,11 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     run->record_ns = 0;
     run->recorded = run->replayed = 0;
     rc = rf_run_execute(&pass);
-    if (rc < 0)
+    if (rc < 0) {
+        if (began_update(&pass))
+            rf_run_spoil(run, "step");
         return rf_run_give_up(run, rc);
+    }
     run->step++;
     run->planned_sent += plan->bytes.sent;
     pass.stats.sent_bytes = rf_run_sent(run) - sent;

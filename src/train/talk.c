@@ -78,6 +78,17 @@ int rf_run_status_of(struct rf_run *run, int status, int root, const char *label
     return 0;
 }
 
+/* The communicator has failed, after this rank itself: which may be an echo, as of a file that
+ * another one has removed when it heard of the same. */
+static int after_own(const struct rf_error *own)
+{
+    const struct rf_error why = *rf_last_error();
+    struct rf_error error = why;
+    snprintf(error.message, sizeof(error.message), "%.500s; before, on this rank: %.200s",
+             why.message, own->message);
+    return rf_fail_error(&error);
+}
+
 int rf_run_agree_status(struct rf_run *run, int local, const char *label)
 {
     const int ranks = rf_run_ranks(run);
@@ -92,9 +103,11 @@ int rf_run_agree_status(struct rf_run *run, int local, const char *label)
     while (rc == 0 && first < ranks && all[first] == 0)
         first++;
     rf_free(all);
+    if (rc < 0)
+        return local < 0 ? after_own(&own) : rc;
     if (local < 0)
         rf_fail_error(&own);
-    if (rc < 0 || first == ranks)
-        return local < 0 ? local : rc;
+    if (first == ranks)
+        return 0;
     return rf_run_status_of(run, local, first, label);
 }

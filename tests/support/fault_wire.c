@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * See fault_wire.h.
+ */
+#include "fault_wire.h"
+
+#include <signal.h>
+
+#include "comm/communicator.h"
+#include "transport/loopback/loopback.h"
+
+enum { SEQUENCE_MASK = 0xfffff }; /* what a tag has of it: comm/operations.c */
+
+static void die(struct rf_transport *t, const struct fault_wire *fault)
+{
+    if (!t->one_process)
+        raise(SIGKILL);
+    struct rf_loop_rank *self = (struct rf_loop_rank *)t;
+    atomic_store(&self->killed, true);
+    fault->real->cancel_all(t);
+    rf_loop_report_death(self->world, t->rank, "killed by a test");
+}
+
+static void strike(struct rf_transport *t, struct fault_wire *fault)
+{
+    fault->armed = false;
+    fault->struck = true;
+    if (fault->kind == FAULT_DEATH)
+        die(t, fault);
+    else if (t->one_process)
+        fault->stand_still(fault->argument);
+    else
+        raise(SIGSTOP);
+}
+
+/* What a thread that is dead gets from its transport: no error after which a call would ask the
+ * others what has happened. */
+static int dead(const struct fault_wire *fault)
+{
+    return fault->struck && fault->kind == FAULT_DEATH ? rf_fail(RF_EIO, "killed by a test") : 0;
+}
+
+static int count(struct rf_transport *t, uint64_t tag)
+{
+    struct fault_wire *fault = (struct fault_wire *)t->ops; /* they are its first member */
+    if (!fault->armed || fault->points != ((tag >> 52 & 1) == RF_WIRE_POINT))
+        return dead(fault);
+    const uint32_t after = ((uint32_t)(tag >> 24) - fault->sequence) & SEQUENCE_MASK;
+    if (fault->points || after == 0)
+        fault->posted++;
+    const bool past = !fault->points && after > 0 && after < SEQUENCE_MASK / 2;
+    if (fault->posted >= fault->message || (past && fault->posted > 0))
+        strike(t, fault);
+    return dead(fault);
+}
+
+static int post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                     const void *buffer, size_t bytes, void *context)
+{
+    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    RETURN_IF_ERROR(count(t, tag));
+    return fault->real->post_send(t, peer, tag, contract, buffer, bytes, context);
+}
+
+static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                     void *context)
+{
+    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    RETURN_IF_ERROR(count(t, tag));
+    return fault->real->post_recv(t, peer, tag, buffer, bytes, context);
+}
+
+static int post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                       void *context)
+{
+    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    RETURN_IF_ERROR(count(t, tag));
+    return fault->real->post_borrow(t, peer, tag, buffer, bytes, context);
+}
+
+static int poll(struct rf_transport *t, struct rf_completion *out, int max)
+{
+    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    RETURN_IF_ERROR(dead(fault));
+    return fault->real->poll(t, out, max);
+}
+
+void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm)
+{
+    *fault = (struct fault_wire){
+        .ops = *comm->wire->ops, .real = comm->wire->ops, .comm = comm, .armed = false};
+    fault->ops.post_send = post_send;
+    fault->ops.post_recv = post_recv;
+    fault->ops.poll = poll;
+    if (fault->ops.post_borrow)
+        fault->ops.post_borrow = post_borrow;
+    comm->wire->ops = &fault->ops;
+}
+
+static void arm(struct fault_wire *fault, enum fault_kind kind, bool points, int message)
+{
+    fault->kind = kind;
+    fault->points = points;
+    fault->message = message;
+    fault->posted = 0;
+    fault->armed = true;
+}
+
+void fault_wire_arm(struct fault_wire *fault, enum fault_kind kind, uint64_t number, int message)
+{
+    fault->sequence = (uint32_t)(fault->comm->sequence + number) & SEQUENCE_MASK;
+    arm(fault, kind, false, message);
+}
+
+void fault_wire_arm_point(struct fault_wire *fault, enum fault_kind kind, int message)
+{
+    arm(fault, kind, true, message);
+}
+
+uint64_t fault_wire_started(const struct rf_comm *comm)
+{
+    return comm->sequence;
+}
+
+void fault_wire_timeout(struct rf_comm *comm, double seconds)
+{
+    comm->timeout_s = seconds;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Makes a rank die, or stand still, in the midst of a chosen collective: a layer between its
+ * communicator and the wire, which counts what is posted. Nothing depends on time. Tests of all
+ * that calls collectives may use it.
+ */
+#ifndef RF_TESTS_FAULT_WIRE_H
+#define RF_TESTS_FAULT_WIRE_H
+
+#include <ringforge/comm.h>
+
+#include "base/wire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum fault_kind {
+    FAULT_DEATH = 0, /* a process: SIGKILL; a thread: what the loopback's own fault does */
+    FAULT_STOP       /* a process: SIGSTOP; a thread: waits in `stand_still` */
+};
+
+struct fault_wire {
+    struct rf_transport_ops ops; /* in place of the real ones */
+    const struct rf_transport_ops *real;
+    struct rf_comm *comm;
+    enum fault_kind kind;
+    void (*stand_still)(void *argument);
+    void *argument;
+    bool armed, struck, points;
+    uint32_t sequence;   /* of the collective to strike in */
+    int message, posted; /* sends and receives of it */
+};
+
+/* Takes its place in the communicator, in which nothing may be under way. `fault` must outlive it.
+ */
+void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm);
+/* Strikes when this rank posts message `message` (from 1) of collective `number` (from 0) of those
+ * that it starts from now on; or, where it has fewer messages, the next one after these. */
+void fault_wire_arm(struct fault_wire *fault, enum fault_kind kind, uint64_t number, int message);
+/* The same in its point-to-point messages from now on. */
+void fault_wire_arm_point(struct fault_wire *fault, enum fault_kind kind, int message);
+
+/* What only a communicator knows of itself: collectives started; its timeout from now on. */
+uint64_t fault_wire_started(const struct rf_comm *comm);
+void fault_wire_timeout(struct rf_comm *comm, double seconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

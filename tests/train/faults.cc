@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+//
+// See faults.h.
+#include "faults.h"
+
+#include <sched.h>
+
+#include <cstring>
+
+namespace
+{
+
+int forward(rf_ctx *ctx, void *, rf_tensor, rf_tensor out)
+{
+    const int rc = rf_fill(ctx->stream, ctx->losses, 1.0f);
+    return rc < 0 ? rc : rf_fill(ctx->stream, out, 0.0f);
+}
+int backward_input(rf_ctx *ctx, void *, rf_tensor, rf_tensor, rf_tensor din)
+{
+    return din.buffer ? rf_fill(ctx->stream, din, 0.0f) : 0;
+}
+int backward_weight(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+{
+    for (int k = 0; k < ctx->param_count; k++) {
+        const int rc = rf_fill(ctx->stream, ctx->grads[k], 1.0f);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+int sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
+{
+    *out = {};
+    out->out = rf_shape2(rows, 4);
+    return 0;
+}
+const rf_block_ops ops = {forward, backward_input, backward_weight, sizes};
+
+} // namespace
+
+const std::vector<StepKind> step_kinds = {
+    {"ring", {RF_VERB_REDUCE, RF_VERB_LOSS}, RF_ORDER_RING, 0, false, false},
+    {"tree", {RF_VERB_REDUCE, RF_VERB_LOSS}, RF_ORDER_TREE, 0, false, false},
+    {"ring_zero1",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     1,
+     false,
+     false},
+    {"tree_zero1",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_TREE,
+     1,
+     false,
+     false},
+    {"copies_zero1",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     1,
+     false,
+     true},
+    {"rank_0", {RF_VERB_REDUCE, RF_VERB_LOSS, RF_VERB_BROADCAST}, RF_ORDER_RING, 0, true, false},
+};
+
+rf_policy policy_of(const StepKind &kind)
+{
+    rf_policy policy = {};
+    policy.batch = policy.micro_batches = FAULT_RANKS + 1;
+    policy.seq = 4;
+    policy.order = kind.order;
+    policy.zero = kind.zero;
+    policy.update_on_rank_0 = kind.on_rank_0;
+    policy.optimizer.stochastic_rounding = kind.rounded_copies;
+    policy.bucket_bytes = policy.first_bucket_bytes = 16000;
+    policy.clip = 1;
+    return policy;
+}
+
+std::vector<rf_verb> transfers_of(const rf_plan *plan)
+{
+    std::vector<rf_verb> verbs;
+    const rf_list &list = plan->lists[RF_LIST_STEP];
+    for (int i = 0; i < list.count; i++)
+        if (list.instructions[i].transfer >= 0)
+            verbs.push_back(list.instructions[i].verb);
+    return verbs;
+}
+
+/* ---- one rank's run -------------------------------------------------------------------------- */
+
+// Pieces of which every rank has a shard.
+Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm), rank_(rank)
+{
+    const rf_policy policy = policy_of(kind);
+    const rf_mesh mesh = {ranks, 1, 1};
+    stubs_.add("a", {3300});
+    if (kind.rounded_copies)
+        stubs_.type(0, RF_BF16);
+    stubs_.add("b", {3500, 40});
+    blocks_.assign(stubs_.blocks(), stubs_.blocks() + stubs_.count());
+    for (rf_block &block : blocks_)
+        block.ops = &ops;
+    EXPECT_RF(rf_plan_build(blocks_.data(), (int)blocks_.size(), &mesh, &policy, rank, &plan));
+}
+
+Job::~Job()
+{
+    rf_run_close(run);
+    rf_plan_destroy(plan);
+}
+
+int Job::open()
+{
+    return rf_run_open(device ? device : rank_device(rank_), comm_, plan, nullptr, &run);
+}
+
+static const std::vector<int32_t> &words()
+{
+    static const std::vector<int32_t> zeros(4 * (FAULT_RANKS + 1), 0);
+    return zeros;
+}
+
+int Job::step()
+{
+    return rf_run_step(run, words().data(), words().data(), 0.01f, nullptr);
+}
+
+int Job::evaluate()
+{
+    double loss = 0;
+    return rf_run_evaluate(run, words().data(), words().data(), FAULT_RANKS + 1, &loss);
+}
+
+int Job::forward()
+{
+    float out[4 * 4];
+    return rf_run_forward(run, words().data(), out, sizeof(out));
+}
+
+int Job::save(const std::string &dir)
+{
+    const rf_progress progress = {run->step, 0, run->step * (FAULT_RANKS + 1)};
+    return rf_run_save(run, dir.c_str(), &progress);
+}
+
+int Job::load(const std::string &dir)
+{
+    return rf_run_load(run, dir.c_str(), nullptr);
+}
+
+int Job::reserve(const std::string &dir)
+{
+    return rf_run_reserve(run, dir.c_str());
+}
+
+std::string Job::state() const
+{
+    std::string all;
+    for (int v = 0; v < plan->value_count; v++) {
+        const rf_value &value = plan->values[v];
+        if (value.bytes == 0 || (value.kind != RF_VALUE_PARAM && value.kind != RF_VALUE_COPY &&
+                                 value.kind != RF_VALUE_STATE))
+            continue;
+        const char *memory = (const char *)rf_tensor_map(rf_run_value(run, v));
+        EXPECT_NE(memory, nullptr);
+        if (memory)
+            all.append(memory, value.bytes);
+    }
+    return all;
+}
+
+/* ---- what survivors see ---------------------------------------------------------------------- */
+
+void expect_spoiled_or_unchanged(Job &job, const std::string &before)
+{
+    if (!job.run->spoiled.status) {
+        EXPECT_TRUE(job.state() == before) << "a failed step changed parameters without a word";
+        return;
+    }
+    Folder folder;
+    const std::function<int()> calls[] = {
+        [&] { return job.step(); }, [&] { return job.evaluate(); }, [&] { return job.forward(); },
+        [&] { return job.save(folder.path()); }};
+    for (const auto &call : calls) {
+        EXPECT_EQ(call(), RF_EABORT);
+        EXPECT_NE(strstr(rf_last_error()->message, "parameters may be of two steps"), nullptr)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, job.run->spoiled.rank);
+    }
+    EXPECT_EQ(folder.read("latest"), "");
+}
+
+void expect_heard(Job &job, int status, const std::string &before, int odd)
+{
+    const std::string name = "rank " + std::to_string(odd);
+    const bool in_time = status == 0;
+    const std::string then = in_time ? job.state() : before;
+    if (in_time) // it had all that it needs of the others; but the next step has not
+        status = job.step();
+    EXPECT_TRUE(status == RF_EPEER || status == RF_ETIMEOUT || status == RF_EABORT) << status;
+    EXPECT_NE(strstr(rf_last_error()->message, name.c_str()), nullptr) << rf_last_error()->message;
+    EXPECT_EQ(rf_last_error()->rank, odd) << rf_last_error()->message;
+    expect_spoiled_or_unchanged(job, then);
+    Folder folder;
+    for (const auto &call : {std::function<int()>([&] { return job.step(); }),
+                             std::function<int()>([&] { return job.save(folder.path()); })}) {
+        EXPECT_EQ(call(), RF_EABORT);
+        EXPECT_NE(strstr(rf_last_error()->message, name.c_str()), nullptr)
+            << rf_last_error()->message;
+    }
+}
+
+void all_have_come(std::atomic<int> *arrived)
+{
+    for (arrived->fetch_add(1); arrived->load() < FAULT_RANKS;)
+        sched_yield();
+}
+
+void StandStill::wait(void *self)
+{
+    StandStill *s = (StandStill *)self;
+    std::unique_lock<std::mutex> lock(s->mutex_);
+    s->changed_.wait(lock, [s] { return s->done_ == FAULT_RANKS - 1; });
+}
+
+void StandStill::others_are_done()
+{
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        done_++;
+    }
+    changed_.notify_all();
+}

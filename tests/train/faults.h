@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+//
+// Training steps in which a rank dies, stands still or disagrees: the table of the kinds of steps,
+// one rank's run of such a step, and what every survivor has to see. A new kind of step is a row.
+#ifndef RF_TESTS_TRAIN_FAULTS_H
+#define RF_TESTS_TRAIN_FAULTS_H
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "folder.h"
+#include "stub_blocks.h"
+#include "support/fault_wire.h"
+#include "support/ranks.h"
+#include "world.h"
+
+// A kind of step, by its policy.
+struct StepKind {
+    const char *name;
+    std::vector<rf_verb> transfers; // the verbs that transfer something in it, each once
+    rf_order order;
+    int zero;
+    bool on_rank_0;
+    bool rounded_copies; // the first parameter is bf16, rounded stochastically
+};
+extern const std::vector<StepKind> step_kinds;
+rf_policy policy_of(const StepKind &kind);
+
+// Transfers of a step's list, in order; their indices are the numbers of its collectives.
+std::vector<rf_verb> transfers_of(const rf_plan *plan);
+
+enum { FAULT_RANKS = 3 };
+
+// One rank's run of a small model whose blocks only fill their outputs.
+class Job
+{
+  public:
+    // Builds the plan, which may be changed before open.
+    Job(rf_comm *comm, int rank, const StepKind &kind, int ranks = FAULT_RANKS);
+    ~Job();
+    Job(const Job &) = delete;
+    Job &operator=(const Job &) = delete;
+
+    int open(); // ends with `run`, or with an error
+    int step();
+    int evaluate();
+    int forward();
+    int save(const std::string &dir);
+    int load(const std::string &dir);
+    int reserve(const std::string &dir);
+    // All bytes of parameters, their copies and the optimizer's states.
+    std::string state() const;
+
+    rf_plan *plan = nullptr;
+    rf_run *run = nullptr;
+    rf_device *device = nullptr; // in place of the rank's
+
+  private:
+    rf_comm *comm_;
+    int rank_;
+    StubBlocks stubs_;
+    std::vector<rf_block> blocks_;
+};
+
+// What a survivor of a call that failed, or ended in time, has to see. status: of the call; before:
+// the state before it; odd: who died, or stood still.
+void expect_heard(Job &job, int status, const std::string &before, int odd);
+// The run says that its parameters may be of two steps, whatever is called; or it is as it was.
+void expect_spoiled_or_unchanged(Job &job, const std::string &before);
+
+// Blocks until all ranks have called it, without a word between them: a thread or a process may die
+// as soon as it returns.
+void all_have_come(std::atomic<int> *arrived);
+
+// A rank that is to stand still, as a thread, until all others have gone on.
+class StandStill
+{
+  public:
+    static void wait(void *self);
+    void others_are_done();
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int done_ = 0;
+};
+
+#endif
