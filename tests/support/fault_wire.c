@@ -27,8 +27,6 @@ static void strike(struct rf_transport *t, struct fault_wire *fault)
     fault->struck = true;
     if (fault->kind == FAULT_DEATH)
         die(t, fault);
-    else if (t->one_process)
-        fault->stand_still(fault->argument);
     else
         raise(SIGSTOP);
 }

@@ -17,7 +17,7 @@ extern "C" {
 
 enum fault_kind {
     FAULT_DEATH = 0, /* a process: SIGKILL; a thread: what the loopback's own fault does */
-    FAULT_STOP       /* a process: SIGSTOP; a thread: waits in `stand_still` */
+    FAULT_STOP       /* SIGSTOP; processes only */
 };
 
 struct fault_wire {
@@ -25,8 +25,6 @@ struct fault_wire {
     const struct rf_transport_ops *real;
     struct rf_comm *comm;
     enum fault_kind kind;
-    void (*stand_still)(void *argument);
-    void *argument;
     bool armed, struck, points;
     uint32_t sequence;   /* of the collective to strike in */
     int message, posted; /* sends and receives of it */

@@ -4,10 +4,8 @@
 // it missed, and parameters are those of before or the run says that they may not be. Ranks are
 // threads here, of which every transfer of every kind of step is tried; death_test.cc has
 // processes.
-#include <algorithm>
 #include <cstring>
 #include <set>
-#include <thread>
 
 #include "faults.h"
 
@@ -22,7 +20,6 @@ constexpr uint64_t generous_ns =
     10000000000; /* two seconds are promised: the machine may be busy */
 
 struct Strike {
-    fault_kind kind;
     int odd;
     uint64_t number; // of the collective of the call
     int message;     // of it
@@ -47,29 +44,25 @@ struct Trial {
     const Call &call;
     Strike at;
     const Folder &folder;
-    int place = 0; // of those that run at the same time: which devices
 };
 
-void try_rank(const Trial &trial, rf_comm *comm, int rank, fault_wire *fault, StandStill *still,
+void try_rank(const Trial &trial, rf_comm *comm, int rank, fault_wire *fault,
               std::atomic<int> *arrived, Outcome *out)
 {
     const Strike &at = trial.at;
     const bool odd = rank == at.odd;
     Job job(comm, rank, trial.kind);
-    job.device = rank_device(trial.place * FAULT_RANKS + rank);
     ASSERT_RF(job.open());
     ASSERT_RF(job.step());
     all_have_come(arrived);
     job.run->hide_folders = trial.call.unseen && rank > 0;
     const std::string before = job.state();
     fault_wire_place(fault, comm);
-    fault->stand_still = StandStill::wait;
-    fault->argument = still;
-    fault_wire_timeout(comm, at.kind == FAULT_STOP ? 1 : 60);
+    fault_wire_timeout(comm, 60);
     if (odd && at.point)
-        fault_wire_arm_point(fault, at.kind, at.message);
+        fault_wire_arm_point(fault, FAULT_DEATH, at.message);
     else if (odd)
-        fault_wire_arm(fault, at.kind, at.number, at.message);
+        fault_wire_arm(fault, FAULT_DEATH, at.number, at.message);
     const uint64_t start = rf_now_ns(), first = fault_wire_started(comm);
     const int status = trial.call.make(job, trial.folder);
     if (at.odd < 0) {
@@ -85,18 +78,18 @@ void try_rank(const Trial &trial, rf_comm *comm, int rank, fault_wire *fault, St
     EXPECT_LT(rf_now_ns() - start, generous_ns);
     expect_heard(job, status, before, at.odd);
     out->spoiled += job.run->spoiled.status != 0;
-    still->others_are_done();
 }
 
 void try_call(const Trial &trial, Outcome *out)
 {
-    StandStill still;
     std::atomic<int> arrived{0};
     fault_wire faults[FAULT_RANKS];
     ranks::World world;
     world.size = FAULT_RANKS;
+    for (int r = 0; r < FAULT_RANKS; r++)
+        rank_device(r);
     ranks::run(world, [&](rf_comm *comm, int rank) {
-        try_rank(trial, comm, rank, &faults[rank], &still, &arrived, out);
+        try_rank(trial, comm, rank, &faults[rank], &arrived, out);
     });
 }
 
@@ -173,32 +166,7 @@ TEST(Fault, ADeathInAnyTransferOfAStepIsHeardByAllSurvivors)
         for (uint64_t number = 0; number < transfers; number++)
             for (int message : {1, 2})
                 for (int odd : {0, 1})
-                    try_step({kind, step, {FAULT_DEATH, odd, number, message, false}, folder});
-    }
-}
-
-// In the last one of each verb. Several at once, as survivors wait for a second.
-TEST(Fault, ARankThatStandsStillInAStepIsNamedByAllSurvivorsAtTheDeadline)
-{
-    const Folder folder;
-    std::vector<Trial> trials;
-    for (const StepKind &kind : step_kinds) {
-        const std::vector<rf_verb> all = transfers_of(Job(nullptr, 0, kind).plan);
-        for (rf_verb verb : kind.transfers) {
-            const auto last = std::find(all.rbegin(), all.rend(), verb);
-            const uint64_t number = (uint64_t)(all.rend() - last - 1);
-            trials.push_back({kind, step, {FAULT_STOP, 1, number, 1, false}, folder});
-        }
-    }
-    const size_t at_once = 5;
-    for (size_t first = 0; first < trials.size(); first += at_once) {
-        std::vector<std::thread> threads;
-        for (size_t k = first; k < std::min(first + at_once, trials.size()); k++) {
-            trials[k].place = (int)(k - first);
-            threads.emplace_back(try_step, trials[k]);
-        }
-        for (std::thread &thread : threads)
-            thread.join();
+                    try_step({kind, step, {odd, number, message, false}, folder});
     }
 }
 
@@ -210,7 +178,7 @@ TEST(Fault, ADeathInAnyTransferOfAnotherCallIsHeardByAllSurvivors)
         {
             const Folder folder;
             save_before(folder);
-            try_call({step_kinds[0], call, {FAULT_DEATH, -1, 0, 0, false}, folder}, &whole);
+            try_call({step_kinds[0], call, {-1, 0, 0, false}, folder}, &whole);
         }
         EXPECT_GT(whole.collectives, 0u);
         for (uint64_t number = 0; number <= whole.collectives; number++) {
@@ -219,7 +187,7 @@ TEST(Fault, ADeathInAnyTransferOfAnotherCallIsHeardByAllSurvivors)
             const Folder folder;
             save_before(folder);
             Outcome out;
-            try_call({step_kinds[0], call, {FAULT_DEATH, 1, number, 1, point}, folder}, &out);
+            try_call({step_kinds[0], call, {1, number, 1, point}, folder}, &out);
             EXPECT_TRUE(out.struck || point);
             if (strncmp(call.name, "load", 4) != 0) {
                 EXPECT_EQ(out.spoiled, 0);

@@ -111,7 +111,7 @@ Job::~Job()
 
 int Job::open()
 {
-    return rf_run_open(device ? device : rank_device(rank_), comm_, plan, nullptr, &run);
+    return rf_run_open(rank_device(rank_), comm_, plan, nullptr, &run);
 }
 
 static const std::vector<int32_t> &words()
@@ -214,20 +214,4 @@ void all_have_come(std::atomic<int> *arrived)
 {
     for (arrived->fetch_add(1); arrived->load() < FAULT_RANKS;)
         sched_yield();
-}
-
-void StandStill::wait(void *self)
-{
-    StandStill *s = (StandStill *)self;
-    std::unique_lock<std::mutex> lock(s->mutex_);
-    s->changed_.wait(lock, [s] { return s->done_ == FAULT_RANKS - 1; });
-}
-
-void StandStill::others_are_done()
-{
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        done_++;
-    }
-    changed_.notify_all();
 }

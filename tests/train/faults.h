@@ -6,8 +6,6 @@
 #define RF_TESTS_TRAIN_FAULTS_H
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 
 #include "folder.h"
 #include "stub_blocks.h"
@@ -54,7 +52,6 @@ class Job
 
     rf_plan *plan = nullptr;
     rf_run *run = nullptr;
-    rf_device *device = nullptr; // in place of the rank's
 
   private:
     rf_comm *comm_;
@@ -72,18 +69,5 @@ void expect_spoiled_or_unchanged(Job &job, const std::string &before);
 // Blocks until all ranks have called it, without a word between them: a thread or a process may die
 // as soon as it returns.
 void all_have_come(std::atomic<int> *arrived);
-
-// A rank that is to stand still, as a thread, until all others have gone on.
-class StandStill
-{
-  public:
-    static void wait(void *self);
-    void others_are_done();
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    int done_ = 0;
-};
 
 #endif
