@@ -97,6 +97,12 @@ static uint32_t hash_optimizer(const struct rf_optimizer_opts *o)
     return rf_hash32(values, sizeof(values), rf_hash32(choices, sizeof(choices), 0));
 }
 
+static uint32_t hash_buckets(const struct rf_policy *p)
+{
+    const uint64_t bytes[] = {p->bucket_bytes, p->first_bucket_bytes};
+    return rf_hash32(bytes, sizeof(bytes), 0);
+}
+
 static uint32_t hash_loss_scale(const struct rf_policy *p)
 {
     const float values[] = {p->loss_scale, p->loss_scaling.growth, p->loss_scaling.backoff};
@@ -120,7 +126,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_ORDER] = (uint64_t)policy->order;
     f[FIELD_UPDATE] = policy->update_on_rank_0;
     f[FIELD_ZERO] = (uint64_t)policy->zero;
-    f[FIELD_BUCKETS] = policy->bucket_bytes ^ (policy->first_bucket_bytes << 1);
+    f[FIELD_BUCKETS] = hash_buckets(policy);
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;
     f[FIELD_LOSS_SCALE] = hash_loss_scale(policy);
