@@ -247,12 +247,13 @@ static int start_gather(struct rf_pass *p, const struct rf_instruction *i, struc
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
     struct rf_tensor out = rf_run_value(p->run, outs(p, i)[0]);
+    char label[32];
+    snprintf(label, sizeof(label), "weights piece %d", p->run->plan->values[outs(p, i)[0]].piece);
     out.dtype = t->dtype;
     out.shape = rf_shape1((int64_t)t->count);
     return rf_all_gather_v_tensor(
         p->run->comms[i->lane], shard(p, ins(p, i)[0]), out, t->counts,
-        &(struct rf_coll_opts){
-            .order = t->order, .label = "weights", .after = after, .done = done});
+        &(struct rf_coll_opts){.order = t->order, .label = label, .after = after, .done = done});
 }
 
 /* Between memory of the host and of the device, beside what is computed. */

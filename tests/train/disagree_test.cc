@@ -2,7 +2,9 @@
 //
 // One of three ranks disagrees: in what it says when a run is opened, or, though all agreed then,
 // in what its list does. All ranks hear which one, and what differs.
+#include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "faults.h"
 
@@ -49,7 +51,139 @@ void open_differently(const Difference &difference)
     });
 }
 
+/* ---- lists ------------------------------------------------------------------------------------
+ */
+
+rf_list &list_of(rf_plan *plan)
+{
+    return plan->lists[RF_LIST_STEP];
+}
+
+// Where the list has its transfers.
+std::vector<int> places_of(rf_plan *plan)
+{
+    std::vector<int> places;
+    for (int i = 0; i < list_of(plan).count; i++)
+        if (list_of(plan).instructions[i].transfer >= 0)
+            places.push_back(i);
+    return places;
+}
+
+// Each changes transfer `number` of a list; false: it cannot.
+bool leave_out(rf_plan *plan, size_t number)
+{
+    rf_list &list = list_of(plan);
+    rf_instruction *at = list.instructions + places_of(plan)[number];
+    const int lane = (int)at->lane;
+    const int place = (int)std::count_if(
+        list.instructions, at, [lane](const rf_instruction &i) { return (int)i.lane == lane; });
+    std::copy(at + 1, list.instructions + list.count, at);
+    list.count--;
+    list.positions[lane]--;
+    for (int i = 0; i < list.count; i++) { // who waited for it waits for what was before it
+        rf_wait *waits = plan->waits + list.instructions[i].first_wait;
+        for (int k = list.instructions[i].waits; k-- > 0;) {
+            waits[k].position -= waits[k].lane == lane && waits[k].position >= place;
+            if (waits[k].position < 0)
+                waits[k] = waits[--list.instructions[i].waits];
+        }
+    }
+    return true;
+}
+
+// Of the same verb, with the next one.
+bool exchange(rf_plan *plan, size_t number)
+{
+    const std::vector<int> places = places_of(plan);
+    rf_instruction *at = list_of(plan).instructions;
+    if (number + 1 == places.size() || at[places[number]].verb != at[places[number + 1]].verb)
+        return false;
+    std::swap(at[places[number]].first_operand, at[places[number + 1]].first_operand);
+    std::swap(at[places[number]].transfer, at[places[number + 1]].transfer);
+    return true;
+}
+
+bool reorder(rf_plan *plan, size_t number)
+{
+    const rf_instruction &at = list_of(plan).instructions[places_of(plan)[number]];
+    rf_transfer &transfer = plan->transfers[at.transfer];
+    if (at.verb == RF_VERB_LOSS || transfer.op == RF_COLL_FOREST_ALL_REDUCE ||
+        transfer.op == RF_COLL_FOREST_REDUCE_SCATTER) // which have but one
+        return false;
+    transfer.order = RF_ORDER_TREE;
+    return true;
+}
+
+bool shorten(rf_plan *plan, size_t number)
+{
+    const rf_instruction &at = list_of(plan).instructions[places_of(plan)[number]];
+    rf_transfer &transfer = plan->transfers[at.transfer];
+    if (at.verb != RF_VERB_NORM_SHARE && at.verb != RF_VERB_BROADCAST) // others have a piece's
+        return false;
+    transfer.count--;
+    return true;
+}
+
+struct Change {
+    const char *name;
+    bool (*make)(rf_plan *, size_t number);
+};
+const Change changes[] = {{"left out", leave_out},
+                          {"exchanged with the next", exchange},
+                          {"in another order", reorder},
+                          {"shorter", shorten}};
+
+void step_differently(const StepKind &kind, const Change &change, size_t number)
+{
+    const std::string where =
+        std::string(kind.name) + ", transfer " + std::to_string(number) + " " + change.name;
+    std::atomic<int> arrived{0};
+    ranks::World world;
+    world.size = FAULT_RANKS;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        Job job(comm, rank, kind);
+        if (rank == odd) {
+            EXPECT_TRUE(change.make(job.plan, number));
+        }
+        ASSERT_RF(job.open());
+        all_have_come(&arrived);
+        std::string before;
+        int status = 0;
+        for (int k = 0; k < 3 && status == 0; k++) { // what is left out is missed by the next
+            before = job.state();
+            status = job.step();
+        }
+        const rf_error error = *rf_last_error();
+        EXPECT_EQ(status, RF_EMISMATCH) << where << ": " << error.message;
+        EXPECT_NE(strstr(error.message, "rank 1"), nullptr) << where << ": " << error.message;
+        expect_spoiled_or_unchanged(job, before);
+    });
+}
+
 } // namespace
+
+// Several at once, as ranks compare what they wait in after a quarter of a second.
+TEST(Disagree, AListThatIsAnotherOnOneRankIsNamedInTheStep)
+{
+    std::vector<std::thread> threads;
+    const auto join = [&] {
+        for (std::thread &thread : threads)
+            thread.join();
+        threads.clear();
+    };
+    for (int r = 0; r < FAULT_RANKS; r++)
+        rank_device(r);
+    for (const StepKind &kind : step_kinds)
+        for (size_t number = 0; number < transfers_of(Job(nullptr, 0, kind).plan).size(); number++)
+            for (const Change &change : changes) {
+                if (!change.make(Job(nullptr, 0, kind).plan, number))
+                    continue;
+                threads.emplace_back(step_differently, kind, change, number);
+                if (threads.size() == 8)
+                    join();
+            }
+    join();
+}
 
 TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
 {

@@ -88,15 +88,15 @@ std::vector<rf_verb> transfers_of(const rf_plan *plan)
 
 /* ---- one rank's run -------------------------------------------------------------------------- */
 
-// Pieces of which every rank has a shard.
+// Two pieces of the same size, of which every rank has a shard.
 Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm), rank_(rank)
 {
     const rf_policy policy = policy_of(kind);
     const rf_mesh mesh = {ranks, 1, 1};
-    stubs_.add("a", {3300});
+    stubs_.add("a", {3500});
     if (kind.rounded_copies)
         stubs_.type(0, RF_BF16);
-    stubs_.add("b", {3500, 40});
+    stubs_.add("b", {3500});
     blocks_.assign(stubs_.blocks(), stubs_.blocks() + stubs_.count());
     for (rf_block &block : blocks_)
         block.ops = &ops;
