@@ -33,6 +33,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .order = "ring",
                         .update = "all",
                         .again = "none",
+                        .offload = "none",
                         .schedule = "naive",
                         .optimizer = "adamw"};
     const struct tool_option all[SETUP_ROWS] = {
@@ -57,13 +58,15 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH",
          "the ranks as a grid: dp=N (all ranks), shard=N (with --zero: ranks that share one copy)"},
         {"zero", 0, TOOL_INT, &s->zero, "STAGE",
-         "what each rank holds a part of; 0: nothing; 1: optimizer states; 2: and gradients; 3: "
-         "and "
-         "parameters"},
+         "each rank holds a part of 1: optimizer states, 2: and gradients, 3: and parameters (0)"},
         {"keep-gathered", 0, TOOL_FLAG, &s->keep_gathered, NULL,
          "zero 3: parameters stay from their first use in a step to the last"},
         {"no-prefetch", 0, TOOL_FLAG, &s->no_prefetch, NULL,
          "zero 3: gather a block's parameters only when it is to run"},
+        {"offload", 0, TOOL_TEXT, &s->offload, "LIST",
+         "what lies with the host: optimizer (with its step), params, grads (zero 2, 3) (none)"},
+        {"device-bytes", 0, TOOL_INT, &s->device_bytes, "BYTES",
+         "a plan that needs more on the device is refused, with what would fit (no limit)"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",
          "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
@@ -159,7 +162,9 @@ static int check_names(const struct tool_command *command, struct setup *s)
         return refuse(command, "residual", s->residual, none, "f32 or same");
     s->type = types[dtype];
     s->residual_type = residual == 0 ? RF_F32 : s->type;
-    const int status = recompute_parse(command, s->again, &s->recompute);
+    int status = recompute_parse(command, s->again, &s->recompute);
+    if (status == TOOL_OK)
+        status = offload_parse(command, s->offload, &s->offloaded);
     if (status != TOOL_OK)
         return status;
     if (strcmp(s->schedule, "naive") != 0)
@@ -303,6 +308,8 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,
         .recompute = s->recompute.blocks,
+        .offload = s->offloaded,
+        .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };
     return check_optimizer(command, s);

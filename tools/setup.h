@@ -21,6 +21,9 @@ struct setup {
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
     bool keep_gathered, no_prefetch;
+    int64_t device_bytes;
+    const char *offload;
+    int offloaded;     /* RF_OFFLOAD_* */
     bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
     const char *model; /* gpt2, llama */
     const char *dtype, *residual, *mesh_text, *order, *update, *again, *schedule, *optimizer;
@@ -31,7 +34,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 32
+#define SETUP_ROWS 34
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
@@ -41,6 +44,10 @@ int setup_check(const struct tool_command *command, struct setup *setup, int ran
 /* ---- recompute.c: "none", or words separated by commas --------------------------------------- */
 
 int recompute_parse(const struct tool_command *command, const char *text, struct recompute *out);
+
+/* ---- offload.c: "none", or words separated by commas ---------------------------------------- */
+
+int offload_parse(const struct tool_command *command, const char *text, int *out);
 
 /* ---- model.c: the blocks that a setup describes ---------------------------------------------- */
 

@@ -71,7 +71,6 @@ enum rf_region_id {
     RF_REGION_PARAMS = 0, /* where they are sharded: this rank's shards */
     RF_REGION_COPY,       /* the same in 16 bits, for blocks that want that */
     RF_REGION_GRADS,      /* all slots, one after the other; where they are sharded: the shards */
-    RF_REGION_HOST_GRADS, /* as states lie */
     RF_REGION_STATE,      /* of the optimizer: one for each enum rf_optimizer_state */
     RF_REGION_STATE_END = RF_REGION_STATE + RF_STATE_COUNT - 1,
     RF_REGION_TOKENS,  /* host-visible; of all local micro-batches */
@@ -82,9 +81,10 @@ enum rf_region_id {
     RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
     RF_REGION_NORM,    /* the sum of squares of the gradients */
     RF_REGION_PARTIALS,
-    RF_REGION_WORKSPACE, /* of products */
-    RF_REGION_SCRATCH,   /* of one call of one block */
-    RF_REGION_FIXED      /* then those of values that come and go: lifetimes.c */
+    RF_REGION_WORKSPACE,  /* of products */
+    RF_REGION_SCRATCH,    /* of one call of one block */
+    RF_REGION_HOST_GRADS, /* as states lie */
+    RF_REGION_FIXED       /* then those of values that come and go: lifetimes.c */
 };
 
 struct rf_plan_region {

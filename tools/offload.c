@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The option --offload of `train` and `plan`: what lies in memory of the host (rf_policy.offload).
+ */
+#include <string.h>
+
+#include "setup.h"
+
+int offload_parse(const struct tool_command *command, const char *text, int *out)
+{
+    static const char *const names[] = {"optimizer", "params", "grads"};
+    static const int flags[] = {RF_OFFLOAD_OPTIMIZER, RF_OFFLOAD_PARAMS, RF_OFFLOAD_GRADS};
+    *out = 0;
+    if (strcmp(text, "none") == 0)
+        return TOOL_OK;
+    for (const char *at = text, *end; at; at = *end ? end + 1 : NULL) {
+        size_t k = 0;
+        end = at + strcspn(at, ",");
+        const size_t bytes = (size_t)(end - at);
+        while (k < 3 && (strlen(names[k]) != bytes || strncmp(at, names[k], bytes) != 0))
+            k++;
+        if (k == 3)
+            return tool_usage_error(command,
+                                    "there is no --offload \"%.*s\"; use none, or a list of "
+                                    "optimizer, params, grads",
+                                    (int)bytes, at);
+        *out |= flags[k];
+    }
+    return TOOL_OK;
+}
