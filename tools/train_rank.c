@@ -200,8 +200,8 @@ static int one_step(struct trainer *t)
     uint64_t start = rf_now_ns();
     float lr = rate(o, t->progress.step);
     int status = TOOL_OK;
-    if (rf_dataset_batch(t->dataset, t->progress.seed, t->progress.step, p->batch, p->seq,
-                         t->tokens, t->targets) < 0 ||
+    if (rf_dataset_samples(t->dataset, t->progress.seed, t->progress.samples, p->batch, p->seq,
+                           t->tokens, t->targets) < 0 ||
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
         return failed(t);
     t->progress.step++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text as training data, byte by byte, and learning-rate rules. Which samples a step sees depends
- * on the seed and the step alone, never on the number of ranks.
+ * Text as training data, byte by byte, and learning-rate rules. Training consumes samples 0, 1, 2,
+ * ... of an endless sequence that depends on the seed alone, never on the batch or the ranks.
  *
  * Thread safety: a data set is not changed after it was opened; any thread may draw from it.
  */
@@ -32,11 +32,12 @@ RF_EXPORT int64_t rf_dataset_train_tokens(const struct rf_dataset *dataset);
 RF_EXPORT int64_t rf_dataset_held_out_tokens(const struct rf_dataset *dataset);
 RF_EXPORT int rf_dataset_files(const struct rf_dataset *dataset);
 
-/* The batch of `step`: `batch` sequences of `seq` tokens and the tokens that follow them, (batch *
- * seq) each. Sample step * batch + i begins at a position drawn by Philox from (seed, that number).
- * RF_EINVAL: the training part is shorter than a sequence. */
-RF_API int rf_dataset_batch(const struct rf_dataset *dataset, uint64_t seed, int64_t step,
-                            int64_t batch, int64_t seq, int32_t *tokens, int32_t *targets);
+/* Samples `first` to `first + count`: sequences of `seq` tokens and the tokens that follow them,
+ * (count * seq) each. Sample k begins at a position drawn by Philox from (seed, k). The batch of a
+ * step begins at the samples that were consumed before it (struct rf_progress). RF_EINVAL: the
+ * training part is shorter than a sequence. */
+RF_API int rf_dataset_samples(const struct rf_dataset *dataset, uint64_t seed, int64_t first,
+                              int64_t count, int64_t seq, int32_t *tokens, int32_t *targets);
 /* Sequences `first` to `first + batch` of the held-out part, evenly cut; where it ends, targets are
  * -1 (ignored). rf_dataset_held_out_sequences says how many there are. */
 RF_EXPORT int64_t rf_dataset_held_out_sequences(const struct rf_dataset *dataset, int64_t seq);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text files as tokens, byte by byte, and batches drawn from them. See data.h. Called by trainers;
+ * Text files as tokens, byte by byte, and samples drawn from them. See data.h. Called by trainers;
  * knows nothing of models and ranks.
  */
 #include <dirent.h>
@@ -170,21 +170,21 @@ int rf_dataset_files(const struct rf_dataset *data)
     return data->files;
 }
 
-/* ---- batches --------------------------------------------------------------------------------- */
+/* ---- samples --------------------------------------------------------------------------------- */
 
-int rf_dataset_batch(const struct rf_dataset *data, uint64_t seed, int64_t step, int64_t batch,
-                     int64_t seq, int32_t *tokens, int32_t *targets)
+int rf_dataset_samples(const struct rf_dataset *data, uint64_t seed, int64_t first, int64_t count,
+                       int64_t seq, int32_t *tokens, int32_t *targets)
 {
-    if (step < 0 || batch < 1 || seq < 1)
-        return rf_fail(RF_EINVAL, "data: step %lld, batch %lld, sequence %lld: must be positive",
-                       (long long)step, (long long)batch, (long long)seq);
+    if (first < 0 || count < 1 || seq < 1)
+        return rf_fail(RF_EINVAL, "data: first %lld, count %lld, sequence %lld: must be positive",
+                       (long long)first, (long long)count, (long long)seq);
     if (data->train <= seq)
         return rf_fail(RF_EINVAL,
                        "data: %lld tokens to train on are too few for sequences of %lld and the "
                        "token after them; use more text or shorter sequences",
                        (long long)data->train, (long long)seq);
-    for (int64_t i = 0; i < batch; i++) {
-        int64_t at = (int64_t)rf_philox_below(seed, SAMPLE_SITE, (uint64_t)(step * batch + i),
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = (int64_t)rf_philox_below(seed, SAMPLE_SITE, (uint64_t)first + (uint64_t)i,
                                               (uint64_t)(data->train - seq));
         for (int64_t t = 0; t < seq; t++) {
             tokens[i * seq + t] = data->tokens[at + t];
