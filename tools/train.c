@@ -25,6 +25,13 @@ static int check(const struct tool_command *command, struct train_options *o)
     if (strcmp(o->decay, "none") != 0 && strcmp(o->decay, "cosine") != 0)
         return tool_usage_error(command, "there is no --lr-decay \"%s\"; use none or cosine",
                                 o->decay);
+    if (strcmp(o->scale_lr, "none") != 0 && strcmp(o->scale_lr, "linear") != 0 &&
+        strcmp(o->scale_lr, "sqrt") != 0)
+        return tool_usage_error(command, "there is no --scale-lr \"%s\"; use linear or sqrt",
+                                o->scale_lr);
+    if (strcmp(o->scale_lr, "none") != 0 && !o->resume)
+        return tool_usage_error(command, "--scale-lr adapts --lr to another batch than that of a "
+                                         "checkpoint: it needs --resume DIR");
     if (o->steps < 1)
         return tool_usage_error(command, "--steps has to be 1 or more");
     if (o->sample > 0 && o->setup.head_rows)
@@ -49,6 +56,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .temperature = 0.8,
                               .eval_sequences = 64,
                               .decay = "none",
+                              .scale_lr = "none",
                               .prompt = "\n"};
     struct tool_option table[SETUP_ROWS + 32];
     setup_init(&o.setup, table);
@@ -66,6 +74,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "and every N steps, while training goes on"},
         {"keep", 0, TOOL_INT, &o.keep, "K", "keep the last K checkpoints; 0: all (0)"},
         {"resume", 0, TOOL_TEXT, &o.resume, "DIR", "go on from the last checkpoint in DIR"},
+        {"scale-lr", 0, TOOL_TEXT, &o.scale_lr, "RULE",
+         "go on with another batch: --lr times new batch / old (linear), or its root (sqrt)"},
         {"sample", 0, TOOL_INT, &o.sample, "N", "print N bytes that the model writes, at the end"},
         {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)"},
         {"temperature", 0, TOOL_REAL, &o.temperature, "X", "of sampling (0.8)"},

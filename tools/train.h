@@ -17,6 +17,7 @@ struct train_options {
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
     bool seed_given, record_each_step, trace_kernels;
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
+    const char *scale_lr; /* none, linear, sqrt */
 };
 
 /* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
@@ -36,8 +37,11 @@ void train_expect(const struct train_options *options, const struct rf_device *d
 /* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0 ---- */
 
 struct report;
+/* What training begins with, once it is known: progress and the learning rate for its batch. */
+void report_begin(struct report *report, const struct rf_progress *progress, double lr, int ranks);
 struct report_step {
-    int64_t step; /* from 1 */
+    int64_t step;    /* from 1 */
+    int64_t samples; /* consumed with it */
     struct rf_step_stats stats;
     double lr, seconds;
     bool evaluated;

@@ -22,6 +22,7 @@ struct trainer {
     struct rf_run *run;
     struct report *report;
     struct rf_progress progress;
+    double lr;                           /* for this batch */
     int32_t *tokens, *targets;           /* one global batch */
     int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
     int64_t eval_micro_batches;
@@ -38,8 +39,10 @@ static int failed(const struct trainer *t)
 
 static int open_run(struct trainer *t, uint64_t seed)
 {
-    struct rf_run_opts opts = {
-        .seed = seed, .record_each_step = t->o->record_each_step, .stop = train_stop_flag()};
+    struct rf_run_opts opts = {.seed = seed,
+                               .record_each_step = t->o->record_each_step,
+                               .stop = train_stop_flag(),
+                               .other_batch = strcmp(t->o->scale_lr, "none") != 0};
     t->progress = (struct rf_progress){.seed = seed};
     if (rf_run_open(t->device, t->comm, t->plan, &opts, &t->run) < 0)
         return failed(t);
@@ -48,7 +51,25 @@ static int open_run(struct trainer *t, uint64_t seed)
     return TOOL_OK;
 }
 
-/* A checkpoint goes on with its own seed and its own effective batch, or not at all. */
+/* --lr is that of the checkpoint's batch; tokens are what a step averages over. The next checkpoint
+ * has the new batch: whoever repeats the command would go on at the old rate. */
+static int scale_rate(struct trainer *t)
+{
+    const struct train_options *o = t->o;
+    const int64_t from = t->progress.batch * t->progress.seq, to = o->setup.batch * o->setup.seq;
+    if (strcmp(o->scale_lr, "none") == 0)
+        return TOOL_OK;
+    if (t->progress.batch == o->setup.batch && t->progress.seq == o->setup.seq)
+        return tool_error(t->command,
+                          "%s has this batch already (%lld tokens a step): leave --scale-lr away, "
+                          "and give the --lr to go on with",
+                          o->resume, (long long)to);
+    t->lr = strcmp(o->scale_lr, "linear") == 0 ? rf_lr_scale_linear((float)o->lr, from, to)
+                                               : rf_lr_scale_sqrt((float)o->lr, from, to);
+    return TOOL_OK;
+}
+
+/* A checkpoint goes on with its own seed, and not beyond --steps. */
 static int check_resumed(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -63,12 +84,6 @@ static int check_resumed(struct trainer *t)
         t->run = NULL;
         status = open_run(t, t->progress.seed);
     }
-    if (status == TOOL_OK && t->progress.samples != t->progress.step * o->setup.batch)
-        return tool_error(t->command,
-                          "%s was trained with another batch (%lld sequences in %lld "
-                          "steps): --batch %lld would change what was asked for",
-                          o->resume, (long long)t->progress.samples, (long long)t->progress.step,
-                          (long long)o->setup.batch);
     if (status == TOOL_OK && t->progress.step >= o->steps)
         return tool_error(t->command, "%s is at step %lld already; --steps %lld asks for no more",
                           o->resume, (long long)t->progress.step, (long long)o->steps);
@@ -128,6 +143,8 @@ static int trainer_open(struct trainer *t)
         status = open_run(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)
         status = check_resumed(t);
+    if (status == TOOL_OK && o->resume)
+        status = scale_rate(t);
     if (status == TOOL_OK && o->save && rf_run_reserve(t->run, o->save) < 0)
         status = failed(t);
     return status;
@@ -146,12 +163,13 @@ static void trainer_close(struct trainer *t)
     free(t->eval_targets);
 }
 
-static float rate(const struct train_options *o, int64_t step)
+static float rate(const struct trainer *t, int64_t step)
 {
+    const struct train_options *o = t->o;
     if (strcmp(o->decay, "cosine") == 0)
-        return rf_lr_cosine(step, o->warmup, o->steps, (float)o->lr, (float)(o->lr / 10));
+        return rf_lr_cosine(step, o->warmup, o->steps, (float)t->lr, (float)(t->lr / 10));
     /* The peak of a cosine that never comes down. */
-    return rf_lr_cosine(step < o->warmup ? step : o->warmup, o->warmup, INT64_MAX, (float)o->lr, 0);
+    return rf_lr_cosine(step < o->warmup ? step : o->warmup, o->warmup, INT64_MAX, (float)t->lr, 0);
 }
 
 static int evaluate(struct trainer *t)
@@ -198,7 +216,7 @@ static int one_step(struct trainer *t)
     const struct rf_policy *p = &o->setup.policy;
     struct report_step line = {.step = t->progress.step + 1};
     uint64_t start = rf_now_ns();
-    float lr = rate(o, t->progress.step);
+    float lr = rate(t, t->progress.step);
     int status = TOOL_OK;
     if (rf_dataset_samples(t->dataset, t->progress.seed, t->progress.samples, p->batch, p->seq,
                            t->tokens, t->targets) < 0 ||
@@ -206,6 +224,7 @@ static int one_step(struct trainer *t)
         return failed(t);
     t->progress.step++;
     t->progress.samples += p->batch;
+    line.samples = t->progress.samples;
     t->loss = line.stats.loss;
     t->tokens_local += line.stats.local_tokens;
     line.lr = lr;
@@ -297,14 +316,17 @@ int train_rank(struct rf_comm *comm, void *user)
     struct trainer t = {.command = job->command,
                         .o = job->options,
                         .dataset = job->dataset,
+                        .lr = job->options->lr,
                         .comm = comm,
                         .rank = rf_comm_rank(comm),
                         .ranks = rf_comm_size(comm)};
     if (t.o->trace_path)
         rf_trace_start();
     int status = trainer_open(&t);
-    if (status == TOOL_OK)
+    if (status == TOOL_OK) {
+        report_begin(t.report, &t.progress, t.lr, t.ranks);
         train_stop_listen();
+    }
     while (status == TOOL_OK && t.progress.step < t.o->steps && !t.stop)
         status = one_step(&t);
     if (status == TOOL_OK)

@@ -74,6 +74,26 @@ void report_destroy(struct report *r)
     free(r);
 }
 
+void report_begin(struct report *r, const struct rf_progress *progress, double lr, int ranks)
+{
+    if (!r)
+        return;
+    const struct rf_policy *p = &r->o->setup.policy;
+    char over[64] = "";
+    if (ranks > 1)
+        snprintf(over, sizeof(over), ", shared out over %d ranks", ranks);
+    printf("effective batch: %lld sequences of %lld tokens, %lld tokens a step "
+           "(%lld micro-batches of %lld sequences%s)\n",
+           (long long)p->batch, (long long)p->seq, (long long)(p->batch * p->seq),
+           (long long)p->micro_batches, (long long)(p->batch / p->micro_batches), over);
+    if (strcmp(r->o->scale_lr, "none") != 0)
+        printf("learning rate: %g for the checkpoint's batch of %lld sequences of %lld tokens, "
+               "%.9g for this one (%s); go on from later checkpoints with --lr %.9g\n",
+               r->o->lr, (long long)progress->batch, (long long)progress->seq, lr, r->o->scale_lr,
+               lr);
+    fflush(stdout);
+}
+
 static void remember(struct report *r, int series, double x, double y)
 {
     if (!r->o->plot_path || !isfinite(y))
@@ -173,6 +193,7 @@ void report_step(struct report *r, const struct report_step *s)
         return;
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "step", (double)s->step);
+    cJSON_AddNumberToObject(json, "samples", (double)s->samples);
     add_real(json, "loss", s->stats.loss);
     cJSON_AddNumberToObject(json, "tokens", (double)s->stats.tokens);
     add_real(json, "tokens_per_s", (double)s->stats.tokens / s->seconds);
@@ -216,6 +237,8 @@ static void log_summary(struct report *r, const struct report_end *end)
     cJSON_AddBoolToObject(json, "summary", true);
     cJSON_AddStringToObject(json, "params_sha256", end->sha256);
     cJSON_AddNumberToObject(json, "steps", (double)end->step);
+    cJSON_AddNumberToObject(json, "batch", (double)r->o->setup.policy.batch);
+    cJSON_AddNumberToObject(json, "seq", (double)r->o->setup.policy.seq);
     add_real(json, "loss", end->loss);
     if (end->evaluated)
         add_real(json, "held_out_loss", end->held_out);

@@ -225,6 +225,9 @@ struct rf_run_opts {
      * whose meaning is the caller's. May be written at any time, by a signal handler too. Each step
      * reads it once; what all ranks said is rf_step_stats.stop, in the same step on each. */
     const volatile int *stop;
+    /* rf_run_load may also load a checkpoint of another batch or seq: struct rf_progress has those.
+     * For a caller that has adapted the learning rate (rf_lr_scale_linear, rf_lr_scale_sqrt). */
+    bool other_batch;
 };
 RF_API int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,
                        const struct rf_run_opts *opts, struct rf_run **out);
@@ -305,7 +308,8 @@ RF_API int rf_run_reserve(struct rf_run *run, const char *dir);
 struct rf_progress {
     int64_t step;
     uint64_t seed;
-    int64_t samples; /* consumed, globally */
+    int64_t samples;    /* consumed, globally: the next batch begins at this one (data.h) */
+    int64_t batch, seq; /* of the run that saved; set by a load, not read by a save */
 };
 /* Writes dir/step-N.tmp (model and optimizer, each as .safetensors and .hashes; state.json), syncs,
  * renames it to dir/step-N, then replaces the file dir/latest. Logical tensors, no ranks. Every
@@ -346,10 +350,11 @@ RF_API int rf_run_save_wait(struct rf_run *run);
  * all bytes, then each reads what it needs, a few MiB at a time; the others get that from rank 0.
  * RF_ECORRUPT names file and fault; RF_EINVAL names what is of another model or setting: the
  * blocks' config, names and shapes of parameters, and, where the run trains, the optimizer's rule,
- * batch and seq. Ranks, mesh, micro-batches, order, types, rates and the optimizer's numbers may be
- * others. The run is unchanged after an error, unless files that were verified cannot be read again
- * a moment later, or the communicator fails: then parameters may be of two steps, and other calls
- * refuse, as after a step that failed (rf_run_step): load again, or close the run. Collective. */
+ * batch and seq (unless rf_run_opts.other_batch). Ranks, mesh, micro-batches, order, types, rates
+ * and the optimizer's numbers may be others. The run is unchanged after an error, unless files that
+ * were verified cannot be read again a moment later, or the communicator fails: then parameters may
+ * be of two steps, and other calls refuse, as after a step that failed (rf_run_step): load again,
+ * or close the run. Collective. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
 
 #ifdef __cplusplus

@@ -19,12 +19,14 @@ static int check_config(const struct rf_run *run, const struct rf_checkpoint *c)
                        "the checkpoint %s was made by another model (%s): use the options it was "
                        "trained with",
                        c->path, text);
-    if (policy->forward_only || (c->state.batch == policy->batch && c->state.seq == policy->seq))
+    if (policy->forward_only || run->other_batch ||
+        (c->state.batch == policy->batch && c->state.seq == policy->seq))
         return 0;
     return rf_fail(RF_EINVAL,
                    "the checkpoint %s was trained with a batch of %lld sequences of %lld tokens, "
-                   "this run has %lld of %lld: the effective batch must not change; divide it into "
-                   "more or fewer micro-batches instead",
+                   "this run has %lld of %lld: keep that batch, divided into more or fewer "
+                   "micro-batches, or allow another one and scale the learning rate for it "
+                   "(train --scale-lr; rf_run_opts.other_batch)",
                    c->path, (long long)c->state.batch, (long long)c->state.seq,
                    (long long)policy->batch, (long long)policy->seq);
 }
@@ -243,8 +245,11 @@ int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progres
             run->spoiled.status = 0;
     }
     if (rc == 0 && progress)
-        *progress = (struct rf_progress){
-            .step = load.state.step, .seed = load.state.seed, .samples = load.state.samples};
+        *progress = (struct rf_progress){.step = load.state.step,
+                                         .seed = load.state.seed,
+                                         .samples = load.state.samples,
+                                         .batch = load.state.batch,
+                                         .seq = load.state.seq};
     const struct rf_error error = *rf_last_error();
     close_load(&load);
     return rc < 0 ? rf_fail_error(&error) : 0;

@@ -151,6 +151,7 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     run->record_each_step = opts && opts->record_each_step;
     run->one_by_one = plan->policy.no_overlap || rf_device_checks_ranges(device);
     run->stop = opts ? opts->stop : NULL;
+    run->other_batch = opts && opts->other_batch;
     int rc = check_size(run);
     if (rc == 0)
         rc = rf_config_merge(plan->blocks, plan->block_count, &run->config);

@@ -49,6 +49,7 @@ struct rf_run {
     double *shares;     /* loss and token count of each micro-batch, by global index; then stop */
     int64_t share_room; /* micro-batches that fit in shares */
     const volatile int *stop; /* of the caller; NULL: none */
+    bool other_batch;         /* a checkpoint of another batch may be loaded */
 
     struct rf_point *points; /* by lane and place in the list that runs: when it has been passed */
     bool one_by_one;         /* each transfer is waited for at once */

@@ -6,6 +6,7 @@
 #include "program.h"
 
 #include <cjson/cJSON.h>
+#include <cmath>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -55,8 +56,8 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
         at = end + 1;
         if (line < 3) {
             for (const char *key :
-                 {"step", "loss", "tokens", "tokens_per_s", "grad_norm", "lr", "skipped", "sent",
-                  "exposed_comm_us", "record_us", "replayed", "flops_per_s", "mfu"})
+                 {"step", "samples", "loss", "tokens", "tokens_per_s", "grad_norm", "lr", "skipped",
+                  "sent", "exposed_comm_us", "record_us", "replayed", "flops_per_s", "mfu"})
                 ASSERT_TRUE(cJSON_HasObjectItem(json, key)) << key;
             const double rate = cJSON_GetObjectItem(json, "flops_per_s")->valuedouble;
             EXPECT_GT(rate, 0);
@@ -200,7 +201,56 @@ TEST(Train, AResumedRunEndsWithTheSameBitsAlsoOnOtherRanks)
     EXPECT_NE(r.err.find("at step 2 already"), std::string::npos) << r.err;
     r = run_program(with(tiny(data), {"--steps", "4", "--batch", "8", "--resume", save}));
     EXPECT_EQ(r.status, 1);
-    EXPECT_NE(r.err.find("batch of 4"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("batch of 4 sequences of 16 tokens, this run has 8 of 16"),
+              std::string::npos)
+        << r.err;
+    EXPECT_NE(r.err.find("--scale-lr"), std::string::npos) << r.err;
+}
+
+/* The value of a number in the last line that has it. */
+static double last_number(const std::string &log, const std::string &key)
+{
+    const size_t at = log.rfind("\"" + key + "\":");
+    return at == std::string::npos ? NAN : std::stod(log.substr(at + key.size() + 3));
+}
+
+TEST(Train, AnotherBatchGoesOnAtTheNextSampleWithAScaledRateOnlyWhereThatIsAsked)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::string save = folder.path + "/c";
+    const std::vector<std::string> eight =
+        with(tiny(data), {"--batch", "8", "--micro-batches", "8", "--log", log});
+    /* Without a rate the parameters stay, so a loss says which samples were seen: here 8 to 15. */
+    ProgramResult r = run_program(with(eight, {"--steps", "2", "--lr", "0"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("effective batch: 8 sequences of 16 tokens, 128 tokens a step"),
+              std::string::npos)
+        << r.out;
+    std::string text = read_text(log);
+    const double second =
+        std::stod(text.substr(text.find("\"loss\":", text.find("\"step\":2")) + 7));
+    ASSERT_EQ(run_program(with(tiny(data), {"--steps", "2", "--lr", "0", "--save", save})).status,
+              0);
+    const std::vector<std::string> resume = with(eight, {"--resume", save, "--save", save});
+    r = run_program(with(resume, {"--steps", "3", "--lr", "0.125", "--scale-lr", "sqrt"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("0.125 for the checkpoint's batch of 4 sequences of 16 tokens, "
+                         "0.176776692 for this one (sqrt)"),
+              std::string::npos)
+        << r.out;
+    text = read_text(log);
+    EXPECT_EQ(std::stod(text.substr(text.find("\"loss\":") + 7)), second);
+    EXPECT_FLOAT_EQ((float)last_number(text, "lr"), 0.176776695f);
+    EXPECT_EQ(last_number(text, "samples"), 16);
+    EXPECT_EQ(last_number(text, "batch"), 8);
+    r = run_program(with(resume, {"--steps", "4", "--scale-lr", "sqrt"}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("has this batch already (128 tokens a step): leave --scale-lr away"),
+              std::string::npos)
+        << r.err;
+    EXPECT_EQ(run_program(with(eight, {"--scale-lr", "linear"})).status, 2);
+    EXPECT_EQ(run_program(with(resume, {"--scale-lr", "cubic"})).status, 2);
 }
 
 TEST(Train, SavesInTheBackgroundChangeNoBitAndTheLastOnesAreKept)

@@ -228,7 +228,7 @@ TEST(Checkpoint, AnotherModelOrBatchIsRefusedOnEveryRankWithWhatToDo)
             << rf_last_error()->message;
     };
     status = RF_EINVAL;
-    want = "effective batch must not change";
+    want = "was trained with a batch of 4 sequences of 8 tokens, this run has 8 of 8: keep that";
     t.policy.batch = 8;
     train(t, 2);
     t.policy.batch = 4;
