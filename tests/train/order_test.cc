@@ -96,24 +96,9 @@ TEST(RingOrder, ParametersDifferFromThoseOfOneRankByRoundingOnly)
     t.policy.optimizer.kind = RF_SGD;
     t.lr = 0.1f;
     t.steps = 20;
-    std::vector<float> of_one, of_many, *into = &of_one;
-    t.after = [&](rf_run *run, rf_comm *, int rank) {
-        for (int i = 0; rank == 0 && i < run->plan->param_count; i++) {
-            const rf_plan_param &param = run->plan->params[i];
-            std::vector<float> values((size_t)param.count);
-            ASSERT_RF(rf_run_read_param(run, param.desc->name, values.data(), values.size() * 4));
-            into->insert(into->end(), values.begin(), values.end());
-        }
-    };
-    train(t, 1);
+    const std::vector<float> one = trained_parameters(t, 1);
     for (int ranks : {2, 3}) {
-        of_many.clear();
-        into = &of_many;
-        train(t, ranks);
-        ASSERT_EQ(of_many.size(), of_one.size());
-        float worst = 0;
-        for (size_t i = 0; i < of_one.size(); i++)
-            worst = std::max(worst, std::fabs(of_many[i] - of_one[i]));
+        const float worst = worst_difference(trained_parameters(t, ranks), one);
         // 20 steps of 0.1 times a mean gradient below 1, whose 8 terms are added in another order.
         EXPECT_LE(worst, 1e-6f) << ranks << " ranks";
         EXPECT_GT(worst, 0) << "the order of the sum must have mattered somewhere";

@@ -3,12 +3,28 @@
 // See world.h.
 #include "world.h"
 
+#include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "support/ranks.h"
 
 extern "C" {
 #include "base/base.h"
+}
+
+std::string Sharding::text() const
+{
+    return "zero=" + std::to_string(zero) + ", " + rf_order_name(order);
+}
+
+std::vector<Sharding> shardings()
+{
+    std::vector<Sharding> all;
+    for (int zero : zero_stages)
+        for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
+            all.push_back({zero, order});
+    return all;
 }
 
 rf_device *rank_device(int rank)
@@ -41,6 +57,8 @@ void Training::batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t
         if ((double)rf_philox_below(seed, 901, (uint64_t)(first + i), 1000) < chance * 1000)
             targets[(size_t)i] = -1;
     }
+    if (edit_batch)
+        edit_batch(step, tokens, targets);
 }
 
 static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Seen *seen)
@@ -59,8 +77,11 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
         ASSERT_RF(gpt2_create(&t.model, &model));
         list = gpt2_blocks(model, &blocks);
     }
+    std::vector<rf_block> edited(list, list + blocks);
+    if (t.edit_blocks)
+        t.edit_blocks(edited, rank);
     rf_mesh mesh = {ranks, 1, 1, t.shard};
-    ASSERT_RF(rf_plan_build(list, blocks, &mesh, &t.policy, rank, &plan));
+    ASSERT_RF(rf_plan_build(edited.data(), (int)edited.size(), &mesh, &t.policy, rank, &plan));
     if (t.edit)
         t.edit(plan, rank);
     rf_run_opts opts = {t.seed, t.record_each_step};
@@ -108,6 +129,31 @@ std::vector<Seen> train(const Training &training, int ranks)
         train_rank(training, comm, ranks, rank, &seen[(size_t)rank]);
     });
     return seen;
+}
+
+std::vector<float> trained_parameters(Training training, int ranks)
+{
+    std::vector<float> all;
+    training.after = [&](rf_run *run, rf_comm *, int rank) {
+        for (int i = 0; i < run->plan->param_count; i++) {
+            const rf_plan_param &param = run->plan->params[i];
+            std::vector<float> values((size_t)param.count);
+            ASSERT_RF(rf_run_read_param(run, param.desc->name, values.data(), values.size() * 4));
+            if (rank == 0)
+                all.insert(all.end(), values.begin(), values.end());
+        }
+    };
+    train(training, ranks);
+    return all;
+}
+
+float worst_difference(const std::vector<float> &a, const std::vector<float> &b)
+{
+    float worst = 0;
+    EXPECT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < std::min(a.size(), b.size()); i++)
+        worst = std::max(worst, std::fabs(a[i] - b[i]));
+    return worst;
 }
 
 void expect_planned(const Seen &s, const std::string &where)

@@ -20,6 +20,16 @@ extern "C" {
 #include "train/run.h"
 }
 
+// Stages of sharding (rf_policy.zero) that this version has. What is promised of data parallelism
+// is tested at each of them, in both orders.
+inline const int zero_stages[] = {0, 1};
+struct Sharding {
+    int zero;
+    rf_order order;
+    std::string text() const; // "zero=1, tree"
+};
+std::vector<Sharding> shardings();
+
 // The rank's device; opened on first use.
 rf_device *rank_device(int rank);
 
@@ -36,6 +46,11 @@ struct Training {
     bool record_each_step = false;
     // Share of targets that are ignored, drawn per token; uneven over the micro-batches.
     double ignored = 0;
+    // Changes what a step is trained on, the same on every rank.
+    std::function<void(int step, std::vector<int32_t> &tokens, std::vector<int32_t> &targets)>
+        edit_batch;
+    // Changes the blocks of a rank.
+    std::function<void(std::vector<rf_block> &, int rank)> edit_blocks;
     // Changes the plan of a rank before it is run.
     std::function<void(rf_plan *, int rank)> edit;
     // Before the first and after the last step, while the run is open.
@@ -66,6 +81,11 @@ void expect_planned(const Seen &s, const std::string &where);
 
 // Fails the test when anything in it fails.
 std::vector<Seen> train(const Training &training, int ranks);
+
+// All parameters after the last step on so many ranks, as rank 0 has them.
+std::vector<float> trained_parameters(Training training, int ranks);
+// The largest difference; fails the test when there are not as many.
+float worst_difference(const std::vector<float> &a, const std::vector<float> &b);
 
 #define ASSERT_RF(call) ASSERT_EQ(call, 0) << rf_last_error()->message
 #define EXPECT_RF(call) EXPECT_EQ(call, 0) << rf_last_error()->message
