@@ -54,8 +54,8 @@ void expect_as_alone(const Training &t, int ranks, const Seen &one, const std::s
         const std::string here = where + ", " + std::to_string(ranks) + " ranks";
         expect_equal(s, t.policy.order == RF_ORDER_TREE ? one : many[0], here);
         for (size_t i = 0; i < one.loss.size(); i++) {
-            EXPECT_NEAR(s.loss[i], one.loss[i], 1e-5 * one.loss[i]) << here;
-            EXPECT_NEAR(s.norm[i], one.norm[i], 1e-5 * one.norm[i]) << here;
+            EXPECT_NEAR(s.loss[i], one.loss[i], 1e-6 * one.loss[i]) << here;
+            EXPECT_NEAR(s.norm[i], one.norm[i], 1e-6 * one.norm[i]) << here;
             EXPECT_EQ(s.stats[i].tokens, one.stats[i].tokens) << here;
         }
     }
