@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "folder.h"
 #include "stub_blocks.h"
 #include "support/ranks.h"
 #include "world.h"
@@ -322,6 +323,33 @@ TEST(DataParallel, ALossScaleOfAPowerOfTwoChangesNoBit)
         const Seen plain = train(t, 3)[0];
         t.policy.loss_scale = 1024;
         expect_equal(train(t, 3)[0], plain, s.text());
+    }
+}
+
+// Saved on four ranks, gone on with on two.
+TEST(DataParallel, ACheckpointOfAnyStageGoesOnAtAnyOtherToTheSameBits)
+{
+    Training t = small({0, RF_ORDER_TREE});
+    const std::string straight = train(t, 1)[0].sha;
+    t.steps = 1;
+    for (int from : zero_stages) {
+        Folder folder;
+        Training first = t, rest = t;
+        first.policy.zero = from;
+        first.after = [&](rf_run *run, rf_comm *, int) {
+            const rf_progress progress = {1, t.seed, 8};
+            ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+        };
+        train(first, 4);
+        rest.first_step = 1;
+        rest.before = [&](rf_run *run, rf_comm *, int) {
+            ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
+        };
+        for (int to : zero_stages) {
+            rest.policy.zero = to;
+            for (const Seen &s : train(rest, 2))
+                EXPECT_EQ(s.sha, straight) << "zero=" << from << ", then zero=" << to;
+        }
     }
 }
 
