@@ -74,23 +74,40 @@ void report_destroy(struct report *r)
     free(r);
 }
 
+/* In as few digits as give the same f32 again. */
+static void rate_text(double lr, char text[32])
+{
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, 32, "%.*g", digits, lr);
+        if (strtof(text, NULL) == (float)lr)
+            return;
+    }
+}
+
 void report_begin(struct report *r, const struct rf_progress *progress, double lr, int ranks)
 {
     if (!r)
         return;
     const struct rf_policy *p = &r->o->setup.policy;
-    char over[64] = "";
-    if (ranks > 1)
-        snprintf(over, sizeof(over), ", shared out over %d ranks", ranks);
-    printf("effective batch: %lld sequences of %lld tokens, %lld tokens a step "
-           "(%lld micro-batches of %lld sequences%s)\n",
-           (long long)p->batch, (long long)p->seq, (long long)(p->batch * p->seq),
-           (long long)p->micro_batches, (long long)(p->batch / p->micro_batches), over);
-    if (strcmp(r->o->scale_lr, "none") != 0)
+    const int64_t each = p->micro_batches / ranks;
+    /* In tree order shares may be uneven though they need not be. */
+    const bool even = each * ranks == p->micro_batches && (each == 1 || p->order == RF_ORDER_RING);
+    printf("effective batch: %lld tokens a step = %lld sequences of %lld tokens, from ",
+           (long long)(p->batch * p->seq), (long long)p->batch, (long long)p->seq);
+    if (even || ranks == 1)
+        printf("%d ranks x %lld micro-batches x %lld sequences\n", ranks, (long long)each,
+               (long long)(p->batch / p->micro_batches));
+    else
+        printf("%lld micro-batches x %lld sequences, shared out over %d ranks\n",
+               (long long)p->micro_batches, (long long)(p->batch / p->micro_batches), ranks);
+    if (strcmp(r->o->scale_lr, "none") != 0) {
+        char text[32];
+        rate_text(lr, text);
         printf("learning rate: %g for the checkpoint's batch of %lld sequences of %lld tokens, "
-               "%.9g for this one (%s); go on from later checkpoints with --lr %.9g\n",
-               r->o->lr, (long long)progress->batch, (long long)progress->seq, lr, r->o->scale_lr,
-               lr);
+               "%s for this one (%s); go on from later checkpoints with --lr %s\n",
+               r->o->lr, (long long)progress->batch, (long long)progress->seq, text, r->o->scale_lr,
+               text);
+    }
     fflush(stdout);
 }
 

@@ -46,6 +46,10 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
                                                     "--provider", "loopback", "--peak", "0.5"}));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find(" % of the peak"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("effective batch: 64 tokens a step = 4 sequences of 16 tokens, from 4 "
+                         "micro-batches x 1 sequences, shared out over 2 ranks\n"),
+              std::string::npos)
+        << r.out;
     std::string text = read_text(log);
     int line = 0;
     for (size_t at = 0; at < text.size(); line++) {
@@ -224,7 +228,8 @@ TEST(Train, AnotherBatchGoesOnAtTheNextSampleWithAScaledRateOnlyWhereThatIsAsked
     /* Without a rate the parameters stay, so a loss says which samples were seen: here 8 to 15. */
     ProgramResult r = run_program(with(eight, {"--steps", "2", "--lr", "0"}));
     ASSERT_EQ(r.status, 0) << r.err;
-    EXPECT_NE(r.out.find("effective batch: 8 sequences of 16 tokens, 128 tokens a step"),
+    EXPECT_NE(r.out.find("effective batch: 128 tokens a step = 8 sequences of 16 tokens, from 1 "
+                         "ranks x 8 micro-batches x 1 sequences\n"),
               std::string::npos)
         << r.out;
     std::string text = read_text(log);
@@ -236,7 +241,7 @@ TEST(Train, AnotherBatchGoesOnAtTheNextSampleWithAScaledRateOnlyWhereThatIsAsked
     r = run_program(with(resume, {"--steps", "3", "--lr", "0.125", "--scale-lr", "sqrt"}));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("0.125 for the checkpoint's batch of 4 sequences of 16 tokens, "
-                         "0.176776692 for this one (sqrt)"),
+                         "0.17677669 for this one (sqrt)"),
               std::string::npos)
         << r.out;
     text = read_text(log);
