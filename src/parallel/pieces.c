@@ -192,7 +192,8 @@ static void place_shards(struct rf_plan *plan)
             piece->shard_first = plan->shards > 1 ? at : piece->first;
             at += rf_padded(count);
             piece->part_first = part;
-            part += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
+            if (piece->trained)
+                part += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
         }
 }
 
