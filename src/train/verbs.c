@@ -334,14 +334,16 @@ static struct rf_tensor partials_of(const struct rf_pass *p, struct rf_tensor pa
 static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
+    const struct rf_tensor partials = partials_of(p, out_span(p, i, RF_VALUE_PARTIALS));
     struct rf_tensor grads = p->run->regions[RF_REGION_GRADS];
+    if (!grads.buffer) /* all shards of this rank are empty */
+        return rf_fill(p->run->stream, partials, 0.0f);
     struct rf_tensor chunks = rf_as(in_span(p, i, RF_VALUE_CHUNKS), RF_I32);
     grads.shape = rf_shape1((int64_t)(plan->stage >= 2 ? rf_plan_grad_elements(plan, plan->shard)
                                                        : plan->train_elements));
     grads.dtype = RF_F32;
     chunks.shape = rf_shape2((int64_t)plan->chunk_count, 2);
-    return rf_square_chunks(p->run->stream, partials_of(p, out_span(p, i, RF_VALUE_PARTIALS)),
-                            grads, chunks);
+    return rf_square_chunks(p->run->stream, partials, grads, chunks);
 }
 
 static int norm(struct rf_pass *p, const struct rf_instruction *i)
