@@ -311,7 +311,7 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
     for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
         for (int dp = 1; dp <= 8; dp++)
             for (int m = dp; m <= 12; m++)
-                for (int variant = 0; variant < 12; variant++) {
+                for (int variant = 0; variant < 16; variant++) {
                     Setting s = {"",
                                  dp,
                                  m,
@@ -324,6 +324,7 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
                     s.rank0 &= !s.zero;
                     s.recompute = variant % 3;
                     s.offload = s.rank0 ? 0 : (dp + m + variant) % (s.zero >= 2 ? 8 : 4);
+                    s.frozen = m % 2 == 0;
                     s.shard = s.zero && dp % 2 == 0 && order == RF_ORDER_RING ? dp / 2 : 0;
                     if (s.rank0 && order == RF_ORDER_TREE)
                         continue;

@@ -26,12 +26,16 @@ struct Setting {
     rf_order order;
     bool rank0, scaled, tied, copies;
     int zero = 0, shard = 0, recompute = 0, offload = 0;
+    bool frozen = false;
 };
 
 inline StubBlocks blocks_of(const Setting &s)
 {
     StubBlocks blocks;
-    blocks.add("a", {300, 64}).add("b", {200, 70}).add("c", {130, 300});
+    blocks.add("a", {300, 64}).add("b", {200, 70});
+    if (s.frozen)
+        blocks.flag(0, RF_PARAM_FROZEN);
+    blocks.add("c", {130, 300});
     if (s.tied)
         blocks.tie(1, "a.0");
     if (s.copies)
