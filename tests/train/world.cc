@@ -15,7 +15,8 @@ extern "C" {
 
 std::string Sharding::text() const
 {
-    return "zero=" + std::to_string(zero) + ", " + rf_order_name(order);
+    return "zero=" + std::to_string(zero) + ", " + rf_order_name(order) +
+           (shard ? ", shard=" + std::to_string(shard) : "");
 }
 
 std::vector<Sharding> shardings()
@@ -24,6 +25,15 @@ std::vector<Sharding> shardings()
     for (int zero : zero_stages)
         for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
             all.push_back({zero, order});
+    return all;
+}
+
+std::vector<Sharding> shardings_and_copies()
+{
+    std::vector<Sharding> all = shardings();
+    for (int zero : zero_stages)
+        if (zero > 0)
+            all.push_back({zero, RF_ORDER_RING, 2});
     return all;
 }
 

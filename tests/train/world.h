@@ -26,9 +26,12 @@ inline const int zero_stages[] = {0, 1, 2, 3};
 struct Sharding {
     int zero;
     rf_order order;
+    int shard = 0;            // rf_mesh.shard
     std::string text() const; // "zero=1, tree"
 };
 std::vector<Sharding> shardings();
+// And those of which two ranks hold a copy together, for an even number of ranks.
+std::vector<Sharding> shardings_and_copies();
 
 // The rank's device; opened on first use.
 rf_device *rank_device(int rank);
