@@ -324,6 +324,8 @@ TEST(PlanPicture, IsWellFormedAndHasARectangleForEachInstruction)
         EXPECT_NE(svg.find(word), std::string::npos) << word;
     EXPECT_EQ(run_program(with(small, "--peak 1 --memory 1 --schedule-svg -")).out.rfind("<svg", 0),
               0u);
+    r = run_program(with(small, "--peak 1 --memory 1 --recompute every=2 --schedule-svg -"));
+    EXPECT_NE(r.out.find("1 micro-batches, recompute every=2<"), std::string::npos) << r.out;
 }
 
 TEST(PlanPicture, ThatCannotBeWrittenIsAnErrorBeforeAnyWork)
