@@ -219,3 +219,35 @@ TEST(Fault, ADeathIsNamedByARankThatHasFailedByItself)
         EXPECT_EQ(message.find("cannot open the file") != std::string::npos, rank == 2) << message;
     });
 }
+
+TEST(Fault, ADeathWhileARunIsOpenedIsHeardByAllSurvivors)
+{
+    uint64_t collectives = 1;
+    for (uint64_t number = 0; number < collectives; number++) {
+        fault_wire faults[FAULT_RANKS];
+        ranks::World world;
+        world.size = FAULT_RANKS;
+        for (int r = 0; r < FAULT_RANKS; r++)
+            rank_device(r);
+        if (number == 0) // how many there are
+            ranks::run(world, [&](rf_comm *comm, int rank) {
+                Job job(comm, rank, step_kinds[0]);
+                ASSERT_RF(job.open());
+                if (rank == 0)
+                    collectives = fault_wire_started(comm);
+            });
+        ranks::run(world, [&](rf_comm *comm, int rank) {
+            Job job(comm, rank, step_kinds[0]);
+            fault_wire_place(&faults[rank], comm);
+            if (rank == 1)
+                fault_wire_arm(&faults[rank], FAULT_DEATH, number, 1);
+            const int status = job.open();
+            EXPECT_EQ(job.run, nullptr);
+            if (rank == 1)
+                return;
+            EXPECT_EQ(status, RF_EPEER) << rf_last_error()->message;
+            EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+        });
+    }
+    EXPECT_GT(collectives, 1u);
+}

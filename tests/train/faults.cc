@@ -161,10 +161,10 @@ std::string Job::state() const
         if (value.bytes == 0 || (value.kind != RF_VALUE_PARAM && value.kind != RF_VALUE_COPY &&
                                  value.kind != RF_VALUE_STATE))
             continue;
-        const char *memory = (const char *)rf_tensor_map(rf_run_value(run, v));
-        EXPECT_NE(memory, nullptr);
-        if (memory)
-            all.append(memory, value.bytes);
+        const rf_tensor t = rf_run_value(run, v);
+        const size_t at = all.size();
+        all.resize(at + value.bytes);
+        EXPECT_RF(rf_buffer_read(t.buffer, t.offset, &all[at], value.bytes));
     }
     return all;
 }
