@@ -56,11 +56,11 @@ static int fill(const struct tool_command *command, const struct setup *setup,
 static void print_row(const struct row *row)
 {
     const struct rf_bytes *b = &row->bytes;
-    const uint64_t values[8] = {b->params, b->grads,   b->optimizer, b->activations,
-                                b->comm,   b->scratch, total(b),     b->sent};
+    const uint64_t values[9] = {b->params,  b->grads, b->optimizer, b->activations, b->comm,
+                                b->scratch, total(b), b->host,      b->sent};
     char text[24];
     printf("%4d %5s", row->zero, rf_order_name(row->order));
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         printf(" %10s", tool_bytes_text(values[i], text, sizeof(text)));
     if (row->prediction.sim) {
         const struct rf_sim_result *r = &row->prediction.result;
@@ -91,9 +91,9 @@ static void print_refused(const struct row *rows, int count)
 static void print_rows(const struct row *rows, int count, const struct setup *setup, bool times)
 {
     printf("\nRank 0 with %lld micro-batches in all:\n%4s %5s %10s %10s %10s %10s %10s %10s %10s "
-           "%10s%s\n",
+           "%10s %10s%s\n",
            (long long)setup->policy.micro_batches, "zero", "order", "params", "grads", "optimizer",
-           "activation", "comm", "scratch", "total", "sent/step",
+           "activation", "comm", "scratch", "total", "with host", "sent/step",
            times ? "       step    exposed bound by" : "");
     for (int i = 0; i < count; i++)
         if (!rows[i].reason[0])
@@ -107,10 +107,15 @@ static void row_json(const struct row *row, cJSON *list)
     const struct {
         const char *name;
         uint64_t value;
-    } values[] = {{"params", b->params},       {"grads", b->grads},
-                  {"optimizer", b->optimizer}, {"activations", b->activations},
-                  {"comm", b->comm},           {"scratch", b->scratch},
-                  {"total", total(b)},         {"sent", b->sent}};
+    } values[] = {{"params", b->params},
+                  {"grads", b->grads},
+                  {"optimizer", b->optimizer},
+                  {"activations", b->activations},
+                  {"comm", b->comm},
+                  {"scratch", b->scratch},
+                  {"total", total(b)},
+                  {"host", b->host},
+                  {"sent", b->sent}};
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "zero", row->zero);
     cJSON_AddStringToObject(json, "order", rf_order_name(row->order));

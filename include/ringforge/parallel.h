@@ -200,7 +200,7 @@ struct rf_sim_rates {
     double block_flops_per_s; /* of what blocks compute: products in their type */
     double flops_per_s;       /* f32: of all else */
     double bytes_per_s;       /* the device's memory, read and written */
-    double host_bytes_per_s;  /* between the host's memory and the device's */
+    double host_bytes_per_s;  /* the host's memory, and between it and the device's */
     double launch_s;          /* each launch */
     double link_bytes_per_s;  /* of each rank, in each direction */
     double link_latency_s;    /* a short message, until it has arrived */
@@ -209,7 +209,8 @@ struct rf_sim_rates {
 /* By what instructions are said to take time. One with a transfer: link_latency_s for each of its
  * algorithm's rounds, and the bytes of the rank that carries most over link_bytes_per_s. Any other:
  * the longer of its arithmetic and its memory traffic, and launch_s for each launch; one whose work
- * no rule knows: the bytes of its operands, over host_bytes_per_s if it is not on RF_LANE_COMPUTE.
+ * no rule knows: the bytes of its operands in that memory, the host's or the device's, which has
+ * more of them, over host_bytes_per_s if it is not on RF_LANE_COMPUTE.
  */
 struct rf_sim_opts {
     const struct rf_block_cost *costs; /* of each block (rf_block_costs); NULL: work not known */
@@ -227,8 +228,9 @@ struct rf_sim_time {
 
 enum rf_bound {
     RF_BOUND_COMPUTE = 0, /* arithmetic */
-    RF_BOUND_MEMORY,
+    RF_BOUND_MEMORY,      /* the device's */
     RF_BOUND_LAUNCH,
+    RF_BOUND_HOST, /* what neither the device nor the network does */
     RF_BOUND_NETWORK,
     RF_BOUND_COUNT
 };
@@ -266,7 +268,7 @@ RF_EXPORT void rf_sim_destroy(struct rf_sim *sim);
 RF_EXPORT const struct rf_sim_time *rf_sim_times(const struct rf_sim *sim, int number, int *count);
 RF_EXPORT void rf_sim_get_result(const struct rf_sim *sim, int number, struct rf_sim_result *out);
 
-/* "compute", "memory", "launches", "network" */
+/* "compute", "memory", "launches", "host", "network" */
 RF_EXPORT const char *rf_bound_name(enum rf_bound bound);
 
 /* ---- text ------------------------------------------------------------------------------------ */

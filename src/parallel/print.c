@@ -32,14 +32,13 @@ static const char *const verbs[RF_VERB_COUNT] = {
 
 static const char *const lanes[RF_LANE_COUNT] = {
     [RF_LANE_HOST] = "host",   [RF_LANE_COMPUTE] = "compute",     [RF_LANE_DATA] = "data",
-    [RF_LANE_SHARD] = "shard", [RF_LANE_REPLICATE] = "replicate",
+    [RF_LANE_SHARD] = "shard", [RF_LANE_REPLICATE] = "replicate", [RF_LANE_FETCH] = "fetch",
+    [RF_LANE_EVICT] = "evict",
 };
 
 static const char *const bounds[RF_BOUND_COUNT] = {
-    [RF_BOUND_COMPUTE] = "compute",
-    [RF_BOUND_MEMORY] = "memory",
-    [RF_BOUND_LAUNCH] = "launches",
-    [RF_BOUND_NETWORK] = "network",
+    [RF_BOUND_COMPUTE] = "compute", [RF_BOUND_MEMORY] = "memory",   [RF_BOUND_LAUNCH] = "launches",
+    [RF_BOUND_HOST] = "host",       [RF_BOUND_NETWORK] = "network",
 };
 
 static const char *const kinds[RF_VALUE_KINDS] = {

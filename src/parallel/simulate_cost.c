@@ -58,30 +58,31 @@ static int transfer_cost(const struct rf_plan *plan, const struct rf_transfer *t
     return 0;
 }
 
+/* In the memory that has more of them: what is copied counts once. */
 static uint64_t operand_bytes(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(plan, i);
-    uint64_t bytes = 0;
-    for (int k = 0; k < i->ins + i->outs; k++)
-        bytes += plan->values[operands[k]].bytes;
-    return bytes;
+    uint64_t host = 0, device = 0;
+    for (int k = 0; k < i->ins + i->outs; k++) {
+        const struct rf_value *v = &plan->values[operands[k]];
+        if (v->bytes > 0 && plan->regions[v->region].memory == RF_MEMORY_HOST)
+            host += v->bytes;
+        else
+            device += v->bytes;
+    }
+    return host > device ? host : device;
 }
 
-static void work_cost(const struct rf_plan *plan, const struct rf_instruction *i,
-                      const struct rf_sim_opts *opts, struct rf_sim_cost *out)
+static void device_cost(const struct rf_plan *plan, const struct rf_instruction *i,
+                        const struct rf_sim_opts *opts, struct rf_sim_cost *out)
 {
     const struct rf_sim_rates *rates = &opts->rates;
-    const bool on_device = i->lane == RF_LANE_COMPUTE;
-    double bytes_per_s = rates->bytes_per_s;
     struct rf_work work = {0};
-    if (!rf_instruction_work(plan, opts->costs, i, &work)) {
-        work.launches = on_device;
-        work.read = operand_bytes(plan, i);
-        bytes_per_s = on_device ? rates->bytes_per_s : rates->host_bytes_per_s;
-    }
+    if (!rf_instruction_work(plan, opts->costs, i, &work))
+        work = (struct rf_work){.launches = 1, .read = operand_bytes(plan, i)};
     const double compute_s =
         (double)work.flops / (i->block >= 0 ? rates->block_flops_per_s : rates->flops_per_s);
-    const double memory_s = ((double)work.read + (double)work.written) / bytes_per_s;
+    const double memory_s = ((double)work.read + (double)work.written) / rates->bytes_per_s;
     if (compute_s > memory_s)
         out->part_s[RF_BOUND_COMPUTE] = compute_s;
     else
@@ -89,16 +90,25 @@ static void work_cost(const struct rf_plan *plan, const struct rf_instruction *i
     out->part_s[RF_BOUND_LAUNCH] = (double)work.launches * rates->launch_s;
 }
 
+static enum rf_bound kind_of(const struct rf_instruction *i)
+{
+    if (i->transfer >= 0)
+        return RF_BOUND_NETWORK;
+    return i->lane == RF_LANE_COMPUTE ? RF_BOUND_COMPUTE : RF_BOUND_HOST;
+}
+
 int rf_sim_count_cost(const struct rf_plan *plan, const struct rf_instruction *i,
                       const struct rf_sim_opts *opts, struct rf_sim_cost *out)
 {
-    const struct rf_transfer *transfer = rf_plan_transfer(plan, i);
+    const enum rf_bound kind = kind_of(i);
     *out = (struct rf_sim_cost){{0}};
     if (opts->verb_s && opts->verb_s[i->verb] >= 0)
-        out->part_s[transfer ? RF_BOUND_NETWORK : RF_BOUND_COMPUTE] = opts->verb_s[i->verb];
-    else if (transfer)
-        return transfer_cost(plan, transfer, &opts->rates, out);
+        out->part_s[kind] = opts->verb_s[i->verb];
+    else if (kind == RF_BOUND_NETWORK)
+        return transfer_cost(plan, rf_plan_transfer(plan, i), &opts->rates, out);
+    else if (kind == RF_BOUND_HOST)
+        out->part_s[kind] = (double)operand_bytes(plan, i) / opts->rates.host_bytes_per_s;
     else
-        work_cost(plan, i, opts, out);
+        device_cost(plan, i, opts, out);
     return 0;
 }

@@ -59,6 +59,7 @@ class List
         for (auto &group : plan_.groups)
             group.size = group.stride = 1;
         plan_.groups[RF_LANE_DATA].size = dp;
+        plan_.regions = regions_;
     }
     List &add(rf_verb verb, rf_lane lane, const std::vector<rf_wait> &waits = {})
     {
@@ -80,16 +81,18 @@ class List
         plan_.groups[lane].size = size;
     }
     // The last one reads and writes values of these many bytes.
-    List &touches(const std::vector<uint64_t> &bytes)
+    List &touches(const std::vector<uint64_t> &bytes, rf_memory memory)
     {
-        list_.back().first_operand = (int)operands_.size();
+        if (list_.back().ins == 0)
+            list_.back().first_operand = (int)operands_.size();
         for (uint64_t b : bytes) {
             rf_value v = {};
             v.bytes = b;
+            v.region = memory;
             operands_.push_back((int)values_.size());
             values_.push_back(v);
         }
-        list_.back().ins = (int)bytes.size();
+        list_.back().ins += (int)bytes.size();
         return *this;
     }
     // The last one is an all-reduce of these many floats.
@@ -122,6 +125,8 @@ class List
 
   private:
     rf_plan plan_ = {};
+    rf_plan_region regions_[2] = {{RF_CATEGORY_OTHER, RF_MEMORY_DEVICE, 0},
+                                  {RF_CATEGORY_OTHER, RF_MEMORY_HOST, 0}};
     std::vector<rf_instruction> list_;
     std::vector<rf_wait> waits_;
     std::vector<int> operands_;
@@ -288,22 +293,56 @@ TEST(Simulate, GroupsOfOneLaneDoNotWaitForEachOther)
     EXPECT_EQ(result_of(sim, 0).busy_s[RF_LANE_SHARD], 1);
 }
 
-TEST(Simulate, AnInstructionWithoutARuleMovesItsOperandsByTheMemoryOfItsLane)
+// The host's work moves all its operands, a copy moves what it copies once.
+TEST(Simulate, AnInstructionWithoutARuleMovesItsOperands)
 {
     List list;
     list.add(RF_VERB_LOAD, RF_LANE_HOST)
-        .touches({600, 400})
-        .add(RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, {{RF_LANE_HOST, 0}})
-        .touches({100, 0, 100});
+        .touches({600, 400}, RF_MEMORY_HOST)
+        .add(RF_VERB_FETCH, RF_LANE_FETCH, {{RF_LANE_HOST, 0}})
+        .touches({500}, RF_MEMORY_HOST)
+        .touches({250, 250}, RF_MEMORY_DEVICE)
+        .add(RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, {{RF_LANE_FETCH, 0}})
+        .touches({100, 0, 100}, RF_MEMORY_DEVICE);
     rf_sim_opts opts = free_of_cost();
     opts.rates.host_bytes_per_s = 500;
     opts.rates.bytes_per_s = 800;
     opts.rates.launch_s = 0.5;
     Sim sim = run({list.plan()}, opts);
-    EXPECT_EQ(times_of(sim), (Times{{0, 0, 2}, {2, 2, 2.75}}));
-    EXPECT_EQ(result_of(sim).path_s[RF_BOUND_MEMORY], 2.25);
+    EXPECT_EQ(times_of(sim), (Times{{0, 0, 2}, {2, 2, 3}, {3, 3, 3.75}}));
+    EXPECT_EQ(result_of(sim).path_s[RF_BOUND_HOST], 3);
+    EXPECT_EQ(result_of(sim).path_s[RF_BOUND_MEMORY], 0.25);
     EXPECT_EQ(result_of(sim).path_s[RF_BOUND_LAUNCH], 0.5);
-    EXPECT_EQ(result_of(sim).bound, RF_BOUND_MEMORY);
+    EXPECT_EQ(result_of(sim).bound, RF_BOUND_HOST);
+}
+
+TEST(Simulate, EveryVerbLaneAndBoundHasAName)
+{
+    for (int verb = 0; verb < RF_VERB_COUNT; verb++)
+        EXPECT_STRNE(rf_verb_name((rf_verb)verb), nullptr) << verb;
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+        EXPECT_STRNE(rf_lane_name((rf_lane)lane), nullptr) << lane;
+    for (int bound = 0; bound < RF_BOUND_COUNT; bound++)
+        EXPECT_STRNE(rf_bound_name((rf_bound)bound), nullptr) << bound;
+    EXPECT_STREQ(rf_lane_name(RF_LANE_COUNT), "?");
+}
+
+// States, gradients and weights with the host: each gradient leaves the device once, and each
+// weight comes back once.
+TEST(Simulate, OffloadedStatesTakeTheirCopiesOverTheHostsMemory)
+{
+    StubBlocks blocks = chain();
+    rf_policy policy = policy_of(1);
+    policy.offload = RF_OFFLOAD_OPTIMIZER;
+    Plan plan = plan_of(blocks, 1, policy);
+    rf_sim_opts opts = free_of_cost();
+    opts.rates.host_bytes_per_s = 4 * (double)elements; // a block's gradients in 1 s
+    Sim sim = run({plan.get()}, opts);
+    const rf_sim_result r = result_of(sim);
+    EXPECT_EQ(r.busy_s[RF_LANE_EVICT], blocks_of_chain);
+    EXPECT_GE(r.busy_s[RF_LANE_HOST], blocks_of_chain);
+    EXPECT_EQ(r.bound, RF_BOUND_HOST);
+    EXPECT_EQ(r.busy_s[RF_LANE_COMPUTE], 0);
 }
 
 TEST(Simulate, DataParallelExposesTheLastBucketAloneWhereABucketTakesHalfOfItsCompute)
@@ -443,6 +482,8 @@ TEST(Simulate, AStepTakesAtLeastAsLongAsEachLaneIsBusyAndItsPathAddsUpToIt)
                 for (double bucket_s : {0.5, 3.0}) {
                     rf_policy policy = policy_of(7, order);
                     policy.zero = zero;
+                    policy.recompute = zero % 2;
+                    policy.offload = ranks % 2 ? RF_OFFLOAD_OPTIMIZER : 0;
                     std::vector<Plan> owned;
                     std::vector<const rf_plan *> plans;
                     for (int rank = 0; rank < ranks; rank++) {
