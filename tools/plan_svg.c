@@ -4,6 +4,7 @@
  * each lane of rank 0, a rectangle for each instruction, its whole text where the mouse rests.
  */
 #include <math.h>
+#include <string.h>
 
 #include "plan.h"
 
@@ -164,10 +165,8 @@ static void draw_title(const struct picture *p, const struct setup *setup,
         fprintf(p->file, ",shard=%d", setup->mesh.shard);
     fprintf(p->file, ", zero %d, %s order, %s in %d micro-batches", policy->zero,
             rf_order_name(policy->order), setup->dtype, (int)policy->micro_batches);
-    if (policy->recompute == RF_RECOMPUTE_SQRT)
-        fprintf(p->file, ", recompute sqrt");
-    else if (policy->recompute)
-        fprintf(p->file, ", recompute every=%d", policy->recompute);
+    if (strcmp(setup->again, "none") != 0)
+        fprintf(p->file, ", recompute %s", setup->again);
     fprintf(p->file, "</text>\n<text x=\"%d\" y=\"38\">", LEFT);
     fprintf(p->file, "predicted step %s, bound by %s; numbers: blocks</text>\n",
             plan_time_text(p->step_s, text, sizeof(text)), rf_bound_name(prediction->result.bound));

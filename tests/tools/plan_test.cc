@@ -328,6 +328,17 @@ TEST(PlanPicture, IsWellFormedAndHasARectangleForEachInstruction)
     EXPECT_NE(r.out.find("1 micro-batches, recompute every=2<"), std::string::npos) << r.out;
 }
 
+TEST(PlanPicture, SaysWhatIsComputedAgain)
+{
+    for (const char *what : {"none", "gelu", "norms,every=2"}) {
+        ProgramResult r = run_program(
+            with(small, std::string("--peak 1 --memory 1 --schedule-svg - --recompute ") + what));
+        ASSERT_EQ(r.status, 0) << what << r.err;
+        const bool said = r.out.find(std::string(", recompute ") + what + "<") != std::string::npos;
+        EXPECT_EQ(said, strcmp(what, "none") != 0) << what;
+    }
+}
+
 TEST(PlanPicture, ThatCannotBeWrittenIsAnErrorBeforeAnyWork)
 {
     ProgramResult r =
