@@ -70,6 +70,7 @@ static cJSON *to_json(const struct outcome *o)
         cJSON_AddNumberToObject(row, "activations", (double)b->activations);
         cJSON_AddNumberToObject(row, "comm", (double)b->comm);
         cJSON_AddNumberToObject(row, "scratch", (double)b->scratch);
+        cJSON_AddNumberToObject(row, "host", (double)b->host);
         cJSON_AddNumberToObject(row, "sent", (double)b->sent);
         if (o->work) {
             cJSON_AddNumberToObject(row, "flops", (double)o->work[r].flops);
@@ -84,12 +85,12 @@ static cJSON *to_json(const struct outcome *o)
     return json;
 }
 
-enum { ROW_BYTES = 200 };
+enum { ROW_BYTES = 256 };
 
 static void row_text(const struct rf_bytes *b, char row[ROW_BYTES])
 {
-    char text[8][24];
-    const uint64_t values[8] = {b->params,
+    char text[9][24];
+    const uint64_t values[9] = {b->params,
                                 b->grads,
                                 b->optimizer,
                                 b->activations,
@@ -97,11 +98,12 @@ static void row_text(const struct rf_bytes *b, char row[ROW_BYTES])
                                 b->scratch,
                                 b->params + b->grads + b->optimizer + b->activations + b->comm +
                                     b->scratch,
+                                b->host,
                                 b->sent};
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         tool_bytes_text(values[i], text[i], sizeof(text[i]));
-    snprintf(row, ROW_BYTES, "%10s %10s %10s %11s %10s %10s %10s %12s", text[0], text[1], text[2],
-             text[3], text[4], text[5], text[6], text[7]);
+    snprintf(row, ROW_BYTES, "%10s %10s %10s %11s %10s %10s %10s %10s %12s", text[0], text[1],
+             text[2], text[3], text[4], text[5], text[6], text[7], text[8]);
 }
 
 /* Neighbours whose rows read the same share one. */
@@ -146,8 +148,8 @@ static void print_table(const struct setup *setup, const struct outcome *o)
            (long long)o->params, o->ranks, o->ranks == 1 ? "" : "s", setup->mesh.dp,
            (long long)setup->policy.batch, (long long)setup->policy.seq,
            (long long)setup->policy.micro_batches, rf_order_name(setup->policy.order));
-    printf("%11s %10s %10s %10s %11s %10s %10s %10s %12s\n", "rank", "params", "grads", "optimizer",
-           "activations", "comm", "scratch", "total", "sent/step");
+    printf("%11s %10s %10s %10s %11s %10s %10s %10s %10s %12s\n", "rank", "params", "grads",
+           "optimizer", "activations", "comm", "scratch", "total", "with host", "sent/step");
     print_ranks(o);
     printf("\nIdle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
     print_work(o);
@@ -196,7 +198,9 @@ static int tell(const struct tool_command *command, const struct plan_options *o
     int status = TOOL_OK;
     if (print)
         print_table(&o->setup, out);
-    if (o->compare)
+    if (o->params > 0)
+        status = plan_zero(command, &o->setup, model, print, json);
+    if (o->compare && status == TOOL_OK)
         status = plan_compare(command, &o->setup, model, &out->rates, print, json);
     if (json && status == TOOL_OK)
         return tool_json_write(command, o->json_path, json);

@@ -48,6 +48,13 @@ const char *plan_time_text(double seconds, char *text, size_t bytes);
 int plan_svg_write(const struct tool_command *command, const char *path, const struct rf_plan *plan,
                    const struct setup *setup, const struct prediction *prediction);
 
+/* ---- plan_zero.c: what sharding saves of a model of a given size ------------------------------
+ */
+
+/* Of rank 0. A printed table; into *json, unless NULL, "zero_bytes". */
+int plan_zero(const struct tool_command *command, const struct setup *setup,
+              const struct model *model, bool print, cJSON *json);
+
 /* ---- plan_compare.c: techniques side by side ------------------------------------------------- */
 
 /* Of rank 0, with the setup's own micro-batches. A printed table; into *json, unless NULL, rows. */

@@ -120,6 +120,33 @@ TEST(PlanOfThousands, IsATableOfAFewRowsThatNameEveryRankOnce)
     EXPECT_LT(rows, 8) << r.out;
 }
 
+// Rajbhandari et al. 2020, table 1: 120, 31.4, 16.6 and 1.9 GB.
+TEST(Plan, OfAParameterCountIsTheTableOfZero)
+{
+    ProgramResult r = run_program({"plan", "--params", "7.5e9", "--mesh", "dp=64"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    for (const char *row : {"--zero 0         120 GB", "--zero 1       31.41 GB",
+                            "--zero 2       16.64 GB", "--zero 3       1.875 GB"})
+        EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
+}
+
+TEST(Plan, ThatIsTooLargeForTheDeviceSaysWhatWouldFit)
+{
+    const std::vector<std::string> words = {"plan", "--layers",       "6",      "--channels",
+                                            "64",   "--seq",          "32",     "--batch",
+                                            "8",    "--device-bytes", "5000000"};
+    ProgramResult r = run_program(words);
+    EXPECT_NE(r.status, 0);
+    EXPECT_NE(r.err.find("may have 5000000: with "), std::string::npos) << r.err;
+    std::vector<std::string> smaller = words;
+    smaller.insert(smaller.end(), {"--offload", "optimizer,params", "--recompute", "block"});
+    EXPECT_EQ(run_program(smaller).status, 0);
+    smaller[smaller.size() - 3] = "all";
+    r = run_program(smaller);
+    EXPECT_NE(r.err.find("use none, or a list of optimizer, params, grads"), std::string::npos)
+        << r.err;
+}
+
 /* Layers of GPT-2's smallest: 25 to 75 % less of activations; see docs/training.md. */
 TEST(Plan, WhatIsComputedAgainIsLessMemoryForTheSameModelFlops)
 {
