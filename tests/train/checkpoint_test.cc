@@ -402,7 +402,7 @@ TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
 }
 
 // checkpoint_format_2 was saved by the last version that wrote that format: element k of parameter
-// i, and of the two states of Adam, is 1000 * region + 10 * i + k / 8.
+// i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their parts are 0, 3 and 4.
 TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
 {
     Training t;
@@ -423,7 +423,9 @@ TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
         EXPECT_EQ(run->updates, 6);
         for (int i = 0; i < run->plan->param_count; i++) {
             const rf_plan_param &param = run->plan->params[i];
-            for (int id : {(int)RF_REGION_PARAMS, (int)RF_REGION_STATE, (int)RF_REGION_STATE + 1}) {
+            for (auto [id, part] : {std::pair<int, int>{RF_REGION_PARAMS, 0},
+                                    {RF_REGION_STATE, 3},
+                                    {RF_REGION_STATE + 1, 4}}) {
                 std::vector<float> values((size_t)param.count);
                 const rf_tensor at = run->regions[id];
                 if (param.owner != i)
@@ -431,7 +433,7 @@ TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
                 ASSERT_RF(rf_buffer_read(at.buffer, at.offset + param.first * sizeof(float),
                                          values.data(), values.size() * sizeof(float)));
                 for (size_t k = 0; k < values.size(); k++)
-                    ASSERT_EQ(values[k], (float)(1000 * id + 10 * i) + (float)k * 0.125f);
+                    ASSERT_EQ(values[k], (float)(1000 * part + 10 * i) + (float)k * 0.125f);
             }
         }
         ASSERT_RF(rf_barrier(comm, nullptr));
