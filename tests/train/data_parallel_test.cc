@@ -21,6 +21,7 @@ Training small(const Sharding &s)
     t.policy.order = s.order;
     t.policy.zero = s.zero;
     t.shard = s.shard;
+    t.policy.offload = s.offload;
     t.policy.clip = 0.25f; // below every norm seen, so it acts
     t.policy.optimizer.weight_decay = 0.1f;
     t.policy.first_bucket_bytes = 4096; // one chunk of the norm: most ranks have none of it
@@ -34,6 +35,7 @@ Training small(const Sharding &s)
 Training alone(Training t)
 {
     t.policy.zero = t.shard = 0;
+    t.policy.offload &= ~RF_OFFLOAD_GRADS;
     return t;
 }
 
@@ -52,6 +54,7 @@ void expect_as_alone(const Training &t, int ranks, const Seen &one, const std::s
     for (const Seen &s : many) {
         const std::string here = where + ", " + std::to_string(ranks) + " ranks";
         expect_equal(s, t.policy.order == RF_ORDER_TREE ? one : many[0], here);
+        ASSERT_EQ(s.loss.size(), one.loss.size());
         for (size_t i = 0; i < one.loss.size(); i++) {
             EXPECT_NEAR(s.loss[i], one.loss[i], 1e-6 * one.loss[i]) << here;
             EXPECT_NEAR(s.norm[i], one.norm[i], 1e-6 * one.norm[i]) << here;
@@ -161,7 +164,7 @@ TEST(DataParallel, ParametersBeginTheSameAtEveryStageOnAnyNumberOfRanks)
 // step without any.
 TEST(DataParallel, EveryTokenCountsTheSameHoweverUnevenMicroBatchesAre)
 {
-    for (const Sharding &s : shardings_and_copies()) {
+    for (const Sharding &s : shardings()) {
         Training t = small(s);
         t.model.seq = 32;
         t.policy.batch = t.policy.micro_batches = 4;
@@ -194,7 +197,7 @@ TEST(DataParallel, EveryTokenCountsTheSameHoweverUnevenMicroBatchesAre)
 // The last batch of an epoch has 5 of 8 sequences: rank 3 of 4 has none.
 TEST(DataParallel, ARankWithoutDataTakesPartInAShortLastBatch)
 {
-    for (const Sharding &s : shardings_and_copies()) {
+    for (const Sharding &s : all_shardings()) {
         Training t = small(s);
         t.ignored = 0;
         t.steps = 1;
@@ -263,7 +266,7 @@ TEST(DataParallel, MasksOfDropoutAreThoseOfOneProcess)
         };
         return t;
     };
-    for (const Sharding &s : shardings_and_copies()) {
+    for (const Sharding &s : shardings()) {
         const Seen one = train(alone(with_dropout(s)), 1)[0];
         EXPECT_NE(one.sha, train(alone(small(s)), 1)[0].sha);
         for (int ranks : {2, 4})
@@ -283,8 +286,8 @@ TEST(DataParallel, MasksOfDropoutAreThoseOfOneProcess)
 // step. Afterwards everything is as if that step had not been: parameters, moments, Adam's count.
 TEST(DataParallel, AnInfinityOnAnyRankSkipsTheStepOnAll)
 {
-    for (const Sharding &s : shardings_and_copies()) {
-        const int ranks = s.shard ? 4 : 3;
+    for (const Sharding &s : all_shardings()) {
+        const int ranks = s.shard ? 4 : s.offload ? 2 : 3;
         Training t = small(s);
         t.policy.loss_scale = 8;
         const std::string straight = train(t, ranks)[0].sha;
@@ -360,8 +363,8 @@ TEST(DataParallel, ACheckpointOfAnyStageGoesOnAtAnyOtherToTheSameBits)
 TEST(DataParallel, SlowLinksAndRanksThatDawdleChangeNoBit)
 {
     const int runs = getenv("RF_TEST_ALL") ? 10 : 1;
-    for (const Sharding &s : shardings_and_copies()) {
-        const int ranks = s.shard ? 4 : 3;
+    for (const Sharding &s : all_shardings()) {
+        const int ranks = s.shard ? 4 : s.offload ? 2 : 3;
         Training t = small(s);
         t.model.layers = 2; // what is gathered and reduced takes the place of what was
         const std::vector<Seen> plain = train(t, ranks);

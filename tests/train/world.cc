@@ -16,7 +16,8 @@ extern "C" {
 std::string Sharding::text() const
 {
     return "zero=" + std::to_string(zero) + ", " + rf_order_name(order) +
-           (shard ? ", shard=" + std::to_string(shard) : "");
+           (shard ? ", shard=" + std::to_string(shard) : "") +
+           (offload ? ", offload=" + std::to_string(offload) : "");
 }
 
 std::vector<Sharding> shardings()
@@ -28,12 +29,17 @@ std::vector<Sharding> shardings()
     return all;
 }
 
-std::vector<Sharding> shardings_and_copies()
+std::vector<Sharding> all_shardings()
 {
     std::vector<Sharding> all = shardings();
-    for (int zero : zero_stages)
+    for (int zero : zero_stages) {
         if (zero > 0)
             all.push_back({zero, RF_ORDER_RING, 2});
+        const int grads = zero >= 2 ? RF_OFFLOAD_GRADS : 0;
+        if (zero != 1) // parameters stay on the device then
+            all.push_back({zero, RF_ORDER_TREE, 0, RF_OFFLOAD_PARAMS | grads});
+        all.push_back({zero, RF_ORDER_TREE, 0, RF_OFFLOAD_OPTIMIZER | grads});
+    }
     return all;
 }
 

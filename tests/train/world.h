@@ -27,11 +27,13 @@ struct Sharding {
     int zero;
     rf_order order;
     int shard = 0;            // rf_mesh.shard
+    int offload = 0;          // rf_policy.offload
     std::string text() const; // "zero=1, tree"
 };
 std::vector<Sharding> shardings();
-// And those of which two ranks hold a copy together, for an even number of ranks.
-std::vector<Sharding> shardings_and_copies();
+// And those of which two ranks hold a copy together, for an even number of ranks; and in memory of
+// the host.
+std::vector<Sharding> all_shardings();
 
 // The rank's device; opened on first use.
 rf_device *rank_device(int rank);
