@@ -90,8 +90,9 @@ void report_begin(struct report *r, const struct rf_progress *progress, double l
         return;
     const struct rf_policy *p = &r->o->setup.policy;
     const int64_t each = p->micro_batches / ranks;
-    /* In tree order shares may be uneven though they need not be. */
-    const bool even = each * ranks == p->micro_batches && (each == 1 || p->order == RF_ORDER_RING);
+    /* In tree order shares may be uneven though they need not be, unless they are dealt out. */
+    const bool even = each * ranks == p->micro_batches &&
+                      (each == 1 || p->order == RF_ORDER_RING || p->zero >= 2);
     printf("effective batch: %lld tokens a step = %lld sequences of %lld tokens, from ",
            (long long)(p->batch * p->seq), (long long)p->batch, (long long)p->seq);
     if (even || ranks == 1)
