@@ -12,6 +12,7 @@
 #include "stub_blocks.h"
 
 extern "C" {
+#include "base/base.h"
 #include "parallel/plan.h"
 }
 
@@ -580,6 +581,26 @@ TEST(Simulate, OneRankOfEachKindIsAsGoodAsAllRanks)
                     EXPECT_NEAR(one[i][(size_t)k], each[i][(size_t)k], tolerance) << rank;
         }
     }
+}
+
+TEST(Simulate, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
+{
+    StubBlocks blocks = chain();
+    Plan plan = plan_of(blocks, 2, policy_of(3)); // two kinds of ranks
+    const Seconds s(1);
+    rf_sim *sim = nullptr;
+    uint64_t nth = 1;
+    for (;; nth++) {
+        rf_alloc_fail_at(nth);
+        const int rc = rf_plan_simulate_job(plan.get(), &s.opts, &sim);
+        rf_alloc_fail_at(0);
+        if (rc == 0)
+            break;
+        ASSERT_EQ(rc, RF_ENOMEM) << nth << ": " << rf_last_error()->message;
+        ASSERT_EQ(sim, nullptr) << nth;
+    }
+    EXPECT_GT(nth, 10u);
+    rf_sim_destroy(sim);
 }
 
 TEST(Simulate, RefusesRatesThatAreNoneAndListsThatWaitForEver)
