@@ -251,3 +251,20 @@ TEST(Fault, ADeathWhileARunIsOpenedIsHeardByAllSurvivors)
     }
     EXPECT_GT(collectives, 1u);
 }
+
+TEST(Fault, ARunWithoutOtherRanksThatLoadsACheckpointGoesOn)
+{
+    const Folder folder;
+    Job job(nullptr, 0, step_kinds[0], 1);
+    ASSERT_RF(job.open());
+    ASSERT_RF(job.step());
+    ASSERT_RF(job.save(folder.path()));
+    const std::string saved = job.state();
+    ASSERT_RF(job.step());
+    rf_fail(RF_EIO, "a disk has failed");
+    rf_run_spoil(job.run, "load");
+    expect_spoiled_or_unchanged(job, job.state());
+    ASSERT_RF(job.load(folder.path()));
+    EXPECT_TRUE(job.state() == saved);
+    EXPECT_RF(job.step());
+}
