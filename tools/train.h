@@ -75,9 +75,10 @@ int train_stop_signal(int reason); /* the signal that a reason stands for */
 
 /* ---- train_sample.c -------------------------------------------------------------------------- */
 
-/* Prints options->sample bytes that the model continues the prompt with. No communication. */
+/* Draws options->sample bytes that the model continues the prompt with, and prints them if this
+ * rank is to. Forward passes, which are collective where parameters are sharded. */
 int train_sample(const struct tool_command *command, const struct train_options *options,
-                 struct rf_run *run);
+                 struct rf_run *run, bool print);
 
 /* ---- train_rank.c ---------------------------------------------------------------------------- */
 

@@ -291,8 +291,11 @@ static int finish(struct trainer *t)
         status = write_trace(t);
     if (status == TOOL_OK && t->rank == 0)
         status = report_end(t->report, &end);
-    if (status == TOOL_OK && t->rank == 0 && o->sample && !t->stop)
-        status = train_sample(t->command, o, t->run);
+    /* Where parameters are sharded a forward pass is a collective. */
+    const struct rf_policy *p = &o->setup.policy;
+    const bool together = p->zero == 3 || (p->zero && p->offload);
+    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop)
+        status = train_sample(t->command, o, t->run, t->rank == 0);
     free(shares);
     /* Rank 0 may still be writing: the others stay until it is done. */
     if (status == TOOL_OK && rf_barrier(t->comm, NULL) < 0)

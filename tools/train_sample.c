@@ -32,8 +32,14 @@ static int draw(const float *logits, double temperature, uint64_t *state)
     return RF_BYTE_VOCABULARY - 1;
 }
 
+static void show(char c)
+{
+    putchar(c);
+    fflush(stdout);
+}
+
 int train_sample(const struct tool_command *command, const struct train_options *o,
-                 struct rf_run *run)
+                 struct rf_run *run, bool print)
 {
     const struct rf_policy *p = &o->setup.policy;
     int64_t seq = p->seq, rows = p->batch / p->micro_batches * seq;
@@ -52,7 +58,7 @@ int train_sample(const struct tool_command *command, const struct train_options 
     }
     if (used == 0 && status == TOOL_OK)
         tokens[used++] = RF_END_OF_TEXT;
-    if (status == TOOL_OK)
+    if (status == TOOL_OK && print)
         printf("sample:\n%s", o->prompt);
     for (int64_t i = 0; i < o->sample && status == TOOL_OK; i++) {
         if (rf_run_forward(run, tokens, logits, bytes) < 0) {
@@ -60,18 +66,15 @@ int train_sample(const struct tool_command *command, const struct train_options 
             break;
         }
         int next = draw(logits + (used - 1) * RF_BYTE_VOCABULARY, o->temperature, &state);
-        if (next == RF_END_OF_TEXT)
-            putchar('\n');
-        else if (next == '\n' || next == '\t' || (next >= 32 && next != 127))
-            putchar(next);
-        else
-            putchar('?'); /* control characters do not reach the terminal */
-        fflush(stdout);
+        if (print) /* control characters do not reach the terminal */
+            show(next == RF_END_OF_TEXT                                        ? '\n'
+                 : next == '\n' || next == '\t' || (next >= 32 && next != 127) ? (char)next
+                                                                               : '?');
         if (used == seq)
             memmove(tokens, tokens + 1, (size_t)(--used) * sizeof(*tokens));
         tokens[used++] = next;
     }
-    if (status == TOOL_OK)
+    if (status == TOOL_OK && print)
         printf("\n");
     free(logits);
     free(tokens);

@@ -267,12 +267,15 @@ RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t 
  * targets as rf_run_step does. */
 RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                            int64_t micro_batches, double *loss);
-/* The last block's output for one micro-batch of this rank (rows, V), host f32. No communication.
- * RF_ENOTSUP: it gives no logits. RF_EINVAL: a token outside the vocabulary. */
+/* The last block's output for one micro-batch of this rank (rows, V), host f32. Without
+ * communication; but where parameters are sharded (zero=3, or any zero with offload) it is a
+ * collective: all ranks call it, each with tokens of its own. RF_ENOTSUP: it gives no logits.
+ * RF_EINVAL: a token outside the vocabulary. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
                           uint64_t logits_bytes);
 /* Parameters by name, whole, host memory: for inspection, tests and checkpoints. Not while a step
- * is running. RF_EINVAL: no such name or wrong size. */
+ * is running. Where parameters are sharded all ranks call both, and give the same values to write.
+ * RF_EINVAL: no such name or wrong size. */
 RF_API int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *src,
                               uint64_t bytes);
@@ -281,7 +284,7 @@ RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *
  * ranks: no rank has all of it. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 /* SHA-256 over the logical parameters: sorted by name; name, dtype, shape, then little-endian
- * bytes. hex: 65 bytes. */
+ * bytes. hex: 65 bytes. A collective where parameters are sharded. */
 RF_API int rf_run_params_sha256(struct rf_run *run, char hex[65]);
 
 /* Bytes by category: params, grads, optimizer, activations, comm, scratch (allocated); host: of

@@ -169,6 +169,31 @@ TEST(Train, ALlamaTrainsSamplesAndGoesOnFromItsCheckpointOnly)
     EXPECT_NE(other.err.find("another model"), std::string::npos) << other.err;
 }
 
+// Over shared memory and TCP; a sample takes all ranks where parameters are sharded.
+TEST(Train, EveryStageOffloadAndRecomputationGivesTheSameParametersAndSample)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const std::vector<std::string> tree =
+        with(tiny(data), {"--order", "tree", "--steps", "2", "--sample", "8", "--seed", "3"});
+    const auto tail = [](const ProgramResult &r) {
+        return r.out.substr(r.out.find("parameters: sha256"));
+    };
+    ProgramResult one = run_program(tree);
+    ASSERT_EQ(one.status, 0) << one.err;
+    const std::vector<std::vector<std::string>> ways = {
+        {"--ranks", "2", "--zero", "2", "--provider", "tcp"},
+        {"--ranks", "3", "--zero", "3", "--provider", "shm", "--recompute", "block"},
+        {"--ranks", "2", "--zero", "3", "--keep-gathered", "--provider", "tcp"},
+        {"--ranks", "2", "--zero", "3", "--offload", "params,grads"},
+        {"--offload", "params", "--recompute", "every=2"}};
+    for (const auto &way : ways) {
+        ProgramResult r = run_program(with(tree, way));
+        ASSERT_EQ(r.status, 0) << r.err;
+        EXPECT_EQ(tail(r), tail(one)) << way[1];
+    }
+}
+
 TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
 {
     TempFolder folder;
