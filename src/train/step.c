@@ -7,7 +7,8 @@
 #include "../base/base.h"
 #include "run.h"
 
-/* Whether an instruction that has begun writes what a step leaves to the next one. */
+/* Whether an instruction that has begun writes what a step leaves to the next one: shards are what
+ * an update writes, and whole parameters only what rank 0 has updated alone. */
 static bool began_update(const struct rf_pass *p)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -20,7 +21,8 @@ static bool began_update(const struct rf_pass *p)
             continue;
         for (int o = 0; o < i->outs; o++) {
             const enum rf_value_kind kind = plan->values[outs[o]].kind;
-            if (kind == RF_VALUE_PARAM || kind == RF_VALUE_PARAM_SHARD || kind == RF_VALUE_STATE)
+            if (kind == RF_VALUE_PARAM_SHARD || kind == RF_VALUE_STATE ||
+                (kind == RF_VALUE_PARAM && i->verb == RF_VERB_BROADCAST))
                 return true;
         }
     }

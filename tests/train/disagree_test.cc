@@ -108,7 +108,8 @@ bool reorder(rf_plan *plan, size_t number)
     const rf_instruction &at = list_of(plan).instructions[places_of(plan)[number]];
     rf_transfer &transfer = plan->transfers[at.transfer];
     if (at.verb == RF_VERB_LOSS || transfer.op == RF_COLL_FOREST_ALL_REDUCE ||
-        transfer.op == RF_COLL_FOREST_REDUCE_SCATTER) // which have but one
+        transfer.op == RF_COLL_FOREST_REDUCE_SCATTER ||
+        transfer.op == RF_COLL_PREFIX_REDUCE_SCATTER) // which have but one
         return false;
     transfer.order = RF_ORDER_TREE;
     return true;

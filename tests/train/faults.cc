@@ -59,6 +59,30 @@ const std::vector<StepKind> step_kinds = {
      1,
      false,
      true},
+    {"ring_zero2",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     2,
+     false,
+     false},
+    {"tree_zero2",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_TREE,
+     2,
+     false,
+     false},
+    {"ring_zero3",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     3,
+     false,
+     false},
+    {"tree_zero3",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_TREE,
+     3,
+     false,
+     false},
     {"rank_0", {RF_VERB_REDUCE, RF_VERB_LOSS, RF_VERB_BROADCAST}, RF_ORDER_RING, 0, true, false},
 };
 
@@ -158,8 +182,11 @@ std::string Job::state() const
     std::string all;
     for (int v = 0; v < plan->value_count; v++) {
         const rf_value &value = plan->values[v];
-        if (value.bytes == 0 || (value.kind != RF_VALUE_PARAM && value.kind != RF_VALUE_COPY &&
-                                 value.kind != RF_VALUE_STATE))
+        const bool gathered = value.kind == RF_VALUE_PARAM || value.kind == RF_VALUE_COPY;
+        if (value.bytes == 0 ||
+            (gathered ? plan->stage == 3 // then it is there for a while only
+                      : value.kind != RF_VALUE_PARAM_SHARD && value.kind != RF_VALUE_COPY_SHARD &&
+                            value.kind != RF_VALUE_STATE))
             continue;
         const rf_tensor t = rf_run_value(run, v);
         const size_t at = all.size();
