@@ -51,7 +51,8 @@ std::vector<Death> deaths(fault_kind fault)
                 const bool other = (v + (kind.order == RF_ORDER_TREE)) % 2 == 1;
                 if (one && other == (strcmp(provider, "shm") == 0))
                     continue;
-                if (fault == FAULT_DEATH || kind.zero < 2)
+                // On rank 0 alone, who waits for rank 0 must hear from it in time: comm's tests.
+                if (fault == FAULT_DEATH || (kind.zero < 2 && !kind.on_rank_0))
                     all.push_back({&kind, kind.transfers[v], provider, fault});
             }
     return all;
@@ -117,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Process, Killed, testing::ValuesIn(deaths(FAULT_DEATH))
 TEST(Stopped, InATransferIsNamedByAllSurvivorsAtTheDeadline)
 {
     const std::vector<Death> some = deaths(FAULT_STOP);
-    const size_t at_once = 5;
+    const size_t at_once = 4;
     for (size_t first = 0; first < some.size(); first += at_once) {
         std::vector<pid_t> worlds;
         for (size_t k = first; k < std::min(first + at_once, some.size()); k++) {
