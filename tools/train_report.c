@@ -246,6 +246,7 @@ static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
     cJSON_AddNumberToObject(object, "activations", (double)b->activations);
     cJSON_AddNumberToObject(object, "comm", (double)b->comm);
     cJSON_AddNumberToObject(object, "scratch", (double)b->scratch);
+    cJSON_AddNumberToObject(object, "host", (double)b->host);
     cJSON_AddNumberToObject(object, "sent", (double)b->sent);
 }
 
