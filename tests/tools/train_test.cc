@@ -75,6 +75,7 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
             cJSON *measured = cJSON_GetObjectItem(json, "measured");
             EXPECT_TRUE(cJSON_Compare(planned, measured, true))
                 << cJSON_PrintUnformatted(planned) << cJSON_PrintUnformatted(measured);
+            EXPECT_TRUE(cJSON_HasObjectItem(measured, "host"));
             EXPECT_EQ(last_text(text, "params_sha256").size(), 64u);
             cJSON *shares = cJSON_GetObjectItem(json, "tokens_local");
             ASSERT_EQ(cJSON_GetArraySize(shares), 2);
