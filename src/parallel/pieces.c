@@ -3,8 +3,9 @@
  * Pass: pieces, which are reduced and updated together; those of data parallelism are buckets.
  * Walks the flat buffer from its front, which backward completes first (Li et al. 2020, PyTorch
  * Distributed). The first bucket is small, so that communication starts early; a bucket exceeds its
- * limit only for a single parameter. Frozen parameters are one piece, the last. Where parameters
- * are sharded, a piece is what is gathered: of one block, of one type, a tied parameter by itself.
+ * limit only for a single parameter. Frozen parameters are one piece, the last. Where gradients are
+ * sharded, a piece is of one block, and a tied parameter is one by itself; where blocks see
+ * parameters that are gathered or fetched for them, it is of one type, too.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -59,8 +60,8 @@ static bool is_frozen(const struct rf_plan *plan, int param)
 static bool joins(const struct rf_plan *plan, int param, int before)
 {
     const struct rf_plan_param *a = &plan->params[param], *b = &plan->params[before];
-    return a->block == b->block && a->desc->dtype == b->desc->dtype && !is_tied(plan, param) &&
-           !is_tied(plan, before);
+    const bool types = !plan->units || a->desc->dtype == b->desc->dtype;
+    return a->block == b->block && types && !is_tied(plan, param) && !is_tied(plan, before);
 }
 
 static void cut_units(struct rf_plan *plan, bool frozen)
@@ -222,7 +223,7 @@ int rf_pass_pieces(struct rf_plan *plan)
 {
     const uint64_t frozen = plan->param_elements - plan->train_elements;
     const bool tree = plan->policy.order == RF_ORDER_TREE;
-    const bool blocks = plan->stage == 3 || plan->policy.offload & RF_OFFLOAD_PARAMS;
+    const bool blocks = plan->stage >= 2 || plan->policy.offload & RF_OFFLOAD_PARAMS;
     plan->sum_slots = tree && plan->stage >= 2
                           ? rf_prefix_slots((int)plan->policy.micro_batches, plan->mesh.dp)
                           : 1;
