@@ -157,7 +157,8 @@ SLOW_TRAINING="$SLOW_TRAINING:ChunkedHead.*:Bytes.*:Controls.*:Checkpoint.*:Opti
 SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Fault.*:*Killed.*:Stopped.*:Disagree.*:Run.EveryRankHears*"
 SLOW_TRAINING="$SLOW_TRAINING:Run.AStepWithout*:Run.ATokenThat*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*"
 SLOW_TRAINING="$SLOW_TRAINING:Gradients.*:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*"
-SLOW_TRAINING="$SLOW_TRAINING:Llama.P*:Llama.By*:Llama.Losses*"
+SLOW_TRAINING="$SLOW_TRAINING:Llama.P*:Llama.By*:Llama.Losses*:DataParallel.*:DataCursor.*:MicroBatch.*"
+SLOW_TRAINING="$SLOW_TRAINING:ForwardOnly.*:OfSetting.*:All/OfSetting.*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {

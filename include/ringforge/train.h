@@ -155,12 +155,15 @@ struct rf_mesh {
     int shard;
 };
 
-/* policy.offload: what lies in memory of the host (pinned: the device can reach it). */
+/* policy.offload: what lies in memory of the host (pinned: the device can reach it). With any of
+ * them the f32 parameters do; blocks see parameters that were brought to the device. */
 enum {
-    /* The optimizer's states and f32 parameters; the host updates them (Ren et al. 2021,
-     * ZeRO-Offload). Numbers agree with the device's up to rounding. */
+    /* The optimizer's states; the host updates them and the parameters (Ren et al. 2021,
+     * ZeRO-Offload), which come to the device once a step. Numbers agree with the device's up to
+     * rounding. */
     RF_OFFLOAD_OPTIMIZER = 1,
-    /* f32 parameters; those of a block come to the device before it runs, one block ahead. */
+    /* Parameters of a block come to the device before it runs, one block ahead, and are dropped
+     * after it. */
     RF_OFFLOAD_PARAMS = 2,
     RF_OFFLOAD_GRADS = 4 /* zero >= 2: this rank's sums of gradients */
 };

@@ -18,6 +18,9 @@ enum field {
     FIELD_ORDER,
     FIELD_UPDATE,
     FIELD_ZERO,
+    FIELD_SHARD,
+    FIELD_GATHERS,
+    FIELD_OFFLOAD,
     FIELD_BUCKETS,
     FIELD_OPTIMIZER,
     FIELD_CLIP,
@@ -38,6 +41,9 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "order",
                                                      "update on rank 0",
                                                      "zero stage",
+                                                     "ranks that share a copy",
+                                                     "gathers of parameters",
+                                                     "offload",
                                                      "bucket sizes",
                                                      "optimizer",
                                                      "clipping norm",
@@ -103,6 +109,15 @@ static uint32_t hash_buckets(const struct rf_policy *p)
     return rf_hash32(bytes, sizeof(bytes), 0);
 }
 
+/* What decides when parameters are gathered. Where nobody gathers, ranks may differ in it: one may
+ * have less memory. Not so in whose arithmetic updates. */
+static uint32_t hash_gathers(const struct rf_plan *plan)
+{
+    const struct rf_policy *p = &plan->policy;
+    const int32_t choices[] = {p->keep_gathered, p->no_prefetch, p->recompute, p->offload};
+    return plan->units && plan->shards > 1 ? rf_hash32(choices, sizeof(choices), 0) : 0;
+}
+
 static uint32_t hash_loss_scale(const struct rf_policy *p)
 {
     const float values[] = {p->loss_scale, p->loss_scaling.growth, p->loss_scaling.backoff};
@@ -126,6 +141,9 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_ORDER] = (uint64_t)policy->order;
     f[FIELD_UPDATE] = policy->update_on_rank_0;
     f[FIELD_ZERO] = (uint64_t)policy->zero;
+    f[FIELD_SHARD] = (uint64_t)plan->mesh.shard;
+    f[FIELD_GATHERS] = hash_gathers(plan);
+    f[FIELD_OFFLOAD] = (uint64_t)(policy->offload & RF_OFFLOAD_OPTIMIZER);
     f[FIELD_BUCKETS] = hash_buckets(policy);
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;

@@ -16,6 +16,7 @@ constexpr int odd = 1;
 struct Difference {
     const char *words; // in the message
     std::function<void(rf_policy *, StubBlocks *)> change;
+    int zero = 0; // of all ranks
 };
 
 void expect_named(int status)
@@ -40,6 +41,7 @@ void open_differently(const Difference &difference)
         policy.batch = 12;
         policy.first_bucket_bytes = 2 << 20;
         policy.bucket_bytes = 4 << 20;
+        policy.zero = difference.zero;
         if (rank == odd)
             difference.change(&policy, &blocks);
         ASSERT_RF(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan));
@@ -195,6 +197,11 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"order", [](rf_policy *p, StubBlocks *) { p->order = RF_ORDER_TREE; }},
         {"update on rank 0", [](rf_policy *p, StubBlocks *) { p->update_on_rank_0 = true; }},
         {"zero stage", [](rf_policy *p, StubBlocks *) { p->zero = 1; }},
+        {"offload", [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_OPTIMIZER; }},
+        {"gathers of parameters", [](rf_policy *p, StubBlocks *) { p->keep_gathered = true; }, 3},
+        {"gathers of parameters", [](rf_policy *p, StubBlocks *) { p->recompute = 1; }, 3},
+        {"gathers of parameters",
+         [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_PARAMS; }, 3},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->bucket_bytes = 1 << 20; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->first_bucket_bytes = 1 << 20; }},
         // Whose exclusive or, the first one doubled, is the same.
