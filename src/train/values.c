@@ -15,8 +15,10 @@ struct rf_tensor rf_as(struct rf_tensor bytes, enum rf_dtype dtype)
 struct rf_tensor rf_run_value(const struct rf_run *run, int value)
 {
     const struct rf_value *v = &run->plan->values[value];
+    if (v->bytes == 0) /* it lies nowhere */
+        return (struct rf_tensor){0};
     struct rf_tensor t = run->regions[v->region];
-    if (v->bytes == 0 || !t.buffer)
+    if (!t.buffer)
         return (struct rf_tensor){0};
     t.offset += v->offset;
     t.shape = rf_shape1((int64_t)v->bytes);

@@ -114,7 +114,7 @@ TEST_P(Kill, ARankStoppedInMidCallIsNamedAtTheDeadline)
 TEST_P(Failure, AStoppedRankIsNamedAtTheDeadline)
 {
     ranks::World world = GetParam();
-    world.timeout_s = 1;
+    world.timeout_s = 2; // on busy cores ranks come late
     ranks::run(world, [](rf_comm *comm, int rank) {
         float data = 1;
         ASSERT_EQ(rf_all_reduce(comm, &data, &data, 1, RF_F32, RF_MAX, nullptr), RF_OK);
