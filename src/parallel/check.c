@@ -70,8 +70,7 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
     if (i->transfer >= 0 &&
         (plan->transfers[i->transfer].group != i->lane || plan->groups[i->lane].size < 1))
         return rf_check_fail(plan, i, "is between other ranks than its lane");
-    const bool block = i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE ||
-                       i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
+    const bool block = rf_verb_calls_block(i->verb);
     if (block ? i->block < 0 || i->block >= plan->block_count : i->block != -1)
         return rf_check_fail(plan, i, "there are %d blocks", plan->block_count);
     if (!block && i->micro_batch != -1)

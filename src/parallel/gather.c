@@ -22,12 +22,6 @@ struct pass {
     int visits, block; /* those that have begun */
 };
 
-static bool calls_block(const struct rf_instruction *i)
-{
-    return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE ||
-           i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
-}
-
 /* The rank has all of it, with the host. */
 static void fetch_piece(struct pass *p, int piece, enum form form)
 {
@@ -37,23 +31,6 @@ static void fetch_piece(struct pass *p, int piece, enum form form)
                                    -1, -1, piece));
     rf_write_out(&p->w,
                  rf_value_of(p->plan, narrow ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
-}
-
-static void gather_piece(struct pass *p, int piece, enum form form)
-{
-    struct rf_plan *plan = p->plan;
-    const struct rf_plan_piece *q = &plan->pieces[piece];
-    const bool narrow = form == NARROW;
-    rf_write(&p->w, RF_VERB_GATHER, plan->shard_lane, -1, -1);
-    rf_write_in(&p->w, rf_value_of(plan, narrow ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD, -1,
-                                   -1, -1, piece));
-    rf_write_out(&p->w,
-                 rf_value_of(plan, narrow ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
-    rf_write_transfer(&p->w, (struct rf_transfer){.op = RF_COLL_ALL_GATHER,
-                                                  .count = q->count,
-                                                  .dtype = narrow ? plan->copy_type : RF_F32,
-                                                  .order = RF_ORDER_RING,
-                                                  .counts = q->counts});
 }
 
 /* What a block reads and the visit before does not have, nor, where all is kept, any before. */
@@ -69,7 +46,7 @@ static void gather_block(struct pass *p, int block, int visit)
         if (there)
             continue;
         if (plan->shards > 1)
-            gather_piece(p, param->piece, form);
+            rf_write_gather(&p->w, param->piece, param->desc->dtype);
         else
             fetch_piece(p, param->piece, form);
     }
@@ -80,7 +57,7 @@ static int next_block(const struct pass *p, int at)
 {
     const struct rf_instruction *list = p->list->instructions;
     for (int k = at; k < p->list->count; k++)
-        if (calls_block(&list[k]) && list[k].block != list[at].block)
+        if (rf_verb_calls_block(list[k].verb) && list[k].block != list[at].block)
             return list[k].block;
     return -1;
 }
@@ -110,7 +87,7 @@ static int gather(struct rf_plan *plan, struct rf_list *list)
         p.visit[k] = -2;
     for (int at = 0; at < list->count; at++) {
         const struct rf_instruction *i = &list->instructions[at];
-        if (plan->units && calls_block(i) && i->block != p.block)
+        if (plan->units && rf_verb_calls_block(i->verb) && i->block != p.block)
             begin_visit(&p, at);
         if (i->micro_batch != RF_PHANTOM)
             rf_write_copy(&p.w, i);

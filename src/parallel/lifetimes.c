@@ -82,19 +82,13 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
 
 /* ---- lifetimes ------------------------------------------------------------------------------- */
 
-static bool calls_block(const struct rf_instruction *i)
-{
-    return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE ||
-           i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
-}
-
 /* Until when memory is kept that the instruction at `at` reads. */
 static int settled(const struct rf_list *list, int at)
 {
     if (list->instructions[at].lane == RF_LANE_COMPUTE)
         return at;
     for (int left = SETTLE; at + 1 < list->count && left > 0;)
-        left -= calls_block(&list->instructions[++at]);
+        left -= rf_verb_calls_block(list->instructions[++at].verb);
     return at;
 }
 

@@ -102,6 +102,22 @@ void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction
         *last(w) = *instruction;
 }
 
+void rf_write_gather(struct rf_writer *w, int piece, enum rf_dtype dtype)
+{
+    struct rf_plan *plan = w->plan;
+    const struct rf_plan_piece *p = &plan->pieces[piece];
+    const bool copy = dtype != RF_F32;
+    rf_write(w, RF_VERB_GATHER, plan->shard_lane, -1, -1);
+    rf_write_in(
+        w, rf_value_of(plan, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD, -1, -1, -1, piece));
+    rf_write_out(w, rf_value_of(plan, copy ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_GATHER,
+                                              .count = p->count,
+                                              .dtype = dtype,
+                                              .order = RF_ORDER_RING,
+                                              .counts = p->counts});
+}
+
 void rf_write_replicas(struct rf_writer *w, int piece)
 {
     struct rf_plan *plan = w->plan;

@@ -29,6 +29,9 @@ void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer);
 /* Appends a copy of an instruction of this plan. */
 void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction);
 
+/* From the ranks' shards of a piece all of it: its f32 parameters, or their copies in 16 bits. */
+void rf_write_gather(struct rf_writer *w, int piece, enum rf_dtype dtype);
+
 /* Where there are copies of the shards, each has the sum over its own ranks: adds these up. */
 void rf_write_replicas(struct rf_writer *w, int piece);
 

@@ -26,7 +26,6 @@ static int uses_of(const struct rf_plan *plan, int piece)
     return uses;
 }
 
-/* With one rank no reduction makes a sum the total. */
 /* The gradients of all micro-batches in this rank's shard. With one rank no reduction makes a sum
  * the total. */
 static int make_total(const struct rf_at *a, int shard)

@@ -225,6 +225,13 @@ static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece
 /* What carries gradients to rank 0, and weights from there, where it alone updates. */
 #define RF_TO_RANK_0 "flat"
 
+/* Whether it is a call of a block. */
+static inline bool rf_verb_calls_block(enum rf_verb verb)
+{
+    return verb == RF_VERB_FORWARD || verb == RF_VERB_RECOMPUTE || verb == RF_VERB_BACKWARD_INPUT ||
+           verb == RF_VERB_BACKWARD_WEIGHT;
+}
+
 /* Whether the host does it and goes on only when it has been done. */
 static inline bool rf_verb_blocks(enum rf_verb verb)
 {

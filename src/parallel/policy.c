@@ -34,6 +34,29 @@ static int check_mesh(struct rf_plan *plan)
     return 0;
 }
 
+static int check_offload(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    const struct rf_mesh *mesh = &plan->mesh;
+    if (policy->offload < 0 ||
+        policy->offload > (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS))
+        return rf_fail(RF_EINVAL, "offload %d: use RF_OFFLOAD_*, or 0 for nothing",
+                       policy->offload);
+    if ((policy->offload & RF_OFFLOAD_GRADS) && policy->zero < 2)
+        return rf_fail(RF_EINVAL,
+                       "offload of gradients with zero=%d: only what is sharded can lie with the "
+                       "host; use zero=2 or 3, or leave it out",
+                       policy->zero);
+    if ((policy->offload & RF_OFFLOAD_PARAMS) && policy->zero == 1 && mesh->shard > 1)
+        return rf_fail(RF_ENOTSUP,
+                       "offload of parameters with zero=1 on %d ranks is not in this version; use "
+                       "zero=2 or 3, or zero=0",
+                       mesh->dp);
+    if (policy->offload && policy->update_on_rank_0)
+        return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone: use one of the two");
+    return 0;
+}
+
 /* Over which ranks is spread what is sharded, and who has the same of it. */
 static int check_shards(struct rf_plan *plan)
 {
@@ -60,22 +83,6 @@ static int check_shards(struct rf_plan *plan)
                        "zero=%d with %s: parameters are gathered with zero=3 only; use that, or "
                        "leave it out",
                        policy->zero, policy->keep_gathered ? "keep_gathered" : "no_prefetch");
-    if (policy->offload < 0 ||
-        policy->offload > (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS))
-        return rf_fail(RF_EINVAL, "offload %d: use RF_OFFLOAD_*, or 0 for nothing",
-                       policy->offload);
-    if ((policy->offload & RF_OFFLOAD_GRADS) && policy->zero < 2)
-        return rf_fail(RF_EINVAL,
-                       "offload of gradients with zero=%d: only what is sharded can lie with the "
-                       "host; use zero=2 or 3, or leave it out",
-                       policy->zero);
-    if ((policy->offload & RF_OFFLOAD_PARAMS) && policy->zero == 1 && mesh->shard > 1)
-        return rf_fail(RF_ENOTSUP,
-                       "offload of parameters with zero=1 on %d ranks is not in this version; use "
-                       "zero=2 or 3, or zero=0",
-                       mesh->dp);
-    if (policy->offload && policy->update_on_rank_0)
-        return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone: use one of the two");
     if (policy->recompute < RF_RECOMPUTE_SQRT)
         return rf_fail(RF_EINVAL,
                        "recompute %d: use 0 for none, 1 for every block, N for every N blocks, or "
@@ -207,6 +214,7 @@ int rf_pass_policy(struct rf_plan *plan)
     struct rf_policy *policy = &plan->policy;
     RETURN_IF_ERROR(check_mesh(plan));
     RETURN_IF_ERROR(check_shards(plan));
+    RETURN_IF_ERROR(check_offload(plan));
     RETURN_IF_ERROR(check_batch(plan));
     RETURN_IF_ERROR(check_optimizer(policy));
     RETURN_IF_ERROR(check_loss_scale(plan));

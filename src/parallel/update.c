@@ -146,20 +146,6 @@ static void write_cast(struct rf_writer *w)
     operands(w, RF_VALUE_COPY, -1, true);
 }
 
-static void write_gather(struct rf_writer *w, int piece, enum rf_value_kind shard,
-                         enum rf_value_kind whole, enum rf_dtype dtype)
-{
-    const struct rf_plan_piece *p = &w->plan->pieces[piece];
-    rf_write(w, RF_VERB_GATHER, w->plan->shard_lane, -1, -1);
-    rf_write_in(w, of_piece(w, shard, -1, piece));
-    rf_write_out(w, of_piece(w, whole, -1, piece));
-    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_GATHER,
-                                              .count = p->count,
-                                              .dtype = dtype,
-                                              .order = RF_ORDER_RING,
-                                              .counts = p->counts});
-}
-
 /* Each piece goes to all ranks as soon as it has been updated, unless it is gathered only when it
  * is needed. Copies are made of it where that gives the same bits everywhere; else they travel,
  * too. */
@@ -172,9 +158,9 @@ static void write_shards(struct rf_writer *w)
         write_update(w, (struct updated){k, k + 1});
         if (plan->units)
             continue;
-        write_gather(w, k, RF_VALUE_PARAM_SHARD, RF_VALUE_PARAM, RF_F32);
+        rf_write_gather(w, k, RF_F32);
         if (rf_plan_step_copies(plan))
-            write_gather(w, k, RF_VALUE_COPY_SHARD, RF_VALUE_COPY, plan->copy_type);
+            rf_write_gather(w, k, plan->copy_type);
     }
     if (!rf_plan_step_copies(plan))
         write_cast(w);
