@@ -30,6 +30,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .dampening = -1,
                         .dtype = "f32",
                         .residual = "f32",
+                        .reduce = "f32",
                         .order = "ring",
                         .update = "all",
                         .again = "none",
@@ -53,6 +54,12 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "of activations and of the weights in use: f32, bf16, f16 (f32)"},
         {"residual", 0, TOOL_TEXT, &s->residual, "TYPE",
          "of what is added to from layer to layer: f32, or same: as --dtype (f32)"},
+        {"no-masters", 0, TOOL_FLAG, &s->no_masters, NULL,
+         "weights in --dtype alone, updated in it: less memory; needs --residual same"},
+        {"stochastic-rounding", 0, TOOL_FLAG, &s->stochastic, NULL,
+         "of weights in 16 bits, as they are updated"},
+        {"reduce-dtype", 0, TOOL_TEXT, &s->reduce, "TYPE",
+         "in which gradients travel and are added over the ranks: f32, bf16, f16 (f32)"},
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
          "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH",
@@ -150,7 +157,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const residuals[] = {"f32", "same", NULL};
     static const char *const none[] = {NULL};
     const int residual = tool_choice(s->residual, residuals);
-    const int dtype = tool_choice(s->dtype, dtypes);
+    const int dtype = tool_choice(s->dtype, dtypes), reduce = tool_choice(s->reduce, dtypes);
     const int model = tool_choice(s->model, models);
     if (model < 0)
         return refuse(command, "model", s->model, none, "gpt2 or llama");
@@ -160,8 +167,17 @@ static int check_names(const struct tool_command *command, struct setup *s)
         return refuse(command, "dtype", s->dtype, none, "f32, bf16 or f16");
     if (residual < 0)
         return refuse(command, "residual", s->residual, none, "f32 or same");
+    if (reduce < 0)
+        return refuse(command, "reduce-dtype", s->reduce, none, "f32, bf16 or f16");
     s->type = types[dtype];
+    s->reduce_type = types[reduce];
     s->residual_type = residual == 0 ? RF_F32 : s->type;
+    if (s->no_masters && (dtype == 0 || residual == 0))
+        return tool_usage_error(command, "--no-masters is for weights that are all in 16 bits; use "
+                                         "--dtype bf16 (or f16) and --residual same with it");
+    if (s->stochastic && dtype == 0)
+        return tool_usage_error(command, "--stochastic-rounding is for weights in 16 bits; use "
+                                         "--dtype bf16 or f16 with it");
     int status = recompute_parse(command, s->again, &s->recompute);
     if (status == TOOL_OK)
         status = offload_parse(command, s->offload, &s->offloaded);
@@ -179,6 +195,11 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (strcmp(s->update, "rank0") == 0 && strcmp(s->order, "tree") == 0)
         return tool_usage_error(command, "--update rank0 with --order tree is not in this version; "
                                          "use --order ring");
+    if (reduce > 0 && strcmp(s->order, "tree") == 0)
+        return tool_usage_error(command,
+                                "--order tree gives the bits of one process, which rounds "
+                                "no gradients; use --order ring with --reduce-dtype %s",
+                                s->reduce);
     if (s->zero < 0 || s->zero > 3)
         return tool_usage_error(command, "there is no --zero %lld; use 0 to 3", (long long)s->zero);
     if (s->zero != 3 && (s->keep_gathered || s->no_prefetch))
@@ -222,7 +243,8 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
     s->policy.optimizer = (struct rf_optimizer_opts){.kind = kind,
                                                      .eps_inside = s->eps_inside,
                                                      .no_bias_correction = s->no_bias_correction,
-                                                     .centered = s->centered};
+                                                     .centered = s->centered,
+                                                     .stochastic_rounding = s->stochastic};
     for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
         const bool given = reals[i].given >= 0;
         if (given && !reals[i].has)
@@ -303,6 +325,8 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
         .update_on_rank_0 = strcmp(s->update, "rank0") == 0,
         .clip = (float)s->clip,
+        .no_masters = s->no_masters,
+        .reduce_dtype = s->reduce_type,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
         .zero = (int)s->zero,
         .keep_gathered = s->keep_gathered,

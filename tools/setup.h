@@ -20,21 +20,21 @@ struct setup {
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
-    bool keep_gathered, no_prefetch;
+    bool keep_gathered, no_prefetch, no_masters, stochastic;
     int64_t device_bytes;
     const char *offload;
     int offloaded;     /* RF_OFFLOAD_* */
     bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
     const char *model; /* gpt2, llama */
-    const char *dtype, *residual, *mesh_text, *order, *update, *again, *schedule, *optimizer;
+    const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *optimizer;
     /* filled by setup_check */
     struct recompute recompute;
-    enum rf_dtype type, residual_type;
+    enum rf_dtype type, residual_type, reduce_type;
     struct rf_mesh mesh;
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 34
+#define SETUP_ROWS 37
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,

@@ -102,7 +102,12 @@ table() {
     row 2 '`--recompute gelu,norms`' --recompute gelu,norms
     row 2 '`--recompute block`' --recompute block
     row 2 '`--recompute sqrt`' --recompute sqrt
+    row 2 '`--reduce-dtype bf16`' --reduce-dtype bf16
     row 2 '`--dtype bf16`' --dtype bf16
+    row 2 '`--dtype bf16 --zero 1`' --dtype bf16 --zero 1
+    row 2 '`--dtype bf16 --zero 3`' --dtype bf16 --zero 3
+    row 2 '`--dtype bf16 --residual same --no-masters --stochastic-rounding`' \
+        --dtype bf16 --residual same --no-masters --stochastic-rounding
     row 2 '`--offload optimizer`' --offload optimizer
     row 2 '`--zero 3 --offload optimizer,params,grads`' --zero 3 --offload optimizer,params,grads
     row 2 '`--zero 3 --recompute block --offload optimizer,params,grads`' \

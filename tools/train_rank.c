@@ -292,8 +292,7 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && t->rank == 0)
         status = report_end(t->report, &end);
     /* Where parameters are sharded a forward pass is a collective. */
-    const struct rf_policy *p = &o->setup.policy;
-    const bool together = p->zero == 3 || (p->zero && p->offload);
+    const bool together = rf_plan_params_sharded(t->plan);
     if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop)
         status = train_sample(t->command, o, t->run, t->rank == 0);
     free(shares);

@@ -115,11 +115,11 @@ struct rf_optimizer_part {
  * elements and `first` says where. */
 RF_API int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
                              const struct rf_optimizer_part *part, struct rf_tensor scalars);
-/* What such an update of `count` parameters amounts to: f32 parameters and gradients, and a copy of
- * type `copy` (RF_F32: none). AdamW reads 16 bytes for each parameter and writes 12; the copy is 2
- * more. */
+/* What such an update of `count` parameters amounts to: parameters of type `param`, f32 gradients,
+ * and a copy of type `copy` (RF_F32: none). AdamW reads 16 bytes for each f32 parameter and writes
+ * 12; the copy is 2 more. */
 RF_EXPORT void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count,
-                                 enum rf_dtype copy, struct rf_work *out);
+                                 enum rf_dtype param, enum rf_dtype copy, struct rf_work *out);
 
 #ifdef __cplusplus
 }

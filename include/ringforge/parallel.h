@@ -29,6 +29,8 @@ enum rf_value_kind {
     RF_VALUE_GRAD_SHARD,  /* piece: a part of RF_VALUE_GRAD slot 0; with zero >= 2 on its own */
     RF_VALUE_GRAD_PART, /* piece, zero >= 2: in tree order the partial sums of the shard, by level;
                          * in ring order what one round adds to it */
+    RF_VALUE_GRAD_NARROW,       /* piece: RF_VALUE_GRAD in policy.reduce_dtype, as it travels */
+    RF_VALUE_GRAD_NARROW_SHARD, /* piece: RF_VALUE_GRAD_SHARD or _PART, as it has travelled */
     RF_VALUE_HOST_GRAD, /* piece: RF_VALUE_GRAD_SHARD in memory of the host, for its optimizer */
     RF_VALUE_STATE,     /* piece; slot = enum rf_optimizer_state */
     RF_VALUE_TOKENS,    /* micro_batch: inputs of the first block */
@@ -79,7 +81,7 @@ enum rf_verb {
     RF_VERB_END_STEP,     /* the loss scale moves */
     RF_VERB_GATHER,       /* parameters of a piece, from the ranks that have updated them */
     RF_VERB_BROADCAST,    /* rank 0's values, to all */
-    RF_VERB_CAST,         /* 16-bit copies of parameters */
+    RF_VERB_CAST,         /* parameters to 16 bits; gradients to 16 bits and back */
     RF_VERB_FETCH,        /* parameters of a piece, from memory of the host */
     RF_VERB_EVICT,        /* gradients of a piece, to memory of the host */
     RF_VERB_HOST_STEP,    /* optimizer, by the host */
@@ -160,6 +162,11 @@ RF_EXPORT void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out);
 
 /* Idle share of the step by the schedule: 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
+
+/* Whether no rank has all parameters: with zero=3, and with any stage where they are in 16 bits or
+ * in memory of the host; on one rank never. Then rf_run_forward and what reads and writes
+ * parameters are collectives. */
+RF_EXPORT bool rf_plan_params_sharded(const struct rf_plan *plan);
 
 /* Logical elements, tied ones once. */
 RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);

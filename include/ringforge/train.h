@@ -182,8 +182,19 @@ struct rf_policy {
     float clip;                         /* global norm; 0 = none */
     float loss_scale; /* the first of a dynamic loss scale; 0 = none. The last block multiplies */
     struct rf_loss_scale_opts loss_scaling; /* how it moves; zero: the customary values */
+    /* Parameters that blocks want in 16 bits have f32 masters, which the optimizer updates (mixed
+     * precision, Micikevicius et al. 2018). True: they have none, and are updated in 16 bits
+     * ("true" bf16 or f16): a third of the memory. An update smaller than half the distance between
+     * two numbers of the type is lost, unless optimizer.stochastic_rounding. Needs all parameters
+     * in the same 16-bit type. Checkpoints are f32 all the same, and exact. */
+    bool no_masters;
+    /* RF_F16 or RF_BF16: gradients travel as these and are added over the ranks in these; sums over
+     * micro-batches stay f32. Half the bytes. RF_F32 (0): as they are. Not in tree order, whose
+     * bits are those of one process, which rounds nothing. */
+    enum rf_dtype reduce_dtype;
     /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: every rank holds everything. 1: each
-     * rank holds the optimizer's states of a part of the parameters, and updates that. 2: and
+     * rank holds the optimizer's states of a part of the parameters, and updates that; and where
+     * blocks want parameters in 16 bits, the f32 ones of that part only. 2: and
      * the gradients of that part, which are added over the ranks after every micro-batch. 3: and
      * the parameters (Zhao et al. 2023, FSDP): those of a block are gathered before it runs, one
      * block ahead, and dropped after it. With 2 and 3 micro-batches are dealt out in turns. */
@@ -271,8 +282,8 @@ RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t 
 RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                            int64_t micro_batches, double *loss);
 /* The last block's output for one micro-batch of this rank (rows, V), host f32. Without
- * communication; but where parameters are sharded (zero=3, or any zero with offload) it is a
- * collective: all ranks call it, each with tokens of its own. RF_ENOTSUP: it gives no logits.
+ * communication; but where parameters are sharded (rf_plan_params_sharded) it is a collective: all
+ * ranks call it, each with tokens of its own. RF_ENOTSUP: it gives no logits.
  * RF_EINVAL: a token outside the vocabulary. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
                           uint64_t logits_bytes);

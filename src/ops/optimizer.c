@@ -75,11 +75,11 @@ bool rf_optimizer_has(const struct rf_optimizer_opts *opts, enum rf_optimizer_st
     return (unsigned)opts->kind < RF_OPTIMIZER_COUNT && (states_of(opts) & HAS(state));
 }
 
-void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count, enum rf_dtype copy,
-                       struct rf_work *out)
+void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count, enum rf_dtype param,
+                       enum rf_dtype copy, struct rf_work *out)
 {
     const uint64_t words = count + GRAIN - 1;
-    uint64_t updated = sizeof(float);
+    uint64_t updated = rf_dtype_bytes(param);
     *out = (struct rf_work){0};
     if (!opts || count == 0 || (unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
         return;

@@ -72,8 +72,8 @@ uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
 
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
 {
-    return plan->units && plan->shards > 1 ? rf_plan_shard_elements(plan, shard, true)
-                                           : plan->param_elements;
+    return rf_plan_params_sharded(plan) ? rf_plan_shard_elements(plan, shard, true)
+                                        : plan->param_elements;
 }
 
 /* Slots; or, with sharded gradients, the partial sums of the shards: place_shards in pieces.c. */
@@ -102,7 +102,8 @@ static void plan_states(struct rf_plan *plan)
         plan->stage >= 2 && offload & RF_OFFLOAD_GRADS ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
     uint64_t scratch = 0;
 
-    set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, params, param_elements * sizeof(float));
+    set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, params,
+               plan->policy.no_masters ? 0 : param_elements * sizeof(float));
     set_region(plan, RF_REGION_COPY, RF_CATEGORY_PARAMS, params,
                plan->copy_type == RF_F32 ? 0 : param_elements * sizeof(uint16_t));
     set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, grads,

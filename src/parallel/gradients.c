@@ -27,6 +27,7 @@ struct pass {
     bool fresh;            /* nothing was in the slot before */
     struct node stack[64];
     int depth;
+    int *age; /* of a piece's sum that has travelled in 16 bits: blocks since; -1: none */
 };
 
 static bool is_backward(const struct rf_instruction *i)
@@ -123,15 +124,21 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
     }
 }
 
+/* Where a sum in 16 bits arrives: in place, unless each rank has a shard of it. */
+static enum rf_value_kind narrow_sum(const struct rf_plan *plan)
+{
+    return plan->shards > 1 ? RF_VALUE_GRAD_NARROW_SHARD : RF_VALUE_GRAD_NARROW;
+}
+
 /* This rank's part of a sum over the ranks. */
 static void write_reduce(struct pass *p, int piece)
 {
     const struct rf_plan *plan = p->plan;
     struct rf_transfer transfer = {.op = RF_COLL_ALL_REDUCE,
                                    .count = plan->pieces[piece].count,
-                                   .dtype = RF_F32,
+                                   .dtype = plan->policy.reduce_dtype,
                                    .order = plan->policy.order};
-    const bool sharded = plan->shards > 1;
+    const bool sharded = plan->shards > 1, narrow = rf_plan_narrows(plan);
     if (p->tree)
         transfer.op = sharded ? RF_COLL_FOREST_REDUCE_SCATTER : RF_COLL_FOREST_ALL_REDUCE;
     else if (sharded)
@@ -142,25 +149,45 @@ static void write_reduce(struct pass *p, int piece)
         transfer.op = RF_COLL_REDUCE;
         transfer.algorithm = RF_TO_RANK_0;
     }
+    if (narrow)
+        rf_write_cast(&p->w, RF_VALUE_GRAD, RF_VALUE_GRAD_NARROW, piece);
     rf_write(&p->w, RF_VERB_REDUCE, plan->shard_lane, -1, -1);
-    for (int slot = 0; slot < p->depth - p->merges || slot == 0; slot++)
+    for (int slot = 0; !narrow && (slot < p->depth - p->merges || slot == 0); slot++)
         rf_write_in(&p->w, grad(p, slot, piece));
+    if (narrow)
+        rf_write_in(&p->w, rf_value_of(p->plan, RF_VALUE_GRAD_NARROW, -1, -1, -1, piece));
     if (rf_plan_updates(plan))
-        rf_write_out(&p->w, rf_value_of(p->plan, RF_VALUE_GRAD_SHARD, -1, -1, -1, piece));
+        rf_write_out(&p->w, rf_value_of(p->plan, narrow ? narrow_sum(plan) : RF_VALUE_GRAD_SHARD,
+                                        -1, -1, -1, piece));
     rf_write_transfer(&p->w, transfer);
     rf_write_replicas(&p->w, piece);
+    p->age[piece] = narrow && rf_plan_updates(plan) ? 0 : -1;
+}
+
+/* Sums that have travelled long enough. */
+static void widen(struct pass *p, int age)
+{
+    for (int k = 0; k < p->plan->trained_pieces; k++) {
+        if (p->age[k] < age || p->age[k] < 0)
+            continue;
+        p->age[k] = -1;
+        rf_write_cast(&p->w, narrow_sum(p->plan), RF_VALUE_GRAD_SHARD, k);
+    }
 }
 
 static void complete_block(struct pass *p, int block)
 {
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->trained_pieces; k++) {
+        if (p->age[k] >= 0)
+            p->age[k]++;
         if (plan->pieces[k].block != block)
             continue;
         for (int i = 0; i < p->merges; i++)
             write_merge(p, p->depth - 1 - i, k);
         write_reduce(p, k);
     }
+    widen(p, block == 0 ? 0 : RF_SETTLE);
 }
 
 static void end_micro_batch(struct pass *p, bool reduced)
@@ -198,6 +225,11 @@ int rf_pass_gradients(struct rf_plan *plan)
     const int last = rf_plan_micro_batch(plan, plan->local_micro_batches - 1);
     if (plan->policy.forward_only || plan->stage >= 2)
         return 0;
+    p.age = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.age));
+    if (!p.age)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
+    for (int k = 0; k < plan->piece_count; k++)
+        p.age[k] = -1;
     for (int i = 0; i < list->count; i++)
         write_instruction(&p, &list->instructions[i], last);
     if (p.tree && plan->mesh.dp == 1)
@@ -207,5 +239,6 @@ int rf_pass_gradients(struct rf_plan *plan)
             write_merge(&p, p.depth - 1, -1);
     assert(!p.tree || plan->mesh.dp == 1 ||
            p.depth == rf_forest_nodes(&plan->forest, plan->rank, NULL));
+    rf_free(p.age);
     return rf_write_end(&p.w, list);
 }

@@ -2,9 +2,9 @@
  *
  * Pass: the flat buffers. Parameters lie in reverse registration order, because backward finishes
  * them in that order, so a bucket is a contiguous piece; each starts at a multiple of 64 elements.
- * Frozen parameters come last in the parameter buffer. In ring order all uses of a tied parameter
- * accumulate in one place; in tree order, where that sum would depend on the ranks, each has its
- * own, last in a gradient slot.
+ * Those in 16 bits come before those in f32, and frozen parameters last in the parameter buffer. In
+ * ring order all uses of a tied parameter accumulate in one place; in tree order, where that sum
+ * would depend on the ranks, each has its own, last in a gradient slot.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -114,30 +114,59 @@ static int collect_params(struct rf_plan *plan)
     return rc;
 }
 
+/* Where what is updated is sharded and all calls of blocks want parameters in 16 bits, nobody needs
+ * the f32 ones whole. */
+static void decide_units(struct rf_plan *plan)
+{
+    const int offload = plan->policy.offload;
+    plan->units = plan->stage == 3 || offload || (plan->stage > 0 && plan->copy_type != RF_F32);
+    plan->keep_units =
+        plan->policy.keep_gathered || (plan->stage < 3 && !(offload & RF_OFFLOAD_PARAMS));
+}
+
+/* Without masters all parameters are stored as the blocks want them. */
+static int check_masters(const struct rf_plan *plan)
+{
+    for (int i = 0; plan->policy.no_masters && i < plan->param_count; i++)
+        if (plan->params[i].desc->dtype == RF_F32)
+            return rf_fail(RF_EINVAL,
+                           "no_masters: parameter %s is f32; declare all parameters f16, or all "
+                           "bf16, or keep the masters",
+                           plan->params[i].desc->name);
+    return 0;
+}
+
 static bool frozen(const struct rf_plan *plan, int param)
 {
     int owner = plan->params[param].owner;
     return plan->policy.forward_only || (plan->params[owner].desc->flags & RF_PARAM_FROZEN) != 0;
 }
 
-static void place_params(struct rf_plan *plan)
+/* Trained ones, then frozen ones, and of each one zone after the other. */
+static void place_owners(struct rf_plan *plan)
 {
     uint64_t at = 0;
-    for (int pass = 0; pass < 2; pass++) { /* trained ones, then frozen ones */
+    for (int pass = 0; pass < 2 * RF_ZONES; pass++) {
         for (int i = plan->param_count - 1; i >= 0; i--) {
             struct rf_plan_param *param = &plan->params[i];
-            if (param->owner != i || frozen(plan, i) != (pass == 1))
+            if (param->owner != i || RF_ZONES * frozen(plan, i) + rf_plan_zone(plan, i) != pass)
                 continue;
             param->first = at;
-            if (pass == 0)
+            if (pass < RF_ZONES)
                 param->grad_first = at;
             at += rf_padded((uint64_t)param->count);
             plan->logical_elements += param->count;
         }
-        if (pass == 0)
+        if (pass == RF_ZONES - 1)
             plan->train_elements = at;
     }
     plan->param_elements = at;
+}
+
+static void place_params(struct rf_plan *plan)
+{
+    uint64_t at;
+    place_owners(plan);
     at = plan->train_elements;
     for (int i = plan->param_count - 1; i >= 0; i--) {
         struct rf_plan_param *param = &plan->params[i];
@@ -208,6 +237,8 @@ static void count_chunks(struct rf_plan *plan)
 int rf_pass_layout(struct rf_plan *plan)
 {
     RETURN_IF_ERROR(collect_params(plan));
+    RETURN_IF_ERROR(check_masters(plan));
+    decide_units(plan);
     place_params(plan);
     RETURN_IF_ERROR(mark_written(plan));
     count_chunks(plan);

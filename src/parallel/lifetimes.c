@@ -51,6 +51,8 @@ bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind
     case RF_VALUE_DOUT:
     case RF_VALUE_SAVED:
     case RF_VALUE_HANDOFF:
+    case RF_VALUE_GRAD_NARROW:
+    case RF_VALUE_GRAD_NARROW_SHARD:
         return true;
     case RF_VALUE_PARAM:
     case RF_VALUE_COPY:
@@ -72,6 +74,8 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
         return RF_CATEGORY_PARAMS;
     case RF_VALUE_GRAD:
     case RF_VALUE_GRAD_PART:
+    case RF_VALUE_GRAD_NARROW:
+    case RF_VALUE_GRAD_NARROW_SHARD:
         return RF_CATEGORY_GRADS;
     case RF_VALUE_SAVED: /* without a backward pass nobody reads it */
         return plan->policy.forward_only ? RF_CATEGORY_SCRATCH : RF_CATEGORY_ACTIVATIONS;

@@ -123,14 +123,25 @@ void rf_write_replicas(struct rf_writer *w, int piece)
     struct rf_plan *plan = w->plan;
     if (!plan->groups[RF_LANE_REPLICATE].size)
         return;
-    const int shard = rf_value_of(plan, RF_VALUE_GRAD_SHARD, -1, -1, -1, piece);
+    const bool narrow = rf_plan_narrows(plan);
+    const int shard = rf_value_of(plan, narrow ? RF_VALUE_GRAD_NARROW_SHARD : RF_VALUE_GRAD_SHARD,
+                                  -1, -1, -1, piece);
     rf_write(w, RF_VERB_REDUCE, RF_LANE_REPLICATE, -1, -1);
     rf_write_in(w, shard);
     rf_write_out(w, shard);
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
                                               .count = plan->pieces[piece].counts[plan->shard],
-                                              .dtype = RF_F32,
+                                              .dtype = plan->policy.reduce_dtype,
                                               .order = RF_ORDER_RING});
+}
+
+void rf_write_cast(struct rf_writer *w, enum rf_value_kind from, enum rf_value_kind to, int piece)
+{
+    struct rf_plan *plan = w->plan;
+    const int slot = from == RF_VALUE_GRAD ? 0 : -1;
+    rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
+    rf_write_in(w, rf_value_of(plan, from, -1, -1, slot, piece));
+    rf_write_out(w, rf_value_of(plan, to, -1, -1, -1, piece));
 }
 
 int rf_write_end(struct rf_writer *w, struct rf_list *list)

@@ -32,7 +32,15 @@ void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction
 /* From the ranks' shards of a piece all of it: its f32 parameters, or their copies in 16 bits. */
 void rf_write_gather(struct rf_writer *w, int piece, enum rf_dtype dtype);
 
-/* Where there are copies of the shards, each has the sum over its own ranks: adds these up. */
+/* Gradients of a piece (of slot 0), in another type. */
+void rf_write_cast(struct rf_writer *w, enum rf_value_kind from, enum rf_value_kind to, int piece);
+
+/* Blocks' backward passes between the start of a transfer and the use of its result, so that
+ * computing does not wait for it. */
+enum { RF_SETTLE = 2 };
+
+/* Where there are copies of the shards, each has the sum over its own ranks: adds these up, as they
+ * have travelled. */
 void rf_write_replicas(struct rf_writer *w, int piece);
 
 /* Takes the place of *list, which is freed, if all went well; frees w->list otherwise. */

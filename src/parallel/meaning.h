@@ -56,6 +56,8 @@ struct rf_at { /* one instruction on one rank */
 /* Bytes of the counts of a sum. */
 size_t rf_token_count_bytes(const struct rf_plan *plan);
 bool rf_token_is_param(enum rf_value_kind kind);
+/* Gradients, whole or in part: their tokens count. */
+bool rf_token_is_sum(enum rf_value_kind kind);
 
 /* What a value holds from now on. */
 void rf_token_put(const struct rf_at *a, int value, enum rf_token_state state);

@@ -98,8 +98,7 @@ static enum rf_coll_op sum_of(const struct rf_plan *plan, enum rf_lane lane)
 static int check_counts(const struct rf_at *a, int piece, bool sharded)
 {
     const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
-    if (piece < 0 || (t->dtype != RF_F32 && t->dtype != a->plan->copy_type) ||
-        t->count != a->plan->pieces[piece].count)
+    if (piece < 0 || t->count != a->plan->pieces[piece].count)
         return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
     if (t->counts != (sharded ? a->plan->pieces[piece].counts : NULL))
         return rf_check_fail(a->plan, a->i, "has shards of another piece");
@@ -136,14 +135,16 @@ static int bring(const struct rf_at *a, int piece)
     const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
     for (int k = 0; k < a->i->ins; k++) {
         const struct rf_value *v = &plan->values[plan->operands[a->i->first_operand + k]];
-        if ((v->kind != RF_VALUE_GRAD && v->kind != RF_VALUE_GRAD_PART &&
-             (v->kind != RF_VALUE_GRAD_SHARD || a->i->lane != RF_LANE_REPLICATE)) ||
+        const bool shard = v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_GRAD_NARROW_SHARD;
+        if (!rf_token_is_sum(v->kind) || (shard && a->i->lane != RF_LANE_REPLICATE) ||
             v->piece != piece)
             return rf_check_fail(plan, a->i, "is of another piece than on the first rank");
+        if (rf_plan_type(plan, v->kind) != plan->policy.reduce_dtype)
+            return rf_check_fail(plan, a->i, "adds gradients of another type");
     }
     RETURN_IF_ERROR(check_heard(a));
-    if (t->dtype != RF_F32)
-        return rf_check_fail(plan, a->i, "adds in 16 bits");
+    if (t->dtype != plan->policy.reduce_dtype)
+        return rf_check_fail(plan, a->i, "adds in another type");
     if (t->op != sum_of(plan, a->i->lane) || t->order != plan->policy.order)
         return rf_check_fail(plan, a->i, "adds in another way");
     RETURN_IF_ERROR(check_addends(a, piece));
@@ -167,7 +168,10 @@ static int take(const struct rf_at *a, int piece)
     const bool rounds = t->op == RF_COLL_PREFIX_REDUCE_SCATTER;
     const int parts = rounds ? rf_token_operand(a, true, RF_VALUE_GRAD_PART, -1, -1, piece) : -1;
     const bool passing = plan->stage >= 2 && !rounds && a->i->lane != RF_LANE_REPLICATE;
-    int out = parts >= 0 ? parts : rf_token_operand(a, true, RF_VALUE_GRAD_SHARD, -1, -1, piece);
+    const enum rf_value_kind sums = !rf_plan_narrows(plan) ? RF_VALUE_GRAD_SHARD
+                                    : plan->shards > 1     ? RF_VALUE_GRAD_NARROW_SHARD
+                                                           : RF_VALUE_GRAD_NARROW;
+    int out = parts >= 0 ? parts : rf_token_operand(a, true, sums, -1, -1, piece);
     if (out < 0 && passing) /* of a round */
         out = rf_token_operand(a, true, RF_VALUE_GRAD_PART, -1, -1, piece);
     if (root != (out >= 0))
@@ -217,6 +221,8 @@ static int gather(const struct rf_at *a, int piece)
         return rf_check_fail(a->plan, a->i, "is no gather");
     const bool copy = t->dtype != RF_F32;
     RETURN_IF_ERROR(check_counts(a, piece, true));
+    if (copy && t->dtype != a->plan->copy_type)
+        return rf_check_fail(a->plan, a->i, "gathers another type");
     const int shard = rf_token_operand(a, false, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD,
                                        -1, -1, piece);
     const bool units = a->plan->units; /* before they are needed, not when they have changed */
@@ -269,7 +275,7 @@ static int broadcast(const struct rf_at *a, const struct rf_at *root)
         const struct rf_value *v = &a->plan->values[mine[k]], *o = &root->plan->values[theirs[k]];
         const enum rf_token_state state = root->tokens[theirs[k]].state;
         if (v->kind != o->kind || v->piece != o->piece ||
-            t->dtype != (v->kind == RF_VALUE_PARAM ? RF_F32 : RF_U8))
+            t->dtype != (v->piece >= 0 ? rf_plan_stored_type(a->plan) : RF_U8))
             return rf_check_fail(a->plan, a->i, "has other operands than the root");
         if (state != RF_TOKEN_UPDATED && state != RF_TOKEN_BEGUN && state != RF_TOKEN_MOVED)
             return rf_check_fail(a->plan, a->i, "sends what was not updated");
@@ -278,7 +284,7 @@ static int broadcast(const struct rf_at *a, const struct rf_at *root)
             rf_token_put(a, mine[k], state);
     }
     if (t->count !=
-            (t->dtype == RF_F32 ? a->plan->train_elements : sizeof(struct rf_step_scalars)) ||
+            (t->dtype != RF_U8 ? a->plan->train_elements : sizeof(struct rf_step_scalars)) ||
         t->count * rf_dtype_bytes(t->dtype) > bytes)
         return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
     return 0;

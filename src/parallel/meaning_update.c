@@ -132,7 +132,7 @@ static int update(const struct rf_at *a, int piece, enum rf_value_kind kind, int
 static int update_piece(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
-    RETURN_IF_ERROR(update(a, piece, RF_VALUE_PARAM_SHARD, -1, true));
+    RETURN_IF_ERROR(update(a, piece, rf_plan_stored(plan), -1, true));
     for (int k = 0; k < RF_STATE_COUNT; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
             RETURN_IF_ERROR(update(a, piece, RF_VALUE_STATE, k, true));
@@ -216,8 +216,42 @@ int rf_meaning_end_step(const struct rf_at *a)
     return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_MOVED);
 }
 
+/* Gradients change their type on the way to other ranks and back, and keep what they are of. */
+static int cast_sum(const struct rf_at *a, int from, int to)
+{
+    const struct rf_value *values = a->plan->values;
+    const bool whole = values[from].kind == RF_VALUE_GRAD;
+    const bool narrows = whole || values[from].kind == RF_VALUE_GRAD_SHARD;
+    struct rf_token *in = &a->tokens[from], *out = &a->tokens[to];
+    const enum rf_value_kind narrow = whole || (!narrows && a->plan->shards == 1)
+                                          ? RF_VALUE_GRAD_NARROW
+                                          : RF_VALUE_GRAD_NARROW_SHARD;
+    const bool wide =
+        values[to].kind == RF_VALUE_GRAD_SHARD || values[to].kind == RF_VALUE_GRAD_PART;
+    if (a->i->ins != 1 || a->i->outs != 1 || values[from].piece != values[to].piece ||
+        (narrows ? values[to].kind != narrow : values[from].kind != narrow || !wide))
+        return rf_check_fail(a->plan, a->i, "casts to what is no gradient of that piece");
+    if (in->state != RF_TOKEN_CLEARED && in->state != RF_TOKEN_SUM && in->state != RF_TOKEN_TOTAL)
+        return rf_check_fail(a->plan, a->i, "casts gradients that hold no sum");
+    rf_token_use_all(a);
+    const struct rf_token before = *in;
+    in->state = RF_TOKEN_NOTHING; /* a sum is used once */
+    in->read = true;
+    rf_token_put(a, to, before.state);
+    uint8_t *counts = out->counts;
+    memcpy(counts, before.counts, rf_token_count_bytes(a->plan));
+    *out = before;
+    out->counts = counts;
+    out->read = false;
+    return 0;
+}
+
 int rf_meaning_cast(const struct rf_at *a)
 {
+    const int *operands = a->plan->operands + a->i->first_operand;
+    if (a->i->ins > 0 && a->i->outs > 0 && rf_token_is_sum(a->plan->values[operands[0]].kind) &&
+        rf_token_is_sum(a->plan->values[operands[a->i->ins]].kind))
+        return cast_sum(a, operands[0], operands[a->i->ins]);
     for (int piece = 0; piece < a->plan->trained_pieces; piece++) {
         if (a->plan->pieces[piece].use >= 0)
             continue;

@@ -3,9 +3,9 @@
  * Pass: pieces, which are reduced and updated together; those of data parallelism are buckets.
  * Walks the flat buffer from its front, which backward completes first (Li et al. 2020, PyTorch
  * Distributed). The first bucket is small, so that communication starts early; a bucket exceeds its
- * limit only for a single parameter. Frozen parameters are one piece, the last. Where gradients are
- * sharded, a piece is of one block, and a tied parameter is one by itself; where blocks see
- * parameters that are gathered or fetched for them, it is of one type, too.
+ * limit only for a single parameter. Frozen parameters are the last pieces. A piece is of one type,
+ * so that only that type is gathered; where gradients are sharded it is of one block, too, and a
+ * tied parameter is one by itself.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -22,14 +22,17 @@ static void add_piece(struct rf_plan *plan, struct rf_plan_piece piece)
     plan->trained_pieces += piece.trained;
 }
 
-static void cut_buckets(struct rf_plan *plan)
+static void cut_buckets(struct rf_plan *plan, int zone)
 {
     struct rf_plan_piece bucket = {.block = -1, .use = -1, .trained = true};
-    uint64_t limit = plan->policy.first_bucket_bytes / sizeof(float);
+    uint64_t limit = plan->piece_count == 0 ? plan->policy.first_bucket_bytes / sizeof(float)
+                                            : plan->policy.bucket_bytes / sizeof(float);
     for (int i = plan->param_count - 1; i >= 0; i--) {
         const struct rf_plan_param *param = &plan->params[i];
-        if (param->owner != i || param->grad_first == RF_NO_GRAD)
+        if (param->owner != i || param->grad_first == RF_NO_GRAD || rf_plan_zone(plan, i) != zone)
             continue;
+        if (bucket.count == 0)
+            bucket.first = param->grad_first;
         uint64_t end = param->grad_first + (uint64_t)param->count;
         if (bucket.count > 0 && end - bucket.first > limit) {
             add_piece(plan, bucket);
@@ -59,18 +62,17 @@ static bool is_frozen(const struct rf_plan *plan, int param)
 /* Whether a parameter lies in one piece with the one that follows it in memory. */
 static bool joins(const struct rf_plan *plan, int param, int before)
 {
-    const struct rf_plan_param *a = &plan->params[param], *b = &plan->params[before];
-    const bool types = !plan->units || a->desc->dtype == b->desc->dtype;
-    return a->block == b->block && types && !is_tied(plan, param) && !is_tied(plan, before);
+    return plan->params[param].block == plan->params[before].block && !is_tied(plan, param) &&
+           !is_tied(plan, before);
 }
 
-static void cut_units(struct rf_plan *plan, bool frozen)
+static void cut_units(struct rf_plan *plan, bool frozen, int zone)
 {
     struct rf_plan_piece unit = {.use = -1};
     int before = -1;
     for (int i = plan->param_count - 1; i >= 0; i--) {
         const struct rf_plan_param *param = &plan->params[i];
-        if (param->owner != i || is_frozen(plan, i) != frozen)
+        if (param->owner != i || is_frozen(plan, i) != frozen || rf_plan_zone(plan, i) != zone)
             continue;
         if (before >= 0 && !joins(plan, i, before)) {
             add_piece(plan, unit);
@@ -84,6 +86,23 @@ static void cut_units(struct rf_plan *plan, bool frozen)
     }
     if (before >= 0)
         add_piece(plan, unit);
+}
+
+static void cut_frozen(struct rf_plan *plan, int zone)
+{
+    struct rf_plan_piece piece = {.first = UINT64_MAX, .block = -1, .use = -1};
+    uint64_t end = 0;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        const uint64_t last = param->first + (uint64_t)param->count;
+        if (param->owner != i || !is_frozen(plan, i) || rf_plan_zone(plan, i) != zone)
+            continue;
+        piece.first = param->first < piece.first ? param->first : piece.first;
+        end = last > end ? last : end;
+    }
+    piece.count = end - piece.first;
+    if (end > 0)
+        add_piece(plan, piece);
 }
 
 /* In ring order the uses of a tied parameter share a gradient. In tree order that would depend on
@@ -221,7 +240,6 @@ static void assign_params(struct rf_plan *plan)
 
 int rf_pass_pieces(struct rf_plan *plan)
 {
-    const uint64_t frozen = plan->param_elements - plan->train_elements;
     const bool tree = plan->policy.order == RF_ORDER_TREE;
     const bool blocks = plan->stage >= 2 || plan->policy.offload & RF_OFFLOAD_PARAMS;
     plan->sum_slots = tree && plan->stage >= 2
@@ -230,18 +248,18 @@ int rf_pass_pieces(struct rf_plan *plan)
     plan->pieces = rf_alloc(((size_t)plan->param_count + 2) * sizeof(*plan->pieces));
     if (!plan->pieces)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
-    if (blocks)
-        cut_units(plan, false);
-    else
-        cut_buckets(plan);
+    for (int zone = 0; zone < RF_ZONES; zone++)
+        if (blocks)
+            cut_units(plan, false, zone);
+        else
+            cut_buckets(plan, zone);
     if (tree)
         add_uses(plan);
-    if (blocks)
-        cut_units(plan, true);
-    else if (frozen > 0)
-        add_piece(plan,
-                  (struct rf_plan_piece){
-                      .first = plan->train_elements, .count = frozen, .block = -1, .use = -1});
+    for (int zone = 0; zone < RF_ZONES; zone++)
+        if (blocks)
+            cut_units(plan, true, zone);
+        else
+            cut_frozen(plan, zone);
     assign_params(plan);
     RETURN_IF_ERROR(cut_pieces(plan));
     place_shards(plan);

@@ -86,7 +86,10 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
         return plan->sizes[v->block].handoff;
     case RF_VALUE_GRAD_PART:
         return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(float);
+    case RF_VALUE_GRAD_NARROW_SHARD:
+        return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(uint16_t);
     case RF_VALUE_COPY:
+    case RF_VALUE_GRAD_NARROW:
         return rf_padded(plan->pieces[v->piece].count) * sizeof(uint16_t);
     default:
         return rf_padded(plan->pieces[v->piece].count) * sizeof(float);

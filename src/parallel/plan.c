@@ -101,6 +101,11 @@ double rf_plan_bubble(const struct rf_plan *plan)
     return 0;
 }
 
+bool rf_plan_params_sharded(const struct rf_plan *plan)
+{
+    return plan->units && plan->shards > 1;
+}
+
 int64_t rf_plan_param_count(const struct rf_plan *plan)
 {
     return plan->logical_elements;

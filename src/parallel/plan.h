@@ -170,18 +170,57 @@ struct rf_plan {
     struct rf_bytes bytes;
 };
 
+/* Parameters in 16 bits lie before those in f32, which are few among them: so pieces of one type
+ * are few. A model that is all f32 has one zone. */
+enum { RF_ZONES = 2 };
+
+static inline int rf_plan_zone(const struct rf_plan *plan, int param)
+{
+    return plan->copy_type != RF_F32 && plan->params[param].desc->dtype == RF_F32;
+}
+
 /* Whether this rank has the optimizer and its states. */
 static inline bool rf_plan_updates(const struct rf_plan *plan)
 {
     return !plan->policy.update_on_rank_0 || plan->rank == 0;
 }
 
-/* Whether an update writes 16-bit copies as well. Else they are made of parameters that came from
- * other ranks, which takes rounding that does not depend on the rank. */
+/* Whether an update writes 16-bit copies beside the parameters. */
 static inline bool rf_plan_step_copies(const struct rf_plan *plan)
 {
-    return plan->copy_type != RF_F32 &&
-           (plan->shards == 1 || plan->units || plan->policy.optimizer.stochastic_rounding);
+    return plan->copy_type != RF_F32 && !plan->policy.no_masters;
+}
+
+/* What an update writes, and where that lies. */
+static inline enum rf_value_kind rf_plan_stored(const struct rf_plan *plan)
+{
+    return plan->policy.no_masters ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD;
+}
+
+static inline enum rf_dtype rf_plan_stored_type(const struct rf_plan *plan)
+{
+    return plan->policy.no_masters ? plan->copy_type : RF_F32;
+}
+
+static inline enum rf_region_id rf_plan_stored_region(const struct rf_plan *plan)
+{
+    return plan->policy.no_masters ? RF_REGION_COPY : RF_REGION_PARAMS;
+}
+
+/* Whether gradients travel in 16 bits. */
+static inline bool rf_plan_narrows(const struct rf_plan *plan)
+{
+    return plan->policy.reduce_dtype != RF_F32 && plan->mesh.dp > 1;
+}
+
+/* The type of a value's elements, where it has one. */
+static inline enum rf_dtype rf_plan_type(const struct rf_plan *plan, enum rf_value_kind kind)
+{
+    if (kind == RF_VALUE_COPY || kind == RF_VALUE_COPY_SHARD)
+        return plan->copy_type;
+    if (kind == RF_VALUE_GRAD_NARROW || kind == RF_VALUE_GRAD_NARROW_SHARD)
+        return plan->policy.reduce_dtype;
+    return RF_F32;
 }
 
 /* Whether the optimizer reads gradients that were copied to the host. */

@@ -99,9 +99,6 @@ void rf_plan_form_groups(struct rf_plan *plan)
     plan->stage = shards > 1 ? plan->policy.zero : 0;
     plan->shards = shards;
     plan->shard = rank % shards;
-    plan->units = plan->stage == 3 || plan->policy.offload;
-    plan->keep_units = plan->policy.keep_gathered ||
-                       (plan->stage < 3 && !(plan->policy.offload & RF_OFFLOAD_PARAMS));
     plan->groups[RF_LANE_DATA] = (struct rf_plan_group){0, 1, dp, rank};
     plan->shard_lane = RF_LANE_DATA;
     if (shards == 1 || shards == dp)
@@ -209,6 +206,20 @@ static int check_loss_scale(const struct rf_plan *plan)
     return 0;
 }
 
+static int check_reduce_dtype(const struct rf_policy *policy)
+{
+    const enum rf_dtype type = policy->reduce_dtype;
+    if (type != RF_F32 && type != RF_F16 && type != RF_BF16)
+        return rf_fail(RF_EINVAL, "reduce_dtype %d: gradients travel as RF_F32, RF_F16 or RF_BF16",
+                       (int)type);
+    if (type != RF_F32 && policy->order == RF_ORDER_TREE)
+        return rf_fail(RF_EINVAL,
+                       "reduce_dtype %s in tree order: its bits are those of one process, which "
+                       "rounds no gradients; use ring order, or f32",
+                       rf_dtype_name(type));
+    return 0;
+}
+
 int rf_pass_policy(struct rf_plan *plan)
 {
     struct rf_policy *policy = &plan->policy;
@@ -218,6 +229,7 @@ int rf_pass_policy(struct rf_plan *plan)
     RETURN_IF_ERROR(check_batch(plan));
     RETURN_IF_ERROR(check_optimizer(policy));
     RETURN_IF_ERROR(check_loss_scale(plan));
+    RETURN_IF_ERROR(check_reduce_dtype(policy));
     if (policy->order == RF_ORDER_ANY)
         policy->order = RF_ORDER_RING;
     if (policy->order != RF_ORDER_RING && policy->order != RF_ORDER_TREE)

@@ -24,7 +24,7 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_STEP] = "optimizer step",
     [RF_VERB_END_STEP] = "end step",
     [RF_VERB_BROADCAST] = "broadcast",
-    [RF_VERB_CAST] = "cast parameters",
+    [RF_VERB_CAST] = "cast",
     [RF_VERB_FETCH] = "fetch",
     [RF_VERB_EVICT] = "evict",
     [RF_VERB_HOST_STEP] = "optimizer step by the host",
@@ -48,6 +48,8 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_COPY_SHARD] = "shard of 16-bit parameters",
     [RF_VALUE_GRAD_SHARD] = "shard of gradients",
     [RF_VALUE_GRAD_PART] = "partial sums of gradients",
+    [RF_VALUE_GRAD_NARROW] = "16-bit gradients",
+    [RF_VALUE_GRAD_NARROW_SHARD] = "shard of 16-bit gradients",
     [RF_VALUE_HOST_GRAD] = "gradients with the host",
     [RF_VALUE_STATE] = "state",
     [RF_VALUE_GRAD] = "gradients",
@@ -119,6 +121,8 @@ static const struct rf_value *gradient(const struct rf_plan *plan, const int *op
     for (int k = 0; k < count; k++)
         if (plan->values[operands[k]].kind == RF_VALUE_GRAD ||
             plan->values[operands[k]].kind == RF_VALUE_GRAD_SHARD ||
+            plan->values[operands[k]].kind == RF_VALUE_GRAD_NARROW ||
+            plan->values[operands[k]].kind == RF_VALUE_GRAD_NARROW_SHARD ||
             plan->values[operands[k]].kind == RF_VALUE_GRAD_PART)
             return &plan->values[operands[k]];
     return NULL;

@@ -102,7 +102,8 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     for (int k = 0; k < RF_STATE_COUNT && !plan->policy.forward_only; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
             bytes->optimizer += sign * aligned(state);
-    bytes->params += sign * (aligned(params * sizeof(float)) + aligned(params * copy));
+    const uint64_t master = plan->policy.no_masters ? 0 : sizeof(float);
+    bytes->params += sign * (aligned(params * master) + aligned(params * copy));
     if (plan->policy.offload)
         bytes->host += bytes->params - before.params;
     if (plan->policy.forward_only)

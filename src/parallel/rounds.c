@@ -18,13 +18,16 @@ struct pass {
     bool tree;
     int micro_batch, round;
     bool *cleared; /* pieces, in this round */
-    bool *last;    /* of a piece's addition that is still to be written: it is the last round's */
-    int *age;      /* of a piece's addition that is still to be written: blocks since; -1: none */
+    struct sum *sums;
 };
 
-/* Backward passes of blocks between the start of a reduction and the addition of its result, so
- * that computing does not wait for it. */
-enum { SETTLE = 2 };
+/* What is still to be written of a piece's sum that is under way. */
+struct sum {
+    int age;        /* blocks since the transfer began; -1: nothing is under way */
+    bool first;     /* it is the first round's: the shard itself */
+    bool last;      /* it is the last round's */
+    bool of_copies; /* it is the sum over the copies of the shard */
+};
 
 static int of_piece(struct pass *p, enum rf_value_kind kind, int piece)
 {
@@ -76,45 +79,66 @@ static bool is_last(const struct pass *p)
     return p->round + 1 == rf_plan_rounds(p->plan);
 }
 
+static void add_copies(struct pass *p, int piece)
+{
+    const bool narrow = rf_plan_narrows(p->plan);
+    if (!p->plan->groups[RF_LANE_REPLICATE].size)
+        return;
+    if (narrow)
+        rf_write_cast(&p->w, RF_VALUE_GRAD_SHARD, RF_VALUE_GRAD_NARROW_SHARD, piece);
+    rf_write_replicas(&p->w, piece);
+    if (narrow)
+        p->sums[piece] = (struct sum){.first = true, .of_copies = true};
+}
+
+/* What has arrived goes where it belongs. */
 static void add_round(struct pass *p, int piece)
 {
+    const struct sum sum = p->sums[piece];
     const int shard = of_piece(p, RF_VALUE_GRAD_SHARD, piece);
-    p->age[piece] = -1;
-    rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
-    rf_write_in(&p->w, shard);
-    rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD_PART, piece));
-    rf_write_out(&p->w, shard);
-    if (p->last[piece])
-        rf_write_replicas(&p->w, piece);
+    p->sums[piece].age = -1;
+    if (rf_plan_narrows(p->plan))
+        rf_write_cast(&p->w, RF_VALUE_GRAD_NARROW_SHARD,
+                      sum.first ? RF_VALUE_GRAD_SHARD : RF_VALUE_GRAD_PART, piece);
+    if (!sum.first) {
+        rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
+        rf_write_in(&p->w, shard);
+        rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD_PART, piece));
+        rf_write_out(&p->w, shard);
+    }
+    if (sum.last)
+        add_copies(p, piece);
 }
 
 /* What was begun long enough ago. */
 static void add_rounds(struct pass *p, int age)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++)
-        if (p->age[k] >= age)
+        if (p->sums[k].age >= age)
             add_round(p, k);
 }
 
 static void reduce_ring(struct pass *p, int piece)
 {
     const struct rf_plan_piece *q = &p->plan->pieces[piece];
-    const bool first = p->round == 0;
-    if (p->age[piece] >= 0)
+    const bool first = p->round == 0, narrow = rf_plan_narrows(p->plan);
+    const enum rf_value_kind wide = first ? RF_VALUE_GRAD_SHARD : RF_VALUE_GRAD_PART;
+    if (p->sums[piece].age >= 0)
         add_round(p, piece);
+    if (narrow)
+        rf_write_cast(&p->w, RF_VALUE_GRAD, RF_VALUE_GRAD_NARROW, piece);
     rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
-    rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
-    rf_write_out(&p->w, of_piece(p, first ? RF_VALUE_GRAD_SHARD : RF_VALUE_GRAD_PART, piece));
+    rf_write_in(&p->w, of_piece(p, narrow ? RF_VALUE_GRAD_NARROW : RF_VALUE_GRAD, piece));
+    rf_write_out(&p->w, of_piece(p, narrow ? RF_VALUE_GRAD_NARROW_SHARD : wide, piece));
     rf_write_transfer(&p->w, (struct rf_transfer){.op = RF_COLL_REDUCE_SCATTER,
                                                   .count = q->count,
-                                                  .dtype = RF_F32,
+                                                  .dtype = p->plan->policy.reduce_dtype,
                                                   .order = RF_ORDER_RING,
                                                   .counts = q->counts});
-    p->last[piece] = is_last(p);
-    if (!first)
-        p->age[piece] = 0;
+    if (narrow || !first)
+        p->sums[piece] = (struct sum){.first = first, .last = is_last(p)};
     else if (is_last(p))
-        rf_write_replicas(&p->w, piece);
+        add_copies(p, piece);
 }
 
 static void push_tree(struct pass *p, int piece)
@@ -139,8 +163,8 @@ static void complete_block(struct pass *p, int block)
 {
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->trained_pieces; k++) {
-        if (p->age[k] >= 0)
-            p->age[k]++;
+        if (p->sums[k].age >= 0)
+            p->sums[k].age++;
         if (plan->pieces[k].block != block)
             continue;
         if (p->tree) {
@@ -151,7 +175,10 @@ static void complete_block(struct pass *p, int block)
             clear(p, k);
         reduce_ring(p, k);
     }
-    add_rounds(p, block == 0 && is_last(p) ? 0 : SETTLE);
+    const bool end = block == 0 && is_last(p);
+    add_rounds(p, end ? 0 : RF_SETTLE);
+    if (end) /* those over the copies, which have just begun */
+        add_rounds(p, 0);
 }
 
 static void write_instruction(struct pass *p, const struct rf_instruction *i)
@@ -185,16 +212,14 @@ int rf_pass_rounds(struct rf_plan *plan)
         return 0;
     plan->slots = 1;
     p.cleared = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.cleared));
-    p.last = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.last));
-    p.age = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.age));
-    if (!p.cleared || !p.last || !p.age)
+    p.sums = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.sums));
+    if (!p.cleared || !p.sums)
         p.w.status = rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
-    for (int k = 0; p.age && k < plan->piece_count; k++)
-        p.age[k] = -1;
+    for (int k = 0; p.sums && k < plan->piece_count; k++)
+        p.sums[k].age = -1;
     for (int i = 0; i < list->count && p.w.status == 0; i++)
         write_instruction(&p, &list->instructions[i]);
     rf_free(p.cleared);
-    rf_free(p.last);
-    rf_free(p.age);
+    rf_free(p.sums);
     return rf_write_end(&p.w, list);
 }

@@ -37,8 +37,7 @@ int rf_meaning_open(const struct rf_plan *const *plans, int ranks, struct rf_mea
                      kind == RF_VALUE_COPY || kind == RF_VALUE_COPY_SHARD ||
                      kind == RF_VALUE_STATE || kind == RF_VALUE_CHUNKS || kind == RF_VALUE_DECAY)
                 tokens[v].state = RF_TOKEN_HELD;
-            const bool sum =
-                kind == RF_VALUE_GRAD || kind == RF_VALUE_GRAD_SHARD || kind == RF_VALUE_GRAD_PART;
+            const bool sum = rf_token_is_sum(kind);
             if (sum)
                 tokens[v].counts = rf_alloc(rf_token_count_bytes(plan));
             if (sum && !tokens[v].counts)
@@ -67,6 +66,12 @@ static bool overlap(const struct rf_value *a, const struct rf_value *b)
 {
     return a->region == b->region && a->offset < b->offset + b->bytes &&
            b->offset < a->offset + a->bytes;
+}
+
+bool rf_token_is_sum(enum rf_value_kind kind)
+{
+    return kind == RF_VALUE_GRAD || kind == RF_VALUE_GRAD_SHARD || kind == RF_VALUE_GRAD_PART ||
+           kind == RF_VALUE_GRAD_NARROW || kind == RF_VALUE_GRAD_NARROW_SHARD;
 }
 
 bool rf_token_is_param(enum rf_value_kind kind)

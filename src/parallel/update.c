@@ -122,7 +122,7 @@ static void write_updated(struct rf_writer *w, struct updated u, enum rf_value_k
     rf_write_in(w, single(w, RF_VALUE_DECAY));
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
     for (int outs = 0; outs < 2; outs++) {
-        updated_operands(w, u, RF_VALUE_PARAM_SHARD, -1, outs);
+        updated_operands(w, u, rf_plan_stored(plan), -1, outs);
         for (int k = 0; k < RF_STATE_COUNT; k++)
             if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
                 updated_operands(w, u, RF_VALUE_STATE, k, outs);
@@ -139,7 +139,7 @@ static void write_update(struct rf_writer *w, struct updated u)
 
 static void write_cast(struct rf_writer *w)
 {
-    if (w->plan->copy_type == RF_F32)
+    if (!rf_plan_step_copies(w->plan))
         return;
     rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
     operands(w, RF_VALUE_PARAM, -1, false);
@@ -147,8 +147,7 @@ static void write_cast(struct rf_writer *w)
 }
 
 /* Each piece goes to all ranks as soon as it has been updated, unless it is gathered only when it
- * is needed. Copies are made of it where that gives the same bits everywhere; else they travel,
- * too. */
+ * is needed. */
 static void write_shards(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -156,14 +155,9 @@ static void write_shards(struct rf_writer *w)
         if (plan->pieces[k].use >= 0)
             continue;
         write_update(w, (struct updated){k, k + 1});
-        if (plan->units)
-            continue;
-        rf_write_gather(w, k, RF_F32);
-        if (rf_plan_step_copies(plan))
-            rf_write_gather(w, k, plan->copy_type);
+        if (!plan->units)
+            rf_write_gather(w, k, RF_F32);
     }
-    if (!rf_plan_step_copies(plan))
-        write_cast(w);
 }
 
 static bool host_updates(const struct rf_plan *plan)
@@ -229,10 +223,10 @@ static void write_broadcasts(struct rf_writer *w)
     if (plan->train_elements == 0)
         return;
     rf_write(w, RF_VERB_BROADCAST, RF_LANE_DATA, -1, -1);
-    operands(w, RF_VALUE_PARAM, -1, !root);
+    operands(w, plan->policy.no_masters ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, !root);
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_BROADCAST,
                                               .count = plan->train_elements,
-                                              .dtype = RF_F32,
+                                              .dtype = rf_plan_stored_type(plan),
                                               .order = RF_ORDER_RING,
                                               .algorithm = RF_TO_RANK_0});
     if (!root)

@@ -6,7 +6,7 @@
 #include "../base/base.h"
 #include "plan.h"
 
-/* Elements (f32) of the values of this kind among `count` operands. */
+/* Elements of the values of this kind among `count` operands. */
 static uint64_t elements(const struct rf_plan *plan, const int *operands, int count,
                          enum rf_value_kind kind)
 {
@@ -14,7 +14,7 @@ static uint64_t elements(const struct rf_plan *plan, const int *operands, int co
     for (int k = 0; k < count; k++)
         if (plan->values[operands[k]].kind == kind)
             bytes += plan->values[operands[k]].bytes;
-    return bytes / sizeof(float);
+    return bytes / rf_dtype_bytes(rf_plan_type(plan, kind));
 }
 
 /* Whether the call of a block finds earlier gradients of its own: then it adds to all of them. */
@@ -63,12 +63,24 @@ static struct rf_work norm_work(const struct rf_plan *plan, uint64_t count)
                             .written = chunks * sizeof(float)};
 }
 
-static struct rf_work cast_work(const struct rf_plan *plan, uint64_t count)
+static uint64_t cast_elements(const struct rf_plan *plan, const int *operands, int count)
 {
-    return (struct rf_work){.launches = count > 0,
-                            .flops = count,
-                            .read = count * sizeof(float),
-                            .written = count * rf_dtype_bytes(plan->copy_type)};
+    uint64_t bytes = 0;
+    for (int k = 0; k < count; k++)
+        bytes += plan->values[operands[k]].bytes;
+    return bytes / rf_dtype_bytes(rf_plan_type(plan, plan->values[operands[0]].kind));
+}
+
+static struct rf_work cast_work(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *ins = rf_plan_operands(plan, i), *outs = ins + i->ins;
+    const uint64_t from = cast_elements(plan, ins, i->ins);
+    const uint64_t to = cast_elements(plan, outs, i->outs), count = from < to ? from : to;
+    return (struct rf_work){
+        .launches = count > 0,
+        .flops = count,
+        .read = count * rf_dtype_bytes(rf_plan_type(plan, plan->values[ins[0]].kind)),
+        .written = count * rf_dtype_bytes(rf_plan_type(plan, plan->values[outs[0]].kind))};
 }
 
 /* False: what is sent, what the host does, and scalars; *out stays. */
@@ -90,12 +102,12 @@ static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i
         *out = norm_work(plan, elements(plan, ins, i->ins, RF_VALUE_GRAD_SHARD));
         return true;
     case RF_VERB_STEP:
-        rf_optimizer_work(&plan->policy.optimizer,
-                          elements(plan, outs, i->outs, RF_VALUE_PARAM_SHARD),
-                          rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, out);
+        rf_optimizer_work(
+            &plan->policy.optimizer, elements(plan, outs, i->outs, rf_plan_stored(plan)),
+            rf_plan_stored_type(plan), rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, out);
         return true;
     case RF_VERB_CAST:
-        *out = cast_work(plan, elements(plan, ins, i->ins, RF_VALUE_PARAM));
+        *out = cast_work(plan, i);
         return true;
     default:
         return false;

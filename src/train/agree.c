@@ -21,6 +21,8 @@ enum field {
     FIELD_SHARD,
     FIELD_GATHERS,
     FIELD_OFFLOAD,
+    FIELD_MASTERS,
+    FIELD_REDUCE_DTYPE,
     FIELD_BUCKETS,
     FIELD_OPTIMIZER,
     FIELD_CLIP,
@@ -44,6 +46,8 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "ranks that share a copy",
                                                      "gathers of parameters",
                                                      "offload",
+                                                     "f32 masters of parameters",
+                                                     "type in which gradients travel",
                                                      "bucket sizes",
                                                      "optimizer",
                                                      "clipping norm",
@@ -115,7 +119,7 @@ static uint32_t hash_gathers(const struct rf_plan *plan)
 {
     const struct rf_policy *p = &plan->policy;
     const int32_t choices[] = {p->keep_gathered, p->no_prefetch, p->recompute, p->offload};
-    return plan->units && plan->shards > 1 ? rf_hash32(choices, sizeof(choices), 0) : 0;
+    return rf_plan_params_sharded(plan) ? rf_hash32(choices, sizeof(choices), 0) : 0;
 }
 
 static uint32_t hash_loss_scale(const struct rf_policy *p)
@@ -144,6 +148,8 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_SHARD] = (uint64_t)plan->mesh.shard;
     f[FIELD_GATHERS] = hash_gathers(plan);
     f[FIELD_OFFLOAD] = (uint64_t)(policy->offload & RF_OFFLOAD_OPTIMIZER);
+    f[FIELD_MASTERS] = !policy->no_masters;
+    f[FIELD_REDUCE_DTYPE] = (uint64_t)policy->reduce_dtype;
     f[FIELD_BUCKETS] = hash_buckets(policy);
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;

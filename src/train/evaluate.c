@@ -66,7 +66,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
                         micro_batches * (rank + 1) / ranks,
-                        plan->units && plan->shards > 1 ? (micro_batches + ranks - 1) / ranks : 0);
+                        rf_plan_params_sharded(plan) ? (micro_batches + ranks - 1) / ranks : 0);
     if (rc == 0)
         rc = rf_run_share_losses(run, micro_batches, &sum, &counted, &stop);
     if (rc < 0)

@@ -6,6 +6,7 @@
  */
 #include "../base/base.h"
 #include "run.h"
+#include "stored.h"
 
 static int fill_param(struct rf_run *run, int index, float *values)
 {
@@ -16,7 +17,7 @@ static int fill_param(struct rf_run *run, int index, float *values)
             desc->init_std != 0
                 ? desc->init_std * rf_philox_normal(run->seed, (uint64_t)index, own.first + i)
                 : desc->init_value;
-    return own.count ? rf_tensor_write(own.tensor, values, own.count * sizeof(float)) : 0;
+    return own.count ? rf_stored_write(own.tensor, values) : 0;
 }
 
 int rf_run_init_params(struct rf_run *run)

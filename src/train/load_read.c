@@ -29,7 +29,7 @@ static int read_span(struct rf_run *run, struct rf_load *load, int part, const s
         bytes = piece_left(run, span->count, from);
         RETURN_IF_ERROR(
             read_piece(load, part, span->tensor, span->first * sizeof(float) + from, bytes));
-        RETURN_IF_ERROR(rf_buffer_write(span->buffer, span->offset + from, load->buffer, bytes));
+        RETURN_IF_ERROR(rf_span_write(span, from, bytes, load->buffer));
     }
     return 0;
 }
@@ -86,7 +86,7 @@ static int ask_span(struct rf_run *run, struct rf_load *load, int part, const st
         bytes = piece_left(run, span->count, from);
         RETURN_IF_ERROR(rf_run_recv(run, load->buffer, bytes, 0, "load spans"));
         if (*status == 0)
-            *status = rf_buffer_write(span->buffer, span->offset + from, load->buffer, bytes);
+            *status = rf_span_write(span, from, bytes, load->buffer);
     }
     return 0;
 }

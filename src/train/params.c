@@ -7,6 +7,7 @@
 
 #include "../base/base.h"
 #include "run.h"
+#include "stored.h"
 
 int rf_run_find_param(const struct rf_run *run, const char *name)
 {
@@ -38,14 +39,14 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
     const uint64_t begin = piece->first + piece->cuts[plan->shard];
     struct rf_plan_span span = {param->first, (uint64_t)param->count};
     uint64_t element = param->first;
-    if (plan->units && plan->shards > 1) {
+    if (rf_plan_params_sharded(plan)) {
         rf_plan_clip(&span, begin, piece->counts[plan->shard]);
         element = piece->shard_first + span.first - begin;
     }
-    struct rf_tensor t = run->regions[RF_REGION_PARAMS];
-    t.offset += element * sizeof(float);
+    struct rf_tensor t = run->regions[rf_plan_stored_region(plan)];
+    t.dtype = rf_plan_stored_type(plan);
+    t.offset += element * rf_dtype_bytes(t.dtype);
     t.shape = rf_shape1((int64_t)span.count);
-    t.dtype = RF_F32;
     return (struct rf_own_part){span.first - param->first, span.count, t};
 }
 
@@ -60,8 +61,8 @@ static int collect(struct rf_run *run, int index, float *values)
     if (own.count < count)
         memset(values, 0, count * sizeof(*values));
     if (own.count)
-        RETURN_IF_ERROR(rf_tensor_read(own.tensor, values + own.first, own.count * sizeof(float)));
-    if (!run->plan->units || run->plan->shards == 1)
+        RETURN_IF_ERROR(rf_stored_read(own.tensor, values + own.first));
+    if (!rf_plan_params_sharded(run->plan))
         return 0;
     const struct rf_transfer t = {.op = RF_COLL_ALL_REDUCE,
                                   .count = count,
@@ -88,7 +89,7 @@ int rf_run_refresh_copy(struct rf_run *run)
     struct rf_tensor params = run->regions[RF_REGION_PARAMS];
     params.shape = rf_shape1((int64_t)count);
     params.dtype = RF_F32;
-    if (run->plan->copy_type == RF_F32 || count == 0)
+    if (!rf_plan_step_copies(run->plan) || count == 0)
         return 0;
     RETURN_IF_ERROR(rf_cast(run->stream, rf_run_copy(run, count), params));
     return rf_stream_wait(run->stream);
@@ -105,9 +106,15 @@ int rf_run_write_param(struct rf_run *run, const char *name, const void *src, ui
     int index = param_of(run, name, bytes);
     RETURN_IF_ERROR(index);
     const struct rf_own_part own = rf_run_own_part(run, index);
-    if (own.count)
-        RETURN_IF_ERROR(
-            rf_tensor_write(own.tensor, (const float *)src + own.first, own.count * sizeof(float)));
+    if (own.count) {
+        float *values = rf_alloc(own.count * sizeof(*values));
+        if (!values)
+            return rf_fail(RF_ENOMEM, "run: out of host memory for parameter %s", name);
+        memcpy(values, (const float *)src + own.first, own.count * sizeof(*values));
+        int rc = rf_stored_write(own.tensor, values);
+        rf_free(values);
+        RETURN_IF_ERROR(rc);
+    }
     return rf_run_refresh_copy(run);
 }
 

@@ -32,7 +32,7 @@ static int check_size(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
     if (plan->regions[RF_REGION_GRADS].bytes / sizeof(float) > UINT32_MAX * (uint64_t)plan->slots ||
-        plan->regions[RF_REGION_PARAMS].bytes / sizeof(float) > UINT32_MAX)
+        rf_plan_param_elements(plan, plan->shard) > UINT32_MAX)
         return rf_fail(RF_ENOTSUP,
                        "%lld parameters: this version holds at most 4294967295 on one rank; use a "
                        "smaller model",

@@ -196,7 +196,7 @@ struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count);
 int rf_run_find_param(const struct rf_run *run, const char *name); /* -1: none */
 
 /* What this rank has of a parameter (owner): elements first.. of it, and where they lie in the
- * region of parameters, as f32; count may be 0. */
+ * memory of parameters, as they are stored there; count may be 0. */
 struct rf_own_part {
     uint64_t first, count;
     struct rf_tensor tensor;

@@ -39,7 +39,7 @@ static int read_piece(struct rf_save *save, const struct rf_span *span, uint64_t
         return 0;
     }
     *data = save->buffer;
-    return rf_buffer_read(span->buffer, span->offset + from, save->buffer, bytes);
+    return rf_span_read(span, from, bytes, save->buffer);
 }
 
 static uint64_t place(const struct rf_save_part *part, const struct rf_span *span, uint64_t from)
@@ -59,8 +59,7 @@ int rf_save_snapshot(struct rf_save *save)
     for (int p = 0; rc == 0 && p < RF_PART_COUNT; p++)
         for (size_t i = 0; rc == 0 && i < save->parts[p].spans.count; i++) {
             const struct rf_span *span = &save->parts[p].spans.list[i];
-            rc = rf_buffer_read(span->buffer, span->offset, memory + at,
-                                span->count * sizeof(float));
+            rc = rf_span_read(span, 0, span->count * sizeof(float), memory + at);
             at += span->count * sizeof(float);
         }
     if (rc < 0)
@@ -151,8 +150,7 @@ int rf_save_send(struct rf_run *run, struct rf_save *save)
             RETURN_IF_ERROR(rf_run_send(run, &row, sizeof(row), 0, "save spans"));
             for (uint64_t from = 0; from < span->count * sizeof(float); from += bytes) {
                 bytes = piece_left(save, span, from);
-                rf_save_note(
-                    save, rf_buffer_read(span->buffer, span->offset + from, save->buffer, bytes));
+                rf_save_note(save, rf_span_read(span, from, bytes, save->buffer));
                 RETURN_IF_ERROR(rf_run_send(run, save->buffer, bytes, 0, "save spans"));
             }
         }

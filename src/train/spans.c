@@ -8,6 +8,7 @@
 #include "spans.h"
 
 #include "../base/base.h"
+#include "stored.h"
 
 static const char *const suffixes[RF_STATE_COUNT] = {".m", ".v", ".a"};
 
@@ -39,7 +40,7 @@ int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, stru
             rc =
                 rf_fail(RF_ENOTSUP, "checkpoint: the name %.60s... is too long", param->desc->name);
         else if (part == RF_PART_MODEL)
-            add(&list, run, i, "", RF_REGION_PARAMS);
+            add(&list, run, i, "", (int)rf_plan_stored_region(plan));
         /* Also where rank 0 alone has them: a listing is the same on all ranks. */
         for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_STATE_COUNT; k++)
             if (!plan->policy.forward_only && param->grad_first != RF_NO_GRAD &&
@@ -74,6 +75,17 @@ static int append(struct rf_spans *spans, const struct rf_span *span)
     return 0;
 }
 
+/* Elements of the memory in which a tensor of the listing lies. */
+static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed *listed,
+                               uint64_t first, uint64_t count)
+{
+    struct rf_tensor t = run->regions[listed->region];
+    t.dtype = listed->region == RF_REGION_COPY ? run->plan->copy_type : RF_F32;
+    t.offset += first * rf_dtype_bytes(t.dtype);
+    t.shape = rf_shape1((int64_t)count);
+    return t;
+}
+
 /* What [from, to) of all tensors, one after the other, has of each. */
 static int cut(const struct rf_run *run, const struct rf_listing *list, uint64_t from, uint64_t to,
                struct rf_spans *out)
@@ -83,16 +95,14 @@ static int cut(const struct rf_run *run, const struct rf_listing *list, uint64_t
     int rc = 0;
     for (int i = 0; rc == 0 && i < list->count; i++) {
         const struct rf_plan_param *param = &run->plan->params[list->listed[i].param];
-        const struct rf_tensor region = run->regions[list->listed[i].region];
         const uint64_t end = at + (uint64_t)param->count;
         const uint64_t a = from > at ? from : at, b = to < end ? to : end;
         if (a < b) {
-            const struct rf_span span = {.tensor = i,
-                                         .first = a - at,
-                                         .count = b - a,
-                                         .buffer = region.buffer,
-                                         .offset = region.offset +
-                                                   (param->first + a - at) * sizeof(float)};
+            const struct rf_span span = {
+                .tensor = i,
+                .first = a - at,
+                .count = b - a,
+                .stored = stored(run, &list->listed[i], param->first + a - at, b - a)};
             rc = append(&spans, &span);
         }
         at = end;
@@ -127,19 +137,18 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, s
     for (int i = 0; rc == 0 && i < list->count; i++) {
         const struct rf_plan_param *param = &plan->params[list->listed[i].param];
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-        const struct rf_tensor region = run->regions[list->listed[i].region];
         const uint64_t begin = piece->first + piece->cuts[plan->shard];
         const uint64_t end = piece->first + piece->cuts[plan->shard + 1];
         const uint64_t last = param->first + (uint64_t)param->count;
         const uint64_t a = begin > param->first ? begin : param->first, b = end < last ? end : last;
-        const struct rf_span span = {.tensor = i,
-                                     .first = a - param->first,
-                                     .count = b - a,
-                                     .buffer = region.buffer,
-                                     .offset = region.offset +
-                                               (piece->shard_first + a - begin) * sizeof(float)};
-        if (a < b)
-            rc = append(&spans, &span);
+        if (a >= b)
+            continue;
+        const struct rf_span span = {
+            .tensor = i,
+            .first = a - param->first,
+            .count = b - a,
+            .stored = stored(run, &list->listed[i], piece->shard_first + a - begin, b - a)};
+        rc = append(&spans, &span);
     }
     if (rc < 0)
         rf_spans_free(&spans);
@@ -150,8 +159,7 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, s
 
 static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
 {
-    return part == RF_PART_OPTIMIZER ? run->plan->shards > 1
-                                     : run->plan->shards > 1 && run->plan->units;
+    return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : rf_plan_params_sharded(run->plan);
 }
 
 int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
@@ -184,6 +192,24 @@ uint64_t rf_spans_bytes(const struct rf_spans *spans)
     for (size_t i = 0; i < spans->count; i++)
         count += spans->list[i].count;
     return count * sizeof(float);
+}
+
+static struct rf_tensor part_of(const struct rf_span *span, uint64_t from, uint64_t bytes)
+{
+    struct rf_tensor t = span->stored;
+    t.offset += from / sizeof(float) * rf_dtype_bytes(t.dtype);
+    t.shape = rf_shape1((int64_t)(bytes / sizeof(float)));
+    return t;
+}
+
+int rf_span_read(const struct rf_span *span, uint64_t from, uint64_t bytes, void *values)
+{
+    return rf_stored_read(part_of(span, from, bytes), values);
+}
+
+int rf_span_write(const struct rf_span *span, uint64_t from, uint64_t bytes, void *values)
+{
+    return rf_stored_write(part_of(span, from, bytes), values);
 }
 
 void rf_spans_free(struct rf_spans *spans)

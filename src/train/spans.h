@@ -24,12 +24,11 @@ RF_MUST_CHECK int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_p
                                   struct rf_listing *out);
 void rf_listing_close(struct rf_listing *listing);
 
-/* Elements [first, first + count) of a tensor of a listing: f32, `offset` bytes into a buffer. */
+/* Elements [first, first + count) of a tensor of a listing, and where this rank has them. */
 struct rf_span {
     int tensor;
     uint64_t first, count;
-    struct rf_buffer *buffer;
-    uint64_t offset;
+    struct rf_tensor stored;
 };
 struct rf_spans { /* zero: none */
     struct rf_span *list;
@@ -43,6 +42,7 @@ RF_MUST_CHECK int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_
 /* What this rank needs: all that it has. */
 RF_MUST_CHECK int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
                                    const struct rf_listing *listing, struct rf_spans *out);
+/* As f32. */
 uint64_t rf_spans_bytes(const struct rf_spans *spans);
 void rf_spans_free(struct rf_spans *spans);
 
@@ -51,6 +51,13 @@ struct rf_span_row {
     int32_t part, tensor;
     uint64_t first, count;
 };
+/* `bytes` of a span as f32, the first of which is `from`; both are whole elements. Writing loses
+ * what is in `values`. */
+RF_MUST_CHECK int rf_span_read(const struct rf_span *span, uint64_t from, uint64_t bytes,
+                               void *values);
+RF_MUST_CHECK int rf_span_write(const struct rf_span *span, uint64_t from, uint64_t bytes,
+                                void *values);
+
 /* Bytes that are read, hashed, written and sent at once. */
 size_t rf_run_piece_bytes(const struct rf_run *run);
 

@@ -21,8 +21,8 @@ static bool began_update(const struct rf_pass *p)
             continue;
         for (int o = 0; o < i->outs; o++) {
             const enum rf_value_kind kind = plan->values[outs[o]].kind;
-            if (kind == RF_VALUE_PARAM_SHARD || kind == RF_VALUE_STATE ||
-                (kind == RF_VALUE_PARAM && i->verb == RF_VERB_BROADCAST))
+            if (kind == rf_plan_stored(plan) || kind == RF_VALUE_STATE ||
+                (i->verb == RF_VERB_BROADCAST && kind != RF_VALUE_SCALARS))
                 return true;
         }
     }

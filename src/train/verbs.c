@@ -38,6 +38,12 @@ static struct rf_tensor as_f32(struct rf_tensor t)
     return t.buffer ? rf_as(t, RF_F32) : t;
 }
 
+/* All values of that kind, by its type. */
+static struct rf_tensor typed(const struct rf_pass *p, struct rf_tensor t, enum rf_value_kind kind)
+{
+    return t.buffer ? rf_as(t, rf_plan_type(p->run->plan, kind)) : t;
+}
+
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 static bool training(const struct rf_pass *p)
@@ -129,7 +135,7 @@ static struct rf_tensor shard(const struct rf_pass *p, int value)
     const struct rf_plan *plan = p->run->plan;
     const size_t count = plan->pieces[plan->values[value].piece].counts[plan->shard];
     struct rf_tensor t = rf_run_value(p->run, value);
-    t.dtype = plan->values[value].kind == RF_VALUE_COPY_SHARD ? plan->copy_type : RF_F32;
+    t.dtype = rf_plan_type(plan, plan->values[value].kind);
     t.shape = rf_shape1((int64_t)count);
     return count ? t : (struct rf_tensor){0};
 }
@@ -177,11 +183,11 @@ static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct 
 }
 
 /* No elements, on the run's device: a rank whose shard is empty takes part all the same. */
-static struct rf_tensor nothing(const struct rf_pass *p)
+static struct rf_tensor nothing(const struct rf_pass *p, enum rf_dtype dtype)
 {
     struct rf_tensor t = p->run->regions[RF_REGION_TOKENS];
     t.shape = rf_shape1(0);
-    t.dtype = RF_F32;
+    t.dtype = dtype;
     return t;
 }
 
@@ -202,7 +208,7 @@ static int push_round(struct rf_pass *p, const struct rf_instruction *i,
     }
     sums.shape = rf_shape1(rf_tensor_count(sums) * plan->sum_slots);
     if (!sums.buffer)
-        sums = nothing(p);
+        sums = nothing(p, RF_F32);
     return rf_prefix_reduce_scatter_tensor(p->run->comms[i->lane], (int)plan->policy.micro_batches,
                                            t->round, in, sums, t->counts, opts);
 }
@@ -214,7 +220,7 @@ static int start_reduce(struct rf_pass *p, const struct rf_instruction *i, struc
     const struct rf_transfer *t = rf_plan_transfer(plan, i);
     struct rf_comm *comm = p->run->comms[i->lane];
     const struct rf_value *first = &plan->values[ins(p, i)[0]];
-    struct rf_tensor in = as_f32(rf_run_value(p->run, ins(p, i)[0])), out = {0};
+    struct rf_tensor in = typed(p, rf_run_value(p->run, ins(p, i)[0]), first->kind), out = {0};
     char label[32];
     snprintf(label, sizeof(label), "gradients piece %d", first->piece);
     const struct rf_coll_opts opts = {
@@ -222,8 +228,8 @@ static int start_reduce(struct rf_pass *p, const struct rf_instruction *i, struc
     in.shape = rf_shape1((int64_t)t->count);
     if (i->outs > 0)
         out = shard(p, outs(p, i)[0]);
-    if (first->kind == RF_VALUE_GRAD_SHARD) /* of copies of the shards */
-        in = out = out.buffer ? out : nothing(p);
+    if (i->outs > 0 && ins(p, i)[0] == outs(p, i)[0])
+        in = out = out.buffer ? out : nothing(p, t->dtype);
     switch (t->op) {
     case RF_COLL_PREFIX_REDUCE_SCATTER:
         return push_round(p, i, &opts);
@@ -290,7 +296,7 @@ static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
     const uint64_t start = rf_now_ns();
     const struct rf_coll_opts opts = {.order = t->order,
-                                      .label = v->kind == RF_VALUE_PARAM ? "weights" : "scalars",
+                                      .label = v->piece >= 0 ? "weights" : "scalars",
                                       .algorithm = t->algorithm};
     struct rf_tensor all = rf_run_span(p->run, ins(p, i), i->ins + i->outs, v->kind, -1);
     all = rf_as(all, t->dtype);
@@ -361,6 +367,20 @@ static int begin_step(struct rf_pass *p, const struct rf_instruction *i)
                          sum);
 }
 
+/* What an update changes: f32 parameters, beside which it may write copies, or those in 16 bits. */
+static enum rf_value_kind updated_kind(const struct rf_pass *p, const struct rf_instruction *i)
+{
+    const bool wide = rf_run_find(p->run, outs(p, i), i->outs, RF_VALUE_PARAM_SHARD) >= 0;
+    return wide ? RF_VALUE_PARAM_SHARD : RF_VALUE_COPY_SHARD;
+}
+
+static struct rf_tensor updated_copy(const struct rf_pass *p, const struct rf_instruction *i)
+{
+    if (updated_kind(p, i) == RF_VALUE_COPY_SHARD)
+        return (struct rf_tensor){0};
+    return typed(p, out_span(p, i, RF_VALUE_COPY_SHARD), RF_VALUE_COPY_SHARD);
+}
+
 /* Of the pieces that an update writes side by side, the one that comes first in memory. */
 static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
                                                const struct rf_instruction *i)
@@ -370,7 +390,7 @@ static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
     for (int k = 0; k < i->outs; k++) {
         const struct rf_value *v = &plan->values[outs(p, i)[k]];
         const struct rf_plan_piece *piece = v->piece < 0 ? NULL : &plan->pieces[v->piece];
-        if (v->kind == RF_VALUE_PARAM_SHARD && (!first || piece->first < first->first))
+        if (v->kind == updated_kind(p, i) && (!first || piece->first < first->first))
             first = piece;
     }
     return first;
@@ -380,7 +400,9 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
-    struct rf_optimizer_part part = {.param = as_f32(out_span(p, i, RF_VALUE_PARAM_SHARD)),
+    const enum rf_value_kind kind = updated_kind(p, i);
+    struct rf_optimizer_part part = {.param = typed(p, out_span(p, i, kind), kind),
+                                     .copy = updated_copy(p, i),
                                      .grad = as_f32(in_span(p, i, RF_VALUE_GRAD_SHARD)),
                                      .decay = rf_as(in_span(p, i, RF_VALUE_DECAY), RF_I32)};
     if (!part.param.buffer) /* an empty shard */
@@ -392,9 +414,6 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
-    struct rf_tensor copy = out_span(p, i, RF_VALUE_COPY_SHARD);
-    if (copy.buffer)
-        part.copy = rf_as(copy, plan->copy_type);
     return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
 }
 
@@ -410,15 +429,15 @@ static int host_step(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_plan_piece *q = &plan->pieces[piece];
     struct rf_host_part part = {.count = (int64_t)q->counts[plan->shard],
                                 .first = q->first + q->cuts[plan->shard],
-                                .param_type = RF_F32,
+                                .param_type = rf_plan_type(plan, updated_kind(p, i)),
                                 .grad_type = RF_F32,
                                 .copy_type = plan->copy_type};
     if (part.count == 0)
         return 0;
     struct rf_tensor decay = in_span(p, i, RF_VALUE_DECAY);
-    struct rf_tensor copy = out_span(p, i, RF_VALUE_COPY_SHARD);
+    const struct rf_tensor copy = updated_copy(p, i);
     decay.offset += rf_plan_state_first(plan, piece) / RF_FLAT_GRAIN * sizeof(uint32_t);
-    part.param = rf_tensor_map(out_span(p, i, RF_VALUE_PARAM_SHARD));
+    part.param = rf_tensor_map(out_span(p, i, updated_kind(p, i)));
     part.grad = rf_tensor_map(rf_run_value(run, operands[0]));
     part.decay = rf_tensor_map(decay);
     part.copy = copy.buffer ? rf_tensor_map(copy) : NULL;
@@ -438,10 +457,18 @@ static int end_step(struct rf_pass *p, const struct rf_instruction *i)
                                 rf_run_scalars(p->run));
 }
 
+/* Of one kind to another, side by side in both; padding need not come along. */
 static int cast(struct rf_pass *p, const struct rf_instruction *i)
 {
-    return rf_cast(p->run->stream, rf_as(out_span(p, i, RF_VALUE_COPY), p->run->plan->copy_type),
-                   rf_as(in_span(p, i, RF_VALUE_PARAM), RF_F32));
+    const struct rf_value *values = p->run->plan->values;
+    const enum rf_value_kind from = values[ins(p, i)[0]].kind, to = values[outs(p, i)[0]].kind;
+    struct rf_tensor in = typed(p, in_span(p, i, from), from);
+    struct rf_tensor out = typed(p, out_span(p, i, to), to);
+    if (!in.buffer || !out.buffer) /* an empty shard */
+        return 0;
+    const int64_t count = rf_tensor_count(in), room = rf_tensor_count(out);
+    in.shape = out.shape = rf_shape1(count < room ? count : room);
+    return rf_cast(p->run->stream, out, in);
 }
 
 /* The device has decided by itself whether this step is skipped. All ranks hold the same gradients,

@@ -265,13 +265,14 @@ TEST_F(Work, EveryOptimizerCountsAsItsRuleSays)
 {
     for (int kind = 0; kind < RF_OPTIMIZER_COUNT; kind++)
         for (int64_t count : {64, 1000, 1 << 20})
-            for (rf_dtype copy : {RF_F32, RF_BF16}) {
+            for (const auto &[type, copy] : {std::pair(RF_F32, RF_F32), std::pair(RF_F32, RF_BF16),
+                                             std::pair(RF_BF16, RF_F32)}) {
                 rf_optimizer_opts opts = {};
                 opts.kind = (rf_optimizer)kind;
                 opts.centered = true;
                 opts.momentum = 0.9f;
                 rf_optimizer_part part = {};
-                part.param = tensor(rf_shape1(count));
+                part.param = tensor(rf_shape1(count), type);
                 part.grad = tensor(rf_shape1(count));
                 for (rf_tensor &state : part.state)
                     state = tensor(rf_shape1(count));
@@ -279,14 +280,14 @@ TEST_F(Work, EveryOptimizerCountsAsItsRuleSays)
                     part.copy = tensor(rf_shape1(count), copy);
                 part.decay = tensor(rf_shape1((count + 63) / 64), RF_I32);
                 rf_work rule;
-                rf_optimizer_work(&opts, (uint64_t)count, copy, &rule);
+                rf_optimizer_work(&opts, (uint64_t)count, type, copy, &rule);
                 ASSERT_OK(
                     rf_optimizer_step(stream, &opts, &part, tensor(rf_shape1(RF_SCALAR_WORDS))));
                 EXPECT_WORK(rule.launches, rule.flops, rule.read, rule.written);
             }
     rf_optimizer_opts adamw = {};
     rf_work rule;
-    rf_optimizer_work(&adamw, 64, RF_BF16, &rule);
+    rf_optimizer_work(&adamw, 64, RF_F32, RF_BF16, &rule);
     EXPECT_EQ(rule.read, 64u * 16 + 4 + 64);
     EXPECT_EQ(rule.written, 64u * (12 + 2));
 }

@@ -195,6 +195,33 @@ TEST(Train, EveryStageOffloadAndRecomputationGivesTheSameParametersAndSample)
     }
 }
 
+TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const std::vector<std::string> two =
+        with(tiny(data), {"--order", "ring", "--steps", "2", "--ranks", "2"});
+    const std::vector<std::vector<std::string>> ways = {
+        {"--reduce-dtype", "bf16"},
+        {"--dtype", "bf16", "--residual", "same", "--no-masters", "--stochastic-rounding", "--zero",
+         "1", "--sample", "4"}};
+    for (const auto &way : ways) {
+        ProgramResult r = run_program(with(two, way));
+        EXPECT_EQ(r.status, 0) << way[0] << r.err;
+    }
+    const std::pair<std::vector<std::string>, const char *> refused[] = {
+        {{"--no-masters"}, "--dtype bf16 (or f16) and --residual same"},
+        {{"--no-masters", "--dtype", "bf16"}, "--residual same"},
+        {{"--stochastic-rounding"}, "use --dtype bf16 or f16"},
+        {{"--reduce-dtype", "f64"}, "f32, bf16 or f16"},
+        {{"--reduce-dtype", "bf16", "--order", "tree"}, "use --order ring"}};
+    for (const auto &[way, says] : refused) {
+        ProgramResult r = run_program(with(two, way));
+        EXPECT_EQ(r.status, 2) << way[0];
+        EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
+    }
+}
+
 TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
 {
     TempFolder folder;

@@ -202,6 +202,8 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"gathers of parameters", [](rf_policy *p, StubBlocks *) { p->recompute = 1; }, 3},
         {"gathers of parameters",
          [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_PARAMS; }, 3},
+        {"type in which gradients travel",
+         [](rf_policy *p, StubBlocks *) { p->reduce_dtype = RF_BF16; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->bucket_bytes = 1 << 20; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->first_bucket_bytes = 1 << 20; }},
         // Whose exclusive or, the first one doubled, is the same.

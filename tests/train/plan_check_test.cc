@@ -45,6 +45,11 @@ const Setting settings[] = {
     {"host_params", 1, 2, RF_ORDER_RING, false, false, true, false, 0, 0, 1, 3},
     {"host_all", 3, 4, RF_ORDER_RING, false, false, false, true, 3, 0, 0, 7},
     {"recomputes", 2, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 2},
+    {"narrow", 2, 4, RF_ORDER_RING, false, true, true, true, 0, 0, 0, 0, false, RF_BF16},
+    {"narrow_rank_0", 3, 4, RF_ORDER_RING, true, false, true, false, 0, 0, 0, 0, false, RF_F16},
+    {"narrow_shards", 3, 4, RF_ORDER_RING, false, false, true, true, 1, 0, 0, 0, false, RF_BF16},
+    {"narrow_rounds", 4, 5, RF_ORDER_RING, false, false, false, true, 2, 2, 0, 0, false, RF_BF16},
+    {"no_masters", 2, 4, RF_ORDER_TREE, false, true, true, true, 2, 0, 0, 1, false, RF_F32, true},
 };
 
 // ---- mutants
@@ -324,6 +329,8 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
                     s.rank0 &= !s.zero;
                     s.recompute = variant % 3;
                     s.offload = s.rank0 ? 0 : (dp + m + variant) % (s.zero >= 2 ? 8 : 4);
+                    s.reduce = order == RF_ORDER_TREE || m % 3 ? RF_F32 : RF_BF16;
+                    s.no_masters = variant % 5 == 0;
                     s.frozen = m % 2 == 0;
                     s.shard = s.zero && dp % 2 == 0 && order == RF_ORDER_RING ? dp / 2 : 0;
                     if (s.rank0 && order == RF_ORDER_TREE)

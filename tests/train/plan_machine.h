@@ -27,18 +27,26 @@ struct Setting {
     bool rank0, scaled, tied, copies;
     int zero = 0, shard = 0, recompute = 0, offload = 0;
     bool frozen = false;
+    rf_dtype reduce = RF_F32;
+    bool no_masters = false;
 };
 
 inline StubBlocks blocks_of(const Setting &s)
 {
     StubBlocks blocks;
-    blocks.add("a", {300, 64}).add("b", {200, 70});
+    const bool narrow = s.no_masters;
+    blocks.add("a", {300, 64})
+        .type(0, narrow ? RF_BF16 : RF_F32)
+        .type(1, narrow ? RF_BF16 : RF_F32);
+    blocks.add("b", {200, 70})
+        .type(0, narrow ? RF_BF16 : RF_F32)
+        .type(1, narrow ? RF_BF16 : RF_F32);
     if (s.frozen)
         blocks.flag(0, RF_PARAM_FROZEN);
-    blocks.add("c", {130, 300});
+    blocks.add("c", {130, 300}).type(1, narrow ? RF_BF16 : RF_F32);
     if (s.tied)
         blocks.tie(1, "a.0");
-    if (s.copies)
+    if (s.copies || narrow)
         blocks.type(0, RF_BF16);
     if (s.scaled)
         blocks.scales_loss();
@@ -55,6 +63,8 @@ inline rf_policy policy_of(const Setting &s)
     policy.zero = s.zero;
     policy.recompute = s.recompute;
     policy.offload = s.offload;
+    policy.reduce_dtype = s.reduce;
+    policy.no_masters = s.no_masters;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;
     policy.loss_scale = s.scaled ? 64.0f : 0.0f;
     policy.first_bucket_bytes = 4;

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT
+//
+// Which type what is in: parameters with f32 masters or without, gradients that travel in 16 bits.
+#include <cmath>
+
+#include "folder.h"
+#include "world.h"
+
+namespace
+{
+
+// ---- one parameter, whose gradient is 1
+// ---------------------------------------------------------
+
+const int64_t columns = 256;
+
+int forward(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+{
+    return rf_fill(ctx->stream, ctx->losses, 1);
+}
+int backward_input(rf_ctx *, void *, rf_tensor, rf_tensor, rf_tensor)
+{
+    return 0;
+}
+int backward_weight(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
+{
+    return rf_fill(ctx->stream, ctx->grads[0], 1.0f);
+}
+int sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
+{
+    *out = {};
+    out->out = rf_shape2(rows, 1);
+    return 0;
+}
+const rf_block_ops constant_gradient = {forward, backward_input, backward_weight, sizes};
+
+// The mean of a parameter that begins at 1, after steps of SGD.
+double after_steps(rf_dtype type, bool no_masters, bool stochastic, int steps, float lr)
+{
+    rf_param_desc param = {};
+    param.name = "w";
+    param.shape = rf_shape1(columns);
+    param.dtype = type;
+    param.init_value = 1;
+    rf_block block = {};
+    block.name = "constant";
+    block.ops = &constant_gradient;
+    block.params = &param;
+    block.param_count = 1;
+    rf_policy policy = {};
+    policy.batch = policy.micro_batches = policy.seq = 1;
+    policy.optimizer.kind = RF_SGD;
+    policy.optimizer.stochastic_rounding = stochastic;
+    policy.no_masters = no_masters;
+    rf_plan *plan = nullptr;
+    rf_run *run = nullptr;
+    std::vector<float> w(columns);
+    const int32_t zero = 0;
+    EXPECT_RF(rf_plan_build(&block, 1, nullptr, &policy, 0, &plan));
+    EXPECT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
+    for (int i = 0; i < steps; i++)
+        EXPECT_RF(rf_run_step(run, &zero, &zero, lr, nullptr));
+    EXPECT_RF(rf_run_read_param(run, "w", w.data(), sizeof(float) * columns));
+    rf_run_close(run);
+    rf_plan_destroy(plan);
+    double sum = 0;
+    for (float x : w)
+        sum += x;
+    return sum / columns;
+}
+
+// ---- a GPT
+// ---------------------------------------------------------------------------------------
+
+Training gpt(rf_dtype type, rf_order order)
+{
+    Training t;
+    t.model.vocab = 257;
+    t.model.dtype = t.model.residual = type;
+    t.policy.order = order;
+    t.policy.clip = 0.25f;
+    t.policy.first_bucket_bytes = 4096;
+    t.policy.bucket_bytes = 30000;
+    t.ignored = 0.3;
+    return t;
+}
+
+Training on(const Training &plain, const Sharding &s)
+{
+    Training t = plain;
+    t.policy.zero = s.zero;
+    t.policy.order = s.order;
+    t.policy.offload = s.offload;
+    t.shard = s.shard;
+    return t;
+}
+
+} // namespace
+
+// The distance between bf16's numbers below 1 is 2^-8, and between f16's 2^-11.
+TEST(Precision, WithoutMastersAnUpdateBelowHalfADigitIsLostAndMastersMove)
+{
+    const struct {
+        rf_dtype type;
+        float lr;
+    } rows[] = {{RF_BF16, 0x1p-10f}, {RF_F16, 0x1p-13f}};
+    for (const auto &[type, lr] : rows) {
+        EXPECT_EQ(after_steps(type, true, false, 64, lr), 1) << "it stalls";
+        EXPECT_EQ(after_steps(type, false, false, 64, lr), 1 - 64 * (double)lr);
+        // Each of 64 steps moves a parameter by 4 lr with a chance of 1/4: its deviation is below
+        // 14 lr, that of the mean of 256 below 0.9 lr.
+        EXPECT_NEAR(after_steps(type, true, true, 64, lr), 1 - 64 * (double)lr, 6 * (double)lr)
+            << "on average it moves as it should";
+    }
+}
+
+TEST(Precision, WithoutMastersTreeOrderGivesTheBitsOfOneProcessAtEveryStage)
+{
+    for (bool stochastic : {false, true}) {
+        Training plain = gpt(RF_BF16, RF_ORDER_TREE);
+        plain.steps = 2;
+        plain.policy.no_masters = true;
+        plain.policy.optimizer.stochastic_rounding = stochastic;
+        const std::string one = train(plain, 1)[0].sha;
+        for (const Sharding &s : all_shardings()) {
+            if (s.order != RF_ORDER_TREE || s.offload & RF_OFFLOAD_OPTIMIZER)
+                continue; // the host's arithmetic is its own
+            for (const Seen &seen : train(on(plain, s), 3)) {
+                EXPECT_EQ(seen.sha, one) << s.text();
+                expect_planned(seen, s.text());
+            }
+        }
+    }
+}
+
+TEST(Precision, ParametersWithoutMastersTakeAThird)
+{
+    Training t = gpt(RF_BF16, RF_ORDER_RING);
+    t.steps = 1;
+    for (int zero : zero_stages) {
+        t.policy.zero = zero;
+        t.policy.no_masters = false;
+        const uint64_t masters = train(t, 1)[0].measured.params;
+        t.policy.no_masters = true;
+        EXPECT_NEAR((double)train(t, 1)[0].measured.params, (double)masters / 3, 256)
+            << "zero=" << zero;
+    }
+}
+
+// What is 16 bits wide travels in 16 bits, and nobody holds f32 parameters that nobody reads.
+TEST(Precision, ShardedMastersAreNowhereWhole)
+{
+    Training t = gpt(RF_BF16, RF_ORDER_RING);
+    t.steps = 1;
+    t.policy.micro_batches = 4;
+    const Seen ddp = train(t, 4)[0];
+    for (int zero : {1, 2}) {
+        t.policy.zero = zero;
+        const Seen s = train(t, 4)[0];
+        expect_planned(s, "zero=" + std::to_string(zero));
+        // 2 bytes of each parameter, and a quarter of 6, up to ragged shards.
+        EXPECT_NEAR((double)s.measured.params, (double)ddp.measured.params * (2 + 6 / 4.0) / 6,
+                    0.05 * (double)ddp.measured.params);
+        // Gradients are reduced in f32, and parameters gathered in half of that.
+        const double sent = (double)ddp.stats[0].sent_bytes;
+        EXPECT_NEAR((double)s.stats[0].sent_bytes, sent * (4 + 2) / 8, 0.05 * sent);
+    }
+}
+
+TEST(Precision, GradientsThatTravelInSixteenBitsTakeHalfAndReplicasStayEqual)
+{
+    for (rf_dtype type : {RF_BF16, RF_F16})
+        for (const Sharding &s : all_shardings()) {
+            if (s.order == RF_ORDER_TREE || (type == RF_F16 && (s.zero || s.offload)))
+                continue;
+            Training t = on(gpt(RF_F32, RF_ORDER_RING), s);
+            t.policy.clip = 0;
+            const std::vector<Seen> wide = train(t, s.shard ? 4 : 3);
+            t.policy.reduce_dtype = type;
+            const std::vector<Seen> narrow = train(t, s.shard ? 4 : 3);
+            for (const Seen &seen : narrow) {
+                EXPECT_EQ(seen.sha, narrow[0].sha) << s.text();
+                expect_planned(seen, s.text());
+            }
+            EXPECT_NE(narrow[0].sha, wide[0].sha) << s.text();
+            EXPECT_LT(narrow[0].measured.sent, wide[0].measured.sent) << s.text();
+            for (int step = 0; step < t.steps; step++) {
+                const double norm = (double)wide[0].norm[(size_t)step];
+                // Each gradient is rounded at most three times, by 2^-9 of itself.
+                if (step == 0) {
+                    EXPECT_NEAR((double)narrow[0].norm[0], norm, 0x3p-9 * norm) << s.text();
+                }
+                EXPECT_NEAR(narrow[0].loss[(size_t)step], wide[0].loss[(size_t)step],
+                            0.01 * wide[0].loss[(size_t)step])
+                    << s.text();
+            }
+        }
+}
+
+TEST(Precision, OfDataParallelismExactlyTheGradientsAreHalved)
+{
+    Training t = gpt(RF_F32, RF_ORDER_RING);
+    t.steps = 1;
+    t.policy.no_overlap = true;
+    const rf_bytes wide = train(t, 2)[0].planned;
+    t.policy.reduce_dtype = RF_BF16;
+    const rf_bytes narrow = train(t, 2)[0].planned;
+    const uint64_t losses = sizeof(double) * (2 * 8 + 1);
+    EXPECT_EQ(2 * (narrow.sent - losses), wide.sent - losses);
+    EXPECT_LE(narrow.grads, wide.grads + wide.grads / 2 + 8 * 256);
+}
+
+TEST(Precision, FinalLossesAreWithinAPercentOfF32)
+{
+    struct Row {
+        const char *text;
+        rf_dtype type, reduce;
+        bool no_masters, stochastic;
+        float scale;
+    };
+    const Row rows[] = {{"bf16", RF_BF16, RF_F32, false, false, 0},
+                        {"bf16, gradients too", RF_BF16, RF_BF16, false, false, 0},
+                        {"f16, gradients too", RF_F16, RF_F16, false, false, 64},
+                        {"bf16 without masters", RF_BF16, RF_F32, true, true, 0}};
+    Training t = gpt(RF_F32, RF_ORDER_RING);
+    t.ignored = 0;
+    t.steps = 20;
+    t.lr = 0.004f;
+    t.edit_batch = [](int, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) {
+        for (size_t i = 0; i < tokens.size(); i++) {
+            tokens[i] = (int32_t)(i * i / 7 % 61);
+            targets[i] = (int32_t)((i + 1) * (i + 1) / 7 % 61);
+        }
+    };
+    const double f32 = train(t, 2)[0].loss.back();
+    EXPECT_LT(f32, 5) << "it learns: it began at log 257 = 5.5";
+    for (const Row &row : rows) {
+        t.model.dtype = t.model.residual = row.type;
+        t.policy.reduce_dtype = row.reduce;
+        t.policy.no_masters = row.no_masters;
+        t.policy.optimizer.stochastic_rounding = row.stochastic;
+        t.policy.loss_scale = row.scale;
+        const double loss = train(t, 2)[0].loss.back();
+        printf("  %-24s %.4f of %.4f\n", row.text, loss, f32);
+        EXPECT_NEAR(loss, f32, 0.01 * f32) << row.text;
+    }
+}
+
+TEST(Precision, ACheckpointIsExactFromAnyPrecisionToOneThatHoldsIt)
+{
+    Folder folder;
+    Training from = gpt(RF_BF16, RF_ORDER_TREE);
+    from.steps = 2;
+    from.policy.no_masters = true;
+    from.after = [&](rf_run *run, rf_comm *, int) {
+        rf_progress progress = {2, 5, 16};
+        EXPECT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+    };
+    const std::string saved = train(from, 2)[0].sha;
+    for (bool no_masters : {false, true})
+        for (rf_dtype type : {RF_BF16, RF_F32}) {
+            Training to = gpt(type, RF_ORDER_TREE);
+            to.steps = 0;
+            to.policy.no_masters = no_masters;
+            to.policy.zero = 3;
+            to.before = [&](rf_run *run, rf_comm *, int) {
+                EXPECT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
+            };
+            if (no_masters && type == RF_F32)
+                continue;
+            EXPECT_EQ(train(to, 3)[1].sha, saved) << no_masters << " " << rf_dtype_name(type);
+        }
+}
+
+TEST(Precision, WhatDoesNotGoTogetherIsRefusedByName)
+{
+    struct Row {
+        rf_policy policy;
+        rf_dtype type;
+        const char *says;
+    };
+    rf_policy masters = {}, tree = {}, type = {};
+    masters.no_masters = true;
+    tree.reduce_dtype = RF_BF16;
+    tree.order = RF_ORDER_TREE;
+    type.reduce_dtype = RF_I32;
+    const Row rows[] = {{masters, RF_F32, "no_masters: parameter w is f32"},
+                        {tree, RF_F32, "reduce_dtype bf16 in tree order"},
+                        {type, RF_F32, "gradients travel as RF_F32, RF_F16 or RF_BF16"}};
+    for (const Row &row : rows) {
+        rf_param_desc param = {};
+        param.name = "w";
+        param.shape = rf_shape1(8);
+        param.dtype = row.type;
+        rf_block block = {};
+        block.name = "constant";
+        block.ops = &constant_gradient;
+        block.params = &param;
+        block.param_count = 1;
+        rf_policy policy = row.policy;
+        policy.batch = policy.micro_batches = policy.seq = 1;
+        rf_plan *plan = nullptr;
+        EXPECT_EQ(rf_plan_build(&block, 1, nullptr, &policy, 0, &plan), RF_EINVAL);
+        EXPECT_NE(std::string(rf_last_error()->message).find(row.says), std::string::npos)
+            << rf_last_error()->message;
+    }
+}
