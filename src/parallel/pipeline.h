@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The orders of pipeline schedules: what each rank calls, in which order; which stage each part of
+ * a rank is; and a proof that the orders end. Pure functions,
+ * safe from any thread. They know neither plans nor devices.
+ *
+ * A model is cut into stages, which follow each other. A rank has one or more of them, its chunks.
+ * For each micro-batch each stage makes three calls: RF_VERB_FORWARD, RF_VERB_BACKWARD_INPUT, whose
+ * result the stage before needs, and RF_VERB_BACKWARD_WEIGHT, for which nobody waits. Schedules
+ * that do not divide the backward pass make the third directly after the second.
+ */
+#ifndef RF_PARALLEL_PIPELINE_H
+#define RF_PARALLEL_PIPELINE_H
+
+#include <ringforge/parallel.h>
+
+enum rf_pipeline_kind {
+    RF_PIPELINE_NAIVE = 0,   /* one micro-batch after the other, forward and back */
+    RF_PIPELINE_GPIPE,       /* all forward, then all back: Huang et al. 2019 */
+    RF_PIPELINE_1F1B,        /* one forward, one back: Narayanan et al. 2019, with a flush */
+    RF_PIPELINE_INTERLEAVED, /* the same with several chunks a rank: Narayanan et al. 2021b */
+    RF_PIPELINE_ZBH1,        /* 1F1B with weight halves put off: Qi et al. 2023, ZB-H1 */
+    RF_PIPELINE_ZBV,         /* two chunks a rank, placed as a V: Qi et al. 2024, ZB-V */
+    RF_PIPELINE_2BW,         /* 1F1B without a flush: Narayanan et al. 2021a, PipeDream-2BW */
+    RF_PIPELINE_COUNT
+};
+
+/* Set by the caller, then checked and completed by rf_pipeline_check. */
+struct rf_pipeline {
+    enum rf_pipeline_kind kind;
+    int ranks;
+    int micro_batches; /* of a step: any number from 1 on */
+    int chunks;        /* of a rank. 0: as many as the kind has; interleaved: 2 */
+    int steps;         /* that follow each other in the order. 0: 1. Only 2BW may have more */
+};
+
+struct rf_pipeline_call {
+    enum rf_verb verb;
+    int chunk;
+    int micro_batch; /* step t has those from t * micro_batches on */
+    int version;     /* of the weights that it sees: how many updates of this order they have had */
+};
+
+/* ---- pipeline.c: kinds, places of stages, orders --------------------------------------------- */
+
+/* "naive", "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "2bw"; "?" for what is none. */
+const char *rf_pipeline_name(enum rf_pipeline_kind kind);
+/* The kind of this name; RF_EINVAL lists the names there are. */
+RF_MUST_CHECK int rf_pipeline_find(const char *name, enum rf_pipeline_kind *out);
+
+/* Fills in what is 0. RF_EINVAL: the message says which number does not fit, and what would. All
+ * other functions take only what has passed this one. */
+RF_MUST_CHECK int rf_pipeline_check(struct rf_pipeline *p);
+
+/* ranks * chunks. */
+int rf_pipeline_stages(const struct rf_pipeline *p);
+/* Which stage a chunk of a rank is, and back. Chunk c of rank r is stage c * ranks + r; in zbv the
+ * second chunk of rank r is stage 2 * ranks - 1 - r, so that rank 0 has both ends of the model. */
+int rf_pipeline_stage(const struct rf_pipeline *p, int rank, int chunk);
+int rf_pipeline_rank_of(const struct rf_pipeline *p, int stage);
+int rf_pipeline_chunk_of(const struct rf_pipeline *p, int stage);
+
+/* Calls of one rank: 3 * chunks * micro_batches * steps. */
+int rf_pipeline_call_count(const struct rf_pipeline *p);
+/* Writes the calls of a rank in their order; calls has room for rf_pipeline_call_count.
+ *
+ * 2BW: the update of step t comes directly after the last RF_VERB_BACKWARD_WEIGHT of its
+ * micro-batches, between calls of the next steps, and makes version t + 1. Micro-batches of step t
+ * see version t - 1 (those of step 0 version 0): one behind what a flush would show them. So a rank
+ * keeps two versions, the newest and the one before. The calls between two updates are the same in
+ * all steps but the first and the last. */
+void rf_pipeline_order(const struct rf_pipeline *p, int rank, struct rf_pipeline_call *calls);
+
+/* The most pairs of micro-batch and chunk at once whose activations a rank keeps: from
+ * RF_VERB_FORWARD to the end of RF_VERB_BACKWARD_WEIGHT. With P ranks and M micro-batches on rank
+ * r: naive 1; gpipe M; 1f1b min(M, P - r); interleaved, M a multiple of P: min(V M, 2 (P - r - 1) +
+ * (V - 1) P + 1), V > 1 being the chunks; zbh1 min(M, P); zbv, M >= 2 P: 2 P halves of what a rank
+ * has; 2bw min(2 M, P - r), with more than one step. */
+int rf_pipeline_in_flight(const struct rf_pipeline *p, const struct rf_pipeline_call *calls);
+
+/* ---- pipeline_run.c: the proof --------------------------------------------------------------- */
+
+/* What has a lane of its own. A lane does one transfer at a time, in list order: a receive has the
+ * place of the call that reads it, a send that of the call that made it. */
+enum rf_pipeline_lanes {
+    RF_PIPELINE_BY_PEER_AND_KIND = 0, /* each direction, peer and kind: outputs, gradients */
+    RF_PIPELINE_BY_PEER,              /* each direction and peer */
+    RF_PIPELINE_BY_KIND,              /* each direction and kind */
+    RF_PIPELINE_BY_DIRECTION,         /* sends; receives */
+    RF_PIPELINE_BLOCKING              /* nothing: a rank receives, calls and sends one by one */
+};
+
+struct rf_pipeline_run_opts {
+    double forward_s, backward_input_s, backward_weight_s; /* of a chunk for a micro-batch */
+    double transfer_s; /* between two ranks; stages of one rank hand over at once */
+    enum rf_pipeline_lanes lanes;
+    /* How many calls before the one that reads it a receive is posted. 0: when computing has come
+     * to that call. INT_MAX: at once. Blocking ranks need 0. */
+    int receive_ahead;
+};
+
+struct rf_pipeline_span {
+    double begin_s, end_s; /* of the first call and of the last */
+    double busy_s;
+};
+
+/* Runs the orders of all ranks, calls[rank], with nothing buffered. A transfer begins when both
+ * ranks have come to it on their lanes, what is sent has been computed and the receive is posted.
+ * It ends for both at once, and only then their lanes go on. A call begins when the one before it
+ * on its rank has ended and what it reads has arrived. Whether the orders end does not depend on
+ * durations. Reuse of memory is not modelled: each message has its own.
+ *
+ * makespan_s: until the last call has ended. spans: of each rank, or NULL. RF_EINVAL: a rank does
+ * not make each call of each of its chunks exactly once, in the order forward, backward_input,
+ * backward_weight; or a rank waits for ever, and the message says at which call. RF_ENOMEM. */
+RF_MUST_CHECK int rf_pipeline_run(const struct rf_pipeline *p,
+                                  const struct rf_pipeline_call *const *calls,
+                                  const struct rf_pipeline_run_opts *opts,
+                                  struct rf_pipeline_span *spans, double *makespan_s);
+
+#endif
