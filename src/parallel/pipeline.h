@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The orders of pipeline schedules: what each rank calls, in which order; which stage each part of
- * a rank is; and a proof that the orders end. Pure functions,
+ * a rank is; how blocks are divided into stages; and a proof that the orders end. Pure functions,
  * safe from any thread. They know neither plans nor devices.
  *
  * A model is cut into stages, which follow each other. A rank has one or more of them, its chunks.
@@ -77,6 +77,21 @@ void rf_pipeline_order(const struct rf_pipeline *p, int rank, struct rf_pipeline
  * (V - 1) P + 1), V > 1 being the chunks; zbh1 min(M, P); zbv, M >= 2 P: 2 P halves of what a rank
  * has; 2bw min(2 M, P - r), with more than one step. */
 int rf_pipeline_in_flight(const struct rf_pipeline *p, const struct rf_pipeline_call *calls);
+
+/* ---- pipeline_split.c: blocks to stages ------------------------------------------------------ */
+
+/* Divides blocks into stages: stage s has those from first[s] to first[s + 1]; first has room for
+ * rf_pipeline_stages + 1. Every stage has at least one block. The largest sum of costs of a stage
+ * is the smallest that is possible; among such divisions that with the smallest sum of squares is
+ * taken, and of those with equal ones that which gives the last stages more, since the first ones
+ * keep activations of more micro-batches. costs: of each block, in any unit; NULL: all are equal.
+ * RF_EINVAL: more stages than blocks, or a cost that is negative or no number. RF_ENOMEM. */
+RF_MUST_CHECK int rf_pipeline_split(const struct rf_pipeline *p, const double *costs, int blocks,
+                                    int *first);
+/* The same from the caller's own count of blocks for each stage. RF_EINVAL: there is not one count
+ * for each stage, one is below 1, or they do not add up to all blocks. */
+RF_MUST_CHECK int rf_pipeline_split_by_hand(const struct rf_pipeline *p, const int *counts,
+                                            int count, int blocks, int *first);
 
 /* ---- pipeline_run.c: the proof --------------------------------------------------------------- */
 
