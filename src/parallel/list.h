@@ -8,7 +8,8 @@
 
 #include "plan.h"
 
-/* The value of this kind, made on first use; what does not apply is -1. Out of memory: negative. */
+/* The value of this kind, made on first use; what does not apply is -1. Only what makes one may
+ * move plan->values. Out of memory: negative. */
 int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int micro_batch, int slot,
                 int piece);
 

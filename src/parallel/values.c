@@ -65,14 +65,14 @@ int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int mi
                                    .slot = slot,
                                    .piece = piece,
                                    .region = -1};
-    if (grow(plan) < 0 || !rf_room((void **)&plan->values, plan->value_count, &plan->value_room,
-                                   sizeof(*plan->values)))
+    int *id = grow(plan) < 0 ? NULL : find(plan->value_index, plan->values, &value);
+    if (id && *id >= 0)
+        return *id;
+    if (!id || !rf_room((void **)&plan->values, plan->value_count, &plan->value_room,
+                        sizeof(*plan->values)))
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d values", plan->value_count);
-    int *id = find(plan->value_index, plan->values, &value);
-    if (*id < 0) {
-        *id = plan->value_count++;
-        plan->values[*id] = value;
-    }
+    *id = plan->value_count++;
+    plan->values[*id] = value;
     return *id;
 }
 

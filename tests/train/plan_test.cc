@@ -9,7 +9,7 @@
 #include "stub_blocks.h"
 
 extern "C" {
-#include "parallel/plan.h"
+#include "parallel/list.h"
 }
 
 namespace
@@ -80,6 +80,21 @@ std::string refusal(int dp, const rf_policy &policy, int status)
 using Lines = std::vector<std::string>;
 
 } // namespace
+
+// Passes hold on to one value while they ask for another.
+TEST(Plan, AskingForAValueThatThereIsDoesNotMoveTheValues)
+{
+    StubBlocks blocks = two_blocks();
+    PlanOf made(blocks, 1, policy_of(2, 2));
+    ASSERT_EQ(made.rc, 0) << rf_last_error()->message;
+    rf_plan *plan = made.plan;
+    while (plan->value_count < plan->value_room)
+        ASSERT_GE(rf_value_of(plan, RF_VALUE_OUT, 100 + plan->value_count, 0, -1, -1), 0);
+    const int room = plan->value_room;
+    const rf_value v = plan->values[0];
+    EXPECT_EQ(rf_value_of(plan, v.kind, v.block, v.micro_batch, v.slot, v.piece), 0);
+    EXPECT_EQ(plan->value_room, room);
+}
 
 TEST(Plan, OneRankInRingOrderAccumulatesMicroBatchesInOneSlot)
 {
