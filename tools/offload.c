@@ -8,8 +8,10 @@
 
 int offload_parse(const struct tool_command *command, const char *text, int *out)
 {
-    static const char *const names[] = {"optimizer", "params", "grads"};
-    static const int flags[] = {RF_OFFLOAD_OPTIMIZER, RF_OFFLOAD_PARAMS, RF_OFFLOAD_GRADS};
+    static const char *const names[] = {"optimizer", "params", "grads", "activations"};
+    static const int flags[] = {RF_OFFLOAD_OPTIMIZER, RF_OFFLOAD_PARAMS, RF_OFFLOAD_GRADS,
+                                RF_OFFLOAD_ACTIVATIONS};
+    const size_t count = sizeof(flags) / sizeof(flags[0]);
     *out = 0;
     if (strcmp(text, "none") == 0)
         return TOOL_OK;
@@ -17,12 +19,12 @@ int offload_parse(const struct tool_command *command, const char *text, int *out
         size_t k = 0;
         end = at + strcspn(at, ",");
         const size_t bytes = (size_t)(end - at);
-        while (k < 3 && (strlen(names[k]) != bytes || strncmp(at, names[k], bytes) != 0))
+        while (k < count && (strlen(names[k]) != bytes || strncmp(at, names[k], bytes) != 0))
             k++;
-        if (k == 3)
+        if (k == count)
             return tool_usage_error(command,
                                     "there is no --offload \"%.*s\"; use none, or a list of "
-                                    "optimizer, params, grads",
+                                    "optimizer, params, grads, activations",
                                     (int)bytes, at);
         *out |= flags[k];
     }

@@ -71,7 +71,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"no-prefetch", 0, TOOL_FLAG, &s->no_prefetch, NULL,
          "zero 3: gather a block's parameters only when it is to run"},
         {"offload", 0, TOOL_TEXT, &s->offload, "LIST",
-         "what lies with the host: optimizer (with its step), params, grads (zero 2, 3) (none)"},
+         "with the host: optimizer (with its step), params, grads (zero 2, 3), activations (none)"},
         {"device-bytes", 0, TOOL_INT, &s->device_bytes, "BYTES",
          "a plan that needs more on the device is refused, with what would fit (no limit)"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",

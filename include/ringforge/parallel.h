@@ -40,6 +40,10 @@ enum rf_value_kind {
     RF_VALUE_DOUT,      /* block, micro_batch: the gradient of a block's output */
     RF_VALUE_SAVED,     /* block, micro_batch: from forward to backward */
     RF_VALUE_HANDOFF,   /* block, micro_batch: from backward_input to backward_weight */
+    /* The same as RF_VALUE_OUT and RF_VALUE_SAVED, in memory of the host. What comes back from
+     * there has slot 1 of these two kinds. */
+    RF_VALUE_HOST_OUT,
+    RF_VALUE_HOST_SAVED,
     RF_VALUE_SCALARS,   /* struct rf_step_scalars */
     RF_VALUE_NORM,      /* the sum of squares of all gradients */
     RF_VALUE_PARTIALS,  /* of the chunks of the norm */
@@ -82,8 +86,8 @@ enum rf_verb {
     RF_VERB_GATHER,       /* parameters of a piece, from the ranks that have updated them */
     RF_VERB_BROADCAST,    /* rank 0's values, to all */
     RF_VERB_CAST,         /* parameters to 16 bits; gradients to 16 bits and back */
-    RF_VERB_FETCH,        /* parameters of a piece, from memory of the host */
-    RF_VERB_EVICT,        /* gradients of a piece, to memory of the host */
+    RF_VERB_FETCH,        /* parameters of a piece, or activations, from memory of the host */
+    RF_VERB_EVICT,        /* gradients of a piece, or activations, to memory of the host */
     RF_VERB_HOST_STEP,    /* optimizer, by the host */
     RF_VERB_COUNT
 };

@@ -156,7 +156,7 @@ struct rf_mesh {
 };
 
 /* policy.offload: what lies in memory of the host (pinned: the device can reach it). With any of
- * them the f32 parameters do; blocks see parameters that were brought to the device. */
+ * the first three the f32 parameters do; blocks see parameters that were brought to the device. */
 enum {
     /* The optimizer's states; the host updates them and the parameters (Ren et al. 2021,
      * ZeRO-Offload), which come to the device once a step. Numbers agree with the device's up to
@@ -165,7 +165,12 @@ enum {
     /* Parameters of a block come to the device before it runs, one block ahead, and are dropped
      * after it. */
     RF_OFFLOAD_PARAMS = 2,
-    RF_OFFLOAD_GRADS = 4 /* zero >= 2: this rank's sums of gradients */
+    RF_OFFLOAD_GRADS = 4, /* zero >= 2: this rank's sums of gradients */
+    /* What blocks keep from forward to backward, and their outputs: copied to the host while the
+     * next block runs, and back one block ahead of the backward pass (Rhu et al. 2016, vDNN). What
+     * the backward pass wants at once stays on the device. The bits are the same. Alone it moves no
+     * parameters. */
+    RF_OFFLOAD_ACTIVATIONS = 8
 };
 
 /* policy.recompute: every K blocks, K nearest to the root of the number of blocks. */
@@ -200,7 +205,8 @@ struct rf_policy {
      * block ahead, and dropped after it. With 2 and 3 micro-batches are dealt out in turns. */
     int zero;
     bool keep_gathered; /* zero=3: what was gathered stays until the end of the step */
-    bool no_prefetch;   /* zero=3: a block's parameters are gathered only when it is to run */
+    bool no_prefetch;   /* zero=3: a block's parameters are gathered only when it is to run; its
+                         * activations come back from the host only then, too */
     /* Only the outputs of every N-th block are kept for the backward pass, which computes the rest
      * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT. Gradients
      * have the same bits. */

@@ -95,7 +95,8 @@ static void plan_states(struct rf_plan *plan)
     const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches;
     const uint64_t param_elements = rf_plan_param_elements(plan, plan->shard);
     const int offload = plan->policy.offload;
-    const enum rf_memory params = offload ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
+    const enum rf_memory params =
+        rf_plan_params_with_host(plan) ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
     const enum rf_memory optimizer =
         offload & RF_OFFLOAD_OPTIMIZER ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
     const enum rf_memory grads =

@@ -14,6 +14,7 @@ struct change {
 };
 
 #define ALL (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS)
+#define ACTIVATIONS RF_OFFLOAD_ACTIVATIONS
 
 static const struct change changes[] = {
     {.zero = 1},
@@ -22,17 +23,24 @@ static const struct change changes[] = {
     {.zero = 2, .smallest = true},
     {.recompute = 1},
     {.zero = 2, .recompute = 1},
+    {.offload = ACTIVATIONS},
+    {.zero = 2, .offload = ACTIVATIONS},
+    {.recompute = 1, .offload = ACTIVATIONS},
+    {.zero = 2, .recompute = 1, .offload = ACTIVATIONS},
     {.zero = 3},
     {.zero = 3, .recompute = 1},
+    {.zero = 3, .recompute = 1, .offload = ACTIVATIONS},
     {.recompute = 1, .smallest = true},
     {.zero = 3, .recompute = 1, .smallest = true},
+    {.zero = 3, .recompute = 1, .offload = ACTIVATIONS, .smallest = true},
     {.offload = RF_OFFLOAD_OPTIMIZER},
     {.recompute = 1, .offload = RF_OFFLOAD_OPTIMIZER},
     {.offload = ALL},
     {.recompute = 1, .offload = ALL},
-    {.recompute = 1, .offload = ALL, .smallest = true},
-    {.zero = 3, .recompute = 1, .offload = ALL | RF_OFFLOAD_GRADS},
-    {.zero = 3, .recompute = 1, .offload = ALL | RF_OFFLOAD_GRADS, .smallest = true},
+    {.recompute = 1, .offload = ALL | ACTIVATIONS},
+    {.recompute = 1, .offload = ALL | ACTIVATIONS, .smallest = true},
+    {.zero = 3, .recompute = 1, .offload = ALL | RF_OFFLOAD_GRADS | ACTIVATIONS},
+    {.zero = 3, .recompute = 1, .offload = ALL | RF_OFFLOAD_GRADS | ACTIVATIONS, .smallest = true},
 };
 
 static uint64_t device_bytes(const struct rf_bytes *b)
@@ -65,6 +73,8 @@ static bool needs(const struct rf_plan *plan, const struct rf_policy *policy, ui
 
 static void say(const struct rf_policy *now, const struct rf_policy *then, char *text, size_t bytes)
 {
+    static const char *const names[] = {"optimizer", "params", "grads", "activations"};
+    const char *before = " offload=";
     size_t at = 0;
     text[0] = 0;
 #define PUT(condition, ...)                                                                        \
@@ -74,10 +84,11 @@ static void say(const struct rf_policy *now, const struct rf_policy *then, char 
     PUT(then->micro_batches != now->micro_batches, " micro_batches=%lld",
         (long long)then->micro_batches);
     PUT(then->recompute != now->recompute, " recompute=%d", then->recompute);
-    PUT(then->offload != now->offload, " offload=%s%s%s",
-        then->offload & RF_OFFLOAD_OPTIMIZER ? "optimizer" : "",
-        then->offload & RF_OFFLOAD_PARAMS ? ",params" : "",
-        then->offload & RF_OFFLOAD_GRADS ? ",grads" : "");
+    for (int k = 0; k < 4 && then->offload != now->offload; k++)
+        if (then->offload & 1 << k) {
+            PUT(true, "%s%s", before, names[k]);
+            before = ",";
+        }
 #undef PUT
 }
 

@@ -118,10 +118,11 @@ static int collect_params(struct rf_plan *plan)
  * the f32 ones whole. */
 static void decide_units(struct rf_plan *plan)
 {
-    const int offload = plan->policy.offload;
-    plan->units = plan->stage == 3 || offload || (plan->stage > 0 && plan->copy_type != RF_F32);
+    const struct rf_policy *policy = &plan->policy;
+    plan->units = plan->stage == 3 || rf_plan_params_with_host(plan) ||
+                  (plan->stage > 0 && plan->copy_type != RF_F32);
     plan->keep_units =
-        plan->policy.keep_gathered || (plan->stage < 3 && !(offload & RF_OFFLOAD_PARAMS));
+        policy->keep_gathered || (plan->stage < 3 && !(policy->offload & RF_OFFLOAD_PARAMS));
 }
 
 /* Without masters all parameters are stored as the blocks want them. */

@@ -8,7 +8,7 @@
  *
  * What another lane reads is not free at its place in the list, but when that lane has done it. If
  * computing reused such memory at once it would wait; so it is kept for SETTLE more calls of
- * blocks.
+ * blocks. What leaves for the host is copied while the next block computes, and kept for its call.
  */
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@
 /* What one region holds at most, unless a single value is larger: below the largest allocation of
  * known drivers. */
 #define EXTENT ((uint64_t)1 << 30)
-enum { SETTLE = 2 };
+enum { SETTLE = 2, SETTLE_EVICTED = 1 };
 
 struct interval {
     int place;      /* that it is of */
@@ -31,6 +31,7 @@ struct place {
     int value; /* the first of them */
     uint64_t bytes, offset;
     enum rf_category category;
+    enum rf_memory memory;
     int region;       /* -1: not yet */
     int first, count; /* intervals, in order */
 };
@@ -53,6 +54,8 @@ bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind
     case RF_VALUE_HANDOFF:
     case RF_VALUE_GRAD_NARROW:
     case RF_VALUE_GRAD_NARROW_SHARD:
+    case RF_VALUE_HOST_OUT:
+    case RF_VALUE_HOST_SAVED:
         return true;
     case RF_VALUE_PARAM:
     case RF_VALUE_COPY:
@@ -84,14 +87,22 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
     }
 }
 
+static enum rf_memory memory_of(enum rf_value_kind kind)
+{
+    return kind == RF_VALUE_HOST_OUT || kind == RF_VALUE_HOST_SAVED ? RF_MEMORY_HOST
+                                                                    : RF_MEMORY_DEVICE;
+}
+
 /* ---- lifetimes ------------------------------------------------------------------------------- */
 
 /* Until when memory is kept that the instruction at `at` reads. */
 static int settled(const struct rf_list *list, int at)
 {
-    if (list->instructions[at].lane == RF_LANE_COMPUTE)
+    const enum rf_lane lane = list->instructions[at].lane;
+    if (lane == RF_LANE_COMPUTE)
         return at;
-    for (int left = SETTLE; at + 1 < list->count && left > 0;)
+    for (int left = lane == RF_LANE_EVICT ? SETTLE_EVICTED : SETTLE;
+         at + 1 < list->count && left > 0;)
         left -= rf_verb_calls_block(list->instructions[++at].verb);
     return at;
 }
@@ -188,6 +199,7 @@ static int collect(struct pass *p)
         p->places[p->place_count++] = (struct place){.value = v,
                                                      .bytes = (value->bytes + 255) / 256 * 256,
                                                      .category = category_of(plan, value->kind),
+                                                     .memory = memory_of(value->kind),
                                                      .region = -1};
     }
     return 0;
@@ -224,7 +236,7 @@ static uint64_t lowest(const struct pass *p, struct place *const *order, int cou
     return at;
 }
 
-static int add_region(struct rf_plan *plan, enum rf_category category)
+static int add_region(struct rf_plan *plan, const struct place *place)
 {
     struct rf_plan_region *grown =
         rf_realloc(plan->regions, ((size_t)plan->region_count + 1) * sizeof(*grown));
@@ -232,7 +244,7 @@ static int add_region(struct rf_plan *plan, enum rf_category category)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d regions", plan->region_count + 1);
     plan->regions = grown;
     grown[plan->region_count] =
-        (struct rf_plan_region){.category = category, .memory = RF_MEMORY_DEVICE};
+        (struct rf_plan_region){.category = place->category, .memory = place->memory};
     return plan->region_count++;
 }
 
@@ -240,9 +252,10 @@ static int put(struct pass *p, struct place **order, int count, struct place *pl
 {
     struct rf_plan *plan = p->plan;
     for (int region = RF_REGION_FIXED; place->region < 0; region++) {
-        if (region == plan->region_count && add_region(plan, place->category) < 0)
+        if (region == plan->region_count && add_region(plan, place) < 0)
             return RF_ENOMEM;
-        if (plan->regions[region].category != place->category)
+        if (plan->regions[region].category != place->category ||
+            plan->regions[region].memory != place->memory)
             continue;
         place->region = region;
         place->offset = lowest(p, order, count, place);

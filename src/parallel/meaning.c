@@ -19,6 +19,16 @@ static int load(const struct rf_at *a)
                : rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_HELD);
 }
 
+static int fetch(const struct rf_at *a)
+{
+    return rf_meaning_is_spill(a) ? rf_meaning_spill(a) : rf_meaning_fetch(a);
+}
+
+static int evict(const struct rf_at *a)
+{
+    return rf_meaning_is_spill(a) ? rf_meaning_spill(a) : rf_meaning_evict(a);
+}
+
 int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *i)
 {
     static int (*const verbs[RF_VERB_COUNT])(const struct rf_at *) = {
@@ -36,8 +46,8 @@ int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *
         [RF_VERB_STEP] = rf_meaning_step,
         [RF_VERB_END_STEP] = rf_meaning_end_step,
         [RF_VERB_CAST] = rf_meaning_cast,
-        [RF_VERB_FETCH] = rf_meaning_fetch,
-        [RF_VERB_EVICT] = rf_meaning_evict,
+        [RF_VERB_FETCH] = fetch,
+        [RF_VERB_EVICT] = evict,
         [RF_VERB_HOST_STEP] = rf_meaning_host_step,
     };
     const struct rf_at a = {m, m->plans[rank], i, m->tokens[rank]};

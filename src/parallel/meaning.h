@@ -90,6 +90,10 @@ RF_MUST_CHECK int rf_token_complete(const struct rf_at *a, int value);
 /* All operands are of this kind of gradients. */
 RF_MUST_CHECK int rf_token_check_gradients(const struct rf_at *a, enum rf_value_kind kind);
 
+/* meaning_spill.c: an evict or a fetch that copies activations. */
+bool rf_meaning_is_spill(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_spill(const struct rf_at *a);
+
 /* meaning_update.c */
 RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);

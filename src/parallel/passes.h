@@ -31,6 +31,8 @@ RF_MUST_CHECK int rf_pass_update(struct rf_plan *plan);
 RF_MUST_CHECK int rf_pass_gather(struct rf_plan *plan);
 /* bytes.c: the sizes of blocks and of memory that lives as long as the run. */
 RF_MUST_CHECK int rf_pass_bytes(struct rf_plan *plan);
+/* spill.c: activations that leave for memory of the host, and come back. */
+RF_MUST_CHECK int rf_pass_spill(struct rf_plan *plan);
 /* place.c: where values lie in the regions. */
 RF_MUST_CHECK int rf_pass_place(struct rf_plan *plan);
 void rf_place_value(const struct rf_plan *plan, struct rf_value *value);

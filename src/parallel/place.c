@@ -78,9 +78,11 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
 {
     switch (v->kind) {
     case RF_VALUE_OUT:
+    case RF_VALUE_HOST_OUT:
     case RF_VALUE_DOUT:
         return out_bytes(plan, v->block);
     case RF_VALUE_SAVED:
+    case RF_VALUE_HOST_SAVED:
         return plan->sizes[v->block].saved;
     case RF_VALUE_HANDOFF:
         return plan->sizes[v->block].handoff;

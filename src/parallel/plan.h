@@ -223,6 +223,12 @@ static inline enum rf_dtype rf_plan_type(const struct rf_plan *plan, enum rf_val
     return RF_F32;
 }
 
+/* Whether the f32 parameters lie with the host: with all that can, but for activations. */
+static inline bool rf_plan_params_with_host(const struct rf_plan *plan)
+{
+    return (plan->policy.offload & ~RF_OFFLOAD_ACTIVATIONS) != 0;
+}
+
 /* Whether the optimizer reads gradients that were copied to the host. */
 static inline bool rf_plan_evicts(const struct rf_plan *plan)
 {

@@ -38,8 +38,8 @@ static int check_offload(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
     const struct rf_mesh *mesh = &plan->mesh;
-    if (policy->offload < 0 ||
-        policy->offload > (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS))
+    if (policy->offload < 0 || policy->offload > (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS |
+                                                  RF_OFFLOAD_GRADS | RF_OFFLOAD_ACTIVATIONS))
         return rf_fail(RF_EINVAL, "offload %d: use RF_OFFLOAD_*, or 0 for nothing",
                        policy->offload);
     if ((policy->offload & RF_OFFLOAD_GRADS) && policy->zero < 2)
@@ -52,8 +52,9 @@ static int check_offload(const struct rf_plan *plan)
                        "offload of parameters with zero=1 on %d ranks is not in this version; use "
                        "zero=2 or 3, or zero=0",
                        mesh->dp);
-    if (policy->offload && policy->update_on_rank_0)
-        return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone: use one of the two");
+    if (rf_plan_params_with_host(plan) && policy->update_on_rank_0)
+        return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone: use one of the two, or "
+                                  "offload of activations alone");
     return 0;
 }
 

@@ -104,7 +104,7 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
             bytes->optimizer += sign * aligned(state);
     const uint64_t master = plan->policy.no_masters ? 0 : sizeof(float);
     bytes->params += sign * (aligned(params * master) + aligned(params * copy));
-    if (plan->policy.offload)
+    if (rf_plan_params_with_host(plan))
         bytes->host += bytes->params - before.params;
     if (plan->policy.forward_only)
         return;

@@ -118,7 +118,8 @@ static uint32_t hash_buckets(const struct rf_policy *p)
 static uint32_t hash_gathers(const struct rf_plan *plan)
 {
     const struct rf_policy *p = &plan->policy;
-    const int32_t choices[] = {p->keep_gathered, p->no_prefetch, p->recompute, p->offload};
+    const int32_t choices[] = {p->keep_gathered, p->no_prefetch, p->recompute,
+                               p->offload & ~RF_OFFLOAD_ACTIVATIONS};
     return rf_plan_params_sharded(plan) ? rf_hash32(choices, sizeof(choices), 0) : 0;
 }
 

@@ -183,10 +183,10 @@ TEST(Train, EveryStageOffloadAndRecomputationGivesTheSameParametersAndSample)
     ProgramResult one = run_program(tree);
     ASSERT_EQ(one.status, 0) << one.err;
     const std::vector<std::vector<std::string>> ways = {
-        {"--ranks", "2", "--zero", "2", "--provider", "tcp"},
+        {"--ranks", "2", "--zero", "2", "--provider", "tcp", "--offload", "activations"},
         {"--ranks", "3", "--zero", "3", "--provider", "shm", "--recompute", "block"},
         {"--ranks", "2", "--zero", "3", "--keep-gathered", "--provider", "tcp"},
-        {"--ranks", "2", "--zero", "3", "--offload", "params,grads"},
+        {"--ranks", "2", "--zero", "3", "--offload", "params,grads,activations"},
         {"--offload", "params", "--recompute", "every=2"}};
     for (const auto &way : ways) {
         ProgramResult r = run_program(with(tree, way));
@@ -201,10 +201,10 @@ TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
     const std::string data = folder.file("t.txt", some_text());
     const std::vector<std::string> two =
         with(tiny(data), {"--order", "ring", "--steps", "2", "--ranks", "2"});
-    const std::vector<std::vector<std::string>> ways = {
-        {"--reduce-dtype", "bf16"},
-        {"--dtype", "bf16", "--residual", "same", "--no-masters", "--stochastic-rounding", "--zero",
-         "1", "--sample", "4"}};
+    const std::vector<std::vector<std::string>> ways = {{"--reduce-dtype", "bf16"},
+                                                        {"--dtype", "bf16", "--residual", "same",
+                                                         "--no-masters", "--stochastic-rounding",
+                                                         "--zero", "1", "--sample", "4"}};
     for (const auto &way : ways) {
         ProgramResult r = run_program(with(two, way));
         EXPECT_EQ(r.status, 0) << way[0] << r.err;

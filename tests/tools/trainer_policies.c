@@ -38,7 +38,8 @@ static int check(struct group *g, struct rf_policy policy, char expected[65])
     return 0;
 }
 
-/* In tree order: the same parameters with any stage, recomputing and place of the parameters. */
+/* In tree order: the same parameters with any stage, recomputing and place of the parameters and
+ * activations. */
 static int check_tree(struct group *g, char expected[65])
 {
     int rc = 0;
@@ -50,8 +51,10 @@ static int check_tree(struct group *g, char expected[65])
             rc = check(g, policy, expected);
         }
         policy.recompute = 0;
-        policy.offload = RF_OFFLOAD_PARAMS;
-        if (rc == 0 && policy.zero != 1) /* which that does not go with */
+        policy.offload = RF_OFFLOAD_ACTIVATIONS;
+        if (policy.zero != 1) /* which that does not go with */
+            policy.offload |= RF_OFFLOAD_PARAMS;
+        if (rc == 0)
             rc = check(g, policy, expected);
     }
     return rc;

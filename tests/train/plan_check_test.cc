@@ -44,6 +44,12 @@ const Setting settings[] = {
     {"host_step", 2, 4, RF_ORDER_TREE, false, true, true, true, 1, 0, 0, RF_OFFLOAD_OPTIMIZER},
     {"host_params", 1, 2, RF_ORDER_RING, false, false, true, false, 0, 0, 1, 3},
     {"host_all", 3, 4, RF_ORDER_RING, false, false, false, true, 3, 0, 0, 7},
+    {"activations", 1, 2, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 8, false, RF_F32,
+     false, 2},
+    {"activations_tree", 2, 3, RF_ORDER_TREE, false, true, true, true, 1, 0, 2, 9, false, RF_F32,
+     false, 3},
+    {"activations_all", 2, 3, RF_ORDER_RING, false, false, false, true, 3, 0, 1, 15, false, RF_BF16,
+     false, 2},
     {"recomputes", 2, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 2},
     {"narrow", 2, 4, RF_ORDER_RING, false, true, true, true, 0, 0, 0, 0, false, RF_BF16},
     {"narrow_rank_0", 3, 4, RF_ORDER_RING, true, false, true, false, 0, 0, 0, 0, false, RF_F16},
@@ -331,6 +337,8 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
                     s.offload = s.rank0 ? 0 : (dp + m + variant) % (s.zero >= 2 ? 8 : 4);
                     s.reduce = order == RF_ORDER_TREE || m % 3 ? RF_F32 : RF_BF16;
                     s.no_masters = variant % 5 == 0;
+                    s.offload |= (dp + m / 2 + variant) % 3 ? 0 : RF_OFFLOAD_ACTIVATIONS;
+                    s.more_blocks = s.offload & RF_OFFLOAD_ACTIVATIONS ? m % 3 : 0;
                     s.frozen = m % 2 == 0;
                     s.shard = s.zero && dp % 2 == 0 && order == RF_ORDER_RING ? dp / 2 : 0;
                     if (s.rank0 && order == RF_ORDER_TREE)

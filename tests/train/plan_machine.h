@@ -29,6 +29,7 @@ struct Setting {
     bool frozen = false;
     rf_dtype reduce = RF_F32;
     bool no_masters = false;
+    int more_blocks = 0; // than three
 };
 
 inline StubBlocks blocks_of(const Setting &s)
@@ -48,6 +49,8 @@ inline StubBlocks blocks_of(const Setting &s)
         blocks.tie(1, "a.0");
     if (s.copies || narrow)
         blocks.type(0, RF_BF16);
+    for (int k = 0; k < s.more_blocks; k++)
+        blocks.add("d" + std::to_string(k), {100}).type(0, narrow ? RF_BF16 : RF_F32);
     if (s.scaled)
         blocks.scales_loss();
     return blocks;
@@ -168,8 +171,9 @@ class Memory
 };
 
 // Runs lanes in random order with random durations: reads when an instruction begins, writes when
-// it ends. What is written depends on everything that was read, and on where it stands. Results are
-// the parameters, states and scalars of all ranks; 0: it did not come to an end.
+// it ends. What is written depends on everything that was read, and on where it stands; a copy of
+// one history is that history. Results are the parameters, states and scalars of all ranks; 0: it
+// did not come to an end.
 class Machine
 {
   public:
@@ -251,12 +255,24 @@ class Machine
                 begin(group.first + k * group.stride, lane, all);
         });
     }
+    static bool copies(rf_verb verb)
+    {
+        return verb == RF_VERB_FETCH || verb == RF_VERB_EVICT;
+    }
     uint64_t read(int r, const rf_instruction *i)
     {
         const int *operands = rf_plan_operands(job_.rank(r), i);
         // A forward pass once more computes the same.
         const rf_verb verb = i->verb == RF_VERB_RECOMPUTE ? RF_VERB_FORWARD : i->verb;
         uint64_t seen = mix((uint64_t)verb, (uint64_t)(i->micro_batch + 1));
+        if (copies(verb)) {
+            std::set<uint64_t> histories;
+            for (int k = 0; k < i->ins; k++)
+                for (uint64_t *cell : memory_[(size_t)r].of(operands[k], i->block))
+                    histories.insert(*cell);
+            if (histories.size() == 1)
+                return *histories.begin();
+        }
         for (int k = 0; k < i->ins; k++) { // cells with one history count as one
             std::set<uint64_t> histories;
             for (uint64_t *cell : memory_[(size_t)r].of(operands[k], i->block))
@@ -275,7 +291,7 @@ class Machine
         work.writes.clear();
         for (int k = 0; k < i->outs; k++) {
             for (uint64_t *cell : memory_[(size_t)r].of(outs[k], i->block))
-                work.writes.emplace_back(cell, mix(seen, (uint64_t)k));
+                work.writes.emplace_back(cell, copies(i->verb) ? seen : mix(seen, (uint64_t)k));
         }
         // While it runs nobody finds there anything to use.
         for (auto &write : work.writes)

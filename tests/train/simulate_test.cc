@@ -147,6 +147,27 @@ TEST(Simulate, OffloadedStatesTakeTheirCopiesOverTheHostsMemory)
     EXPECT_EQ(r.busy_s[RF_LANE_COMPUTE], 0);
 }
 
+// A saved value and an output of each block leave in the time of its forward pass, and come back in
+// half of that of its backward pass, one block ahead: nothing waits for them. Where they take
+// longer, computing does.
+TEST(Simulate, ActivationsLeaveAndComeBackWhileOtherBlocksCompute)
+{
+    StubBlocks blocks = chain();
+    for (int b = blocks_of_chain; b < 12; b++)
+        blocks.add("b" + std::to_string(b), {64});
+    for (int micro_batches : {1, 3}) {
+        rf_policy policy = policy_of(micro_batches);
+        policy.offload = RF_OFFLOAD_ACTIVATIONS;
+        Plan plan = plan_of(blocks, 1, policy);
+        Seconds s(0);
+        const double compute_s = 3.0 * 12 * micro_batches;
+        s.verb_s[RF_VERB_EVICT] = s.verb_s[RF_VERB_FETCH] = 0.5;
+        EXPECT_EQ(result_of(run({plan.get()}, s.opts)).step_s, compute_s);
+        s.verb_s[RF_VERB_EVICT] = 1;
+        EXPECT_GT(result_of(run({plan.get()}, s.opts)).step_s, compute_s + 12 / 2);
+    }
+}
+
 TEST(Simulate, DataParallelExposesTheLastBucketAloneWhereABucketTakesHalfOfItsCompute)
 {
     StubBlocks blocks = chain();

@@ -38,7 +38,8 @@ std::vector<Sharding> all_shardings()
         const int grads = zero >= 2 ? RF_OFFLOAD_GRADS : 0;
         if (zero != 1) // parameters stay on the device then
             all.push_back({zero, RF_ORDER_TREE, 0, RF_OFFLOAD_PARAMS | grads});
-        all.push_back({zero, RF_ORDER_TREE, 0, RF_OFFLOAD_OPTIMIZER | grads});
+        all.push_back(
+            {zero, RF_ORDER_TREE, 0, RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_ACTIVATIONS | grads});
     }
     return all;
 }

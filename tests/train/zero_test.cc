@@ -292,7 +292,7 @@ TEST(Zero, RefusalsNameWhatDoesNotGoTogether)
     policy.recompute = 0;
     policy.offload = RF_OFFLOAD_GRADS;
     refused(policy, {4, 1, 1}, RF_EINVAL, "use zero=2 or 3");
-    policy.offload = 8;
+    policy.offload = 16;
     refused(policy, {4, 1, 1}, RF_EINVAL, "RF_OFFLOAD_*");
     policy.offload = RF_OFFLOAD_PARAMS;
     policy.zero = 1;
@@ -493,6 +493,8 @@ TEST(Fit, APlanThatIsTooLargeNamesTheCheapestChangeWithWhichItTrains)
             policy.offload |= RF_OFFLOAD_OPTIMIZER;
         if (text.find("params") != std::string::npos)
             policy.offload |= RF_OFFLOAD_PARAMS;
+        if (text.find("activations") != std::string::npos)
+            policy.offload |= RF_OFFLOAD_ACTIVATIONS;
         Training small = t;
         small.policy = policy;
         const Seen seen = train(small, 1)[0];

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What copies of activations to memory of the host and back need and leave behind.
+ */
+#include "meaning.h"
+
+#include "../base/base.h"
+
+/* Of each kind that is copied the one that it becomes: to the host, and back. */
+static const enum rf_value_kind pairs[][2] = {{RF_VALUE_OUT, RF_VALUE_HOST_OUT},
+                                              {RF_VALUE_SAVED, RF_VALUE_HOST_SAVED}};
+
+static int pair_of(const struct rf_at *a, bool back)
+{
+    if (a->i->ins == 0)
+        return -1;
+    const enum rf_value_kind kind = a->plan->values[a->plan->operands[a->i->first_operand]].kind;
+    return kind == pairs[0][back] ? 0 : kind == pairs[1][back] ? 1 : -1;
+}
+
+bool rf_meaning_is_spill(const struct rf_at *a)
+{
+    return pair_of(a, a->i->verb == RF_VERB_FETCH) >= 0;
+}
+
+/* The same of the same block and micro-batch, in the other memory. */
+int rf_meaning_spill(const struct rf_at *a)
+{
+    const bool back = a->i->verb == RF_VERB_FETCH;
+    const int pair = pair_of(a, back);
+    const int from = rf_token_operand(a, false, pairs[pair][back], -1, -1, -1);
+    RETURN_IF_ERROR(rf_token_demand(a, from, RF_TOKEN_HELD));
+    const struct rf_value *v = &a->plan->values[from];
+    return rf_token_write(a, pairs[pair][!back], v->block, v->micro_batch, RF_TOKEN_HELD);
+}
