@@ -152,7 +152,7 @@ SLOW_WIDTHS="$SLOW_TYPES:All/Matmul*:MatmulBatch.*:Type/LmHead*:Type/Attention.*
 SLOW_WIDTHS="$SLOW_WIDTHS:Type/Attention.ForwardAndBackward*:Type/Attention.Strides*"
 SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
 # What is left out of training; what stays is what a driver can make wrong: losses, gradients, memory.
-SLOW_TRAINING=':Zero.*:Recompute.*:Offload.*:Fit.*:BackgroundSave.*:SharedSave.*:Pieces.*:RingOrder.*'
+SLOW_TRAINING=':Spill.InTree*:Zero.*:Recompute.*:Offload.*:Fit.*:BackgroundSave.*:SharedSave.*:Pieces.*:RingOrder.*'
 SLOW_TRAINING="$SLOW_TRAINING:ChunkedHead.*:Bytes.*:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*"
 SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Fault.*:*Killed.*:Stopped.*:Disagree.*:Run.EveryRankHears*"
 SLOW_TRAINING="$SLOW_TRAINING:Run.AStepWithout*:Run.ATokenThat*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*"

@@ -109,9 +109,13 @@ table() {
     row 2 '`--dtype bf16 --residual same --no-masters --stochastic-rounding`' \
         --dtype bf16 --residual same --no-masters --stochastic-rounding
     row 2 '`--offload optimizer`' --offload optimizer
+    row 2 '`--offload activations`' --offload activations
+    row 2 '`--recompute block --offload activations`' --recompute block --offload activations
     row 2 '`--zero 3 --offload optimizer,params,grads`' --zero 3 --offload optimizer,params,grads
     row 2 '`--zero 3 --recompute block --offload optimizer,params,grads`' \
         --zero 3 --recompute block --offload optimizer,params,grads
+    row 2 '`--zero 3 --recompute block --offload optimizer,params,grads,activations`' \
+        --zero 3 --recompute block --offload optimizer,params,grads,activations
 }
 
 table >"$folder/table"
