@@ -75,8 +75,9 @@ struct rf_comm_opts {
  */
 RF_API int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out);
 
-/* Ranks as threads of this process, with a throttle and faults, for tests and trials.
- * Each of `size` threads calls rf_comm_open_loopback with its own rank. */
+/* Ranks as threads of this process, with a throttle and faults, for tests and trials. What is split
+ * off, or survives, has links of its own that are as slow, and no faults. Each of `size` threads
+ * calls rf_comm_open_loopback with its own rank. */
 struct rf_loopback_opts {
     double latency_s;   /* of every message; 0 = none */
     double bytes_per_s; /* of every directed link; 0 = unlimited */

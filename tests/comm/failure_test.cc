@@ -334,4 +334,28 @@ TEST(Latency, AThrottledLinkChangesTimeAndNothingElse)
     });
 }
 
+TEST(Latency, GroupsAndSurvivorsHaveLinksAsSlowAsTheWhole)
+{
+    ranks::World world;
+    world.size = 4;
+    world.faults.latency_s = 0.002;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_comm *group = nullptr, *same = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, rank / 2, 0, &group), RF_OK) << rf_last_error()->message;
+        ASSERT_EQ(rf_comm_shrink(comm, 10, nullptr, &same), RF_OK) << rf_last_error()->message;
+        for (rf_comm *each : {group, same}) {
+            const uint64_t start = rf_now_ns();
+            int32_t sum = 1;
+            EXPECT_EQ(rf_all_reduce(each, &sum, &sum, 1, RF_I32, RF_SUM, nullptr), RF_OK);
+            EXPECT_EQ(sum, rf_comm_size(each));
+            // Who comes first waits for a message of who comes last.
+            int64_t longest = (int64_t)(rf_now_ns() - start);
+            EXPECT_EQ(rf_all_reduce(each, &longest, &longest, 1, RF_I64, RF_MAX, nullptr), RF_OK);
+            EXPECT_GT(longest, 2000000);
+        }
+        EXPECT_EQ(rf_comm_close(group), RF_OK);
+        EXPECT_EQ(rf_comm_close(same), RF_OK);
+    });
+}
+
 } // namespace

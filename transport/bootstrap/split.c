@@ -5,11 +5,11 @@
  */
 #include <unistd.h>
 
-#include "base/base.h"
 #include "../control/control.h"
-#include "join.h"
-#include "../loopback/loopback.h"
 #include "../control/socket.h"
+#include "../loopback/loopback.h"
+#include "base/base.h"
+#include "join.h"
 
 /* What the first member of a group tells all. */
 struct offer {
@@ -25,13 +25,6 @@ static int place_of(const struct rf_control *parent, const int *members, int cou
         if (members[i] == parent->rank)
             return i;
     return -1;
-}
-
-static int open_world(int count, struct offer *offer)
-{
-    RETURN_IF_ERROR(rf_loopback_create(count, NULL, &offer->world));
-    offer->world->ends = 2 * (unsigned)count;
-    return 0;
 }
 
 static int open_door(struct rf_control *parent, struct rf_meeting *meeting, struct offer *offer)
@@ -81,7 +74,8 @@ int rf_split_join(struct rf_control *parent, const int *members, int count, doub
     if (key)
         meeting.key = *key;
     if (meeting.rank == 0 && count > 1)
-        rc = key ? open_door(parent, &meeting, &mine) : open_world(count, &mine);
+        rc = key ? open_door(parent, &meeting, &mine)
+                 : rf_loop_create_group(rf_loop_world(parent), count, &mine.world);
     rc = exchange(parent, &mine, rc, timeout_s, all);
     *control = NULL;
     if (rc < 0 && meeting.listens)

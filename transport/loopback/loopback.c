@@ -404,6 +404,15 @@ int rf_loopback_create(int size, const struct rf_loopback_opts *opts, struct rf_
     return 0;
 }
 
+int rf_loop_create_group(const struct rf_loopback *world, int count, struct rf_loopback **out)
+{
+    const struct rf_loopback_opts links = {.latency_s = world->opts.latency_s,
+                                           .bytes_per_s = world->opts.bytes_per_s};
+    RETURN_IF_ERROR(rf_loopback_create(count, &links, out));
+    (*out)->ends = 2 * (unsigned)count;
+    return 0;
+}
+
 void rf_loopback_destroy(struct rf_loopback *world)
 {
     if (!world)

@@ -95,6 +95,9 @@ void rf_loop_control_fini(struct rf_loopback *world, int rank);
 int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members, int *count,
                       struct rf_control **out);
 
+/* A world of so many of its ranks, with links like its own and no faults; it is freed with the last
+ * of its ends. */
+int rf_loop_create_group(const struct rf_loopback *world, int count, struct rf_loopback **out);
 /* One end (a transport or a control link) of the world is no more. */
 void rf_loop_end(struct rf_loopback *world);
 /* The world of a control link; NULL where it is none of loopback. */

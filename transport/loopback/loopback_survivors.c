@@ -56,8 +56,8 @@ static int decide(struct rf_loopback *world)
     for (int r = 0; r < world->size; r++)
         count += world->ranks[r].meeting && !world->ranks[r].dead;
     world->survivors = NULL;
-    if (count > 1 && (rc = rf_loopback_create(count, NULL, &world->survivors)) == 0)
-        world->survivors->ends = 2 * (unsigned)count;
+    if (count > 1)
+        rc = rf_loop_create_group(world, count, &world->survivors);
     for (int r = 0, place = 0; r < world->size; r++) {
         struct rf_loop_rank *rank = &world->ranks[r];
         bool taken = rank->meeting && !rank->dead;
