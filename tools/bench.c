@@ -82,6 +82,8 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--iters has to be 1 to 100000");
     if (o->together < 1 || o->together > 1000)
         return tool_usage_error(command, "--agg_iters has to be 1 to 1000");
+    if (!(o->scale > 0 && o->scale <= 1000))
+        return tool_usage_error(command, "--scale has to be more than 0, and at most 1000");
     if (o->plot_path) {
         int status = tool_plot_check(command, o->plot_path);
         if (status != TOOL_OK)
@@ -102,6 +104,7 @@ enum {
     PATHS = 128,    /* products whose path can be named */
     PRODUCTS = 256, /* of any form */
     TRAINING = 512, /* step and host_update */
+    TIMED = 1024,   /* overlap */
     ALL = COLLECTIVES | STEPS | KERNELS | TRAINING
 };
 
@@ -119,7 +122,7 @@ static unsigned kinds_of(const char *op)
         {"scatter", COLLECTIVES | SIZED | NAMED | ROOTED},
         {"sendrecv", COLLECTIVES | SIZED},
         {"barrier", COLLECTIVES | NAMED},
-        {"overlap", STEPS},
+        {"overlap", STEPS | TIMED},
         {"staging", STEPS},
         {"host_update", TRAINING},
         {"step", TRAINING},
@@ -166,6 +169,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
                               .check = 1,
                               .in_place = 1,
                               .together = 1,
+                              .scale = 1,
                               .form = "nn"};
     const char *dtype = "float", *redop = "sum", *order = "any";
     struct tool_option table[] = {
@@ -200,6 +204,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          COLLECTIVES},
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
          COLLECTIVES | STEPS},
+        {"scale", 0, TOOL_REAL, &o.scale, "X",
+         "overlap: every block and transfer takes X times as long (1)", TIMED},
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used", SIZED},
         {"shape", 0, TOOL_LIST, &o.shapes, "AxB",

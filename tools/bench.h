@@ -16,6 +16,7 @@ struct bench_options {
     enum rf_redop redop;
     enum rf_order order;
     double link_gbps;          /* for bound_pct; 0 = unknown */
+    double scale;              /* overlap: of all times */
     const char *algorithm;     /* collectives; NULL: by size */
     bool private_buffers;      /* collectives; else the library's (rf_comm_alloc) */
     struct tool_list shapes;   /* kernels */

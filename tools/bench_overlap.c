@@ -1,181 +1,322 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge bench overlap: how much of communication a training step does not hide. Two ranks as
- * threads, blocks whose backward pass is a wait of known length, on a link of known speed, so what
- * a step must take can be computed: by blocks of 100 ms and buckets of 80 ms, with overlap and
- * without; then over bucket sizes, of which the best is that of the latency and bandwidth model.
+ * ringforge bench overlap: how much of communication a training step does not hide, of each stage
+ * of sharding. Ranks as threads, blocks that take a known time (bench_timed.h), on a link of known
+ * speed; so a step can be computed: by a formula, and by the plan's own simulator. Then over bucket
+ * sizes, of which the best is that of the latency and bandwidth model.
  */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
+#include "bench_timed.h"
 
-enum { RANKS = 2, SWEEP = 5, MOST_BLOCKS = 16 };
+enum {
+    SWEEP = 5,
+    MOST_BLOCKS = 16,
+    MOST_RANKS = 4,
+    MOST_MICRO_BATCHES = 8,
+    SEQ = 4,
+    MOST_STEPS = 64
+};
 
-/* One setting, and what it took on rank 0. */
+/* ---- settings -------------------------------------------------------------------------------- */
+
 struct setting {
-    int blocks;
+    const char *name;
+    int ranks, blocks;
+    int rounds;       /* micro-batches of a rank */
     int64_t elements; /* of each block's parameter */
-    double compute_s, latency_s, bytes_per_s;
+    struct timed_seconds seconds;
+    double transfer_s; /* a block's reduce-scatter or gather on two ranks; its all-reduce: two */
+    double latency_s;
     uint64_t bucket_bytes;
-    bool no_overlap;
-    double step_s, exposed_s;
+    struct rf_policy policy; /* stage, order, and what is switched off */
+    int shard;
+    int transfers; /* that stay exposed; 0: see pipeline_s */
+    const char *exposed;
 };
 
-struct overlap {
-    const struct tool_command *command;
-    const struct bench_options *options;
-    struct setting *setting;
-    struct rf_device *devices[RANKS]; /* a communicator keeps timelines on them: they outlive it */
+#define BLOCKS 4
+/* A bucket each. A block's forward pass takes 50 ms, and each half of its backward pass. */
+#define FOUR_BLOCKS(dp, its_rounds, seconds_)                                                      \
+    .ranks = (dp), .rounds = (its_rounds), .transfer_s = (seconds_), .blocks = BLOCKS,             \
+    .elements = 65536, .bucket_bytes = 65536 * 4, .seconds = {0.05, 0.05, 0.05}
+
+static const struct setting settings[] = {
+    {"data parallel", FOUR_BLOCKS(2, 1, 0.04), .transfers = 2, .exposed = "the last all-reduce"},
+    {"data parallel, no overlap", FOUR_BLOCKS(2, 1, 0.04), .transfers = 2 * BLOCKS,
+     .policy = {.no_overlap = true}, .exposed = "all of them"},
+    {"zero 1", FOUR_BLOCKS(2, 1, 0.04), .transfers = 1 + BLOCKS, .policy = {.zero = 1},
+     .exposed = "the last reduce-scatter, the gathers after the update"},
+    {"zero 2, 4 rounds", FOUR_BLOCKS(2, 4, 0.05), .transfers = 1 + BLOCKS, .policy = {.zero = 2},
+     .exposed = "the same"},
+    {"zero 2, tree order", FOUR_BLOCKS(2, 4, 0.05), .transfers = 1 + BLOCKS,
+     .policy = {.zero = 2, .order = RF_ORDER_TREE}, .exposed = "the same"},
+    {"zero 3", FOUR_BLOCKS(2, 1, 0.04), .transfers = 2, .policy = {.zero = 3},
+     .exposed = "the first gather, the last reduce-scatter"},
+    {"zero 3, 4 rounds", FOUR_BLOCKS(2, 4, 0.04), .transfers = 2, .policy = {.zero = 3},
+     .exposed = "the same"},
+    {"zero 3, two copies", FOUR_BLOCKS(4, 1, 0.04), .transfers = 3, .shard = 2,
+     .policy = {.zero = 3}, .exposed = "the same, the last sum over the copies"},
+    {"zero 3, no prefetch", FOUR_BLOCKS(2, 1, 0.04), .transfers = 3 * BLOCKS - 1,
+     .policy = {.zero = 3, .no_prefetch = true}, .exposed = "all of them"},
+    {"zero 3, no overlap", FOUR_BLOCKS(2, 1, 0.04), .transfers = 3 * BLOCKS - 1,
+     .policy = {.zero = 3, .no_overlap = true}, .exposed = "all of them"},
 };
 
-/* ---- blocks that wait instead of computing --------------------------------------------------- */
+/* From 512 KiB on two ranks use the ring. */
+static const struct setting sweep = {.name = "bucket sweep",
+                                     .ranks = 2,
+                                     .blocks = MOST_BLOCKS,
+                                     .rounds = 1,
+                                     .elements = 131072,
+                                     .seconds = {.backward_input = 0.012},
+                                     .transfer_s = 0.0015,
+                                     .latency_s = 0.010,
+                                     .exposed = "by the model of latency and bandwidth"};
 
-static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
+/* ---- what a step must take ------------------------------------------------------------------- */
+
+static double bytes_per_s(const struct setting *s)
 {
-    return rf_fill(ctx->stream, ctx->losses, 1.0f);
+    return (double)s->elements * 2 / s->transfer_s;
 }
 
-static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
-                          struct rf_tensor dout, struct rf_tensor din)
+static double compute_s(const struct setting *s)
 {
-    const double seconds = ((const struct setting *)self)->compute_s;
-    struct timespec left = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
-    while (nanosleep(&left, &left) < 0 && errno == EINTR)
-        ;
-    return 0;
+    return s->rounds * s->blocks *
+           (s->seconds.forward + s->seconds.backward_input + s->seconds.backward_weight);
 }
 
-static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
-                           struct rf_tensor dout)
-{
-    return rf_fill(ctx->stream, ctx->grads[0], 1.0f);
-}
-
-static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
-{
-    *out = (struct rf_block_sizes){.out = rf_shape2(rows, 4)};
-    return 0;
-}
-
-static const struct rf_block_ops waiting_ops = {forward, backward_input, backward_weight, sizes};
-
-/* ---- what the model says --------------------------------------------------------------------- */
-
-/* A ring of two: two messages of half a bucket each way. */
-static double bucket_s(const struct setting *s, int blocks)
-{
-    return 2 * s->latency_s + (double)blocks * (double)s->elements * 4 / s->bytes_per_s;
-}
-
-static void predict(const struct setting *s, double *step_s, double *exposed_s)
+/* Buckets of several blocks on a ring of two: two messages of half a bucket each way. One more
+ * shares the losses. */
+static double pipeline_s(const struct setting *s)
 {
     int per_bucket = (int)(s->bucket_bytes / ((uint64_t)s->elements * 4));
     double end = 0;
     per_bucket = per_bucket < 1 ? 1 : per_bucket;
     for (int block = 0; block < s->blocks; block += per_bucket) {
         const int there = per_bucket < s->blocks - block ? per_bucket : s->blocks - block;
-        const double ready =
-            s->no_overlap ? end + there * s->compute_s : (block + there) * s->compute_s;
-        end = (end < ready ? ready : end) + bucket_s(s, there);
+        const double ready = (block + there) * s->seconds.backward_input;
+        end = (end < ready ? ready : end) + 2 * s->latency_s + 2 * there * s->transfer_s;
     }
-    *step_s = end;
-    *exposed_s = end - s->blocks * s->compute_s;
+    return end + s->latency_s;
+}
+
+static double formula_s(const struct setting *s)
+{
+    return s->transfers ? compute_s(s) + s->transfers * s->transfer_s : pipeline_s(s);
+}
+
+/* By the plan; nothing but blocks and transfers takes time. */
+static int simulate(const struct setting *s, const struct rf_plan *plan, double *out)
+{
+    double verb_s[RF_VERB_COUNT];
+    struct rf_sim_result result;
+    struct rf_sim *sim = NULL;
+    for (int verb = 0; verb < RF_VERB_COUNT; verb++)
+        verb_s[verb] = -1;
+    verb_s[RF_VERB_FORWARD] = s->seconds.forward;
+    verb_s[RF_VERB_BACKWARD_INPUT] = s->seconds.backward_input;
+    verb_s[RF_VERB_BACKWARD_WEIGHT] = s->seconds.backward_weight;
+    const struct rf_sim_opts opts = {.verb_s = verb_s,
+                                     .rates = {.block_flops_per_s = INFINITY,
+                                               .flops_per_s = INFINITY,
+                                               .bytes_per_s = INFINITY,
+                                               .host_bytes_per_s = INFINITY,
+                                               .link_bytes_per_s = bytes_per_s(s),
+                                               .link_latency_s = s->latency_s}};
+    int rc = rf_plan_simulate_job(plan, &opts, &sim);
+    if (rc < 0)
+        return rc;
+    rf_sim_get_result(sim, 0, &result);
+    rf_sim_destroy(sim);
+    *out = result.step_s;
+    return 0;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static int take_steps(const struct overlap *o, struct rf_comm *comm, const struct rf_plan *plan)
+/* On rank 0. */
+struct result {
+    double step_s, reported_s; /* the best step; the least that a step reports as exposed */
+    double planned_s;
+    uint64_t sent_bytes, planned_bytes;
+};
+
+struct overlap {
+    const struct tool_command *command;
+    const struct bench_options *options;
+    const struct setting *setting;
+    struct rf_device *devices[MOST_RANKS]; /* a communicator keeps timelines on them */
+    struct result result;
+};
+
+static int take_steps(struct rf_run *run, int count, struct result *out)
 {
-    static const int32_t words[4 * RANKS] = {0};
-    struct rf_run *run = NULL;
-    double steps[64], exposed[64];
-    const int count = o->options->samples < 64 ? (int)o->options->samples : 64;
-    int rc = rf_run_open(o->devices[rf_comm_rank(comm)], comm, plan, NULL, &run);
+    static const int32_t words[SEQ * MOST_MICRO_BATCHES] = {0};
+    double steps[MOST_STEPS], reported[MOST_STEPS];
+    int rc = 0;
     for (int i = -1; i < count && rc == 0; i++) { /* the first compiles kernels */
         struct rf_step_stats stats = {0};
         rc = rf_run_step(run, words, words, 0.1f, &stats);
+        out->sent_bytes = stats.sent_bytes;
         if (i < 0)
             continue;
         steps[i] = (double)stats.step_ns * 1e-9;
-        exposed[i] = (double)stats.exposed_comm_ns * 1e-9;
+        reported[i] = (double)stats.exposed_comm_ns * 1e-9;
     }
-    rf_run_close(run);
     if (rc < 0)
-        return tool_library_error(o->command, rf_comm_rank(comm));
-    if (rf_comm_rank(comm) == 0) {
-        o->setting->step_s = bench_quantiles(steps, count).best;
-        o->setting->exposed_s = bench_quantiles(exposed, count).best;
-    }
-    return TOOL_OK;
+        return rc;
+    out->step_s = bench_quantiles(steps, count).best;
+    out->reported_s = bench_quantiles(reported, count).best;
+    return 0;
+}
+
+static int run_plan(struct overlap *o, struct rf_comm *comm, const struct rf_plan *plan)
+{
+    const int64_t samples = o->options->samples;
+    struct rf_run *run = NULL;
+    struct rf_bytes bytes;
+    struct result result = {0};
+    int rc = simulate(o->setting, plan, &result.planned_s);
+    if (rc == 0)
+        rc = rf_run_open(o->devices[rf_comm_rank(comm)], comm, plan, NULL, &run);
+    if (rc == 0)
+        rc = take_steps(run, samples < MOST_STEPS ? (int)samples : MOST_STEPS, &result);
+    rf_run_close(run);
+    rf_plan_bytes(plan, &bytes);
+    result.planned_bytes = bytes.sent;
+    if (rc == 0 && rf_comm_rank(comm) == 0)
+        o->result = result;
+    return rc;
+}
+
+static int build_plan(const struct setting *s, struct rf_comm *comm, struct rf_block *blocks,
+                      struct rf_plan **out)
+{
+    const struct rf_mesh mesh = {.dp = s->ranks, .shard = s->shard};
+    struct rf_policy policy = s->policy;
+    policy.batch = policy.micro_batches = (int64_t)s->ranks * s->rounds;
+    policy.seq = SEQ;
+    policy.bucket_bytes = policy.first_bucket_bytes = s->bucket_bytes;
+    policy.optimizer.kind = RF_SGD;
+    return rf_plan_build(blocks, s->blocks, &mesh, &policy, rf_comm_rank(comm), out);
 }
 
 static int run_rank(struct rf_comm *comm, void *user)
 {
-    const struct overlap *o = user;
-    struct setting *s = o->setting;
-    const struct rf_mesh mesh = {.dp = RANKS};
-    struct rf_policy policy = {.batch = RANKS,
-                               .micro_batches = RANKS,
-                               .seq = 4,
-                               .bucket_bytes = s->bucket_bytes,
-                               .first_bucket_bytes = s->bucket_bytes,
-                               .no_overlap = s->no_overlap,
-                               .optimizer = {.kind = RF_SGD}};
+    struct overlap *o = user;
+    const struct setting *s = o->setting;
     struct rf_block blocks[MOST_BLOCKS];
     struct rf_param_desc params[MOST_BLOCKS];
     char names[MOST_BLOCKS][2][16];
+    struct timed_device timed;
     for (int i = 0; i < s->blocks; i++) {
         snprintf(names[i][0], sizeof(names[i][0]), "block%d", i);
         snprintf(names[i][1], sizeof(names[i][1]), "block%d.w", i);
         params[i] = (struct rf_param_desc){
             .name = names[i][1], .shape = rf_shape1(s->elements), .dtype = RF_F32};
         blocks[i] = (struct rf_block){.name = names[i][0],
-                                      .ops = &waiting_ops,
-                                      .self = s,
+                                      .ops = &timed_ops,
+                                      .self = &timed,
                                       .params = &params[i],
                                       .param_count = 1,
                                       .varies = true};
     }
     struct rf_plan *plan = NULL;
-    int rc = rf_plan_build(blocks, s->blocks, &mesh, &policy, rf_comm_rank(comm), &plan);
-    int status =
-        rc == 0 ? take_steps(o, comm, plan) : tool_library_error(o->command, rf_comm_rank(comm));
+    int status = timed_open(o->command, rf_comm_rank(comm), o->devices[rf_comm_rank(comm)], &timed);
+    if (status != TOOL_OK)
+        return status;
+    timed.seconds = s->seconds;
+    int rc = build_plan(s, comm, blocks, &plan);
+    if (rc == 0)
+        rc = run_plan(o, comm, plan);
+    timed_close(&timed);
     rf_plan_destroy(plan);
-    return status;
+    return rc == 0 ? TOOL_OK : tool_library_error(o->command, rf_comm_rank(comm));
 }
 
 /* ---- all settings ---------------------------------------------------------------------------- */
 
-static int measure(const struct overlap *o, const char *what, cJSON *rows)
+static bool is_quiet(const struct overlap *o)
 {
-    const bool quiet = o->options->json_path && strcmp(o->options->json_path, "-") == 0;
+    return o->options->json_path && strcmp(o->options->json_path, "-") == 0;
+}
+
+static void report(const struct overlap *o, cJSON *rows)
+{
     const struct setting *s = o->setting;
-    struct tool_ranks ranks = {.ranks = RANKS,
-                               .provider = "loopback",
-                               .timeout_s = o->options->ranks.timeout_s,
-                               .link = {.latency_s = s->latency_s, .bytes_per_s = s->bytes_per_s}};
-    double step_s, exposed_s;
-    int status = tool_ranks_run(o->command, &ranks, NULL, run_rank, (void *)(uintptr_t)o);
-    if (status != TOOL_OK)
-        return status;
-    predict(s, &step_s, &exposed_s);
-    if (!quiet)
-        printf("%-14s %12llu %10.1f %10.1f %10.1f %10.1f\n", what,
-               (unsigned long long)s->bucket_bytes, s->step_s * 1e3, step_s * 1e3,
-               s->exposed_s * 1e3, exposed_s * 1e3);
+    const struct result *r = &o->result;
+    const double computed_s = formula_s(s), exposed_s = r->step_s - compute_s(s);
+    /* The executor alone knows that lanes do not run side by side. */
+    const bool simulated = !s->policy.no_overlap;
+    char planned[16];
+    snprintf(planned, sizeof(planned), simulated ? "%.1f" : "-", r->planned_s * 1e3);
+    if (!is_quiet(o))
+        printf("%-25s %10llu %9.1f %9s %9.1f %7.3f %9.1f %9.1f  %s\n", s->name,
+               (unsigned long long)s->bucket_bytes, r->step_s * 1e3, planned, computed_s * 1e3,
+               r->step_s / computed_s, exposed_s * 1e3, (computed_s - compute_s(s)) * 1e3,
+               s->exposed);
     fflush(stdout);
     cJSON *row = cJSON_CreateObject();
-    cJSON_AddStringToObject(row, "setting", what);
+    cJSON_AddStringToObject(row, "setting", s->name);
+    cJSON_AddNumberToObject(row, "ranks", s->ranks);
+    cJSON_AddNumberToObject(row, "zero", s->policy.zero);
+    cJSON_AddNumberToObject(row, "micro_batches", s->ranks * s->rounds);
     cJSON_AddNumberToObject(row, "bucket_bytes", (double)s->bucket_bytes);
-    cJSON_AddNumberToObject(row, "step_ms", s->step_s * 1e3);
-    cJSON_AddNumberToObject(row, "computed_step_ms", step_s * 1e3);
-    cJSON_AddNumberToObject(row, "exposed_ms", s->exposed_s * 1e3);
-    cJSON_AddNumberToObject(row, "computed_exposed_ms", exposed_s * 1e3);
+    cJSON_AddNumberToObject(row, "compute_ms", compute_s(s) * 1e3);
+    cJSON_AddNumberToObject(row, "step_ms", r->step_s * 1e3);
+    cJSON_AddNumberToObject(row, "computed_step_ms", computed_s * 1e3);
+    if (simulated)
+        cJSON_AddNumberToObject(row, "planned_step_ms", r->planned_s * 1e3);
+    else
+        cJSON_AddNullToObject(row, "planned_step_ms");
+    cJSON_AddNumberToObject(row, "exposed_ms", exposed_s * 1e3);
+    cJSON_AddNumberToObject(row, "reported_exposed_ms", r->reported_s * 1e3);
+    cJSON_AddNumberToObject(row, "computed_exposed_ms", (computed_s - compute_s(s)) * 1e3);
+    cJSON_AddNumberToObject(row, "sent_bytes", (double)r->sent_bytes);
+    cJSON_AddNumberToObject(row, "planned_sent_bytes", (double)r->planned_bytes);
     cJSON_AddItemToArray(rows, row);
-    return TOOL_OK;
+}
+
+static int measure(struct overlap *o, const struct setting *original, cJSON *rows)
+{
+    struct setting s = *original;
+    const double scale = o->options->scale;
+    s.seconds.forward *= scale;
+    s.seconds.backward_input *= scale;
+    s.seconds.backward_weight *= scale;
+    s.transfer_s *= scale;
+    s.latency_s *= scale;
+    o->setting = &s;
+    struct tool_ranks ranks = {.ranks = s.ranks,
+                               .provider = "loopback",
+                               .timeout_s = o->options->ranks.timeout_s,
+                               .link = {.latency_s = s.latency_s, .bytes_per_s = bytes_per_s(&s)}};
+    int status = tool_ranks_run(o->command, &ranks, NULL, run_rank, o);
+    if (status == TOOL_OK)
+        report(o, rows);
+    return status;
+}
+
+static int measure_all(struct overlap *o, cJSON *rows)
+{
+    int status = TOOL_OK;
+    for (int rank = 0; rank < MOST_RANKS && status == TOOL_OK; rank++)
+        if (rf_device_open(o->options->device, NULL, &o->devices[rank]) < 0)
+            status = tool_library_error(o->command, rank);
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]) && status == TOOL_OK; i++)
+        status = measure(o, &settings[i], rows);
+    for (int notch = 0; notch < SWEEP && status == TOOL_OK; notch++) {
+        struct setting s = sweep;
+        s.bucket_bytes = (uint64_t)524288 << notch;
+        status = measure(o, &s, rows);
+    }
+    for (int rank = 0; rank < MOST_RANKS; rank++)
+        rf_device_close(o->devices[rank]);
+    return status;
 }
 
 int bench_overlap(const struct tool_command *command, const struct bench_options *options)
@@ -183,41 +324,13 @@ int bench_overlap(const struct tool_command *command, const struct bench_options
     struct overlap o = {.command = command, .options = options};
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "op", options->op);
-    cJSON_AddNumberToObject(json, "ranks", RANKS);
     cJSON *rows = cJSON_AddArrayToObject(json, "rows");
-    if (!options->json_path || strcmp(options->json_path, "-") != 0)
-        printf("# %d ranks as threads; the best of %lld steps in ms, and what it must be\n"
-               "%-14s %12s %10s %10s %10s %10s\n",
-               RANKS, (long long)options->samples, "setting", "bucket(B)", "step", "computed",
-               "exposed", "computed");
-    struct setting plain = {.blocks = 4,
-                            .elements = 65536,
-                            .compute_s = 0.1,
-                            .bytes_per_s = 65536 * 4 / 0.08,
-                            .bucket_bytes = 65536 * 4};
-    o.setting = &plain;
-    int status = TOOL_OK;
-    for (int rank = 0; rank < RANKS && status == TOOL_OK; rank++)
-        if (rf_device_open(options->device, NULL, &o.devices[rank]) < 0)
-            status = tool_library_error(command, rank);
-    if (status == TOOL_OK)
-        status = measure(&o, "overlap", rows);
-    plain.no_overlap = true;
-    if (status == TOOL_OK)
-        status = measure(&o, "no overlap", rows);
-    /* From 512 KiB on two ranks use the ring. */
-    for (int notch = 0; notch < SWEEP && status == TOOL_OK; notch++) {
-        struct setting s = {.blocks = MOST_BLOCKS,
-                            .elements = 131072,
-                            .compute_s = 0.012,
-                            .latency_s = 0.010,
-                            .bytes_per_s = 131072 * 4 / 0.003,
-                            .bucket_bytes = (uint64_t)524288 << notch};
-        o.setting = &s;
-        status = measure(&o, "bucket sweep", rows);
-    }
-    for (int rank = 0; rank < RANKS; rank++)
-        rf_device_close(o.devices[rank]);
+    if (!is_quiet(&o))
+        printf("# ranks as threads; the best of %lld steps in ms, what the plan's simulator says, "
+               "and a formula\n%-25s %10s %9s %9s %9s %7s %9s %9s  %s\n",
+               (long long)options->samples, "setting", "bucket(B)", "step", "plan", "formula",
+               "ratio", "exposed", "formula", "which is");
+    int status = measure_all(&o, rows);
     if (status == TOOL_OK && options->json_path)
         return tool_json_write(command, options->json_path, json);
     cJSON_Delete(json);

@@ -151,6 +151,8 @@ TEST(CommandLine, AnOptionThatABenchmarkDoesNotUseIsRefusedByName)
              {{"bench", "all_reduce", "--device", "0"}, "--device is not used by all_reduce"},
              {{"bench", "overlap", "--provider", "net"}, "--provider is not used by overlap"},
              {{"bench", "staging", "-m", "4"}, "--agg_iters is not used by staging"},
+             {{"bench", "staging", "--scale", "2"}, "--scale is not used by staging"},
+             {{"bench", "overlap", "--scale", "0"}, "--scale has to be more than 0"},
              {{"bench", "gelu", "--ranks", "2"}, "--ranks is not used by gelu"},
              {{"bench", "gelu", "--split", "2"}, "--split is not used by gelu"},
              {{"bench", "ops", "-b", "8"}, "--minbytes is not used by ops"}})

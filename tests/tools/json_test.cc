@@ -308,6 +308,55 @@ TEST(Bench, AStepsShapeThatCannotBeReadIsAUsageError)
         EXPECT_EQ(run_program({"bench", "step", "--shape", shape}).status, 2) << shape;
 }
 
+/* Times are not asserted: the plan's own simulator and a formula have to say the same. */
+TEST(BenchJson, OverlapOfEachStageSendsWhatIsPlannedAndIsPredictedAsByAFormula)
+{
+    // Blocks of 256 KiB on two ranks: halves that a rank sends, and those that stay exposed.
+    const struct {
+        const char *setting;
+        int zero, sent, exposed;
+    } wanted[] = {{"data parallel", 0, 8, 2},
+                  {"data parallel, no overlap", 0, 8, 8},
+                  {"zero 1", 1, 8, 5},
+                  {"zero 2, 4 rounds", 2, 20, 5},
+                  {"zero 2, tree order", 2, 20, 5},
+                  {"zero 3", 3, 11, 2},
+                  {"zero 3, 4 rounds", 3, 41, 2},
+                  {"zero 3, two copies", 3, 15, 3},
+                  {"zero 3, no prefetch", 3, 11, 11},
+                  {"zero 3, no overlap", 3, 11, 11}};
+    ProgramResult r =
+        run_program({"bench", "overlap", "-n", "1", "--scale", "0.01", "--json", "-"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json(r.out);
+    const cJSON *row, *rows = cJSON_GetObjectItem(json.root.get(), "rows");
+    size_t count = 0;
+    cJSON_ArrayForEach(row, rows)
+    {
+        expect_keys(row, {"ranks", "micro_batches", "bucket_bytes", "reported_exposed_ms"});
+        EXPECT_EQ(number(row, "sent_bytes"), number(row, "planned_sent_bytes"));
+        EXPECT_GE(number(row, "step_ms"), number(row, "compute_ms"));
+        const double computed = number(row, "computed_step_ms");
+        const cJSON *planned = cJSON_GetObjectItem(row, "planned_step_ms");
+        const std::string setting = cJSON_GetObjectItem(row, "setting")->valuestring;
+        if (setting.find("no overlap") != setting.npos)
+            EXPECT_TRUE(cJSON_IsNull(planned)) << setting;
+        else
+            EXPECT_NEAR(number(row, "planned_step_ms"), computed, computed / 1000) << setting;
+        if (count < std::size(wanted)) {
+            EXPECT_EQ(setting, wanted[count].setting);
+            EXPECT_EQ(number(row, "zero"), wanted[count].zero);
+            // And the losses and the norm.
+            EXPECT_NEAR(number(row, "sent_bytes"), wanted[count].sent * 131072, 4096) << setting;
+            const double transfer = wanted[count].zero == 2 ? 0.5 : 0.4;
+            EXPECT_NEAR(number(row, "computed_exposed_ms"), wanted[count].exposed * transfer, 1e-9)
+                << setting;
+        }
+        count++;
+    }
+    EXPECT_EQ(count, std::size(wanted) + 5);
+}
+
 static std::vector<std::pair<double, std::string>> bench_errors(std::vector<std::string> arguments)
 {
     std::vector<std::pair<double, std::string>> errors;
