@@ -262,7 +262,8 @@ struct rf_step_stats {
     float loss_scale;         /* of the next step; 0 without */
     int stop;                 /* the highest rf_run_opts.stop of all ranks, the same on all */
     uint64_t sent_bytes;      /* by this rank in this step */
-    uint64_t exposed_comm_ns; /* time the rank waited for communication with nothing to compute */
+    uint64_t exposed_comm_ns; /* time the rank waited for communication with nothing to compute, but
+                                 for waits of the device that ended before all was recorded */
     uint64_t step_ns;
     uint64_t record_ns;     /* of these, the host's time for recording or replaying the step */
     int recorded, replayed; /* pieces of the step that were recorded anew, and replayed */

@@ -22,6 +22,7 @@ static int wait_exposed(struct rf_pass *p, struct rf_point point)
 {
     if (rf_point_reached(point))
         return rf_point_wait(point, UINT64_MAX); /* how it went */
+    RETURN_IF_ERROR(rf_stalls_wait(p));
     RETURN_IF_ERROR(rf_point_wait(p->computed, UINT64_MAX));
     const uint64_t start = rf_now_ns();
     int rc = rf_point_wait(point, UINT64_MAX);
@@ -47,6 +48,8 @@ static int wait_on_stream(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
+        if (rf_lane_transfers(waits[k].lane))
+            rf_stalls_add(p, point);
         if (point.timeline)
             RETURN_IF_ERROR(rf_stream_after(p->run->stream, point));
     }
@@ -77,6 +80,7 @@ static int compute(struct rf_pass *p, int at, const char *text)
     struct rf_run *run = p->run;
     const struct rf_instruction *i = &run->plan->lists[p->list].instructions[at];
     if (!run->segment) {
+        rf_stalls_look(p);
         RETURN_IF_ERROR(wait_on_stream(p, i));
         RETURN_IF_ERROR(begin_segment(p, at));
     }
@@ -139,15 +143,27 @@ static int execute(struct rf_pass *p, int at, const char *text)
     return rc;
 }
 
+/* Nothing else is under way. */
+static int finish_transfers(struct rf_pass *p)
+{
+    if (!p->transferring)
+        return 0;
+    const uint64_t start = rf_now_ns();
+    for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+        if (p->run->comms[lane])
+            RETURN_IF_ERROR(rf_comm_wait(p->run->comms[lane]));
+    p->stats.exposed_comm_ns += rf_now_ns() - start;
+    return 0;
+}
+
 static int finish(struct rf_pass *p)
 {
+    RETURN_IF_ERROR(rf_stalls_wait(p));
     RETURN_IF_ERROR(rf_stream_wait(p->run->stream));
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         if (p->run->copies[lane])
             RETURN_IF_ERROR(rf_stream_wait(p->run->copies[lane]));
-    for (int lane = RF_LANE_DATA; p->transferring && lane < RF_LANE_COUNT; lane++)
-        if (p->run->comms[lane])
-            RETURN_IF_ERROR(rf_comm_wait(p->run->comms[lane]));
+    RETURN_IF_ERROR(finish_transfers(p));
     rf_take_scalars(p);
     return 0;
 }

@@ -132,6 +132,7 @@ static int open_local(struct rf_run *run)
     RETURN_IF_ERROR(rf_stream_create(run->device, "train", &run->stream));
     RETURN_IF_ERROR(open_copies(run));
     RETURN_IF_ERROR(rf_segments_open(run));
+    RETURN_IF_ERROR(rf_stalls_open(run));
     RETURN_IF_ERROR(rf_run_init_params(run));
     return rf_run_upload_tables(run);
 }
@@ -181,6 +182,7 @@ void rf_run_close(struct rf_run *run)
     rf_save_close(run->save);
     close_groups(run);
     rf_segments_close(run);
+    rf_stalls_close(run);
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         rf_stream_destroy(run->copies[lane]);
     rf_stream_destroy(run->stream);

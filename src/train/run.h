@@ -26,6 +26,12 @@ enum rf_segment_mode {
     RF_SEGMENT_REPLAY  /* nothing is to be recorded */
 };
 
+/* What is handed to the device after `before` waits for a transfer. */
+struct rf_stall {
+    struct rf_point before, transfer;
+    uint64_t begin_ns; /* when the host saw the device stand still; 0: it has not */
+};
+
 struct rf_run {
     struct rf_device *device;
     struct rf_comm *comm; /* NULL: one rank */
@@ -52,6 +58,7 @@ struct rf_run {
     bool other_batch;         /* a checkpoint of another batch may be loaded */
 
     struct rf_point *points; /* by lane and place in the list that runs: when it has been passed */
+    struct rf_stall *stalls; /* of the list that runs, in order */
     bool one_by_one;         /* each transfer is waited for at once */
     bool record_each_step, check_replay;
     struct rf_segment *segments[RF_LIST_COUNT]; /* by the instruction that ends them */
@@ -87,6 +94,7 @@ struct rf_pass {
     struct rf_point after[RF_LANE_COUNT]; /* when the last transfer of a lane may begin */
     struct rf_point computed;             /* all that was handed to the device */
     bool transferring;                    /* something may be under way in the communicator */
+    int stalls, stalls_seen;              /* so far; those that are over */
     struct rf_step_stats stats;
 };
 
@@ -130,6 +138,17 @@ RF_MUST_CHECK int rf_run_upload_tables(struct rf_run *run);
 /* block.c: one call of one block, on the operands of an instruction. micro_batch: global index. */
 RF_MUST_CHECK int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i,
                                     int64_t micro_batch, bool evaluate);
+
+/* exposed.c: time that computing waits for transfers, in the pass's statistics. What was over
+ * before the host looked is not seen. */
+RF_MUST_CHECK int rf_stalls_open(struct rf_run *run);
+void rf_stalls_close(struct rf_run *run);
+/* What is handed to the device next waits for this transfer. */
+void rf_stalls_add(struct rf_pass *p, struct rf_point transfer);
+/* Adds those that are over; does not block. */
+void rf_stalls_look(struct rf_pass *p);
+/* Waits for all. */
+RF_MUST_CHECK int rf_stalls_wait(struct rf_pass *p);
 
 /* values.c */
 struct rf_tensor rf_run_value(const struct rf_run *run, int value); /* as bytes */

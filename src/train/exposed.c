@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How long computing stands still for communication. The device waits for transfers by itself, so
+ * the host writes down what waits for what, and looks: when it hands over the next segment, and
+ * when it has nothing to do but wait. Called by the executor.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "run.h"
+
+int rf_stalls_open(struct rf_run *run)
+{
+    int most = 0;
+    for (int id = 0; id < RF_LIST_COUNT; id++) {
+        const struct rf_list *list = &run->plan->lists[id];
+        int waits = 0;
+        for (int i = 0; i < list->count; i++)
+            waits += list->instructions[i].waits;
+        most = waits > most ? waits : most;
+    }
+    run->stalls = rf_alloc(((size_t)most + 1) * sizeof(*run->stalls));
+    return run->stalls ? 0 : rf_fail(RF_ENOMEM, "run: out of host memory");
+}
+
+void rf_stalls_close(struct rf_run *run)
+{
+    rf_free(run->stalls);
+    run->stalls = NULL;
+}
+
+/* The device has come to it. */
+static void begin(struct rf_stall *s)
+{
+    s->begin_ns = s->begin_ns ? s->begin_ns : rf_now_ns();
+}
+
+static void end(struct rf_pass *p, const struct rf_stall *s)
+{
+    p->stats.exposed_comm_ns += s->begin_ns ? rf_now_ns() - s->begin_ns : 0;
+    p->stalls_seen++;
+}
+
+void rf_stalls_look(struct rf_pass *p)
+{
+    while (p->stalls_seen < p->stalls) {
+        struct rf_stall *s = &p->run->stalls[p->stalls_seen];
+        const bool over = rf_point_reached(s->transfer);
+        if (!over && rf_point_reached(s->before))
+            begin(s);
+        if (!over)
+            return;
+        end(p, s);
+    }
+}
+
+void rf_stalls_add(struct rf_pass *p, struct rf_point transfer)
+{
+    if (rf_point_reached(transfer))
+        return;
+    p->run->stalls[p->stalls++] = (struct rf_stall){.before = p->computed, .transfer = transfer};
+    rf_stalls_look(p);
+}
+
+int rf_stalls_wait(struct rf_pass *p)
+{
+    for (rf_stalls_look(p); p->stalls_seen < p->stalls; rf_stalls_look(p)) {
+        struct rf_stall *s = &p->run->stalls[p->stalls_seen];
+        RETURN_IF_ERROR(rf_point_wait(s->before, UINT64_MAX));
+        if (!rf_point_reached(s->transfer))
+            begin(s);
+        RETURN_IF_ERROR(rf_point_wait(s->transfer, UINT64_MAX));
+        end(p, s);
+    }
+    return 0;
+}
