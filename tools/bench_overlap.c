@@ -109,6 +109,12 @@ static double formula_s(const struct setting *s)
     return s->transfers ? compute_s(s) + s->transfers * s->transfer_s : pipeline_s(s);
 }
 
+/* That lanes are not to run side by side is not in a plan: the executor waits then. */
+static bool is_simulated(const struct setting *s)
+{
+    return !s->policy.no_overlap;
+}
+
 /* By the plan; nothing but blocks and transfers takes time. */
 static int simulate(const struct setting *s, const struct rf_plan *plan, double *out)
 {
@@ -140,7 +146,7 @@ static int simulate(const struct setting *s, const struct rf_plan *plan, double 
 
 /* On rank 0. */
 struct result {
-    double step_s, reported_s; /* the best step; the least that a step reports as exposed */
+    double step_s, exposed_s; /* of the best step, and the least that a step reports */
     double planned_s;
     uint64_t sent_bytes, planned_bytes;
 };
@@ -156,7 +162,7 @@ struct overlap {
 static int take_steps(struct rf_run *run, int count, struct result *out)
 {
     static const int32_t words[SEQ * MOST_MICRO_BATCHES] = {0};
-    double steps[MOST_STEPS], reported[MOST_STEPS];
+    double steps[MOST_STEPS], exposed[MOST_STEPS];
     int rc = 0;
     for (int i = -1; i < count && rc == 0; i++) { /* the first compiles kernels */
         struct rf_step_stats stats = {0};
@@ -165,12 +171,12 @@ static int take_steps(struct rf_run *run, int count, struct result *out)
         if (i < 0)
             continue;
         steps[i] = (double)stats.step_ns * 1e-9;
-        reported[i] = (double)stats.exposed_comm_ns * 1e-9;
+        exposed[i] = (double)stats.exposed_comm_ns * 1e-9;
     }
     if (rc < 0)
         return rc;
     out->step_s = bench_quantiles(steps, count).best;
-    out->reported_s = bench_quantiles(reported, count).best;
+    out->exposed_s = bench_quantiles(exposed, count).best;
     return 0;
 }
 
@@ -245,21 +251,20 @@ static bool is_quiet(const struct overlap *o)
     return o->options->json_path && strcmp(o->options->json_path, "-") == 0;
 }
 
-static void report(const struct overlap *o, cJSON *rows)
+static void print_row(const struct setting *s, const struct result *r)
 {
-    const struct setting *s = o->setting;
-    const struct result *r = &o->result;
-    const double computed_s = formula_s(s), exposed_s = r->step_s - compute_s(s);
-    /* The executor alone knows that lanes do not run side by side. */
-    const bool simulated = !s->policy.no_overlap;
-    char planned[16];
-    snprintf(planned, sizeof(planned), simulated ? "%.1f" : "-", r->planned_s * 1e3);
-    if (!is_quiet(o))
-        printf("%-25s %10llu %9.1f %9s %9.1f %7.3f %9.1f %9.1f  %s\n", s->name,
-               (unsigned long long)s->bucket_bytes, r->step_s * 1e3, planned, computed_s * 1e3,
-               r->step_s / computed_s, exposed_s * 1e3, (computed_s - compute_s(s)) * 1e3,
-               s->exposed);
+    char planned[16] = "-";
+    if (is_simulated(s))
+        snprintf(planned, sizeof(planned), "%.1f", r->planned_s * 1e3);
+    printf("%-25s %10llu %9.1f %9s %9.1f %7.3f %9.1f %9.1f  %s\n", s->name,
+           (unsigned long long)s->bucket_bytes, r->step_s * 1e3, planned, formula_s(s) * 1e3,
+           r->step_s / formula_s(s), r->exposed_s * 1e3, (formula_s(s) - compute_s(s)) * 1e3,
+           s->exposed);
     fflush(stdout);
+}
+
+static cJSON *row_of(const struct setting *s, const struct result *r)
+{
     cJSON *row = cJSON_CreateObject();
     cJSON_AddStringToObject(row, "setting", s->name);
     cJSON_AddNumberToObject(row, "ranks", s->ranks);
@@ -268,17 +273,16 @@ static void report(const struct overlap *o, cJSON *rows)
     cJSON_AddNumberToObject(row, "bucket_bytes", (double)s->bucket_bytes);
     cJSON_AddNumberToObject(row, "compute_ms", compute_s(s) * 1e3);
     cJSON_AddNumberToObject(row, "step_ms", r->step_s * 1e3);
-    cJSON_AddNumberToObject(row, "computed_step_ms", computed_s * 1e3);
-    if (simulated)
+    cJSON_AddNumberToObject(row, "computed_step_ms", formula_s(s) * 1e3);
+    if (is_simulated(s))
         cJSON_AddNumberToObject(row, "planned_step_ms", r->planned_s * 1e3);
     else
         cJSON_AddNullToObject(row, "planned_step_ms");
-    cJSON_AddNumberToObject(row, "exposed_ms", exposed_s * 1e3);
-    cJSON_AddNumberToObject(row, "reported_exposed_ms", r->reported_s * 1e3);
-    cJSON_AddNumberToObject(row, "computed_exposed_ms", (computed_s - compute_s(s)) * 1e3);
+    cJSON_AddNumberToObject(row, "exposed_ms", r->exposed_s * 1e3);
+    cJSON_AddNumberToObject(row, "computed_exposed_ms", (formula_s(s) - compute_s(s)) * 1e3);
     cJSON_AddNumberToObject(row, "sent_bytes", (double)r->sent_bytes);
     cJSON_AddNumberToObject(row, "planned_sent_bytes", (double)r->planned_bytes);
-    cJSON_AddItemToArray(rows, row);
+    return row;
 }
 
 static int measure(struct overlap *o, const struct setting *original, cJSON *rows)
@@ -296,9 +300,12 @@ static int measure(struct overlap *o, const struct setting *original, cJSON *row
                                .timeout_s = o->options->ranks.timeout_s,
                                .link = {.latency_s = s.latency_s, .bytes_per_s = bytes_per_s(&s)}};
     int status = tool_ranks_run(o->command, &ranks, NULL, run_rank, o);
-    if (status == TOOL_OK)
-        report(o, rows);
-    return status;
+    if (status != TOOL_OK)
+        return status;
+    if (!is_quiet(o))
+        print_row(&s, &o->result);
+    cJSON_AddItemToArray(rows, row_of(&s, &o->result));
+    return TOOL_OK;
 }
 
 static int measure_all(struct overlap *o, cJSON *rows)

@@ -333,7 +333,7 @@ TEST(BenchJson, OverlapOfEachStageSendsWhatIsPlannedAndIsPredictedAsByAFormula)
     size_t count = 0;
     cJSON_ArrayForEach(row, rows)
     {
-        expect_keys(row, {"ranks", "micro_batches", "bucket_bytes", "reported_exposed_ms"});
+        expect_keys(row, {"ranks", "micro_batches", "bucket_bytes", "exposed_ms"});
         EXPECT_EQ(number(row, "sent_bytes"), number(row, "planned_sent_bytes"));
         EXPECT_GE(number(row, "step_ms"), number(row, "compute_ms"));
         const double computed = number(row, "computed_step_ms");
