@@ -64,9 +64,9 @@ static const struct setting sweep = {.name = "bucket sweep",
                                      .blocks = MOST_BLOCKS,
                                      .rounds = 1,
                                      .elements = 131072,
-                                     .seconds = {.backward_input = 0.012},
-                                     .transfer_s = 0.0015,
-                                     .latency_s = 0.010,
+                                     .seconds = {.backward_input = 0.024},
+                                     .transfer_s = 0.003,
+                                     .latency_s = 0.020,
                                      .exposed = "by the model of latency and bandwidth"};
 
 /* ---- what a step must take ------------------------------------------------------------------- */
