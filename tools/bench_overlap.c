@@ -26,7 +26,8 @@ struct setting {
     uint64_t bucket_bytes;
     struct rf_policy policy; /* stage, order, and what is switched off */
     int shard;
-    int transfers; /* that stay exposed; 0: see pipeline_s */
+    double transfers;    /* that stay exposed, those of 16 bits by half; 0: see pipeline_s */
+    enum rf_dtype dtype; /* as blocks see parameters */
     const char *exposed;
 };
 
@@ -42,8 +43,10 @@ static const struct setting settings[] = {
      .policy = {.no_overlap = true}, .exposed = "all of them"},
     {"zero 1", FOUR_BLOCKS(2, 1, 0.04), .transfers = 1 + BLOCKS, .policy = {.zero = 1},
      .exposed = "the last reduce-scatter, the gathers after the update"},
+    {"zero 1, bf16", FOUR_BLOCKS(2, 1, 0.04), .transfers = 1.5, .dtype = RF_BF16,
+     .policy = {.zero = 1}, .exposed = "the last reduce-scatter, the first gather"},
     {"zero 2, 4 rounds", FOUR_BLOCKS(2, 4, 0.05), .transfers = 1 + BLOCKS, .policy = {.zero = 2},
-     .exposed = "the same"},
+     .exposed = "the last reduce-scatter, the gathers after the update"},
     {"zero 2, tree order", FOUR_BLOCKS(2, 4, 0.05), .transfers = 1 + BLOCKS,
      .policy = {.zero = 2, .order = RF_ORDER_TREE}, .exposed = "the same"},
     {"zero 3", FOUR_BLOCKS(2, 1, 0.04), .transfers = 2, .policy = {.zero = 3},
@@ -211,7 +214,7 @@ static int run_rank(struct rf_comm *comm, void *user)
         snprintf(names[i][0], sizeof(names[i][0]), "block%d", i);
         snprintf(names[i][1], sizeof(names[i][1]), "block%d.w", i);
         params[i] = (struct rf_param_desc){
-            .name = names[i][1], .shape = rf_shape1(s->elements), .dtype = RF_F32};
+            .name = names[i][1], .shape = rf_shape1(s->elements), .dtype = s->dtype};
         blocks[i] = (struct rf_block){.name = names[i][0],
                                       .ops = &timed_ops,
                                       .self = &timed,

@@ -314,10 +314,12 @@ TEST(BenchJson, OverlapOfEachStageSendsWhatIsPlannedAndIsPredictedAsByAFormula)
     // Blocks of 256 KiB on two ranks: halves that a rank sends, and those that stay exposed.
     const struct {
         const char *setting;
-        int zero, sent, exposed;
+        int zero;
+        double sent, exposed;
     } wanted[] = {{"data parallel", 0, 8, 2},
                   {"data parallel, no overlap", 0, 8, 8},
                   {"zero 1", 1, 8, 5},
+                  {"zero 1, bf16", 1, 6, 1.5},
                   {"zero 2, 4 rounds", 2, 20, 5},
                   {"zero 2, tree order", 2, 20, 5},
                   {"zero 3", 3, 11, 2},
