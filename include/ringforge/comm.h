@@ -309,8 +309,8 @@ RF_API int rf_group_end(struct rf_comm *comm);
 /* As above, on tensors; the element count and type are the tensors'. Mapped device memory travels
  * in place; other memory goes through a few slots of staging memory, with the copies of some under
  * way while others are on the wire. Ranks may differ in this. Asynchronous when opts->done is
- * given: then points are reached in the order of the calls; or with opts->request (below). Either
- * way a thread works them off, which exists only while work is outstanding. */
+ * given: then points of collectives are reached in the order of the calls; or with opts->request
+ * (below). Either way a thread works them off, which exists only while work is outstanding. */
 RF_API int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                                 enum rf_redop redop, const struct rf_coll_opts *opts);
 RF_API int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
@@ -346,6 +346,22 @@ RF_API int rf_scatter_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct
 RF_API int rf_all_to_all_v_tensor(struct rf_comm *comm, struct rf_tensor in,
                                   const size_t *send_counts, struct rf_tensor out,
                                   const size_t *recv_counts, const struct rf_coll_opts *opts);
+/* Point to point, as rf_send and rf_recv: matched by peer, tag and order, on tensors or host memory
+ * on either side; any shape, also of 0 elements (then the tensor may have a NULL buffer). The bytes
+ * of a tensor must not change, of a received one not be used, until the call has finished. Begins
+ * when opts->after is reached. It blocks, or with opts->done or opts->request returns at once: then
+ * it waits for no other call, and no other call waits for it, but for those in the same direction
+ * with the same peer and tag, which are matched in the order of the calls. So neighbours may all
+ * send first, and each `done` says when its own call has finished, in whatever order that is. peer
+ * may be the rank itself with opts->done or opts->request; a message to itself is kept in the
+ * host's memory until it is received. Memory that the host cannot map goes through at most 8 MiB of
+ * staging memory (RF_CATEGORY_COMM) for sends and 8 MiB for receives on each device, whatever is
+ * under way, a MiB at a time. Errors: RF_EINVAL, RF_ENOMEM and those of rf_send; the next call on
+ * comm reports one of a call with `done`. */
+RF_API int rf_send_tensor(struct rf_comm *comm, struct rf_tensor tensor, int peer, int tag,
+                          const struct rf_coll_opts *opts);
+RF_API int rf_recv_tensor(struct rf_comm *comm, struct rf_tensor tensor, int peer, int tag,
+                          const struct rf_coll_opts *opts);
 /* Waits for all asynchronous work of this rank; returns its first error. */
 RF_API int rf_comm_wait(struct rf_comm *comm);
 /* Does not block: RF_OK, or why the communicator has failed, also while asynchronous work is

@@ -16,6 +16,7 @@ int rf_async_create(struct rf_comm *comm, struct rf_async **out)
     async->brought.end = &async->brought.first;
     async->waiting.end = &async->waiting.first;
     async->flights.end = &async->flights.first;
+    async->held.end = &async->held.first;
     async->points.end = &async->points.first;
     pthread_mutex_init(&async->lock, NULL);
     rf_cond_init(&async->changed);
@@ -31,6 +32,12 @@ void rf_async_destroy(struct rf_async *async)
         pthread_join(async->thread, NULL);
     for (int i = 0; i < RF_ASYNC_DEVICES; i++)
         rf_timeline_destroy(async->timelines[i].timeline);
+    while (async->own) {
+        struct rf_done_row *row = async->own;
+        async->own = row->next;
+        rf_timeline_destroy(row->timeline);
+        rf_free(row);
+    }
     rf_request_free(async->failed);
     pthread_mutex_destroy(&async->lock);
     pthread_cond_destroy(&async->changed);
@@ -43,6 +50,8 @@ void rf_task_free(struct rf_task *job)
 {
     if (!job)
         return;
+    for (size_t i = 0; job->halves && i < job->half_count; i++)
+        rf_free(job->halves[i].kept);
     rf_free(job->halves);
     rf_free(job->closed);
     rf_free(job->copies);
@@ -104,20 +113,44 @@ int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job, struct r
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* A row of the table of timelines. */
-static int timeline_of(struct rf_async *async, struct rf_device *device, int *row)
+static int row_of(struct rf_async *async, struct rf_device *device, struct rf_done_row **out)
 {
     for (int i = 0; i < RF_ASYNC_DEVICES; i++) {
-        if (!async->timelines[i].device) {
-            RETURN_IF_ERROR(rf_timeline_create(device, &async->timelines[i].timeline));
-            async->timelines[i].device = device;
+        struct rf_done_row *row = &async->timelines[i];
+        if (!row->device) {
+            RETURN_IF_ERROR(rf_timeline_create(device, &row->timeline));
+            row->device = device;
         }
-        if (async->timelines[i].device == device) {
-            *row = i;
+        if (row->device == device) {
+            *out = row;
             return 0;
         }
     }
     return rf_fail(RF_ENOTSUP, "a communicator can work with at most %d devices", RF_ASYNC_DEVICES);
+}
+
+/* One on which all that was queued has been signalled. */
+static int own_row(struct rf_async *async, struct rf_device *device, struct rf_done_row **out)
+{
+    struct rf_done_row *row = async->own;
+    while (row && (row->device != device ||
+                   !rf_point_reached((struct rf_point){row->timeline, row->value})))
+        row = row->next;
+    if (!row) {
+        row = rf_alloc(sizeof(*row));
+        if (!row)
+            return rf_fail(RF_ENOMEM, "no memory for a point in time");
+        int rc = rf_timeline_create(device, &row->timeline);
+        if (rc < 0) {
+            rf_free(row);
+            return rc;
+        }
+        row->device = device;
+        row->next = async->own;
+        async->own = row;
+    }
+    *out = row;
+    return 0;
 }
 
 /* Locked. */
@@ -154,16 +187,16 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
 {
     struct rf_async *async = comm->async;
     struct rf_task *copy = NULL;
-    int row = 0;
-    RETURN_IF_ERROR(timeline_of(async, device, &row));
+    struct rf_done_row *row = NULL;
+    RETURN_IF_ERROR(job->halves ? own_row(async, device, &row) : row_of(async, device, &row));
     RETURN_IF_ERROR(rf_task_copy(comm, job, &copy));
     pthread_mutex_lock(&async->lock);
-    copy->done = async->timelines[row].timeline;
-    copy->done_value = async->timelines[row].value + 1;
+    copy->done = row->timeline;
+    copy->done_value = row->value + 1;
     const struct rf_point point = {copy->done, copy->done_value};
     int rc = append(async, copy);
     if (rc == 0) {
-        async->timelines[row].value++;
+        row->value++;
         *done = point;
     }
     pthread_mutex_unlock(&async->lock);

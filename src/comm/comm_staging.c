@@ -3,9 +3,18 @@
  * Mapped memory through which tensors travel that the host cannot reach, and the copies between the
  * two: for each device a buffer of a few slots (coll/windows.c lays them out), as large as the
  * largest call so far has needed, kept until the communicator is closed; and a stream for each
- * direction, so that fetching and storing do not wait for each other.
+ * direction, so that fetching and storing do not wait for each other. Sends and receives, of which
+ * many are under way at once, take slots of their own, for a piece of a message each.
  */
 #include "communicator.h"
+
+struct rf_slot {
+    struct rf_staging *staging;
+    struct rf_buffer *buffer; /* NULL: it has never been needed */
+    void *handle;             /* its registration with the network */
+    uint64_t ticket;          /* of the last copy */
+    bool store, taken;
+};
 
 struct rf_staging {
     struct rf_mover mover; /* first */
@@ -13,10 +22,11 @@ struct rf_staging {
     struct rf_comm *comm;
     struct rf_device *device;
     struct rf_buffer *buffer;
-    void *handle;                    /* its registration with the network */
-    struct rf_stream *streams[2];    /* fetch, store */
-    struct rf_timeline *timeline[2]; /* theirs */
-    struct rf_tensor tensors[2];     /* in and out of the call in hand */
+    void *handle;                      /* its registration with the network */
+    struct rf_stream *streams[2];      /* fetch, store */
+    struct rf_timeline *timeline[2];   /* theirs */
+    struct rf_tensor tensors[2];       /* in and out of the call in hand */
+    struct rf_slot slots[2][RF_SLOTS]; /* of sends, of receives */
 };
 
 static int start(struct rf_mover *mover, bool store, bool out, const struct rf_move *moves,
@@ -41,9 +51,8 @@ static int start(struct rf_mover *mover, bool store, bool out, const struct rf_m
     return 0;
 }
 
-static int ended(struct rf_mover *mover, bool store, uint64_t ticket)
+static int has_reached(const struct rf_staging *staging, bool store, uint64_t ticket)
 {
-    const struct rf_staging *staging = (const struct rf_staging *)mover;
     const struct rf_point point = {staging->timeline[store], ticket};
     if (!rf_point_reached(point))
         return 0;
@@ -51,21 +60,30 @@ static int ended(struct rf_mover *mover, bool store, uint64_t ticket)
     return 1;
 }
 
-static void drop_buffer(struct rf_staging *staging)
+static int ended(struct rf_mover *mover, bool store, uint64_t ticket)
+{
+    return has_reached((const struct rf_staging *)mover, store, ticket);
+}
+
+static void drop_buffer(const struct rf_staging *staging, struct rf_buffer **buffer, void **handle)
 {
     struct rf_transport *wire = staging->comm->wire;
-    if (staging->handle)
-        wire->ops->deregister_memory(wire, staging->handle);
-    rf_buffer_destroy(staging->buffer);
-    staging->handle = NULL;
-    staging->buffer = NULL;
+    if (*handle)
+        wire->ops->deregister_memory(wire, *handle);
+    rf_buffer_destroy(*buffer);
+    *handle = NULL;
+    *buffer = NULL;
 }
 
 static void destroy(struct rf_staging *staging)
 {
     rf_stream_destroy(staging->streams[0]);
     rf_stream_destroy(staging->streams[1]);
-    drop_buffer(staging);
+    drop_buffer(staging, &staging->buffer, &staging->handle);
+    for (int i = 0; i < 2 * RF_SLOTS; i++) {
+        struct rf_slot *slot = &staging->slots[i / RF_SLOTS][i % RF_SLOTS];
+        drop_buffer(staging, &slot->buffer, &slot->handle);
+    }
     rf_free(staging);
 }
 
@@ -82,6 +100,9 @@ static int staging_of(struct rf_comm *comm, struct rf_device *device, struct rf_
     staging->mover = (struct rf_mover){.start = start, .ended = ended};
     staging->comm = comm;
     staging->device = device;
+    for (int i = 0; i < 2 * RF_SLOTS; i++)
+        staging->slots[i / RF_SLOTS][i % RF_SLOTS] =
+            (struct rf_slot){.staging = staging, .store = i >= RF_SLOTS};
     int rc = rf_stream_create(device, "fetch", &staging->streams[0]);
     if (rc == 0)
         rc = rf_stream_create(device, "store", &staging->streams[1]);
@@ -95,21 +116,21 @@ static int staging_of(struct rf_comm *comm, struct rf_device *device, struct rf_
     return 0;
 }
 
-static int grow(struct rf_staging *staging, uint64_t bytes)
+static int grow(const struct rf_staging *staging, uint64_t bytes, struct rf_buffer **buffer,
+                void **handle)
 {
-    if (staging->buffer && rf_buffer_bytes(staging->buffer) >= bytes)
+    if (*buffer && rf_buffer_bytes(*buffer) >= bytes)
         return 0;
     /* The old one first: both at once might not fit, and would not be what was planned. */
     struct rf_transport *wire = staging->comm->wire;
-    drop_buffer(staging);
-    RETURN_IF_ERROR(rf_buffer_create(staging->device, bytes, RF_MEMORY_HOST, RF_CATEGORY_COMM,
-                                     &staging->buffer));
+    drop_buffer(staging, buffer, handle);
+    RETURN_IF_ERROR(
+        rf_buffer_create(staging->device, bytes, RF_MEMORY_HOST, RF_CATEGORY_COMM, buffer));
     if (!wire->ops->register_memory)
         return 0;
-    int rc =
-        wire->ops->register_memory(wire, rf_buffer_map(staging->buffer), bytes, &staging->handle);
+    int rc = wire->ops->register_memory(wire, rf_buffer_map(*buffer), bytes, handle);
     if (rc < 0)
-        drop_buffer(staging);
+        drop_buffer(staging, buffer, handle);
     return rc;
 }
 
@@ -122,7 +143,7 @@ int rf_staging_begin(struct rf_comm *comm, struct rf_device *device, struct rf_c
     RETURN_IF_ERROR(rf_sched_staging_bytes(&desc, call->algorithm, &bytes));
     RETURN_IF_ERROR(staging_of(comm, device, &staging));
     if (bytes > 0)
-        RETURN_IF_ERROR(grow(staging, bytes));
+        RETURN_IF_ERROR(grow(staging, bytes, &staging->buffer, &staging->handle));
     staging->tensors[0] = in;
     staging->tensors[1] = out;
     call->mover = &staging->mover;
@@ -133,15 +154,97 @@ int rf_staging_begin(struct rf_comm *comm, struct rf_device *device, struct rf_c
     return 0;
 }
 
-void rf_staging_abandon(struct rf_mover *mover)
+static void wait_for_copies(struct rf_staging *staging)
 {
-    struct rf_staging *staging = (struct rf_staging *)mover;
     /* What has been started still uses the tensors; it waits for no network. */
     struct rf_error error = *rf_last_error();
     for (int i = 0; i < 2; i++)
         if (rf_stream_wait(staging->streams[i]) < 0)
             rf_log("comm", 2, "staging: %s", rf_last_error()->message);
     rf_fail_error(&error);
+}
+
+void rf_staging_abandon(struct rf_mover *mover)
+{
+    wait_for_copies((struct rf_staging *)mover);
+}
+
+void rf_staging_abandon_all(struct rf_comm *comm)
+{
+    for (struct rf_staging *staging = comm->staging; staging; staging = staging->next)
+        wait_for_copies(staging);
+}
+
+/* ---- slots ------------------------------------------------------------------------------------
+ */
+
+static uint64_t room_of(const struct rf_slot *slot)
+{
+    return slot->buffer ? rf_buffer_bytes(slot->buffer) : 0;
+}
+
+/* The free one that comes closest: the smallest with room for `bytes`, else the largest. */
+static struct rf_slot *choose(struct rf_slot *slots, size_t bytes)
+{
+    struct rf_slot *best = NULL;
+    for (struct rf_slot *slot = slots; slot < slots + RF_SLOTS; slot++) {
+        const uint64_t room = room_of(slot), known = best ? room_of(best) : 0;
+        if (slot->taken)
+            continue;
+        if (!best || (known < bytes ? room > known : room >= bytes && room < known))
+            best = slot;
+    }
+    return best;
+}
+
+int rf_slot_take(struct rf_comm *comm, const struct rf_buffer *remote, bool store, size_t bytes,
+                 struct rf_slot **out)
+{
+    struct rf_staging *staging = NULL;
+    RETURN_IF_ERROR(staging_of(comm, rf_buffer_device(remote), &staging));
+    struct rf_slot *slot = choose(staging->slots[store], bytes);
+    if (!slot)
+        return RF_EAGAIN;
+    RETURN_IF_ERROR(grow(staging, bytes, &slot->buffer, &slot->handle));
+    slot->taken = true;
+    *out = slot;
+    return 0;
+}
+
+void rf_slot_give(struct rf_slot *slot)
+{
+    if (slot)
+        slot->taken = false;
+}
+
+void *rf_slot_map(const struct rf_slot *slot)
+{
+    return rf_buffer_map(slot->buffer);
+}
+
+int rf_slot_copy(struct rf_slot *slot, struct rf_buffer *remote, uint64_t at, size_t bytes)
+{
+    struct rf_staging *staging = slot->staging;
+    struct rf_stream *stream = staging->streams[slot->store];
+    struct rf_point point;
+    RETURN_IF_ERROR(slot->store ? rf_stream_copy(stream, remote, at, slot->buffer, 0, bytes)
+                                : rf_stream_copy(stream, slot->buffer, 0, remote, at, bytes));
+    RETURN_IF_ERROR(rf_stream_submit(stream, &point));
+    staging->comm->staged_bytes += bytes;
+    staging->timeline[slot->store] = point.timeline;
+    slot->ticket = point.value;
+    return 0;
+}
+
+int rf_slot_ended(const struct rf_slot *slot)
+{
+    return has_reached(slot->staging, slot->store, slot->ticket);
+}
+
+int rf_slot_wait(const struct rf_slot *slot)
+{
+    const struct rf_point point = {slot->staging->timeline[slot->store], slot->ticket};
+    return rf_point_wait(point, UINT64_MAX);
 }
 
 void rf_staging_destroy(struct rf_staging *staging)

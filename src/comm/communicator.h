@@ -25,7 +25,9 @@ enum {
     RF_WIRE_COLLECTIVE = 0,
     RF_WIRE_POINT = 1,
     RF_VERDICT_TEXT = 280,
-    RF_FLIGHTS = 8 /* asynchronous collectives on record at the same time */
+    RF_FLIGHTS = 8, /* asynchronous collectives on record at the same time */
+    RF_SLOTS = 8,   /* of staging memory, for sends, and as many for receives, on a device */
+    RF_SLOT_BYTES = 1 << 20
 };
 
 #define RF_QUIET_NS 250000000ull /* without byte progress: suspicious, contracts are compared */
@@ -130,6 +132,7 @@ struct rf_async;
 struct rf_group;
 struct rf_half;
 struct rf_staging;
+struct rf_slot;
 struct rf_task;
 
 struct rf_comm {
@@ -465,12 +468,12 @@ struct rf_extent {
     uint64_t begin, end;
 };
 
-/* A collective on tensors, or anything that is queued. Owned by its queue then; what it points to
- * is copied but for data. */
+/* A call on tensors, or anything that is queued. Owned by its queue then; what it points to is
+ * copied but for data. */
 struct rf_task {
     struct rf_task *next;
     struct rf_call call;    /* of tensors: in and out are filled when it runs */
-    struct rf_half *halves; /* of sends and receives, which have no call; else NULL */
+    struct rf_half *halves; /* of sends and receives, of whose call only the timeout is set; NULL */
     size_t half_count;
     bool on_tensors;
     struct rf_tensor in, out;
@@ -497,7 +500,7 @@ struct rf_task {
 };
 int rf_async_create(struct rf_comm *comm, struct rf_async **out);
 void rf_async_destroy(struct rf_async *async); /* after rf_async_drain */
-/* Takes a copy of the job; *done is when it has finished. */
+/* Takes a copy of the job; *done is when it has finished: of a collective, and all before it. */
 RF_MUST_CHECK int rf_async_push(struct rf_comm *comm, const struct rf_task *job,
                                 struct rf_device *device, struct rf_point *done);
 /* The same, with a request. */
@@ -561,6 +564,8 @@ RF_MUST_CHECK int rf_task_check(struct rf_comm *comm, struct rf_task *job,
 void rf_task_place(const struct rf_comm *comm, struct rf_task *job);
 /* What rf_staging_begin does, for job->plain. */
 RF_MUST_CHECK int rf_task_stage(struct rf_comm *comm, struct rf_task *job);
+/* Blocks until the point is reached. Negative: its device or the communicator has failed. */
+RF_MUST_CHECK int rf_comm_wait_after(struct rf_comm *comm, struct rf_point after);
 /* Waits for job->after and runs, by way of staging memory where the host cannot reach a tensor. */
 RF_MUST_CHECK int rf_task_run(struct rf_comm *comm, struct rf_task *job);
 
@@ -571,6 +576,22 @@ RF_MUST_CHECK int rf_staging_begin(struct rf_comm *comm, struct rf_device *devic
                                    struct rf_call *call, struct rf_tensor in, struct rf_tensor out);
 /* After the call has failed: waits for the copies that have been started. */
 void rf_staging_abandon(struct rf_mover *mover);
+/* The same, of all devices. */
+void rf_staging_abandon_all(struct rf_comm *comm);
+
+/* A piece of a message to or from memory out of the host's reach. Takes staging memory for it, on
+ * the device of `remote`: store for a receive. At most RF_SLOTS of either kind are taken at once;
+ * who has one gives it back without waiting for who has none. RF_EAGAIN: all are taken. After a
+ * failure they go with the communicator. */
+RF_MUST_CHECK int rf_slot_take(struct rf_comm *comm, const struct rf_buffer *remote, bool store,
+                               size_t bytes, struct rf_slot **out);
+void rf_slot_give(struct rf_slot *slot); /* NULL is allowed */
+void *rf_slot_map(const struct rf_slot *slot);
+/* Starts the copy, from or to byte `at` of `remote`. ended: 1 = it has, 0 = not yet. */
+RF_MUST_CHECK int rf_slot_copy(struct rf_slot *slot, struct rf_buffer *remote, uint64_t at,
+                               size_t bytes);
+RF_MUST_CHECK int rf_slot_ended(const struct rf_slot *slot);
+RF_MUST_CHECK int rf_slot_wait(const struct rf_slot *slot);
 void rf_staging_destroy(struct rf_staging *staging);
 
 #endif

@@ -145,8 +145,7 @@ static int start(struct rf_async *async, struct rf_task *task, bool oldest)
     return rf_exec_start(task->exec, task->cached->sched, &args);
 }
 
-/* 1: reached; 0: not yet; negative: its device has failed. */
-static int reached(struct rf_point after)
+int rf_after_reached(struct rf_point after)
 {
     if (!after.timeline)
         return 1;
@@ -162,7 +161,7 @@ static int advance(struct rf_async *async, struct rf_task *task, bool oldest, ui
     struct rf_comm *comm = async->comm;
     int rc = 0;
     if (task->state == RF_TASK_RECORDED) {
-        rc = reached(task->after);
+        rc = rf_after_reached(task->after);
         if (rc == 0 || (rc > 0 && !oldest && !may_overtake(async, task)))
             return 0;
         if (rc > 0)

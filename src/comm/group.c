@@ -99,7 +99,7 @@ static struct rf_half *counterpart(struct rf_group *group, int rank, const struc
 {
     for (size_t i = 0; i < group->half_count; i++) {
         struct rf_half *half = &group->halves[i];
-        if (!half->is_send && half->peer == rank && half->tag == send->tag && !half->posted)
+        if (!half->is_send && half->peer == rank && half->tag == send->tag && !half->paired)
             return half;
     }
     return NULL;
@@ -119,7 +119,7 @@ static int run_own(struct rf_comm *comm, struct rf_group *group)
                            send->tag,
                            recv ? "differs from its receive in count, type or label"
                                 : "is not received in the same group");
-        recv->posted = true;
+        recv->paired = true;
         if (send->bytes > 0)
             memmove(recv->buffer, send->buffer, send->bytes);
     }
@@ -127,7 +127,7 @@ static int run_own(struct rf_comm *comm, struct rf_group *group)
         struct rf_half *half = &group->halves[i];
         if (half->peer != comm->rank)
             group->halves[kept++] = *half;
-        else if (!half->is_send && !half->posted)
+        else if (!half->is_send && !half->paired)
             return rf_fail(RF_EINVAL,
                            "group: a receive of this rank from itself with tag %u has no send in "
                            "the same group",

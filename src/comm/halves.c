@@ -12,30 +12,65 @@ static bool is_short(const struct rf_half *half)
     return half->bytes <= RF_P2P_SHORT;
 }
 
-/* 1: the posted operation has ended; 0: not yet. */
-static int ended(const struct rf_half *half, enum rf_p2p_use use)
-{
-    const struct rf_p2p_context *context = &half->lane->contexts[use];
-    if (context->in_flight)
-        return 0;
-    return context->status < 0 ? context->status : 1;
-}
-
 static int again(int status)
 {
     return status == RF_EAGAIN ? 0 : status;
 }
 
-/* The last state: until everything posted has ended. */
-static int finish(struct rf_half *half, bool has_second)
+/* ---- data that the host cannot reach ----------------------------------------------------------
+ */
+
+/* One turn of the copies between half->kept and half->remote; 1: all bytes have been moved. */
+static int move(struct rf_p2p *p2p, struct rf_half *half, char *kept)
 {
-    int first = ended(half, RF_USE_FIRST), second = has_second ? ended(half, RF_USE_SECOND) : 1;
-    if (first < 0 || second < 0)
-        return first < 0 ? first : second;
-    if (first && second)
-        half->state = RF_HALF_DONE;
-    return 0;
+    while (half->moved < half->bytes) {
+        const size_t left = half->bytes - half->moved;
+        const size_t bytes = left < RF_P2P_PIECE ? left : RF_P2P_PIECE;
+        if (!half->slot) {
+            int rc = rf_slot_take(p2p->comm, half->remote, !half->is_send, bytes, &half->slot);
+            if (rc < 0)
+                return again(rc);
+            if (!half->is_send)
+                memcpy(rf_slot_map(half->slot), kept + half->moved, bytes);
+            RETURN_IF_ERROR(
+                rf_slot_copy(half->slot, half->remote, half->remote_at + half->moved, bytes));
+        }
+        int rc = rf_slot_ended(half->slot);
+        if (rc <= 0)
+            return rc;
+        if (half->is_send)
+            memcpy(kept + half->moved, rf_slot_map(half->slot), bytes);
+        rf_slot_give(half->slot);
+        half->slot = NULL;
+        half->moved += bytes;
+        p2p->activity++;
+    }
+    return 1;
 }
+
+bool rf_p2p_must_fetch(const struct rf_p2p *p2p, const struct rf_half *half)
+{
+    return half->is_send && half->remote && (is_short(half) || half->peer == p2p->comm->rank);
+}
+
+int rf_p2p_fetch(struct rf_p2p *p2p, struct rf_half *half)
+{
+    if (!rf_p2p_must_fetch(p2p, half))
+        return 1;
+    if (!half->kept)
+        half->kept = rf_alloc(half->bytes);
+    if (!half->kept)
+        return rf_fail(RF_ENOMEM, "no memory for a message of %zu bytes", half->bytes);
+    int rc = move(p2p, half, half->kept);
+    if (rc <= 0)
+        return rc;
+    half->buffer = half->kept;
+    half->remote = NULL;
+    return 1;
+}
+
+/* ---- sends ------------------------------------------------------------------------------------
+ */
 
 int rf_p2p_keep_own(struct rf_p2p *p2p, struct rf_half *half)
 {
@@ -50,7 +85,26 @@ int rf_p2p_keep_own(struct rf_p2p *p2p, struct rf_half *half)
     return rf_p2p_keep(p2p, &envelope, half->buffer, half->bytes);
 }
 
-/* START: the envelope; WAIT (long): until the peer asks. */
+static enum rf_envelope_kind envelope_kind(const struct rf_half *half)
+{
+    if (is_short(half))
+        return RF_ENVELOPE_DATA;
+    return rf_half_must_cut(half) ? RF_ENVELOPE_ANNOUNCE_CUT : RF_ENVELOPE_ANNOUNCE;
+}
+
+/* Until the envelope of a short message is gone. */
+static int finish_short(struct rf_half *half)
+{
+    const struct rf_p2p_context *context = &half->lane->contexts[RF_USE_FIRST];
+    if (context->in_flight)
+        return 0;
+    if (context->status < 0)
+        return context->status;
+    half->state = RF_HALF_DONE;
+    return 0;
+}
+
+/* START: the envelope; WAIT (long): the pieces that the peer asks for. */
 static int advance_send(struct rf_p2p *p2p, struct rf_half *half)
 {
     if (half->peer == p2p->comm->rank)
@@ -63,11 +117,10 @@ static int advance_send(struct rf_p2p *p2p, struct rf_half *half)
         size_t data = is_short(half) ? half->bytes : 0;
         lane->id = p2p->peers[half->peer].sent;
         half->contract.sequence = lane->id;
-        *envelope =
-            (struct rf_envelope){.kind = is_short(half) ? RF_ENVELOPE_DATA : RF_ENVELOPE_ANNOUNCE,
-                                 .tag = half->tag,
-                                 .id = lane->id,
-                                 .contract = half->contract};
+        *envelope = (struct rf_envelope){.kind = envelope_kind(half),
+                                         .tag = half->tag,
+                                         .id = lane->id,
+                                         .contract = half->contract};
         if (data > 0)
             memcpy(envelope + 1, half->buffer, data);
         int rc = rf_p2p_send_envelope(p2p, lane, sizeof(*envelope) + data);
@@ -75,20 +128,33 @@ static int advance_send(struct rf_p2p *p2p, struct rf_half *half)
             return again(rc);
         half->state = is_short(half) ? RF_HALF_LAST : RF_HALF_WAIT;
     }
-    if (half->state == RF_HALF_WAIT) {
-        if (!lane->asked)
-            return 0;
-        int rc = rf_p2p_send_data(p2p, lane, half->buffer, half->bytes);
-        if (rc < 0)
-            return again(rc);
-        half->state = RF_HALF_LAST;
+    return is_short(half) ? finish_short(half) : rf_p2p_send_pieces(p2p, half);
+}
+
+/* ---- receives ---------------------------------------------------------------------------------
+ */
+
+/* The data of a message have come with its envelope. */
+static int take_data(struct rf_half *half, struct rf_taken *taken)
+{
+    if (taken->bytes != half->bytes)
+        return rf_fail_rank(RF_ECORRUPT, half->peer,
+                            "a message from rank %d has %zu bytes instead of %zu", half->peer,
+                            taken->bytes, half->bytes);
+    if (half->remote && half->bytes > 0) {
+        half->kept = taken;
+        half->state = RF_HALF_STORE;
+        return 0;
     }
-    return finish(half, !is_short(half));
+    if (half->bytes > 0)
+        memcpy(half->buffer, taken + 1, half->bytes);
+    half->state = RF_HALF_DONE;
+    return 0;
 }
 
 static int matched(struct rf_p2p *p2p, struct rf_half *half, struct rf_taken *taken)
 {
-    const bool has_data = taken->envelope.kind == RF_ENVELOPE_DATA;
+    int rc = 0;
     half->contract.sequence = taken->envelope.id;
     struct rf_contract theirs = taken->envelope.contract;
     if (!rf_contract_equal(&half->contract, &theirs)) {
@@ -96,21 +162,24 @@ static int matched(struct rf_p2p *p2p, struct rf_half *half, struct rf_taken *ta
         return rf_comm_fail_mismatch(p2p->comm, p2p->comm->rank, &half->contract, half->peer,
                                      &theirs);
     }
-    int rc = has_data ? 0 : rf_p2p_take_lane(p2p, half->peer, &half->lane);
-    if (rc == 0 && !has_data)
-        half->lane->id = taken->envelope.id;
-    if (has_data && taken->bytes != half->bytes)
-        rc = rf_fail_rank(RF_ECORRUPT, half->peer,
-                          "a message from rank %d has %zu bytes instead of %zu", half->peer,
-                          taken->bytes, half->bytes);
-    else if (has_data && half->bytes > 0)
-        memcpy(half->buffer, taken + 1, half->bytes);
-    rf_free(taken);
-    half->state = has_data ? RF_HALF_DONE : RF_HALF_WAIT;
+    if (!rf_envelope_announces(&taken->envelope)) {
+        rc = take_data(half, taken);
+    } else {
+        rc = rf_p2p_take_lane(p2p, half->peer, &half->lane);
+        if (rc == 0) {
+            half->lane->id = taken->envelope.id;
+            half->lane->cut =
+                taken->envelope.kind == RF_ENVELOPE_ANNOUNCE_CUT || rf_half_must_cut(half);
+        }
+        half->state = RF_HALF_WAIT;
+    }
+    if (half->state != RF_HALF_STORE)
+        rf_free(taken);
     return rc;
 }
 
-/* START: until the envelope is there; WAIT (long): post the receive, then ask. */
+/* START: until the envelope is there; WAIT (long): ask for the pieces; STORE: copy what has come
+ * with the envelope. */
 static int advance_recv(struct rf_p2p *p2p, struct rf_half *half)
 {
     if (half->state == RF_HALF_START) {
@@ -121,25 +190,28 @@ static int advance_recv(struct rf_p2p *p2p, struct rf_half *half)
             return slot->in_flight ? 0 : slot->status; /* this rank's own is never posted */
         }
         RETURN_IF_ERROR(matched(p2p, half, taken));
-        if (half->state == RF_HALF_DONE)
-            return 0;
     }
-    struct rf_p2p_lane *lane = half->lane;
-    if (half->state == RF_HALF_WAIT) {
-        if (!half->posted) {
-            int rc = rf_p2p_recv_data(p2p, lane, half->buffer, half->bytes);
-            if (rc < 0)
-                return again(rc);
-            half->posted = true;
-        }
-        *(struct rf_envelope *)lane->outgoing =
-            (struct rf_envelope){.kind = RF_ENVELOPE_ASK, .tag = half->tag, .id = lane->id};
-        int rc = rf_p2p_send_envelope(p2p, lane, sizeof(struct rf_envelope));
-        if (rc < 0)
-            return again(rc);
-        half->state = RF_HALF_LAST;
+    if (half->state == RF_HALF_WAIT)
+        return rf_p2p_recv_pieces(p2p, half);
+    if (half->state == RF_HALF_STORE) {
+        int rc = move(p2p, half, (char *)((struct rf_taken *)half->kept + 1));
+        if (rc <= 0)
+            return rc;
+        half->state = RF_HALF_DONE;
     }
-    return finish(half, true);
+    return 0;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
+
+/* It has ended well. */
+static void release(struct rf_half *half)
+{
+    rf_p2p_give_lane(half->lane);
+    half->lane = NULL;
+    rf_free(half->kept);
+    half->kept = NULL;
 }
 
 int rf_p2p_advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count, bool *full,
@@ -161,10 +233,8 @@ int rf_p2p_advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count, boo
         }
         /* No room for its envelope: those behind it must not overtake it. */
         *full = *full || (half->is_send && half->state == RF_HALF_START);
-        if (half->state == RF_HALF_DONE && half->lane) {
-            rf_p2p_give_lane(half->lane);
-            half->lane = NULL;
-        }
+        if (half->state == RF_HALF_DONE)
+            release(half);
         if (!*open && half->state != RF_HALF_DONE)
             *open = half;
     }

@@ -17,9 +17,9 @@ static uint64_t envelope_tag(uint64_t number)
     return RF_TAG(RF_WIRE_POINT, number, 0);
 }
 
-static uint64_t data_tag(uint64_t id)
+static uint64_t data_tag(uint64_t id, uint64_t piece)
 {
-    return RF_TAG(RF_WIRE_POINT, id, 1);
+    return RF_TAG(RF_WIRE_POINT, id, 1 + piece);
 }
 
 /* What goes with a message besides its data. */
@@ -164,7 +164,10 @@ int rf_p2p_take_lane(struct rf_p2p *p2p, int peer, struct rf_p2p_lane **out)
         p2p->lanes = lane;
     }
     lane->taken = true;
-    lane->announced = lane->asked = false;
+    lane->announced = lane->cut = false;
+    lane->asked = lane->ended = 0;
+    for (int i = 0; i < RF_P2P_PIECES; i++)
+        lane->pieces[i] = (struct rf_p2p_piece){.state = RF_PIECE_IDLE};
     lane->peer = peer;
     *out = lane;
     return 0;
@@ -184,12 +187,14 @@ void rf_p2p_trim(struct rf_p2p *p2p)
     free_lanes(p2p, KEPT_LANES);
 }
 
-/* The peer wants the data of the announcement `id`. */
-static void asked(struct rf_p2p *p2p, int rank, uint64_t id)
+/* The peer wants the data of an announcement, or their next piece. */
+static void asked(struct rf_p2p *p2p, int rank, const struct rf_envelope *envelope)
 {
     for (struct rf_p2p_lane *lane = p2p->lanes; lane; lane = lane->next)
-        if (lane->taken && lane->announced && lane->peer == rank && lane->id == id)
-            lane->asked = true;
+        if (lane->taken && lane->announced && lane->peer == rank && lane->id == envelope->id) {
+            lane->cut = envelope->kind == RF_ENVELOPE_ASK_CUT;
+            lane->asked++;
+        }
 }
 
 /* ---- what comes in --------------------------------------------------------------------------- */
@@ -239,7 +244,8 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
     peer->taken++;
     switch (envelope.kind) {
     case RF_ENVELOPE_ASK:
-        asked(p2p, rank, envelope.id);
+    case RF_ENVELOPE_ASK_CUT:
+        asked(p2p, rank, &envelope);
         return 0;
     case RF_ENVELOPE_ASK_READY:
     case RF_ENVELOPE_ASK_BEGUN:
@@ -316,9 +322,8 @@ int rf_p2p_poll(struct rf_p2p *p2p)
 /* ---- what goes out --------------------------------------------------------------------------- */
 
 static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane,
-                                    enum rf_p2p_use use)
+                                    struct rf_p2p_context *context)
 {
-    struct rf_p2p_context *context = &lane->contexts[use];
     context->wire.owner = p2p;
     context->peer = lane->peer;
     context->status = 0;
@@ -329,7 +334,7 @@ static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane
 int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(p2p, lane, RF_USE_FIRST);
+    struct rf_p2p_context *context = begin(p2p, lane, &lane->contexts[RF_USE_FIRST]);
     struct rf_p2p_peer *peer = &p2p->peers[lane->peer];
     const struct rf_envelope *envelope = (const struct rf_envelope *)lane->outgoing;
     const uint64_t tag = envelope_tag(peer->sent);
@@ -340,30 +345,32 @@ int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t by
         return rc;
     }
     peer->sent++;
-    lane->announced = envelope->kind == RF_ENVELOPE_ANNOUNCE;
+    lane->announced = rf_envelope_announces(envelope);
     p2p->activity++;
     p2p->overhead_bytes += sizeof(*envelope);
     p2p->overhead_messages += envelope->kind != RF_ENVELOPE_DATA;
     return 0;
 }
 
-int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, const void *data, size_t bytes)
+int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, const void *data,
+                     size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(p2p, lane, RF_USE_SECOND);
-    const uint64_t tag = data_tag(lane->id);
+    struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
+    const uint64_t tag = data_tag(lane->id, piece);
     uint32_t contract = seal(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
     int rc = wire->ops->post_send(wire, lane->peer, tag, contract, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
 }
 
-int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, void *data, size_t bytes)
+int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, void *data,
+                     size_t bytes)
 {
     struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(p2p, lane, RF_USE_SECOND);
+    struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
     context->data = data;
-    context->tag = data_tag(lane->id);
+    context->tag = data_tag(lane->id, piece);
     int rc = wire->ops->post_recv(wire, lane->peer, context->tag, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
@@ -376,7 +383,7 @@ bool rf_p2p_owes(const struct rf_p2p *p2p, int rank, const struct rf_contract *p
         return peer->sent <= point->sequence;
     /* What is still on its way may meet a receive that waits here. */
     for (const struct rf_taken *taken = peer->first; taken; taken = taken->next)
-        if (taken->envelope.id == point->sequence && taken->envelope.kind == RF_ENVELOPE_ANNOUNCE)
+        if (taken->envelope.id == point->sequence && rf_envelope_announces(&taken->envelope))
             return true;
     return false;
 }
@@ -384,6 +391,8 @@ bool rf_p2p_owes(const struct rf_p2p *p2p, int rank, const struct rf_contract *p
 bool rf_p2p_has_served(const struct rf_p2p *p2p, int rank, const struct rf_contract *point)
 {
     const struct rf_p2p_peer *peer = &p2p->peers[rank];
+    if (peer->held > 0)
+        return true; /* or will be without another call */
     /* Its receive names the number of the envelope that it expects next; its send the announcement.
      */
     if (point->op == RF_COLL_RECV)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Point to point inside comm: the engine (point_to_point.c) and its two state machines
- * (halves.c).
+ * Point to point inside comm: the engine (point_to_point.c), its two state machines (halves.c), and
+ * the data of long messages (long_halves.c).
  *
  * Every message begins with an envelope: tag, contract, and the data if they are short. The
  * envelopes from one peer are numbered, and the receive of the next one is always posted, so
  * whatever comes is taken in: short messages wait in a list until somebody asks for them, and long
  * ones are announced by their envelope and travel when the receiver has said where to. So tags
  * never wait for each other, and a long message never stands in the way of a collective. Short
- * messages that nobody receives stay in memory.
+ * messages that nobody receives stay in memory. Of a long message whose memory the host cannot
+ * reach on one of the two sides, each piece travels when the receiver has asked for it.
  */
 #ifndef RF_COMM_P2P_H
 #define RF_COMM_P2P_H
@@ -17,16 +18,20 @@
 
 enum {
     RF_P2P_TAGS = 1024,
-    RF_P2P_SHORT = 8192 /* bytes that travel with their envelope */
+    RF_P2P_SHORT = 8192, /* bytes that travel with their envelope */
+    RF_P2P_PIECE = RF_SLOT_BYTES,
+    RF_P2P_PIECES = 2 /* of a message under way at once */
 };
 
 enum rf_envelope_kind {
-    RF_ENVELOPE_DATA = 1,  /* the data follow in the same message */
-    RF_ENVELOPE_ANNOUNCE,  /* the data wait until they are asked for */
-    RF_ENVELOPE_ASK,       /* send the data of announcement `id` now */
-    RF_ENVELOPE_ASK_READY, /* say when all messages of collective `id` can come */
-    RF_ENVELOPE_ASK_BEGUN, /* say when collective `id` runs, and so takes in what comes */
-    RF_ENVELOPE_READY      /* the answer to either */
+    RF_ENVELOPE_DATA = 1,     /* the data follow in the same message */
+    RF_ENVELOPE_ANNOUNCE,     /* the data wait until they are asked for */
+    RF_ENVELOPE_ASK,          /* send the data of announcement `id` now */
+    RF_ENVELOPE_ASK_READY,    /* say when all messages of collective `id` can come */
+    RF_ENVELOPE_ASK_BEGUN,    /* say when collective `id` runs, and so takes in what comes */
+    RF_ENVELOPE_READY,        /* the answer to either */
+    RF_ENVELOPE_ANNOUNCE_CUT, /* as announce: the sender needs pieces of RF_P2P_PIECE bytes */
+    RF_ENVELOPE_ASK_CUT       /* as ask: send the next of such pieces now */
 };
 
 struct rf_envelope {
@@ -57,16 +62,34 @@ struct rf_p2p_peer {
     uint64_t sent, taken; /* envelopes */
     struct rf_taken *first, **end;
     uint32_t *kept; /* [RF_P2P_TAGS] messages in the list; NULL: there has never been one */
+    size_t held;    /* sends and receives with it that the worker has not begun yet */
 };
 
 /* What one send or receive needs while it runs. FIRST: its envelope, or the question for the data;
- * SECOND: the data of a long message. */
-enum rf_p2p_use { RF_USE_FIRST, RF_USE_SECOND, RF_USE_COUNT };
+ * SECOND and on: pieces of the data of a long message. */
+enum rf_p2p_use { RF_USE_FIRST, RF_USE_SECOND, RF_USE_COUNT = RF_USE_SECOND + RF_P2P_PIECES };
+
+struct rf_p2p_piece {
+    enum {
+        RF_PIECE_IDLE,
+        RF_PIECE_COPIED,
+        RF_PIECE_READY,
+        RF_PIECE_POSTED,
+        RF_PIECE_ASKED,
+        RF_PIECE_ENDED
+    } state;
+    struct rf_slot *slot; /* NULL: it is sent or received in place */
+};
+
 struct rf_p2p_lane {
     struct rf_p2p_context contexts[RF_USE_COUNT];
     struct rf_p2p_lane *next;
     int peer;
-    bool taken, announced, asked; /* of a long send: its envelope is out; its data are wanted */
+    bool taken, announced; /* announced: the envelope of a long send is out */
+    bool cut;              /* both sides use pieces of RF_P2P_PIECE bytes */
+    uint64_t asked;        /* pieces that the receiver has asked for */
+    uint64_t ended;        /* pieces before this one have ended */
+    struct rf_p2p_piece pieces[RF_P2P_PIECES];
     uint64_t id;
     uint8_t *outgoing; /* one envelope with room for short data */
 };
@@ -111,8 +134,19 @@ struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int peer, uint32_t tag);
 /* These return 0, RF_EAGAIN (nothing was posted) or another negative status. The envelope is in
  * lane->outgoing. */
 int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes);
-int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, const void *data, size_t bytes);
-int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, void *data, size_t bytes);
+/* Piece number `piece` of a long message. */
+int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, const void *data,
+                     size_t bytes);
+int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, void *data,
+                     size_t bytes);
+static inline struct rf_p2p_context *rf_p2p_data_context(struct rf_p2p_lane *lane, uint64_t piece)
+{
+    return &lane->contexts[RF_USE_SECOND + piece % RF_P2P_PIECES];
+}
+static inline bool rf_envelope_announces(const struct rf_envelope *envelope)
+{
+    return envelope->kind == RF_ENVELOPE_ANNOUNCE || envelope->kind == RF_ENVELOPE_ANNOUNCE_CUT;
+}
 /* Sends an envelope of this kind as soon as there is room. */
 RF_MUST_CHECK int rf_p2p_say(struct rf_p2p *p2p, int peer, enum rf_envelope_kind kind, uint64_t id);
 RF_MUST_CHECK int rf_p2p_advance_says(struct rf_p2p *p2p);
@@ -126,12 +160,17 @@ int rf_p2p_poll(struct rf_p2p *p2p);
 
 /* A send, or a receive, from its call to its end. */
 struct rf_half {
-    enum { RF_HALF_START, RF_HALF_WAIT, RF_HALF_LAST, RF_HALF_DONE } state;
-    bool is_send, posted; /* posted: the receive of a long message */
+    enum { RF_HALF_START, RF_HALF_WAIT, RF_HALF_STORE, RF_HALF_LAST, RF_HALF_DONE } state;
+    bool is_send, paired; /* paired: of a message to itself in a group, its send has been found */
     int peer;
     uint32_t tag;
-    void *buffer;
+    void *buffer; /* NULL where the host cannot reach the data, or there are none */
     size_t bytes;
+    struct rf_buffer *remote; /* where the data are, from byte `remote_at` on, if out of reach */
+    uint64_t remote_at;
+    void *kept;               /* memory of its own: data on their way to or from `remote` */
+    size_t moved;             /* bytes of them */
+    struct rf_slot *slot;     /* through which they go; NULL: none now */
     struct rf_p2p_lane *lane; /* NULL: it needs none now */
     struct rf_contract contract;
 };
@@ -141,8 +180,38 @@ RF_MUST_CHECK int rf_p2p_keep_own(struct rf_p2p *p2p, struct rf_half *half);
  * the one that failed. *full: a send has found no room, so those behind it must not begin. */
 RF_MUST_CHECK int rf_p2p_advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count,
                                  bool *full, struct rf_half **open);
+/* Brings the data of a send that leave with its envelope into the host's reach: 1 = they are there;
+ * 0 = a copy is under way. */
+RF_MUST_CHECK int rf_p2p_fetch(struct rf_p2p *p2p, struct rf_half *half);
+bool rf_p2p_must_fetch(const struct rf_p2p *p2p, const struct rf_half *half);
 /* Runs them to their ends, all at once. Halves with equal peer and tag keep their order. */
 RF_MUST_CHECK int rf_p2p_exchange(struct rf_comm *comm, struct rf_half *halves, size_t count,
                                   double timeout_s);
+
+/* ---- long_halves.c: data that travel when they are asked for ----------------------------------
+ */
+
+/* One turn of the pieces; half->state is RF_HALF_DONE when all have ended. */
+RF_MUST_CHECK int rf_p2p_send_pieces(struct rf_p2p *p2p, struct rf_half *half);
+RF_MUST_CHECK int rf_p2p_recv_pieces(struct rf_p2p *p2p, struct rf_half *half);
+/* Whether this side cannot take the message in one piece. */
+static inline bool rf_half_must_cut(const struct rf_half *half)
+{
+    return half->remote && half->bytes > RF_P2P_PIECE;
+}
+
+/* ---- send_recv.c ------------------------------------------------------------------------------
+ */
+
+/* Checks the arguments of a send or receive. `data`: what must not be NULL where there are
+ * elements. */
+RF_MUST_CHECK int rf_half_check(const struct rf_comm *comm, const char *name, const void *data,
+                                size_t count, enum rf_dtype dtype, int peer, int tag,
+                                const struct rf_coll_opts *opts);
+struct rf_half rf_half_of(enum rf_coll_op op, const void *buffer, size_t count, enum rf_dtype dtype,
+                          int peer, int tag, const struct rf_coll_opts *opts);
+/* Runs, queues or notes the job, which has halves, by the options. */
+RF_MUST_CHECK int rf_halves_start(struct rf_comm *comm, struct rf_task *job,
+                                  const struct rf_coll_opts *opts);
 
 #endif

@@ -9,8 +9,8 @@
 
 /* ---- checks and public calls ----------------------------------------------------------------- */
 
-static int check(const struct rf_comm *comm, const char *name, const void *buffer, size_t count,
-                 enum rf_dtype dtype, int peer, int tag, const struct rf_coll_opts *opts)
+int rf_half_check(const struct rf_comm *comm, const char *name, const void *data, size_t count,
+                  enum rf_dtype dtype, int peer, int tag, const struct rf_coll_opts *opts)
 {
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", name);
@@ -24,15 +24,14 @@ static int check(const struct rf_comm *comm, const char *name, const void *buffe
         return rf_fail(RF_EINVAL, "%s: tag %d; tags are 0 to %d", name, tag, RF_P2P_TAGS - 1);
     if (count > (size_t)PTRDIFF_MAX / element)
         return rf_fail(RF_EINVAL, "%s: %zu elements are more than memory can hold", name, count);
-    if (!buffer && count > 0)
+    if (!data && count > 0)
         return rf_fail(RF_EINVAL, "%s: the buffer is NULL, but there are %zu elements", name,
                        count);
     return opts ? rf_check_seconds(name, opts->timeout_s) : 0;
 }
 
-static struct rf_half half_of(enum rf_coll_op op, const void *buffer, size_t count,
-                              enum rf_dtype dtype, int peer, int tag,
-                              const struct rf_coll_opts *opts)
+struct rf_half rf_half_of(enum rf_coll_op op, const void *buffer, size_t count, enum rf_dtype dtype,
+                          int peer, int tag, const struct rf_coll_opts *opts)
 {
     struct rf_half half = {.is_send = op == RF_COLL_SEND,
                            .peer = peer,
@@ -55,43 +54,72 @@ static int not_self(const struct rf_comm *comm, const char *name, int peer,
     return 0;
 }
 
-static int run(struct rf_comm *comm, struct rf_half *halves, size_t count,
-               const struct rf_coll_opts *opts)
+/* Blocks. */
+static int run_now(struct rf_comm *comm, struct rf_task *job)
 {
-    const double timeout_s = opts ? opts->timeout_s : 0;
+    struct rf_half *half = &job->halves[0];
+    int rc = 0;
+    if (!job->on_tensors)
+        return rf_p2p_exchange(comm, job->halves, job->half_count, job->call.timeout_s);
+    RETURN_IF_ERROR(rf_comm_wait_after(comm, job->after));
+    while (rc == 0 && (rc = rf_p2p_fetch(comm->p2p, half)) == 0)
+        rc = rf_slot_wait(half->slot);
+    if (rc < 0)
+        rc = rf_comm_fail_operation(comm, rc, -1, &half->contract);
+    else
+        rc = rf_p2p_exchange(comm, half, 1, job->call.timeout_s);
+    if (rc < 0)
+        rf_staging_abandon_all(comm);
+    rf_free(half->kept);
+    return rc;
+}
+
+int rf_halves_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
+{
     struct rf_request **request = opts ? opts->request : NULL;
-    const struct rf_task job = {.halves = halves, .half_count = count, .call.timeout_s = timeout_s};
+    struct rf_point *done = opts && job->on_tensors ? opts->done : NULL;
+    job->call.timeout_s = opts ? opts->timeout_s : 0;
     if (comm->group)
-        return request ? rf_group_add_task(comm, &job, request)
-                       : rf_group_add_halves(comm, halves, count, timeout_s);
+        return request
+                   ? rf_group_add_task(comm, job, request)
+                   : rf_group_add_halves(comm, job->halves, job->half_count, job->call.timeout_s);
     rf_family_enter(comm);
-    if (!request && rf_async_busy(comm->async))
-        return rf_async_run(comm, &job);
+    if (!request && !done && rf_async_busy(comm->async))
+        return rf_async_run(comm, job);
     if (!rf_async_busy(comm->async)) {
         RETURN_IF_ERROR(rf_comm_enter(comm));
-        comm->point = halves[0].contract;
+        comm->point = job->halves[0].contract;
         comm->point_after = comm->sequence;
     }
     if (request)
-        return rf_async_push_request(comm, &job, request);
-    return rf_p2p_exchange(comm, halves, count, timeout_s);
+        return rf_async_push_request(comm, job, request);
+    if (done)
+        return rf_async_push(comm, job, rf_buffer_device(job->in.buffer), done);
+    return run_now(comm, job);
+}
+
+static int run(struct rf_comm *comm, struct rf_half *halves, size_t count,
+               const struct rf_coll_opts *opts)
+{
+    struct rf_task job = {.halves = halves, .half_count = count};
+    return rf_halves_start(comm, &job, opts);
 }
 
 int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtype dtype, int peer,
             int tag, const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(check(comm, "send", buffer, count, dtype, peer, tag, opts));
+    RETURN_IF_ERROR(rf_half_check(comm, "send", buffer, count, dtype, peer, tag, opts));
     RETURN_IF_ERROR(not_self(comm, "send", peer, opts));
-    struct rf_half half = half_of(RF_COLL_SEND, buffer, count, dtype, peer, tag, opts);
+    struct rf_half half = rf_half_of(RF_COLL_SEND, buffer, count, dtype, peer, tag, opts);
     return run(comm, &half, 1, opts);
 }
 
 int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int peer,
             int tag, const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(check(comm, "recv", buffer, count, dtype, peer, tag, opts));
+    RETURN_IF_ERROR(rf_half_check(comm, "recv", buffer, count, dtype, peer, tag, opts));
     RETURN_IF_ERROR(not_self(comm, "recv", peer, opts));
-    struct rf_half half = half_of(RF_COLL_RECV, buffer, count, dtype, peer, tag, opts);
+    struct rf_half half = rf_half_of(RF_COLL_RECV, buffer, count, dtype, peer, tag, opts);
     return run(comm, &half, 1, opts);
 }
 
@@ -115,8 +143,8 @@ int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int d
                 size_t recv_count, int src, enum rf_dtype dtype, int tag,
                 const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(check(comm, "sendrecv", send, send_count, dtype, dst, tag, opts));
-    RETURN_IF_ERROR(check(comm, "sendrecv", recv, recv_count, dtype, src, tag, opts));
+    RETURN_IF_ERROR(rf_half_check(comm, "sendrecv", send, send_count, dtype, dst, tag, opts));
+    RETURN_IF_ERROR(rf_half_check(comm, "sendrecv", recv, recv_count, dtype, src, tag, opts));
     uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
     size_t element = rf_dtype_bytes(dtype);
     if (s < r + recv_count * element && r < s + send_count * element)
@@ -125,7 +153,7 @@ int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int d
         RETURN_IF_ERROR(rf_comm_enter(comm));
         return to_self(send, send_count, recv, recv_count, src, dst, dtype);
     }
-    struct rf_half halves[] = {half_of(RF_COLL_SEND, send, send_count, dtype, dst, tag, opts),
-                               half_of(RF_COLL_RECV, recv, recv_count, dtype, src, tag, opts)};
+    struct rf_half halves[] = {rf_half_of(RF_COLL_SEND, send, send_count, dtype, dst, tag, opts),
+                               rf_half_of(RF_COLL_RECV, recv, recv_count, dtype, src, tag, opts)};
     return run(comm, halves, 2, opts);
 }

@@ -13,7 +13,7 @@
 /* ---- running a job --------------------------------------------------------------------------- */
 
 /* Waits in slices, so that a failure of the communicator ends the wait. */
-static int wait_after(struct rf_comm *comm, struct rf_point after)
+int rf_comm_wait_after(struct rf_comm *comm, struct rf_point after)
 {
     if (!after.timeline)
         return 0;
@@ -56,7 +56,7 @@ int rf_task_stage(struct rf_comm *comm, struct rf_task *job)
 
 int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 {
-    RETURN_IF_ERROR(wait_after(comm, job->after));
+    RETURN_IF_ERROR(rf_comm_wait_after(comm, job->after));
     rf_task_place(comm, job);
     if (!job->plain.staged)
         return rf_comm_run(comm, &job->plain);

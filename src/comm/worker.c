@@ -67,8 +67,10 @@ static void settle(struct rf_async *async)
 /* The communicator has failed: all that is outstanding hears the same. */
 static void end_all(struct rf_async *async, const struct rf_error *why)
 {
-    struct rf_task_list *lists[] = {&async->flights, &async->waiting, &async->points};
-    for (int i = 0; i < 3; i++)
+    struct rf_task_list *lists[] = {&async->flights, &async->waiting, &async->held, &async->points};
+    if (async->held.first || async->points.first)
+        rf_staging_abandon_all(async->comm);
+    for (int i = 0; i < 4; i++)
         while (lists[i]->first) {
             struct rf_task *task = rf_task_remove(lists[i], &lists[i]->first);
             int rc = task->state == RF_TASK_ENDED ? 0 : rf_fail_error(why);
@@ -91,6 +93,81 @@ static int keep_own(struct rf_async *async)
             if (task->halves[i].is_send && task->halves[i].peer == comm->rank)
                 RETURN_IF_ERROR(rf_p2p_keep_own(comm->p2p, &task->halves[i]));
     async->new_own = false;
+    return 0;
+}
+
+/* Whether they carry messages one way, with one tag, and so keep the order of the calls. */
+static bool same_way(const struct rf_task *a, const struct rf_task *b)
+{
+    for (size_t i = 0; i < a->half_count; i++)
+        for (size_t j = 0; j < b->half_count; j++) {
+            const struct rf_half *x = &a->halves[i], *y = &b->halves[j];
+            if (x->peer == y->peer && x->tag == y->tag && x->is_send == y->is_send)
+                return true;
+        }
+    return false;
+}
+
+static void count_held(struct rf_async *async, const struct rf_task *task, bool held)
+{
+    for (size_t i = 0; i < task->half_count; i++) {
+        struct rf_p2p_peer *peer = &async->comm->p2p->peers[task->halves[i].peer];
+        peer->held += held ? 1 : (size_t)-1;
+    }
+}
+
+static void begin(struct rf_async *async, struct rf_task *task)
+{
+    rf_task_append(&async->points, task);
+    task->start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
+    rf_watch_begin(async->comm, &task->watch, &task->halves[0].contract, task->call.timeout_s,
+                   NULL);
+    task->watch.blocking = task->blocking;
+    for (size_t i = 0; i < task->half_count; i++)
+        async->new_own = async->new_own || task->halves[i].peer == async->comm->rank;
+}
+
+/* A new one: it begins, or is held until its point is reached, its data are here, and nobody whose
+ * order it has to keep stands before it. */
+static void bring(struct rf_async *async, struct rf_task *task)
+{
+    if (!async->held.first && !task->after.timeline &&
+        !rf_p2p_must_fetch(async->comm->p2p, &task->halves[0])) {
+        begin(async, task);
+        return;
+    }
+    rf_task_append(&async->held, task);
+    count_held(async, task, true);
+}
+
+/* 1: it may begin. */
+static int may_begin(struct rf_async *async, struct rf_task *task)
+{
+    int rc = rf_after_reached(task->after);
+    if (rc <= 0)
+        return rc;
+    for (const struct rf_task *older = async->held.first; older != task; older = older->next)
+        if (same_way(older, task))
+            return 0;
+    return rf_p2p_fetch(async->comm->p2p, &task->halves[0]);
+}
+
+static int begin_held(struct rf_async *async)
+{
+    struct rf_comm *comm = async->comm;
+    for (struct rf_task **link = &async->held.first; *link;) {
+        struct rf_task *task = *link;
+        int rc = may_begin(async, task);
+        if (rc < 0)
+            return rf_comm_fail_operation(comm, rc, -1, &task->halves[0].contract);
+        if (rc == 0) {
+            link = &task->next;
+            continue;
+        }
+        rf_task_remove(&async->held, link);
+        count_held(async, task, false);
+        begin(async, task);
+    }
     return 0;
 }
 
@@ -133,18 +210,23 @@ static void take(struct rf_async *async)
     pthread_mutex_lock(&async->lock);
     while (async->brought.first) {
         struct rf_task *task = rf_task_remove(&async->brought, &async->brought.first);
-        rf_task_append(task->halves ? &async->points : &async->waiting, task);
-        if (!task->halves)
-            continue;
-        task->start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
-        rf_watch_begin(async->comm, &task->watch, &task->halves[0].contract, task->call.timeout_s,
-                       NULL);
-        task->watch.blocking = task->blocking;
-        for (size_t i = 0; i < task->half_count; i++)
-            async->new_own = async->new_own || task->halves[i].peer == async->comm->rank;
+        if (task->halves)
+            bring(async, task);
+        else
+            rf_task_append(&async->waiting, task);
     }
     atomic_store_explicit(&async->fresh, 0, memory_order_relaxed);
     pthread_mutex_unlock(&async->lock);
+}
+
+/* The one whose point is all that there is to wait for, where nothing has begun; NULL: there are
+ * several. */
+static const struct rf_task *only(const struct rf_async *async)
+{
+    const struct rf_task *held = async->held.first;
+    if (!held)
+        return async->flights.first;
+    return async->flights.first || held->next ? NULL : held;
 }
 
 /* Negative: the communicator has failed. */
@@ -161,9 +243,11 @@ static int turn(struct rf_async *async)
     /* A running collective takes in what is sent meanwhile. */
     if (!any)
         RETURN_IF_ERROR(rf_p2p_poll(comm->p2p));
+    if (async->held.first)
+        RETURN_IF_ERROR(begin_held(async));
     if (async->points.first)
         RETURN_IF_ERROR(advance_points(async));
-    const struct rf_task *first = async->flights.first;
+    const struct rf_task *first = only(async);
     if (!any && !async->points.first && first && first->after.timeline &&
         rf_point_wait(first->after, AFTER_SLICE_NS) < 0)
         return 0; /* the next turn finds out why */
@@ -173,7 +257,8 @@ static int turn(struct rf_async *async)
 
 static bool idle(struct rf_async *async)
 {
-    return !async->flights.first && !async->waiting.first && !async->points.first;
+    return !async->flights.first && !async->waiting.first && !async->held.first &&
+           !async->points.first;
 }
 
 void *rf_worker(void *argument)

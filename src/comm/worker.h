@@ -34,6 +34,14 @@ static inline struct rf_task *rf_task_remove(struct rf_task_list *list, struct r
     return task;
 }
 
+/* A timeline on which this queue signals. */
+struct rf_done_row {
+    struct rf_device *device;
+    struct rf_timeline *timeline;
+    uint64_t value; /* of the last job queued */
+    struct rf_done_row *next;
+};
+
 struct rf_async {
     struct rf_comm *comm;
     pthread_mutex_t lock;
@@ -48,16 +56,15 @@ struct rf_async {
     bool asked_failed;           /* rf_async_untold has been */
     bool running, joinable;
     pthread_t thread;
-    struct {
-        struct rf_device *device;
-        struct rf_timeline *timeline;
-        uint64_t value; /* of the last job queued */
-    } timelines[RF_ASYNC_DEVICES];
+    struct rf_done_row timelines[RF_ASYNC_DEVICES]; /* of collectives, one for each device */
+    struct rf_done_row *own; /* of sends and receives, which end in any order: one for each that is
+                              * under way at once */
 
     /* The worker's own: */
     struct rf_task_list waiting; /* collectives that are not on record yet */
     struct rf_task_list flights; /* those that are, oldest first */
-    struct rf_task_list points;  /* sends and receives */
+    struct rf_task_list held;    /* sends and receives that may not begin yet */
+    struct rf_task_list points;  /* those that have begun */
     bool new_own;                /* in points: a message of this rank to itself */
     int flight_count;
     int ended[2];     /* in this turn: collectives; sends and receives */
@@ -78,5 +85,7 @@ RF_MUST_CHECK int rf_flights_record(struct rf_async *async);
 RF_MUST_CHECK int rf_flights_advance(struct rf_async *async, uint64_t *activity, bool *any);
 /* Of one that is on record: it runs no more. */
 void rf_flight_land(struct rf_comm *comm, struct rf_task *task, int rc);
+/* 1: reached; 0: not yet; negative: its device has failed. */
+RF_MUST_CHECK int rf_after_reached(struct rf_point after);
 
 #endif
