@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One update of 64 elements in the order of operations of shaders/optimizer.comp, as loops that
- * vectorise. A block with fewer elements is filled up with zeros, so every element is computed
+ * An update of blocks of 64 elements in the order of operations of shaders/optimizer.comp, as loops
+ * that vectorise. A block with fewer elements is filled up with zeros, so every element is computed
  * alike. Included by host_step.c, which compiles it for each instruction set.
  */
 #ifndef RF_OPTIM_HOST_BLOCK_H
@@ -14,10 +14,12 @@
 /* What all elements of an update share. */
 struct terms {
     float prescale, factor, lr, weight_decay;
-    float beta1, beta2, rest1, rest2, bias1, bias2, eps;
+    float beta1, beta2, rest1, rest2, eps;
+    float bias1, bias2;
+    double bias2_inverse;
+    bool quick;           /* Adam's quotients by bias2 as products with bias2_inverse */
     float momentum, rest; /* rest: 1 - dampening */
-    bool decoupled;
-    bool first; /* of all updates */
+    bool first;           /* of all updates */
 };
 struct update {
     struct rf_host_part part; /* states that the rule has not are NULL */
@@ -28,15 +30,18 @@ struct update {
     uint32_t updates;
 };
 
-/* 64 elements; states that the rule has not are NULL. */
-struct block {
+/* Blocks of 64 elements that decay alike; states that the rule has not are NULL. */
+struct span {
+    int blocks;
+    bool decays;
     f32_place *p, *g, *m, *v, *a;
 };
 /* A rule with its states and options: constants of a loop. */
 struct form {
     enum rf_optimizer kind; /* RF_ADAM stands for RF_ADAMW, too */
+    bool decoupled;         /* weight decay */
     bool m, v, a, inside;
-    bool divides; /* Adam's m by bias1, which is 1 after the first hundreds of updates */
+    bool by_bias1, by_bias2; /* whether Adam divides by them: sooner or later they are 1 */
 };
 struct state {
     float m, v, a;
@@ -50,12 +55,6 @@ RF_LOOPS float root_of(float x, float eps, bool inside)
 /* What the learning rate is multiplied with; moves the state. */
 RF_LOOPS float direction(const struct terms *t, struct form f, float g, struct state *s)
 {
-    if (f.kind == RF_ADAM) {
-        s->m = t->beta1 * s->m + t->rest1 * g;
-        s->v = t->beta2 * s->v + t->rest2 * (g * g);
-        const float m = f.divides ? s->m / t->bias1 : s->m;
-        return m / root_of(s->v / t->bias2, t->eps, f.inside);
-    }
     if (f.kind == RF_MOMENTUM || f.kind == RF_NESTEROV) {
         const float next = t->momentum * s->m + t->rest * g;
         s->m = t->first ? g : next;
@@ -85,104 +84,197 @@ RF_LOOPS float direction(const struct terms *t, struct form f, float g, struct s
     return g; /* RF_SGD */
 }
 
-/* The arrays do not overlap: restrict. */
-RF_LOOPS void loop(const struct update *u, struct form f, bool decays, f32_place *restrict p,
+/* Weight decay of the elements of a loop, 0 where they do not decay. */
+struct decay {
+    float of_gradient, of_param;
+};
+RF_LOOPS struct decay decay_of(const struct terms *t, bool decays)
+{
+    return (struct decay){.of_gradient = t->weight_decay * (decays ? 1.0f : 0.0f),
+                          .of_param = t->lr * t->weight_decay * (decays ? 1.0f : 0.0f)};
+}
+
+RF_LOOPS float gradient_of(const struct terms *t, struct form f, struct decay d, float g, float p)
+{
+    const float raw = g * t->prescale * t->factor;
+    return f.decoupled ? raw : raw + d.of_gradient * p;
+}
+
+RF_LOOPS float shrunk(struct form f, struct decay d, float p)
+{
+    return f.decoupled ? p - d.of_param * p : p;
+}
+
+/* A block. The arrays do not overlap: restrict. */
+RF_LOOPS void loop(const struct terms *t, struct form f, struct decay decay, f32_place *restrict p,
                    const f32_place *restrict g, f32_place *restrict m, f32_place *restrict v,
                    f32_place *restrict a)
 {
-    const struct terms t = u->terms;
-    const float decay = t.weight_decay * (decays ? 1.0f : 0.0f);
-    const float shrink = t.lr * t.weight_decay * (decays ? 1.0f : 0.0f);
     for (int e = 0; e < GRAIN; e++) {
-        const float old = p[e], raw = g[e] * t.prescale * t.factor;
-        const float gradient = t.decoupled ? raw : raw + decay * old;
-        const float begin = t.decoupled ? old - shrink * old : old;
         struct state s = {f.m ? m[e] : 0, f.v ? v[e] : 0, f.a ? a[e] : 0};
-        const float d = direction(&t, f, gradient, &s);
+        const float d = direction(t, f, gradient_of(t, f, decay, g[e], p[e]), &s);
         if (f.m)
             m[e] = s.m;
         if (f.v)
             v[e] = s.v;
         if (f.a)
             a[e] = s.a;
-        p[e] = begin - t.lr * d;
+        p[e] = shrunk(f, decay, p[e]) - t->lr * d;
     }
 }
 
-RF_LOOPS void run(const struct update *u, struct form f, bool decays, const struct block *b)
+RF_LOOPS void run(const struct update *u, struct form f, const struct span *s)
 {
-    loop(u, f, decays, b->p, b->g, b->m, b->v, b->a);
+    const struct terms t = u->terms;
+    const struct decay decay = decay_of(&t, s->decays);
+    for (int b = 0; b < s->blocks; b++) {
+        const int i = b * GRAIN;
+        loop(&t, f, decay, s->p + i, s->g + i, f.m ? s->m + i : NULL, f.v ? s->v + i : NULL,
+             f.a ? s->a + i : NULL);
+    }
+}
+
+RF_LOOPS void loop_adam_states(const struct terms *t, struct form f, struct decay decay,
+                               const f32_place *restrict p, const f32_place *restrict g,
+                               f32_place *restrict m, f32_place *restrict v)
+{
+    for (int e = 0; e < GRAIN; e++) {
+        const float gradient = gradient_of(t, f, decay, g[e], p[e]);
+        m[e] = t->beta1 * m[e] + t->rest1 * gradient;
+        v[e] = t->beta2 * v[e] + t->rest2 * (gradient * gradient);
+    }
+}
+
+/* Adam's parameters, from the states after the update. In two loops: what waits for a root would
+ * leave a processor that looks ahead no room for what does not. */
+RF_LOOPS void loop_adam_params(const struct terms *t, struct form f, struct decay decay,
+                               f32_place *restrict p, const f32_place *restrict m,
+                               const f32_place *restrict v)
+{
+    float square[GRAIN];
+    for (int e = 0; e < GRAIN; e++)
+        square[e] = f.by_bias2 ? v[e] / t->bias2 : v[e];
+    for (int e = 0; e < GRAIN; e++) {
+        const float mean = f.by_bias1 ? m[e] / t->bias1 : m[e];
+        p[e] = shrunk(f, decay, p[e]) - t->lr * (mean / root_of(square[e], t->eps, f.inside));
+    }
+}
+
+RF_LOOPS void run_adam_form(const struct update *u, struct form f, const struct span *s)
+{
+    const struct terms t = u->terms;
+    const struct decay decay = decay_of(&t, s->decays);
+    for (int b = 0; b < s->blocks; b++) {
+        const int i = b * GRAIN;
+        loop_adam_states(&t, f, decay, s->p + i, s->g + i, s->m + i, s->v + i);
+        loop_adam_params(&t, f, decay, s->p + i, s->m + i, s->v + i);
+    }
 }
 
 /* Of a rule that takes a root. */
-RF_LOOPS void run_root(const struct update *u, struct form f, bool decays, const struct block *b)
+RF_LOOPS void run_root(const struct update *u, struct form f, const struct span *s)
 {
     f.inside = true;
     if (u->eps_inside) {
-        run(u, f, decays, b);
+        run(u, f, s);
         return;
     }
     f.inside = false;
-    run(u, f, decays, b);
+    run(u, f, s);
 }
 
-RF_LOOPS void run_adam(const struct update *u, bool decays, const struct block *b)
+RF_LOOPS void run_adam_root(const struct update *u, struct form f, const struct span *s)
 {
-    if (u->terms.bias1 == 1)
-        run_root(u, (struct form){RF_ADAM, .m = true, .v = true}, decays, b);
-    else
-        run_root(u, (struct form){RF_ADAM, .m = true, .v = true, .divides = true}, decays, b);
+    f.inside = true;
+    if (u->eps_inside) {
+        run_adam_form(u, f, s);
+        return;
+    }
+    f.inside = false;
+    run_adam_form(u, f, s);
 }
 
-RF_LOOPS void run_rmsprop(const struct update *u, bool decays, const struct block *b)
+/* Divisions take most of the time: what needs none has loops without. */
+RF_LOOPS void run_adam(const struct update *u, bool decoupled, const struct span *s)
 {
-    if (b->m && b->a)
-        run_root(u, (struct form){RF_RMSPROP, .m = true, .v = true, .a = true}, decays, b);
-    else if (b->m)
-        run_root(u, (struct form){RF_RMSPROP, .m = true, .v = true}, decays, b);
-    else if (b->a)
-        run_root(u, (struct form){RF_RMSPROP, .v = true, .a = true}, decays, b);
+    struct form f = {RF_ADAM, .decoupled = decoupled};
+    if (u->terms.bias1 == 1 && u->terms.bias2 == 1) {
+        run_adam_root(u, f, s);
+        return;
+    }
+    f.by_bias2 = true;
+    if (u->terms.bias1 == 1) {
+        run_adam_root(u, f, s);
+        return;
+    }
+    f.by_bias1 = true;
+    run_adam_root(u, f, s);
+}
+
+RF_LOOPS void run_rmsprop(const struct update *u, const struct span *s)
+{
+    if (s->m && s->a)
+        run_root(u, (struct form){RF_RMSPROP, .m = true, .v = true, .a = true}, s);
+    else if (s->m)
+        run_root(u, (struct form){RF_RMSPROP, .m = true, .v = true}, s);
+    else if (s->a)
+        run_root(u, (struct form){RF_RMSPROP, .v = true, .a = true}, s);
     else
-        run_root(u, (struct form){RF_RMSPROP, .v = true}, decays, b);
+        run_root(u, (struct form){RF_RMSPROP, .v = true}, s);
 }
 
 /* Each rule has a loop of its own. */
-RF_LOOPS void run_rule(const struct update *u, bool decays, const struct block *b)
+RF_LOOPS void run_rule(const struct update *u, const struct span *s)
 {
     switch (u->kind) {
     case RF_ADAMW:
+        run_adam(u, true, s);
+        break;
     case RF_ADAM:
-        run_adam(u, decays, b);
+        run_adam(u, false, s);
         break;
     case RF_MOMENTUM:
-        run(u, (struct form){RF_MOMENTUM, .m = true}, decays, b);
+        run(u, (struct form){RF_MOMENTUM, .m = true}, s);
         break;
     case RF_NESTEROV:
-        run(u, (struct form){RF_NESTEROV, .m = true}, decays, b);
+        run(u, (struct form){RF_NESTEROV, .m = true}, s);
         break;
     case RF_ADAGRAD:
-        run_root(u, (struct form){RF_ADAGRAD, .v = true}, decays, b);
+        run_root(u, (struct form){RF_ADAGRAD, .v = true}, s);
         break;
     case RF_RMSPROP:
-        run_rmsprop(u, decays, b);
+        run_rmsprop(u, s);
         break;
     case RF_LION:
-        run(u, (struct form){RF_LION, .m = true}, decays, b);
+        run(u, (struct form){RF_LION, .decoupled = true, .m = true}, s);
         break;
     default:
-        run(u, (struct form){RF_SGD}, decays, b);
+        run(u, (struct form){RF_SGD, .decoupled = true}, s);
     }
 }
 
-/* Words for 64 elements from element `first` of the whole buffer on, as optimizer.comp has them. */
-RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, uint64_t first)
+/* Words for a span from element `first` of the whole buffer on, as optimizer.comp has them. */
+RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, uint64_t first, int blocks)
 {
     if (!u->stochastic)
         return NULL;
-    for (uint64_t quad = 0; quad < GRAIN / 4; quad++)
+    for (uint64_t quad = 0; quad < (uint64_t)blocks * GRAIN / 4; quad++)
         rf_philox(u->seed, first / 4 + quad, (uint64_t)0x726f756eu << 32 | u->updates,
                   words + 4 * quad);
     return words;
+}
+
+/* How many elements from i on make a span: whole blocks that decay alike, or what is left. */
+RF_LOOPS int64_t span_of(const struct update *u, int64_t i, int64_t end)
+{
+    if (end - i < GRAIN)
+        return end - i;
+    const int32_t *decay = u->part.decay + i / GRAIN;
+    const int64_t most = (end - i < SPAN ? end - i : SPAN) / GRAIN;
+    int64_t blocks = 1;
+    while (blocks < most && (decay[blocks] != 0) == (decay[0] != 0))
+        blocks++;
+    return blocks * GRAIN;
 }
 
 /* Elements from..end-1 of the part; `from` is a multiple of 64. */
@@ -190,26 +282,28 @@ RF_LOOPS void update_blocks(const struct update *u, int64_t from, int64_t end)
 {
     const struct rf_host_part *part = &u->part;
     float *const *state = part->state;
-    for (int64_t i = from; i < end; i += GRAIN) {
-        const int64_t n = end - i < GRAIN ? end - i : GRAIN;
-        _Alignas(64) float room[2 + RF_STATE_COUNT][GRAIN];
-        uint32_t words[GRAIN];
-        f32_place *s[RF_STATE_COUNT];
+    for (int64_t i = from, n; i < end; i += n) {
+        n = span_of(u, i, end);
+        _Alignas(64) float room[2 + RF_STATE_COUNT][SPAN];
+        uint32_t words[SPAN];
+        f32_place *at[RF_STATE_COUNT];
         for (int k = 0; k < RF_STATE_COUNT; k++)
-            s[k] = state[k] ? take(state[k], RF_F32, i, n, room[k]) : NULL;
-        const struct block b = {.p = take(part->param, part->param_type, i, n, room[3]),
-                                .g = take((void *)part->grad, part->grad_type, i, n, room[4]),
-                                .m = s[RF_STATE_M],
-                                .v = s[RF_STATE_V],
-                                .a = s[RF_STATE_A]};
-        run_rule(u, part->decay[i / GRAIN] != 0, &b);
-        const uint32_t *random = draw(words, u, part->first + (uint64_t)i);
+            at[k] = state[k] ? take(state[k], RF_F32, i, n, room[k]) : NULL;
+        const struct span s = {.blocks = blocks_of(n),
+                               .decays = part->decay[i / GRAIN] != 0,
+                               .p = take(part->param, part->param_type, i, n, room[3]),
+                               .g = take((void *)part->grad, part->grad_type, i, n, room[4]),
+                               .m = at[RF_STATE_M],
+                               .v = at[RF_STATE_V],
+                               .a = at[RF_STATE_A]};
+        run_rule(u, &s);
+        const uint32_t *random = draw(words, u, part->first + (uint64_t)i, s.blocks);
         for (int k = 0; k < RF_STATE_COUNT; k++)
             if (state[k])
-                put(state[k], RF_F32, i, n, s[k], NULL);
-        put(part->param, part->param_type, i, n, b.p, random);
+                put(state[k], RF_F32, i, n, at[k], NULL);
+        put(part->param, part->param_type, i, n, s.p, random);
         if (part->copy)
-            put(part->copy, part->copy_type, i, n, b.p, random);
+            put(part->copy, part->copy_type, i, n, s.p, random);
     }
 }
 

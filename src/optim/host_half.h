@@ -12,7 +12,8 @@
 
 #include "host.h"
 
-enum { GRAIN = 64 }; /* elements of a block, of a decay word, and of a cut */
+enum { GRAIN = 64 };       /* elements of a block, of a decay word, and of a cut */
+enum { SPAN = 8 * GRAIN }; /* at most so many are worked on at once: they stay in the first cache */
 
 /* Callers' arrays may have any alignment and any declared type. */
 typedef float f32_place __attribute__((aligned(1), may_alias));
@@ -89,12 +90,18 @@ RF_LOOPS uint16_t f32_to_f16_random(float x, uint32_t random)
     return (uint16_t)(a >= 0x47800000 ? nearest : finite);
 }
 
-/* Where elements i to i + n - 1 of an array can be worked on as 64: in place; or, of fewer, in
- * `room`, filled up with zeros. */
+/* Of n elements: whole blocks, or a part of one. */
+RF_LOOPS int blocks_of(int64_t n)
+{
+    return (int)((n + GRAIN - 1) / GRAIN);
+}
+
+/* Where elements i to i + n - 1 of an array can be worked on as blocks: in place; or, of a part of
+ * a block, in `room`, filled up with zeros. */
 RF_LOOPS void *reach(void *array, size_t size, int64_t i, int64_t n, void *room)
 {
     char *at = (char *)array + (size_t)i * size;
-    if (n == GRAIN)
+    if (n % GRAIN == 0)
         return at;
     memset(room, 0, GRAIN * size);
     memcpy(room, at, (size_t)n * size);
@@ -104,45 +111,47 @@ RF_LOOPS void *reach(void *array, size_t size, int64_t i, int64_t n, void *room)
 /* Puts elements that were worked on in `room` where they belong. */
 RF_LOOPS void bring_back(void *array, size_t size, int64_t i, int64_t n, const void *room)
 {
-    if (n < GRAIN)
+    if (n % GRAIN != 0)
         memcpy((char *)array + (size_t)i * size, room, (size_t)n * size);
 }
 
-RF_LOOPS void widen(float *restrict to, const u16_place *restrict from, enum rf_dtype type)
+RF_LOOPS void widen(float *restrict to, const u16_place *restrict from, enum rf_dtype type,
+                    int blocks)
 {
     if (type == RF_F16)
-        for (int e = 0; e < GRAIN; e++)
+        for (int e = 0; e < blocks * GRAIN; e++)
             to[e] = f16_to_f32(from[e]);
     else
-        for (int e = 0; e < GRAIN; e++)
+        for (int e = 0; e < blocks * GRAIN; e++)
             to[e] = float_of((uint32_t)from[e] << 16);
 }
 
 /* random: a word for each element, or NULL: to the nearest. */
 RF_LOOPS void narrow(u16_place *restrict to, const f32_place *restrict from, enum rf_dtype type,
-                     const uint32_t *restrict random)
+                     int blocks, const uint32_t *restrict random)
 {
+    const int count = blocks * GRAIN;
     if (random && type == RF_F16)
-        for (int e = 0; e < GRAIN; e++)
+        for (int e = 0; e < count; e++)
             to[e] = f32_to_f16_random(from[e], random[e]);
     else if (random)
-        for (int e = 0; e < GRAIN; e++)
+        for (int e = 0; e < count; e++)
             to[e] = f32_to_bf16_random(from[e], random[e]);
     else if (type == RF_F16)
-        for (int e = 0; e < GRAIN; e++)
+        for (int e = 0; e < count; e++)
             to[e] = f32_to_f16(from[e]);
     else
-        for (int e = 0; e < GRAIN; e++)
+        for (int e = 0; e < count; e++)
             to[e] = f32_to_bf16(from[e]);
 }
 
-/* Elements of an array of f32, f16 or bf16 as f32. */
+/* Elements of an array of f32, f16 or bf16 as f32: whole blocks, or a part of one. */
 RF_LOOPS f32_place *take(void *array, enum rf_dtype type, int64_t i, int64_t n, float *room)
 {
     uint16_t half[GRAIN];
     if (type == RF_F32)
         return reach(array, sizeof(float), i, n, room);
-    widen(room, reach(array, sizeof(*half), i, n, half), type);
+    widen(room, reach(array, sizeof(*half), i, n, half), type, blocks_of(n));
     return room;
 }
 
@@ -154,7 +163,8 @@ RF_LOOPS void put(void *array, enum rf_dtype type, int64_t i, int64_t n, const f
     if (type == RF_F32) {
         bring_back(array, sizeof(float), i, n, from);
     } else {
-        narrow(n == GRAIN ? (u16_place *)array + i : half, from, type, random);
+        u16_place *to = n % GRAIN == 0 ? (u16_place *)array + i : half;
+        narrow(to, from, type, blocks_of(n), random);
         bring_back(array, sizeof(*half), i, n, half);
     }
 }

@@ -129,7 +129,6 @@ static struct terms terms_of(const struct rf_optimizer_opts *opts,
                           .eps = opts->eps,
                           .momentum = opts->momentum,
                           .rest = 1 - dampening,
-                          .decoupled = rf_optimizer_get_info(opts->kind)->decoupled,
                           .first = scalars->updates <= 1};
 }
 

@@ -253,6 +253,70 @@ TEST_F(HostStep, BitsDependNeitherOnInstructionsNorOnCutsNorOnThreads)
         }
 }
 
+/* Blocks that decay alike are worked on together, and bring each other no other bits. */
+TEST_F(HostStep, BitsDependNotOnHowManyBlocksInARowDecayAlike)
+{
+    const int64_t n = 64 * 40 + 17;
+    Ints decay;
+    for (int run : {1, 8, 9, 2, 16, 5}) /* 41 blocks */
+        decay.insert(decay.end(), run, run % 2);
+    for (const Rule &rule : all_rules())
+        for (const Types &types : {plain, Types{RF_F32, RF_BF16, RF_F16}, {RF_F16, RF_F32, RF_F32}})
+            for (int path = RF_HOST_PLAIN; path <= rf_host_best_path(); path++) {
+                rf_optimizer_opts o = rule.opts;
+                o.stochastic_rounding = rule.opts.kind % 2 == 0;
+                o.weight_decay = 0.5f;
+                const Floats p = normal(n), g = normal(n);
+                Host whole(o, p, decay, types), blocks(o, p, decay, types);
+                for (Host *host : {&whole, &blocks}) {
+                    host->give(g);
+                    EXPECT_OK(rf_host_step_begin(&o, &host->scalars, 1));
+                }
+                EXPECT_OK(rf_host_step_by((rf_host_path)path, &o, &whole.part, &whole.scalars));
+                for (int64_t i = 0; i < n; i += 64)
+                    EXPECT_OK(rf_host_step(&o, &blocks.part, i, std::min<int64_t>(64, n - i),
+                                           &blocks.scalars));
+                expect_same_bits(whole.contents(), blocks.contents(), rule.name);
+            }
+}
+
+/* Corrections of 1 are left out, of m after the first hundreds of updates and of v after the first
+ * thousands: x / 1 is x. */
+TEST_F(HostStep, AdamHasTheBitsOfTheFormulaBeforeAndAfterItsBiasCorrectionsAreOne)
+{
+    const int64_t n = 1000;
+    for (rf_optimizer kind : {RF_ADAM, RF_ADAMW})
+        for (uint32_t updates : {1u, 9u, 700u, 30000u}) {
+            rf_optimizer_opts o = {};
+            o.kind = kind;
+            o.beta1 = 0.9f;
+            o.beta2 = 0.999f;
+            o.eps = 1e-8f;
+            o.weight_decay = 0.1f;
+            const Floats p = normal(n), g = normal(n);
+            for (int path = RF_HOST_PLAIN; path <= rf_host_best_path(); path++) {
+                Host host(o, p, Ints(16, 1));
+                host.scalars.updates = updates - 1;
+                host.give(g);
+                ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
+                ASSERT_OK(rf_host_step_by((rf_host_path)path, &o, &host.part, &host.scalars));
+                const rf_step_scalars &s = host.scalars;
+                ASSERT_EQ(s.bias1 == 1, updates >= 700);
+                ASSERT_EQ(s.bias2 == 1, updates >= 30000);
+                const Floats got = host.param();
+                for (int64_t i = 0; i < n; i++) {
+                    const bool decoupled = kind == RF_ADAMW;
+                    const float grad = decoupled ? g[i] : g[i] + o.weight_decay * p[i];
+                    const float m = (1 - o.beta1) * grad, v = (1 - o.beta2) * (grad * grad);
+                    const float d = m / s.bias1 / (std::sqrt(v / s.bias2) + o.eps);
+                    const float begin = decoupled ? p[i] - s.lr * o.weight_decay * p[i] : p[i];
+                    ASSERT_EQ(got[i], begin - s.lr * d)
+                        << "element " << i << " of update " << updates;
+                }
+            }
+        }
+}
+
 /* A part of its own from element `from` on is what a rank has of a buffer. */
 TEST_F(HostStep, ShardsHaveTheBitsOfTheWhole)
 {
