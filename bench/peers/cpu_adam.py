@@ -66,7 +66,6 @@ class Work:
         torch.set_num_threads(threads)  # those of DeepSpeed, too
         self.library, self.deepspeed, self.form, self.step = library, deepspeed, form, step
         self.threads = threads
-        # By torch's threads, so that each touches first what it works on.
         own = torch.bfloat16 if form == "bf16" else torch.float32
         half = torch.bfloat16 if form in ("grad", "bf16") else torch.float32
         self.param = torch.empty(count, dtype=own).uniform_(-1, 1)

@@ -4,6 +4,7 @@
  * and threads. What is done to an element is in host_block.h.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "host_block.h"
 
@@ -184,47 +185,50 @@ int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-struct share {
+/* Threads take pieces as they come to it, so one that starts late holds up nobody. */
+enum { PIECE = 512 * GRAIN };
+struct work {
     const struct update *update;
-    int64_t from, end;
-    pthread_t thread;
+    int64_t piece;
+    _Atomic int64_t next;
 };
 
-static void *run_share(void *user)
+static void *run_pieces(void *user)
 {
-    const struct share *s = user;
-    updates[rf_host_best_path()](s->update, s->from, s->end);
-    return NULL;
+    struct work *w = user;
+    const int64_t count = w->update->part.count;
+    for (;;) {
+        const int64_t from = atomic_fetch_add(&w->next, w->piece);
+        if (from >= count)
+            return NULL;
+        const int64_t end = count - from < w->piece ? count : from + w->piece;
+        updates[rf_host_best_path()](w->update, from, end);
+    }
 }
 
 int rf_host_step_threads(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
                          const struct rf_step_scalars *scalars, int threads)
 {
     struct update u;
-    struct share shares[RF_HOST_THREADS];
+    pthread_t helpers[RF_HOST_THREADS];
     RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
     if (threads < 1 || threads > RF_HOST_THREADS)
         return rf_fail(RF_EINVAL, "%s: %d threads; there may be 1 to %d", op, threads,
                        RF_HOST_THREADS);
     if (scalars->skipped)
         return 0;
-    const int64_t blocks = (part->count + GRAIN - 1) / GRAIN;
-    threads = blocks < threads ? (int)blocks : threads;
-    for (int i = 0; i < threads; i++)
-        shares[i] = (struct share){.update = &u,
-                                   .from = blocks * i / threads * GRAIN,
-                                   .end = i + 1 < threads ? blocks * (i + 1) / threads * GRAIN
-                                                          : part->count};
-    if (threads == 0)
-        return 0;
-    int started = 1;
-    while (started < threads &&
-           pthread_create(&shares[started].thread, NULL, run_share, &shares[started]) == 0)
+    const int64_t share = (part->count / threads + GRAIN - 1) / GRAIN * GRAIN;
+    struct work work = {.update = &u,
+                        .piece = share < GRAIN   ? GRAIN
+                                 : share < PIECE ? share
+                                                 : PIECE};
+    const int64_t pieces = (part->count + work.piece - 1) / work.piece;
+    int started = 0;
+    while (started + 1 < threads && started + 1 < pieces &&
+           pthread_create(&helpers[started], NULL, run_pieces, &work) == 0)
         started++;
-    run_share(&shares[0]);
-    for (int i = started; i < threads; i++)
-        run_share(&shares[i]);
-    for (int i = 1; i < started; i++)
-        pthread_join(shares[i].thread, NULL);
+    run_pieces(&work);
+    for (int i = 0; i < started; i++)
+        pthread_join(helpers[i], NULL);
     return 0;
 }
