@@ -90,32 +90,38 @@ static int can_run(struct rf_device *device, struct rf_submission *submission)
     return ready;
 }
 
-static VkResult queue_submit(struct rf_device *device, struct rf_submission *submission)
+/* Once the queue has the last batch it may have run at any time, and the stream's owner, who needs
+ * no lock for that, may use the submission again: so nothing is read from it afterwards. */
+static VkResult queue_submit(struct rf_device *device, const struct rf_submission *submission)
 {
     enum { MAX_WAITS = 16 };
     VkSemaphore semaphores[MAX_WAITS];
     uint64_t values[MAX_WAITS];
     VkPipelineStageFlags stages[MAX_WAITS];
-    struct rf_stream *stream = submission->stream;
-    struct rf_submission *content =
+    const struct rf_submission *content =
         submission->replays ? rf_recording_submission(submission->replays) : submission;
+    const VkQueue queue = submission->stream->queue;
+    const VkSemaphore signal = submission->stream->timeline->semaphore;
+    const uint64_t value = submission->value;
+    const uint32_t count = submission->wait_count;
     uint32_t waits = 0, next = 0;
+    bool last = false;
     VkResult result = VK_SUCCESS;
     /* More waits than fit go ahead in empty batches: what comes later on the queue is behind them.
      */
     do {
-        for (waits = 0; waits < MAX_WAITS && next < submission->wait_count; waits++, next++) {
+        for (waits = 0; waits < MAX_WAITS && next < count; waits++, next++) {
             semaphores[waits] = submission->waits[next].timeline->semaphore;
             values[waits] = submission->waits[next].value;
             stages[waits] = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
         }
-        bool last = next == submission->wait_count;
+        last = next == count;
         VkTimelineSemaphoreSubmitInfo timeline = {
             .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
             .waitSemaphoreValueCount = waits,
             .pWaitSemaphoreValues = values,
             .signalSemaphoreValueCount = last ? 1 : 0,
-            .pSignalSemaphoreValues = &submission->value};
+            .pSignalSemaphoreValues = &value};
         VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                              .pNext = &timeline,
                              .waitSemaphoreCount = waits,
@@ -124,22 +130,30 @@ static VkResult queue_submit(struct rf_device *device, struct rf_submission *sub
                              .commandBufferCount = last && submission->recorded ? 1 : 0,
                              .pCommandBuffers = &content->commands,
                              .signalSemaphoreCount = last ? 1 : 0,
-                             .pSignalSemaphores = &stream->timeline->semaphore};
-        result = device->vk.QueueSubmit(stream->queue, 1, &info, VK_NULL_HANDLE);
-    } while (result == VK_SUCCESS && next < submission->wait_count);
+                             .pSignalSemaphores = &signal};
+        result = device->vk.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
+    } while (result == VK_SUCCESS && !last);
     return result;
 }
 
-/* 1: handed over; 0: not yet; or the error that ends the device. */
-static int hand_over(struct rf_device *device, struct rf_submission *submission)
+/* What can run leaves the list, at *link. 1: handed over; 0: not yet; or the error that ends the
+ * device. */
+static int hand_over(struct rf_device *device, struct rf_submission **link)
 {
+    struct rf_submission *submission = *link;
+    struct rf_timeline *timeline = submission->stream->timeline;
+    const uint64_t value = submission->value;
     int ready = can_run(device, submission);
     if (ready <= 0)
         return ready;
+    *link = submission->pending;
+    if (!*link)
+        device->pending_tail = link;
+    submission->pending = NULL;
     VkResult result = device->fail_next ? VK_ERROR_DEVICE_LOST : queue_submit(device, submission);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "handing work to the device");
-    submission->stream->timeline->submitted = submission->value;
+    timeline->submitted = value;
     return 1;
 }
 
@@ -153,7 +167,7 @@ static int pump(struct rf_device *device)
         uint64_t pass = ++device->pass;
         for (struct rf_submission **link = &device->pending; *link;) {
             struct rf_submission *s = *link;
-            int rc = s->stream->held_back_mark == pass ? 0 : hand_over(device, s);
+            int rc = s->stream->held_back_mark == pass ? 0 : hand_over(device, link);
             if (rc < 0) {
                 fail_locked(device, rc);
                 return rc;
@@ -163,10 +177,6 @@ static int pump(struct rf_device *device)
                 link = &s->pending;
                 continue;
             }
-            *link = s->pending;
-            if (!*link)
-                device->pending_tail = link;
-            s->pending = NULL;
             again = device->pending != NULL; /* it may be what an earlier one waits for */
         }
     }

@@ -4,6 +4,9 @@
  * conflict and nowhere else.
  */
 #include "device_fixture.h"
+#include <sched.h>
+
+#include "slow_queue.h"
 
 namespace
 {
@@ -169,6 +172,27 @@ TEST_F(DeviceStream, PointsOutliveTheirStream)
     EXPECT_TRUE(rf_point_reached(done));
     ASSERT_RF_OK(rf_stream_after(stream, done));
     ASSERT_RF_OK(rf_stream_wait(stream));
+}
+
+/* The device's thread hands it over; the stream's owner needs no lock to see that it has run. */
+TEST_F(DeviceStream, ASubmissionThatHasRunMayBeUsedAgainBeforeTheQueueReturns)
+{
+    struct rf_timeline *timeline = nullptr;
+    struct rf_point first = {}, second = {};
+    ASSERT_RF_OK(rf_timeline_create(device, &timeline));
+    ASSERT_RF_OK(rf_stream_after(stream, {timeline, 1}));
+    ASSERT_RF_OK(rf_stream_submit(stream, &first));
+    slow_queue_place(device, stream);
+    ASSERT_RF_OK(rf_timeline_signal(timeline, 1));
+    while (!slow_queue_has_run())
+        sched_yield();
+    ASSERT_RF_OK(rf_stream_after(stream, {timeline, 2}));
+    ASSERT_RF_OK(rf_stream_submit(stream, &second));
+    EXPECT_EQ(slow_queue_remove(), 1) << "what was handed over is not what was submitted";
+    EXPECT_EQ(rf_point_wait(second, 1), RF_ETIMEOUT);
+    ASSERT_RF_OK(rf_timeline_signal(timeline, 2));
+    ASSERT_RF_OK(rf_stream_wait(stream));
+    rf_timeline_destroy(timeline);
 }
 
 } // namespace
