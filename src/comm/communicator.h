@@ -92,6 +92,7 @@ struct rf_peer_state {
     struct rf_past last;      /* with that: the last of them; its contract has no label, and is that
                                * of a later send or receive where there was one */
     bool has_waiting, has_point, has_left;
+    bool waited;         /* in vain, in a group: so it is not whom others miss */
     bool differs;        /* it has another past: both tell all of theirs */
     bool has_other_past; /* found in what it told of its history */
 };
@@ -178,9 +179,11 @@ struct rf_comm {
     int announcements; /* peers with has_waiting for an operation that this rank has not started */
     bool told_history;
 
-    bool left_out;           /* survivors have gone on without this rank */
-    bool failed, unreported; /* unreported: the worker failed, and no call has said so yet */
-    struct rf_error error;   /* why */
+    bool has_groups;           /* some were split off it */
+    bool left_out;             /* survivors have gone on without this rank */
+    bool failed, unreported;   /* unreported: the worker failed, and no call has said so yet */
+    struct rf_error error;     /* why */
+    struct rf_verdict verdict; /* what that was made of */
     atomic_uint abort_requested;
     char abort_reason[RF_VERDICT_TEXT];
     char why[256];
@@ -203,6 +206,10 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
 /* Of a group that is to be adopted: its ranks are these of the parent. */
 RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent,
                                      const int *members);
+
+/* Whom a rank is in the job; and which rank that is here, -1: it is not in this communicator. */
+int rf_comm_in_job(const struct rf_comm *comm, int rank);
+int rf_comm_from_job(const struct rf_comm *comm, int in_job);
 
 /* ---- hosts.c --------------------------------------------------------------------------------- */
 
@@ -254,6 +261,8 @@ int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
                            const struct rf_contract *mine);
 /* Gives the control link some time to say what happened. True: it has failed the communicator. */
 bool rf_comm_told_within(struct rf_comm *comm, uint64_t ns);
+/* Why this one has failed, for those that it was split off: `other` is one of them. */
+struct rf_verdict rf_comm_verdict_for(const struct rf_comm *comm, const struct rf_comm *other);
 /* A failed communicator's answer to a call. */
 int rf_comm_report(struct rf_comm *comm);
 
@@ -261,6 +270,8 @@ int rf_comm_report(struct rf_comm *comm);
 
 void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
 void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict);
+/* This rank has waited in vain for another one, in a group of these ranks. */
+void rf_note_waited(struct rf_comm *comm);
 /* Says what this rank has called, and compares with what those said who have left before. From now
  * on whoever leaves is compared. */
 RF_MUST_CHECK int rf_comm_begin_leaving(struct rf_comm *comm);
@@ -295,6 +306,13 @@ static inline bool rf_comm_has_news(const struct rf_comm *comm)
 bool rf_call_needs_everybody(const struct rf_contract *contract);
 /* found: it has come back, and is what its circle looks like. */
 void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe, bool found);
+
+/* ---- spread.c ---------------------------------------------------------------------------------
+ */
+
+/* A rank did not come in time: gives those some time to say so who wait in groups, or whose group
+ * has failed. True: this communicator has failed with it. */
+bool rf_comm_told_of_groups(struct rf_comm *comm);
 
 /* ---- cycle.c --------------------------------------------------------------------------------- */
 

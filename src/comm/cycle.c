@@ -38,20 +38,6 @@ static int waits_for(const struct rf_comm *comm, const struct rf_watch *watch)
     return -1;
 }
 
-static int in_job(const struct rf_comm *comm, int rank)
-{
-    return comm->job_ranks ? comm->job_ranks[rank] : rank;
-}
-
-/* -1: it is not in this communicator. */
-static int from_job(const struct rf_comm *comm, int in_job_rank)
-{
-    for (int rank = 0; rank < comm->size; rank++)
-        if (in_job(comm, rank) == in_job_rank)
-            return rank;
-    return -1;
-}
-
 static bool names_a_rank(const struct rf_contract *contract)
 {
     return rf_contract_is_point(contract) || rf_coll_has_root(contract->op);
@@ -65,12 +51,13 @@ static void send_on(struct rf_comm *comm, const struct rf_watch *watch, struct r
         return;
     struct rf_probe_hop *hop = &probe->hops[probe->count++];
     const struct rf_contract *mine = watch->mine;
-    *hop = (struct rf_probe_hop){.rank = in_job(comm, comm->rank),
-                                 .to = in_job(comm, to),
+    *hop = (struct rf_probe_hop){.rank = rf_comm_in_job(comm, comm->rank),
+                                 .to = rf_comm_in_job(comm, to),
                                  .number = comm->number,
                                  .sequence = mine->sequence,
                                  .count = mine->count,
-                                 .root = names_a_rank(mine) ? in_job(comm, mine->root) : mine->root,
+                                 .root = names_a_rank(mine) ? rf_comm_in_job(comm, mine->root)
+                                                            : mine->root,
                                  .op = mine->op,
                                  .dtype = mine->dtype,
                                  .redop = mine->redop,
@@ -107,7 +94,7 @@ static struct rf_contract local_contract(const struct rf_comm *comm, const struc
 {
     struct rf_contract contract = contract_of(hop);
     if (names_a_rank(&contract))
-        contract.root = from_job(comm, contract.root);
+        contract.root = rf_comm_from_job(comm, contract.root);
     return contract;
 }
 
@@ -120,8 +107,8 @@ static void describe(const struct rf_comm *comm, const struct rf_probe *probe, c
     for (uint32_t i = 0; i < probe->count && at < bytes; i++) {
         const struct rf_contract theirs = local_contract(comm, &probe->hops[i]);
         at += (size_t)snprintf(text + at, bytes - at, "%srank %d waits for rank %d in %s",
-                               i ? ", " : "", from_job(comm, probe->hops[i].rank),
-                               from_job(comm, probe->hops[i].to),
+                               i ? ", " : "", rf_comm_from_job(comm, probe->hops[i].rank),
+                               rf_comm_from_job(comm, probe->hops[i].to),
                                rf_contract_text(&theirs, call, sizeof(call)));
     }
 }
@@ -149,7 +136,7 @@ static void fail_for(struct rf_comm *comm, const struct rf_probe *probe,
                      const struct rf_probe_hop *hop)
 {
     struct rf_verdict verdict = {.status = RF_EMISMATCH,
-                                 .rank = from_job(comm, hop->to),
+                                 .rank = rf_comm_from_job(comm, hop->to),
                                  .rank_a = -1,
                                  .rank_b = -1,
                                  .sequence = hop->sequence,
@@ -181,15 +168,15 @@ static int fail_pair(struct rf_comm *comm, const struct rf_probe *probe)
     const struct rf_contract first = local_contract(comm, &probe->hops[0]),
                              second = local_contract(comm, &probe->hops[1]);
     const bool swap = rf_contract_is_point(&first);
-    return rf_comm_fail_mismatch(comm, from_job(comm, probe->hops[swap].rank),
-                                 swap ? &second : &first, from_job(comm, probe->hops[!swap].rank),
-                                 swap ? &first : &second);
+    return rf_comm_fail_mismatch(
+        comm, rf_comm_from_job(comm, probe->hops[swap].rank), swap ? &second : &first,
+        rf_comm_from_job(comm, probe->hops[!swap].rank), swap ? &first : &second);
 }
 
 static int fail_circle(struct rf_comm *comm, const struct rf_probe *probe)
 {
     struct rf_verdict verdict = {.status = RF_EMISMATCH,
-                                 .rank = from_job(comm, probe->hops[0].to),
+                                 .rank = rf_comm_from_job(comm, probe->hops[0].to),
                                  .rank_a = -1,
                                  .rank_b = -1,
                                  .sequence = probe->hops[0].sequence};
@@ -224,7 +211,7 @@ void rf_cycle_probe(struct rf_comm *comm, const struct rf_watch *watch)
 static bool is_hop(const struct rf_watch *watch, const struct rf_probe_hop *hop)
 {
     const struct rf_comm *comm = watch->comm;
-    return hop->rank == in_job(comm, comm->rank) && hop->number == comm->number &&
+    return hop->rank == rf_comm_in_job(comm, comm->rank) && hop->number == comm->number &&
            hop->sequence == watch->mine->sequence && hop->op == watch->mine->op;
 }
 
@@ -247,9 +234,9 @@ int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard,
         return heard_circle(watch, &probe);
     struct rf_comm *waiting = watch->comm;
     const struct rf_probe_hop *last = &probe.hops[probe.count - 1];
-    const int self = in_job(comm, comm->rank);
-    if (last->rank != in_job(comm, rank) || last->to != self || last->number != comm->number ||
-        !is_unserved(comm, rank, last))
+    const int self = rf_comm_in_job(comm, comm->rank);
+    if (last->rank != rf_comm_in_job(comm, rank) || last->to != self ||
+        last->number != comm->number || !is_unserved(comm, rank, last))
         return 0;
     if (probe.hops[0].rank != self) {
         for (uint32_t i = 1; i < probe.count; i++)
@@ -263,6 +250,6 @@ int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard,
     const bool waits = is_hop(watch, &probe.hops[0]) && probe.wait == waiting->waits &&
                        watch->announced && !watch->may_send &&
                        watch->quiet_activity == watch->activity && to >= 0 &&
-                       in_job(waiting, to) == probe.hops[0].to;
+                       rf_comm_in_job(waiting, to) == probe.hops[0].to;
     return waits ? fail(waiting, &probe) : 0;
 }

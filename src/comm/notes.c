@@ -13,7 +13,8 @@ enum note_kind {
     NOTE_HISTORY,
     NOTE_LEFT_OUT,
     NOTE_PROBE,
-    NOTE_CIRCLE
+    NOTE_CIRCLE,
+    NOTE_WAITED
 };
 enum { NOTE_PASTS = 6, NOTE_RANKS = 96 };
 
@@ -72,6 +73,12 @@ void rf_note_waiting(struct rf_comm *comm, const struct rf_contract *mine, int a
 void rf_note_verdict(struct rf_comm *comm, const struct rf_verdict *verdict)
 {
     struct note note = {.kind = NOTE_VERDICT, .asked = -1, .verdict = *verdict};
+    send_note(comm, &note);
+}
+
+void rf_note_waited(struct rf_comm *comm)
+{
+    struct note note = {.kind = NOTE_WAITED, .asked = -1};
     send_note(comm, &note);
 }
 
@@ -367,6 +374,8 @@ static int heard_note(struct rf_comm *comm, const struct rf_event *event)
         return rf_cycle_heard(comm, event->rank, &note.probe, note.kind == NOTE_CIRCLE);
     if (note.kind == NOTE_LEFT_OUT)
         heard_left_out(comm, &note);
+    if (note.kind == NOTE_WAITED)
+        comm->peers[event->rank].waited = true;
     if (note.kind == NOTE_VERDICT) {
         note.verdict.message[RF_VERDICT_TEXT - 1] = 0;
         return rf_comm_fail(comm, &note.verdict, false);

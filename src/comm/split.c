@@ -73,6 +73,7 @@ int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out
                                 : rf_fail(RF_ENOMEM, "no memory to split %d ranks", comm->size);
     if (rc == 0)
         rc = open_group(comm, members, find_members(tickets, comm->size, mine.color, members), out);
+    comm->has_groups |= rc == 0;
     rf_free(tickets);
     rf_free(members);
     return rc;

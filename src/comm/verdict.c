@@ -113,6 +113,7 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_verdict *verdict, bool te
     else
         snprintf(error->message, sizeof(error->message), "%.*s", RF_VERDICT_TEXT, verdict->message);
     name_in_job(comm, verdict, error);
+    comm->verdict = *verdict;
     comm->failed = true;
     /* First, as stopping the transport may take its time, and to others looks like a death. */
     if (tell)
@@ -225,6 +226,33 @@ int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
     return rf_comm_fail_text(comm, status, error.rank, mine, "%s on rank %d: %.180s",
                              mine ? rf_contract_text(mine, text, 80) : "an operation", comm->rank,
                              error.message);
+}
+
+struct rf_verdict rf_comm_verdict_for(const struct rf_comm *comm, const struct rf_comm *other)
+{
+    const struct rf_verdict *own = &comm->verdict;
+    const struct rf_contract a = side(comm, own, own->rank_a, &own->a);
+    const struct rf_contract b = side(comm, own, own->rank_b, &own->b);
+    struct rf_verdict verdict = {
+        .status = own->status, .rank = -1, .rank_a = -1, .rank_b = -1, .of_job = true};
+    struct rf_error names = {.message = ""};
+    char text_a[160], text_b[160];
+    if (own->rank >= 0 && own->rank < comm->size)
+        verdict.rank = rf_comm_from_job(other, rf_comm_in_job(comm, own->rank));
+    if (own->status == RF_EMISMATCH && own->rank_a >= 0 && !own->of_job) {
+        snprintf(verdict.message, sizeof(verdict.message),
+                 "rank %d called %.76s while rank %d called %.76s, in operation %llu of their "
+                 "group; every rank must make the same calls",
+                 rf_comm_in_job(comm, own->rank_a), rf_contract_text(&a, text_a, sizeof(text_a)),
+                 rf_comm_in_job(comm, own->rank_b), rf_contract_text(&b, text_b, sizeof(text_b)),
+                 (unsigned long long)own->sequence);
+        return verdict;
+    }
+    name_in_job(comm, own, &names);
+    const int room = (int)(sizeof(verdict.message) - 1 - strnlen(names.message, 200));
+    snprintf(verdict.message, sizeof(verdict.message), "%.*s%.200s", room, own->message,
+             names.message);
+    return verdict;
 }
 
 int rf_comm_report(struct rf_comm *comm)

@@ -86,7 +86,7 @@ static int late_rank(struct rf_comm *comm, const struct rf_watch *watch)
     for (int rank = 0; rank < comm->size; rank++) {
         const struct rf_peer_state *peer = &comm->peers[rank];
         bool came = peer->has_waiting && peer->waiting.contract.sequence >= mine->sequence;
-        if (rank == comm->rank || came)
+        if (rank == comm->rank || came || peer->waited)
             continue;
         if (absent < 0 || rank == waited)
             absent = rank;
@@ -98,6 +98,8 @@ static int fail_deadline(struct rf_comm *comm, const struct rf_watch *watch)
 {
     char text[160], state[224] = "which has not come";
     const struct rf_contract *mine = watch->mine;
+    if (comm->has_groups && rf_comm_told_of_groups(comm))
+        return rf_fail_error(&comm->error);
     int late = late_rank(comm, watch);
     const struct rf_peer_state *peer = late >= 0 ? &comm->peers[late] : NULL;
     if (peer && peer->has_waiting && !rf_contract_is_point(mine)) {

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * See spread.h. A group's own verdict reaches its members alone, and has their numbers in it. Who
+ * has seen a death or a difference knows enough and tells all ranks. Who has only waited, or has
+ * been told that a member gave up, first hears what others have to say: a rank that did not come
+ * may be waiting for one of another group, and that one is to be named.
+ */
+#include "spread.h"
+
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+/* What a group's failure says about who is to blame. */
+enum worth { WORTH_NOTHING, WORTH_ECHO, WORTH_SURMISE, WORTH_KNOWLEDGE };
+
+static enum worth worth_of(const struct rf_comm *group)
+{
+    if (!group || rf_async_busy(group->async) || !group->failed)
+        return WORTH_NOTHING;
+    const bool late = group->error.status == RF_ETIMEOUT;
+    if (group->error.status == RF_EABORT || (late && group->error.rank == group->rank))
+        return WORTH_ECHO;
+    return late ? WORTH_SURMISE : WORTH_KNOWLEDGE;
+}
+
+static enum worth best_of(struct rf_comm *const *groups, int count, const struct rf_comm **best)
+{
+    enum worth most = WORTH_NOTHING;
+    for (int k = 0; k < count; k++) {
+        const enum worth worth = worth_of(groups[k]);
+        if (worth > most)
+            *best = groups[k];
+        most = worth > most ? worth : most;
+    }
+    return most;
+}
+
+/* Whose wait began with ours says so within one time of asking, and knows more after another. */
+static bool is_over(uint64_t start_ns, bool others_wait)
+{
+    return rf_now_ns() - start_ns > (others_wait ? 3 : 1) * RF_ASK_NS;
+}
+
+bool rf_comm_told_of_groups(struct rf_comm *comm)
+{
+    const uint64_t start = rf_now_ns();
+    bool wait = false;
+    while (!is_over(start, wait)) {
+        if (rf_comm_events(comm) < 0)
+            return true;
+        for (int rank = 0; rank < comm->size; rank++)
+            wait = wait || comm->peers[rank].waited;
+        rf_sleep_ns(100000);
+    }
+    return false;
+}
+
+int rf_comm_spread(struct rf_comm *comm, struct rf_comm *const *groups, int count)
+{
+    const struct rf_comm *group = NULL;
+    int missed = -1;
+    rf_family_enter(comm);
+    rf_async_drain(comm->async, 0);
+    for (uint64_t start = rf_now_ns();;) {
+        RETURN_IF_ERROR(rf_comm_events(comm));
+        const enum worth worth = best_of(groups, count, &group);
+        if (worth == WORTH_KNOWLEDGE)
+            break;
+        if (worth == WORTH_SURMISE && missed < 0) {
+            missed = rf_comm_verdict_for(group, comm).rank;
+            rf_note_waited(comm);
+            start = rf_now_ns();
+        }
+        if (is_over(start, missed >= 0 && comm->peers[missed].waited))
+            break;
+        rf_sleep_ns(100000);
+    }
+    if (!group)
+        return 0;
+    const struct rf_verdict verdict = rf_comm_verdict_for(group, comm);
+    return rf_comm_fail(comm, &verdict, true);
+}
