@@ -278,7 +278,8 @@ struct rf_step_stats {
  * only some did, the others fail with RF_EMISMATCH or RF_EABORT, and the communicator with them.
  * After any other error the communicator has failed, too, and the parameters and the optimizer's
  * states are those of before the step; but where its update had begun, which is so where ranks
- * are gathering parameters, they may be of two steps. Then RF_EABORT is what any later step,
+ * are gathering parameters, they may be of two steps: also where this rank's own part had ended by
+ * then, as others may have given up theirs. Then RF_EABORT is what any later step,
  * evaluation, forward pass and save of the run returns, until a checkpoint has been loaded: into
  * another run, where the communicator has failed. */
 RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,

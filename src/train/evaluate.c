@@ -124,6 +124,8 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
     run->planned_sent += sent;
     int rc = rf_run_execute(
         &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens});
+    if (rc < 0 && run->plan->units && run->plan->shards > 1) /* parameters are gathered */
+        return rf_run_give_up(run, rc);
     if (rc < 0) {
         rf_segment_give_up(run);
         return rc;

@@ -7,6 +7,7 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
+#include "../comm/spread.h"
 #include "../device/device.h"
 #include "run.h"
 #include "verbs.h"
@@ -126,9 +127,20 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
+/* A transfer that has failed has ended, too; its communicator says so in the next call on it, which
+ * for a group's may come after the update. */
+static int look_at_groups(const struct rf_run *run)
+{
+    for (int lane = RF_LANE_DATA + 1; lane < RF_LANE_COUNT; lane++)
+        if (run->comms[lane])
+            RETURN_IF_ERROR(rf_comm_async_error(run->comms[lane]));
+    return 0;
+}
+
 static int on_host(struct rf_pass *p, const struct rf_instruction *i)
 {
     RETURN_IF_ERROR(wait_on_host(p, i));
+    RETURN_IF_ERROR(look_at_groups(p->run));
     *point_of(p, (int)i->lane, p->next[i->lane]) = (struct rf_point){0};
     return rf_verbs[i->verb].act(p, i);
 }
@@ -156,6 +168,8 @@ static int finish_transfers(struct rf_pass *p)
     return 0;
 }
 
+/* What is heard here has come too late for this rank's part, but not for what others make of the
+ * step: they may have given it up. */
 static int finish(struct rf_pass *p)
 {
     RETURN_IF_ERROR(rf_stalls_wait(p));
@@ -187,11 +201,29 @@ int rf_run_execute(struct rf_pass *p)
     return finish(p);
 }
 
+/* What has failed in a group is told to all ranks, and said with their numbers. Returns the status
+ * of this thread's last error. */
+static int tell_all(struct rf_run *run, int status)
+{
+    const struct rf_error own = *rf_last_error();
+    const bool before = run->gave_up;
+    int rc = look_at_groups(run);
+    run->gave_up = true;
+    if (rc < 0)
+        rc = before ? rf_comm_wait(run->comm)
+                    : rf_comm_spread(run->comm, run->comms + RF_LANE_DATA + 1,
+                                     RF_LANE_COUNT - RF_LANE_DATA - 1);
+    return rc < 0 ? rc : own.status == status ? rf_fail_error(&own) : status;
+}
+
 int rf_run_give_up(struct rf_run *run, int status)
 {
+    const bool together = run->comm && rf_comm_size(run->comm) > 1;
+    if (together)
+        status = tell_all(run, status);
     const struct rf_error error = *rf_last_error();
     rf_segment_give_up(run);
-    if (run->comm && rf_comm_size(run->comm) > 1) {
+    if (together) {
         /* The others must not wait for a rank that will not come. */
         for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
             if (run->comms[lane])

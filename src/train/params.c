@@ -71,8 +71,10 @@ static int collect(struct rf_run *run, int index, float *values)
                                   .group = lane};
     RETURN_IF_ERROR(rf_transfer_sent(run->plan, &t, &sent));
     run->planned_sent += sent;
-    return rf_all_reduce(run->comms[lane], values, values, count, RF_I32, RF_SUM,
-                         &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "parameter"});
+    const int rc =
+        rf_all_reduce(run->comms[lane], values, values, count, RF_I32, RF_SUM,
+                      &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "parameter"});
+    return rc < 0 ? rf_run_give_up(run, rc) : 0;
 }
 
 struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count)

@@ -67,6 +67,7 @@ struct rf_run {
     int64_t segment_micro_batch;
     uint64_t segment_start_ns, record_ns;
     int recorded, replayed; /* segments, since the step began */
+    bool gave_up;           /* a call has failed, and with it all communicators */
     /* Status < 0: parameters may be of two steps; and why. */
     struct rf_error spoiled;
 
@@ -201,7 +202,9 @@ RF_MUST_CHECK int rf_run_check_whole(const struct rf_run *run, const char *call)
 
 /* execute.c: runs the list of a pass and waits until all of it has ended. */
 RF_MUST_CHECK int rf_run_execute(struct rf_pass *pass);
-/* After an error: nothing of the step is left running, on this rank or waiting on others. */
+/* After an error: nothing of the step is left running, on this rank or waiting on others. Returns
+ * the status of what this thread's last error is then: another one where a group's communicator has
+ * failed, as that does not number the ranks as the run does. */
 int rf_run_give_up(struct rf_run *run, int status);
 
 /* save.c: gives up what goes on, without a word to the other ranks. */

@@ -71,9 +71,10 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     run->recorded = run->replayed = 0;
     rc = rf_run_execute(&pass);
     if (rc < 0) {
+        rc = rf_run_give_up(run, rc);
         if (began_update(&pass))
             rf_run_spoil(run, "step");
-        return rf_run_give_up(run, rc);
+        return rc;
     }
     run->step++;
     run->planned_sent += plan->bytes.sent;
