@@ -5,37 +5,67 @@
 #include "fault_wire.h"
 
 #include <signal.h>
+#include <time.h>
 
 #include "comm/communicator.h"
 #include "transport/loopback/loopback.h"
 
 enum { SEQUENCE_MASK = 0xfffff }; /* what a tag has of it: comm/operations.c */
 
-static void die(struct rf_transport *t, const struct fault_wire *fault)
+/* What is under way elsewhere ends by itself: its next turn finds the rank dead. */
+static void die_in(const struct fault_wire *fault, bool here)
 {
-    if (!t->one_process)
-        raise(SIGKILL);
+    struct rf_transport *t = fault->comm->wire;
     struct rf_loop_rank *self = (struct rf_loop_rank *)t;
     atomic_store(&self->killed, true);
-    fault->real->cancel_all(t);
+    if (here)
+        fault->real->cancel_all(t);
     rf_loop_report_death(self->world, t->rank, "killed by a test");
 }
 
-static void strike(struct rf_transport *t, struct fault_wire *fault)
+static void die(const struct rf_transport *t, struct fault_wire *fault)
+{
+    if (!t->one_process)
+        raise(SIGKILL);
+    die_in(fault, true);
+    for (struct fault_wire *other = fault->next; other != fault; other = other->next)
+        die_in(other, false);
+}
+
+static void strike(const struct rf_transport *t, struct fault_wire *fault)
 {
     fault->armed = false;
-    fault->struck = true;
+    struct fault_wire *other = fault;
+    do {
+        other->kind = fault->kind;
+        __atomic_store_n(&other->struck, true, __ATOMIC_RELEASE);
+        other = other->next;
+    } while (other != fault);
     if (fault->kind == FAULT_DEATH)
         die(t, fault);
-    else
+    else if (!t->one_process)
         raise(SIGSTOP);
+}
+
+void fault_wire_release(struct fault_wire *fault)
+{
+    struct fault_wire *other = fault;
+    do {
+        __atomic_store_n(&other->released, true, __ATOMIC_RELEASE);
+        other = other->next;
+    } while (other != fault);
 }
 
 /* What a thread that is dead gets from its transport: no error after which a call would ask the
  * others what has happened. */
 static int dead(const struct fault_wire *fault)
 {
-    return fault->struck && fault->kind == FAULT_DEATH ? rf_fail(RF_EIO, "killed by a test") : 0;
+    const struct timespec nap = {.tv_nsec = 1000000};
+    if (!__atomic_load_n(&fault->struck, __ATOMIC_ACQUIRE))
+        return 0;
+    while (fault->kind == FAULT_STOP && !__atomic_load_n(&fault->released, __ATOMIC_ACQUIRE))
+        nanosleep(&nap, NULL);
+    return rf_fail(RF_EIO, "killed by a test");
 }
 
 static int count(struct rf_transport *t, uint64_t tag)
@@ -92,7 +122,16 @@ void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm)
     fault->ops.poll = poll;
     if (fault->ops.post_borrow)
         fault->ops.post_borrow = post_borrow;
+    fault->next = fault;
     comm->wire->ops = &fault->ops;
+}
+
+void fault_wire_place_beside(struct fault_wire *fault, struct rf_comm *comm,
+                             struct fault_wire *other)
+{
+    fault_wire_place(fault, comm);
+    fault->next = other->next;
+    other->next = fault;
 }
 
 static void arm(struct fault_wire *fault, enum fault_kind kind, bool points, int message)

@@ -17,7 +17,7 @@ extern "C" {
 
 enum fault_kind {
     FAULT_DEATH = 0, /* a process: SIGKILL; a thread: what the loopback's own fault does */
-    FAULT_STOP       /* SIGSTOP; processes only */
+    FAULT_STOP       /* a process: SIGSTOP; a thread: stands still until fault_wire_release */
 };
 
 struct fault_wire {
@@ -25,19 +25,28 @@ struct fault_wire {
     const struct rf_transport_ops *real;
     struct rf_comm *comm;
     enum fault_kind kind;
-    bool armed, struck, points;
-    uint32_t sequence;   /* of the collective to strike in */
-    int message, posted; /* sends and receives of it */
+    bool armed, points;
+    bool struck, released;   /* the same in all of a rank; __atomic */
+    struct fault_wire *next; /* of the same rank, in a ring */
+    uint32_t sequence;       /* of the collective to strike in */
+    int message, posted;     /* sends and receives of it */
 };
 
 /* Takes its place in the communicator, in which nothing may be under way. `fault` must outlive it.
  */
 void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm);
+/* The same of another communicator of the same rank, as of a group: who dies or stands still in one
+ * of them does so in all. */
+void fault_wire_place_beside(struct fault_wire *fault, struct rf_comm *comm,
+                             struct fault_wire *other);
 /* Strikes when this rank posts message `message` (from 1) of collective `number` (from 0) of those
  * that it starts from now on; or, where it has fewer messages, the next one after these. */
 void fault_wire_arm(struct fault_wire *fault, enum fault_kind kind, uint64_t number, int message);
 /* The same in its point-to-point messages from now on. */
 void fault_wire_arm_point(struct fault_wire *fault, enum fault_kind kind, int message);
+
+/* A thread that stands still goes on, and is dead. By any thread. */
+void fault_wire_release(struct fault_wire *fault);
 
 /* What only a communicator knows of itself: collectives started; its timeout from now on. */
 uint64_t fault_wire_started(const struct rf_comm *comm);

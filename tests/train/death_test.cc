@@ -23,6 +23,7 @@ struct Death {
     rf_verb verb; // in its last transfer
     std::string provider;
     fault_kind fault;
+    int lane; // of which it is
 };
 
 std::string name_of(const testing::TestParamInfo<Death> &info)
@@ -36,25 +37,50 @@ std::string name_of(const testing::TestParamInfo<Death> &info)
     const Death &d = info.param;
     const char *text = texts[d.verb];
     return std::string(d.fault == FAULT_STOP ? "stop_" : "kill_") + d.provider + "_" +
-           d.kind->name + "_" + (text ? text : std::to_string((int)d.verb).c_str());
+           d.kind->name + "_" + (text ? text : std::to_string((int)d.verb).c_str()) +
+           (d.lane == RF_LANE_REPLICATE ? "_of_copies" : "");
 }
 
-// One for each verb of each kind of step but copies, which are more of the same to processes. What
-// takes long, and the higher stages of sharding, are over one provider each.
+// Where a kind's transfers are. With copies of shards, gradients are added in two lanes.
+std::vector<std::pair<rf_verb, int>> places_of(const StepKind &kind)
+{
+    std::vector<std::pair<rf_verb, int>> places;
+    for (const rf_verb verb : kind.transfers)
+        places.push_back({verb, kind.shard && verb != RF_VERB_LOSS ? RF_LANE_SHARD : RF_LANE_DATA});
+    if (kind.shard)
+        places.push_back({RF_VERB_REDUCE, RF_LANE_REPLICATE});
+    return places;
+}
+
+// Of groups and of what the host does there are fewer: fault_test.cc has all.
+bool is_tried(const StepKind &kind, fault_kind fault, rf_verb verb, int lane)
+{
+    if (kind.rounded_copies) // more of the same to processes
+        return false;
+    if (kind.shard)
+        return kind.zero == 3 && (lane == RF_LANE_REPLICATE || verb == RF_VERB_NORM_SHARE);
+    if (kind.offload)
+        return kind.zero == 3 && verb == RF_VERB_GATHER;
+    // On rank 0 alone, who waits for rank 0 must hear from it in time: comm's tests.
+    return fault == FAULT_DEATH || (kind.zero < 2 && !kind.on_rank_0);
+}
+
+// One for each verb of each kind of step. What takes long, and the higher stages of sharding, are
+// over one provider each.
 std::vector<Death> deaths(fault_kind fault)
 {
     std::vector<Death> all;
-    for (const StepKind &kind : step_kinds)
-        for (size_t v = 0; v < kind.transfers.size() && !kind.rounded_copies; v++)
+    for (const StepKind &kind : step_kinds) {
+        const std::vector<std::pair<rf_verb, int>> places = places_of(kind);
+        for (size_t v = 0; v < places.size(); v++)
             for (const char *provider : {"shm", "net"}) {
-                const bool one = fault == FAULT_STOP || kind.zero >= 2;
+                const bool one = fault == FAULT_STOP || kind.zero >= 2 || kind.shard;
                 const bool other = (v + (kind.order == RF_ORDER_TREE)) % 2 == 1;
-                if (one && other == (strcmp(provider, "shm") == 0))
-                    continue;
-                // On rank 0 alone, who waits for rank 0 must hear from it in time: comm's tests.
-                if (fault == FAULT_DEATH || (kind.zero < 2 && !kind.on_rank_0))
-                    all.push_back({&kind, kind.transfers[v], provider, fault});
+                if ((!one || other == (strcmp(provider, "net") == 0)) &&
+                    is_tried(kind, fault, places[v].first, places[v].second))
+                    all.push_back({&kind, places[v].first, provider, fault, places[v].second});
             }
+    }
     return all;
 }
 
@@ -67,25 +93,28 @@ void die_in_step(const Death &death, rf_comm *comm, int rank, Common *common)
 {
     const int odd = 1;
     Job job(comm, rank, *death.kind);
-    fault_wire fault;
-    const std::vector<rf_verb> all = transfers_of(job.plan);
-    const auto last = std::find(all.rbegin(), all.rend(), death.verb);
+    static Wires wires; // outlives the communicator; a rank is a process
+    const std::vector<Transfer> all = transfers_of(job.plan);
+    const auto last = std::find_if(all.rbegin(), all.rend(), [&](const Transfer &t) {
+        return t.verb == death.verb && t.lane == death.lane;
+    });
+    ASSERT_NE(last, all.rend());
     ASSERT_RF(job.open());
     ASSERT_RF(job.step());
-    all_have_come(&common->arrived);
+    all_have_come(&common->arrived, ranks_of(*death.kind));
     const std::string before = job.state();
-    fault_wire_timeout(comm, death.fault == FAULT_STOP ? 1 : 60);
+    wires.place(job.run, death.fault == FAULT_STOP ? 1 : 60);
     if (rank == odd) {
         common->odd = getpid();
-        fault_wire_place(&fault, comm);
-        fault_wire_arm(&fault, death.fault, (uint64_t)(all.rend() - last - 1), 1);
+        fault_wire_arm(&wires.lanes[last->lane], death.fault, last->number, 1);
     }
     const uint64_t start = rf_now_ns();
     const int status = job.step();
     ASSERT_NE(rank, odd) << "it has outlived its transfer";
     EXPECT_LT(rf_now_ns() - start, generous_ns);
     expect_heard(job, status, before, odd);
-    if (++common->done == FAULT_RANKS - 1) // a process that is stopped does not end by itself
+    if (++common->done ==
+        ranks_of(*death.kind) - 1) // a process that is stopped does not end by itself
         kill(common->odd, SIGKILL);
 }
 
@@ -95,7 +124,7 @@ void run_one(const Death &death)
     Common *common = memory.as<Common>();
     ranks::World world;
     world.provider = death.provider;
-    world.size = FAULT_RANKS;
+    world.size = ranks_of(*death.kind);
     world.expect_killed = 1;
     world.by_signal = SIGKILL;
     ranks::run(world, [&](rf_comm *comm, int rank) { die_in_step(death, comm, rank, common); });
@@ -118,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Process, Killed, testing::ValuesIn(deaths(FAULT_DEATH))
 TEST(Stopped, InATransferIsNamedByAllSurvivorsAtTheDeadline)
 {
     const std::vector<Death> some = deaths(FAULT_STOP);
-    const size_t at_once = 4;
+    const size_t at_once = 5;
     for (size_t first = 0; first < some.size(); first += at_once) {
         std::vector<pid_t> worlds;
         for (size_t k = first; k < std::min(first + at_once, some.size()); k++) {

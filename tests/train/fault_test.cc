@@ -4,8 +4,11 @@
 // it missed, and parameters are those of before or the run says that they may not be. Ranks are
 // threads here, of which every transfer of every kind of step is tried; death_test.cc has
 // processes.
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
+#include <thread>
 
 #include "faults.h"
 
@@ -21,9 +24,11 @@ constexpr uint64_t generous_ns =
 
 struct Strike {
     int odd;
-    uint64_t number; // of the collective of the call
+    uint64_t number; // of the collective of the call, in the lane's communicator
     int message;     // of it
     bool point;      // `message` is one from rank to rank instead
+    int lane = RF_LANE_DATA;
+    fault_kind kind = FAULT_DEATH;
 };
 
 struct Call {
@@ -36,6 +41,7 @@ struct Call {
 struct Outcome {
     bool struck = false;
     std::atomic<int> spoiled{0}; // runs of survivors
+    std::atomic<int> done{0};    // survivors
     uint64_t collectives = 0;    // of the call, where nobody fails
 };
 
@@ -46,7 +52,10 @@ struct Trial {
     const Folder &folder;
 };
 
-void try_rank(const Trial &trial, rf_comm *comm, int rank, fault_wire *fault,
+// How long ranks wait for one that stands still.
+constexpr double stop_timeout_s = 1;
+
+void try_rank(const Trial &trial, rf_comm *comm, int rank, std::vector<Wires> &wires,
               std::atomic<int> *arrived, Outcome *out)
 {
     const Strike &at = trial.at;
@@ -54,21 +63,22 @@ void try_rank(const Trial &trial, rf_comm *comm, int rank, fault_wire *fault,
     Job job(comm, rank, trial.kind);
     ASSERT_RF(job.open());
     ASSERT_RF(job.step());
-    all_have_come(arrived);
+    all_have_come(arrived, ranks_of(trial.kind));
     job.run->hide_folders = trial.call.unseen && rank > 0;
     const std::string before = job.state();
-    fault_wire_place(fault, comm);
-    fault_wire_timeout(comm, 60);
+    wires[(size_t)rank].place(job.run, at.kind == FAULT_STOP ? stop_timeout_s : 60);
+    fault_wire *fault = &wires[(size_t)rank].lanes[at.lane];
+    rf_comm *struck = job.run->comms[at.lane];
     if (odd && at.point)
         fault_wire_arm_point(fault, FAULT_DEATH, at.message);
     else if (odd)
-        fault_wire_arm(fault, FAULT_DEATH, at.number, at.message);
-    const uint64_t start = rf_now_ns(), first = fault_wire_started(comm);
+        fault_wire_arm(fault, at.kind, at.number, at.message);
+    const uint64_t start = rf_now_ns(), first = fault_wire_started(struck);
     const int status = trial.call.make(job, trial.folder);
     if (at.odd < 0) {
         EXPECT_RF(status);
         if (rank == 0)
-            out->collectives = fault_wire_started(comm) - first;
+            out->collectives = fault_wire_started(struck) - first;
         return;
     }
     if (odd) {
@@ -78,19 +88,20 @@ void try_rank(const Trial &trial, rf_comm *comm, int rank, fault_wire *fault,
     EXPECT_LT(rf_now_ns() - start, generous_ns);
     expect_heard(job, status, before, at.odd);
     out->spoiled += job.run->spoiled.status != 0;
+    if (++out->done == ranks_of(trial.kind) - 1)
+        fault_wire_release(&wires[(size_t)at.odd].lanes[RF_LANE_DATA]);
 }
 
 void try_call(const Trial &trial, Outcome *out)
 {
     std::atomic<int> arrived{0};
-    fault_wire faults[FAULT_RANKS];
+    std::vector<Wires> wires((size_t)ranks_of(trial.kind));
     ranks::World world;
-    world.size = FAULT_RANKS;
-    for (int r = 0; r < FAULT_RANKS; r++)
+    world.size = ranks_of(trial.kind);
+    for (int r = 0; r < world.size; r++)
         rank_device(r);
-    ranks::run(world, [&](rf_comm *comm, int rank) {
-        try_rank(trial, comm, rank, &faults[rank], &arrived, out);
-    });
+    ranks::run(world,
+               [&](rf_comm *comm, int rank) { try_rank(trial, comm, rank, wires, &arrived, out); });
 }
 
 const Call step = {"step", [](Job &job, const Folder &) { return job.step(); }, false};
@@ -121,28 +132,20 @@ void expect_loadable(const Folder &folder)
     EXPECT_RF(job.load(folder.path()));
 }
 
-// What comes before the update, which needs all ranks: nobody has begun to update.
-bool before_update(const StepKind &kind, rf_verb verb)
-{
-    return verb == RF_VERB_REDUCE || verb == RF_VERB_NORM_SHARE || verb == RF_VERB_LOSS ||
-           (verb == RF_VERB_GATHER && kind.zero == 3);
-}
-
 std::string text_of(const Trial &t)
 {
     return std::string(t.kind.name) + ", " + t.call.name + ", collective " +
            std::to_string(t.at.number) + ", message " + std::to_string(t.at.message) + ", rank " +
-           std::to_string(t.at.odd);
+           std::to_string(t.at.odd) + ", lane " + std::to_string(t.at.lane);
 }
 
-void try_step(const Trial &trial)
+void try_step(const Trial &trial, rf_verb verb)
 {
-    const std::vector<rf_verb> transfers = transfers_of(Job(nullptr, 0, trial.kind).plan);
     Outcome out;
     SCOPED_TRACE(text_of(trial));
     try_call(trial, &out);
     EXPECT_TRUE(out.struck || trial.at.message > 1) << text_of(trial);
-    if (trial.at.message == 1 && before_update(trial.kind, transfers[trial.at.number])) {
+    if (trial.at.message == 1 && before_update(trial.kind, verb)) {
         EXPECT_EQ(out.spoiled, 0) << text_of(trial);
     }
 }
@@ -152,9 +155,10 @@ void try_step(const Trial &trial)
 TEST(Fault, EveryVerbThatTransfersHasARow)
 {
     for (const StepKind &kind : step_kinds) {
-        const std::vector<rf_verb> all = transfers_of(Job(nullptr, 0, kind).plan);
-        EXPECT_EQ(std::set<rf_verb>(all.begin(), all.end()),
-                  std::set<rf_verb>(kind.transfers.begin(), kind.transfers.end()))
+        std::set<rf_verb> all;
+        for (const Transfer &transfer : transfers_of(Job(nullptr, 0, kind).plan))
+            all.insert(transfer.verb);
+        EXPECT_EQ(all, std::set<rf_verb>(kind.transfers.begin(), kind.transfers.end()))
             << kind.name;
     }
 }
@@ -163,12 +167,44 @@ TEST(Fault, ADeathInAnyTransferOfAStepIsHeardByAllSurvivors)
 {
     const Folder folder;
     for (const StepKind &kind : step_kinds) {
-        const uint64_t transfers = transfers_of(Job(nullptr, 0, kind).plan).size();
-        for (uint64_t number = 0; number < transfers; number++)
+        for (const Transfer &t : transfers_of(Job(nullptr, 0, kind).plan))
             for (int message : {1, 2})
-                for (int odd : {0, 1})
-                    try_step({kind, step, {odd, number, message, false}, folder});
+                // Two ranks of a group have one message for each other.
+                for (int odd = 0; odd < 2 && (message == 1 || !kind.shard); odd++)
+                    try_step({kind, step, {odd, t.number, message, false, t.lane}, folder}, t.verb);
     }
+}
+
+// Where ranks are in several groups, and where the host works, too; in the last transfer of each
+// verb and lane. Several at once, as survivors wait.
+TEST(Fault, ARankThatStandsStillInATransferOfAStepIsNamedByAllOthers)
+{
+    const Folder folder;
+    const size_t at_once = 14;
+    std::vector<std::thread> threads;
+    const auto join = [&] {
+        for (std::thread &thread : threads)
+            thread.join();
+        threads.clear();
+    };
+    for (int r = 0; r < FAULT_RANKS_OF_GROUPS; r++)
+        rank_device(r);
+    for (const StepKind &kind : step_kinds) {
+        std::map<std::pair<rf_verb, int>, uint64_t> last;
+        if ((!kind.shard && !kind.offload) || kind.zero == 2)
+            continue;
+        for (const Transfer &t : transfers_of(Job(nullptr, 0, kind).plan))
+            last[{t.verb, t.lane}] = t.number;
+        for (const auto &place : last) {
+            const Strike at = {1, place.second, 1, false, place.first.second, FAULT_STOP};
+            threads.emplace_back([&, at, verb = place.first.first] {
+                try_step({kind, step, at, folder}, verb);
+            });
+            if (threads.size() == at_once)
+                join();
+        }
+    }
+    join();
 }
 
 // Of evaluation, checkpoints and reservations; what was saved before stays.
@@ -196,6 +232,74 @@ TEST(Fault, ADeathInAnyTransferOfAnotherCallIsHeardByAllSurvivors)
             expect_loadable(folder);
         }
     }
+}
+
+// Who is in another group goes on, and hears of it in the next call. Rank 3 is rank 1 of its group.
+TEST(Fault, ADeathInAGroupIsHeardWithTheRunsNumberInCallsThatGather)
+{
+    const auto kind = std::find_if(step_kinds.begin(), step_kinds.end(),
+                                   [](const StepKind &k) { return k.shard && k.zero == 3; });
+    const Call gathering[] = {
+        {"evaluate", [](Job &job, const Folder &) { return job.evaluate(); }, false},
+        {"forward", [](Job &job, const Folder &) { return job.forward(); }, false},
+        {"hash", [](Job &job, const Folder &) { return job.hash(); }, false}};
+    const Folder folder;
+    for (const Call &call : gathering)
+        for (uint64_t number : {0, 1}) {
+            const Trial trial = {
+                *kind, call, {3, number, 1, false, RF_LANE_SHARD, FAULT_DEATH}, folder};
+            SCOPED_TRACE(text_of(trial));
+            Outcome out;
+            try_call(trial, &out);
+            EXPECT_TRUE(out.struck);
+            EXPECT_EQ(out.spoiled, 0);
+        }
+}
+
+// A rank dies while the parameters of its group are gathered: those of all others may be of two
+// steps then, and the survivors begin anew from the checkpoint.
+TEST(Fault, WhatWasSavedBeforeADeathInAGroupIsTrainedOnByTheSurvivors)
+{
+    const auto kind = std::find_if(step_kinds.begin(), step_kinds.end(),
+                                   [](const StepKind &k) { return k.shard && k.zero == 2; });
+    const int odd = 1;
+    const Folder folder;
+    std::atomic<int> spoiled{0};
+    std::vector<Wires> wires((size_t)ranks_of(*kind));
+    ranks::World world;
+    world.size = ranks_of(*kind);
+    for (int r = 0; r < world.size; r++)
+        rank_device(r);
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        Job job(comm, rank, *kind);
+        uint64_t gather = 0;
+        for (const Transfer &t : transfers_of(job.plan))
+            gather = t.verb == RF_VERB_GATHER ? t.number : gather;
+        ASSERT_RF(job.open());
+        ASSERT_RF(job.step());
+        ASSERT_RF(job.save(folder.path()));
+        wires[(size_t)rank].place(job.run, 60);
+        if (rank == odd)
+            fault_wire_arm(&wires[(size_t)rank].lanes[RF_LANE_SHARD], FAULT_DEATH, gather, 1);
+        const std::string before = job.state();
+        const int status = job.step();
+        if (rank == odd)
+            return;
+        expect_heard(job, status, before, odd);
+        spoiled += job.run->spoiled.status != 0;
+        // In this run it is refused, as its communicator has failed.
+        EXPECT_EQ(job.load(folder.path()), RF_EABORT);
+    });
+    EXPECT_GT(spoiled, 0);
+    world.size = 2; // one group of those that are left, without copies
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        Job job(comm, rank, *kind, world.size);
+        ASSERT_RF(job.open());
+        ASSERT_RF(job.load(folder.path()));
+        EXPECT_EQ(job.run->step, 1);
+        EXPECT_RF(job.step());
+        EXPECT_RF(job.save(folder.path()));
+    });
 }
 
 // It may be an echo: a rank that hears of a death removes the files that others are about to open.

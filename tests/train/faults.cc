@@ -83,16 +83,59 @@ const std::vector<StepKind> step_kinds = {
      3,
      false,
      false},
+    {"copies_of_shards_zero1",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     1,
+     false,
+     false,
+     2},
+    {"copies_of_shards_zero2",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     2,
+     false,
+     false,
+     2},
+    {"copies_of_shards_zero3",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     3,
+     false,
+     false,
+     2},
+    {"offload_zero2",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     2,
+     false,
+     false,
+     0,
+     RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS},
+    {"offload_zero3",
+     {RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS, RF_VERB_GATHER},
+     RF_ORDER_RING,
+     3,
+     false,
+     false,
+     0,
+     RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS},
     {"rank_0", {RF_VERB_REDUCE, RF_VERB_LOSS, RF_VERB_BROADCAST}, RF_ORDER_RING, 0, true, false},
 };
+
+int ranks_of(const StepKind &kind)
+{
+    return kind.shard ? FAULT_RANKS_OF_GROUPS : FAULT_RANKS;
+}
 
 rf_policy policy_of(const StepKind &kind)
 {
     rf_policy policy = {};
-    policy.batch = policy.micro_batches = FAULT_RANKS + 1;
+    policy.batch = policy.micro_batches = ranks_of(kind) + 1;
     policy.seq = 4;
     policy.order = kind.order;
     policy.zero = kind.zero;
+    policy.offload = kind.offload;
     policy.update_on_rank_0 = kind.on_rank_0;
     policy.optimizer.stochastic_rounding = kind.rounded_copies;
     policy.bucket_bytes = policy.first_bucket_bytes = 16000;
@@ -100,14 +143,36 @@ rf_policy policy_of(const StepKind &kind)
     return policy;
 }
 
-std::vector<rf_verb> transfers_of(const rf_plan *plan)
+std::vector<Transfer> transfers_of(const rf_plan *plan)
 {
-    std::vector<rf_verb> verbs;
+    std::vector<Transfer> transfers;
+    uint64_t started[RF_LANE_COUNT] = {};
     const rf_list &list = plan->lists[RF_LIST_STEP];
-    for (int i = 0; i < list.count; i++)
-        if (list.instructions[i].transfer >= 0)
-            verbs.push_back(list.instructions[i].verb);
-    return verbs;
+    for (int k = 0; k < list.count; k++) {
+        const rf_instruction &i = list.instructions[k];
+        if (i.transfer >= 0)
+            transfers.push_back({i.verb, (int)i.lane, started[i.lane]++});
+    }
+    return transfers;
+}
+
+void Wires::place(const rf_run *run, double timeout_s)
+{
+    for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++) {
+        if (!run->comms[lane])
+            continue;
+        if (lane == RF_LANE_DATA)
+            fault_wire_place(&lanes[lane], run->comms[lane]);
+        else
+            fault_wire_place_beside(&lanes[lane], run->comms[lane], &lanes[RF_LANE_DATA]);
+        fault_wire_timeout(run->comms[lane], timeout_s);
+    }
+}
+
+bool before_update(const StepKind &kind, rf_verb verb)
+{
+    return verb == RF_VERB_REDUCE || verb == RF_VERB_NORM_SHARE || verb == RF_VERB_LOSS ||
+           (verb == RF_VERB_GATHER && kind.zero == 3);
 }
 
 /* ---- one rank's run -------------------------------------------------------------------------- */
@@ -116,7 +181,8 @@ std::vector<rf_verb> transfers_of(const rf_plan *plan)
 Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm), rank_(rank)
 {
     const rf_policy policy = policy_of(kind);
-    const rf_mesh mesh = {ranks, 1, 1};
+    const int all = ranks ? ranks : ranks_of(kind);
+    const rf_mesh mesh = {all, 1, 1, all > 1 ? kind.shard : 0};
     stubs_.add("a", {3500});
     if (kind.rounded_copies)
         stubs_.type(0, RF_BF16);
@@ -140,7 +206,7 @@ int Job::open()
 
 static const std::vector<int32_t> &words()
 {
-    static const std::vector<int32_t> zeros(4 * (FAULT_RANKS + 1), 0);
+    static const std::vector<int32_t> zeros(4 * (FAULT_RANKS_OF_GROUPS + 1), 0);
     return zeros;
 }
 
@@ -152,7 +218,7 @@ int Job::step()
 int Job::evaluate()
 {
     double loss = 0;
-    return rf_run_evaluate(run, words().data(), words().data(), FAULT_RANKS + 1, &loss);
+    return rf_run_evaluate(run, words().data(), words().data(), FAULT_RANKS_OF_GROUPS + 1, &loss);
 }
 
 int Job::forward()
@@ -161,9 +227,15 @@ int Job::forward()
     return rf_run_forward(run, words().data(), out, sizeof(out));
 }
 
+int Job::hash()
+{
+    char hex[65];
+    return rf_run_params_sha256(run, hex);
+}
+
 int Job::save(const std::string &dir)
 {
-    const rf_progress progress = {run->step, 0, run->step * (FAULT_RANKS + 1)};
+    const rf_progress progress = {run->step, 0, run->step * plan->policy.batch};
     return rf_run_save(run, dir.c_str(), &progress);
 }
 
@@ -184,7 +256,7 @@ std::string Job::state() const
         const rf_value &value = plan->values[v];
         const bool gathered = value.kind == RF_VALUE_PARAM || value.kind == RF_VALUE_COPY;
         if (value.bytes == 0 ||
-            (gathered ? plan->stage == 3 // then it is there for a while only
+            (gathered ? plan->units // then it is there for a while only
                       : value.kind != RF_VALUE_PARAM_SHARD && value.kind != RF_VALUE_COPY_SHARD &&
                             value.kind != RF_VALUE_STATE))
             continue;
@@ -237,8 +309,8 @@ void expect_heard(Job &job, int status, const std::string &before, int odd)
     }
 }
 
-void all_have_come(std::atomic<int> *arrived)
+void all_have_come(std::atomic<int> *arrived, int ranks)
 {
-    for (arrived->fetch_add(1); arrived->load() < FAULT_RANKS;)
+    for (arrived->fetch_add(1); arrived->load() < ranks;)
         sched_yield();
 }

@@ -21,21 +21,38 @@ struct StepKind {
     int zero;
     bool on_rank_0;
     bool rounded_copies; // the first parameter is bf16, rounded stochastically
+    int shard = 0;       // ranks that share a copy; 0: all
+    int offload = 0;
 };
 extern const std::vector<StepKind> step_kinds;
 rf_policy policy_of(const StepKind &kind);
+int ranks_of(const StepKind &kind);
 
-// Transfers of a step's list, in order; their indices are the numbers of its collectives.
-std::vector<rf_verb> transfers_of(const rf_plan *plan);
+// Transfers of a step's list, in order. `number`: of the collectives of its lane's communicator.
+struct Transfer {
+    rf_verb verb;
+    int lane;
+    uint64_t number;
+};
+std::vector<Transfer> transfers_of(const rf_plan *plan);
+// What comes before the update, which needs all ranks: nobody has begun to update.
+bool before_update(const StepKind &kind, rf_verb verb);
 
-enum { FAULT_RANKS = 3 };
+enum { FAULT_RANKS = 3, FAULT_RANKS_OF_GROUPS = 4 };
+
+// A wire for each communicator that a rank has.
+struct Wires {
+    fault_wire lanes[RF_LANE_COUNT];
+    // Under those of an open run, which from now on wait for so long.
+    void place(const rf_run *run, double timeout_s);
+};
 
 // One rank's run of a small model whose blocks only fill their outputs.
 class Job
 {
   public:
-    // Builds the plan, which may be changed before open.
-    Job(rf_comm *comm, int rank, const StepKind &kind, int ranks = FAULT_RANKS);
+    // Builds the plan, which may be changed before open. ranks 0: as many as the kind has.
+    Job(rf_comm *comm, int rank, const StepKind &kind, int ranks = 0);
     ~Job();
     Job(const Job &) = delete;
     Job &operator=(const Job &) = delete;
@@ -44,6 +61,7 @@ class Job
     int step();
     int evaluate();
     int forward();
+    int hash();
     int save(const std::string &dir);
     int load(const std::string &dir);
     int reserve(const std::string &dir);
@@ -68,6 +86,6 @@ void expect_spoiled_or_unchanged(Job &job, const std::string &before);
 
 // Blocks until all ranks have called it, without a word between them: a thread or a process may die
 // as soon as it returns.
-void all_have_come(std::atomic<int> *arrived);
+void all_have_come(std::atomic<int> *arrived, int ranks = FAULT_RANKS);
 
 #endif
