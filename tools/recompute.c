@@ -29,10 +29,10 @@ static bool take_word(const char *word, struct recompute *to)
     static const struct {
         const char *name;
         unsigned part;
-    } parts[] = {{"gelu", RF_RECOMPUTE_GELU},
-                 {"norms", RF_RECOMPUTE_NORMS},
-                 {"attention", RF_RECOMPUTE_ATTENTION},
-                 {"mlp", RF_RECOMPUTE_MLP}};
+    } parts[] = {{"gelu", MODEL_RECOMPUTE_GELU},
+                 {"norms", MODEL_RECOMPUTE_NORMS},
+                 {"attention", MODEL_RECOMPUTE_ATTENTION},
+                 {"mlp", MODEL_RECOMPUTE_MLP}};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (strcmp(word, parts[i].name) == 0) {
             to->parts |= parts[i].part;

@@ -10,7 +10,7 @@
 
 /* What is computed again in the backward pass. */
 struct recompute {
-    unsigned parts; /* of layers: enum rf_recompute_part */
+    unsigned parts; /* of layers: enum model_recompute_part */
     int blocks;     /* whole ones: rf_policy.recompute */
 };
 

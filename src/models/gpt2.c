@@ -107,9 +107,9 @@ static void make_head(struct model_part *part, const struct gpt2_config *c)
 static unsigned whole_recompute(const struct gpt2_config *c)
 {
     unsigned parts = c->recompute;
-    if ((parts & RF_RECOMPUTE_GELU) && c->dtype != RF_F32)
-        parts |= RF_RECOMPUTE_MLP;
-    return parts & RF_RECOMPUTE_MLP ? parts | RF_RECOMPUTE_GELU : parts;
+    if ((parts & MODEL_RECOMPUTE_GELU) && c->dtype != RF_F32)
+        parts |= MODEL_RECOMPUTE_MLP;
+    return parts & MODEL_RECOMPUTE_MLP ? parts | MODEL_RECOMPUTE_GELU : parts;
 }
 
 int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)

@@ -30,7 +30,7 @@ struct gpt2_config {
      * gradient, and the parameters that are used where it begins and ends, those of embeddings and
      * norms. RF_F32 (0), whatever the operands of products and attention are; or dtype. */
     enum rf_dtype residual;
-    unsigned recompute; /* enum rf_recompute_part; 0: all that backward needs is kept */
+    unsigned recompute; /* enum model_recompute_part; 0: all that backward needs is kept */
 };
 
 struct gpt2;

@@ -31,7 +31,7 @@ struct work {
     struct rf_tensor mixed, delta, lse;     /* (n,C), or its gradient; (n,H) (n,H) */
 };
 
-static bool drops(const struct gpt2_config *g, enum rf_recompute_part part)
+static bool drops(const struct gpt2_config *g, enum model_recompute_part part)
 {
     return (g->recompute & part) != 0;
 }
@@ -42,7 +42,8 @@ static void cut_saved(const struct gpt2_config *g, struct saved *s,
 {
     const int64_t c = g->channels;
     const enum rf_dtype t = g->dtype;
-    const bool norms = drops(g, RF_RECOMPUTE_NORMS), attention = drops(g, RF_RECOMPUTE_ATTENTION);
+    const bool norms = drops(g, MODEL_RECOMPUTE_NORMS),
+               attention = drops(g, MODEL_RECOMPUTE_ATTENTION);
     const struct model_cut all[SAVED_CUTS] = {
         {&s->norm1, c, t, norms},
         {&s->mean1},
@@ -54,8 +55,8 @@ static void cut_saved(const struct gpt2_config *g, struct saved *s,
         {&s->norm2, c, t, norms},
         {&s->mean2},
         {&s->rstd2},
-        {&s->pre, 4 * c, t, drops(g, RF_RECOMPUTE_MLP)},
-        {&s->act, 4 * c, t, drops(g, RF_RECOMPUTE_GELU)},
+        {&s->pre, 4 * c, t, drops(g, MODEL_RECOMPUTE_MLP)},
+        {&s->act, 4 * c, t, drops(g, MODEL_RECOMPUTE_GELU)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -81,8 +82,8 @@ static void cut_handoff(const struct gpt2_config *g, struct handoff *h,
         {&h->dqkv, 3 * c, t},
         {&h->dnorm1, c, t},
         {&h->dout, c, t, g->residual == t},
-        {&h->mixed, c, t, !drops(g, RF_RECOMPUTE_ATTENTION)},
-        {&h->act, 4 * c, t, !drops(g, RF_RECOMPUTE_MLP)},
+        {&h->mixed, c, t, !drops(g, MODEL_RECOMPUTE_ATTENTION)},
+        {&h->act, 4 * c, t, !drops(g, MODEL_RECOMPUTE_MLP)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -103,12 +104,13 @@ static struct work_cuts cut_work(const struct gpt2_config *g, struct work *w)
 {
     const int64_t c = g->channels, heads = g->heads;
     const enum rf_dtype t = g->dtype;
-    const bool norms = drops(g, RF_RECOMPUTE_NORMS), attention = drops(g, RF_RECOMPUTE_ATTENTION);
+    const bool norms = drops(g, MODEL_RECOMPUTE_NORMS),
+               attention = drops(g, MODEL_RECOMPUTE_ATTENTION);
     return (struct work_cuts){
         .operands = {{&w->norm, c, t, !norms},
                      {&w->mean, 0, RF_F32, !norms},
                      {&w->rstd, 0, RF_F32, !norms},
-                     {&w->act, 4 * c, t, !drops(g, RF_RECOMPUTE_GELU)}},
+                     {&w->act, 4 * c, t, !drops(g, MODEL_RECOMPUTE_GELU)}},
         .attention = {{&w->mixed, c, t}, {&w->delta, heads}, {&w->lse, heads, RF_F32, !attention}},
     };
 }
@@ -179,13 +181,13 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     struct work w;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
     RETURN_IF_FAILED(get_work(ctx, g, &w));
-    if (drops(g, RF_RECOMPUTE_NORMS))
+    if (drops(g, MODEL_RECOMPUTE_NORMS))
         s.norm1 = s.norm2 = w.norm;
-    if (drops(g, RF_RECOMPUTE_ATTENTION)) {
+    if (drops(g, MODEL_RECOMPUTE_ATTENTION)) {
         s.mixed = w.mixed;
         s.lse = w.lse;
     }
-    if (drops(g, RF_RECOMPUTE_GELU))
+    if (drops(g, MODEL_RECOMPUTE_GELU))
         s.act = w.act;
     RETURN_IF_FAILED(forward_attention(ctx, g, &s, in));
     RETURN_IF_FAILED(rf_layernorm(ctx->stream, s.norm2, s.mean2, s.rstd2, s.middle, p[LN2_W],
@@ -203,7 +205,7 @@ static int norm_again(struct rf_ctx *ctx, const struct gpt2_config *g, enum para
                       struct rf_tensor x, const struct work *w)
 {
     const struct rf_tensor *p = ctx->params;
-    if (!drops(g, RF_RECOMPUTE_NORMS))
+    if (!drops(g, MODEL_RECOMPUTE_NORMS))
         return 0;
     return MODEL_AGAIN(ctx, rf_layernorm(ctx->stream, w->norm, w->mean, w->rstd, x, p[weight],
                                          p[weight + 1], GPT2_EPS));
@@ -213,9 +215,9 @@ static int norm_again(struct rf_ctx *ctx, const struct gpt2_config *g, enum para
 static int mlp_again(struct rf_ctx *ctx, const struct gpt2_config *g, struct saved *s,
                      const struct handoff *h, const struct work *w)
 {
-    if (!drops(g, RF_RECOMPUTE_MLP))
+    if (!drops(g, MODEL_RECOMPUTE_MLP))
         return 0;
-    if (drops(g, RF_RECOMPUTE_NORMS))
+    if (drops(g, MODEL_RECOMPUTE_NORMS))
         s->norm2 = w->norm;
     s->pre = h->dact;
     s->act = h->act;
@@ -226,7 +228,7 @@ static int mlp_again(struct rf_ctx *ctx, const struct gpt2_config *g, struct sav
 static int attention_again(struct rf_ctx *ctx, const struct gpt2_config *g, struct saved *s,
                            const struct handoff *h, const struct work *w)
 {
-    if (!drops(g, RF_RECOMPUTE_ATTENTION))
+    if (!drops(g, MODEL_RECOMPUTE_ATTENTION))
         return 0;
     s->mixed = h->mixed;
     s->lse = w->lse;
@@ -237,10 +239,10 @@ static int attention_again(struct rf_ctx *ctx, const struct gpt2_config *g, stru
 static int act_again(struct rf_ctx *ctx, const struct gpt2_config *g, struct saved *s,
                      const struct handoff *h, const struct work *w)
 {
-    if (!drops(g, RF_RECOMPUTE_GELU))
+    if (!drops(g, MODEL_RECOMPUTE_GELU))
         return 0;
-    s->act = !drops(g, RF_RECOMPUTE_MLP) ? w->act : h->act;
-    if (drops(g, RF_RECOMPUTE_MLP))
+    s->act = !drops(g, MODEL_RECOMPUTE_MLP) ? w->act : h->act;
+    if (drops(g, MODEL_RECOMPUTE_MLP))
         return 0;
     return MODEL_AGAIN(ctx, rf_activate(ctx->stream, RF_ACT_GELU, s->act, s->pre));
 }
@@ -329,9 +331,9 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
     RETURN_IF_FAILED(get_handoff(ctx, g, dout, &h));
     RETURN_IF_FAILED(get_work(ctx, g, &w));
-    if (drops(g, RF_RECOMPUTE_NORMS))
+    if (drops(g, MODEL_RECOMPUTE_NORMS))
         s.norm1 = s.norm2 = w.norm; /* one after the other */
-    if (drops(g, RF_RECOMPUTE_ATTENTION))
+    if (drops(g, MODEL_RECOMPUTE_ATTENTION))
         s.mixed = h.mixed;
     RETURN_IF_FAILED(act_again(ctx, g, &s, &h, &w));
     RETURN_IF_FAILED(linear_grads(ctx, FC2_W, h.dout, s.act));

@@ -25,8 +25,8 @@ static struct llama_config with_defaults(const struct llama_config *config)
     c.vocab = c.vocab ? c.vocab : 257;
     c.theta = c.theta != 0 ? c.theta : 10000;
     c.eps = c.eps != 0 ? c.eps : 1e-5f;
-    if (c.recompute & RF_RECOMPUTE_MLP)
-        c.recompute |= RF_RECOMPUTE_GELU;
+    if (c.recompute & MODEL_RECOMPUTE_MLP)
+        c.recompute |= MODEL_RECOMPUTE_GELU;
     return c;
 }
 

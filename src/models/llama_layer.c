@@ -35,7 +35,7 @@ struct work {
     struct rf_tensor dact;                   /* (n,F) */
 };
 
-static bool drops(const struct llama_config *g, enum rf_recompute_part part)
+static bool drops(const struct llama_config *g, enum model_recompute_part part)
 {
     return (g->recompute & part) != 0;
 }
@@ -46,7 +46,8 @@ static void cut_saved(const struct llama_config *g, struct saved *s,
 {
     const int64_t c = g->channels, f = g->hidden;
     const enum rf_dtype t = g->dtype;
-    const bool norms = drops(g, RF_RECOMPUTE_NORMS), attention = drops(g, RF_RECOMPUTE_ATTENTION);
+    const bool norms = drops(g, MODEL_RECOMPUTE_NORMS),
+               attention = drops(g, MODEL_RECOMPUTE_ATTENTION);
     const struct model_cut all[SAVED_CUTS] = {
         {&s->norm1, c, t, norms},
         {&s->rstd1},
@@ -56,8 +57,8 @@ static void cut_saved(const struct llama_config *g, struct saved *s,
         {&s->middle, c, g->residual},
         {&s->norm2, c, t, norms},
         {&s->rstd2},
-        {&s->gates, 2 * f, t, drops(g, RF_RECOMPUTE_MLP)},
-        {&s->act, f, t, drops(g, RF_RECOMPUTE_GELU)},
+        {&s->gates, 2 * f, t, drops(g, MODEL_RECOMPUTE_MLP)},
+        {&s->act, f, t, drops(g, MODEL_RECOMPUTE_GELU)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -83,8 +84,8 @@ static void cut_handoff(const struct llama_config *g, struct handoff *h,
         {&h->dnorm1, c, t},
         {&h->dnorm2, c, t},
         {&h->dout, c, t, g->residual == t},
-        {&h->mixed, c, t, !drops(g, RF_RECOMPUTE_ATTENTION)},
-        {&h->act, f, t, !drops(g, RF_RECOMPUTE_MLP)},
+        {&h->mixed, c, t, !drops(g, MODEL_RECOMPUTE_ATTENTION)},
+        {&h->act, f, t, !drops(g, MODEL_RECOMPUTE_MLP)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -105,12 +106,13 @@ static struct work_cuts cut_work(const struct llama_config *g, struct work *w)
 {
     const int64_t c = g->channels, f = g->hidden, heads = g->heads;
     const enum rf_dtype t = g->dtype;
-    const bool norms = drops(g, RF_RECOMPUTE_NORMS), attention = drops(g, RF_RECOMPUTE_ATTENTION);
+    const bool norms = drops(g, MODEL_RECOMPUTE_NORMS),
+               attention = drops(g, MODEL_RECOMPUTE_ATTENTION);
     return (struct work_cuts){
         .operands = {{&w->norm, c, t, !norms},
                      {&w->rstd, 0, RF_F32, !norms},
-                     {&w->gates, 2 * f, t, !drops(g, RF_RECOMPUTE_MLP)},
-                     {&w->act, f, t, !drops(g, RF_RECOMPUTE_GELU)}},
+                     {&w->gates, 2 * f, t, !drops(g, MODEL_RECOMPUTE_MLP)},
+                     {&w->act, f, t, !drops(g, MODEL_RECOMPUTE_GELU)}},
         .attention = {{&w->mixed, c, t}, {&w->delta, heads}, {&w->lse, heads, RF_F32, !attention}},
         .unit = {{&w->dact, f, t}},
     };
@@ -235,15 +237,15 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     struct work w;
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
     RETURN_IF_FAILED(get_work(ctx, g, &w));
-    if (drops(g, RF_RECOMPUTE_NORMS))
+    if (drops(g, MODEL_RECOMPUTE_NORMS))
         s.norm1 = s.norm2 = w.norm;
-    if (drops(g, RF_RECOMPUTE_ATTENTION)) {
+    if (drops(g, MODEL_RECOMPUTE_ATTENTION)) {
         s.mixed = w.mixed;
         s.lse = w.lse;
     }
-    if (drops(g, RF_RECOMPUTE_MLP))
+    if (drops(g, MODEL_RECOMPUTE_MLP))
         s.gates = w.gates;
-    if (drops(g, RF_RECOMPUTE_GELU))
+    if (drops(g, MODEL_RECOMPUTE_GELU))
         s.act = w.act;
     RETURN_IF_FAILED(forward_attention(ctx, g, &s, in));
     RETURN_IF_FAILED(rf_rmsnorm(ctx->stream, s.norm2, s.rstd2, s.middle, p[NORM2], g->eps));
@@ -258,7 +260,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
 static int norm_again(struct rf_ctx *ctx, const struct llama_config *g, enum param weight,
                       struct rf_tensor x, const struct work *w)
 {
-    if (!drops(g, RF_RECOMPUTE_NORMS))
+    if (!drops(g, MODEL_RECOMPUTE_NORMS))
         return 0;
     return MODEL_AGAIN(ctx,
                        rf_rmsnorm(ctx->stream, w->norm, w->rstd, x, ctx->params[weight], g->eps));
@@ -268,9 +270,9 @@ static int norm_again(struct rf_ctx *ctx, const struct llama_config *g, enum par
 static int mlp_again(struct rf_ctx *ctx, const struct llama_config *g, struct saved *s,
                      const struct handoff *h, const struct work *w)
 {
-    if (!drops(g, RF_RECOMPUTE_MLP))
+    if (!drops(g, MODEL_RECOMPUTE_MLP))
         return 0;
-    if (drops(g, RF_RECOMPUTE_NORMS))
+    if (drops(g, MODEL_RECOMPUTE_NORMS))
         s->norm2 = w->norm;
     s->gates = h->dgates;
     s->act = h->act;
@@ -281,7 +283,7 @@ static int mlp_again(struct rf_ctx *ctx, const struct llama_config *g, struct sa
 static int attention_again(struct rf_ctx *ctx, const struct llama_config *g, struct saved *s,
                            const struct handoff *h, const struct work *w)
 {
-    if (!drops(g, RF_RECOMPUTE_ATTENTION))
+    if (!drops(g, MODEL_RECOMPUTE_ATTENTION))
         return 0;
     s->mixed = h->mixed;
     s->lse = w->lse;
@@ -292,10 +294,10 @@ static int attention_again(struct rf_ctx *ctx, const struct llama_config *g, str
 static int act_again(struct rf_ctx *ctx, const struct llama_config *g, struct saved *s,
                      const struct handoff *h, const struct work *w)
 {
-    if (!drops(g, RF_RECOMPUTE_GELU))
+    if (!drops(g, MODEL_RECOMPUTE_GELU))
         return 0;
-    s->act = drops(g, RF_RECOMPUTE_MLP) ? h->act : w->act;
-    return drops(g, RF_RECOMPUTE_MLP) ? 0 : MODEL_AGAIN(ctx, gate(ctx, s));
+    s->act = drops(g, MODEL_RECOMPUTE_MLP) ? h->act : w->act;
+    return drops(g, MODEL_RECOMPUTE_MLP) ? 0 : MODEL_AGAIN(ctx, gate(ctx, s));
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -354,9 +356,9 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     RETURN_IF_FAILED(get_saved(ctx, g, &s));
     RETURN_IF_FAILED(get_handoff(ctx, g, dout, &h));
     RETURN_IF_FAILED(get_work(ctx, g, &w));
-    if (drops(g, RF_RECOMPUTE_NORMS))
+    if (drops(g, MODEL_RECOMPUTE_NORMS))
         s.norm1 = s.norm2 = w.norm; /* one after the other */
-    if (drops(g, RF_RECOMPUTE_ATTENTION))
+    if (drops(g, MODEL_RECOMPUTE_ATTENTION))
         s.mixed = h.mixed;
     RETURN_IF_FAILED(act_again(ctx, g, &s, &h, &w));
     RETURN_IF_FAILED(matrix_grad(ctx, DOWN, h.dout, s.act));

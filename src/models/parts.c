@@ -110,8 +110,8 @@ const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual)
 
 const char *model_recompute_fault(unsigned recompute)
 {
-    return recompute & ~(unsigned)RF_RECOMPUTE_ALL
-               ? "recompute has a bit that is none of RF_RECOMPUTE_*"
+    return recompute & ~(unsigned)MODEL_RECOMPUTE_ALL
+               ? "recompute has a bit that is none of MODEL_RECOMPUTE_*"
                : NULL;
 }
 

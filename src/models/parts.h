@@ -76,7 +76,7 @@ uint64_t model_scratch_bytes(int64_t elements);
 /* What is wrong with the types of activations and of the residual stream; NULL: nothing. */
 const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual);
 
-/* What is wrong with a set of enum rf_recompute_part; NULL: nothing. */
+/* What is wrong with a set of enum model_recompute_part; NULL: nothing. */
 const char *model_recompute_fault(unsigned recompute);
 
 /* The status of a call that makes again what is not kept: its FLOPs count as repeated. */

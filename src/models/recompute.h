@@ -8,14 +8,14 @@
 #define RF_MODELS_RECOMPUTE_H
 
 /* A bit set. 0: everything is kept. */
-enum rf_recompute_part {
+enum model_recompute_part {
     /* The output of the activation function, from its inputs. Of a GPT-2 in 16 bits this means MLP,
      * too: GELU took sums in f32, and what is kept of them is rounded. */
-    RF_RECOMPUTE_GELU = 1,
-    RF_RECOMPUTE_NORMS = 2,     /* outputs of the norms, from the inputs of each */
-    RF_RECOMPUTE_ATTENTION = 4, /* its output and lse, from queries, keys and values */
-    RF_RECOMPUTE_MLP = 8,       /* all between the MLP's norm and its last product; so GELU, too */
-    RF_RECOMPUTE_ALL = 15
+    MODEL_RECOMPUTE_GELU = 1,
+    MODEL_RECOMPUTE_NORMS = 2,     /* outputs of the norms, from the inputs of each */
+    MODEL_RECOMPUTE_ATTENTION = 4, /* its output and lse, from queries, keys and values */
+    MODEL_RECOMPUTE_MLP = 8, /* all between the MLP's norm and its last product; so GELU, too */
+    MODEL_RECOMPUTE_ALL = 15
 };
 
 #endif

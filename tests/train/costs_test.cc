@@ -180,10 +180,10 @@ TEST(Costs, OfALayerOfLlamaAreThoseOfItsFormulas)
 // MLP with it.
 uint64_t again(unsigned parts, uint64_t norm, uint64_t attention, uint64_t act, uint64_t mlp)
 {
-    const bool norms = parts & RF_RECOMPUTE_NORMS, whole = parts & RF_RECOMPUTE_MLP;
+    const bool norms = parts & MODEL_RECOMPUTE_NORMS, whole = parts & MODEL_RECOMPUTE_MLP;
     uint64_t flops = norms ? (whole ? 3 : 2) * norm : 0;
-    flops += parts & RF_RECOMPUTE_ATTENTION ? attention : 0;
-    return flops + (whole ? mlp : parts & RF_RECOMPUTE_GELU ? act : 0);
+    flops += parts & MODEL_RECOMPUTE_ATTENTION ? attention : 0;
+    return flops + (whole ? mlp : parts & MODEL_RECOMPUTE_GELU ? act : 0);
 }
 
 TEST(Costs, OfWhatIsComputedAgainAreRepeatedAndModelFlopsStay)
@@ -194,7 +194,7 @@ TEST(Costs, OfWhatIsComputedAgainAreRepeatedAndModelFlopsStay)
     llama_config llama = {2, (int)C, (int)H, 2, (int)F};
     const rf_policy policy = policy_of(2 * B, T, 2);
     rf_work kept[2] = {};
-    for (unsigned parts = 0; parts <= RF_RECOMPUTE_ALL; parts++) {
+    for (unsigned parts = 0; parts <= MODEL_RECOMPUTE_ALL; parts++) {
         gpt2.recompute = llama.recompute = parts;
         Gpt2 one(gpt2);
         Llama other(llama);

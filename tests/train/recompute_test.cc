@@ -35,9 +35,9 @@ const bool test_all = getenv("RF_TEST_ALL") != nullptr;
 // With what goes along with a part. Choices of which this is the same are the same to a layer.
 unsigned whole(const Case &c, unsigned parts)
 {
-    if (!c.llama && c.dtype != RF_F32 && (parts & RF_RECOMPUTE_GELU))
-        parts |= RF_RECOMPUTE_MLP;
-    return parts & RF_RECOMPUTE_MLP ? parts | RF_RECOMPUTE_GELU : parts;
+    if (!c.llama && c.dtype != RF_F32 && (parts & MODEL_RECOMPUTE_GELU))
+        parts |= MODEL_RECOMPUTE_MLP;
+    return parts & MODEL_RECOMPUTE_MLP ? parts | MODEL_RECOMPUTE_GELU : parts;
 }
 
 Training small(const Case &c, unsigned parts)
@@ -115,7 +115,7 @@ struct Layer {
     bool llama;
     unsigned parts; // as asked for
 
-    bool has(rf_recompute_part part) const
+    bool has(model_recompute_part part) const
     {
         return whole({"", llama, b == 4 ? RF_F32 : RF_F16, RF_F32}, parts) & part;
     }
@@ -135,23 +135,24 @@ struct Layer {
     {
         const int stats = llama ? 1 : 2;
         uint64_t bytes = 2 * stats * up(4 * n) + up(n * Q * b) + up(n * C * r);
-        bytes += has(RF_RECOMPUTE_NORMS) ? 0 : 2 * channels();
-        bytes += has(RF_RECOMPUTE_ATTENTION) ? 0 : channels() + up(4 * n * H);
-        bytes += has(RF_RECOMPUTE_MLP) ? 0 : pre();
-        return bytes + (has(RF_RECOMPUTE_GELU) ? 0 : act());
+        bytes += has(MODEL_RECOMPUTE_NORMS) ? 0 : 2 * channels();
+        bytes += has(MODEL_RECOMPUTE_ATTENTION) ? 0 : channels() + up(4 * n * H);
+        bytes += has(MODEL_RECOMPUTE_MLP) ? 0 : pre();
+        return bytes + (has(MODEL_RECOMPUTE_GELU) ? 0 : act());
     }
     uint64_t handoff() const
     {
         uint64_t bytes = pre() + 3 * channels() + up(n * Q * b) + (b == r ? 0 : channels());
-        bytes += has(RF_RECOMPUTE_ATTENTION) ? channels() : 0;
-        return bytes + (has(RF_RECOMPUTE_MLP) ? act() : 0);
+        bytes += has(MODEL_RECOMPUTE_ATTENTION) ? channels() : 0;
+        return bytes + (has(MODEL_RECOMPUTE_MLP) ? act() : 0);
     }
     uint64_t scratch() const
     {
-        uint64_t operands = has(RF_RECOMPUTE_NORMS) ? channels() + (llama ? 1 : 2) * up(4 * n) : 0;
-        operands += has(RF_RECOMPUTE_GELU) ? act() : 0;
-        operands += has(RF_RECOMPUTE_MLP) && llama ? pre() : 0;
-        const uint64_t heads = (has(RF_RECOMPUTE_ATTENTION) ? 2 : 1) * up(4 * n * H);
+        uint64_t operands =
+            has(MODEL_RECOMPUTE_NORMS) ? channels() + (llama ? 1 : 2) * up(4 * n) : 0;
+        operands += has(MODEL_RECOMPUTE_GELU) ? act() : 0;
+        operands += has(MODEL_RECOMPUTE_MLP) && llama ? pre() : 0;
+        const uint64_t heads = (has(MODEL_RECOMPUTE_ATTENTION) ? 2 : 1) * up(4 * n * H);
         int64_t weights = std::max<int64_t>(1, rf_layernorm_scratch(n, C));
         if (!llama)
             weights = std::max(weights, rf_bias_grad_scratch(n, 4 * C));
@@ -223,7 +224,7 @@ TEST(Recompute, EveryChoiceGivesTheSameBitsInThePlannedBytes)
         const Case &c = cases[i];
         const Training all = small(c, 0);
         const Result kept = result_of(all);
-        for (unsigned parts = 1; parts <= RF_RECOMPUTE_ALL; parts++) {
+        for (unsigned parts = 1; parts <= MODEL_RECOMPUTE_ALL; parts++) {
             if (parts != whole(c, parts) && !test_all)
                 continue;
             const std::string where = std::string(c.name) + ", parts " + std::to_string(parts);
@@ -231,7 +232,7 @@ TEST(Recompute, EveryChoiceGivesTheSameBitsInThePlannedBytes)
             const Result again = result_of(some);
             expect_same(again, kept, where);
             expect_planned(again.seen, where);
-            if (parts == RF_RECOMPUTE_ALL) {
+            if (parts == MODEL_RECOMPUTE_ALL) {
                 EXPECT_LT(again.seen.measured.activations, kept.seen.measured.activations) << where;
             }
         }
@@ -241,7 +242,7 @@ TEST(Recompute, EveryChoiceGivesTheSameBitsInThePlannedBytes)
 TEST(Recompute, TheBytesOfALayerAreThoseOfTheFormulas)
 {
     for (const Case &c : cases)
-        for (unsigned parts = 0; parts <= RF_RECOMPUTE_ALL; parts++)
+        for (unsigned parts = 0; parts <= MODEL_RECOMPUTE_ALL; parts++)
             for (int64_t seq : {3, 7, 64}) {
                 Training t = small(c, parts);
                 t.model.seq = 64;
@@ -276,7 +277,7 @@ TEST(Recompute, TheBitsAreTheSameOnSeveralRanksAndWithRecomputedBlocks)
     for (bool llama : {false, true}) {
         std::vector<Seen> seen;
         for (int row : {0, 1, 2}) {
-            Training t = small({"", llama, RF_F32, RF_F32}, row > 0 ? RF_RECOMPUTE_ALL : 0);
+            Training t = small({"", llama, RF_F32, RF_F32}, row > 0 ? MODEL_RECOMPUTE_ALL : 0);
             t.policy.batch = t.policy.micro_batches = 3;
             t.policy.order = RF_ORDER_TREE;
             t.policy.zero = row == 2 ? 3 : 1;
@@ -297,20 +298,20 @@ TEST(Recompute, ACheckpointOfOneChoiceIsLoadedWithAnother)
 {
     for (bool llama : {false, true}) {
         const Case c = {"", llama, RF_F32, RF_F32};
-        const Planned kept(small(c, 0)), again(small(c, RF_RECOMPUTE_ALL));
+        const Planned kept(small(c, 0)), again(small(c, MODEL_RECOMPUTE_ALL));
         EXPECT_STREQ(kept.layer.config, again.layer.config);
         Folder folder;
         Training t = small(c, 0);
         t.steps = 2;
         const std::string want = train(t, 1)[0].sha;
-        t = small(c, RF_RECOMPUTE_NORMS | RF_RECOMPUTE_MLP);
+        t = small(c, MODEL_RECOMPUTE_NORMS | MODEL_RECOMPUTE_MLP);
         t.steps = 1;
         t.after = [&](rf_run *run, rf_comm *, int) {
             const rf_progress progress = {1, 5, 2};
             ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
         };
         train(t, 1);
-        t = small(c, RF_RECOMPUTE_ATTENTION);
+        t = small(c, MODEL_RECOMPUTE_ATTENTION);
         t.seed = 6; // of weights that are replaced
         t.steps = 0;
         t.after = [&](rf_run *run, rf_comm *, int) {
@@ -330,11 +331,12 @@ TEST(Recompute, ACheckpointOfOneChoiceIsLoadedWithAnother)
 
 TEST(Recompute, AnUnknownPartIsRefused)
 {
-    const Training t = small({"", true, RF_F32, RF_F32}, RF_RECOMPUTE_ALL + 1);
+    const Training t = small({"", true, RF_F32, RF_F32}, MODEL_RECOMPUTE_ALL + 1);
     gpt2 *model = nullptr;
     llama *other = nullptr;
     EXPECT_EQ(gpt2_create(&t.model, &model), RF_EINVAL);
-    EXPECT_STREQ(gpt2_config_fault(&t.model), "recompute has a bit that is none of RF_RECOMPUTE_*");
+    EXPECT_STREQ(gpt2_config_fault(&t.model),
+                 "recompute has a bit that is none of MODEL_RECOMPUTE_*");
     EXPECT_EQ(llama_create(&t.llama, &other), RF_EINVAL);
     EXPECT_STREQ(llama_config_fault(&t.llama), gpt2_config_fault(&t.model));
 }
