@@ -16,6 +16,8 @@ struct outcome {
     int ranks;
     double bubble;
     int64_t params;
+    struct rf_scaling scaling; /* of rank 0 */
+    int again;                 /* blocks of a segment that is computed again; 0: none is */
     struct plan_rates rates;
     struct prediction prediction; /* where the rates are known */
 };
@@ -40,6 +42,8 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
         rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);
         out->bubble = rf_plan_bubble(plan);
         out->params = rf_plan_param_count(plan);
+        out->again = rf_plan_recompute(plan);
+        rf_plan_scaling(plan, &out->scaling);
     }
     int status = rc < 0 ? TOOL_USAGE : TOOL_OK;
     if (rc < 0)
@@ -60,6 +64,11 @@ static cJSON *to_json(const struct outcome *o)
     cJSON_AddNumberToObject(json, "ranks", o->ranks);
     cJSON_AddNumberToObject(json, "bubble", o->bubble);
     cJSON_AddNumberToObject(json, "param_count", (double)o->params);
+    cJSON_AddNumberToObject(json, "recompute", o->again);
+    cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
+    cJSON_AddNumberToObject(scaling, "params", (double)o->scaling.params);
+    cJSON_AddNumberToObject(scaling, "tokens", (double)o->scaling.tokens);
+    cJSON_AddNumberToObject(scaling, "fixed", (double)o->scaling.fixed);
     cJSON *list = cJSON_AddArrayToObject(json, "per_rank");
     for (int r = 0; r < o->ranks; r++) {
         const struct rf_bytes *b = &o->per_rank[r];
@@ -122,6 +131,22 @@ static void print_ranks(const struct outcome *o)
     }
 }
 
+static void print_scaling(const struct setup *setup, const struct outcome *o)
+{
+    const struct rf_scaling *s = &o->scaling;
+    char text[3][24];
+    printf("\nOf rank 0's memory %s grow with the parameters, %s with activations times the "
+           "micro-batch (%lld tokens), %s with neither\n",
+           tool_bytes_text(s->params, text[0], sizeof(text[0])),
+           tool_bytes_text(s->tokens, text[1], sizeof(text[1])),
+           (long long)(setup->policy.batch / setup->policy.micro_batches * setup->policy.seq),
+           tool_bytes_text(s->fixed, text[2], sizeof(text[2])));
+    if (o->again)
+        printf("Blocks are computed again in segments of %d, of which the last output is kept "
+               "(--recompute every=%d)\n",
+               o->again, o->again);
+}
+
 /* Of a step: of all ranks, and what the busiest one computes and moves. */
 static void print_work(const struct outcome *o)
 {
@@ -151,7 +176,8 @@ static void print_table(const struct setup *setup, const struct outcome *o)
     printf("%11s %10s %10s %10s %11s %10s %10s %10s %10s %12s\n", "rank", "params", "grads",
            "optimizer", "activations", "comm", "scratch", "total", "with host", "sent/step");
     print_ranks(o);
-    printf("\nIdle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
+    print_scaling(setup, o);
+    printf("Idle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
     print_work(o);
     if (o->prediction.sim)
         prediction_print(&o->prediction);

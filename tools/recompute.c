@@ -9,7 +9,8 @@
 
 #include "setup.h"
 
-#define CHOICES "none, or a list of gelu, norms, attention, mlp, and one of block, every=N, sqrt"
+#define CHOICES                                                                                    \
+    "none, or a list of gelu, norms, attention, mlp, and one of block, every=N, sqrt, auto"
 
 /* The number of blocks of a segment; 0: the word is not of that kind. */
 static int blocks_of(const char *word)
@@ -20,6 +21,8 @@ static int blocks_of(const char *word)
         return 1;
     if (strcmp(word, "sqrt") == 0)
         return RF_RECOMPUTE_SQRT;
+    if (strcmp(word, "auto") == 0)
+        return RF_RECOMPUTE_AUTO;
     return sscanf(word, "every=%9d%c", &every, &more) == 1 && every > 0 ? every : 0;
 }
 
@@ -58,8 +61,8 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
         if (bytes < (int)sizeof(word) && take_word(word, out))
             continue;
         if (out->blocks && blocks_of(word))
-            return tool_usage_error(command, "--recompute %s: use one of block, every=N and sqrt",
-                                    text);
+            return tool_usage_error(
+                command, "--recompute %s: use one of block, every=N, sqrt and auto", text);
         return tool_usage_error(command, "there is no --recompute \"%.*s\"; use " CHOICES, bytes,
                                 at);
     }

@@ -79,7 +79,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
          "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
         {"recompute", 0, TOOL_TEXT, &s->again, "WHAT",
-         "in backward, not kept: gelu,norms,attention,mlp; block, every=N or sqrt (none)"},
+         "in backward, not kept: gelu,norms,attention,mlp; block, every=N, sqrt or auto (none)"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
          "in which products with long sums are done in parts (32M on a GPU, else 0)"},

@@ -164,6 +164,15 @@ RF_API int rf_plan_check(const struct rf_plan *const *plans, int ranks);
 /* Memory, and what one step sends. */
 RF_EXPORT void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out);
 
+/* The same memory by what it grows with; the three add up to all that is allocated. */
+struct rf_scaling {
+    uint64_t params; /* parameters, gradients, the optimizer's states, tables of the update */
+    uint64_t tokens; /* of a micro-batch: activations, and working memory of blocks; inputs and
+                        losses, which are of all micro-batches of the rank */
+    uint64_t fixed;  /* neither: the step's scalars, and the workspace of products */
+};
+RF_EXPORT void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *out);
+
 /* Idle share of the step by the schedule: 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 
@@ -171,6 +180,10 @@ RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
  * in memory of the host; on one rank never. Then rf_run_forward and what reads and writes
  * parameters are collectives. */
 RF_EXPORT bool rf_plan_params_sharded(const struct rf_plan *plan);
+
+/* rf_policy.recompute as the plan has it: the number of blocks of a segment, of which only the last
+ * output is kept, and which RF_RECOMPUTE_SQRT and RF_RECOMPUTE_AUTO stand for; 0: all is kept. */
+RF_EXPORT int rf_plan_recompute(const struct rf_plan *plan);
 
 /* Logical elements, tied ones once. */
 RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);

@@ -175,6 +175,12 @@ enum {
 
 /* policy.recompute: every K blocks, K nearest to the root of the number of blocks. */
 #define RF_RECOMPUTE_SQRT (-1)
+/* Every K blocks, K with which a micro-batch needs the least memory for activations by the sizes
+ * that the blocks give; of several the one that computes the fewest blocks again. For blocks whose
+ * outputs are all that they keep that is the root of their number (Chen et al. 2016); for
+ * transformers, which keep much more inside a block than they pass on, 1 up to some tens of blocks.
+ */
+#define RF_RECOMPUTE_AUTO (-2)
 
 struct rf_policy {
     int64_t batch;                      /* sequences in a global batch */
@@ -208,8 +214,8 @@ struct rf_policy {
     bool no_prefetch;   /* zero=3: a block's parameters are gathered only when it is to run; its
                          * activations come back from the host only then, too */
     /* Only the outputs of every N-th block are kept for the backward pass, which computes the rest
-     * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT. Gradients
-     * have the same bits. */
+     * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT or
+     * RF_RECOMPUTE_AUTO. Gradients have the same bits. */
     int recompute;
     int offload; /* RF_OFFLOAD_* or 0 */
     /* What the plan may take on the device, without memory of the host; 0 = no limit. A plan that

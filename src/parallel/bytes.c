@@ -24,7 +24,7 @@ static void set_region(struct rf_plan *plan, int id, enum rf_category category,
         (struct rf_plan_region){.category = category, .memory = memory, .bytes = aligned(bytes)};
 }
 
-static int ask_sizes(struct rf_plan *plan)
+int rf_pass_sizes(struct rf_plan *plan)
 {
     plan->sizes = rf_alloc((size_t)plan->block_count * sizeof(*plan->sizes));
     if (!plan->sizes)
@@ -188,7 +188,6 @@ int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
 
 int rf_pass_bytes(struct rf_plan *plan)
 {
-    RETURN_IF_ERROR(ask_sizes(plan));
     plan->region_count = RF_REGION_FIXED;
     plan->regions = rf_alloc((size_t)plan->region_count * sizeof(*plan->regions));
     if (!plan->regions)

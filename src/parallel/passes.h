@@ -19,7 +19,9 @@ RF_MUST_CHECK int rf_pass_layout(struct rf_plan *plan);
 RF_MUST_CHECK int rf_pass_pieces(struct rf_plan *plan);
 /* expand.c: forward and backward passes, and the lists of evaluation. */
 RF_MUST_CHECK int rf_pass_expand(struct rf_plan *plan);
-/* recompute.c: forward passes once more, for what is not kept. */
+/* bytes.c: what each block keeps and gives. */
+RF_MUST_CHECK int rf_pass_sizes(struct rf_plan *plan);
+/* recompute.c: forward passes once more, for what is not kept. Fills in rf_policy.recompute. */
 RF_MUST_CHECK int rf_pass_recompute(struct rf_plan *plan);
 /* gradients.c: memory of gradients, clearing, merging, reducing. */
 RF_MUST_CHECK int rf_pass_gradients(struct rf_plan *plan);
@@ -29,7 +31,7 @@ RF_MUST_CHECK int rf_pass_rounds(struct rf_plan *plan);
 RF_MUST_CHECK int rf_pass_update(struct rf_plan *plan);
 /* gather.c: sharded parameters, when they are needed. */
 RF_MUST_CHECK int rf_pass_gather(struct rf_plan *plan);
-/* bytes.c: the sizes of blocks and of memory that lives as long as the run. */
+/* bytes.c: the sizes of memory that lives as long as the run. */
 RF_MUST_CHECK int rf_pass_bytes(struct rf_plan *plan);
 /* spill.c: activations that leave for memory of the host, and come back. */
 RF_MUST_CHECK int rf_pass_spill(struct rf_plan *plan);

@@ -10,10 +10,10 @@ int rf_plan_build(const struct rf_block *blocks, int block_count, const struct r
                   const struct rf_policy *policy, int rank, struct rf_plan **out)
 {
     static int (*const passes[])(struct rf_plan *) = {
-        rf_pass_policy,    rf_pass_shares,    rf_pass_layout, rf_pass_pieces,    rf_pass_expand,
-        rf_pass_recompute, rf_pass_gradients, rf_pass_rounds, rf_pass_update,    rf_pass_gather,
-        rf_pass_bytes,     rf_pass_spill,     rf_pass_place,  rf_pass_lifetimes, rf_pass_edges,
-        rf_pass_sums,      rf_pass_fit,
+        rf_pass_policy, rf_pass_shares,    rf_pass_layout,    rf_pass_pieces,    rf_pass_expand,
+        rf_pass_sizes,  rf_pass_recompute, rf_pass_gradients, rf_pass_rounds,    rf_pass_update,
+        rf_pass_gather, rf_pass_bytes,     rf_pass_spill,     rf_pass_place,     rf_pass_lifetimes,
+        rf_pass_edges,  rf_pass_sums,      rf_pass_fit,
     };
 
     if (!blocks || block_count < 1 || !policy || !out)
@@ -104,6 +104,11 @@ double rf_plan_bubble(const struct rf_plan *plan)
 bool rf_plan_params_sharded(const struct rf_plan *plan)
 {
     return plan->units && plan->shards > 1;
+}
+
+int rf_plan_recompute(const struct rf_plan *plan)
+{
+    return plan->policy.recompute;
 }
 
 int64_t rf_plan_param_count(const struct rf_plan *plan)

@@ -84,10 +84,10 @@ static int check_shards(struct rf_plan *plan)
                        "zero=%d with %s: parameters are gathered with zero=3 only; use that, or "
                        "leave it out",
                        policy->zero, policy->keep_gathered ? "keep_gathered" : "no_prefetch");
-    if (policy->recompute < RF_RECOMPUTE_SQRT)
+    if (policy->recompute < RF_RECOMPUTE_AUTO)
         return rf_fail(RF_EINVAL,
-                       "recompute %d: use 0 for none, 1 for every block, N for every N blocks, or "
-                       "RF_RECOMPUTE_SQRT",
+                       "recompute %d: use 0 for none, 1 for every block, N for every N blocks, "
+                       "RF_RECOMPUTE_SQRT or RF_RECOMPUTE_AUTO",
                        policy->recompute);
     return 0;
 }

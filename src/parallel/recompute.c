@@ -4,7 +4,7 @@
  * the last output is kept. Before its backward pass its forward passes run once more, with the same
  * operands. What is not kept needs no word here: a value that is written again lives no longer than
  * to its last reader before that. The last segment's backward pass follows at once, so it is kept
- * whole.
+ * whole. How many blocks a segment has may be chosen here, by the sizes of the blocks.
  */
 #include <math.h>
 
@@ -12,8 +12,69 @@
 #include "list.h"
 #include "passes.h"
 
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static uint64_t out_bytes(const struct rf_plan *plan, int block)
+{
+    const struct rf_block_sizes *sizes = &plan->sizes[block];
+    return aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype));
+}
+
+/* The most that a micro-batch has in memory at once with segments of this many blocks: the outputs
+ * that segments before leave, and of the segment whose backward pass runs all that was kept or made
+ * again up to the block that it has come to, with the gradients of that block's output and input.
+ * For blocks that keep their output alone, of one unit, N / K + K units. */
+static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
+{
+    const int count = plan->block_count;
+    uint64_t left = 0, most = 0;
+    for (int first = 0, end; first < count; first = end) {
+        uint64_t here = left, now;
+        end = first + blocks < count ? first + blocks : count;
+        for (int b = first; b < end; b++) {
+            here += aligned(plan->sizes[b].saved);
+            now = here + aligned(plan->sizes[b].handoff) + out_bytes(plan, b) +
+                  (b > 0 ? out_bytes(plan, b - 1) : 0);
+            most = now > most ? now : most;
+            here += out_bytes(plan, b);
+        }
+        /* All is made again while the gradient of the segment's output is there. */
+        now = here + (end < count ? out_bytes(plan, end - 1) : 0);
+        most = now > most ? now : most;
+        left += out_bytes(plan, end - 1);
+    }
+    return most;
+}
+
+/* Where the last segment begins, which is not computed again. */
+static int last_segment(const struct rf_plan *plan, int blocks)
+{
+    return (plan->block_count - 1) / blocks * blocks;
+}
+
+/* Of those that need the least memory the one that computes the fewest blocks again. */
+static int least_blocks(const struct rf_plan *plan)
+{
+    int best = 1;
+    uint64_t least = most_bytes(plan, 1);
+    for (int blocks = 2; blocks <= plan->block_count; blocks++) {
+        const uint64_t bytes = most_bytes(plan, blocks);
+        if (bytes > least ||
+            (bytes == least && last_segment(plan, blocks) >= last_segment(plan, best)))
+            continue;
+        best = blocks;
+        least = bytes;
+    }
+    return best;
+}
+
 static int segment_blocks(const struct rf_plan *plan)
 {
+    if (plan->policy.recompute == RF_RECOMPUTE_AUTO)
+        return least_blocks(plan);
     if (plan->policy.recompute != RF_RECOMPUTE_SQRT)
         return plan->policy.recompute;
     const int root = (int)lround(sqrt((double)plan->block_count));
@@ -31,10 +92,10 @@ int rf_pass_recompute(struct rf_plan *plan)
 {
     struct rf_list *list = &plan->lists[RF_LIST_STEP], written = {0};
     struct rf_writer w = {.plan = plan, .list = &written};
-    const int blocks = segment_blocks(plan);
+    const int blocks = plan->policy.recompute = segment_blocks(plan);
     if (blocks == 0 || plan->policy.forward_only)
         return 0;
-    const int last = (plan->block_count - 1) / blocks * blocks; /* where the last segment begins */
+    const int last = last_segment(plan, blocks);
     int *forward = rf_alloc((size_t)plan->block_count * sizeof(*forward)); /* of the micro-batch */
     if (!forward)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);

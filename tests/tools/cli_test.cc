@@ -90,7 +90,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"train", "--data", data, "--zero", "2", "--no-prefetch"},
          "--no-prefetch is for --zero 3"},
         {{"train", "--data", data, "--recompute", "sqrt,gelu,every=2"},
-         "--recompute sqrt,gelu,every=2: use one of block, every=N and sqrt"},
+         "--recompute sqrt,gelu,every=2: use one of block, every=N, sqrt and auto"},
         {{"plan", "--recompute", "gelu,selu"}, "there is no --recompute \"selu\"; use none, or"},
         {{"plan", "--recompute", "gelu,"}, "there is no --recompute \"\""},
         {{"plan", "--recompute", "gelu,none"}, "there is no --recompute \"none\""},

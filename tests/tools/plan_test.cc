@@ -130,6 +130,76 @@ TEST(Plan, OfAParameterCountIsTheTableOfZero)
         EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
 }
 
+TEST(Plan, SaysWhatGrowsWithTheParametersAndWhatWithTheTokens)
+{
+    struct Grown {
+        double params, tokens, fixed, all;
+    };
+    const auto of = [](const std::vector<std::string> &more) {
+        std::vector<std::string> words = {"plan", "--layers",    "2",  "--channels", "64", "--seq",
+                                          "64",   "--workspace", "4K", "--json"};
+        words.insert(words.end(), more.begin(), more.end());
+        ProgramResult r = run_program(words);
+        EXPECT_EQ(r.status, 0) << r.err;
+        std::unique_ptr<cJSON, void (*)(cJSON *)> json(cJSON_Parse(r.out.c_str()), cJSON_Delete);
+        const cJSON *scaling = cJSON_GetObjectItem(json.get(), "scaling");
+        const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.get(), "per_rank"), 0);
+        const auto value = [](const cJSON *object, const char *name) {
+            return cJSON_GetNumberValue(cJSON_GetObjectItem(object, name));
+        };
+        double all = 0;
+        for (const char *name : {"params", "grads", "optimizer", "activations", "comm", "scratch"})
+            all += value(row, name);
+        return Grown{value(scaling, "params"), value(scaling, "tokens"), value(scaling, "fixed"),
+                     all};
+    };
+    const std::vector<std::vector<std::string>> policies = {
+        {}, {"--dp", "4", "--zero", "3"}, {"--offload", "optimizer"}, {"--recompute", "block"}};
+    for (std::vector<std::string> more : policies) {
+        more.insert(more.end(), {"--batch", "4"});
+        const Grown one = of(more);
+        EXPECT_EQ(one.params + one.tokens + one.fixed, one.all);
+        EXPECT_GE(one.fixed, 4096);
+        more.back() = "12";
+        const Grown three = of(more);
+        EXPECT_EQ(three.params, one.params);
+        EXPECT_EQ(three.tokens, 3 * one.tokens); // no piece needs padding
+        EXPECT_EQ(three.fixed, one.fixed);
+    }
+    ProgramResult r = run_program({"plan", "--batch", "2", "--seq", "64"});
+    EXPECT_NE(r.out.find("with activations times the micro-batch (128 tokens)"), std::string::npos)
+        << r.out;
+}
+
+TEST(Plan, ChoosesTheSegmentsThatAreComputedAgainBySizes)
+{
+    const auto of = [](const char *layers, const char *what) {
+        return run_program({"plan", "--layers", layers, "--channels", "768", "--heads", "12",
+                            "--seq", "1024", "--batch", "1", "--head-rows", "64", "--recompute",
+                            what});
+    };
+    EXPECT_NE(of("12", "auto").out.find("in segments of 1,"), std::string::npos);
+    EXPECT_NE(of("64", "auto").out.find("(--recompute every=2)"), std::string::npos);
+    EXPECT_EQ(of("64", "auto,gelu").status, 0);
+    EXPECT_EQ(of("12", "none").out.find("in segments"), std::string::npos);
+}
+
+TEST(PlanOfThousands, IsMadeForEveryStageWithAndWithoutCopiesOfShards)
+{
+    for (const char *zero : {"0", "1", "2", "3"})
+        for (const char *mesh : {"dp=4096", "dp=4096,shard=8"}) {
+            ProgramResult r = run_program({"plan", "--layers", "12", "--channels", "768", "--heads",
+                                           "12", "--seq", "1024", "--batch", "4096", "--zero", zero,
+                                           "--mesh", mesh, "--json"});
+            const bool refused = *zero == '0' && strlen(mesh) > 7;
+            EXPECT_EQ(r.status, refused ? 2 : 0) << zero << " " << mesh << ": " << r.err;
+            std::unique_ptr<cJSON, void (*)(cJSON *)> json(cJSON_Parse(r.out.c_str()),
+                                                           cJSON_Delete);
+            EXPECT_EQ(cJSON_GetArraySize(cJSON_GetObjectItem(json.get(), "per_rank")),
+                      refused ? 0 : 4096);
+        }
+}
+
 TEST(Plan, ThatIsTooLargeForTheDeviceSaysWhatWouldFit)
 {
     const std::vector<std::string> words = {"plan", "--layers",       "6",      "--channels",

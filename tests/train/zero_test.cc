@@ -287,7 +287,7 @@ TEST(Zero, RefusalsNameWhatDoesNotGoTogether)
     policy = t.policy;
     policy.zero = 0;
     refused(policy, {4, 1, 1, 2}, RF_EINVAL, "nothing is sharded");
-    policy.recompute = -2;
+    policy.recompute = -3;
     refused(policy, {4, 1, 1}, RF_EINVAL, "recompute");
     policy.recompute = 0;
     policy.offload = RF_OFFLOAD_GRADS;
@@ -366,7 +366,7 @@ TEST(Recompute, GivesTheBitsOfKeepingAllInEveryStage)
     t.model.layers = 5;
     t.steps = 2;
     const Seen one = train(t, 1)[0];
-    for (int every : {1, 2, 3, 7, RF_RECOMPUTE_SQRT})
+    for (int every : {1, 2, 3, 7, RF_RECOMPUTE_SQRT, RF_RECOMPUTE_AUTO})
         for (int stage = 0; stage <= 3; stage++) {
             const int ranks = stage ? 3 : 1;
             t.policy.recompute = every;
