@@ -141,6 +141,10 @@ RF_EXPORT uint64_t rf_comm_sent_messages(const struct rf_comm *comm);
 /* Bytes that were copied between this rank's tensors and staging memory since it joined: none where
  * the host can reach them. */
 RF_EXPORT uint64_t rf_comm_staged_bytes(const struct rf_comm *comm);
+/* The track of the trace on which the events of its operations appear, "comm" if it is not said:
+ * one for each of several communicators. A constant string. While nothing of it is under way. A run
+ * calls its own by the names of lanes (parallel.h), rf_run_open's comm "data". */
+RF_EXPORT void rf_comm_set_track(struct rf_comm *comm, const char *track);
 
 /* Makes memory known to the network, which providers with FI_MR_LOCAL (InfiniBand) otherwise do
  * again with every message; elsewhere it costs and changes nothing. Collectives on any part of it

@@ -45,7 +45,7 @@ RF_EXPORT void rf_trace_start(void);
 RF_EXPORT bool rf_trace_enabled(void);
 /* Names the calling thread's rank in logs and traces. */
 RF_EXPORT void rf_set_thread_rank(int rank);
-/* Adds an event by hand: track is "compute", "copy", "comm" or one of your own (a constant string);
+/* Adds an event by hand: track is a stream's name, "comm" (rf_comm_set_track) or one of your own;
  * times are rf_now_ns. */
 RF_EXPORT void rf_trace_event(const char *track, const char *name, uint64_t start_ns,
                               uint64_t end_ns);

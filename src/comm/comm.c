@@ -334,6 +334,11 @@ uint64_t rf_comm_sent_messages(const struct rf_comm *comm)
     return comm->wire->sent_messages - messages;
 }
 
+void rf_comm_set_track(struct rf_comm *comm, const char *track)
+{
+    comm->track = track;
+}
+
 uint64_t rf_comm_staged_bytes(const struct rf_comm *comm)
 {
     return comm->staged_bytes;

@@ -187,6 +187,7 @@ struct rf_comm {
     atomic_uint abort_requested;
     char abort_reason[RF_VERDICT_TEXT];
     char why[256];
+    const char *track; /* of the trace */
 };
 
 /* ---- comm.c ---------------------------------------------------------------------------------- */
@@ -202,6 +203,12 @@ RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
  * of what there is by then, only to take it down. */
 int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out);
+
+/* Whom a rank is in the first communicator: by that go logs and traces. */
+static inline int rf_comm_in_job(const struct rf_comm *comm, int rank)
+{
+    return comm->job_ranks ? comm->job_ranks[rank] : rank;
+}
 
 /* Of a group that is to be adopted: its ranks are these of the parent. */
 RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent,

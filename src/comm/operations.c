@@ -155,7 +155,7 @@ void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes,
         unit = "KiB";
     }
     snprintf(name, sizeof(name), "%s %.*f %s", rf_coll_op_name(op), bytes >= 1024, amount, unit);
-    rf_trace_event("comm", name, start_ns, rf_now_ns());
+    rf_trace_event(comm->track ? comm->track : "comm", name, start_ns, rf_now_ns());
 }
 
 static int run_to_end(struct rf_comm *comm, const struct rf_cached *cached,

@@ -55,7 +55,7 @@ static int open_group(struct rf_comm *parent, const int *members, int count, str
                                 sizeof(comm->why));
     struct rf_comm_opts opts = {.timeout_s = parent->timeout_s, .checksum = parent->checksum};
     rc = rf_comm_adopt(comm, &opts, rc, out);
-    rf_set_thread_rank(parent->rank); /* logs go by the first communicator's */
+    rf_set_thread_rank(rf_comm_in_job(parent, parent->rank)); /* adopting has changed it */
     return rc;
 }
 

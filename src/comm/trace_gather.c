@@ -21,12 +21,13 @@ struct items {
 
 /* Rank threads of one process share one store: each takes what is its own, and rank 0 what is
  * nobody's. */
-static bool is_mine(const struct rf_trace_item *item, int rank, bool shared_store)
+static bool is_mine(const struct rf_trace_item *item, const struct rf_comm *comm)
 {
-    return item->rank == rank || (item->rank < 0 && (!shared_store || rank == 0));
+    return item->rank == rf_comm_in_job(comm, comm->rank) ||
+           (item->rank < 0 && (!comm->wire->one_process || comm->rank == 0));
 }
 
-static int local_items(int rank, bool shared_store, struct items *out)
+static int local_items(const struct rf_comm *comm, struct items *out)
 {
     size_t capacity = rf_trace_items(NULL, 0);
     struct rf_trace_item *item = rf_alloc((capacity + 1) * sizeof(*item));
@@ -36,10 +37,10 @@ static int local_items(int rank, bool shared_store, struct items *out)
     if (stored > capacity)
         stored = capacity;
     for (size_t i = 0; i < stored; i++)
-        if (rank < 0 || is_mine(&item[i], rank, shared_store)) {
+        if (!comm || is_mine(&item[i], comm)) {
             item[kept] = item[i];
-            if (rank >= 0)
-                item[kept].rank = rank;
+            if (comm)
+                item[kept].rank = comm->rank;
             kept++;
         }
     *out = (struct items){item, kept};
@@ -167,12 +168,10 @@ static int write_file(const char *path, const struct items *items, int ranks)
 int rf_trace_write(const char *path, struct rf_comm *comm)
 {
     struct items items = {0};
-    int rank = comm ? rf_comm_rank(comm) : -1;
-    bool shared_store = comm && comm->wire->one_process;
-    int rc = local_items(rank, shared_store, &items);
+    int rc = local_items(comm, &items);
     if (rc == 0 && comm && comm->size > 1)
         rc = gather(comm, &items);
-    if (rc == 0 && rank <= 0)
+    if (rc == 0 && (!comm || comm->rank == 0))
         rc = write_file(path, &items, comm ? comm->size : 1);
     rf_free(items.item);
     return rc;

@@ -265,7 +265,7 @@ void *rf_worker(void *argument)
 {
     struct rf_async *async = argument;
     struct rf_comm *comm = async->comm;
-    rf_set_thread_rank(comm->rank);
+    rf_set_thread_rank(rf_comm_in_job(comm, comm->rank));
     for (;;) {
         take(async);
         if (idle(async)) {

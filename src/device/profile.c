@@ -2,7 +2,8 @@
  *
  * Labels: they go into command buffers for debuggers (VK_EXT_debug_utils), and, when the device was
  * opened with profile, each labelled region is timed by the device and becomes an event of the
- * trace. A label that is open across submissions gives one region in each.
+ * trace, on a track of the stream's name. A label that is open across submissions gives one region
+ * in each.
  */
 #include <ringforge/ringforge.h>
 
@@ -143,7 +144,8 @@ void rf_profile_collect(struct rf_submission *submission)
             continue;
         uint64_t start = to_ns(device, ticks[0]) + (uint64_t)device->timestamp_offset_ns;
         uint64_t end = to_ns(device, ticks[1]) + (uint64_t)device->timestamp_offset_ns;
-        rf_trace_event("compute", regions->list[i].name, start, end > start ? end : start);
+        rf_trace_event(submission->stream->name, regions->list[i].name, start,
+                       end > start ? end : start);
     }
 }
 

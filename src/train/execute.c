@@ -100,7 +100,7 @@ static int compute(struct rf_pass *p, int at, const char *text)
 
 /* After the last of the points that it waits for, and not before what its lane did before. The
  * communicator keeps the order of calls, but begins each of them by its own point. */
-static int transfer(struct rf_pass *p, const struct rf_instruction *i)
+static int transfer(struct rf_pass *p, const struct rf_instruction *i, const char *text)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
     struct rf_point *done = point_of(p, (int)i->lane, p->next[i->lane]);
@@ -117,9 +117,11 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i)
         start = rf_now_ns();
     }
     p->transferring |= p->run->comms[i->lane] != NULL;
-    RETURN_IF_ERROR(rf_verbs[i->verb].start(p, i, *after, done));
-    if (!p->run->one_by_one)
-        return 0;
+    rf_stream_push_label(p->run->copies[i->lane], text);
+    int rc = rf_verbs[i->verb].start(p, i, *after, done);
+    rf_stream_pop_label(p->run->copies[i->lane]);
+    if (rc < 0 || !p->run->one_by_one)
+        return rc;
     if (p->run->copies[i->lane])
         return rf_stream_wait(p->run->copies[i->lane]);
     RETURN_IF_ERROR(rf_comm_wait(p->run->comms[i->lane]));
@@ -137,20 +139,23 @@ static int look_at_groups(const struct rf_run *run)
     return 0;
 }
 
-static int on_host(struct rf_pass *p, const struct rf_instruction *i)
+static int on_host(struct rf_pass *p, const struct rf_instruction *i, const char *text)
 {
     RETURN_IF_ERROR(wait_on_host(p, i));
     RETURN_IF_ERROR(look_at_groups(p->run));
     *point_of(p, (int)i->lane, p->next[i->lane]) = (struct rf_point){0};
-    return rf_verbs[i->verb].act(p, i);
+    const uint64_t start = rf_now_ns();
+    int rc = rf_verbs[i->verb].act(p, i);
+    rf_trace_event(rf_lane_name(RF_LANE_HOST), text, start, rf_now_ns());
+    return rc;
 }
 
 static int execute(struct rf_pass *p, int at, const char *text)
 {
     const struct rf_instruction *i = &p->run->plan->lists[p->list].instructions[at];
     int rc = rf_verbs[i->verb].record  ? compute(p, at, text)
-             : rf_verbs[i->verb].start ? transfer(p, i)
-                                       : on_host(p, i);
+             : rf_verbs[i->verb].start ? transfer(p, i, text)
+                                       : on_host(p, i, text);
     p->next[i->lane]++;
     return rc;
 }

@@ -92,10 +92,13 @@ static int open_groups(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
     run->comms[RF_LANE_DATA] = run->comm;
-    for (int lane = RF_LANE_DATA + 1; run->comm && lane < RF_LANE_COUNT; lane++)
-        if (plan->groups[lane].size)
+    for (int lane = RF_LANE_DATA; run->comm && lane < RF_LANE_COUNT; lane++) {
+        if (lane > RF_LANE_DATA && plan->groups[lane].size)
             RETURN_IF_ERROR(
                 rf_comm_split(run->comm, plan->groups[lane].first, plan->rank, &run->comms[lane]));
+        if (run->comms[lane])
+            rf_comm_set_track(run->comms[lane], rf_lane_name((enum rf_lane)lane));
+    }
     return 0;
 }
 
@@ -109,16 +112,16 @@ static void close_groups(struct rf_run *run)
 /* A stream for each lane that copies between host and device. */
 static int open_copies(struct rf_run *run)
 {
-    static const char *const names[RF_LANE_COUNT] = {
-        [RF_LANE_FETCH] = "fetch", [RF_LANE_EVICT] = "evict"};
+    static const bool copies[RF_LANE_COUNT] = {[RF_LANE_FETCH] = true, [RF_LANE_EVICT] = true};
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     run->host_threads = cores < 1 ? 1 : cores > RF_HOST_THREADS ? RF_HOST_THREADS : (int)cores;
     for (int lane = 0; lane < RF_LANE_COUNT; lane++) {
         bool used = false;
         for (int id = 0; id < RF_LIST_COUNT; id++)
             used |= run->plan->lists[id].positions[lane] > 0;
-        if (used && names[lane])
-            RETURN_IF_ERROR(rf_stream_create(run->device, names[lane], &run->copies[lane]));
+        if (used && copies[lane])
+            RETURN_IF_ERROR(rf_stream_create(run->device, rf_lane_name((enum rf_lane)lane),
+                                             &run->copies[lane]));
     }
     return 0;
 }
@@ -129,7 +132,7 @@ static int open_local(struct rf_run *run)
     rf_device_memory(run->device, &run->memory_before);
     RETURN_IF_ERROR(open_arenas(run));
     RETURN_IF_ERROR(make_views(run));
-    RETURN_IF_ERROR(rf_stream_create(run->device, "train", &run->stream));
+    RETURN_IF_ERROR(rf_stream_create(run->device, rf_lane_name(RF_LANE_COMPUTE), &run->stream));
     RETURN_IF_ERROR(open_copies(run));
     RETURN_IF_ERROR(rf_segments_open(run));
     RETURN_IF_ERROR(rf_stalls_open(run));

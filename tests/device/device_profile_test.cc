@@ -54,7 +54,7 @@ TEST_F(DeviceProfile, RegionsNestAndLieWithinTheWaitForThem)
     auto outer = events("profile outer"), inner = events("profile inner");
     ASSERT_EQ(outer.size(), 1u);
     ASSERT_EQ(inner.size(), 1u);
-    EXPECT_STREQ(outer[0].track, "compute");
+    EXPECT_STREQ(outer[0].track, "profiled"); // the stream
     EXPECT_LE(outer[0].start_ns, inner[0].start_ns);
     EXPECT_LE(inner[0].end_ns, outer[0].end_ns);
     EXPECT_LT(inner[0].start_ns, inner[0].end_ns);

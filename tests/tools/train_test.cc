@@ -9,6 +9,8 @@
 #include <cmath>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <set>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -84,6 +86,93 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
         cJSON_Delete(json);
     }
     EXPECT_EQ(line, 4);
+}
+
+namespace
+{
+
+struct Json {
+    cJSON *root;
+    explicit Json(const std::string &text) : root(cJSON_Parse(text.c_str()))
+    {
+    }
+    ~Json()
+    {
+        cJSON_Delete(root);
+    }
+};
+
+// The tracks of a trace, with the ranks that have events on them.
+std::map<std::string, std::set<int>> tracks_of(const std::string &path)
+{
+    std::map<std::string, std::set<int>> tracks;
+    const Json trace(read_text(path));
+    EXPECT_NE(trace.root, nullptr);
+    const cJSON *event = nullptr;
+    cJSON_ArrayForEach(event, cJSON_GetObjectItem(trace.root, "traceEvents"))
+    {
+        const char *track = cJSON_GetStringValue(cJSON_GetObjectItem(event, "cat"));
+        if (track)
+            tracks[track].insert((int)cJSON_GetNumberValue(cJSON_GetObjectItem(event, "pid")));
+    }
+    return tracks;
+}
+
+// The lanes that the plan says rank 0 uses.
+std::set<std::string> lanes_of(const std::vector<std::string> &options)
+{
+    std::set<std::string> lanes;
+    std::vector<std::string> words = {"plan", "--json",        "--peak", "1",           "--memory",
+                                      "1",    "--host-memory", "1",      "--link-gbps", "1"};
+    words.insert(words.end(), options.begin(), options.end());
+    const ProgramResult r = run_program(words);
+    EXPECT_EQ(r.status, 0) << r.err;
+    const Json plan(r.out);
+    const cJSON *step = cJSON_GetObjectItem(plan.root, "prediction"), *lane = nullptr;
+    cJSON_ArrayForEach(lane, cJSON_GetObjectItem(step, "busy_us"))
+    {
+        if (lane->valuedouble > 0)
+            lanes.insert(lane->string);
+    }
+    return lanes;
+}
+
+} // namespace
+
+TEST(Train, ATraceHasATrackForEachLaneOfThePlanOnEveryRank)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), trace = folder.path + "/trace";
+    const std::vector<std::string> model = {"--layers", "2",     "--channels", "32",      "--heads",
+                                            "2",        "--seq", "16",         "--batch", "8"};
+    struct Row {
+        int ranks;
+        std::vector<std::string> policy;
+        std::set<std::string> lanes; // besides host and compute
+    };
+    const std::vector<Row> rows = {
+        {1, {"--offload", "optimizer"}, {"fetch", "evict"}},
+        {2, {"--zero", "3", "--offload", "optimizer,params,grads"}, {"data"}},
+        {4, {"--zero", "3", "--mesh", "dp=4,shard=2"}, {"data", "shard", "replicate"}}};
+    for (const Row &row : rows) {
+        const std::string ranks = std::to_string(row.ranks), what = row.policy[1] + " on " + ranks;
+        const std::vector<std::string> policy = with(model, row.policy);
+        std::set<std::string> lanes = row.lanes;
+        lanes.insert({"host", "compute"});
+        for (const std::string &lane : lanes_of(with(policy, {"--ranks", ranks})))
+            EXPECT_EQ(lanes.count(lane), 1u) << what << ": " << lane;
+        const ProgramResult r =
+            run_program(with(with({"train", "--steps", "3", "--data", data, "--ranks", ranks,
+                                   "--provider", "loopback", "--trace", trace},
+                                  model),
+                             row.policy));
+        ASSERT_EQ(r.status, 0) << r.err;
+        auto tracks = tracks_of(trace);
+        tracks.erase("comm"); // before the run is opened
+        for (const std::string &lane : lanes)
+            EXPECT_EQ(tracks[lane].size(), (size_t)row.ranks) << what << ": " << lane;
+        EXPECT_EQ(tracks.size(), lanes.size() + (row.ranks == 1 && tracks.count("data"))) << what;
+    }
 }
 
 TEST(Train, SixteenBitsTrainAndOnlyF16HasALossScaleUnasked)
