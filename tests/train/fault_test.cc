@@ -325,24 +325,24 @@ TEST(Fault, ADeathIsNamedByARankThatHasFailedByItself)
     });
 }
 
-TEST(Fault, ADeathWhileARunIsOpenedIsHeardByAllSurvivors)
+static void die_while_opening(const StepKind &kind)
 {
     uint64_t collectives = 1;
     for (uint64_t number = 0; number < collectives; number++) {
-        fault_wire faults[FAULT_RANKS];
+        fault_wire faults[FAULT_RANKS_OF_GROUPS];
         ranks::World world;
-        world.size = FAULT_RANKS;
-        for (int r = 0; r < FAULT_RANKS; r++)
+        world.size = ranks_of(kind);
+        for (int r = 0; r < world.size; r++)
             rank_device(r);
         if (number == 0) // how many there are
             ranks::run(world, [&](rf_comm *comm, int rank) {
-                Job job(comm, rank, step_kinds[0]);
+                Job job(comm, rank, kind);
                 ASSERT_RF(job.open());
                 if (rank == 0)
                     collectives = fault_wire_started(comm);
             });
         ranks::run(world, [&](rf_comm *comm, int rank) {
-            Job job(comm, rank, step_kinds[0]);
+            Job job(comm, rank, kind);
             fault_wire_place(&faults[rank], comm);
             if (rank == 1)
                 fault_wire_arm(&faults[rank], FAULT_DEATH, number, 1);
@@ -354,7 +354,14 @@ TEST(Fault, ADeathWhileARunIsOpenedIsHeardByAllSurvivors)
             EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
         });
     }
-    EXPECT_GT(collectives, 1u);
+    EXPECT_GT(collectives, kind.shard ? 3u : 1u); // groups are split off
+}
+
+TEST(Fault, ADeathWhileARunIsOpenedIsHeardByAllSurvivors)
+{
+    for (const StepKind &kind : step_kinds)
+        if (&kind == &step_kinds[0] || (kind.shard && kind.zero == 3))
+            die_while_opening(kind);
 }
 
 TEST(Fault, ARunWithoutOtherRanksThatLoadsACheckpointGoesOn)
