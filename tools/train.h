@@ -24,10 +24,11 @@ struct train_options {
 
 /* Of rank 0; 0 and NULL = not known. */
 struct train_expected {
-    double flops;      /* of the model, in a step on this rank */
-    double peak;       /* FLOP/s of its device */
-    double step_s;     /* predicted */
-    const char *bound; /* by what, as predicted */
+    double flops;                  /* of the model, in a step on this rank */
+    double peak;                   /* FLOP/s of its device */
+    double step_s;                 /* predicted */
+    const char *bound;             /* by what, as predicted */
+    double path_s[RF_BOUND_COUNT]; /* of step_s, by what it is spent on */
 };
 /* block_count: of the plan. What is not known is no reason not to train. */
 void train_expect(const struct train_options *options, const struct rf_device *device,

@@ -3,6 +3,8 @@
  * What a step of `ringforge train` computes on rank 0, what its device can do at best, and what the
  * step should take by what was measured of device and links.
  */
+#include <string.h>
+
 #include "train.h"
 
 /* As it is given, or else as measured; FLOP/s, 0: neither. */
@@ -42,6 +44,7 @@ static void predict(const struct rf_plan *plan, const struct rf_sim_opts *opts,
     rf_sim_destroy(sim);
     out->step_s = result.step_s;
     out->bound = rf_bound_name(result.bound);
+    memcpy(out->path_s, result.path_s, sizeof(out->path_s));
 }
 
 void train_expect(const struct train_options *options, const struct rf_device *device,

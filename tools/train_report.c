@@ -21,6 +21,8 @@ struct report {
     uint64_t last_line_ns;
     double seconds; /* of one step, smoothed */
     struct train_expected expected;
+    int64_t steps;
+    double step_s, exposed_s; /* sums; without the first, which compiles kernels, if it can be */
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */
@@ -158,6 +160,35 @@ static double utilization(const struct report *r, double seconds)
     return e->peak > 0 ? e->flops / seconds / e->peak : 0;
 }
 
+/* What a step is bound by: the network, where that is what the host waited for longest. The rest of
+ * the time is spent as predicted; where nothing is predicted it is not told apart. */
+static const char *bound_of(const struct report *r, double step_s, double exposed_s)
+{
+    const double *path_s = r->expected.path_s;
+    double all = 0, most = exposed_s;
+    enum rf_bound bound = RF_BOUND_NETWORK;
+    for (int k = 0; k < RF_BOUND_COUNT; k++)
+        all += k == RF_BOUND_NETWORK ? 0 : path_s[k];
+    if (!(all > 0))
+        return 2 * exposed_s > step_s ? rf_bound_name(bound) : "computing";
+    for (int k = 0; k < RF_BOUND_COUNT; k++) {
+        const double spent = (step_s - exposed_s) * path_s[k] / all;
+        if (k == RF_BOUND_NETWORK || spent <= most)
+            continue;
+        most = spent;
+        bound = (enum rf_bound)k;
+    }
+    return rf_bound_name(bound);
+}
+
+static void time_step(struct report *r, const struct rf_step_stats *stats)
+{
+    if (r->steps++ == 1)
+        r->step_s = r->exposed_s = 0;
+    r->step_s += (double)stats->step_ns * 1e-9;
+    r->exposed_s += (double)stats->exposed_comm_ns * 1e-9;
+}
+
 /* The sign of what is no number says nothing. */
 static double shown(double value)
 {
@@ -206,6 +237,7 @@ void report_step(struct report *r, const struct report_step *s)
         remember(r, 1, (double)s->step, s->held_out);
     }
     remember(r, 0, (double)s->step, s->stats.loss);
+    time_step(r, &s->stats);
     print_line(r, s);
     if (!r->log)
         return;
@@ -225,7 +257,11 @@ void report_step(struct report *r, const struct report_step *s)
     if (s->stats.loss_scale > 0)
         add_real(json, "loss_scale", s->stats.loss_scale);
     cJSON_AddNumberToObject(json, "sent", (double)s->stats.sent_bytes);
+    cJSON_AddNumberToObject(json, "step_us", (double)s->stats.step_ns / 1e3);
     cJSON_AddNumberToObject(json, "exposed_comm_us", (double)s->stats.exposed_comm_ns / 1e3);
+    cJSON_AddStringToObject(
+        json, "bound",
+        bound_of(r, (double)s->stats.step_ns * 1e-9, (double)s->stats.exposed_comm_ns * 1e-9));
     if (r->expected.bound) {
         add_real(json, "predicted_us", r->expected.step_s * 1e6);
         cJSON_AddStringToObject(json, "predicted_bound", r->expected.bound);
@@ -250,6 +286,44 @@ static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
     cJSON_AddNumberToObject(object, "sent", (double)b->sent);
 }
 
+/* Of a step: what was measured on average, and what was predicted. */
+static void mean_step(const struct report *r, double *step_s, double *exposed_s)
+{
+    const double count = (double)(r->steps > 1 ? r->steps - 1 : 1);
+    *step_s = r->step_s / count;
+    *exposed_s = r->exposed_s / count;
+}
+
+static void add_step(cJSON *json, const struct report *r)
+{
+    double step_s, exposed_s;
+    mean_step(r, &step_s, &exposed_s);
+    cJSON *step = cJSON_AddObjectToObject(json, "step");
+    add_real(step, "step_us", step_s * 1e6);
+    add_real(step, "exposed_comm_us", exposed_s * 1e6);
+    cJSON_AddStringToObject(step, "bound", bound_of(r, step_s, exposed_s));
+    if (utilization(r, step_s) > 0)
+        add_real(step, "mfu", utilization(r, step_s));
+    if (r->expected.bound) {
+        add_real(step, "predicted_us", r->expected.step_s * 1e6);
+        cJSON_AddStringToObject(step, "predicted_bound", r->expected.bound);
+    }
+}
+
+static void print_step(const struct report *r)
+{
+    double step_s, exposed_s;
+    char used[48] = "";
+    mean_step(r, &step_s, &exposed_s);
+    if (r->steps == 0)
+        return;
+    if (utilization(r, step_s) > 0)
+        snprintf(used, sizeof(used), ", model FLOPs utilization %.1f %%",
+                 100 * utilization(r, step_s));
+    printf("a step: %.4g ms, of it exposed communication %.4g ms%s; bound by %s\n", 1e3 * step_s,
+           1e3 * exposed_s, used, bound_of(r, step_s, exposed_s));
+}
+
 static void log_summary(struct report *r, const struct report_end *end)
 {
     cJSON *json = cJSON_CreateObject();
@@ -265,6 +339,7 @@ static void log_summary(struct report *r, const struct report_end *end)
         cJSON_AddNumberToObject(json, "signal", end->signal);
     add_bytes(json, "planned", &end->planned);
     add_bytes(json, "measured", &end->measured);
+    add_step(json, r);
     cJSON *shares = cJSON_AddArrayToObject(json, "tokens_local");
     for (int i = 0; i < end->ranks; i++)
         cJSON_AddItemToArray(shares, cJSON_CreateNumber((double)end->tokens_local[i]));
@@ -307,7 +382,9 @@ int report_end(struct report *r, const struct report_end *end)
     printf(", loss %.4f", shown(end->loss));
     if (end->evaluated)
         printf(", held-out loss %.4f", shown(end->held_out));
-    printf("\nparameters: sha256 %s\n", end->sha256);
+    printf("\n");
+    print_step(r);
+    printf("parameters: sha256 %s\n", end->sha256);
     if (memcmp(&end->planned, &end->measured, sizeof(end->planned)) == 0)
         printf("memory and traffic: measured as planned, to the byte\n");
     if (r->log) {

@@ -53,6 +53,13 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
               std::string::npos)
         << r.out;
     std::string text = read_text(log);
+    const auto number = [](const cJSON *json, const char *name) {
+        return cJSON_GetNumberValue(cJSON_GetObjectItem(json, name));
+    };
+    const auto bound = [](const cJSON *json) {
+        return std::string(cJSON_GetStringValue(cJSON_GetObjectItem(json, "bound")));
+    };
+    double step_us = 0, exposed_us = 0; // means without the first step
     int line = 0;
     for (size_t at = 0; at < text.size(); line++) {
         size_t end = text.find('\n', at);
@@ -63,7 +70,8 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
         if (line < 3) {
             for (const char *key :
                  {"step", "samples", "loss", "tokens", "tokens_per_s", "grad_norm", "lr", "skipped",
-                  "sent", "exposed_comm_us", "record_us", "replayed", "flops_per_s", "mfu"})
+                  "sent", "exposed_comm_us", "record_us", "replayed", "flops_per_s", "mfu",
+                  "step_us", "bound"})
                 ASSERT_TRUE(cJSON_HasObjectItem(json, key)) << key;
             const double rate = cJSON_GetObjectItem(json, "flops_per_s")->valuedouble;
             EXPECT_GT(rate, 0);
@@ -71,7 +79,19 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
                         1e-9 * rate / 0.5e12);
             EXPECT_EQ(cJSON_GetObjectItem(json, "step")->valuedouble, line + 1);
             EXPECT_EQ(cJSON_GetObjectItem(json, "tokens")->valuedouble, 64);
+            const double step = number(json, "step_us"), exposed = number(json, "exposed_comm_us");
+            EXPECT_LE(exposed, step);
+            // Nothing was measured of the device by which to tell more.
+            EXPECT_EQ(bound(json), 2 * exposed > step ? "network" : "computing");
+            step_us += line > 0 ? step / 2 : 0;
+            exposed_us += line > 0 ? exposed / 2 : 0;
         } else {
+            const cJSON *mean = cJSON_GetObjectItem(json, "step");
+            EXPECT_NEAR(number(mean, "step_us"), step_us, 1e-6 * step_us);
+            EXPECT_NEAR(number(mean, "exposed_comm_us"), exposed_us, 1e-6 * step_us);
+            EXPECT_EQ(bound(mean), 2 * exposed_us > step_us ? "network" : "computing");
+            EXPECT_GT(number(mean, "mfu"), 0);
+            EXPECT_NE(r.out.find("bound by " + bound(mean)), std::string::npos) << r.out;
             EXPECT_TRUE(cJSON_IsTrue(cJSON_GetObjectItem(json, "summary")));
             cJSON *planned = cJSON_GetObjectItem(json, "planned");
             cJSON *measured = cJSON_GetObjectItem(json, "measured");
