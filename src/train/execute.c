@@ -146,7 +146,7 @@ static int on_host(struct rf_pass *p, const struct rf_instruction *i, const char
     *point_of(p, (int)i->lane, p->next[i->lane]) = (struct rf_point){0};
     const uint64_t start = rf_now_ns();
     int rc = rf_verbs[i->verb].act(p, i);
-    rf_trace_event(rf_lane_name(RF_LANE_HOST), text, start, rf_now_ns());
+    rf_trace_event(rf_lane_name(i->lane), text, start, rf_now_ns());
     return rc;
 }
 

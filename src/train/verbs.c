@@ -320,7 +320,7 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
     }
     RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &p->stats.tokens,
                                         &p->stats.stop));
-    if (plan->mesh.dp > 1)
+    if (rf_run_ranks(run) > 1)
         p->stats.exposed_comm_ns += rf_now_ns() - computed;
     p->stats.loss = p->stats.tokens > 0 ? sum / (double)p->stats.tokens : 0;
     fill_scalars(p);

@@ -71,4 +71,21 @@ mkdir "$work/t/src/extra"
 echo '#include "x.h"' >"$work/t/src/extra/x.c"
 echo 'rf_layer(extra SOURCES x.c)' >"$work/t/src/extra/CMakeLists.txt"
 expect 1 'folder extra is in no row' 'a folder that the table does not know'
+tree
+executor() { # FILE LINE
+    mkdir -p "$work/t/src/train"
+    echo "$2" >"$work/t/src/train/$1"
+    echo "rf_layer(train SOURCES $1)" >"$work/t/src/train/CMakeLists.txt"
+}
+executor execute.c 'if (plan->policy.clip > 0)'
+expect 1 'execute.c: what is done is in the list' 'an executor that sees the policy'
+tree
+executor verbs.c 'if (p->run->plan->policy.zero == 3)'
+expect 1 'verbs.c: what is done is in the list, not a choice' 'a verb that asks for a choice'
+tree
+executor verbs.c 'if (plan->mesh.dp > 1)'
+expect 1 'verbs.c: what is done is in the list, not a choice' 'a verb that asks for the mesh'
+tree
+executor verbs.c 'clip = plan->policy.clip; return plan->policy.optimizer.eps;'
+expect 0 'in order' 'a verb that reads numbers'
 exit $failures
