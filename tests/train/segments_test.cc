@@ -174,6 +174,37 @@ TEST(Segments, OfTransformersAreSingleLayersForTwelveAndTwoOrThreeForSixtyFour)
         }
 }
 
+// Counted from launches: inside the segments that are computed again a step does twice the forward
+// arithmetic; the last segment's is done once.
+TEST(Segments, ComputeTwiceTheForwardFlopsOfAllBlocksButThoseOfTheLast)
+{
+    const Model model(false, 7, RF_F32, 32, 64); // 9 blocks
+    rf_policy policy = {};
+    policy.batch = policy.micro_batches = 3;
+    policy.seq = 32;
+    std::vector<rf_block_cost> costs((size_t)model.count);
+    const auto work_with = [&](int recompute) {
+        rf_plan *plan = nullptr;
+        rf_work work = {};
+        policy.recompute = recompute;
+        EXPECT_EQ(rf_plan_build(model.blocks, model.count, nullptr, &policy, 0, &plan), 0);
+        EXPECT_EQ(rf_block_costs(plan, costs.data()), 0) << rf_last_error()->message;
+        rf_plan_work(plan, costs.data(), &work);
+        rf_plan_destroy(plan);
+        return work;
+    };
+    const rf_work kept = work_with(0);
+    for (int k : {1, 2, 3, 4, 9}) {
+        uint64_t forward = 0; // of blocks in segments that are computed again
+        const rf_work work = work_with(k);
+        for (int b = 0; b < (model.count - 1) / k * k; b++)
+            forward += 3 * costs[(size_t)b].forward.flops;
+        EXPECT_EQ(work.flops, kept.flops + forward) << k;
+        EXPECT_EQ(work.repeated, kept.repeated + forward) << k;
+        EXPECT_EQ(forward > 0, k < model.count);
+    }
+}
+
 TEST(ForwardOnly, PlansTwoOutputsWhateverTheDepth)
 {
     const uint64_t channels = 64, seq = 16; // an output of a layer: 4 KiB

@@ -4,6 +4,7 @@
 // parallelism, on any number of ranks; memory and messages by the formula; shards that are ragged
 // or empty.
 #include <atomic>
+#include <list>
 #include <mutex>
 
 #include "folder.h"
@@ -379,6 +380,67 @@ TEST(Recompute, GivesTheBitsOfKeepingAllInEveryStage)
                     EXPECT_LT(s.planned.activations, one.planned.activations);
                 }
             }
+        }
+}
+
+namespace
+{
+
+// A block that counts the calls of its forward pass.
+struct Counted {
+    rf_block block;
+    std::atomic<int> *calls;
+    static int forward(rf_ctx *ctx, void *self, rf_tensor in, rf_tensor out)
+    {
+        const Counted *c = static_cast<Counted *>(self);
+        ++*c->calls;
+        return c->block.ops->forward(ctx, c->block.self, in, out);
+    }
+    static int input(rf_ctx *ctx, void *self, rf_tensor in, rf_tensor dout, rf_tensor din)
+    {
+        const rf_block &b = static_cast<Counted *>(self)->block;
+        return b.ops->backward_input(ctx, b.self, in, dout, din);
+    }
+    static int weight(rf_ctx *ctx, void *self, rf_tensor in, rf_tensor dout)
+    {
+        const rf_block &b = static_cast<Counted *>(self)->block;
+        return b.ops->backward_weight(ctx, b.self, in, dout);
+    }
+    static int sizes(const void *self, int64_t rows, int64_t seq, rf_block_sizes *out)
+    {
+        const rf_block &b = static_cast<const Counted *>(self)->block;
+        return b.ops->sizes(b.self, rows, seq, out);
+    }
+};
+const rf_block_ops counted_ops = {Counted::forward, Counted::input, Counted::weight,
+                                  Counted::sizes};
+
+} // namespace
+
+TEST(Recompute, RunsForwardPassesTwiceInAllSegmentsButTheLast)
+{
+    for (int every : {0, 1, 2, 3, RF_RECOMPUTE_AUTO})
+        for (int stage : {0, 3}) {
+            std::atomic<int> calls[7] = {}; // 5 layers, the embedding and the head
+            std::list<Counted> counted;
+            std::mutex mutex;
+            Training t = sharded(RF_ORDER_TREE, stage);
+            t.model.layers = 5;
+            t.steps = 1;
+            t.policy.recompute = every;
+            t.edit_blocks = [&](std::vector<rf_block> &blocks, int) {
+                std::lock_guard<std::mutex> lock(mutex);
+                ASSERT_EQ(blocks.size(), 7u);
+                for (size_t b = 0; b < blocks.size(); b++) {
+                    counted.push_back({blocks[b], &calls[b]});
+                    blocks[b].ops = &counted_ops;
+                    blocks[b].self = &counted.back();
+                }
+            };
+            train(t, stage ? 2 : 1);
+            const int k = every == RF_RECOMPUTE_AUTO ? 1 : every;
+            for (int b = 0; b < 7; b++)
+                EXPECT_EQ(calls[b], k && b < 6 / k * k ? 16 : 8) << "every " << k << " block " << b;
         }
 }
 
