@@ -206,7 +206,7 @@ if [ -f src/train/execute.c ] && grep -nE 'policy|mesh' src/train/execute.c; the
     failed=1
 fi
 # What it calls may read numbers of the policy (the optimizer's, sizes, counts), and none of its choices.
-choices='policy(\.|->)(order|zero|keep_gathered|no_prefetch|recompute|offload|forward_only|no_overlap|update_on_rank_0)|mesh'
+choices='policy(\.|->)(order|zero|keep_gathered|no_prefetch|recompute|offload|forward_only|no_overlap|update_on_rank_0|no_masters|reduce_dtype)|mesh'
 for file in src/train/verbs.c src/train/block.c src/train/segment.c src/train/values.c; do
     if [ -f "$file" ] && grep -nE "$choices" "$file"; then
         echo "$file: what is done is in the list, not a choice of the policy"
