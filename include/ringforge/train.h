@@ -298,7 +298,8 @@ RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int3
 /* The last block's output for one micro-batch of this rank (rows, V), host f32. Without
  * communication; but where parameters are sharded (rf_plan_params_sharded) it is a collective: all
  * ranks call it, each with tokens of its own. RF_ENOTSUP: it gives no logits.
- * RF_EINVAL: a token outside the vocabulary. */
+ * RF_EINVAL: a token outside the vocabulary. Where the call is a collective and only some ranks got
+ * such a token, the others fail as those of rf_run_step do. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
                           uint64_t logits_bytes);
 /* Parameters by name, whole, host memory: for inspection, tests and checkpoints. Not while a step

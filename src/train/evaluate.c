@@ -118,11 +118,13 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
         return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
                        (unsigned long long)bytes, (unsigned long long)logits_bytes);
     RETURN_IF_ERROR(rf_run_check_whole(run, "forward"));
-    RETURN_IF_ERROR(rf_run_check_batch(run, tokens, NULL, run->plan->rows));
+    int rc = rf_run_check_batch(run, tokens, NULL, run->plan->rows);
+    if (rc < 0) /* where parameters are gathered the others would wait */
+        return rf_plan_params_sharded(run->plan) ? rf_run_refuse(run, rc) : rc;
     uint64_t sent = 0;
     RETURN_IF_ERROR(rf_plan_list_sent(run->plan, RF_LIST_EVALUATE_ONE, &sent));
     run->planned_sent += sent;
-    int rc = rf_run_execute(
+    rc = rf_run_execute(
         &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens});
     if (rc < 0 && run->plan->units && run->plan->shards > 1) /* parameters are gathered */
         return rf_run_give_up(run, rc);

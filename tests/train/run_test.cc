@@ -361,7 +361,9 @@ TEST(Run, ATokenThatOnlyOneRankRefusesIsAnErrorOnAllWithoutAHang)
 {
     Training t = tiny();
     rank_device(0), rank_device(1);
-    for (bool evaluate : {false, true})
+    enum Call { STEP, EVALUATE, FORWARD };
+    for (Call call : {STEP, EVALUATE, FORWARD}) {
+        t.policy.zero = call == FORWARD ? 3 : 0; // a collective where parameters are sharded
         ranks::run({}, [&](rf_comm *comm, int rank) {
             gpt2 *model = nullptr;
             rf_plan *plan = nullptr;
@@ -375,13 +377,22 @@ TEST(Run, ATokenThatOnlyOneRankRefusesIsAnErrorOnAllWithoutAHang)
             ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
             ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
             t.batch(0, tokens, targets);
-            tokens[9] = rank == 1 ? 17 : 0;
-            int rc = evaluate ? rf_run_evaluate(run, tokens.data(), targets.data(), 4, &loss)
-                              : rf_run_step(run, tokens.data(), targets.data(), 0.1f, nullptr);
+            std::vector<float> logits(
+                (size_t)(plan->rows * plan->sizes[plan->block_count - 1].out.dim[1]));
+            // A forward pass is of one micro-batch.
+            tokens[call == FORWARD ? 3 : 9] = rank == 1 ? 17 : 0;
+            int rc = call == EVALUATE
+                         ? rf_run_evaluate(run, tokens.data(), targets.data(), 4, &loss)
+                     : call == FORWARD
+                         ? rf_run_forward(run, tokens.data(), logits.data(), 4 * logits.size())
+                         : rf_run_step(run, tokens.data(), targets.data(), 0.1f, nullptr);
             const std::string message = rf_last_error()->message;
             if (rank == 1) {
                 EXPECT_EQ(rc, RF_EINVAL) << message;
-                EXPECT_NE(message.find("token 17 at position 9"), std::string::npos) << message;
+                EXPECT_NE(message.find(call == FORWARD ? "token 17 at position 3"
+                                                       : "token 17 at position 9"),
+                          std::string::npos)
+                    << message;
             } else {
                 EXPECT_TRUE(rc == RF_EMISMATCH || rc == RF_EABORT) << message;
                 EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
@@ -390,6 +401,7 @@ TEST(Run, ATokenThatOnlyOneRankRefusesIsAnErrorOnAllWithoutAHang)
             rf_plan_destroy(plan);
             gpt2_destroy(model);
         });
+    }
 }
 
 TEST(Run, MemoryThatTheHostCannotReachGivesTheSameBitsAndItsStagingIsPlanned)
