@@ -181,11 +181,6 @@ int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent, const
     return 0;
 }
 
-int rf_comm_in_job(const struct rf_comm *comm, int rank)
-{
-    return comm->job_ranks ? comm->job_ranks[rank] : rank;
-}
-
 int rf_comm_from_job(const struct rf_comm *comm, int in_job)
 {
     for (int rank = 0; rank < comm->size; rank++)

@@ -214,8 +214,7 @@ static inline int rf_comm_in_job(const struct rf_comm *comm, int rank)
 RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent,
                                      const int *members);
 
-/* Whom a rank is in the job; and which rank that is here, -1: it is not in this communicator. */
-int rf_comm_in_job(const struct rf_comm *comm, int rank);
+/* Which rank that is here; -1: it is not in this communicator. */
 int rf_comm_from_job(const struct rf_comm *comm, int in_job);
 
 /* ---- hosts.c --------------------------------------------------------------------------------- */
