@@ -54,24 +54,30 @@ static int not_self(const struct rf_comm *comm, const char *name, int peer,
     return 0;
 }
 
-/* Blocks. */
+/* Blocks. What has a tensor is one send or receive. */
 static int run_now(struct rf_comm *comm, struct rf_task *job)
 {
     struct rf_half *half = &job->halves[0];
     int rc = 0;
-    if (!job->on_tensors)
-        return rf_p2p_exchange(comm, job->halves, job->half_count, job->call.timeout_s);
     RETURN_IF_ERROR(rf_comm_wait_after(comm, job->after));
     while (rc == 0 && (rc = rf_p2p_fetch(comm->p2p, half)) == 0)
         rc = rf_slot_wait(half->slot);
     if (rc < 0)
         rc = rf_comm_fail_operation(comm, rc, -1, &half->contract);
     else
-        rc = rf_p2p_exchange(comm, half, 1, job->call.timeout_s);
+        rc = rf_p2p_exchange(comm, job->halves, job->half_count, job->call.timeout_s);
     if (rc < 0)
         rf_staging_abandon_all(comm);
     rf_free(half->kept);
     return rc;
+}
+
+static int enter(struct rf_comm *comm, const struct rf_half *half)
+{
+    RETURN_IF_ERROR(rf_comm_enter(comm));
+    comm->point = half->contract;
+    comm->point_after = comm->sequence;
+    return 0;
 }
 
 int rf_halves_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
@@ -86,11 +92,8 @@ int rf_halves_start(struct rf_comm *comm, struct rf_task *job, const struct rf_c
     rf_family_enter(comm);
     if (!request && !done && rf_async_busy(comm->async))
         return rf_async_run(comm, job);
-    if (!rf_async_busy(comm->async)) {
-        RETURN_IF_ERROR(rf_comm_enter(comm));
-        comm->point = job->halves[0].contract;
-        comm->point_after = comm->sequence;
-    }
+    if (!rf_async_busy(comm->async))
+        RETURN_IF_ERROR(enter(comm, &job->halves[0]));
     if (request)
         return rf_async_push_request(comm, job, request);
     if (done)
@@ -98,11 +101,16 @@ int rf_halves_start(struct rf_comm *comm, struct rf_task *job, const struct rf_c
     return run_now(comm, job);
 }
 
+/* A short message takes less time than clearing a task. */
 static int run(struct rf_comm *comm, struct rf_half *halves, size_t count,
                const struct rf_coll_opts *opts)
 {
-    struct rf_task job = {.halves = halves, .half_count = count};
-    return rf_halves_start(comm, &job, opts);
+    if (comm->group || (opts && opts->request) || rf_async_busy(comm->async)) {
+        struct rf_task job = {.halves = halves, .half_count = count};
+        return rf_halves_start(comm, &job, opts);
+    }
+    RETURN_IF_ERROR(enter(comm, &halves[0]));
+    return rf_p2p_exchange(comm, halves, count, opts ? opts->timeout_s : 0);
 }
 
 int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtype dtype, int peer,
