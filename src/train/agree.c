@@ -208,17 +208,36 @@ int rf_run_agree(struct rf_run *run, int local)
     return rc;
 }
 
-int rf_run_refuse(struct rf_run *run, int status)
+/* Met by all who refuse; with anyone's collectives of the call itself it is a mismatch. */
+static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine)
+{
+    const int ranks = rf_comm_size(comm);
+    uint64_t sent = 0;
+    RETURN_IF_ERROR(rf_coll_sent_bytes(RF_COLL_ALL_GATHER, rf_comm_rank(comm), ranks, sizeof(mine),
+                                       RF_U8, RF_ORDER_RING, 0, &sent));
+    int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
+    if (!all)
+        return rf_fail(RF_ENOMEM, "run: out of host memory");
+    const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = "refused inputs"};
+    const int rc = rf_all_gather(comm, &mine, all, sizeof(mine), RF_U8, &opts);
+    rf_free(all);
+    run->planned_sent += sent;
+    return rc;
+}
+
+int rf_run_refuse(struct rf_run *run, int status, enum rf_list_id list)
 {
     const struct rf_error own = *rf_last_error();
-    const int32_t mine = status;
-    const int ranks = run->comm ? rf_comm_size(run->comm) : 1;
-    if (ranks == 1)
+    int rc = 0;
+    if (!run->comm || rf_comm_size(run->comm) == 1)
         return status;
-    int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
-    /* Met by all who refuse; with anyone's collectives of the call itself it is a mismatch. */
-    int rc = all ? rf_run_all_gather(run, &mine, all, sizeof(mine), "refused inputs") : RF_ENOMEM;
-    rf_free(all);
+    for (int lane = RF_LANE_DATA + 1; rc == 0 && lane < RF_LANE_COUNT; lane++)
+        if (run->comms[lane] && run->plan->lists[list].positions[lane] > 0)
+            rc = meet(run, run->comms[lane], status);
+    if (rc == 0)
+        rc = meet(run, run->comm, status);
     status = rf_fail_error(&own);
-    return rc < 0 ? rf_run_give_up(run, status) : status;
+    if (rc < 0)
+        (void)rf_run_give_up(run, status);
+    return rf_fail_error(&own);
 }

@@ -61,7 +61,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     RETURN_IF_ERROR(rf_run_check_whole(run, "evaluate"));
     int rc = rf_run_check_batch(run, tokens, targets, micro_batches * plan->rows);
     if (rc < 0)
-        return rf_run_refuse(run, rc);
+        return rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
     RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
@@ -120,7 +120,8 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
     RETURN_IF_ERROR(rf_run_check_whole(run, "forward"));
     int rc = rf_run_check_batch(run, tokens, NULL, run->plan->rows);
     if (rc < 0) /* where parameters are gathered the others would wait */
-        return rf_plan_params_sharded(run->plan) ? rf_run_refuse(run, rc) : rc;
+        return rf_plan_params_sharded(run->plan) ? rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE)
+                                                 : rc;
     uint64_t sent = 0;
     RETURN_IF_ERROR(rf_plan_list_sent(run->plan, RF_LIST_EVALUATE_ONE, &sent));
     run->planned_sent += sent;

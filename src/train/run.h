@@ -104,8 +104,8 @@ struct rf_pass {
 RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
 /* Ends a collective call whose inputs this rank refuses, before anything has run: returns status
  * with the sentence that was left. Where all ranks refuse theirs, the run goes on; ranks that do
- * not are told, and do not wait. */
-int rf_run_refuse(struct rf_run *run, int status);
+ * not are told, and do not wait: also in the groups in which this list transfers. */
+int rf_run_refuse(struct rf_run *run, int status, enum rf_list_id list);
 
 /* config.c. The settings of all blocks as one text "name=value name=value", in the order in which
  * they come; free with rf_free. RF_EINVAL names a block whose config is no such list. */

@@ -60,7 +60,7 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     RETURN_IF_ERROR(rf_run_check_whole(run, "step"));
     int rc = rf_run_check_batch(run, tokens, targets, rows * plan->policy.micro_batches);
     if (rc < 0)
-        return rf_run_refuse(run, rc);
+        return rf_run_refuse(run, rc, RF_LIST_STEP);
     RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
 
     const uint64_t start = rf_now_ns();

@@ -302,6 +302,33 @@ TEST(Fault, WhatWasSavedBeforeADeathInAGroupIsTrainedOnByTheSurvivors)
     });
 }
 
+// Where ranks are in groups they wait there for the one that refuses, and not where it would say
+// so.
+TEST(Fault, InputsThatOneRankRefusesAreHeardByAllWithoutADeadline)
+{
+    const std::vector<int32_t> good(4 * (FAULT_RANKS_OF_GROUPS + 1), 0);
+    std::vector<int32_t> bad = good;
+    bad[3] = 77;
+    for (const StepKind &kind : step_kinds) {
+        if (!kind.shard)
+            continue;
+        ranks::World world;
+        world.size = ranks_of(kind);
+        world.timeout_s = 600;
+        for (int r = 0; r < world.size; r++)
+            rank_device(r);
+        ranks::run(world, [&](rf_comm *comm, int rank) {
+            Job job(comm, rank, kind);
+            ASSERT_RF(job.open());
+            const int32_t *targets = rank == 1 ? bad.data() : good.data();
+            EXPECT_EQ(rf_run_step(job.run, good.data(), bad.data(), 0.01f, nullptr), RF_EINVAL);
+            EXPECT_RF(job.step()); // all refused that
+            const int status = rf_run_step(job.run, good.data(), targets, 0.01f, nullptr);
+            EXPECT_EQ(status, rank == 1 ? RF_EINVAL : RF_EMISMATCH) << rf_last_error()->message;
+        });
+    }
+}
+
 // It may be an echo: a rank that hears of a death removes the files that others are about to open.
 TEST(Fault, ADeathIsNamedByARankThatHasFailedByItself)
 {
