@@ -31,6 +31,7 @@ enum rf_value_kind {
                          * in ring order what one round adds to it */
     RF_VALUE_GRAD_NARROW,       /* piece: RF_VALUE_GRAD in policy.reduce_dtype, as it travels */
     RF_VALUE_GRAD_NARROW_SHARD, /* piece: RF_VALUE_GRAD_SHARD or _PART, as it has travelled */
+    RF_VALUE_GRAD_TIED, /* piece, slot: RF_VALUE_GRAD_SHARD of a tied use on another rank */
     RF_VALUE_HOST_GRAD, /* piece: RF_VALUE_GRAD_SHARD in memory of the host, for its optimizer */
     RF_VALUE_STATE,     /* piece; slot = enum rf_optimizer_state */
     RF_VALUE_TOKENS,    /* micro_batch: inputs of the first block */
@@ -89,6 +90,8 @@ enum rf_verb {
     RF_VERB_FETCH,        /* parameters of a piece, or activations, from memory of the host */
     RF_VERB_EVICT,        /* gradients of a piece, or activations, to memory of the host */
     RF_VERB_HOST_STEP,    /* optimizer, by the host */
+    RF_VERB_SEND,         /* a value, to another rank */
+    RF_VERB_RECV,         /* from there */
     RF_VERB_COUNT
 };
 
@@ -99,6 +102,20 @@ enum rf_lane {
     RF_LANE_DATA,      /* collectives of the data-parallel ranks */
     RF_LANE_SHARD,     /* of the ranks that share one copy of the shards, if not all do */
     RF_LANE_REPLICATE, /* of the ranks that have the same shard, if there are several */
+    RF_LANE_PIPELINE,  /* of the ranks that have the stages of one pipeline */
+    RF_LANE_JOB,       /* of all ranks, where they are not those of RF_LANE_DATA */
+    /* Messages, each kind with a lane to send and one to receive: outputs to the rank with the next
+     * block, gradients of these to the rank with the block before, and of tied parameters. */
+    RF_LANE_SEND_OUT,
+    RF_LANE_RECV_OUT,
+    RF_LANE_SEND_GRAD,
+    RF_LANE_RECV_GRAD,
+    /* The same for the second chunks of a pipeline that goes there and back (zbv), whose peers are
+     * the other way round. */
+    RF_LANE_SEND_OUT_BACK,
+    RF_LANE_RECV_OUT_BACK,
+    RF_LANE_SEND_GRAD_BACK,
+    RF_LANE_RECV_GRAD_BACK,
     RF_LANE_FETCH,     /* copies to the device */
     RF_LANE_EVICT,     /* copies to the host */
     RF_LANE_COUNT
@@ -119,6 +136,7 @@ struct rf_transfer {
     const char *algorithm; /* NULL: chosen by size */
     const size_t *counts;  /* of each rank, where they have shards; else NULL */
     int round;             /* of RF_COLL_PREFIX_REDUCE_SCATTER */
+    int peer, tag;         /* of RF_COLL_SEND and RF_COLL_RECV: rank of the job */
     enum rf_lane group;    /* between which ranks: the lane that it runs on */
 };
 
@@ -173,11 +191,12 @@ struct rf_scaling {
 };
 RF_EXPORT void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *out);
 
-/* Idle share of the step by the schedule: 0 without pipeline stages. */
+/* Idle share of a step by the order of calls, where all stages take the same time, forward and for
+ * each half of backward, and messages none: 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 
-/* Whether no rank has all parameters: with zero=3, and with any stage where they are in 16 bits or
- * in memory of the host; on one rank never. Then rf_run_forward and what reads and writes
+/* Whether no rank has all parameters: with zero=3, with any stage where they are in 16 bits or in
+ * memory of the host, and with pipelines; on one rank never. Then rf_run_forward and what reads and writes
  * parameters are collectives. */
 RF_EXPORT bool rf_plan_params_sharded(const struct rf_plan *plan);
 
@@ -294,6 +313,12 @@ RF_EXPORT void rf_sim_get_result(const struct rf_sim *sim, int number, struct rf
 
 /* "compute", "memory", "launches", "host", "network" */
 RF_EXPORT const char *rf_bound_name(enum rf_bound bound);
+
+/* "naive", "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "2bw"; "?" for what is none. */
+RF_EXPORT const char *rf_pipeline_name(enum rf_pipeline_kind kind);
+
+/* The kind of this name. RF_EINVAL: there is none; the message lists the names. */
+RF_API int rf_pipeline_find(const char *name, enum rf_pipeline_kind *out);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 

@@ -173,6 +173,19 @@ enum {
     RF_OFFLOAD_ACTIVATIONS = 8
 };
 
+/* Order of the forward and backward passes of micro-batches where blocks are spread over ranks
+ * (mesh.pp): docs/parallelism.md. */
+enum rf_pipeline_kind {
+    RF_PIPELINE_1F1B = 0,    /* one forward, one back: Narayanan et al. 2019, with a flush */
+    RF_PIPELINE_GPIPE,       /* all forward, then all back: Huang et al. 2019 */
+    RF_PIPELINE_INTERLEAVED, /* as 1F1B, with several chunks a rank: Narayanan et al. 2021b */
+    RF_PIPELINE_ZBH1,        /* 1F1B with weight halves put off: Qi et al. 2023, ZB-H1 */
+    RF_PIPELINE_ZBV,         /* two chunks a rank, placed as a V: Qi et al. 2024, ZB-V */
+    RF_PIPELINE_NAIVE,       /* one micro-batch after the other: one rank at a time computes */
+    RF_PIPELINE_2BW,         /* 1F1B without a flush: Narayanan et al. 2021a, PipeDream-2BW */
+    RF_PIPELINE_COUNT
+};
+
 /* policy.recompute: every K blocks, K nearest to the root of the number of blocks. */
 #define RF_RECOMPUTE_SQRT (-1)
 /* Every K blocks, K with which a micro-batch needs the least memory for activations by the sizes
@@ -217,7 +230,9 @@ struct rf_policy {
      * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT or
      * RF_RECOMPUTE_AUTO. Gradients have the same bits. */
     int recompute;
-    int offload; /* RF_OFFLOAD_* or 0 */
+    enum rf_pipeline_kind pipeline; /* mesh.pp > 1 */
+    int chunks;                     /* of a rank, with RF_PIPELINE_INTERLEAVED; 0 = 2 */
+    int offload;               /* RF_OFFLOAD_* or 0 */
     /* What the plan may take on the device, without memory of the host; 0 = no limit. A plan that
      * needs more is RF_ENOMEM, with the cheapest change of the policy that makes it fit. */
     uint64_t device_bytes;
@@ -297,7 +312,8 @@ RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int3
                            int64_t micro_batches, double *loss);
 /* The last block's output for one micro-batch of this rank (rows, V), host f32. Without
  * communication; but where parameters are sharded (rf_plan_params_sharded) it is a collective: all
- * ranks call it, each with tokens of its own. RF_ENOTSUP: it gives no logits.
+ * ranks call it, each with tokens of its own; ranks of one pipeline with the same, of which all get
+ * the logits. RF_ENOTSUP: it gives no logits.
  * RF_EINVAL: a token outside the vocabulary. Where the call is a collective and only some ranks got
  * such a token, the others fail as those of rf_run_step do. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,

@@ -72,8 +72,8 @@ uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
 
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
 {
-    return rf_plan_params_sharded(plan) ? rf_plan_shard_elements(plan, shard, true)
-                                        : plan->param_elements;
+    return rf_plan_shards_params(plan) ? rf_plan_shard_elements(plan, shard, true)
+                                       : plan->param_elements;
 }
 
 /* Slots; or, with sharded gradients, the partial sums of the shards: place_shards in pieces.c. */
@@ -182,6 +182,7 @@ int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
 {
     struct rf_plan other = *plan;
     other.rank = rank;
+    other.dp_rank = rank % plan->mesh.dp;
     rf_plan_form_groups(&other);
     return rf_plan_list_sent(&other, RF_LIST_STEP, out);
 }

@@ -38,8 +38,13 @@ static enum rf_lane lane_of(const struct rf_plan *plan, enum rf_verb verb)
     case RF_VERB_EVICT:
         return RF_LANE_EVICT;
     case RF_VERB_LOSS:
+        return rf_plan_loss_lane(plan);
     case RF_VERB_BROADCAST:
         return RF_LANE_DATA;
+    case RF_VERB_SEND:
+        return RF_LANE_SEND_OUT;
+    case RF_VERB_RECV:
+        return RF_LANE_RECV_OUT;
     case RF_VERB_REDUCE:
     case RF_VERB_NORM_SHARE:
     case RF_VERB_GATHER:
@@ -54,11 +59,15 @@ static bool has_transfer(const struct rf_plan *plan, enum rf_verb verb)
     return rf_lane_transfers((int)lane_of(plan, verb));
 }
 
-/* Copies of shards are added up on a lane of their own. */
+/* Copies of shards are added up on a lane of their own; norms are shared over shards, then over
+ * stages; of messages outputs and gradients have lanes. */
 static bool fits_lane(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     return i->lane == lane_of(plan, i->verb) ||
-           (i->verb == RF_VERB_REDUCE && i->lane == RF_LANE_REPLICATE);
+           (i->verb == RF_VERB_REDUCE && i->lane == RF_LANE_REPLICATE) ||
+           (i->verb == RF_VERB_NORM_SHARE && i->lane == RF_LANE_PIPELINE) ||
+           (i->verb == RF_VERB_SEND && rf_lane_sends((int)i->lane)) ||
+           (i->verb == RF_VERB_RECV && rf_lane_receives((int)i->lane));
 }
 
 static int check_form(const struct rf_plan *plan, const struct rf_instruction *i)
@@ -67,10 +76,11 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
         return rf_check_fail(plan, i, "does not belong on lane %d", (int)i->lane);
     if (has_transfer(plan, i->verb) != (i->transfer >= 0) || i->transfer >= plan->transfer_count)
         return rf_check_fail(plan, i, "has transfer %d", i->transfer);
-    if (i->transfer >= 0 &&
-        (plan->transfers[i->transfer].group != i->lane || plan->groups[i->lane].size < 1))
+    if (i->transfer >= 0 && (plan->transfers[i->transfer].group != i->lane ||
+                             (rf_lane_collects((int)i->lane) && plan->groups[i->lane].size < 1)))
         return rf_check_fail(plan, i, "is between other ranks than its lane");
-    const bool block = rf_verb_calls_block(i->verb);
+    const bool message = i->verb == RF_VERB_SEND || i->verb == RF_VERB_RECV;
+    const bool block = rf_verb_calls_block(i->verb) || (message && i->block >= 0);
     if (block ? i->block < 0 || i->block >= plan->block_count : i->block != -1)
         return rf_check_fail(plan, i, "there are %d blocks", plan->block_count);
     if (!block && i->micro_batch != -1)
@@ -279,9 +289,47 @@ static int try_transfer(struct job *j, const struct rf_plan_group *group, int la
 static int try_transfers(struct job *j)
 {
     for (int rank = 0; rank < j->ranks; rank++)
-        for (int lane = RF_LANE_DATA; lane <= RF_LANE_REPLICATE; lane++)
+        for (int lane = RF_LANE_DATA; rf_lane_collects(lane); lane++)
             if (j->plans[rank]->groups[lane].size && j->plans[rank]->groups[lane].first == rank)
                 RETURN_IF_ERROR(try_transfer(j, &j->plans[rank]->groups[lane], lane));
+    return 0;
+}
+
+/* A message whose sender and receiver have both come to it. */
+static int try_message(struct job *j, int rank, int lane, int other_lane)
+{
+    const struct rf_instruction *send = ready(j, rank, lane);
+    const struct rf_transfer *t = send ? rf_plan_transfer(j->plans[rank], send) : NULL;
+    if (!send)
+        return 0;
+    if (t->peer < 0 || t->peer >= j->ranks || t->peer == rank)
+        return rf_check_fail(j->plans[rank], send, "is for rank %d of %d", t->peer, j->ranks);
+    const struct rf_instruction *recv = ready(j, t->peer, other_lane);
+    const struct rf_transfer *r = recv ? rf_plan_transfer(j->plans[t->peer], recv) : NULL;
+    if (!recv || r->peer != rank)
+        return 0;
+    if (t->op != RF_COLL_SEND || r->op != RF_COLL_RECV || t->count != r->count ||
+        t->dtype != r->dtype || t->tag != r->tag || send->block != recv->block ||
+        send->micro_batch != recv->micro_batch || t->counts || r->counts)
+        return rf_check_fail(j->plans[rank], send, "meets another message on rank %d", t->peer);
+    j->group.count = 2;
+    j->group.members[0] = rank;
+    j->group.members[1] = t->peer;
+    j->group.of_ranks[rank] = send;
+    j->group.of_ranks[t->peer] = recv;
+    RETURN_IF_ERROR(rf_meaning_message(j->meaning, &j->group));
+    j->passed[rank][lane]++;
+    j->passed[t->peer][other_lane]++;
+    j->moved = true;
+    return 0;
+}
+
+static int try_messages(struct job *j)
+{
+    for (int rank = 0; rank < j->ranks; rank++)
+        for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+            if (rf_lane_sends(lane))
+                RETURN_IF_ERROR(try_message(j, rank, lane, lane + 1));
     return 0;
 }
 
@@ -307,6 +355,7 @@ static int run_job(struct job *j)
                     RETURN_IF_ERROR(try_lane(j, rank, lane));
         }
         RETURN_IF_ERROR(try_transfers(j));
+        RETURN_IF_ERROR(try_messages(j));
     } while (j->moved);
     for (int rank = 0; rank < j->ranks; rank++)
         for (int lane = 0; lane < RF_LANE_COUNT; lane++)
@@ -354,7 +403,7 @@ int rf_plan_check(const struct rf_plan *const *plans, int ranks)
     if (!plans || ranks < 1)
         return rf_fail(RF_EINVAL, "check: the plans of all ranks of a job are needed");
     for (int rank = 0; rank < ranks; rank++)
-        if (!plans[rank] || plans[rank]->rank != rank || plans[rank]->mesh.dp != ranks)
+        if (!plans[rank] || plans[rank]->rank != rank || rf_plan_ranks(plans[rank]) != ranks)
             return rf_fail(RF_EINVAL, "check: plan %d is not that of rank %d of %d", rank, rank,
                            ranks);
     for (int rank = 0; rank < ranks; rank++)

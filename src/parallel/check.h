@@ -24,6 +24,8 @@ struct rf_job_group {
 /* An instruction of one rank; or, with a transfer, of all ranks of a group. */
 RF_MUST_CHECK int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *i);
 RF_MUST_CHECK int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *group);
+/* Of a message, whose sender is the group's first. */
+RF_MUST_CHECK int rf_meaning_message(struct rf_meaning *m, const struct rf_job_group *group);
 
 /* Whether everything that a step has to do has been done. */
 RF_MUST_CHECK int rf_meaning_end(struct rf_meaning *m);

@@ -28,9 +28,12 @@ struct rf_clocks {
     int now[RF_LANE_COUNT][RF_LANE_COUNT];
 };
 
-static const struct span untouched = {
-    0, {-1, -1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1, -1}};
-_Static_assert(RF_LANE_COUNT == 7, "a lane more is a -1 more");
+/* No access yet, in bytes that are all ones: -1. */
+static void forget(struct span *span, uint64_t first)
+{
+    memset(span, 0xff, sizeof(*span));
+    span->first = first;
+}
 
 int rf_clocks_open(const struct rf_plan *plan, const struct rf_list *list, struct rf_clocks **out)
 {
@@ -82,7 +85,7 @@ static int cut(struct history *h, uint64_t byte)
     if (!rf_room((void **)&h->spans, h->count + 1, &h->room, sizeof(*h->spans)))
         return -1;
     if (h->count == 0)
-        h->spans[h->count++] = untouched;
+        forget(&h->spans[h->count++], 0);
     int at = span_at(h, byte);
     if (h->spans[at].first == byte)
         return at;
@@ -117,8 +120,7 @@ static int touch(struct rf_clocks *c, int value, bool write, int lane, int need[
     }
     if (!write)
         return 0;
-    h->spans[begin] = untouched;
-    h->spans[begin].first = first;
+    forget(&h->spans[begin], first);
     h->spans[begin].written[lane] = c->passed[lane];
     memmove(&h->spans[begin + 1], &h->spans[stop], (size_t)(h->count - stop) * sizeof(*h->spans));
     h->count -= stop - begin - 1;

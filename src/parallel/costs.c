@@ -101,7 +101,7 @@ static void take_params(struct counter *c, int block)
         const struct rf_plan_param *param = &plan->params[first + i];
         c->params[i] = take(c, RF_MEMORY_DEVICE, param->desc->shape, param->desc->dtype);
         c->grads[i] = (struct rf_tensor){0};
-        if (param->grad_first != RF_NO_GRAD)
+        if (rf_plan_trains(plan, first + i))
             c->grads[i] = take(c, RF_MEMORY_DEVICE, param->desc->shape, RF_F32);
     }
 }

@@ -8,6 +8,7 @@
 #include "../base/base.h"
 #include "list.h"
 #include "passes.h"
+#include "stages.h"
 
 static int of_micro_batch(struct rf_writer *w, enum rf_value_kind kind, int micro_batch)
 {
@@ -110,6 +111,33 @@ static void backward_input(struct rf_writer *w, int block, int micro_batch)
     write_scratch(w);
 }
 
+/* Of all messages between two ranks in a list, each its own. */
+static int tag_of(const struct rf_plan *plan, enum rf_value_kind kind, int block, int micro_batch)
+{
+    return (2 * block + (kind == RF_VALUE_DOUT)) * (int)plan->policy.micro_batches + micro_batch;
+}
+
+/* A value of this micro-batch goes to the rank that has the other block, or comes from there. */
+static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
+                    enum rf_value_kind kind, int block, int other, int micro_batch)
+{
+    const struct rf_plan *plan = w->plan;
+    const struct rf_block_sizes *sizes = &plan->sizes[block];
+    const bool sends = verb == RF_VERB_SEND;
+    const int back = rf_plan_goes_back(plan, block) ? RF_LANE_SEND_OUT_BACK - RF_LANE_SEND_OUT : 0;
+    rf_write(w, verb, (enum rf_lane)((int)lane + back), block, micro_batch);
+    if (sends)
+        rf_write_in(w, of_block(w, kind, block, micro_batch));
+    else
+        rf_write_out(w, of_block(w, kind, block, micro_batch));
+    rf_write_transfer(
+        w, (struct rf_transfer){.op = sends ? RF_COLL_SEND : RF_COLL_RECV,
+                                .count = (size_t)rf_shape_count(sizes->out),
+                                .dtype = sizes->dtype,
+                                .peer = plan->home_of[other] * plan->mesh.dp + plan->dp_rank,
+                                .tag = tag_of(plan, kind, block, micro_batch)});
+}
+
 static void backward_weight(struct rf_writer *w, int block, int micro_batch)
 {
     rf_write(w, RF_VERB_BACKWARD_WEIGHT, RF_LANE_COMPUTE, block, micro_batch);
@@ -122,22 +150,77 @@ static void backward_weight(struct rf_writer *w, int block, int micro_batch)
     write_scratch(w);
 }
 
+/* Whether block `b` is of the stage that is called. */
+static bool is_of(const struct rf_plan *plan, int b, int stage)
+{
+    return b >= 0 && b < plan->block_count && plan->stage_of[b] == stage;
+}
+
+/* The blocks of a stage, and messages where the block before or the next one is another rank's. */
+static void forward_pass(struct rf_writer *w, int stage, int m)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int b = 0; b < plan->block_count; b++) {
+        if (!is_of(plan, b, stage))
+            continue;
+        if (b > 0 && !rf_plan_holds(plan, b - 1))
+            message(w, RF_VERB_RECV, RF_LANE_RECV_OUT, RF_VALUE_OUT, b - 1, b - 1, m);
+        forward(w, b, m);
+        if (b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1))
+            message(w, RF_VERB_SEND, RF_LANE_SEND_OUT, RF_VALUE_OUT, b, b + 1, m);
+    }
+}
+
+/* One half, or both. A gradient leaves before the half that nobody waits for. */
+static void backward_pass(struct rf_writer *w, int stage, int m, bool input, bool weight)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int b = plan->block_count - 1; b >= 0; b--) {
+        if (!is_of(plan, b, stage))
+            continue;
+        if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1))
+            message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, m);
+        if (input)
+            backward_input(w, b, m);
+        if (input && b > 0 && !rf_plan_holds(plan, b - 1))
+            message(w, RF_VERB_SEND, RF_LANE_SEND_GRAD, RF_VALUE_DOUT, b - 1, b - 1, m);
+        if (weight)
+            backward_weight(w, b, m);
+    }
+}
+
+static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *calls, int count,
+                        int micro_batches)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = 0; k < count; k++) {
+        const int local = calls[k].micro_batch;
+        const int m = local < micro_batches ? rf_plan_micro_batch(plan, local) : RF_PHANTOM;
+        const int stage = rf_plan_stage(plan, calls[k].chunk);
+        const bool both = calls[k].verb == RF_VERB_BACKWARD_INPUT && k + 1 < count &&
+                          calls[k + 1].verb == RF_VERB_BACKWARD_WEIGHT &&
+                          calls[k + 1].chunk == calls[k].chunk && calls[k + 1].micro_batch == local;
+        if (calls[k].verb == RF_VERB_FORWARD)
+            forward_pass(w, stage, m);
+        else
+            backward_pass(w, stage, m, calls[k].verb == RF_VERB_BACKWARD_INPUT,
+                          both || calls[k].verb == RF_VERB_BACKWARD_WEIGHT);
+        k += both;
+    }
+}
+
 static int write_list(struct rf_plan *plan, enum rf_list_id id, int micro_batches, int rounds,
                       bool training)
 {
     struct rf_list list = {0};
     struct rf_writer w = {.plan = plan, .list = &list};
+    struct rf_pipeline_call *calls = NULL;
+    int count = 0;
+    RETURN_IF_ERROR(rf_plan_calls(plan, rounds, training, &calls, &count));
     if (micro_batches > 0)
         load(&w, micro_batches);
-    for (int k = 0; k < rounds; k++) {
-        const int m = k < micro_batches ? rf_plan_micro_batch(plan, k) : RF_PHANTOM;
-        for (int block = 0; block < plan->block_count; block++)
-            forward(&w, block, m);
-        for (int block = plan->block_count - 1; training && block >= 0; block--) {
-            backward_input(&w, block, m);
-            backward_weight(&w, block, m);
-        }
-    }
+    write_calls(&w, calls, count, micro_batches);
+    rf_free(calls);
     return rf_write_end(&w, &plan->lists[id]);
 }
 

@@ -22,13 +22,18 @@ struct pass {
     struct rf_writer w;
     struct rf_plan *plan;
     bool tree;
-    int micro_batch, slot; /* whose backward pass is under way, and where its gradients go */
-    int merges;            /* that it allows */
-    bool fresh;            /* nothing was in the slot before */
-    struct node stack[64];
-    int depth;
-    int *age; /* of a piece's sum that has travelled in 16 bits: blocks since; -1: none */
+    bool at_once;    /* a slot is cleared and merged as a whole: one micro-batch is under way */
+    int *slot;       /* of each local micro-batch: where its gradients go, */
+    int *merges;     /* and how many subtrees it completes */
+    int left;        /* subtrees of the rank at the end */
+    int micro_batch; /* whose slot was cleared last, local; -1: none */
+    int *cleared;    /* of a piece: the same */
+    int *age;        /* of a piece's sum that has travelled in 16 bits: blocks since; -1: none */
+    int *only;       /* of a block: the one micro-batch whose gradients it has; or: */
+    int incomplete;  /* blocks of this rank whose last micro-batch is still to come */
 };
+
+enum { NONE = -1, SEVERAL = -2 };
 
 static bool is_backward(const struct rf_instruction *i)
 {
@@ -40,11 +45,13 @@ static int grad(struct pass *p, int slot, int piece)
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, slot, piece);
 }
 
-static void write_zero(struct pass *p)
+/* One piece, or all (-1). */
+static void write_zero(struct pass *p, int slot, int piece)
 {
     rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
     for (int k = 0; k < p->plan->trained_pieces; k++)
-        rf_write_out(&p->w, grad(p, p->slot, k));
+        if (piece < 0 || k == piece)
+            rf_write_out(&p->w, grad(p, slot, k));
 }
 
 /* Adds slot `right` to the one before it: one piece, or all (-1). */
@@ -61,13 +68,13 @@ static void write_merge(struct pass *p, int right, int piece)
         rf_write_out(&p->w, grad(p, right - 1, k));
 }
 
-/* How many merges the top of the stack allows: subtrees that are left and right sibling. */
-static int mergeable(const struct pass *p)
+/* How many merges the top of a stack allows: subtrees that are left and right sibling. */
+static int mergeable(const struct node *stack, int depth)
 {
-    struct node top = p->stack[p->depth - 1];
+    struct node top = stack[depth - 1];
     int merges = 0;
-    for (int at = p->depth - 2; at >= 0; at--) {
-        struct node left = p->stack[at];
+    for (int at = depth - 2; at >= 0; at--) {
+        struct node left = stack[at];
         if (left.level != top.level || left.index % 2 != 0 || left.index + 1 != top.index)
             break;
         top = (struct node){left.level + 1, left.index / 2};
@@ -76,39 +83,57 @@ static int mergeable(const struct pass *p)
     return merges;
 }
 
-static void pop_merged(struct pass *p)
+/* Pushes the micro-batches one after the other. */
+static void assign_slots(struct pass *p)
 {
-    for (; p->merges > 0; p->merges--) {
-        p->depth--;
-        struct node *left = &p->stack[p->depth - 1];
-        *left = (struct node){left->level + 1, left->index / 2};
+    struct node stack[64];
+    int depth = 0;
+    for (int local = 0; p->tree && local < p->plan->local_micro_batches; local++) {
+        p->slot[local] = depth;
+        stack[depth++] = (struct node){0, rf_plan_micro_batch(p->plan, local)};
+        p->merges[local] = mergeable(stack, depth);
+        p->plan->slots = depth > p->plan->slots ? depth : p->plan->slots;
+        for (int i = 0; i < p->merges[local]; i++) {
+            struct node *left = &stack[--depth - 1];
+            *left = (struct node){left->level + 1, left->index / 2};
+        }
     }
+    p->left = p->tree ? depth : 1;
+    p->plan->slots = p->plan->slots ? p->plan->slots : 1;
 }
 
-static void begin_micro_batch(struct pass *p, int micro_batch)
+/* Whether a call finds nothing of its block's in the slot but what the same micro-batch has left.
+ */
+static bool is_fresh(const struct pass *p, int block, int local)
 {
-    p->fresh = p->tree || p->micro_batch < 0;
-    p->micro_batch = micro_batch;
-    if (p->tree) {
-        p->slot = p->depth;
-        p->stack[p->depth++] = (struct node){0, micro_batch};
-        p->merges = mergeable(p);
+    return p->tree || p->only[block] == NONE || p->only[block] == local;
+}
+
+static void clear(struct pass *p, int block, int local)
+{
+    const struct rf_plan *plan = p->plan;
+    const struct rf_plan_param *params = &plan->params[plan->first_param[block]];
+    if (p->at_once && p->micro_batch != local && (p->tree || local == 0))
+        write_zero(p, p->slot[local], -1);
+    p->micro_batch = local;
+    for (int k = 0; !p->at_once && k < plan->blocks[block].param_count; k++) {
+        const int piece = params[k].grad_piece;
+        if (piece < 0 || p->cleared[piece] == local || (!p->tree && p->cleared[piece] != NONE))
+            continue;
+        p->cleared[piece] = local;
+        write_zero(p, p->slot[local], piece);
     }
-    if (p->slot >= p->plan->slots)
-        p->plan->slots = p->slot + 1;
-    if (p->fresh)
-        write_zero(p);
 }
 
 /* The call as it was, with the gradients of its block's parameters. */
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
-    const int first = plan->first_param[i->block];
+    const int first = plan->first_param[i->block], local = rf_plan_local(plan, i->micro_batch);
     rf_write(&p->w, i->verb, i->lane, i->block, i->micro_batch);
     for (int k = 0; k < i->ins; k++)
         rf_write_in(&p->w, plan->operands[i->first_operand + k]);
-    for (int writes = p->fresh; writes < 2; writes++) {
+    for (int writes = is_fresh(p, i->block, local); writes < 2; writes++) {
         for (int k = 0; writes && k < i->outs; k++)
             rf_write_out(&p->w, plan->operands[i->first_operand + i->ins + k]);
         for (int k = 0; k < plan->blocks[i->block].param_count; k++) {
@@ -117,9 +142,9 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
             for (int other = 0; other < k && !before; other++)
                 before = plan->params[first + other].grad_piece == piece;
             if (!before && writes)
-                rf_write_out(&p->w, grad(p, p->slot, piece));
+                rf_write_out(&p->w, grad(p, p->slot[local], piece));
             else if (!before)
-                rf_write_in(&p->w, grad(p, p->slot, piece));
+                rf_write_in(&p->w, grad(p, p->slot[local], piece));
         }
     }
 }
@@ -152,7 +177,7 @@ static void write_reduce(struct pass *p, int piece)
     if (narrow)
         rf_write_cast(&p->w, RF_VALUE_GRAD, RF_VALUE_GRAD_NARROW, piece);
     rf_write(&p->w, RF_VERB_REDUCE, plan->shard_lane, -1, -1);
-    for (int slot = 0; !narrow && (slot < p->depth - p->merges || slot == 0); slot++)
+    for (int slot = 0; !narrow && slot < p->left; slot++)
         rf_write_in(&p->w, grad(p, slot, piece));
     if (narrow)
         rf_write_in(&p->w, rf_value_of(p->plan, RF_VALUE_GRAD_NARROW, -1, -1, -1, piece));
@@ -175,7 +200,22 @@ static void widen(struct pass *p, int age)
     }
 }
 
-static void complete_block(struct pass *p, int block)
+/* Subtrees that the micro-batch completes in a piece, or in all (-1). */
+static void merge(struct pass *p, int local, int piece)
+{
+    for (int i = 0; i < p->merges[local]; i++)
+        write_merge(p, p->slot[local] - i, piece);
+}
+
+/* Of all pieces whose last block this is. */
+static void merge_block(struct pass *p, int block, int local)
+{
+    for (int k = 0; k < p->plan->trained_pieces; k++)
+        if (p->plan->pieces[k].block == block)
+            merge(p, local, k);
+}
+
+static void complete_block(struct pass *p, int block, int local)
 {
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->trained_pieces; k++) {
@@ -183,36 +223,62 @@ static void complete_block(struct pass *p, int block)
             p->age[k]++;
         if (plan->pieces[k].block != block)
             continue;
-        for (int i = 0; i < p->merges; i++)
-            write_merge(p, p->depth - 1 - i, k);
+        merge(p, local, k);
         write_reduce(p, k);
     }
-    widen(p, block == 0 ? 0 : RF_SETTLE);
+    p->incomplete--;
+    widen(p, p->incomplete == 0 ? 0 : RF_SETTLE);
 }
 
-static void end_micro_batch(struct pass *p, bool reduced)
+static void write_instruction(struct pass *p, const struct rf_instruction *i)
 {
-    for (int i = 0; !reduced && i < p->merges; i++)
-        write_merge(p, p->depth - 1 - i, -1);
-    pop_merged(p);
-}
-
-static void write_instruction(struct pass *p, const struct rf_instruction *i, int last)
-{
-    const bool reduces = p->plan->mesh.dp > 1 && i->micro_batch == last;
+    const struct rf_plan *plan = p->plan;
     if (!is_backward(i)) {
         rf_write_copy(&p->w, i);
         return;
     }
-    if (i->micro_batch != p->micro_batch)
-        begin_micro_batch(p, i->micro_batch);
+    const int local = rf_plan_local(plan, i->micro_batch);
+    clear(p, i->block, local);
     write_backward(p, i);
+    p->only[i->block] = is_fresh(p, i->block, local) ? local : SEVERAL;
     if (i->verb != RF_VERB_BACKWARD_WEIGHT)
         return;
-    if (reduces)
-        complete_block(p, i->block);
-    if (i->block == 0)
-        end_micro_batch(p, reduces);
+    if (plan->mesh.dp > 1 && local + 1 == plan->local_micro_batches)
+        complete_block(p, i->block, local);
+    else if (!p->at_once)
+        merge_block(p, i->block, local);
+    else if (i->block == 0)
+        merge(p, local, -1);
+}
+
+static int open_pass(struct pass *p)
+{
+    const size_t pieces = (size_t)p->plan->piece_count + 1;
+    const size_t micro_batches = (size_t)p->plan->local_micro_batches + 1;
+    p->slot = rf_alloc(micro_batches * sizeof(*p->slot));
+    p->merges = rf_alloc(micro_batches * sizeof(*p->merges));
+    p->cleared = rf_alloc(pieces * sizeof(*p->cleared));
+    p->age = rf_alloc(pieces * sizeof(*p->age));
+    p->only = rf_alloc(((size_t)p->plan->block_count + 1) * sizeof(*p->only));
+    if (!p->slot || !p->merges || !p->cleared || !p->age || !p->only)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
+    for (size_t k = 0; k < pieces; k++)
+        p->age[k] = p->cleared[k] = NONE;
+    for (int b = 0; b < p->plan->block_count; b++)
+        p->only[b] = NONE;
+    for (int b = 0; b < p->plan->block_count; b++)
+        p->incomplete += rf_plan_holds(p->plan, b);
+    assign_slots(p);
+    return 0;
+}
+
+static void close_pass(struct pass *p)
+{
+    rf_free(p->slot);
+    rf_free(p->merges);
+    rf_free(p->cleared);
+    rf_free(p->age);
+    rf_free(p->only);
 }
 
 int rf_pass_gradients(struct rf_plan *plan)
@@ -221,24 +287,19 @@ int rf_pass_gradients(struct rf_plan *plan)
     struct pass p = {.w = {.plan = plan, .list = &written},
                      .plan = plan,
                      .tree = plan->policy.order == RF_ORDER_TREE,
+                     .at_once = plan->mesh.pp == 1,
                      .micro_batch = -1};
-    const int last = rf_plan_micro_batch(plan, plan->local_micro_batches - 1);
     if (plan->policy.forward_only || plan->stage >= 2)
         return 0;
-    p.age = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.age));
-    if (!p.age)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
-    for (int k = 0; k < plan->piece_count; k++)
-        p.age[k] = -1;
-    for (int i = 0; i < list->count; i++)
-        write_instruction(&p, &list->instructions[i], last);
-    if (p.tree && plan->mesh.dp == 1)
-        /* Not a power of two: the tree's right edge is cut off, and what is there is folded from
-         * the right, as the reduction over ranks does it. */
-        for (; p.depth > 1; p.depth--)
-            write_merge(&p, p.depth - 1, -1);
+    p.w.status = open_pass(&p);
+    for (int i = 0; p.w.status == 0 && i < list->count; i++)
+        write_instruction(&p, &list->instructions[i]);
+    /* Not a power of two: the tree's right edge is cut off, and what is there is folded from the
+     * right, as the reduction over ranks does it. */
+    for (int slot = p.left - 1; plan->mesh.dp == 1 && p.w.status == 0 && slot > 0; slot--)
+        write_merge(&p, slot, -1);
     assert(!p.tree || plan->mesh.dp == 1 ||
-           p.depth == rf_forest_nodes(&plan->forest, plan->rank, NULL));
-    rf_free(p.age);
+           p.left == rf_forest_nodes(&plan->forest, plan->dp_rank, NULL));
+    close_pass(&p);
     return rf_write_end(&p.w, list);
 }

@@ -38,11 +38,11 @@ static int check_tie(struct rf_plan *plan, const struct names *names, int index)
                        "parameter %s is tied to %s, which is not declared before it; tie it to an "
                        "earlier parameter",
                        desc->name, desc->tied_to);
-    owner = plan->params[owner].owner;
+    owner = plan->params[owner].logical;
     if (!rf_shape_equal(plan->params[owner].desc->shape, desc->shape))
         return rf_fail(RF_EINVAL, "parameter %s is tied to %s, but their shapes differ", desc->name,
                        desc->tied_to);
-    param->owner = owner;
+    param->logical = owner;
     return 0;
 }
 
@@ -78,7 +78,8 @@ static int add_param(struct rf_plan *plan, struct names *names, int block, int i
     *param = (struct rf_plan_param){.desc = desc,
                                     .block = block,
                                     .index = index,
-                                    .owner = at,
+                                    .logical = at,
+                                    .owner = -1,
                                     .count = count,
                                     .grad_first = RF_NO_GRAD};
     if (desc->tied_to)
@@ -137,10 +138,22 @@ static int check_masters(const struct rf_plan *plan)
     return 0;
 }
 
+/* Which of the parameters that this rank's blocks use have storage of their own. */
+static void find_owners(struct rf_plan *plan)
+{
+    for (int i = 0; i < plan->param_count; i++) {
+        struct rf_plan_param *param = &plan->params[i];
+        if (!rf_plan_holds(plan, param->block))
+            continue;
+        /* At most two uses of few parameters are tied. */
+        const int holder = param->logical == i ? -1 : rf_plan_holder(plan, i);
+        param->owner = holder < 0 ? i : holder;
+    }
+}
+
 static bool frozen(const struct rf_plan *plan, int param)
 {
-    int owner = plan->params[param].owner;
-    return plan->policy.forward_only || (plan->params[owner].desc->flags & RF_PARAM_FROZEN) != 0;
+    return !rf_plan_trains(plan, param);
 }
 
 /* Trained ones, then frozen ones, and of each one zone after the other. */
@@ -156,7 +169,6 @@ static void place_owners(struct rf_plan *plan)
             if (pass < RF_ZONES)
                 param->grad_first = at;
             at += rf_padded((uint64_t)param->count);
-            plan->logical_elements += param->count;
         }
         if (pass == RF_ZONES - 1)
             plan->train_elements = at;
@@ -171,7 +183,7 @@ static void place_params(struct rf_plan *plan)
     at = plan->train_elements;
     for (int i = plan->param_count - 1; i >= 0; i--) {
         struct rf_plan_param *param = &plan->params[i];
-        if (param->owner == i)
+        if (param->owner == i || param->owner < 0)
             continue;
         param->first = plan->params[param->owner].first;
         param->grad_first = plan->params[param->owner].grad_first;
@@ -186,10 +198,13 @@ static void place_params(struct rf_plan *plan)
 /* The use that backward comes to first. */
 static bool touches_first(const struct rf_plan *plan, int param)
 {
-    for (int i = param + 1; i < plan->param_count; i++)
-        if (plan->params[i].grad_first == plan->params[param].grad_first)
+    const struct rf_plan_param *p = &plan->params[param];
+    const bool shared = plan->policy.order != RF_ORDER_TREE; /* by all uses on a rank */
+    for (int i = param + 1; shared && i < plan->param_count; i++)
+        if (plan->params[i].logical == p->logical &&
+            plan->home_of[plan->params[i].block] == plan->home_of[p->block])
             return false;
-    return plan->params[param].grad_first != RF_NO_GRAD;
+    return rf_plan_trains(plan, param);
 }
 
 /* What is not cleared is written; small pieces are cleared all the same, so that there are few
@@ -204,7 +219,7 @@ static int place_cleared(struct rf_plan *plan)
         const struct rf_plan_param *next = NULL;
         for (int i = 0; i < plan->param_count; i++) {
             const struct rf_plan_param *param = &plan->params[i];
-            if (param->written && param->grad_first >= at &&
+            if (param->owner >= 0 && param->written && param->grad_first >= at &&
                 (!next || param->grad_first < next->grad_first))
                 next = param;
         }
@@ -217,22 +232,34 @@ static int place_cleared(struct rf_plan *plan)
     }
 }
 
+/* What a pipeline puts off is written when another micro-batch has already added to it. */
+static bool puts_off(const struct rf_plan *plan)
+{
+    return plan->mesh.pp > 1 &&
+           (plan->policy.pipeline == RF_PIPELINE_ZBH1 || plan->policy.pipeline == RF_PIPELINE_ZBV);
+}
+
 static int mark_written(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_plan_param *param = &plan->params[i];
         param->written = (param->desc->flags & RF_PARAM_WRITTEN) != 0 &&
-                         param->count >= LEAST_WRITTEN && touches_first(plan, i);
+                         param->count >= LEAST_WRITTEN && touches_first(plan, i) && !puts_off(plan);
     }
     return place_cleared(plan);
 }
 
-static void count_chunks(struct rf_plan *plan)
+/* Of all ranks. */
+static void count_elements(struct rf_plan *plan)
 {
-    for (int i = 0; i < plan->param_count; i++)
-        if (plan->params[i].owner == i && plan->params[i].grad_first != RF_NO_GRAD)
-            plan->chunk_count +=
-                ((uint64_t)plan->params[i].count + RF_NORM_CHUNK - 1) / RF_NORM_CHUNK;
+    for (int i = 0; i < plan->param_count; i++) {
+        const uint64_t count = (uint64_t)plan->params[i].count;
+        if (plan->params[i].logical != i)
+            continue;
+        plan->logical_elements += (int64_t)count;
+        if (rf_plan_trains(plan, i))
+            plan->chunk_count += (count + RF_NORM_CHUNK - 1) / RF_NORM_CHUNK;
+    }
 }
 
 int rf_pass_layout(struct rf_plan *plan)
@@ -240,8 +267,9 @@ int rf_pass_layout(struct rf_plan *plan)
     RETURN_IF_ERROR(collect_params(plan));
     RETURN_IF_ERROR(check_masters(plan));
     decide_units(plan);
+    find_owners(plan);
     place_params(plan);
     RETURN_IF_ERROR(mark_written(plan));
-    count_chunks(plan);
+    count_elements(plan);
     return 0;
 }

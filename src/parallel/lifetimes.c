@@ -4,7 +4,8 @@
  * A value lives from an instruction that writes it without reading it to the last one that uses it.
  * Values that are never alive together may share memory: the largest are placed first, each at the
  * lowest place that is free while it lives. The micro-batches of a rank follow each other, so a
- * value has the same place in all of them, and what was recorded for one fits the next.
+ * value has the same place in all of them, and what was recorded for one fits the next; where
+ * several are under way at once (pipelines), as few places as these, in turns.
  *
  * What another lane reads is not free at its place in the list, but when that lane has done it. If
  * computing reused such memory at once it would wait; so it is kept for SETTLE more calls of
@@ -26,7 +27,7 @@ struct interval {
     int begin, end; /* instructions, over all lists */
 };
 
-/* The values of one thing, one for each micro-batch. */
+/* The values of one thing, for one micro-batch or several. */
 struct place {
     int value; /* the first of them */
     uint64_t bytes, offset;
@@ -43,6 +44,8 @@ struct pass {
     struct interval *intervals;
     int place_count, interval_count, interval_room;
     int *open; /* value -> its interval that may go on; -1: none */
+    int *
+        turns; /* of the value for the first micro-batch: how many places it has; 0: one for each */
 };
 
 bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind)
@@ -56,6 +59,7 @@ bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind
     case RF_VALUE_GRAD_NARROW_SHARD:
     case RF_VALUE_HOST_OUT:
     case RF_VALUE_HOST_SAVED:
+    case RF_VALUE_GRAD_TIED:
         return true;
     case RF_VALUE_PARAM:
     case RF_VALUE_COPY:
@@ -79,6 +83,7 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
     case RF_VALUE_GRAD_PART:
     case RF_VALUE_GRAD_NARROW:
     case RF_VALUE_GRAD_NARROW_SHARD:
+    case RF_VALUE_GRAD_TIED:
         return RF_CATEGORY_GRADS;
     case RF_VALUE_SAVED: /* without a backward pass nobody reads it */
         return plan->policy.forward_only ? RF_CATEGORY_SCRATCH : RF_CATEGORY_ACTIVATIONS;
@@ -176,7 +181,14 @@ static int find_lifetimes(struct pass *p)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* One for all micro-batches. Values of one thing were made one after the other or far apart. */
+/* The same for another of this rank's micro-batches; there is one. */
+static int of_local(struct rf_plan *plan, const struct rf_value *value, int local)
+{
+    return rf_value_of(plan, value->kind, value->block, rf_plan_micro_batch(plan, local),
+                       value->slot, value->piece);
+}
+
+/* Values of one thing were made one after the other or far apart. */
 static int collect(struct pass *p)
 {
     struct rf_plan *plan = p->plan;
@@ -186,10 +198,9 @@ static int collect(struct pass *p)
         if (!rf_value_comes_and_goes(plan, value->kind) || value->bytes == 0)
             continue;
         if (value->micro_batch >= 0) {
-            const int first = rf_value_of(plan, value->kind, value->block,
-                                          rf_plan_micro_batch(plan, 0), value->slot, value->piece);
-            if (first < 0)
-                return first;
+            const int local = rf_plan_local(plan, value->micro_batch);
+            const int turns = p->turns[of_local(plan, value, 0)];
+            const int first = of_local(plan, value, turns ? local % turns : local);
             if (first < v) {
                 p->place_of[v] = p->place_of[first];
                 continue;
@@ -295,8 +306,53 @@ static int put_all(struct pass *p)
     return rc;
 }
 
+/* The fewest places that a thing needs. Micro-batches come and go in one order, so one that is as
+ * many later as there are places finds its own free if the next one does. */
+static int count_turns(const struct pass *p, const struct rf_value *first)
+{
+    const int all = p->plan->local_micro_batches;
+    for (int turns = 1; turns < all; turns++) {
+        bool good = true;
+        for (int local = 0; good && local + turns < all; local++) {
+            const int a = p->place_of[of_local(p->plan, first, local)];
+            const int b = p->place_of[of_local(p->plan, first, local + turns)];
+            good = !alive_together(p, &p->places[a], &p->places[b]);
+        }
+        if (good)
+            return turns;
+    }
+    return all;
+}
+
+static void forget_places(struct pass *p)
+{
+    memset(p->places, 0, (size_t)p->place_count * sizeof(*p->places));
+    p->place_count = p->interval_count = 0;
+}
+
+/* With one micro-batch after the other one place is enough. Else each has its own at first, to see
+ * how many are alive at once. */
+static int find_turns(struct pass *p)
+{
+    struct rf_plan *plan = p->plan;
+    const int values = plan->value_count;
+    for (int v = 0; plan->mesh.pp == 1 && v < values; v++)
+        p->turns[v] = 1;
+    if (plan->mesh.pp == 1)
+        return 0;
+    RETURN_IF_ERROR(collect(p));
+    RETURN_IF_ERROR(find_lifetimes(p));
+    for (int v = 0; v < values; v++)
+        if (p->place_of[v] >= 0 && plan->values[v].micro_batch >= 0 &&
+            rf_plan_local(plan, plan->values[v].micro_batch) == 0)
+            p->turns[v] = count_turns(p, &plan->values[v]);
+    forget_places(p);
+    return 0;
+}
+
 static int place_all(struct pass *p)
 {
+    RETURN_IF_ERROR(find_turns(p));
     RETURN_IF_ERROR(collect(p));
     RETURN_IF_ERROR(find_lifetimes(p));
     RETURN_IF_ERROR(put_all(p));
@@ -315,12 +371,14 @@ int rf_pass_lifetimes(struct rf_plan *plan)
     p.places = rf_alloc(values * sizeof(*p.places));
     p.place_of = rf_alloc(values * sizeof(*p.place_of));
     p.open = rf_alloc(values * sizeof(*p.open));
-    int rc = p.places && p.place_of && p.open
+    p.turns = rf_alloc(values * sizeof(*p.turns));
+    int rc = p.places && p.place_of && p.open && p.turns
                  ? place_all(&p)
                  : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
     rf_free(p.places);
     rf_free(p.place_of);
     rf_free(p.open);
+    rf_free(p.turns);
     rf_free(p.intervals);
     return rc;
 }

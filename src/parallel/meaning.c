@@ -75,7 +75,7 @@ int rf_meaning_end(struct rf_meaning *m)
                 return rf_fail(RF_EINVAL, "plan of rank %d: %s were not added", rank,
                                rf_value_text(v, text, sizeof(text)));
             if ((kept && state != (trained ? RF_TOKEN_UPDATED : RF_TOKEN_HELD)) ||
-                (v->kind == RF_VALUE_SCALARS && plan->train_elements > 0 && state != scalars))
+                (v->kind == RF_VALUE_SCALARS && plan->chunk_count > 0 && state != scalars))
                 return rf_fail(RF_EINVAL, "plan of rank %d: at the end %s was not updated (%d)",
                                rank, rf_value_text(v, text, sizeof(text)), (int)state);
         }

@@ -18,6 +18,7 @@ enum rf_token_state {
     RF_TOKEN_BEGUN,   /* of scalars: with norm and clipping */
     RF_TOKEN_MOVED,   /* of scalars: the loss scale as well */
     RF_TOKEN_OURS,    /* of partial norms: those of this rank's chunks alone */
+    RF_TOKEN_STAGE,   /* and those of all ranks with the same blocks */
     RF_TOKEN_UPDATED, /* of parameters, copies and states: after the step */
     RF_TOKEN_CLEARED, /* of gradients: no micro-batch yet */
     RF_TOKEN_SUM,     /* of gradients: of some micro-batches */
@@ -26,11 +27,12 @@ enum rf_token_state {
 
 struct rf_token {
     enum rf_token_state state;
-    bool read;       /* since it was written */
-    int low, high;   /* RF_TOKEN_SUM: micro-batches, by global index */
-    int ties;        /* RF_TOKEN_TOTAL: tied uses that were added */
-    bool normed;     /* it is in the norm */
-    bool gathered;   /* of a shard of parameters: the others have it, too */
+    bool read;     /* since it was written */
+    int low, high; /* RF_TOKEN_SUM: micro-batches, by global index */
+    int ties;      /* RF_TOKEN_TOTAL: tied uses that were added */
+    int homes;     /* and ranks with other blocks whose uses were; -1: sent to one, not yet back */
+    bool normed;   /* it is in the norm */
+    bool gathered; /* of a shard of parameters: the others have it, too */
     uint8_t *counts; /* RF_TOKEN_SUM: per block, micro-batch and half: how often it is in */
 };
 
@@ -96,6 +98,10 @@ RF_MUST_CHECK int rf_meaning_spill(const struct rf_at *a);
 
 /* meaning_update.c */
 RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
+/* Gradients of a parameter that ranks with other blocks use, too: sent, and received. */
+RF_MUST_CHECK int rf_meaning_send_shared(const struct rf_at *a, int value);
+RF_MUST_CHECK int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at *from,
+                                         int sent);
 RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_begin_step(const struct rf_at *a);

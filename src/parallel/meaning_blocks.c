@@ -254,7 +254,7 @@ int rf_token_complete(const struct rf_at *a, int value)
                 all &= times == 1;
             }
     t->state = all ? RF_TOKEN_TOTAL : RF_TOKEN_SUM;
-    t->ties = 0;
+    t->ties = t->homes = 0;
     t->normed = false;
     return 0;
 }

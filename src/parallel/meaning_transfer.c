@@ -10,7 +10,7 @@
 static int check_parts(const struct rf_at *a)
 {
     struct rf_forest_node nodes[62];
-    const int parts = rf_forest_nodes(&a->plan->forest, a->plan->rank, nodes);
+    const int parts = rf_forest_nodes(&a->plan->forest, a->plan->dp_rank, nodes);
     if (parts != a->i->ins)
         return rf_check_fail(a->plan, a->i, "brings %d subtrees, not %d", a->i->ins, parts);
     for (int k = 0; k < parts; k++) {
@@ -49,7 +49,7 @@ static int check_round(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
     const int round = rf_plan_transfer(plan, a->i)->round, dp = plan->mesh.dp;
-    const int m = round * dp + plan->rank;
+    const int m = round * dp + plan->dp_rank;
     const bool leaf = m < plan->policy.micro_batches;
     if (round < 0 || round >= rf_plan_rounds(plan) || a->i->ins != leaf + (round > 0))
         return rf_check_fail(plan, a->i, "has %d operands in round %d", a->i->ins, round);
@@ -164,7 +164,7 @@ static int take(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
     const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
-    const bool root = t->op != RF_COLL_REDUCE || plan->rank == t->root;
+    const bool root = t->op != RF_COLL_REDUCE || plan->groups[a->i->lane].rank == t->root;
     const bool rounds = t->op == RF_COLL_PREFIX_REDUCE_SCATTER;
     const int parts = rounds ? rf_token_operand(a, true, RF_VALUE_GRAD_PART, -1, -1, piece) : -1;
     const bool passing = plan->stage >= 2 && !rounds && a->i->lane != RF_LANE_REPLICATE;
@@ -206,12 +206,14 @@ static int take(const struct rf_at *a, int piece)
 static int norm_share(const struct rf_at *a)
 {
     const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
+    const bool stages = a->i->lane == RF_LANE_PIPELINE, later = !stages && a->plan->mesh.pp > 1;
     if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F32 || t->counts ||
         t->count != a->plan->chunk_count || t->order != RF_ORDER_RING)
         return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
     RETURN_IF_ERROR(check_heard(a));
-    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_OURS));
-    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_HELD);
+    RETURN_IF_ERROR(
+        rf_token_read(a, RF_VALUE_PARTIALS, -1, -1, stages ? RF_TOKEN_STAGE : RF_TOKEN_OURS));
+    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, later ? RF_TOKEN_STAGE : RF_TOKEN_HELD);
 }
 
 static int gather(const struct rf_at *a, int piece)
@@ -246,7 +248,8 @@ static int loss(const struct rf_at *a)
     if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F64 || t->order != RF_ORDER_RING ||
         t->count != rf_plan_loss_elements(plan->policy.micro_batches))
         return rf_check_fail(plan, a->i, "transfers %zu elements", t->count);
-    for (int local = 0; local < plan->local_micro_batches; local++) {
+    const bool has = rf_plan_holds(plan, plan->block_count - 1);
+    for (int local = 0; has && local < plan->local_micro_batches; local++) {
         const int m = rf_plan_micro_batch(plan, local);
         RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_TARGETS, -1, m, RF_TOKEN_HELD));
         const int losses = rf_token_operand(a, false, RF_VALUE_LOSSES, -1, m, -1);
@@ -339,4 +342,52 @@ int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
         RETURN_IF_ERROR(rf_token_end_operands(&a));
     }
     return 0;
+}
+
+/* A message has all of its value, and nothing that is of collectives. */
+static int check_message(const struct rf_at *a, const struct rf_value *v)
+{
+    const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
+    const bool shard = v->piece >= 0;
+    const struct rf_block_sizes *sizes = shard ? NULL : &a->plan->sizes[v->block];
+    const size_t count = shard ? a->plan->pieces[v->piece].counts[a->plan->shard]
+                               : (size_t)rf_shape_count(sizes->out);
+    if (t->count != count || t->dtype != (shard ? RF_F32 : sizes->dtype) || t->root != 0 ||
+        t->order != RF_ORDER_ANY || t->algorithm || t->round != 0)
+        return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
+    return 0;
+}
+
+/* What arrives is what was sent; of gradients the whole sum. */
+int rf_meaning_message(struct rf_meaning *m, const struct rf_job_group *g)
+{
+    const int from = g->members[0], to = g->members[1];
+    struct rf_at a = {m, m->plans[from], g->of_ranks[from], m->tokens[from]};
+    struct rf_at b = {m, m->plans[to], g->of_ranks[to], m->tokens[to]};
+    if (a.i->ins != 1 || a.i->outs != 0 || b.i->ins != 0 || b.i->outs != 1)
+        return rf_check_fail(a.plan, a.i, "is not of one value");
+    const int sent = a.plan->operands[a.i->first_operand];
+    const int got = b.plan->operands[b.i->first_operand];
+    const struct rf_value *v = &a.plan->values[sent], *w = &b.plan->values[got];
+    const bool sum = v->kind == RF_VALUE_GRAD_SHARD &&
+                     (w->kind == RF_VALUE_GRAD_SHARD || w->kind == RF_VALUE_GRAD_TIED);
+    if (!sum && (v->kind != w->kind || v->block != w->block || v->micro_batch != w->micro_batch ||
+                 v->block != a.i->block || (v->kind != RF_VALUE_OUT && v->kind != RF_VALUE_DOUT)))
+        return rf_check_fail(b.plan, b.i, "receives another value than was sent");
+    RETURN_IF_ERROR(check_message(&a, v));
+    RETURN_IF_ERROR(check_message(&b, w));
+    RETURN_IF_ERROR(rf_token_begin_operands(&a));
+    rf_token_use_all(&a);
+    if (sum)
+        RETURN_IF_ERROR(check_heard(&a));
+    RETURN_IF_ERROR(sum ? rf_meaning_send_shared(&a, sent)
+                        : rf_token_demand(&a, sent, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_token_end_operands(&a));
+    RETURN_IF_ERROR(rf_token_begin_operands(&b));
+    rf_token_use_all(&b);
+    if (sum)
+        RETURN_IF_ERROR(rf_meaning_take_shared(&b, got, &a, sent));
+    else
+        rf_token_put(&b, got, RF_TOKEN_HELD);
+    return rf_token_end_operands(&b);
 }

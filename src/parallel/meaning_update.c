@@ -44,12 +44,92 @@ static int make_total(const struct rf_at *a, int shard)
     return 0;
 }
 
+/* ---- parameters that ranks with other blocks use, too ---------------------------------------- */
+
+/* The parameter that is the piece, by its first use anywhere. */
+static int logical_of(const struct rf_plan *plan, int piece)
+{
+    for (int i = 0; i < plan->param_count; i++)
+        if (plan->params[i].owner == i && plan->params[i].piece == piece)
+            return plan->params[i].logical;
+    return -1;
+}
+
+/* How many other ranks of the pipeline use it. */
+static int others_of(const struct rf_plan *plan, int piece)
+{
+    const int logical = logical_of(plan, piece);
+    int others = 0;
+    for (int home = 0; logical >= 0 && home < plan->mesh.pp; home++)
+        others += home != plan->pp_rank && rf_plan_uses(plan, logical, home);
+    return others;
+}
+
+static bool is_home(const struct rf_plan *plan, int piece)
+{
+    const int logical = logical_of(plan, piece);
+    return logical >= 0 && rf_plan_holds(plan, plan->params[logical].block);
+}
+
+/* Of this rank's blocks, to the rank with the first use; from there the whole sum. */
+int rf_meaning_send_shared(const struct rf_at *a, int value)
+{
+    struct rf_token *t = &a->tokens[value];
+    const int piece = a->plan->values[value].piece, others = others_of(a->plan, piece);
+    RETURN_IF_ERROR(make_total(a, value));
+    const bool home = is_home(a->plan, piece);
+    if (others == 0 || t->ties != uses_of(a->plan, piece) || (!home && t->normed) ||
+        t->homes != (home ? others : 0))
+        return rf_check_fail(a->plan, a->i, "sends gradients that are not complete");
+    if (!home)
+        t->homes = -1;
+    return 0;
+}
+
+int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at *from, int sent)
+{
+    const int piece = a->plan->values[value].piece;
+    const int theirs = from->plan->values[sent].piece;
+    const bool tied = a->plan->values[value].kind == RF_VALUE_GRAD_TIED;
+    struct rf_token *t = &a->tokens[value];
+    if (logical_of(a->plan, piece) < 0 ||
+        logical_of(a->plan, piece) != logical_of(from->plan, theirs) ||
+        tied != is_home(a->plan, piece) || tied == is_home(from->plan, theirs))
+        return rf_check_fail(a->plan, a->i, "receives gradients of another parameter");
+    if (tied ? a->plan->values[value].slot != from->plan->pp_rank : t->homes != -1)
+        return rf_check_fail(a->plan, a->i, "receives what it has not asked for");
+    t->read = true;
+    rf_token_put(a, value, RF_TOKEN_TOTAL);
+    t->ties = uses_of(a->plan, piece);
+    t->homes = others_of(a->plan, piece);
+    t->normed = false;
+    return 0;
+}
+
+/* Adds what another rank has sent. */
+static int tie_shared(const struct rf_at *a, int sum, int more)
+{
+    const int piece = a->plan->values[sum].piece;
+    if (a->plan->values[sum].kind != RF_VALUE_GRAD_SHARD || a->plan->values[more].piece != piece)
+        return rf_check_fail(a->plan, a->i, "adds gradients of another parameter");
+    rf_token_use_all(a);
+    RETURN_IF_ERROR(make_total(a, sum));
+    RETURN_IF_ERROR(rf_token_demand(a, more, RF_TOKEN_TOTAL));
+    if (a->tokens[sum].ties != uses_of(a->plan, piece))
+        return rf_check_fail(a->plan, a->i, "adds before this rank's own uses are added");
+    a->tokens[sum].homes++;
+    a->tokens[more].state = RF_TOKEN_NOTHING;
+    return 0;
+}
+
 int rf_meaning_tie(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
     const int *operands = plan->operands + a->i->first_operand;
     if (a->i->ins != 2 || a->i->outs != 1 || operands[0] != operands[2])
         return rf_check_fail(plan, a->i, "does not add in place");
+    if (plan->values[operands[1]].kind == RF_VALUE_GRAD_TIED)
+        return tie_shared(a, operands[0], operands[1]);
     RETURN_IF_ERROR(rf_token_check_gradients(a, RF_VALUE_GRAD_SHARD));
     const int use = plan->pieces[plan->values[operands[1]].piece].use;
     if (use < 0 ||
@@ -71,7 +151,8 @@ static int read_total(const struct rf_at *a, int piece, bool norm)
     if (norm)
         RETURN_IF_ERROR(make_total(a, value));
     RETURN_IF_ERROR(rf_token_demand(a, value, RF_TOKEN_TOTAL));
-    if (a->tokens[value].ties != uses_of(a->plan, piece) || a->tokens[value].normed == norm)
+    if (a->tokens[value].ties != uses_of(a->plan, piece) ||
+        a->tokens[value].homes != others_of(a->plan, piece) || a->tokens[value].normed == norm)
         return rf_check_fail(a->plan, a->i, "piece %d lacks a tied use or the norm", piece);
     a->tokens[value].normed = true;
     return 0;
@@ -84,7 +165,9 @@ int rf_meaning_norm_partial(const struct rf_at *a)
             RETURN_IF_ERROR(read_total(a, piece, true));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
     return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1,
-                          a->plan->shards > 1 ? RF_TOKEN_OURS : RF_TOKEN_HELD);
+                          a->plan->shards > 1    ? RF_TOKEN_OURS
+                          : a->plan->mesh.pp > 1 ? RF_TOKEN_STAGE
+                                                 : RF_TOKEN_HELD);
 }
 
 int rf_meaning_norm(const struct rf_at *a)

@@ -11,12 +11,16 @@
 
 /* policy.c: mesh, policy and batch fit each other; defaults are filled in. */
 RF_MUST_CHECK int rf_pass_policy(struct rf_plan *plan);
+/* stages.c: which rank has which blocks. */
+RF_MUST_CHECK int rf_pass_stages(struct rf_plan *plan);
 /* shares.c: which rank computes which micro-batches. */
 RF_MUST_CHECK int rf_pass_shares(struct rf_plan *plan);
 /* layout.c: the flat buffers, decay words and norm chunks. */
 RF_MUST_CHECK int rf_pass_layout(struct rf_plan *plan);
 /* pieces.c: what is reduced and updated together. */
 RF_MUST_CHECK int rf_pass_pieces(struct rf_plan *plan);
+/* bytes.c: what blocks need, as they say. */
+RF_MUST_CHECK int rf_pass_sizes(struct rf_plan *plan);
 /* expand.c: forward and backward passes, and the lists of evaluation. */
 RF_MUST_CHECK int rf_pass_expand(struct rf_plan *plan);
 /* bytes.c: what each block keeps and gives. */

@@ -22,11 +22,21 @@ static void add_piece(struct rf_plan *plan, struct rf_plan_piece piece)
     plan->trained_pieces += piece.trained;
 }
 
+/* Whether ranks with other blocks have it, too. */
+static bool is_shared(const struct rf_plan *plan, int param)
+{
+    for (int i = 0; plan->mesh.pp > 1 && i < plan->param_count; i++)
+        if (plan->params[i].owner < 0 && plan->params[i].logical == plan->params[param].logical)
+            return true;
+    return false;
+}
+
 static void cut_buckets(struct rf_plan *plan, int zone)
 {
     struct rf_plan_piece bucket = {.block = -1, .use = -1, .trained = true};
     uint64_t limit = plan->piece_count == 0 ? plan->policy.first_bucket_bytes / sizeof(float)
                                             : plan->policy.bucket_bytes / sizeof(float);
+    int before = -1;
     for (int i = plan->param_count - 1; i >= 0; i--) {
         const struct rf_plan_param *param = &plan->params[i];
         if (param->owner != i || param->grad_first == RF_NO_GRAD || rf_plan_zone(plan, i) != zone)
@@ -34,7 +44,12 @@ static void cut_buckets(struct rf_plan *plan, int zone)
         if (bucket.count == 0)
             bucket.first = param->grad_first;
         uint64_t end = param->grad_first + (uint64_t)param->count;
-        if (bucket.count > 0 && end - bucket.first > limit) {
+        const bool alone = is_shared(plan, i) ||
+                           (bucket.count > 0 && (is_shared(plan, before) ||
+                                                 plan->stage_of[param->block] !=
+                                                     plan->stage_of[plan->params[before].block]));
+        before = i;
+        if (bucket.count > 0 && (alone || end - bucket.first > limit)) {
             add_piece(plan, bucket);
             bucket.first = param->grad_first;
             limit = plan->policy.bucket_bytes / sizeof(float);
@@ -111,7 +126,7 @@ static void add_uses(struct rf_plan *plan)
 {
     for (int i = plan->param_count - 1; i >= 0; i--) {
         const struct rf_plan_param *param = &plan->params[i];
-        if (param->owner != i && param->grad_first != RF_NO_GRAD)
+        if (param->owner >= 0 && param->owner != i && param->grad_first != RF_NO_GRAD)
             add_piece(plan, (struct rf_plan_piece){.first = param->grad_first,
                                                    .count = (uint64_t)param->count,
                                                    .block = param->block,
@@ -226,9 +241,11 @@ static void assign_params(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_plan_param *param = &plan->params[i];
-        param->grad_piece = -1;
+        param->piece = param->grad_piece = -1;
         for (int k = 0; k < plan->piece_count; k++) {
             const struct rf_plan_piece *piece = &plan->pieces[k];
+            if (param->owner < 0)
+                continue;
             if (piece->use < 0 && inside(piece, param->first))
                 param->piece = k;
             if (piece->trained && param->grad_first != RF_NO_GRAD &&

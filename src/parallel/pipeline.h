@@ -14,17 +14,6 @@
 
 #include <ringforge/parallel.h>
 
-enum rf_pipeline_kind {
-    RF_PIPELINE_NAIVE = 0,   /* one micro-batch after the other, forward and back */
-    RF_PIPELINE_GPIPE,       /* all forward, then all back: Huang et al. 2019 */
-    RF_PIPELINE_1F1B,        /* one forward, one back: Narayanan et al. 2019, with a flush */
-    RF_PIPELINE_INTERLEAVED, /* the same with several chunks a rank: Narayanan et al. 2021b */
-    RF_PIPELINE_ZBH1,        /* 1F1B with weight halves put off: Qi et al. 2023, ZB-H1 */
-    RF_PIPELINE_ZBV,         /* two chunks a rank, placed as a V: Qi et al. 2024, ZB-V */
-    RF_PIPELINE_2BW,         /* 1F1B without a flush: Narayanan et al. 2021a, PipeDream-2BW */
-    RF_PIPELINE_COUNT
-};
-
 /* Set by the caller, then checked and completed by rf_pipeline_check. */
 struct rf_pipeline {
     enum rf_pipeline_kind kind;
@@ -42,11 +31,6 @@ struct rf_pipeline_call {
 };
 
 /* ---- pipeline.c: kinds, places of stages, orders --------------------------------------------- */
-
-/* "naive", "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "2bw"; "?" for what is none. */
-const char *rf_pipeline_name(enum rf_pipeline_kind kind);
-/* The kind of this name; RF_EINVAL lists the names there are. */
-RF_MUST_CHECK int rf_pipeline_find(const char *name, enum rf_pipeline_kind *out);
 
 /* Fills in what is 0. RF_EINVAL: the message says which number does not fit, and what would. All
  * other functions take only what has passed this one. */

@@ -87,6 +87,7 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
     case RF_VALUE_HANDOFF:
         return plan->sizes[v->block].handoff;
     case RF_VALUE_GRAD_PART:
+    case RF_VALUE_GRAD_TIED:
         return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(float);
     case RF_VALUE_GRAD_NARROW_SHARD:
         return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(uint16_t);

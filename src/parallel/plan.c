@@ -10,10 +10,10 @@ int rf_plan_build(const struct rf_block *blocks, int block_count, const struct r
                   const struct rf_policy *policy, int rank, struct rf_plan **out)
 {
     static int (*const passes[])(struct rf_plan *) = {
-        rf_pass_policy, rf_pass_shares,    rf_pass_layout,    rf_pass_pieces,    rf_pass_expand,
-        rf_pass_sizes,  rf_pass_recompute, rf_pass_gradients, rf_pass_rounds,    rf_pass_update,
-        rf_pass_gather, rf_pass_bytes,     rf_pass_spill,     rf_pass_place,     rf_pass_lifetimes,
-        rf_pass_edges,  rf_pass_sums,      rf_pass_fit,
+        rf_pass_policy,    rf_pass_stages, rf_pass_shares,    rf_pass_layout,    rf_pass_pieces,
+        rf_pass_sizes,     rf_pass_expand, rf_pass_recompute, rf_pass_gradients, rf_pass_rounds,
+        rf_pass_update,    rf_pass_gather, rf_pass_bytes,     rf_pass_spill,     rf_pass_place,
+        rf_pass_lifetimes, rf_pass_edges,  rf_pass_sums,      rf_pass_fit,
     };
 
     if (!blocks || block_count < 1 || !policy || !out)
@@ -42,6 +42,8 @@ void rf_plan_destroy(struct rf_plan *plan)
     if (!plan)
         return;
     rf_free(plan->first_micro_batch);
+    rf_free(plan->stage_of);
+    rf_free(plan->home_of);
     rf_free(plan->params);
     rf_free(plan->cleared);
     rf_free(plan->first_param);
@@ -95,15 +97,9 @@ void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out)
     *out = plan->bytes;
 }
 
-double rf_plan_bubble(const struct rf_plan *plan)
-{
-    (void)plan; /* without pipeline stages no rank waits for another's activations */
-    return 0;
-}
-
 bool rf_plan_params_sharded(const struct rf_plan *plan)
 {
-    return plan->units && plan->shards > 1;
+    return rf_plan_shards_params(plan) || plan->mesh.pp > 1;
 }
 
 int rf_plan_recompute(const struct rf_plan *plan)

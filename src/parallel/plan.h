@@ -28,7 +28,9 @@ static inline uint64_t rf_padded(uint64_t count)
 struct rf_plan_param {
     const struct rf_param_desc *desc;
     int block, index;    /* whose, and which in its list */
-    int owner;           /* the parameter that has the storage: itself when not tied */
+    int logical;         /* the first of those tied to each other: itself when not tied */
+    int owner;           /* of the same, the first one whose block is on this rank, which has the
+                          * storage here; -1: this one's block is on another rank */
     int64_t count;       /* elements */
     uint64_t first;      /* element of the flat parameter buffer */
     uint64_t grad_first; /* element of a gradient slot; RF_NO_GRAD when frozen */
@@ -124,7 +126,10 @@ struct rf_plan {
     struct rf_mesh mesh;
     struct rf_policy policy; /* with every default filled in */
     int rank;
-    int64_t rows;            /* tokens of a micro-batch */
+    int dp_rank, pp_rank; /* its place in the mesh: rank = pp_rank * dp + dp_rank */
+    int *stage_of,
+        *home_of; /* of each block: its stage, and the pp_rank of the ranks that have it */
+    int64_t rows; /* tokens of a micro-batch */
     struct rf_forest forest; /* which micro-batches are whose */
     int *first_micro_batch;  /* forest.first */
     int most_parts;          /* subtrees of the rank that has most; in tree order only */
@@ -182,7 +187,7 @@ static inline int rf_plan_zone(const struct rf_plan *plan, int param)
 /* Whether this rank has the optimizer and its states. */
 static inline bool rf_plan_updates(const struct rf_plan *plan)
 {
-    return !plan->policy.update_on_rank_0 || plan->rank == 0;
+    return !plan->policy.update_on_rank_0 || plan->dp_rank == 0;
 }
 
 /* Whether an update writes 16-bit copies beside the parameters. */
@@ -239,7 +244,37 @@ static inline bool rf_plan_evicts(const struct rf_plan *plan)
 /* Whether a lane's instructions are transfers between ranks. */
 static inline bool rf_lane_transfers(int lane)
 {
-    return lane >= RF_LANE_DATA && lane <= RF_LANE_REPLICATE;
+    return lane >= RF_LANE_DATA && lane <= RF_LANE_RECV_GRAD_BACK;
+}
+
+/* Whether these are between all ranks of a group, and not messages of two ranks. */
+static inline bool rf_lane_collects(int lane)
+{
+    return lane >= RF_LANE_DATA && lane <= RF_LANE_JOB;
+}
+
+/* Whether messages are sent on a lane; those that it meets come on the next one. */
+static inline bool rf_lane_sends(int lane)
+{
+    return lane >= RF_LANE_SEND_OUT && lane <= RF_LANE_RECV_GRAD_BACK &&
+           (lane - RF_LANE_SEND_OUT) % 2 == 0;
+}
+
+static inline bool rf_lane_receives(int lane)
+{
+    return lane > RF_LANE_SEND_OUT && rf_lane_sends(lane - 1);
+}
+
+/* Where the losses of all ranks are added up. */
+static inline enum rf_lane rf_plan_loss_lane(const struct rf_plan *plan)
+{
+    return plan->mesh.pp > 1 ? RF_LANE_JOB : RF_LANE_DATA;
+}
+
+/* Whether a block is on this rank. */
+static inline bool rf_plan_holds(const struct rf_plan *plan, int block)
+{
+    return plan->home_of[block] == plan->pp_rank;
 }
 
 /* How often each rank takes a micro-batch, or, in the last round, maybe none. */
@@ -251,14 +286,56 @@ static inline int rf_plan_rounds(const struct rf_plan *plan)
 /* The global index of one of this rank's micro-batches, and back. */
 static inline int rf_plan_micro_batch(const struct rf_plan *plan, int local)
 {
-    return plan->dealt ? local * plan->mesh.dp + plan->rank
-                       : plan->first_micro_batch[plan->rank] + local;
+    return plan->dealt ? local * plan->mesh.dp + plan->dp_rank
+                       : plan->first_micro_batch[plan->dp_rank] + local;
 }
 
 static inline int rf_plan_local(const struct rf_plan *plan, int micro_batch)
 {
-    return plan->dealt ? (micro_batch - plan->rank) / plan->mesh.dp
-                       : micro_batch - plan->first_micro_batch[plan->rank];
+    return plan->dealt ? (micro_batch - plan->dp_rank) / plan->mesh.dp
+                       : micro_batch - plan->first_micro_batch[plan->dp_rank];
+}
+
+/* Whether a block on the ranks of this pp_rank uses the parameter, or one that is tied to it. */
+static inline bool rf_plan_uses(const struct rf_plan *plan, int param, int home)
+{
+    for (int i = 0; i < plan->param_count; i++)
+        if (plan->params[i].logical == plan->params[param].logical &&
+            plan->home_of[plan->params[i].block] == home)
+            return true;
+    return false;
+}
+
+/* Whether of a block's parameters a rank has its shards only, and gathers the rest. */
+static inline bool rf_plan_shards_params(const struct rf_plan *plan)
+{
+    return plan->units && plan->shards > 1;
+}
+
+static inline int rf_plan_ranks(const struct rf_plan *plan)
+{
+    return plan->mesh.dp * plan->mesh.pp;
+}
+
+/* The declaration that counts: that of the first of what is tied. */
+static inline const struct rf_param_desc *rf_plan_desc(const struct rf_plan *plan, int param)
+{
+    return plan->params[plan->params[param].logical].desc;
+}
+
+/* Whether a parameter is updated: the same on all ranks. */
+static inline bool rf_plan_trains(const struct rf_plan *plan, int param)
+{
+    return !plan->policy.forward_only && (rf_plan_desc(plan, param)->flags & RF_PARAM_FROZEN) == 0;
+}
+
+/* Which parameter has the storage of this one on this rank; -1: none, it is on other ranks. */
+static inline int rf_plan_holder(const struct rf_plan *plan, int param)
+{
+    for (int i = 0; i < plan->param_count; i++)
+        if (plan->params[i].owner == i && plan->params[i].logical == plan->params[param].logical)
+            return i;
+    return -1;
 }
 
 /* Where a piece's shard begins in memory that has all states. */

@@ -21,16 +21,49 @@ static int check_mesh(struct rf_plan *plan)
         return rf_fail(RF_ENOTSUP,
                        "mesh tp=%d: tensor parallelism is not in this version; use tp=1 and dp=%d",
                        mesh->tp, mesh->dp * mesh->tp);
-    if (mesh->pp > 1)
-        return rf_fail(
-            RF_ENOTSUP,
-            "mesh pp=%d: pipeline parallelism is not in this version; use pp=1 and dp=%d", mesh->pp,
-            mesh->dp * mesh->pp);
     if (plan->policy.zero < 0 || plan->policy.zero > 3)
         return rf_fail(RF_EINVAL, "zero=%d: stages are 0 to 3", plan->policy.zero);
-    if (plan->rank < 0 || plan->rank >= mesh->dp)
-        return rf_fail(RF_EINVAL, "rank %d is not in a mesh of dp=%d: ranks are 0 to %d",
-                       plan->rank, mesh->dp, mesh->dp - 1);
+    if (plan->rank < 0 || plan->rank >= rf_plan_ranks(plan))
+        return rf_fail(RF_EINVAL, "rank %d is not in a mesh of dp=%d,pp=%d: ranks are 0 to %d",
+                       plan->rank, mesh->dp, mesh->pp, rf_plan_ranks(plan) - 1);
+    plan->dp_rank = plan->rank % mesh->dp;
+    plan->pp_rank = plan->rank / mesh->dp;
+    return 0;
+}
+
+/* What does not go with blocks that are spread over ranks. */
+static int check_pipeline(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    const int pp = plan->mesh.pp;
+    const bool deferred =
+        policy->pipeline == RF_PIPELINE_ZBH1 || policy->pipeline == RF_PIPELINE_ZBV;
+    if ((unsigned)policy->pipeline >= RF_PIPELINE_COUNT)
+        return rf_fail(RF_EINVAL, "pipeline %d: use one of enum rf_pipeline_kind",
+                       (int)policy->pipeline);
+    if (pp == 1)
+        return 0;
+    if (policy->pipeline == RF_PIPELINE_2BW)
+        return rf_fail(RF_ENOTSUP, "a pipeline without a flush (2bw) is not in this version; use "
+                                   "1f1b, or another one with a flush");
+    if (deferred && policy->order == RF_ORDER_TREE)
+        return rf_fail(RF_ENOTSUP,
+                       "tree order with a pipeline that puts weight halves off (zbh1, zbv) is not "
+                       "in this version: sums of several micro-batches would be open at once; use "
+                       "1f1b or interleaved, or ring order");
+    if (policy->zero >= 2)
+        return rf_fail(RF_ENOTSUP,
+                       "zero=%d with pp=%d is not in this version: with a pipeline only optimizer "
+                       "states are sharded; use zero=1",
+                       policy->zero, pp);
+    if (policy->offload)
+        return rf_fail(RF_ENOTSUP, "offload with pp=%d is not in this version; use one of the two",
+                       pp);
+    if (policy->update_on_rank_0)
+        return rf_fail(RF_EINVAL,
+                       "the update on rank 0 alone with pp=%d: no rank has all "
+                       "gradients; update on all ranks",
+                       pp);
     return 0;
 }
 
@@ -94,21 +127,26 @@ static int check_shards(struct rf_plan *plan)
 
 void rf_plan_form_groups(struct rf_plan *plan)
 {
-    const int dp = plan->mesh.dp, rank = plan->rank;
+    const int dp = plan->mesh.dp, pp = plan->mesh.pp, rank = plan->dp_rank;
+    const int first = plan->rank - rank; /* of the ranks with the same blocks */
     const bool sharded = !plan->policy.forward_only || plan->policy.zero == 3;
     const int shards = sharded ? plan->mesh.shard : 1;
     plan->stage = shards > 1 ? plan->policy.zero : 0;
     plan->shards = shards;
     plan->shard = rank % shards;
-    plan->groups[RF_LANE_DATA] = (struct rf_plan_group){0, 1, dp, rank};
+    plan->groups[RF_LANE_DATA] = (struct rf_plan_group){first, 1, dp, rank};
+    if (pp > 1) {
+        plan->groups[RF_LANE_PIPELINE] = (struct rf_plan_group){rank, dp, pp, plan->pp_rank};
+        plan->groups[RF_LANE_JOB] = (struct rf_plan_group){0, 1, dp * pp, plan->rank};
+    }
     plan->shard_lane = RF_LANE_DATA;
     if (shards == 1 || shards == dp)
         return;
     plan->shard_lane = RF_LANE_SHARD;
     plan->groups[RF_LANE_SHARD] =
-        (struct rf_plan_group){rank - rank % shards, 1, shards, rank % shards};
+        (struct rf_plan_group){first + rank - rank % shards, 1, shards, rank % shards};
     plan->groups[RF_LANE_REPLICATE] =
-        (struct rf_plan_group){rank % shards, shards, dp / shards, rank / shards};
+        (struct rf_plan_group){first + rank % shards, shards, dp / shards, rank / shards};
 }
 
 /* The divisor of `batch` that is nearest to `wanted`, and at least `least`. */
@@ -226,6 +264,7 @@ int rf_pass_policy(struct rf_plan *plan)
     struct rf_policy *policy = &plan->policy;
     RETURN_IF_ERROR(check_mesh(plan));
     RETURN_IF_ERROR(check_shards(plan));
+    RETURN_IF_ERROR(check_pipeline(plan));
     RETURN_IF_ERROR(check_offload(plan));
     RETURN_IF_ERROR(check_batch(plan));
     RETURN_IF_ERROR(check_optimizer(policy));

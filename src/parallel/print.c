@@ -27,12 +27,28 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_CAST] = "cast",
     [RF_VERB_FETCH] = "fetch",
     [RF_VERB_EVICT] = "evict",
+    [RF_VERB_SEND] = "send",
+    [RF_VERB_RECV] = "receive",
     [RF_VERB_HOST_STEP] = "optimizer step by the host",
 };
 
 static const char *const lanes[RF_LANE_COUNT] = {
-    [RF_LANE_HOST] = "host",   [RF_LANE_COMPUTE] = "compute",     [RF_LANE_DATA] = "data",
-    [RF_LANE_SHARD] = "shard", [RF_LANE_REPLICATE] = "replicate", [RF_LANE_FETCH] = "fetch",
+    [RF_LANE_HOST] = "host",
+    [RF_LANE_COMPUTE] = "compute",
+    [RF_LANE_DATA] = "data",
+    [RF_LANE_SHARD] = "shard",
+    [RF_LANE_REPLICATE] = "replicate",
+    [RF_LANE_PIPELINE] = "pipeline",
+    [RF_LANE_JOB] = "job",
+    [RF_LANE_SEND_OUT] = "send outputs",
+    [RF_LANE_RECV_OUT] = "receive outputs",
+    [RF_LANE_SEND_GRAD] = "send gradients",
+    [RF_LANE_RECV_GRAD] = "receive gradients",
+    [RF_LANE_SEND_OUT_BACK] = "send outputs back",
+    [RF_LANE_RECV_OUT_BACK] = "receive outputs back",
+    [RF_LANE_SEND_GRAD_BACK] = "send gradients back",
+    [RF_LANE_RECV_GRAD_BACK] = "receive gradients back",
+    [RF_LANE_FETCH] = "fetch",
     [RF_LANE_EVICT] = "evict",
 };
 
@@ -50,6 +66,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_GRAD_PART] = "partial sums of gradients",
     [RF_VALUE_GRAD_NARROW] = "16-bit gradients",
     [RF_VALUE_GRAD_NARROW_SHARD] = "shard of 16-bit gradients",
+    [RF_VALUE_GRAD_TIED] = "shard of tied gradients",
     [RF_VALUE_HOST_GRAD] = "gradients with the host",
     [RF_VALUE_STATE] = "state",
     [RF_VALUE_GRAD] = "gradients",
@@ -147,8 +164,10 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     const struct rf_value *out = gradient(plan, operands + i->ins, i->outs);
 
     put(&t, (unsigned)i->verb < RF_VERB_COUNT ? verbs[i->verb] : "unknown instruction", -1);
-    put_if(&t, "block", i->block);
-    put_if(&t, "micro-batch", i->micro_batch);
+    if (rf_verb_calls_block(i->verb)) {
+        put_if(&t, "block", i->block);
+        put_if(&t, "micro-batch", i->micro_batch);
+    }
     switch (i->verb) {
     case RF_VERB_ZERO:
     case RF_VERB_BACKWARD_WEIGHT:
@@ -172,6 +191,8 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     case RF_VERB_STEP:
         put_if(&t, "piece", i->ins > 0 ? only_piece(plan, i) : -1);
         break;
+    case RF_VERB_SEND:
+    case RF_VERB_RECV:
     case RF_VERB_GATHER:
     case RF_VERB_FETCH:
     case RF_VERB_EVICT:

@@ -10,6 +10,7 @@
 /* What the instructions and the memory of a rank depend on, beside what all ranks have in common.
  */
 struct kind {
+    int stage; /* of the pipeline */
     int micro_batches;
     int place; /* in tree order: of the first of them, in a subtree that has room for all */
     bool updates;
@@ -24,14 +25,14 @@ struct kinds {
         struct rf_plan *own; /* where they are kept */
     } * all;
     int count, capacity;
-    bool keeps;
     const struct rf_block_cost *costs; /* NULL: work is not counted */
 };
 
 static struct kind kind_of(const struct rf_plan *plan, int rank)
 {
-    const int first = plan->first_micro_batch[rank];
-    struct kind kind = {.micro_batches = plan->first_micro_batch[rank + 1] - first,
+    const int dp_rank = rank % plan->mesh.dp, first = plan->first_micro_batch[dp_rank];
+    struct kind kind = {.stage = rank / plan->mesh.dp,
+                        .micro_batches = plan->first_micro_batch[dp_rank + 1] - first,
                         .updates = !plan->policy.update_on_rank_0 || rank == 0};
     int64_t width = 1;
     while (width < kind.micro_batches)
@@ -45,8 +46,8 @@ static int find(const struct kinds *kinds, struct kind kind)
 {
     for (int i = kinds->count - 1; i >= 0; i--) {
         const struct kind *other = &kinds->all[i].kind;
-        if (other->micro_batches == kind.micro_batches && other->place == kind.place &&
-            other->updates == kind.updates)
+        if (other->stage == kind.stage && other->micro_batches == kind.micro_batches &&
+            other->place == kind.place && other->updates == kind.updates)
             return i;
     }
     return -1;
@@ -79,7 +80,7 @@ static int add(struct kinds *kinds, const struct rf_plan *plan, int rank)
     RETURN_IF_ERROR(
         rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, rank, &own));
     int rc = remember(kinds, kind_of(plan, rank), own);
-    if (rc == 0 && kinds->keeps)
+    if (rc == 0)
         kinds->all[kinds->count - 1].own = own;
     else
         rf_plan_destroy(own);
@@ -123,32 +124,24 @@ static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes
                 struct rf_work *work)
 {
     RETURN_IF_ERROR(remember(kinds, kind_of(plan, plan->rank), plan));
-    for (int rank = 0; rank < plan->mesh.dp; rank++) {
+    for (int rank = 0; rank < rf_plan_ranks(plan); rank++) {
         const struct kind kind = kind_of(plan, rank);
         int at = find(kinds, kind);
         if (at < 0) {
             RETURN_IF_ERROR(add(kinds, plan, rank));
             at = kinds->count - 1;
         }
+        const struct rf_plan *like = kinds->all[at].own ? kinds->all[at].own : plan;
         bytes[rank] = kinds->all[at].bytes;
         if (plan->shards > 1) {
-            add_shards(plan, kinds->all[at].shard, true, &bytes[rank]);
-            add_shards(plan, rank % plan->shards, false, &bytes[rank]);
+            add_shards(like, kinds->all[at].shard, true, &bytes[rank]);
+            add_shards(like, rank % plan->mesh.dp % plan->shards, false, &bytes[rank]);
         }
         if (work)
             work[rank] = kinds->all[at].work;
-        RETURN_IF_ERROR(rf_plan_sent_by(plan, rank, &bytes[rank].sent));
+        RETURN_IF_ERROR(rf_plan_sent_by(like, rank, &bytes[rank].sent));
     }
     return 0;
-}
-
-int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,
-                      struct rf_bytes *bytes, struct rf_work *work)
-{
-    struct kinds kinds = {.costs = work ? costs : NULL};
-    int rc = fill(&kinds, plan, bytes, work);
-    rf_free(kinds.all);
-    return rc;
 }
 
 static void kinds_close(struct kinds *kinds)
@@ -158,11 +151,20 @@ static void kinds_close(struct kinds *kinds)
     rf_free(kinds->all);
 }
 
+int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,
+                      struct rf_bytes *bytes, struct rf_work *work)
+{
+    struct kinds kinds = {.costs = work ? costs : NULL};
+    int rc = fill(&kinds, plan, bytes, work);
+    kinds_close(&kinds);
+    return rc;
+}
+
 int rf_plan_other_kinds(const struct rf_plan *plan, struct rf_plan ***others, int *count)
 {
-    struct kinds kinds = {.keeps = true};
+    struct kinds kinds = {0};
     int rc = remember(&kinds, kind_of(plan, plan->rank), plan);
-    for (int rank = 0; rc == 0 && rank < plan->mesh.dp; rank++)
+    for (int rank = 0; rc == 0 && rank < rf_plan_ranks(plan); rank++)
         if (find(&kinds, kind_of(plan, rank)) < 0)
             rc = add(&kinds, plan, rank);
     struct rf_plan **all = rc < 0 ? NULL : rf_alloc((size_t)kinds.count * sizeof(*all));

@@ -88,25 +88,46 @@ static void write_again(struct rf_writer *w, const struct rf_instruction *forwar
         w->list->instructions[w->list->count - 1].verb = RF_VERB_RECOMPUTE;
 }
 
+/* Where the segment of a block begins: segments are of one pipeline stage. */
+static int segment_of(const struct rf_plan *plan, int block, int blocks)
+{
+    int first = block;
+    while (first > 0 && plan->stage_of[first - 1] == plan->stage_of[block])
+        first--;
+    return first + (block - first) / blocks * blocks;
+}
+
+/* Whether a segment ends with the block, and is computed again. */
+static bool ends(const struct rf_plan *plan, int block, int blocks)
+{
+    const int next = block + 1;
+    return next < plan->block_count &&
+           segment_of(plan, next, blocks) != segment_of(plan, block, blocks);
+}
+
 int rf_pass_recompute(struct rf_plan *plan)
 {
     struct rf_list *list = &plan->lists[RF_LIST_STEP], written = {0};
     struct rf_writer w = {.plan = plan, .list = &written};
     const int blocks = plan->policy.recompute = segment_blocks(plan);
+    const size_t micro_batches = (size_t)rf_plan_rounds(plan) + (size_t)plan->local_micro_batches;
     if (blocks == 0 || plan->policy.forward_only)
         return 0;
-    const int last = last_segment(plan, blocks);
-    int *forward = rf_alloc((size_t)plan->block_count * sizeof(*forward)); /* of the micro-batch */
+    /* Forward passes in the list, by block and by local micro-batch; all phantoms are alike. */
+    int *forward = rf_alloc((size_t)plan->block_count * (micro_batches + 1) * sizeof(*forward));
     if (!forward)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
     for (int k = 0; k < list->count; k++) {
         const struct rf_instruction *i = &list->instructions[k];
-        const bool ends =
-            i->verb == RF_VERB_BACKWARD_INPUT && i->block < last && (i->block + 1) % blocks == 0;
-        for (int b = ends ? i->block + 1 - blocks : 0; ends && b <= i->block; b++)
-            write_again(&w, &list->instructions[forward[b]]);
+        const int local = i->micro_batch == RF_PHANTOM || i->block < 0
+                              ? (int)micro_batches
+                              : rf_plan_local(plan, i->micro_batch);
+        int *of = forward + (size_t)local * (size_t)plan->block_count;
+        const bool again = i->verb == RF_VERB_BACKWARD_INPUT && ends(plan, i->block, blocks);
+        for (int b = again ? segment_of(plan, i->block, blocks) : 0; again && b <= i->block; b++)
+            write_again(&w, &list->instructions[of[b]]);
         if (i->verb == RF_VERB_FORWARD)
-            forward[i->block] = k;
+            of[i->block] = k;
         rf_write_copy(&w, i);
     }
     rf_free(forward);

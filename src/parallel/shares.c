@@ -76,6 +76,6 @@ int rf_pass_shares(struct rf_plan *plan)
     plan->most_parts = plan->policy.order == RF_ORDER_TREE && !plan->dealt
                            ? rf_forest_most_parts(&plan->forest)
                            : 0;
-    plan->local_micro_batches = first[plan->rank + 1] - first[plan->rank];
+    plan->local_micro_batches = first[plan->dp_rank + 1] - first[plan->dp_rank];
     return 0;
 }

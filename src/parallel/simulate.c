@@ -133,6 +133,48 @@ static void pass(struct rf_sim *sim, int number, int at, double begin_s, double 
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
+/* The plan of the rank that a message is for; or of one that is like it: with the same blocks. */
+static int find_peer(const struct rf_sim *sim, int number, int peer)
+{
+    const struct rf_plan *plan = sim->ranks[number].plan;
+    int like = -1;
+    for (int k = 0; k < sim->count; k++) {
+        const struct rf_plan *other = sim->ranks[k].plan;
+        if (other->rank == peer)
+            return k;
+        if (other->pp_rank == peer / plan->mesh.dp && like < 0 &&
+            other->local_micro_batches == plan->local_micro_batches)
+            like = k;
+    }
+    return like;
+}
+
+/* A message begins when both have come to it. Of ranks that are alike one is simulated, so the
+ * first that sends is the one whose message it is. */
+static bool try_message(struct rf_sim *sim, int number, int lane, int other_lane)
+{
+    struct rf_sim_rank *r = &sim->ranks[number];
+    const int at = next_of(r, lane);
+    if (at < 0 || !is_ready(sim, number, at))
+        return false;
+    const struct rf_transfer *t = rf_plan_transfer(r->plan, &r->list->instructions[at]);
+    const int peer = find_peer(sim, number, t->peer);
+    if (peer < 0 || peer == number)
+        return false;
+    struct rf_sim_rank *other = &sim->ranks[peer];
+    const int there = next_of(other, other_lane);
+    if (there < 0 || !is_ready(sim, peer, there) ||
+        rf_plan_transfer(other->plan, &other->list->instructions[there])->tag != t->tag)
+        return false;
+    const bool late = other->times[there].ready_s > r->times[at].ready_s;
+    const double begin_s = late ? other->times[there].ready_s : r->times[at].ready_s;
+    const struct rf_sim_place cause = late ? other->causes[there] : r->causes[at];
+    r->causes[at] = other->causes[there] = cause;
+    pass(sim, number, at, begin_s, rf_sim_cost_s(&r->costs[at]));
+    pass(sim, peer, there, begin_s, rf_sim_cost_s(&r->costs[at]));
+    return true;
+}
+
 static bool is_member(const struct rf_sim *sim, int number, int lane, int leader)
 {
     return sim->ranks[number].leader[lane] == leader;
@@ -191,10 +233,13 @@ static int run(struct rf_sim *sim)
         for (int lane = 0; lane < RF_LANE_COUNT; lane++) {
             for (int k = 0; k < sim->count; k++)
                 moved |= try_lane(sim, k, lane);
-            for (int k = 0; k < sim->count; k++)
+            for (int k = 0; rf_lane_collects(lane) && k < sim->count; k++)
                 if (is_member(sim, k, lane, k))
                     moved |= try_transfer(sim, lane, k);
         }
+        for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+            for (int k = 0; rf_lane_sends(lane) && k < sim->count; k++)
+                moved |= try_message(sim, k, lane, lane + 1);
     }
     for (int k = 0; k < sim->count; k++)
         for (int lane = 0; lane < RF_LANE_COUNT; lane++) {
@@ -249,7 +294,7 @@ int rf_plan_simulate(const struct rf_plan *const *plans, int count, const struct
     if (!plans || count < 1 || !out)
         return rf_fail(RF_EINVAL, "simulate: plans and a place for the result are needed");
     for (int k = 0; k < count; k++)
-        if (!plans[k] || plans[k]->mesh.dp != plans[0]->mesh.dp)
+        if (!plans[k] || rf_plan_ranks(plans[k]) != rf_plan_ranks(plans[0]))
             return rf_fail(RF_EINVAL, "simulate: plan %d is not of the job of plan 0", k);
     RETURN_IF_ERROR(rf_sim_check_opts(opts));
     return create(plans, count, opts, out);

@@ -28,8 +28,8 @@ static int sent_by_counts(const struct rf_plan *plan, const struct rf_transfer *
 int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
     const int rank = plan->groups[t->group].rank, ranks = plan->groups[t->group].size;
-    *out = 0;
-    if (ranks == 1)
+    *out = t->op == RF_COLL_SEND ? t->count * rf_dtype_bytes(t->dtype) : 0;
+    if (ranks <= 1) /* a message is of no group */
         return 0;
     if (t->op == RF_COLL_FOREST_ALL_REDUCE)
         return rf_forest_count_sent(&plan->forest, plan->most_parts, rank, t->count, out);
@@ -47,8 +47,8 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
 int rf_transfer_rounds(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
     struct rf_coll_desc desc = describe(plan, t);
-    *out = 0;
-    if (desc.ranks == 1)
+    *out = !rf_lane_collects((int)t->group);
+    if (desc.ranks <= 1)
         return 0;
     desc.forest = &plan->forest;
     desc.most_parts = plan->most_parts;
@@ -64,6 +64,8 @@ int rf_transfer_carried(const struct rf_plan *plan, const struct rf_transfer *t,
     const bool all_to_root =
         t->op == RF_COLL_REDUCE && t->algorithm && strcmp(t->algorithm, RF_TO_RANK_0) == 0;
     RETURN_IF_ERROR(rf_transfer_sent(plan, t, out));
+    if (t->op == RF_COLL_RECV)
+        *out = t->count * rf_dtype_bytes(t->dtype);
     if (all_to_root && group->rank == t->root)
         *out = (uint64_t)(group->size - 1) * t->count * rf_dtype_bytes(t->dtype);
     return 0;
@@ -73,7 +75,7 @@ int rf_transfer_staging(const struct rf_plan *plan, const struct rf_transfer *t,
 {
     const int rank = plan->groups[t->group].rank, ranks = plan->groups[t->group].size;
     *out = 0;
-    if (ranks == 1)
+    if (ranks <= 1)
         return 0;
     if (t->op == RF_COLL_FOREST_ALL_REDUCE)
         return rf_forest_staging_bytes(&plan->forest, rank, t->count, out);

@@ -20,8 +20,9 @@ static int of_piece(struct rf_writer *w, enum rf_value_kind kind, int slot, int 
 static void write_loss(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    rf_write(w, RF_VERB_LOSS, RF_LANE_DATA, -1, -1);
-    for (int local = 0; local < plan->local_micro_batches; local++) {
+    rf_write(w, RF_VERB_LOSS, rf_plan_loss_lane(plan), -1, -1);
+    const bool has = rf_plan_holds(plan, plan->block_count - 1);
+    for (int local = 0; has && local < plan->local_micro_batches; local++) {
         const int m = rf_plan_micro_batch(plan, local);
         rf_write_in(w, rf_value_of(w->plan, RF_VALUE_TARGETS, -1, m, -1, -1));
         rf_write_in(w, rf_value_of(w->plan, RF_VALUE_LOSSES, -1, m, -1, -1));
@@ -52,6 +53,66 @@ static void write_ties(struct rf_writer *w)
     }
 }
 
+/* This rank's gradients of a parameter, to a rank that uses it, too, or from there. */
+static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int param, int stage)
+{
+    const struct rf_plan *plan = w->plan;
+    const bool sends = verb == RF_VERB_SEND;
+    const struct rf_plan_param *holder = &plan->params[rf_plan_holder(plan, param)];
+    rf_write(w, verb, sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD, -1, -1);
+    if (sends)
+        rf_write_in(w, value);
+    else
+        rf_write_out(w, value);
+    rf_write_transfer(w,
+                      (struct rf_transfer){
+                          .op = sends ? RF_COLL_SEND : RF_COLL_RECV,
+                          .count = plan->pieces[holder->grad_piece].counts[plan->shard],
+                          .dtype = RF_F32,
+                          .peer = stage * plan->mesh.dp + plan->dp_rank,
+                          .tag = 2 * plan->block_count * (int)plan->policy.micro_batches + param});
+}
+
+/* The rank with the first use of a parameter adds those of ranks with other blocks, in their order,
+ * and sends them the sum. */
+static void write_shared(struct rf_writer *w, int param)
+{
+    struct rf_plan *plan = w->plan;
+    const int home = plan->home_of[plan->params[param].block], here = plan->pp_rank;
+    const int holder = rf_plan_holder(plan, param);
+    if (holder < 0)
+        return;
+    const int piece = plan->params[holder].grad_piece;
+    const int sum = of_piece(w, RF_VALUE_GRAD_SHARD, -1, piece);
+    for (int back = 0; back < 2; back++)
+        for (int stage = 0; stage < plan->mesh.pp; stage++) {
+            if (stage == home || !rf_plan_uses(plan, param, stage) ||
+                (here != home && here != stage))
+                continue;
+            if (here == stage) {
+                write_tied(w, back ? RF_VERB_RECV : RF_VERB_SEND, sum, param, home);
+                continue;
+            }
+            if (back) {
+                write_tied(w, RF_VERB_SEND, sum, param, stage);
+                continue;
+            }
+            const int other = of_piece(w, RF_VALUE_GRAD_TIED, stage, piece);
+            write_tied(w, RF_VERB_RECV, other, param, stage);
+            rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
+            rf_write_in(w, sum);
+            rf_write_in(w, other);
+            rf_write_out(w, sum);
+        }
+}
+
+static void write_all_shared(struct rf_writer *w)
+{
+    for (int i = 0; w->plan->mesh.pp > 1 && i < w->plan->param_count; i++)
+        if (w->plan->params[i].logical == i && rf_plan_trains(w->plan, i))
+            write_shared(w, i);
+}
+
 /* A value of each piece that has parameters and is trained. */
 static void operands(struct rf_writer *w, enum rf_value_kind kind, int slot, bool out)
 {
@@ -65,6 +126,17 @@ static void operands(struct rf_writer *w, enum rf_value_kind kind, int slot, boo
     }
 }
 
+static void share_partials(struct rf_writer *w, enum rf_lane lane)
+{
+    rf_write(w, RF_VERB_NORM_SHARE, lane, -1, -1);
+    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                              .count = w->plan->chunk_count,
+                                              .dtype = RF_F32,
+                                              .order = RF_ORDER_RING});
+}
+
 /* Every rank adds the squares of its shards, chunk by chunk; the others' chunks are 0 there, so
  * that the sum over the ranks is exact, and the same fold follows on every rank. */
 static void write_partials(struct rf_writer *w)
@@ -74,15 +146,10 @@ static void write_partials(struct rf_writer *w)
     operands(w, RF_VALUE_GRAD_SHARD, -1, false);
     rf_write_in(w, single(w, RF_VALUE_CHUNKS));
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
-    if (plan->shards == 1)
-        return;
-    rf_write(w, RF_VERB_NORM_SHARE, plan->shard_lane, -1, -1);
-    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
-    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
-    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
-                                              .count = plan->chunk_count,
-                                              .dtype = RF_F32,
-                                              .order = RF_ORDER_RING});
+    if (plan->shards > 1)
+        share_partials(w, plan->shard_lane);
+    if (plan->mesh.pp > 1)
+        share_partials(w, RF_LANE_PIPELINE);
 }
 
 static void write_norm(struct rf_writer *w)
@@ -197,7 +264,7 @@ static void write_step(struct rf_writer *w)
         write_host_steps(w);
     else if (plan->shards > 1)
         write_shards(w);
-    else
+    else if (plan->train_elements > 0) /* a rank's blocks may have none */
         write_update(w, (struct updated){0, plan->trained_pieces});
     if (plan->policy.loss_scale == 0)
         return;
@@ -210,7 +277,7 @@ static void write_step(struct rf_writer *w)
 static void write_broadcasts(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    const bool root = plan->rank == 0;
+    const bool root = plan->dp_rank == 0;
     rf_write(w, RF_VERB_BROADCAST, RF_LANE_DATA, -1, -1);
     if (root)
         rf_write_in(w, single(w, RF_VALUE_SCALARS));
@@ -238,14 +305,16 @@ static void write_broadcasts(struct rf_writer *w)
 static void write_training(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    const bool updates = rf_plan_updates(plan) && plan->train_elements > 0;
-    if (plan->shards == 1)
+    const bool updates = rf_plan_updates(plan) && plan->chunk_count > 0;
+    const bool alone = plan->shards == 1 && plan->mesh.pp == 1;
+    if (alone)
         write_loss(w);
     write_ties(w);
+    write_all_shared(w);
     write_evictions(w);
     if (updates)
         write_partials(w);
-    if (plan->shards > 1)
+    if (!alone)
         write_loss(w);
     if (updates) {
         write_norm(w);

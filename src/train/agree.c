@@ -12,6 +12,7 @@
 enum field {
     FIELD_VERSION,
     FIELD_RANKS,
+    FIELD_PIPELINE,
     FIELD_BATCH,
     FIELD_SEQ,
     FIELD_MICRO_BATCHES,
@@ -37,6 +38,7 @@ enum field {
 };
 static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "number of ranks",
+                                                     "pipeline",
                                                      "batch",
                                                      "sequence length",
                                                      "micro-batches",
@@ -77,7 +79,7 @@ static uint32_t hash_params(const struct rf_plan *plan)
         const struct rf_param_desc *desc = plan->params[i].desc;
         const float init[2] = {desc->init_std, desc->init_value};
         int32_t ints[4] = {desc->shape.ndim, (int32_t)desc->dtype, (int32_t)desc->flags,
-                           plan->params[i].owner};
+                           plan->params[i].logical};
         hash = hash_text(desc->name, hash);
         hash = rf_hash32(ints, sizeof(ints), hash);
         hash = rf_hash32(init, sizeof(init), hash);
@@ -113,6 +115,12 @@ static uint32_t hash_buckets(const struct rf_policy *p)
     return rf_hash32(bytes, sizeof(bytes), 0);
 }
 
+static uint32_t hash_pipeline(const struct rf_plan *plan)
+{
+    const int32_t choices[] = {plan->mesh.pp, (int32_t)plan->policy.pipeline, plan->policy.chunks};
+    return plan->mesh.pp > 1 ? rf_hash32(choices, sizeof(choices), 0) : 0;
+}
+
 /* What decides when parameters are gathered. Where nobody gathers, ranks may differ in it: one may
  * have less memory. Not so in whose arithmetic updates. */
 static uint32_t hash_gathers(const struct rf_plan *plan)
@@ -120,7 +128,7 @@ static uint32_t hash_gathers(const struct rf_plan *plan)
     const struct rf_policy *p = &plan->policy;
     const int32_t choices[] = {p->keep_gathered, p->no_prefetch, p->recompute,
                                p->offload & ~RF_OFFLOAD_ACTIVATIONS};
-    return rf_plan_params_sharded(plan) ? rf_hash32(choices, sizeof(choices), 0) : 0;
+    return rf_plan_shards_params(plan) ? rf_hash32(choices, sizeof(choices), 0) : 0;
 }
 
 static uint32_t hash_loss_scale(const struct rf_policy *p)
@@ -139,7 +147,8 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
                            .driver = hash_text(rf_device_get_info(run->device)->driver, 0)};
     uint64_t *f = out->fields;
     f[FIELD_VERSION] = RF_VERSION_MAJOR * 1000000 + RF_VERSION_MINOR * 1000 + RF_VERSION_PATCH;
-    f[FIELD_RANKS] = (uint64_t)plan->mesh.dp;
+    f[FIELD_RANKS] = (uint64_t)rf_plan_ranks(plan);
+    f[FIELD_PIPELINE] = hash_pipeline(plan);
     f[FIELD_BATCH] = (uint64_t)policy->batch;
     f[FIELD_SEQ] = (uint64_t)policy->seq;
     f[FIELD_MICRO_BATCHES] = (uint64_t)policy->micro_batches;

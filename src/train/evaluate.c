@@ -14,7 +14,7 @@ static int sent_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64_
                                                   .count = rf_plan_loss_elements(micro_batches),
                                                   .dtype = RF_F64,
                                                   .order = RF_ORDER_RING,
-                                                  .group = RF_LANE_DATA},
+                                                  .group = rf_plan_loss_lane(plan)},
                             out);
 }
 
@@ -38,7 +38,7 @@ static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32
         RETURN_IF_ERROR(rf_plan_list_sent(plan, pass.list, &sent));
         RETURN_IF_ERROR(rf_run_execute(&pass));
         run->planned_sent += sent;
-        for (int local = 0; local < count; local++)
+        for (int local = 0; rf_plan_holds(plan, plan->block_count - 1) && local < count; local++)
             rf_run_take_loss(run, local, first + local);
         first += count;
         rounds -= rounds > 0;
@@ -53,7 +53,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
         return rf_fail(RF_EINVAL, "evaluate: a run, tokens, targets, a place for the loss and at "
                                   "least one micro-batch are needed");
     const struct rf_plan *plan = run->plan;
-    const int64_t ranks = plan->mesh.dp, rank = plan->rank;
+    const int64_t ranks = plan->mesh.dp, rank = plan->dp_rank;
     int64_t counted = 0;
     uint64_t sent = 0;
     double sum = 0;
@@ -66,7 +66,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
                         micro_batches * (rank + 1) / ranks,
-                        rf_plan_params_sharded(plan) ? (micro_batches + ranks - 1) / ranks : 0);
+                        rf_plan_shards_params(plan) ? (micro_batches + ranks - 1) / ranks : 0);
     if (rc == 0)
         rc = rf_run_share_losses(run, micro_batches, &sum, &counted, &stop);
     if (rc < 0)
@@ -91,18 +91,41 @@ static int read_f32(struct rf_tensor out, float *to)
     return rc;
 }
 
-/* What the list leaves behind. */
+/* What the list leaves behind, on the rank that has the last block; else a NULL buffer. */
 static struct rf_tensor last_output(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
     const struct rf_list *list = &plan->lists[RF_LIST_EVALUATE_ONE];
-    const struct rf_instruction *last = &list->instructions[list->count - 1];
     const struct rf_block_sizes *sizes = &plan->sizes[plan->block_count - 1];
-    struct rf_tensor out =
-        rf_run_span(run, rf_plan_operands(plan, last) + last->ins, last->outs, RF_VALUE_OUT, -1);
-    out.shape = sizes->out;
-    out.dtype = sizes->dtype;
+    struct rf_tensor out = {.shape = sizes->out, .dtype = sizes->dtype};
+    for (int k = 0; k < list->count; k++) {
+        const struct rf_instruction *i = &list->instructions[k];
+        if (i->verb != RF_VERB_FORWARD || i->block + 1 != plan->block_count)
+            continue;
+        out = rf_run_span(run, rf_plan_operands(plan, i) + i->ins, i->outs, RF_VALUE_OUT, -1);
+        out.shape = sizes->out;
+        out.dtype = sizes->dtype;
+    }
     return out;
+}
+
+/* From the rank that has the last block to the others of its pipeline. */
+static int spread_logits(struct rf_run *run, float *logits, uint64_t bytes)
+{
+    const struct rf_plan *plan = run->plan;
+    const struct rf_transfer t = {.op = RF_COLL_BROADCAST,
+                                  .count = bytes / sizeof(float),
+                                  .dtype = RF_F32,
+                                  .order = RF_ORDER_RING,
+                                  .root = plan->home_of[plan->block_count - 1],
+                                  .group = RF_LANE_PIPELINE};
+    uint64_t sent = 0;
+    if (plan->mesh.pp == 1)
+        return 0;
+    RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
+    run->planned_sent += sent;
+    return rf_broadcast(run->comms[RF_LANE_PIPELINE], logits, t.count, RF_F32, t.root,
+                        &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "logits"});
 }
 
 int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uint64_t logits_bytes)
@@ -133,5 +156,7 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
         rf_segment_give_up(run);
         return rc;
     }
-    return read_f32(out, logits);
+    if (out.buffer)
+        RETURN_IF_ERROR(read_f32(out, logits));
+    return spread_logits(run, logits, bytes);
 }

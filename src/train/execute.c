@@ -112,7 +112,10 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
         *after = point.timeline ? point : *after;
     }
     uint64_t start = 0;
-    if (p->run->one_by_one) {
+    /* Messages are not waited for: the peer may be sending one, too. */
+    const bool wait =
+        p->run->one_by_one && (rf_lane_collects((int)i->lane) || p->run->copies[i->lane]);
+    if (wait) {
         RETURN_IF_ERROR(rf_stream_wait(p->run->stream));
         start = rf_now_ns();
     }
@@ -120,7 +123,7 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
     rf_stream_push_label(p->run->copies[i->lane], text);
     int rc = rf_verbs[i->verb].start(p, i, *after, done);
     rf_stream_pop_label(p->run->copies[i->lane]);
-    if (rc < 0 || !p->run->one_by_one)
+    if (rc < 0 || !wait)
         return rc;
     if (p->run->copies[i->lane])
         return rf_stream_wait(p->run->copies[i->lane]);
@@ -133,8 +136,8 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
  * for a group's may come after the update. */
 static int look_at_groups(const struct rf_run *run)
 {
-    for (int lane = RF_LANE_DATA + 1; lane < RF_LANE_COUNT; lane++)
-        if (run->comms[lane])
+    for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+        if (run->comms[lane] && run->comms[lane] != run->comm)
             RETURN_IF_ERROR(rf_comm_async_error(run->comms[lane]));
     return 0;
 }
@@ -212,12 +215,13 @@ static int tell_all(struct rf_run *run, int status)
 {
     const struct rf_error own = *rf_last_error();
     const bool before = run->gave_up;
+    struct rf_comm *groups[RF_LANE_COUNT];
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+        groups[lane] = run->comms[lane] == run->comm ? NULL : run->comms[lane];
     int rc = look_at_groups(run);
     run->gave_up = true;
     if (rc < 0)
-        rc = before ? rf_comm_wait(run->comm)
-                    : rf_comm_spread(run->comm, run->comms + RF_LANE_DATA + 1,
-                                     RF_LANE_COUNT - RF_LANE_DATA - 1);
+        rc = before ? rf_comm_wait(run->comm) : rf_comm_spread(run->comm, groups, RF_LANE_COUNT);
     return rc < 0 ? rc : own.status == status ? rf_fail_error(&own) : status;
 }
 

@@ -10,13 +10,13 @@
 
 static int fill_param(struct rf_run *run, int index, float *values)
 {
-    const struct rf_param_desc *desc = run->plan->params[index].desc;
+    const struct rf_param_desc *desc = rf_plan_desc(run->plan, index);
+    const uint64_t logical = (uint64_t)run->plan->params[index].logical;
     const struct rf_own_part own = rf_run_own_part(run, index);
     for (uint64_t i = 0; i < own.count; i++)
-        values[i] =
-            desc->init_std != 0
-                ? desc->init_std * rf_philox_normal(run->seed, (uint64_t)index, own.first + i)
-                : desc->init_value;
+        values[i] = desc->init_std != 0
+                        ? desc->init_std * rf_philox_normal(run->seed, logical, own.first + i)
+                        : desc->init_value;
     return own.count ? rf_stored_write(own.tensor, values) : 0;
 }
 
@@ -62,13 +62,13 @@ static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks
 {
     for (int i = 0; i < plan->param_count; i++) {
         const struct rf_plan_param *param = &plan->params[i];
-        if (param->owner != i || param->grad_first == RF_NO_GRAD)
+        if (param->logical != i || !rf_plan_trains(plan, i))
             continue;
         for (int64_t at = 0; at < param->count; at += RF_NORM_CHUNK) {
             const int64_t left = param->count - at;
             const uint64_t first = param->first + (uint64_t)at;
             *chunks = (struct rf_norm_chunk){0};
-            if (is_ours(plan, param, first))
+            if (rf_plan_holds(plan, param->block) && is_ours(plan, param, first))
                 *chunks = (struct rf_norm_chunk){
                     .first = (uint32_t)grad_element(plan, param, first),
                     .count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK)};
@@ -82,7 +82,7 @@ static void fill_decay(const struct rf_plan *plan, uint32_t *words)
     for (int i = 0; i < plan->param_count; i++) {
         const struct rf_plan_param *param = &plan->params[i];
         if (param->owner != i || param->grad_first == RF_NO_GRAD ||
-            !(param->desc->flags & RF_PARAM_DECAY))
+            !(rf_plan_desc(plan, i)->flags & RF_PARAM_DECAY))
             continue;
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
         const uint64_t begin = piece->first + piece->cuts[plan->shard];

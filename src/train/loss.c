@@ -100,7 +100,7 @@ int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum, 
     double count = 0;
     double *weights = &run->shares[2 * micro_batches];
     *weights = stop_weight(run->stop ? __atomic_load_n(run->stop, __ATOMIC_RELAXED) : 0);
-    if (run->plan->mesh.dp > 1) {
+    if (rf_run_ranks(run) > 1) {
         /* Every loss is zero but on one rank, and counts and weights are whole numbers, so the sums
          * are exact in any order. */
         RETURN_IF_ERROR(rf_all_reduce(

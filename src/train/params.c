@@ -13,11 +13,11 @@ int rf_run_find_param(const struct rf_run *run, const char *name)
 {
     for (int i = 0; i < run->plan->param_count; i++)
         if (strcmp(run->plan->params[i].desc->name, name) == 0)
-            return run->plan->params[i].owner;
+            return run->plan->params[i].logical;
     return -1;
 }
 
-/* The owner's index, or a negative status. */
+/* The index of the first of what is tied, or a negative status. */
 static int param_of(const struct rf_run *run, const char *name, uint64_t bytes)
 {
     int index = run && name ? rf_run_find_param(run, name) : -1;
@@ -39,7 +39,7 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
     const uint64_t begin = piece->first + piece->cuts[plan->shard];
     struct rf_plan_span span = {param->first, (uint64_t)param->count};
     uint64_t element = param->first;
-    if (rf_plan_params_sharded(plan)) {
+    if (rf_plan_shards_params(plan)) {
         rf_plan_clip(&span, begin, piece->counts[plan->shard]);
         element = piece->shard_first + span.first - begin;
     }
@@ -50,26 +50,44 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
     return (struct rf_own_part){span.first - param->first, span.count, t};
 }
 
-/* All of a parameter; where it is sharded, from the ranks that have it. Other ranks' elements are 0
- * here, and whole numbers add up to the bits that are there. */
+/* The ranks among which each element of a parameter is on one. */
+static enum rf_lane parts_lane(const struct rf_plan *plan)
+{
+    return plan->mesh.pp > 1 ? RF_LANE_JOB : plan->shard_lane;
+}
+
+/* Whether this rank brings what it has of a parameter: of those with the same one does. */
+static bool brings(const struct rf_plan *plan, int index)
+{
+    const bool sharded = rf_plan_shards_params(plan);
+    const bool first = sharded ? plan->groups[RF_LANE_REPLICATE].rank == 0 : plan->dp_rank == 0;
+    return plan->mesh.pp == 1 || (first && rf_plan_holds(plan, plan->params[index].block));
+}
+
+/* All of a parameter; where it is not all here, from the ranks that have it. Other ranks' elements
+ * are 0 here, and whole numbers add up to the bits that are there. */
 static int collect(struct rf_run *run, int index, float *values)
 {
-    const size_t count = (size_t)run->plan->params[index].count;
-    const struct rf_own_part own = rf_run_own_part(run, index);
-    const enum rf_lane lane = run->plan->shard_lane;
+    const struct rf_plan *plan = run->plan;
+    const size_t count = (size_t)plan->params[index].count;
+    const bool alone = plan->mesh.pp == 1 && !rf_plan_shards_params(plan);
+    const enum rf_lane lane = parts_lane(plan);
+    struct rf_own_part own = {0};
     uint64_t sent = 0;
+    if (brings(plan, index))
+        own = rf_run_own_part(run, rf_plan_holder(plan, index));
     if (own.count < count)
         memset(values, 0, count * sizeof(*values));
     if (own.count)
         RETURN_IF_ERROR(rf_stored_read(own.tensor, values + own.first));
-    if (!rf_plan_params_sharded(run->plan))
+    if (alone)
         return 0;
     const struct rf_transfer t = {.op = RF_COLL_ALL_REDUCE,
                                   .count = count,
                                   .dtype = RF_I32,
                                   .order = RF_ORDER_RING,
                                   .group = lane};
-    RETURN_IF_ERROR(rf_transfer_sent(run->plan, &t, &sent));
+    RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
     run->planned_sent += sent;
     const int rc =
         rf_all_reduce(run->comms[lane], values, values, count, RF_I32, RF_SUM,
@@ -107,7 +125,10 @@ int rf_run_write_param(struct rf_run *run, const char *name, const void *src, ui
 {
     int index = param_of(run, name, bytes);
     RETURN_IF_ERROR(index);
-    const struct rf_own_part own = rf_run_own_part(run, index);
+    const int holder = rf_plan_holder(run->plan, index);
+    if (holder < 0)
+        return 0;
+    const struct rf_own_part own = rf_run_own_part(run, holder);
     if (own.count) {
         float *values = rf_alloc(own.count * sizeof(*values));
         if (!values)
@@ -125,13 +146,15 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     int index = param_of(run, name, bytes);
     if (index < 0)
         return index;
-    const struct rf_plan_param *param = &run->plan->params[index];
-    if (param->grad_first == RF_NO_GRAD)
+    const int holder = rf_plan_holder(run->plan, index);
+    if (!rf_plan_trains(run->plan, index))
         return rf_fail(RF_EINVAL, "parameter %s is frozen: it has no gradient", name);
-    if (run->plan->shards > 1)
+    if (run->plan->shards > 1 || holder < 0)
         return rf_fail(RF_ENOTSUP,
-                       "the gradient of %s is spread over the ranks; read gradients with zero=0",
-                       name);
+                       "the gradient of %s is %s; read gradients with zero=0, and on a rank whose "
+                       "blocks have the parameter",
+                       name, holder < 0 ? "on other ranks" : "spread over the ranks");
+    const struct rf_plan_param *param = &run->plan->params[holder];
     struct rf_tensor grad = run->regions[RF_REGION_GRADS];
     grad.offset += param->grad_first * sizeof(float);
     grad.shape = param->desc->shape;
@@ -175,7 +198,7 @@ int rf_run_params_sha256(struct rf_run *run, char hex[65])
     int count = 0, rc = 0;
     int64_t most = 1;
     for (int i = 0; names && i < plan->param_count; i++)
-        if (plan->params[i].owner == i) {
+        if (plan->params[i].logical == i) {
             names[count++] = (struct named){plan->params[i].desc->name, i};
             most = plan->params[i].count > most ? plan->params[i].count : most;
         }

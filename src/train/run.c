@@ -87,25 +87,34 @@ static int make_views(struct rf_run *run)
     return rf_run_reserve_shares(run, plan->policy.micro_batches);
 }
 
-/* The ranks of this rank's groups, each with connections of its own. */
+/* The ranks of this rank's groups, each with connections of its own; all ranks, and messages, by
+ * the job's. */
 static int open_groups(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
-    run->comms[RF_LANE_DATA] = run->comm;
+    if (run->comm)
+        rf_comm_set_track(run->comm, rf_lane_name(rf_plan_loss_lane(plan)));
     for (int lane = RF_LANE_DATA; run->comm && lane < RF_LANE_COUNT; lane++) {
-        if (lane > RF_LANE_DATA && plan->groups[lane].size)
-            RETURN_IF_ERROR(
-                rf_comm_split(run->comm, plan->groups[lane].first, plan->rank, &run->comms[lane]));
-        if (run->comms[lane])
-            rf_comm_set_track(run->comms[lane], rf_lane_name((enum rf_lane)lane));
+        const struct rf_plan_group *group = &plan->groups[lane];
+        const bool all = group->size == rf_comm_size(run->comm);
+        const bool used = rf_lane_collects(lane) ? group->size > 0 : plan->mesh.pp > 1;
+        if (!rf_lane_transfers(lane) || !used)
+            continue;
+        if (all || !rf_lane_collects(lane)) {
+            run->comms[lane] = run->comm;
+            continue;
+        }
+        RETURN_IF_ERROR(rf_comm_split(run->comm, group->first, plan->rank, &run->comms[lane]));
+        rf_comm_set_track(run->comms[lane], rf_lane_name((enum rf_lane)lane));
     }
     return 0;
 }
 
 static void close_groups(struct rf_run *run)
 {
-    for (int lane = RF_LANE_DATA + 1; lane < RF_LANE_COUNT; lane++)
-        if (run->comms[lane] && rf_comm_close(run->comms[lane]) < 0)
+    for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+        if (run->comms[lane] && run->comms[lane] != run->comm &&
+            rf_comm_close(run->comms[lane]) < 0)
             rf_log("train", 2, "a group's communicator: %s", rf_last_error()->message);
 }
 

@@ -34,7 +34,7 @@ int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, stru
     int rc = list.tensors && list.listed ? 0 : rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
     for (int i = 0; rc == 0 && i < plan->param_count; i++) {
         const struct rf_plan_param *param = &plan->params[i];
-        if (param->owner != i)
+        if (param->logical != i)
             continue;
         if (strlen(param->desc->name) > sizeof(list.listed->name) - 4)
             rc =
@@ -43,7 +43,7 @@ int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, stru
             add(&list, run, i, "", (int)rf_plan_stored_region(plan));
         /* Also where rank 0 alone has them: a listing is the same on all ranks. */
         for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_STATE_COUNT; k++)
-            if (!plan->policy.forward_only && param->grad_first != RF_NO_GRAD &&
+            if (rf_plan_trains(plan, i) &&
                 rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
                 add(&list, run, i, suffixes[k], RF_REGION_STATE + k);
     }
@@ -86,15 +86,28 @@ static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed 
     return t;
 }
 
-/* What [from, to) of all tensors, one after the other, has of each. */
-static int cut(const struct rf_run *run, const struct rf_listing *list, uint64_t from, uint64_t to,
-               struct rf_spans *out)
+/* Where this rank has a tensor of the listing; -1: it does not. What several ranks of a pipeline
+ * have is written by the first of them. */
+static int holder_of(const struct rf_run *run, const struct rf_listed *listed, bool writes)
+{
+    const struct rf_plan *plan = run->plan;
+    if (writes && !rf_plan_holds(plan, plan->params[listed->param].block))
+        return -1;
+    return rf_plan_holder(plan, listed->param);
+}
+
+/* What [from, to) of all tensors that this rank has, one after the other, has of each. */
+static int cut(const struct rf_run *run, const struct rf_listing *list, bool writes, uint64_t from,
+               uint64_t to, struct rf_spans *out)
 {
     struct rf_spans spans = {0};
     uint64_t at = 0;
     int rc = 0;
     for (int i = 0; rc == 0 && i < list->count; i++) {
-        const struct rf_plan_param *param = &run->plan->params[list->listed[i].param];
+        const int holder = holder_of(run, &list->listed[i], writes);
+        if (holder < 0)
+            continue;
+        const struct rf_plan_param *param = &run->plan->params[holder];
         const uint64_t end = at + (uint64_t)param->count;
         const uint64_t a = from > at ? from : at, b = to < end ? to : end;
         if (a < b) {
@@ -114,11 +127,12 @@ static int cut(const struct rf_run *run, const struct rf_listing *list, uint64_t
     return rc;
 }
 
-static uint64_t all_elements(const struct rf_run *run, const struct rf_listing *list)
+static uint64_t all_elements(const struct rf_run *run, const struct rf_listing *list, bool writes)
 {
     uint64_t count = 0;
     for (int i = 0; i < list->count; i++)
-        count += (uint64_t)run->plan->params[list->listed[i].param].count;
+        if (holder_of(run, &list->listed[i], writes) >= 0)
+            count += (uint64_t)run->plan->params[list->listed[i].param].count;
     return count;
 }
 
@@ -129,13 +143,17 @@ static bool has(const struct rf_run *run, enum rf_checkpoint_part part)
 }
 
 /* Of each tensor what lies in this rank's shard of its piece. */
-static int own_shards(const struct rf_run *run, const struct rf_listing *list, struct rf_spans *out)
+static int own_shards(const struct rf_run *run, const struct rf_listing *list, bool writes,
+                      struct rf_spans *out)
 {
     const struct rf_plan *plan = run->plan;
     struct rf_spans spans = {0};
     int rc = 0;
     for (int i = 0; rc == 0 && i < list->count; i++) {
-        const struct rf_plan_param *param = &plan->params[list->listed[i].param];
+        const int holder = holder_of(run, &list->listed[i], writes);
+        if (holder < 0)
+            continue;
+        const struct rf_plan_param *param = &plan->params[holder];
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
         const uint64_t begin = piece->first + piece->cuts[plan->shard];
         const uint64_t end = piece->first + piece->cuts[plan->shard + 1];
@@ -159,7 +177,7 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, s
 
 static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
 {
-    return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : rf_plan_params_sharded(run->plan);
+    return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : rf_plan_shards_params(run->plan);
 }
 
 int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
@@ -167,23 +185,23 @@ int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
 {
     *out = (struct rf_spans){0};
     if (is_sharded(run, part))
-        return run->plan->groups[RF_LANE_REPLICATE].rank ? 0 : own_shards(run, listing, out);
+        return run->plan->groups[RF_LANE_REPLICATE].rank ? 0 : own_shards(run, listing, true, out);
     const bool alone = part == RF_PART_OPTIMIZER && run->plan->policy.update_on_rank_0;
-    const uint64_t ranks = alone ? 1 : (uint64_t)rf_run_ranks(run);
-    const uint64_t rank = alone ? 0 : (uint64_t)run->plan->rank;
-    const uint64_t all = has(run, part) ? all_elements(run, listing) : 0;
+    const uint64_t ranks = alone ? 1 : (uint64_t)run->plan->mesh.dp;
+    const uint64_t rank = alone ? 0 : (uint64_t)run->plan->dp_rank;
+    const uint64_t all = has(run, part) ? all_elements(run, listing, true) : 0;
     const uint64_t grains = (all + RF_SPAN_GRAIN - 1) / RF_SPAN_GRAIN;
     const uint64_t from = grains * rank / ranks * RF_SPAN_GRAIN;
     const uint64_t to = grains * (rank + 1) / ranks * RF_SPAN_GRAIN;
-    return cut(run, listing, from, to < all ? to : all, out);
+    return cut(run, listing, true, from, to < all ? to : all, out);
 }
 
 int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
                      const struct rf_listing *listing, struct rf_spans *out)
 {
     if (is_sharded(run, part))
-        return own_shards(run, listing, out);
-    return cut(run, listing, 0, has(run, part) ? all_elements(run, listing) : 0, out);
+        return own_shards(run, listing, false, out);
+    return cut(run, listing, false, 0, has(run, part) ? all_elements(run, listing, false) : 0, out);
 }
 
 uint64_t rf_spans_bytes(const struct rf_spans *spans)

@@ -23,8 +23,10 @@ int rf_run_ranks(const struct rf_run *run)
 uint64_t rf_run_sent(const struct rf_run *run)
 {
     uint64_t sent = 0;
+    if (run->comm)
+        sent = rf_comm_sent_bytes(run->comm);
     for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
-        if (run->comms[lane])
+        if (run->comms[lane] && run->comms[lane] != run->comm)
             sent += rf_comm_sent_bytes(run->comms[lane]);
     return sent;
 }

@@ -159,6 +159,10 @@ static int tie(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_value *to = &plan->values[outs(p, i)[0]];
+    if (plan->values[ins(p, i)[1]].kind == RF_VALUE_GRAD_TIED) { /* another rank's */
+        struct rf_tensor all = shard(p, outs(p, i)[0]), more = shard(p, ins(p, i)[1]);
+        return all.buffer ? rf_add(p->run->stream, all, all, more) : 0;
+    }
     const struct rf_plan_piece *uses = &plan->pieces[plan->values[ins(p, i)[1]].piece];
     const struct rf_plan_piece *owners = &plan->pieces[to->piece];
     const struct rf_plan_param *owner = &plan->params[plan->params[uses->use].owner];
@@ -262,6 +266,30 @@ static int start_gather(struct rf_pass *p, const struct rf_instruction *i, struc
         &(struct rf_coll_opts){.order = t->order, .label = label, .after = after, .done = done});
 }
 
+/* A value to another rank, or from there. */
+static int start_message(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                         struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    struct rf_tensor value = rf_run_value(p->run, ins(p, i)[0]); /* the only operand */
+    struct rf_comm *comm = p->run->comms[i->lane];
+    const bool sends = t->op == RF_COLL_SEND;
+    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
+    char label[48];
+    if (v->piece >= 0)
+        snprintf(label, sizeof(label), "tied gradients");
+    else
+        snprintf(label, sizeof(label), "%s block %d micro-batch %d",
+                 v->kind == RF_VALUE_OUT ? "output" : "gradient", v->block, v->micro_batch);
+    const struct rf_coll_opts opts = {.label = label, .after = after, .done = done};
+    value.dtype = t->dtype;
+    value.shape = rf_shape1((int64_t)t->count);
+    if (!value.buffer) /* an empty shard */
+        value = nothing(p, t->dtype);
+    return sends ? rf_send_tensor(comm, value, t->peer, t->tag, &opts)
+                 : rf_recv_tensor(comm, value, t->peer, t->tag, &opts);
+}
+
 /* Between memory of the host and of the device, beside what is computed. */
 static int start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                       struct rf_point *done)
@@ -313,7 +341,8 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_plan *plan = run->plan;
     const uint64_t computed = rf_now_ns();
     double sum = 0;
-    for (int local = 0; local < plan->local_micro_batches; local++) {
+    const bool has = rf_plan_holds(plan, plan->block_count - 1);
+    for (int local = 0; has && local < plan->local_micro_batches; local++) {
         const int64_t global = rf_plan_micro_batch(plan, local);
         rf_run_take_loss(run, local, global);
         p->stats.local_tokens += (int64_t)run->shares[2 * global + 1];
@@ -508,4 +537,6 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_FETCH] = {.start = start_copy},
     [RF_VERB_EVICT] = {.start = start_copy},
     [RF_VERB_HOST_STEP] = {.act = host_step},
+    [RF_VERB_SEND] = {.start = start_message},
+    [RF_VERB_RECV] = {.start = start_message},
 };

@@ -29,6 +29,7 @@ struct Death {
 std::string name_of(const testing::TestParamInfo<Death> &info)
 {
     const char *texts[RF_VERB_COUNT] = {};
+    texts[RF_VERB_SEND] = "send";
     texts[RF_VERB_REDUCE] = "reduce";
     texts[RF_VERB_LOSS] = "loss";
     texts[RF_VERB_NORM_SHARE] = "norm_share";
@@ -45,6 +46,8 @@ std::string name_of(const testing::TestParamInfo<Death> &info)
 std::vector<std::pair<rf_verb, int>> places_of(const StepKind &kind)
 {
     std::vector<std::pair<rf_verb, int>> places;
+    if (kind.pp > 1)
+        return {{RF_VERB_SEND, RF_LANE_SEND_GRAD}, {RF_VERB_LOSS, RF_LANE_JOB}};
     for (const rf_verb verb : kind.transfers)
         places.push_back({verb, kind.shard && verb != RF_VERB_LOSS ? RF_LANE_SHARD : RF_LANE_DATA});
     if (kind.shard)
@@ -59,6 +62,8 @@ bool is_tried(const StepKind &kind, fault_kind fault, rf_verb verb, int lane)
         return false;
     if (kind.shard)
         return kind.zero == 3 && (lane == RF_LANE_REPLICATE || verb == RF_VERB_NORM_SHARE);
+    if (kind.pp > 1) // who waits in a group for one who waits for a message names that one
+        return fault == FAULT_DEATH;
     if (kind.offload)
         return kind.zero == 3 && verb == RF_VERB_GATHER;
     // On rank 0 alone, who waits for rank 0 must hear from it in time: comm's tests.
@@ -89,16 +94,22 @@ struct Common { // of all processes
     std::atomic<pid_t> odd;
 };
 
+// Of a pipeline one that sends gradients.
+int odd_of(const Death &death)
+{
+    return death.kind->pp > 1 ? 2 : 1;
+}
+
 void die_in_step(const Death &death, rf_comm *comm, int rank, Common *common)
 {
-    const int odd = 1;
+    const int odd = odd_of(death);
     Job job(comm, rank, *death.kind);
     static Wires wires; // outlives the communicator; a rank is a process
     const std::vector<Transfer> all = transfers_of(job.plan);
     const auto last = std::find_if(all.rbegin(), all.rend(), [&](const Transfer &t) {
         return t.verb == death.verb && t.lane == death.lane;
     });
-    ASSERT_NE(last, all.rend());
+    ASSERT_TRUE(rank != odd || last != all.rend());
     ASSERT_RF(job.open());
     ASSERT_RF(job.step());
     all_have_come(&common->arrived, ranks_of(*death.kind));
@@ -106,7 +117,11 @@ void die_in_step(const Death &death, rf_comm *comm, int rank, Common *common)
     wires.place(job.run, death.fault == FAULT_STOP ? 1 : 60);
     if (rank == odd) {
         common->odd = getpid();
-        fault_wire_arm(&wires.lanes[last->lane], death.fault, last->number, 1);
+        fault_wire *wire = wires.of(job.run, last->lane);
+        if (rf_lane_collects(last->lane))
+            fault_wire_arm(wire, death.fault, last->number, 1);
+        else
+            fault_wire_arm_point(wire, death.fault, 1);
     }
     const uint64_t start = rf_now_ns();
     const int status = job.step();
@@ -125,7 +140,7 @@ void run_one(const Death &death)
     ranks::World world;
     world.provider = death.provider;
     world.size = ranks_of(*death.kind);
-    world.expect_killed = 1;
+    world.expect_killed = odd_of(death);
     world.by_signal = SIGKILL;
     ranks::run(world, [&](rf_comm *comm, int rank) { die_in_step(death, comm, rank, common); });
 }

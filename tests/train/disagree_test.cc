@@ -190,9 +190,8 @@ TEST(Disagree, AListThatIsAnotherOnOneRankIsNamedInTheStep)
     for (int r = 0; r < FAULT_RANKS_OF_GROUPS; r++)
         rank_device(r);
     for (const StepKind &kind : step_kinds) {
-        if (kind.offload ||
-            (kind.shard && kind.zero != 2)) // their lists differ in no kind of transfer
-            continue;
+        if (kind.offload || (kind.shard && kind.zero != 2) || kind.pp > 1)
+            continue; // their lists differ in no kind of collective
         for (size_t number = 0; number < transfers_of(Job(nullptr, 0, kind).plan).size(); number++)
             for (const Change &change : changes) {
                 if (!change.make(Job(nullptr, 0, kind).plan, number))
@@ -203,6 +202,29 @@ TEST(Disagree, AListThatIsAnotherOnOneRankIsNamedInTheStep)
             }
     }
     join();
+}
+
+// Messages are matched by their tags.
+TEST(Disagree, AMessageOfAPipelineThatIsAnotherOnOneRankIsNamed)
+{
+    const StepKind &kind = *std::find_if(step_kinds.begin(), step_kinds.end(),
+                                         [](const StepKind &k) { return k.pp > 1; });
+    ranks::World world;
+    world.size = ranks_of(kind);
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        Job job(comm, rank, kind);
+        for (const int place : places_of(job.plan)) {
+            const rf_instruction &i = list_of(job.plan).instructions[place];
+            if (rank == odd && i.verb == RF_VERB_SEND)
+                job.plan->transfers[i.transfer].count--;
+        }
+        ASSERT_RF(job.open());
+        const std::string before = job.state();
+        EXPECT_EQ(job.step(), RF_EMISMATCH) << rf_last_error()->message;
+        EXPECT_NE(strstr(rf_last_error()->message, "rank 1"), nullptr) << rf_last_error()->message;
+        EXPECT_EQ(job.run->spoiled.status, 0);
+        expect_spoiled_or_unchanged(job, before);
+    });
 }
 
 TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)

@@ -67,7 +67,7 @@ void try_rank(const Trial &trial, rf_comm *comm, int rank, std::vector<Wires> &w
     job.run->hide_folders = trial.call.unseen && rank > 0;
     const std::string before = job.state();
     wires[(size_t)rank].place(job.run, at.kind == FAULT_STOP ? stop_timeout_s : 60);
-    fault_wire *fault = &wires[(size_t)rank].lanes[at.lane];
+    fault_wire *fault = wires[(size_t)rank].of(job.run, at.lane);
     rf_comm *struck = job.run->comms[at.lane];
     if (odd && at.point)
         fault_wire_arm_point(fault, FAULT_DEATH, at.message);
@@ -89,7 +89,7 @@ void try_rank(const Trial &trial, rf_comm *comm, int rank, std::vector<Wires> &w
     expect_heard(job, status, before, at.odd);
     out->spoiled += job.run->spoiled.status != 0;
     if (++out->done == ranks_of(trial.kind) - 1)
-        fault_wire_release(&wires[(size_t)at.odd].lanes[RF_LANE_DATA]);
+        fault_wire_release(wires[(size_t)at.odd].of(job.run, rf_plan_loss_lane(job.plan)));
 }
 
 void try_call(const Trial &trial, Outcome *out)
@@ -167,12 +167,28 @@ TEST(Fault, ADeathInAnyTransferOfAStepIsHeardByAllSurvivors)
 {
     const Folder folder;
     for (const StepKind &kind : step_kinds) {
+        const bool groups = kind.shard || kind.pp > 1;
         for (const Transfer &t : transfers_of(Job(nullptr, 0, kind).plan))
             for (int message : {1, 2})
                 // Two ranks of a group have one message for each other.
-                for (int odd = 0; odd < 2 && (message == 1 || !kind.shard); odd++)
-                    try_step({kind, step, {odd, t.number, message, false, t.lane}, folder}, t.verb);
+                for (int odd = 0; odd < 2 && (message == 1 || !groups); odd++)
+                    if (rf_lane_collects(t.lane))
+                        try_step({kind, step, {odd, t.number, message, false, t.lane}, folder},
+                                 t.verb);
     }
+}
+
+// Each rank of a pipeline, in each of its messages.
+TEST(Fault, ADeathInAnyMessageOfAPipelineIsHeardByAllSurvivors)
+{
+    const Folder folder;
+    for (const StepKind &kind : step_kinds)
+        for (int odd = 0; kind.pp > 1 && odd < ranks_of(kind); odd++) {
+            int messages = 0;
+            for (const Transfer &t : transfers_of(Job(nullptr, odd, kind).plan))
+                if (!rf_lane_collects(t.lane) && t.verb == RF_VERB_SEND)
+                    try_step({kind, step, {odd, 0, ++messages, true, t.lane}, folder}, t.verb);
+        }
 }
 
 // Where ranks are in several groups, and where the host works, too; in the last transfer of each

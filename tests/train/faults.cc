@@ -120,12 +120,21 @@ const std::vector<StepKind> step_kinds = {
      false,
      0,
      RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS},
+    {"pipeline",
+     {RF_VERB_SEND, RF_VERB_RECV, RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS},
+     RF_ORDER_RING,
+     0,
+     false,
+     false,
+     0,
+     0,
+     2},
     {"rank_0", {RF_VERB_REDUCE, RF_VERB_LOSS, RF_VERB_BROADCAST}, RF_ORDER_RING, 0, true, false},
 };
 
 int ranks_of(const StepKind &kind)
 {
-    return kind.shard ? FAULT_RANKS_OF_GROUPS : FAULT_RANKS;
+    return kind.shard || kind.pp > 1 ? FAULT_RANKS_OF_GROUPS : FAULT_RANKS;
 }
 
 rf_policy policy_of(const StepKind &kind)
@@ -158,20 +167,26 @@ std::vector<Transfer> transfers_of(const rf_plan *plan)
 
 void Wires::place(const rf_run *run, double timeout_s)
 {
+    fault_wire *all = of(run, rf_plan_loss_lane(run->plan));
+    fault_wire_place(all, run->comm);
+    fault_wire_timeout(run->comm, timeout_s);
     for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++) {
-        if (!run->comms[lane])
+        if (!run->comms[lane] || run->comms[lane] == run->comm)
             continue;
-        if (lane == RF_LANE_DATA)
-            fault_wire_place(&lanes[lane], run->comms[lane]);
-        else
-            fault_wire_place_beside(&lanes[lane], run->comms[lane], &lanes[RF_LANE_DATA]);
+        fault_wire_place_beside(&lanes[lane], run->comms[lane], all);
         fault_wire_timeout(run->comms[lane], timeout_s);
     }
 }
 
+fault_wire *Wires::of(const rf_run *run, int lane)
+{
+    return &lanes[run->comms[lane] == run->comm ? (int)rf_plan_loss_lane(run->plan) : lane];
+}
+
 bool before_update(const StepKind &kind, rf_verb verb)
 {
-    return verb == RF_VERB_REDUCE || verb == RF_VERB_NORM_SHARE || verb == RF_VERB_LOSS ||
+    return verb == RF_VERB_SEND || verb == RF_VERB_RECV || verb == RF_VERB_REDUCE ||
+           verb == RF_VERB_NORM_SHARE || verb == RF_VERB_LOSS ||
            (verb == RF_VERB_GATHER && kind.zero == 3);
 }
 
@@ -182,11 +197,14 @@ Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm)
 {
     const rf_policy policy = policy_of(kind);
     const int all = ranks ? ranks : ranks_of(kind);
-    const rf_mesh mesh = {all, 1, 1, all > 1 ? kind.shard : 0};
+    const int pp = all > 1 ? kind.pp : 1;
+    const rf_mesh mesh = {all / pp, 1, pp, all > 1 ? kind.shard : 0};
     stubs_.add("a", {3500});
     if (kind.rounded_copies)
         stubs_.type(0, RF_BF16);
     stubs_.add("b", {3500});
+    if (kind.pp > 1) // a part of its gradients travels, too
+        stubs_.tie(0, "a.0");
     blocks_.assign(stubs_.blocks(), stubs_.blocks() + stubs_.count());
     for (rf_block &block : blocks_)
         block.ops = &ops;

@@ -23,6 +23,7 @@ struct StepKind {
     bool rounded_copies; // the first parameter is bf16, rounded stochastically
     int shard = 0;       // ranks that share a copy; 0: all
     int offload = 0;
+    int pp = 1;
 };
 extern const std::vector<StepKind> step_kinds;
 rf_policy policy_of(const StepKind &kind);
@@ -45,6 +46,8 @@ struct Wires {
     fault_wire lanes[RF_LANE_COUNT];
     // Under those of an open run, which from now on wait for so long.
     void place(const rf_run *run, double timeout_s);
+    // Of a lane; messages go by the job's communicator.
+    fault_wire *of(const rf_run *run, int lane);
 };
 
 // One rank's run of a small model whose blocks only fill their outputs.

@@ -55,6 +55,16 @@ const Setting settings[] = {
     {"narrow_rank_0", 3, 4, RF_ORDER_RING, true, false, true, false, 0, 0, 0, 0, false, RF_F16},
     {"narrow_shards", 3, 4, RF_ORDER_RING, false, false, true, true, 1, 0, 0, 0, false, RF_BF16},
     {"narrow_rounds", 4, 5, RF_ORDER_RING, false, false, false, true, 2, 2, 0, 0, false, RF_BF16},
+    {"gpipe", 1, 3, RF_ORDER_RING, false, true, true, true, 0, 0, 0, 0, false, RF_F32, false, 2,
+     RF_PIPELINE_GPIPE},
+    {"one_f_one_b", 2, 4, RF_ORDER_TREE, false, false, true, false, 1, 0, 0, 0, false, RF_F32,
+     false, 2},
+    {"interleaved", 1, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 0, 0, false, RF_F32,
+     false, 2, RF_PIPELINE_INTERLEAVED},
+    {"zbh1", 2, 4, RF_ORDER_RING, false, true, false, true, 1, 0, 0, 0, false, RF_BF16, false, 2,
+     RF_PIPELINE_ZBH1},
+    {"zbv", 1, 3, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0, false, RF_F32, false, 2,
+     RF_PIPELINE_ZBV},
     {"no_masters", 2, 4, RF_ORDER_TREE, false, true, true, true, 2, 0, 0, 1, false, RF_F32, true},
 };
 
@@ -349,6 +359,41 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
                     jobs++;
                 }
     EXPECT_GT(jobs, 700);
+}
+
+TEST(PlanCheck, EveryPipelineIsAccepted)
+{
+    int jobs = 0;
+    for (rf_pipeline_kind kind : {RF_PIPELINE_NAIVE, RF_PIPELINE_GPIPE, RF_PIPELINE_1F1B,
+                                  RF_PIPELINE_INTERLEAVED, RF_PIPELINE_ZBH1, RF_PIPELINE_ZBV})
+        for (int pp = 2; pp <= 4; pp++)
+            for (int dp = 1; dp <= 3; dp++)
+                for (int m = dp; m <= 3 * dp + 4; m++)
+                    for (int variant = m % 4; variant < 8; variant += 4) {
+                        Setting s = {"",
+                                     dp,
+                                     m,
+                                     RF_ORDER_RING,
+                                     false,
+                                     variant % 2 == 0,
+                                     (variant & 2) != 0,
+                                     variant == 3};
+                        const bool deferred = kind == RF_PIPELINE_ZBH1 || kind == RF_PIPELINE_ZBV;
+                        s.order = variant >= 4 && !deferred ? RF_ORDER_TREE : RF_ORDER_RING;
+                        s.zero = variant % 3 == 0;
+                        s.frozen = m % 2 == 0;
+                        s.shard = s.zero && dp == 2 && s.order == RF_ORDER_RING ? 2 - m % 2 : 0;
+                        s.reduce = s.order == RF_ORDER_TREE || m % 3 ? RF_F32 : RF_BF16;
+                        s.pp = pp;
+                        s.recompute = (variant + m) % 3;
+                        s.pipeline = kind;
+                        Job job(s);
+                        ASSERT_EQ(job.check(), 0)
+                            << rf_last_error()->message << " with pipeline " << kind << " pp " << pp
+                            << " dp " << dp << " m " << m << " variant " << variant;
+                        jobs++;
+                    }
+    EXPECT_GT(jobs, 500);
 }
 
 TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)

@@ -30,6 +30,8 @@ struct Setting {
     rf_dtype reduce = RF_F32;
     bool no_masters = false;
     int more_blocks = 0; // than three
+    int pp = 1;
+    rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
 };
 
 inline StubBlocks blocks_of(const Setting &s)
@@ -47,6 +49,8 @@ inline StubBlocks blocks_of(const Setting &s)
     blocks.add("c", {130, 300}).type(1, narrow ? RF_BF16 : RF_F32);
     if (s.tied)
         blocks.tie(1, "a.0");
+    for (int more = 0; s.pp > 1 && more < 5; more++)
+        blocks.add("p" + std::to_string(more), {90 + more});
     if (s.copies || narrow)
         blocks.type(0, RF_BF16);
     for (int k = 0; k < s.more_blocks; k++)
@@ -68,6 +72,7 @@ inline rf_policy policy_of(const Setting &s)
     policy.offload = s.offload;
     policy.reduce_dtype = s.reduce;
     policy.no_masters = s.no_masters;
+    policy.pipeline = s.pipeline;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;
     policy.loss_scale = s.scaled ? 64.0f : 0.0f;
     policy.first_bucket_bytes = 4;
@@ -81,8 +86,8 @@ class Job
     explicit Job(const Setting &s) : blocks_(blocks_of(s))
     {
         rf_policy policy = policy_of(s);
-        rf_mesh mesh = {s.dp, 1, 1, s.shard};
-        for (int rank = 0; rank < s.dp; rank++) {
+        rf_mesh mesh = {s.dp, 1, s.pp, s.shard};
+        for (int rank = 0; rank < s.dp * s.pp; rank++) {
             rf_plan *plan = nullptr;
             EXPECT_EQ(rf_plan_build(blocks_.blocks(), blocks_.count(), &mesh, &policy, rank, &plan),
                       0)
@@ -196,9 +201,13 @@ class Machine
             for (int r = 0; r < job_.ranks(); r++)
                 for (int lane = 0; lane < RF_LANE_COUNT; lane++)
                     offer(r, lane, can);
-            for (int r = 0; r < job_.ranks(); r++)
-                for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
+            for (int r = 0; r < job_.ranks(); r++) {
+                for (int lane = RF_LANE_DATA; rf_lane_collects(lane); lane++)
                     offer_transfer(job_.rank(r)->groups[lane], r, lane, can);
+                for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+                    if (rf_lane_sends(lane))
+                        offer_message(r, lane, lane + 1, can);
+            }
             if (can.empty())
                 break;
             can[random_() % can.size()]();
@@ -258,6 +267,23 @@ class Machine
     static bool copies(rf_verb verb)
     {
         return verb == RF_VERB_FETCH || verb == RF_VERB_EVICT;
+    }
+    // What is sent is what arrives.
+    void offer_message(int r, int lane, int other, std::vector<std::function<void()>> &can)
+    {
+        const rf_instruction *send = head(r, lane);
+        if (!send || busy_[(size_t)r][(size_t)lane] || !free_to_go(r, send))
+            return;
+        const int peer = rf_plan_transfer(job_.rank(r), send)->peer;
+        const rf_instruction *recv = peer >= 0 && peer < job_.ranks() ? head(peer, other) : nullptr;
+        if (!recv || busy_[(size_t)peer][(size_t)other] || !free_to_go(peer, recv) ||
+            rf_plan_transfer(job_.rank(peer), recv)->peer != r)
+            return;
+        can.push_back([=] {
+            const uint64_t seen = read(r, send);
+            begin(r, lane, seen);
+            begin(peer, other, seen);
+        });
     }
     uint64_t read(int r, const rf_instruction *i)
     {

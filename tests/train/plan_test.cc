@@ -456,11 +456,29 @@ TEST(Plan, RefusalsSayWhatToChange)
     StubBlocks blocks = two_blocks();
     rf_policy policy = policy_of(4, 4);
     rf_plan *plan = nullptr;
-    rf_mesh tensor = {2, 2, 1}, pipeline = {1, 1, 4};
+    rf_mesh tensor = {2, 2, 1}, pipeline = {1, 1, 3};
     EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &tensor, &policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(std::string(rf_last_error()->message).find("use tp=1 and dp=4"), std::string::npos);
-    EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &pipeline, &policy, 0, &plan), RF_ENOTSUP);
-    EXPECT_NE(std::string(rf_last_error()->message).find("use pp=1 and dp=4"), std::string::npos);
+    EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &pipeline, &policy, 0, &plan), RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("2 blocks"), std::string::npos);
+    const auto with = [&](const std::function<void(rf_policy *)> &change, const char *says) {
+        rf_mesh two = {1, 1, 2};
+        rf_policy changed = policy_of(4, 4);
+        change(&changed);
+        EXPECT_LT(rf_plan_build(blocks.blocks(), 2, &two, &changed, 0, &plan), 0) << says;
+        EXPECT_NE(std::string(rf_last_error()->message).find(says), std::string::npos)
+            << rf_last_error()->message;
+    };
+    with([](rf_policy *p) { p->zero = 2; }, "use zero=1");
+    with([](rf_policy *p) { p->offload = RF_OFFLOAD_OPTIMIZER; }, "offload with pp=2");
+    with([](rf_policy *p) { p->update_on_rank_0 = true; }, "no rank has all gradients");
+    with([](rf_policy *p) { p->pipeline = RF_PIPELINE_2BW; }, "without a flush");
+    with(
+        [](rf_policy *p) {
+            p->pipeline = RF_PIPELINE_ZBH1;
+            p->order = RF_ORDER_TREE;
+        },
+        "use 1f1b or interleaved");
 }
 
 TEST(Plan, ParametersWithOneNameOrALateOwnerAreRefused)

@@ -44,6 +44,7 @@ struct Training {
     llama_config llama = {};
     rf_policy policy = {};
     int shard = 0; // of the mesh
+    int pp = 1;    // likewise; ranks are dp * pp
     int steps = 3;
     int first_step = 0; // which batch is the first
     float lr = 0.01f;

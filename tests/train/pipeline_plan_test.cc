@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+//
+// Plans of pipelines, without a device: how many micro-batches a rank keeps, and how long ranks
+// are idle when all stages take the same time, by the formulas of the papers.
+#include "simulate_lists.h"
+
+#include <set>
+
+namespace
+{
+
+struct Pipeline {
+    Pipeline(rf_pipeline_kind kind, int pp, int micro_batches, int stages)
+    {
+        for (int i = 0; i < stages; i++)
+            blocks.add("b" + std::to_string(i), {8});
+        rf_policy policy = {};
+        policy.batch = policy.micro_batches = micro_batches;
+        policy.seq = 4;
+        policy.pipeline = kind;
+        policy.optimizer.kind = RF_SGD;
+        const rf_mesh mesh = {1, 1, pp};
+        for (int rank = 0; rank < pp; rank++) {
+            rf_plan *plan = nullptr;
+            EXPECT_EQ(rf_plan_build(blocks.blocks(), stages, &mesh, &policy, rank, &plan), 0)
+                << rf_last_error()->message;
+            plans.emplace_back(plan, rf_plan_destroy);
+            borrowed.push_back(plan);
+        }
+    }
+    // Places of what a block keeps from forward to backward.
+    int kept(int rank) const
+    {
+        std::set<std::pair<int, uint64_t>> places;
+        const rf_plan *plan = borrowed[(size_t)rank];
+        int block = -1;
+        for (int v = 0; v < plan->value_count; v++) {
+            const rf_value &value = plan->values[v];
+            if (value.kind != RF_VALUE_SAVED || (block >= 0 && value.block != block))
+                continue;
+            block = value.block;
+            places.insert({value.region, value.offset});
+        }
+        return (int)places.size();
+    }
+    // The share of the step in which a rank computes nothing.
+    std::vector<double> idle(double forward, double input, double weight) const
+    {
+        std::vector<double> verb_s(RF_VERB_COUNT, 0), out;
+        verb_s[RF_VERB_FORWARD] = forward;
+        verb_s[RF_VERB_BACKWARD_INPUT] = input;
+        verb_s[RF_VERB_BACKWARD_WEIGHT] = weight;
+        rf_sim_opts opts = free_of_cost();
+        opts.verb_s = verb_s.data();
+        const Sim sim = run(borrowed, opts);
+        for (size_t rank = 0; rank < borrowed.size(); rank++)
+            out.push_back(result_of(sim, (int)rank).idle);
+        return out;
+    }
+
+    StubBlocks blocks;
+    std::vector<Plan> plans;
+    std::vector<const rf_plan *> borrowed;
+};
+
+} // namespace
+
+TEST(PipelinePlan, ARankKeepsAsManyMicroBatchesAsItsScheduleHasUnderWay)
+{
+    for (int pp : {2, 3, 5})
+        for (int m : {1, 2, 4, 9})
+            for (int rank = 0; rank < pp; rank++) {
+                const auto kept = [&](rf_pipeline_kind kind) {
+                    return Pipeline(kind, pp, m, pp).kept(rank);
+                };
+                EXPECT_EQ(kept(RF_PIPELINE_1F1B), std::min(m, pp - rank)) << pp << " " << m;
+                EXPECT_EQ(kept(RF_PIPELINE_GPIPE), m) << pp << " " << m;
+                EXPECT_EQ(kept(RF_PIPELINE_NAIVE), 1) << pp << " " << m;
+                EXPECT_EQ(kept(RF_PIPELINE_ZBH1), std::min(m, pp)) << pp << " " << m;
+            }
+}
+
+TEST(PipelinePlan, IdleTimeIsThatOfTheFormulas)
+{
+    for (int p : {2, 4, 8})
+        for (int m : {8, 16, 24}) {
+            const double bubble = p - 1, n = m;
+            const auto expect = [&](rf_pipeline_kind kind, int stages, double weight, double idle) {
+                const Pipeline pipeline(kind, p, m, stages);
+                for (double seen : pipeline.idle(1, 1, weight))
+                    EXPECT_NEAR(seen, idle, 1e-9)
+                        << rf_pipeline_name(kind) << " p " << p << " m " << m;
+            };
+            expect(RF_PIPELINE_NAIVE, p, 0, bubble / p);
+            expect(RF_PIPELINE_GPIPE, p, 0, bubble / (n + bubble));
+            expect(RF_PIPELINE_1F1B, p, 0, bubble / (n + bubble));
+            expect(RF_PIPELINE_INTERLEAVED, 2 * p, 0, bubble / (2 * n + bubble));
+            // A gradient leaves before the weight half.
+            expect(RF_PIPELINE_1F1B, p, 1, 2 * bubble / (3 * n + 2 * bubble));
+            expect(RF_PIPELINE_ZBH1, p, 1, bubble / (3 * n + bubble));
+        }
+}
+
+TEST(PipelinePlan, ThePlanSaysTheSame)
+{
+    for (rf_pipeline_kind kind : {RF_PIPELINE_1F1B, RF_PIPELINE_GPIPE, RF_PIPELINE_ZBH1}) {
+        const Pipeline pipeline(kind, 4, 8, 4);
+        EXPECT_NEAR(rf_plan_bubble(pipeline.borrowed[0]), pipeline.idle(1, 1, 1)[0], 1e-9);
+    }
+    EXPECT_EQ(rf_plan_bubble(Pipeline(RF_PIPELINE_1F1B, 1, 4, 4).borrowed[0]), 0);
+}
