@@ -168,11 +168,15 @@ static void print_work(const struct outcome *o)
 
 static void print_table(const struct setup *setup, const struct outcome *o)
 {
-    printf("%lld parameters on %d rank%s (dp=%d), batch %lld of %lld tokens in %lld micro-batches, "
-           "%s order\n\n",
-           (long long)o->params, o->ranks, o->ranks == 1 ? "" : "s", setup->mesh.dp,
-           (long long)setup->policy.batch, (long long)setup->policy.seq,
-           (long long)setup->policy.micro_batches, rf_order_name(setup->policy.order));
+    char pp[24] = "";
+    if (setup->mesh.pp > 1)
+        snprintf(pp, sizeof(pp), ",pp=%d", setup->mesh.pp);
+    printf(
+        "%lld parameters on %d rank%s (dp=%d%s), batch %lld of %lld tokens in %lld micro-batches, "
+        "%s order\n\n",
+        (long long)o->params, o->ranks, o->ranks == 1 ? "" : "s", setup->mesh.dp, pp,
+        (long long)setup->policy.batch, (long long)setup->policy.seq,
+        (long long)setup->policy.micro_batches, rf_order_name(setup->policy.order));
     printf("%11s %10s %10s %10s %11s %10s %10s %10s %10s %12s\n", "rank", "params", "grads",
            "optimizer", "activations", "comm", "scratch", "total", "with host", "sent/step");
     print_ranks(o);
@@ -202,10 +206,10 @@ static int check(const struct tool_command *command, struct plan_options *o,
     int status = setup_check(command, &o->setup, o->ranks ? (int)o->ranks : 1);
     if (status != TOOL_OK)
         return status;
-    if (o->ranks && o->setup.mesh_text && o->ranks != o->setup.mesh.dp)
+    if (o->ranks && o->setup.mesh_text && o->ranks != o->setup.mesh.dp * o->setup.mesh.pp)
         return tool_usage_error(command, "--ranks %d contradicts --mesh %s", (int)o->ranks,
                                 o->setup.mesh_text);
-    if (o->setup.mesh.dp > MAX_RANKS)
+    if ((int64_t)o->setup.mesh.dp * o->setup.mesh.pp > MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
     status = plan_rates_check(command, &o->setup, o->svg_path ? "--schedule-svg" : NULL, rates);
     if (status == TOOL_OK && rates->known && o->params > 0)
@@ -237,7 +241,7 @@ static int tell(const struct tool_command *command, const struct plan_options *o
 static int run(const struct tool_command *command, const struct plan_options *o,
                const struct plan_rates *rates)
 {
-    struct outcome out = {.ranks = o->setup.mesh.dp, .rates = *rates};
+    struct outcome out = {.ranks = o->setup.mesh.dp * o->setup.mesh.pp, .rates = *rates};
     struct model model = {NULL};
     int status = o->params > 0 ? model_create_sized(command, &o->setup, o->params, &model)
                                : model_create(command, &o->setup, &model);

@@ -161,6 +161,8 @@ static void draw_title(const struct picture *p, const struct setup *setup,
     char text[24];
     fprintf(p->file, "<text x=\"%d\" y=\"20\" font-size=\"15\">", LEFT);
     fprintf(p->file, "rank 0 of dp=%d", setup->mesh.dp);
+    if (setup->mesh.pp > 1)
+        fprintf(p->file, ",pp=%d", setup->mesh.pp);
     if (setup->mesh.shard)
         fprintf(p->file, ",shard=%d", setup->mesh.shard);
     fprintf(p->file, ", zero %d, %s order, %s in %d micro-batches", policy->zero,

@@ -35,7 +35,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .update = "all",
                         .again = "none",
                         .offload = "none",
-                        .schedule = "naive",
+                        .schedule = "1f1b",
                         .optimizer = "adamw"};
     const struct tool_option all[SETUP_ROWS] = {
         {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)"},
@@ -63,7 +63,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
          "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH",
-         "the ranks as a grid: dp=N (all ranks), shard=N (with --zero: ranks that share one copy)"},
+         "the ranks as a grid: dp=N (all), pp=N (parts of the model), shard=N (with --zero: a "
+         "copy's)"},
         {"zero", 0, TOOL_INT, &s->zero, "STAGE",
          "each rank holds a part of 1: optimizer states, 2: and gradients, 3: and parameters (0)"},
         {"keep-gathered", 0, TOOL_FLAG, &s->keep_gathered, NULL,
@@ -80,7 +81,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
         {"recompute", 0, TOOL_TEXT, &s->again, "WHAT",
          "in backward, not kept: gelu,norms,attention,mlp; block, every=N, sqrt or auto (none)"},
-        {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME", "naive"},
+        {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME",
+         "with pp: 1f1b, gpipe, naive, interleaved:V (V parts of a rank), zbh1 or zbv (1f1b)"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
          "in which products with long sums are done in parts (32M on a GPU, else 0)"},
         {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME",
@@ -132,17 +134,38 @@ static int parse_mesh(const struct tool_command *command, const char *text, stru
             value < 1 || value > 1 << 20 || (at[used] && at[used] != ',') ||
             (at[used] == ',' && !at[used + 1]))
             return tool_usage_error(
-                command, "--mesh wants a list such as dp=4 or dp=4,shard=2, not \"%s\"", text);
+                command, "--mesh wants a list such as dp=4, dp=4,shard=2 or dp=2,pp=2, not \"%s\"",
+                text);
         values[tool_choice(name, names)] = value;
         at += used + (at[used] == ',');
     }
     *mesh = (struct rf_mesh){.dp = values[0], .tp = values[1], .pp = values[2], .shard = values[3]};
-    if (mesh->tp > 1 || mesh->pp > 1)
+    if (mesh->tp > 1)
         return tool_usage_error(command,
-                                "%s parallelism is not in this version; use --mesh "
-                                "dp=%d",
-                                mesh->tp > 1 ? "tensor" : "pipeline",
-                                mesh->dp * mesh->tp * mesh->pp);
+                                "tensor parallelism is not in this version; use --mesh dp=%d,pp=%d",
+                                mesh->dp * mesh->tp, mesh->pp);
+    return TOOL_OK;
+}
+
+/* "1f1b", or "interleaved:V". */
+static int parse_schedule(const struct tool_command *command, struct setup *s)
+{
+    char name[16] = "", end = 0;
+    int chunks = 0;
+    const int read = sscanf(s->schedule, "%15[a-z0-9]:%d%c", name, &chunks, &end);
+    const bool counted = strchr(s->schedule, ':') != NULL;
+    if (read != 1 + counted || rf_pipeline_find(name, &s->policy_pipeline) < 0 ||
+        (counted && (s->policy_pipeline != RF_PIPELINE_INTERLEAVED || chunks < 1)))
+        return tool_usage_error(command,
+                                "there is no --schedule \"%s\"; use 1f1b, gpipe, naive, "
+                                "interleaved, interleaved:V, zbh1 or zbv",
+                                s->schedule);
+    s->chunks = chunks;
+    if (s->mesh.pp == 1 && s->policy_pipeline != RF_PIPELINE_1F1B)
+        return tool_usage_error(command,
+                                "--schedule %s is for blocks that are spread over ranks; "
+                                "use --mesh pp=N with it",
+                                s->schedule);
     return TOOL_OK;
 }
 
@@ -151,7 +174,6 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
     static const char *const models[] = {"gpt2", "llama", NULL};
-    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved:", "zbh1", "zbv", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const updates[] = {"all", "rank0", NULL};
     static const char *const residuals[] = {"f32", "same", NULL};
@@ -183,8 +205,6 @@ static int check_names(const struct tool_command *command, struct setup *s)
         status = offload_parse(command, s->offload, &s->offloaded);
     if (status != TOOL_OK)
         return status;
-    if (strcmp(s->schedule, "naive") != 0)
-        return refuse(command, "schedule", s->schedule, schedules, "naive");
     if (rf_optimizer_find(s->optimizer) < 0)
         return refuse(command, "optimizer", s->optimizer, none,
                       "adamw, sgd, momentum, nesterov, adagrad, rmsprop, adam or lion");
@@ -301,12 +321,18 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
     s->mesh = (struct rf_mesh){.dp = ranks, .tp = 1, .pp = 1};
     if (status == TOOL_OK && s->mesh_text)
         status = parse_mesh(command, s->mesh_text, &s->mesh);
+    if (status == TOOL_OK)
+        status = parse_schedule(command, s);
     if (status != TOOL_OK)
         return status;
     int64_t dp = s->mesh.dp;
     if (!s->batch)
         s->batch = s->any_batch ? (15 + dp) / dp * dp : 16;
-    int64_t pieces = s->micro_batches ? s->micro_batches : s->mesh.dp;
+    /* A pipeline wants several for each rank. */
+    const int64_t ranks_of_job = dp * s->mesh.pp;
+    int64_t pieces = s->micro_batches          ? s->micro_batches
+                     : s->batch % ranks_of_job ? dp
+                                               : ranks_of_job;
     if (pieces < s->mesh.dp)
         return tool_usage_error(command,
                                 "--micro-batches %lld is less than the %d data-parallel "
@@ -328,6 +354,8 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .no_masters = s->no_masters,
         .reduce_dtype = s->reduce_type,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
+        .pipeline = s->policy_pipeline,
+        .chunks = s->chunks,
         .zero = (int)s->zero,
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,

@@ -29,6 +29,8 @@ struct setup {
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *optimizer;
     /* filled by setup_check */
     struct recompute recompute;
+    enum rf_pipeline_kind policy_pipeline;
+    int chunks;
     enum rf_dtype type, residual_type, reduce_type;
     struct rf_mesh mesh;
     struct rf_policy policy;

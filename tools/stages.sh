@@ -158,7 +158,8 @@ SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Fault.*:*Killed.*:Stopped.*:Disagr
 SLOW_TRAINING="$SLOW_TRAINING:Run.AStepWithout*:Run.ATokenThat*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*"
 SLOW_TRAINING="$SLOW_TRAINING:Gradients.*:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*"
 SLOW_TRAINING="$SLOW_TRAINING:Llama.P*:Llama.By*:Llama.Losses*:DataParallel.*:DataCursor.*:MicroBatch.*"
-SLOW_TRAINING="$SLOW_TRAINING:ForwardOnly.*:OfSetting.*:All/OfSetting.*"
+SLOW_TRAINING="$SLOW_TRAINING:ForwardOnly.*:OfSetting.*:All/OfSetting.*:Stages.*:Pairs.*:Layouts.*"
+SLOW_TRAINING="$SLOW_TRAINING:Precision.Gradients*:Precision.Final*:Precision.WithoutMastersTree*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {

@@ -304,6 +304,29 @@ TEST(Train, EveryStageOffloadAndRecomputationGivesTheSameParametersAndSample)
     }
 }
 
+TEST(Train, PipelinesGiveTheParametersAndTheSampleOfOneProcess)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const std::vector<std::string> tree =
+        with(tiny(data), {"--order", "tree", "--steps", "2", "--sample", "8", "--seed", "3",
+                          "--micro-batches", "4"});
+    const auto tail = [](const ProgramResult &r) {
+        return r.out.substr(r.out.find("parameters: sha256"));
+    };
+    ProgramResult one = run_program(tree);
+    ASSERT_EQ(one.status, 0) << one.err;
+    const std::vector<std::vector<std::string>> ways = {
+        {"--ranks", "2", "--mesh", "pp=2", "--provider", "tcp"},
+        {"--ranks", "4", "--mesh", "dp=2,pp=2", "--zero", "1", "--provider", "shm", "--schedule",
+         "gpipe"}};
+    for (const auto &way : ways) {
+        ProgramResult r = run_program(with(tree, way));
+        ASSERT_EQ(r.status, 0) << r.err;
+        EXPECT_EQ(tail(r), tail(one)) << way[3];
+    }
+}
+
 TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
 {
     TempFolder folder;
