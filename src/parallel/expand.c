@@ -111,12 +111,6 @@ static void backward_input(struct rf_writer *w, int block, int micro_batch)
     write_scratch(w);
 }
 
-/* Of all messages between two ranks in a list, each its own. */
-static int tag_of(const struct rf_plan *plan, enum rf_value_kind kind, int block, int micro_batch)
-{
-    return (2 * block + (kind == RF_VALUE_DOUT)) * (int)plan->policy.micro_batches + micro_batch;
-}
-
 /* A value of this micro-batch goes to the rank that has the other block, or comes from there. */
 static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
                     enum rf_value_kind kind, int block, int other, int micro_batch)
@@ -135,7 +129,7 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
                                 .count = (size_t)rf_shape_count(sizes->out),
                                 .dtype = sizes->dtype,
                                 .peer = plan->home_of[other] * plan->mesh.dp + plan->dp_rank,
-                                .tag = tag_of(plan, kind, block, micro_batch)});
+                                .tag = rf_message_tag((int)lane + back)});
 }
 
 static void backward_weight(struct rf_writer *w, int block, int micro_batch)

@@ -265,6 +265,12 @@ static inline bool rf_lane_receives(int lane)
     return lane > RF_LANE_SEND_OUT && rf_lane_sends(lane - 1);
 }
 
+/* Messages of a lane are met in its order, so one tag is enough for all of them. */
+static inline int rf_message_tag(int lane)
+{
+    return (lane - RF_LANE_SEND_OUT) / 2;
+}
+
 /* Where the losses of all ranks are added up. */
 static inline enum rf_lane rf_plan_loss_lane(const struct rf_plan *plan)
 {

@@ -163,8 +163,7 @@ static bool try_message(struct rf_sim *sim, int number, int lane, int other_lane
         return false;
     struct rf_sim_rank *other = &sim->ranks[peer];
     const int there = next_of(other, other_lane);
-    if (there < 0 || !is_ready(sim, peer, there) ||
-        rf_plan_transfer(other->plan, &other->list->instructions[there])->tag != t->tag)
+    if (there < 0 || !is_ready(sim, peer, there))
         return false;
     const bool late = other->times[there].ready_s > r->times[at].ready_s;
     const double begin_s = late ? other->times[there].ready_s : r->times[at].ready_s;

@@ -59,18 +59,18 @@ static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int pa
     const struct rf_plan *plan = w->plan;
     const bool sends = verb == RF_VERB_SEND;
     const struct rf_plan_param *holder = &plan->params[rf_plan_holder(plan, param)];
-    rf_write(w, verb, sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD, -1, -1);
+    const enum rf_lane lane = sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD;
+    rf_write(w, verb, lane, -1, -1);
     if (sends)
         rf_write_in(w, value);
     else
         rf_write_out(w, value);
-    rf_write_transfer(w,
-                      (struct rf_transfer){
-                          .op = sends ? RF_COLL_SEND : RF_COLL_RECV,
-                          .count = plan->pieces[holder->grad_piece].counts[plan->shard],
-                          .dtype = RF_F32,
-                          .peer = stage * plan->mesh.dp + plan->dp_rank,
-                          .tag = 2 * plan->block_count * (int)plan->policy.micro_batches + param});
+    rf_write_transfer(
+        w, (struct rf_transfer){.op = sends ? RF_COLL_SEND : RF_COLL_RECV,
+                                .count = plan->pieces[holder->grad_piece].counts[plan->shard],
+                                .dtype = RF_F32,
+                                .peer = stage * plan->mesh.dp + plan->dp_rank,
+                                .tag = rf_message_tag((int)lane)});
 }
 
 /* The rank with the first use of a parameter adds those of ranks with other blocks, in their order,

@@ -101,6 +101,18 @@ TEST(PipelinePlan, IdleTimeIsThatOfTheFormulas)
         }
 }
 
+// Messages are matched in the order of their lanes: the communicator has few tags.
+TEST(PipelinePlan, ManyMicroBatchesTakeFewTags)
+{
+    const Pipeline pipeline(RF_PIPELINE_1F1B, 2, 600, 4);
+    const rf_plan *plan = pipeline.borrowed[0];
+    for (int k = 0; k < plan->transfer_count; k++) {
+        EXPECT_GE(plan->transfers[k].tag, 0);
+        EXPECT_LT(plan->transfers[k].tag, 4);
+    }
+    EXPECT_EQ(rf_plan_check(pipeline.borrowed.data(), 2), 0) << rf_last_error()->message;
+}
+
 TEST(PipelinePlan, ThePlanSaysTheSame)
 {
     for (rf_pipeline_kind kind : {RF_PIPELINE_1F1B, RF_PIPELINE_GPIPE, RF_PIPELINE_ZBH1}) {
