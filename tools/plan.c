@@ -294,6 +294,6 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_plan = {
     .name = "plan",
     .summary = "say what a training setup needs, sends and takes per rank, without running it",
-    .usage = "[--params N | model options] [--mesh dp=N] [--peak TFLOPS --memory GB --link-gbps G]",
+    .usage = "[--params N | model options] [--mesh dp=N,pp=N] [--peak TFLOPS --memory GB --link-gbps G]",
     .main = plan_main,
 };

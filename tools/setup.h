@@ -26,7 +26,8 @@ struct setup {
     int offloaded;     /* RF_OFFLOAD_* */
     bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
     const char *model; /* gpt2, llama */
-    const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *optimizer;
+    const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule,
+        *optimizer;
     /* filled by setup_check */
     struct recompute recompute;
     enum rf_pipeline_kind policy_pipeline;

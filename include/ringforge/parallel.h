@@ -31,7 +31,7 @@ enum rf_value_kind {
                          * in ring order what one round adds to it */
     RF_VALUE_GRAD_NARROW,       /* piece: RF_VALUE_GRAD in policy.reduce_dtype, as it travels */
     RF_VALUE_GRAD_NARROW_SHARD, /* piece: RF_VALUE_GRAD_SHARD or _PART, as it has travelled */
-    RF_VALUE_GRAD_TIED, /* piece, slot: RF_VALUE_GRAD_SHARD of a tied use on another rank */
+    RF_VALUE_GRAD_TIED,         /* piece, slot: RF_VALUE_GRAD_SHARD of a tied use on another rank */
     RF_VALUE_HOST_GRAD, /* piece: RF_VALUE_GRAD_SHARD in memory of the host, for its optimizer */
     RF_VALUE_STATE,     /* piece; slot = enum rf_optimizer_state */
     RF_VALUE_TOKENS,    /* micro_batch: inputs of the first block */
@@ -116,8 +116,8 @@ enum rf_lane {
     RF_LANE_RECV_OUT_BACK,
     RF_LANE_SEND_GRAD_BACK,
     RF_LANE_RECV_GRAD_BACK,
-    RF_LANE_FETCH,     /* copies to the device */
-    RF_LANE_EVICT,     /* copies to the host */
+    RF_LANE_FETCH, /* copies to the device */
+    RF_LANE_EVICT, /* copies to the host */
     RF_LANE_COUNT
 };
 
@@ -196,8 +196,8 @@ RF_EXPORT void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *ou
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 
 /* Whether no rank has all parameters: with zero=3, with any stage where they are in 16 bits or in
- * memory of the host, and with pipelines; on one rank never. Then rf_run_forward and what reads and writes
- * parameters are collectives. */
+ * memory of the host, and with pipelines; on one rank never. Then rf_run_forward and what reads and
+ * writes parameters are collectives. */
 RF_EXPORT bool rf_plan_params_sharded(const struct rf_plan *plan);
 
 /* rf_policy.recompute as the plan has it: the number of blocks of a segment, of which only the last

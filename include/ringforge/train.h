@@ -146,10 +146,11 @@ RF_EXPORT uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype);
 
 /* ---- mesh and policy ------------------------------------------------------------------------- */
 
-/* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks. shard (with
- * policy.zero): over how many of the dp ranks, side by side, one copy of what is sharded is spread;
- * it divides dp, and dp / shard groups hold copies (hybrid sharding: shard inside a host, replicate
- * between hosts). 0 = all. */
+/* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks. dp: parts of the batch.
+ * pp: parts of the model, as stages of a pipeline; ranks with the same part are neighbours. tp: 1 in
+ * this version. shard (with policy.zero): over how many of the dp ranks, side by side, one copy of
+ * what is sharded is spread; it divides dp, and dp / shard groups hold copies (hybrid sharding:
+ * shard inside a host, replicate between hosts). 0 = all. */
 struct rf_mesh {
     int dp, tp, pp;
     int shard;
@@ -232,7 +233,7 @@ struct rf_policy {
     int recompute;
     enum rf_pipeline_kind pipeline; /* mesh.pp > 1 */
     int chunks;                     /* of a rank, with RF_PIPELINE_INTERLEAVED; 0 = 2 */
-    int offload;               /* RF_OFFLOAD_* or 0 */
+    int offload;                    /* RF_OFFLOAD_* or 0 */
     /* What the plan may take on the device, without memory of the host; 0 = no limit. A plan that
      * needs more is RF_ENOMEM, with the cheapest change of the policy that makes it fit. */
     uint64_t device_bytes;
@@ -326,7 +327,7 @@ RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *
                               uint64_t bytes);
 /* As the last step left it: summed over the tokens of the global batch, neither divided nor
  * clipped. A tied parameter's is the sum of its uses. RF_ENOTSUP with sharded states on several
- * ranks: no rank has all of it. */
+ * ranks: no rank has all of it; and of a pipeline on ranks whose blocks do not have it. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 /* SHA-256 over the logical parameters: sorted by name; name, dtype, shape, then little-endian
  * bytes. hex: 65 bytes. A collective where parameters are sharded. */

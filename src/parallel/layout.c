@@ -151,6 +151,27 @@ static void find_owners(struct rf_plan *plan)
     }
 }
 
+/* Uses of a tied parameter are added in the order of their blocks. With two of them a sum is the
+ * same either way; more would be added rank by rank first, in tree order to other bits. */
+static int check_uses(const struct rf_plan *plan)
+{
+    for (int i = 0; plan->policy.order == RF_ORDER_TREE && i < plan->param_count; i++) {
+        int uses = 0, elsewhere = 0;
+        for (int k = 0; plan->params[i].logical == i && k < plan->param_count; k++) {
+            const bool tied = plan->params[k].logical == i;
+            uses += tied;
+            elsewhere += tied && plan->home_of[plan->params[k].block] !=
+                                     plan->home_of[plan->params[i].block];
+        }
+        if (uses > 2 && elsewhere > 0)
+            return rf_fail(RF_ENOTSUP,
+                           "tree order with parameter %s, whose %d uses are on several ranks of a "
+                           "pipeline, is not in this version; use ring order, or pp=1",
+                           plan->params[i].desc->name, uses);
+    }
+    return 0;
+}
+
 static bool frozen(const struct rf_plan *plan, int param)
 {
     return !rf_plan_trains(plan, param);
@@ -266,6 +287,8 @@ int rf_pass_layout(struct rf_plan *plan)
 {
     RETURN_IF_ERROR(collect_params(plan));
     RETURN_IF_ERROR(check_masters(plan));
+    if (plan->mesh.pp > 1)
+        RETURN_IF_ERROR(check_uses(plan));
     decide_units(plan);
     find_owners(plan);
     place_params(plan);

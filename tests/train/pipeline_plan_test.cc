@@ -101,6 +101,29 @@ TEST(PipelinePlan, IdleTimeIsThatOfTheFormulas)
         }
 }
 
+// Of three uses on two ranks two are added first, which in tree order is not done on one process.
+TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
+{
+    StubBlocks blocks;
+    blocks.add("a", {8}).add("b", {8}).tie(0, "a.0").add("c", {8}).tie(0, "a.0");
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE})
+        for (int pp : {1, 2}) {
+            rf_policy policy = {};
+            policy.batch = policy.micro_batches = policy.seq = 4;
+            policy.order = order;
+            const rf_mesh mesh = {1, 1, pp};
+            rf_plan *plan = nullptr;
+            const bool refused = order == RF_ORDER_TREE && pp == 2;
+            EXPECT_EQ(rf_plan_build(blocks.blocks(), 3, &mesh, &policy, 0, &plan),
+                      refused ? RF_ENOTSUP : RF_OK);
+            if (refused) {
+                EXPECT_NE(strstr(rf_last_error()->message, "parameter a.0, whose 3 uses"), nullptr)
+                    << rf_last_error()->message;
+            }
+            rf_plan_destroy(plan);
+        }
+}
+
 // Messages are matched in the order of their lanes: the communicator has few tags.
 TEST(PipelinePlan, ManyMicroBatchesTakeFewTags)
 {
