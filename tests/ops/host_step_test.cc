@@ -463,6 +463,13 @@ TEST_F(HostStep, MisuseIsNamedAndWritesNothing)
     host.give(normal(100));
     ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
     const rf_step_scalars &s = host.scalars;
+    Floats slab(6 * 512); // apart from each other, so that what is shifted meets one neighbour only
+    host.part.state[RF_STATE_M] = &slab[0];
+    host.part.state[RF_STATE_V] = &slab[512];
+    host.part.grad = &slab[1024];
+    host.part.copy = &slab[1536];
+    host.part.param = &slab[2048];
+    std::copy(p.begin(), p.end(), &slab[2048]);
     EXPECT_FAILS(RF_EINVAL, "kind", rf_host_step(nullptr, &host.part, 0, 100, &s));
     EXPECT_FAILS(RF_EINVAL, "kind", rf_host_step(&unknown, &host.part, 0, 100, &s));
     EXPECT_FAILS(RF_EINVAL, "part", rf_host_step(&o, nullptr, 0, 100, &s));
@@ -495,7 +502,7 @@ TEST_F(HostStep, MisuseIsNamedAndWritesNothing)
             [](auto &part) { part.copy = (char *)part.param + 396; });
     refused("a copy is for f32 parameters", [](auto &part) { part.copy_type = RF_F32; });
     refused("a copy is for f32 parameters", [](auto &part) { part.param_type = RF_BF16; });
-    expect_same_bits(host.param(), p, "parameters");
+    expect_same_bits(Floats(&slab[2048], &slab[2148]), p, "parameters");
 }
 
 /* ---- beside the kernel ----------------------------------------------------------------------- */
