@@ -40,6 +40,13 @@ RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *ke
                                   const struct rf_range *ranges, uint32_t range_count,
                                   const struct rf_view *views, uint32_t view_count);
 
+/* ---- streams (submission.c) ------------------------------------------------------------------ */
+
+/* Makes what so many submissions need that are under way at once, each of which waits for points of
+ * at most `waits` other streams and communicators: up to that, submitting allocates nothing on the
+ * host. A stream that holds as much already is left as it is. */
+RF_MUST_CHECK int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits);
+
 /* Whether it runs nothing: rf_device_open_counting. */
 bool rf_device_counts(const struct rf_device *device);
 

@@ -229,7 +229,8 @@ int rf_record_replay(struct rf_stream *stream, struct rf_recording *r)
         return rf_fail(RF_EINVAL,
                        "stream %s: a %s that the recording uses has been destroyed; record again",
                        stream->name, atomic_load(&r->stale) == NO_KERNEL ? "kernel" : "buffer");
-    RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
+    if (stream->recording || stream->keeping)
+        RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
     if (r->empty)
         return 0;
     /* With profile it may block: timestamps are read before the next run overwrites them. */

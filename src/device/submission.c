@@ -55,6 +55,38 @@ int rf_submission_create(struct rf_stream *stream, struct rf_submission **out)
     return 0;
 }
 
+static int reserve_waits(struct rf_stream *stream, struct rf_point **waits, uint32_t *capacity,
+                         uint32_t wanted)
+{
+    if (*capacity >= wanted)
+        return 0;
+    struct rf_point *more = rf_realloc(*waits, wanted * sizeof(*more));
+    if (!more)
+        return rf_fail(RF_ENOMEM, "no memory for what stream %s waits for", stream->name);
+    *waits = more;
+    *capacity = wanted;
+    return 0;
+}
+
+int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits)
+{
+    if (!stream || submissions < 0)
+        return rf_fail(RF_EINVAL, "rf_stream_reserve needs a stream and a number of submissions");
+    if (stream->device->counting)
+        return 0;
+    RETURN_IF_ERROR(reserve_waits(stream, &stream->waits, &stream->wait_capacity, waits));
+    int made = 0;
+    for (struct rf_submission *s = stream->free; s; s = s->next, made++)
+        RETURN_IF_ERROR(reserve_waits(stream, &s->waits, &s->wait_capacity, waits));
+    for (; made < submissions; made++) {
+        struct rf_submission *fresh = NULL;
+        RETURN_IF_ERROR(rf_submission_create(stream, &fresh));
+        rf_submission_give_back(stream, fresh);
+        RETURN_IF_ERROR(reserve_waits(stream, &fresh->waits, &fresh->wait_capacity, waits));
+    }
+    return 0;
+}
+
 int rf_submission_take(struct rf_stream *stream, struct rf_submission **out)
 {
     if (!stream->free)

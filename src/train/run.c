@@ -135,6 +135,26 @@ static int open_copies(struct rf_run *run)
     return 0;
 }
 
+/* A pass waits for its streams at its end: no more submissions are under way than one pass makes.
+ * Of very long lists the first ones: what is beyond them is made when it is needed. */
+#define MOST_SUBMISSIONS 256
+
+static int reserve_submissions(const struct rf_run *run, struct rf_stream *stream, int lane)
+{
+    const struct rf_plan *plan = run->plan;
+    int most = 0;
+    for (int id = 0; stream && id < RF_LIST_COUNT; id++) {
+        const struct rf_list *list = &plan->lists[id];
+        int count = 2; /* what comes before the first instruction, and after the last */
+        for (int i = 0; i < list->count; i++)
+            count += list->instructions[i].lane == (enum rf_lane)lane &&
+                     (lane != RF_LANE_COMPUTE || list->instructions[i].posts);
+        most = count > most ? count : most;
+    }
+    most = most < MOST_SUBMISSIONS ? most : MOST_SUBMISSIONS;
+    return stream ? rf_stream_reserve(stream, most, RF_LANE_COUNT) : 0;
+}
+
 static int open_local(struct rf_run *run)
 {
     rf_device_memory_reset_peak(run->device);
@@ -146,7 +166,11 @@ static int open_local(struct rf_run *run)
     RETURN_IF_ERROR(rf_segments_open(run));
     RETURN_IF_ERROR(rf_stalls_open(run));
     RETURN_IF_ERROR(rf_run_init_params(run));
-    return rf_run_upload_tables(run);
+    RETURN_IF_ERROR(rf_run_upload_tables(run));
+    for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+        RETURN_IF_ERROR(reserve_submissions(
+            run, lane == RF_LANE_COMPUTE ? run->stream : run->copies[lane], lane));
+    return 0;
 }
 
 int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,

@@ -50,6 +50,25 @@ TEST_F(DevicePoint, AHostTimelineOnlyGrows)
     EXPECT_FALSE(rf_point_reached({timeline, 4}));
 }
 
+TEST_F(DevicePoint, ReservedSubmissionsThatAllWaitAllocateNothingOnTheHost)
+{
+    constexpr int submissions = 9;
+    struct rf_point waited = {timeline, 1};
+    ASSERT_RF_OK(rf_stream_reserve(a, submissions, 2));
+    for (int turn = 0; turn < 2; turn++, waited.value++) {
+        rf_alloc_fail_at(0); // counts from here on
+        for (int k = 0; k < submissions; k++) {
+            ASSERT_RF_OK(rf_stream_after(a, waited));
+            ASSERT_RF_OK(rf_stream_submit(a, nullptr));
+        }
+        EXPECT_EQ(rf_alloc_fail_at(0), 0u) << turn;
+        ASSERT_RF_OK(rf_timeline_signal(timeline, waited.value));
+        ASSERT_RF_OK(rf_stream_wait(a));
+    }
+    EXPECT_EQ(rf_stream_reserve(nullptr, 1, 1), RF_EINVAL);
+    EXPECT_EQ(rf_stream_reserve(a, -1, 1), RF_EINVAL);
+}
+
 TEST_F(DevicePoint, AStreamsTimelineCannotBeSignalledByHand)
 {
     struct rf_point done;
