@@ -28,11 +28,18 @@ enum rf_param_flags {
     RF_PARAM_WRITTEN = 4
 };
 enum rf_split_kind { RF_SPLIT_NONE = 0, RF_SPLIT_ROWS, RF_SPLIT_COLUMNS };
-/* How tensor parallelism cuts the parameter: `segments` equal segments, each cut on its own (3 for
- * a fused q,k,v). */
+/* How tensor parallelism cuts the parameter, along its rows (first dimension) or columns (last):
+ * into segments (3 for a fused q,k,v; 0 means 1), each of which is cut on its own, in whole units
+ * (of `unit` rows: a head; 0 means 1). Rank k of t has of a segment with n units those from k * n /
+ * t to (k + 1) * n / t, rounded down, behind each other. A segment of rows with fewer units than
+ * ranks, which divide these, is copied: rank k has unit k * n / t. Its block makes the gradients of
+ * copies equal to the bit, each that of the whole. */
+#define RF_MAX_SEGMENTS 4
 struct rf_split {
     enum rf_split_kind kind;
     int segments;
+    int unit;
+    int64_t sizes[RF_MAX_SEGMENTS]; /* rows or columns of each segment; all 0: they are equal */
 };
 
 /* A parameter, declared once; initialization, norm, tied sums, checkpoints derive from it. */
@@ -50,6 +57,37 @@ struct rf_param_desc {
     float init_value;    /* for std 0 */
 };
 
+/* Tensor parallelism (Shoeybi et al. 2019): several ranks share every block. Each has its part of
+ * the parameters that are declared to be split, and the others whole. A call of a block is a
+ * sequence of phases; between two of them the ranks exchange one tensor. */
+enum rf_exchange_kind {
+    RF_EXCHANGE_NONE = 0,
+    RF_EXCHANGE_SUM,    /* all ranks' tensors, added; each rank gets all of it */
+    RF_EXCHANGE_MAX,    /* of each element the largest; each rank gets all of it */
+    RF_EXCHANGE_GATHER, /* rank k has written part k of the tensor; each rank gets all of it */
+    RF_EXCHANGE_SCATTER /* as SUM, but rank k gets part k; the rest has no meaning then */
+};
+
+/* Parts are of equal size, along the first dimension. */
+struct rf_exchange {
+    enum rf_exchange_kind kind;
+    struct rf_shape shape; /* of the whole tensor */
+    enum rf_dtype dtype;   /* f32, f16 or bf16; MAX: f32 */
+};
+
+/* Of one call: up to the first RF_EXCHANGE_NONE. Exchange k lies between phases k and k + 1. */
+#define RF_MAX_EXCHANGES 6
+
+/* Which of the ranks that share a block this one is. */
+struct rf_tensor_part {
+    int ranks, rank;
+    /* Sequence parallelism (Korthikanti et al. 2022): what passes between blocks is cut, too. Rank
+     * k has rows k * rows / ranks and on of each output and its gradient. Gradients of parameters
+     * that are not split are then of a rank's own rows alone; they are added over the ranks once a
+     * step. Without it those gradients are the same on all ranks, to the bit. */
+    bool sequence;
+};
+
 /* What a block needs to run on `rows` rows (tokens). */
 struct rf_block_sizes {
     uint64_t saved;      /* bytes kept from forward to backward */
@@ -61,6 +99,11 @@ struct rf_block_sizes {
                             are logits, and targets are below their columns */
     int64_t vocabulary; /* of a first block: tokens are 0 to vocabulary - 1, and a call with another
                            is refused before anything runs; 0: it takes any i32 */
+    /* Of each call, by tensor_sizes() alone. */
+    struct rf_exchange forward[RF_MAX_EXCHANGES];
+    struct rf_exchange backward_input[RF_MAX_EXCHANGES];
+    struct rf_exchange backward_weight[RF_MAX_EXCHANGES];
+    char fault[120]; /* of tensor_sizes(): "3 tensor ranks do not divide 4 heads; use 2 or 4" */
 };
 
 /* Everything a block sees during a call. Tensors are borrowed, valid during the call; record on
@@ -89,10 +132,16 @@ struct rf_ctx {
      * them here, and not from its push constants, so that it can be replayed. inv_tokens is not
      * known before the losses are. */
     struct rf_tensor scalars;
-    struct rf_tensor loss_scale; /* (1) f32, in scalars: see struct rf_block; NULL buffer: none */
-    struct rf_tensor targets;    /* (rows) i32; negative = ignored */
-    struct rf_tensor losses;     /* (rows) f32: the last block writes it in forward; in training it
-                                    may do so in backward_input */
+    struct rf_tensor loss_scale;  /* (1) f32, in scalars: see struct rf_block; NULL buffer: none */
+    struct rf_tensor targets;     /* (rows) i32; negative = ignored */
+    struct rf_tensor losses;      /* (rows) f32: the last block writes it in forward; in training it
+                                     may do so in backward_input. Each tensor rank writes all */
+    struct rf_tensor_part tensor; /* ranks 1 where blocks are not shared */
+    /* Of the call, from 0. All phases of a call see the same tensors, but for scratch and
+     * workspace, which keep nothing from one to the next, and these two: */
+    int phase;
+    struct rf_tensor exchanged; /* what the exchange before this phase gave; NULL buffer: none */
+    struct rf_tensor exchange;  /* what this phase writes for the next one; NULL buffer: none */
 };
 
 struct rf_block_ops {
@@ -111,6 +160,13 @@ struct rf_block_ops {
                            struct rf_tensor dout);
     /* Pure. */
     int (*sizes)(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out);
+    /* The same where tensor ranks share the block: bytes and output of this rank, and the
+     * exchanges of each call. rows is of the whole micro-batch, also with part->sequence. Pure.
+     * What cannot be divided is RF_EINVAL, and out->fault says what and what to change. NULL: each
+     * of the ranks computes all of the block, with all of its parameters whatever their split; not
+     * with sequence parallelism. */
+    int (*tensor_sizes)(const void *self, const struct rf_tensor_part *part, int64_t rows,
+                        int64_t seq, struct rf_block_sizes *out);
 };
 
 struct rf_block {
@@ -147,9 +203,9 @@ RF_EXPORT uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype);
 /* ---- mesh and policy ------------------------------------------------------------------------- */
 
 /* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks. dp: parts of the batch.
- * pp: parts of the model, as stages of a pipeline; ranks with the same part are neighbours. tp: 1 in
- * this version. shard (with policy.zero): over how many of the dp ranks, side by side, one copy of
- * what is sharded is spread; it divides dp, and dp / shard groups hold copies (hybrid sharding:
+ * pp: parts of the model, as stages of a pipeline; ranks with the same part are neighbours. tp: 1
+ * in this version. shard (with policy.zero): over how many of the dp ranks, side by side, one copy
+ * of what is sharded is spread; it divides dp, and dp / shard groups hold copies (hybrid sharding:
  * shard inside a host, replicate between hosts). 0 = all. */
 struct rf_mesh {
     int dp, tp, pp;

@@ -76,11 +76,11 @@ static void make_layer(struct model_part *part, const struct gpt2_config *config
     add_norm(part, config, prefix, "ln2");
     add_linear(part, type, prefix, "mlp.fc", 4 * c, c, 0.02f);
     add_linear(part, type, prefix, "mlp.proj", c, 4 * c, residual);
-    part->params[2].split = (struct rf_split){RF_SPLIT_ROWS, 3};
-    part->params[3].split = (struct rf_split){RF_SPLIT_ROWS, 3};
-    part->params[4].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
-    part->params[8].split = part->params[9].split = (struct rf_split){RF_SPLIT_ROWS, 1};
-    part->params[10].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
+    part->params[2].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 3};
+    part->params[3].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 3};
+    part->params[4].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
+    part->params[8].split = part->params[9].split = (struct rf_split){.kind = RF_SPLIT_ROWS};
+    part->params[10].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
 }
 
 static void say_config(struct model_blocks *model, const struct gpt2_config *c)

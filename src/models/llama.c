@@ -96,10 +96,10 @@ static void make_layer(struct model_part *part, const struct llama_config *g, in
     add_projection(part, g, prefix, "mlp.down", c, g->hidden, residual);
     /* Queries, keys and values of grouped heads are segments of unequal sizes. */
     if (g->kv_heads == g->heads)
-        part->params[1].split = (struct rf_split){RF_SPLIT_ROWS, 3};
-    part->params[2].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
-    part->params[4].split = (struct rf_split){RF_SPLIT_ROWS, 2};
-    part->params[5].split = (struct rf_split){RF_SPLIT_COLUMNS, 1};
+        part->params[1].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 3};
+    part->params[2].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
+    part->params[4].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 2};
+    part->params[5].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
 }
 
 static void say_config(struct model_blocks *model, const struct llama_config *c)
