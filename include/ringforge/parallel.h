@@ -41,6 +41,7 @@ enum rf_value_kind {
     RF_VALUE_DOUT,      /* block, micro_batch: the gradient of a block's output */
     RF_VALUE_SAVED,     /* block, micro_batch: from forward to backward */
     RF_VALUE_HANDOFF,   /* block, micro_batch: from backward_input to backward_weight */
+    RF_VALUE_EXCHANGE,  /* block, micro_batch; slot: which exchange of which call of the block */
     /* The same as RF_VALUE_OUT and RF_VALUE_SAVED, in memory of the host. What comes back from
      * there has slot 1 of these two kinds. */
     RF_VALUE_HOST_OUT,
@@ -92,6 +93,7 @@ enum rf_verb {
     RF_VERB_HOST_STEP,    /* optimizer, by the host */
     RF_VERB_SEND,         /* a value, to another rank */
     RF_VERB_RECV,         /* from there */
+    RF_VERB_EXCHANGE,     /* of the tensor ranks, between two phases of a call */
     RF_VERB_COUNT
 };
 
@@ -102,6 +104,7 @@ enum rf_lane {
     RF_LANE_DATA,      /* collectives of the data-parallel ranks */
     RF_LANE_SHARD,     /* of the ranks that share one copy of the shards, if not all do */
     RF_LANE_REPLICATE, /* of the ranks that have the same shard, if there are several */
+    RF_LANE_TENSOR,    /* of the ranks that share the same blocks */
     RF_LANE_PIPELINE,  /* of the ranks that have the stages of one pipeline */
     RF_LANE_JOB,       /* of all ranks, where they are not those of RF_LANE_DATA */
     /* Messages, each kind with a lane to send and one to receive: outputs to the rank with the next
@@ -144,6 +147,8 @@ struct rf_instruction {
     enum rf_verb verb;
     enum rf_lane lane;
     int block, micro_batch;       /* -1: none; micro_batch: global index within the step */
+    int phase;                    /* of a call of a block, or the one that an exchange follows */
+    enum rf_verb call;            /* RF_VERB_EXCHANGE: of which call */
     int first_operand, ins, outs; /* operands: values that are read, then values that are written */
     int first_wait, waits;
     int transfer; /* -1: none */

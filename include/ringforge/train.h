@@ -202,11 +202,13 @@ RF_EXPORT uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype);
 
 /* ---- mesh and policy ------------------------------------------------------------------------- */
 
-/* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks. dp: parts of the batch.
- * pp: parts of the model, as stages of a pipeline; ranks with the same part are neighbours. tp: 1
- * in this version. shard (with policy.zero): over how many of the dp ranks, side by side, one copy
- * of what is sharded is spread; it divides dp, and dp / shard groups hold copies (hybrid sharding:
- * shard inside a host, replicate between hosts). 0 = all. */
+/* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks.
+ * tp: ranks that share every block (struct rf_tensor_part); they are neighbours.
+ * dp: parts of the batch. Rank r has part r / tp % dp.
+ * pp: parts of the model, as stages of a pipeline: r / (tp * dp).
+ * shard (with policy.zero): over how many of the dp ranks, side by side, one copy of what is
+ * sharded is spread; it divides dp, and dp / shard groups hold copies (hybrid sharding: shard
+ * inside a host, replicate between hosts). 0 = all. */
 struct rf_mesh {
     int dp, tp, pp;
     int shard;
@@ -287,6 +289,7 @@ struct rf_policy {
      * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT or
      * RF_RECOMPUTE_AUTO. Gradients have the same bits. */
     int recompute;
+    bool sequence_parallel;         /* mesh.tp > 1: rf_tensor_part.sequence */
     enum rf_pipeline_kind pipeline; /* mesh.pp > 1 */
     int chunks;                     /* of a rank, with RF_PIPELINE_INTERLEAVED; 0 = 2 */
     int offload;                    /* RF_OFFLOAD_* or 0 */

@@ -182,7 +182,9 @@ int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
 {
     struct rf_plan other = *plan;
     other.rank = rank;
-    other.dp_rank = rank % plan->mesh.dp;
+    other.tp_rank = rank % plan->mesh.tp;
+    other.dp_rank = rf_plan_dp_rank_of(plan, rank);
+    other.pp_rank = rf_plan_pp_rank_of(plan, rank);
     rf_plan_form_groups(&other);
     return rf_plan_list_sent(&other, RF_LIST_STEP, out);
 }

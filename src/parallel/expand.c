@@ -128,7 +128,7 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
         w, (struct rf_transfer){.op = sends ? RF_COLL_SEND : RF_COLL_RECV,
                                 .count = (size_t)rf_shape_count(sizes->out),
                                 .dtype = sizes->dtype,
-                                .peer = plan->home_of[other] * plan->mesh.dp + plan->dp_rank,
+                                .peer = rf_plan_rank_at(plan, plan->home_of[other], plan->dp_rank),
                                 .tag = rf_message_tag((int)lane + back)});
 }
 

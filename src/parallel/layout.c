@@ -42,6 +42,11 @@ static int check_tie(struct rf_plan *plan, const struct names *names, int index)
     if (!rf_shape_equal(plan->params[owner].desc->shape, desc->shape))
         return rf_fail(RF_EINVAL, "parameter %s is tied to %s, but their shapes differ", desc->name,
                        desc->tied_to);
+    if (!rf_cut_same(&plan->params[owner].cut, &param->cut))
+        return rf_fail(RF_EINVAL,
+                       "parameter %s is tied to %s, but tensor ranks cut them otherwise; declare "
+                       "the same split, in blocks that both have tensor_sizes",
+                       desc->name, desc->tied_to);
     param->logical = owner;
     return 0;
 }
@@ -72,15 +77,21 @@ static int add_param(struct rf_plan *plan, struct names *names, int block, int i
         return rf_fail(RF_EINVAL, "parameter %s is declared twice; names must be unique",
                        desc->name);
     RETURN_IF_ERROR(check_type(plan, desc));
-    int64_t count = rf_shape_count(desc->shape);
-    if (count < 1)
+    const struct rf_param_cut cut = {
+        .shape = desc->shape,
+        .split = plan->blocks[block].ops->tensor_sizes ? desc->split : (struct rf_split){0},
+        .ranks = plan->mesh.tp,
+        .rank = plan->tp_rank};
+    if (rf_shape_count(desc->shape) < 1)
         return rf_fail(RF_EINVAL, "parameter %s has an empty or impossible shape", desc->name);
+    RETURN_IF_ERROR(rf_cut_check(&cut, desc->name));
     *param = (struct rf_plan_param){.desc = desc,
                                     .block = block,
                                     .index = index,
                                     .logical = at,
                                     .owner = -1,
-                                    .count = count,
+                                    .cut = cut,
+                                    .count = rf_shape_count(rf_cut_shape(&cut)),
                                     .grad_first = RF_NO_GRAD};
     if (desc->tied_to)
         RETURN_IF_ERROR(check_tie(plan, names, at));
@@ -274,12 +285,15 @@ static int mark_written(struct rf_plan *plan)
 static void count_elements(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
-        const uint64_t count = (uint64_t)plan->params[i].count;
+        struct rf_param_cut cut = plan->params[i].cut;
         if (plan->params[i].logical != i)
             continue;
-        plan->logical_elements += (int64_t)count;
-        if (rf_plan_trains(plan, i))
-            plan->chunk_count += (count + RF_NORM_CHUNK - 1) / RF_NORM_CHUNK;
+        plan->logical_elements += rf_shape_count(cut.shape);
+        for (cut.rank = 0; rf_plan_trains(plan, i) && cut.rank < cut.ranks; cut.rank++) {
+            uint64_t at = 0, first, count;
+            while (rf_cut_next_chunk(&cut, RF_NORM_CHUNK, &at, &first, &count))
+                plan->chunk_count++;
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 
 #include <ringforge/parallel.h>
 
+#include "split.h"
+
 #define RF_NO_GRAD UINT64_MAX
 /* The micro-batch of a round in which this rank has none: expand.c writes it for the passes that
  * need to know of the round, gather.c strikes it out. */
@@ -27,16 +29,17 @@ static inline uint64_t rf_padded(uint64_t count)
 /* One declared use of a parameter. */
 struct rf_plan_param {
     const struct rf_param_desc *desc;
-    int block, index;    /* whose, and which in its list */
-    int logical;         /* the first of those tied to each other: itself when not tied */
-    int owner;           /* of the same, the first one whose block is on this rank, which has the
-                          * storage here; -1: this one's block is on another rank */
-    int64_t count;       /* elements */
-    uint64_t first;      /* element of the flat parameter buffer */
-    uint64_t grad_first; /* element of a gradient slot; RF_NO_GRAD when frozen */
-    bool written;        /* the first to touch its gradient, which it writes: ctx->fresh */
-    int piece;           /* which holds its parameter; those of tied uses: the owner's */
-    int grad_piece;      /* which holds its gradient; -1 when frozen */
+    int block, index; /* whose, and which in its list */
+    int logical;      /* the first of those tied to each other: itself when not tied */
+    int owner;        /* of the same, the first one whose block is on this rank, which has the
+                       * storage here; -1: this one's block is on another rank */
+    struct rf_param_cut cut; /* over the tensor ranks */
+    int64_t count;           /* elements of this rank's part */
+    uint64_t first;          /* element of the flat parameter buffer */
+    uint64_t grad_first;     /* element of a gradient slot; RF_NO_GRAD when frozen */
+    bool written;            /* the first to touch its gradient, which it writes: ctx->fresh */
+    int piece;               /* which holds its parameter; those of tied uses: the owner's */
+    int grad_piece;          /* which holds its gradient; -1 when frozen */
 };
 
 /* A piece of a gradient slot that is cleared before its first micro-batch. */
@@ -126,7 +129,7 @@ struct rf_plan {
     struct rf_mesh mesh;
     struct rf_policy policy; /* with every default filled in */
     int rank;
-    int dp_rank, pp_rank; /* its place in the mesh: rank = pp_rank * dp + dp_rank */
+    int tp_rank, dp_rank, pp_rank; /* its place in the mesh: rf_plan_rank_at */
     int *stage_of,
         *home_of; /* of each block: its stage, and the pp_rank of the ranks that have it */
     int64_t rows; /* tokens of a micro-batch */
@@ -175,13 +178,23 @@ struct rf_plan {
     struct rf_bytes bytes;
 };
 
+/* Whether the gradients of a parameter are added over the tensor ranks: each has those of its own
+ * rows. */
+static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
+{
+    return plan->mesh.tp > 1 && plan->policy.sequence_parallel &&
+           plan->params[param].cut.split.kind == RF_SPLIT_NONE;
+}
+
 /* Parameters in 16 bits lie before those in f32, which are few among them: so pieces of one type
- * are few. A model that is all f32 has one zone. */
-enum { RF_ZONES = 2 };
+ * are few. So it is with those whose gradients are added over the tensor ranks. A model that is all
+ * f32, and not shared by tensor ranks, has one zone. */
+enum { RF_ZONES = 4 };
 
 static inline int rf_plan_zone(const struct rf_plan *plan, int param)
 {
-    return plan->copy_type != RF_F32 && plan->params[param].desc->dtype == RF_F32;
+    const bool wide = plan->copy_type != RF_F32 && plan->params[param].desc->dtype == RF_F32;
+    return 2 * rf_plan_sums_tensor(plan, param) + wide;
 }
 
 /* Whether this rank has the optimizer and its states. */
@@ -274,7 +287,7 @@ static inline int rf_message_tag(int lane)
 /* Where the losses of all ranks are added up. */
 static inline enum rf_lane rf_plan_loss_lane(const struct rf_plan *plan)
 {
-    return plan->mesh.pp > 1 ? RF_LANE_JOB : RF_LANE_DATA;
+    return plan->mesh.pp > 1 || plan->mesh.tp > 1 ? RF_LANE_JOB : RF_LANE_DATA;
 }
 
 /* Whether a block is on this rank. */
@@ -320,7 +333,30 @@ static inline bool rf_plan_shards_params(const struct rf_plan *plan)
 
 static inline int rf_plan_ranks(const struct rf_plan *plan)
 {
-    return plan->mesh.dp * plan->mesh.pp;
+    return plan->mesh.dp * plan->mesh.pp * plan->mesh.tp;
+}
+
+/* The rank with this stage and these micro-batches that has the same part of blocks. */
+static inline int rf_plan_rank_at(const struct rf_plan *plan, int pp_rank, int dp_rank)
+{
+    return (pp_rank * plan->mesh.dp + dp_rank) * plan->mesh.tp + plan->tp_rank;
+}
+
+static inline int rf_plan_dp_rank_of(const struct rf_plan *plan, int rank)
+{
+    return rank / plan->mesh.tp % plan->mesh.dp;
+}
+
+static inline int rf_plan_pp_rank_of(const struct rf_plan *plan, int rank)
+{
+    return rank / plan->mesh.tp / plan->mesh.dp;
+}
+
+/* What this rank is among those that share its blocks. */
+static inline struct rf_tensor_part rf_plan_tensor_part(const struct rf_plan *plan)
+{
+    return (struct rf_tensor_part){plan->mesh.tp, plan->tp_rank,
+                                   plan->mesh.tp > 1 && plan->policy.sequence_parallel};
 }
 
 /* The declaration that counts: that of the first of what is tied. */

@@ -17,17 +17,15 @@ static int check_mesh(struct rf_plan *plan)
     mesh->dp = mesh->dp ? mesh->dp : 1;
     mesh->tp = mesh->tp ? mesh->tp : 1;
     mesh->pp = mesh->pp ? mesh->pp : 1;
-    if (mesh->tp > 1)
-        return rf_fail(RF_ENOTSUP,
-                       "mesh tp=%d: tensor parallelism is not in this version; use tp=1 and dp=%d",
-                       mesh->tp, mesh->dp * mesh->tp);
     if (plan->policy.zero < 0 || plan->policy.zero > 3)
         return rf_fail(RF_EINVAL, "zero=%d: stages are 0 to 3", plan->policy.zero);
     if (plan->rank < 0 || plan->rank >= rf_plan_ranks(plan))
-        return rf_fail(RF_EINVAL, "rank %d is not in a mesh of dp=%d,pp=%d: ranks are 0 to %d",
-                       plan->rank, mesh->dp, mesh->pp, rf_plan_ranks(plan) - 1);
-    plan->dp_rank = plan->rank % mesh->dp;
-    plan->pp_rank = plan->rank / mesh->dp;
+        return rf_fail(RF_EINVAL,
+                       "rank %d is not in a mesh of dp=%d,tp=%d,pp=%d: ranks are 0 to %d",
+                       plan->rank, mesh->dp, mesh->tp, mesh->pp, rf_plan_ranks(plan) - 1);
+    plan->tp_rank = plan->rank % mesh->tp;
+    plan->dp_rank = rf_plan_dp_rank_of(plan, plan->rank);
+    plan->pp_rank = rf_plan_pp_rank_of(plan, plan->rank);
     return 0;
 }
 
@@ -127,26 +125,30 @@ static int check_shards(struct rf_plan *plan)
 
 void rf_plan_form_groups(struct rf_plan *plan)
 {
-    const int dp = plan->mesh.dp, pp = plan->mesh.pp, rank = plan->dp_rank;
-    const int first = plan->rank - rank; /* of the ranks with the same blocks */
+    const int dp = plan->mesh.dp, pp = plan->mesh.pp, tp = plan->mesh.tp, rank = plan->dp_rank;
+    const int first = rf_plan_rank_at(plan, plan->pp_rank, 0);
     const bool sharded = !plan->policy.forward_only || plan->policy.zero == 3;
     const int shards = sharded ? plan->mesh.shard : 1;
     plan->stage = shards > 1 ? plan->policy.zero : 0;
     plan->shards = shards;
     plan->shard = rank % shards;
-    plan->groups[RF_LANE_DATA] = (struct rf_plan_group){first, 1, dp, rank};
-    if (pp > 1) {
-        plan->groups[RF_LANE_PIPELINE] = (struct rf_plan_group){rank, dp, pp, plan->pp_rank};
-        plan->groups[RF_LANE_JOB] = (struct rf_plan_group){0, 1, dp * pp, plan->rank};
-    }
+    plan->groups[RF_LANE_DATA] = (struct rf_plan_group){first, tp, dp, rank};
+    if (tp > 1)
+        plan->groups[RF_LANE_TENSOR] =
+            (struct rf_plan_group){plan->rank - plan->tp_rank, 1, tp, plan->tp_rank};
+    if (pp > 1)
+        plan->groups[RF_LANE_PIPELINE] =
+            (struct rf_plan_group){rf_plan_rank_at(plan, 0, rank), dp * tp, pp, plan->pp_rank};
+    if (pp > 1 || tp > 1)
+        plan->groups[RF_LANE_JOB] = (struct rf_plan_group){0, 1, dp * tp * pp, plan->rank};
     plan->shard_lane = RF_LANE_DATA;
     if (shards == 1 || shards == dp)
         return;
     plan->shard_lane = RF_LANE_SHARD;
     plan->groups[RF_LANE_SHARD] =
-        (struct rf_plan_group){first + rank - rank % shards, 1, shards, rank % shards};
+        (struct rf_plan_group){first + (rank - rank % shards) * tp, tp, shards, rank % shards};
     plan->groups[RF_LANE_REPLICATE] =
-        (struct rf_plan_group){first + rank % shards, shards, dp / shards, rank / shards};
+        (struct rf_plan_group){first + rank % shards * tp, shards * tp, dp / shards, rank / shards};
 }
 
 /* The divisor of `batch` that is nearest to `wanted`, and at least `least`. */

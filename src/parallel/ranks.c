@@ -10,7 +10,8 @@
 /* What the instructions and the memory of a rank depend on, beside what all ranks have in common.
  */
 struct kind {
-    int stage; /* of the pipeline */
+    int stage;  /* of the pipeline */
+    int tensor; /* its part of blocks */
     int micro_batches;
     int place; /* in tree order: of the first of them, in a subtree that has room for all */
     bool updates;
@@ -30,8 +31,9 @@ struct kinds {
 
 static struct kind kind_of(const struct rf_plan *plan, int rank)
 {
-    const int dp_rank = rank % plan->mesh.dp, first = plan->first_micro_batch[dp_rank];
-    struct kind kind = {.stage = rank / plan->mesh.dp,
+    const int dp_rank = rf_plan_dp_rank_of(plan, rank), first = plan->first_micro_batch[dp_rank];
+    struct kind kind = {.stage = rf_plan_pp_rank_of(plan, rank),
+                        .tensor = rank % plan->mesh.tp,
                         .micro_batches = plan->first_micro_batch[dp_rank + 1] - first,
                         .updates = !plan->policy.update_on_rank_0 || rank == 0};
     int64_t width = 1;
@@ -46,8 +48,9 @@ static int find(const struct kinds *kinds, struct kind kind)
 {
     for (int i = kinds->count - 1; i >= 0; i--) {
         const struct kind *other = &kinds->all[i].kind;
-        if (other->stage == kind.stage && other->micro_batches == kind.micro_batches &&
-            other->place == kind.place && other->updates == kind.updates)
+        if (other->stage == kind.stage && other->tensor == kind.tensor &&
+            other->micro_batches == kind.micro_batches && other->place == kind.place &&
+            other->updates == kind.updates)
             return i;
     }
     return -1;
@@ -135,7 +138,7 @@ static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes
         bytes[rank] = kinds->all[at].bytes;
         if (plan->shards > 1) {
             add_shards(like, kinds->all[at].shard, true, &bytes[rank]);
-            add_shards(like, rank % plan->mesh.dp % plan->shards, false, &bytes[rank]);
+            add_shards(like, rf_plan_dp_rank_of(plan, rank) % plan->shards, false, &bytes[rank]);
         }
         if (work)
             work[rank] = kinds->all[at].work;

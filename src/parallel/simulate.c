@@ -142,7 +142,8 @@ static int find_peer(const struct rf_sim *sim, int number, int peer)
         const struct rf_plan *other = sim->ranks[k].plan;
         if (other->rank == peer)
             return k;
-        if (other->pp_rank == peer / plan->mesh.dp && like < 0 &&
+        if (other->pp_rank == rf_plan_pp_rank_of(plan, peer) && like < 0 &&
+            other->tp_rank == plan->tp_rank &&
             other->local_micro_batches == plan->local_micro_batches)
             like = k;
     }

@@ -69,7 +69,7 @@ static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int pa
         w, (struct rf_transfer){.op = sends ? RF_COLL_SEND : RF_COLL_RECV,
                                 .count = plan->pieces[holder->grad_piece].counts[plan->shard],
                                 .dtype = RF_F32,
-                                .peer = stage * plan->mesh.dp + plan->dp_rank,
+                                .peer = rf_plan_rank_at(plan, stage, plan->dp_rank),
                                 .tag = rf_message_tag((int)lane)});
 }
 

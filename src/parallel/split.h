@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which elements of a parameter a tensor rank has: struct rf_split as arithmetic. Used by layout.c,
+ * and by whoever carries parameters between a rank's memory and the outside.
+ */
+#ifndef RF_PARALLEL_SPLIT_H
+#define RF_PARALLEL_SPLIT_H
+
+#include <ringforge/train.h>
+
+/* A parameter as it is cut: over `ranks` ranks, of which this is `rank`. */
+struct rf_param_cut {
+    struct rf_shape shape; /* of the whole */
+    struct rf_split split; /* kind NONE: every rank has all of it */
+    int ranks, rank;
+};
+
+/* RF_EINVAL: the split does not fit the shape, or the ranks do not divide what must not be ragged.
+ * The message begins with the name. */
+RF_MUST_CHECK int rf_cut_check(const struct rf_param_cut *cut, const char *name);
+
+/* Whether the same elements are whose. */
+bool rf_cut_same(const struct rf_param_cut *a, const struct rf_param_cut *b);
+
+/* What this rank has. */
+struct rf_shape rf_cut_shape(const struct rf_param_cut *cut);
+
+/* Elements that lie behind each other both in this rank's part and in the whole. */
+struct rf_cut_run {
+    uint64_t first, count; /* in the whole */
+    bool first_copy;       /* no lower rank has them */
+};
+
+/* Those from element `at` of this rank's part on. */
+struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at);
+
+/* The next chunk of the norm: at most `most` elements of this rank's part that no lower rank has.
+ * Chunks begin at multiples of `most`, or where what is counted begins. *at moves on, from 0;
+ * false: there are no more. */
+bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *at, uint64_t *first,
+                       uint64_t *count);
+
+#endif
