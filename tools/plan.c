@@ -168,15 +168,12 @@ static void print_work(const struct outcome *o)
 
 static void print_table(const struct setup *setup, const struct outcome *o)
 {
-    char pp[24] = "";
-    if (setup->mesh.pp > 1)
-        snprintf(pp, sizeof(pp), ",pp=%d", setup->mesh.pp);
-    printf(
-        "%lld parameters on %d rank%s (dp=%d%s), batch %lld of %lld tokens in %lld micro-batches, "
-        "%s order\n\n",
-        (long long)o->params, o->ranks, o->ranks == 1 ? "" : "s", setup->mesh.dp, pp,
-        (long long)setup->policy.batch, (long long)setup->policy.seq,
-        (long long)setup->policy.micro_batches, rf_order_name(setup->policy.order));
+    char mesh[64];
+    printf("%lld parameters on %d rank%s (%s), batch %lld of %lld tokens in %lld micro-batches, "
+           "%s order\n\n",
+           (long long)o->params, o->ranks, o->ranks == 1 ? "" : "s", setup_mesh_text(setup, mesh),
+           (long long)setup->policy.batch, (long long)setup->policy.seq,
+           (long long)setup->policy.micro_batches, rf_order_name(setup->policy.order));
     printf("%11s %10s %10s %10s %11s %10s %10s %10s %10s %12s\n", "rank", "params", "grads",
            "optimizer", "activations", "comm", "scratch", "total", "with host", "sent/step");
     print_ranks(o);
@@ -206,10 +203,10 @@ static int check(const struct tool_command *command, struct plan_options *o,
     int status = setup_check(command, &o->setup, o->ranks ? (int)o->ranks : 1);
     if (status != TOOL_OK)
         return status;
-    if (o->ranks && o->setup.mesh_text && o->ranks != o->setup.mesh.dp * o->setup.mesh.pp)
+    if (o->ranks && o->setup.mesh_text && o->ranks != setup_ranks(&o->setup))
         return tool_usage_error(command, "--ranks %d contradicts --mesh %s", (int)o->ranks,
                                 o->setup.mesh_text);
-    if ((int64_t)o->setup.mesh.dp * o->setup.mesh.pp > MAX_RANKS)
+    if (setup_ranks(&o->setup) > MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
     status = plan_rates_check(command, &o->setup, o->svg_path ? "--schedule-svg" : NULL, rates);
     if (status == TOOL_OK && rates->known && o->params > 0)
@@ -241,7 +238,7 @@ static int tell(const struct tool_command *command, const struct plan_options *o
 static int run(const struct tool_command *command, const struct plan_options *o,
                const struct plan_rates *rates)
 {
-    struct outcome out = {.ranks = o->setup.mesh.dp * o->setup.mesh.pp, .rates = *rates};
+    struct outcome out = {.ranks = setup_ranks(&o->setup), .rates = *rates};
     struct model model = {NULL};
     int status = o->params > 0 ? model_create_sized(command, &o->setup, o->params, &model)
                                : model_create(command, &o->setup, &model);
@@ -294,6 +291,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_plan = {
     .name = "plan",
     .summary = "say what a training setup needs, sends and takes per rank, without running it",
-    .usage = "[--params N | model options] [--mesh dp=N,pp=N] [--peak TFLOPS --memory GB --link-gbps G]",
+    .usage =
+        "[--params N | model options] [--mesh dp=N,pp=N] [--peak TFLOPS --memory GB --link-gbps G]",
     .main = plan_main,
 };

@@ -70,7 +70,7 @@ int plan_rates_check(const struct tool_command *command, const struct setup *set
         return missing(command, needed, "peak", "how fast products are on the device");
     if (!(r->memory > 0))
         return missing(command, needed, "memory", "how fast the device's memory is");
-    if (!(r->link > 0) && setup->mesh.dp * setup->mesh.pp > 1)
+    if (!(r->link > 0) && setup_ranks(setup) > 1)
         return missing(command, needed, "link-gbps", "how fast ranks send");
     r->rates = (struct rf_sim_rates){
         .block_flops_per_s = 1e12 * r->peak,

@@ -158,13 +158,9 @@ static void draw_title(const struct picture *p, const struct setup *setup,
                        const struct prediction *prediction)
 {
     const struct rf_policy *policy = &setup->policy;
-    char text[24];
+    char text[24], mesh[64];
     fprintf(p->file, "<text x=\"%d\" y=\"20\" font-size=\"15\">", LEFT);
-    fprintf(p->file, "rank 0 of dp=%d", setup->mesh.dp);
-    if (setup->mesh.pp > 1)
-        fprintf(p->file, ",pp=%d", setup->mesh.pp);
-    if (setup->mesh.shard)
-        fprintf(p->file, ",shard=%d", setup->mesh.shard);
+    fprintf(p->file, "rank 0 of %s", setup_mesh_text(setup, mesh));
     fprintf(p->file, ", zero %d, %s order, %s in %d micro-batches", policy->zero,
             rf_order_name(policy->order), setup->dtype, (int)policy->micro_batches);
     if (strcmp(setup->again, "none") != 0)

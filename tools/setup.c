@@ -63,8 +63,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
          "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH",
-         "the ranks as a grid: dp=N (all), pp=N (parts of the model), shard=N (with --zero: a "
-         "copy's)"},
+         "the ranks as a grid: dp=N (all), tp=N (parts of each block), pp=N (parts of the model), "
+         "shard=N (with --zero: a copy's)"},
+        {"sequence-parallel", 0, TOOL_FLAG, &s->sequence_parallel, NULL,
+         "tp: what lies between the parts of blocks is cut, too, by rows"},
         {"zero", 0, TOOL_INT, &s->zero, "STAGE",
          "each rank holds a part of 1: optimizer states, 2: and gradients, 3: and parameters (0)"},
         {"keep-gathered", 0, TOOL_FLAG, &s->keep_gathered, NULL,
@@ -134,17 +136,34 @@ static int parse_mesh(const struct tool_command *command, const char *text, stru
             value < 1 || value > 1 << 20 || (at[used] && at[used] != ',') ||
             (at[used] == ',' && !at[used + 1]))
             return tool_usage_error(
-                command, "--mesh wants a list such as dp=4, dp=4,shard=2 or dp=2,pp=2, not \"%s\"",
+                command,
+                "--mesh wants a list such as dp=4, dp=4,shard=2 or dp=2,tp=2,pp=2, not \"%s\"",
                 text);
         values[tool_choice(name, names)] = value;
         at += used + (at[used] == ',');
     }
     *mesh = (struct rf_mesh){.dp = values[0], .tp = values[1], .pp = values[2], .shard = values[3]};
-    if (mesh->tp > 1)
-        return tool_usage_error(command,
-                                "tensor parallelism is not in this version; use --mesh dp=%d,pp=%d",
-                                mesh->dp * mesh->tp, mesh->pp);
+    if ((int64_t)mesh->dp * mesh->tp > INT32_MAX / mesh->pp)
+        return tool_usage_error(command, "--mesh %s has more ranks than a number holds", text);
     return TOOL_OK;
+}
+
+int setup_ranks(const struct setup *s)
+{
+    return s->mesh.dp * s->mesh.tp * s->mesh.pp;
+}
+
+const char *setup_mesh_text(const struct setup *s, char text[64])
+{
+    const struct {
+        const char *name;
+        int size;
+    } axes[] = {{"tp", s->mesh.tp}, {"pp", s->mesh.pp}, {"shard", s->mesh.shard}};
+    int used = snprintf(text, 64, "dp=%d", s->mesh.dp);
+    for (int k = 0; k < 3; k++)
+        if (axes[k].size > (k < 2))
+            used += snprintf(text + used, 64 - (size_t)used, ",%s=%d", axes[k].name, axes[k].size);
+    return text;
 }
 
 /* "1f1b", or "interleaved:V". */
@@ -325,6 +344,9 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         status = parse_schedule(command, s);
     if (status != TOOL_OK)
         return status;
+    if (s->sequence_parallel && s->mesh.tp == 1)
+        return tool_usage_error(command, "--sequence-parallel is for tensor ranks; use --mesh tp=N "
+                                         "with it");
     int64_t dp = s->mesh.dp;
     if (!s->batch)
         s->batch = s->any_batch ? (15 + dp) / dp * dp : 16;
@@ -354,6 +376,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .no_masters = s->no_masters,
         .reduce_dtype = s->reduce_type,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
+        .sequence_parallel = s->sequence_parallel,
         .pipeline = s->policy_pipeline,
         .chunks = s->chunks,
         .zero = (int)s->zero,

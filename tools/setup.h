@@ -30,6 +30,7 @@ struct setup {
         *optimizer;
     /* filled by setup_check */
     struct recompute recompute;
+    bool sequence_parallel;
     enum rf_pipeline_kind policy_pipeline;
     int chunks;
     enum rf_dtype type, residual_type, reduce_type;
@@ -37,12 +38,16 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 37
+#define SETUP_ROWS 38
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
  * mesh.dp is `ranks`. */
 int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
+/* All of the mesh. */
+int setup_ranks(const struct setup *setup);
+/* "dp=2,tp=2"; axes of one rank are left out, but for dp. */
+const char *setup_mesh_text(const struct setup *setup, char text[64]);
 
 /* ---- recompute.c: "none", or words separated by commas --------------------------------------- */
 

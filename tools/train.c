@@ -14,7 +14,7 @@ static int check(const struct tool_command *command, struct train_options *o)
         status = setup_check(command, &o->setup, ranks);
     if (status != TOOL_OK)
         return status;
-    int wanted = o->setup.mesh.dp * o->setup.mesh.tp * o->setup.mesh.pp;
+    int wanted = setup_ranks(&o->setup);
     if (wanted != ranks)
         return tool_usage_error(command,
                                 "--mesh %s is a grid of %d ranks, but there %s %d; start "

@@ -24,6 +24,55 @@ static void set_region(struct rf_plan *plan, int id, enum rf_category category,
         (struct rf_plan_region){.category = category, .memory = memory, .bytes = aligned(bytes)};
 }
 
+static int sizes_of(const struct rf_plan *plan, const struct rf_block *block,
+                    struct rf_block_sizes *out)
+{
+    const struct rf_tensor_part part = rf_plan_tensor_part(plan);
+    if (part.ranks == 1 || !block->ops->tensor_sizes)
+        return block->ops->sizes(block->self, plan->rows, plan->policy.seq, out);
+    return block->ops->tensor_sizes(block->self, &part, plan->rows, plan->policy.seq, out);
+}
+
+static int check_exchange(const struct rf_plan *plan, const struct rf_block *block,
+                          const struct rf_exchange *x)
+{
+    const bool parts = x->kind == RF_EXCHANGE_GATHER || x->kind == RF_EXCHANGE_SCATTER;
+    if ((unsigned)x->kind > RF_EXCHANGE_SCATTER || rf_shape_count(x->shape) < 1 ||
+        (x->dtype != RF_F32 && x->dtype != RF_F16 && x->dtype != RF_BF16) ||
+        (x->kind == RF_EXCHANGE_MAX && x->dtype != RF_F32))
+        return rf_fail(RF_EINVAL,
+                       "block %s: an exchange has a kind of enum rf_exchange_kind, a shape, and "
+                       "the type f32, f16 or bf16 (f32 for RF_EXCHANGE_MAX)",
+                       block->name);
+    if (parts && x->shape.dim[0] % plan->mesh.tp != 0)
+        return rf_fail(RF_EINVAL,
+                       "block %s: %d tensor ranks do not divide the %lld rows of an exchange; use "
+                       "a tp that does, or other micro-batches",
+                       block->name, plan->mesh.tp, (long long)x->shape.dim[0]);
+    return 0;
+}
+
+static int check_exchanges(const struct rf_plan *plan, int b)
+{
+    const struct rf_block *block = &plan->blocks[b];
+    bool any = false;
+    for (int call = RF_CALL_FORWARD; call <= RF_CALL_BACKWARD_WEIGHT; call++)
+        for (int k = 0; rf_plan_exchange(plan, b, (enum rf_call)call, k); k++) {
+            any = true;
+            RETURN_IF_ERROR(
+                check_exchange(plan, block, rf_plan_exchange(plan, b, (enum rf_call)call, k)));
+        }
+    if (any && (plan->mesh.tp == 1 || !block->ops->tensor_sizes))
+        return rf_fail(RF_EINVAL, "block %s: sizes() gives exchanges; tensor_sizes() does that",
+                       block->name);
+    if (rf_plan_tensor_part(plan).sequence && !block->ops->tensor_sizes)
+        return rf_fail(RF_ENOTSUP,
+                       "block %s has no tensor_sizes: with sequence parallelism every block must "
+                       "say what it does with its part of the rows; leave it out, or use tp=1",
+                       block->name);
+    return 0;
+}
+
 int rf_pass_sizes(struct rf_plan *plan)
 {
     plan->sizes = rf_alloc((size_t)plan->block_count * sizeof(*plan->sizes));
@@ -31,7 +80,9 @@ int rf_pass_sizes(struct rf_plan *plan)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
     for (int b = 0; b < plan->block_count; b++) {
         const struct rf_block *block = &plan->blocks[b];
-        int rc = block->ops->sizes(block->self, plan->rows, plan->policy.seq, &plan->sizes[b]);
+        int rc = sizes_of(plan, block, &plan->sizes[b]);
+        if (rc < 0 && plan->sizes[b].fault[0])
+            return rf_fail(rc, "block %s: %.119s", block->name, plan->sizes[b].fault);
         if (rc < 0)
             return rf_fail(rc,
                            "block %s refuses micro-batches of %lld tokens in sequences of %lld "
@@ -51,6 +102,7 @@ int rf_pass_sizes(struct rf_plan *plan)
                            "what it does not limit",
                            block->name, (long long)plan->sizes[b].vocabulary,
                            (long long)plan->sizes[b].classes);
+        RETURN_IF_ERROR(check_exchanges(plan, b));
     }
     return 0;
 }

@@ -85,12 +85,11 @@ static struct rf_tensor take_mapped(struct counter *c, enum rf_dtype dtype)
 
 /* ---- the calls of a block -------------------------------------------------------------------- */
 
-enum half { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT };
-
 struct call {
     const struct rf_block *block;
     struct rf_ctx ctx;
     struct rf_tensor in, out, dout, din;
+    struct rf_tensor exchanges[3][RF_MAX_EXCHANGES]; /* by enum rf_call */
 };
 
 static void take_params(struct counter *c, int block)
@@ -99,10 +98,10 @@ static void take_params(struct counter *c, int block)
     const int first = plan->first_param[block];
     for (int i = 0; i < plan->blocks[block].param_count; i++) {
         const struct rf_plan_param *param = &plan->params[first + i];
-        c->params[i] = take(c, RF_MEMORY_DEVICE, param->desc->shape, param->desc->dtype);
+        c->params[i] = take(c, RF_MEMORY_DEVICE, rf_cut_shape(&param->cut), param->desc->dtype);
         c->grads[i] = (struct rf_tensor){0};
         if (rf_plan_trains(plan, first + i))
-            c->grads[i] = take(c, RF_MEMORY_DEVICE, param->desc->shape, RF_F32);
+            c->grads[i] = take(c, RF_MEMORY_DEVICE, rf_cut_shape(&param->cut), RF_F32);
     }
 }
 
@@ -129,33 +128,53 @@ static void make_call(struct counter *c, int block, struct call *call)
                                   rf_shape1((int64_t)(plan->policy.workspace_bytes / 4)), RF_F32),
                 .scalars = take(c, RF_MEMORY_HOST, rf_shape1(RF_SCALAR_WORDS), RF_F32),
                 .targets = take_mapped(c, RF_I32),
-                .losses = take_mapped(c, RF_F32)},
+                .losses = take_mapped(c, RF_F32),
+                .tensor = rf_plan_tensor_part(plan)},
         .in = block == 0 ? take_mapped(c, RF_I32) : take_out(c, block - 1),
         .out = take_out(c, block)};
     call->dout = last ? call->out : take_out(c, block);
     if (block > 0)
         call->din = take_out(c, block - 1);
+    for (int half = RF_CALL_FORWARD; half <= RF_CALL_BACKWARD_WEIGHT; half++)
+        for (int k = 0; k < RF_MAX_EXCHANGES; k++) {
+            const struct rf_exchange *x = rf_plan_exchange(plan, block, (enum rf_call)half, k);
+            if (x)
+                call->exchanges[half][k] = take(c, RF_MEMORY_DEVICE, x->shape, x->dtype);
+        }
     if (plan->policy.loss_scale != 0) {
         call->ctx.loss_scale = call->ctx.scalars;
         call->ctx.loss_scale.shape = rf_shape1(1);
     }
 }
 
-static int run_half(const struct call *call, enum half half)
+static int run_phase(const struct call *call, enum rf_call half, int phase)
 {
     const struct rf_block *b = call->block;
     struct rf_ctx ctx = call->ctx;
+    ctx.phase = phase;
+    ctx.exchanged = phase > 0 ? call->exchanges[half][phase - 1] : (struct rf_tensor){0};
+    if (phase < RF_MAX_EXCHANGES)
+        ctx.exchange = call->exchanges[half][phase];
     switch (half) {
-    case FORWARD:
+    case RF_CALL_FORWARD:
         return b->ops->forward(&ctx, b->self, call->in, call->out);
-    case BACKWARD_INPUT:
+    case RF_CALL_BACKWARD_INPUT:
         return b->ops->backward_input(&ctx, b->self, call->in, call->dout, call->din);
     default:
         return b->ops->backward_weight(&ctx, b->self, call->in, call->dout);
     }
 }
 
-static int count_half(struct counter *c, const struct call *call, enum half half,
+static int run_half(const struct call *call, enum rf_call half)
+{
+    int phase = 0;
+    RETURN_IF_ERROR(run_phase(call, half, phase));
+    for (; phase < RF_MAX_EXCHANGES && call->exchanges[half][phase].buffer; phase++)
+        RETURN_IF_ERROR(run_phase(call, half, phase + 1));
+    return 0;
+}
+
+static int count_half(struct counter *c, const struct call *call, enum rf_call half,
                       struct rf_work *out)
 {
     static const char *const names[] = {"forward", "backward_input", "backward_weight"};
@@ -182,7 +201,7 @@ static int count_block(struct counter *c, int block, struct rf_block_cost *out)
     const int first = c->plan->first_param[block];
     struct call call;
     make_call(c, block, &call);
-    RETURN_IF_ERROR(count_half(c, &call, FORWARD, &out->forward));
+    RETURN_IF_ERROR(count_half(c, &call, RF_CALL_FORWARD, &out->forward));
     if (c->plan->policy.forward_only)
         return 0;
     call.ctx.grads = c->grads;
@@ -190,8 +209,9 @@ static int count_block(struct counter *c, int block, struct rf_block_cost *out)
     for (int writes = 0; writes < 2; writes++) {
         for (int i = 0; i < call.ctx.param_count; i++)
             c->fresh[i] = writes && c->plan->params[first + i].written;
-        RETURN_IF_ERROR(count_half(c, &call, BACKWARD_INPUT, &out->backward_input[writes]));
-        RETURN_IF_ERROR(count_half(c, &call, BACKWARD_WEIGHT, &out->backward_weight[writes]));
+        RETURN_IF_ERROR(count_half(c, &call, RF_CALL_BACKWARD_INPUT, &out->backward_input[writes]));
+        RETURN_IF_ERROR(
+            count_half(c, &call, RF_CALL_BACKWARD_WEIGHT, &out->backward_weight[writes]));
     }
     return 0;
 }

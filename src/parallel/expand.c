@@ -74,19 +74,6 @@ static void write_scratch(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_WORKSPACE));
 }
 
-static void forward(struct rf_writer *w, int block, int micro_batch)
-{
-    rf_write(w, RF_VERB_FORWARD, RF_LANE_COMPUTE, block, micro_batch);
-    if (micro_batch == RF_PHANTOM)
-        return;
-    read_block(w, block, micro_batch);
-    rf_write_out(w, of_block(w, RF_VALUE_OUT, block, micro_batch));
-    rf_write_out(w, of_block(w, RF_VALUE_SAVED, block, micro_batch));
-    if (block + 1 == w->plan->block_count)
-        rf_write_out(w, of_micro_batch(w, RF_VALUE_LOSSES, micro_batch));
-    write_scratch(w);
-}
-
 /* The last block's output carries its own gradient. */
 static int dout(struct rf_writer *w, int block, int micro_batch)
 {
@@ -94,21 +81,123 @@ static int dout(struct rf_writer *w, int block, int micro_batch)
     return of_block(w, last ? RF_VALUE_OUT : RF_VALUE_DOUT, block, micro_batch);
 }
 
-static void backward_input(struct rf_writer *w, int block, int micro_batch)
+/* One phase of a call of a block: which, and which exchange is before it. */
+struct phase {
+    enum rf_verb verb;
+    int block, micro_batch, number;
+};
+
+static int exchange_value(struct rf_writer *w, const struct phase *p, int number)
 {
-    rf_write(w, RF_VERB_BACKWARD_INPUT, RF_LANE_COMPUTE, block, micro_batch);
-    if (micro_batch == RF_PHANTOM)
+    return rf_value_of(w->plan, RF_VALUE_EXCHANGE, p->block, p->micro_batch,
+                       rf_exchange_slot(rf_call_of(p->verb), number), -1);
+}
+
+static bool is_last_block(const struct rf_writer *w, int block)
+{
+    return block + 1 == w->plan->block_count;
+}
+
+static void write_losses(struct rf_writer *w, const struct phase *p, bool out)
+{
+    const int value =
+        is_last_block(w, p->block) ? of_micro_batch(w, RF_VALUE_LOSSES, p->micro_batch) : -1;
+    if (value < 0)
         return;
-    read_block(w, block, micro_batch);
-    rf_write_in(w, of_block(w, RF_VALUE_SAVED, block, micro_batch));
-    rf_write_in(w, dout(w, block, micro_batch));
-    rf_write_out(w, dout(w, block, micro_batch));
-    if (block > 0)
-        rf_write_out(w, dout(w, block - 1, micro_batch));
-    rf_write_out(w, of_block(w, RF_VALUE_HANDOFF, block, micro_batch));
-    if (block + 1 == w->plan->block_count)
-        rf_write_out(w, of_micro_batch(w, RF_VALUE_LOSSES, micro_batch));
+    if (out)
+        rf_write_out(w, value);
+    else
+        rf_write_in(w, value);
+}
+
+/* What a call makes, and keeps from one of its phases to the next. */
+static void made(struct rf_writer *w, const struct phase *p, bool out)
+{
+    void (*const write)(struct rf_writer *, int) = out ? rf_write_out : rf_write_in;
+    const int b = p->block, m = p->micro_batch;
+    if (p->verb == RF_VERB_FORWARD) {
+        write(w, of_block(w, RF_VALUE_OUT, b, m));
+        write(w, of_block(w, RF_VALUE_SAVED, b, m));
+    } else if (p->verb == RF_VERB_BACKWARD_INPUT) {
+        if (b > 0)
+            write(w, dout(w, b - 1, m));
+        write(w, of_block(w, RF_VALUE_HANDOFF, b, m));
+    }
+    if (p->verb != RF_VERB_BACKWARD_WEIGHT)
+        write_losses(w, p, out);
+}
+
+static void write_phase(struct rf_writer *w, const struct phase *p)
+{
+    const int b = p->block, m = p->micro_batch;
+    const bool ends = !rf_plan_exchange(w->plan, b, rf_call_of(p->verb), p->number);
+    rf_write(w, p->verb, RF_LANE_COMPUTE, b, m);
+    rf_write_phase(w, p->number);
+    if (m == RF_PHANTOM)
+        return;
+    read_block(w, b, m);
+    if (p->verb != RF_VERB_FORWARD) {
+        rf_write_in(w, of_block(w, RF_VALUE_SAVED, b, m));
+        rf_write_in(w, dout(w, b, m));
+    }
+    if (p->verb == RF_VERB_BACKWARD_WEIGHT)
+        rf_write_in(w, of_block(w, RF_VALUE_HANDOFF, b, m));
+    if (p->number > 0) {
+        made(w, p, false);
+        rf_write_in(w, exchange_value(w, p, p->number - 1));
+    }
+    if (p->verb == RF_VERB_BACKWARD_INPUT)
+        rf_write_out(w, dout(w, b, m));
+    made(w, p, true);
+    if (!ends)
+        rf_write_out(w, exchange_value(w, p, p->number));
     write_scratch(w);
+}
+
+/* Between phase p->number and the next one, over the tensor ranks. */
+static void write_exchange(struct rf_writer *w, const struct phase *p)
+{
+    const struct rf_exchange *x =
+        rf_plan_exchange(w->plan, p->block, rf_call_of(p->verb), p->number);
+    const bool parts = x->kind == RF_EXCHANGE_GATHER || x->kind == RF_EXCHANGE_SCATTER;
+    const int value = exchange_value(w, p, p->number);
+    rf_write(w, RF_VERB_EXCHANGE, RF_LANE_TENSOR, p->block, p->micro_batch);
+    rf_write_phase(w, p->number);
+    rf_write_call(w, p->verb);
+    rf_write_in(w, value);
+    rf_write_out(w, value);
+    rf_write_transfer(
+        w, (struct rf_transfer){.op = x->kind == RF_EXCHANGE_GATHER    ? RF_COLL_ALL_GATHER
+                                      : x->kind == RF_EXCHANGE_SCATTER ? RF_COLL_REDUCE_SCATTER
+                                                                       : RF_COLL_ALL_REDUCE,
+                                .count = (size_t)rf_shape_count(x->shape) /
+                                         (size_t)(parts ? w->plan->mesh.tp : 1),
+                                .dtype = x->dtype,
+                                .order = RF_ORDER_RING});
+}
+
+/* A weight half that is put off: to when the next block's gradients are being exchanged, for which
+ * computing would wait. -1: none. */
+struct put_off {
+    int block, micro_batch;
+};
+
+static void call(struct rf_writer *w, enum rf_verb verb, int block, int micro_batch,
+                 struct put_off *later)
+{
+    struct phase p = {verb, block, micro_batch, 0};
+    for (;; p.number++) {
+        write_phase(w, &p);
+        if (micro_batch == RF_PHANTOM ||
+            !rf_plan_exchange(w->plan, block, rf_call_of(verb), p.number))
+            return;
+        write_exchange(w, &p);
+        if (later && later->block >= 0) {
+            const struct put_off now = *later;
+            later->block = -1;
+            call(w, RF_VERB_BACKWARD_WEIGHT, now.block, now.micro_batch, NULL);
+        }
+    }
 }
 
 /* A value of this micro-batch goes to the rank that has the other block, or comes from there. */
@@ -132,18 +221,6 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
                                 .tag = rf_message_tag((int)lane + back)});
 }
 
-static void backward_weight(struct rf_writer *w, int block, int micro_batch)
-{
-    rf_write(w, RF_VERB_BACKWARD_WEIGHT, RF_LANE_COMPUTE, block, micro_batch);
-    if (micro_batch == RF_PHANTOM)
-        return;
-    read_block(w, block, micro_batch);
-    rf_write_in(w, of_block(w, RF_VALUE_SAVED, block, micro_batch));
-    rf_write_in(w, dout(w, block, micro_batch));
-    rf_write_in(w, of_block(w, RF_VALUE_HANDOFF, block, micro_batch));
-    write_scratch(w);
-}
-
 /* Whether block `b` is of the stage that is called. */
 static bool is_of(const struct rf_plan *plan, int b, int stage)
 {
@@ -159,28 +236,43 @@ static void forward_pass(struct rf_writer *w, int stage, int m)
             continue;
         if (b > 0 && !rf_plan_holds(plan, b - 1))
             message(w, RF_VERB_RECV, RF_LANE_RECV_OUT, RF_VALUE_OUT, b - 1, b - 1, m);
-        forward(w, b, m);
+        call(w, RF_VERB_FORWARD, b, m, NULL);
         if (b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1))
             message(w, RF_VERB_SEND, RF_LANE_SEND_OUT, RF_VALUE_OUT, b, b + 1, m);
     }
+}
+
+/* Whether weight halves are put off until tensor ranks exchange: not where parameters are gathered
+ * for a block, which would be dropped and gathered again. */
+static bool puts_off(const struct rf_plan *plan, bool input, bool weight)
+{
+    return plan->mesh.tp > 1 && !plan->units && input && weight;
 }
 
 /* One half, or both. A gradient leaves before the half that nobody waits for. */
 static void backward_pass(struct rf_writer *w, int stage, int m, bool input, bool weight)
 {
     const struct rf_plan *plan = w->plan;
+    struct put_off later = {-1, m};
     for (int b = plan->block_count - 1; b >= 0; b--) {
         if (!is_of(plan, b, stage))
             continue;
         if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1))
             message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, m);
         if (input)
-            backward_input(w, b, m);
+            call(w, RF_VERB_BACKWARD_INPUT, b, m, &later);
         if (input && b > 0 && !rf_plan_holds(plan, b - 1))
             message(w, RF_VERB_SEND, RF_LANE_SEND_GRAD, RF_VALUE_DOUT, b - 1, b - 1, m);
-        if (weight)
-            backward_weight(w, b, m);
+        if (later.block >= 0) /* nothing was exchanged */
+            call(w, RF_VERB_BACKWARD_WEIGHT, later.block, m, NULL);
+        later.block = -1;
+        if (weight && puts_off(plan, input, weight))
+            later.block = b;
+        else if (weight)
+            call(w, RF_VERB_BACKWARD_WEIGHT, b, m, NULL);
     }
+    if (later.block >= 0)
+        call(w, RF_VERB_BACKWARD_WEIGHT, later.block, m, NULL);
 }
 
 static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *calls, int count,

@@ -131,6 +131,7 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
     const struct rf_plan *plan = p->plan;
     const int first = plan->first_param[i->block], local = rf_plan_local(plan, i->micro_batch);
     rf_write(&p->w, i->verb, i->lane, i->block, i->micro_batch);
+    rf_write_phase(&p->w, i->phase);
     for (int k = 0; k < i->ins; k++)
         rf_write_in(&p->w, plan->operands[i->first_operand + k]);
     for (int writes = is_fresh(p, i->block, local); writes < 2; writes++) {
@@ -241,7 +242,7 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
     clear(p, i->block, local);
     write_backward(p, i);
     p->only[i->block] = is_fresh(p, i->block, local) ? local : SEVERAL;
-    if (i->verb != RF_VERB_BACKWARD_WEIGHT)
+    if (i->verb != RF_VERB_BACKWARD_WEIGHT || !rf_plan_ends_call(plan, i))
         return;
     if (plan->mesh.dp > 1 && local + 1 == plan->local_micro_batches)
         complete_block(p, i->block, local);

@@ -51,6 +51,18 @@ void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int blo
                                 .transfer = -1};
 }
 
+void rf_write_phase(struct rf_writer *w, int phase)
+{
+    if (w->status == 0)
+        last(w)->phase = phase;
+}
+
+void rf_write_call(struct rf_writer *w, enum rf_verb call)
+{
+    if (w->status == 0)
+        last(w)->call = call;
+}
+
 static void add_operand(struct rf_writer *w, int value)
 {
     struct rf_plan *plan = w->plan;

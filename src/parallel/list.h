@@ -23,6 +23,10 @@ struct rf_writer {
  * written. */
 void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int block,
               int micro_batch);
+/* Of which phase of its call the instruction is; rf_write writes 0. */
+void rf_write_phase(struct rf_writer *w, int phase);
+/* An exchange: of which call. */
+void rf_write_call(struct rf_writer *w, enum rf_verb call);
 void rf_write_in(struct rf_writer *w, int value);
 void rf_write_out(struct rf_writer *w, int value);
 void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer);

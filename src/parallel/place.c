@@ -86,6 +86,10 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
         return plan->sizes[v->block].saved;
     case RF_VALUE_HANDOFF:
         return plan->sizes[v->block].handoff;
+    case RF_VALUE_EXCHANGE: {
+        const struct rf_exchange *x = rf_plan_exchange_of(plan, v);
+        return (uint64_t)rf_shape_count(x->shape) * rf_dtype_bytes(x->dtype);
+    }
     case RF_VALUE_GRAD_PART:
     case RF_VALUE_GRAD_TIED:
         return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(float);

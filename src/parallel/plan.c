@@ -99,7 +99,7 @@ void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out)
 
 bool rf_plan_params_sharded(const struct rf_plan *plan)
 {
-    return rf_plan_shards_params(plan) || plan->mesh.pp > 1;
+    return rf_plan_shards_params(plan) || plan->mesh.pp > 1 || plan->mesh.tp > 1;
 }
 
 int rf_plan_recompute(const struct rf_plan *plan)

@@ -64,6 +64,7 @@ struct rf_plan_piece {
     int block;             /* gradients are complete once backward has passed it */
     int use;               /* the parameter whose tied use this is of; -1: none */
     bool trained;
+    bool sums_tensor;     /* rf_plan_sums_tensor, of all its parameters */
     uint64_t *cuts;       /* shards + 1 of them, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
     uint64_t shard_first; /* element of this rank's shard in memory that has only its shards */
@@ -350,6 +351,53 @@ static inline int rf_plan_dp_rank_of(const struct rf_plan *plan, int rank)
 static inline int rf_plan_pp_rank_of(const struct rf_plan *plan, int rank)
 {
     return rank / plan->mesh.tp / plan->mesh.dp;
+}
+
+/* Calls that have exchanges of their own. */
+enum rf_call { RF_CALL_FORWARD, RF_CALL_BACKWARD_INPUT, RF_CALL_BACKWARD_WEIGHT };
+static inline enum rf_call rf_call_of(enum rf_verb verb)
+{
+    return verb == RF_VERB_BACKWARD_INPUT    ? RF_CALL_BACKWARD_INPUT
+           : verb == RF_VERB_BACKWARD_WEIGHT ? RF_CALL_BACKWARD_WEIGHT
+                                             : RF_CALL_FORWARD;
+}
+
+/* What lies between phases `number` and `number` + 1 of a call; NULL: that phase is its last. */
+static inline const struct rf_exchange *rf_plan_exchange(const struct rf_plan *plan, int block,
+                                                         enum rf_call call, int number)
+{
+    const struct rf_block_sizes *sizes = &plan->sizes[block];
+    const struct rf_exchange *all = call == RF_CALL_FORWARD          ? sizes->forward
+                                    : call == RF_CALL_BACKWARD_INPUT ? sizes->backward_input
+                                                                     : sizes->backward_weight;
+    const bool there = number >= 0 && number < RF_MAX_EXCHANGES && all[number].kind;
+    return there ? &all[number] : NULL;
+}
+
+/* The slot of RF_VALUE_EXCHANGE, and back. */
+static inline int rf_exchange_slot(enum rf_call call, int number)
+{
+    return (int)call * RF_MAX_EXCHANGES + number;
+}
+
+static inline const struct rf_exchange *rf_plan_exchange_of(const struct rf_plan *plan,
+                                                            const struct rf_value *value)
+{
+    return rf_plan_exchange(plan, value->block, (enum rf_call)(value->slot / RF_MAX_EXCHANGES),
+                            value->slot % RF_MAX_EXCHANGES);
+}
+
+/* Whether this is the last phase of a call of a block; of a phantom the only one. */
+static inline bool rf_plan_ends_call(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    return i->micro_batch == RF_PHANTOM ||
+           !rf_plan_exchange(plan, i->block, rf_call_of(i->verb), i->phase);
+}
+
+/* Whether this rank says what the losses of its micro-batches are. */
+static inline bool rf_plan_has_losses(const struct rf_plan *plan)
+{
+    return plan->tp_rank == 0 && rf_plan_holds(plan, plan->block_count - 1);
 }
 
 /* What this rank is among those that share its blocks. */

@@ -29,6 +29,26 @@ static int check_mesh(struct rf_plan *plan)
     return 0;
 }
 
+/* What does not go with blocks that several ranks share. */
+static int check_tensor(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    const int tp = plan->mesh.tp;
+    if (tp == 1)
+        return 0;
+    if (policy->update_on_rank_0)
+        return rf_fail(RF_EINVAL,
+                       "the update on rank 0 alone with tp=%d: no rank has all "
+                       "gradients; update on all ranks",
+                       tp);
+    if (policy->offload & RF_OFFLOAD_ACTIVATIONS)
+        return rf_fail(RF_ENOTSUP,
+                       "offload of activations with tp=%d is not in this version; use one of the "
+                       "two",
+                       tp);
+    return 0;
+}
+
 /* What does not go with blocks that are spread over ranks. */
 static int check_pipeline(const struct rf_plan *plan)
 {
@@ -267,6 +287,7 @@ int rf_pass_policy(struct rf_plan *plan)
     RETURN_IF_ERROR(check_mesh(plan));
     RETURN_IF_ERROR(check_shards(plan));
     RETURN_IF_ERROR(check_pipeline(plan));
+    RETURN_IF_ERROR(check_tensor(plan));
     RETURN_IF_ERROR(check_offload(plan));
     RETURN_IF_ERROR(check_batch(plan));
     RETURN_IF_ERROR(check_optimizer(policy));

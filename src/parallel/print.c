@@ -29,6 +29,7 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_EVICT] = "evict",
     [RF_VERB_SEND] = "send",
     [RF_VERB_RECV] = "receive",
+    [RF_VERB_EXCHANGE] = "exchange",
     [RF_VERB_HOST_STEP] = "optimizer step by the host",
 };
 
@@ -38,6 +39,7 @@ static const char *const lanes[RF_LANE_COUNT] = {
     [RF_LANE_DATA] = "data",
     [RF_LANE_SHARD] = "shard",
     [RF_LANE_REPLICATE] = "replicate",
+    [RF_LANE_TENSOR] = "tensor",
     [RF_LANE_PIPELINE] = "pipeline",
     [RF_LANE_JOB] = "job",
     [RF_LANE_SEND_OUT] = "send outputs",
@@ -77,6 +79,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_DOUT] = "output gradient",
     [RF_VALUE_SAVED] = "saved",
     [RF_VALUE_HANDOFF] = "handoff",
+    [RF_VALUE_EXCHANGE] = "exchange",
     [RF_VALUE_HOST_OUT] = "output with the host",
     [RF_VALUE_HOST_SAVED] = "saved with the host",
     [RF_VALUE_SCALARS] = "scalars",
@@ -167,6 +170,7 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     if (rf_verb_calls_block(i->verb)) {
         put_if(&t, "block", i->block);
         put_if(&t, "micro-batch", i->micro_batch);
+        put_if(&t, "phase", i->phase > 0 ? i->phase : -1);
     }
     switch (i->verb) {
     case RF_VERB_ZERO:
@@ -190,6 +194,13 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
         break;
     case RF_VERB_STEP:
         put_if(&t, "piece", i->ins > 0 ? only_piece(plan, i) : -1);
+        break;
+    case RF_VERB_EXCHANGE:
+        put(&t, "of", -1);
+        put(&t, rf_verb_name(i->call), -1);
+        put_if(&t, "block", i->block);
+        put_if(&t, "micro-batch", i->micro_batch);
+        put_if(&t, "phase", i->phase);
         break;
     case RF_VERB_SEND:
     case RF_VERB_RECV:

@@ -81,11 +81,21 @@ static int segment_blocks(const struct rf_plan *plan)
     return root > 1 ? root : 1;
 }
 
+/* A call and its exchanges: from its first phase, which is at `forward`, to its last. */
 static void write_again(struct rf_writer *w, const struct rf_instruction *forward)
 {
-    rf_write_copy(w, forward);
-    if (w->status == 0)
-        w->list->instructions[w->list->count - 1].verb = RF_VERB_RECOMPUTE;
+    for (const struct rf_instruction *i = forward;; i++) {
+        const bool exchange = i->verb == RF_VERB_EXCHANGE;
+        if (i->block != forward->block || (!exchange && i->verb != RF_VERB_FORWARD))
+            continue; /* of another lane */
+        rf_write_copy(w, i);
+        if (w->status == 0 && exchange)
+            w->list->instructions[w->list->count - 1].call = RF_VERB_RECOMPUTE;
+        else if (w->status == 0)
+            w->list->instructions[w->list->count - 1].verb = RF_VERB_RECOMPUTE;
+        if (!exchange && rf_plan_ends_call(w->plan, i))
+            return;
+    }
 }
 
 /* Where the segment of a block begins: segments are of one pipeline stage. */
@@ -123,10 +133,11 @@ int rf_pass_recompute(struct rf_plan *plan)
                               ? (int)micro_batches
                               : rf_plan_local(plan, i->micro_batch);
         int *of = forward + (size_t)local * (size_t)plan->block_count;
-        const bool again = i->verb == RF_VERB_BACKWARD_INPUT && ends(plan, i->block, blocks);
+        const bool again =
+            i->verb == RF_VERB_BACKWARD_INPUT && i->phase == 0 && ends(plan, i->block, blocks);
         for (int b = again ? segment_of(plan, i->block, blocks) : 0; again && b <= i->block; b++)
             write_again(&w, &list->instructions[of[b]]);
-        if (i->verb == RF_VERB_FORWARD)
+        if (i->verb == RF_VERB_FORWARD && i->phase == 0)
             of[i->block] = k;
         rf_write_copy(&w, i);
     }

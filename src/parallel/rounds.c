@@ -193,7 +193,7 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
         rf_write_copy(&p->w, i);
     else
         write_backward(p, i);
-    if (!weight)
+    if (!weight || !rf_plan_ends_call(p->plan, i))
         return;
     complete_block(p, i->block);
     if (i->block > 0)

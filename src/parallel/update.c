@@ -21,7 +21,7 @@ static void write_loss(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
     rf_write(w, RF_VERB_LOSS, rf_plan_loss_lane(plan), -1, -1);
-    const bool has = rf_plan_holds(plan, plan->block_count - 1);
+    const bool has = rf_plan_has_losses(plan);
     for (int local = 0; has && local < plan->local_micro_batches; local++) {
         const int m = rf_plan_micro_batch(plan, local);
         rf_write_in(w, rf_value_of(w->plan, RF_VALUE_TARGETS, -1, m, -1, -1));
@@ -113,6 +113,25 @@ static void write_all_shared(struct rf_writer *w)
             write_shared(w, i);
 }
 
+/* Gradients that each tensor rank has of its own rows. After the sums over micro-batches and ranks:
+ * so the bits depend on the number of tensor ranks alone. */
+static void write_tensor_sums(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        if (plan->pieces[k].use >= 0 || !plan->pieces[k].sums_tensor)
+            continue;
+        const int value = of_piece(w, RF_VALUE_GRAD_SHARD, -1, k);
+        rf_write(w, RF_VERB_REDUCE, RF_LANE_TENSOR, -1, -1);
+        rf_write_in(w, value);
+        rf_write_out(w, value);
+        rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                                  .count = plan->pieces[k].counts[plan->shard],
+                                                  .dtype = RF_F32,
+                                                  .order = RF_ORDER_RING});
+    }
+}
+
 /* A value of each piece that has parameters and is trained. */
 static void operands(struct rf_writer *w, enum rf_value_kind kind, int slot, bool out)
 {
@@ -148,6 +167,8 @@ static void write_partials(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     if (plan->shards > 1)
         share_partials(w, plan->shard_lane);
+    if (plan->mesh.tp > 1)
+        share_partials(w, RF_LANE_TENSOR);
     if (plan->mesh.pp > 1)
         share_partials(w, RF_LANE_PIPELINE);
 }
@@ -306,11 +327,12 @@ static void write_training(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
     const bool updates = rf_plan_updates(plan) && plan->chunk_count > 0;
-    const bool alone = plan->shards == 1 && plan->mesh.pp == 1;
+    const bool alone = plan->shards == 1 && plan->mesh.pp == 1 && plan->mesh.tp == 1;
     if (alone)
         write_loss(w);
     write_ties(w);
     write_all_shared(w);
+    write_tensor_sums(w);
     write_evictions(w);
     if (updates)
         write_partials(w);

@@ -114,6 +114,22 @@ static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i
     }
 }
 
+/* A phase is taken for an equal share of its call, of which only the whole is known. */
+static void take_share(const struct rf_plan *plan, const struct rf_instruction *i,
+                       struct rf_work *work)
+{
+    uint64_t phases = 1;
+    while (rf_plan_exchange(plan, i->block, rf_call_of(i->verb), (int)phases - 1))
+        phases++;
+    const bool last = rf_plan_ends_call(plan, i);
+    uint64_t *const parts[] = {&work->launches, &work->unranged, &work->flops,
+                               &work->repeated, &work->read,     &work->written};
+    for (size_t k = 0; phases > 1 && k < sizeof(parts) / sizeof(parts[0]); k++) {
+        const uint64_t share = *parts[k] / phases;
+        *parts[k] = last ? *parts[k] - share * (phases - 1) : share;
+    }
+}
+
 bool rf_instruction_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
                          const struct rf_instruction *i, struct rf_work *out)
 {
@@ -131,6 +147,7 @@ bool rf_instruction_work(const struct rf_plan *plan, const struct rf_block_cost 
         return flat_work(plan, i, out);
     if (i->verb == RF_VERB_RECOMPUTE)
         out->repeated = out->flops;
+    take_share(plan, i, out);
     return true;
 }
 

@@ -72,7 +72,7 @@ static struct rf_tensor param_of(const struct call *c, const struct rf_plan_para
     struct rf_tensor t = rf_run_value(c->run, value);
     t.offset +=
         (param->first - c->run->plan->pieces[param->piece].first) * (uint64_t)rf_dtype_bytes(dtype);
-    t.shape = param->desc->shape;
+    t.shape = rf_cut_shape(&param->cut);
     t.dtype = dtype;
     return t;
 }
@@ -120,6 +120,23 @@ static bool is_forward(const struct rf_instruction *i)
     return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE;
 }
 
+/* Of the exchange with this number of the call, among these operands. */
+static struct rf_tensor exchange(const struct call *c, const int *operands, int count, int number)
+{
+    const struct rf_plan *plan = c->run->plan;
+    const int slot = rf_exchange_slot(rf_call_of(c->i->verb), number);
+    for (int k = 0; k < count; k++) {
+        const struct rf_value *v = &plan->values[operands[k]];
+        if (v->kind != RF_VALUE_EXCHANGE || v->slot != slot)
+            continue;
+        struct rf_tensor t = rf_run_value(c->run, operands[k]);
+        t.shape = rf_plan_exchange_of(plan, v)->shape;
+        t.dtype = rf_plan_exchange_of(plan, v)->dtype;
+        return t;
+    }
+    return (struct rf_tensor){0};
+}
+
 static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
 {
     const struct rf_run *run = c->run;
@@ -151,7 +168,11 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
                            .scalars = rf_run_scalars(run),
                            .loss_scale = loss_scale(run),
                            .targets = targets,
-                           .losses = losses(run, targets)};
+                           .losses = losses(run, targets),
+                           .tensor = rf_plan_tensor_part(plan),
+                           .phase = c->i->phase,
+                           .exchanged = exchange(c, c->ins, c->i->ins, c->i->phase - 1),
+                           .exchange = exchange(c, c->outs, c->i->outs, c->i->phase)};
 }
 
 int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i, int64_t micro_batch,

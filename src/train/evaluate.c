@@ -38,7 +38,7 @@ static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32
         RETURN_IF_ERROR(rf_plan_list_sent(plan, pass.list, &sent));
         RETURN_IF_ERROR(rf_run_execute(&pass));
         run->planned_sent += sent;
-        for (int local = 0; rf_plan_holds(plan, plan->block_count - 1) && local < count; local++)
+        for (int local = 0; rf_plan_has_losses(plan) && local < count; local++)
             rf_run_take_loss(run, local, first + local);
         first += count;
         rounds -= rounds > 0;

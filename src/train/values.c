@@ -64,7 +64,7 @@ struct rf_tensor rf_run_grad_in(const struct rf_run *run, int value, int param)
     const struct rf_plan_param *p = &plan->params[param];
     struct rf_tensor t = rf_run_value(run, value);
     t.offset += (p->grad_first - plan->pieces[p->grad_piece].first) * sizeof(float);
-    t.shape = p->desc->shape;
+    t.shape = rf_cut_shape(&p->cut);
     t.dtype = RF_F32;
     return t;
 }

@@ -266,6 +266,36 @@ static int start_gather(struct rf_pass *p, const struct rf_instruction *i, struc
         &(struct rf_coll_opts){.order = t->order, .label = label, .after = after, .done = done});
 }
 
+/* Of the tensor ranks, between two phases of a call: in place. */
+static int start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                          struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    const struct rf_exchange *x =
+        rf_plan_exchange_of(p->run->plan, &p->run->plan->values[ins(p, i)[0]]);
+    struct rf_comm *comm = p->run->comms[i->lane];
+    struct rf_tensor whole = rf_run_value(p->run, ins(p, i)[0]), part;
+    char label[64];
+    snprintf(label, sizeof(label), "%s block %d micro-batch %d phase %d", rf_verb_name(i->call),
+             i->block, i->micro_batch, i->phase);
+    const struct rf_coll_opts opts = {
+        .order = t->order, .label = label, .after = after, .done = done};
+    whole.dtype = x->dtype;
+    whole.shape = rf_shape1(rf_shape_count(x->shape));
+    part = whole;
+    part.shape = rf_shape1((int64_t)t->count);
+    part.offset += (uint64_t)p->run->plan->tp_rank * rf_tensor_bytes(part);
+    switch (x->kind) {
+    case RF_EXCHANGE_GATHER:
+        return rf_all_gather_tensor(comm, part, whole, &opts);
+    case RF_EXCHANGE_SCATTER:
+        return rf_reduce_scatter_tensor(comm, whole, part, RF_SUM, &opts);
+    default:
+        return rf_all_reduce_tensor(comm, whole, whole,
+                                    x->kind == RF_EXCHANGE_MAX ? RF_MAX : RF_SUM, &opts);
+    }
+}
+
 /* A value to another rank, or from there. */
 static int start_message(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                          struct rf_point *done)
@@ -341,7 +371,7 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_plan *plan = run->plan;
     const uint64_t computed = rf_now_ns();
     double sum = 0;
-    const bool has = rf_plan_holds(plan, plan->block_count - 1);
+    const bool has = rf_plan_has_losses(plan);
     for (int local = 0; has && local < plan->local_micro_batches; local++) {
         const int64_t global = rf_plan_micro_batch(plan, local);
         rf_run_take_loss(run, local, global);
@@ -537,6 +567,7 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_FETCH] = {.start = start_copy},
     [RF_VERB_EVICT] = {.start = start_copy},
     [RF_VERB_HOST_STEP] = {.act = host_step},
+    [RF_VERB_EXCHANGE] = {.start = start_exchange},
     [RF_VERB_SEND] = {.start = start_message},
     [RF_VERB_RECV] = {.start = start_message},
 };

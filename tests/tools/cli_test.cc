@@ -70,7 +70,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"bench", "all_reduce", "--shape", "3"}, "--shape is not used by all_reduce"},
         {{"bench", "all_reduce", "--plot", "x.gif"}, "ends in .svg or .png"},
         {{"plan", "--zero", "4"}, "there is no --zero 4"},
-        {{"plan", "--mesh", "dp=2,tp=2"}, "tensor parallelism is not in this version"},
+        {{"plan", "--sequence-parallel"}, "--sequence-parallel is for tensor ranks"},
         {{"plan", "--mesh", "dp2"}, "--mesh wants a list"},
         {{"plan", "--params", "-5"}, "wants a positive number"},
         {{"plan", "--channels", "130", "--heads", "4"}, "cannot be divided among"},
