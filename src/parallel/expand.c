@@ -275,6 +275,17 @@ static void backward_pass(struct rf_writer *w, int stage, int m, bool input, boo
         call(w, RF_VERB_BACKWARD_WEIGHT, later.block, m, NULL);
 }
 
+/* Whether both halves of a block follow each other, which keeps the least. Not where another rank
+ * waits for the gradient of the stage's input: that one leaves before all of the weight halves.
+ * Recomputation would have to make a whole stage again for it, and is asked for to save memory. */
+static bool halves_alternate(const struct rf_plan *plan, int stage)
+{
+    int first = 0;
+    while (plan->stage_of[first] != stage)
+        first++;
+    return first == 0 || rf_plan_holds(plan, first - 1) || plan->policy.recompute != 0;
+}
+
 static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *calls, int count,
                         int micro_batches)
 {
@@ -285,7 +296,8 @@ static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *call
         const int stage = rf_plan_stage(plan, calls[k].chunk);
         const bool both = calls[k].verb == RF_VERB_BACKWARD_INPUT && k + 1 < count &&
                           calls[k + 1].verb == RF_VERB_BACKWARD_WEIGHT &&
-                          calls[k + 1].chunk == calls[k].chunk && calls[k + 1].micro_batch == local;
+                          calls[k + 1].chunk == calls[k].chunk &&
+                          calls[k + 1].micro_batch == local && halves_alternate(plan, stage);
         if (calls[k].verb == RF_VERB_FORWARD)
             forward_pass(w, stage, m);
         else

@@ -10,7 +10,7 @@ namespace
 {
 
 struct Pipeline {
-    Pipeline(rf_pipeline_kind kind, int pp, int micro_batches, int stages)
+    Pipeline(rf_pipeline_kind kind, int pp, int micro_batches, int stages, int recompute = 0)
     {
         for (int i = 0; i < stages; i++)
             blocks.add("b" + std::to_string(i), {8});
@@ -18,6 +18,7 @@ struct Pipeline {
         policy.batch = policy.micro_batches = micro_batches;
         policy.seq = 4;
         policy.pipeline = kind;
+        policy.recompute = recompute;
         policy.optimizer.kind = RF_SGD;
         const rf_mesh mesh = {1, 1, pp};
         for (int rank = 0; rank < pp; rank++) {
@@ -99,6 +100,43 @@ TEST(PipelinePlan, IdleTimeIsThatOfTheFormulas)
             expect(RF_PIPELINE_1F1B, p, 1, 2 * bubble / (3 * n + 2 * bubble));
             expect(RF_PIPELINE_ZBH1, p, 1, bubble / (3 * n + bubble));
         }
+}
+
+// Gradients leave before the weight halves of all blocks.
+TEST(PipelinePlan, StagesOfSeveralBlocksIdleNoLongerThanThoseOfOne)
+{
+    for (int p : {2, 4, 8})
+        for (int of_stage : {1, 2, 5}) {
+            const double bubble = p - 1, m = 2 * p;
+            const auto expect = [&](rf_pipeline_kind kind, int chunks, double idle) {
+                const Pipeline pipeline(kind, p, 2 * p, p * chunks * of_stage);
+                for (double seen : pipeline.idle(1, 1, 1))
+                    EXPECT_NEAR(seen, idle, 1e-9)
+                        << rf_pipeline_name(kind) << " p " << p << " blocks " << of_stage;
+            };
+            expect(RF_PIPELINE_NAIVE, 1, 2 * bubble / (2 * bubble + 3));
+            expect(RF_PIPELINE_GPIPE, 1, 2 * bubble / (3 * m + 2 * bubble));
+            expect(RF_PIPELINE_1F1B, 1, 2 * bubble / (3 * m + 2 * bubble));
+            expect(RF_PIPELINE_ZBH1, 1, bubble / (3 * m + bubble));
+        }
+}
+
+// Else all that a stage makes again would be in memory at once.
+TEST(PipelinePlan, WithRecomputationTheWeightHalfOfABlockFollowsItsOtherHalf)
+{
+    for (int recompute : {0, 1}) {
+        const Pipeline pipeline(RF_PIPELINE_1F1B, 2, 4, 6, recompute);
+        const rf_list &list = pipeline.borrowed[1]->lists[RF_LIST_STEP];
+        const rf_instruction *input = nullptr;
+        int together = 0;
+        for (int k = 0; k < list.count; k++) {
+            const rf_instruction *i = &list.instructions[k];
+            together += i->verb == RF_VERB_BACKWARD_WEIGHT && input && input->block == i->block;
+            if (i->lane == RF_LANE_COMPUTE)
+                input = i->verb == RF_VERB_BACKWARD_INPUT ? i : nullptr;
+        }
+        EXPECT_EQ(together, recompute ? 3 * 4 : 0) << recompute;
+    }
 }
 
 // Of three uses on two ranks two are added first, which in tree order is not done on one process.
