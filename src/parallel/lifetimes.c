@@ -10,6 +10,8 @@
  * What another lane reads is not free at its place in the list, but when that lane has done it. If
  * computing reused such memory at once it would wait; so it is kept for SETTLE more calls of
  * blocks. What leaves for the host is copied while the next block computes, and kept for its call.
+ * A message leaves when its reader has come to it, which may be as many passes through a stage
+ * later as a pipeline has ranks: so long nothing has to wait for it.
  */
 #include <stdlib.h>
 
@@ -101,14 +103,26 @@ static enum rf_memory memory_of(enum rf_value_kind kind)
 
 /* ---- lifetimes ------------------------------------------------------------------------------- */
 
-/* Until when memory is kept that the instruction at `at` reads. */
-static int settled(const struct rf_list *list, int at)
+/* For how many more calls of blocks memory is kept that a lane reads. */
+static int settle(const struct rf_plan *plan, int lane)
 {
-    const enum rf_lane lane = list->instructions[at].lane;
+    int most = 0, here = 0; /* blocks of a stage */
+    if (!rf_lane_sends(lane))
+        return lane == RF_LANE_EVICT ? SETTLE_EVICTED : SETTLE;
+    for (int b = 0; b < plan->block_count; b++) {
+        here = b > 0 && plan->stage_of[b] == plan->stage_of[b - 1] ? here + 1 : 1;
+        most = here > most ? here : most;
+    }
+    return plan->mesh.pp * most;
+}
+
+/* Until when memory is kept that the instruction at `at` reads. */
+static int settled(const struct rf_plan *plan, const struct rf_list *list, int at)
+{
+    const int lane = (int)list->instructions[at].lane;
     if (lane == RF_LANE_COMPUTE)
         return at;
-    for (int left = lane == RF_LANE_EVICT ? SETTLE_EVICTED : SETTLE;
-         at + 1 < list->count && left > 0;)
+    for (int left = settle(plan, lane); at + 1 < list->count && left > 0;)
         left -= rf_verb_calls_block(list->instructions[++at].verb);
     return at;
 }
@@ -148,7 +162,7 @@ static int follow(struct pass *p, const struct rf_list *list, int base)
     for (int at = 0; at < list->count; at++) {
         const struct rf_instruction *i = &list->instructions[at];
         const int *operands = plan->operands + i->first_operand;
-        const int end = base + settled(list, at);
+        const int end = base + settled(plan, list, at);
         for (int k = 0; k < i->ins + i->outs; k++)
             RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
                                 k >= i->ins && begins(plan, i, operands[k])));

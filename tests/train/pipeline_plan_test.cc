@@ -102,7 +102,8 @@ TEST(PipelinePlan, IdleTimeIsThatOfTheFormulas)
         }
 }
 
-// Gradients leave before the weight halves of all blocks.
+// Gradients leave before the weight halves of all blocks, and no rank waits for memory that a
+// message has not left.
 TEST(PipelinePlan, StagesOfSeveralBlocksIdleNoLongerThanThoseOfOne)
 {
     for (int p : {2, 4, 8})
@@ -117,7 +118,9 @@ TEST(PipelinePlan, StagesOfSeveralBlocksIdleNoLongerThanThoseOfOne)
             expect(RF_PIPELINE_NAIVE, 1, 2 * bubble / (2 * bubble + 3));
             expect(RF_PIPELINE_GPIPE, 1, 2 * bubble / (3 * m + 2 * bubble));
             expect(RF_PIPELINE_1F1B, 1, 2 * bubble / (3 * m + 2 * bubble));
+            expect(RF_PIPELINE_INTERLEAVED, 2, bubble / (3 * m + bubble));
             expect(RF_PIPELINE_ZBH1, 1, bubble / (3 * m + bubble));
+            expect(RF_PIPELINE_ZBV, 2, bubble / (6 * m + bubble));
         }
 }
 
