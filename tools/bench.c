@@ -9,9 +9,9 @@
 enum { MOST_SIZES = 1000 };
 
 static const char *const collectives[] = {
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
-    "gather",     "scatter",    "all_to_all",     "sendrecv",  "barrier",
-    "overlap",    "staging",    "host_update",    "step",      NULL};
+    "all_reduce", "all_gather",  "reduce_scatter", "broadcast", "reduce",  "gather",
+    "scatter",    "all_to_all",  "sendrecv",       "barrier",   "overlap", "pipeline",
+    "staging",    "host_update", "step",           NULL};
 
 static int compare(const void *a, const void *b)
 {
@@ -99,12 +99,13 @@ enum {
     NAMED = 4, /* collectives that are carried out by an algorithm */
     REDUCING = 8,
     ROOTED = 16,
-    STEPS = 32, /* overlap and staging */
+    STEPS = 32, /* overlap, pipeline and staging */
     KERNELS = 64,
     PATHS = 128,    /* products whose path can be named */
     PRODUCTS = 256, /* of any form */
     TRAINING = 512, /* step and host_update */
-    TIMED = 1024,   /* overlap */
+    TIMED = 1024,   /* overlap and pipeline */
+    STAGES = 2048,  /* pipeline */
     ALL = COLLECTIVES | STEPS | KERNELS | TRAINING
 };
 
@@ -123,6 +124,7 @@ static unsigned kinds_of(const char *op)
         {"sendrecv", COLLECTIVES | SIZED},
         {"barrier", COLLECTIVES | NAMED},
         {"overlap", STEPS | TIMED},
+        {"pipeline", STEPS | TIMED | STAGES},
         {"staging", STEPS},
         {"host_update", TRAINING},
         {"step", TRAINING},
@@ -170,6 +172,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
                               .in_place = 1,
                               .together = 1,
                               .scale = 1,
+                              .times = "100x100x100",
                               .form = "nn"};
     const char *dtype = "float", *redop = "sum", *order = "any";
     struct tool_option table[] = {
@@ -198,14 +201,19 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "collectives: ring, flat, direct, ... instead of what suits the size", NAMED},
         {"private-buffers", 0, TOOL_FLAG, &o.private_buffers, NULL,
          "collectives: on memory of the caller's own instead of the library's", SIZED},
-        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine", COLLECTIVES},
+        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N",
+         "start N ranks on this machine; pipeline: 2 to 8 (4)", COLLECTIVES | STAGES},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
          "shm, shm+net, net, tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads)",
-         COLLECTIVES},
+         COLLECTIVES | STAGES},
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
          COLLECTIVES | STEPS},
         {"scale", 0, TOOL_REAL, &o.scale, "X",
-         "overlap: every block and transfer takes X times as long (1)", TIMED},
+         "overlap, pipeline: every block and transfer takes X times as long (1)", TIMED},
+        {"times", 0, TOOL_TEXT, &o.times, "FxIxW",
+         "pipeline: milliseconds of the blocks of a rank, for a micro-batch: forward, and the "
+         "halves of backward for inputs and for weights (100x100x100)",
+         STAGES},
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used", SIZED},
         {"shape", 0, TOOL_LIST, &o.shapes, "AxB",
@@ -269,6 +277,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         return bench_host_update(command, &o);
     if (strcmp(o.op, "overlap") == 0)
         return bench_overlap(command, &o);
+    if (strcmp(o.op, "pipeline") == 0)
+        return bench_pipeline(command, &o, argv);
     if (strcmp(o.op, "staging") == 0)
         return bench_staging(command, &o);
     return bench_collective(command, &o, argv);
@@ -279,7 +289,8 @@ const struct tool_command tool_bench = {
     .summary = "measure collectives and kernels, checking every result",
     .usage =
         "OP [OPTIONS]     OP: all_reduce all_gather reduce_scatter broadcast reduce gather "
-        "scatter all_to_all sendrecv barrier; overlap (of a step), staging (of tensors), step "
+        "scatter all_to_all sendrecv barrier; overlap (of a step), pipeline (every schedule), "
+        "staging (of tensors), step "
         "(of training), host_update (of an optimizer, in memory of the host); a kernel (matmul "
         "attention layernorm gelu adamw ...), or ops for all kernels",
     .main = bench_main,

@@ -16,7 +16,8 @@ struct bench_options {
     enum rf_redop redop;
     enum rf_order order;
     double link_gbps;          /* for bound_pct; 0 = unknown */
-    double scale;              /* overlap: of all times */
+    double scale;              /* overlap, pipeline: of all times */
+    const char *times;         /* pipeline */
     const char *algorithm;     /* collectives; NULL: by size */
     bool private_buffers;      /* collectives; else the library's (rf_comm_alloc) */
     struct tool_list shapes;   /* kernels */
@@ -30,6 +31,9 @@ int bench_collective(const struct tool_command *command, const struct bench_opti
                      char *const *argv);
 /* On two ranks as threads, over links of given speeds. */
 int bench_overlap(const struct tool_command *command, const struct bench_options *options);
+/* Of every schedule, on 2 to 8 ranks. */
+int bench_pipeline(const struct tool_command *command, const struct bench_options *options,
+                   char *const *argv);
 /* An optimizer's update in memory of the host, beside the device's. */
 int bench_host_update(const struct tool_command *command, const struct bench_options *options);
 int bench_staging(const struct tool_command *command, const struct bench_options *options);

@@ -43,7 +43,7 @@ static void give(struct timed_device *timed, struct rf_point after, double secon
 int timed_open(const struct tool_command *command, int rank, struct rf_device *device,
                struct timed_device *out)
 {
-    *out = (struct timed_device){0};
+    *out = (struct timed_device){.channels = 4};
     if (rf_timeline_create(device, &out->timeline) < 0)
         return tool_library_error(command, rank);
     sem_init(&out->ready, 0, 0);
@@ -107,7 +107,8 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    *out = (struct rf_block_sizes){.out = rf_shape2(rows, 4)};
+    const struct timed_device *timed = self;
+    *out = (struct rf_block_sizes){.out = rf_shape2(rows, timed->channels)};
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks that take a given time and compute nothing: for `ringforge bench overlap`.
+ * Blocks that take a given time and compute nothing: for `ringforge bench overlap` and
+ * `bench pipeline`.
  */
 #ifndef RF_TOOLS_BENCH_TIMED_H
 #define RF_TOOLS_BENCH_TIMED_H
@@ -22,6 +23,7 @@ struct timed_seconds {
  * memory is waited for, as with kernels that take this long. */
 struct timed_device {
     struct timed_seconds seconds;
+    int64_t channels;             /* f32 of an output, for each token */
     struct rf_timeline *timeline; /* calls that have ended */
     struct timed_call {
         struct rf_point after;
@@ -33,7 +35,8 @@ struct timed_device {
 };
 
 /* Blocks of timed_ops have a struct timed_device as `self`, and vary; a step may make at most
- * TIMED_CALLS calls. All seconds are 0 then. A status of the tools. */
+ * TIMED_CALLS calls. All seconds are 0 then, and
+ * channels 4. A status of the tools. */
 int timed_open(const struct tool_command *command, int rank, struct rf_device *device,
                struct timed_device *out);
 /* After the run, before the device. */

@@ -359,6 +359,39 @@ TEST(BenchJson, OverlapOfEachStageSendsWhatIsPlannedAndIsPredictedAsByAFormula)
     EXPECT_EQ(count, std::size(wanted) + 5);
 }
 
+/* Times are not asserted: the plan's own simulator and a formula have to say the same, with halves
+ * of equal and of other lengths, on ranks that are threads and on processes. */
+TEST(BenchJson, EveryPipelineScheduleIsPredictedAsByItsFormula)
+{
+    const char *const schedules[] = {"data parallel", "zero 3",        "naive", "gpipe",
+                                     "1f1b",          "interleaved:2", "zbh1",  "zbv"};
+    for (bool equal : {true, false}) {
+        const ProgramResult r =
+            run_program({"bench", "pipeline", "-n", "1", "--scale", "0.01", "--ranks", "2",
+                         "--provider", equal ? "loopback" : "shm", "--times",
+                         equal ? "100x100x100" : "100x150x50", "--json", "-"});
+        ASSERT_EQ(r.status, 0) << r.err;
+        Json json(r.out);
+        const cJSON *row, *rows = cJSON_GetObjectItem(json.root.get(), "rows");
+        size_t count = 0;
+        cJSON_ArrayForEach(row, rows)
+        {
+            const std::string schedule = cJSON_GetObjectItem(row, "schedule")->valuestring;
+            expect_keys(row, {"idle", "planned_idle"});
+            ASSERT_LT(count, std::size(schedules));
+            EXPECT_EQ(schedule, schedules[count++]);
+            EXPECT_NEAR(number(row, "busy_ms"), 12, 1e-9);
+            EXPECT_GE(number(row, "step_ms"), 12);
+            if (schedule == "zbv" && !equal)
+                EXPECT_TRUE(cJSON_IsNull(cJSON_GetObjectItem(row, "computed_step_ms")));
+            else
+                EXPECT_NEAR(number(row, "planned_step_ms"), number(row, "computed_step_ms"), 1e-9)
+                    << schedule;
+        }
+        EXPECT_EQ(count, std::size(schedules));
+    }
+}
+
 static std::vector<std::pair<double, std::string>> bench_errors(std::vector<std::string> arguments)
 {
     std::vector<std::pair<double, std::string>> errors;
