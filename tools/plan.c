@@ -18,6 +18,7 @@ struct outcome {
     int64_t params;
     struct rf_scaling scaling; /* of rank 0 */
     int again;                 /* blocks of a segment that is computed again; 0: none is */
+    int *stages, stage_count;  /* blocks of each stage */
     struct plan_rates rates;
     struct prediction prediction; /* where the rates are known */
 };
@@ -32,6 +33,15 @@ static void count_blocks(const struct rf_plan *plan, const struct model *model, 
     out->work = calloc((size_t)out->ranks, sizeof(*out->work));
 }
 
+static void take_stages(const struct rf_plan *plan, struct outcome *out)
+{
+    int count = 0;
+    const int *blocks = rf_plan_stage_blocks(plan, &count);
+    out->stages = calloc((size_t)count, sizeof(*out->stages));
+    for (int s = 0; out->stages && s < count; s++)
+        out->stages[out->stage_count++] = blocks[s];
+}
+
 static int plan_all(const struct tool_command *command, const struct setup *setup,
                     const struct model *model, const char *svg_path, struct outcome *out)
 {
@@ -43,6 +53,7 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
         out->bubble = rf_plan_bubble(plan);
         out->params = rf_plan_param_count(plan);
         out->again = rf_plan_recompute(plan);
+        take_stages(plan, out);
         rf_plan_scaling(plan, &out->scaling);
     }
     int status = rc < 0 ? TOOL_USAGE : TOOL_OK;
@@ -58,6 +69,16 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
     return status;
 }
 
+/* Arithmetic of a micro-batch in `count` blocks from `first` on. */
+static double flops_of(const struct outcome *o, int first, int count)
+{
+    double sum = 0;
+    for (int b = first; b < first + count; b++)
+        sum += (double)o->costs[b].forward.flops + (double)o->costs[b].backward_input[0].flops +
+               (double)o->costs[b].backward_weight[0].flops;
+    return sum;
+}
+
 static cJSON *to_json(const struct outcome *o)
 {
     cJSON *json = cJSON_CreateObject();
@@ -65,6 +86,7 @@ static cJSON *to_json(const struct outcome *o)
     cJSON_AddNumberToObject(json, "bubble", o->bubble);
     cJSON_AddNumberToObject(json, "param_count", (double)o->params);
     cJSON_AddNumberToObject(json, "recompute", o->again);
+    cJSON_AddItemToObject(json, "stages", cJSON_CreateIntArray(o->stages, o->stage_count));
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
     cJSON_AddNumberToObject(scaling, "params", (double)o->scaling.params);
     cJSON_AddNumberToObject(scaling, "tokens", (double)o->scaling.tokens);
@@ -166,6 +188,27 @@ static void print_work(const struct outcome *o)
            tool_bytes_text(o->work[most].written, text[3], sizeof(text[3])));
 }
 
+static void print_stages(const struct outcome *o)
+{
+    double all = 0;
+    int first = 0;
+    if (o->stage_count < 2)
+        return;
+    for (int s = 0; s < o->stage_count; s++)
+        first += o->stages[s];
+    if (o->work)
+        all = flops_of(o, 0, first);
+    printf("Blocks of the %d stages%s: ", o->stage_count,
+           all > 0 ? ", and their share of the arithmetic" : "");
+    first = 0;
+    for (int s = 0; s < o->stage_count; first += o->stages[s++]) {
+        printf("%s%d", s ? ", " : "", o->stages[s]);
+        if (all > 0)
+            printf(" (%.1f %%)", 100 * flops_of(o, first, o->stages[s]) / all);
+    }
+    printf("\n");
+}
+
 static void print_table(const struct setup *setup, const struct outcome *o)
 {
     char mesh[64];
@@ -178,6 +221,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
            "optimizer", "activations", "comm", "scratch", "total", "with host", "sent/step");
     print_ranks(o);
     print_scaling(setup, o);
+    print_stages(o);
     printf("Idle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
     print_work(o);
     if (o->prediction.sim)
@@ -255,6 +299,7 @@ static int run(const struct tool_command *command, const struct plan_options *o,
     free(out.per_rank);
     free(out.work);
     free(out.costs);
+    free(out.stages);
     model_destroy(&model);
     return status;
 }

@@ -36,6 +36,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .again = "none",
                         .offload = "none",
                         .schedule = "1f1b",
+                        .stages = "even",
                         .optimizer = "adamw"};
     const struct tool_option all[SETUP_ROWS] = {
         {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)"},
@@ -85,6 +86,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "in backward, not kept: gelu,norms,attention,mlp; block, every=N, sqrt or auto (none)"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME",
          "with pp: 1f1b, gpipe, naive, interleaved:V (V parts of a rank), zbh1 or zbv (1f1b)"},
+        {"stages", 0, TOOL_TEXT, &s->stages, "HOW",
+         "with pp: blocks divided even, by cost (arithmetic), or as a list such as 3,4,4,1 (even)"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
          "in which products with long sums are done in parts (32M on a GPU, else 0)"},
         {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME",
@@ -180,6 +183,11 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
                                 "interleaved, interleaved:V, zbh1 or zbv",
                                 s->schedule);
     s->chunks = chunks;
+    if (s->mesh.pp == 1 && strcmp(s->stages, "even") != 0)
+        return tool_usage_error(command,
+                                "--stages %s is for blocks that are spread over ranks; "
+                                "use --mesh pp=N with it",
+                                s->stages);
     if (s->mesh.pp == 1 && s->policy_pipeline != RF_PIPELINE_1F1B)
         return tool_usage_error(command,
                                 "--schedule %s is for blocks that are spread over ranks; "
@@ -342,6 +350,8 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         status = parse_mesh(command, s->mesh_text, &s->mesh);
     if (status == TOOL_OK)
         status = parse_schedule(command, s);
+    if (status == TOOL_OK)
+        status = stages_parse(command, s->stages, &s->stage_list);
     if (status != TOOL_OK)
         return status;
     if (s->sequence_parallel && s->mesh.tp == 1)
@@ -379,6 +389,9 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .sequence_parallel = s->sequence_parallel,
         .pipeline = s->policy_pipeline,
         .chunks = s->chunks,
+        .stages = s->stage_list.split,
+        .stage_blocks = s->stage_list.count ? s->stage_list.blocks : NULL,
+        .stage_count = s->stage_list.count,
         .zero = (int)s->zero,
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,

@@ -14,6 +14,13 @@ struct recompute {
     int blocks;     /* whole ones: rf_policy.recompute */
 };
 
+/* How blocks are divided into stages: by a rule, or count > 0 of them by hand. */
+enum { SETUP_MOST_STAGES = 1024 };
+struct stage_list {
+    enum rf_stage_split split;
+    int blocks[SETUP_MOST_STAGES], count;
+};
+
 struct setup {
     int64_t layers, channels, heads, kv_heads, seq, batch, micro_batches, zero, head_rows;
     int64_t workspace;                             /* negative = not given */
@@ -26,13 +33,14 @@ struct setup {
     int offloaded;     /* RF_OFFLOAD_* */
     bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
     const char *model; /* gpt2, llama */
-    const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule,
+    const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
     /* filled by setup_check */
     struct recompute recompute;
     bool sequence_parallel;
     enum rf_pipeline_kind policy_pipeline;
     int chunks;
+    struct stage_list stage_list; /* policy.stage_blocks points into it */
     enum rf_dtype type, residual_type, reduce_type;
     struct rf_mesh mesh;
     struct rf_policy policy;
@@ -56,6 +64,10 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
 /* ---- offload.c: "none", or words separated by commas ---------------------------------------- */
 
 int offload_parse(const struct tool_command *command, const char *text, int *out);
+
+/* ---- split.c: "even", "cost", or counts separated by commas --------------------------------- */
+
+int stages_parse(const struct tool_command *command, const char *text, struct stage_list *out);
 
 /* ---- model.c: the blocks that a setup describes ---------------------------------------------- */
 

@@ -200,6 +200,10 @@ RF_EXPORT void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *ou
  * each half of backward, and messages none: 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 
+/* The number of blocks of each stage of the pipeline, *count of them, borrowed from the plan: how
+ * rf_policy.stages or stage_blocks divides the model. Without a pipeline one stage has all. */
+RF_EXPORT const int *rf_plan_stage_blocks(const struct rf_plan *plan, int *count);
+
 /* Whether no rank has all parameters: with zero=3, with any stage where they are in 16 bits or in
  * memory of the host, and with pipelines; on one rank never. Then rf_run_forward and what reads and
  * writes parameters are collectives. */

@@ -245,6 +245,16 @@ enum rf_pipeline_kind {
     RF_PIPELINE_COUNT
 };
 
+/* How blocks are divided into the stages of a pipeline (mesh.pp): in order, each stage at least
+ * one.
+ */
+enum rf_stage_split {
+    RF_STAGES_EVEN = 0, /* as many in each, the last stages one more where that does not divide */
+    /* The largest arithmetic of a stage is as small as it can be: the FLOPs of a micro-batch,
+     * forward and back, as rf_block_costs counts them. Where no block declares any: evenly. */
+    RF_STAGES_COST
+};
+
 /* policy.recompute: every K blocks, K nearest to the root of the number of blocks. */
 #define RF_RECOMPUTE_SQRT (-1)
 /* Every K blocks, K with which a micro-batch needs the least memory for activations by the sizes
@@ -292,7 +302,13 @@ struct rf_policy {
     bool sequence_parallel;         /* mesh.tp > 1: rf_tensor_part.sequence */
     enum rf_pipeline_kind pipeline; /* mesh.pp > 1 */
     int chunks;                     /* of a rank, with RF_PIPELINE_INTERLEAVED; 0 = 2 */
-    int offload;                    /* RF_OFFLOAD_* or 0 */
+    enum rf_stage_split stages;     /* mesh.pp > 1 */
+    /* Instead of a rule: the number of blocks of each stage, stage_count of them: mesh.pp, times
+     * the chunks of a rank (zbv: 2). Chunk c of rank r of the pipeline is stage c * pp + r; with
+     * zbv the second one is stage 2 pp - 1 - r. Read by rf_plan_build alone. NULL: by the rule. */
+    const int *stage_blocks;
+    int stage_count;
+    int offload; /* RF_OFFLOAD_* or 0 */
     /* What the plan may take on the device, without memory of the host; 0 = no limit. A plan that
      * needs more is RF_ENOMEM, with the cheapest change of the policy that makes it fit. */
     uint64_t device_bytes;

@@ -44,6 +44,7 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->first_micro_batch);
     rf_free(plan->stage_of);
     rf_free(plan->home_of);
+    rf_free(plan->stage_blocks);
     rf_free(plan->params);
     rf_free(plan->cleared);
     rf_free(plan->first_param);
@@ -100,6 +101,12 @@ void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out)
 bool rf_plan_params_sharded(const struct rf_plan *plan)
 {
     return rf_plan_shards_params(plan) || plan->mesh.pp > 1 || plan->mesh.tp > 1;
+}
+
+const int *rf_plan_stage_blocks(const struct rf_plan *plan, int *count)
+{
+    *count = plan->stage_count;
+    return plan->stage_blocks;
 }
 
 int rf_plan_recompute(const struct rf_plan *plan)

@@ -132,8 +132,10 @@ struct rf_plan {
     int rank;
     int tp_rank, dp_rank, pp_rank; /* its place in the mesh: rf_plan_rank_at */
     int *stage_of,
-        *home_of; /* of each block: its stage, and the pp_rank of the ranks that have it */
-    int64_t rows; /* tokens of a micro-batch */
+        *home_of;      /* of each block: its stage, and the pp_rank of the ranks that have it */
+    int *stage_blocks; /* of each stage: how many it has; policy.stage_blocks where pp > 1 */
+    int stage_count;
+    int64_t rows;            /* tokens of a micro-batch */
     struct rf_forest forest; /* which micro-batches are whose */
     int *first_micro_batch;  /* forest.first */
     int most_parts;          /* subtrees of the rank that has most; in tree order only */

@@ -15,6 +15,98 @@ static struct rf_pipeline pipeline_of(const struct rf_plan *plan, int micro_batc
                                 .chunks = plan->policy.chunks};
 }
 
+/* Arithmetic of a micro-batch in each block, forward and back. What blocks cost depends on no mesh,
+ * so it is counted on a plan of one rank, of one micro-batch. */
+static int count_costs(const struct rf_plan *plan, double *costs)
+{
+    const int blocks = plan->block_count;
+    const bool again = plan->policy.recompute != 0;
+    struct rf_policy policy = plan->policy;
+    struct rf_plan *one = NULL;
+    policy.stages = RF_STAGES_EVEN;
+    policy.batch /= policy.micro_batches;
+    policy.micro_batches = 1;
+    policy.zero = policy.offload = policy.recompute = 0;
+    policy.device_bytes = 0;
+    policy.keep_gathered = policy.no_prefetch = false;
+    RETURN_IF_ERROR(rf_plan_build(plan->blocks, blocks, NULL, &policy, 0, &one));
+    struct rf_block_cost *all = rf_alloc((size_t)blocks * sizeof(*all));
+    int rc = all ? rf_block_costs(one, all)
+                 : rf_fail(RF_ENOMEM, "plan: out of memory for the costs of %d blocks", blocks);
+    for (int b = 0; rc == 0 && b < blocks; b++)
+        costs[b] = (double)all[b].forward.flops * (again ? 2 : 1) +
+                   (double)all[b].backward_input[0].flops + (double)all[b].backward_weight[0].flops;
+    rf_free(all);
+    rf_plan_destroy(one);
+    return rc;
+}
+
+static int split_by_cost(const struct rf_plan *plan, const struct rf_pipeline *p, int *first)
+{
+    double *costs = rf_alloc((size_t)plan->block_count * sizeof(*costs));
+    double sum = 0;
+    int rc = costs ? count_costs(plan, costs)
+                   : rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
+    for (int b = 0; rc == 0 && b < plan->block_count; b++)
+        sum += costs[b];
+    if (rc == 0)
+        rc = rf_pipeline_split(p, sum > 0 ? costs : NULL, plan->block_count, first);
+    rf_free(costs);
+    return rc;
+}
+
+static int check_split(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    if (policy->stages != RF_STAGES_EVEN && policy->stages != RF_STAGES_COST)
+        return rf_fail(RF_EINVAL, "stages %d: use one of enum rf_stage_split", (int)policy->stages);
+    if (policy->stage_blocks && policy->stages != RF_STAGES_EVEN)
+        return rf_fail(RF_EINVAL,
+                       "stages by cost and a list of %d counts of blocks: use one of the "
+                       "two",
+                       policy->stage_count);
+    if (!policy->stage_blocks && policy->stage_count)
+        return rf_fail(RF_EINVAL,
+                       "%d stages without a list of their blocks: set stage_blocks, or "
+                       "leave stage_count 0",
+                       policy->stage_count);
+    if (plan->mesh.pp == 1 && (policy->stage_blocks || policy->stages != RF_STAGES_EVEN))
+        return rf_fail(RF_EINVAL,
+                       "stages %s with pp=1: blocks are divided among the ranks of a "
+                       "pipeline; use pp=2 or more, or leave them out",
+                       policy->stage_blocks ? "by a list" : "by cost");
+    return 0;
+}
+
+static int split(struct rf_plan *plan, const struct rf_pipeline *p, int *first)
+{
+    const struct rf_policy *policy = &plan->policy;
+    RETURN_IF_ERROR(check_split(plan));
+    if (policy->stage_blocks)
+        return rf_pipeline_split_by_hand(p, policy->stage_blocks, policy->stage_count,
+                                         plan->block_count, first);
+    return policy->stages == RF_STAGES_COST ? split_by_cost(plan, p, first)
+                                            : rf_pipeline_split(p, NULL, plan->block_count, first);
+}
+
+/* What was chosen by a rule becomes the policy's list, so that plans of other ranks take it over.
+ */
+static void take_split(struct rf_plan *plan, const struct rf_pipeline *p, const int *first)
+{
+    for (int stage = 0; stage < plan->stage_count; stage++) {
+        plan->stage_blocks[stage] = first[stage + 1] - first[stage];
+        for (int b = first[stage]; b < first[stage + 1]; b++) {
+            plan->stage_of[b] = stage;
+            plan->home_of[b] = rf_pipeline_rank_of(p, stage);
+        }
+    }
+    if (plan->mesh.pp == 1)
+        return;
+    plan->policy.stages = RF_STAGES_EVEN;
+    plan->policy.stage_blocks = plan->stage_blocks;
+    plan->policy.stage_count = plan->stage_count;
+}
+
 int rf_pass_stages(struct rf_plan *plan)
 {
     const size_t blocks = (size_t)plan->block_count;
@@ -22,18 +114,17 @@ int rf_pass_stages(struct rf_plan *plan)
     if (plan->mesh.pp == 1)
         p = (struct rf_pipeline){.kind = RF_PIPELINE_1F1B, .ranks = 1, .micro_batches = 1};
     RETURN_IF_ERROR(rf_pipeline_check(&p));
-    const int stages = rf_pipeline_stages(&p);
-    int *first = rf_alloc(((size_t)stages + 1) * sizeof(*first));
+    plan->stage_count = rf_pipeline_stages(&p);
+    const size_t stages = (size_t)plan->stage_count;
+    int *first = rf_alloc((stages + 1) * sizeof(*first));
+    plan->stage_blocks = rf_alloc(stages * sizeof(*plan->stage_blocks));
     plan->stage_of = rf_alloc((blocks + 1) * sizeof(*plan->stage_of));
     plan->home_of = rf_alloc((blocks + 1) * sizeof(*plan->home_of));
-    int rc = first && plan->stage_of && plan->home_of
-                 ? rf_pipeline_split(&p, NULL, plan->block_count, first)
+    int rc = first && plan->stage_blocks && plan->stage_of && plan->home_of
+                 ? split(plan, &p, first)
                  : rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
-    for (int stage = 0; rc == 0 && stage < stages; stage++)
-        for (int b = first[stage]; b < first[stage + 1]; b++) {
-            plan->stage_of[b] = stage;
-            plan->home_of[b] = rf_pipeline_rank_of(&p, stage);
-        }
+    if (rc == 0)
+        take_split(plan, &p, first);
     rf_free(first);
     return rc;
 }

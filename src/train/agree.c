@@ -118,7 +118,9 @@ static uint32_t hash_buckets(const struct rf_policy *p)
 static uint32_t hash_pipeline(const struct rf_plan *plan)
 {
     const int32_t choices[] = {plan->mesh.pp, (int32_t)plan->policy.pipeline, plan->policy.chunks};
-    return plan->mesh.pp > 1 ? rf_hash32(choices, sizeof(choices), 0) : 0;
+    const uint32_t stages =
+        rf_hash32(plan->stage_blocks, (size_t)plan->stage_count * sizeof(*plan->stage_blocks), 0);
+    return plan->mesh.pp > 1 ? rf_hash32(choices, sizeof(choices), stages) : 0;
 }
 
 /* What decides when parameters are gathered. Where nobody gathers, ranks may differ in it: one may

@@ -395,6 +395,21 @@ bool well_formed(const std::string &text, std::vector<std::string> &tags)
     return open.empty() && !tags.empty();
 }
 
+TEST(PlanStages, AreShownWithTheirShareOfTheArithmetic)
+{
+    ProgramResult r = run_program(with(small, "--mesh pp=2"));
+    EXPECT_NE(r.out.find("Blocks of the 2 stages, and their share of the arithmetic: 2 ("),
+              std::string::npos)
+        << r.out;
+    EXPECT_EQ(run_program(small).out.find("stages"), std::string::npos);
+    r = run_program(with(small, "--mesh pp=2 --stages 1,3 --json"));
+    const Json json = parse(r.out);
+    cJSON *stages = cJSON_GetObjectItem(json.get(), "stages");
+    ASSERT_EQ(cJSON_GetArraySize(stages), 2) << r.out;
+    EXPECT_EQ(cJSON_GetArrayItem(stages, 0)->valueint, 1);
+    EXPECT_EQ(cJSON_GetArrayItem(stages, 1)->valueint, 3);
+}
+
 TEST(PlanPicture, IsWellFormedAndHasARectangleForEachInstruction)
 {
     TempFolder folder;

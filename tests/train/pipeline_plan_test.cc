@@ -4,7 +4,10 @@
 // are idle when all stages take the same time, by the formulas of the papers.
 #include "simulate_lists.h"
 
+#include <functional>
 #include <set>
+
+#include "llama.h"
 
 namespace
 {
@@ -163,6 +166,91 @@ TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
             }
             rf_plan_destroy(plan);
         }
+}
+
+namespace
+{
+
+// The division of a Llama-style model of so many layers, an embedding before and a head behind
+// them; or why there is none.
+struct Division {
+    Division(int layers, int pp, const std::function<void(rf_policy &)> &edit)
+    {
+        llama_config config = {layers, 32, 4, 2, 64, 4096};
+        llama *model = nullptr;
+        int count = 0;
+        EXPECT_EQ(llama_create(&config, &model), 0);
+        const rf_block *list = llama_blocks(model, &count);
+        rf_policy policy = {};
+        policy.batch = policy.micro_batches = 4;
+        policy.seq = 16;
+        edit(policy);
+        const rf_mesh mesh = {1, 1, pp};
+        for (int rank = 0; rank < pp; rank++) {
+            rf_plan *plan = nullptr;
+            status = rf_plan_build(list, count, &mesh, &policy, rank, &plan);
+            why = status < 0 ? rf_last_error()->message : "";
+            if (status < 0)
+                break;
+            int stages = 0;
+            const int *counts = rf_plan_stage_blocks(plan, &stages);
+            const std::vector<int> seen(counts, counts + stages);
+            EXPECT_TRUE(rank == 0 || seen == blocks) << "rank " << rank;
+            blocks = seen;
+            rf_plan_destroy(plan);
+        }
+        llama_destroy(model);
+    }
+    std::vector<int> blocks;
+    int status = 0;
+    std::string why;
+};
+
+} // namespace
+
+// Its vocabulary makes the head of this model cost as much as many layers.
+TEST(PipelinePlan, ByCostAnExpensiveHeadHasAStageOfItsOwn)
+{
+    const auto cost = [](rf_policy &policy) { policy.stages = RF_STAGES_COST; };
+    EXPECT_EQ(Division(6, 2, [](rf_policy &) {}).blocks, (std::vector<int>{4, 4}));
+    EXPECT_EQ(Division(6, 2, cost).blocks, (std::vector<int>{7, 1}));
+    EXPECT_EQ(Division(6, 4, cost).blocks.back(), 1);
+    EXPECT_EQ(Division(6, 1, [](rf_policy &) {}).blocks, (std::vector<int>{8}));
+}
+
+const int counts[] = {1, 2, 4, 1};
+
+TEST(PipelinePlan, ADivisionByHandIsTakenOrRefusedByName)
+{
+    const auto by_hand = [](int count, rf_stage_split rule = RF_STAGES_EVEN,
+                            const int *list = counts) {
+        return [=](rf_policy &policy) {
+            policy.stages = rule;
+            policy.stage_blocks = list;
+            policy.stage_count = count;
+        };
+    };
+    EXPECT_EQ(Division(6, 4, by_hand(4)).blocks, (std::vector<int>{1, 2, 4, 1}));
+    static const int none[] = {8, 0};
+    const struct {
+        Division refused;
+        const char *sentence;
+    } rows[] = {
+        {Division(6, 2, by_hand(4)), "4 counts of blocks for 2 stages; give one for each stage"},
+        {Division(5, 4, by_hand(4)), "have 8 blocks together, but there are 7"},
+        {Division(6, 2, by_hand(2, RF_STAGES_EVEN, none)),
+         "0 blocks in stage 1; every stage needs at least one"},
+        {Division(6, 4, by_hand(4, RF_STAGES_COST)), "stages by cost and a list of 4 counts"},
+        {Division(6, 4, by_hand(4, RF_STAGES_EVEN, nullptr)), "4 stages without a list"},
+        {Division(6, 1, by_hand(4)), "stages by a list with pp=1"},
+        {Division(6, 1, by_hand(0, RF_STAGES_COST, nullptr)), "stages by cost with pp=1"},
+        {Division(6, 2, by_hand(0, (rf_stage_split)7, nullptr)), "stages 7: use one of enum"},
+        {Division(1, 4, by_hand(4)), "4 ranks of 1 chunk are 4 stages, but there are 3 blocks"},
+    };
+    for (const auto &row : rows) {
+        EXPECT_EQ(row.refused.status, RF_EINVAL) << row.sentence;
+        EXPECT_NE(row.refused.why.find(row.sentence), std::string::npos) << row.refused.why;
+    }
 }
 
 // Messages are matched in the order of their lanes: the communicator has few tags.

@@ -62,6 +62,35 @@ TEST(Stages, InTreeOrderEveryPipelineAndMeshGivesTheBitsOfOneProcess)
             }
 }
 
+TEST(Stages, HoweverBlocksAreDividedTheBitsAreThoseOfOneProcess)
+{
+    const Seen one = train(gpt(RF_ORDER_TREE), 1)[0];
+    const struct {
+        rf_pipeline_kind kind;
+        int pp, dp;
+        std::vector<int> blocks; // empty: by cost
+    } rows[] = {{RF_PIPELINE_1F1B, 2, 1, {5, 1}},
+                {RF_PIPELINE_1F1B, 3, 1, {1, 4, 1}},
+                {RF_PIPELINE_INTERLEAVED, 2, 1, {1, 1, 3, 1}},
+                {RF_PIPELINE_GPIPE, 2, 2, {}}};
+    for (const auto &row : rows) {
+        Training t = gpt(RF_ORDER_TREE);
+        t.pp = row.pp;
+        t.policy.pipeline = row.kind;
+        t.policy.zero = row.dp > 1;
+        t.policy.stages = row.blocks.empty() ? RF_STAGES_COST : RF_STAGES_EVEN;
+        t.policy.stage_blocks = row.blocks.empty() ? nullptr : row.blocks.data();
+        t.policy.stage_count = (int)row.blocks.size();
+        for (const Seen &s : train(t, row.pp * row.dp)) {
+            const std::string where = "kind " + std::to_string(row.kind);
+            EXPECT_EQ(s.sha, one.sha) << where;
+            EXPECT_EQ(s.loss, one.loss) << where;
+            EXPECT_EQ(s.norm, one.norm) << where;
+            expect_planned(s, where);
+        }
+    }
+}
+
 // Each block's gradients are added micro-batch by micro-batch, as on one process; without tied
 // parameters nothing is added in another order.
 TEST(Stages, InRingOrderWithoutTiedParametersEveryPipelineGivesTheBitsOfAccumulation)
