@@ -221,9 +221,11 @@ int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *
         if (i->transfer < 0)
             continue;
         struct rf_transfer t = plan->transfers[i->transfer];
-        if (t.group == RF_LANE_REPLICATE) /* its count is that of the rank's shard */
-            t.count = plan->pieces[plan->values[plan->operands[i->first_operand]].piece]
-                          .counts[plan->shard];
+        const int of = t.group == RF_LANE_REPLICATE || t.op == RF_COLL_SEND
+                           ? plan->values[plan->operands[i->first_operand]].piece
+                           : -1;
+        if (of >= 0) /* a message of gradients, too: of the rank's own shard */
+            t.count = plan->pieces[of].counts[plan->shard];
         RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
         *out += sent;
     }

@@ -208,6 +208,8 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
     const struct rf_block_sizes *sizes = &plan->sizes[block];
     const bool sends = verb == RF_VERB_SEND;
     const int back = rf_plan_goes_back(plan, block) ? RF_LANE_SEND_OUT_BACK - RF_LANE_SEND_OUT : 0;
+    if (micro_batch == RF_PHANTOM) /* of the peer, too */
+        return;
     rf_write(w, verb, (enum rf_lane)((int)lane + back), block, micro_batch);
     if (sends)
         rf_write_in(w, of_block(w, kind, block, micro_batch));

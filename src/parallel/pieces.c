@@ -78,7 +78,7 @@ static bool is_frozen(const struct rf_plan *plan, int param)
 static bool joins(const struct rf_plan *plan, int param, int before)
 {
     return plan->params[param].block == plan->params[before].block && !is_tied(plan, param) &&
-           !is_tied(plan, before);
+           !is_tied(plan, before) && !is_shared(plan, param) && !is_shared(plan, before);
 }
 
 static void cut_units(struct rf_plan *plan, bool frozen, int zone)

@@ -64,16 +64,11 @@ static int check_pipeline(const struct rf_plan *plan)
     if (policy->pipeline == RF_PIPELINE_2BW)
         return rf_fail(RF_ENOTSUP, "a pipeline without a flush (2bw) is not in this version; use "
                                    "1f1b, or another one with a flush");
-    if (deferred && policy->order == RF_ORDER_TREE)
+    if (deferred && policy->order == RF_ORDER_TREE && (policy->zero < 2 || plan->mesh.shard == 1))
         return rf_fail(RF_ENOTSUP,
                        "tree order with a pipeline that puts weight halves off (zbh1, zbv) is not "
                        "in this version: sums of several micro-batches would be open at once; use "
                        "1f1b or interleaved, or ring order");
-    if (policy->zero >= 2)
-        return rf_fail(RF_ENOTSUP,
-                       "zero=%d with pp=%d is not in this version: with a pipeline only optimizer "
-                       "states are sharded; use zero=1",
-                       policy->zero, pp);
     if (policy->offload)
         return rf_fail(RF_ENOTSUP, "offload with pp=%d is not in this version; use one of the two",
                        pp);

@@ -3,10 +3,10 @@
  * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches come in rounds, one for each rank; as soon
  * as a piece's gradients of a round are complete they are added over the ranks, and each rank keeps
  * its shard of the sum. So a piece's gradients live from the first block that adds to them to the
- * end of their reduction. Ring order: a round's shard is added to that of the rounds before. Tree
- * order: the owner pushes the ranks' gradients, which follow each other in the tree, onto its
- * partial sums. In the last round some ranks may have no micro-batch: in ring order they bring
- * zeros, in tree order nothing.
+ * end of their reduction; in a pipeline those of several rounds at once, each in a slot. Ring
+ * order: a round's shard is added to that of the rounds before. Tree order: the owner pushes the
+ * ranks' gradients, which follow each other in the tree, onto its partial sums. In the last round
+ * some ranks may have no micro-batch: in ring order they bring zeros, in tree order nothing.
  */
 #include "../base/base.h"
 #include "list.h"
@@ -16,10 +16,13 @@ struct pass {
     struct rf_writer w;
     struct rf_plan *plan;
     bool tree;
-    int micro_batch, round;
-    bool *cleared; /* pieces, in this round */
+    int micro_batch, round; /* of the call */
+    int *rounds;            /* of a piece and slot: whose gradients are there; NONE: nobody's */
+    int incomplete;         /* blocks of this rank whose last round is still to come */
     struct sum *sums;
 };
+
+enum { NONE = -1 };
 
 /* What is still to be written of a piece's sum that is under way. */
 struct sum {
@@ -31,16 +34,38 @@ struct sum {
 
 static int of_piece(struct pass *p, enum rf_value_kind kind, int piece)
 {
-    return rf_value_of(p->plan, kind, -1, -1, kind == RF_VALUE_GRAD ? 0 : -1, piece);
+    return rf_value_of(p->plan, kind, -1, -1, -1, piece);
+}
+
+static int *slot_at(const struct pass *p, int piece, int slot)
+{
+    return &p->rounds[(size_t)piece * (size_t)rf_plan_rounds(p->plan) + (size_t)slot];
+}
+
+/* The lowest slot that has this; that there is one the caller knows. */
+static int find_slot(const struct pass *p, int piece, int round)
+{
+    int slot = 0;
+    while (slot < p->plan->slots && *slot_at(p, piece, slot) != round)
+        slot++;
+    return slot;
+}
+
+/* This round's. */
+static int grad(struct pass *p, int piece)
+{
+    return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, find_slot(p, piece, p->round), piece);
 }
 
 static void clear(struct pass *p, int piece)
 {
-    if (p->cleared[piece])
+    if (find_slot(p, piece, p->round) < p->plan->slots)
         return;
-    p->cleared[piece] = true;
+    const int slot = find_slot(p, piece, NONE);
+    p->plan->slots += slot == p->plan->slots;
+    *slot_at(p, piece, slot) = p->round;
     rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
-    rf_write_out(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
+    rf_write_out(&p->w, grad(p, piece));
 }
 
 /* The call as it was, with the gradients of its block's parameters. */
@@ -70,7 +95,7 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
         for (int other = 0; other < k && !before; other++)
             before = params[other].grad_piece == piece;
         if (!before)
-            rf_write_out(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
+            rf_write_out(&p->w, grad(p, piece));
     }
 }
 
@@ -125,10 +150,13 @@ static void reduce_ring(struct pass *p, int piece)
     const enum rf_value_kind wide = first ? RF_VALUE_GRAD_SHARD : RF_VALUE_GRAD_PART;
     if (p->sums[piece].age >= 0)
         add_round(p, piece);
-    if (narrow)
-        rf_write_cast(&p->w, RF_VALUE_GRAD, RF_VALUE_GRAD_NARROW, piece);
+    if (narrow) {
+        rf_write(&p->w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
+        rf_write_in(&p->w, grad(p, piece));
+        rf_write_out(&p->w, of_piece(p, RF_VALUE_GRAD_NARROW, piece));
+    }
     rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
-    rf_write_in(&p->w, of_piece(p, narrow ? RF_VALUE_GRAD_NARROW : RF_VALUE_GRAD, piece));
+    rf_write_in(&p->w, narrow ? of_piece(p, RF_VALUE_GRAD_NARROW, piece) : grad(p, piece));
     rf_write_out(&p->w, of_piece(p, narrow ? RF_VALUE_GRAD_NARROW_SHARD : wide, piece));
     rf_write_transfer(&p->w, (struct rf_transfer){.op = RF_COLL_REDUCE_SCATTER,
                                                   .count = q->count,
@@ -147,7 +175,7 @@ static void push_tree(struct pass *p, int piece)
     const int parts = of_piece(p, RF_VALUE_GRAD_PART, piece);
     rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
     if (p->micro_batch != RF_PHANTOM)
-        rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD, piece));
+        rf_write_in(&p->w, grad(p, piece));
     if (p->round > 0)
         rf_write_in(&p->w, parts);
     rf_write_out(&p->w, is_last(p) ? of_piece(p, RF_VALUE_GRAD_SHARD, piece) : parts);
@@ -159,26 +187,39 @@ static void push_tree(struct pass *p, int piece)
                                                   .round = p->round});
 }
 
+/* Adds the ranks' gradients of this round, whose slot is free from then on. */
+static void reduce(struct pass *p, int piece)
+{
+    const bool phantom = p->micro_batch == RF_PHANTOM;
+    if (phantom && !p->tree)
+        clear(p, piece);
+    if (p->tree)
+        push_tree(p, piece);
+    else
+        reduce_ring(p, piece);
+    if (!phantom || !p->tree)
+        *slot_at(p, piece, find_slot(p, piece, p->round)) = NONE;
+}
+
 static void complete_block(struct pass *p, int block)
 {
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->trained_pieces; k++) {
         if (p->sums[k].age >= 0)
             p->sums[k].age++;
-        if (plan->pieces[k].block != block)
-            continue;
-        if (p->tree) {
-            push_tree(p, k);
-            continue;
-        }
-        if (p->micro_batch == RF_PHANTOM)
-            clear(p, k);
-        reduce_ring(p, k);
+        if (plan->pieces[k].block == block)
+            reduce(p, k);
     }
-    const bool end = block == 0 && is_last(p);
-    add_rounds(p, end ? 0 : RF_SETTLE);
-    if (end) /* those over the copies, which have just begun */
+    p->incomplete -= is_last(p);
+    add_rounds(p, p->incomplete == 0 ? 0 : RF_SETTLE);
+    if (p->incomplete == 0) /* those over the copies, which have just begun */
         add_rounds(p, 0);
+}
+
+/* Only in the last round some ranks have no micro-batch. */
+static int round_of(const struct rf_plan *plan, int micro_batch)
+{
+    return micro_batch == RF_PHANTOM ? rf_plan_rounds(plan) - 1 : rf_plan_local(plan, micro_batch);
 }
 
 static void write_instruction(struct pass *p, const struct rf_instruction *i)
@@ -189,17 +230,31 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
         return;
     }
     p->micro_batch = i->micro_batch;
+    p->round = round_of(p->plan, i->micro_batch);
     if (i->micro_batch == RF_PHANTOM)
         rf_write_copy(&p->w, i);
     else
         write_backward(p, i);
-    if (!weight || !rf_plan_ends_call(p->plan, i))
-        return;
-    complete_block(p, i->block);
-    if (i->block > 0)
-        return;
-    p->round++;
-    memset(p->cleared, 0, (size_t)p->plan->piece_count * sizeof(*p->cleared));
+    if (weight && rf_plan_ends_call(p->plan, i))
+        complete_block(p, i->block);
+}
+
+static int open_pass(struct pass *p)
+{
+    const size_t pieces = (size_t)p->plan->piece_count;
+    const size_t slots = pieces * (size_t)rf_plan_rounds(p->plan);
+    p->rounds = rf_alloc((slots + 1) * sizeof(*p->rounds));
+    p->sums = rf_alloc((pieces + 1) * sizeof(*p->sums));
+    if (!p->rounds || !p->sums)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
+    for (size_t k = 0; k < slots; k++)
+        p->rounds[k] = NONE;
+    for (size_t k = 0; k < pieces; k++)
+        p->sums[k].age = -1;
+    for (int b = 0; b < p->plan->block_count; b++)
+        p->incomplete += rf_plan_holds(p->plan, b);
+    p->plan->slots = 1;
+    return 0;
 }
 
 int rf_pass_rounds(struct rf_plan *plan)
@@ -210,16 +265,10 @@ int rf_pass_rounds(struct rf_plan *plan)
                      .tree = plan->policy.order == RF_ORDER_TREE};
     if (plan->stage < 2 || plan->policy.forward_only)
         return 0;
-    plan->slots = 1;
-    p.cleared = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.cleared));
-    p.sums = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(*p.sums));
-    if (!p.cleared || !p.sums)
-        p.w.status = rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
-    for (int k = 0; p.sums && k < plan->piece_count; k++)
-        p.sums[k].age = -1;
+    p.w.status = open_pass(&p);
     for (int i = 0; i < list->count && p.w.status == 0; i++)
         write_instruction(&p, &list->instructions[i]);
-    rf_free(p.cleared);
+    rf_free(p.rounds);
     rf_free(p.sums);
     return rf_write_end(&p.w, list);
 }

@@ -253,6 +253,65 @@ TEST(PipelinePlan, ADivisionByHandIsTakenOrRefusedByName)
     }
 }
 
+// Of its stage's gradients a rank keeps a part; the whole ones of a block are there until they have
+// been added.
+TEST(PipelinePlan, ShardedGradientsTakeAPartOfTheMemoryOfAStagesGradients)
+{
+    StubBlocks blocks;
+    for (int b = 0; b < 80; b++)
+        blocks.add("b" + std::to_string(b), {64 * 1024});
+    for (rf_pipeline_kind kind : {RF_PIPELINE_1F1B, RF_PIPELINE_INTERLEAVED, RF_PIPELINE_GPIPE}) {
+        uint64_t grads[3] = {0};
+        for (int zero : {1, 2}) {
+            rf_policy policy = {};
+            policy.batch = policy.micro_batches = 16;
+            policy.seq = 4;
+            policy.zero = zero;
+            policy.pipeline = kind;
+            const rf_mesh mesh = {4, 1, 2};
+            std::vector<rf_bytes> all(8);
+            rf_plan *plan = nullptr;
+            ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0);
+            const uint64_t sums = plan->regions[RF_REGION_GRADS].bytes;
+            EXPECT_EQ(sums, 40u * 64 * 1024 * 4 / (zero == 2 ? 4 : 1)) << kind;
+            ASSERT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
+            for (const rf_bytes &bytes : all)
+                grads[zero] = std::max(grads[zero], bytes.grads);
+            rf_plan_destroy(plan);
+        }
+        EXPECT_LT(10 * grads[2], 4 * grads[1]) << kind;
+    }
+}
+
+// What a rank sends of tied gradients is its own shard, which need not be as large as others'.
+TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
+{
+    StubBlocks blocks;
+    blocks.add("a", {5000}).add("b", {300}).add("c", {5000, 70}).tie(0, "a.0");
+    for (int zero : {0, 1, 2, 3}) {
+        rf_policy policy = {};
+        policy.batch = policy.micro_batches = 7;
+        policy.seq = 4;
+        policy.zero = zero;
+        const rf_mesh mesh = {3, 1, 2};
+        std::vector<rf_bytes> all(6);
+        for (int rank = 0; rank < 6; rank++) {
+            rf_plan *plan = nullptr;
+            rf_bytes own = {};
+            ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan),
+                      0);
+            rf_plan_bytes(plan, &own);
+            if (rank == 0) {
+                ASSERT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
+            }
+            rf_plan_destroy(plan);
+            EXPECT_EQ(all[(size_t)rank].sent, own.sent) << "zero " << zero << " rank " << rank;
+            EXPECT_EQ(all[(size_t)rank].grads, own.grads) << "zero " << zero << " rank " << rank;
+            EXPECT_EQ(all[(size_t)rank].params, own.params) << "zero " << zero << " rank " << rank;
+        }
+    }
+}
+
 // Messages are matched in the order of their lanes: the communicator has few tags.
 TEST(PipelinePlan, ManyMicroBatchesTakeFewTags)
 {

@@ -65,6 +65,14 @@ const Setting settings[] = {
      RF_PIPELINE_ZBH1},
     {"zbv", 1, 3, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0, false, RF_F32, false, 2,
      RF_PIPELINE_ZBV},
+    {"zero_2_pipeline", 2, 3, RF_ORDER_RING, false, false, true, true, 2, 0, 0, 0, false, RF_F32,
+     false, 2},
+    {"zero_2_zbh1_tree", 2, 3, RF_ORDER_TREE, false, false, true, false, 2, 0, 0, 0, false, RF_F32,
+     false, 2, RF_PIPELINE_ZBH1},
+    {"zero_2_zbv", 2, 4, RF_ORDER_RING, false, true, true, true, 2, 0, 1, 0, false, RF_BF16, false,
+     2, RF_PIPELINE_ZBV},
+    {"zero_3_interleaved", 2, 3, RF_ORDER_TREE, false, false, true, false, 3, 0, 0, 0, false,
+     RF_F32, false, 2, RF_PIPELINE_INTERLEAVED},
     {"no_masters", 2, 4, RF_ORDER_TREE, false, true, true, true, 2, 0, 0, 1, false, RF_F32, true},
 };
 
@@ -379,8 +387,10 @@ TEST(PlanCheck, EveryPipelineIsAccepted)
                                      (variant & 2) != 0,
                                      variant == 3};
                         const bool deferred = kind == RF_PIPELINE_ZBH1 || kind == RF_PIPELINE_ZBV;
-                        s.order = variant >= 4 && !deferred ? RF_ORDER_TREE : RF_ORDER_RING;
-                        s.zero = variant % 3 == 0;
+                        s.zero = (variant + m + dp) % 4;
+                        s.order = variant >= 4 && (!deferred || (s.zero >= 2 && dp > 1))
+                                      ? RF_ORDER_TREE
+                                      : RF_ORDER_RING;
                         s.frozen = m % 2 == 0;
                         s.shard = s.zero && dp == 2 && s.order == RF_ORDER_RING ? 2 - m % 2 : 0;
                         s.reduce = s.order == RF_ORDER_TREE || m % 3 ? RF_F32 : RF_BF16;
