@@ -256,6 +256,12 @@ struct rf_sim_rates {
     double launch_s;          /* each launch */
     double link_bytes_per_s;  /* of each rank, in each direction */
     double link_latency_s;    /* a short message, until it has arrived */
+    /* So many ranks that follow each other are on one host, and reach each other by these; the
+     * links above are those between hosts. What is between ranks of several hosts takes as long as
+     * if all of it went between hosts, or, where a collective is quicker by hosts, as that. 0: all
+     * links are as above, and these are not read. */
+    int host_ranks;
+    double near_bytes_per_s, near_latency_s;
 };
 
 /* By what instructions are said to take time. One with a transfer: link_latency_s for each of its

@@ -38,6 +38,13 @@ int rf_sim_check_opts(const struct rf_sim_opts *opts)
     RETURN_IF_ERROR(check_rate("link_bytes_per_s", r->link_bytes_per_s));
     RETURN_IF_ERROR(check_seconds("launch_s", r->launch_s));
     RETURN_IF_ERROR(check_seconds("link_latency_s", r->link_latency_s));
+    if (r->host_ranks < 0)
+        return rf_fail(RF_EINVAL, "simulate: host_ranks is %d; use the ranks of a host, or 0",
+                       r->host_ranks);
+    if (r->host_ranks > 0) {
+        RETURN_IF_ERROR(check_rate("near_bytes_per_s", r->near_bytes_per_s));
+        RETURN_IF_ERROR(check_seconds("near_latency_s", r->near_latency_s));
+    }
     for (int verb = 0; opts->verb_s && verb < RF_VERB_COUNT; verb++)
         if (!isfinite(opts->verb_s[verb]))
             return rf_fail(RF_EINVAL,
@@ -47,14 +54,25 @@ int rf_sim_check_opts(const struct rf_sim_opts *opts)
     return 0;
 }
 
+/* Of a message: its two ranks. */
+static struct rf_plan_group ranks_of(const struct rf_plan *plan, const struct rf_transfer *t)
+{
+    const int rank = plan->rank, peer = t->peer;
+    if (rf_lane_collects((int)t->group))
+        return plan->groups[t->group];
+    return (struct rf_plan_group){.first = rank < peer ? rank : peer,
+                                  .stride = rank < peer ? peer - rank : rank - peer,
+                                  .size = 2};
+}
+
 static int transfer_cost(const struct rf_plan *plan, const struct rf_transfer *t,
                          const struct rf_sim_rates *rates, struct rf_sim_cost *out)
 {
     uint64_t rounds = 0, bytes = 0;
     RETURN_IF_ERROR(rf_transfer_rounds(plan, t, &rounds));
     RETURN_IF_ERROR(rf_transfer_carried(plan, t, &bytes));
-    out->part_s[RF_BOUND_NETWORK] =
-        (double)rounds * rates->link_latency_s + (double)bytes / rates->link_bytes_per_s;
+    const struct rf_plan_group group = ranks_of(plan, t);
+    out->part_s[RF_BOUND_NETWORK] = rf_link_s(rates, &group, t->op, rounds, bytes);
     return 0;
 }
 

@@ -29,7 +29,7 @@ using Sim = std::unique_ptr<rf_sim, void (*)(rf_sim *)>;
 inline rf_sim_opts free_of_cost()
 {
     rf_sim_opts opts = {};
-    opts.rates = {inf, inf, inf, inf, 0, inf, 0};
+    opts.rates = {inf, inf, inf, inf, 0, inf, 0, 0, 0, 0};
     return opts;
 }
 

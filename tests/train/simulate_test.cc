@@ -425,6 +425,32 @@ TEST(Simulate, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
     rf_sim_destroy(sim);
 }
 
+// 64 bytes on the ranks of a group: each passes on 2 (n - 1) / n of them.
+TEST(Simulate, RanksOfOneHostReachEachOtherByTheirOwnLinks)
+{
+    auto all_reduce_s = [](int first, int size, int host_ranks) {
+        List list(size);
+        list.group(RF_LANE_DATA, first, size);
+        list.add(RF_VERB_REDUCE, RF_LANE_DATA).reduces(16);
+        rf_sim_opts opts = free_of_cost();
+        opts.rates.link_bytes_per_s = 1;
+        opts.rates.link_latency_s = 1000;
+        opts.rates.host_ranks = host_ranks;
+        opts.rates.near_bytes_per_s = 16;
+        opts.rates.near_latency_s = 2000;
+        return result_of(run({list.plan()}, opts)).step_s;
+    };
+    const double rounds = std::floor(all_reduce_s(0, 4, 0) / 1000);
+    const double bytes = all_reduce_s(0, 4, 0) - 1000 * rounds;
+    EXPECT_EQ(all_reduce_s(4, 4, 4), 2000 * rounds + bytes / 16);
+    EXPECT_EQ(all_reduce_s(0, 4, 8), 2000 * rounds + bytes / 16);
+    // Each host has one of them: all goes between hosts.
+    EXPECT_EQ(all_reduce_s(0, 4, 1), 1000 * rounds + bytes);
+    // Two on each of two hosts: between hosts a third, within them two thirds, at 16 times the
+    // rate.
+    EXPECT_NEAR(all_reduce_s(0, 4, 2), 1000 * rounds + bytes / 3 + bytes / 16 * 2 / 3, 1e-9);
+}
+
 TEST(Simulate, RefusesRatesThatAreNoneAndListsThatWaitForEver)
 {
     List list;
@@ -460,7 +486,17 @@ TEST(Simulate, RefusesRatesThatAreNoneAndListsThatWaitForEver)
         opts = free_of_cost();
         opts.rates.link_latency_s = bad;
         refused(opts, "link_latency_s is ");
+        opts = free_of_cost();
+        opts.rates.host_ranks = 2;
+        opts.rates.near_bytes_per_s = 1;
+        opts.rates.near_latency_s = bad;
+        refused(opts, "near_latency_s is ");
     }
+    rf_sim_opts hosts = free_of_cost();
+    hosts.rates.host_ranks = 2;
+    refused(hosts, "near_bytes_per_s is 0");
+    hosts.rates.host_ranks = -1;
+    refused(hosts, "host_ranks is -1");
     std::vector<double> verb_s(RF_VERB_COUNT, 0);
     verb_s[RF_VERB_NORM] = nan_;
     rf_sim_opts opts = free_of_cost();

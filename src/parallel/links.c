@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a transfer takes by the links between its ranks: those of one host have links of their own.
+ * Asked by the simulator and by the search for a mesh.
+ */
+#include "../base/base.h"
+#include "plan.h"
+
+/* Ranks of the group on the host of its first one. */
+static int here(const struct rf_sim_rates *rates, const struct rf_plan_group *group)
+{
+    if (group->size <= 1)
+        return group->size;
+    const int left = rates->host_ranks - 1 - group->first % rates->host_ranks;
+    const int count = 1 + left / group->stride;
+    return count < group->size ? count : group->size;
+}
+
+bool rf_link_is_near(const struct rf_sim_rates *rates, const struct rf_plan_group *group)
+{
+    return rates->host_ranks > 0 && here(rates, group) == group->size;
+}
+
+/* These are also done by hosts (coll/hosts.c): within them, between those with the same place in
+ * their hosts, and within again. */
+static bool goes_by_hosts(enum rf_coll_op op)
+{
+    return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_ALL_GATHER;
+}
+
+double rf_link_s(const struct rf_sim_rates *rates, const struct rf_plan_group *group,
+                 enum rf_coll_op op, uint64_t rounds, uint64_t bytes)
+{
+    const bool near = rf_link_is_near(rates, group);
+    const double latency_s =
+        (double)rounds * (near ? rates->near_latency_s : rates->link_latency_s);
+    if (near)
+        return latency_s + (double)bytes / rates->near_bytes_per_s;
+    const double far_s = (double)bytes / rates->link_bytes_per_s;
+    if (rates->host_ranks == 0 || !goes_by_hosts(op))
+        return latency_s + far_s;
+    const double ranks = group->size, local = here(rates, group), hosts = ranks / local;
+    const double within_s = (double)bytes / rates->near_bytes_per_s;
+    const double by_hosts_s =
+        (within_s * (local - 1) / local * ranks + far_s * (hosts - 1)) / (ranks - 1);
+    return latency_s + (by_hosts_s < far_s ? by_hosts_s : far_s);
+}
