@@ -76,6 +76,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"resume", 0, TOOL_TEXT, &o.resume, "DIR", "go on from the last checkpoint in DIR"},
         {"scale-lr", 0, TOOL_TEXT, &o.scale_lr, "RULE",
          "go on with another batch: --lr times new batch / old (linear), or its root (sqrt)"},
+        {"audit", 0, TOOL_INT, &o.audit, "K",
+         "every K steps compare what ranks hold copies of; a difference ends training (0: never)"},
         {"sample", 0, TOOL_INT, &o.sample, "N", "print N bytes that the model writes, at the end"},
         {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)"},
         {"temperature", 0, TOOL_REAL, &o.temperature, "X", "of sampling (0.8)"},

@@ -13,7 +13,7 @@
 struct train_options {
     struct setup setup;
     struct tool_ranks ranks;
-    int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample;
+    int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample, audit;
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
     bool seed_given, record_each_step, trace_kernels;
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;

@@ -242,6 +242,9 @@ static int one_step(struct trainer *t)
         return failed(t);
     report_step(t->report, &line);
     status = check_loss(t, &line);
+    if (status == TOOL_OK && o->audit && t->progress.step % o->audit == 0 &&
+        rf_run_audit(t->run, &t->progress) < 0)
+        status = failed(t);
     if (status == TOOL_OK && !last && !t->stop && o->save_every &&
         t->progress.step % o->save_every == 0)
         return save(t);

@@ -469,6 +469,18 @@ RF_API int rf_run_save_test(struct rf_run *run, struct rf_save_progress *progres
  * Blocking; collective. */
 RF_API int rf_run_save_wait(struct rf_run *run);
 
+/* Whether all ranks that should hold the same do: compares hashes (128 bits, BLAKE2b) of parameters,
+ * of the 16-bit copies that blocks see, and of the optimizer's states, whole or by shards, over the
+ * ranks that have copies of each other, tied parameters of other pipeline stages included; and the
+ * numbers of steps and updates, the seed, the loss scale, and *progress (NULL: not compared).
+ * RF_ECORRUPT: something differs; the message, the same on all ranks, names the first that does
+ * (numbers, then parameters in the order of their declaration, copies, states), and which ranks
+ * differ from the most that agree. The run can go on after it. What all ranks compute wrongly alike
+ * differs nowhere. Each rank reads and hashes all that it has, and sends 32 bytes for each tensor,
+ * however many ranks there are. Between steps; blocking; collective. Errors: also RF_EABORT (as
+ * rf_run_step), RF_ENOMEM, those of the communicator. */
+RF_API int rf_run_audit(struct rf_run *run, const struct rf_progress *progress);
+
 /* Loads dir/latest (or dir itself when it is a step-N), whatever number of ranks has saved it.
  * Every rank gives its path of the same folder. Ranks that see it share out the work of verifying
  * all bytes, then each reads what it needs, a few MiB at a time; the others get that from rank 0.

@@ -119,6 +119,9 @@ int rf_run_ranks(const struct rf_run *run);
 uint64_t rf_run_sent(const struct rf_run *run); /* so far, by all of its communicators */
 RF_MUST_CHECK int rf_run_all_gather(struct rf_run *run, const void *in, void *out, size_t bytes,
                                     const char *label);
+/* `bytes` to each rank. */
+RF_MUST_CHECK int rf_run_all_to_all(struct rf_run *run, const void *in, void *out, size_t bytes,
+                                    const char *label);
 RF_MUST_CHECK int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root,
                                    const char *label);
 RF_MUST_CHECK int rf_run_send(struct rf_run *run, const void *data, size_t bytes, int peer,

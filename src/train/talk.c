@@ -43,6 +43,18 @@ int rf_run_all_gather(struct rf_run *run, const void *in, void *out, size_t byte
     return rf_all_gather(run->comm, in, out, bytes, RF_U8, &opts);
 }
 
+int rf_run_all_to_all(struct rf_run *run, const void *in, void *out, size_t bytes,
+                      const char *label)
+{
+    if (rf_run_ranks(run) == 1) {
+        memcpy(out, in, bytes);
+        return 0;
+    }
+    const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = label};
+    RETURN_IF_ERROR(account(run, RF_COLL_ALL_TO_ALL, bytes, 0));
+    return rf_all_to_all(run->comm, in, out, bytes, RF_U8, &opts);
+}
+
 int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root, const char *label)
 {
     if (rf_run_ranks(run) == 1)

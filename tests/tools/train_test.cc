@@ -372,6 +372,23 @@ TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
     }
 }
 
+TEST(Train, AnAuditChangesNoBitAndItsBytesArePlanned)
+{
+    TempFolder folder;
+    std::string data = folder.file("t.txt", some_text()), want;
+    for (const char *audit : {"0", "2"}) {
+        std::string log = folder.path + "/log" + audit;
+        ProgramResult r =
+            run_program(with(tiny(data), {"--steps", "3", "--log", log, "--ranks", "2",
+                                          "--provider", "loopback", "--audit", audit}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        EXPECT_NE(r.out.find("measured as planned, to the byte"), std::string::npos) << r.out;
+        std::string sha = last_text(read_text(log), "params_sha256");
+        EXPECT_EQ(sha, want.empty() ? sha : want);
+        want = sha;
+    }
+}
+
 TEST(Train, AResumedRunEndsWithTheSameBitsAlsoOnOtherRanks)
 {
     TempFolder folder;
