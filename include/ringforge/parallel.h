@@ -180,8 +180,8 @@ RF_EXPORT const struct rf_transfer *rf_plan_transfer(const struct rf_plan *plan,
 /* Checks the plans of all ranks of a job, plans[rank], against each other: conflicting accesses are
  * ordered, nothing waits for ever, every value holds what its reader needs, transfers agree, every
  * gradient is counted exactly once, and all parameters are updated. For tests, and for passes of
- * one's own: a plan of rf_plan_build has none of these faults. RF_EINVAL names rank, instruction
- * and fault. */
+ * one's own: a plan of rf_plan_build has none of these faults. RF_EINVAL names rank, instruction,
+ * the parameters that it is of, and fault. */
 RF_API int rf_plan_check(const struct rf_plan *const *plans, int ranks);
 
 /* Memory, and what one step sends. */

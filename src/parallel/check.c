@@ -13,16 +13,76 @@
 #include "clocks.h"
 #include "passes.h"
 
+/* The piece of all operands that have one; -1: there is none, or several. */
+static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *operands = rf_plan_operands(plan, i);
+    int piece = -1;
+    for (int k = 0; k < i->ins + i->outs; k++) {
+        const int other = plan->values[operands[k]].piece;
+        if (piece >= 0 && other >= 0 && other != piece)
+            return -1;
+        piece = other >= 0 ? other : piece;
+    }
+    return piece;
+}
+
+static bool is_in(const struct rf_plan *plan, int param, int piece)
+{
+    const struct rf_plan_param *p = &plan->params[param];
+    const int use = plan->pieces[piece].use;
+    return use >= 0 ? use == param : p->owner == param && p->piece == piece;
+}
+
+/* " (wte.weight and 3 more)"; "" for no piece. */
+static const char *params_text(const struct rf_plan *plan, int piece, char *text, size_t bytes)
+{
+    int first = -1, count = 0;
+    text[0] = 0;
+    for (int k = 0; piece >= 0 && piece < plan->piece_count && k < plan->param_count; k++) {
+        const bool in = is_in(plan, k, piece);
+        first = first < 0 && in ? k : first;
+        count += in;
+    }
+    if (count == 1)
+        snprintf(text, bytes, " (%.100s)", plan->params[first].desc->name);
+    else if (count > 1)
+        snprintf(text, bytes, " (%.100s and %d more)", plan->params[first].desc->name, count - 1);
+    return text;
+}
+
 int rf_check_fail(const struct rf_plan *plan, const struct rf_instruction *i, const char *format,
                   ...)
 {
-    char text[96], why[200];
+    char text[96], params[128], why[320];
     va_list list;
     va_start(list, format);
     vsnprintf(why, sizeof(why), format, list);
     va_end(list);
-    return rf_fail(RF_EINVAL, "plan of rank %d: %s: %s", plan->rank,
-                   rf_instruction_text(plan, i, text, sizeof(text)), why);
+    return rf_fail(RF_EINVAL, "plan of rank %d: %s%s: %s", plan->rank,
+                   rf_instruction_text(plan, i, text, sizeof(text)),
+                   params_text(plan, only_piece(plan, i), params, sizeof(params)), why);
+}
+
+const char *rf_check_piece(const struct rf_plan *plan, const struct rf_instruction *i, int piece,
+                           char text[RF_CHECK_TEXT])
+{
+    char params[128];
+    const bool said = i && only_piece(plan, i) >= 0;
+    snprintf(text, RF_CHECK_TEXT, "piece %d%s", piece,
+             params_text(plan, said ? -1 : piece, params, sizeof(params)));
+    return text;
+}
+
+const char *rf_check_value(const struct rf_plan *plan, const struct rf_instruction *i, int value,
+                           char text[RF_CHECK_TEXT])
+{
+    const struct rf_value *v = &plan->values[value];
+    char of[96], params[128];
+    const bool said = i && only_piece(plan, i) >= 0;
+    snprintf(text, RF_CHECK_TEXT, "%s%s", rf_value_text(v, of, sizeof(of)),
+             params_text(plan, said ? -1 : v->piece, params, sizeof(params)));
+    return text;
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -345,6 +405,29 @@ static int try_lane(struct job *j, int rank, int lane)
     }
 }
 
+/* What keeps a lane that has not come to its end, by how near that is to the cause: a message that
+ * its peer does not meet, a collective that others have not come to, something that waits for
+ * these. */
+enum { STUCK_MESSAGE, STUCK_COLLECTIVE, STUCK_WAITING, STUCK_KINDS };
+
+static bool is_stuck(const struct job *j, int rank, int lane, int kind)
+{
+    const bool begun = rf_lane_transfers(lane) && ready(j, rank, lane) != NULL;
+    return j->passed[rank][lane] < list_of(j, rank)->positions[lane] &&
+           kind == (!begun                   ? STUCK_WAITING
+                    : rf_lane_collects(lane) ? STUCK_COLLECTIVE
+                                             : STUCK_MESSAGE);
+}
+
+static int stops(const struct job *j, int rank, int lane)
+{
+    const int at = j->passed[rank][lane];
+    const int k = j->of_lane[rank][j->first[rank][lane] + at];
+    return rf_check_fail(j->plans[rank], &list_of(j, rank)->instructions[k],
+                         "deadlock: lane %s stops here, at its place %d of %d",
+                         rf_lane_name((enum rf_lane)lane), at, list_of(j, rank)->positions[lane]);
+}
+
 static int run_job(struct job *j)
 {
     do {
@@ -357,12 +440,11 @@ static int run_job(struct job *j)
         RETURN_IF_ERROR(try_transfers(j));
         RETURN_IF_ERROR(try_messages(j));
     } while (j->moved);
-    for (int rank = 0; rank < j->ranks; rank++)
-        for (int lane = 0; lane < RF_LANE_COUNT; lane++)
-            if (j->passed[rank][lane] < list_of(j, rank)->positions[lane])
-                return rf_fail(
-                    RF_EINVAL, "plan of rank %d: deadlock: lane %d stops at its place %d of %d",
-                    rank, lane, j->passed[rank][lane], list_of(j, rank)->positions[lane]);
+    for (int kind = 0; kind < STUCK_KINDS; kind++)
+        for (int rank = 0; rank < j->ranks; rank++)
+            for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+                if (is_stuck(j, rank, lane, kind))
+                    return stops(j, rank, lane);
     return rf_meaning_end(j->meaning);
 }
 

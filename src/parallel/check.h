@@ -30,8 +30,17 @@ RF_MUST_CHECK int rf_meaning_message(struct rf_meaning *m, const struct rf_job_g
 /* Whether everything that a step has to do has been done. */
 RF_MUST_CHECK int rf_meaning_end(struct rf_meaning *m);
 
-/* Fails with a sentence that begins with the rank and the instruction. Returns RF_EINVAL. */
+/* Fails with a sentence that begins with the rank, the instruction, and the parameters that it is
+ * of. Returns RF_EINVAL. */
 int rf_check_fail(const struct rf_plan *plan, const struct rf_instruction *i, const char *format,
                   ...) __attribute__((format(printf, 3, 4)));
+
+/* A value and a piece as text, with the parameters that it is of where the sentence of
+ * rf_check_fail does not have them yet (i: its instruction; NULL: there is none). Returns text. */
+#define RF_CHECK_TEXT 224
+const char *rf_check_value(const struct rf_plan *plan, const struct rf_instruction *i, int value,
+                           char text[RF_CHECK_TEXT]);
+const char *rf_check_piece(const struct rf_plan *plan, const struct rf_instruction *i, int piece,
+                           char text[RF_CHECK_TEXT]);
 
 #endif

@@ -58,7 +58,7 @@ int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *
 
 int rf_meaning_end(struct rf_meaning *m)
 {
-    char text[96];
+    char text[RF_CHECK_TEXT];
     for (int rank = 0; rank < m->ranks; rank++) {
         const struct rf_plan *plan = m->plans[rank];
         for (int k = 0; k < plan->value_count; k++) {
@@ -73,17 +73,17 @@ int rf_meaning_end(struct rf_meaning *m)
                 continue;
             if (v->kind == RF_VALUE_GRAD_PART && state == RF_TOKEN_SUM)
                 return rf_fail(RF_EINVAL, "plan of rank %d: %s were not added", rank,
-                               rf_value_text(v, text, sizeof(text)));
+                               rf_check_value(plan, NULL, k, text));
             if ((kept && state != (trained ? RF_TOKEN_UPDATED : RF_TOKEN_HELD)) ||
                 (v->kind == RF_VALUE_SCALARS && plan->chunk_count > 0 && state != scalars))
                 return rf_fail(RF_EINVAL, "plan of rank %d: at the end %s was not updated (%d)",
-                               rank, rf_value_text(v, text, sizeof(text)), (int)state);
+                               rank, rf_check_value(plan, NULL, k, text), (int)state);
         }
         for (int k = 0; k < plan->value_count; k++)
             if (plan->values[k].kind == RF_VALUE_LOSSES &&
                 m->tokens[rank][k].state == RF_TOKEN_HELD && plan->policy.micro_batches > 0)
                 return rf_fail(RF_EINVAL, "plan of rank %d: %s were not counted", rank,
-                               rf_value_text(&plan->values[k], text, sizeof(text)));
+                               rf_check_value(plan, NULL, k, text));
     }
     return 0;
 }

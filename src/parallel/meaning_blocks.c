@@ -113,6 +113,7 @@ static int add_leaf(const struct rf_at *a, int value, int half)
  * round. */
 static int add_gradients(const struct rf_at *a, int half)
 {
+    char text[RF_CHECK_TEXT];
     const struct rf_plan *plan = a->plan;
     const int first = plan->first_param[a->i->block];
     for (int k = 0; k < plan->blocks[a->i->block].param_count; k++) {
@@ -125,7 +126,8 @@ static int add_gradients(const struct rf_at *a, int half)
         const int out = rf_token_operand(a, true, RF_VALUE_GRAD, -1, -1, piece);
         const int in = rf_token_operand(a, false, RF_VALUE_GRAD, -1, -1, piece);
         if (out < 0 || (in >= 0 && in != out))
-            return rf_check_fail(plan, a->i, "lacks gradients of piece %d", piece);
+            return rf_check_fail(plan, a->i, "lacks gradients of %s",
+                                 rf_check_piece(plan, a->i, piece, text));
         if (has_others(a, &a->tokens[out]) != (in >= 0))
             return rf_check_fail(plan, a->i,
                                  in < 0 ? "writes over earlier gradients"

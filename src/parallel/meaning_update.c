@@ -145,15 +145,18 @@ int rf_meaning_tie(const struct rf_at *a)
 /* The gradients of all micro-batches and uses in this rank's shard of a piece. */
 static int read_total(const struct rf_at *a, int piece, bool norm)
 {
+    char text[RF_CHECK_TEXT];
     const int value = rf_token_operand(a, false, RF_VALUE_GRAD_SHARD, -1, -1, piece);
     if (value < 0)
-        return rf_check_fail(a->plan, a->i, "lacks the gradients of piece %d", piece);
+        return rf_check_fail(a->plan, a->i, "lacks the gradients of %s",
+                             rf_check_piece(a->plan, a->i, piece, text));
     if (norm)
         RETURN_IF_ERROR(make_total(a, value));
     RETURN_IF_ERROR(rf_token_demand(a, value, RF_TOKEN_TOTAL));
     if (a->tokens[value].ties != uses_of(a->plan, piece) ||
         a->tokens[value].homes != others_of(a->plan, piece) || a->tokens[value].normed == norm)
-        return rf_check_fail(a->plan, a->i, "piece %d lacks a tied use or the norm", piece);
+        return rf_check_fail(a->plan, a->i, "%s lacks a tied use or the norm",
+                             rf_check_piece(a->plan, a->i, piece, text));
     a->tokens[value].normed = true;
     return 0;
 }
@@ -202,9 +205,11 @@ static int operand_of_slot(const struct rf_at *a, bool out, enum rf_value_kind k
 
 static int update(const struct rf_at *a, int piece, enum rf_value_kind kind, int slot, bool reads)
 {
+    char text[RF_CHECK_TEXT];
     const int value = operand_of_slot(a, true, kind, slot, piece);
     if (value < 0)
-        return rf_check_fail(a->plan, a->i, "lacks results of piece %d", piece);
+        return rf_check_fail(a->plan, a->i, "lacks results of %s",
+                             rf_check_piece(a->plan, a->i, piece, text));
     if (reads)
         RETURN_IF_ERROR(
             rf_token_demand(a, operand_of_slot(a, false, kind, slot, piece), RF_TOKEN_HELD));
@@ -263,13 +268,15 @@ int rf_meaning_host_step(const struct rf_at *a)
 /* With all its tied uses. */
 int rf_meaning_evict(const struct rf_at *a)
 {
+    char text[RF_CHECK_TEXT];
     const int shard = rf_token_operand(a, false, RF_VALUE_GRAD_SHARD, -1, -1, -1);
     if (shard < 0)
         return rf_check_fail(a->plan, a->i, "lacks an operand");
     const int piece = a->plan->values[shard].piece;
     RETURN_IF_ERROR(make_total(a, shard));
     if (a->tokens[shard].ties != uses_of(a->plan, piece))
-        return rf_check_fail(a->plan, a->i, "piece %d lacks a tied use", piece);
+        return rf_check_fail(a->plan, a->i, "%s lacks a tied use",
+                             rf_check_piece(a->plan, a->i, piece, text));
     const int out = rf_token_operand(a, true, RF_VALUE_HOST_GRAD, -1, -1, piece);
     if (out < 0)
         return rf_check_fail(a->plan, a->i, "lacks a result");

@@ -143,13 +143,13 @@ int rf_token_begin_operands(const struct rf_at *a)
 
 int rf_token_end_operands(const struct rf_at *a)
 {
-    char text[96];
+    char text[RF_CHECK_TEXT];
     for (int k = 0; k < a->i->ins + a->i->outs; k++)
         if (!a->m->used[k])
             return rf_check_fail(a->plan, a->i, "has no use for its operand %d", k);
     if (a->m->unread >= 0)
         return rf_check_fail(a->plan, a->i, "overwrites %s, which nobody has read",
-                             rf_value_text(&a->plan->values[a->m->unread], text, sizeof(text)));
+                             rf_check_value(a->plan, a->i, a->m->unread, text));
     return 0;
 }
 
@@ -179,12 +179,12 @@ int rf_token_operand(const struct rf_at *a, bool out, enum rf_value_kind kind, i
 
 int rf_token_demand(const struct rf_at *a, int value, enum rf_token_state state)
 {
-    char text[96];
+    char text[RF_CHECK_TEXT];
     if (value < 0)
         return rf_check_fail(a->plan, a->i, "lacks an operand");
     if (a->tokens[value].state != state)
         return rf_check_fail(a->plan, a->i, "finds in %s not what it needs (%d, not %d)",
-                             rf_value_text(&a->plan->values[value], text, sizeof(text)),
+                             rf_check_value(a->plan, a->i, value, text),
                              (int)a->tokens[value].state, (int)state);
     a->tokens[value].read = true;
     return 0;

@@ -55,15 +55,15 @@ const Setting settings[] = {
     {"narrow_rank_0", 3, 4, RF_ORDER_RING, true, false, true, false, 0, 0, 0, 0, false, RF_F16},
     {"narrow_shards", 3, 4, RF_ORDER_RING, false, false, true, true, 1, 0, 0, 0, false, RF_BF16},
     {"narrow_rounds", 4, 5, RF_ORDER_RING, false, false, false, true, 2, 2, 0, 0, false, RF_BF16},
-    {"gpipe", 1, 3, RF_ORDER_RING, false, true, true, true, 0, 0, 0, 0, false, RF_F32, false, 2,
+    {"gpipe", 1, 3, RF_ORDER_RING, false, true, true, true, 0, 0, 0, 0, false, RF_F32, false, 0, 2,
      RF_PIPELINE_GPIPE},
     {"one_f_one_b", 2, 4, RF_ORDER_TREE, false, false, true, false, 1, 0, 0, 0, false, RF_F32,
-     false, 2},
+     false, 0, 2},
     {"interleaved", 1, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 0, 0, false, RF_F32,
-     false, 2, RF_PIPELINE_INTERLEAVED},
-    {"zbh1", 2, 4, RF_ORDER_RING, false, true, false, true, 1, 0, 0, 0, false, RF_BF16, false, 2,
+     false, 0, 2, RF_PIPELINE_INTERLEAVED},
+    {"zbh1", 2, 4, RF_ORDER_RING, false, true, false, true, 1, 0, 0, 0, false, RF_BF16, false, 0, 2,
      RF_PIPELINE_ZBH1},
-    {"zbv", 1, 3, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0, false, RF_F32, false, 2,
+    {"zbv", 1, 3, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0, false, RF_F32, false, 0, 2,
      RF_PIPELINE_ZBV},
     {"zero_2_pipeline", 2, 3, RF_ORDER_RING, false, false, true, true, 2, 0, 0, 0, false, RF_F32,
      false, 2},
@@ -404,6 +404,91 @@ TEST(PlanCheck, EveryPipelineIsAccepted)
                         jobs++;
                     }
     EXPECT_GT(jobs, 500);
+}
+
+// Takes an instruction out, as what a pass forgets to write.
+void forget(const Job &job, int r, rf_verb verb)
+{
+    rf_plan *plan = job.rank(r);
+    rf_list &list = job.list(r);
+    for (int at = 0; at < list.count; at++) {
+        if (list.instructions[at].verb != verb)
+            continue;
+        const rf_instruction gone = list.instructions[at];
+        const int place = place_of(list, at), lane = (int)gone.lane;
+        std::copy(list.instructions + at + 1, list.instructions + list.count,
+                  list.instructions + at);
+        list.count--;
+        shift_waits(plan, list, lane, place, -1);
+        count_positions(list);
+        // What follows on the lane waits for what this one waited for.
+        rf_instruction &next =
+            *std::find_if(list.instructions + at, list.instructions + list.count,
+                          [&](const rf_instruction &i) { return (int)i.lane == lane; });
+        ASSERT_LE(plan->wait_count + gone.waits + next.waits, plan->wait_room);
+        rf_wait *waits = plan->waits + plan->wait_count;
+        std::copy_n(plan->waits + gone.first_wait, gone.waits, waits);
+        std::copy_n(plan->waits + next.first_wait, next.waits, waits + gone.waits);
+        next.first_wait = plan->wait_count;
+        next.waits += gone.waits;
+        plan->wait_count += next.waits;
+        return;
+    }
+    FAIL() << "nothing to forget";
+}
+
+const Setting &setting(const char *name)
+{
+    return *std::find_if(std::begin(settings), std::end(settings),
+                         [&](const Setting &s) { return std::string(s.name) == name; });
+}
+
+// Its parameter a.0 is on the first stage and on the second.
+Setting tied_over_stages()
+{
+    Setting s = {"", 1, 4, RF_ORDER_RING, false, false, true, false};
+    s.pp = 4;
+    return s;
+}
+
+void expect_refused(const Job &job, const std::vector<std::string> &words)
+{
+    ASSERT_EQ(job.check(), RF_EINVAL);
+    const std::string message = rf_last_error()->message;
+    for (const std::string &word : words)
+        EXPECT_NE(message.find(word), std::string::npos) << message;
+}
+
+TEST(PlanCheck, ATieThatIsForgottenIsRefusedByParameterAndRank)
+{
+    const Job job(setting("tree")); // each use has a gradient of its own
+    forget(job, 1, RF_VERB_TIE);
+    expect_refused(job, {"plan of rank 1: ", " (a.0)"});
+    const Job stages(tied_over_stages());
+    forget(stages, 0, RF_VERB_TIE);
+    expect_refused(stages, {"plan of rank 0: ", " (a.0)"});
+}
+
+TEST(PlanCheck, AnAllReduceThatIsForgottenIsRefusedByParameterAndRank)
+{
+    const Job everywhere(setting("ring")), once(setting("ring"));
+    forget(everywhere, 0, RF_VERB_REDUCE);
+    forget(everywhere, 1, RF_VERB_REDUCE);
+    expect_refused(everywhere, {"plan of rank 0: ", "gradients piece 0 (c.0)"});
+    forget(once, 1, RF_VERB_REDUCE);
+    expect_refused(once, {"plan of rank 1: reduce gradients piece 1 (b.1): ", "rank 0"});
+}
+
+TEST(PlanCheck, AMessageToTheWrongPeerIsRefusedByParameterAndRank)
+{
+    const Job job(tied_over_stages());
+    rf_plan *plan = job.rank(0);
+    rf_list &list = job.list(0);
+    for (int i = 0; i < list.count; i++) // the sum of a tied parameter, on its way back
+        if (list.instructions[i].verb == RF_VERB_SEND &&
+            list.instructions[i].lane == RF_LANE_SEND_GRAD)
+            plan->transfers[list.instructions[i].transfer].peer = 3;
+    expect_refused(job, {"plan of rank 0: send ", " (a.0): "});
 }
 
 TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
