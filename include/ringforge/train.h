@@ -481,6 +481,24 @@ RF_API int rf_run_save_wait(struct rf_run *run);
  * rf_run_step), RF_ENOMEM, those of the communicator. */
 RF_API int rf_run_audit(struct rf_run *run, const struct rf_progress *progress);
 
+/* What this rank has of a run, in host memory (its parameters and states as f32, until it is
+ * destroyed): for a run on another mesh, where a rank was lost and its communicator with it. Also
+ * of a run whose step has failed, if its parameters are of one step. Blocking; not collective.
+ * Of progress the samples are read. Errors: RF_EABORT (parameters may be of two steps), RF_ENOMEM,
+ * RF_EINVAL. */
+struct rf_snapshot;
+RF_API int rf_run_snapshot(struct rf_run *run, const struct rf_progress *progress,
+                           struct rf_snapshot **out);
+RF_EXPORT void rf_snapshot_destroy(struct rf_snapshot *snapshot); /* NULL is allowed */
+/* Puts into a run what the snapshots of its ranks (NULL: this one has none) hold together: the
+ * newest step of which all is there, whatever meshes the two runs have; blocks and the optimizer's
+ * rule must be the same. Where all ranks have all of it nothing is sent. *progress: of that step.
+ * RF_ECORRUPT: something is in none of them; the message names it, and nothing was changed: load a
+ * checkpoint. Blocking; collective. Errors: also RF_EINVAL (another model), RF_ENOMEM, those of the
+ * communicator; after these parameters may be of two steps, as after a load. */
+RF_API int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
+                          struct rf_progress *progress);
+
 /* Loads dir/latest (or dir itself when it is a step-N), whatever number of ranks has saved it.
  * Every rank gives its path of the same folder. Ranks that see it share out the work of verifying
  * all bytes, then each reads what it needs, a few MiB at a time; the others get that from rank 0.

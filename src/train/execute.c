@@ -185,9 +185,9 @@ static int finish(struct rf_pass *p)
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         if (p->run->copies[lane])
             RETURN_IF_ERROR(rf_stream_wait(p->run->copies[lane]));
-    RETURN_IF_ERROR(finish_transfers(p));
+    p->updated = true;
     rf_take_scalars(p);
-    return 0;
+    return finish_transfers(p);
 }
 
 int rf_run_execute(struct rf_pass *p)

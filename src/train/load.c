@@ -194,10 +194,11 @@ static int verify(struct rf_run *run, struct rf_load *load)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-static int apply_state(struct rf_run *run, const struct rf_checkpoint_state *state)
+int rf_run_apply_state(struct rf_run *run, const struct rf_checkpoint_state *state)
 {
     const struct rf_policy *policy = &run->plan->policy;
     RETURN_IF_ERROR(rf_run_refresh_copy(run));
+    run->ahead = false;
     run->step = state->step;
     run->updates = state->updates;
     run->seed = state->seed;
@@ -215,7 +216,7 @@ static int apply_state(struct rf_run *run, const struct rf_checkpoint_state *sta
 static int read_all(struct rf_run *run, struct rf_load *load)
 {
     RETURN_IF_ERROR(rf_load_read(run, load));
-    return apply_state(run, &load->state);
+    return rf_run_apply_state(run, &load->state);
 }
 
 static void close_load(struct rf_load *load)

@@ -70,6 +70,9 @@ struct rf_run {
     bool gave_up;           /* a call has failed, and with it all communicators */
     /* Status < 0: parameters may be of two steps; and why. */
     struct rf_error spoiled;
+    /* It was spoiled by a step whose update has ended here, and needs nothing of others: this rank
+     * has all that is its own of the next step. */
+    bool ahead;
 
     struct rf_memory_stats memory_before;
     uint64_t sent_before, planned_sent;
@@ -94,6 +97,7 @@ struct rf_pass {
     int base[RF_LANE_COUNT];              /* of its points */
     struct rf_point after[RF_LANE_COUNT]; /* when the last transfer of a lane may begin */
     struct rf_point computed;             /* all that was handed to the device */
+    bool updated;                         /* all of the list has run on this rank */
     bool transferring;                    /* something may be under way in the communicator */
     int stalls, stalls_seen;              /* so far; those that are over */
     struct rf_step_stats stats;
@@ -209,6 +213,9 @@ RF_MUST_CHECK int rf_run_execute(struct rf_pass *pass);
  * the status of what this thread's last error is then: another one where a group's communicator has
  * failed, as that does not number the ranks as the run does. */
 int rf_run_give_up(struct rf_run *run, int status);
+
+/* load.c: after all spans were filled; what a run remembers besides. */
+RF_MUST_CHECK int rf_run_apply_state(struct rf_run *run, const struct rf_checkpoint_state *state);
 
 /* save.c: gives up what goes on, without a word to the other ranks. */
 void rf_save_close(struct rf_save *save); /* NULL is allowed */

@@ -72,8 +72,10 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
     rc = rf_run_execute(&pass);
     if (rc < 0) {
         rc = rf_run_give_up(run, rc);
-        if (began_update(&pass))
+        if (began_update(&pass)) {
             rf_run_spoil(run, "step");
+            run->ahead = pass.updated && plan->shards == 1 && !plan->policy.update_on_rank_0;
+        }
         return rc;
     }
     run->step++;

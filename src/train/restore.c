@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Puts what several ranks had of a run (snapshot.c) into another run, on any mesh. All ranks know
+ * what each of them has, and walk through all tensors in one order: what every rank has comes out
+ * of its own memory, the rest from the lowest rank that has it, to all.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "snapshot.h"
+
+struct header {  /* of one rank */
+    int64_t has; /* rows; -1: no snapshot */
+    struct rf_checkpoint_state state;
+};
+
+struct restore {
+    struct rf_run *run;
+    const struct rf_snapshot *mine; /* NULL: none */
+    int ranks, rank;
+    struct rf_listing listings[RF_PART_COUNT];
+    struct rf_spans spans[RF_PART_COUNT];
+    struct header *headers;   /* of each rank */
+    struct rf_span_row *rows; /* `most` of each rank */
+    int64_t most;
+    int64_t *next;  /* of each rank: the row that the walk has come to */
+    uint64_t value; /* of this rank's next row: its place in the snapshot's values */
+    size_t needed;  /* the span of this rank that it has come to */
+    float *buffer;  /* one piece */
+    const struct rf_checkpoint_state *state; /* that is put in */
+    int status;                              /* of this rank's own memory */
+    struct rf_error error;
+};
+
+/* Elements [first, first + count) of a tensor, and who sends them; -1: every rank has them. */
+struct segment {
+    int part, tensor, owner;
+    uint64_t first, count;
+};
+
+/* ---- who has what ---------------------------------------------------------------------------- */
+
+static int prepare(struct restore *r)
+{
+    const size_t ranks = (size_t)r->ranks;
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        const enum rf_checkpoint_part part = (enum rf_checkpoint_part)p;
+        RETURN_IF_ERROR(rf_listing_open(r->run, part, &r->listings[p]));
+        RETURN_IF_ERROR(rf_spans_to_load(r->run, part, &r->listings[p], &r->spans[p]));
+    }
+    if (r->mine && r->mine->tensors != rf_listings_hash(r->listings))
+        return rf_fail(RF_EINVAL, "restore: the snapshot is of another model or optimizer; build "
+                                  "the plan of the same blocks and policy");
+    r->headers = rf_alloc(ranks * sizeof(*r->headers));
+    r->next = rf_alloc(ranks * sizeof(*r->next));
+    r->buffer = rf_alloc(rf_run_piece_bytes(r->run));
+    if (!r->headers || !r->next || !r->buffer)
+        return rf_fail(RF_ENOMEM, "restore: out of host memory");
+    return 0;
+}
+
+static int make_rows(struct restore *r, struct rf_span_row **mine)
+{
+    r->most = 1;
+    for (int k = 0; k < r->ranks; k++)
+        r->most = r->headers[k].has > r->most ? r->headers[k].has : r->most;
+    r->rows = rf_alloc((size_t)r->ranks * (size_t)r->most * sizeof(*r->rows));
+    *mine = rf_alloc((size_t)r->most * sizeof(**mine));
+    if (!r->rows || !*mine)
+        return rf_fail(RF_ENOMEM, "restore: out of host memory");
+    if (r->mine)
+        memcpy(*mine, r->mine->rows, r->mine->count * sizeof(**mine));
+    return 0;
+}
+
+static int share_rows(struct restore *r)
+{
+    struct header mine = {.has = -1};
+    struct rf_span_row *rows = NULL;
+    if (r->mine)
+        mine = (struct header){(int64_t)r->mine->count, r->mine->state};
+    RETURN_IF_ERROR(rf_run_all_gather(r->run, &mine, r->headers, sizeof(mine), "restore"));
+    int rc = rf_run_agree_status(r->run, make_rows(r, &rows), "restore");
+    if (rc == 0)
+        rc = rf_run_all_gather(r->run, rows, r->rows, (size_t)r->most * sizeof(*rows),
+                               "restore rows");
+    rf_free(rows);
+    return rc;
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+static const struct rf_span_row *row_at(const struct restore *r, int rank)
+{
+    return r->next[rank] < r->headers[rank].has ? &r->rows[rank * r->most + r->next[rank]] : NULL;
+}
+
+static bool is_before(const struct rf_span_row *row, const struct segment *s)
+{
+    if (row->part != s->part)
+        return row->part < s->part;
+    if (row->tensor != s->tensor)
+        return row->tensor < s->tensor;
+    return row->first + row->count <= s->first;
+}
+
+/* The row of a rank that has the segment's first element at the step that is put in; or NULL. */
+static const struct rf_span_row *row_of(struct restore *r, int rank, const struct segment *s)
+{
+    const struct rf_span_row *row;
+    if (r->headers[rank].has < 0 || r->headers[rank].state.step != r->state->step)
+        return NULL;
+    while ((row = row_at(r, rank)) != NULL && is_before(row, s)) {
+        r->value += rank == r->rank ? row->count : 0;
+        r->next[rank]++;
+    }
+    return row && row->part == s->part && row->tensor == s->tensor && row->first <= s->first ? row
+                                                                                             : NULL;
+}
+
+/* From s->first on, at most s->count elements: as many as one rank has. false: none has the first.
+ */
+static bool find(struct restore *r, struct segment *s)
+{
+    uint64_t count = s->count;
+    bool all = true;
+    s->owner = -1;
+    for (int k = 0; k < r->ranks; k++) {
+        const struct rf_span_row *row = row_of(r, k, s);
+        const uint64_t has = row ? row->first + row->count - s->first : 0;
+        if (row && s->owner < 0) {
+            s->owner = k;
+            count = has < count ? has : count;
+        }
+        all &= has >= count;
+    }
+    s->count = count;
+    const bool found = s->owner >= 0;
+    if (all && found)
+        s->owner = -1;
+    return found;
+}
+
+static int walk(struct restore *r, struct segment *missing,
+                int (*visit)(struct restore *, const struct segment *))
+{
+    memset(r->next, 0, (size_t)r->ranks * sizeof(*r->next));
+    r->value = 0;
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        r->needed = 0;
+        for (int t = 0; t < r->listings[p].count; t++) {
+            const uint64_t count = (uint64_t)rf_shape_count(r->listings[p].tensors[t].shape);
+            for (uint64_t at = 0; at < count;) {
+                struct segment s = {.part = p, .tensor = t, .first = at, .count = count - at};
+                if (!find(r, &s)) {
+                    *missing = s;
+                    return 0;
+                }
+                if (visit)
+                    RETURN_IF_ERROR(visit(r, &s));
+                at += s.count;
+            }
+        }
+    }
+    missing->part = -1;
+    return 0;
+}
+
+/* The newest step of which everything is there. */
+static int choose(struct restore *r)
+{
+    struct segment missing = {.part = -1}, first = {.part = -1};
+    int64_t below = INT64_MAX;
+    for (int64_t newest = -1;; below = newest) {
+        const struct header *best = NULL;
+        for (int k = 0; k < r->ranks; k++)
+            if (r->headers[k].has >= 0 && r->headers[k].state.step < below &&
+                (!best || r->headers[k].state.step > best->state.step))
+                best = &r->headers[k];
+        if (!best)
+            break;
+        r->state = &best->state;
+        newest = best->state.step;
+        RETURN_IF_ERROR(walk(r, &missing, NULL));
+        if (missing.part < 0)
+            return 0;
+        first = first.part < 0 ? missing : first;
+    }
+    if (first.part < 0)
+        return rf_fail(RF_ECORRUPT, "restore: no rank has a snapshot; load a checkpoint");
+    return rf_fail(RF_ECORRUPT,
+                   "restore: no rank that is left has element %llu of %s, of which there was no "
+                   "copy; load a checkpoint",
+                   (unsigned long long)first.first,
+                   r->listings[first.part].listed[first.tensor].name);
+}
+
+/* ---- putting it in --------------------------------------------------------------------------- */
+
+/* What this rank's run has of elements [first, first + count) of a tensor. */
+static int put(struct restore *r, const struct segment *s, uint64_t first, uint64_t count,
+               const float *values)
+{
+    const struct rf_spans *spans = &r->spans[s->part];
+    while (r->needed < spans->count &&
+           (spans->list[r->needed].tensor < s->tensor ||
+            (spans->list[r->needed].tensor == s->tensor &&
+             spans->list[r->needed].first + spans->list[r->needed].count <= first)))
+        r->needed++;
+    for (size_t k = r->needed; k < spans->count && spans->list[k].tensor == s->tensor; k++) {
+        const struct rf_span *span = &spans->list[k];
+        struct rf_plan_span part = {span->first, span->count};
+        if (!rf_plan_clip(&part, first, count))
+            break;
+        float *copy = rf_alloc(part.count * sizeof(*copy)); /* writing loses it */
+        if (!copy)
+            return rf_fail(RF_ENOMEM, "restore: out of host memory");
+        memcpy(copy, values + (part.first - first), part.count * sizeof(*copy));
+        const int rc = rf_span_write(span, (part.first - span->first) * sizeof(float),
+                                     part.count * sizeof(float), copy);
+        rf_free(copy);
+        RETURN_IF_ERROR(rc);
+    }
+    return 0;
+}
+
+/* Fails only where the communicator does: all ranks go through all segments. */
+static int move(struct restore *r, const struct segment *s)
+{
+    const uint64_t most = rf_run_piece_bytes(r->run) / sizeof(float);
+    const bool own = s->owner < 0 || s->owner == r->rank;
+    const float *from = NULL;
+    if (own)
+        from = r->mine->values + r->value + (s->first - row_at(r, r->rank)->first);
+    for (uint64_t at = 0; at < s->count; at += most) {
+        const uint64_t n = s->count - at < most ? s->count - at : most;
+        if (own)
+            memcpy(r->buffer, from + at, n * sizeof(float));
+        if (s->owner >= 0)
+            RETURN_IF_ERROR(
+                rf_run_broadcast(r->run, r->buffer, n * sizeof(float), s->owner, "restore values"));
+        if (r->status == 0)
+            r->status = put(r, s, s->first + at, n, r->buffer);
+        if (r->status < 0 && r->error.status == 0)
+            r->error = *rf_last_error();
+    }
+    return 0;
+}
+
+static int put_all(struct restore *r)
+{
+    struct segment missing;
+    RETURN_IF_ERROR(walk(r, &missing, move));
+    int rc = r->status < 0 ? rf_fail_error(&r->error) : rf_run_apply_state(r->run, r->state);
+    return rf_run_agree_status(r->run, rc, "restore");
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static void close_restore(struct restore *r)
+{
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        rf_spans_free(&r->spans[p]);
+        rf_listing_close(&r->listings[p]);
+    }
+    rf_free(r->headers);
+    rf_free(r->rows);
+    rf_free(r->next);
+    rf_free(r->buffer);
+}
+
+int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
+                   struct rf_progress *progress)
+{
+    if (!run)
+        return rf_fail(RF_EINVAL, "restore: a run is needed");
+    struct restore r = {
+        .run = run, .mine = snapshot, .ranks = rf_run_ranks(run), .rank = run->plan->rank};
+    int rc = rf_run_agree_status(run, prepare(&r), "restore");
+    if (rc == 0)
+        rc = share_rows(&r);
+    if (rc == 0)
+        rc = choose(&r);
+    if (rc == 0) {
+        rc = put_all(&r);
+        if (rc < 0)
+            rf_run_spoil(run, "restore");
+        else
+            run->spoiled.status = 0;
+    }
+    if (rc == 0 && progress)
+        *progress = (struct rf_progress){.step = r.state->step,
+                                         .seed = r.state->seed,
+                                         .samples = r.state->samples,
+                                         .batch = r.state->batch,
+                                         .seq = r.state->seq};
+    const struct rf_error error = *rf_last_error();
+    close_restore(&r);
+    return rc < 0 ? rf_fail_error(&error) : 0;
+}

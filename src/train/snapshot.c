@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Takes what this rank has of a run to host memory, also when the run's communicator has failed:
+ * for the run of those that are left (restore.c). Communicates with nobody.
+ */
+#include "snapshot.h"
+
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+
+uint32_t rf_listings_hash(const struct rf_listing listings[RF_PART_COUNT])
+{
+    uint32_t hash = 0;
+    for (int p = 0; p < RF_PART_COUNT; p++)
+        for (int i = 0; i < listings[p].count; i++) {
+            const struct rf_file_tensor *t = &listings[p].tensors[i];
+            const int64_t count = rf_shape_count(t->shape);
+            hash = rf_hash32(t->name, strlen(t->name) + 1, hash);
+            hash = rf_hash32(&count, sizeof(count), hash);
+        }
+    return hash;
+}
+
+/* An update that has begun leaves parameters of two steps; one that has ended on a rank that needs
+ * nothing of others for it leaves those of the next one, though others may have given theirs up. */
+static int take_state(struct rf_run *run, const struct rf_progress *progress,
+                      struct rf_checkpoint_state *out)
+{
+    const struct rf_policy *policy = &run->plan->policy;
+    const struct rf_step_scalars *scalars =
+        policy->forward_only ? NULL : rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    if (!run->ahead)
+        RETURN_IF_ERROR(rf_run_check_whole(run, "snapshot"));
+    *out = (struct rf_checkpoint_state){.step = run->step + run->ahead,
+                                        .samples = progress->samples,
+                                        .updates = run->updates,
+                                        .batch = policy->batch,
+                                        .seq = policy->seq,
+                                        .seed = run->seed};
+    out->samples += run->ahead ? policy->batch : 0;
+    if (scalars) {
+        out->loss_scale = scalars->loss_scale;
+        out->good_steps = scalars->good_steps;
+    }
+    return 0;
+}
+
+static int take_spans(struct rf_snapshot *s, const struct rf_spans spans[RF_PART_COUNT])
+{
+    uint64_t bytes = 0, at = 0;
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        s->count += spans[p].count;
+        bytes += rf_spans_bytes(&spans[p]);
+    }
+    s->rows = rf_alloc((s->count + 1) * sizeof(*s->rows));
+    s->values = rf_alloc(bytes + sizeof(float));
+    if (!s->rows || !s->values)
+        return rf_fail(RF_ENOMEM, "snapshot: out of host memory for %llu bytes",
+                       (unsigned long long)bytes);
+    struct rf_span_row *row = s->rows;
+    for (int p = 0; p < RF_PART_COUNT; p++)
+        for (size_t i = 0; i < spans[p].count; i++) {
+            const struct rf_span *span = &spans[p].list[i];
+            *row++ = (struct rf_span_row){p, span->tensor, span->first, span->count};
+            RETURN_IF_ERROR(rf_span_read(span, 0, span->count * sizeof(float), s->values + at));
+            at += span->count;
+        }
+    return 0;
+}
+
+int rf_run_snapshot(struct rf_run *run, const struct rf_progress *progress,
+                    struct rf_snapshot **out)
+{
+    struct rf_listing listings[RF_PART_COUNT] = {{0}};
+    struct rf_spans spans[RF_PART_COUNT] = {{0}};
+    if (!run || !progress || !out)
+        return rf_fail(RF_EINVAL, "snapshot: a run, its progress and a place for the result are "
+                                  "needed");
+    struct rf_snapshot *s = rf_alloc(sizeof(*s));
+    if (!s)
+        return rf_fail(RF_ENOMEM, "snapshot: out of host memory");
+    int rc = take_state(run, progress, &s->state);
+    for (int p = 0; rc == 0 && p < RF_PART_COUNT; p++) {
+        const enum rf_checkpoint_part part = (enum rf_checkpoint_part)p;
+        rc = rf_listing_open(run, part, &listings[p]);
+        if (rc == 0)
+            rc = rf_spans_to_load(run, part, &listings[p], &spans[p]);
+    }
+    if (rc == 0)
+        rc = take_spans(s, spans);
+    s->tensors = rf_listings_hash(listings);
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        rf_spans_free(&spans[p]);
+        rf_listing_close(&listings[p]);
+    }
+    if (rc < 0)
+        rf_snapshot_destroy(s);
+    else
+        *out = s;
+    return rc;
+}
+
+void rf_snapshot_destroy(struct rf_snapshot *s)
+{
+    if (!s)
+        return;
+    rf_free(s->rows);
+    rf_free(s->values);
+    rf_free(s);
+}
