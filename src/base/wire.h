@@ -160,6 +160,23 @@ struct rf_control {
     uint64_t host; /* a number for this rank's host: equal on all of its ranks, and on no other */
     /* Set (release order) whenever an event is queued, so that the hot loop reads one flag. */
     volatile uint32_t pending;
+    /* Called with each message of another rank before it is queued, on whatever thread brings it,
+     * and with the link locked: it may not block, nor call the link. NULL: nobody listens. */
+    void (*overhear)(void *listener, const void *payload, size_t bytes);
+    void *listener;
 };
+static inline void rf_control_listen(struct rf_control *c,
+                                     void (*overhear)(void *, const void *, size_t), void *listener)
+{
+    c->listener = listener;
+    __atomic_store_n(&c->overhear, overhear, __ATOMIC_RELEASE);
+}
+static inline void rf_control_overheard(struct rf_control *c, const void *payload, size_t bytes)
+{
+    void (*overhear)(void *, const void *, size_t) =
+        __atomic_load_n(&c->overhear, __ATOMIC_ACQUIRE);
+    if (overhear)
+        overhear(c->listener, payload, bytes);
+}
 
 #endif

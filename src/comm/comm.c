@@ -8,7 +8,7 @@
 #include "communicator.h"
 #include "transport/transport.h"
 
-enum { WIRE_VERSION = 7 };
+enum { WIRE_VERSION = 8 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -273,6 +273,7 @@ int rf_comm_close(struct rf_comm *comm)
     if (!comm->failed && part(comm) < 0)
         rf_log("comm", 2, "noticed while leaving: %s", comm->error.message);
     const struct rf_error error = comm->error;
+    rf_family_remove(comm);
     comm->control->ops->leave(comm->control, 0);
     free_parts(comm);
     return error.status < 0 ? rf_fail_error(&error) : 0;

@@ -174,6 +174,9 @@ struct rf_comm {
     const struct rf_watch *watching; /* while news are handled in a blocking call, of this or of
                                       * another one of the family; else NULL */
     uint32_t waits;                  /* probes that this rank has sent */
+    atomic_ullong asked_at;          /* which of the family's questions came here last */
+    uint64_t answered;               /* questions of the family that its waits have answered */
+    struct rf_asking *asking;        /* while this rank asks others (ask.c); else NULL */
     bool leaving;
     int missed;        /* a rank that has called more than this one, which leaves; -1 = none */
     int announcements; /* peers with has_waiting for an operation that this rank has not started */
@@ -316,9 +319,40 @@ void rf_note_probe(struct rf_comm *comm, const struct rf_probe *probe, bool foun
 /* ---- spread.c ---------------------------------------------------------------------------------
  */
 
-/* A rank did not come in time: gives those some time to say so who wait in groups, or whose group
- * has failed. True: this communicator has failed with it. */
-bool rf_comm_told_of_groups(struct rf_comm *comm);
+/* A rank did not come in time, and all say for whom they wait: gives those some time to say so
+ * whose group has failed. waits: for whom this rank waits. True: this communicator has failed with
+ * it. */
+bool rf_comm_told_of_groups(struct rf_comm *comm, const int *waits, int count);
+
+/* ---- ask.c: who stands still ----------------------------------------------------------------- */
+
+enum { RF_ASK_RANKS = 64, RF_TELL_RANKS = 16 };
+/* What asking has found. */
+struct rf_silent {
+    int rank;  /* did not say for whom it waits; -1: all of them did */
+    int first; /* it, or the rank that this one waits for and that waits for it, maybe by others */
+    int away;  /* where all did: a rank that waits for one of the job outside of this communicator,
+                * `away_for`; -1: there is none */
+    int away_for;
+};
+/* The ranks that this one waits for, which may be itself at fault or wait for others: asks them,
+ * and those that they wait for. Who waits, in any communicator of its family, says so at once; who
+ * is silent for RF_ASK_NS is found. Blocks as long, and for at most three times as long for each
+ * rank of such a chain where this rank's core is busy. Negative: the communicator has failed
+ * meanwhile. */
+RF_MUST_CHECK int rf_ask(struct rf_comm *comm, const int *waits, int count, struct rf_silent *out);
+/* This rank waits, in `comm` and for these ranks of it: tells those who have asked since the last
+ * answer, whichever communicator of the family they asked in. Costs one load where nobody has. */
+void rf_ask_answer(struct rf_comm *comm, const int *waits, int count);
+bool rf_ask_is_asked(const struct rf_comm *comm);
+/* What notes.c has heard: `rank` waits for these ranks of the job. */
+void rf_ask_told(struct rf_comm *comm, int rank, const int32_t *in_job, uint32_t count);
+/* In this communicator, at most RF_TELL_RANKS. */
+void rf_note_ask(struct rf_comm *comm, const int *ranks, int count);
+/* Its members hear that this rank waits for these of the job. */
+void rf_note_tell(struct rf_comm *comm, const int *in_job, int count);
+/* For the control link: notes questions that are for this rank, without a lock. */
+void rf_note_overhear(void *comm, const void *payload, size_t bytes);
 
 /* ---- cycle.c --------------------------------------------------------------------------------- */
 
@@ -338,11 +372,14 @@ struct rf_family {
     uint32_t number;       /* the highest that one of them has had; under lock */
     struct rf_comm *first; /* under lock */
     atomic_ullong thread;  /* the only one that has called any of them; 0: several have */
+    atomic_ullong asks;    /* questions of other ranks so far */
 };
 /* Puts a communicator into its parent's family; NULL: into a new one. */
 RF_MUST_CHECK int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent);
 /* It is complete: others of the family may look after it. */
 void rf_family_add(struct rf_comm *comm);
+/* It is about to go: nobody looks after it, or says anything through it, any more. */
+void rf_family_remove(struct rf_comm *comm);
 void rf_family_leave(struct rf_comm *comm); /* may never have joined */
 /* A number that none of this rank's has had; then, what all its ranks have settled on. */
 uint32_t rf_family_offer(const struct rf_comm *comm);
@@ -547,6 +584,9 @@ bool rf_async_busy(const struct rf_async *async);
 bool rf_async_untold(struct rf_async *async);
 /* Collectives that are queued and not yet on record. */
 uint64_t rf_async_queued(const struct rf_async *async);
+/* Adds the peers of what the worker waits in to `ranks`, oldest first, and returns how many there
+ * are then, at most `room`. For the worker, or while nothing is outstanding. */
+int rf_async_waits(const struct rf_async *async, int *ranks, int count, int room);
 /* Waits until nothing is outstanding; timeout_s 0 = for ever. False: it still is. */
 bool rf_async_drain(struct rf_async *async, double timeout_s);
 

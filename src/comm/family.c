@@ -21,6 +21,7 @@ int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent)
         pthread_mutex_init(&family->lock, &recursive);
         pthread_mutexattr_destroy(&recursive);
         atomic_init(&family->thread, rf_thread_number());
+        atomic_init(&family->asks, 0);
     }
     pthread_mutex_lock(&family->lock);
     family->holders++;
@@ -35,6 +36,20 @@ void rf_family_add(struct rf_comm *comm)
     pthread_mutex_lock(&family->lock);
     comm->sibling = family->first;
     family->first = comm;
+    comm->answered = atomic_load(&family->asks);
+    pthread_mutex_unlock(&family->lock);
+    rf_control_listen(comm->control, rf_note_overhear, comm);
+}
+
+void rf_family_remove(struct rf_comm *comm)
+{
+    struct rf_family *family = comm->family;
+    pthread_mutex_lock(&family->lock);
+    for (struct rf_comm **link = &family->first; *link; link = &(*link)->sibling)
+        if (*link == comm) {
+            *link = comm->sibling;
+            break;
+        }
     pthread_mutex_unlock(&family->lock);
 }
 
@@ -44,11 +59,6 @@ void rf_family_leave(struct rf_comm *comm)
     if (!family)
         return;
     pthread_mutex_lock(&family->lock);
-    for (struct rf_comm **link = &family->first; *link; link = &(*link)->sibling)
-        if (*link == comm) {
-            *link = comm->sibling;
-            break;
-        }
     const bool last = --family->holders == 0;
     pthread_mutex_unlock(&family->lock);
     if (!last)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What communicators say to each other over the control link, and what is made of it: "I wait in
- * this operation", "this communicator has failed, because", "I leave". Also deaths and aborts,
- * which the link itself reports.
+ * this operation", "for whom do you wait?" (ask.c), "this communicator has failed, because", "I
+ * leave". Also deaths and aborts, which the link itself reports.
  */
 #include "communicator.h"
 
@@ -14,7 +14,9 @@ enum note_kind {
     NOTE_LEFT_OUT,
     NOTE_PROBE,
     NOTE_CIRCLE,
-    NOTE_WAITED
+    NOTE_WAITED,
+    NOTE_ASK,
+    NOTE_TELL
 };
 enum { NOTE_PASTS = 6, NOTE_RANKS = 96 };
 
@@ -40,6 +42,11 @@ struct note {
             uint32_t count;
             int32_t rank[NOTE_RANKS];
         } left_out; /* NOTE_LEFT_OUT */
+        struct {
+            uint32_t count;
+            int32_t rank[RF_TELL_RANKS]; /* of the communicator; NOTE_TELL: of the job */
+        } ranks;                         /* NOTE_ASK, NOTE_TELL: who is to say for whom it waits,
+                                          * for whom the sender does */
     };
 };
 _Static_assert(sizeof(struct note) <= sizeof(((struct rf_event *)0)->payload),
@@ -80,6 +87,39 @@ void rf_note_waited(struct rf_comm *comm)
 {
     struct note note = {.kind = NOTE_WAITED, .asked = -1};
     send_note(comm, &note);
+}
+
+static void note_ranks(struct rf_comm *comm, enum note_kind kind, const int *ranks, int count)
+{
+    struct note note = {.kind = kind, .asked = -1};
+    for (int i = 0; i < count && i < RF_TELL_RANKS; i++)
+        note.ranks.rank[note.ranks.count++] = ranks[i];
+    send_note(comm, &note);
+}
+
+void rf_note_ask(struct rf_comm *comm, const int *ranks, int count)
+{
+    note_ranks(comm, NOTE_ASK, ranks, count);
+}
+
+void rf_note_tell(struct rf_comm *comm, const int *in_job, int count)
+{
+    note_ranks(comm, NOTE_TELL, in_job, count);
+}
+
+void rf_note_overhear(void *listener, const void *payload, size_t bytes)
+{
+    struct rf_comm *comm = listener;
+    struct note note = {.kind = 0};
+    if (bytes != sizeof(note))
+        return;
+    memcpy(&note.kind, payload, sizeof(note.kind));
+    if (note.kind != NOTE_ASK)
+        return;
+    memcpy(&note, payload, sizeof(note));
+    for (uint32_t i = 0; i < note.ranks.count && i < RF_TELL_RANKS; i++)
+        if (note.ranks.rank[i] == comm->rank)
+            atomic_store(&comm->asked_at, atomic_fetch_add(&comm->family->asks, 1) + 1);
 }
 
 static void note_leaving(struct rf_comm *comm)
@@ -374,6 +414,9 @@ static int heard_note(struct rf_comm *comm, const struct rf_event *event)
         return rf_cycle_heard(comm, event->rank, &note.probe, note.kind == NOTE_CIRCLE);
     if (note.kind == NOTE_LEFT_OUT)
         heard_left_out(comm, &note);
+    if (note.kind == NOTE_TELL)
+        rf_ask_told(comm, event->rank, note.ranks.rank,
+                    note.ranks.count < RF_TELL_RANKS ? note.ranks.count : RF_TELL_RANKS);
     if (note.kind == NOTE_WAITED)
         comm->peers[event->rank].waited = true;
     if (note.kind == NOTE_VERDICT) {

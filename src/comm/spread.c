@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * See spread.h. A group's own verdict reaches its members alone, and has their numbers in it. Who
- * has seen a death or a difference knows enough and tells all ranks. Who has only waited, or has
- * been told that a member gave up, first hears what others have to say: a rank that did not come
- * may be waiting for one of another group, and that one is to be named.
+ * has seen a death or a difference knows enough and tells all ranks. Who has only waited asks the
+ * rank that did not come (ask.c): it may be waiting for one of another group, and that one is to be
+ * named. Who has been told that a member gave up first hears what others have to say.
  */
 #include "spread.h"
 
@@ -42,7 +42,7 @@ static bool is_over(uint64_t start_ns, bool others_wait)
     return rf_now_ns() - start_ns > (others_wait ? 3 : 1) * RF_ASK_NS;
 }
 
-bool rf_comm_told_of_groups(struct rf_comm *comm)
+bool rf_comm_told_of_groups(struct rf_comm *comm, const int *waits, int count)
 {
     const uint64_t start = rf_now_ns();
     bool wait = false;
@@ -51,33 +51,60 @@ bool rf_comm_told_of_groups(struct rf_comm *comm)
             return true;
         for (int rank = 0; rank < comm->size; rank++)
             wait = wait || comm->peers[rank].waited;
+        rf_ask_answer(comm, waits, count);
         rf_sleep_ns(100000);
     }
     return false;
 }
 
+/* Listens until the best that this rank's groups can say is known. *missed: the rank that did not
+ * come to one of them, of which *who says more; -1: there is none. Negative: comm has failed. */
+static int judge(struct rf_comm *comm, struct rf_comm *const *groups, int count,
+                 const struct rf_comm **group, int *missed, struct rf_silent *who)
+{
+    bool asked = false;
+    for (uint64_t start = rf_now_ns();;) {
+        RETURN_IF_ERROR(rf_comm_events(comm));
+        const enum worth worth = best_of(groups, count, group);
+        if (worth == WORTH_KNOWLEDGE) {
+            who->rank = -1;
+            return 0;
+        }
+        if (worth == WORTH_SURMISE && !asked) {
+            asked = true;
+            *missed = rf_comm_verdict_for(*group, comm).rank;
+            rf_note_waited(comm);
+            RETURN_IF_ERROR(rf_ask(comm, missed, 1, who));
+            start = rf_now_ns();
+            continue;
+        }
+        /* Whom others have missed may itself miss another one, and hear of it later than they. */
+        const bool blamed = worth == WORTH_ECHO && (*group)->error.status == RF_ETIMEOUT;
+        if (who->rank >= 0 ||
+            is_over(start, blamed || (*missed >= 0 && comm->peers[*missed].waited)))
+            return 0;
+        rf_ask_answer(comm, missed, 1);
+        rf_sleep_ns(100000);
+    }
+}
+
 int rf_comm_spread(struct rf_comm *comm, struct rf_comm *const *groups, int count)
 {
     const struct rf_comm *group = NULL;
+    struct rf_silent who = {.rank = -1};
     int missed = -1;
     rf_family_enter(comm);
     rf_async_drain(comm->async, 0);
-    for (uint64_t start = rf_now_ns();;) {
-        RETURN_IF_ERROR(rf_comm_events(comm));
-        const enum worth worth = best_of(groups, count, &group);
-        if (worth == WORTH_KNOWLEDGE)
-            break;
-        if (worth == WORTH_SURMISE && missed < 0) {
-            missed = rf_comm_verdict_for(group, comm).rank;
-            rf_note_waited(comm);
-            start = rf_now_ns();
-        }
-        if (is_over(start, missed >= 0 && comm->peers[missed].waited))
-            break;
-        rf_sleep_ns(100000);
-    }
+    RETURN_IF_ERROR(judge(comm, groups, count, &group, &missed, &who));
     if (!group)
         return 0;
-    const struct rf_verdict verdict = rf_comm_verdict_for(group, comm);
+    struct rf_verdict verdict = rf_comm_verdict_for(group, comm);
+    if (who.rank >= 0 && who.rank != missed) {
+        verdict.rank = who.rank;
+        snprintf(verdict.message, sizeof(verdict.message),
+                 "rank %d did not come to its group in time: it waits for rank %d, which says "
+                 "nothing",
+                 missed, who.rank);
+    }
     return rf_comm_fail(comm, &verdict, true);
 }

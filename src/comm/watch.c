@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The watch over a running operation: gives the processor away while nothing comes, listens to the
- * control link, compares contracts when it is quiet for too long, and ends the wait at the
- * deadline.
+ * control link, compares contracts when it is quiet for too long, says for whom it waits when it
+ * is asked (ask.c), and ends the wait at the deadline.
  */
 #include <sched.h>
 
@@ -10,7 +10,7 @@
 
 #include "communicator.h"
 
-enum { SPINS = 100, LONG_SPINS = 4096, YIELD_EVERY = 64, TICK_EVERY = 256 };
+enum { SPINS = 100, LONG_SPINS = 4096, YIELD_EVERY = 64, TICK_EVERY = 256, ANSWER_EVERY = 16 };
 #define DROWSY_NS 20000000ull
 #define NAP_NS 50000ull
 
@@ -94,29 +94,60 @@ static int late_rank(struct rf_comm *comm, const struct rf_watch *watch)
     return absent >= 0 ? absent : waited;
 }
 
+/* All that this rank waits for, the nearest first; whoever has not come last. */
+static int all_waits(struct rf_comm *comm, const struct rf_watch *watch, int *ranks)
+{
+    const int late = late_rank(comm, watch);
+    ranks[0] = waiting_for(watch);
+    const int count = rf_async_waits(comm->async, ranks, 1, RF_TELL_RANKS - 1);
+    ranks[count] = late;
+    return count + 1;
+}
+
+/* What is known of the rank that is named. */
+static void state_of(const struct rf_comm *comm, const struct rf_watch *watch, int late,
+                     char *state, size_t bytes)
+{
+    char text[160];
+    const struct rf_peer_state *peer = late >= 0 ? &comm->peers[late] : NULL;
+    const bool waits = peer && peer->has_waiting && !rf_contract_is_point(watch->mine);
+    if (!waits)
+        snprintf(state, bytes, "which has not come");
+    else if (peer->waiting.contract.sequence >= watch->mine->sequence)
+        snprintf(state, bytes, "which takes part, but its data do not arrive");
+    else
+        snprintf(state, bytes, "which was last heard of in %s, operation %llu",
+                 rf_contract_text(&peer->waiting.contract, text, 100),
+                 (unsigned long long)peer->waiting.contract.sequence);
+}
+
+/* Asks before it blames: the awaited rank may itself be waiting, and another one stand still. */
 static int fail_deadline(struct rf_comm *comm, const struct rf_watch *watch)
 {
-    char text[160], state[224] = "which has not come";
+    char text[160], state[224];
+    int waits[RF_TELL_RANKS];
     const struct rf_contract *mine = watch->mine;
-    if (comm->has_groups && rf_comm_told_of_groups(comm))
+    const int count = all_waits(comm, watch, waits);
+    struct rf_silent who;
+    RETURN_IF_ERROR(rf_ask(comm, waits, count, &who));
+    if (who.rank < 0 && comm->has_groups && rf_comm_told_of_groups(comm, waits, count))
         return rf_fail_error(&comm->error);
-    int late = late_rank(comm, watch);
-    const struct rf_peer_state *peer = late >= 0 ? &comm->peers[late] : NULL;
-    if (peer && peer->has_waiting && !rf_contract_is_point(mine)) {
-        if (peer->waiting.contract.sequence >= mine->sequence)
-            snprintf(state, sizeof(state), "which takes part, but its data do not arrive");
-        else if (rf_comm_told_within(comm, RF_ASK_NS)) /* it waits, too, and knows for whom */
-            return rf_fail_error(&comm->error);
-        else
-            snprintf(state, sizeof(state), "which was last heard of in %s, operation %llu",
-                     rf_contract_text(&peer->waiting.contract, text, 100),
-                     (unsigned long long)peer->waiting.contract.sequence);
+    int late = who.rank >= 0 ? who.rank : who.away >= 0 ? who.away : late_rank(comm, watch);
+    int first = late;
+    if (who.rank >= 0 && who.first != who.rank) {
+        first = who.first;
+        snprintf(state, sizeof(state), "which waits for rank %d, which says nothing", late);
+    } else if (who.rank < 0 && who.away >= 0) {
+        snprintf(state, sizeof(state),
+                 "which waits in another communicator, for rank %d of the job", who.away_for);
+    } else {
+        state_of(comm, watch, late, state, sizeof(state));
     }
     return rf_comm_fail_text(comm, RF_ETIMEOUT, late, mine,
                              "rank %d waited %.3g s in %s, operation %llu, for rank %d, %s",
                              comm->rank, (double)watch->timeout_ns * 1e-9,
                              rf_contract_text(mine, text, 100), (unsigned long long)mine->sequence,
-                             late, state);
+                             first, state);
 }
 
 /* Since when nothing has moved, as far as has been looked; 0: it has moved since the last look. */
@@ -194,6 +225,14 @@ static int hear(struct rf_comm *comm, const struct rf_watch *watch)
     return rc;
 }
 
+/* Oftener than the clock is looked at: on a busy core each turn may take milliseconds. */
+static void answer(struct rf_comm *comm, const struct rf_watch *watch)
+{
+    int waits[RF_TELL_RANKS];
+    if (watch->idle % ANSWER_EVERY == 0 && rf_ask_is_asked(comm))
+        rf_ask_answer(comm, waits, all_waits(comm, watch, waits));
+}
+
 int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
 {
     if (rf_comm_has_news(comm))
@@ -201,12 +240,16 @@ int rf_watch_turn(struct rf_comm *comm, struct rf_watch *watch, uint64_t activit
     if (moved(watch, activity))
         return 0;
     rest(comm, watch);
+    answer(comm, watch);
     return watch->idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
 }
 
 int rf_watch_look(struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)
 {
-    return !moved(watch, activity) && watch->idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
+    if (moved(watch, activity))
+        return 0;
+    answer(comm, watch);
+    return watch->idle % TICK_EVERY == 0 ? tick(comm, watch) : 0;
 }
 
 void rf_watch_rest(const struct rf_comm *comm, struct rf_watch *watch, uint64_t activity)

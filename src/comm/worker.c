@@ -201,6 +201,18 @@ static int advance_points(struct rf_async *async)
     return 0;
 }
 
+int rf_async_waits(const struct rf_async *async, int *ranks, int count, int room)
+{
+    for (const struct rf_task *task = async->points.first; task; task = task->next)
+        for (size_t i = 0; i < task->half_count && count < room; i++)
+            if (task->halves[i].state != RF_HALF_DONE)
+                ranks[count++] = task->halves[i].peer;
+    for (const struct rf_task *task = async->flights.first; task && count < room; task = task->next)
+        if (task->state == RF_TASK_RUNNING)
+            ranks[count++] = rf_exec_waiting_for(task->exec);
+    return count;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static void take(struct rf_async *async)

@@ -197,29 +197,99 @@ TEST(LoopbackFaults, ALostMessageIsADeadlineThatNamesThePeer)
     });
 }
 
-/* Rank 2 waits for rank 0, which waits for rank 1 in the call before, and for longer. That rank 0
- * waits is said after a quarter of a second, or later where cores are busy. */
+/* Does nothing that a communicator could take part in. Returns why it has failed. */
+int stand_still(rf_comm *comm)
+{
+    int rc = RF_OK;
+    for (; rc == RF_OK; rc = rf_comm_async_error(comm))
+        usleep(1000); /* and leaves the core to those who wait */
+    return rc;
+}
+
+void expect_late(int rc, int rank)
+{
+    EXPECT_EQ(rc, RF_ETIMEOUT) << rf_last_error()->message;
+    EXPECT_EQ(rf_last_error()->rank, rank) << rf_last_error()->message;
+}
+
+/* Rank 2 waits for rank 0, which waits for rank 1 in the call before, and for longer; it has not
+ * said so at the first deadline, and has at the second. */
 TEST(LoopbackFaults, WhoeverTheAwaitedRankWaitsForIsNamedByAll)
+{
+    for (double timeout_s : {0.05, 0.5}) {
+        ranks::World world;
+        world.size = 3;
+        ranks::run(world, [timeout_s](rf_comm *comm, int rank) {
+            std::vector<float> data(10, 1.0f);
+            rf_coll_opts opts = {};
+            opts.algorithm = "flat";
+            opts.timeout_s = rank == 0 ? 60 : timeout_s;
+            int rc = RF_OK;
+            if (rank != 1)
+                rc = rf_reduce(comm, data.data(), data.data(), 10, RF_F32, RF_SUM, 0, &opts);
+            if (rank == 2) {
+                opts.algorithm = nullptr;
+                EXPECT_EQ(rc, RF_OK) << rf_last_error()->message;
+                rc = rf_all_reduce(comm, data.data(), data.data(), 10, RF_F32, RF_SUM, &opts);
+            }
+            expect_late(rank == 1 ? stand_still(comm) : rc, 1);
+        });
+    }
+}
+
+/* Each receives from the rank before it, as in a pipeline; the last one has the first deadline. */
+TEST(LoopbackFaults, OfRanksThatReceiveFromEachOtherTheOneThatStandsStillIsNamedByAll)
+{
+    for (bool request : {false, true}) {
+        ranks::World world;
+        world.size = 4;
+        ranks::run(world, [request](rf_comm *comm, int rank) {
+            rf_request *pending[2] = {};
+            float data[2] = {};
+            rf_coll_opts opts = {};
+            opts.timeout_s = rank == 0 ? 0.3 : 60;
+            int rc = RF_OK;
+            for (int k = 0; k < 2 && rank != 1; k++) { /* the second of a rank that waits for it */
+                opts.request = request ? &pending[k] : nullptr;
+                const int from = k == 0 ? (rank + 3) % 4 : (rank + 1) % 4;
+                if (rc == RF_OK && (k == 0 || (request && from != 1)))
+                    rc = rf_recv(comm, &data[k], 1, RF_F32, from, k, &opts);
+            }
+            if (request && rank != 1 && rc == RF_OK)
+                rc = rf_request_wait(pending[0], 0);
+            expect_late(rank == 1 ? stand_still(comm) : rc, 1);
+            for (rf_request *each : pending)
+                rf_request_free(each);
+        });
+    }
+}
+
+/* Rank 1 waits in a group for rank 2, and nobody listens to the communicator of all meanwhile. */
+TEST(LoopbackFaults, WhoIsAwaitedInAnotherCommunicatorIsNamedByAll)
 {
     ranks::World world;
     world.size = 3;
     ranks::run(world, [](rf_comm *comm, int rank) {
-        std::vector<float> data(10, 1.0f);
+        rf_comm *group = nullptr;
+        float data = 1;
         rf_coll_opts opts = {};
-        opts.algorithm = "flat";
-        opts.timeout_s = rank == 0 ? 1.8 : 1.5;
-        int rc = RF_OK;
-        if (rank != 1)
-            rc = rf_reduce(comm, data.data(), data.data(), 10, RF_F32, RF_SUM, 0, &opts);
-        if (rank == 2) {
-            opts.algorithm = nullptr;
-            EXPECT_EQ(rc, RF_OK) << rf_last_error()->message;
-            rc = rf_all_reduce(comm, data.data(), data.data(), 10, RF_F32, RF_SUM, &opts);
+        ASSERT_EQ(rf_comm_split(comm, rank > 0 ? 0 : 1, 0, &group), RF_OK);
+        if (rank == 1) {
+            rf_request *request = nullptr;
+            opts.request = &request;
+            opts.timeout_s = 60;
+            ASSERT_EQ(rf_all_reduce(group, &data, &data, 1, RF_F32, RF_SUM, &opts), RF_OK);
+            expect_late(stand_still(comm), 2);
+            rf_comm_abort(group, "over");
+            EXPECT_LT(rf_request_wait(request, 0), 0);
+            rf_request_free(request);
+        } else {
+            opts.timeout_s = 0.3;
+            expect_late(rank == 2 ? stand_still(comm)
+                                  : rf_all_reduce(comm, &data, &data, 1, RF_F32, RF_SUM, &opts),
+                        2);
         }
-        while (rank == 1 && rc == RF_OK)
-            rc = rf_comm_async_error(comm);
-        EXPECT_EQ(rc, RF_ETIMEOUT) << rf_last_error()->message;
-        EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
+        rf_comm_close(group);
     });
 }
 

@@ -145,6 +145,7 @@ static void hear_rank(struct rf_socket_control *c, int rank, const struct rf_fra
     char text[256];
     switch (frame->kind) {
     case RF_FRAME_MESSAGE:
+        rf_control_overheard(&c->control, frame->payload, frame->bytes);
         rf_control_push(c, RF_EVENT_MESSAGE, rank, frame->payload, frame->bytes, NULL);
         break;
     case RF_FRAME_ABORT:

@@ -20,6 +20,8 @@ static void push_event(struct rf_loop_rank *to, int kind, int from, const void *
 {
     if (to->deaf || !to->events_end)
         return;
+    if (kind == RF_EVENT_MESSAGE)
+        rf_control_overheard(&to->control, payload, bytes);
     struct rf_loop_event *item = rf_alloc(sizeof(*item));
     if (!item) {
         to->aborted = true;
