@@ -30,6 +30,13 @@ endforeach()
 rf_shader(activation_wide activation.comp DEFINES BACKWARD=0 VEC=1 VIEWS=1 WIDE=1)
 rf_shader(activation_backward_wide activation.comp DEFINES BACKWARD=1 VEC=1 VIEWS=1 WIDE=1)
 rf_shader_builds(dropout dropout.comp)
+rf_shader_builds(add_bias add_bias.comp)
+foreach(type 1 2) # bias in a type, the others f32
+    list(GET types ${type} name)
+    set(wide TYPE=${type} LOAD=load_item_f32 STORE=store_item_f32)
+    rf_shader(add_bias_f32_v_${name} add_bias.comp DEFINES VEC=1 ${wide})
+    rf_shader(add_bias_f32_s_${name} add_bias.comp DEFINES VEC=0 ${wide})
+endforeach()
 foreach(build v s) # of f32 words the driver fills
     string(COMPARE EQUAL ${build} v vec)
     rf_shader(fill_${build}_f16 elementwise.comp DEFINES ${ops} OP=OP_FILL VEC=${vec} TYPE=1)

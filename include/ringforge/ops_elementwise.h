@@ -59,6 +59,11 @@ RF_API int rf_dropout(struct rf_stream *stream, struct rf_tensor out, struct rf_
 
 RF_API int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                   struct rf_tensor b); /* out may alias a or b */
+/* out (n,C) = a (n,C) + bias (C) + residual (n,C): what rf_matmul's bias and residual do, where the
+ * products of several ranks are added up first. bias is of T, or, where T is f32, f16 or bf16. out
+ * may alias a or residual. */
+RF_API int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
+                       struct rf_tensor bias, struct rf_tensor residual);
 /* out = a * b; out may alias a or b. Its gradients are products again: da = dout * b. */
 RF_API int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                   struct rf_tensor b);

@@ -257,6 +257,11 @@ static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
     plain(run, odd ? "dropout odd" : "dropout", dtype, rf_dropout(s, out, a, 0.1f, &random));
     plain(run, odd ? "mul odd" : "mul", dtype, rf_mul(s, out, a, b));
     plain(run, odd ? "add odd" : "add", dtype, rf_add(s, out, a, b));
+    plain(run, odd ? "add_bias odd" : "add_bias", dtype,
+          rf_add_bias(s, out, a, take(run, dtype, 1, n), b));
+    struct rf_tensor rows = take(run, RF_F32, 1, n);
+    plain(run, odd ? "add_bias to f32 odd" : "add_bias to f32", dtype,
+          rf_add_bias(s, rows, rows, a, take(run, RF_F32, 1, n)));
     plain(run, odd ? "scale odd" : "scale", dtype, rf_scale(s, out, a, 2));
     plain(run, odd ? "fill odd" : "fill", dtype, rf_fill(s, out, 1));
     plain(run, odd ? "copy odd" : "copy", dtype, rf_copy(s, out, a));

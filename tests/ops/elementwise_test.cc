@@ -33,6 +33,46 @@ TEST_P(Elementwise, SumsAndProductsAreExactAlsoInPlace)
         }
 }
 
+// Values are eighths, whose sums of three are exact in f32: then there is one rounding.
+TEST_P(Elementwise, RowsWithABiasAndAResidualAreRoundedOnceAlsoInPlaceAndWithABiasOfAnyType)
+{
+    auto eighths = [&](int64_t n) {
+        Floats data = normal(n);
+        for (float &x : data)
+            x = std::round(x * 64) / 8;
+        return data;
+    };
+    for (rf_dtype type : {GetParam(), RF_F32}) // of the rows, whose bias is of the test's type
+        for (int64_t columns : {1, 3, 4, 12, 37, 256})
+            for (int64_t rows : {1, 5, 130})
+                for (int mode : {0, 1, 2, 3}) { /* apart, out = a, out = residual, not aligned */
+                    const int64_t n = rows * columns;
+                    const rf_shape shape = rf_shape2(rows, columns);
+                    const Floats a = rounded_to(type, eighths(n)), r = rounded_to(type, eighths(n)),
+                                 bias = rounded(eighths(columns));
+                    Floats want(n);
+                    for (int64_t i = 0; i < n; i++)
+                        want[i] = (float)((double)a[i] + (double)bias[i % columns] + (double)r[i]);
+                    rf_tensor ta = typed(shape, type, a), tr = typed(shape, type, r, mode == 3),
+                              tb = in(rf_shape1(columns), bias);
+                    rf_tensor to = mode == 1 ? ta : mode == 2 ? tr : typed_blank(shape, type);
+                    ASSERT_OK(rf_add_bias(stream, to, ta, tb, tr));
+                    expect_same_bits(read(to), rounded_to(type, want),
+                                     "add_bias " + std::to_string(n));
+                }
+}
+
+TEST_F(OpTest, RowsWithABiasRefuseABiasOfAnotherTypeOrLength)
+{
+    rf_tensor f = blank(rf_shape2(3, 8)), h = typed_blank(rf_shape2(3, 8), RF_F16),
+              bias = blank(rf_shape1(8)), half = typed_blank(rf_shape1(8), RF_BF16);
+    EXPECT_FAILS(RF_EINVAL, "add_bias: bias", rf_add_bias(stream, f, f, f, f));
+    EXPECT_FAILS(RF_EINVAL, "must be of out's type, f16", rf_add_bias(stream, h, h, bias, h));
+    EXPECT_FAILS(RF_EINVAL, "must be of out's type, f16", rf_add_bias(stream, h, h, half, h));
+    EXPECT_FAILS(RF_EINVAL, "add_bias: residual", rf_add_bias(stream, f, f, bias, bias));
+    EXPECT_FAILS(RF_EINVAL, "add_bias: a is", rf_add_bias(stream, f, h, bias, f));
+}
+
 TEST_P(Elementwise, ScaleIsExactAlsoInPlace)
 {
     for (int64_t n : sizes) {

@@ -70,6 +70,8 @@ TEST_F(Work, FlatOperationsMoveEachOperandOnce)
     EXPECT_WORK(1, 1000, 8000, 4000);
     ASSERT_OK(rf_add(stream, a, a, b)); // in place
     EXPECT_WORK(1, 1000, 8000, 4000);
+    ASSERT_OK(rf_add_bias(stream, out, a, tensor(rf_shape1(1000)), b));
+    EXPECT_WORK(1, 1000, 12000, 4000);
     ASSERT_OK(rf_cast(stream, half, a));
     EXPECT_WORK(1, 1000, 4000, 2000);
     ASSERT_OK(rf_copy(stream, out, a));
