@@ -46,7 +46,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 38
+#define SETUP_ROWS 39
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
