@@ -105,6 +105,8 @@ static enum rf_lane lane_of(const struct rf_plan *plan, enum rf_verb verb)
         return RF_LANE_SEND_OUT;
     case RF_VERB_RECV:
         return RF_LANE_RECV_OUT;
+    case RF_VERB_EXCHANGE:
+        return RF_LANE_TENSOR;
     case RF_VERB_REDUCE:
     case RF_VERB_NORM_SHARE:
     case RF_VERB_GATHER:
@@ -119,15 +121,32 @@ static bool has_transfer(const struct rf_plan *plan, enum rf_verb verb)
     return rf_lane_transfers((int)lane_of(plan, verb));
 }
 
-/* Copies of shards are added up on a lane of their own; norms are shared over shards, then over
- * stages; of messages outputs and gradients have lanes. */
+/* Copies of shards are added up on a lane of their own, gradients of own rows on that of the tensor
+ * ranks; norms are shared over shards, then over tensor ranks, then over stages; of messages
+ * outputs and gradients have lanes. */
 static bool fits_lane(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     return i->lane == lane_of(plan, i->verb) ||
-           (i->verb == RF_VERB_REDUCE && i->lane == RF_LANE_REPLICATE) ||
-           (i->verb == RF_VERB_NORM_SHARE && i->lane == RF_LANE_PIPELINE) ||
+           (i->verb == RF_VERB_REDUCE &&
+            (i->lane == RF_LANE_REPLICATE || i->lane == RF_LANE_TENSOR)) ||
+           (i->verb == RF_VERB_NORM_SHARE &&
+            (i->lane == RF_LANE_PIPELINE || i->lane == RF_LANE_TENSOR)) ||
            (i->verb == RF_VERB_SEND && rf_lane_sends((int)i->lane)) ||
            (i->verb == RF_VERB_RECV && rf_lane_receives((int)i->lane));
+}
+
+/* Phases are those that the block says there are. */
+static bool fits_phase(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const bool exchange = i->verb == RF_VERB_EXCHANGE;
+    const enum rf_verb call = exchange ? i->call : i->verb;
+    if (!exchange && i->call != (enum rf_verb)0)
+        return false;
+    if (!rf_verb_calls_block(call))
+        return !exchange && i->phase == 0;
+    const int before = exchange ? i->phase : i->phase - 1;
+    return i->phase >= 0 &&
+           (before < 0 || rf_plan_exchange(plan, i->block, rf_call_of(call), before));
 }
 
 static int check_form(const struct rf_plan *plan, const struct rf_instruction *i)
@@ -140,9 +159,12 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
                              (rf_lane_collects((int)i->lane) && plan->groups[i->lane].size < 1)))
         return rf_check_fail(plan, i, "is between other ranks than its lane");
     const bool message = i->verb == RF_VERB_SEND || i->verb == RF_VERB_RECV;
-    const bool block = rf_verb_calls_block(i->verb) || (message && i->block >= 0);
+    const bool block =
+        rf_verb_calls_block(i->verb) || i->verb == RF_VERB_EXCHANGE || (message && i->block >= 0);
     if (block ? i->block < 0 || i->block >= plan->block_count : i->block != -1)
         return rf_check_fail(plan, i, "there are %d blocks", plan->block_count);
+    if (!fits_phase(plan, i))
+        return rf_check_fail(plan, i, "there is no phase %d", i->phase);
     if (!block && i->micro_batch != -1)
         return rf_check_fail(plan, i, "is of no micro-batch");
     for (int k = 0; k < i->ins + i->outs; k++) {
@@ -317,7 +339,9 @@ static int check_contract(const struct job *j, int rank)
     const struct rf_instruction *mine = j->group.of_ranks[rank], *first = j->group.of_ranks[leader];
     const struct rf_transfer *a = rf_plan_transfer(j->plans[leader], first);
     const struct rf_transfer *b = rf_plan_transfer(j->plans[rank], mine);
-    if (first->verb != mine->verb || a->op != b->op || a->count != b->count ||
+    if (first->verb != mine->verb || first->block != mine->block ||
+        first->micro_batch != mine->micro_batch || first->phase != mine->phase ||
+        first->call != mine->call || a->op != b->op || a->count != b->count ||
         a->dtype != b->dtype || a->order != b->order || a->root != b->root ||
         a->round != b->round || !same_text(a->algorithm, b->algorithm) ||
         !same_counts(a->counts, b->counts, j->group.count))

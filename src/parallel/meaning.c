@@ -79,7 +79,7 @@ int rf_meaning_end(struct rf_meaning *m)
                 return rf_fail(RF_EINVAL, "plan of rank %d: at the end %s was not updated (%d)",
                                rank, rf_check_value(plan, NULL, k, text), (int)state);
         }
-        for (int k = 0; k < plan->value_count; k++)
+        for (int k = 0; rf_plan_has_losses(plan) && k < plan->value_count; k++)
             if (plan->values[k].kind == RF_VALUE_LOSSES &&
                 m->tokens[rank][k].state == RF_TOKEN_HELD && plan->policy.micro_batches > 0)
                 return rf_fail(RF_EINVAL, "plan of rank %d: %s were not counted", rank,

@@ -13,12 +13,14 @@
 enum rf_token_state {
     RF_TOKEN_NOTHING = 0,
     RF_TOKEN_HELD,    /* what its kind says */
+    RF_TOKEN_PARTLY,  /* of what a call makes: phases are still to come */
+    RF_TOKEN_BROUGHT, /* of an exchange: this rank's, not yet exchanged */
     RF_TOKEN_CARRIED, /* of the last output: its own gradient */
     RF_TOKEN_KNOWN,   /* of scalars: with the token count */
     RF_TOKEN_BEGUN,   /* of scalars: with norm and clipping */
     RF_TOKEN_MOVED,   /* of scalars: the loss scale as well */
     RF_TOKEN_OURS,    /* of partial norms: those of this rank's chunks alone */
-    RF_TOKEN_STAGE,   /* and those of all ranks with the same blocks */
+    RF_TOKEN_SHARED,  /* and those of the groups that have shared them so far */
     RF_TOKEN_UPDATED, /* of parameters, copies and states: after the step */
     RF_TOKEN_CLEARED, /* of gradients: no micro-batch yet */
     RF_TOKEN_SUM,     /* of gradients: of some micro-batches */
@@ -32,7 +34,12 @@ struct rf_token {
     int ties;      /* RF_TOKEN_TOTAL: tied uses that were added */
     int homes;     /* and ranks with other blocks whose uses were; -1: sent to one, not yet back */
     bool normed;   /* it is in the norm */
-    bool gathered; /* of a shard of parameters: the others have it, too */
+    bool summed;   /* RF_TOKEN_TOTAL: over the tensor ranks, too */
+    int shares;    /* of partial norms: groups that have shared them */
+    /* Of values that are made in phases, and of exchanges: which phase of which call wrote it. */
+    enum rf_verb call;
+    int phase;
+    bool gathered;   /* of a shard of parameters: the others have it, too */
     uint8_t *counts; /* RF_TOKEN_SUM: per block, micro-batch and half: how often it is in */
 };
 
@@ -92,6 +99,17 @@ RF_MUST_CHECK int rf_token_complete(const struct rf_at *a, int value);
 /* All operands are of this kind of gradients. */
 RF_MUST_CHECK int rf_token_check_gradients(const struct rf_at *a, enum rf_value_kind kind);
 
+/* meaning_phases.c */
+
+/* A value of the call's block or another, and its micro-batch, that the call makes: it is `whole`
+ * after the last phase. The first one finds `first` in it; RF_TOKEN_NOTHING: does not read it. */
+RF_MUST_CHECK int rf_phase_value(const struct rf_at *a, enum rf_value_kind kind, int block,
+                                 enum rf_token_state first, enum rf_token_state whole);
+/* Of a call's phase: what the exchange before it gave, and what it brings to the next one. */
+RF_MUST_CHECK int rf_phase_exchanges(const struct rf_at *a);
+/* One rank's part in an exchange. */
+RF_MUST_CHECK int rf_meaning_exchange(const struct rf_at *a);
+
 /* meaning_spill.c: an evict or a fetch that copies activations. */
 bool rf_meaning_is_spill(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_spill(const struct rf_at *a);
@@ -102,6 +120,10 @@ RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_send_shared(const struct rf_at *a, int value);
 RF_MUST_CHECK int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at *from,
                                          int sent);
+/* Gradients of own rows, over the tensor ranks. */
+RF_MUST_CHECK int rf_meaning_tensor_sum(const struct rf_at *a);
+/* The lanes over which partial norms are shared, in order; returns how many there are. */
+int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3]);
 RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_begin_step(const struct rf_at *a);

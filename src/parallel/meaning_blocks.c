@@ -58,12 +58,13 @@ int rf_meaning_forward(const struct rf_at *a)
 {
     const struct rf_instruction *i = a->i;
     RETURN_IF_ERROR(begin_block(a));
-    RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_OUT, i->block, i->micro_batch, RF_TOKEN_HELD));
-    RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_SAVED, i->block, i->micro_batch, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_OUT, i->block, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_SAVED, i->block, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
     if (is_last(a) && i->verb == RF_VERB_RECOMPUTE)
         return rf_check_fail(a->plan, i, "would overwrite its gradient");
     if (is_last(a))
-        RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_LOSSES, -1, i->micro_batch, RF_TOKEN_HELD));
+        RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_LOSSES, -1, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_phase_exchanges(a));
     return end_block(a);
 }
 
@@ -91,8 +92,6 @@ static int add_leaf(const struct rf_at *a, int value, int half)
     struct rf_token *t = &a->tokens[value];
     const int m = a->i->micro_batch;
     const bool tree = a->plan->policy.order == RF_ORDER_TREE;
-    if (t->state != RF_TOKEN_CLEARED && t->state != RF_TOKEN_SUM)
-        return rf_check_fail(a->plan, a->i, "adds to gradients that hold no sum");
     if (t->state == RF_TOKEN_CLEARED) {
         t->state = RF_TOKEN_SUM;
         t->read = true;
@@ -132,7 +131,10 @@ static int add_gradients(const struct rf_at *a, int half)
             return rf_check_fail(plan, a->i,
                                  in < 0 ? "writes over earlier gradients"
                                         : "adds to what was not cleared");
-        RETURN_IF_ERROR(add_leaf(a, out, half));
+        if (a->tokens[out].state != RF_TOKEN_CLEARED && a->tokens[out].state != RF_TOKEN_SUM)
+            return rf_check_fail(plan, a->i, "adds to gradients that hold no sum");
+        if (rf_plan_ends_call(plan, a->i))
+            RETURN_IF_ERROR(add_leaf(a, out, half));
     }
     return 0;
 }
@@ -148,14 +150,16 @@ int rf_meaning_backward(const struct rf_at *a)
         RETURN_IF_ERROR(rf_token_read(a, dout, b, m, RF_TOKEN_CARRIED));
         RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_HANDOFF, b, m, RF_TOKEN_HELD));
     } else {
-        RETURN_IF_ERROR(rf_token_read(a, dout, b, m, RF_TOKEN_HELD));
-        RETURN_IF_ERROR(rf_token_write(a, dout, b, m, RF_TOKEN_CARRIED));
+        RETURN_IF_ERROR(rf_phase_value(a, dout, b, RF_TOKEN_HELD, RF_TOKEN_CARRIED));
         if (b > 0)
-            RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_DOUT, b - 1, m, RF_TOKEN_HELD));
-        RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_HANDOFF, b, m, RF_TOKEN_HELD));
+            RETURN_IF_ERROR(
+                rf_phase_value(a, RF_VALUE_DOUT, b - 1, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
+        RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_HANDOFF, b, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
         if (is_last(a))
-            RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_LOSSES, -1, m, RF_TOKEN_HELD));
+            RETURN_IF_ERROR(
+                rf_phase_value(a, RF_VALUE_LOSSES, -1, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
     }
+    RETURN_IF_ERROR(rf_phase_exchanges(a));
     RETURN_IF_ERROR(add_gradients(a, half));
     return end_block(a);
 }
@@ -257,7 +261,7 @@ int rf_token_complete(const struct rf_at *a, int value)
             }
     t->state = all ? RF_TOKEN_TOTAL : RF_TOKEN_SUM;
     t->ties = t->homes = 0;
-    t->normed = false;
+    t->normed = t->summed = false;
     return 0;
 }
 

@@ -206,14 +206,23 @@ static int take(const struct rf_at *a, int piece)
 static int norm_share(const struct rf_at *a)
 {
     const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
-    const bool stages = a->i->lane == RF_LANE_PIPELINE, later = !stages && a->plan->mesh.pp > 1;
+    enum rf_lane lanes[3];
+    const int count = rf_meaning_norm_lanes(a->plan, lanes);
+    int at = 0;
+    while (at < count && lanes[at] != a->i->lane)
+        at++;
     if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F32 || t->counts ||
-        t->count != a->plan->chunk_count || t->order != RF_ORDER_RING)
+        t->count != a->plan->chunk_count || t->order != RF_ORDER_RING || at == count)
         return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
     RETURN_IF_ERROR(check_heard(a));
-    RETURN_IF_ERROR(
-        rf_token_read(a, RF_VALUE_PARTIALS, -1, -1, stages ? RF_TOKEN_STAGE : RF_TOKEN_OURS));
-    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, later ? RF_TOKEN_STAGE : RF_TOKEN_HELD);
+    const int in = rf_token_operand(a, false, RF_VALUE_PARTIALS, -1, -1, -1);
+    const int out = rf_token_operand(a, true, RF_VALUE_PARTIALS, -1, -1, -1);
+    RETURN_IF_ERROR(rf_token_demand(a, in, at == 0 ? RF_TOKEN_OURS : RF_TOKEN_SHARED));
+    if (in != out || (at > 0 && a->tokens[in].shares != at))
+        return rf_check_fail(a->plan, a->i, "shares norms in another order than its lanes have");
+    rf_token_put(a, out, at + 1 < count ? RF_TOKEN_SHARED : RF_TOKEN_HELD);
+    a->tokens[out].shares = at + 1;
+    return 0;
 }
 
 static int gather(const struct rf_at *a, int piece)
@@ -248,7 +257,7 @@ static int loss(const struct rf_at *a)
     if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F64 || t->order != RF_ORDER_RING ||
         t->count != rf_plan_loss_elements(plan->policy.micro_batches))
         return rf_check_fail(plan, a->i, "transfers %zu elements", t->count);
-    const bool has = rf_plan_holds(plan, plan->block_count - 1);
+    const bool has = rf_plan_has_losses(plan);
     for (int local = 0; has && local < plan->local_micro_batches; local++) {
         const int m = rf_plan_micro_batch(plan, local);
         RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_TARGETS, -1, m, RF_TOKEN_HELD));
@@ -328,14 +337,23 @@ int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
         return rf_check_fail(plan, first, "has root %d of %d ranks", t->root, g->count);
     if ((first->verb == RF_VERB_REDUCE || first->verb == RF_VERB_GATHER) && piece < 0)
         return rf_check_fail(plan, first, "lacks an operand");
-    if (first->verb == RF_VERB_REDUCE)
+    const bool tensor = first->lane == RF_LANE_TENSOR;
+    if (first->verb == RF_VERB_REDUCE && !tensor)
         return reduce(m, g, piece);
     const int of = g->members[t->root];
     const struct rf_at root = {m, m->plans[of], g->of_ranks[of], m->tokens[of]};
     for (int k = 0; k < g->count; k++) {
         struct rf_at a;
         RETURN_IF_ERROR(begin(m, g, k, &a));
+        if (first->verb == RF_VERB_REDUCE) { /* over the tensor ranks */
+            if (a.i->ins != 1 ||
+                a.plan->values[a.plan->operands[a.i->first_operand]].piece != piece)
+                return rf_check_fail(a.plan, a.i, "is of another piece than on the first rank");
+            RETURN_IF_ERROR(check_heard(&a));
+        }
         RETURN_IF_ERROR(first->verb == RF_VERB_LOSS         ? loss(&a)
+                        : first->verb == RF_VERB_REDUCE     ? rf_meaning_tensor_sum(&a)
+                        : first->verb == RF_VERB_EXCHANGE   ? rf_meaning_exchange(&a)
                         : first->verb == RF_VERB_NORM_SHARE ? norm_share(&a)
                         : first->verb == RF_VERB_GATHER     ? gather(&a, piece)
                                                             : broadcast(&a, &root));

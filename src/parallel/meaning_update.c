@@ -102,7 +102,7 @@ int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at 
     rf_token_put(a, value, RF_TOKEN_TOTAL);
     t->ties = uses_of(a->plan, piece);
     t->homes = others_of(a->plan, piece);
-    t->normed = false;
+    t->normed = t->summed = false;
     return 0;
 }
 
@@ -142,6 +142,29 @@ int rf_meaning_tie(const struct rf_at *a)
     return 0;
 }
 
+int rf_meaning_tensor_sum(const struct rf_at *a)
+{
+    const struct rf_plan *plan = a->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, a->i);
+    const int *operands = plan->operands + a->i->first_operand;
+    if (a->i->ins != 1 || a->i->outs != 1 || operands[0] != operands[1] ||
+        plan->values[operands[0]].kind != RF_VALUE_GRAD_SHARD)
+        return rf_check_fail(plan, a->i, "does not add in place");
+    const int piece = plan->values[operands[0]].piece;
+    struct rf_token *sum = &a->tokens[operands[0]];
+    if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F32 || t->order != RF_ORDER_RING ||
+        t->counts || t->count != plan->pieces[piece].counts[plan->shard])
+        return rf_check_fail(plan, a->i, "transfers %zu elements", t->count);
+    rf_token_use_all(a);
+    RETURN_IF_ERROR(make_total(a, operands[0]));
+    if (!plan->pieces[piece].sums_tensor || sum->summed)
+        return rf_check_fail(plan, a->i, "adds what all tensor ranks have alike");
+    if (sum->ties != uses_of(plan, piece) || sum->homes != others_of(plan, piece) || sum->normed)
+        return rf_check_fail(plan, a->i, "comes before all uses are added, or after the norm");
+    sum->summed = true;
+    return 0;
+}
+
 /* The gradients of all micro-batches and uses in this rank's shard of a piece. */
 static int read_total(const struct rf_at *a, int piece, bool norm)
 {
@@ -157,8 +180,23 @@ static int read_total(const struct rf_at *a, int piece, bool norm)
         a->tokens[value].homes != others_of(a->plan, piece) || a->tokens[value].normed == norm)
         return rf_check_fail(a->plan, a->i, "%s lacks a tied use or the norm",
                              rf_check_piece(a->plan, a->i, piece, text));
+    if (a->tokens[value].summed != a->plan->pieces[piece].sums_tensor)
+        return rf_check_fail(a->plan, a->i, "%s was not added over the tensor ranks",
+                             rf_check_piece(a->plan, a->i, piece, text));
     a->tokens[value].normed = true;
     return 0;
+}
+
+int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3])
+{
+    int count = 0;
+    if (plan->shards > 1)
+        lanes[count++] = plan->shard_lane;
+    if (plan->mesh.tp > 1)
+        lanes[count++] = RF_LANE_TENSOR;
+    if (plan->mesh.pp > 1)
+        lanes[count++] = RF_LANE_PIPELINE;
+    return count;
 }
 
 int rf_meaning_norm_partial(const struct rf_at *a)
@@ -167,10 +205,9 @@ int rf_meaning_norm_partial(const struct rf_at *a)
         if (a->plan->pieces[piece].use < 0)
             RETURN_IF_ERROR(read_total(a, piece, true));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
-    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1,
-                          a->plan->shards > 1    ? RF_TOKEN_OURS
-                          : a->plan->mesh.pp > 1 ? RF_TOKEN_STAGE
-                                                 : RF_TOKEN_HELD);
+    enum rf_lane lanes[3];
+    const bool alone = rf_meaning_norm_lanes(a->plan, lanes) == 0;
+    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, alone ? RF_TOKEN_HELD : RF_TOKEN_OURS);
 }
 
 int rf_meaning_norm(const struct rf_at *a)

@@ -493,8 +493,9 @@ RF_MUST_CHECK int rf_transfer_rounds(const struct rf_plan *plan, const struct rf
 RF_MUST_CHECK int rf_transfer_carried(const struct rf_plan *plan,
                                       const struct rf_transfer *transfer, uint64_t *out);
 
-/* links.c: whether all ranks of a group are on one host; and the seconds of a transfer between them:
- * `rounds` messages that come one after the other, `bytes` through the rank that carries most. */
+/* links.c: whether all ranks of a group are on one host; and the seconds of a transfer between
+ * them: `rounds` messages that come one after the other, `bytes` through the rank that carries
+ * most. */
 bool rf_link_is_near(const struct rf_sim_rates *rates, const struct rf_plan_group *group);
 double rf_link_s(const struct rf_sim_rates *rates, const struct rf_plan_group *group,
                  enum rf_coll_op op, uint64_t rounds, uint64_t bytes);

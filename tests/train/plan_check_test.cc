@@ -16,6 +16,7 @@
 #include "plan_machine.h"
 
 extern "C" {
+#include "base/base.h"
 #include "parallel/passes.h"
 }
 
@@ -66,13 +67,127 @@ const Setting settings[] = {
     {"zbv", 1, 3, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0, false, RF_F32, false, 0, 2,
      RF_PIPELINE_ZBV},
     {"zero_2_pipeline", 2, 3, RF_ORDER_RING, false, false, true, true, 2, 0, 0, 0, false, RF_F32,
-     false, 2},
+     false, 0, 2},
     {"zero_2_zbh1_tree", 2, 3, RF_ORDER_TREE, false, false, true, false, 2, 0, 0, 0, false, RF_F32,
-     false, 2, RF_PIPELINE_ZBH1},
+     false, 0, 2, RF_PIPELINE_ZBH1},
     {"zero_2_zbv", 2, 4, RF_ORDER_RING, false, true, true, true, 2, 0, 1, 0, false, RF_BF16, false,
-     2, RF_PIPELINE_ZBV},
+     0, 2, RF_PIPELINE_ZBV},
     {"zero_3_interleaved", 2, 3, RF_ORDER_TREE, false, false, true, false, 3, 0, 0, 0, false,
-     RF_F32, false, 2, RF_PIPELINE_INTERLEAVED},
+     RF_F32, false, 0, 2, RF_PIPELINE_INTERLEAVED},
+    {"tensor", 1, 2, RF_ORDER_RING,    false, false, false, false, 0, 0, 0, 0, false, RF_F32,
+     false,    0, 1, RF_PIPELINE_1F1B, 2,     false},
+    {"tensor_of_3", 1, 1, RF_ORDER_RING,    false, false, false, false, 0, 0, 1, 0, false, RF_F32,
+     false,         0, 1, RF_PIPELINE_1F1B, 3,     false},
+    {"tensor_data", 2, 3, RF_ORDER_TREE,    false, true, false, true, 0, 0, 0, 0, false, RF_F32,
+     false,         0, 1, RF_PIPELINE_1F1B, 2,     false},
+    {"sequence", 1, 2, RF_ORDER_RING,    false, false, true, false, 0, 0, 0, 0, false, RF_F32,
+     false,      0, 1, RF_PIPELINE_1F1B, 2,     true},
+    {"sequence_tree", 2, 4, RF_ORDER_TREE,    false, true, true, true, 0, 0, 0, 0, false, RF_F32,
+     false,           0, 1, RF_PIPELINE_1F1B, 2,     true},
+    {"sequence_zero_1",
+     2,
+     3,
+     RF_ORDER_RING,
+     false,
+     false,
+     true,
+     true,
+     1,
+     0,
+     2,
+     0,
+     false,
+     RF_F32,
+     false,
+     0,
+     1,
+     RF_PIPELINE_1F1B,
+     2,
+     true},
+    {"sequence_zero_2",
+     2,
+     3,
+     RF_ORDER_TREE,
+     false,
+     false,
+     true,
+     false,
+     2,
+     0,
+     0,
+     0,
+     false,
+     RF_F32,
+     false,
+     0,
+     1,
+     RF_PIPELINE_1F1B,
+     2,
+     true},
+    {"sequence_zero_3",
+     2,
+     2,
+     RF_ORDER_RING,
+     false,
+     true,
+     true,
+     true,
+     3,
+     0,
+     0,
+     0,
+     false,
+     RF_F32,
+     false,
+     0,
+     1,
+     RF_PIPELINE_1F1B,
+     2,
+     true},
+    {"tensor_pipeline",
+     1,
+     3,
+     RF_ORDER_RING,
+     false,
+     false,
+     false,
+     false,
+     0,
+     0,
+     0,
+     0,
+     false,
+     RF_F32,
+     false,
+     0,
+     2,
+     RF_PIPELINE_1F1B,
+     2,
+     false},
+    {"sequence_pipeline",
+     2,
+     2,
+     RF_ORDER_RING,
+     false,
+     false,
+     true,
+     true,
+     1,
+     0,
+     0,
+     0,
+     false,
+     RF_F32,
+     false,
+     0,
+     2,
+     RF_PIPELINE_1F1B,
+     2,
+     true},
+    {"sequence_zbv", 1, 2, RF_ORDER_RING,   false, false, true, false, 0, 0, 0, 0, false, RF_F32,
+     false,          0, 2, RF_PIPELINE_ZBV, 2,     true},
+    {"tensor_host", 2, 2, RF_ORDER_RING,    false, false, false, true, 1, 0, 0, 1, false, RF_F32,
+     false,         0, 1, RF_PIPELINE_1F1B, 2,     false},
     {"no_masters", 2, 4, RF_ORDER_TREE, false, true, true, true, 2, 0, 0, 1, false, RF_F32, true},
 };
 
@@ -269,7 +384,12 @@ template <class T> bool set(T &to, T value)
 bool change_field(rf_plan *plan, rf_list &list, std::mt19937 &random)
 {
     rf_instruction &i = list.instructions[any(random, list.count)];
-    switch (random() % 4) {
+    switch (random() % 6) {
+    case 4:
+        i.phase += random() % 2 ? 1 : -1;
+        return rf_verb_calls_block(i.verb) || i.verb == RF_VERB_EXCHANGE;
+    case 5:
+        return i.verb == RF_VERB_EXCHANGE && set(i.call, (rf_verb)any(random, RF_VERB_COUNT));
     case 0:
         i.block += random() % 2 ? 1 : -1;
         return i.block >= -1 && list.instructions->verb == RF_VERB_LOAD &&
@@ -406,6 +526,37 @@ TEST(PlanCheck, EveryPipelineIsAccepted)
     EXPECT_GT(jobs, 500);
 }
 
+TEST(PlanCheck, EveryMeshWithTensorRanksIsAccepted)
+{
+    int jobs = 0;
+    for (int tp : {2, 3, 4})
+        for (int pp = 1; pp <= 2; pp++)
+            for (int dp = 1; dp <= 3; dp++)
+                for (int variant = 0; variant < 16; variant++) {
+                    Setting s = {"", dp, dp + variant % 3, RF_ORDER_RING, false, variant % 2 == 0};
+                    s.sequence = (variant & 2) != 0 && tp != 3;
+                    s.tied = s.sequence && variant % 3;
+                    s.copies = variant % 5 == 0;
+                    s.zero = variant % 4;
+                    s.order = variant & 8 ? RF_ORDER_TREE : RF_ORDER_RING;
+                    s.recompute = variant % 3;
+                    s.frozen = variant % 7 == 0;
+                    s.shard =
+                        s.zero && dp == 2 && s.order == RF_ORDER_RING ? 2 - variant / 4 % 2 : 0;
+                    s.offload = pp == 1 && s.zero ? variant / 4 % 4 : 0;
+                    s.tp = tp;
+                    s.pp = pp;
+                    if ((s.offload & RF_OFFLOAD_PARAMS) && s.zero == 1 && dp > 1)
+                        continue;
+                    Job job(s);
+                    ASSERT_EQ(job.check(), 0)
+                        << rf_last_error()->message << " with tp " << tp << " pp " << pp << " dp "
+                        << dp << " variant " << variant;
+                    jobs++;
+                }
+    EXPECT_GT(jobs, 250);
+}
+
 // Takes an instruction out, as what a pass forgets to write.
 void forget(const Job &job, int r, rf_verb verb)
 {
@@ -425,7 +576,8 @@ void forget(const Job &job, int r, rf_verb verb)
         rf_instruction &next =
             *std::find_if(list.instructions + at, list.instructions + list.count,
                           [&](const rf_instruction &i) { return (int)i.lane == lane; });
-        ASSERT_LE(plan->wait_count + gone.waits + next.waits, plan->wait_room);
+        plan->wait_room = plan->wait_count + gone.waits + next.waits;
+        plan->waits = (rf_wait *)rf_realloc(plan->waits, (size_t)plan->wait_room * sizeof(rf_wait));
         rf_wait *waits = plan->waits + plan->wait_count;
         std::copy_n(plan->waits + gone.first_wait, gone.waits, waits);
         std::copy_n(plan->waits + next.first_wait, next.waits, waits + gone.waits);
@@ -479,6 +631,25 @@ TEST(PlanCheck, AnAllReduceThatIsForgottenIsRefusedByParameterAndRank)
     expect_refused(once, {"plan of rank 1: reduce gradients piece 1 (b.1): ", "rank 0"});
 }
 
+TEST(PlanCheck, ASumOverTensorRanksThatIsForgottenIsRefusedByParameterAndRank)
+{
+    const Job job(setting("sequence"));
+    forget(job, 0, RF_VERB_REDUCE);
+    forget(job, 1, RF_VERB_REDUCE);
+    expect_refused(job, {"plan of rank 0: ", "(a.1 and 2 more) was not added over the tensor"});
+    const Job unequal(setting("sequence"));
+    forget(unequal, 1, RF_VERB_REDUCE);
+    expect_refused(unequal, {"plan of rank 1: ", "(a.1 and 2 more)"});
+}
+
+TEST(PlanCheck, AnExchangeThatIsForgottenIsRefused)
+{
+    const Job job(setting("tensor"));
+    forget(job, 0, RF_VERB_EXCHANGE);
+    forget(job, 1, RF_VERB_EXCHANGE);
+    expect_refused(job, {"plan of rank 0: forward block 1 micro-batch 0 phase 1"});
+}
+
 TEST(PlanCheck, AMessageToTheWrongPeerIsRefusedByParameterAndRank)
 {
     const Job job(tied_over_stages());
@@ -503,7 +674,7 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
 
     std::mt19937 random(7);
     std::map<std::string, std::pair<int, int>> seen; // made, survived
-    for (int k = 0; k < 2000; k++) {
+    for (int k = 0; k < (GetParam().tp > 1 ? 1000 : 2000); k++) {
         const auto &mutation = mutations[k % std::size(mutations)];
         const bool everywhere = random() % 4 == 0;
         const int one = any(random, job.ranks());

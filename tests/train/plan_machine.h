@@ -32,29 +32,42 @@ struct Setting {
     int more_blocks = 0; // than three
     int pp = 1;
     rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
+    int tp = 1; // tensor ranks, which share all blocks but the first, or with sequence: all
+    bool sequence = false;
 };
 
 inline StubBlocks blocks_of(const Setting &s)
 {
     StubBlocks blocks;
     const bool narrow = s.no_masters;
-    blocks.add("a", {300, 64})
-        .type(0, narrow ? RF_BF16 : RF_F32)
-        .type(1, narrow ? RF_BF16 : RF_F32);
-    blocks.add("b", {200, 70})
-        .type(0, narrow ? RF_BF16 : RF_F32)
-        .type(1, narrow ? RF_BF16 : RF_F32);
+    const rf_dtype type = narrow ? RF_BF16 : RF_F32;
+    const auto share = [&](bool also) {
+        if (s.tp > 1 && also)
+            blocks.shared();
+    };
+    blocks.add("a", {300, 64}).type(0, type).type(1, type);
+    share(s.sequence);
+    blocks.add("b", {200, 70}).type(0, type).type(1, type);
+    share(true);
     if (s.frozen)
         blocks.flag(0, RF_PARAM_FROZEN);
-    blocks.add("c", {130, 300}).type(1, narrow ? RF_BF16 : RF_F32);
+    if (s.tied && s.sequence) // a.0 is cut, as all but the last parameter of a block are
+        blocks.add("c", {130, 300, 20}).type(1, type).type(2, type);
+    else
+        blocks.add("c", {130, 300}).type(1, type);
+    share(true);
     if (s.tied)
         blocks.tie(1, "a.0");
-    for (int more = 0; s.pp > 1 && more < 5; more++)
+    for (int more = 0; s.pp > 1 && more < 5; more++) {
         blocks.add("p" + std::to_string(more), {90 + more});
+        share(true);
+    }
     if (s.copies || narrow)
         blocks.type(0, RF_BF16);
-    for (int k = 0; k < s.more_blocks; k++)
-        blocks.add("d" + std::to_string(k), {100}).type(0, narrow ? RF_BF16 : RF_F32);
+    for (int k = 0; k < s.more_blocks; k++) {
+        blocks.add("d" + std::to_string(k), {100}).type(0, type);
+        share(true);
+    }
     if (s.scaled)
         blocks.scales_loss();
     return blocks;
@@ -73,6 +86,7 @@ inline rf_policy policy_of(const Setting &s)
     policy.reduce_dtype = s.reduce;
     policy.no_masters = s.no_masters;
     policy.pipeline = s.pipeline;
+    policy.sequence_parallel = s.sequence;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;
     policy.loss_scale = s.scaled ? 64.0f : 0.0f;
     policy.first_bucket_bytes = 4;
@@ -86,8 +100,8 @@ class Job
     explicit Job(const Setting &s) : blocks_(blocks_of(s))
     {
         rf_policy policy = policy_of(s);
-        rf_mesh mesh = {s.dp, 1, s.pp, s.shard};
-        for (int rank = 0; rank < s.dp * s.pp; rank++) {
+        rf_mesh mesh = {s.dp, s.tp, s.pp, s.shard};
+        for (int rank = 0; rank < s.dp * s.tp * s.pp; rank++) {
             rf_plan *plan = nullptr;
             EXPECT_EQ(rf_plan_build(blocks_.blocks(), blocks_.count(), &mesh, &policy, rank, &plan),
                       0)
@@ -291,6 +305,7 @@ class Machine
         // A forward pass once more computes the same.
         const rf_verb verb = i->verb == RF_VERB_RECOMPUTE ? RF_VERB_FORWARD : i->verb;
         uint64_t seen = mix((uint64_t)verb, (uint64_t)(i->micro_batch + 1));
+        seen = i->phase ? mix(seen, (uint64_t)i->phase) : seen;
         if (copies(verb)) {
             std::set<uint64_t> histories;
             for (int k = 0; k < i->ins; k++)

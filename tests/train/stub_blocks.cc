@@ -26,6 +26,28 @@ int some_sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
     out->out = rf_shape2(rows, 10);
     return 0;
 }
+// As a layer of a transformer: two pairs of products, each with a sum at its end; or a gather
+// before and a scatter after, and two gathers for the weights.
+int shared_sizes(const void *, const rf_tensor_part *part, int64_t rows, int64_t,
+                 rf_block_sizes *out)
+{
+    const bool s = part->sequence;
+    const rf_exchange sum = {RF_EXCHANGE_SUM, rf_shape2(rows, 10), RF_F32};
+    const rf_exchange gather = {RF_EXCHANGE_GATHER, rf_shape2(rows, 10), RF_BF16};
+    const rf_exchange scatter = {RF_EXCHANGE_SCATTER, rf_shape2(rows, 10), RF_F32};
+    out->saved = (uint64_t)rows * 12 / (uint64_t)part->ranks;
+    out->handoff = (uint64_t)rows * 8;
+    out->scratch = 1000;
+    out->out = rf_shape2(s ? rows / part->ranks : rows, 10);
+    for (rf_exchange *call : {out->forward, out->backward_input})
+        for (int k = 0; k < (s ? 4 : 2); k++)
+            call[k] = !s ? sum : k % 2 ? scatter : gather;
+    for (int k = 0; s && k < 2; k++)
+        out->backward_weight[k] = gather;
+    return 0;
+}
+const rf_block_ops shared_ops = {never_forward, never_backward_input, never_backward_weight,
+                                 some_sizes, shared_sizes};
 const rf_block_ops ops = {never_forward, never_backward_input, never_backward_weight, some_sizes};
 
 } // namespace
@@ -73,5 +95,13 @@ StubBlocks &StubBlocks::type(int index, rf_dtype dtype)
 StubBlocks &StubBlocks::scales_loss()
 {
     blocks_.back().scales_loss = true;
+    return *this;
+}
+
+StubBlocks &StubBlocks::shared()
+{
+    blocks_.back().ops = &shared_ops;
+    for (size_t i = 0; i + 1 < params_.back().size(); i++)
+        params_.back()[i].split.kind = RF_SPLIT_ROWS;
     return *this;
 }

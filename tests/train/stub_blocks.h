@@ -22,6 +22,9 @@ class StubBlocks
     StubBlocks &type(int index, rf_dtype dtype);
     // The last block multiplies what it passes back.
     StubBlocks &scales_loss();
+    // Tensor ranks share the last block, as a layer of a transformer: its parameters but the last
+    // are cut by rows.
+    StubBlocks &shared();
     const rf_block *blocks() const
     {
         return blocks_.data();
