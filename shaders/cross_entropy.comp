@@ -4,16 +4,19 @@
  * Softmax cross-entropy, first half, one row per lane: lse[i] = log sum exp(logits[i]) and the loss
  * of the row, in one pass over the logits with a running maximum. Sums run over blocks of 16.
  * With label smoothing the target's share is 1 - smoothing, and the rest is spread over all columns.
+ * PART: of columns from first_column on, the largest logit in lse, the sum of exp(logit - largest) in
+ * losses, and the target's logit, or 0 where it is in another part, in wanted.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "compensated.glsl"
 
 layout(constant_id = 1) const uint SMOOTHED = 0; /* smoothing or z_loss is not 0 */
+layout(constant_id = 2) const uint PART = 0;
 
 layout(push_constant) uniform Push {
-    uvec2 logits, targets, losses, lse;
-    uint rows, vocabulary;
+    uvec2 logits, targets, losses, lse, wanted;
+    uint rows, vocabulary, first_column;
     float smoothing, z_loss;
     uint logits_first;
 } pc;
@@ -60,8 +63,9 @@ void main()
     uint row = min(index, pc.rows - 1);
     uint vocabulary = pc.vocabulary, whole = vocabulary & ~15u, base = row * vocabulary;
     int label = Ints(pc.targets).at[row];
-    bool counted = label >= 0, known = uint(label) < vocabulary;
-    float wanted = one_logit(base + (known ? uint(label) : 0));
+    uint target_column = PART != 0 ? uint(label) - pc.first_column : uint(label);
+    bool counted = label >= 0, known = target_column < vocabulary && (PART == 0 || counted);
+    float wanted = one_logit(base + (known ? target_column : 0));
 
     vec4 x[4];
     for (uint c = 0; c < whole; c += 16) {
@@ -73,6 +77,14 @@ void main()
         [[unroll]] for (uint k = 0; k < 4; k++)
             x[k] = load4_within(FROM(logits), base, whole + 4 * k, vocabulary, NOTHING);
         add_block(x, whole, vocabulary);
+    }
+    if (PART != 0) {
+        if (index < pc.rows) {
+            Floats(pc.lse).at[row] = greatest;
+            Floats(pc.losses).at[row] = total;
+            Floats(pc.wanted).at[row] = known ? wanted : 0.0;
+        }
+        return;
     }
     precise float loss = (greatest - wanted) + log(total), lse = greatest + log(total);
     if (SMOOTHED != 0) {

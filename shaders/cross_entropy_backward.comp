@@ -20,6 +20,7 @@ layout(push_constant) uniform Push {
     uvec2 device_scale; /* address of a factor for `scale`, or 0 */
     uint rows, vocabulary;
     uint row_groups; /* workgroups per row */
+    uint first_column; /* of all; vocabulary columns from this one on are here */
     float scale, z_loss;
     float target_share, each_share; /* 1 - smoothing, smoothing / vocabulary */
     uint logits_first;
@@ -67,7 +68,7 @@ void main()
 #else
         vec4 x = load4_within(FROM(logits), base, column, vocabulary, 0.0);
 #endif
-        vec4 hot = mix(vec4(0.0), vec4(on), equal(columns, uvec4(uint(label))));
+        vec4 hot = mix(vec4(0.0), vec4(on), equal(columns, uvec4(uint(label) - pc.first_column)));
         vec4 d = scale * (exp(x - lse) * share - hot - off);
         result[k] = counted && sound ? d : vec4(otherwise);
     }

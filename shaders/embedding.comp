@@ -1,14 +1,18 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out[i] = wte[tokens[i]] + wpe[i % T]. One item of a row per lane.
+ * out[i] = wte[tokens[i]] + wpe[i % T]. One item of a row per lane. PART: wte has the rows of tokens
+ * from first_token on; other tokens give 0 in place of their row.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
+layout(constant_id = 1) const uint PART = 0;
+
 layout(push_constant) uniform Push {
     uvec2 out_, tokens, wte, wpe;
-    uint rows, row_items, T, vocabulary;
+    uint rows, row_items, T;
+    uint table_rows, vocabulary, first_token;
     uint positions; /* 0: no wpe */
     uint wte_first, wpe_first;
 } pc;
@@ -23,7 +27,10 @@ void main()
     uint row = item / pc.row_items, column = item - row * pc.row_items;
     uint token = Uints(pc.tokens).at[row];
     token = token < pc.vocabulary ? token : 0;
-    ITEM v = load_item(FROM(wte), token * pc.row_items + column);
+    uint table_row = PART != 0 ? token - pc.first_token : token;
+    bool here = PART == 0 || table_row < pc.table_rows;
+    ITEM v = load_item(FROM(wte), (here ? table_row : 0) * pc.row_items + column);
+    v = here ? v : ITEM(0.0);
     if (pc.positions != 0)
         v += load_item(FROM(wpe), (row % pc.T) * pc.row_items + column);
     if (index < items)

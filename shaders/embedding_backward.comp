@@ -5,9 +5,13 @@
  * row order. `order` is the rows sorted by token, and by number where that is the same
  * (embedding_sort.comp): the first of a token walks its stretch. Items after rows * row_items are
  * positions, whose rows are t, t + T, t + 2T, ... GRAD_F32: the gradients are f32 in every build.
+ * PART: dwte has the rows of tokens from first_token on, and others are last in `order`, with no row;
+ * positions add up rows from first_row on, some_rows of them.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+
+layout(constant_id = 1) const uint PART = 0;
 
 #if GRAD_F32
 #define LOAD_GRAD load_item_f32
@@ -19,16 +23,26 @@
 
 layout(push_constant) uniform Push {
     uvec2 dwte, dwpe, dout, tokens, order;
-    uint rows, row_items, T, vocabulary;
+    uint rows, row_items, T;
+    uint table_rows, vocabulary, first_token;
     uint positions; /* T, or 0: no dwpe */
+    uint first_row, some_rows;
     uint dout_first;
 } pc;
 VIEW(0, dout)
 
-uint token_of(uint row)
+/* Of the table; PART: table_rows for any token that has none. */
+uint table_row_of(uint row)
 {
     uint token = Uints(pc.tokens).at[row];
-    return token < pc.vocabulary ? token : 0;
+    token = token < pc.vocabulary ? token : 0;
+    return PART != 0 ? min(token - pc.first_token, pc.table_rows) : token;
+}
+
+/* The first row at or after `first` that is at position `place`. */
+uint row_at(uint place, uint first)
+{
+    return first + (place + pc.T - first % pc.T) % pc.T;
 }
 
 void main()
@@ -40,22 +54,28 @@ void main()
     bool position = owner >= rows;
     uint place = min(position ? owner - rows : owner, rows - 1);
     uint first = Uints(pc.order).at[place], before = Uints(pc.order).at[max(place, 1) - 1];
-    uint token = token_of(first);
-    bool leads = place == 0 || token_of(before) != token;
+    uint table_row = table_row_of(first);
+    bool leads = place == 0 || table_row_of(before) != table_row;
+    leads = leads && (PART == 0 || table_row < pc.table_rows);
     bool active_ = owner < owners && (position || leads);
 
     precise ITEM sum = ITEM(0.0);
-    uint step = position ? pc.T : 1, at = active_ ? place : rows;
-    while (at < rows) {
+    uint step = position ? pc.T : 1, at = place, end = rows;
+    if (PART != 0 && position) {
+        at = row_at(place, pc.first_row);
+        end = pc.first_row + pc.some_rows;
+    }
+    at = active_ ? at : end;
+    while (at < end) {
         uint row = position ? at : Uints(pc.order).at[at];
-        if (!position && token_of(row) != token)
+        if (!position && table_row_of(row) != table_row)
             break;
         sum += load_item(FROM(dout), row * row_items + column);
         at += step;
     }
     if (active_) {
         uvec2 grad = position ? pc.dwpe : pc.dwte;
-        uint item = (position ? place : token) * row_items + column;
+        uint item = (position ? place : table_row) * row_items + column;
         precise ITEM total = LOAD_GRAD(grad, item) + sum;
         STORE_GRAD(grad, item, total);
     }

@@ -6,13 +6,16 @@
  *   0  a lane counts the digits of its block of rows: counts[block][digit], zero before
  *   1  one workgroup turns counts into places: of smaller digits, then of earlier blocks
  *   2  a lane moves the rows of its block to their places, in order
+ * PART: sorts by table_row_of (embedding_backward.comp) in place of tokens.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
+layout(constant_id = 1) const uint PART = 0;
+
 layout(push_constant) uniform Push {
     uvec2 tokens, from, to, counts; /* from 0: rows in their own order */
-    uint rows, vocabulary, block_rows, blocks, shift, digits;
+    uint rows, table_rows, vocabulary, first_token, block_rows, blocks, shift, digits;
 } pc;
 
 uint row_at(uint place)
@@ -24,6 +27,8 @@ uint digit_of(uint row)
 {
     uint token = Uints(pc.tokens).at[row];
     token = token < pc.vocabulary ? token : 0;
+    if (PART != 0)
+        token = min(token - pc.first_token, pc.table_rows);
     return (token >> pc.shift) & (pc.digits - 1);
 }
 

@@ -43,8 +43,33 @@ static int64_t last_dim(struct rf_tensor tensor)
     return tensor.shape.ndim > 0 ? tensor.shape.dim[tensor.shape.ndim - 1] : 1;
 }
 
+/* Of n rows of tokens and a table with so many; `part` is NULL for a whole table. */
+static int check_part(const char *op, const struct rf_embedding_part *part, int64_t table_rows,
+                      int64_t rows)
+{
+    if (!part)
+        return 0;
+    if (part->first < 0 || part->vocabulary > INT32_MAX ||
+        part->first + table_rows > part->vocabulary)
+        return rf_fail(RF_EINVAL, "%s: rows %lld to %lld are no part of a vocabulary of %lld", op,
+                       (long long)part->first, (long long)(part->first + table_rows - 1),
+                       (long long)part->vocabulary);
+    if (part->first_row < 0 || part->rows < 0 || part->first_row + part->rows > rows)
+        return rf_fail(RF_EINVAL,
+                       "%s: first_row %lld and rows %lld go beyond the %lld rows of tokens", op,
+                       (long long)part->first_row, (long long)part->rows, (long long)rows);
+    return 0;
+}
+
 int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor tokens,
                  struct rf_tensor wte, struct rf_tensor wpe, int64_t T)
+{
+    return rf_embedding_of_part(stream, out, tokens, wte, wpe, T, NULL);
+}
+
+int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor tokens,
+                         struct rf_tensor wte, struct rf_tensor wpe, int64_t T,
+                         const struct rf_embedding_part *part)
 {
     static const char op[] = "embedding";
     static const struct rf_builds builds = {"embedding_v", "embedding_s", "embedding_views", NULL};
@@ -54,6 +79,8 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     int64_t rows = rf_tensor_count(tokens);
     RETURN_IF_ERROR(rf_check_typed(op, "wte", wte, -1));
     RETURN_IF_ERROR(check_tables(op, names, wte, wpe, wte.dtype, rows, T, channels));
+    const int64_t table_rows = rf_tensor_count(wte) / channels;
+    RETURN_IF_ERROR(check_part(op, part, table_rows, rows));
     RETURN_IF_ERROR(rf_check_rows(op, "out", out, wte.dtype, rows, channels));
     RETURN_IF_ERROR(
         rf_check_apart(op, (struct rf_operand[]){{"out", out}}, 1,
@@ -65,7 +92,7 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     struct {
         uint64_t out, tokens, wte, wpe;
-        uint32_t rows, row_items, T, vocabulary, positions, first[2];
+        uint32_t rows, row_items, T, table_rows, vocabulary, first_token, positions, first[2];
     } push = {.out = rf_address_of(out),
               .tokens = rf_address_of(tokens),
               .wte = rf_address_of(wte),
@@ -73,12 +100,15 @@ int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
               .rows = (uint32_t)rows,
               .row_items = row_items,
               .T = (uint32_t)T,
-              .vocabulary = (uint32_t)(rf_tensor_count(wte) / channels),
+              .table_rows = (uint32_t)table_rows,
+              .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
+              .first_token = (uint32_t)(part ? part->first : 0),
               .positions = wpe.buffer ? 1 : 0};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = wte.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
     rf_job_flat(&job, device, (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
+    rf_job_spec(&job, 1, part != NULL);
     rf_job_reads(&job, tokens);
     touch_rows(&job, wte, rows, channels, RF_TOUCH_READ);
     touch_rows(&job, wpe, T, channels, RF_TOUCH_READ);
@@ -123,12 +153,14 @@ static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t
     return scratch;
 }
 
+/* Rows by the row of the table that they read; with a part, those that read none of it last. */
 static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf_tensor scratch,
-                    int64_t rows, int64_t vocabulary, struct rf_tensor *order)
+                    int64_t rows, int64_t table_rows, const struct rf_embedding_part *part,
+                    struct rf_tensor *order)
 {
     static const char *const shaders[] = {"embedding_sort_0", "embedding_sort_1",
                                           "embedding_sort_2"};
-    const struct sort s = plan_sort(rows, vocabulary);
+    const struct sort s = plan_sort(rows, table_rows + (part != NULL));
     struct rf_device *device = rf_stream_device(stream);
     struct rf_tensor from = {0}, to = part_of(scratch, 0, rows),
                      next = part_of(scratch, rows, rows);
@@ -136,13 +168,15 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
     for (uint32_t pass = 0; pass < s.passes; pass++) {
         struct {
             uint64_t tokens, from, to, counts;
-            uint32_t rows, vocabulary, block_rows, blocks, shift, digits;
+            uint32_t rows, table_rows, vocabulary, first_token, block_rows, blocks, shift, digits;
         } push = {.tokens = rf_address_of(tokens),
                   .from = rf_address_of(from),
                   .to = rf_address_of(to),
                   .counts = rf_address_of(counts),
                   .rows = (uint32_t)rows,
-                  .vocabulary = (uint32_t)vocabulary,
+                  .table_rows = (uint32_t)table_rows,
+                  .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
+                  .first_token = (uint32_t)(part ? part->first : 0),
                   .block_rows = (uint32_t)s.block_rows,
                   .blocks = (uint32_t)s.blocks,
                   .shift = pass * s.bits,
@@ -156,6 +190,7 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
                                  .push_bytes = sizeof(push)};
             rf_job_flat(&job, device, stage == 1 ? 1 : (uint64_t)s.blocks,
                         stage == 1 ? SORT_LANES : rf_pick_row_lanes(device), 1);
+            rf_job_spec(&job, 1, part != NULL);
             if (stage != 1) {
                 rf_job_reads(&job, tokens);
                 rf_job_reads(&job, from);
@@ -177,6 +212,14 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
                           struct rf_tensor dout, struct rf_tensor tokens, int64_t T,
                           struct rf_tensor scratch)
 {
+    return rf_embedding_of_part_backward(stream, dwte, dwpe, dout, tokens, T, scratch, NULL);
+}
+
+int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwte,
+                                  struct rf_tensor dwpe, struct rf_tensor dout,
+                                  struct rf_tensor tokens, int64_t T, struct rf_tensor scratch,
+                                  const struct rf_embedding_part *part)
+{
     static const char op[] = "embedding_backward";
     static const struct rf_builds same = {"embedding_backward_v", "embedding_backward_s",
                                           "embedding_backward_views", NULL};
@@ -190,9 +233,10 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, dout.dtype, rows, channels));
     enum rf_dtype grad = dwte.dtype == RF_F32 ? RF_F32 : dout.dtype;
     RETURN_IF_ERROR(check_tables(op, names, dwte, dwpe, grad, rows, T, channels));
-    int64_t vocabulary = rf_tensor_count(dwte) / channels;
-    RETURN_IF_ERROR(
-        rf_check_operand(op, "scratch", scratch, RF_I32, rf_embedding_scratch(rows, vocabulary)));
+    const int64_t table_rows = rf_tensor_count(dwte) / channels;
+    RETURN_IF_ERROR(check_part(op, part, table_rows, rows));
+    RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32,
+                                     rf_embedding_scratch(rows, table_rows + (part != NULL))));
     /* All rows may hold the same token. */
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));
     RETURN_IF_ERROR(rf_check_apart(
@@ -205,10 +249,11 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     uint32_t positions = dwpe.buffer ? (uint32_t)T : 0;
     struct rf_tensor order;
-    RETURN_IF_ERROR(run_sort(stream, tokens, scratch, rows, vocabulary, &order));
+    RETURN_IF_ERROR(run_sort(stream, tokens, scratch, rows, table_rows, part, &order));
     struct {
         uint64_t dwte, dwpe, dout, tokens, order;
-        uint32_t rows, row_items, T, vocabulary, positions, first[1];
+        uint32_t rows, row_items, T, table_rows, vocabulary, first_token, positions;
+        uint32_t first_row, some_rows, first[1];
     } push = {.dwte = rf_address_of(dwte),
               .dwpe = rf_address_of(dwpe),
               .dout = rf_address_of(dout),
@@ -217,13 +262,18 @@ int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struc
               .rows = (uint32_t)rows,
               .row_items = row_items,
               .T = (uint32_t)T,
-              .vocabulary = (uint32_t)vocabulary,
-              .positions = positions};
+              .table_rows = (uint32_t)table_rows,
+              .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
+              .first_token = (uint32_t)(part ? part->first : 0),
+              .positions = positions,
+              .first_row = (uint32_t)(part ? part->first_row : 0),
+              .some_rows = (uint32_t)(part && part->rows ? part->rows : rows)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, grad == dout.dtype ? &same : &wide, vector,
                  (struct rf_source[]){{dout}}, 1, push.first);
     rf_job_flat(&job, device, ((uint64_t)rows + positions) * row_items, RF_FLAT_LANES, 1);
+    rf_job_spec(&job, 1, part != NULL);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, tokens);
     rf_job_reads(&job, order);

@@ -126,6 +126,42 @@ static void norms_of_f32(const struct run *run, enum rf_dtype dtype, int64_t n, 
           rf_rmsnorm_backward_weight(s, dgamma, out, x, rstd, scratch));
 }
 
+/* Columns and rows of tables that ranks share. */
+static void vocabulary_parts(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
+{
+    struct rf_stream *s = run->operands->stream;
+    const bool odd = C % 4;
+    afresh(run);
+    const struct rf_shape rows = rf_shape1(n);
+    struct rf_tensor x = take(run, dtype, n, C), sums = take(run, RF_F32, 2, n);
+    struct rf_tensor losses = reshape(take(run, RF_F32, 1, n), rows);
+    struct rf_tensor lse = reshape(take(run, RF_F32, 1, n), rows);
+    struct rf_tensor tokens = reshape(take(run, RF_I32, 1, n), rows);
+    const struct rf_cross_entropy_part columns = {.vocabulary = 2 * C,
+                                                  .most = reshape(take(run, RF_F32, 1, n), rows),
+                                                  .total = reshape(take(run, RF_F32, 1, n), rows),
+                                                  .wanted = reshape(take(run, RF_F32, 1, n), rows)};
+    plain(run, odd ? "cross_entropy_part_rows odd" : "cross_entropy_part_rows", dtype,
+          rf_cross_entropy_part_rows(s, &columns, x, tokens));
+    plain(run, odd ? "cross_entropy_part_gradient odd" : "cross_entropy_part_gradient", dtype,
+          rf_cross_entropy_part_gradient(s, x, &columns, x, tokens, lse, NULL));
+    if (dtype == RF_F32 && !odd) {
+        plain(run, "cross_entropy_part_sums", dtype,
+              rf_cross_entropy_part_sums(s, sums, &columns, lse));
+        plain(run, "cross_entropy_part_losses", dtype,
+              rf_cross_entropy_part_losses(s, losses, lse, columns.most, sums, tokens, 2 * C));
+    }
+
+    const struct rf_embedding_part part = {.vocabulary = 2000};
+    const int64_t words = rf_embedding_scratch(n, 1001);
+    struct rf_tensor sort = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
+    struct rf_tensor wte = take(run, dtype, 1000, C), wpe = take(run, dtype, 64, C);
+    plain(run, odd ? "embedding_of_part odd" : "embedding_of_part", dtype,
+          rf_embedding_of_part(s, x, tokens, wte, wpe, 64, &part));
+    plain(run, odd ? "embedding_of_part_backward odd" : "embedding_of_part_backward", dtype,
+          rf_embedding_of_part_backward(s, wte, wpe, x, tokens, 64, sort, &part));
+}
+
 static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     struct rf_stream *s = run->operands->stream;
@@ -169,6 +205,7 @@ static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64
     plain(run, odd ? "cross_entropy odd" : "cross_entropy", dtype,
           rf_cross_entropy(s, mean, x, x, tokens, rstd, NULL));
     bias_grad(run, dtype, n, C);
+    vocabulary_parts(run, dtype, n, C);
 }
 
 static void attention(const struct run *run, const char *path, enum rf_dtype dtype, int64_t head,

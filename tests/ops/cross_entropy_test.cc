@@ -205,6 +205,161 @@ TEST_P(CrossEntropy, ScalesGradientsAndNotLosses)
     }
 }
 
+/* What ranks of which each has some columns make of them, with the exchanges done here. */
+class CrossEntropyOfParts : public TypedOpTest
+{
+  protected:
+    struct Result {
+        Floats losses, dlogits;
+    };
+    Result run(int64_t rows, int64_t V, int parts, const Floats &logits, const Ints &targets,
+               const rf_cross_entropy_opts *opts = nullptr)
+    {
+        std::vector<rf_cross_entropy_part> part(parts);
+        std::vector<rf_tensor> x(parts);
+        const rf_tensor aims = i32(rf_shape1(rows), targets);
+        Floats greatest(rows, -INFINITY), sums(2 * rows);
+        for (int k = 0; k < parts; k++) {
+            const int64_t first = k * V / parts, columns = (k + 1) * V / parts - first;
+            Floats own;
+            for (int64_t row = 0; row < rows; row++)
+                own.insert(own.end(), &logits[row * V + first], &logits[row * V + first] + columns);
+            x[k] = typed(rf_shape2(rows, columns), type(), own, k % 2);
+            part[k] = {first, V, blank(rf_shape1(rows)), blank(rf_shape1(rows)),
+                       blank(rf_shape1(rows))};
+            EXPECT_OK(rf_cross_entropy_part_rows(stream, &part[k], x[k], aims));
+            const Floats most = read(part[k].most);
+            for (int64_t row = 0; row < rows; row++)
+                greatest[row] = std::max(greatest[row], most[row]);
+        }
+        const rf_tensor top = f32(rf_shape1(rows), greatest);
+        for (int k = 0; k < parts; k++) {
+            const rf_tensor own = blank(rf_shape2(2, rows));
+            EXPECT_OK(rf_cross_entropy_part_sums(stream, own, &part[k], top));
+            const Floats more = read(own);
+            for (int64_t i = 0; i < 2 * rows; i++)
+                sums[i] += more[i];
+        }
+        const rf_tensor all = f32(rf_shape2(2, rows), sums), losses = blank(rf_shape1(rows)),
+                        lse = blank(rf_shape1(rows));
+        EXPECT_OK(rf_cross_entropy_part_losses(stream, losses, lse, top, all, aims, V));
+        Result result = {read(losses), Floats(rows * V)};
+        for (int k = 0; k < parts; k++) {
+            EXPECT_OK(
+                rf_cross_entropy_part_gradient(stream, x[k], &part[k], x[k], aims, lse, opts));
+            const Floats own = read(x[k]);
+            const int64_t columns = (int64_t)own.size() / rows;
+            for (int64_t row = 0; row < rows; row++)
+                std::copy_n(&own[row * columns], columns, &result.dlogits[row * V + part[k].first]);
+        }
+        return result;
+    }
+    /* The same by one rank. */
+    Result whole(int64_t rows, int64_t V, const Floats &logits, const Ints &targets)
+    {
+        const rf_tensor x = typed(rf_shape2(rows, V), type(), logits), losses = blank(rf_shape1(rows));
+        EXPECT_OK(rf_cross_entropy(stream, losses, x, x, i32(rf_shape1(rows), targets),
+                                   blank(rf_shape1(rows)), nullptr));
+        return {read(losses), read(x)};
+    }
+};
+
+ALL_TYPES(CrossEntropyOfParts);
+
+TEST_P(CrossEntropyOfParts, IsThatOfTheWholeForPartsOfAnySize)
+{
+    for (int64_t V : {4, 16, 257, 1030, 50257})
+        for (int parts : {1, 2, 3, 4}) {
+            if (V > 10000 && parts != 3)
+                continue;
+            const int64_t rows = V > 10000 ? 3 : 17;
+            Floats logits = rounded(normal(rows * V, 3));
+            Ints targets = below(rows, (int32_t)V);
+            targets[0] = 0;
+            targets[1] = (int32_t)V - 1;
+            targets[2] = -1;
+            const auto want = reference::cross_entropy(wide(logits), targets, V);
+            const Result got = run(rows, V, parts, logits, targets),
+                         one = whole(rows, V, logits, targets);
+            const std::string what = std::to_string(V) + " in " + std::to_string(parts);
+            expect_near(got.losses, want.losses, 1e-6, "losses of " + what);
+            expect_near(got.dlogits, want.dlogits, tolerance(5e-6), "dlogits of " + what);
+            expect_near(got.losses, wide(one.losses), 4e-7, "losses beside the whole of " + what);
+            EXPECT_EQ(got.losses[2], 0.0f);
+            if (parts == 1) {
+                expect_same_bits(got.losses, one.losses, "losses of one part");
+                expect_same_bits(got.dlogits, one.dlogits, "dlogits of one part");
+            }
+        }
+}
+
+TEST_P(CrossEntropyOfParts, HasNoNumbersExactlyWhereTheWholeHasNone)
+{
+    const float inf = INFINITY;
+    for (int64_t V : {10, 64, 1003})
+        for (int parts : {2, 3}) {
+            const int64_t rows = 10;
+            Floats logits = rounded(normal(rows * V));
+            std::fill_n(logits.begin(), 2 * V, -inf); /* rows 0 and 1 */
+            logits[2 * V + V / 2] = inf;
+            logits[3 * V + V - 1] = NAN;
+            logits[4 * V] = NAN;
+            std::fill_n(logits.begin() + 5 * V + 1, V - 1, -inf); /* sure of column 0 */
+            logits[6 * V + V - 1] = logits[6 * V] = inf;
+            for (int64_t k = 0; k < V; k++)
+                logits[7 * V + k] = (k < V / 2 ? -3e4f : 3e4f) + (type() == RF_F32 ? 3e38f : 0);
+            const Ints targets = {1, -1, 0, 0, 0, 0, 0, (int32_t)V - 1, (int32_t)V, INT32_MAX};
+            const Result got = run(rows, V, parts, logits, targets),
+                         want = whole(rows, V, logits, targets);
+            for (int64_t row = 0; row < rows; row++) {
+                EXPECT_EQ(std::isnan(got.losses[row]), std::isnan(want.losses[row])) << row;
+                for (int64_t k = row * V; k < (row + 1) * V; k++)
+                    ASSERT_EQ(std::isnan(got.dlogits[k]), std::isnan(want.dlogits[k]))
+                        << V << " in " << parts << " row " << row;
+            }
+        }
+}
+
+TEST_P(CrossEntropyOfParts, ScalesGradientsAndNotLosses)
+{
+    const int64_t rows = 9, V = 37;
+    const Floats logits = rounded(normal(rows * V));
+    const Ints targets = below(rows, (int32_t)V);
+    rf_tensor four = f32(rf_shape1(1), {4});
+    rf_cross_entropy_opts opts = {};
+    opts.scale = 256;
+    opts.device_scale = &four;
+    const Result plain = run(rows, V, 3, logits, targets),
+                 scaled = run(rows, V, 3, logits, targets, &opts);
+    expect_same_bits(scaled.losses, plain.losses, "losses");
+    for (size_t i = 0; i < plain.dlogits.size(); i++)
+        EXPECT_NEAR(scaled.dlogits[i], 1024 * plain.dlogits[i],
+                    1e-3 + step_of(type()) * std::fabs(1024 * plain.dlogits[i]));
+}
+
+TEST_P(CrossEntropyOfParts, WrongOperandsAreNamed)
+{
+    const rf_tensor three = blank(rf_shape1(3)), logits = out(rf_shape2(3, 8)),
+                    targets = blank_i32(3);
+    rf_cross_entropy_part part = {5, 12, three, blank(rf_shape1(3)), blank(rf_shape1(3))};
+    EXPECT_FAILS(RF_EINVAL, "columns 5 to 12 are no part of a vocabulary of 12",
+                 rf_cross_entropy_part_rows(stream, &part, logits, targets));
+    part.first = 4;
+    rf_cross_entropy_opts opts = {};
+    opts.z_loss = 1;
+    EXPECT_FAILS(
+        RF_EINVAL, "neither smoothing nor z_loss",
+        rf_cross_entropy_part_gradient(stream, logits, &part, logits, targets, three, &opts));
+    EXPECT_FAILS(RF_EINVAL, "sums is f32 (3), expected 6",
+                 rf_cross_entropy_part_sums(stream, three, &part, blank(rf_shape1(3))));
+    EXPECT_FAILS(RF_EINVAL, "losses must not overlap lse",
+                 rf_cross_entropy_part_losses(stream, three, three, blank(rf_shape1(3)),
+                                              blank(rf_shape1(6)), targets, 12));
+    part.wanted = three;
+    EXPECT_FAILS(RF_EINVAL, "most must not overlap wanted",
+                 rf_cross_entropy_part_rows(stream, &part, logits, targets));
+}
+
 TEST_P(CrossEntropy, WrongOperandsAreNamed)
 {
     rf_cross_entropy_opts bad = {};

@@ -132,6 +132,97 @@ TEST_P(Embedding, BackwardHandlesALargeVocabularyAndManyRows)
     expect_same_bits(got.dwpe, want.dwpe, "dwpe");
 }
 
+TEST_P(Embedding, OfPartsOfTheTableAddUpToTheWhole)
+{
+    for (const Case &c : cases)
+        for (int parts : {1, 2, 3, 4}) {
+            if (c.V < parts)
+                continue;
+            const int64_t n = c.T * c.batch;
+            Ints tokens = below(n, (int32_t)c.V);
+            tokens[n / 2] = n % 2 ? -3 : (int32_t)c.V; /* outside: row 0 */
+            const Floats wte = rounded(normal(c.V * c.C)), wpe = rounded(normal(c.T * c.C));
+            const rf_tensor ids = i32(rf_shape1(n), tokens);
+            const rf_tensor pe = in(rf_shape2(c.T, c.C), wpe), whole = out(rf_shape2(n, c.C));
+            ASSERT_OK(rf_embedding(stream, whole, ids, in(rf_shape2(c.V, c.C), wte), pe, c.T));
+            Floats sum(n * c.C);
+            for (int k = 0; k < parts; k++) {
+                const int64_t first = k * c.V / parts, end = (k + 1) * c.V / parts;
+                const rf_embedding_part part = {first, c.V, 0, 0};
+                const rf_tensor y = out(rf_shape2(n, c.C), c.shift);
+                const Floats own(&wte[first * c.C], &wte[first * c.C] + (end - first) * c.C);
+                ASSERT_OK(rf_embedding_of_part(stream, y, ids,
+                                               in(rf_shape2(end - first, c.C), own, k % 2),
+                                               k == 0 ? pe : rf_tensor{}, c.T, &part));
+                const Floats more = read(y);
+                for (size_t i = 0; i < sum.size(); i++)
+                    sum[i] += more[i];
+            }
+            expect_same_bits(rounded(sum), read(whole), std::to_string(parts) + " parts");
+        }
+}
+
+TEST_P(Embedding, BackwardOfPartsOfTheTableGivesEachItsRowsOfTheWhole)
+{
+    for (const Case &c : cases)
+        for (int parts : {1, 2, 3, 4}) {
+            if (c.V < parts)
+                continue;
+            const int64_t n = c.T * c.batch;
+            Ints tokens = below(n, (int32_t)c.V);
+            tokens[n - 1] = -1;
+            const Floats dwte = normal(c.V * c.C), dwpe = normal(c.T * c.C),
+                         dout = rounded(normal(n * c.C));
+            const Grads want = on_host(dwte, dwpe, dout, tokens, c);
+            for (int k = 0; k < parts; k++) {
+                const int64_t first = k * c.V / parts, rows = (k + 1) * c.V / parts - first,
+                              at = first * c.C;
+                const Floats own(&dwte[at], &dwte[at] + rows * c.C);
+                const rf_embedding_part part = {first, c.V, 0, 0};
+                const rf_tensor te = f32(rf_shape2(rows, c.C), own, c.shift),
+                                pe = f32(rf_shape2(c.T, c.C), dwpe, c.shift);
+                ASSERT_OK(rf_embedding_of_part_backward(
+                    stream, te, pe, in(rf_shape2(n, c.C), dout), i32(rf_shape1(n), tokens), c.T,
+                    blank_i32(rf_embedding_scratch(n, rows + 1)), &part));
+                const std::string what = std::to_string(k) + " of " + std::to_string(parts);
+                expect_same_bits(read(te), Floats(&want.dwte[at], &want.dwte[at] + rows * c.C),
+                                 what);
+                expect_same_bits(read(pe), want.dwpe, what);
+            }
+        }
+}
+
+/* Also where the rows begin within a sequence. */
+TEST_P(Embedding, BackwardOfSomeRowsGivesPositionsTheirs)
+{
+    for (const Case &c : cases)
+        for (int parts : {1, 2, 3}) {
+            const int64_t n = c.T * c.batch;
+            Floats dwpe = normal(c.T * c.C), got = dwpe, dout = rounded(normal(n * c.C));
+            const Floats dwte(c.V * c.C);
+            const Ints tokens = below(n, (int32_t)c.V);
+            for (int k = 0; k < parts; k++) {
+                const rf_embedding_part part = {0, c.V, k * n / parts,
+                                                (k + 1) * n / parts - k * n / parts};
+                if (part.rows == 0)
+                    continue;
+                const rf_tensor pe = f32(rf_shape2(c.T, c.C), got);
+                ASSERT_OK(rf_embedding_of_part_backward(
+                    stream, f32(rf_shape2(c.V, c.C), dwte), pe, in(rf_shape2(n, c.C), dout),
+                    i32(rf_shape1(n), tokens), c.T, blank_i32(rf_embedding_scratch(n, c.V + 1)),
+                    &part));
+                got = read(pe);
+                Floats sum(c.T * c.C);
+                for (int64_t i = part.first_row; i < part.first_row + part.rows; i++)
+                    for (int64_t j = 0; j < c.C; j++)
+                        sum[(i % c.T) * c.C + j] += dout[i * c.C + j];
+                for (size_t i = 0; i < sum.size(); i++)
+                    dwpe[i] += sum[i];
+                expect_same_bits(got, dwpe, std::to_string(k) + " of " + std::to_string(parts));
+            }
+        }
+}
+
 /* What the sort finds hard or could get wrong: one token only, none twice, all in reverse, tokens
  * whose digits overflow into the next, and numbers of rows about its blocks. */
 TEST_P(Embedding, BackwardSortsAnyTokens)
@@ -183,6 +274,11 @@ TEST_P(Embedding, WrongOperandsAreNamed)
                  rf_embedding_backward(stream, wte, wpe, out, tokens, 3, tokens));
     EXPECT_FAILS(RF_EINVAL, "dout",
                  rf_embedding_backward(stream, wte, wpe, narrow, tokens, 3, scratch));
+    const rf_embedding_part beyond = {3, 11, 0, 0}, late = {0, 9, 4, 3};
+    EXPECT_FAILS(RF_EINVAL, "rows 3 to 11 are no part of a vocabulary of 11",
+                 rf_embedding_of_part(stream, out, tokens, wte, wpe, 3, &beyond));
+    EXPECT_FAILS(RF_EINVAL, "first_row 4 and rows 3 go beyond the 6 rows",
+                 rf_embedding_of_part_backward(stream, wte, wpe, out, tokens, 3, scratch, &late));
     EXPECT_FAILS(RF_EINVAL, "dwte must not overlap dwpe",
                  rf_embedding_backward(stream, wte, wte, out, tokens, 3, scratch));
 }

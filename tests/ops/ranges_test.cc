@@ -181,6 +181,11 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             EXPECT_OK(rf_embedding_backward(stream, some(rf_shape2(words, C), RF_F32),
                                             some(rf_shape2(T, C), RF_F32), dout, tokens, T, sort));
         }
+        const rf_embedding_part part = {3, words + 3, 2, 7};
+        EXPECT_OK(rf_embedding_of_part(stream, out, tokens, wte, wpe, T, &part));
+        EXPECT_OK(rf_embedding_of_part_backward(stream, wte, wpe, dout, tokens, T,
+                                                blank_i32(rf_embedding_scratch(n, words + 1)),
+                                                &part));
         for (int64_t V : {odd ? 51 : 52, odd ? 1030 : 1032}) {
             const int64_t m = 5;
             rf_tensor logits = some(rf_shape2(m, V), type), losses = blank(rf_shape1(m)),
@@ -191,6 +196,16 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             opts.device_scale = &scale;
             EXPECT_OK(rf_cross_entropy(stream, losses, dlogits, logits, targets, lse, &opts));
             EXPECT_OK(rf_cross_entropy(stream, losses, dlogits, logits, targets, lse, nullptr));
+            const rf_cross_entropy_part columns = {2, V + 3, blank(rf_shape1(m)),
+                                                   blank(rf_shape1(m)), blank(rf_shape1(m))};
+            const rf_tensor sums = blank(rf_shape2(2, m)),
+                            greatest = f32(rf_shape1(m), Floats(m, 1));
+            EXPECT_OK(rf_cross_entropy_part_rows(stream, &columns, logits, targets));
+            EXPECT_OK(rf_cross_entropy_part_sums(stream, sums, &columns, greatest));
+            EXPECT_OK(
+                rf_cross_entropy_part_losses(stream, losses, lse, greatest, sums, targets, V + 3));
+            EXPECT_OK(rf_cross_entropy_part_gradient(stream, dlogits, &columns, logits, targets,
+                                                     lse, &opts));
         }
     }
 
