@@ -57,7 +57,8 @@ static void make_embedding(struct model_part *part, const struct gpt2_config *c)
 {
     const struct rf_shape words = rf_shape2(c->vocab, c->channels);
     snprintf(part->name, sizeof(part->name), "embedding");
-    model_add_param(part, c->residual, "", "wte.weight", words, 0.02f, 0);
+    model_add_param(part, c->residual, "", "wte.weight", words, 0.02f, 0)->split.kind =
+        RF_SPLIT_ROWS;
     model_add_param(part, c->residual, "", "wpe.weight", rf_shape2(c->seq, c->channels), 0.02f, 0);
 }
 
@@ -99,6 +100,7 @@ static void make_head(struct model_part *part, const struct gpt2_config *c)
     struct rf_param_desc *table =
         model_add_param(part, c->dtype, "", "head.weight", words, 0.02f, 0);
     table->tied_to = "wte.weight";
+    table->split.kind = RF_SPLIT_ROWS;
     if (c->head_rows == 0)
         table->flags |= RF_PARAM_WRITTEN;
 }

@@ -2,11 +2,21 @@
  *
  * The embedding block of a GPT-2: token and position tables.
  */
+#include <stdio.h>
+
 #include "gpt2_internal.h"
+#include "vocabulary.h"
+
+static struct model_embedding embedding_of(const struct gpt2_config *g)
+{
+    return (struct model_embedding){
+        .vocab = g->vocab, .channels = g->channels, .dtype = g->residual, .positions = true};
+}
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
-    return rf_embedding(ctx->stream, out, in, ctx->params[0], ctx->params[1], ctx->seq);
+    const struct model_embedding e = embedding_of(self);
+    return model_embed(ctx, &e, in, out);
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -18,26 +28,28 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
+    const struct model_embedding e = embedding_of(self);
+    return model_embed_backward(ctx, &e, in, dout);
+}
+
+static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
+                        int64_t seq, struct rf_block_sizes *out)
+{
     const struct gpt2_config *g = self;
-    const int64_t words = rf_embedding_scratch(ctx->rows, g->vocab);
-    struct rf_tensor scratch;
-    uint64_t at = 0;
-    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
-    return rf_embedding_backward(ctx->stream, ctx->grads[0], ctx->grads[1], dout, in, ctx->seq,
-                                 scratch);
+    const struct model_embedding e = embedding_of(g);
+    if (seq <= g->seq)
+        return model_embed_sizes(&e, part, rows, out);
+    *out = (struct rf_block_sizes){0};
+    snprintf(out->fault, sizeof(out->fault),
+             "sequences of %lld tokens are longer than the model's %d positions; use shorter ones",
+             (long long)seq, g->seq);
+    return RF_EINVAL;
 }
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct gpt2_config *g = self;
-    if (seq > g->seq)
-        return RF_EINVAL;
-    const int64_t words = rf_embedding_scratch(rows, g->vocab);
-    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
-                                   .out = rf_shape2(rows, g->channels),
-                                   .dtype = g->residual,
-                                   .vocabulary = g->vocab};
-    return 0;
+    return tensor_sizes(self, NULL, rows, seq, out);
 }
 
-const struct rf_block_ops gpt2_embedding_ops = {forward, backward_input, backward_weight, sizes};
+const struct rf_block_ops gpt2_embedding_ops = {forward, backward_input, backward_weight, sizes,
+                                                tensor_sizes};

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The head of a model: last norm, logits by a table, and the loss; see parts.h. The chunked form is
- * for vocabularies whose logits would be most of a model's memory.
+ * for vocabularies whose logits would be most of a model's memory. Where tensor ranks share the
+ * head, head_shared.c has all of it but the norm.
  */
-#include "parts.h"
+#include "head.h"
 
-struct saved {
-    struct rf_tensor norm, mean, rstd; /* (n,C) (n) (n); no mean with RMSNorm */
-};
-
-static int cut_saved(const struct model_head *h, struct saved *s, struct model_cut cuts[3])
+static int cut_saved(const struct model_head *h, struct model_head_norm *s,
+                     struct model_cut cuts[3])
 {
     int count = 0;
     cuts[count++] = (struct model_cut){&s->norm, h->channels, h->dtype};
@@ -19,7 +17,8 @@ static int cut_saved(const struct model_head *h, struct saved *s, struct model_c
     return count;
 }
 
-static int get_saved(const struct rf_ctx *ctx, const struct model_head *h, struct saved *s)
+static int get_saved(const struct rf_ctx *ctx, const struct model_head *h,
+                     struct model_head_norm *s)
 {
     struct model_cut cuts[3];
     return model_carve(ctx->saved, ctx->rows, cuts, cut_saved(h, s, cuts));
@@ -31,12 +30,12 @@ static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struc
     return model_carve(ctx->handoff, ctx->rows, MODEL_CUTS(cuts));
 }
 
-static int table_of(const struct model_head *h)
+int model_head_table(const struct model_head *h)
 {
     return h->rms ? 1 : 2;
 }
 
-static struct rf_cross_entropy_opts loss_opts(const struct rf_ctx *ctx)
+struct rf_cross_entropy_opts model_head_loss(const struct rf_ctx *ctx)
 {
     return (struct rf_cross_entropy_opts){.device_scale =
                                               ctx->loss_scale.buffer ? &ctx->loss_scale : NULL};
@@ -44,16 +43,17 @@ static struct rf_cross_entropy_opts loss_opts(const struct rf_ctx *ctx)
 
 /* ---- the norm -------------------------------------------------------------------------------- */
 
-static int norm(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                struct rf_tensor in)
+int model_head_forward_norm(struct rf_ctx *ctx, const struct model_head *h,
+                            const struct model_head_norm *s, struct rf_tensor in)
 {
     const struct rf_tensor *p = ctx->params;
     return h->rms ? rf_rmsnorm(ctx->stream, s->norm, s->rstd, in, p[0], h->eps)
                   : rf_layernorm(ctx->stream, s->norm, s->mean, s->rstd, in, p[0], p[1], h->eps);
 }
 
-static int norm_input(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                      struct rf_tensor din, struct rf_tensor dnorm, struct rf_tensor in)
+int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
+                          const struct model_head_norm *s, struct rf_tensor din,
+                          struct rf_tensor dnorm, struct rf_tensor in)
 {
     const struct rf_tensor *p = ctx->params;
     return h->rms ? rf_rmsnorm_backward_input(ctx->stream, din, dnorm, in, s->rstd, p[0], false)
@@ -61,12 +61,14 @@ static int norm_input(struct rf_ctx *ctx, const struct model_head *h, const stru
                                                 false);
 }
 
-static int norm_weight(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                       struct rf_tensor in, struct rf_tensor dnorm)
+int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
+                           const struct model_head_norm *s, struct rf_tensor in,
+                           struct rf_tensor dnorm)
 {
     const struct rf_tensor *g = ctx->grads;
     struct rf_tensor scratch;
-    RETURN_IF_FAILED(model_scratch(ctx, rf_layernorm_scratch(ctx->rows, h->channels), &scratch));
+    RETURN_IF_FAILED(
+        model_scratch(ctx, rf_layernorm_scratch(rf_tensor_count(s->rstd), h->channels), &scratch));
     return h->rms ? rf_rmsnorm_backward_weight(ctx->stream, g[0], dnorm, in, s->rstd, scratch)
                   : rf_layernorm_backward_weight(ctx->stream, g[0], g[1], dnorm, in, s->mean,
                                                  s->rstd, scratch);
@@ -78,15 +80,17 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
 {
     const struct model_head *h = self;
     struct rf_tensor scratch, dlogits = {0};
-    struct saved s;
+    struct model_head_norm s;
+    if (ctx->tensor.ranks > 1)
+        return model_head_shared_forward(ctx, h, in, out);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(model_scratch(ctx, ctx->rows, &scratch));
-    RETURN_IF_FAILED(norm(ctx, h, &s, in));
-    RETURN_IF_FAILED(model_matmul(ctx, out, s.norm, ctx->params[table_of(h)],
+    RETURN_IF_FAILED(model_head_forward_norm(ctx, h, &s, in));
+    RETURN_IF_FAILED(model_matmul(ctx, out, s.norm, ctx->params[model_head_table(h)],
                                   &(struct rf_matmul_opts){.transpose_b = true}));
     if (!ctx->evaluate)
         dlogits = out;
-    const struct rf_cross_entropy_opts opts = loss_opts(ctx);
+    const struct rf_cross_entropy_opts opts = model_head_loss(ctx);
     return rf_cross_entropy(ctx->stream, ctx->losses, dlogits, out, ctx->targets, scratch, &opts);
 }
 
@@ -95,11 +99,13 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 {
     const struct model_head *h = self;
     struct rf_tensor dnorm;
-    struct saved s;
+    struct model_head_norm s;
+    if (ctx->tensor.ranks > 1)
+        return model_head_shared_input(ctx, h, in, dout, din);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
-    RETURN_IF_FAILED(model_matmul(ctx, dnorm, dout, ctx->params[table_of(h)], NULL));
-    return norm_input(ctx, h, &s, din, dnorm, in);
+    RETURN_IF_FAILED(model_matmul(ctx, dnorm, dout, ctx->params[model_head_table(h)], NULL));
+    return model_head_norm_input(ctx, h, &s, din, dnorm, in);
 }
 
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -107,19 +113,22 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 {
     const struct model_head *h = self;
     struct rf_tensor dnorm;
-    struct saved s;
+    struct model_head_norm s;
+    if (ctx->tensor.ranks > 1)
+        return model_head_shared_weight(ctx, h, in, dout);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
-    RETURN_IF_FAILED(model_matmul(
-        ctx, ctx->grads[table_of(h)], dout, s.norm,
-        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[table_of(h)]}));
-    return norm_weight(ctx, h, &s, in, dnorm);
+    RETURN_IF_FAILED(
+        model_matmul(ctx, ctx->grads[model_head_table(h)], dout, s.norm,
+                     &(struct rf_matmul_opts){.transpose_a = true,
+                                              .accumulate = !ctx->fresh[model_head_table(h)]}));
+    return model_head_norm_weight(ctx, h, &s, in, dnorm);
 }
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
     const struct model_head *h = self;
-    struct saved s;
+    struct model_head_norm s;
     struct rf_tensor dnorm;
     struct model_cut cuts[3];
     const struct model_cut handoff[] = {{&dnorm, h->channels, h->dtype}};
@@ -140,16 +149,17 @@ static int64_t chunk_bytes(const struct model_head *h, int64_t rows)
 }
 
 /* Losses and, where there are tensors for them, gradients. */
-static int run_chunks(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                      struct rf_tensor dnorm, struct rf_tensor dtable)
+static int run_chunks(struct rf_ctx *ctx, const struct model_head *h,
+                      const struct model_head_norm *s, struct rf_tensor dnorm,
+                      struct rf_tensor dtable)
 {
     struct rf_tensor scratch;
     uint64_t at = 0;
     RETURN_IF_FAILED(
         rf_carve(ctx->scratch, &at, rf_shape1(chunk_bytes(h, ctx->rows)), RF_U8, &scratch));
-    const struct rf_cross_entropy_opts opts = loss_opts(ctx);
-    return rf_lm_head(ctx->stream, ctx->losses, dnorm, dtable, s->norm, ctx->params[table_of(h)],
-                      ctx->targets, scratch, &opts);
+    const struct rf_cross_entropy_opts opts = model_head_loss(ctx);
+    return rf_lm_head(ctx->stream, ctx->losses, dnorm, dtable, s->norm,
+                      ctx->params[model_head_table(h)], ctx->targets, scratch, &opts);
 }
 
 static int chunked_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -157,9 +167,11 @@ static int chunked_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 {
     const struct model_head *h = self;
     const struct rf_tensor none = {0};
-    struct saved s;
+    struct model_head_norm s;
+    if (ctx->tensor.ranks > 1)
+        return model_head_shared_forward(ctx, h, in, out);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
-    RETURN_IF_FAILED(norm(ctx, h, &s, in));
+    RETURN_IF_FAILED(model_head_forward_norm(ctx, h, &s, in));
     /* In training the losses come with the gradients, which need the logits, too. */
     return ctx->evaluate ? run_chunks(ctx, h, &s, none, none) : 0;
 }
@@ -168,25 +180,29 @@ static int chunked_backward_input(struct rf_ctx *ctx, void *self, struct rf_tens
                                   struct rf_tensor dout, struct rf_tensor din)
 {
     const struct model_head *h = self;
-    struct saved s;
+    struct model_head_norm s;
+    if (ctx->tensor.ranks > 1)
+        return model_head_shared_input(ctx, h, in, dout, din);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
-    RETURN_IF_FAILED(run_chunks(ctx, h, &s, dout, ctx->grads[table_of(h)]));
-    return norm_input(ctx, h, &s, din, dout, in);
+    RETURN_IF_FAILED(run_chunks(ctx, h, &s, dout, ctx->grads[model_head_table(h)]));
+    return model_head_norm_input(ctx, h, &s, din, dout, in);
 }
 
 static int chunked_backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                                    struct rf_tensor dout)
 {
     const struct model_head *h = self;
-    struct saved s;
+    struct model_head_norm s;
+    if (ctx->tensor.ranks > 1)
+        return model_head_shared_weight(ctx, h, in, dout);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
-    return norm_weight(ctx, h, &s, in, dout);
+    return model_head_norm_weight(ctx, h, &s, in, dout);
 }
 
 static int chunked_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
     const struct model_head *h = self;
-    struct saved s;
+    struct model_head_norm s;
     struct model_cut cuts[3];
     uint64_t weights = model_scratch_bytes(rf_layernorm_scratch(rows, h->channels));
     uint64_t chunk = rf_carve_bytes(rf_shape1(chunk_bytes(h, rows)), RF_U8);
@@ -198,10 +214,21 @@ static int chunked_sizes(const void *self, int64_t rows, int64_t seq, struct rf_
     return 0;
 }
 
+static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
+                        int64_t seq, struct rf_block_sizes *out)
+{
+    const struct model_head *h = self;
+    if (part->ranks > 1)
+        return model_head_shared_sizes(h, part, rows, out);
+    return h->rows ? chunked_sizes(h, rows, seq, out) : sizes(h, rows, seq, out);
+}
+
 const struct rf_block_ops *model_head_ops(const struct model_head *head)
 {
-    static const struct rf_block_ops whole = {forward, backward_input, backward_weight, sizes};
+    static const struct rf_block_ops whole = {forward, backward_input, backward_weight, sizes,
+                                              tensor_sizes};
     static const struct rf_block_ops chunked = {chunked_forward, chunked_backward_input,
-                                                chunked_backward_weight, chunked_sizes};
+                                                chunked_backward_weight, chunked_sizes,
+                                                tensor_sizes};
     return head->rows ? &chunked : &whole;
 }

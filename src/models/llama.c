@@ -77,7 +77,10 @@ static void add_norm(struct model_part *part, const struct llama_config *c, cons
 static void make_embedding(struct model_part *part, const struct llama_config *c)
 {
     snprintf(part->name, sizeof(part->name), "embedding");
-    add_matrix(part, c, "", "embedding", c->vocab, c->channels, 0.02f)->dtype = c->residual;
+    struct rf_param_desc *table =
+        add_matrix(part, c, "", "embedding", c->vocab, c->channels, 0.02f);
+    table->dtype = c->residual;
+    table->split.kind = RF_SPLIT_ROWS;
 }
 
 static void make_layer(struct model_part *part, const struct llama_config *g, int layer)
@@ -118,6 +121,7 @@ static void make_head(struct model_part *part, const struct llama_config *c)
     snprintf(part->name, sizeof(part->name), "head");
     add_norm(part, c, "", "norm");
     struct rf_param_desc *table = add_matrix(part, c, "", "head", c->vocab, c->channels, 0.02f);
+    table->split.kind = RF_SPLIT_ROWS;
     if (c->tied)
         table->tied_to = "embedding.weight";
     if (c->head_rows == 0)

@@ -3,11 +3,18 @@
  * The embedding block of a Llama-style model: a table of tokens. Positions come in the layers.
  */
 #include "llama_internal.h"
+#include "vocabulary.h"
+
+static struct model_embedding embedding_of(const struct llama_config *g)
+{
+    return (struct model_embedding){
+        .vocab = g->vocab, .channels = g->channels, .dtype = g->residual};
+}
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
-    const struct rf_tensor none = {0};
-    return rf_embedding(ctx->stream, out, in, ctx->params[0], none, ctx->seq);
+    const struct model_embedding e = embedding_of(self);
+    return model_embed(ctx, &e, in, out);
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -19,24 +26,21 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
-    const struct llama_config *g = self;
-    const struct rf_tensor none = {0};
-    const int64_t words = rf_embedding_scratch(ctx->rows, g->vocab);
-    struct rf_tensor scratch;
-    uint64_t at = 0;
-    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
-    return rf_embedding_backward(ctx->stream, ctx->grads[0], none, dout, in, ctx->seq, scratch);
+    const struct model_embedding e = embedding_of(self);
+    return model_embed_backward(ctx, &e, in, dout);
+}
+
+static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
+                        int64_t seq, struct rf_block_sizes *out)
+{
+    const struct model_embedding e = embedding_of(self);
+    return model_embed_sizes(&e, part, rows, out);
 }
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    const struct llama_config *g = self;
-    const int64_t words = rf_embedding_scratch(rows, g->vocab);
-    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
-                                   .out = rf_shape2(rows, g->channels),
-                                   .dtype = g->residual,
-                                   .vocabulary = g->vocab};
-    return 0;
+    return tensor_sizes(self, NULL, rows, seq, out);
 }
 
-const struct rf_block_ops llama_embedding_ops = {forward, backward_input, backward_weight, sizes};
+const struct rf_block_ops llama_embedding_ops = {forward, backward_input, backward_weight, sizes,
+                                                 tensor_sizes};

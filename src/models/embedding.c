@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The embedding of either model; see vocabulary.h. Tensor ranks look up the tokens whose rows they
+ * have; the first one adds the positions, so that the ranks' sum is rounded as one rank's result
+ * is.
+ */
+#include <stdio.h>
+
+#include "vocabulary.h"
+
+struct model_span model_table_rows(const struct rf_tensor_part *part, int64_t vocab)
+{
+    const int64_t first = part->rank * vocab / part->ranks;
+    return (struct model_span){first, (part->rank + 1) * vocab / part->ranks - first};
+}
+
+struct model_span model_own_rows(const struct rf_tensor_part *part, int64_t rows)
+{
+    const int64_t count = part->sequence ? rows / part->ranks : rows;
+    return (struct model_span){part->sequence ? part->rank * count : 0, count};
+}
+
+struct rf_tensor model_rows_of(struct rf_tensor tensor, struct model_span rows)
+{
+    struct rf_shape *shape = &tensor.shape;
+    uint64_t row = rf_dtype_bytes(tensor.dtype);
+    for (int i = 1; i < shape->ndim; i++)
+        row *= (uint64_t)shape->dim[i];
+    tensor.offset += (uint64_t)rows.first * row;
+    shape->dim[0] = rows.count;
+    return tensor;
+}
+
+int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows,
+                     struct rf_block_sizes *out)
+{
+    *out = (struct rf_block_sizes){0};
+    if (part->ranks > vocab)
+        snprintf(out->fault, sizeof(out->fault),
+                 "%d tensor ranks are more than the %lld rows of the vocabulary; use fewer",
+                 part->ranks, (long long)vocab);
+    else if (part->sequence && rows % part->ranks != 0)
+        snprintf(out->fault, sizeof(out->fault),
+                 "%d tensor ranks do not divide the %lld tokens of a micro-batch; change its size",
+                 part->ranks, (long long)rows);
+    return out->fault[0] ? RF_EINVAL : 0;
+}
+
+static struct rf_tensor positions_of(const struct model_embedding *e,
+                                     const struct rf_tensor *tensors)
+{
+    const struct rf_tensor none = {0};
+    return e->positions ? tensors[1] : none;
+}
+
+int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struct rf_tensor tokens,
+                struct rf_tensor out)
+{
+    const struct rf_tensor_part *part = &ctx->tensor;
+    struct rf_tensor positions = positions_of(e, ctx->params);
+    if (part->ranks <= 1)
+        return rf_embedding(ctx->stream, out, tokens, ctx->params[0], positions, ctx->seq);
+    if (ctx->phase == 1)
+        return rf_copy(ctx->stream, out,
+                       model_rows_of(ctx->exchanged, model_own_rows(part, ctx->rows)));
+    const struct rf_embedding_part table = {.first = model_table_rows(part, e->vocab).first,
+                                            .vocabulary = e->vocab};
+    if (part->rank > 0)
+        positions = (struct rf_tensor){0};
+    return rf_embedding_of_part(ctx->stream, ctx->exchange, tokens, ctx->params[0], positions,
+                                ctx->seq, &table);
+}
+
+int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding *e,
+                         struct rf_tensor tokens, struct rf_tensor dout)
+{
+    const struct rf_tensor_part *part = &ctx->tensor;
+    const bool shared = part->ranks > 1;
+    const struct model_span own = model_own_rows(part, ctx->rows);
+    if (shared && part->sequence && ctx->phase == 0)
+        return rf_copy(ctx->stream, model_rows_of(ctx->exchange, own), dout);
+    if (shared && part->sequence)
+        dout = ctx->exchanged;
+    struct rf_embedding_part table = {
+        .vocabulary = e->vocab, .first_row = own.first, .rows = own.count};
+    struct model_span rows = {0, e->vocab};
+    if (shared) {
+        rows = model_table_rows(part, e->vocab);
+        table.first = rows.first;
+    }
+    const int64_t words = rf_embedding_scratch(ctx->rows, rows.count + shared);
+    struct rf_tensor scratch;
+    uint64_t at = 0;
+    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
+    return rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions_of(e, ctx->grads),
+                                         dout, tokens, ctx->seq, scratch, shared ? &table : NULL);
+}
+
+int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_part *part,
+                      int64_t rows, struct rf_block_sizes *out)
+{
+    const bool shared = part && part->ranks > 1;
+    int64_t table_rows = e->vocab, own = rows;
+    if (shared) {
+        RETURN_IF_FAILED(model_check_part(part, e->vocab, rows, out));
+        table_rows = model_table_rows(part, e->vocab).count;
+        own = model_own_rows(part, rows).count;
+    }
+    const int64_t words = rf_embedding_scratch(rows, table_rows + shared);
+    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
+                                   .out = rf_shape2(own, e->channels),
+                                   .dtype = e->dtype,
+                                   .vocabulary = e->vocab};
+    if (!shared)
+        return 0;
+    const struct rf_shape all = rf_shape2(rows, e->channels);
+    out->forward[0] =
+        (struct rf_exchange){part->sequence ? RF_EXCHANGE_SCATTER : RF_EXCHANGE_SUM, all, e->dtype};
+    if (part->sequence)
+        out->backward_weight[0] = (struct rf_exchange){RF_EXCHANGE_GATHER, all, e->dtype};
+    return 0;
+}
