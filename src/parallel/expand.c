@@ -279,13 +279,16 @@ static void backward_pass(struct rf_writer *w, int stage, int m, bool input, boo
 
 /* Whether both halves of a block follow each other, which keeps the least. Not where another rank
  * waits for the gradient of the stage's input: that one leaves before all of the weight halves.
- * Recomputation would have to make a whole stage again for it, and is asked for to save memory. */
+ * Recomputation, sharded gradients and parameters that are gathered for a block would need the
+ * memory of a whole stage for it, and are asked for to save memory; tensor ranks exchange beside
+ * weight halves. */
 static bool halves_alternate(const struct rf_plan *plan, int stage)
 {
     int first = 0;
     while (plan->stage_of[first] != stage)
         first++;
-    return first == 0 || rf_plan_holds(plan, first - 1) || plan->policy.recompute != 0;
+    return first == 0 || rf_plan_holds(plan, first - 1) || plan->policy.recompute != 0 ||
+           plan->stage >= 2 || plan->units || puts_off(plan, true, true);
 }
 
 static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *calls, int count,
