@@ -52,6 +52,7 @@ struct crew {
     uint64_t phase_end_ns;
     int status;  /* of the first failure, or of the first rank that was killed */
     bool killed; /* of the latter */
+    bool served; /* a rank ended well */
     int asked;   /* the signal by which the launcher itself was told to end; 0 = none */
     uint64_t asked_ns;
 };
@@ -260,13 +261,16 @@ static void note_end(struct crew *crew, int rank, int wait_status)
         kill(-crew->children[rank].pid, SIGKILL); /* what it had started */
     crew->children[rank].pid = 0;
     crew->alive--;
+    crew->served |= status == 0;
     /* One that was killed is the cause, also where others noticed and had ended before it had: its
      * connections close before it can be waited for. */
     const bool killed = WIFSIGNALED(wait_status) && crew->phase <= SPEAKING && !crew->asked;
-    if (status == 0 || (crew->status != 0 && (!killed || crew->killed)))
+    if (status == 0 || (crew->status != 0 && !crew->launch->elastic && (!killed || crew->killed)))
         return;
-    crew->status = status;
-    crew->killed = killed;
+    if (crew->status == 0 || (killed && !crew->killed)) {
+        crew->status = status;
+        crew->killed = killed;
+    }
     if (crew->launch->ranks == 1 || (crew->asked && status == 128 + crew->asked))
         return;
     if (crew->asked) { /* it failed over what it was asked to do */
@@ -280,8 +284,10 @@ static void note_end(struct crew *crew, int rank, int wait_status)
     else
         snprintf(how, sizeof(how), "failed with exit status %d", status);
     tool_error(crew->command, "rank %d %s%s", rank, how,
-               crew->alive ? "; the others have 5 s to finish" : "");
-    if (crew->phase == RUNNING)
+               !crew->alive            ? ""
+               : crew->launch->elastic ? "; the others go on"
+                                       : "; the others have 5 s to finish");
+    if (crew->phase == RUNNING && !crew->launch->elastic)
         enter(crew, SPEAKING, SPEAK_NS);
 }
 
@@ -398,5 +404,5 @@ int tool_launch(const struct tool_command *command, const struct tool_launch *la
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (crew.asked && (crew.phase == KILLING || crew.status == 128 + crew.asked))
         return TOOL_BY_SIGNAL + crew.asked;
-    return crew.status;
+    return launch->elastic && crew.served ? 0 : crew.status;
 }

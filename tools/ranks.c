@@ -65,6 +65,14 @@ int tool_ranks_count(const struct tool_command *command, const struct tool_ranks
     return TOOL_OK;
 }
 
+/* Whether a job ended well by its communicator; one that has failed before has done so where fn
+ * went on without it. */
+static bool end_comm(struct rf_comm *comm, bool elastic)
+{
+    const bool left = elastic && rf_comm_async_error(comm) < 0;
+    return rf_comm_close(comm) == 0 || left;
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 struct thread_rank {
@@ -72,6 +80,7 @@ struct thread_rank {
     const struct tool_command *command;
     struct rf_loopback *loopback;
     struct rf_comm_opts opts;
+    bool elastic;
     int (*fn)(struct rf_comm *comm, void *user);
     void *user;
     int status;
@@ -89,7 +98,7 @@ static void *run_thread(void *argument)
     self->status = self->fn(comm, self->user);
     if (self->status != TOOL_OK && self->status < TOOL_BY_SIGNAL)
         rf_comm_abort(comm, TOOL_ABORTED);
-    if (rf_comm_close(comm) < 0 && self->status == TOOL_OK)
+    if (!end_comm(comm, self->elastic) && self->status == TOOL_OK)
         self->status = tool_library_error(self->command, self->opts.rank);
     return NULL;
 }
@@ -107,6 +116,7 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
         all[r].loopback = loopback;
         all[r].opts =
             (struct rf_comm_opts){.rank = r, .size = count, .timeout_s = ranks->timeout_s};
+        all[r].elastic = ranks->elastic;
         all[r].fn = fn;
         all[r].user = user;
         if (pthread_create(&all[r].thread, NULL, run_thread, &all[r]) != 0)
@@ -153,7 +163,7 @@ static int run_here(const struct tool_command *command, const struct tool_ranks 
     int status = agree_on_outputs(command, ranks, comm), own = rf_comm_rank(comm);
     if (status == TOOL_OK)
         status = fn(comm, user);
-    if (rf_comm_close(comm) < 0 && status == TOOL_OK)
+    if (!end_comm(comm, ranks->elastic) && status == TOOL_OK)
         status = tool_library_error(command, count > 1 ? own : -1);
     return status;
 }
@@ -190,7 +200,7 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
     again[0] = access("/proc/self/exe", X_OK) == 0 ? "/proc/self/exe" : program_invocation_name;
     for (int i = 0; i < words; i++)
         again[1 + i] = argv[i];
-    struct tool_launch launch = {.ranks = count, .argv = again};
+    struct tool_launch launch = {.ranks = count, .argv = again, .elastic = ranks->elastic};
     status = tool_launch(command, &launch);
     free(again);
     return status;

@@ -130,9 +130,11 @@ struct tool_launch {
     int ranks;
     int port;          /* 0 = a free one */
     bool prefix;       /* "[r] " before each line */
+    bool elastic;      /* ranks that are lost or fail leave the others to go on */
     char *const *argv; /* of every rank, NULL-terminated */
 };
-/* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0. SIGTERM
+/* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0; where
+ * they are elastic 0 if any rank ended well. SIGTERM
  * and SIGINT are passed on to the ranks, which are given the time they take; a second one ends them
  * at once. Where they ended the ranks: TOOL_BY_SIGNAL and the signal. */
 int tool_launch(const struct tool_command *command, const struct tool_launch *launch);
@@ -143,6 +145,7 @@ struct tool_ranks {
     int64_t ranks;                /* --ranks; 0 = not given */
     const char *provider;         /* --provider; NULL = the library chooses */
     double timeout_s;             /* --timeout; 0 = the library's */
+    bool elastic;                 /* fn goes on when ranks are lost */
     struct rf_loopback_opts link; /* of the loopback provider */
     /* What rank 0 writes, or NULL: tried before fn is called. The same options on every rank. */
     const struct tool_output *outputs;

@@ -78,6 +78,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "go on with another batch: --lr times new batch / old (linear), or its root (sqrt)"},
         {"audit", 0, TOOL_INT, &o.audit, "K",
          "every K steps compare what ranks hold copies of; a difference ends training (0: never)"},
+        {"elastic", 0, TOOL_FLAG, &o.elastic, NULL,
+         "after a rank is lost the others go on, from memory or the last checkpoint in --save"},
         {"sample", 0, TOOL_INT, &o.sample, "N", "print N bytes that the model writes, at the end"},
         {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)"},
         {"temperature", 0, TOOL_REAL, &o.temperature, "X", "of sampling (0.8)"},
@@ -105,6 +107,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                                           {"plot", o.plot_path, TOOL_OUTPUT_PLOT},
                                           {NULL}};
     o.ranks.outputs = outputs;
+    o.ranks.elastic = o.elastic;
     if (status == TOOL_OK)
         status = check(command, &o);
     if (status == TOOL_OK)

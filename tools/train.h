@@ -15,7 +15,7 @@ struct train_options {
     struct tool_ranks ranks;
     int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample, audit;
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
-    bool seed_given, record_each_step, trace_kernels;
+    bool seed_given, record_each_step, trace_kernels, elastic;
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
 };
@@ -59,8 +59,13 @@ struct report_end {
     const int64_t *tokens_local; /* per rank */
     int ranks;
 };
+/* go_on: behind what another rank 0 has logged. */
 int report_open(const struct tool_command *command, const struct train_options *options,
-                const struct train_expected *expected, struct report **out);
+                const struct train_expected *expected, bool go_on, struct report **out);
+/* Other ranks go on: at this step, with what was taken from `source`, "memory" or a folder. */
+void report_shrunk(struct report *report, const struct train_expected *expected,
+                   const struct rf_progress *progress, const struct rf_mesh *mesh,
+                   const char *source);
 void report_step(struct report *report, const struct report_step *step);
 /* Writes the summary and the plot, prints the last lines; an exit status. */
 int report_end(struct report *report, const struct report_end *end);
@@ -80,6 +85,18 @@ int train_stop_signal(int reason); /* the signal that a reason stands for */
  * rank is to. Forward passes, which are collective where parameters are sharded. */
 int train_sample(const struct tool_command *command, const struct train_options *options,
                  struct rf_run *run, bool print);
+
+/* ---- train_elastic.c ------------------------------------------------------------------------- */
+
+/* Whether the last error of this thread is that of a rank that is lost, or has given up. */
+bool train_lost_a_rank(void);
+/* The mesh of so many ranks: as `from` with fewer data-parallel ranks; where these ranks cannot be
+ * divided into its stages, or all would not get a micro-batch, with fewer stages, and with shards
+ * over fewer ranks. An exit status. */
+int train_mesh_left(const struct tool_command *command, const struct rf_mesh *from,
+                    int64_t micro_batches, int ranks, struct rf_mesh *out);
+/* The communicator of those that are left; comm is still to be closed. An exit status. */
+int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out);
 
 /* ---- train_rank.c ---------------------------------------------------------------------------- */
 

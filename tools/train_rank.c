@@ -16,12 +16,17 @@ struct trainer {
     const struct rf_dataset *dataset;
     struct rf_comm *comm;
     int rank, ranks;
+    struct rf_mesh mesh;
     struct model model;
     struct rf_plan *plan;
     struct rf_device *device;
     struct rf_run *run;
     struct report *report;
     struct rf_progress progress;
+    bool placed;                         /* the run has the parameters of progress.step */
+    struct rf_snapshot *snapshot;        /* what this rank had of the run before; NULL: nothing */
+    bool again;                          /* there was a run before */
+    bool lost;                           /* the last failure is that of a rank that is lost */
     double lr;                           /* for this batch */
     int32_t *tokens, *targets;           /* one global batch */
     int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
@@ -32,8 +37,10 @@ struct trainer {
     int stop; /* why all ranks end before the last step; 0 = they do not */
 };
 
-static int failed(const struct trainer *t)
+/* Before there are parameters that are worth it nobody goes on without others. */
+static int failed(struct trainer *t)
 {
+    t->lost = t->o->elastic && t->ranks > 1 && (t->placed || t->snapshot) && train_lost_a_rank();
     return tool_library_error(t->command, t->ranks > 1 ? t->rank : -1);
 }
 
@@ -43,12 +50,18 @@ static int open_run(struct trainer *t, uint64_t seed)
                                .record_each_step = t->o->record_each_step,
                                .stop = train_stop_flag(),
                                .other_batch = strcmp(t->o->scale_lr, "none") != 0};
-    t->progress = (struct rf_progress){.seed = seed};
     if (rf_run_open(t->device, t->comm, t->plan, &opts, &t->run) < 0)
         return failed(t);
-    if (t->o->resume && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
-        return failed(t);
     return TOOL_OK;
+}
+
+static int open_first(struct trainer *t, uint64_t seed)
+{
+    t->progress = (struct rf_progress){.seed = seed};
+    const int status = open_run(t, seed);
+    if (status == TOOL_OK && t->o->resume && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
+        return failed(t);
+    return status;
 }
 
 /* --lr is that of the checkpoint's batch; tokens are what a step averages over. The next checkpoint
@@ -82,7 +95,7 @@ static int check_resumed(struct trainer *t)
     if (t->progress.seed != (uint64_t)o->seed) {
         rf_run_close(t->run);
         t->run = NULL;
-        status = open_run(t, t->progress.seed);
+        status = open_first(t, t->progress.seed);
     }
     if (status == TOOL_OK && t->progress.step >= o->steps)
         return tool_error(t->command, "%s is at step %lld already; --steps %lld asks for no more",
@@ -111,10 +124,11 @@ static int prepare_evaluation(struct trainer *t)
     return TOOL_OK;
 }
 
-static int trainer_open(struct trainer *t)
+/* What does not depend on who the ranks are. */
+static int open_machine(struct trainer *t)
 {
     const struct train_options *o = t->o;
-    struct rf_policy policy = o->setup.policy, *p = &policy;
+    const struct rf_policy *p = &o->setup.policy;
     char select[16];
     struct rf_device_opts device_opts = {.profile = o->trace_path != NULL,
                                          .profile_launches = o->trace_kernels};
@@ -123,39 +137,113 @@ static int trainer_open(struct trainer *t)
         return status;
     if (rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0)
         return failed(t);
-    if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
-        policy.workspace_bytes = GPU_WORKSPACE;
-    if (rf_plan_build(t->model.blocks, t->model.count, &o->setup.mesh, p, t->rank, &t->plan) < 0) {
-        failed(t);
-        return TOOL_USAGE;
-    }
     t->tokens = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
     t->targets = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
     if (!t->tokens || !t->targets)
         return tool_error(t->command, "out of memory for a batch");
-    status = prepare_evaluation(t);
-    if (status == TOOL_OK && t->rank == 0) {
-        struct train_expected expected;
-        train_expect(o, t->device, t->comm, t->plan, t->model.count, &expected);
-        status = report_open(t->command, o, &expected, &t->report);
+    return prepare_evaluation(t);
+}
+
+static int open_plan(struct trainer *t)
+{
+    const struct train_options *o = t->o;
+    struct rf_policy policy = o->setup.policy;
+    if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
+        policy.workspace_bytes = GPU_WORKSPACE;
+    if (rf_plan_build(t->model.blocks, t->model.count, &t->mesh, &policy, t->rank, &t->plan) < 0) {
+        failed(t);
+        return TOOL_USAGE;
     }
+    return TOOL_OK;
+}
+
+static int open_anew(struct trainer *t, const struct train_expected *expected)
+{
+    const struct train_options *o = t->o;
+    int status = TOOL_OK;
+    if (t->rank == 0)
+        status = report_open(t->command, o, expected, false, &t->report);
     if (status == TOOL_OK)
-        status = open_run(t, (uint64_t)o->seed);
+        status = open_first(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)
         status = check_resumed(t);
     if (status == TOOL_OK && o->resume)
         status = scale_rate(t);
-    if (status == TOOL_OK && o->save && rf_run_reserve(t->run, o->save) < 0)
+    return status;
+}
+
+/* The state of the run before: from the ranks that are left, or, where something was lost with a
+ * rank, from a checkpoint. Collective: all ranks take it from the same source. */
+static int take_state(struct trainer *t, const char **source)
+{
+    const char *const folders[] = {t->o->save, t->o->resume};
+    *source = "memory";
+    if (rf_run_restore(t->run, t->snapshot, &t->progress) == 0)
+        return TOOL_OK;
+    if (rf_last_error()->status != RF_ECORRUPT)
+        return failed(t);
+    for (int k = 0; k < 2; k++) {
+        if (!folders[k])
+            continue;
+        tool_library_error(t->command, t->rank);
+        *source = folders[k];
+        if (rf_run_load(t->run, folders[k], &t->progress) == 0)
+            return TOOL_OK;
+        if (train_lost_a_rank())
+            return failed(t);
+    }
+    failed(t);
+    return tool_error(t->command, "the ranks that are left have no state to go on from; next time "
+                                  "use --save DIR --save-every N");
+}
+
+static int open_again(struct trainer *t, const struct train_expected *expected)
+{
+    const char *source = NULL;
+    int status = TOOL_OK;
+    if (t->rank == 0 && !t->report)
+        status = report_open(t->command, t->o, expected, true, &t->report);
+    if (status == TOOL_OK)
+        status = open_run(t, t->progress.seed);
+    if (status == TOOL_OK)
+        status = take_state(t, &source);
+    if (status == TOOL_OK)
+        report_shrunk(t->report, expected, &t->progress, &t->mesh, source);
+    return status;
+}
+
+static int open_session(struct trainer *t)
+{
+    struct train_expected expected = {0};
+    int status = open_plan(t);
+    if (status == TOOL_OK && t->rank == 0)
+        train_expect(t->o, t->device, t->comm, t->plan, t->model.count, &expected);
+    if (status == TOOL_OK)
+        status = t->again ? open_again(t, &expected) : open_anew(t, &expected);
+    t->placed = status == TOOL_OK;
+    if (t->placed) {
+        rf_snapshot_destroy(t->snapshot);
+        t->snapshot = NULL;
+    }
+    if (status == TOOL_OK && t->o->save && rf_run_reserve(t->run, t->o->save) < 0)
         status = failed(t);
     return status;
+}
+
+static void close_session(struct trainer *t)
+{
+    rf_run_close(t->run);
+    rf_plan_destroy(t->plan);
+    t->run = NULL;
+    t->plan = NULL;
 }
 
 static void trainer_close(struct trainer *t)
 {
     report_destroy(t->report);
-    rf_run_close(t->run);
+    close_session(t);
+    rf_snapshot_destroy(t->snapshot);
     rf_device_close(t->device);
-    rf_plan_destroy(t->plan);
     model_destroy(&t->model);
     free(t->tokens);
     free(t->targets);
@@ -315,6 +403,41 @@ static int end_status(const struct trainer *t, int status)
     return TOOL_BY_SIGNAL + train_stop_signal(reason);
 }
 
+/* From opening a run to its end, unless something fails. */
+static int train(struct trainer *t)
+{
+    int status = open_session(t);
+    if (status == TOOL_OK) {
+        report_begin(t->report, &t->progress, t->lr, t->ranks);
+        train_stop_listen();
+    }
+    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop)
+        status = one_step(t);
+    return status == TOOL_OK ? finish(t) : status;
+}
+
+/* Leaves the run that a rank was lost of, with what this rank had of it, and meets the others. */
+static int shrink(struct trainer *t, struct rf_comm *first)
+{
+    struct rf_comm *left = NULL;
+    t->lost = false;
+    t->again = true;
+    if (t->placed && rf_run_snapshot(t->run, &t->progress, &t->snapshot) < 0)
+        tool_library_error(t->command, t->rank); /* others may have what is needed */
+    t->placed = false;
+    close_session(t);
+    const int status = train_shrink(t->command, t->comm, &left);
+    if (status != TOOL_OK)
+        return status;
+    if (t->comm != first)
+        (void)rf_comm_close(t->comm); /* says why it failed */
+    t->comm = left;
+    t->rank = rf_comm_rank(left);
+    t->ranks = rf_comm_size(left);
+    return train_mesh_left(t->command, &t->mesh, t->o->setup.policy.micro_batches, t->ranks,
+                           &t->mesh);
+}
+
 int train_rank(struct rf_comm *comm, void *user)
 {
     const struct train_job *job = user;
@@ -324,20 +447,22 @@ int train_rank(struct rf_comm *comm, void *user)
                         .lr = job->options->lr,
                         .comm = comm,
                         .rank = rf_comm_rank(comm),
-                        .ranks = rf_comm_size(comm)};
+                        .ranks = rf_comm_size(comm),
+                        .mesh = job->options->setup.mesh};
     if (t.o->trace_path)
         rf_trace_start();
-    int status = trainer_open(&t);
-    if (status == TOOL_OK) {
-        report_begin(t.report, &t.progress, t.lr, t.ranks);
-        train_stop_listen();
-    }
-    while (status == TOOL_OK && t.progress.step < t.o->steps && !t.stop)
-        status = one_step(&t);
+    int status = open_machine(&t);
     if (status == TOOL_OK)
-        status = finish(&t);
-    else if (t.ranks > 1 && !t.diverged)
-        rf_comm_abort(comm, "a rank failed"); /* so that nobody waits for this one */
+        status = train(&t);
+    while (status != TOOL_OK && t.lost) {
+        status = shrink(&t, comm);
+        if (status == TOOL_OK)
+            status = train(&t);
+    }
+    if (status != TOOL_OK && t.ranks > 1 && !t.diverged)
+        rf_comm_abort(t.comm, "a rank failed"); /* so that nobody waits for this one */
     trainer_close(&t);
+    if (t.comm != comm && rf_comm_close(t.comm) < 0 && status == TOOL_OK)
+        status = tool_library_error(t.command, t.rank);
     return end_status(&t, status);
 }

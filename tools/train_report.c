@@ -30,17 +30,19 @@ struct report {
 };
 
 /* An earlier log stays until there is a line to write: log_line cuts it off. */
-static FILE *open_log(const char *path)
+static FILE *open_log(const char *path, bool go_on)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (fd >= 0 && !file)
         close(fd);
+    if (file && go_on)
+        (void)lseek(fd, 0, SEEK_END); /* of no effect on what is no regular file */
     return file;
 }
 
 int report_open(const struct tool_command *command, const struct train_options *options,
-                const struct train_expected *expected, struct report **out)
+                const struct train_expected *expected, bool go_on, struct report **out)
 {
     struct report *r = calloc(1, sizeof(*r));
     if (!r)
@@ -50,7 +52,8 @@ int report_open(const struct tool_command *command, const struct train_options *
     r->expected = *expected;
     r->terminal = isatty(STDOUT_FILENO);
     if (options->log_path) {
-        r->log = open_log(options->log_path);
+        r->log = open_log(options->log_path, go_on);
+        r->log_begun = go_on;
         if (!r->log) {
             int error = errno;
             free(r);
@@ -270,6 +273,34 @@ void report_step(struct report *r, const struct report_step *s)
     cJSON_AddNumberToObject(json, "replayed", s->stats.replayed);
     if (s->evaluated)
         add_real(json, "held_out_loss", s->held_out);
+    log_line(r, json);
+}
+
+void report_shrunk(struct report *r, const struct train_expected *expected,
+                   const struct rf_progress *progress, const struct rf_mesh *mesh,
+                   const char *source)
+{
+    if (!r)
+        return;
+    char shape[64];
+    const int ranks = mesh->dp * mesh->tp * mesh->pp;
+    r->expected = *expected;
+    snprintf(shape, sizeof(shape), "dp=%d,tp=%d,pp=%d", mesh->dp, mesh->tp, mesh->pp);
+    if (mesh->shard)
+        snprintf(shape + strlen(shape), sizeof(shape) - strlen(shape), ",shard=%d", mesh->shard);
+    printf("%sgoing on from step %lld on %d rank%s (%s), from %s\n",
+           r->terminal && r->seconds > 0 ? "\n" : "", (long long)progress->step, ranks,
+           ranks == 1 ? "" : "s", shape, source);
+    fflush(stdout);
+    r->seconds = 0;
+    if (!r->log)
+        return;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddBoolToObject(json, "elastic", true);
+    cJSON_AddNumberToObject(json, "from_step", (double)progress->step);
+    cJSON_AddNumberToObject(json, "ranks", ranks);
+    cJSON_AddStringToObject(json, "mesh", shape);
+    cJSON_AddStringToObject(json, "source", source);
     log_line(r, json);
 }
 

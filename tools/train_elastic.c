@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge train --elastic`: who goes on after a rank was lost, and as which mesh. What they go
+ * on with is the business of train_rank.c.
+ */
+#include "train.h"
+
+bool train_lost_a_rank(void)
+{
+    const int status = rf_last_error()->status;
+    return status == RF_EPEER || status == RF_ETIMEOUT || status == RF_ENET || status == RF_EABORT;
+}
+
+/* The largest divisor of n that is at most `most`. */
+static int largest_divisor(int n, int most)
+{
+    int d = most < n ? most : n;
+    while (n % d != 0)
+        d--;
+    return d;
+}
+
+int train_mesh_left(const struct tool_command *command, const struct rf_mesh *from,
+                    int64_t micro_batches, int ranks, struct rf_mesh *out)
+{
+    struct rf_mesh mesh = *from;
+    const int places = ranks / mesh.tp; /* of whole tensor-parallel groups */
+    if (ranks % mesh.tp != 0)
+        return tool_error(command,
+                          "%d ranks are left, which cannot be divided into groups of tp=%d: start "
+                          "again with --resume and another --mesh",
+                          ranks, mesh.tp);
+    int pp = mesh.pp < places ? mesh.pp : places;
+    while (pp > 1 && (places % pp != 0 || places / pp > micro_batches))
+        pp--;
+    if (places / pp > micro_batches)
+        return tool_error(command,
+                          "%d ranks are left, of which --micro-batches %lld leaves some without "
+                          "work: start again with --resume and fewer ranks",
+                          ranks, (long long)micro_batches);
+    mesh.pp = pp;
+    mesh.dp = places / pp;
+    if (mesh.shard)
+        mesh.shard = largest_divisor(mesh.dp, mesh.shard);
+    *out = mesh;
+    return TOOL_OK;
+}
+
+int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out)
+{
+    rf_comm_abort(comm, "a rank was lost; the others shrink"); /* so that all of them come */
+    return rf_comm_shrink(comm, 0, NULL, out) < 0 ? tool_library_error(command, rf_comm_rank(comm))
+                                                  : TOOL_OK;
+}
