@@ -36,12 +36,11 @@ static int64_t size_of(const struct rf_param_cut *cut, int segment)
                                : length_of(cut) / segment_count(&cut->split);
 }
 
-static struct segment segment_of(const struct rf_param_cut *cut, int segment)
+/* `first`: where the segment begins. */
+static struct segment segment_of(const struct rf_param_cut *cut, int segment, int64_t first)
 {
     const int64_t unit = unit_of(&cut->split);
-    struct segment s = {.size = size_of(cut, segment)};
-    for (int k = 0; k < segment; k++)
-        s.first += size_of(cut, k);
+    struct segment s = {.first = first, .size = size_of(cut, segment)};
     const int64_t units = s.size / unit;
     const int64_t begin = cut->rank * units / cut->ranks;
     const int64_t end = (cut->rank + 1) * units / cut->ranks;
@@ -52,17 +51,29 @@ static struct segment segment_of(const struct rf_param_cut *cut, int segment)
     return s;
 }
 
+/* Whether the rank has all elements, in their order. */
+static bool is_whole(const struct rf_param_cut *cut)
+{
+    return cut->split.kind == RF_SPLIT_NONE || cut->ranks == 1;
+}
+
 static int check_segments(const struct rf_param_cut *cut, const char *name)
 {
     const struct rf_split *split = &cut->split;
     const int count = segment_count(split);
     int64_t sum = 0;
+    for (int k = 0; k < RF_MAX_SEGMENTS; k++)
+        if ((split->sizes[k] != 0) != (split->sizes[0] != 0 && k < count))
+            return rf_fail(RF_EINVAL,
+                           "parameter %s: its split has %d segments; give the sizes of these, or "
+                           "none where they are equal",
+                           name, count);
     for (int k = 0; k < count; k++) {
         const int64_t size = size_of(cut, k), units = size / unit_of(split);
-        if (size < 1 || size % unit_of(split) != 0)
+        if (size < 1 || size > length_of(cut) || size % unit_of(split) != 0)
             return rf_fail(RF_EINVAL,
                            "parameter %s: segment %d of its split has %lld rows or columns, which "
-                           "must be a positive multiple of its unit %lld",
+                           "must be a positive multiple of its unit %lld and not more than it has",
                            name, k, (long long)size, (long long)unit_of(split));
         const bool ragged = units % cut->ranks != 0 && (count > 1 || unit_of(split) > 1);
         const bool copies =
@@ -102,21 +113,25 @@ bool rf_cut_same(const struct rf_param_cut *a, const struct rf_param_cut *b)
 {
     if (a->split.kind != b->split.kind || a->ranks != b->ranks)
         return false;
-    for (int k = 0; a->split.kind != RF_SPLIT_NONE && k < RF_MAX_SEGMENTS; k++)
-        if (a->split.sizes[k] != b->split.sizes[k])
+    if (a->split.kind == RF_SPLIT_NONE)
+        return true;
+    const int count = segment_count(&a->split);
+    if (count != segment_count(&b->split) || unit_of(&a->split) != unit_of(&b->split))
+        return false;
+    for (int k = 0; k < count; k++)
+        if (size_of(a, k) != size_of(b, k))
             return false;
-    return a->split.kind == RF_SPLIT_NONE ||
-           (segment_count(&a->split) == segment_count(&b->split) &&
-            unit_of(&a->split) == unit_of(&b->split));
+    return true;
 }
 
 /* Rows or columns that the rank has. */
 static int64_t own_length(const struct rf_param_cut *cut)
 {
-    int64_t own = 0;
+    int64_t own = 0, first = 0;
     for (int k = 0; k < segment_count(&cut->split); k++) {
-        const struct segment s = segment_of(cut, k);
+        const struct segment s = segment_of(cut, k, first);
         own += s.end - s.begin;
+        first += s.size;
     }
     return own;
 }
@@ -124,33 +139,49 @@ static int64_t own_length(const struct rf_param_cut *cut)
 struct rf_shape rf_cut_shape(const struct rf_param_cut *cut)
 {
     struct rf_shape shape = cut->shape;
-    if (cut->split.kind == RF_SPLIT_ROWS)
-        shape.dim[0] = own_length(cut);
-    else if (cut->split.kind == RF_SPLIT_COLUMNS)
-        shape.dim[shape.ndim - 1] = own_length(cut);
+    if (is_whole(cut))
+        return shape;
+    shape.dim[cut->split.kind == RF_SPLIT_COLUMNS ? shape.ndim - 1 : 0] = own_length(cut);
     return shape;
 }
 
 struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at)
 {
     const uint64_t all = (uint64_t)rf_shape_count(cut->shape);
-    if (cut->split.kind == RF_SPLIT_NONE)
+    if (is_whole(cut))
         return (struct rf_cut_run){at, all - at, cut->rank == 0};
     const uint64_t length = (uint64_t)length_of(cut);
     const bool rows = cut->split.kind == RF_SPLIT_ROWS;
-    const uint64_t width = rows ? all / length : 1; /* elements of a row, or of a column's place */
-    const uint64_t own = (uint64_t)own_length(cut);
+    const uint64_t width = rows ? all / length : 1; /* elements of what is counted in `length` */
+    const uint64_t own = rows ? 0 : (uint64_t)own_length(cut);
     const uint64_t line = rows ? 0 : at / own; /* of columns: which row */
     uint64_t left = rows ? at : at % own;
+    int64_t first = 0;
     for (int k = 0; k < segment_count(&cut->split); k++) {
-        const struct segment s = segment_of(cut, k);
+        const struct segment s = segment_of(cut, k, first);
         const uint64_t size = (uint64_t)(s.end - s.begin) * width;
         if (left < size)
             return (struct rf_cut_run){line * length + (uint64_t)(s.first + s.begin) * width + left,
                                        size - left, s.first_copy};
         left -= size;
+        first += s.size;
     }
     return (struct rf_cut_run){all, 0, false};
+}
+
+/* How many elements from `at` on no lower rank has, as far as `most`; 0: a lower one has `at`. */
+static uint64_t counted_at(const struct rf_param_cut *cut, uint64_t at, uint64_t most)
+{
+    uint64_t count = 0;
+    if (cut->split.kind == RF_SPLIT_COLUMNS && !is_whole(cut)) /* there are no copies */
+        return most;
+    while (count < most) {
+        const struct rf_cut_run run = rf_cut_run_at(cut, at + count);
+        if (!run.first_copy)
+            break;
+        count += run.count;
+    }
+    return count < most ? count : most;
 }
 
 bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *at, uint64_t *first,
@@ -158,15 +189,37 @@ bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *
 {
     const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(cut));
     while (*at < all) {
-        struct rf_cut_run run = rf_cut_run_at(cut, *at);
-        if (cut->split.kind == RF_SPLIT_COLUMNS) /* no copies: all of it counts */
-            run = (struct rf_cut_run){0, all - *at, true};
-        const uint64_t to_grid = most - *at % most;
+        const uint64_t to_grid = most - *at % most, left = all - *at;
         *first = *at;
-        *count = run.count < to_grid ? run.count : to_grid;
-        *at += run.first_copy ? *count : run.count;
-        if (run.first_copy)
+        *count = counted_at(cut, *at, left < to_grid ? left : to_grid);
+        if (*count > 0) {
+            *at += *count;
             return true;
+        }
+        *at += rf_cut_run_at(cut, *at).count;
     }
     return false;
+}
+
+void rf_cut_take(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *whole,
+                 float *part)
+{
+    for (uint64_t done = 0; done < count;) {
+        const struct rf_cut_run run = rf_cut_run_at(cut, first + done);
+        const uint64_t n = run.count < count - done ? run.count : count - done;
+        memcpy(part + done, whole + run.first, n * sizeof(*part));
+        done += n;
+    }
+}
+
+void rf_cut_put(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *part,
+                float *whole)
+{
+    for (uint64_t done = 0; done < count;) {
+        const struct rf_cut_run run = rf_cut_run_at(cut, first + done);
+        const uint64_t n = run.count < count - done ? run.count : count - done;
+        if (run.first_copy)
+            memcpy(whole + run.first, part + done, n * sizeof(*part));
+        done += n;
+    }
 }

@@ -19,13 +19,14 @@ struct rf_param_cut {
  * The message begins with the name. */
 RF_MUST_CHECK int rf_cut_check(const struct rf_param_cut *cut, const char *name);
 
-/* Whether the same elements are whose. */
+/* Whether the same elements are whose, of two parameters of the same shape. */
 bool rf_cut_same(const struct rf_param_cut *a, const struct rf_param_cut *b);
 
 /* What this rank has. */
 struct rf_shape rf_cut_shape(const struct rf_param_cut *cut);
 
-/* Elements that lie behind each other both in this rank's part and in the whole. */
+/* Elements that lie behind each other both in this rank's part and in the whole. A whole that is
+ * not cut, or by one rank, is one run. */
 struct rf_cut_run {
     uint64_t first, count; /* in the whole */
     bool first_copy;       /* no lower rank has them */
@@ -35,9 +36,16 @@ struct rf_cut_run {
 struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at);
 
 /* The next chunk of the norm: at most `most` elements of this rank's part that no lower rank has.
- * Chunks begin at multiples of `most`, or where what is counted begins. *at moves on, from 0;
- * false: there are no more. */
+ * Chunks begin at multiples of `most`, or behind elements that a lower rank has; with UINT64_MAX
+ * they are as long as can be. *at moves on, from 0; false: there are no more. */
 bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *at, uint64_t *first,
                        uint64_t *count);
+
+/* Elements [first, first + count) of this rank's part, from or to an array of the whole. Those that
+ * a lower rank has, too, are not put: the sum of what all ranks put into zeros is the whole. */
+void rf_cut_take(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *whole,
+                 float *part);
+void rf_cut_put(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *part,
+                float *whole);
 
 #endif
