@@ -12,11 +12,15 @@ static int fill_param(struct rf_run *run, int index, float *values)
 {
     const struct rf_param_desc *desc = rf_plan_desc(run->plan, index);
     const uint64_t logical = (uint64_t)run->plan->params[index].logical;
+    const struct rf_param_cut *cut = &run->plan->params[index].cut;
     const struct rf_own_part own = rf_run_own_part(run, index);
-    for (uint64_t i = 0; i < own.count; i++)
-        values[i] = desc->init_std != 0
-                        ? desc->init_std * rf_philox_normal(run->seed, logical, own.first + i)
-                        : desc->init_value;
+    for (uint64_t done = 0; done < own.count;) {
+        const struct rf_cut_run r = rf_cut_run_at(cut, own.first + done);
+        for (uint64_t i = 0; i < r.count && done < own.count; i++, done++)
+            values[done] = desc->init_std != 0
+                               ? desc->init_std * rf_philox_normal(run->seed, logical, r.first + i)
+                               : desc->init_value;
+    }
     return own.count ? rf_stored_write(own.tensor, values) : 0;
 }
 
@@ -38,8 +42,9 @@ int rf_run_init_params(struct rf_run *run)
     return rc < 0 ? rc : rf_run_refresh_copy(run);
 }
 
-/* The chunks are those of logical parameters in registration order: the norm does not depend on
- * buckets or ranks. Those of other ranks' shards are empty here. */
+/* The chunks are those of logical parameters in registration order, of each those of one tensor
+ * rank after the other: the norm does not depend on buckets or other ranks. Those of other ranks'
+ * shards, stages and parts are empty here. */
 static bool is_ours(const struct rf_plan *plan, const struct rf_plan_param *param, uint64_t first)
 {
     const struct rf_plan_piece *piece = &plan->pieces[param->piece];
@@ -58,23 +63,33 @@ static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_pa
     return piece->part_first + rf_padded(sums) + first - piece->first - piece->cuts[plan->shard];
 }
 
+/* Of one parameter on one tensor rank. */
+static struct rf_norm_chunk *fill_part(const struct rf_plan *plan,
+                                       const struct rf_plan_param *param, int tensor_rank,
+                                       struct rf_norm_chunk *chunks)
+{
+    const bool here = rf_plan_holds(plan, param->block) && tensor_rank == plan->tp_rank;
+    struct rf_param_cut cut = param->cut;
+    uint64_t at = 0, first, count;
+    cut.rank = tensor_rank;
+    for (; rf_cut_next_chunk(&cut, RF_NORM_CHUNK, &at, &first, &count); chunks++) {
+        *chunks = (struct rf_norm_chunk){0};
+        if (here && is_ours(plan, param, param->first + first))
+            *chunks = (struct rf_norm_chunk){
+                .first = (uint32_t)grad_element(plan, param, param->first + first),
+                .count = (uint32_t)count};
+    }
+    return chunks;
+}
+
+/* As layout.c counts them. */
 static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)
 {
-    for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_param *param = &plan->params[i];
-        if (param->logical != i || !rf_plan_trains(plan, i))
-            continue;
-        for (int64_t at = 0; at < param->count; at += RF_NORM_CHUNK) {
-            const int64_t left = param->count - at;
-            const uint64_t first = param->first + (uint64_t)at;
-            *chunks = (struct rf_norm_chunk){0};
-            if (rf_plan_holds(plan, param->block) && is_ours(plan, param, first))
-                *chunks = (struct rf_norm_chunk){
-                    .first = (uint32_t)grad_element(plan, param, first),
-                    .count = (uint32_t)(left < RF_NORM_CHUNK ? left : RF_NORM_CHUNK)};
-            chunks++;
-        }
-    }
+    for (int i = 0; i < plan->param_count; i++)
+        for (int k = 0; plan->params[i].logical == i && rf_plan_trains(plan, i) &&
+                        k < plan->params[i].cut.ranks;
+             k++)
+            chunks = fill_part(plan, &plan->params[i], k, chunks);
 }
 
 static void fill_decay(const struct rf_plan *plan, uint32_t *words)
