@@ -205,8 +205,8 @@ RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 RF_EXPORT const int *rf_plan_stage_blocks(const struct rf_plan *plan, int *count);
 
 /* Whether no rank has all parameters: with zero=3, with any stage where they are in 16 bits or in
- * memory of the host, and with pipelines; on one rank never. Then rf_run_forward and what reads and
- * writes parameters are collectives. */
+ * memory of the host, with pipelines and with tensor ranks; on one rank never. Then rf_run_forward
+ * and what reads and writes parameters are collectives. */
 RF_EXPORT bool rf_plan_params_sharded(const struct rf_plan *plan);
 
 /* rf_policy.recompute as the plan has it: the number of blocks of a segment, of which only the last

@@ -17,6 +17,11 @@ int rf_run_find_param(const struct rf_run *run, const char *name)
     return -1;
 }
 
+static uint64_t whole_elements(const struct rf_plan *plan, int index)
+{
+    return (uint64_t)rf_shape_count(plan->params[index].cut.shape);
+}
+
 /* The index of the first of what is tied, or a negative status. */
 static int param_of(const struct rf_run *run, const char *name, uint64_t bytes)
 {
@@ -24,7 +29,7 @@ static int param_of(const struct rf_run *run, const char *name, uint64_t bytes)
     if (index < 0)
         return rf_fail(RF_EINVAL, "the model has no parameter named %.100s",
                        name ? name : "(null)");
-    uint64_t size = (uint64_t)run->plan->params[index].count * sizeof(float);
+    uint64_t size = whole_elements(run->plan, index) * sizeof(float);
     if (bytes != size)
         return rf_fail(RF_EINVAL, "parameter %s has %llu bytes, not %llu", name,
                        (unsigned long long)size, (unsigned long long)bytes);
@@ -53,7 +58,7 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
 /* The ranks among which each element of a parameter is on one. */
 static enum rf_lane parts_lane(const struct rf_plan *plan)
 {
-    return plan->mesh.pp > 1 ? RF_LANE_JOB : plan->shard_lane;
+    return rf_plan_loss_lane(plan) == RF_LANE_JOB ? RF_LANE_JOB : plan->shard_lane;
 }
 
 /* Whether this rank brings what it has of a parameter: of those with the same one does. */
@@ -61,38 +66,61 @@ static bool brings(const struct rf_plan *plan, int index)
 {
     const bool sharded = rf_plan_shards_params(plan);
     const bool first = sharded ? plan->groups[RF_LANE_REPLICATE].rank == 0 : plan->dp_rank == 0;
-    return plan->mesh.pp == 1 || (first && rf_plan_holds(plan, plan->params[index].block));
+    return parts_lane(plan) != RF_LANE_JOB ||
+           (first && rf_plan_holds(plan, plan->params[index].block));
 }
 
-/* All of a parameter; where it is not all here, from the ranks that have it. Other ranks' elements
- * are 0 here, and whole numbers add up to the bits that are there. */
-static int collect(struct rf_run *run, int index, float *values)
+/* Of an array of all of a parameter, which is 0 else, what ranks of a lane have: whole numbers add
+ * up to the bits that are there. */
+static int add_parts(struct rf_run *run, enum rf_lane lane, size_t count, float *values)
 {
-    const struct rf_plan *plan = run->plan;
-    const size_t count = (size_t)plan->params[index].count;
-    const bool alone = plan->mesh.pp == 1 && !rf_plan_shards_params(plan);
-    const enum rf_lane lane = parts_lane(plan);
-    struct rf_own_part own = {0};
-    uint64_t sent = 0;
-    if (brings(plan, index))
-        own = rf_run_own_part(run, rf_plan_holder(plan, index));
-    if (own.count < count)
-        memset(values, 0, count * sizeof(*values));
-    if (own.count)
-        RETURN_IF_ERROR(rf_stored_read(own.tensor, values + own.first));
-    if (alone)
-        return 0;
     const struct rf_transfer t = {.op = RF_COLL_ALL_REDUCE,
                                   .count = count,
                                   .dtype = RF_I32,
                                   .order = RF_ORDER_RING,
                                   .group = lane};
-    RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
+    uint64_t sent = 0;
+    RETURN_IF_ERROR(rf_transfer_sent(run->plan, &t, &sent));
     run->planned_sent += sent;
     const int rc =
         rf_all_reduce(run->comms[lane], values, values, count, RF_I32, RF_SUM,
                       &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "parameter"});
     return rc < 0 ? rf_run_give_up(run, rc) : 0;
+}
+
+/* Elements of this rank's part of a parameter, into an array of the whole; but for those that a
+ * lower tensor rank puts there. */
+static int read_part(const struct rf_param_cut *cut, uint64_t first, uint64_t count,
+                     struct rf_tensor stored, float *whole)
+{
+    const struct rf_cut_run run = rf_cut_run_at(cut, first);
+    if (run.count >= count)
+        return run.first_copy ? rf_stored_read(stored, whole + run.first) : 0;
+    float *part = rf_alloc(count * sizeof(*part));
+    if (!part)
+        return rf_fail(RF_ENOMEM, "run: out of host memory for %llu elements of a parameter",
+                       (unsigned long long)count);
+    const int rc = rf_stored_read(stored, part);
+    if (rc == 0)
+        rf_cut_put(cut, first, count, part, whole);
+    rf_free(part);
+    return rc;
+}
+
+/* All of a parameter; where it is not all here, from the ranks that have it. */
+static int collect(struct rf_run *run, int index, float *values)
+{
+    const struct rf_plan *plan = run->plan;
+    const size_t count = whole_elements(plan, index);
+    struct rf_own_part own = {0};
+    if (brings(plan, index))
+        own = rf_run_own_part(run, rf_plan_holder(plan, index));
+    if (own.count < count)
+        memset(values, 0, count * sizeof(*values));
+    if (own.count)
+        RETURN_IF_ERROR(
+            read_part(&plan->params[index].cut, own.first, own.count, own.tensor, values));
+    return rf_plan_params_sharded(plan) ? add_parts(run, parts_lane(plan), count, values) : 0;
 }
 
 struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count)
@@ -133,7 +161,7 @@ int rf_run_write_param(struct rf_run *run, const char *name, const void *src, ui
         float *values = rf_alloc(own.count * sizeof(*values));
         if (!values)
             return rf_fail(RF_ENOMEM, "run: out of host memory for parameter %s", name);
-        memcpy(values, (const float *)src + own.first, own.count * sizeof(*values));
+        rf_cut_take(&run->plan->params[index].cut, own.first, own.count, src, values);
         int rc = rf_stored_write(own.tensor, values);
         rf_free(values);
         RETURN_IF_ERROR(rc);
@@ -157,9 +185,13 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     const struct rf_plan_param *param = &run->plan->params[holder];
     struct rf_tensor grad = run->regions[RF_REGION_GRADS];
     grad.offset += param->grad_first * sizeof(float);
-    grad.shape = param->desc->shape;
+    grad.shape = rf_shape1(param->count);
     grad.dtype = RF_F32;
-    return rf_tensor_read(grad, dst, bytes);
+    memset(dst, 0, bytes);
+    RETURN_IF_ERROR(read_part(&param->cut, 0, (uint64_t)param->count, grad, dst));
+    return run->plan->mesh.tp > 1
+               ? add_parts(run, RF_LANE_TENSOR, whole_elements(run->plan, index), dst)
+               : 0;
 }
 
 struct named {
@@ -177,7 +209,7 @@ static int hash_param(struct rf_run *run, int index, float *values, crypto_hash_
     const struct rf_plan_param *param = &run->plan->params[index];
     const struct rf_param_desc *desc = param->desc;
     const char *dtype = rf_dtype_name(RF_F32);
-    uint64_t bytes = (uint64_t)param->count * sizeof(float);
+    uint64_t bytes = whole_elements(run->plan, index) * sizeof(float);
     char dim[32];
     RETURN_IF_ERROR(collect(run, index, values));
     crypto_hash_sha256_update(hash, (const unsigned char *)desc->name, strlen(desc->name) + 1);
@@ -196,13 +228,13 @@ int rf_run_params_sha256(struct rf_run *run, char hex[65])
     const struct rf_plan *plan = run->plan;
     struct named *names = rf_alloc((size_t)(plan->param_count + 1) * sizeof(*names));
     int count = 0, rc = 0;
-    int64_t most = 1;
+    uint64_t most = 1;
     for (int i = 0; names && i < plan->param_count; i++)
         if (plan->params[i].logical == i) {
             names[count++] = (struct named){plan->params[i].desc->name, i};
-            most = plan->params[i].count > most ? plan->params[i].count : most;
+            most = whole_elements(plan, i) > most ? whole_elements(plan, i) : most;
         }
-    float *values = rf_alloc((size_t)most * sizeof(*values));
+    float *values = rf_alloc(most * sizeof(*values));
     if (!names || !values) {
         rc = rf_fail(RF_ENOMEM, "hash: out of host memory");
         goto fail;

@@ -227,8 +227,8 @@ RF_MUST_CHECK int rf_run_refresh_copy(struct rf_run *run);
 struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count);
 int rf_run_find_param(const struct rf_run *run, const char *name); /* -1: none */
 
-/* What this rank has of a parameter (owner): elements first.. of it, and where they lie in the
- * memory of parameters, as they are stored there; count may be 0. */
+/* What this rank has of a parameter (owner): elements first.. of its part (rf_plan_param.cut), and
+ * where they lie in the memory of parameters, as they are stored there; count may be 0. */
 struct rf_own_part {
     uint64_t first, count;
     struct rf_tensor tensor;
