@@ -121,11 +121,14 @@ static int hash_spans(struct audit *a, const struct rf_spans *spans, enum group 
         crypto_generichash_init(&content, NULL, 0, HASH_BYTES);
         for (; i < spans->count && spans->list[i].tensor == tensor; i++) {
             struct rf_span span = spans->list[i];
-            const uint64_t place[2] = {span.first, span.count};
+            struct rf_span_run place;
             if (group == GROUP_COPIES && !copy_of(a, &span))
                 continue;
             any = true;
-            crypto_generichash_update(&part, (const unsigned char *)place, sizeof(place));
+            for (uint64_t from = 0; from < span.count * sizeof(float); from += place.bytes) {
+                place = rf_span_run_at(&span, from, UINT64_MAX);
+                crypto_generichash_update(&part, (const unsigned char *)&place, sizeof(place));
+            }
             RETURN_IF_ERROR(hash_span(a, &span, &content));
         }
         if (!any)

@@ -17,6 +17,11 @@ struct rf_load {
     struct rf_listing listings[RF_PART_COUNT];
     struct rf_spans spans[RF_PART_COUNT];
     uint8_t *buffer; /* one piece */
+    struct rf_load_window {
+        uint8_t *bytes; /* NULL: not needed so far; else one piece */
+        int part, tensor;
+        uint64_t at, count; /* bytes [at, at + count) of the tensor; count 0: of none */
+    } window;               /* of a file, for elements of which few lie behind each other there */
 };
 
 /* load_read.c. Fills this rank's spans: from the files, or from what rank 0 sends, which reads the

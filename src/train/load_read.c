@@ -5,21 +5,67 @@
 #include "../base/base.h"
 #include "load.h"
 
+/* Bytes that are worth a read of their own. */
+enum { LEAST_DIRECT = 1 << 16 };
+
 static uint64_t piece_left(const struct rf_run *run, uint64_t count, uint64_t from)
 {
     const uint64_t left = count * sizeof(float) - from, most = rf_run_piece_bytes(run);
     return left < most ? left : most;
 }
 
-/* Bytes [at, at + bytes) of a tensor of the listing into the buffer. */
-static int read_piece(struct rf_load *load, int part, int tensor, uint64_t at, uint64_t bytes)
+/* Bytes [at, at + bytes) of a tensor of the listing. */
+static int read_file(struct rf_load *load, int part, int tensor, uint64_t at, uint64_t bytes,
+                     uint8_t *out)
 {
     struct rf_safetensors *file = load->checkpoint.parts[part].tensors;
     const char *name = load->listings[part].listed[tensor].name;
     const int index = rf_safetensors_find(file, name);
     if (index < 0)
         return rf_fail(RF_EINVAL, "the checkpoint %s has no %s", load->checkpoint.path, name);
-    return rf_safetensors_read(file, index, at, load->buffer, bytes);
+    return rf_safetensors_read(file, index, at, out, bytes);
+}
+
+/* The same out of the window, which moves if they are not in it; at most one piece. */
+static int read_window(const struct rf_run *run, struct rf_load *load, int part, int tensor,
+                       struct rf_span_run r, uint8_t *out)
+{
+    struct rf_load_window *w = &load->window;
+    const bool same = w->count > 0 && w->part == part && w->tensor == tensor;
+    if (!same || r.at < w->at || r.at + r.bytes > w->at + w->count) {
+        const struct rf_shape shape = load->listings[part].tensors[tensor].shape;
+        const uint64_t left = (uint64_t)rf_shape_count(shape) * sizeof(float) - r.at;
+        const uint64_t most = rf_run_piece_bytes(run);
+        if (!w->bytes)
+            w->bytes = rf_alloc(most);
+        if (!w->bytes)
+            return rf_fail(RF_ENOMEM, "load: out of host memory");
+        w->part = part;
+        w->tensor = tensor;
+        w->at = r.at;
+        w->count = 0;
+        RETURN_IF_ERROR(read_file(load, part, tensor, w->at, left < most ? left : most, w->bytes));
+        w->count = left < most ? left : most;
+    }
+    memcpy(out, w->bytes + (r.at - w->at), r.bytes);
+    return 0;
+}
+
+/* Bytes [from, from + bytes) of a span into the buffer. Where few of them lie behind each other in
+ * the file, what is between is read as well: it is other ranks', and one long read is faster. */
+static int read_piece(const struct rf_run *run, struct rf_load *load, int part,
+                      const struct rf_span *span, uint64_t from, uint64_t bytes)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        const struct rf_span_run r = rf_span_run_at(span, from + done, bytes - done);
+        uint8_t *out = load->buffer + done;
+        if (r.bytes == bytes || r.bytes >= LEAST_DIRECT)
+            RETURN_IF_ERROR(read_file(load, part, span->tensor, r.at, r.bytes, out));
+        else
+            RETURN_IF_ERROR(read_window(run, load, part, span->tensor, r, out));
+        done += r.bytes;
+    }
+    return 0;
 }
 
 static int read_span(struct rf_run *run, struct rf_load *load, int part, const struct rf_span *span)
@@ -27,8 +73,7 @@ static int read_span(struct rf_run *run, struct rf_load *load, int part, const s
     uint64_t bytes;
     for (uint64_t from = 0; from < span->count * sizeof(float); from += bytes) {
         bytes = piece_left(run, span->count, from);
-        RETURN_IF_ERROR(
-            read_piece(load, part, span->tensor, span->first * sizeof(float) + from, bytes));
+        RETURN_IF_ERROR(read_piece(run, load, part, span, from, bytes));
         RETURN_IF_ERROR(rf_span_write(span, from, bytes, load->buffer));
     }
     return 0;
@@ -48,20 +93,18 @@ static int read_own(struct rf_run *run, struct rf_load *load)
  * stay in step. What is returned is the communicator's. */
 static int serve_span(struct rf_run *run, struct rf_load *load, int peer, int *status)
 {
-    struct rf_span_row row;
+    struct rf_span_name name;
+    struct rf_span span;
     uint64_t bytes;
-    RETURN_IF_ERROR(rf_run_recv(run, &row, sizeof(row), peer, "load spans"));
-    if (row.part < 0 || row.part >= RF_PART_COUNT || row.tensor < 0 ||
-        row.tensor >= load->listings[row.part].count)
-        *status = rf_fail_rank(RF_EINVAL, peer,
-                               "load: rank %d asks for tensor %d, which is not in "
-                               "the checkpoint",
-                               peer, row.tensor);
-    for (uint64_t from = 0; from < row.count * sizeof(float); from += bytes) {
-        bytes = piece_left(run, row.count, from);
+    RETURN_IF_ERROR(rf_run_recv(run, &name, sizeof(name), peer, "load spans"));
+    const bool known = name.part >= 0 && name.part < RF_PART_COUNT;
+    const int rc =
+        rf_span_of_name(run, &name, known ? &load->listings[name.part] : NULL, peer, &span);
+    *status = *status < 0 ? *status : rc;
+    for (uint64_t from = 0; from < span.count * sizeof(float); from += bytes) {
+        bytes = piece_left(run, span.count, from);
         if (*status == 0)
-            *status =
-                read_piece(load, row.part, row.tensor, row.first * sizeof(float) + from, bytes);
+            *status = read_piece(run, load, name.part, &span, from, bytes);
         RETURN_IF_ERROR(rf_run_send(run, load->buffer, bytes, peer, "load spans"));
     }
     return 0;
@@ -79,9 +122,9 @@ static int serve(struct rf_run *run, struct rf_load *load, int peer, int *status
 static int ask_span(struct rf_run *run, struct rf_load *load, int part, const struct rf_span *span,
                     int *status)
 {
-    const struct rf_span_row row = {part, span->tensor, span->first, span->count};
+    const struct rf_span_name name = rf_span_to_name(span, part);
     uint64_t bytes;
-    RETURN_IF_ERROR(rf_run_send(run, &row, sizeof(row), 0, "load spans"));
+    RETURN_IF_ERROR(rf_run_send(run, &name, sizeof(name), 0, "load spans"));
     for (uint64_t from = 0; from < span->count * sizeof(float); from += bytes) {
         bytes = piece_left(run, span->count, from);
         RETURN_IF_ERROR(rf_run_recv(run, load->buffer, bytes, 0, "load spans"));

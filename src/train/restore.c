@@ -40,6 +40,35 @@ struct segment {
 
 /* ---- who has what ---------------------------------------------------------------------------- */
 
+/* The same elements in spans of which each lies together in the whole tensor. */
+static int cut_runs(struct rf_spans *spans)
+{
+    struct rf_spans runs = {0};
+    struct rf_span_run run;
+    for (size_t i = 0; i < spans->count; i++)
+        for (uint64_t at = 0; at < spans->list[i].count * sizeof(float); at += run.bytes) {
+            run = rf_span_run_at(&spans->list[i], at, UINT64_MAX);
+            runs.room++;
+        }
+    runs.list = rf_alloc((runs.room + 1) * sizeof(*runs.list));
+    if (!runs.list)
+        return rf_fail(RF_ENOMEM, "restore: out of host memory");
+    for (size_t i = 0; i < spans->count; i++)
+        for (uint64_t at = 0; at < spans->list[i].count * sizeof(float); at += run.bytes) {
+            struct rf_span span = spans->list[i];
+            run = rf_span_run_at(&span, at, UINT64_MAX);
+            span.first = run.at / sizeof(float);
+            span.count = run.bytes / sizeof(float);
+            span.cut = (struct rf_param_cut){.shape = span.cut.shape, .ranks = 1};
+            span.stored.offset += at / sizeof(float) * rf_dtype_bytes(span.stored.dtype);
+            span.stored.shape = rf_shape1((int64_t)span.count);
+            runs.list[runs.count++] = span;
+        }
+    rf_spans_free(spans);
+    *spans = runs;
+    return 0;
+}
+
 static int prepare(struct restore *r)
 {
     const size_t ranks = (size_t)r->ranks;
@@ -47,6 +76,7 @@ static int prepare(struct restore *r)
         const enum rf_checkpoint_part part = (enum rf_checkpoint_part)p;
         RETURN_IF_ERROR(rf_listing_open(r->run, part, &r->listings[p]));
         RETURN_IF_ERROR(rf_spans_to_load(r->run, part, &r->listings[p], &r->spans[p]));
+        RETURN_IF_ERROR(cut_runs(&r->spans[p]));
     }
     if (r->mine && r->mine->tensors != rf_listings_hash(r->listings))
         return rf_fail(RF_EINVAL, "restore: the snapshot is of another model or optimizer; build "

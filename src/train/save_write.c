@@ -42,11 +42,6 @@ static int read_piece(struct rf_save *save, const struct rf_span *span, uint64_t
     return rf_span_read(span, from, bytes, save->buffer);
 }
 
-static uint64_t place(const struct rf_save_part *part, const struct rf_span *span, uint64_t from)
-{
-    return part->layout.begin[span->tensor] + span->first * sizeof(float) + from;
-}
-
 int rf_save_snapshot(struct rf_save *save)
 {
     uint64_t at = 0;
@@ -71,6 +66,19 @@ int rf_save_snapshot(struct rf_save *save)
 
 /* ---- into the files -------------------------------------------------------------------------- */
 
+/* Bytes [from, from + bytes) of a span: what of them lies behind each other in the file at once. */
+static int write_piece(struct rf_save_part *part, const struct rf_span *span, uint64_t from,
+                       uint64_t bytes, const uint8_t *data)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        const struct rf_span_run run = rf_span_run_at(span, from + done, bytes - done);
+        const uint64_t at = part->layout.begin[span->tensor] + run.at;
+        RETURN_IF_ERROR(rf_shared_put(&part->file, at, data + done, run.bytes));
+        done += run.bytes;
+    }
+    return 0;
+}
+
 static int write_span(struct rf_save *save, struct rf_save_part *part, const struct rf_span *span)
 {
     uint64_t bytes;
@@ -80,7 +88,7 @@ static int write_span(struct rf_save *save, struct rf_save_part *part, const str
         if (atomic_load(&save->give_up))
             return rf_fail(RF_EABORT, "save: given up, because the run was closed");
         RETURN_IF_ERROR(read_piece(save, span, from, bytes, &data));
-        RETURN_IF_ERROR(rf_shared_put(&part->file, place(part, span, from), data, bytes));
+        RETURN_IF_ERROR(write_piece(part, span, from, bytes, data));
         atomic_fetch_add(&save->written, bytes);
         rf_checkpoint_stage(&save->run->save_hook, "piece written");
     }
@@ -145,9 +153,9 @@ int rf_save_send(struct rf_run *run, struct rf_save *save)
     for (int p = 0; p < RF_PART_COUNT; p++)
         for (size_t i = 0; i < save->parts[p].spans.count; i++) {
             const struct rf_span *span = &save->parts[p].spans.list[i];
-            const struct rf_span_row row = {p, span->tensor, span->first, span->count};
+            const struct rf_span_name name = rf_span_to_name(span, p);
             uint64_t bytes;
-            RETURN_IF_ERROR(rf_run_send(run, &row, sizeof(row), 0, "save spans"));
+            RETURN_IF_ERROR(rf_run_send(run, &name, sizeof(name), 0, "save spans"));
             for (uint64_t from = 0; from < span->count * sizeof(float); from += bytes) {
                 bytes = piece_left(save, span, from);
                 rf_save_note(save, rf_span_read(span, from, bytes, save->buffer));
@@ -159,25 +167,18 @@ int rf_save_send(struct rf_run *run, struct rf_save *save)
 
 static int receive_span(struct rf_run *run, struct rf_save *save, int peer)
 {
-    struct rf_span_row row;
+    struct rf_span_name name;
+    struct rf_span span;
     uint64_t bytes;
-    RETURN_IF_ERROR(rf_run_recv(run, &row, sizeof(row), peer, "save spans"));
-    const struct rf_span span = {.tensor = row.tensor, .first = row.first, .count = row.count};
-    const bool known = row.part >= 0 && row.part < RF_PART_COUNT && row.tensor >= 0 &&
-                       row.tensor < save->parts[row.part].listing.count;
-    if (!known)
-        rf_save_note(save, rf_fail_rank(RF_EINVAL, peer,
-                                        "save: rank %d sends tensor %d, which is "
-                                        "not in the checkpoint",
-                                        peer, row.tensor));
+    RETURN_IF_ERROR(rf_run_recv(run, &name, sizeof(name), peer, "save spans"));
+    struct rf_save_part *part =
+        name.part >= 0 && name.part < RF_PART_COUNT ? &save->parts[name.part] : NULL;
+    rf_save_note(save, rf_span_of_name(run, &name, part ? &part->listing : NULL, peer, &span));
     for (uint64_t from = 0; from < span.count * sizeof(float); from += bytes) {
         bytes = piece_left(save, &span, from);
         RETURN_IF_ERROR(rf_run_recv(run, save->buffer, bytes, peer, "save spans"));
-        if (save->status < 0)
-            continue;
-        struct rf_save_part *part = &save->parts[row.part];
-        rf_save_note(save,
-                     rf_shared_put(&part->file, place(part, &span, from), save->buffer, bytes));
+        if (save->status == 0)
+            rf_save_note(save, write_piece(part, &span, from, bytes, save->buffer));
     }
     return 0;
 }

@@ -46,11 +46,29 @@ static int take_state(struct rf_run *run, const struct rf_progress *progress,
     return 0;
 }
 
+/* What of the spans lies behind each other in the whole tensors; NULL: only counts. */
+static size_t list_rows(const struct rf_spans *spans, int part, struct rf_span_row *rows)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < spans->count; i++) {
+        const struct rf_span *span = &spans->list[i];
+        struct rf_span_run run;
+        for (uint64_t from = 0; from < span->count * sizeof(float); from += run.bytes) {
+            run = rf_span_run_at(span, from, UINT64_MAX);
+            if (rows)
+                rows[count] = (struct rf_span_row){part, span->tensor, run.at / sizeof(float),
+                                                   run.bytes / sizeof(float)};
+            count++;
+        }
+    }
+    return count;
+}
+
 static int take_spans(struct rf_snapshot *s, const struct rf_spans spans[RF_PART_COUNT])
 {
     uint64_t bytes = 0, at = 0;
     for (int p = 0; p < RF_PART_COUNT; p++) {
-        s->count += spans[p].count;
+        s->count += list_rows(&spans[p], p, NULL);
         bytes += rf_spans_bytes(&spans[p]);
     }
     s->rows = rf_alloc((s->count + 1) * sizeof(*s->rows));
@@ -59,13 +77,14 @@ static int take_spans(struct rf_snapshot *s, const struct rf_spans spans[RF_PART
         return rf_fail(RF_ENOMEM, "snapshot: out of host memory for %llu bytes",
                        (unsigned long long)bytes);
     struct rf_span_row *row = s->rows;
-    for (int p = 0; p < RF_PART_COUNT; p++)
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        row += list_rows(&spans[p], p, row);
         for (size_t i = 0; i < spans[p].count; i++) {
             const struct rf_span *span = &spans[p].list[i];
-            *row++ = (struct rf_span_row){p, span->tensor, span->first, span->count};
             RETURN_IF_ERROR(rf_span_read(span, 0, span->count * sizeof(float), s->values + at));
             at += span->count;
         }
+    }
     return 0;
 }
 

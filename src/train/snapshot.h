@@ -7,6 +7,12 @@
 
 #include "spans.h"
 
+/* Elements [first, first + count) of a whole tensor of a listing. */
+struct rf_span_row {
+    int32_t part, tensor;
+    uint64_t first, count;
+};
+
 struct rf_snapshot {
     struct rf_checkpoint_state state;
     uint32_t tensors;         /* a hash of the listings: whose tensors the rows are of */

@@ -96,43 +96,54 @@ static int holder_of(const struct rf_run *run, const struct rf_listed *listed, b
     return rf_plan_holder(plan, listed->param);
 }
 
+/* The next elements of a rank's part that it writes, or, else, that it has. */
+static bool next_range(const struct rf_plan_param *param, bool writes, uint64_t *at,
+                       struct rf_plan_span *out)
+{
+    if (writes)
+        return rf_cut_next_chunk(&param->cut, UINT64_MAX, at, &out->first, &out->count);
+    *out = (struct rf_plan_span){0, (uint64_t)param->count};
+    return (*at)++ == 0;
+}
+
 /* What [from, to) of all tensors that this rank has, one after the other, has of each. */
 static int cut(const struct rf_run *run, const struct rf_listing *list, bool writes, uint64_t from,
                uint64_t to, struct rf_spans *out)
 {
-    struct rf_spans spans = {0};
-    uint64_t at = 0;
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < list->count; i++) {
+    struct rf_plan_span range;
+    uint64_t before = 0;
+    for (int i = 0; i < list->count; i++) {
         const int holder = holder_of(run, &list->listed[i], writes);
         if (holder < 0)
             continue;
         const struct rf_plan_param *param = &run->plan->params[holder];
-        const uint64_t end = at + (uint64_t)param->count;
-        const uint64_t a = from > at ? from : at, b = to < end ? to : end;
-        if (a < b) {
+        for (uint64_t at = 0; next_range(param, writes, &at, &range); before += range.count) {
+            struct rf_plan_span ours = {before, range.count};
+            if (!rf_plan_clip(&ours, from, to - from))
+                continue;
+            const uint64_t first = range.first + ours.first - before;
             const struct rf_span span = {
                 .tensor = i,
-                .first = a - at,
-                .count = b - a,
-                .stored = stored(run, &list->listed[i], param->first + a - at, b - a)};
-            rc = append(&spans, &span);
+                .first = first,
+                .count = ours.count,
+                .cut = param->cut,
+                .stored = stored(run, &list->listed[i], param->first + first, ours.count)};
+            RETURN_IF_ERROR(append(out, &span));
         }
-        at = end;
     }
-    if (rc < 0)
-        rf_spans_free(&spans);
-    else
-        *out = spans;
-    return rc;
+    return 0;
 }
 
 static uint64_t all_elements(const struct rf_run *run, const struct rf_listing *list, bool writes)
 {
+    struct rf_plan_span range;
     uint64_t count = 0;
-    for (int i = 0; i < list->count; i++)
-        if (holder_of(run, &list->listed[i], writes) >= 0)
-            count += (uint64_t)run->plan->params[list->listed[i].param].count;
+    for (int i = 0; i < list->count; i++) {
+        const int holder = holder_of(run, &list->listed[i], writes);
+        uint64_t at = 0;
+        while (holder >= 0 && next_range(&run->plan->params[holder], writes, &at, &range))
+            count += range.count;
+    }
     return count;
 }
 
@@ -147,32 +158,29 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, b
                       struct rf_spans *out)
 {
     const struct rf_plan *plan = run->plan;
-    struct rf_spans spans = {0};
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < list->count; i++) {
+    struct rf_plan_span range;
+    for (int i = 0; i < list->count; i++) {
         const int holder = holder_of(run, &list->listed[i], writes);
         if (holder < 0)
             continue;
         const struct rf_plan_param *param = &plan->params[holder];
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
         const uint64_t begin = piece->first + piece->cuts[plan->shard];
-        const uint64_t end = piece->first + piece->cuts[plan->shard + 1];
-        const uint64_t last = param->first + (uint64_t)param->count;
-        const uint64_t a = begin > param->first ? begin : param->first, b = end < last ? end : last;
-        if (a >= b)
-            continue;
-        const struct rf_span span = {
-            .tensor = i,
-            .first = a - param->first,
-            .count = b - a,
-            .stored = stored(run, &list->listed[i], piece->shard_first + a - begin, b - a)};
-        rc = append(&spans, &span);
+        for (uint64_t at = 0; next_range(param, writes, &at, &range);) {
+            struct rf_plan_span ours = {param->first + range.first, range.count};
+            if (!rf_plan_clip(&ours, begin, piece->counts[plan->shard]))
+                continue;
+            const uint64_t first = piece->shard_first + ours.first - begin;
+            const struct rf_span span = {.tensor = i,
+                                         .first = ours.first - param->first,
+                                         .count = ours.count,
+                                         .cut = param->cut,
+                                         .stored =
+                                             stored(run, &list->listed[i], first, ours.count)};
+            RETURN_IF_ERROR(append(out, &span));
+        }
     }
-    if (rc < 0)
-        rf_spans_free(&spans);
-    else
-        *out = spans;
-    return rc;
+    return 0;
 }
 
 static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
@@ -180,10 +188,9 @@ static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
     return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : rf_plan_shards_params(run->plan);
 }
 
-int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
-                     const struct rf_listing *listing, struct rf_spans *out)
+static int to_save(const struct rf_run *run, enum rf_checkpoint_part part,
+                   const struct rf_listing *listing, struct rf_spans *out)
 {
-    *out = (struct rf_spans){0};
     if (is_sharded(run, part))
         return run->plan->groups[RF_LANE_REPLICATE].rank ? 0 : own_shards(run, listing, true, out);
     const bool alone = part == RF_PART_OPTIMIZER && run->plan->policy.update_on_rank_0;
@@ -196,12 +203,32 @@ int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
     return cut(run, listing, true, from, to < all ? to : all, out);
 }
 
-int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
-                     const struct rf_listing *listing, struct rf_spans *out)
+static int to_load(const struct rf_run *run, enum rf_checkpoint_part part,
+                   const struct rf_listing *listing, struct rf_spans *out)
 {
     if (is_sharded(run, part))
         return own_shards(run, listing, false, out);
     return cut(run, listing, false, 0, has(run, part) ? all_elements(run, listing, false) : 0, out);
+}
+
+int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
+                     const struct rf_listing *listing, struct rf_spans *out)
+{
+    *out = (struct rf_spans){0};
+    const int rc = to_save(run, part, listing, out);
+    if (rc < 0)
+        rf_spans_free(out);
+    return rc;
+}
+
+int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
+                     const struct rf_listing *listing, struct rf_spans *out)
+{
+    *out = (struct rf_spans){0};
+    const int rc = to_load(run, part, listing, out);
+    if (rc < 0)
+        rf_spans_free(out);
+    return rc;
 }
 
 uint64_t rf_spans_bytes(const struct rf_spans *spans)
@@ -228,6 +255,43 @@ int rf_span_read(const struct rf_span *span, uint64_t from, uint64_t bytes, void
 int rf_span_write(const struct rf_span *span, uint64_t from, uint64_t bytes, void *values)
 {
     return rf_stored_write(part_of(span, from, bytes), values);
+}
+
+struct rf_span_run rf_span_run_at(const struct rf_span *span, uint64_t from, uint64_t most)
+{
+    const struct rf_cut_run run = rf_cut_run_at(&span->cut, span->first + from / sizeof(float));
+    const uint64_t all = span->count * sizeof(float) - from, bytes = run.count * sizeof(float);
+    const uint64_t left = all < most ? all : most;
+    return (struct rf_span_run){run.first * sizeof(float), bytes < left ? bytes : left};
+}
+
+struct rf_span_name rf_span_to_name(const struct rf_span *span, int part)
+{
+    return (struct rf_span_name){.part = part,
+                                 .tensor = span->tensor,
+                                 .tensor_rank = span->cut.rank,
+                                 .first = span->first,
+                                 .count = span->count};
+}
+
+int rf_span_of_name(const struct rf_run *run, const struct rf_span_name *name,
+                    const struct rf_listing *listing, int peer, struct rf_span *out)
+{
+    struct rf_span span = {.tensor = name->tensor, .first = name->first, .count = name->count};
+    bool known = listing && name->tensor >= 0 && name->tensor < listing->count &&
+                 name->tensor_rank >= 0 && name->tensor_rank < run->plan->mesh.tp;
+    if (known) {
+        span.cut = run->plan->params[listing->listed[name->tensor].param].cut;
+        span.cut.rank = name->tensor_rank;
+        const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(&span.cut));
+        known = name->first <= all && name->count <= all - name->first;
+    }
+    *out = span;
+    return known ? 0
+                 : rf_fail_rank(RF_EINVAL, peer,
+                                "rank %d names elements of tensor %d that are not in the "
+                                "checkpoint",
+                                peer, name->tensor);
 }
 
 void rf_spans_free(struct rf_spans *spans)

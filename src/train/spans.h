@@ -24,18 +24,21 @@ RF_MUST_CHECK int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_p
                                   struct rf_listing *out);
 void rf_listing_close(struct rf_listing *listing);
 
-/* Elements [first, first + count) of a tensor of a listing, and where this rank has them. */
+/* Elements [first, first + count) of what a tensor rank has of a tensor of a listing (cut), and
+ * where this rank has them. */
 struct rf_span {
     int tensor;
     uint64_t first, count;
+    struct rf_param_cut cut;
     struct rf_tensor stored;
 };
 struct rf_spans { /* zero: none */
     struct rf_span *list;
     size_t count, room;
 };
-/* What this rank writes. Over all ranks every element occurs once. Of what all ranks have, borders
- * are at multiples of RF_SPAN_GRAIN elements of all tensors, one after the other. */
+/* What this rank writes. Over all ranks every element occurs once: what several tensor ranks have
+ * is written by the first of them. Of what all data-parallel ranks have, borders are at multiples
+ * of RF_SPAN_GRAIN elements of all that a tensor rank writes, one after the other. */
 #define RF_SPAN_GRAIN 1024u
 RF_MUST_CHECK int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
                                    const struct rf_listing *listing, struct rf_spans *out);
@@ -46,11 +49,24 @@ RF_MUST_CHECK int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_
 uint64_t rf_spans_bytes(const struct rf_spans *spans);
 void rf_spans_free(struct rf_spans *spans);
 
-/* How a span travels to another rank. */
-struct rf_span_row {
-    int32_t part, tensor;
+/* Bytes of a span, as f32, that lie behind each other in the whole tensor, from its byte `at`. */
+struct rf_span_run {
+    uint64_t at, bytes;
+};
+/* Those from byte `from` of the span on, at most `most`. */
+struct rf_span_run rf_span_run_at(const struct rf_span *span, uint64_t from, uint64_t most);
+
+/* How a span is named to another rank. */
+struct rf_span_name {
+    int32_t part, tensor, tensor_rank, unused;
     uint64_t first, count;
 };
+struct rf_span_name rf_span_to_name(const struct rf_span *span, int part);
+/* The span of this listing (NULL: there is none) that rank `peer` means; it has no `stored` here.
+ * RF_EINVAL: there is none; *out has its count of elements all the same. */
+RF_MUST_CHECK int rf_span_of_name(const struct rf_run *run, const struct rf_span_name *name,
+                                  const struct rf_listing *listing, int peer, struct rf_span *out);
+
 /* `bytes` of a span as f32, the first of which is `from`; both are whole elements. Writing loses
  * what is in `values`. */
 RF_MUST_CHECK int rf_span_read(const struct rf_span *span, uint64_t from, uint64_t bytes,
