@@ -388,8 +388,8 @@ RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int3
                            int64_t micro_batches, double *loss);
 /* The last block's output for one micro-batch of this rank (rows, V), host f32. Without
  * communication; but where parameters are sharded (rf_plan_params_sharded) it is a collective: all
- * ranks call it, each with tokens of its own; ranks of one pipeline with the same, of which all get
- * the logits. RF_ENOTSUP: it gives no logits.
+ * ranks call it, each with tokens of its own; ranks of one pipeline, and tensor ranks, with the
+ * same, of which all get all logits. RF_ENOTSUP: it gives no logits.
  * RF_EINVAL: a token outside the vocabulary. Where the call is a collective and only some ranks got
  * such a token, the others fail as those of rf_run_step do. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
@@ -401,8 +401,9 @@ RF_API int rf_run_read_param(struct rf_run *run, const char *name, void *dst, ui
 RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *src,
                               uint64_t bytes);
 /* As the last step left it: summed over the tokens of the global batch, neither divided nor
- * clipped. A tied parameter's is the sum of its uses. RF_ENOTSUP with sharded states on several
- * ranks: no rank has all of it; and of a pipeline on ranks whose blocks do not have it. */
+ * clipped. A tied parameter's is the sum of its uses. A collective of the tensor ranks
+ * (rf_mesh.tp), which all get the whole. RF_ENOTSUP with sharded states on several ranks: no rank
+ * has all of it; and of a pipeline on ranks whose blocks do not have it. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 /* SHA-256 over the logical parameters: sorted by name; name, dtype, shape, then little-endian
  * bytes. hex: 65 bytes. A collective where parameters are sharded. */

@@ -24,10 +24,12 @@ static void set_region(struct rf_plan *plan, int id, enum rf_category category,
         (struct rf_plan_region){.category = category, .memory = memory, .bytes = aligned(bytes)};
 }
 
-static int sizes_of(const struct rf_plan *plan, const struct rf_block *block,
-                    struct rf_block_sizes *out)
+int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_block *block, int tensor_rank,
+                     struct rf_block_sizes *out)
 {
-    const struct rf_tensor_part part = rf_plan_tensor_part(plan);
+    struct rf_tensor_part part = rf_plan_tensor_part(plan);
+    part.rank = tensor_rank;
+    *out = (struct rf_block_sizes){0};
     if (part.ranks == 1 || !block->ops->tensor_sizes)
         return block->ops->sizes(block->self, plan->rows, plan->policy.seq, out);
     return block->ops->tensor_sizes(block->self, &part, plan->rows, plan->policy.seq, out);
@@ -80,7 +82,7 @@ int rf_pass_sizes(struct rf_plan *plan)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
     for (int b = 0; b < plan->block_count; b++) {
         const struct rf_block *block = &plan->blocks[b];
-        int rc = sizes_of(plan, block, &plan->sizes[b]);
+        int rc = rf_plan_sizes_of(plan, block, plan->tp_rank, &plan->sizes[b]);
         if (rc < 0 && plan->sizes[b].fault[0])
             return rf_fail(rc, "block %s: %.119s", block->name, plan->sizes[b].fault);
         if (rc < 0)

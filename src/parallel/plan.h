@@ -459,6 +459,10 @@ static inline size_t rf_plan_loss_elements(int64_t micro_batches)
     return 2 * (size_t)micro_batches + 1; /* and whether a rank is to stop */
 }
 
+/* What a block needs on a tensor rank. */
+RF_MUST_CHECK int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_block *block,
+                                   int tensor_rank, struct rf_block_sizes *out);
+
 /* Bytes of one of the optimizer's states on the rank that has this shard; and with the frozen
  * pieces, which have none. */
 uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard);

@@ -12,6 +12,8 @@
 enum field {
     FIELD_VERSION,
     FIELD_RANKS,
+    FIELD_TENSOR,
+    FIELD_SEQUENCE,
     FIELD_PIPELINE,
     FIELD_BATCH,
     FIELD_SEQ,
@@ -33,11 +35,14 @@ enum field {
     FIELD_CONFIG,
     FIELD_PARAMS,
     FIELD_PARAM_LIST,
+    FIELD_SPLITS,
     FIELD_SEED,
     FIELD_COUNT
 };
 static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "number of ranks",
+                                                     "tensor ranks (tp)",
+                                                     "sequence parallelism",
                                                      "pipeline",
                                                      "batch",
                                                      "sequence length",
@@ -59,6 +64,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "blocks' config",
                                                      "parameter elements",
                                                      "parameters' names and shapes",
+                                                     "parameters' splits",
                                                      "seed"};
 
 struct record {
@@ -88,14 +94,29 @@ static uint32_t hash_params(const struct rf_plan *plan)
     return hash;
 }
 
+/* Whose the elements are. */
+static uint32_t hash_splits(const struct rf_plan *plan)
+{
+    uint32_t hash = 0;
+    for (int i = 0; plan->mesh.tp > 1 && i < plan->param_count; i++) {
+        const struct rf_split *split = &plan->params[i].cut.split;
+        const int32_t ints[] = {(int32_t)split->kind, split->segments, split->unit};
+        hash = rf_hash32(ints, sizeof(ints), hash);
+        hash = rf_hash32(split->sizes, sizeof(split->sizes), hash);
+    }
+    return hash;
+}
+
 static uint32_t hash_blocks(const struct rf_plan *plan)
 {
     uint32_t hash = 0;
     for (int b = 0; b < plan->block_count; b++) {
         hash = hash_text(plan->blocks[b].name, hash);
-        const struct rf_block_sizes *sizes = &plan->sizes[b];
-        const int64_t limits[] = {sizes->vocabulary, sizes->classes};
-        hash = rf_hash32(sizes->out.dim, (size_t)sizes->out.ndim * sizeof(int64_t), hash);
+        struct rf_block_sizes sizes; /* of the same tensor rank on all ranks */
+        if (rf_plan_sizes_of(plan, &plan->blocks[b], 0, &sizes) < 0)
+            continue;
+        const int64_t limits[] = {sizes.vocabulary, sizes.classes};
+        hash = rf_hash32(sizes.out.dim, (size_t)sizes.out.ndim * sizeof(int64_t), hash);
         hash = rf_hash32(limits, sizeof(limits), hash);
     }
     return hash;
@@ -150,6 +171,8 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     uint64_t *f = out->fields;
     f[FIELD_VERSION] = RF_VERSION_MAJOR * 1000000 + RF_VERSION_MINOR * 1000 + RF_VERSION_PATCH;
     f[FIELD_RANKS] = (uint64_t)rf_plan_ranks(plan);
+    f[FIELD_TENSOR] = (uint64_t)plan->mesh.tp;
+    f[FIELD_SEQUENCE] = plan->mesh.tp > 1 && policy->sequence_parallel;
     f[FIELD_PIPELINE] = hash_pipeline(plan);
     f[FIELD_BATCH] = (uint64_t)policy->batch;
     f[FIELD_SEQ] = (uint64_t)policy->seq;
@@ -171,6 +194,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_CONFIG] = run->config ? hash_text(run->config, 0) : 0;
     f[FIELD_PARAMS] = (uint64_t)plan->logical_elements;
     f[FIELD_PARAM_LIST] = hash_params(plan);
+    f[FIELD_SPLITS] = hash_splits(plan);
     f[FIELD_SEED] = run->seed;
 }
 

@@ -91,7 +91,14 @@ static int read_f32(struct rf_tensor out, float *to)
     return rc;
 }
 
-/* What the list leaves behind, on the rank that has the last block; else a NULL buffer. */
+/* The logits of all tensor ranks, which have columns of them. */
+struct logits {
+    struct rf_tensor own; /* what the list leaves behind on this rank; else a NULL buffer */
+    int64_t rows, columns;
+    bool parts;     /* there are several */
+    size_t *counts; /* of each rank's; free with rf_free */
+};
+
 static struct rf_tensor last_output(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
@@ -107,6 +114,78 @@ static struct rf_tensor last_output(const struct rf_run *run)
         out.dtype = sizes->dtype;
     }
     return out;
+}
+
+static int64_t columns_of(struct rf_shape shape)
+{
+    return shape.ndim > 1 ? shape.dim[shape.ndim - 1] : 1;
+}
+
+/* Where a rank's output is not that of the block on one rank, it has some columns of it. */
+static int find_logits(const struct rf_run *run, struct logits *out)
+{
+    const struct rf_plan *plan = run->plan;
+    const struct rf_block *last = &plan->blocks[plan->block_count - 1];
+    struct rf_block_sizes whole = {0}, part;
+    struct logits l = {.own = last_output(run)};
+    uint64_t sum = 0;
+    RETURN_IF_ERROR(last->ops->sizes(last->self, plan->rows, plan->policy.seq, &whole));
+    if (whole.classes)
+        return rf_fail(RF_ENOTSUP, "forward: the last block never has all logits; make the model "
+                                   "without chunks (GPT-2: head_rows 0)");
+    l.columns = columns_of(whole.out);
+    l.rows = rf_shape_count(whole.out) / l.columns;
+    l.parts = !rf_shape_equal(whole.out, l.own.shape);
+    l.counts = rf_alloc((size_t)plan->mesh.tp * sizeof(*l.counts));
+    int rc = l.counts ? 0 : rf_fail(RF_ENOMEM, "forward: out of host memory");
+    for (int k = 0; rc == 0 && k < plan->mesh.tp; k++) {
+        rc = rf_plan_sizes_of(plan, last, k, &part);
+        l.counts[k] = rc == 0 ? (size_t)(l.rows * columns_of(part.out)) : 0;
+        sum += l.counts[k];
+    }
+    if (rc == 0 && l.parts && sum != (uint64_t)(l.rows * l.columns))
+        rc = rf_fail(RF_ENOTSUP,
+                     "forward: the last block gives %d tensor ranks %llu logits of %lld together; "
+                     "it must give each all rows of its columns",
+                     plan->mesh.tp, (unsigned long long)sum, (long long)(l.rows * l.columns));
+    if (rc < 0)
+        rf_free(l.counts);
+    else
+        *out = l;
+    return rc;
+}
+
+/* Columns of all tensor ranks, side by side. */
+static int join_columns(struct rf_run *run, const struct logits *l, float *logits)
+{
+    const struct rf_plan *plan = run->plan;
+    const struct rf_transfer t = {.op = RF_COLL_ALL_GATHER,
+                                  .count = (size_t)(l->rows * l->columns),
+                                  .dtype = RF_F32,
+                                  .order = RF_ORDER_RING,
+                                  .counts = l->counts,
+                                  .group = RF_LANE_TENSOR};
+    const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = "logits"};
+    uint64_t sent = 0;
+    RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
+    float *all = rf_alloc(t.count * sizeof(*all)), *from = all;
+    if (!all)
+        return rf_fail(RF_ENOMEM, "forward: out of host memory");
+    for (int k = 0; k < plan->tp_rank; k++)
+        from += l->counts[k];
+    int rc = read_f32(l->own, from);
+    if (rc == 0)
+        rc = rf_all_gather_v(run->comms[RF_LANE_TENSOR], from, all, l->counts, RF_F32, &opts);
+    run->planned_sent += sent;
+    from = all;
+    for (int k = 0; rc == 0 && k < plan->mesh.tp; k++) {
+        const size_t width = l->counts[k] / (size_t)l->rows;
+        for (int64_t row = 0; row < l->rows; row++, from += width)
+            memcpy(logits + row * l->columns, from, width * sizeof(*logits));
+        logits += width;
+    }
+    rf_free(all);
+    return rc;
 }
 
 /* From the rank that has the last block to the others of its pipeline. */
@@ -128,35 +207,42 @@ static int spread_logits(struct rf_run *run, float *logits, uint64_t bytes)
                         &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "logits"});
 }
 
+static int forward(struct rf_run *run, const int32_t *tokens, const struct logits *l, float *logits)
+{
+    uint64_t sent = 0;
+    RETURN_IF_ERROR(rf_plan_list_sent(run->plan, RF_LIST_EVALUATE_ONE, &sent));
+    run->planned_sent += sent;
+    RETURN_IF_ERROR(rf_run_execute(
+        &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens}));
+    if (l->own.buffer)
+        RETURN_IF_ERROR(l->parts ? join_columns(run, l, logits) : read_f32(l->own, logits));
+    return spread_logits(run, logits, (uint64_t)(l->rows * l->columns) * sizeof(float));
+}
+
 int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uint64_t logits_bytes)
 {
     if (!run || !tokens || !logits)
         return rf_fail(RF_EINVAL, "forward: a run, tokens and a place for the logits are needed");
-    if (run->plan->sizes[run->plan->block_count - 1].classes)
-        return rf_fail(RF_ENOTSUP, "forward: the last block never has all logits; make the model "
-                                   "without chunks (GPT-2: head_rows 0)");
-    struct rf_tensor out = last_output(run);
-    const uint64_t bytes = (uint64_t)rf_tensor_count(out) * sizeof(float);
-    if (logits_bytes != bytes)
-        return rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
-                       (unsigned long long)bytes, (unsigned long long)logits_bytes);
-    RETURN_IF_ERROR(rf_run_check_whole(run, "forward"));
-    int rc = rf_run_check_batch(run, tokens, NULL, run->plan->rows);
-    if (rc < 0) /* where parameters are gathered the others would wait */
-        return rf_plan_params_sharded(run->plan) ? rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE)
-                                                 : rc;
-    uint64_t sent = 0;
-    RETURN_IF_ERROR(rf_plan_list_sent(run->plan, RF_LIST_EVALUATE_ONE, &sent));
-    run->planned_sent += sent;
-    rc = rf_run_execute(
-        &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens});
-    if (rc < 0 && run->plan->units && run->plan->shards > 1) /* parameters are gathered */
-        return rf_run_give_up(run, rc);
-    if (rc < 0) {
-        rf_segment_give_up(run);
-        return rc;
+    const bool together = rf_plan_params_sharded(run->plan);
+    struct logits l;
+    RETURN_IF_ERROR(find_logits(run, &l));
+    const uint64_t bytes = (uint64_t)(l.rows * l.columns) * sizeof(float);
+    int rc = logits_bytes == bytes
+                 ? rf_run_check_whole(run, "forward")
+                 : rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
+                           (unsigned long long)bytes, (unsigned long long)logits_bytes);
+    if (rc == 0) {
+        rc = rf_run_check_batch(run, tokens, NULL, run->plan->rows);
+        if (rc < 0 && together) /* the others would wait */
+            rc = rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
+        else if (rc == 0) {
+            rc = forward(run, tokens, &l, logits);
+            if (rc < 0 && together)
+                rc = rf_run_give_up(run, rc);
+            else if (rc < 0)
+                rf_segment_give_up(run);
+        }
     }
-    if (out.buffer)
-        RETURN_IF_ERROR(read_f32(out, logits));
-    return spread_logits(run, logits, bytes);
+    rf_free(l.counts);
+    return rc;
 }
