@@ -97,7 +97,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     std::vector<rf_block> edited(list, list + blocks);
     if (t.edit_blocks)
         t.edit_blocks(edited, rank);
-    rf_mesh mesh = {ranks / t.pp, 1, t.pp, t.shard};
+    rf_mesh mesh = {ranks / t.tp / t.pp, t.tp, t.pp, t.shard};
     ASSERT_RF(rf_plan_build(edited.data(), (int)edited.size(), &mesh, &t.policy, rank, &plan));
     if (t.edit)
         t.edit(plan, rank);

@@ -44,7 +44,8 @@ struct Training {
     llama_config llama = {};
     rf_policy policy = {};
     int shard = 0; // of the mesh
-    int pp = 1;    // likewise; ranks are dp * pp
+    int tp = 1;    // likewise
+    int pp = 1;    // likewise; ranks are dp * tp * pp
     int steps = 3;
     int first_step = 0; // which batch is the first
     float lr = 0.01f;
