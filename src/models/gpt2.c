@@ -77,8 +77,9 @@ static void make_layer(struct model_part *part, const struct gpt2_config *config
     add_norm(part, config, prefix, "ln2");
     add_linear(part, type, prefix, "mlp.fc", 4 * c, c, 0.02f);
     add_linear(part, type, prefix, "mlp.proj", c, 4 * c, residual);
-    part->params[2].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 3};
-    part->params[3].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 3};
+    const struct rf_split heads = {
+        .kind = RF_SPLIT_ROWS, .segments = 3, .unit = config->channels / config->heads};
+    part->params[2].split = part->params[3].split = heads;
     part->params[4].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
     part->params[8].split = part->params[9].split = (struct rf_split){.kind = RF_SPLIT_ROWS};
     part->params[10].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};

@@ -97,9 +97,10 @@ static void make_layer(struct model_part *part, const struct llama_config *g, in
     add_norm(part, g, prefix, "norm2");
     add_projection(part, g, prefix, "mlp.gate_up", 2 * (int64_t)g->hidden, c, 0.02f);
     add_projection(part, g, prefix, "mlp.down", c, g->hidden, residual);
-    /* Queries, keys and values of grouped heads are segments of unequal sizes. */
-    if (g->kv_heads == g->heads)
-        part->params[1].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 3};
+    /* Fewer heads of keys than ranks are copied. */
+    const int64_t size = c / g->heads, keys = g->kv_heads * size;
+    part->params[1].split = (struct rf_split){
+        .kind = RF_SPLIT_ROWS, .segments = 3, .unit = (int)size, .sizes = {c, keys, keys}};
     part->params[2].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
     part->params[4].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 2};
     part->params[5].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};

@@ -66,7 +66,8 @@ const char *model_real_text(float value, char text[24])
 
 static struct rf_shape shape_of(int64_t rows, const struct model_cut *cut)
 {
-    return cut->columns ? rf_shape2(rows, cut->columns) : rf_shape1(rows);
+    const int64_t own = rows / (cut->parts ? cut->parts : 1);
+    return cut->columns ? rf_shape2(own, cut->columns) : rf_shape1(own);
 }
 
 int model_carve(struct rf_tensor region, int64_t rows, const struct model_cut *cuts, int count)

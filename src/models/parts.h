@@ -64,6 +64,7 @@ struct model_cut {
     int64_t columns;
     enum rf_dtype dtype; /* f32 (0) for statistics */
     bool absent;         /* not in this region: takes nothing, and the tensor stays what it is */
+    int parts;           /* it has so many times fewer rows; 0 = 1 */
 };
 #define MODEL_CUTS(cuts) cuts, (int)(sizeof(cuts) / sizeof((cuts)[0]))
 int model_carve(struct rf_tensor region, int64_t rows, const struct model_cut *cuts, int count);

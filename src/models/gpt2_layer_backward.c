@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backward pass of a GPT-2's layer, in steps: the half for its input, and that for its weights.
+ */
+#include "gpt2_layer.h"
+
+/* ---- once more ------------------------------------------------------------------------------- */
+
+/* Whole, as in forward: so it is the same bits. What it writes of mean and rstd are those kept. */
+static int norm_again(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_NORMS))
+        return model_give_rows(&l->m, kept);
+    return MODEL_AGAIN(l->m.ctx, gpt2_norm(l, weight, x, kept, l->w.mean, l->w.rstd));
+}
+
+/* pre where its gradient will be, which replaces it. */
+static int mlp_again(struct layer *l)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_MLP))
+        return 0;
+    l->s.pre = l->h.dact;
+    l->s.act = l->h.act;
+    return MODEL_AGAIN(l->m.ctx, gpt2_widen(l));
+}
+
+static int attention_again(struct layer *l)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_ATTENTION))
+        return 0;
+    l->s.mixed = l->h.mixed;
+    l->s.lse = l->w.lse;
+    return MODEL_AGAIN(l->m.ctx, gpt2_attend(l));
+}
+
+/* act: of the handoff, or made of pre, or kept. */
+static int act_again(struct layer *l)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_GELU))
+        return 0;
+    l->s.act = model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? l->h.act : l->w.act;
+    if (model_drops(&l->m, MODEL_RECOMPUTE_MLP))
+        return 0;
+    return MODEL_AGAIN(l->m.ctx, rf_activate(l->m.ctx->stream, RF_ACT_GELU, l->s.act, l->s.pre));
+}
+
+/* ---- input ----------------------------------------------------------------------------------- */
+
+static int begin(struct layer *l)
+{
+    if (l->m.part.sequence)
+        return model_give_rows(&l->m, l->dout);
+    return l->m.residual != l->m.dtype ? rf_cast(l->m.ctx->stream, l->h.dout, l->dout) : 0;
+}
+
+/* What comes before the MLP's own products. */
+static int take_dout(struct layer *l)
+{
+    if (l->m.part.sequence)
+        RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dout, l->m.ctx->exchanged));
+    return model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? norm_again(l, LN2_W, l->s.middle, l->s.norm2)
+                                                   : 0;
+}
+
+static int mlp(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    RETURN_IF_FAILED(mlp_again(l));
+    RETURN_IF_FAILED(model_matmul(
+        l->m.ctx, l->h.dact, l->h.dout, p[FC2_W],
+        &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &l->s.pre}));
+    return model_project_back(&l->m, l->h.dnorm2, l->h.dact, p[FC_W]);
+}
+
+/* din is the gradient of the sum in the middle, to which that of the first norm is added. */
+static int middle(struct layer *l)
+{
+    struct rf_stream *stream = l->m.ctx->stream;
+    RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm2));
+    /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
+    RETURN_IF_FAILED(rf_copy(stream, l->din, l->dout));
+    RETURN_IF_FAILED(rf_layernorm_backward_input(stream, l->din, l->h.dnorm2, l->s.middle,
+                                                 l->s.mean2, l->s.rstd2, l->m.ctx->params[LN2_W],
+                                                 true));
+    return l->m.part.sequence ? model_give_rows(&l->m, l->din)
+                              : rf_cast(stream, l->h.dmiddle, l->din);
+}
+
+static int attention(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    struct rf_tensor dmixed, dqkv, mixed, lse, qkv, delta;
+    if (l->m.part.sequence)
+        RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
+    RETURN_IF_FAILED(attention_again(l));
+    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ_W], NULL));
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->w.mixed, &dmixed));
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.qkv, &qkv));
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->h.dqkv, &dqkv));
+    RETURN_IF_FAILED(gpt2_by_head(l, l->s.lse, &lse));
+    RETURN_IF_FAILED(gpt2_by_head(l, l->w.delta, &delta));
+    RETURN_IF_FAILED(
+        rf_attention_backward(l->m.ctx->stream, dqkv, dmixed, mixed, lse, qkv, l->heads, delta));
+    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, p[QKV_W]);
+}
+
+static int end(struct layer *l)
+{
+    RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm1));
+    return rf_layernorm_backward_input(l->m.ctx->stream, l->din, l->h.dnorm1, l->x, l->s.mean1,
+                                       l->s.rstd1, l->m.ctx->params[LN1_W], true);
+}
+
+static const struct model_step input_steps[] = {
+    {begin, MODEL_ROWS},  {take_dout, MODEL_ROWS_AGAIN}, {mlp, MODEL_SUM},
+    {middle, MODEL_ROWS}, {attention, MODEL_SUM},        {end}};
+const struct model_steps gpt2_layer_backward_input = {MODEL_STEPS(input_steps)};
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* db += column sums of dout. */
+static int bias_grad(struct layer *l, enum param bias, struct rf_tensor dout)
+{
+    struct rf_tensor scratch;
+    const int64_t rows = dout.shape.dim[0], columns = dout.shape.dim[1];
+    RETURN_IF_FAILED(model_scratch(l->m.ctx, rf_bias_grad_scratch(rows, columns), &scratch));
+    return rf_bias_grad(l->m.ctx->stream, l->m.ctx->grads[bias], dout, scratch);
+}
+
+/* dw += dout^T in, db += column sums of dout, of own rows where the bias is not split. `in` may be
+ * in scratch: after the product it is not needed. */
+static int linear_grads(struct layer *l, enum param weight, struct rf_tensor dout,
+                        struct rf_tensor in)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    RETURN_IF_FAILED(model_matmul(
+        ctx, ctx->grads[weight], dout, in,
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]}));
+    if (weight == PROJ_W || weight == FC2_W)
+        RETURN_IF_FAILED(model_own(&l->m, dout, &dout));
+    return bias_grad(l, weight + 1, dout);
+}
+
+static int norm_grads(struct layer *l, enum param weight, struct rf_tensor dout, struct rf_tensor x,
+                      struct rf_tensor mean, struct rf_tensor rstd)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    struct rf_tensor scratch;
+    RETURN_IF_FAILED(
+        model_scratch(ctx, rf_layernorm_scratch(l->m.own_rows, l->m.channels), &scratch));
+    return rf_layernorm_backward_weight(ctx->stream, ctx->grads[weight], ctx->grads[weight + 1],
+                                        dout, x, mean, rstd, scratch);
+}
+
+static int narrow_weights(struct layer *l)
+{
+    RETURN_IF_FAILED(act_again(l));
+    RETURN_IF_FAILED(linear_grads(l, FC2_W, l->h.dout, l->s.act));
+    return norm_again(l, LN2_W, l->s.middle, l->s.norm2);
+}
+
+static int middle_weights(struct layer *l)
+{
+    RETURN_IF_FAILED(linear_grads(l, FC_W, l->h.dact, gpt2_normed(l, l->s.norm2)));
+    RETURN_IF_FAILED(norm_grads(l, LN2_W, l->h.dnorm2, l->s.middle, l->s.mean2, l->s.rstd2));
+    RETURN_IF_FAILED(linear_grads(l, PROJ_W, l->h.dmiddle, l->s.mixed));
+    return norm_again(l, LN1_W, l->x, l->s.norm1);
+}
+
+static int qkv_weights(struct layer *l)
+{
+    RETURN_IF_FAILED(linear_grads(l, QKV_W, l->h.dqkv, gpt2_normed(l, l->s.norm1)));
+    return norm_grads(l, LN1_W, l->h.dnorm1, l->x, l->s.mean1, l->s.rstd1);
+}
+
+static const struct model_step weight_steps[] = {
+    {narrow_weights, MODEL_ROWS}, {middle_weights, MODEL_ROWS}, {qkv_weights}};
+const struct model_steps gpt2_layer_backward_weight = {MODEL_STEPS(weight_steps)};

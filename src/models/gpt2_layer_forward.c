@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The forward pass of a GPT-2's layer, in steps, and those parts of it that the backward pass makes
+ * again.
+ */
+#include "gpt2_layer.h"
+
+int gpt2_by_sequence(const struct layer *l, struct rf_tensor t, struct rf_tensor *out)
+{
+    const int64_t n = l->m.rows, seq = l->m.ctx->seq;
+    return rf_tensor_reshape(t, rf_shape3(n / seq, seq, rf_tensor_count(t) / n), out);
+}
+
+int gpt2_by_head(const struct layer *l, struct rf_tensor t, struct rf_tensor *out)
+{
+    const int64_t seq = l->m.ctx->seq;
+    return rf_tensor_reshape(t, rf_shape3(l->m.rows / seq, l->heads, seq), out);
+}
+
+int gpt2_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept,
+              struct rf_tensor mean, struct rf_tensor rstd)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    const bool drops = model_drops(&l->m, MODEL_RECOMPUTE_NORMS);
+    struct rf_tensor out = kept;
+    if (drops)
+        RETURN_IF_FAILED(model_rows_place(&l->m, l->w.norm, &out));
+    RETURN_IF_FAILED(
+        rf_layernorm(l->m.ctx->stream, out, mean, rstd, x, p[weight], p[weight + 1], GPT2_EPS));
+    return drops ? 0 : model_give_rows(&l->m, kept);
+}
+
+struct rf_tensor gpt2_normed(const struct layer *l, struct rf_tensor kept)
+{
+    return model_all_rows(&l->m, model_drops(&l->m, MODEL_RECOMPUTE_NORMS) ? l->w.norm : kept);
+}
+
+int gpt2_attend(const struct layer *l)
+{
+    struct rf_tensor qkv, mixed, lse;
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.qkv, &qkv));
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
+    RETURN_IF_FAILED(gpt2_by_head(l, l->s.lse, &lse));
+    return rf_attention(l->m.ctx->stream, mixed, lse, qkv, l->heads);
+}
+
+int gpt2_widen(const struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    const struct saved *s = &l->s;
+    return model_matmul(l->m.ctx, s->act, gpt2_normed(l, s->norm2), p[FC_W],
+                        &(struct rf_matmul_opts){.transpose_b = true,
+                                                 .bias = &p[FC_B],
+                                                 .act = RF_ACT_GELU,
+                                                 .pre = s->pre.buffer ? &s->pre : NULL});
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int begin(struct layer *l)
+{
+    return gpt2_norm(l, LN1_W, l->x, l->s.norm1, l->s.mean1, l->s.rstd1);
+}
+
+static int attention(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    RETURN_IF_FAILED(
+        model_matmul(l->m.ctx, l->s.qkv, gpt2_normed(l, l->s.norm1), p[QKV_W],
+                     &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[QKV_B]}));
+    RETURN_IF_FAILED(gpt2_attend(l));
+    return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ_W], &p[PROJ_B], l->x);
+}
+
+static int middle(struct layer *l)
+{
+    RETURN_IF_FAILED(model_arrive(&l->m, l->s.middle, &l->m.ctx->params[PROJ_B], l->x));
+    return gpt2_norm(l, LN2_W, l->s.middle, l->s.norm2, l->s.mean2, l->s.rstd2);
+}
+
+static int mlp(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    RETURN_IF_FAILED(gpt2_widen(l));
+    return model_project(&l->m, l->out, l->s.act, p[FC2_W], &p[FC2_B], l->s.middle);
+}
+
+static int end(struct layer *l)
+{
+    return model_arrive(&l->m, l->out, &l->m.ctx->params[FC2_B], l->s.middle);
+}
+
+static const struct model_step steps[] = {
+    {begin, MODEL_ROWS}, {attention, MODEL_SUM}, {middle, MODEL_ROWS}, {mlp, MODEL_SUM}, {end}};
+const struct model_steps gpt2_layer_forward = {MODEL_STEPS(steps)};

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The backward pass of a Llama-style model's layer, in steps: the half for its input, and that for
+ * its weights.
+ */
+#include "llama_layer.h"
+
+/* ---- once more ------------------------------------------------------------------------------- */
+
+/* Whole, as in forward: so it is the same bits. The rstd that it writes is the one kept. */
+static int norm_again(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_NORMS))
+        return model_give_rows(&l->m, kept);
+    return MODEL_AGAIN(l->m.ctx, llama_norm(l, weight, x, kept, l->w.rstd));
+}
+
+/* The gates where their gradients will be, which replace them. */
+static int unit_again(struct layer *l)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_MLP))
+        return 0;
+    l->s.gates = l->h.dgates;
+    l->s.act = l->h.act;
+    return MODEL_AGAIN(l->m.ctx, llama_widen(l));
+}
+
+static int attention_again(struct layer *l)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_ATTENTION))
+        return 0;
+    l->s.mixed = l->h.mixed;
+    l->s.lse = l->w.lse;
+    return MODEL_AGAIN(l->m.ctx, llama_attend(l));
+}
+
+/* act: of the handoff, or made of the gates, or kept. */
+static int act_again(struct layer *l)
+{
+    if (!model_drops(&l->m, MODEL_RECOMPUTE_GELU))
+        return 0;
+    l->s.act = model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? l->h.act : l->w.act;
+    return model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? 0 : MODEL_AGAIN(l->m.ctx, llama_gate(l));
+}
+
+/* ---- input ----------------------------------------------------------------------------------- */
+
+static int begin(struct layer *l)
+{
+    if (l->m.part.sequence)
+        return model_give_rows(&l->m, l->dout);
+    return l->m.residual != l->m.dtype ? rf_cast(l->m.ctx->stream, l->h.dout, l->dout) : 0;
+}
+
+/* What comes before the unit's own products. */
+static int take_dout(struct layer *l)
+{
+    if (l->m.part.sequence)
+        RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dout, l->m.ctx->exchanged));
+    return model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? norm_again(l, NORM2, l->s.middle, l->s.norm2)
+                                                   : 0;
+}
+
+static int unit(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params, none = {0};
+    RETURN_IF_FAILED(unit_again(l));
+    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.dact, l->h.dout, p[DOWN], NULL));
+    RETURN_IF_FAILED(rf_glu_backward(l->m.ctx->stream, RF_ACT_SILU, l->h.dgates, none, l->w.dact,
+                                     l->s.gates, none));
+    return model_project_back(&l->m, l->h.dnorm2, l->h.dgates, p[GATE_UP]);
+}
+
+/* din is the gradient of the sum in the middle, to which that of the first norm is added. */
+static int middle(struct layer *l)
+{
+    struct rf_stream *stream = l->m.ctx->stream;
+    RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm2));
+    /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
+    RETURN_IF_FAILED(rf_copy(stream, l->din, l->dout));
+    RETURN_IF_FAILED(rf_rmsnorm_backward_input(stream, l->din, l->h.dnorm2, l->s.middle, l->s.rstd2,
+                                               l->m.ctx->params[NORM2], true));
+    return l->m.part.sequence ? model_give_rows(&l->m, l->din)
+                              : rf_cast(stream, l->h.dmiddle, l->din);
+}
+
+/* Of keys that ranks have copies of, each has the part of the gradient that its queries make: sums
+ * of what follows from it are right, and its weights' gradient is added by MODEL_COPIES. */
+static int attend_back(struct layer *l)
+{
+    const int64_t heads = l->heads, k = l->keys;
+    const struct rf_rotary_opts rotary = llama_turns(l);
+    struct rf_attention_args args;
+    struct rf_attention_grads grads;
+    struct rf_heads turned;
+    RETURN_IF_FAILED(llama_attention_args(l, &args));
+    RETURN_IF_FAILED(llama_heads(l, l->w.mixed, 0, heads, &grads.dout));
+    RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, 0, heads, &grads.dq));
+    RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, heads, k, &grads.dk));
+    RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, heads + k, k, &grads.dv));
+    RETURN_IF_FAILED(llama_by_head(l, l->w.delta, &grads.delta));
+    RETURN_IF_FAILED(rf_attend_backward(l->m.ctx->stream, &args, &grads));
+    RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, 0, heads + k, &turned));
+    return rf_rotary_backward(l->m.ctx->stream, turned, turned, &rotary);
+}
+
+static int attention(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    if (l->m.part.sequence)
+        RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
+    RETURN_IF_FAILED(attention_again(l));
+    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ], NULL));
+    RETURN_IF_FAILED(attend_back(l));
+    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, p[QKV]);
+}
+
+static int end(struct layer *l)
+{
+    RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm1));
+    return rf_rmsnorm_backward_input(l->m.ctx->stream, l->din, l->h.dnorm1, l->x, l->s.rstd1,
+                                     l->m.ctx->params[NORM1], true);
+}
+
+static const struct model_step input_steps[] = {
+    {begin, MODEL_ROWS},  {take_dout, MODEL_ROWS_AGAIN}, {unit, MODEL_SUM},
+    {middle, MODEL_ROWS}, {attention, MODEL_SUM},        {end}};
+const struct model_steps llama_layer_backward_input = {MODEL_STEPS(input_steps)};
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* dw += dout^T in. */
+static int matrix_grad(struct layer *l, enum param weight, struct rf_tensor dout,
+                       struct rf_tensor in)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    return model_matmul(
+        ctx, ctx->grads[weight], dout, in,
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]});
+}
+
+static int norm_grad(struct layer *l, enum param weight, struct rf_tensor dout, struct rf_tensor x,
+                     struct rf_tensor rstd)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    struct rf_tensor scratch;
+    RETURN_IF_FAILED(
+        model_scratch(ctx, rf_layernorm_scratch(l->m.own_rows, l->m.channels), &scratch));
+    return rf_rmsnorm_backward_weight(ctx->stream, ctx->grads[weight], dout, x, rstd, scratch);
+}
+
+static int down_weights(struct layer *l)
+{
+    RETURN_IF_FAILED(act_again(l));
+    RETURN_IF_FAILED(matrix_grad(l, DOWN, l->h.dout, l->s.act));
+    return norm_again(l, NORM2, l->s.middle, l->s.norm2);
+}
+
+static int middle_weights(struct layer *l)
+{
+    RETURN_IF_FAILED(matrix_grad(l, GATE_UP, l->h.dgates, llama_normed(l, l->s.norm2)));
+    RETURN_IF_FAILED(norm_grad(l, NORM2, l->h.dnorm2, l->s.middle, l->s.rstd2));
+    RETURN_IF_FAILED(matrix_grad(l, PROJ, l->h.dmiddle, l->s.mixed));
+    return norm_again(l, NORM1, l->x, l->s.norm1);
+}
+
+/* Rows of QKV, or of its gradient, that are copies: of the key and the value behind the queries. */
+static int own_copies(const struct layer *l, struct rf_tensor qkv, struct rf_tensor *out)
+{
+    return rf_tensor_rows(qkv, l->heads * l->size, 2 * l->size, out);
+}
+/* And those of all ranks, of which each has those of one head. */
+static int shared_copies(const struct layer *l, struct rf_tensor all, struct rf_tensor *out)
+{
+    const int64_t head = (int64_t)l->m.part.rank * l->g->kv_heads / l->m.part.ranks;
+    return rf_tensor_rows(all, 2 * l->size * head, 2 * l->size, out);
+}
+
+/* out = columns [first, first + count) of dqkv, transposed, times norm1. */
+static int qkv_grad(struct layer *l, struct rf_tensor out, int64_t first, int64_t count,
+                    bool accumulate)
+{
+    struct rf_tensor dqkv = l->h.dqkv;
+    const int64_t columns = dqkv.shape.dim[1];
+    dqkv.offset += (uint64_t)first * rf_dtype_bytes(dqkv.dtype);
+    dqkv.shape = rf_shape1(l->m.rows * columns - first);
+    return model_matmul(l->m.ctx, out, dqkv, llama_normed(l, l->s.norm1),
+                        &(struct rf_matmul_opts){.transpose_a = true,
+                                                 .accumulate = accumulate,
+                                                 .m = count,
+                                                 .n = l->m.channels,
+                                                 .k = l->m.rows,
+                                                 .a_layout = {.row = columns}});
+}
+
+static int split_qkv_weights(struct layer *l)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    const int64_t queries = l->heads * l->size;
+    struct rf_tensor grads, copies;
+    RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[QKV], 0, queries, &grads));
+    RETURN_IF_FAILED(shared_copies(l, ctx->exchange, &copies));
+    RETURN_IF_FAILED(qkv_grad(l, grads, 0, queries, !ctx->fresh[QKV]));
+    RETURN_IF_FAILED(rf_fill(ctx->stream, ctx->exchange, 0));
+    return qkv_grad(l, copies, queries, 2 * l->size, false);
+}
+
+static int qkv_weights(struct layer *l)
+{
+    if (l->m.copied)
+        RETURN_IF_FAILED(split_qkv_weights(l));
+    else
+        RETURN_IF_FAILED(matrix_grad(l, QKV, l->h.dqkv, llama_normed(l, l->s.norm1)));
+    return norm_grad(l, NORM1, l->h.dnorm1, l->x, l->s.rstd1);
+}
+
+static int take_copies(struct layer *l)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    struct rf_tensor grads, copies;
+    if (!l->m.copied)
+        return 0;
+    RETURN_IF_FAILED(own_copies(l, ctx->grads[QKV], &grads));
+    RETURN_IF_FAILED(shared_copies(l, ctx->exchanged, &copies));
+    return ctx->fresh[QKV] ? rf_copy(ctx->stream, grads, copies)
+                           : rf_add(ctx->stream, grads, grads, copies);
+}
+
+static const struct model_step weight_steps[] = {{down_weights, MODEL_ROWS},
+                                                 {middle_weights, MODEL_ROWS},
+                                                 {qkv_weights, MODEL_COPIES},
+                                                 {take_copies}};
+const struct model_steps llama_layer_backward_weight = {MODEL_STEPS(weight_steps)};

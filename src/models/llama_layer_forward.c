@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The forward pass of a Llama-style model's layer, in steps, and those parts of it that the
+ * backward pass makes again.
+ */
+#include "llama_layer.h"
+
+int llama_heads(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
+                struct rf_heads *out)
+{
+    struct rf_tensor rows;
+    const int64_t n = l->m.rows, seq = l->m.ctx->seq;
+    RETURN_IF_FAILED(rf_tensor_reshape(t, rf_shape3(n / seq, seq, rf_tensor_count(t) / n), &rows));
+    *out = rf_heads_in(rows, l->size, first, heads);
+    return 0;
+}
+
+int llama_by_head(const struct layer *l, struct rf_tensor t, struct rf_tensor *out)
+{
+    const int64_t seq = l->m.ctx->seq;
+    return rf_tensor_reshape(t, rf_shape3(l->m.rows / seq, l->heads, seq), out);
+}
+
+int llama_attention_args(const struct layer *l, struct rf_attention_args *args)
+{
+    const int64_t h = l->heads, k = l->keys;
+    *args = (struct rf_attention_args){0};
+    RETURN_IF_FAILED(llama_heads(l, l->s.qkv, 0, h, &args->q));
+    RETURN_IF_FAILED(llama_heads(l, l->s.qkv, h, k, &args->k));
+    RETURN_IF_FAILED(llama_heads(l, l->s.qkv, h + k, k, &args->v));
+    RETURN_IF_FAILED(llama_heads(l, l->s.mixed, 0, h, &args->out));
+    return llama_by_head(l, l->s.lse, &args->lse);
+}
+
+struct rf_rotary_opts llama_turns(const struct layer *l)
+{
+    return (struct rf_rotary_opts){.theta = (double)l->g->theta, .halves = true};
+}
+
+int llama_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept,
+               struct rf_tensor rstd)
+{
+    const bool drops = model_drops(&l->m, MODEL_RECOMPUTE_NORMS);
+    struct rf_tensor out = kept;
+    if (drops)
+        RETURN_IF_FAILED(model_rows_place(&l->m, l->w.norm, &out));
+    RETURN_IF_FAILED(
+        rf_rmsnorm(l->m.ctx->stream, out, rstd, x, l->m.ctx->params[weight], l->g->eps));
+    return drops ? 0 : model_give_rows(&l->m, kept);
+}
+
+struct rf_tensor llama_normed(const struct layer *l, struct rf_tensor kept)
+{
+    return model_all_rows(&l->m, model_drops(&l->m, MODEL_RECOMPUTE_NORMS) ? l->w.norm : kept);
+}
+
+int llama_attend(const struct layer *l)
+{
+    struct rf_attention_args args;
+    RETURN_IF_FAILED(llama_attention_args(l, &args));
+    return rf_attend(l->m.ctx->stream, &args);
+}
+
+int llama_gate(const struct layer *l)
+{
+    const struct rf_tensor none = {0};
+    return rf_glu(l->m.ctx->stream, RF_ACT_SILU, l->s.act, l->s.gates, none);
+}
+
+int llama_widen(const struct layer *l)
+{
+    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->s.gates, llama_normed(l, l->s.norm2),
+                                  l->m.ctx->params[GATE_UP],
+                                  &(struct rf_matmul_opts){.transpose_b = true}));
+    return llama_gate(l);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int begin(struct layer *l)
+{
+    return llama_norm(l, NORM1, l->x, l->s.norm1, l->s.rstd1);
+}
+
+static int attention(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    const struct rf_rotary_opts rotary = llama_turns(l);
+    struct rf_heads turned; /* queries and keys lie side by side */
+    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->s.qkv, llama_normed(l, l->s.norm1), p[QKV],
+                                  &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_FAILED(llama_heads(l, l->s.qkv, 0, l->heads + l->keys, &turned));
+    RETURN_IF_FAILED(rf_rotary(l->m.ctx->stream, turned, turned, &rotary));
+    RETURN_IF_FAILED(llama_attend(l));
+    return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ], NULL, l->x);
+}
+
+static int middle(struct layer *l)
+{
+    RETURN_IF_FAILED(model_arrive(&l->m, l->s.middle, NULL, l->x));
+    return llama_norm(l, NORM2, l->s.middle, l->s.norm2, l->s.rstd2);
+}
+
+static int unit(struct layer *l)
+{
+    RETURN_IF_FAILED(llama_widen(l));
+    return model_project(&l->m, l->out, l->s.act, l->m.ctx->params[DOWN], NULL, l->s.middle);
+}
+
+static int end(struct layer *l)
+{
+    return model_arrive(&l->m, l->out, NULL, l->s.middle);
+}
+
+static const struct model_step steps[] = {
+    {begin, MODEL_ROWS}, {attention, MODEL_SUM}, {middle, MODEL_ROWS}, {unit, MODEL_SUM}, {end}};
+const struct model_steps llama_layer_forward = {MODEL_STEPS(steps)};

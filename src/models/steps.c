@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Phases and exchanges of layers; see steps.h.
+ */
+#include "steps.h"
+
+#include <stdio.h>
+
+void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf_tensor_part *part,
+                      int64_t rows)
+{
+    m->ctx = ctx;
+    m->part = (struct rf_tensor_part){.ranks = 1};
+    if (part && part->ranks > 1)
+        m->part = *part;
+    m->rows = rows;
+    m->own_rows = rows / model_row_parts(m);
+}
+
+static struct rf_exchange exchange_of(const struct model_layer *m, enum model_exchange kind)
+{
+    const struct rf_exchange none = {.kind = RF_EXCHANGE_NONE};
+    const struct rf_shape all = rf_shape2(m->rows, m->channels);
+    const bool again = model_drops(m, MODEL_RECOMPUTE_MLP);
+    if (kind == MODEL_NOTHING || model_alone(m))
+        return none;
+    if (kind == MODEL_COPIES)
+        return m->copied ? (struct rf_exchange){RF_EXCHANGE_SUM, rf_shape2(m->copied, m->channels),
+                                                RF_F32}
+                         : none;
+    if (kind == MODEL_SUM)
+        return (struct rf_exchange){m->part.sequence ? RF_EXCHANGE_SCATTER : RF_EXCHANGE_SUM, all,
+                                    m->residual};
+    if (!m->part.sequence || (kind == MODEL_ROWS_AGAIN && !again))
+        return none;
+    return (struct rf_exchange){RF_EXCHANGE_GATHER, all, m->dtype};
+}
+
+int model_run_steps(struct layer *l, const struct model_layer *m, struct model_steps steps)
+{
+    int phase = 0;
+    for (int i = 0; i < steps.count && phase <= m->ctx->phase; i++) {
+        if (phase == m->ctx->phase)
+            RETURN_IF_FAILED(steps.step[i].run(l));
+        phase += exchange_of(m, steps.step[i].then).kind != RF_EXCHANGE_NONE;
+    }
+    return 0;
+}
+
+void model_exchanges(const struct model_layer *m, struct model_steps steps,
+                     struct rf_exchange out[RF_MAX_EXCHANGES])
+{
+    int count = 0;
+    for (int i = 0; i < steps.count; i++) {
+        const struct rf_exchange e = exchange_of(m, steps.step[i].then);
+        if (e.kind != RF_EXCHANGE_NONE && count < RF_MAX_EXCHANGES)
+            out[count++] = e;
+    }
+}
+
+int model_own(const struct model_layer *m, struct rf_tensor all, struct rf_tensor *own)
+{
+    if (!m->part.sequence) {
+        *own = all;
+        return 0;
+    }
+    return rf_tensor_rows(all, m->part.rank * m->own_rows, m->own_rows, own);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+int model_project(const struct model_layer *m, struct rf_tensor out, struct rf_tensor in,
+                  struct rf_tensor w, const struct rf_tensor *bias, struct rf_tensor residual)
+{
+    struct rf_matmul_opts opts = {.transpose_b = true};
+    if (!model_alone(m))
+        return model_matmul(m->ctx, m->ctx->exchange, in, w, &opts);
+    opts.bias = bias;
+    opts.residual = &residual;
+    return model_matmul(m->ctx, out, in, w, &opts);
+}
+
+int model_arrive(const struct model_layer *m, struct rf_tensor out, const struct rf_tensor *bias,
+                 struct rf_tensor residual)
+{
+    struct rf_tensor sum;
+    if (model_alone(m))
+        return 0;
+    RETURN_IF_FAILED(model_own(m, m->ctx->exchanged, &sum));
+    return bias ? rf_add_bias(m->ctx->stream, out, sum, *bias, residual)
+                : rf_add(m->ctx->stream, out, sum, residual);
+}
+
+int model_project_back(const struct model_layer *m, struct rf_tensor out, struct rf_tensor dout,
+                       struct rf_tensor w)
+{
+    return model_matmul(m->ctx, model_alone(m) ? out : m->ctx->exchange, dout, w, NULL);
+}
+
+int model_arrive_back(const struct model_layer *m, struct rf_tensor out)
+{
+    struct rf_tensor sum;
+    if (model_alone(m))
+        return 0;
+    RETURN_IF_FAILED(model_own(m, m->ctx->exchanged, &sum));
+    return rf_cast(m->ctx->stream, out, sum);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+int model_rows_place(const struct model_layer *m, struct rf_tensor place, struct rf_tensor *out)
+{
+    if (m->part.sequence)
+        return model_own(m, m->ctx->exchange, out);
+    *out = place;
+    return 0;
+}
+
+int model_give_rows(const struct model_layer *m, struct rf_tensor own)
+{
+    struct rf_tensor given;
+    if (!m->part.sequence)
+        return 0;
+    RETURN_IF_FAILED(model_own(m, m->ctx->exchange, &given));
+    return rf_cast(m->ctx->stream, given, own);
+}
+
+struct rf_tensor model_all_rows(const struct model_layer *m, struct rf_tensor own)
+{
+    return m->part.sequence ? m->ctx->exchanged : own;
+}
+
+/* ---- what divides what ----------------------------------------------------------------------- */
+
+static const struct model_division *refused(const struct model_division *d, int count,
+                                            int64_t ranks)
+{
+    for (int i = 0; i < count; i++)
+        if (d[i].count % ranks != 0 && !(d[i].copies && ranks % d[i].count == 0))
+            return &d[i];
+    return NULL;
+}
+
+int model_divide(const struct rf_tensor_part *part, const struct model_division *divisions,
+                 int count, char fault[120])
+{
+    const struct model_division *bad = refused(divisions, count, part->ranks);
+    int64_t less = part->ranks - 1, more = part->ranks + 1;
+    if (!bad)
+        return 0;
+    while (less > 1 && refused(divisions, count, less))
+        less--;
+    while (more <= divisions[0].count && refused(divisions, count, more))
+        more++;
+    const int n = snprintf(fault, 120, "%d tensor ranks do not divide %lld %s; use %lld",
+                           part->ranks, (long long)bad->count, bad->what, (long long)less);
+    if (more <= divisions[0].count && n > 0 && n < 120)
+        snprintf(fault + n, (size_t)(120 - n), " or %lld", (long long)more);
+    return RF_EINVAL;
+}
