@@ -32,10 +32,14 @@ struct Mesh {
     }
 };
 
+// By gradient descent. The gradient of a key's bias is 0 but for roundings, which adaptive rules
+// would divide by themselves.
 Training of_gpt()
 {
     Training t;
     t.model.layers = 4;
+    t.policy.optimizer.kind = RF_SGD;
+    t.lr = 0.1f;
     t.policy.clip = 0.25f;
     t.policy.optimizer.weight_decay = 0.1f;
     t.policy.first_bucket_bytes = 4096;
@@ -120,7 +124,10 @@ TEST(Meshes, OfThreeTensorRanksWhoseVocabularyTheyDoNotDivideTrainAsOneProcessDo
 TEST(Meshes, InTreeOrderTheBitsDependOnTheTensorRanksAlone)
 {
     for (bool sequence : {false, true}) {
-        const Seen one = train_on(of_gpt(), {1, 2, 1, sequence})[0];
+        Training t = of_gpt();
+        t.policy.optimizer.kind = RF_ADAMW;
+        t.lr = 0.01f;
+        const Seen one = train_on(t, {1, 2, 1, sequence})[0];
         const std::vector<Mesh> meshes = {
             {2, 2, 1, sequence, 1},
             {2, 2, 1, sequence, 3, RF_ORDER_TREE, RF_PIPELINE_1F1B, 2},
@@ -128,7 +135,7 @@ TEST(Meshes, InTreeOrderTheBitsDependOnTheTensorRanksAlone)
             {3, 2, 1, sequence, 2},
         };
         for (const Mesh &m : meshes)
-            for (const Seen &s : train_on(of_gpt(), m)) {
+            for (const Seen &s : train_on(t, m)) {
                 EXPECT_EQ(s.sha, one.sha) << m.text();
                 EXPECT_EQ(s.loss, one.loss) << m.text();
                 EXPECT_EQ(s.norm, one.norm) << m.text();
@@ -210,5 +217,6 @@ TEST(Meshes, WhatDoesNotDivideIsRefusedByName)
         return message;
     };
     EXPECT_NE(refusal({2, 32, 4, 16, 61}, 3, false, 16).find("attention.qkv"), std::string::npos);
-    EXPECT_NE(refusal({2, 36, 3, 15, 61}, 3, true, 7).find("rows"), std::string::npos);
+    EXPECT_NE(refusal({2, 36, 3, 16, 61}, 3, true, 7).find("tokens of a"), std::string::npos)
+        << rf_last_error()->message;
 }
