@@ -271,13 +271,13 @@ static int start_exchange(struct rf_pass *p, const struct rf_instruction *i, str
                           struct rf_point *done)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
-    const struct rf_exchange *x =
-        rf_plan_exchange_of(p->run->plan, &p->run->plan->values[ins(p, i)[0]]);
+    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
+    const struct rf_exchange *x = rf_plan_exchange_of(p->run->plan, v);
     struct rf_comm *comm = p->run->comms[i->lane];
     struct rf_tensor whole = rf_run_value(p->run, ins(p, i)[0]), part;
     char label[64];
-    snprintf(label, sizeof(label), "%s block %d micro-batch %d phase %d", rf_verb_name(i->call),
-             i->block, i->micro_batch, i->phase);
+    snprintf(label, sizeof(label), "%s block %d micro-batch %d exchange %d", rf_verb_name(i->call),
+             v->block, v->micro_batch, v->slot % RF_MAX_EXCHANGES);
     const struct rf_coll_opts opts = {
         .order = t->order, .label = label, .after = after, .done = done};
     whole.dtype = x->dtype;

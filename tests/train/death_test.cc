@@ -30,6 +30,7 @@ std::string name_of(const testing::TestParamInfo<Death> &info)
 {
     const char *texts[RF_VERB_COUNT] = {};
     texts[RF_VERB_SEND] = "send";
+    texts[RF_VERB_EXCHANGE] = "exchange";
     texts[RF_VERB_REDUCE] = "reduce";
     texts[RF_VERB_LOSS] = "loss";
     texts[RF_VERB_NORM_SHARE] = "norm_share";
@@ -48,6 +49,10 @@ std::vector<std::pair<rf_verb, int>> places_of(const StepKind &kind)
     std::vector<std::pair<rf_verb, int>> places;
     if (kind.pp > 1)
         return {{RF_VERB_SEND, RF_LANE_SEND_GRAD}, {RF_VERB_LOSS, RF_LANE_JOB}};
+    if (kind.tp > 1)
+        return {{RF_VERB_EXCHANGE, RF_LANE_TENSOR},
+                {RF_VERB_REDUCE, RF_LANE_DATA},
+                {RF_VERB_LOSS, RF_LANE_JOB}};
     for (const rf_verb verb : kind.transfers)
         places.push_back({verb, kind.shard && verb != RF_VERB_LOSS ? RF_LANE_SHARD : RF_LANE_DATA});
     if (kind.shard)

@@ -154,8 +154,9 @@ void step_differently(const StepKind &kind, const Change &change, size_t number)
             EXPECT_TRUE(change.make(job.plan, number));
         }
         ASSERT_RF(job.open());
-        for (int lane = RF_LANE_DATA; kind.shard && lane <= RF_LANE_REPLICATE; lane++)
-            fault_wire_timeout(job.run->comms[lane], 1);
+        for (int lane = RF_LANE_DATA; kind.groups() && rf_lane_collects(lane); lane++)
+            if (job.run->comms[lane])
+                fault_wire_timeout(job.run->comms[lane], 1);
         all_have_come(&arrived, world.size);
         std::string before;
         int status = 0;
@@ -166,7 +167,7 @@ void step_differently(const StepKind &kind, const Change &change, size_t number)
         const rf_error error = *rf_last_error();
         // Who leaves out what a group does may wait in another communicator, for one who waits for
         // him: that ends at the deadline.
-        const bool late = kind.shard && change.make == leave_out && status == RF_ETIMEOUT;
+        const bool late = kind.groups() && change.make == leave_out && status == RF_ETIMEOUT;
         EXPECT_TRUE(status == RF_EMISMATCH || late) << where << ": " << error.message;
         EXPECT_NE(strstr(error.message, "rank 1"), nullptr) << where << ": " << error.message;
         if (change.at_once && before_update(kind, verb)) {

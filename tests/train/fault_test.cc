@@ -167,7 +167,7 @@ TEST(Fault, ADeathInAnyTransferOfAStepIsHeardByAllSurvivors)
 {
     const Folder folder;
     for (const StepKind &kind : step_kinds) {
-        const bool groups = kind.shard || kind.pp > 1;
+        const bool groups = kind.groups();
         for (const Transfer &t : transfers_of(Job(nullptr, 0, kind).plan))
             for (int message : {1, 2})
                 // Two ranks of a group have one message for each other.
@@ -207,7 +207,7 @@ TEST(Fault, ARankThatStandsStillInATransferOfAStepIsNamedByAllOthers)
         rank_device(r);
     for (const StepKind &kind : step_kinds) {
         std::map<std::pair<rf_verb, int>, uint64_t> last;
-        if ((!kind.shard && !kind.offload) || kind.zero == 2)
+        if ((!kind.shard && !kind.offload && kind.tp == 1) || kind.zero == 2)
             continue;
         for (const Transfer &t : transfers_of(Job(nullptr, 0, kind).plan))
             last[{t.verb, t.lane}] = t.number;

@@ -34,7 +34,16 @@ int sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
     out->out = rf_shape2(rows, 4);
     return 0;
 }
-const rf_block_ops ops = {forward, backward_input, backward_weight, sizes};
+int tensor_sizes(const void *, const rf_tensor_part *part, int64_t rows, int64_t,
+                 rf_block_sizes *out)
+{
+    *out = {};
+    out->out = rf_shape2(part->sequence ? rows / part->ranks : rows, 4);
+    out->forward[0] = {RF_EXCHANGE_GATHER, rf_shape2(rows, 4), RF_F32};
+    out->backward_input[0] = {RF_EXCHANGE_SCATTER, rf_shape2(rows, 4), RF_F32};
+    return 0;
+}
+const rf_block_ops ops = {forward, backward_input, backward_weight, sizes, tensor_sizes};
 
 } // namespace
 
@@ -129,12 +138,22 @@ const std::vector<StepKind> step_kinds = {
      0,
      0,
      2},
+    {"tensor",
+     {RF_VERB_EXCHANGE, RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS},
+     RF_ORDER_RING,
+     0,
+     false,
+     false,
+     0,
+     0,
+     1,
+     2},
     {"rank_0", {RF_VERB_REDUCE, RF_VERB_LOSS, RF_VERB_BROADCAST}, RF_ORDER_RING, 0, true, false},
 };
 
 int ranks_of(const StepKind &kind)
 {
-    return kind.shard || kind.pp > 1 ? FAULT_RANKS_OF_GROUPS : FAULT_RANKS;
+    return kind.groups() ? FAULT_RANKS_OF_GROUPS : FAULT_RANKS;
 }
 
 rf_policy policy_of(const StepKind &kind)
@@ -149,6 +168,7 @@ rf_policy policy_of(const StepKind &kind)
     policy.optimizer.stochastic_rounding = kind.rounded_copies;
     policy.bucket_bytes = policy.first_bucket_bytes = 16000;
     policy.clip = 1;
+    policy.sequence_parallel = kind.tp > 1;
     return policy;
 }
 
@@ -185,8 +205,8 @@ fault_wire *Wires::of(const rf_run *run, int lane)
 
 bool before_update(const StepKind &kind, rf_verb verb)
 {
-    return verb == RF_VERB_SEND || verb == RF_VERB_RECV || verb == RF_VERB_REDUCE ||
-           verb == RF_VERB_NORM_SHARE || verb == RF_VERB_LOSS ||
+    return verb == RF_VERB_SEND || verb == RF_VERB_RECV || verb == RF_VERB_EXCHANGE ||
+           verb == RF_VERB_REDUCE || verb == RF_VERB_NORM_SHARE || verb == RF_VERB_LOSS ||
            (verb == RF_VERB_GATHER && kind.zero == 3);
 }
 
@@ -197,8 +217,8 @@ Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm)
 {
     const rf_policy policy = policy_of(kind);
     const int all = ranks ? ranks : ranks_of(kind);
-    const int pp = all > 1 ? kind.pp : 1;
-    const rf_mesh mesh = {all / pp, 1, pp, all > 1 ? kind.shard : 0};
+    const int pp = all > 1 ? kind.pp : 1, tp = all > 1 ? kind.tp : 1;
+    const rf_mesh mesh = {all / pp / tp, tp, pp, all > 1 ? kind.shard : 0};
     stubs_.add("a", {3500});
     if (kind.rounded_copies)
         stubs_.type(0, RF_BF16);

@@ -24,6 +24,11 @@ struct StepKind {
     int shard = 0;       // ranks that share a copy; 0: all
     int offload = 0;
     int pp = 1;
+    int tp = 1;         // with sequence parallelism
+    bool groups() const // in which ranks exchange with some of the others
+    {
+        return shard || pp > 1 || tp > 1;
+    }
 };
 extern const std::vector<StepKind> step_kinds;
 rf_policy policy_of(const StepKind &kind);
