@@ -113,8 +113,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_add(stream, out, a, b));
         EXPECT_OK(rf_mul(stream, out, a, b));
         EXPECT_OK(rf_add_bias(stream, out, a, some(shape, type), b));
-        rf_tensor rows = some(shape, RF_F32);
-        EXPECT_OK(rf_add_bias(stream, rows, rows, some(shape, type), some(shape, RF_F32)));
+        EXPECT_OK(rf_add_bias(stream, typed_blank(shape, RF_F32), some(shape, RF_F32),
+                              some(shape, type), some(shape, RF_F32)));
         EXPECT_OK(rf_scale(stream, out, a, 3));
         EXPECT_OK(rf_activate(stream, RF_ACT_GELU, out, a));
         EXPECT_OK(rf_activate_backward(stream, RF_ACT_GELU, out, a, b));
