@@ -164,6 +164,25 @@ TEST(TensorLayer, WhatIsComputedAgainHasTheSameBitsInAllWaysOfSharing)
             }
 }
 
+TEST(TensorLayer, AddsToGradientsOfEarlierMicroBatches)
+{
+    Layer copied = llama_layer;
+    copied.keys = 1;
+    for (const Layer &layer : {gpt2_layer, copied})
+        for (bool sequence : {false, true}) {
+            const Model model(layer);
+            TensorCase one = model.whole, two = model.shared(2, sequence);
+            one.later = two.later = true;
+            const TensorSeen first = run_tensor_ranks(model.whole), seen = run_tensor_ranks(two);
+            std::string where;
+            EXPECT_LE(tensor_difference(*model.block, run_tensor_ranks(one), seen, &where),
+                      tolerance(layer))
+                << where;
+            EXPECT_GT(tensor_difference(*model.block, first, seen, &where), 0.01);
+            EXPECT_TRUE(seen.unequal.empty()) << seen.unequal[0];
+        }
+}
+
 TEST(TensorLayer, ExchangesTwoSumsInEachDirectionAndNothingForWeights)
 {
     for (const Layer &layer : {gpt2_layer, llama_layer}) {

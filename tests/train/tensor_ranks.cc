@@ -205,7 +205,8 @@ void World::make_params(Rank &r, int rank)
         r.params.push_back(memory.make(shape, descs[i].dtype));
         put(r.params.back(), part);
         r.grads.push_back(memory.make(shape, RF_F32));
-        put(r.grads.back(), Floats(part.size(), fresh[i] ? nothing : 0));
+        const float before = c.later && descs[i].split.kind != RF_SPLIT_NONE ? 1 : 0;
+        put(r.grads.back(), Floats(part.size(), fresh[i] ? nothing : before));
     }
 }
 
@@ -377,7 +378,7 @@ void World::run(TensorSeen &seen)
     if (get_sizes(seen) < 0)
         return;
     for (const rf_param_desc &desc : descs)
-        fresh.push_back((desc.flags & RF_PARAM_WRITTEN) != 0);
+        fresh.push_back((desc.flags & RF_PARAM_WRITTEN) != 0 && !c.later);
     for (int rank = 0; rank < c.ranks; rank++)
         ASSERT_NO_FATAL_FAILURE(make(ranks[(size_t)rank], rank));
     ASSERT_NO_FATAL_FAILURE(step(FORWARD, seen.forward, seen));

@@ -31,6 +31,10 @@ struct TensorCase {
     std::vector<std::vector<float>> params; // whole, in the order of the block
     bool evaluate = false;                  // forward alone, with ctx->evaluate
 
+    // Gradients of parameters that are split begin at 1 and are added to, also where they would be
+    // written: as in a later micro-batch.
+    bool later = false;
+
     // Deliberate mistakes, which the comparison has to show.
     bool skip_sums = false; // gradients that are not split are not added over the ranks
     std::function<void(rf_param_desc &)> edit_split; // cuts parameters in another way
