@@ -127,10 +127,9 @@ void expect_same_head(const rf_block &block, const TensorSeen &one, const Tensor
 
 const Shape setups[] = {
     {false, 257, 0, RF_F32, RF_F32, true},   {false, 257, 20, RF_F32, RF_F32, true},
-    {false, 257, 0, RF_BF16, RF_F32, true},  {false, 61, 20, RF_BF16, RF_BF16, true},
-    {false, 4, 0, RF_F32, RF_F32, true},     {true, 257, 0, RF_F32, RF_F32, false},
-    {true, 1030, 100, RF_F32, RF_F32, true}, {true, 257, 7, RF_F16, RF_F32, false},
-    {true, 61, 0, RF_BF16, RF_BF16, false},
+    {false, 4, 0, RF_F32, RF_F32, true},     {true, 61, 0, RF_F32, RF_F32, false},
+    {true, 1030, 100, RF_F32, RF_F32, true}, {false, 257, 0, RF_BF16, RF_F32, true},
+    {true, 61, 20, RF_BF16, RF_BF16, false},
 };
 
 } // namespace
@@ -175,6 +174,47 @@ TEST(TensorVocabulary, AHeadIsThatOfOneRankUpToRounding)
                 expect_same_head(m.head(), one, run_tensor_ranks(c), tolerance(s.dtype));
             }
     }
+}
+
+// That the comparison above would find a rank's part that is lost, or gradients that nobody adds.
+TEST(TensorVocabulary, AHeadDependsOnEveryPartOfEveryExchange)
+{
+    for (bool sequence : {false, true})
+        for (int head_rows : {0, 20}) {
+            const Shape s = {false, 257, head_rows, RF_F32, RF_F32, true};
+            const Model m(s);
+            TensorCase c = head_case(m, s);
+            TensorSeen one = run_tensor_ranks(c);
+            one.out.clear();
+            c.ranks = 3;
+            c.sequence = sequence;
+            const TensorSeen many = run_tensor_ranks(c);
+            std::string where;
+            auto difference = [&](TensorSeen seen) {
+                seen.out.clear();
+                return tensor_difference(m.head(), one, seen, &where);
+            };
+            EXPECT_LT(difference(many), 2e-6) << where;
+            for (int call = 0; call < 2; call++)
+                for (size_t k = 0; k < (call ? many.backward_input : many.forward).size(); k++)
+                    for (int rank = 0; rank < 3; rank++) {
+                        if (!call && many.forward[k].kind == RF_EXCHANGE_MAX)
+                            continue; // any number that is large enough gives the same
+                        c.edit_given = [&](const char *name, int index, int r,
+                                           std::vector<float> &given) {
+                            if (name == std::string(call ? "backward_input" : "forward") &&
+                                index == (int)k && r == rank)
+                                std::fill(given.begin(), given.end(), 0.0f);
+                        };
+                        EXPECT_GT(difference(run_tensor_ranks(c)), 1e-3)
+                            << (call ? "backward_input " : "forward ") << k << " rank " << rank;
+                    }
+            c.edit_given = nullptr;
+            c.skip_sums = true;
+            if (sequence) {
+                EXPECT_GT(difference(run_tensor_ranks(c)), 1e-2);
+            }
+        }
 }
 
 TEST(TensorVocabulary, AHeadEvaluatesAsItTrains)
