@@ -416,36 +416,38 @@ TEST(TensorState, RanksThatDoNotSeeTheFolderSendAndGetTheirPartsByRank0)
     EXPECT_TRUE(files_of(second) == files_of(first));
 }
 
-TEST(TensorState, SnapshotsOfSomeRanksGoOnOnOtherMeshes)
+TEST(TensorState, SnapshotsOfRanksThatAreLeftGoOnOnOtherMeshes)
 {
-    const Mesh from[] = {{1, 4, 1}, {2, 2, 1, 1}}, to[] = {{1, 1, 1}, {1, 3, 1}, {1, 2, 2}};
-    for (const Mesh &old : from) {
-        std::vector<rf_snapshot *> kept((size_t)old.ranks());
-        on(old, 7, [&](rf_run *run, int rank) {
-            Folder folder;
+    struct Case {
+        Mesh from, to;
+        std::vector<int> left; // whose snapshot each rank has; -1: none
+    };
+    const Case cases[] = {{{1, 4, 1}, {2, 2, 1, 1}, {0, 1, 2, 3}},
+                          {{2, 2, 1, 1}, {1, 2, 2}, {0, 1, 2, 3}},
+                          {{2, 2, 1}, {1, 2, 1}, {3, 0}},
+                          {{2, 2, 1}, {1, 3, 1}, {1, -1, 2}}};
+    for (const Case &c : cases) {
+        std::vector<rf_snapshot *> kept((size_t)c.from.ranks());
+        on(c.from, 7, [&](rf_run *run, int rank) {
             const rf_progress progress = {0, 7, 8, 0, 0};
-            for (const Row &row : model) {
-                Floats values = read(run, row);
-                for (size_t i = 0; i < values.size(); i++)
-                    values[i] = number(0, 0, i);
-                ASSERT_RF(rf_run_write_param(run, row.name, values.data(), values.size() * 4));
+            for (int p = 0; p < (int)std::size(model); p++) {
+                Floats values = read(run, model[p]);
+                for (size_t i = 0; i < values.size() && !model[p].tied_to; i++)
+                    values[i] = number(p, 0, i);
+                ASSERT_RF(rf_run_write_param(run, model[p].name, values.data(), values.size() * 4));
             }
             ASSERT_RF(rf_run_snapshot(run, &progress, &kept[(size_t)rank]));
         });
-        for (const Mesh &mesh : to) {
-            on(mesh, 9, [&](rf_run *run, int rank) {
-                // Of four snapshots, three go to a mesh of three ranks only where there are copies.
-                if (mesh.ranks() < old.ranks())
-                    return;
-                ASSERT_RF(rf_run_restore(run, kept[(size_t)rank], nullptr));
-                for (const Row &row : model) {
-                    const Floats values = read(run, row);
-                    for (size_t i = 0; i < values.size(); i++)
-                        ASSERT_EQ(values[i], number(0, 0, i)) << mesh.text() << row.name;
-                }
-                ASSERT_RF(rf_run_audit(run, nullptr));
-            });
-        }
+        on(c.to, 9, [&](rf_run *run, int rank) {
+            const int left = c.left[(size_t)rank];
+            ASSERT_RF(rf_run_restore(run, left < 0 ? nullptr : kept[(size_t)left], nullptr));
+            for (int p = 0; p < (int)std::size(model); p++) {
+                const Floats values = read(run, model[p]);
+                for (size_t i = 0; i < values.size() && !model[p].tied_to; i++)
+                    ASSERT_EQ(values[i], number(p, 0, i)) << c.to.text() << model[p].name;
+            }
+            ASSERT_RF(rf_run_audit(run, nullptr));
+        });
         for (rf_snapshot *snapshot : kept)
             rf_snapshot_destroy(snapshot);
     }
@@ -537,8 +539,6 @@ TEST(TensorState, RanksThatCutParametersOtherwiseAreNamed)
          [](Job &job) {
              job.mesh.tp = 1;
              job.mesh.dp = 2;
-             job.policy.micro_batches = 1;
-             job.policy.batch = 4;
          }},
         {"parameters' splits is", [](Job &job) { job.params[1][2].split.segments = 1; }},
         {"parameters' splits is", [](Job &job) { job.params[3][1].split = {}; }},
@@ -547,12 +547,9 @@ TEST(TensorState, RanksThatCutParametersOtherwiseAreNamed)
     for (const auto &c : cases)
         on_ranks(2, [&](rf_comm *comm, int rank) {
             Job job({1, 2, 1});
-            job.policy.micro_batches = 2;
             job.blocks[2].ops = &shared;
             if (rank == 1)
                 c.second(job);
-            if (job.mesh.dp == 2)
-                job.policy.micro_batches = 2;
             EXPECT_EQ(job.open(comm, rank, 7), RF_EMISMATCH) << rf_last_error()->message;
             EXPECT_NE(strstr(rf_last_error()->message, c.first), nullptr)
                 << rf_last_error()->message;
