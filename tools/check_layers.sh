@@ -47,6 +47,7 @@ flight.h comm
 data.h io
 train.h train
 parallel.h parallel
+search.h parallel
 ringforge.h base
 '
 # ringforge.h counts as base: its own calls (version, log, trace, clock) are implemented there.

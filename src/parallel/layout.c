@@ -128,7 +128,7 @@ static int collect_params(struct rf_plan *plan)
 
 /* Where what is updated is sharded and all calls of blocks want parameters in 16 bits, nobody needs
  * the f32 ones whole. */
-static void decide_units(struct rf_plan *plan)
+void rf_plan_decide_units(struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
     plan->units = plan->stage == 3 || rf_plan_params_with_host(plan) ||
@@ -303,7 +303,7 @@ int rf_pass_layout(struct rf_plan *plan)
     RETURN_IF_ERROR(check_masters(plan));
     if (plan->mesh.pp > 1)
         RETURN_IF_ERROR(check_uses(plan));
-    decide_units(plan);
+    rf_plan_decide_units(plan);
     find_owners(plan);
     place_params(plan);
     RETURN_IF_ERROR(mark_written(plan));

@@ -485,6 +485,8 @@ RF_MUST_CHECK int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id 
 
 /* policy.c: which ranks a rank exchanges what with. */
 void rf_plan_form_groups(struct rf_plan *plan);
+/* layout.c: units and keep_units, by policy, stage and copy_type. */
+void rf_plan_decide_units(struct rf_plan *plan);
 
 /* Bytes of staging memory that it takes where the host cannot reach the values. */
 RF_MUST_CHECK int rf_transfer_staging(const struct rf_plan *plan,

@@ -45,6 +45,10 @@ RF_MUST_CHECK int rf_sim_check_opts(const struct rf_sim_opts *opts);
 RF_MUST_CHECK int rf_sim_count_cost(const struct rf_plan *plan, const struct rf_instruction *i,
                                     const struct rf_sim_opts *opts, struct rf_sim_cost *out);
 
+/* Of what launches do; out: zeros. */
+void rf_sim_work_cost(const struct rf_work *work, double flops_per_s,
+                      const struct rf_sim_rates *rates, struct rf_sim_cost *out);
+
 /* Where the places of a lane in of_lane end. */
 static inline int rf_sim_lane_end(const struct rf_sim_rank *r, int lane)
 {

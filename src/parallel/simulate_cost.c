@@ -91,6 +91,18 @@ static uint64_t operand_bytes(const struct rf_plan *plan, const struct rf_instru
     return host > device ? host : device;
 }
 
+void rf_sim_work_cost(const struct rf_work *work, double flops_per_s,
+                      const struct rf_sim_rates *rates, struct rf_sim_cost *out)
+{
+    const double compute_s = (double)work->flops / flops_per_s;
+    const double memory_s = ((double)work->read + (double)work->written) / rates->bytes_per_s;
+    if (compute_s > memory_s)
+        out->part_s[RF_BOUND_COMPUTE] = compute_s;
+    else
+        out->part_s[RF_BOUND_MEMORY] = memory_s;
+    out->part_s[RF_BOUND_LAUNCH] = (double)work->launches * rates->launch_s;
+}
+
 static void device_cost(const struct rf_plan *plan, const struct rf_instruction *i,
                         const struct rf_sim_opts *opts, struct rf_sim_cost *out)
 {
@@ -98,14 +110,8 @@ static void device_cost(const struct rf_plan *plan, const struct rf_instruction 
     struct rf_work work = {0};
     if (!rf_instruction_work(plan, opts->costs, i, &work))
         work = (struct rf_work){.launches = 1, .read = operand_bytes(plan, i)};
-    const double compute_s =
-        (double)work.flops / (i->block >= 0 ? rates->block_flops_per_s : rates->flops_per_s);
-    const double memory_s = ((double)work.read + (double)work.written) / rates->bytes_per_s;
-    if (compute_s > memory_s)
-        out->part_s[RF_BOUND_COMPUTE] = compute_s;
-    else
-        out->part_s[RF_BOUND_MEMORY] = memory_s;
-    out->part_s[RF_BOUND_LAUNCH] = (double)work.launches * rates->launch_s;
+    rf_sim_work_cost(&work, i->block >= 0 ? rates->block_flops_per_s : rates->flops_per_s, rates,
+                     out);
 }
 
 static enum rf_bound kind_of(const struct rf_instruction *i)

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT
+//
+// The search for a mesh: its formulas against plans, its answer against the simulator, and what it
+// says of what does not fit. Nothing here needs a device.
+#include <gtest/gtest.h>
+#include <ringforge/search.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gpt2.h"
+
+namespace
+{
+
+#define ASSERT_RF(call) ASSERT_EQ(call, 0) << rf_last_error()->message
+
+using Search = std::unique_ptr<rf_search, void (*)(rf_search *)>;
+
+struct Model {
+    gpt2 *model = nullptr;
+    rf_search_model of = {};
+    explicit Model(rf_dtype dtype = RF_F32, int layers = 6, int channels = 256)
+    {
+        gpt2_config config = {};
+        config.layers = layers;
+        config.channels = channels;
+        config.heads = of.heads = 8;
+        config.seq = 128;
+        config.dtype = dtype;
+        EXPECT_EQ(gpt2_create(&config, &model), 0);
+        of.blocks = gpt2_blocks(model, &of.block_count);
+    }
+    ~Model()
+    {
+        gpt2_destroy(model);
+    }
+};
+
+rf_search_opts options(int ranks)
+{
+    rf_search_opts opts = {};
+    opts.ranks = ranks;
+    opts.policy.batch = 32;
+    opts.policy.seq = 128;
+    opts.policy.optimizer.kind = RF_ADAMW;
+    opts.open = RF_SEARCH_ALL;
+    opts.rates = {1e13, 1e13, 1e12, 5e10, 2e-6, 1e10, 5e-6, 0, 0, 0};
+    return opts;
+}
+
+Search search(const std::vector<rf_search_model> &models, const rf_search_opts &opts)
+{
+    rf_search *out = nullptr;
+    EXPECT_EQ(rf_plan_search(models.data(), (int)models.size(), &opts, &out), 0)
+        << rf_last_error()->message;
+    return Search(out, rf_search_destroy);
+}
+
+uint64_t device_bytes(const rf_bytes &b)
+{
+    return b.params + b.grads + b.optimizer + b.activations + b.comm + b.scratch - b.host;
+}
+
+// What plans of all ranks say of a candidate.
+struct Truth {
+    rf_bytes bytes = {};
+    uint64_t device = 0, sent = 0;
+    double step_s = 0;
+};
+
+Truth plan_of(const rf_search_model &model, const rf_search_opts &opts, const rf_candidate &c)
+{
+    Truth truth;
+    rf_plan *plan = nullptr;
+    rf_sim *sim = nullptr;
+    rf_mesh mesh = c.mesh;
+    rf_policy policy = rf_search_policy(&opts, &c);
+    policy.device_bytes = 0;
+    mesh.shard = c.zero ? mesh.shard : 0;
+    EXPECT_EQ(rf_plan_build(model.blocks, model.block_count, &mesh, &policy, 0, &plan), 0)
+        << rf_last_error()->message;
+    if (!plan)
+        return truth;
+    std::vector<rf_bytes> all((size_t)opts.ranks);
+    std::vector<rf_block_cost> costs((size_t)model.block_count);
+    rf_sim_opts sim_opts = {costs.data(), opts.rates, nullptr};
+    EXPECT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
+    EXPECT_EQ(rf_block_costs(plan, costs.data()), 0);
+    EXPECT_EQ(rf_plan_simulate_job(plan, &sim_opts, &sim), 0) << rf_last_error()->message;
+    for (const rf_bytes &b : all) {
+        truth.sent = std::max(truth.sent, b.sent);
+        if (device_bytes(b) > truth.device) {
+            truth.device = device_bytes(b);
+            truth.bytes = b;
+        }
+    }
+    rf_sim_result result = {};
+    if (sim)
+        rf_sim_get_result(sim, 0, &result);
+    truth.step_s = result.step_s;
+    rf_sim_destroy(sim);
+    rf_plan_destroy(plan);
+    return truth;
+}
+
+std::string text_of(const rf_candidate &c)
+{
+    return "dp=" + std::to_string(c.mesh.dp) + ",shard=" + std::to_string(c.mesh.shard) +
+           ",tp=" + std::to_string(c.mesh.tp) + ",pp=" + std::to_string(c.mesh.pp) + " zero " +
+           std::to_string(c.zero) + " recompute " + std::to_string(c.recompute) + " offload " +
+           std::to_string(c.offload) + " " + rf_pipeline_name(c.pipeline) + ":" +
+           std::to_string(c.chunks) + " micro-batches " + std::to_string(c.micro_batches);
+}
+
+// Of what a plan holds and sends the formulas are to say so much; zero bubbles put halves off in
+// ways that overlap with more than the formula adds up.
+void expect_bytes(const Truth &truth, const rf_candidate &c)
+{
+    const bool halves = c.pipeline == RF_PIPELINE_ZBH1 || c.pipeline == RF_PIPELINE_ZBV;
+    const double device = (double)truth.device, sent = (double)truth.sent;
+    const double slack = halves ? 0.4 : c.chunks ? 0.2 : 0.15;
+    EXPECT_NEAR((double)c.device_bytes, device, slack * device) << text_of(c);
+    EXPECT_NEAR((double)c.bytes.sent, sent, 0.05 * sent) << text_of(c);
+}
+
+// What lives as long as the run: exact but for the padding of shards, of which each piece has some.
+void expect_states(const Truth &truth, const rf_candidate &c)
+{
+    const double slack = 0.02;
+    EXPECT_NEAR((double)c.bytes.optimizer, (double)truth.bytes.optimizer,
+                slack * (double)truth.bytes.optimizer + 4096)
+        << text_of(c);
+    if (c.zero < 2) {
+        EXPECT_NEAR((double)c.bytes.params, (double)truth.bytes.params,
+                    slack * (double)truth.bytes.params + 4096)
+            << text_of(c);
+        EXPECT_NEAR((double)c.bytes.grads, (double)truth.bytes.grads,
+                    slack * (double)truth.bytes.grads + 4096)
+            << text_of(c);
+    }
+}
+
+// Every mesh of 8 ranks with each stage of sharding, recomputation and schedule.
+TEST(Search, FormulasSayWhatPlansHoldAndSend)
+{
+    for (rf_dtype dtype : {RF_F32, RF_BF16}) {
+        Model model(dtype);
+        rf_search_opts opts = options(8);
+        opts.top = -1;
+        opts.mesh.tp = 1;
+        opts.open &= ~(unsigned)RF_SEARCH_OFFLOAD;
+        Search s = search({model.of}, opts);
+        std::set<std::tuple<int, int, int, int, int, int, int>> seen;
+        double errors = 0;
+        for (int64_t k = 0; k < rf_search_count(s.get()); k++) {
+            const rf_candidate c = *rf_search_get(s.get(), k);
+            EXPECT_FALSE(c.planned);
+            if (!seen.insert(
+                         {c.mesh.pp, c.mesh.shard, c.zero, c.recompute, c.pipeline, c.chunks, 0})
+                     .second)
+                continue;
+            const Truth truth = plan_of(model.of, opts, c);
+            expect_bytes(truth, c);
+            if (device_bytes(c.bytes) == truth.device || c.mesh.pp == 1)
+                expect_states(truth, c);
+            errors += std::fabs(c.step_s / truth.step_s - 1);
+        }
+        EXPECT_GT(seen.size(), 80u);
+        EXPECT_LT(errors / (double)seen.size(), 0.15); // times only sort what is planned then
+    }
+}
+
+TEST(Search, WithMemoryOfTheHostFormulasStayNearPlans)
+{
+    Model model;
+    rf_search_opts opts = options(8);
+    opts.top = -1;
+    opts.open = RF_SEARCH_ZERO | RF_SEARCH_RECOMPUTE;
+    opts.policy.micro_batches = 16;
+    opts.mesh.tp = opts.mesh.pp = 1;
+    for (int offload : {1, 3, 8, 9, 11}) {
+        opts.policy.offload = offload;
+        Search s = search({model.of}, opts);
+        ASSERT_GT(rf_search_count(s.get()), 6);
+        for (int64_t k = 0; k < rf_search_count(s.get()); k += 3) {
+            const rf_candidate c = *rf_search_get(s.get(), k);
+            const Truth truth = plan_of(model.of, opts, c);
+            EXPECT_NEAR((double)c.device_bytes, (double)truth.device, 0.2 * (double)truth.device)
+                << text_of(c);
+        }
+    }
+}
+
+// The best are planned, and no other mesh that was planned is quicker.
+TEST(Search, TheAnswerHasTheBytesAndTheTimeOfItsPlanAndFits)
+{
+    Model model;
+    rf_search_opts opts = options(8);
+    opts.mesh.tp = 1;
+    opts.policy.device_bytes = 60 << 20;
+    opts.rates.host_ranks = 4;
+    opts.rates.near_bytes_per_s = 1e11;
+    Search s = search({model.of}, opts);
+    ASSERT_GT(rf_search_count(s.get()), 20);
+    for (int64_t k = 0; k < 20; k++) {
+        const rf_candidate c = *rf_search_get(s.get(), k);
+        const Truth truth = plan_of(model.of, opts, c);
+        ASSERT_TRUE(c.planned) << text_of(c);
+        EXPECT_EQ(c.step_s, truth.step_s) << text_of(c);
+        EXPECT_EQ(c.device_bytes, truth.device) << text_of(c);
+        EXPECT_EQ(c.bytes.sent, truth.sent) << text_of(c);
+        EXPECT_LE(c.device_bytes, opts.policy.device_bytes) << text_of(c);
+        EXPECT_EQ(c.mesh.dp * c.mesh.tp * c.mesh.pp, 8);
+        EXPECT_LE(rf_search_get(s.get(), k > 0 ? k - 1 : 0)->step_s, c.step_s);
+    }
+}
+
+TEST(Search, GoesThroughAllMeshesAndPoliciesThatAreOpenAndKeepsWhatIsGiven)
+{
+    Model model;
+    rf_search_opts opts = options(8);
+    opts.top = -1;
+    std::set<std::tuple<int, int, int, int>> meshes;
+    std::set<std::string> words;
+    Search all = search({model.of}, opts);
+    for (int64_t k = 0; k < rf_search_count(all.get()); k++) {
+        const rf_candidate *c = rf_search_get(all.get(), k);
+        meshes.insert({c->mesh.dp, c->mesh.shard, c->mesh.tp, c->mesh.pp});
+        words.insert("zero " + std::to_string(c->zero));
+        words.insert("recompute " + std::to_string(c->recompute));
+        words.insert(rf_pipeline_name(c->pipeline) + std::to_string(c->chunks));
+        words.insert("m " + std::to_string(c->micro_batches));
+    }
+    // dp: 8 4 2 1 in ten ways with tp and pp, each with the divisors of dp as shards.
+    EXPECT_EQ(meshes.size(), 4u + 2 * 3 + 3 * 2 + 4);
+    for (const char *word : {"zero 0", "zero 1", "zero 2", "zero 3", "recompute 0", "recompute 1",
+                             "1f1b0", "zbh10", "zbv0", "gpipe0", "naive0", "interleaved2", "m 32"})
+        EXPECT_EQ(words.count(word), 1u) << word;
+
+    opts.mesh = {0, 2, 2, 0};
+    opts.open = RF_SEARCH_SCHEDULE;
+    opts.policy.zero = 0;
+    opts.policy.recompute = 1;
+    opts.policy.micro_batches = 8;
+    Search few = search({model.of}, opts);
+    ASSERT_GT(rf_search_count(few.get()), 4);
+    for (int64_t k = 0; k < rf_search_count(few.get()); k++) {
+        const rf_candidate *c = rf_search_get(few.get(), k);
+        EXPECT_EQ(c->mesh.dp, 2);
+        EXPECT_EQ(c->mesh.tp, 2);
+        EXPECT_EQ(c->mesh.pp, 2);
+        EXPECT_EQ(c->zero, 0);
+        EXPECT_EQ(c->recompute, 1);
+        EXPECT_EQ(c->micro_batches, 8);
+    }
+}
+
+// Split parameters are divided, sums of two products a layer travel there and back: two
+// all-reduces of rows x channels forward and two backward.
+TEST(Search, TensorRanksDivideSplitParametersAndExchangeTwiceALayerEachWay)
+{
+    const int layers = 6, channels = 256, tp = 4;
+    Model model(RF_F32, layers, channels);
+    rf_search_opts opts = options(tp);
+    opts.top = -1;
+    opts.open = 0;
+    opts.policy.micro_batches = 4;
+    opts.mesh = {1, 1, 1, 0};
+    opts.ranks = 1;
+    const rf_candidate one = *rf_search_get(search({model.of}, opts).get(), 0);
+    opts.ranks = tp;
+    opts.mesh = {1, tp, 1, 0};
+    const rf_candidate four = *rf_search_get(search({model.of}, opts).get(), 0);
+    const uint64_t matrices = (uint64_t)layers * (12 * channels * channels + 7 * channels);
+    EXPECT_EQ(one.bytes.params - four.bytes.params, 4 * matrices / tp * (tp - 1));
+    const uint64_t all_reduce = 2 * (32 / 4 * 128 * channels * 4) / tp * (tp - 1);
+    EXPECT_EQ(four.bytes.sent - one.bytes.sent, (uint64_t)4 * layers * 4 * all_reduce);
+    EXPECT_LT(four.bytes.activations, one.bytes.activations);
+    EXPECT_FALSE(four.planned);
+}
+
+// A slow link between hosts: what talks most stays within them.
+TEST(Search, PutsTensorRanksIntoAHostAndRefusesMeshesThatStraddleHosts)
+{
+    Model model(RF_F32, 6, 480);
+    rf_search_opts opts = options(12);
+    opts.policy.batch = 48;
+    opts.top = -1;
+    model.of.heads = 0;
+    opts.rates.host_ranks = 4;
+    opts.rates.near_bytes_per_s = 1e12;
+    opts.rates.link_bytes_per_s = 1e8;
+    Search s = search({model.of}, opts);
+    ASSERT_GT(rf_search_count(s.get()), 0);
+    for (int64_t k = 0; k < rf_search_count(s.get()); k++)
+        EXPECT_NE(rf_search_get(s.get(), k)->mesh.tp, 3);
+    bool refused = false;
+    const rf_rejection *r;
+    for (int64_t k = 0; (r = rf_search_rejection(s.get(), k)); k++)
+        refused = refused ||
+                  std::string(r->reason) == "3 tensor ranks neither divide nor fill hosts of 4";
+    EXPECT_TRUE(refused);
+}
+
+TEST(Search, SaysWhyMeshesAreRejectedAndWhichCameNearest)
+{
+    Model model;
+    rf_search_opts opts = options(8);
+    opts.policy.device_bytes = 1 << 20;
+    Search s = search({model.of}, opts);
+    EXPECT_EQ(rf_search_count(s.get()), 0);
+    const rf_candidate *nearest = rf_search_nearest(s.get());
+    ASSERT_NE(nearest, nullptr);
+    double before = 0;
+    const rf_rejection *r;
+    int64_t count = 0;
+    for (; (r = rf_search_rejection(s.get(), count)); count++) {
+        EXPECT_GE(r->candidate.step_s, before);
+        EXPECT_GE(r->candidate.device_bytes, nearest->device_bytes);
+        EXPECT_NE(std::string(r->reason).find(" of 1.0 MiB"), std::string::npos) << r->reason;
+        before = r->candidate.step_s;
+    }
+    EXPECT_EQ(count, 10);
+
+    // Five ranks are no divisor of eight heads; sharded gradients do not go with a pipeline.
+    opts = options(10);
+    opts.policy.batch = 40;
+    opts.policy.zero = 2;
+    opts.open = RF_SEARCH_MICRO_BATCHES;
+    s = search({model.of}, opts);
+    std::set<std::string> reasons;
+    for (int64_t k = 0; (r = rf_search_rejection(s.get(), k)); k++)
+        reasons.insert(r->reason);
+    EXPECT_EQ(reasons.count("5 tensor ranks cannot share 8 heads"), 1u);
+    EXPECT_EQ(reasons.count("zero=2 with pp=2 is not in this version: with a pipeline only "
+                            "optimizer states are sharded; use zero=1"),
+              1u);
+}
+
+TEST(Search, RefusesOptionsThatContradictEachOther)
+{
+    Model model;
+    rf_search *out = nullptr;
+    auto refused = [&](const rf_search_opts &opts, const std::string &sentence) {
+        EXPECT_EQ(rf_plan_search(&model.of, 1, &opts, &out), RF_EINVAL);
+        EXPECT_NE(std::string(rf_last_error()->message).find(sentence), std::string::npos)
+            << rf_last_error()->message;
+        EXPECT_EQ(out, nullptr);
+    };
+    rf_search_opts opts = options(0);
+    refused(opts, "0 ranks");
+    opts = options(8);
+    opts.mesh.pp = 3;
+    refused(opts, "8 ranks cannot be divided into the 3 of the mesh");
+    opts = options(8);
+    opts.mesh.shard = 3;
+    refused(opts, "shard=3 does not divide");
+    opts = options(8);
+    opts.rates.host_ranks = 3;
+    opts.rates.near_bytes_per_s = 1;
+    refused(opts, "8 ranks cannot be divided into hosts of 3");
+    opts = options(8);
+    opts.open = 0;
+    opts.policy.micro_batches = 5;
+    refused(opts, "5 micro-batches do not divide a batch of 32");
+    opts = options(8);
+    opts.rates.bytes_per_s = 0;
+    refused(opts, "bytes_per_s is 0");
+}
+
+// 10^12 parameters, whose layers no kernel can index whole; the calls of 64 stages are not planned.
+TEST(Search, JudgesATrillionParametersOnThousandsOfRanks)
+{
+    Model model(RF_BF16, 96, 29184);
+    model.of.heads = 96;
+    rf_search_opts opts = options(3072);
+    opts.policy.batch = 3072;
+    opts.policy.seq = 128;
+    opts.policy.micro_batches = 3072;
+    opts.open = RF_SEARCH_ZERO | RF_SEARCH_RECOMPUTE | RF_SEARCH_SCHEDULE;
+    opts.mesh = {6, 8, 64, 0};
+    Search s = search({model.of}, opts);
+    ASSERT_GT(rf_search_count(s.get()), 0);
+    for (int64_t k = 0; k < rf_search_count(s.get()); k++) {
+        const rf_candidate c = *rf_search_get(s.get(), k);
+        if (c.pipeline != RF_PIPELINE_1F1B || c.zero != 1 || c.recompute != 1)
+            continue;
+        // 2 blocks of a rank's tensor eighth: copies in 16 bits, gradients, and shards of the rest.
+        const double elements = 2 * 12 * 29184. * 29184 / 8;
+        EXPECT_NEAR((double)c.bytes.grads, 4 * elements, 0.02 * 4 * elements);
+        EXPECT_NEAR((double)c.bytes.optimizer, 8 * elements / c.mesh.shard,
+                    0.02 * 8 * elements / c.mesh.shard);
+    }
+    const rf_candidate best = *rf_search_get(s.get(), 0);
+    EXPECT_LT(best.bubble, 2 * 63. / (3 * 512 + 2 * 63)); // some schedule is better than 1f1b
+}
+
+} // namespace
