@@ -7,8 +7,6 @@
 
 #include "plan.h"
 
-#define MAX_RANKS 65536
-
 struct outcome {
     struct rf_bytes *per_rank;
     struct rf_work *work;        /* of a step, per rank; NULL: it cannot be counted */
@@ -234,6 +232,7 @@ struct plan_options {
     int64_t ranks, dp;
     const char *json_path, *svg_path;
     bool compare;
+    struct plan_search search;
 };
 
 static int check(const struct tool_command *command, struct plan_options *o,
@@ -241,8 +240,14 @@ static int check(const struct tool_command *command, struct plan_options *o,
 {
     if (o->ranks == 0)
         o->ranks = o->dp;
-    if (o->ranks > MAX_RANKS)
-        return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
+    if (rates->hosts_text && !o->ranks && !o->setup.mesh_text) {
+        int status = plan_hosts_check(command, rates);
+        if (status != TOOL_OK)
+            return status;
+        o->ranks = (int64_t)rates->hosts * rates->host_ranks;
+    }
+    if (o->ranks > PLAN_MAX_RANKS)
+        return tool_usage_error(command, "plans are made for up to %d ranks", PLAN_MAX_RANKS);
     o->setup.any_batch = true;
     int status = setup_check(command, &o->setup, o->ranks ? (int)o->ranks : 1);
     if (status != TOOL_OK)
@@ -250,9 +255,13 @@ static int check(const struct tool_command *command, struct plan_options *o,
     if (o->ranks && o->setup.mesh_text && o->ranks != setup_ranks(&o->setup))
         return tool_usage_error(command, "--ranks %d contradicts --mesh %s", (int)o->ranks,
                                 o->setup.mesh_text);
-    if (setup_ranks(&o->setup) > MAX_RANKS)
-        return tool_usage_error(command, "plans are made for up to %d ranks", MAX_RANKS);
+    if (setup_ranks(&o->setup) > PLAN_MAX_RANKS)
+        return tool_usage_error(command, "plans are made for up to %d ranks", PLAN_MAX_RANKS);
     status = plan_rates_check(command, &o->setup, o->svg_path ? "--schedule-svg" : NULL, rates);
+    const int ranks = setup_ranks(&o->setup);
+    if (status == TOOL_OK && rates->hosts_text && ranks != rates->hosts * rates->host_ranks)
+        return tool_usage_error(command, "--hosts %s has %d ranks, the mesh %d", rates->hosts_text,
+                                rates->hosts * rates->host_ranks, ranks);
     if (status == TOOL_OK && rates->known && o->params > 0)
         return tool_usage_error(command, "--params says nothing of arithmetic, so no time can be "
                                          "predicted; describe a model by --layers and so on");
@@ -304,11 +313,22 @@ static int run(const struct tool_command *command, const struct plan_options *o,
     return status;
 }
 
+/* What is of one plan. */
+static int check_search(const struct tool_command *command, const struct plan_options *o)
+{
+    const char *other = o->params > 0 ? "params"
+                        : o->compare  ? "compare"
+                        : o->svg_path ? "schedule-svg"
+                                      : NULL;
+    return other ? tool_usage_error(command, "--%s does not go with --search; use either", other)
+                 : TOOL_OK;
+}
+
 static int plan_main(const struct tool_command *command, int argc, char **argv)
 {
     struct plan_options o = {.params = 0};
     struct plan_rates rates = {0};
-    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + 8];
+    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 8];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"params", 0, TOOL_COUNT, &o.params, "N", "a parameter count (7.5e9) instead of a model"},
@@ -321,15 +341,19 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)"},
         {NULL}};
     plan_rates_options(&rates, table + SETUP_ROWS);
-    memcpy(table + SETUP_ROWS + PLAN_RATES_ROWS, own, sizeof(own));
+    plan_search_options(&o.search, table + SETUP_ROWS + PLAN_RATES_ROWS, table);
+    memcpy(table + SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS, own, sizeof(own));
     int status = tool_options(command, table, argc, argv, NULL);
     if (status == TOOL_OK)
-        status = check(command, &o, &rates);
+        status = o.search.wanted ? check_search(command, &o) : check(command, &o, &rates);
     if (status == TOOL_OK)
         status = tool_outputs_check(
             command, (const struct tool_output[]){{"json", o.json_path, TOOL_OUTPUT_FILE},
                                                   {"schedule-svg", o.svg_path, TOOL_OUTPUT_FILE},
                                                   {NULL}});
+    if (status == TOOL_OK && o.search.wanted)
+        return plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
+                               o.json_path);
     return status == TOOL_OK ? run(command, &o, &rates) : status;
 }
 
@@ -337,6 +361,7 @@ const struct tool_command tool_plan = {
     .name = "plan",
     .summary = "say what a training setup needs, sends and takes per rank, without running it",
     .usage =
-        "[--params N | model options] [--mesh dp=N,pp=N] [--peak TFLOPS --memory GB --link-gbps G]",
+        "[--params N | model options] [--mesh dp=N,pp=N] [--peak TFLOPS --memory GB --link-gbps G] "
+        "[--search --hosts HxR]",
     .main = plan_main,
 };

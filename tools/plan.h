@@ -12,18 +12,28 @@
 struct plan_rates {
     /* As given: 10^12 FLOP/s, 10^9 bytes/s, 10^9 bit/s, microseconds. Rates: 0 = not given. */
     double peak, memory, host_memory, link, launch, latency;
-    const char *device; /* whose measured rates stand for those that are not given */
+    const char *hosts_text, *links_text;
+    int hosts, host_ranks;     /* 0: not given */
+    double near, near_latency; /* between ranks of a host; near 0: as the other links */
+    const char *device;        /* whose measured rates stand for those that are not given */
     bool launch_given, latency_given;
     bool known; /* a step can be predicted */
     struct rf_sim_rates rates;
 };
 
-#define PLAN_RATES_ROWS 7
+#define PLAN_MAX_RANKS 65536
+#define PLAN_RATES_ROWS 9
 void plan_rates_options(struct plan_rates *rates, struct tool_option *rows);
 /* Fills known and rates. A usage error where only some of them are given, or none, and `needed`
  * names an option that cannot do without. */
 int plan_rates_check(const struct tool_command *command, const struct setup *setup,
                      const char *needed, struct plan_rates *rates);
+
+/* ---- plan_hosts.c: --hosts and --links --------------------------------------------------------
+ */
+
+/* Reads both into the rates; again: does nothing. */
+int plan_hosts_check(const struct tool_command *command, struct plan_rates *rates);
 
 /* ---- plan_predict.c: the step in numbers ----------------------------------------------------- */
 
@@ -61,5 +71,23 @@ int plan_zero(const struct tool_command *command, const struct setup *setup,
 int plan_compare(const struct tool_command *command, const struct setup *setup,
                  const struct model *model, const struct plan_rates *rates, bool print,
                  cJSON *json);
+
+/* ---- plan_search.c: --search ----------------------------------------------------------------- */
+
+#define PLAN_SEARCH_ROWS 2
+struct plan_search {
+    bool wanted;
+    int64_t top;
+    bool top_given;
+    /* Which options of the setup were given; the rest is searched. */
+    bool mesh, zero, recompute, offload, schedule, micro_batches, dtype;
+};
+/* rows: PLAN_SEARCH_ROWS of them. setup_rows: of the setup, to hear which are given. */
+void plan_search_options(struct plan_search *search, struct tool_option *rows,
+                         struct tool_option *setup_rows);
+/* Instead of a plan. ranks: 0 = those of --hosts. An exit status. */
+int plan_search_run(const struct tool_command *command, const struct plan_search *search,
+                    struct setup *setup, struct plan_rates *rates, int64_t ranks,
+                    const char *json_path);
 
 #endif

@@ -21,6 +21,11 @@ void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
          "and what each rank sends while it receives, Gbit/s"},
         {"latency", 0, TOOL_REAL, &r->latency, "US", "of a short message, microseconds (0)",
          .given = &r->latency_given},
+        {"hosts", 0, TOOL_TEXT, &r->hosts_text, "HxR",
+         "H hosts of R ranks each, which follow each other"},
+        {"links", 0, TOOL_TEXT, &r->links_text, "W,B",
+         "with --hosts, not --link-gbps: Gbit/s of a rank within hosts and between, or G:US with "
+         "latency"},
         {"device", 0, TOOL_TEXT, &r->device, "WHICH",
          "predict with what `ringforge tune` has measured on this device of this machine"},
     };
@@ -58,20 +63,24 @@ static int missing(const struct tool_command *command, const char *needed, const
 int plan_rates_check(const struct tool_command *command, const struct setup *setup,
                      const char *needed, struct plan_rates *r)
 {
+    int status = plan_hosts_check(command, r);
+    if (status != TOOL_OK)
+        return status;
     const bool asked = r->peak > 0 || r->memory > 0 || r->host_memory > 0 || r->link > 0 ||
                        r->launch_given || r->latency_given || r->device;
     if (!asked && !needed)
         return TOOL_OK;
     needed = needed ? needed : "a prediction";
-    int status = load(command, setup, r);
+    status = load(command, setup, r);
     if (status != TOOL_OK)
         return status;
     if (!(r->peak > 0))
         return missing(command, needed, "peak", "how fast products are on the device");
     if (!(r->memory > 0))
         return missing(command, needed, "memory", "how fast the device's memory is");
-    if (!(r->link > 0) && setup_ranks(setup) > 1)
-        return missing(command, needed, "link-gbps", "how fast ranks send");
+    if (!(r->link > 0) && (setup_ranks(setup) > 1 || r->hosts * r->host_ranks > 1))
+        return missing(command, needed, r->hosts_text ? "links" : "link-gbps",
+                       "how fast ranks send");
     r->rates = (struct rf_sim_rates){
         .block_flops_per_s = 1e12 * r->peak,
         .flops_per_s = 1e12 * r->peak,
@@ -80,6 +89,9 @@ int plan_rates_check(const struct tool_command *command, const struct setup *set
         .launch_s = 1e-6 * r->launch,
         .link_bytes_per_s = r->link > 0 ? 1e9 / 8 * r->link : 1,
         .link_latency_s = 1e-6 * r->latency,
+        .host_ranks = r->near > 0 ? r->host_ranks : 0,
+        .near_bytes_per_s = 1e9 / 8 * r->near,
+        .near_latency_s = 1e-6 * r->near_latency,
     };
     r->known = true;
     return TOOL_OK;
