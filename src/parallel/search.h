@@ -61,6 +61,7 @@ struct rf_search_block {
 /* What blocks are for one size of micro-batch, before they are cut. */
 struct rf_search_rows {
     int64_t rows;
+    int recompute; /* the policy's, as blocks of a segment */
     struct rf_block_sizes *sizes;
     struct rf_block_cost *costs;
     int status;                      /* not 0: blocks refuse it */

@@ -76,10 +76,11 @@ static int ask(const struct rf_search_model *model, const struct rf_policy *poli
     struct rf_plan *plan = NULL;
     one.batch = sequences;
     one.micro_batches = 1;
-    one.zero = one.recompute = one.offload = 0;
+    one.zero = one.offload = 0;
     one.device_bytes = 0;
     one.update_on_rank_0 = one.keep_gathered = one.no_prefetch = false;
     RETURN_IF_ERROR(rf_plan_build(model->blocks, model->block_count, &mesh, &one, 0, &plan));
+    out->recompute = rf_plan_recompute(plan);
     memcpy(out->sizes, plan->sizes, (size_t)model->block_count * sizeof(*out->sizes));
     const int rc = rf_block_costs(plan, out->costs);
     rf_plan_destroy(plan);

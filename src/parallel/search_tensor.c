@@ -94,7 +94,8 @@ void rf_search_tensor_work(const struct rf_block *block, int tp, struct rf_work 
 void rf_search_tensor_cost(const struct rf_block *block, const struct rf_block_sizes *sizes,
                            int64_t seq, bool first, struct rf_block_cost *out)
 {
-    const uint64_t columns = (uint64_t)sizes->out.dim[sizes->out.ndim - 1];
+    const int last = sizes->out.ndim - 1;
+    const uint64_t columns = last < 0 ? 1 : (uint64_t)sizes->out.dim[last];
     const uint64_t outputs = (uint64_t)rf_shape_count(sizes->out), rows = outputs / columns;
     const uint64_t attention =
         rf_search_tensor_exchanges(block) > 0 ? 2 * outputs * (uint64_t)seq : 0;

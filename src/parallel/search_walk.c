@@ -85,12 +85,6 @@ struct walk {
     struct order order;
 };
 
-/* Each of one of several, or what is given. */
-static bool may_take(const struct walk *w, unsigned what, int value, int given)
-{
-    return (w->opts->open & what) != 0 || value == given;
-}
-
 static void refuse(struct slot *slot, const char *reason)
 {
     if (!slot->rejection.reason[0])
@@ -191,26 +185,27 @@ static int judge(struct walk *w, struct slot *slot, struct rf_candidate *c, int 
 static int judge_all(struct walk *w, int64_t micro_batches, int recompute)
 {
     const struct rf_policy *policy = &w->opts->policy;
+    const bool open = (w->opts->open & RF_SEARCH_OFFLOAD) != 0;
+    const int count = open ? OFFLOADS : 1;
     for (int k = 0; k < w->slot_count; k++)
         for (int zero = 0; zero < STAGES; zero++) {
             const int64_t before = w->s->count;
             /* On one shard there is nothing to share. */
             const bool shares = zero > 0 && (w->opts->open & RF_SEARCH_ZERO || w->mesh.dp > 1);
-            if (!may_take(w, RF_SEARCH_ZERO, zero, policy->zero) ||
-                shares != (w->slots[k].shard > 1))
+            const bool taken = w->opts->open & RF_SEARCH_ZERO || zero == policy->zero;
+            if (!taken || shares != (w->slots[k].shard > 1))
                 continue;
-            for (int offload = 0; offload < OFFLOADS && w->s->count == before; offload++) {
+            for (int offload = 0; offload < count && w->s->count == before; offload++) {
                 struct rf_candidate c = {.model = w->number,
                                          .mesh = w->mesh,
                                          .zero = zero,
                                          .recompute = recompute,
-                                         .offload = offloads[offload],
+                                         .offload = open ? offloads[offload] : policy->offload,
                                          .pipeline = w->order.kind,
                                          .chunks = w->order.chunks,
                                          .micro_batches = micro_batches};
                 c.mesh.shard = w->slots[k].shard;
-                if (may_take(w, RF_SEARCH_OFFLOAD, offloads[offload], policy->offload))
-                    RETURN_IF_ERROR(judge(w, &w->slots[k], &c, offload));
+                RETURN_IF_ERROR(judge(w, &w->slots[k], &c, offload));
             }
         }
     return 0;
@@ -240,7 +235,7 @@ static int take_micro_batches(struct walk *w, int k)
     }
     rf_search_cut_blocks(&w->view, rows, &w->opts->rates, w->blocks);
     for (int choice = 0; choice < (open ? RECOMPUTES : 1); choice++) {
-        const int recompute = open ? recompute_of(w, choice) : w->opts->policy.recompute;
+        const int recompute = open ? recompute_of(w, choice) : rows->recompute;
         RETURN_IF_ERROR(rf_search_load(&w->view, w->blocks, (int)((count - 1) / w->mesh.dp) + 1,
                                        recompute, &w->ranks));
         RETURN_IF_ERROR(judge_all(w, count, recompute));

@@ -15,6 +15,10 @@
 
 #include "gpt2.h"
 
+extern "C" {
+#include "base/base.h"
+}
+
 namespace
 {
 
@@ -184,7 +188,7 @@ TEST(Search, WithMemoryOfTheHostFormulasStayNearPlans)
     opts.open = RF_SEARCH_ZERO | RF_SEARCH_RECOMPUTE;
     opts.policy.micro_batches = 16;
     opts.mesh.tp = opts.mesh.pp = 1;
-    for (int offload : {1, 3, 8, 9, 11}) {
+    for (int offload : {1, 2, 3, 8, 9, 11}) {
         opts.policy.offload = offload;
         Search s = search({model.of}, opts);
         ASSERT_GT(rf_search_count(s.get()), 6);
@@ -258,6 +262,23 @@ TEST(Search, GoesThroughAllMeshesAndPoliciesThatAreOpenAndKeepsWhatIsGiven)
         EXPECT_EQ(c->zero, 0);
         EXPECT_EQ(c->recompute, 1);
         EXPECT_EQ(c->micro_batches, 8);
+    }
+}
+
+TEST(Search, TakesSegmentsThatAreChosenBySizesAsAPlanDoes)
+{
+    Model model;
+    rf_search_opts opts = options(4);
+    opts.open = RF_SEARCH_ZERO;
+    opts.policy.micro_batches = 8;
+    opts.mesh.tp = 1;
+    for (int recompute : {RF_RECOMPUTE_AUTO, RF_RECOMPUTE_SQRT}) {
+        opts.policy.recompute = recompute;
+        Search s = search({model.of}, opts);
+        ASSERT_GT(rf_search_count(s.get()), 2);
+        EXPECT_EQ(rf_search_get(s.get(), 0)->recompute, recompute == RF_RECOMPUTE_AUTO ? 1 : 3);
+        EXPECT_EQ(rf_search_get(s.get(), 0)->step_s,
+                  plan_of(model.of, opts, *rf_search_get(s.get(), 0)).step_s);
     }
 }
 
@@ -372,6 +393,25 @@ TEST(Search, RefusesOptionsThatContradictEachOther)
     opts = options(8);
     opts.rates.bytes_per_s = 0;
     refused(opts, "bytes_per_s is 0");
+}
+
+TEST(Search, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
+{
+    Model model(RF_F32, 2, 64);
+    rf_search_opts opts = options(2);
+    opts.top = 1;
+    opts.open = RF_SEARCH_ZERO;
+    opts.policy.micro_batches = 2;
+    rf_search *out = nullptr;
+    int rc = RF_ENOMEM;
+    for (uint64_t nth = 1; rc == RF_ENOMEM; nth++) {
+        rf_alloc_fail_at(nth);
+        rc = rf_plan_search(&model.of, 1, &opts, &out);
+        ASSERT_TRUE(rc == 0 || (rc == RF_ENOMEM && !out)) << nth << " " << rf_status_text(rc);
+    }
+    rf_alloc_fail_at(0);
+    EXPECT_GT(rf_search_count(out), 0);
+    rf_search_destroy(out);
 }
 
 // 10^12 parameters, whose layers no kernel can index whole; the calls of 64 stages are not planned.
