@@ -7,11 +7,13 @@
 static int run_main(const struct tool_command *command, int argc, char **argv)
 {
     int64_t ranks = 0, port = 0;
-    bool no_prefix = false;
+    bool no_prefix = false, elastic = false;
     const struct tool_option table[] = {
         {"ranks", 'n', TOOL_INT, &ranks, "N", "how many ranks to start"},
         {"port", 0, TOOL_INT, &port, "PORT", "MASTER_PORT; a free port by default"},
         {"no-prefix", 0, TOOL_FLAG, &no_prefix, NULL, "leave lines as they are, without \"[r] \""},
+        {"elastic", 0, TOOL_FLAG, &elastic, NULL,
+         "ranks that are lost or fail leave the others to go on; status 0 if any ends well"},
         {NULL},
     };
     int rest = 0;
@@ -33,6 +35,7 @@ static int run_main(const struct tool_command *command, int argc, char **argv)
         .ranks = (int)ranks,
         .port = (int)port,
         .prefix = ranks > 1 && !no_prefix,
+        .elastic = elastic,
         .argv = argv + rest,
     };
     return tool_launch(command, &launch);
@@ -46,6 +49,7 @@ const struct tool_command tool_run = {
     .notes =
         "SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGQUIT are passed on to the ranks, which may take\n"
         "their time to end; a second one, half a second later or more, ends them at once. A rank\n"
-        "that fails gives the others 5 s to end. The status is that of the first that failed, or\n"
+        "that fails gives the others 5 s to end, unless --elastic is given. The status is that of "
+        "the first that failed, or\n"
         "128 plus the number of the signal that ended it.\n",
 };

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <sstream>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -87,23 +88,36 @@ struct Ended {
     std::string log;
 };
 
-// Kills a rank after five steps.
-Ended killed(const TempFolder &folder, int ranks, int victim, const std::vector<std::string> &more)
+bool has_ended(pid_t pid)
+{
+    siginfo_t info = {};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+// Kills these ranks one after the other: the first after five steps, each other one when those that
+// were left have made a step.
+Ended killed(const TempFolder &folder, int ranks, const std::vector<int> &victims,
+             const std::vector<std::string> &more)
 {
     Ended out;
-    const std::string path = folder.path + "/log" + std::to_string(victim);
+    const std::string path = folder.path + "/log", data = folder.file("t.txt", some_text());
     Log log(path);
-    const std::string data = folder.file("t.txt", some_text());
     const Background job = start_command(
         with(with({program_path()}, tiny(data)),
              with({"--elastic", "--log", path, "--ranks", std::to_string(ranks)}, more)));
-    log.read_until([&](const std::string &text) {
-        return text.find("\"step\":5,") != std::string::npos || kill(job.pid, 0) != 0;
-    });
-    const pid_t pid = process_of(job.pid, victim);
-    EXPECT_GT(pid, 0);
-    if (pid > 0)
-        kill(pid, SIGKILL);
+    std::string mark = "\"step\":5,";
+    size_t from = 0;
+    for (int victim : victims) {
+        log.read_until([&](const std::string &text) {
+            return text.find(mark, from) != std::string::npos || has_ended(job.pid);
+        });
+        from = log.text.size();
+        mark = "\"elastic\":true";
+        const pid_t pid = process_of(job.pid, victim);
+        EXPECT_GT(pid, 0);
+        if (pid > 0)
+            kill(pid, SIGKILL);
+    }
     std::atomic<bool> ended{false};
     std::thread reader([&] { log.read_until([&](const std::string &) { return ended.load(); }); });
     out.program = finish_command(job, 100);
@@ -122,35 +136,34 @@ std::string uninterrupted(const TempFolder &folder)
 
 } // namespace
 
-TEST(Elastic, AfterAKillTheOthersEndWithTheBitsOfARunThatWasNotInterrupted)
+TEST(Elastic, AfterKillsTheOthersEndWithTheBitsOfARunThatWasNotInterrupted)
 {
     TempFolder folder;
     const std::string want = uninterrupted(folder);
     EXPECT_EQ(want.size(), 64u);
-    for (int victim : {0, 1}) {
-        const Ended e = killed(folder, 3, victim, {"--provider", victim ? "shm" : "tcp"});
-        EXPECT_EQ(e.program.status, 0) << e.program.err;
-        EXPECT_EQ(sha_of(e.program.out), want) << e.program.out;
-        EXPECT_NE(e.program.out.find(" on 2 ranks (dp=2,tp=1,pp=1), from memory\n"),
-                  std::string::npos)
-            << e.program.out;
-        EXPECT_NE(e.program.out.find("measured as planned, to the byte"), std::string::npos);
-        EXPECT_NE(e.program.err.find("was ended by signal 9 (Killed); the others go on"),
-                  std::string::npos)
-            << e.program.err;
-        EXPECT_NE(e.log.find("\"elastic\":true,\"from_step\":"), std::string::npos);
-        EXPECT_NE(e.log.find("\"step\":40,"), std::string::npos);
-    }
+    const Ended e = killed(folder, 4, {0, 2}, {"--provider", "shm"});
+    EXPECT_EQ(e.program.status, 0) << e.program.err;
+    EXPECT_EQ(sha_of(e.program.out), want) << e.program.out;
+    for (const char *line :
+         {" on 3 ranks (dp=3,tp=1,pp=1), from memory\n",
+          " on 2 ranks (dp=2,tp=1,pp=1), from memory\n", "measured as planned, to the byte"})
+        EXPECT_NE(e.program.out.find(line), std::string::npos) << line << "\n" << e.program.out;
+    EXPECT_NE(e.program.err.find("was ended by signal 9 (Killed); the others go on"),
+              std::string::npos)
+        << e.program.err;
+    EXPECT_NE(e.log.find("\"elastic\":true,\"from_step\":"), std::string::npos);
+    EXPECT_NE(e.log.find("\"step\":40,"), std::string::npos);
 }
 
 TEST(Elastic, WhatIsLostWithARankComesFromTheLastCheckpoint)
 {
     TempFolder folder;
     const std::string save = folder.path + "/ckpt";
-    const Ended e = killed(folder, 3, 2, {"--zero", "1", "--save", save, "--save-every", "2"});
+    const Ended e = killed(
+        folder, 3, {2}, {"--provider", "tcp", "--zero", "1", "--save", save, "--save-every", "2"});
     EXPECT_EQ(e.program.status, 0) << e.program.err;
     EXPECT_EQ(sha_of(e.program.out), uninterrupted(folder)) << e.program.out;
-    EXPECT_NE(e.program.err.find("no rank that is left has element 0 of "), std::string::npos)
+    EXPECT_NE(e.program.err.find("no rank that is left has element "), std::string::npos)
         << e.program.err;
     EXPECT_NE(e.program.out.find(", from " + save + "\n"), std::string::npos) << e.program.out;
 }
@@ -158,7 +171,7 @@ TEST(Elastic, WhatIsLostWithARankComesFromTheLastCheckpoint)
 TEST(Elastic, ALostStageWithoutACheckpointEndsTheJobByName)
 {
     TempFolder folder;
-    const Ended e = killed(folder, 2, 1, {"--mesh", "pp=2"});
+    const Ended e = killed(folder, 2, {1}, {"--mesh", "pp=2"});
     EXPECT_EQ(e.program.status, 137) << e.program.err;
     EXPECT_NE(e.program.err.find("no rank that is left has element 0 of blocks.0."),
               std::string::npos)
