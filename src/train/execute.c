@@ -24,9 +24,9 @@ static int wait_exposed(struct rf_pass *p, struct rf_point point)
     if (rf_point_reached(point))
         return rf_point_wait(point, UINT64_MAX); /* how it went */
     RETURN_IF_ERROR(rf_stalls_wait(p));
-    RETURN_IF_ERROR(rf_point_wait(p->computed, UINT64_MAX));
+    RETURN_IF_ERROR(rf_run_wait(p, p->computed));
     const uint64_t start = rf_now_ns();
-    int rc = rf_point_wait(point, UINT64_MAX);
+    int rc = rf_run_wait(p, point);
     p->stats.exposed_comm_ns += rf_now_ns() - start;
     return rc;
 }
@@ -39,7 +39,7 @@ static int wait_on_host(struct rf_pass *p, const struct rf_instruction *i)
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
         RETURN_IF_ERROR(rf_lane_transfers(waits[k].lane) ? wait_exposed(p, point)
-                                                         : rf_point_wait(point, UINT64_MAX));
+                                                         : rf_run_wait(p, point));
     }
     return before < 0 ? 0 : wait_exposed(p, *point_of(p, (int)i->lane, before));
 }
@@ -108,7 +108,7 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
         if (after->timeline != point.timeline)
-            RETURN_IF_ERROR(rf_point_wait(*after, UINT64_MAX));
+            RETURN_IF_ERROR(rf_run_wait(p, *after));
         *after = point.timeline ? point : *after;
     }
     uint64_t start = 0;
@@ -170,8 +170,11 @@ static int finish_transfers(struct rf_pass *p)
         return 0;
     const uint64_t start = rf_now_ns();
     for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
-        if (p->run->comms[lane])
+        if (p->run->comms[lane]) {
+            if (p->next[lane] > 0)
+                RETURN_IF_ERROR(rf_run_wait(p, *point_of(p, lane, p->next[lane] - 1)));
             RETURN_IF_ERROR(rf_comm_wait(p->run->comms[lane]));
+        }
     p->stats.exposed_comm_ns += rf_now_ns() - start;
     return 0;
 }

@@ -9,6 +9,8 @@
 #include "../base/base.h"
 #include "run.h"
 
+#define LOOK_NS 20000000ull
+
 int rf_stalls_open(struct rf_run *run)
 {
     int most = 0;
@@ -62,14 +64,31 @@ void rf_stalls_add(struct rf_pass *p, struct rf_point transfer)
     rf_stalls_look(p);
 }
 
+/* What this rank waits for in a group may never come where the job has failed. */
+int rf_run_wait(struct rf_pass *p, struct rf_point point)
+{
+    struct rf_comm *job = p->run->comm;
+    for (;;) {
+        int rc = rf_point_wait(point, job ? LOOK_NS : UINT64_MAX);
+        if (rc != RF_ETIMEOUT)
+            return rc;
+        const int status = rf_comm_async_error(job);
+        if (status == 0)
+            continue;
+        const struct rf_error error = *rf_last_error();
+        rc = rf_comm_wait(job); /* says why, where a transfer has failed with it */
+        return rc == status ? rc : rf_fail_error(&error);
+    }
+}
+
 int rf_stalls_wait(struct rf_pass *p)
 {
     for (rf_stalls_look(p); p->stalls_seen < p->stalls; rf_stalls_look(p)) {
         struct rf_stall *s = &p->run->stalls[p->stalls_seen];
-        RETURN_IF_ERROR(rf_point_wait(s->before, UINT64_MAX));
+        RETURN_IF_ERROR(rf_run_wait(p, s->before));
         if (!rf_point_reached(s->transfer))
             begin(s);
-        RETURN_IF_ERROR(rf_point_wait(s->transfer, UINT64_MAX));
+        RETURN_IF_ERROR(rf_run_wait(p, s->transfer));
         end(p, s);
     }
     return 0;

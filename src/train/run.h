@@ -157,6 +157,8 @@ void rf_stalls_add(struct rf_pass *p, struct rf_point transfer);
 void rf_stalls_look(struct rf_pass *p);
 /* Waits for all. */
 RF_MUST_CHECK int rf_stalls_wait(struct rf_pass *p);
+/* Blocks until the point is reached, or the job's communicator has failed: its error, then. */
+RF_MUST_CHECK int rf_run_wait(struct rf_pass *p, struct rf_point point);
 
 /* values.c */
 struct rf_tensor rf_run_value(const struct rf_run *run, int value); /* as bytes */

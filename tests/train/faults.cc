@@ -5,7 +5,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
+#include <ctime>
 
 namespace
 {
@@ -138,6 +140,15 @@ const std::vector<StepKind> step_kinds = {
      0,
      0,
      2},
+    {"pipeline_of_4",
+     {RF_VERB_SEND, RF_VERB_RECV, RF_VERB_NORM_SHARE, RF_VERB_LOSS},
+     RF_ORDER_RING,
+     0,
+     false,
+     false,
+     0,
+     0,
+     4},
     {"tensor",
      {RF_VERB_EXCHANGE, RF_VERB_REDUCE, RF_VERB_NORM_SHARE, RF_VERB_LOSS},
      RF_ORDER_RING,
@@ -222,6 +233,9 @@ Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm)
     stubs_.add("a", {3500});
     if (kind.rounded_copies)
         stubs_.type(0, RF_BF16);
+    for (const char *name : {"c", "d"}) // a block for each stage
+        if (kind.pp > 2)
+            stubs_.add(name, {3500});
     stubs_.add("b", {3500});
     if (kind.pp > 1) // a part of its gradients travels, too
         stubs_.tie(0, "a.0");
@@ -345,6 +359,25 @@ void expect_heard(Job &job, int status, const std::string &before, int odd)
         EXPECT_NE(strstr(rf_last_error()->message, name.c_str()), nullptr)
             << rf_last_error()->message;
     }
+}
+
+FairClock::FairClock()
+    : thread_([this] {
+          const timespec nap = {0, 1000000};
+          for (uint64_t last = rf_now_ns(); !over_;) {
+              nanosleep(&nap, nullptr);
+              const uint64_t now = rf_now_ns(), longest = 5000000;
+              ns_ += std::min(now - last, longest);
+              last = now;
+          }
+      })
+{
+}
+
+FairClock::~FairClock()
+{
+    over_ = true;
+    thread_.join();
 }
 
 void all_have_come(std::atomic<int> *arrived, int ranks)
