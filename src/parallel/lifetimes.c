@@ -12,12 +12,17 @@
  * blocks. What leaves for the host is copied while the next block computes, and kept for its call.
  * A message leaves when its reader has come to it, which may be as many passes through a stage
  * later as a pipeline has ranks: so long nothing has to wait for it.
+ *
+ * Where messages go around (several stages on a rank) memory that is sent is kept until something
+ * comes from the same peer that shows that it has arrived: each of several ranks could else wait,
+ * before it receives, for memory that it is still sending to the next one.
  */
 #include <stdlib.h>
 
 #include "../base/base.h"
 #include "list.h"
 #include "passes.h"
+#include "stages.h"
 
 /* What one region holds at most, unless a single value is larger: below the largest allocation of
  * known drivers. */
@@ -45,6 +50,8 @@ struct pass {
     int *place_of; /* value -> place; -1: it stays */
     struct interval *intervals;
     int place_count, interval_count, interval_room;
+    /* Of all ranks of the pipeline, where messages go around: */
+    struct rf_pipeline_call **calls;
     int *open; /* value -> its interval that may go on; -1: none */
     int *
         turns; /* of the value for the first micro-batch: how many places it has; 0: one for each */
@@ -154,6 +161,30 @@ static int use(struct pass *p, int value, int begin, int end, bool anew)
     return 0;
 }
 
+/* Where the instruction's message is known to have arrived; the end of the list where nothing shows
+ * it. */
+static int arrived(const struct pass *p, const struct rf_list *list, int at)
+{
+    const struct rf_plan *plan = p->plan;
+    const struct rf_value *v = &plan->values[plan->operands[list->instructions[at].first_operand]];
+    struct rf_message seen;
+    if (!rf_plan_message_seen(plan, p->calls, v, &seen))
+        return list->count - 1;
+    for (int k = at; k < list->count; k++) {
+        const struct rf_instruction *i = &list->instructions[k];
+        if (i->verb == RF_VERB_RECV && i->block == seen.block &&
+            i->micro_batch == seen.micro_batch &&
+            plan->values[plan->operands[i->first_operand]].kind == seen.kind)
+            return k;
+    }
+    return list->count - 1;
+}
+
+static int later(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 static int follow(struct pass *p, const struct rf_list *list, int base)
 {
     const struct rf_plan *plan = p->plan;
@@ -162,7 +193,9 @@ static int follow(struct pass *p, const struct rf_list *list, int base)
     for (int at = 0; at < list->count; at++) {
         const struct rf_instruction *i = &list->instructions[at];
         const int *operands = plan->operands + i->first_operand;
-        const int end = base + settled(plan, list, at);
+        const bool sent = i->verb == RF_VERB_SEND && i->block >= 0 && p->calls;
+        const bool kept = sent && list == &plan->lists[RF_LIST_STEP];
+        const int end = base + later(settled(plan, list, at), kept ? arrived(p, list, at) : 0);
         for (int k = 0; k < i->ins + i->outs; k++)
             RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
                                 k >= i->ins && begins(plan, i, operands[k])));
@@ -196,30 +229,37 @@ static int find_lifetimes(struct pass *p)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* The same for another of this rank's micro-batches; there is one. */
-static int of_local(struct rf_plan *plan, const struct rf_value *value, int local)
+/* The same for another of this rank's micro-batches; -1: there is none, as with what only some of
+ * them copy to the host. */
+static int of_local(const struct rf_plan *plan, const struct rf_value *value, int local)
 {
-    return rf_value_of(plan, value->kind, value->block, rf_plan_micro_batch(plan, local),
-                       value->slot, value->piece);
+    return rf_value_find(plan, value, rf_plan_micro_batch(plan, local));
+}
+
+/* The value whose place this one takes, as its micro-batch comes later; or itself. */
+static int takes_turn_of(const struct pass *p, int v)
+{
+    const struct rf_plan *plan = p->plan;
+    const struct rf_value *value = &plan->values[v];
+    const int local = value->micro_batch < 0 ? -1 : rf_plan_local(plan, value->micro_batch);
+    const int first = local < 0 ? -1 : of_local(plan, value, 0);
+    const int turns = first < 0 ? 0 : p->turns[first];
+    return turns ? of_local(plan, value, local % turns) : v;
 }
 
 /* Values of one thing were made one after the other or far apart. */
 static int collect(struct pass *p)
 {
-    struct rf_plan *plan = p->plan;
+    const struct rf_plan *plan = p->plan;
     for (int v = 0; v < plan->value_count; v++) {
         const struct rf_value *value = &plan->values[v];
         p->place_of[v] = -1;
         if (!rf_value_comes_and_goes(plan, value->kind) || value->bytes == 0)
             continue;
-        if (value->micro_batch >= 0) {
-            const int local = rf_plan_local(plan, value->micro_batch);
-            const int turns = p->turns[of_local(plan, value, 0)];
-            const int first = of_local(plan, value, turns ? local % turns : local);
-            if (first < v) {
-                p->place_of[v] = p->place_of[first];
-                continue;
-            }
+        const int first = takes_turn_of(p, v);
+        if (first < v) {
+            p->place_of[v] = p->place_of[first];
+            continue;
         }
         p->place_of[v] = p->place_count;
         p->places[p->place_count++] = (struct place){.value = v,
@@ -321,21 +361,32 @@ static int put_all(struct pass *p)
     return rc;
 }
 
-/* The fewest places that a thing needs. Micro-batches come and go in one order, so one that is as
- * many later as there are places finds its own free if the next one does. */
+/* Whether with so many places no two micro-batches want the same one at once. What is computed
+ * again lives twice, so neighbours that are apart do not show that all are. */
+static bool enough_turns(const struct pass *p, const struct rf_value *first, int turns)
+{
+    const int all = p->plan->local_micro_batches;
+    for (int local = 0; local < all; local++)
+        for (int other = local + turns; other < all; other += turns) {
+            const int a = p->place_of[of_local(p->plan, first, local)];
+            const int b = p->place_of[of_local(p->plan, first, other)];
+            if (alive_together(p, &p->places[a], &p->places[b]))
+                return false;
+        }
+    return true;
+}
+
+/* The fewest places that a thing needs, which its micro-batches take in turns. 0: not all of them
+ * have it, and each has its own. */
 static int count_turns(const struct pass *p, const struct rf_value *first)
 {
     const int all = p->plan->local_micro_batches;
-    for (int turns = 1; turns < all; turns++) {
-        bool good = true;
-        for (int local = 0; good && local + turns < all; local++) {
-            const int a = p->place_of[of_local(p->plan, first, local)];
-            const int b = p->place_of[of_local(p->plan, first, local + turns)];
-            good = !alive_together(p, &p->places[a], &p->places[b]);
-        }
-        if (good)
+    for (int local = 0; local < all; local++)
+        if (of_local(p->plan, first, local) < 0)
+            return 0;
+    for (int turns = 1; turns < all; turns++)
+        if (enough_turns(p, first, turns))
             return turns;
-    }
     return all;
 }
 
@@ -388,8 +439,13 @@ int rf_pass_lifetimes(struct rf_plan *plan)
     p.open = rf_alloc(values * sizeof(*p.open));
     p.turns = rf_alloc(values * sizeof(*p.turns));
     int rc = p.places && p.place_of && p.open && p.turns
-                 ? place_all(&p)
+                 ? rf_plan_all_calls(plan, &p.calls)
                  : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
+    if (rc == 0)
+        rc = place_all(&p);
+    if (p.calls)
+        rf_free(p.calls[0]);
+    rf_free(p.calls);
     rf_free(p.places);
     rf_free(p.place_of);
     rf_free(p.open);

@@ -29,7 +29,10 @@ int rf_meaning_spill(const struct rf_at *a)
     const bool back = a->i->verb == RF_VERB_FETCH;
     const int pair = pair_of(a, back);
     const int from = rf_token_operand(a, false, pairs[pair][back], -1, -1, -1);
-    RETURN_IF_ERROR(rf_token_demand(a, from, RF_TOKEN_HELD));
+    /* Between the halves of the last block its output is its gradient. */
+    const bool carried = from >= 0 && a->tokens[from].state == RF_TOKEN_CARRIED;
+    const enum rf_token_state state = carried ? RF_TOKEN_CARRIED : RF_TOKEN_HELD;
+    RETURN_IF_ERROR(rf_token_demand(a, from, state));
     const struct rf_value *v = &a->plan->values[from];
-    return rf_token_write(a, pairs[pair][!back], v->block, v->micro_batch, RF_TOKEN_HELD);
+    return rf_token_write(a, pairs[pair][!back], v->block, v->micro_batch, state);
 }

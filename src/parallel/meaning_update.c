@@ -311,7 +311,8 @@ int rf_meaning_evict(const struct rf_at *a)
         return rf_check_fail(a->plan, a->i, "lacks an operand");
     const int piece = a->plan->values[shard].piece;
     RETURN_IF_ERROR(make_total(a, shard));
-    if (a->tokens[shard].ties != uses_of(a->plan, piece))
+    if (a->tokens[shard].ties != uses_of(a->plan, piece) ||
+        a->tokens[shard].homes != others_of(a->plan, piece))
         return rf_check_fail(a->plan, a->i, "%s lacks a tied use",
                              rf_check_piece(a->plan, a->i, piece, text));
     const int out = rf_token_operand(a, true, RF_VALUE_HOST_GRAD, -1, -1, piece);

@@ -299,6 +299,12 @@ static inline bool rf_plan_holds(const struct rf_plan *plan, int block)
     return plan->home_of[block] == plan->pp_rank;
 }
 
+/* Whether ranks have several stages of a pipeline, so that messages go around. */
+static inline bool rf_plan_goes_around(const struct rf_plan *plan)
+{
+    return plan->stage_count > plan->mesh.pp;
+}
+
 /* How often each rank takes a micro-batch, or, in the last round, maybe none. */
 static inline int rf_plan_rounds(const struct rf_plan *plan)
 {

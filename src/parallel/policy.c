@@ -69,9 +69,6 @@ static int check_pipeline(const struct rf_plan *plan)
                        "tree order with a pipeline that puts weight halves off (zbh1, zbv) is not "
                        "in this version: sums of several micro-batches would be open at once; use "
                        "1f1b or interleaved, or ring order");
-    if (policy->offload)
-        return rf_fail(RF_ENOTSUP, "offload with pp=%d is not in this version; use one of the two",
-                       pp);
     if (policy->update_on_rank_0)
         return rf_fail(RF_EINVAL,
                        "the update on rank 0 alone with pp=%d: no rank has all "

@@ -209,3 +209,54 @@ double rf_plan_bubble(const struct rf_plan *plan)
     rf_free(calls);
     return rc < 0 ? 0 : 1 - busy_s / makespan_s;
 }
+
+int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out)
+{
+    const int rounds = plan->dealt ? rf_plan_rounds(plan) : plan->local_micro_batches;
+    struct rf_pipeline p = order_of(plan, rounds, true);
+    *out = NULL;
+    if (!rf_plan_goes_around(plan) || plan->policy.forward_only || rounds == 0)
+        return 0;
+    RETURN_IF_ERROR(rf_pipeline_check(&p));
+    *out = all_calls(&p);
+    return *out ? 0 : rf_fail(RF_ENOMEM, "plan: out of memory for %d micro-batches", rounds);
+}
+
+static int last_block(const struct rf_plan *plan, int stage)
+{
+    int block = -1;
+    for (int s = 0; s <= stage; s++)
+        block += plan->stage_blocks[s];
+    return block;
+}
+
+bool rf_plan_message_seen(const struct rf_plan *plan, struct rf_pipeline_call *const *calls,
+                          const struct rf_value *sent, struct rf_message *out)
+{
+    const int rounds = plan->dealt ? rf_plan_rounds(plan) : plan->local_micro_batches;
+    struct rf_pipeline p = order_of(plan, rounds, true);
+    const bool forward = sent->kind == RF_VALUE_OUT;
+    const int reader = plan->stage_of[sent->block] + forward;
+    if (rf_pipeline_check(&p) < 0)
+        return false;
+    const int peer = rf_pipeline_rank_of(&p, reader),
+              local = rf_plan_local(plan, sent->micro_batch);
+    bool used = false;
+    for (int k = 0; k < rf_pipeline_call_count(&p); k++) {
+        const struct rf_pipeline_call *call = &calls[peer][k];
+        const int stage = rf_pipeline_stage(&p, peer, call->chunk);
+        const bool ahead = call->verb == RF_VERB_FORWARD,
+                   back = call->verb == RF_VERB_BACKWARD_INPUT;
+        const int next = ahead ? stage + 1 : back ? stage - 1 : -1;
+        used = used || ((forward ? ahead : back) && stage == reader && call->micro_batch == local);
+        if (!used || next < 0 || next >= plan->stage_count ||
+            rf_pipeline_rank_of(&p, next) != plan->pp_rank ||
+            call->micro_batch >= plan->local_micro_batches)
+            continue;
+        *out = (struct rf_message){.kind = ahead ? RF_VALUE_OUT : RF_VALUE_DOUT,
+                                   .block = last_block(plan, ahead ? stage : next),
+                                   .micro_batch = rf_plan_micro_batch(plan, call->micro_batch)};
+        return true;
+    }
+    return false;
+}

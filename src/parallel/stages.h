@@ -19,4 +19,19 @@ bool rf_plan_goes_back(const struct rf_plan *plan, int block);
 RF_MUST_CHECK int rf_plan_calls(const struct rf_plan *plan, int micro_batches, bool training,
                                 struct rf_pipeline_call **out, int *count);
 
+/* The calls of a training step of all ranks of the pipeline, where ranks have several stages and
+ * messages go around; else *out is NULL. Both (*out)[0] and *out are freed with rf_free. */
+RF_MUST_CHECK int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out);
+
+/* What a message brings to this rank: that of this block's output, or its gradient. */
+struct rf_message {
+    enum rf_value_kind kind;
+    int block, micro_batch;
+};
+
+/* This rank sends a value; the first message from the same peer that comes only after the peer has
+ * used it. False: none does. */
+bool rf_plan_message_seen(const struct rf_plan *plan, struct rf_pipeline_call *const *calls,
+                          const struct rf_value *sent, struct rf_message *out);
+
 #endif

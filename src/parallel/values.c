@@ -76,6 +76,13 @@ int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int mi
     return *id;
 }
 
+int rf_value_find(const struct rf_plan *plan, const struct rf_value *value, int micro_batch)
+{
+    struct rf_value wanted = *value;
+    wanted.micro_batch = micro_batch;
+    return plan->value_count ? *find(plan->value_index, plan->values, &wanted) : -1;
+}
+
 void rf_values_free(struct rf_plan *plan)
 {
     if (plan->value_index)

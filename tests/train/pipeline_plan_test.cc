@@ -312,6 +312,65 @@ TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
     }
 }
 
+// Ranks with several stages send to each other in a ring. Where each reuses memory that it is still
+// sending before it receives, all wait for ever.
+TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
+{
+    const struct {
+        rf_pipeline_kind kind;
+        int pp, chunks, blocks, m, recompute, offload;
+    } rows[] = {{RF_PIPELINE_INTERLEAVED, 3, 4, 31, 7, 1, RF_OFFLOAD_ACTIVATIONS},
+                {RF_PIPELINE_INTERLEAVED, 2, 2, 8, 7, 2, RF_OFFLOAD_ACTIVATIONS},
+                {RF_PIPELINE_ZBV, 3, 0, 15, 9, 1, RF_OFFLOAD_ACTIVATIONS | RF_OFFLOAD_PARAMS}};
+    for (const auto &row : rows) {
+        StubBlocks blocks;
+        for (int b = 0; b < row.blocks; b++)
+            blocks.add("b" + std::to_string(b), {20});
+        rf_policy policy = {};
+        policy.batch = policy.micro_batches = row.m;
+        policy.seq = 4;
+        policy.pipeline = row.kind;
+        policy.chunks = row.chunks;
+        policy.recompute = row.recompute;
+        policy.offload = row.offload;
+        const rf_mesh mesh = {1, 1, row.pp};
+        std::vector<Plan> plans;
+        std::vector<const rf_plan *> borrowed;
+        for (int rank = 0; rank < row.pp; rank++) {
+            rf_plan *plan = nullptr;
+            ASSERT_EQ(rf_plan_build(blocks.blocks(), row.blocks, &mesh, &policy, rank, &plan), 0);
+            plans.emplace_back(plan, rf_plan_destroy);
+            borrowed.push_back(plan);
+        }
+        EXPECT_EQ(rf_plan_check(borrowed.data(), row.pp), 0)
+            << row.kind << ": " << rf_last_error()->message;
+    }
+}
+
+// With recomputation what a block saves is there twice for each micro-batch, and with weight halves
+// that are put off those of one are apart from those of the next, but not of all.
+TEST(PipelinePlan, WhatIsComputedAgainIsKeptForWeightHalvesThatArePutOff)
+{
+    StubBlocks blocks;
+    for (int b = 0; b < 7; b++)
+        blocks.add("b" + std::to_string(b), {20});
+    rf_policy policy = {};
+    policy.batch = policy.micro_batches = 20;
+    policy.seq = 4;
+    policy.pipeline = RF_PIPELINE_ZBH1;
+    policy.recompute = 1;
+    const rf_mesh mesh = {1, 1, 5};
+    std::vector<Plan> plans;
+    std::vector<const rf_plan *> borrowed;
+    for (int rank = 0; rank < 5; rank++) {
+        rf_plan *plan = nullptr;
+        ASSERT_EQ(rf_plan_build(blocks.blocks(), 7, &mesh, &policy, rank, &plan), 0);
+        plans.emplace_back(plan, rf_plan_destroy);
+        borrowed.push_back(plan);
+    }
+    EXPECT_EQ(rf_plan_check(borrowed.data(), 5), 0) << rf_last_error()->message;
+}
+
 // Messages are matched in the order of their lanes: the communicator has few tags.
 TEST(PipelinePlan, ManyMicroBatchesTakeFewTags)
 {

@@ -188,6 +188,14 @@ const Setting settings[] = {
      false,          0, 2, RF_PIPELINE_ZBV, 2,     true},
     {"tensor_host", 2, 2, RF_ORDER_RING,    false, false, false, true, 1, 0, 0, 1, false, RF_F32,
      false,         0, 1, RF_PIPELINE_1F1B, 2,     false},
+    {"pipeline_host_step", 2, 4, RF_ORDER_TREE, false, true, true, true, 1, 0, 0,
+     RF_OFFLOAD_OPTIMIZER, false, RF_F32, false, 0, 2},
+    {"pipeline_host_all", 2, 3, RF_ORDER_RING, false, false, true, true, 3, 0, 0, 15, false, RF_F32,
+     false, 0, 2, RF_PIPELINE_INTERLEAVED},
+    {"pipeline_activations", 1, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 0, 8, false,
+     RF_F32, false, 0, 2},
+    {"pipeline_activations_zbh1", 1, 4, RF_ORDER_RING, false, false, true, false, 0, 0, 1, 10,
+     false, RF_F32, false, 0, 2, RF_PIPELINE_ZBH1},
     {"no_masters", 2, 4, RF_ORDER_TREE, false, true, true, true, 2, 0, 0, 1, false, RF_F32, true},
 };
 
@@ -512,6 +520,9 @@ TEST(PlanCheck, EveryPipelineIsAccepted)
                                       ? RF_ORDER_TREE
                                       : RF_ORDER_RING;
                         s.frozen = m % 2 == 0;
+                        s.offload = (7 * m + 3 * variant + pp + dp) % (s.zero >= 2 ? 16 : 12);
+                        s.offload &= s.zero >= 2 ? 15 : s.zero && dp > 1 ? 9 : 11;
+                        s.more_blocks = m % 3;
                         s.shard = s.zero && dp == 2 && s.order == RF_ORDER_RING ? 2 - m % 2 : 0;
                         s.reduce = s.order == RF_ORDER_TREE || m % 3 ? RF_F32 : RF_BF16;
                         s.pp = pp;

@@ -467,7 +467,6 @@ TEST(Plan, RefusalsSayWhatToChange)
         EXPECT_NE(std::string(rf_last_error()->message).find(says), std::string::npos)
             << rf_last_error()->message;
     };
-    with([](rf_policy *p) { p->offload = RF_OFFLOAD_OPTIMIZER; }, "offload with pp=2");
     with([](rf_policy *p) { p->update_on_rank_0 = true; }, "no rank has all gradients");
     with([](rf_policy *p) { p->pipeline = RF_PIPELINE_2BW; }, "without a flush");
     with(

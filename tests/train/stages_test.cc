@@ -216,6 +216,48 @@ TEST(Stages, RaggedMicroBatchesTypesAndShardsAgreeWithPlainDataParallelism)
     }
 }
 
+// Activations, parameters and sums of gradients that lie with the host change no bits; the host's
+// optimizer rounds as it does on one process.
+TEST(Stages, InMemoryOfTheHostTheBitsAreThoseOfOneProcess)
+{
+    const struct {
+        rf_pipeline_kind kind;
+        int pp, dp, zero, offload, recompute;
+    } rows[] = {
+        {RF_PIPELINE_1F1B, 2, 1, 0, RF_OFFLOAD_OPTIMIZER, 0},
+        {RF_PIPELINE_INTERLEAVED, 2, 2, 1, RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_ACTIVATIONS, 0},
+        {RF_PIPELINE_GPIPE, 3, 1, 0, RF_OFFLOAD_PARAMS | RF_OFFLOAD_ACTIVATIONS, 2},
+        {RF_PIPELINE_ZBV, 2, 2, 3, 15, 0},
+        {RF_PIPELINE_1F1B, 2, 1, 0, RF_OFFLOAD_PARAMS, 0}, // from here on with RF_TEST_ALL=1
+        {RF_PIPELINE_ZBH1, 2, 2, 2, RF_OFFLOAD_GRADS | RF_OFFLOAD_ACTIVATIONS, 0},
+    };
+    Training plain = gpt(RF_ORDER_TREE);
+    plain.steps = 2;
+    const Seen device = train(plain, 1)[0];
+    plain.policy.offload = RF_OFFLOAD_OPTIMIZER;
+    const Seen host = train(plain, 1)[0];
+    for (const auto &row : rows) {
+        if (&row - rows >= 4 && !getenv("RF_TEST_ALL"))
+            continue;
+        const Seen &one = row.offload & RF_OFFLOAD_OPTIMIZER ? host : device;
+        Training t = plain;
+        t.pp = row.pp;
+        t.policy.pipeline = row.kind;
+        t.policy.zero = row.zero;
+        t.policy.offload = row.offload;
+        t.policy.recompute = row.recompute;
+        for (const Seen &s : train(t, row.pp * row.dp)) {
+            const std::string where =
+                "kind " + std::to_string(row.kind) + " offload " + std::to_string(row.offload);
+            EXPECT_EQ(s.sha, one.sha) << where;
+            EXPECT_EQ(s.loss, one.loss) << where;
+            EXPECT_EQ(s.norm, one.norm) << where;
+            EXPECT_GT(s.measured.host, 0u) << where;
+            expect_planned(s, where);
+        }
+    }
+}
+
 // Evaluation, logits and parameters by name are collectives, and give what one process gives.
 TEST(Stages, EvaluationLogitsAndParametersAreThoseOfOneProcess)
 {
