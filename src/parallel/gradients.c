@@ -4,27 +4,43 @@
  *
  * Ring order: one slot; micro-batches accumulate in it one after the other. Tree order: a stack of
  * slots; each micro-batch is pushed, and sibling subtrees are merged, so that what is left are the
- * rank's maximal subtrees, in index order. Either way a piece is reduced as soon as the last
- * micro-batch's backward pass has completed it. A call that finds no earlier gradients of its block
- * in the slot does not read it: what it declares as written, it may write.
+ * rank's maximal subtrees, in index order, in the first slots. Where weight halves are put off,
+ * several micro-batches have slots of their own before they are pushed. Either way a piece is
+ * reduced as soon as the last micro-batch's backward pass has completed it. A call that finds no
+ * earlier gradients of its block in the slot does not read it: what it declares as written, it may
+ * write.
  */
 #include <assert.h>
 
 #include "../base/base.h"
 #include "list.h"
 #include "passes.h"
+#include "stages.h"
 
 struct node {
-    int level, index;
+    int level, index, slot;
 };
+
+/* A micro-batch in a chunk of this rank. */
+struct leaf {
+    int slot;                /* where its gradients go */
+    int first_merge, merges; /* subtrees that it completes, in p->pairs */
+};
+
+struct pair {
+    int left, right; /* slots: the right one is added to the left one */
+};
+
+enum { MOST_DEPTH = 64 };
 
 struct pass {
     struct rf_writer w;
     struct rf_plan *plan;
     bool tree;
-    bool at_once;    /* a slot is cleared and merged as a whole: one micro-batch is under way */
-    int *slot;       /* of each local micro-batch: where its gradients go, */
-    int *merges;     /* and how many subtrees it completes */
+    bool at_once;        /* a slot is cleared and merged as a whole: one micro-batch is under way */
+    struct leaf *leaves; /* by chunk and local micro-batch */
+    struct pair *pairs;
+    int pair_count;
     int left;        /* subtrees of the rank at the end */
     int micro_batch; /* whose slot was cleared last, local; -1: none */
     int *cleared;    /* of a piece: the same */
@@ -54,52 +70,129 @@ static void write_zero(struct pass *p, int slot, int piece)
             rf_write_out(&p->w, grad(p, slot, k));
 }
 
-/* Adds slot `right` to the one before it: one piece, or all (-1). */
-static void write_merge(struct pass *p, int right, int piece)
+/* Of one piece, or of all (-1). */
+static void write_merge(struct pass *p, struct pair slots, int piece)
 {
     const int first = piece < 0 ? 0 : piece;
     const int end = piece < 0 ? p->plan->trained_pieces : piece + 1;
     rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
     for (int k = first; k < end; k++)
-        rf_write_in(&p->w, grad(p, right - 1, k));
+        rf_write_in(&p->w, grad(p, slots.left, k));
     for (int k = first; k < end; k++)
-        rf_write_in(&p->w, grad(p, right, k));
+        rf_write_in(&p->w, grad(p, slots.right, k));
     for (int k = first; k < end; k++)
-        rf_write_out(&p->w, grad(p, right - 1, k));
+        rf_write_out(&p->w, grad(p, slots.left, k));
 }
 
-/* How many merges the top of a stack allows: subtrees that are left and right sibling. */
-static int mergeable(const struct node *stack, int depth)
+/* The chunk of this rank that a block is in. */
+static int chunk_of(const struct pass *p, int block)
 {
-    struct node top = stack[depth - 1];
-    int merges = 0;
-    for (int at = depth - 2; at >= 0; at--) {
-        struct node left = stack[at];
-        if (left.level != top.level || left.index % 2 != 0 || left.index + 1 != top.index)
-            break;
-        top = (struct node){left.level + 1, left.index / 2};
-        merges++;
-    }
-    return merges;
+    return block < 0 ? 0 : p->plan->stage_of[block] / p->plan->mesh.pp;
 }
 
-/* Pushes the micro-batches one after the other. */
-static void assign_slots(struct pass *p)
+static struct leaf *leaf_of(const struct pass *p, int block, int local)
 {
-    struct node stack[64];
-    int depth = 0;
-    for (int local = 0; p->tree && local < p->plan->local_micro_batches; local++) {
-        p->slot[local] = depth;
-        stack[depth++] = (struct node){0, rf_plan_micro_batch(p->plan, local)};
-        p->merges[local] = mergeable(stack, depth);
-        p->plan->slots = depth > p->plan->slots ? depth : p->plan->slots;
-        for (int i = 0; i < p->merges[local]; i++) {
-            struct node *left = &stack[--depth - 1];
-            *left = (struct node){left->level + 1, left->index / 2};
-        }
+    return &p->leaves[chunk_of(p, block) * p->plan->local_micro_batches + local];
+}
+
+/* Whether the two nodes at the top of a stack are left and right sibling. */
+static bool siblings(const struct node *stack, int depth)
+{
+    const struct node *left = &stack[depth - 2], *top = &stack[depth - 1];
+    return depth > 1 && left->level == top->level && left->index % 2 == 0 &&
+           left->index + 1 == top->index;
+}
+
+static void push(struct node *stack, int *depth, struct node leaf, struct pass *p)
+{
+    stack[(*depth)++] = leaf;
+    for (; siblings(stack, *depth); --*depth) {
+        struct node *left = &stack[*depth - 2];
+        if (p)
+            p->pairs[p->pair_count++] = (struct pair){left->slot, stack[*depth - 1].slot};
+        *left = (struct node){left->level + 1, left->index / 2, left->slot};
     }
-    p->left = p->tree ? depth : 1;
-    p->plan->slots = p->plan->slots ? p->plan->slots : 1;
+}
+
+/* Assigns slots to the leaves of one chunk, in the order of its calls. What begins one of the
+ * subtrees that are left at the end has its slot; any other leaf the lowest free one behind it, or,
+ * where later ones may have begun, behind all of these. */
+struct assignment {
+    struct pass *p;
+    struct leaf *leaves;
+    const struct node *parts; /* that are left at the end */
+    bool deferred;
+    bool *taken; /* slots */
+    struct node stack[MOST_DEPTH];
+    int depth;
+};
+
+static void open_leaf(struct assignment *a, int local)
+{
+    const int m = rf_plan_micro_batch(a->p->plan, local), left = a->p->left;
+    int part = left - 1;
+    while (part > 0 && a->parts[part].index << a->parts[part].level > m)
+        part--;
+    int slot = part;
+    if (a->parts[part].index << a->parts[part].level != m)
+        for (slot = a->deferred ? left : part + 1; a->taken[slot];)
+            slot++;
+    a->taken[slot] = true;
+    a->leaves[local].slot = slot;
+    a->p->plan->slots = slot >= a->p->plan->slots ? slot + 1 : a->p->plan->slots;
+}
+
+static void close_leaf(struct assignment *a, int local)
+{
+    struct pass *p = a->p;
+    struct leaf *leaf = &a->leaves[local];
+    leaf->first_merge = p->pair_count;
+    push(a->stack, &a->depth, (struct node){0, rf_plan_micro_batch(p->plan, local), leaf->slot}, p);
+    leaf->merges = p->pair_count - leaf->first_merge;
+    for (int k = leaf->first_merge; k < p->pair_count; k++)
+        a->taken[p->pairs[k].right] = false;
+}
+
+static int assign_chunk(struct pass *p, int chunk, const struct node *parts,
+                        const struct rf_pipeline_call *calls, int count)
+{
+    const int all = p->plan->local_micro_batches;
+    struct assignment a = {.p = p,
+                           .leaves = p->leaves + (size_t)chunk * (size_t)all,
+                           .parts = parts,
+                           .deferred = rf_plan_puts_off(p->plan),
+                           .taken = rf_alloc((size_t)(2 * all + 1) * sizeof(*a.taken))};
+    if (!a.taken)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the slots");
+    for (int k = 0; k < count; k++) {
+        if (calls[k].chunk != chunk)
+            continue;
+        if (calls[k].verb == RF_VERB_BACKWARD_INPUT)
+            open_leaf(&a, calls[k].micro_batch);
+        else if (calls[k].verb == RF_VERB_BACKWARD_WEIGHT)
+            close_leaf(&a, calls[k].micro_batch);
+    }
+    rf_free(a.taken);
+    return 0;
+}
+
+static int assign_slots(struct pass *p)
+{
+    const int all = p->plan->local_micro_batches, chunks = p->plan->stage_count / p->plan->mesh.pp;
+    struct node parts[MOST_DEPTH];
+    struct rf_pipeline_call *calls = NULL;
+    int count = 0, rc = 0;
+    p->plan->slots = p->left = 1;
+    if (!p->tree || all == 0)
+        return 0;
+    p->left = 0;
+    for (int local = 0; local < all; local++)
+        push(parts, &p->left, (struct node){0, rf_plan_micro_batch(p->plan, local), 0}, NULL);
+    RETURN_IF_ERROR(rf_plan_calls(p->plan, all, true, &calls, &count));
+    for (int chunk = 0; rc == 0 && chunk < chunks; chunk++)
+        rc = assign_chunk(p, chunk, parts, calls, count);
+    rf_free(calls);
+    return rc;
 }
 
 /* Whether a call finds nothing of its block's in the slot but what the same micro-batch has left.
@@ -114,14 +207,14 @@ static void clear(struct pass *p, int block, int local)
     const struct rf_plan *plan = p->plan;
     const struct rf_plan_param *params = &plan->params[plan->first_param[block]];
     if (p->at_once && p->micro_batch != local && (p->tree || local == 0))
-        write_zero(p, p->slot[local], -1);
+        write_zero(p, leaf_of(p, block, local)->slot, -1);
     p->micro_batch = local;
     for (int k = 0; !p->at_once && k < plan->blocks[block].param_count; k++) {
         const int piece = params[k].grad_piece;
-        if (piece < 0 || p->cleared[piece] == local || (!p->tree && p->cleared[piece] != NONE))
+        if (piece < 0 || p->cleared[piece] >= local || (!p->tree && p->cleared[piece] != NONE))
             continue;
         p->cleared[piece] = local;
-        write_zero(p, p->slot[local], piece);
+        write_zero(p, leaf_of(p, block, local)->slot, piece);
     }
 }
 
@@ -130,6 +223,7 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
     const int first = plan->first_param[i->block], local = rf_plan_local(plan, i->micro_batch);
+    const int slot = leaf_of(p, i->block, local)->slot;
     rf_write(&p->w, i->verb, i->lane, i->block, i->micro_batch);
     rf_write_phase(&p->w, i->phase);
     for (int k = 0; k < i->ins; k++)
@@ -143,9 +237,9 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
             for (int other = 0; other < k && !before; other++)
                 before = plan->params[first + other].grad_piece == piece;
             if (!before && writes)
-                rf_write_out(&p->w, grad(p, p->slot[local], piece));
+                rf_write_out(&p->w, grad(p, slot, piece));
             else if (!before)
-                rf_write_in(&p->w, grad(p, p->slot[local], piece));
+                rf_write_in(&p->w, grad(p, slot, piece));
         }
     }
 }
@@ -204,8 +298,9 @@ static void widen(struct pass *p, int age)
 /* Subtrees that the micro-batch completes in a piece, or in all (-1). */
 static void merge(struct pass *p, int local, int piece)
 {
-    for (int i = 0; i < p->merges[local]; i++)
-        write_merge(p, p->slot[local] - i, piece);
+    const struct leaf *leaf = leaf_of(p, piece < 0 ? -1 : p->plan->pieces[piece].block, local);
+    for (int i = 0; i < leaf->merges; i++)
+        write_merge(p, p->pairs[leaf->first_merge + i], piece);
 }
 
 /* Of all pieces whose last block this is. */
@@ -255,13 +350,14 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
 static int open_pass(struct pass *p)
 {
     const size_t pieces = (size_t)p->plan->piece_count + 1;
-    const size_t micro_batches = (size_t)p->plan->local_micro_batches + 1;
-    p->slot = rf_alloc(micro_batches * sizeof(*p->slot));
-    p->merges = rf_alloc(micro_batches * sizeof(*p->merges));
+    const size_t chunks = (size_t)(p->plan->stage_count / p->plan->mesh.pp);
+    const size_t leaves = chunks * (size_t)p->plan->local_micro_batches + 1;
+    p->leaves = rf_alloc(leaves * sizeof(*p->leaves));
+    p->pairs = rf_alloc(leaves * sizeof(*p->pairs));
     p->cleared = rf_alloc(pieces * sizeof(*p->cleared));
     p->age = rf_alloc(pieces * sizeof(*p->age));
     p->only = rf_alloc(((size_t)p->plan->block_count + 1) * sizeof(*p->only));
-    if (!p->slot || !p->merges || !p->cleared || !p->age || !p->only)
+    if (!p->leaves || !p->pairs || !p->cleared || !p->age || !p->only)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
     for (size_t k = 0; k < pieces; k++)
         p->age[k] = p->cleared[k] = NONE;
@@ -269,14 +365,13 @@ static int open_pass(struct pass *p)
         p->only[b] = NONE;
     for (int b = 0; b < p->plan->block_count; b++)
         p->incomplete += rf_plan_holds(p->plan, b);
-    assign_slots(p);
-    return 0;
+    return assign_slots(p);
 }
 
 static void close_pass(struct pass *p)
 {
-    rf_free(p->slot);
-    rf_free(p->merges);
+    rf_free(p->leaves);
+    rf_free(p->pairs);
     rf_free(p->cleared);
     rf_free(p->age);
     rf_free(p->only);
@@ -298,7 +393,7 @@ int rf_pass_gradients(struct rf_plan *plan)
     /* Not a power of two: the tree's right edge is cut off, and what is there is folded from the
      * right, as the reduction over ranks does it. */
     for (int slot = p.left - 1; plan->mesh.dp == 1 && p.w.status == 0 && slot > 0; slot--)
-        write_merge(&p, slot, -1);
+        write_merge(&p, (struct pair){slot - 1, slot}, -1);
     assert(!p.tree || plan->mesh.dp == 1 ||
            p.left == rf_forest_nodes(&plan->forest, plan->dp_rank, NULL));
     close_pass(&p);

@@ -264,19 +264,14 @@ static int place_cleared(struct rf_plan *plan)
     }
 }
 
-/* What a pipeline puts off is written when another micro-batch has already added to it. */
-static bool puts_off(const struct rf_plan *plan)
-{
-    return plan->mesh.pp > 1 &&
-           (plan->policy.pipeline == RF_PIPELINE_ZBH1 || plan->policy.pipeline == RF_PIPELINE_ZBV);
-}
-
 static int mark_written(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_plan_param *param = &plan->params[i];
+        /* What is put off comes when another micro-batch has already added to it. */
         param->written = (param->desc->flags & RF_PARAM_WRITTEN) != 0 &&
-                         param->count >= LEAST_WRITTEN && touches_first(plan, i) && !puts_off(plan);
+                         param->count >= LEAST_WRITTEN && touches_first(plan, i) &&
+                         !rf_plan_puts_off(plan);
     }
     return place_cleared(plan);
 }

@@ -305,6 +305,13 @@ static inline bool rf_plan_goes_around(const struct rf_plan *plan)
     return plan->stage_count > plan->mesh.pp;
 }
 
+/* Whether weight halves come when other micro-batches' input halves have been done. */
+static inline bool rf_plan_puts_off(const struct rf_plan *plan)
+{
+    return plan->mesh.pp > 1 &&
+           (plan->policy.pipeline == RF_PIPELINE_ZBH1 || plan->policy.pipeline == RF_PIPELINE_ZBV);
+}
+
 /* How often each rank takes a micro-batch, or, in the last round, maybe none. */
 static inline int rf_plan_rounds(const struct rf_plan *plan)
 {

@@ -54,8 +54,6 @@ static int check_pipeline(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
     const int pp = plan->mesh.pp;
-    const bool deferred =
-        policy->pipeline == RF_PIPELINE_ZBH1 || policy->pipeline == RF_PIPELINE_ZBV;
     if ((unsigned)policy->pipeline >= RF_PIPELINE_COUNT)
         return rf_fail(RF_EINVAL, "pipeline %d: use one of enum rf_pipeline_kind",
                        (int)policy->pipeline);
@@ -64,11 +62,6 @@ static int check_pipeline(const struct rf_plan *plan)
     if (policy->pipeline == RF_PIPELINE_2BW)
         return rf_fail(RF_ENOTSUP, "a pipeline without a flush (2bw) is not in this version; use "
                                    "1f1b, or another one with a flush");
-    if (deferred && policy->order == RF_ORDER_TREE && (policy->zero < 2 || plan->mesh.shard == 1))
-        return rf_fail(RF_ENOTSUP,
-                       "tree order with a pipeline that puts weight halves off (zbh1, zbv) is not "
-                       "in this version: sums of several micro-batches would be open at once; use "
-                       "1f1b or interleaved, or ring order");
     if (policy->update_on_rank_0)
         return rf_fail(RF_EINVAL,
                        "the update on rank 0 alone with pp=%d: no rank has all "

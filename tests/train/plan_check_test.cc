@@ -66,6 +66,10 @@ const Setting settings[] = {
      RF_PIPELINE_ZBH1},
     {"zbv", 1, 3, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0, false, RF_F32, false, 0, 2,
      RF_PIPELINE_ZBV},
+    {"zbh1_tree", 2, 5, RF_ORDER_TREE, false, false, true, true, 1, 0, 0, 0, false, RF_F32, false,
+     2, RF_PIPELINE_ZBH1},
+    {"zbv_tree", 1, 5, RF_ORDER_TREE, false, true, true, false, 0, 0, 0, 0, false, RF_F32, false, 2,
+     RF_PIPELINE_ZBV},
     {"zero_2_pipeline", 2, 3, RF_ORDER_RING, false, false, true, true, 2, 0, 0, 0, false, RF_F32,
      false, 0, 2},
     {"zero_2_zbh1_tree", 2, 3, RF_ORDER_TREE, false, false, true, false, 2, 0, 0, 0, false, RF_F32,
@@ -514,11 +518,8 @@ TEST(PlanCheck, EveryPipelineIsAccepted)
                                      variant % 2 == 0,
                                      (variant & 2) != 0,
                                      variant == 3};
-                        const bool deferred = kind == RF_PIPELINE_ZBH1 || kind == RF_PIPELINE_ZBV;
                         s.zero = (variant + m + dp) % 4;
-                        s.order = variant >= 4 && (!deferred || (s.zero >= 2 && dp > 1))
-                                      ? RF_ORDER_TREE
-                                      : RF_ORDER_RING;
+                        s.order = variant >= 4 ? RF_ORDER_TREE : RF_ORDER_RING;
                         s.frozen = m % 2 == 0;
                         s.offload = (7 * m + 3 * variant + pp + dp) % (s.zero >= 2 ? 16 : 12);
                         s.offload &= s.zero >= 2 ? 15 : s.zero && dp > 1 ? 9 : 11;

@@ -469,12 +469,6 @@ TEST(Plan, RefusalsSayWhatToChange)
     };
     with([](rf_policy *p) { p->update_on_rank_0 = true; }, "no rank has all gradients");
     with([](rf_policy *p) { p->pipeline = RF_PIPELINE_2BW; }, "without a flush");
-    with(
-        [](rf_policy *p) {
-            p->pipeline = RF_PIPELINE_ZBH1;
-            p->order = RF_ORDER_TREE;
-        },
-        "use 1f1b or interleaved");
 }
 
 TEST(Plan, ParametersWithOneNameOrALateOwnerAreRefused)

@@ -44,7 +44,10 @@ TEST(Stages, InTreeOrderEveryPipelineAndMeshGivesTheBitsOfOneProcess)
     for (const auto &kind : kinds)
         for (int pp : {2, 3})
             for (int dp : {1, 2}) {
-                if (kind.deferred || (pp == 3 && dp == 2 && kind.kind != RF_PIPELINE_1F1B))
+                if (pp == 3 && dp == 2 && kind.kind != RF_PIPELINE_1F1B)
+                    continue;
+                const bool tried = kind.kind == RF_PIPELINE_ZBV ? dp == 2 : pp == 3; // few of these
+                if (kind.deferred && !tried && !getenv("RF_TEST_ALL"))
                     continue;
                 Training t = gpt(RF_ORDER_TREE);
                 t.pp = pp;
