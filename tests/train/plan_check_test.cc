@@ -686,7 +686,8 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
 
     std::mt19937 random(7);
     std::map<std::string, std::pair<int, int>> seen; // made, survived
-    for (int k = 0; k < (GetParam().tp > 1 ? 1000 : 2000); k++) {
+    const int tries = GetParam().tp > 1 ? 1000 : 2000;
+    for (int k = 0; k < tries; k++) {
         const auto &mutation = mutations[k % std::size(mutations)];
         const bool everywhere = random() % 4 == 0;
         const int one = any(random, job.ranks());
@@ -723,7 +724,7 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
             printf("%-16s %5d made, %4d survive\n", row.first.c_str(), row.second.first,
                    row.second.second);
     }
-    EXPECT_GT(made, 1500);
+    EXPECT_GT(made, tries * 7 / 10);
     // Parameters that are fetched once more are the same.
     EXPECT_LT(survived, made / (GetParam().offload ? 7 : 10));
     EXPECT_EQ(seen["drop wait"].second, 0);
