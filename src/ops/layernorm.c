@@ -291,7 +291,9 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
                          .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{scratch}}, 1, push.first);
     rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
-    rf_job_reads(&job, rf_elements(scratch, 0, parts * channels * blocks));
+    /* Each block has both sums, of which one may not be wanted. */
+    rf_job_touches(&job, rf_elements(scratch, 0, (2 * (blocks - 1) + parts) * channels),
+                   parts * channels * blocks, RF_TOUCH_READ);
     rf_job_updates(&job, dgamma);
     rf_job_updates(&job, dbeta);
     return rf_job_run(stream, &job);

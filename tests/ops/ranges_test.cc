@@ -141,6 +141,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         const rf_shape all = rf_shape2(n, C);
         rf_tensor x = some(all, type), out = typed_blank(all, type);
         norms(type, type, n, C);
+        norms(type, type, 40, C); /* two blocks of rows, whose sums are added up */
         if (type != RF_F32)
             norms(type, RF_F32, n, C);
         EXPECT_OK(rf_softmax(stream, out, x));
