@@ -13,12 +13,13 @@ struct Layout {
     int ranks, zero, shard, offload;
     rf_order order;
     rf_dtype dtype;
+    int tp = 1;
 
     std::string text() const
     {
         return std::to_string(ranks) + " ranks, zero=" + std::to_string(zero) +
                ", shard=" + std::to_string(shard) + ", offload=" + std::to_string(offload) + ", " +
-               rf_order_name(order) + ", " + rf_dtype_name(dtype);
+               rf_order_name(order) + ", " + rf_dtype_name(dtype) + ", tp=" + std::to_string(tp);
     }
 };
 
@@ -34,6 +35,7 @@ const Layout layouts[] = {
     {2, 3, 0, 0, RF_ORDER_TREE, RF_F32},
     {3, 2, 0, params, RF_ORDER_TREE, RF_F32},
     {3, 1, 0, optimizer, RF_ORDER_RING, RF_F32},
+    {2, 0, 0, 0, RF_ORDER_RING, RF_F32, 2},
     // Only with RF_TEST_ALL=1, as most of the time goes into kernels of more devices and types.
     {4, 2, 2, 0, RF_ORDER_RING, RF_F32},
     {4, 3, 2, optimizer | grads, RF_ORDER_RING, RF_BF16},
@@ -42,8 +44,10 @@ const Layout layouts[] = {
     {2, 3, 0, 0, RF_ORDER_TREE, RF_BF16},
     {4, 3, 0, optimizer | params | grads, RF_ORDER_RING, RF_F32},
     {1, 0, 0, optimizer, RF_ORDER_TREE, RF_BF16},
+    {4, 3, 0, 0, RF_ORDER_RING, RF_F32, 2},
+    {4, 1, 0, 0, RF_ORDER_RING, RF_BF16, 2},
 };
-constexpr int quick_count = 9, layout_count = sizeof(layouts) / sizeof(layouts[0]);
+constexpr int quick_count = 10, layout_count = sizeof(layouts) / sizeof(layouts[0]);
 
 Training in(const Layout &l)
 {
@@ -58,6 +62,7 @@ Training in(const Layout &l)
     t.policy.offload = l.offload;
     t.policy.bucket_bytes = 30000;
     t.shard = l.shard;
+    t.tp = l.tp;
     t.steps = 0;
     return t;
 }
