@@ -26,7 +26,13 @@ struct restore {
     int64_t *next;  /* of each rank: the row that the walk has come to */
     uint64_t value; /* of this rank's next row: its place in the snapshot's values */
     size_t needed;  /* the span of this rank that it has come to */
-    float *buffer;  /* one piece */
+    int needed_part;
+    float *buffer; /* one piece */
+    /* Segments whose elements are to go through the buffer together, and how many elements each
+     * owner, from -1 on, has of them. */
+    struct waiting *waiting;
+    size_t waiting_count;
+    uint64_t *elements, all_elements;
     const struct rf_checkpoint_state *state; /* that is put in */
     int status;                              /* of this rank's own memory */
     struct rf_error error;
@@ -37,6 +43,13 @@ struct segment {
     int part, tensor, owner;
     uint64_t first, count;
 };
+
+struct waiting {
+    struct segment segment;
+    const float *values; /* of this rank; NULL: another one's */
+    uint64_t place;      /* in the buffer */
+};
+enum { MOST_WAITING = 8192 };
 
 /* ---- who has what ---------------------------------------------------------------------------- */
 
@@ -84,7 +97,9 @@ static int prepare(struct restore *r)
     r->headers = rf_alloc(ranks * sizeof(*r->headers));
     r->next = rf_alloc(ranks * sizeof(*r->next));
     r->buffer = rf_alloc(rf_run_piece_bytes(r->run));
-    if (!r->headers || !r->next || !r->buffer)
+    r->waiting = rf_alloc(MOST_WAITING * sizeof(*r->waiting));
+    r->elements = rf_alloc((ranks + 1) * sizeof(*r->elements));
+    if (!r->headers || !r->next || !r->buffer || !r->waiting || !r->elements)
         return rf_fail(RF_ENOMEM, "restore: out of host memory");
     return 0;
 }
@@ -177,7 +192,6 @@ static int walk(struct restore *r, struct segment *missing,
     memset(r->next, 0, (size_t)r->ranks * sizeof(*r->next));
     r->value = 0;
     for (int p = 0; p < RF_PART_COUNT; p++) {
-        r->needed = 0;
         for (int t = 0; t < r->listings[p].count; t++) {
             const uint64_t count = (uint64_t)rf_shape_count(r->listings[p].tensors[t].shape);
             for (uint64_t at = 0; at < count;) {
@@ -227,25 +241,27 @@ static int choose(struct restore *r)
 
 /* ---- putting it in --------------------------------------------------------------------------- */
 
-/* What this rank's run has of elements [first, first + count) of a tensor. */
-static int put(struct restore *r, const struct segment *s, uint64_t first, uint64_t count,
-               const float *values)
+/* What this rank's run has of a segment. */
+static int put(struct restore *r, const struct segment *s, const float *values)
 {
     const struct rf_spans *spans = &r->spans[s->part];
+    if (r->needed_part != s->part)
+        r->needed = 0;
+    r->needed_part = s->part;
     while (r->needed < spans->count &&
            (spans->list[r->needed].tensor < s->tensor ||
             (spans->list[r->needed].tensor == s->tensor &&
-             spans->list[r->needed].first + spans->list[r->needed].count <= first)))
+             spans->list[r->needed].first + spans->list[r->needed].count <= s->first)))
         r->needed++;
     for (size_t k = r->needed; k < spans->count && spans->list[k].tensor == s->tensor; k++) {
         const struct rf_span *span = &spans->list[k];
         struct rf_plan_span part = {span->first, span->count};
-        if (!rf_plan_clip(&part, first, count))
+        if (!rf_plan_clip(&part, s->first, s->count))
             break;
         float *copy = rf_alloc(part.count * sizeof(*copy)); /* writing loses it */
         if (!copy)
             return rf_fail(RF_ENOMEM, "restore: out of host memory");
-        memcpy(copy, values + (part.first - first), part.count * sizeof(*copy));
+        memcpy(copy, values + (part.first - s->first), part.count * sizeof(*copy));
         const int rc = rf_span_write(span, (part.first - span->first) * sizeof(float),
                                      part.count * sizeof(float), copy);
         rf_free(copy);
@@ -254,25 +270,55 @@ static int put(struct restore *r, const struct segment *s, uint64_t first, uint6
     return 0;
 }
 
-/* Fails only where the communicator does: all ranks go through all segments. */
+/* Moves what waits: one message of each owner. Fails only where the communicator does: all ranks go
+ * through all segments. */
+static int flush(struct restore *r)
+{
+    uint64_t at = 0;
+    for (int owner = -1; owner < r->ranks; owner++) {
+        const uint64_t count = r->elements[owner + 1];
+        for (size_t i = 0; count > 0 && i < r->waiting_count; i++) {
+            struct waiting *w = &r->waiting[i];
+            if (w->segment.owner != owner)
+                continue;
+            w->place = at;
+            if (w->values)
+                memcpy(r->buffer + at, w->values, w->segment.count * sizeof(float));
+            at += w->segment.count;
+        }
+        if (owner >= 0 && count > 0)
+            RETURN_IF_ERROR(rf_run_broadcast(r->run, r->buffer + at - count, count * sizeof(float),
+                                             owner, "restore values"));
+        r->elements[owner + 1] = 0;
+    }
+    for (size_t i = 0; r->status == 0 && i < r->waiting_count; i++)
+        r->status = put(r, &r->waiting[i].segment, r->buffer + r->waiting[i].place);
+    if (r->status < 0 && r->error.status == 0)
+        r->error = *rf_last_error();
+    r->waiting_count = 0;
+    r->all_elements = 0;
+    return 0;
+}
+
 static int move(struct restore *r, const struct segment *s)
 {
     const uint64_t most = rf_run_piece_bytes(r->run) / sizeof(float);
     const bool own = s->owner < 0 || s->owner == r->rank;
     const float *from = NULL;
+    uint64_t n;
     if (own)
         from = r->mine->values + r->value + (s->first - row_at(r, r->rank)->first);
-    for (uint64_t at = 0; at < s->count; at += most) {
-        const uint64_t n = s->count - at < most ? s->count - at : most;
-        if (own)
-            memcpy(r->buffer, from + at, n * sizeof(float));
-        if (s->owner >= 0)
-            RETURN_IF_ERROR(
-                rf_run_broadcast(r->run, r->buffer, n * sizeof(float), s->owner, "restore values"));
-        if (r->status == 0)
-            r->status = put(r, s, s->first + at, n, r->buffer);
-        if (r->status < 0 && r->error.status == 0)
-            r->error = *rf_last_error();
+    for (uint64_t at = 0; at < s->count; at += n) {
+        if (r->all_elements == most || r->waiting_count == MOST_WAITING)
+            RETURN_IF_ERROR(flush(r));
+        const uint64_t room = most - r->all_elements;
+        n = s->count - at < room ? s->count - at : room;
+        struct waiting *w = &r->waiting[r->waiting_count++];
+        *w = (struct waiting){.segment = *s, .values = own ? from + at : NULL};
+        w->segment.first += at;
+        w->segment.count = n;
+        r->elements[s->owner + 1] += n;
+        r->all_elements += n;
     }
     return 0;
 }
@@ -281,6 +327,7 @@ static int put_all(struct restore *r)
 {
     struct segment missing;
     RETURN_IF_ERROR(walk(r, &missing, move));
+    RETURN_IF_ERROR(flush(r));
     int rc = r->status < 0 ? rf_fail_error(&r->error) : rf_run_apply_state(r->run, r->state);
     return rf_run_agree_status(r->run, rc, "restore");
 }
@@ -297,6 +344,8 @@ static void close_restore(struct restore *r)
     rf_free(r->rows);
     rf_free(r->next);
     rf_free(r->buffer);
+    rf_free(r->waiting);
+    rf_free(r->elements);
 }
 
 int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
