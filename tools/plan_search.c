@@ -81,7 +81,7 @@ static int open_form(const struct tool_command *command, const struct setup *set
     struct plan_rates reached = *rates;
     *own = *setup;
     own->dtype = dtype;
-    own->mesh_text = "pp=2"; /* of which any schedule may be */
+    own->mesh_text = "tp=2,pp=2"; /* with which any option may be */
     int status = setup_check(command, own, 1);
     if (status == TOOL_OK)
         status = plan_rates_check(command, own, "--search", &reached);

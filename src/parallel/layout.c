@@ -284,11 +284,8 @@ static void count_elements(struct rf_plan *plan)
         if (plan->params[i].logical != i)
             continue;
         plan->logical_elements += rf_shape_count(cut.shape);
-        for (cut.rank = 0; rf_plan_trains(plan, i) && cut.rank < cut.ranks; cut.rank++) {
-            uint64_t at = 0, first, count;
-            while (rf_cut_next_chunk(&cut, RF_NORM_CHUNK, &at, &first, &count))
-                plan->chunk_count++;
-        }
+        for (cut.rank = 0; rf_plan_trains(plan, i) && cut.rank < cut.ranks; cut.rank++)
+            plan->chunk_count += rf_cut_count_chunks(&cut, RF_NORM_CHUNK);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Between the files of the search for a mesh: what a model is for one tensor rank
- * (search_tensor.c, search_model.c), what the ranks of a pipeline have of it (search_ranks.c), and
+ * (search_model.c), what the ranks of a pipeline have of it (search_ranks.c), and
  * by which formulas a candidate is judged: bytes (search_bytes.c) and time (search_time.c).
  * search.c goes through all candidates.
  */
@@ -12,22 +12,6 @@
 
 #include "pipeline.h"
 #include "plan.h"
-
-/* ---- search_tensor.c: what of a block is on one tensor rank ---------------------------------- */
-
-/* RF_EINVAL: the model cannot be cut into so many, and why. */
-RF_MUST_CHECK int rf_search_tensor_check(const struct rf_search_model *model, int tp);
-uint64_t rf_search_tensor_count(const struct rf_param_desc *desc, int tp); /* elements */
-/* All-reduces of the block's output in forward; as many in backward. */
-int rf_search_tensor_exchanges(const struct rf_block *block);
-void rf_search_tensor_sizes(const struct rf_block *block, int tp, struct rf_block_sizes *sizes);
-void rf_search_tensor_work(const struct rf_block *block, int tp, struct rf_work *work);
-/* Of a block that is too large to be counted whole, and may be run in parts: its products. first:
- * it is the first, which has none. */
-void rf_search_tensor_cost(const struct rf_block *block, const struct rf_block_sizes *sizes,
-                           int64_t seq, bool first, struct rf_block_cost *out);
-/* Whether no part of a parameter is longer than kernels can index. */
-bool rf_search_tensor_runs(const struct rf_search_model *model, int tp);
 
 /* ---- search_model.c: one tensor rank of a model ---------------------------------------------- */
 
@@ -46,36 +30,35 @@ struct rf_search_view {
     uint64_t chunks; /* of the norm */
     enum rf_dtype copy_type;
 };
-/* RF_EINVAL: the model cannot be cut into so many tensor ranks, and why. */
-RF_MUST_CHECK int rf_search_view_open(const struct rf_search_model *model, int tp,
+/* By the plan of a rank that has the whole model, or its part of each block. RF_EINVAL: the model
+ * cannot be cut into so many tensor ranks, and why. */
+RF_MUST_CHECK int rf_search_view_open(const struct rf_search_model *model,
+                                      const struct rf_policy *policy, int tp,
                                       struct rf_search_view *out);
 void rf_search_view_close(struct rf_search_view *view);
 
 /* Of one block and micro-batch, on one tensor rank; bytes are multiples of 256. */
 struct rf_search_block {
     uint64_t in, out, saved, handoff, scratch;
-    double forward_s, input_s, weight_s; /* with its exchanges between tensor ranks */
-    uint64_t exchanged;                  /* bytes sent by them, forward; as many again backward */
+    double forward_s, input_s, weight_s; /* with exchanges between tensor ranks */
+    uint64_t exchange;                   /* the largest tensor that is exchanged */
+    uint64_t sent_forward, sent_back;    /* in exchanges */
 };
 
-/* What blocks are for one size of micro-batch, before they are cut. */
+/* Blocks for one size of micro-batch. */
 struct rf_search_rows {
     int64_t rows;
     int recompute; /* the policy's, as blocks of a segment */
-    struct rf_block_sizes *sizes;
-    struct rf_block_cost *costs;
+    struct rf_search_block *blocks;
     int status;                      /* not 0: blocks refuse it */
-    bool by_formula;                 /* kernels refuse whole blocks: costs are not counted */
-    char reason[RF_REJECTION_BYTES]; /* why, of either */
+    char reason[RF_REJECTION_BYTES]; /* why */
 };
 /* For `sequences` of them. RF_ENOMEM; what blocks say is in status. */
-RF_MUST_CHECK int rf_search_rows_open(const struct rf_search_model *model,
-                                      const struct rf_policy *policy, int64_t sequences,
+RF_MUST_CHECK int rf_search_rows_open(const struct rf_search_view *view,
+                                      const struct rf_policy *policy,
+                                      const struct rf_sim_rates *rates, int64_t sequences,
                                       struct rf_search_rows *out);
 void rf_search_rows_close(struct rf_search_rows *rows);
-/* blocks: one for each of the model. */
-void rf_search_cut_blocks(const struct rf_search_view *view, const struct rf_search_rows *rows,
-                          const struct rf_sim_rates *rates, struct rf_search_block *blocks);
 
 /* ---- search_ranks.c: what each rank of a pipeline has ---------------------------------------- */
 
@@ -121,8 +104,7 @@ RF_MUST_CHECK int rf_search_load(const struct rf_search_view *view,
 
 /* ---- search_bytes.c, search_time.c: a candidate ---------------------------------------------- */
 
-/* probe: mesh and policy as rf_pass_policy leaves them, with tp = 1 but for mesh.tp, which is the
- * case's own; local_micro_batches, rows and copy_type are filled in. */
+/* probe: as rf_pass_policy leaves it; local_micro_batches, copy_type and units are filled in. */
 struct rf_search_case {
     const struct rf_search_view *view;
     const struct rf_search_ranks *ranks;

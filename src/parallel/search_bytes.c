@@ -137,6 +137,8 @@ uint64_t rf_search_sent(const struct rf_search_case *c, const struct rf_search_r
         sent += rounds * of_others(grads, shards) +
                 2 * of_others(grads / (uint64_t)shards, copies) +
                 of_others(rf_search_gathers(plan, r), shards) + 2 * of_others(partials, shards);
+    if (plan->mesh.tp > 1)
+        sent += 2 * of_others(partials, plan->mesh.tp);
     if (plan->mesh.pp > 1)
         sent += 2 * of_others(partials, plan->mesh.pp) + 4 * shard_of(plan, r->tied);
     return sent;

@@ -2,26 +2,20 @@
  *
  * The best of a search are planned and simulated, so that what it answers is what a plan of it
  * says. Begins with the quickest by formula; one whose plan turns out slower goes to its place, and
- * is passed by the next. Meshes that no plan can be made of keep what formulas say, and so does
- * what would be too much work. Called by search.c.
+ * is passed by the next. What would be too much work keeps what formulas say. Called by search.c.
  */
 #include "../base/base.h"
 #include "passes.h"
 #include "search.h"
 
-/* Calls of blocks on all stages, of all plans together: some seconds. */
+/* Calls of blocks on all stages, of all plans together: a few seconds. */
 enum { MOST_CALLS = 300000 };
 
 static int64_t calls_of(const struct rf_search_model *model, const struct rf_candidate *c)
 {
     const int64_t rounds = (c->micro_batches - 1) / c->mesh.dp + 1;
-    return (c->recompute ? 4 : 3) * rounds * model->block_count;
-}
-
-/* The only place that knows which meshes the search can judge and plans cannot have. */
-static bool has_plan(const struct rf_candidate *c)
-{
-    return c->mesh.tp == 1;
+    /* With tensor ranks a layer's call has three phases, with exchanges between them. */
+    return (c->recompute ? 4 : 3) * rounds * model->block_count * (c->mesh.tp > 1 ? 5 : 1);
 }
 
 static void take_bytes(const struct rf_bytes *all, int ranks, struct rf_candidate *c)
@@ -135,7 +129,7 @@ int rf_search_plan_best(struct rf_search *s, const struct rf_search_model *model
         struct rf_candidate *c = s->order[place];
         const struct rf_search_model *model = &models[c->model];
         const int64_t calls = calls_of(model, c);
-        if (!c->planned && has_plan(c) && calls <= left) {
+        if (!c->planned && calls <= left) {
             left -= calls;
             RETURN_IF_ERROR(plan_one(s, model, opts, place));
             continue;

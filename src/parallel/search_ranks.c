@@ -33,7 +33,7 @@ static void add_param(const struct rf_search_view *view, struct rf_search_ranks 
     const struct rf_search_param *param = &view->params[at];
     struct rf_search_rank *rank = &r->ranks[home_of(r, param->block)];
     bool first = true, elsewhere = false;
-    for (int k = 0; k < view->param_count && param->logical < view->param_count; k++) {
+    for (int k = 0; k < view->param_count; k++) {
         const bool tied = view->params[k].logical == param->logical && k != at;
         if (!tied)
             continue;
@@ -127,11 +127,12 @@ static void load_stage(const struct rf_search_block *blocks, int count, int segm
         uint64_t here = kept;
         for (int b = begin; b < stop; b++) {
             here += blocks[b].in + blocks[b].saved;
-            const uint64_t now = here + blocks[b].out + blocks[b].handoff + blocks[b].in;
+            const uint64_t now =
+                here + blocks[b].out + blocks[b].handoff + blocks[b].in + blocks[b].exchange;
             most = now > most ? now : most;
             put_off += blocks[b].handoff + blocks[b].out;
             rank->again_s += again ? blocks[b].forward_s : 0;
-            rank->exchanged += again ? blocks[b].exchanged : 0;
+            rank->exchanged += again ? blocks[b].sent_forward : 0;
         }
         /* All is made again while the gradient of the segment's output is there. */
         most = here + blocks[stop - 1].out > most ? here + blocks[stop - 1].out : most;
@@ -149,7 +150,7 @@ static void add_times(const struct rf_search_block *block, struct rf_search_rank
     rank->forward_s += block->forward_s;
     rank->input_s += block->input_s;
     rank->weight_s += block->weight_s;
-    rank->exchanged += 2 * block->exchanged;
+    rank->exchanged += block->sent_forward + block->sent_back;
 }
 
 static void clear_load(struct rf_search_rank *rank)

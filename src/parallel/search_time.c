@@ -13,12 +13,6 @@
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-/* Ranks of stage 0, with tensor ranks beside each other. */
-static struct rf_plan_group group_of(const struct rf_search_case *c, int stride, int size)
-{
-    return (struct rf_plan_group){.stride = stride * c->view->tp, .size = size};
-}
-
 /* A collective of `bytes` in all, in `pieces` pieces of equal size. */
 static double collective_s(const struct rf_search_case *c, enum rf_coll_op op,
                            struct rf_plan_group group, double bytes, double pieces)
@@ -43,7 +37,7 @@ static double collective_s(const struct rf_search_case *c, enum rf_coll_op op,
 /* A message to the next stage. */
 static double message_s(const struct rf_search_case *c, uint64_t bytes)
 {
-    const int pp = c->probe.mesh.pp, stride = c->probe.mesh.dp * c->view->tp;
+    const int pp = c->probe.mesh.pp, stride = c->probe.mesh.dp * c->probe.mesh.tp;
     const struct rf_plan_group all = {.stride = stride, .size = pp};
     struct rf_plan_group pair = {.stride = stride, .size = 2};
     /* As slow as the slowest of all stages'. */
@@ -116,13 +110,14 @@ static double pipeline_s(const struct rf_search_case *c)
 static double exposed_s(const struct rf_search_case *c, const struct rf_search_rank *r)
 {
     const struct rf_plan *plan = &c->probe;
-    const int dp = plan->mesh.dp, shards = plan->shards, copies = dp / shards;
+    const int shards = plan->shards;
     const double element = rf_plan_narrows(plan) ? 2 : 4, grads = element * (double)r->trained;
     const double rounds = rf_plan_rounds(plan);
     const double pieces = 1 + 4 * (double)r->trained / (double)plan->policy.bucket_bytes;
     const double units = plan->stage >= 2 ? c->view->model->block_count : pieces;
-    const struct rf_plan_group all = group_of(c, 1, dp), shard = group_of(c, 1, shards);
-    const struct rf_plan_group copy = group_of(c, shards, copies);
+    const struct rf_plan_group all = plan->groups[RF_LANE_DATA];
+    const struct rf_plan_group shard = plan->groups[plan->shard_lane];
+    const struct rf_plan_group copy = plan->groups[RF_LANE_REPLICATE];
     const double backward = r->input_s + r->weight_s + r->again_s;
     if (plan->stage == 0) {
         const double sum = collective_s(c, RF_COLL_ALL_REDUCE, all, grads, pieces);
@@ -151,8 +146,10 @@ static double update_s(const struct rf_search_case *c, const struct rf_search_ra
     const struct rf_plan *plan = &c->probe;
     const uint64_t count = r->trained / (uint64_t)plan->shards;
     const double partials = 4 * (double)c->view->chunks;
-    const struct rf_plan_group shard = group_of(c, 1, plan->shards);
-    const struct rf_plan_group pipeline = group_of(c, plan->mesh.dp, plan->mesh.pp);
+    const struct rf_plan_group shard =
+        plan->shards > 1 ? plan->groups[plan->shard_lane] : (struct rf_plan_group){0};
+    const struct rf_plan_group pipeline = plan->groups[RF_LANE_PIPELINE];
+    const struct rf_plan_group tensor = plan->groups[RF_LANE_TENSOR];
     struct rf_work work = {0}, norm = {.read = 4 * count};
     struct rf_sim_cost cost = {{0}}, norm_cost = {{0}};
     rf_optimizer_work(&plan->policy.optimizer, count, rf_plan_stored_type(plan),
@@ -164,6 +161,7 @@ static double update_s(const struct rf_search_case *c, const struct rf_search_ra
     seconds += plan->policy.offload & RF_OFFLOAD_OPTIMIZER ? bytes / c->rates->host_bytes_per_s
                                                            : rf_sim_cost_s(&cost);
     seconds += collective_s(c, RF_COLL_ALL_REDUCE, shard, partials, 1);
+    seconds += collective_s(c, RF_COLL_ALL_REDUCE, tensor, partials, 1);
     return seconds + collective_s(c, RF_COLL_ALL_REDUCE, pipeline, partials, 1);
 }
 

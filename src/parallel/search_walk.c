@@ -75,8 +75,7 @@ struct walk {
     const struct rf_search_model *model;
     int number; /* of the model */
     struct divisors micro_batches;
-    struct rf_search_rows *rows; /* of each of them; rows 0: not asked yet */
-    struct rf_search_block *blocks;
+    struct rf_search_rows *rows; /* of each of them and these tensor ranks; rows 0: not yet */
     struct rf_search_view view;
     struct rf_mesh mesh;
     struct slot *slots;
@@ -168,7 +167,6 @@ static int judge(struct walk *w, struct slot *slot, struct rf_candidate *c, int 
     probe->blocks = w->model->blocks;
     probe->block_count = w->model->block_count;
     probe->mesh = c->mesh;
-    probe->mesh.tp = 1;
     probe->policy = rf_search_policy(w->opts, c);
     if (!is_allowed(slot, probe, offload))
         return 0;
@@ -226,17 +224,15 @@ static int take_micro_batches(struct walk *w, int k)
     struct rf_search_rows *rows = &w->rows[k];
     const bool open = (w->opts->open & RF_SEARCH_RECOMPUTE) != 0;
     if (!rows->rows)
-        RETURN_IF_ERROR(
-            rf_search_rows_open(w->model, &w->opts->policy, w->opts->policy.batch / count, rows));
-    const bool whole = w->view.tp == 1 || !rf_search_tensor_runs(w->model, w->view.tp);
-    if (rows->status < 0 || (rows->by_formula && whole)) {
+        RETURN_IF_ERROR(rf_search_rows_open(&w->view, &w->opts->policy, &w->opts->rates,
+                                            w->opts->policy.batch / count, rows));
+    if (rows->status < 0) {
         refuse_all(w, rows->reason);
         return 0;
     }
-    rf_search_cut_blocks(&w->view, rows, &w->opts->rates, w->blocks);
     for (int choice = 0; choice < (open ? RECOMPUTES : 1); choice++) {
         const int recompute = open ? recompute_of(w, choice) : rows->recompute;
-        RETURN_IF_ERROR(rf_search_load(&w->view, w->blocks, (int)((count - 1) / w->mesh.dp) + 1,
+        RETURN_IF_ERROR(rf_search_load(&w->view, rows->blocks, (int)((count - 1) / w->mesh.dp) + 1,
                                        recompute, &w->ranks));
         RETURN_IF_ERROR(judge_all(w, count, recompute));
     }
@@ -256,7 +252,8 @@ static int take_order(struct walk *w)
         for (int k = 0; k < w->slot_count; k++)
             memset(w->slots[k].verdicts, 0, sizeof(w->slots[k].verdicts));
         int taken = 0;
-        for (int k = 0; rc == 0 && k < w->micro_batches.count; k++)
+        /* The smallest first: what they refuse, all refuse. */
+        for (int k = w->micro_batches.count - 1; rc == 0 && k >= 0; k--)
             if (w->micro_batches.all[k] >= w->mesh.dp) {
                 rc = take_micro_batches(w, k);
                 taken++;
@@ -354,8 +351,8 @@ static int take_tensor_ranks(struct walk *w, int tp, int64_t rest)
     struct divisors stages = {0};
     int rc = check_hosts(w, tp);
     if (rc == 0)
-        rc = rf_search_view_open(w->model, tp, &w->view);
-    if (rc == RF_EINVAL) {
+        rc = rf_search_view_open(w->model, &o->policy, tp, &w->view);
+    if (rc == RF_EINVAL || rc == RF_ENOTSUP) {
         struct rf_rejection r = {.candidate = {.model = w->number, .mesh = {.tp = tp}}};
         snprintf(r.reason, sizeof(r.reason), "%s", rf_last_error()->message);
         rc = rf_search_reject(w->s, &r);
@@ -371,6 +368,8 @@ static int take_tensor_ranks(struct walk *w, int tp, int64_t rest)
             o->progress(o->user, ++w->s->meshes, w->s->mesh_count);
     }
     rf_free(stages.all);
+    for (int k = 0; k < w->micro_batches.count; k++)
+        rf_search_rows_close(&w->rows[k]);
     rf_search_view_close(&w->view);
     return rc;
 }
@@ -405,15 +404,11 @@ int rf_search_walk(struct rf_search *s, const struct rf_search_model *model, int
     int rc = choose_micro_batches(&w);
     const size_t sizes = rc == 0 ? (size_t)w.micro_batches.count : 0;
     w.rows = rf_alloc((sizes + 1) * sizeof(*w.rows));
-    w.blocks = rf_alloc((size_t)model->block_count * sizeof(*w.blocks));
-    if (rc == 0 && (!w.rows || !w.blocks))
-        rc = rf_fail(RF_ENOMEM, "search: out of memory for %d blocks", model->block_count);
+    if (rc == 0 && !w.rows)
+        rc = rf_fail(RF_ENOMEM, "search: out of memory for numbers of micro-batches");
     if (rc == 0)
         rc = take_all(&w);
-    for (size_t k = 0; w.rows && k < sizes; k++)
-        rf_search_rows_close(&w.rows[k]);
     rf_free(w.rows);
-    rf_free(w.blocks);
     rf_free(w.micro_batches.all);
     return rc;
 }

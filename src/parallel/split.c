@@ -201,6 +201,27 @@ bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *
     return false;
 }
 
+static bool has_copies(const struct rf_param_cut *cut)
+{
+    bool copies = false;
+    for (int k = 0; k < segment_count(&cut->split); k++)
+        copies = copies || size_of(cut, k) / unit_of(&cut->split) < cut->ranks;
+    return cut->split.kind == RF_SPLIT_ROWS && copies;
+}
+
+uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most)
+{
+    const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(cut));
+    uint64_t chunks = 0, at = 0, first, count;
+    if (is_whole(cut) && cut->rank > 0)
+        return 0;
+    if (is_whole(cut) || !has_copies(cut))
+        return all / most + (all % most > 0);
+    while (rf_cut_next_chunk(cut, most, &at, &first, &count))
+        chunks++;
+    return chunks;
+}
+
 void rf_cut_take(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *whole,
                  float *part)
 {

@@ -41,6 +41,9 @@ struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at);
 bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *at, uint64_t *first,
                        uint64_t *count);
 
+/* How many there are: not counted one by one but where some are copies. */
+uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most);
+
 /* Elements [first, first + count) of this rank's part, from or to an array of the whole. Those that
  * a lower rank has, too, are not put: the sum of what all ranks put into zeros is the whole. */
 void rf_cut_take(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *whole,

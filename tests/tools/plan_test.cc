@@ -564,7 +564,7 @@ std::string text_of(const cJSON *object, const char *name)
 std::string options_of(const cJSON *row)
 {
     auto whole = [&](const char *name) { return std::to_string((int)number_of(row, name)); };
-    std::string line = " --mesh dp=" + whole("dp") + ",pp=" + whole("pp");
+    std::string line = " --mesh dp=" + whole("dp") + ",tp=" + whole("tp") + ",pp=" + whole("pp");
     if (number_of(row, "zero") > 0)
         line += ",shard=" + whole("shard");
     line += " --zero " + whole("zero") + " --micro-batches " + whole("micro_batches");
@@ -577,8 +577,8 @@ std::string options_of(const cJSON *row)
 
 TEST(PlanSearch, FindsWhatPlanPredictsForTheSameOptions)
 {
-    Json found = json_of("plan --search --mesh tp=1 --device-bytes 60M --top 5 --json" +
-                         search_model + search_rates);
+    Json found =
+        json_of("plan --search --device-bytes 60M --top 5 --json" + search_model + search_rates);
     const cJSON *rows = cJSON_GetObjectItem(found.get(), "search"), *row;
     ASSERT_EQ(cJSON_GetArraySize(rows), 5);
     double before = 0;
@@ -619,7 +619,7 @@ TEST(PlanSearch, PrintsATableOfAHundredColumnsWithTheReasonsOfTenRejections)
 
 TEST(PlanSearch, JudgesATrillionParametersOnThreeThousandRanks)
 {
-    Json found = json_of("plan --search --json --layers 96 --channels 29184 --heads 96 --seq 2048 "
+    Json found = json_of("plan --search --json --layers 96 --channels 29696 --heads 232 --seq 2048 "
                          "--batch 3072 --micro-batches 3072 --dtype bf16 --hosts 384x8 --links "
                          "2400:3,200:10 --peak 300 --memory 2000 --device-bytes 80G "
                          "--mesh dp=6,tp=8,pp=64 --zero 1 --recompute block --schedule 1f1b");
@@ -628,8 +628,8 @@ TEST(PlanSearch, JudgesATrillionParametersOnThreeThousandRanks)
     EXPECT_EQ(number_of(found.get(), "ranks"), 3072);
     EXPECT_NEAR(number_of(row, "bubble"), 2 * 63. / (3 * 512 + 2 * 63), 1e-9);
     /* The outputs of two blocks' inputs pass 512 times each way, beside sums of tensor ranks. */
-    EXPECT_GT(number_of(row, "sent"), 2 * 512 * 2048. * 29184 * 4);
-    EXPECT_GT(number_of(row, "device_bytes"), 6 * 2 * 12 * 29184. * 29184 / 8);
+    EXPECT_GT(number_of(row, "sent"), 2 * 512 * 2048. * 29696 * 4);
+    EXPECT_GT(number_of(row, "device_bytes"), 6 * 2 * 12 * 29696. * 29696 / 8);
     EXPECT_FALSE(cJSON_IsTrue(cJSON_GetObjectItem(row, "planned")));
 }
 
@@ -649,9 +649,9 @@ TEST(PlanSearch, SaysWhatCameNearestAndWhatWouldFit)
         << r.err;
     EXPECT_NE(r.err.find(" would fit"), std::string::npos) << r.err;
 
-    r = run_program(words_of(search + " --zero 2 --mesh pp=2,tp=1"));
+    r = run_program(words_of(search + " --offload optimizer --mesh pp=2,tp=1"));
     EXPECT_EQ(r.status, 1);
-    EXPECT_NE(r.err.find("no mesh of 8 ranks can be: zero=2 with pp=2"), std::string::npos)
+    EXPECT_NE(r.err.find("no mesh of 8 ranks can be: offload with pp=2"), std::string::npos)
         << r.err;
 }
 

@@ -29,12 +29,12 @@ using Search = std::unique_ptr<rf_search, void (*)(rf_search *)>;
 struct Model {
     gpt2 *model = nullptr;
     rf_search_model of = {};
-    explicit Model(rf_dtype dtype = RF_F32, int layers = 6, int channels = 256)
+    explicit Model(rf_dtype dtype = RF_F32, int layers = 6, int channels = 256, int heads = 8)
     {
         gpt2_config config = {};
         config.layers = layers;
         config.channels = channels;
-        config.heads = of.heads = 8;
+        config.heads = of.heads = heads;
         config.seq = 128;
         config.dtype = dtype;
         EXPECT_EQ(gpt2_create(&config, &model), 0);
@@ -122,15 +122,18 @@ std::string text_of(const rf_candidate &c)
            std::to_string(c.chunks) + " micro-batches " + std::to_string(c.micro_batches);
 }
 
-// Of what a plan holds and sends the formulas are to say so much; zero bubbles put halves off in
-// ways that overlap with more than the formula adds up.
+// Of what a plan holds and sends the formulas are to say so much. Zero bubbles put halves off in
+// ways that overlap with more than the formula adds up; how often a stage of a pipeline gathers its
+// blocks depends on its order.
 void expect_bytes(const Truth &truth, const rf_candidate &c)
 {
     const bool halves = c.pipeline == RF_PIPELINE_ZBH1 || c.pipeline == RF_PIPELINE_ZBV;
     const double device = (double)truth.device, sent = (double)truth.sent;
-    const double slack = halves ? 0.4 : c.chunks ? 0.2 : 0.15;
+    const bool orders = c.chunks > 0 || c.pipeline == RF_PIPELINE_NAIVE;
+    const double slack = halves ? 0.4 : orders ? 0.3 : c.mesh.tp > 1 ? 0.2 : 0.15;
     EXPECT_NEAR((double)c.device_bytes, device, slack * device) << text_of(c);
-    EXPECT_NEAR((double)c.bytes.sent, sent, 0.05 * sent) << text_of(c);
+    const bool gathers = c.zero == 3 && c.mesh.pp > 1;
+    EXPECT_NEAR((double)c.bytes.sent, sent, (gathers ? 0.6 : 0.05) * sent) << text_of(c);
 }
 
 // What lives as long as the run: exact but for the padding of shards, of which each piece has some.
@@ -157,7 +160,6 @@ TEST(Search, FormulasSayWhatPlansHoldAndSend)
         Model model(dtype);
         rf_search_opts opts = options(8);
         opts.top = -1;
-        opts.mesh.tp = 1;
         opts.open &= ~(unsigned)RF_SEARCH_OFFLOAD;
         Search s = search({model.of}, opts);
         std::set<std::tuple<int, int, int, int, int, int, int>> seen;
@@ -206,7 +208,6 @@ TEST(Search, TheAnswerHasTheBytesAndTheTimeOfItsPlanAndFits)
 {
     Model model;
     rf_search_opts opts = options(8);
-    opts.mesh.tp = 1;
     opts.policy.device_bytes = 60 << 20;
     opts.rates.host_ranks = 4;
     opts.rates.near_bytes_per_s = 1e11;
@@ -282,28 +283,31 @@ TEST(Search, TakesSegmentsThatAreChosenBySizesAsAPlanDoes)
     }
 }
 
-// Split parameters are divided, sums of two products a layer travel there and back: two
-// all-reduces of rows x channels forward and two backward.
-TEST(Search, TensorRanksDivideSplitParametersAndExchangeTwiceALayerEachWay)
+// Parts of blocks and what is exchanged between them, with whole and with cut rows.
+TEST(Search, TensorRanksHaveThePartsAndTheExchangesOfTheirPlans)
 {
-    const int layers = 6, channels = 256, tp = 4;
-    Model model(RF_F32, layers, channels);
-    rf_search_opts opts = options(tp);
+    Model model(RF_BF16);
+    rf_search_opts opts = options(8);
     opts.top = -1;
-    opts.open = 0;
-    opts.policy.micro_batches = 4;
-    opts.mesh = {1, 1, 1, 0};
-    opts.ranks = 1;
-    const rf_candidate one = *rf_search_get(search({model.of}, opts).get(), 0);
-    opts.ranks = tp;
-    opts.mesh = {1, tp, 1, 0};
-    const rf_candidate four = *rf_search_get(search({model.of}, opts).get(), 0);
-    const uint64_t matrices = (uint64_t)layers * (12 * channels * channels + 7 * channels);
-    EXPECT_EQ(one.bytes.params - four.bytes.params, 4 * matrices / tp * (tp - 1));
-    const uint64_t all_reduce = 2 * (32 / 4 * 128 * channels * 4) / tp * (tp - 1);
-    EXPECT_EQ(four.bytes.sent - one.bytes.sent, (uint64_t)4 * layers * 4 * all_reduce);
-    EXPECT_LT(four.bytes.activations, one.bytes.activations);
-    EXPECT_FALSE(four.planned);
+    opts.open = RF_SEARCH_ZERO | RF_SEARCH_RECOMPUTE;
+    opts.policy.micro_batches = 8;
+    for (int tp : {2, 4})
+        for (bool sequence : {false, true}) {
+            opts.mesh.tp = tp;
+            opts.policy.sequence_parallel = sequence;
+            Search s = search({model.of}, opts);
+            ASSERT_GT(rf_search_count(s.get()), 4);
+            double errors = 0;
+            int count = 0;
+            for (int64_t k = 0; k < rf_search_count(s.get()); k += 2, count++) {
+                const rf_candidate c = *rf_search_get(s.get(), k);
+                const Truth truth = plan_of(model.of, opts, c);
+                EXPECT_EQ(c.mesh.tp, tp);
+                expect_bytes(truth, c);
+                errors += std::fabs(c.step_s / truth.step_s - 1);
+            }
+            EXPECT_LT(errors / count, 0.2);
+        }
 }
 
 // A slow link between hosts: what talks most stays within them.
@@ -349,19 +353,17 @@ TEST(Search, SaysWhyMeshesAreRejectedAndWhichCameNearest)
     }
     EXPECT_EQ(count, 10);
 
-    // Five ranks are no divisor of eight heads; sharded gradients do not go with a pipeline.
+    // Five ranks are no divisor of eight heads; memory of the host does not go with a pipeline.
     opts = options(10);
     opts.policy.batch = 40;
-    opts.policy.zero = 2;
+    opts.policy.offload = RF_OFFLOAD_OPTIMIZER;
     opts.open = RF_SEARCH_MICRO_BATCHES;
     s = search({model.of}, opts);
     std::set<std::string> reasons;
     for (int64_t k = 0; (r = rf_search_rejection(s.get(), k)); k++)
         reasons.insert(r->reason);
     EXPECT_EQ(reasons.count("5 tensor ranks cannot share 8 heads"), 1u);
-    EXPECT_EQ(reasons.count("zero=2 with pp=2 is not in this version: with a pipeline only "
-                            "optimizer states are sharded; use zero=1"),
-              1u);
+    EXPECT_EQ(reasons.count("offload with pp=2 is not in this version; use one of the two"), 1u);
 }
 
 TEST(Search, RefusesOptionsThatContradictEachOther)
@@ -414,11 +416,10 @@ TEST(Search, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
     rf_search_destroy(out);
 }
 
-// 10^12 parameters, whose layers no kernel can index whole; the calls of 64 stages are not planned.
+// 10^12 parameters, whose layers no kernel can index whole; 512 micro-batches are not planned.
 TEST(Search, JudgesATrillionParametersOnThousandsOfRanks)
 {
-    Model model(RF_BF16, 96, 29184);
-    model.of.heads = 96;
+    Model model(RF_BF16, 96, 29696, 232);
     rf_search_opts opts = options(3072);
     opts.policy.batch = 3072;
     opts.policy.seq = 128;
@@ -432,7 +433,7 @@ TEST(Search, JudgesATrillionParametersOnThousandsOfRanks)
         if (c.pipeline != RF_PIPELINE_1F1B || c.zero != 1 || c.recompute != 1)
             continue;
         // 2 blocks of a rank's tensor eighth: copies in 16 bits, gradients, and shards of the rest.
-        const double elements = 2 * 12 * 29184. * 29184 / 8;
+        const double elements = 2 * 12 * 29696. * 29696 / 8;
         EXPECT_NEAR((double)c.bytes.grads, 4 * elements, 0.02 * 4 * elements);
         EXPECT_NEAR((double)c.bytes.optimizer, 8 * elements / c.mesh.shard,
                     0.02 * 8 * elements / c.mesh.shard);

@@ -147,8 +147,8 @@ TEST(Split, ChunksCoverWhatIsCountedOnceAndDoNotCrossTheGrid)
             const std::vector<Line> part = part_of(cut);
             for (uint64_t most : {(uint64_t)1, (uint64_t)7, (uint64_t)16, UINT64_MAX}) {
                 std::vector<int> covered(part.size(), 0);
-                uint64_t at = 0, first = 0, count = 0;
-                while (rf_cut_next_chunk(&cut, most, &at, &first, &count)) {
+                uint64_t at = 0, first = 0, count = 0, chunks = 0;
+                for (; rf_cut_next_chunk(&cut, most, &at, &first, &count); chunks++) {
                     ASSERT_GT(count, 0u);
                     ASSERT_LE(first + count, part.size()) << text(cut);
                     ASSERT_EQ(first / most, (first + count - 1) / most) << text(cut);
@@ -158,6 +158,7 @@ TEST(Split, ChunksCoverWhatIsCountedOnceAndDoNotCrossTheGrid)
                 }
                 for (size_t i = 0; i < part.size(); i++)
                     ASSERT_EQ(covered[i], part[i].first_copy) << text(cut);
+                ASSERT_EQ(rf_cut_count_chunks(&cut, most), chunks) << text(cut);
             }
         }
     });
