@@ -91,10 +91,13 @@ int train_sample(const struct tool_command *command, const struct train_options 
 /* Whether the last error of this thread is that of a rank that is lost, or has given up. */
 bool train_lost_a_rank(void);
 /* The mesh of so many ranks: as `from` with fewer data-parallel ranks; where these ranks cannot be
- * divided into its stages, or all would not get a micro-batch, with fewer stages, and with shards
- * over fewer ranks. An exit status. */
+ * divided into its stages, or all would not get a micro-batch, with fewer stages; likewise with
+ * fewer tensor ranks, and with shards over fewer ranks. An exit status. */
 int train_mesh_left(const struct tool_command *command, const struct rf_mesh *from,
                     int64_t micro_batches, int ranks, struct rf_mesh *out);
+/* Takes out of a policy what is for another number of stages, or for tensor ranks. */
+void train_policy_left(const struct rf_mesh *from, const struct rf_mesh *mesh,
+                       struct rf_policy *policy);
 /* The communicator of those that are left; comm is still to be closed. An exit status. */
 int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out);
 

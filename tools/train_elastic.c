@@ -24,12 +24,9 @@ int train_mesh_left(const struct tool_command *command, const struct rf_mesh *fr
                     int64_t micro_batches, int ranks, struct rf_mesh *out)
 {
     struct rf_mesh mesh = *from;
-    const int places = ranks / mesh.tp; /* of whole tensor-parallel groups */
-    if (ranks % mesh.tp != 0)
-        return tool_error(command,
-                          "%d ranks are left, which cannot be divided into groups of tp=%d: start "
-                          "again with --resume and another --mesh",
-                          ranks, mesh.tp);
+    while (ranks % mesh.tp != 0 || from->tp % mesh.tp != 0) /* what is cut can be cut in fewer */
+        mesh.tp--;
+    const int places = ranks / mesh.tp;
     int pp = mesh.pp < places ? mesh.pp : places;
     while (pp > 1 && (places % pp != 0 || places / pp > micro_batches))
         pp--;
@@ -44,6 +41,19 @@ int train_mesh_left(const struct tool_command *command, const struct rf_mesh *fr
         mesh.shard = largest_divisor(mesh.dp, mesh.shard);
     *out = mesh;
     return TOOL_OK;
+}
+
+void train_policy_left(const struct rf_mesh *from, const struct rf_mesh *mesh,
+                       struct rf_policy *policy)
+{
+    if (mesh->tp == 1)
+        policy->sequence_parallel = false;
+    if (mesh->pp == from->pp)
+        return;
+    policy->stage_blocks = NULL; /* of as many stages as there were */
+    policy->stage_count = 0;
+    if (mesh->pp == 1)
+        policy->stages = RF_STAGES_EVEN;
 }
 
 int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out)

@@ -150,6 +150,7 @@ static int open_plan(struct trainer *t)
     struct rf_policy policy = o->setup.policy;
     if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
         policy.workspace_bytes = GPU_WORKSPACE;
+    train_policy_left(&o->setup.mesh, &t->mesh, &policy);
     if (rf_plan_build(t->model.blocks, t->model.count, &t->mesh, &policy, t->rank, &t->plan) < 0) {
         failed(t);
         return TOOL_USAGE;

@@ -95,6 +95,30 @@ TEST(Restore, OfTwoStepsTheNewestIsTaken)
     destroy(newer);
 }
 
+// Its ranks were told of a death when its update had ended: others may not have made it.
+TEST(Restore, OfAStepThatFailedBehindItsUpdateTheNewParametersAreTaken)
+{
+    Training t = small();
+    t.steps = 2;
+    rf_snapshot *kept = nullptr;
+    t.after = [&](rf_run *run, rf_comm *, int rank) {
+        if (rank != 1)
+            return;
+        const rf_progress progress = {1, 0, t.policy.batch, 0, 0}; // that of before the step
+        run->step--;
+        run->spoiled.status = RF_EPEER;
+        EXPECT_EQ(rf_run_snapshot(run, &progress, &kept), RF_EABORT);
+        run->ahead = true;
+        ASSERT_RF(rf_run_snapshot(run, &progress, &kept));
+    };
+    train(t, 2);
+    t.after = nullptr;
+    Training whole = small();
+    whole.steps = 4;
+    EXPECT_EQ(trained_from(t, 1, {{0, kept}}, 2), train(whole, 1)[0].sha);
+    rf_snapshot_destroy(kept);
+}
+
 TEST(Restore, ShardsComeFromTheCopiesThatAreLeft)
 {
     Training t = small();
