@@ -4,9 +4,11 @@
  * a reader makes of damaged ones.
  */
 #include <dirent.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <ringforge/flight.h>
 #include <ringforge/ringforge.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,6 +16,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "support/ranks.h"
 
@@ -69,6 +72,22 @@ class Flight : public testing::TestWithParam<ranks::World>
         }
         EXPECT_EQ(last.size(), (size_t)size);
         return last;
+    }
+
+    /* How many are in its file. */
+    size_t calls_of(int rank) const
+    {
+        const std::string end = "-" + std::to_string(rank) + ".flight";
+        for (const std::string &file : files()) {
+            rf_flight *flight = nullptr;
+            if (file.rfind(end) != file.size() - end.size() ||
+                rf_flight_read(file.c_str(), &flight) < 0)
+                continue;
+            const size_t count = flight->count;
+            rf_flight_free(flight);
+            return count;
+        }
+        return 0;
     }
 
     std::string folder;
@@ -129,16 +148,31 @@ TEST_P(Flight, SurvivesAKillInTheMidstOfACall)
     if (world.provider == "loopback")
         GTEST_SKIP() << "threads cannot be killed";
     world.expect_killed = 1;
-    ranks::run(world, [](rf_comm *comm, int rank) {
+    const std::string lock = testing::TempDir() + "flight-lock-" + std::to_string(getpid());
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        const int file = open(lock.c_str(), O_RDWR | O_CREAT, 0600); /* one of its own */
+        std::vector<float> long_data(1 << 20); /* too long to be left behind by a dead rank */
+        const auto sum = [](rf_comm *c, std::vector<float> &data) {
+            return rf_all_reduce(c, data.data(), data.data(), data.size(), RF_F32, RF_SUM, nullptr);
+        };
+        if (rank == 1) {
+            ASSERT_EQ(flock(file, LOCK_EX), 0);
+        }
         for (int i = 0; i < 10; i++)
             ASSERT_EQ(all_reduce(comm, 4), RF_OK);
         if (rank == 1) {
-            alarm(1);
-            all_reduce(comm, 4); /* the others do not come */
+            std::thread killer([&] {
+                while (calls_of(1) != 11)
+                    usleep(1000);
+                raise(SIGKILL);
+            });
+            sum(comm, long_data); /* the others do not come */
         }
-        usleep(1500000);
-        EXPECT_EQ(all_reduce(comm, 4), RF_EPEER);
+        ASSERT_EQ(flock(file, LOCK_SH), 0); /* until it has ended */
+        EXPECT_EQ(sum(comm, long_data), RF_EPEER);
+        close(file);
     });
+    unlink(lock.c_str());
     std::map<int, rf_flight_call> last = last_calls(world.size);
     EXPECT_EQ(last[1].contract.sequence, 10u);
     EXPECT_EQ(last[1].ended_ns, 0);

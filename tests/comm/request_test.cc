@@ -183,10 +183,11 @@ INSTANTIATE_TEST_SUITE_P(All, Request, testing::ValuesIn(ranks::worlds({1, 2, 3}
 TEST(RequestEnds, WaitingHasATimeoutAfterWhichItMayBeWaitedForAgain)
 {
     ranks::World world;
-    ranks::run(world, [](rf_comm *comm, int rank) {
+    std::atomic<bool> waited{false};
+    ranks::run(world, [&](rf_comm *comm, int rank) {
         std::vector<int32_t> data(10, 1);
-        if (rank == 1)
-            usleep(300000);
+        while (rank == 1 && !waited)
+            usleep(1000);
         rf_request *request = start_sum(comm, data);
         if (rank == 0) {
             EXPECT_EQ(rf_request_wait(request, 0.01), RF_ETIMEOUT);
@@ -194,6 +195,7 @@ TEST(RequestEnds, WaitingHasATimeoutAfterWhichItMayBeWaitedForAgain)
             EXPECT_EQ(rf_request_test(request, &over), RF_OK);
             EXPECT_FALSE(over);
             EXPECT_EQ(rf_comm_async_error(comm), RF_OK);
+            waited = true;
         }
         EXPECT_EQ(ended(request), RF_OK);
         expect_all(data, 2);

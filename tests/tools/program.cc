@@ -3,6 +3,7 @@
  * Starting the program under test, with a time limit and both outputs collected.
  */
 #include "program.h"
+#include "support/fair_clock.h"
 
 #include <chrono>
 #include <cstdio>
@@ -72,7 +73,8 @@ Background start_command(const std::vector<std::string> &argv, const ProgramOpti
 
 ProgramResult finish_command(Background b, double timeout_s)
 {
-    ProgramResult result = {0, "", "", 0};
+    ProgramResult result = {0, "", "", 0, 0};
+    const FairClock clock;
     double start = now();
     struct pollfd fds[2] = {{b.out, POLLIN, 0}, {b.err, POLLIN, 0}};
     bool killed = false;
@@ -102,6 +104,7 @@ ProgramResult finish_command(Background b, double timeout_s)
     waitpid(b.pid, &status, 0);
     result.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     result.seconds = now() - start;
+    result.fair_seconds = clock.seconds();
     return result;
 }
 

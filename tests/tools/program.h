@@ -9,10 +9,11 @@
 #include <vector>
 
 struct ProgramResult {
-    int status;      /* exit status, or 128 + signal */
-    std::string out; /* standard output */
-    std::string err; /* standard error */
-    double seconds;
+    int status;          /* exit status, or 128 + signal */
+    std::string out;     /* standard output */
+    std::string err;     /* standard error */
+    double seconds;      /* until it ended */
+    double fair_seconds; /* the same, of a FairClock */
 };
 
 struct ProgramOptions {

@@ -5,9 +5,7 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <cstring>
-#include <ctime>
 
 namespace
 {
@@ -359,25 +357,6 @@ void expect_heard(Job &job, int status, const std::string &before, int odd)
         EXPECT_NE(strstr(rf_last_error()->message, name.c_str()), nullptr)
             << rf_last_error()->message;
     }
-}
-
-FairClock::FairClock()
-    : thread_([this] {
-          const timespec nap = {0, 1000000};
-          for (uint64_t last = rf_now_ns(); !over_;) {
-              nanosleep(&nap, nullptr);
-              const uint64_t now = rf_now_ns(), longest = 5000000;
-              ns_ += std::min(now - last, longest);
-              last = now;
-          }
-      })
-{
-}
-
-FairClock::~FairClock()
-{
-    over_ = true;
-    thread_.join();
 }
 
 void all_have_come(std::atomic<int> *arrived, int ranks)

@@ -6,10 +6,10 @@
 #define RF_TESTS_TRAIN_FAULTS_H
 
 #include <atomic>
-#include <thread>
 
 #include "folder.h"
 #include "stub_blocks.h"
+#include "support/fair_clock.h"
 #include "support/fault_wire.h"
 #include "support/ranks.h"
 #include "world.h"
@@ -92,24 +92,6 @@ class Job
 void expect_heard(Job &job, int status, const std::string &before, int odd);
 // The run says that its parameters may be of two steps, whatever is called; or it is as it was.
 void expect_spoiled_or_unchanged(Job &job, const std::string &before);
-
-// Time that this process has been given a core for: of more than 5 ms in which it was not, 5 ms
-// count. So what is promised in seconds can be asserted on a busy machine.
-class FairClock
-{
-  public:
-    FairClock();
-    ~FairClock();
-    double seconds() const
-    {
-        return (double)ns_ * 1e-9;
-    }
-
-  private:
-    std::atomic<uint64_t> ns_{0};
-    std::atomic<bool> over_{false};
-    std::thread thread_;
-};
 
 // After a death, or after the first deadline of a rank that waits: in time of a FairClock.
 constexpr double promised_s = 2;

@@ -52,7 +52,6 @@ struct Member {
     int status = 1, rank = -1, size = -1;
     rf_control *c = nullptr;
     std::string message;
-    double seconds = 0;
 };
 inline Member join(const std::string &url, int rank, int size, const char *key = nullptr,
                    double timeout = 10)
@@ -63,9 +62,7 @@ inline Member join(const std::string &url, int rank, int size, const char *key =
     opts.size = size;
     opts.key = key;
     opts.start_timeout_s = timeout;
-    uint64_t start = rf_now_ns();
     m.status = rf_bootstrap_join(url.c_str(), &opts, &m.rank, &m.size, &m.c);
-    m.seconds = (double)(rf_now_ns() - start) * 1e-9;
     if (m.status < 0)
         m.message = rf_last_error()->message;
     return m;

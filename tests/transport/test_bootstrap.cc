@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include "job_helpers.h"
+#include "support/fair_clock.h"
 
 #include <fcntl.h>
 
@@ -28,7 +29,7 @@ void gather_and_leave(Member &m)
 {
     ASSERT_EQ(m.status, 0) << m.message;
     std::vector<int> all((size_t)m.size, -1);
-    ASSERT_EQ(m.c->ops->all_gather(m.c, &m.rank, sizeof(int), all.data(), 10), 0)
+    ASSERT_EQ(m.c->ops->all_gather(m.c, &m.rank, sizeof(int), all.data(), 60), 0)
         << rf_last_error()->message;
     for (int r = 0; r < m.size; r++)
         EXPECT_EQ(all[(size_t)r], r);
@@ -38,7 +39,7 @@ void gather_and_leave(Member &m)
 void join_all(const std::string &url, int size, const char *key = nullptr)
 {
     on_threads(size, [&](int rank) {
-        Member m = join(url, rank, size, key);
+        Member m = join(url, rank, size, key, 60);
         EXPECT_EQ(m.rank, rank);
         EXPECT_EQ(m.size, size);
         gather_and_leave(m);
@@ -84,9 +85,9 @@ TEST(Bootstrap, ATimeoutTooLongForTheClockIsNone)
 
 TEST(Bootstrap, AHundredRanksJoinAtOnce)
 {
-    uint64_t start = rf_now_ns();
+    const FairClock clock;
     join_all(tcp_url(free_port()), 100, "a secret");
-    EXPECT_LT((double)(rf_now_ns() - start) * 1e-9, 20);
+    EXPECT_LT(clock.seconds(), 20);
 }
 
 TEST(Bootstrap, WithAKeyRanksMeetOnAnAddressThatOtherHostsReach)
@@ -291,10 +292,11 @@ TEST(Bootstrap, WrongKeyIsRefusedAndTheJobGoesOn)
     std::string url = tcp_url(free_port());
     on_threads(3, [&](int who) {
         if (who == 2) {
+            const FairClock clock;
             Member stranger = join(url, 1, 2, "guess");
             EXPECT_EQ(stranger.status, RF_EAUTH);
             EXPECT_TRUE(contains(stranger.message, "RF_JOB_KEY")) << stranger.message;
-            EXPECT_LT(stranger.seconds, 5);
+            EXPECT_LT(clock.seconds(), 5);
             Member keyless = join(url, 1, 2, nullptr);
             EXPECT_EQ(keyless.status, RF_EAUTH);
             Member m = join(url, 1, 2, "right");
@@ -309,10 +311,11 @@ TEST(Bootstrap, WrongKeyIsRefusedAndTheJobGoesOn)
 TEST(Bootstrap, WithoutAKeyOnlyLoopbackAddressesAreTaken)
 {
     for (int rank = 0; rank < 2; rank++) {
+        const FairClock clock;
         Member m = join("tcp://192.0.2.77:4000", rank, 2);
         EXPECT_EQ(m.status, RF_EAUTH) << m.message;
         EXPECT_TRUE(contains(m.message, "set RF_JOB_KEY")) << m.message;
-        EXPECT_LT(m.seconds, 5);
+        EXPECT_LT(clock.seconds(), 5);
     }
 }
 
@@ -450,10 +453,13 @@ TEST(Bootstrap, RandomBytesAndIdleConnectionsChangeNothing)
     std::vector<int> idle;
     for (int i = 0; i < 150; i++)
         idle.push_back(knock(port));
-    ranks[2] = join(url, 2, 3, "key");
+    {
+        const FairClock clock;
+        ranks[2] = join(url, 2, 3, "key");
+        EXPECT_LT(clock.seconds(), 3);
+    }
     host.join();
     first.join();
-    EXPECT_LT(ranks[2].seconds, 3);
     for (int fd : idle)
         close(fd);
     throw_noise(100);
