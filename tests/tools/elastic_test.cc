@@ -141,12 +141,12 @@ TEST(Elastic, AfterKillsTheOthersEndWithTheBitsOfARunThatWasNotInterrupted)
     TempFolder folder;
     const std::string want = uninterrupted(folder);
     EXPECT_EQ(want.size(), 64u);
-    const Ended e = killed(folder, 4, {0, 2}, {"--provider", "shm"});
+    const Ended e = killed(folder, 3, {0, 2}, {"--provider", "shm"});
     EXPECT_EQ(e.program.status, 0) << e.program.err;
     EXPECT_EQ(sha_of(e.program.out), want) << e.program.out;
     for (const char *line :
-         {" on 3 ranks (dp=3,tp=1,pp=1), from memory\n",
-          " on 2 ranks (dp=2,tp=1,pp=1), from memory\n", "measured as planned, to the byte"})
+         {" on 2 ranks (dp=2,tp=1,pp=1), from memory\n",
+          " on 1 rank (dp=1,tp=1,pp=1), from memory\n", "measured as planned, to the byte"})
         EXPECT_NE(e.program.out.find(line), std::string::npos) << line << "\n" << e.program.out;
     EXPECT_NE(e.program.err.find("was ended by signal 9 (Killed); the others go on"),
               std::string::npos)
