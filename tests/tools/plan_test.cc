@@ -649,9 +649,10 @@ TEST(PlanSearch, SaysWhatCameNearestAndWhatWouldFit)
         << r.err;
     EXPECT_NE(r.err.find(" would fit"), std::string::npos) << r.err;
 
-    r = run_program(words_of(search + " --offload optimizer --mesh pp=2,tp=1"));
+    r = run_program(words_of(search + " --offload grads --zero 0 --mesh pp=2,tp=1"));
     EXPECT_EQ(r.status, 1);
-    EXPECT_NE(r.err.find("no mesh of 8 ranks can be: offload with pp=2"), std::string::npos)
+    EXPECT_NE(r.err.find("no mesh of 8 ranks can be: offload of gradients with zero=0"),
+              std::string::npos)
         << r.err;
 }
 

@@ -353,17 +353,20 @@ TEST(Search, SaysWhyMeshesAreRejectedAndWhichCameNearest)
     }
     EXPECT_EQ(count, 10);
 
-    // Five ranks are no divisor of eight heads; memory of the host does not go with a pipeline.
+    // Five ranks are no divisor of eight heads; what is not sharded cannot lie with the host.
     opts = options(10);
     opts.policy.batch = 40;
-    opts.policy.offload = RF_OFFLOAD_OPTIMIZER;
+    opts.policy.offload = RF_OFFLOAD_GRADS;
     opts.open = RF_SEARCH_MICRO_BATCHES;
     s = search({model.of}, opts);
     std::set<std::string> reasons;
     for (int64_t k = 0; (r = rf_search_rejection(s.get(), k)); k++)
         reasons.insert(r->reason);
     EXPECT_EQ(reasons.count("5 tensor ranks cannot share 8 heads"), 1u);
-    EXPECT_EQ(reasons.count("offload with pp=2 is not in this version; use one of the two"), 1u);
+    EXPECT_EQ(
+        reasons.count("offload of gradients with zero=0: only what is sharded can lie with the "
+                      "host; use zero=2 or 3, or leave it out"),
+        1u);
 }
 
 TEST(Search, RefusesOptionsThatContradictEachOther)
