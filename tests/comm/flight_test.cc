@@ -151,10 +151,6 @@ TEST_P(Flight, SurvivesAKillInTheMidstOfACall)
     const std::string lock = testing::TempDir() + "flight-lock-" + std::to_string(getpid());
     ranks::run(world, [&](rf_comm *comm, int rank) {
         const int file = open(lock.c_str(), O_RDWR | O_CREAT, 0600); /* one of its own */
-        std::vector<float> long_data(1 << 20); /* too long to be left behind by a dead rank */
-        const auto sum = [](rf_comm *c, std::vector<float> &data) {
-            return rf_all_reduce(c, data.data(), data.data(), data.size(), RF_F32, RF_SUM, nullptr);
-        };
         if (rank == 1) {
             ASSERT_EQ(flock(file, LOCK_EX), 0);
         }
@@ -166,10 +162,16 @@ TEST_P(Flight, SurvivesAKillInTheMidstOfACall)
                     usleep(1000);
                 raise(SIGKILL);
             });
-            sum(comm, long_data); /* the others do not come */
+            all_reduce(comm, 4); /* the others do not come */
         }
         ASSERT_EQ(flock(file, LOCK_SH), 0); /* until it has ended */
-        EXPECT_EQ(sum(comm, long_data), RF_EPEER);
+        /* Sending to the dead may crash in tcp;ofi_rxm of libfabric 1.17: mostly it is known by
+         * then. */
+        usleep(300000);
+        int rc = RF_OK; /* what rank 1 has sent may be all that a first call needs */
+        for (int i = 0; i < 2 && rc == RF_OK; i++)
+            rc = all_reduce(comm, 4);
+        EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
         close(file);
     });
     unlink(lock.c_str());
