@@ -125,11 +125,14 @@ TEST(Flight, NamesWhoNeverCame)
     TempFolder folder;
     ProgramOptions options;
     options.timeout_s = 60;
-    /* Rank 1 is killed long before the last operation. */
+    /* Rank 1 is killed once all have recordings, long before the last operation. */
     ProgramResult run =
-        run_shell(3, "RF_FLIGHT=" + folder.path +
-                         "/f timeout -s KILL $((RANK == 1 ? 4 : 40)) " RF_PROGRAM
-                         " bench all_reduce -b 4M -e 4M -n 100000 -w 0 --provider net");
+        run_shell(3, "export RF_FLIGHT=" + folder.path +
+                         "/f; bench='" RF_PROGRAM
+                         " bench all_reduce -b 4M -e 4M -n 100000 -w 0 --provider net'; "
+                         "[ $RANK = 1 ] || exec timeout -s KILL 40 $bench; $bench & job=$!; "
+                         "until [ $(ls $RF_FLIGHT 2>/dev/null | wc -l) = 3 ]; do sleep 0.1; done; "
+                         "sleep 1; kill -KILL $job; wait $job");
     EXPECT_NE(run.status, 0);
     ProgramResult r = run_program({"flight", folder.path + "/f"});
     EXPECT_EQ(r.status, 0) << r.err;
