@@ -11,7 +11,7 @@
  */
 struct kind {
     int stage;  /* of the pipeline */
-    int tensor; /* its part of blocks */
+    int tensor; /* the tensor rank that is planned for those like it */
     int micro_batches;
     int place; /* in tree order: of the first of them, in a subtree that has room for all */
     bool updates;
@@ -27,13 +27,60 @@ struct kinds {
     } * all;
     int count, capacity;
     const struct rf_block_cost *costs; /* NULL: work is not counted */
+    int *tensor_like; /* of each tensor rank: the one that is planned for those like it */
 };
 
-static struct kind kind_of(const struct rf_plan *plan, int rank)
+static bool has_equal_sizes(const struct rf_plan *plan, const struct rf_block *block, int a, int b)
+{
+    struct rf_block_sizes of_a, of_b;
+    return rf_plan_sizes_of(plan, block, a, &of_a) == 0 &&
+           rf_plan_sizes_of(plan, block, b, &of_b) == 0 && of_a.saved == of_b.saved &&
+           of_a.handoff == of_b.handoff && of_a.scratch == of_b.scratch &&
+           of_a.dtype == of_b.dtype && rf_shape_equal(of_a.out, of_b.out);
+}
+
+/* Whether tensor ranks have as much of all parameters and blocks. Only the first has losses. */
+static bool is_alike(const struct rf_plan *plan, int a, int b)
+{
+    if (a == b || a == 0 || b == 0)
+        return a == b;
+    for (int i = 0; i < plan->param_count; i++) {
+        struct rf_param_cut of_a = plan->params[i].cut, of_b = of_a;
+        of_a.rank = a;
+        of_b.rank = b;
+        if (!rf_shape_equal(rf_cut_shape(&of_a), rf_cut_shape(&of_b)))
+            return false;
+    }
+    for (int k = 0; k < plan->block_count; k++)
+        if (!has_equal_sizes(plan, &plan->blocks[k], a, b))
+            return false;
+    return true;
+}
+
+/* In all stages and for all data ranks the same tensor ranks are planned, so that they are of the
+ * same groups and messages; the plan's own is one of them. */
+static int open_kinds(struct kinds *kinds, const struct rf_plan *plan)
+{
+    kinds->tensor_like = rf_alloc((size_t)plan->mesh.tp * sizeof(*kinds->tensor_like));
+    if (!kinds->tensor_like)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d tensor ranks", plan->mesh.tp);
+    for (int k = 0; k < plan->mesh.tp; k++) {
+        int like = 0;
+        if (is_alike(plan, plan->tp_rank, k))
+            like = plan->tp_rank;
+        else
+            while (like < k && (kinds->tensor_like[like] != like || !is_alike(plan, like, k)))
+                like++;
+        kinds->tensor_like[k] = like;
+    }
+    return 0;
+}
+
+static struct kind kind_of(const struct kinds *kinds, const struct rf_plan *plan, int rank)
 {
     const int dp_rank = rf_plan_dp_rank_of(plan, rank), first = plan->first_micro_batch[dp_rank];
     struct kind kind = {.stage = rf_plan_pp_rank_of(plan, rank),
-                        .tensor = rank % plan->mesh.tp,
+                        .tensor = kinds->tensor_like[rank % plan->mesh.tp],
                         .micro_batches = plan->first_micro_batch[dp_rank + 1] - first,
                         .updates = !plan->policy.update_on_rank_0 || rank == 0};
     int64_t width = 1;
@@ -76,13 +123,14 @@ static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan 
     return 0;
 }
 
-/* Plans `rank`, the first of its kind. */
-static int add(struct kinds *kinds, const struct rf_plan *plan, int rank)
+/* Plans the first rank of a kind. */
+static int add(struct kinds *kinds, const struct rf_plan *plan, struct kind kind, int rank)
 {
     struct rf_plan *own = NULL;
+    const int first = rank - rank % plan->mesh.tp + kind.tensor;
     RETURN_IF_ERROR(
-        rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, rank, &own));
-    int rc = remember(kinds, kind_of(plan, rank), own);
+        rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, first, &own));
+    int rc = remember(kinds, kind, own);
     if (rc == 0)
         kinds->all[kinds->count - 1].own = own;
     else
@@ -126,12 +174,13 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
 static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *bytes,
                 struct rf_work *work)
 {
-    RETURN_IF_ERROR(remember(kinds, kind_of(plan, plan->rank), plan));
+    RETURN_IF_ERROR(open_kinds(kinds, plan));
+    RETURN_IF_ERROR(remember(kinds, kind_of(kinds, plan, plan->rank), plan));
     for (int rank = 0; rank < rf_plan_ranks(plan); rank++) {
-        const struct kind kind = kind_of(plan, rank);
+        const struct kind kind = kind_of(kinds, plan, rank);
         int at = find(kinds, kind);
         if (at < 0) {
-            RETURN_IF_ERROR(add(kinds, plan, rank));
+            RETURN_IF_ERROR(add(kinds, plan, kind, rank));
             at = kinds->count - 1;
         }
         const struct rf_plan *like = kinds->all[at].own ? kinds->all[at].own : plan;
@@ -151,6 +200,7 @@ static void kinds_close(struct kinds *kinds)
 {
     for (int i = 0; i < kinds->count; i++)
         rf_plan_destroy(kinds->all[i].own);
+    rf_free(kinds->tensor_like);
     rf_free(kinds->all);
 }
 
@@ -166,21 +216,25 @@ int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *co
 int rf_plan_other_kinds(const struct rf_plan *plan, struct rf_plan ***others, int *count)
 {
     struct kinds kinds = {0};
-    int rc = remember(&kinds, kind_of(plan, plan->rank), plan);
-    for (int rank = 0; rc == 0 && rank < rf_plan_ranks(plan); rank++)
-        if (find(&kinds, kind_of(plan, rank)) < 0)
-            rc = add(&kinds, plan, rank);
+    int rc = open_kinds(&kinds, plan);
+    if (rc == 0)
+        rc = remember(&kinds, kind_of(&kinds, plan, plan->rank), plan);
+    for (int rank = 0; rc == 0 && rank < rf_plan_ranks(plan); rank++) {
+        const struct kind kind = kind_of(&kinds, plan, rank);
+        if (find(&kinds, kind) < 0)
+            rc = add(&kinds, plan, kind, rank);
+    }
     struct rf_plan **all = rc < 0 ? NULL : rf_alloc((size_t)kinds.count * sizeof(*all));
     if (rc == 0 && !all)
         rc = rf_fail(RF_ENOMEM, "plan: out of memory for %d kinds of ranks", kinds.count);
-    if (rc < 0) {
-        kinds_close(&kinds);
-        return rc;
-    }
-    for (int i = 1; i < kinds.count; i++)
+    for (int i = 1; rc == 0 && i < kinds.count; i++) {
         all[i - 1] = kinds.all[i].own;
-    *others = all;
-    *count = kinds.count - 1;
-    rf_free(kinds.all);
-    return 0;
+        kinds.all[i].own = NULL;
+    }
+    if (rc == 0) {
+        *others = all;
+        *count = kinds.count - 1;
+    }
+    kinds_close(&kinds);
+    return rc;
 }

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+//
+// Ranks that are alike: what the plans of some of them say of all, where tensor ranks share blocks
+// evenly and not. Nothing here needs a device.
+#include <gtest/gtest.h>
+#include <ringforge/parallel.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpt2.h"
+#include "llama.h"
+
+extern "C" {
+#include "base/base.h"
+#include "parallel/passes.h"
+}
+
+namespace
+{
+
+using Plan = std::unique_ptr<rf_plan, void (*)(rf_plan *)>;
+using Sim = std::unique_ptr<rf_sim, void (*)(rf_sim *)>;
+
+// Of 8 heads; a llama's 2 of keys and values are copied where there are more tensor ranks.
+struct Model {
+    gpt2 *of_gpt = nullptr;
+    llama *of_llama = nullptr;
+    const rf_block *blocks = nullptr;
+    int count = 0;
+    Model(bool is_llama, int vocabulary)
+    {
+        const gpt2_config gpt = {2, 64, 8, 64, vocabulary};
+        const llama_config llama = {2, 64, 8, 2, 64, vocabulary};
+        if (is_llama) {
+            EXPECT_EQ(llama_create(&llama, &of_llama), 0);
+            blocks = llama_blocks(of_llama, &count);
+        } else {
+            EXPECT_EQ(gpt2_create(&gpt, &of_gpt), 0);
+            blocks = gpt2_blocks(of_gpt, &count);
+        }
+    }
+    ~Model()
+    {
+        gpt2_destroy(of_gpt);
+        llama_destroy(of_llama);
+    }
+};
+
+struct Row {
+    rf_mesh mesh;
+    int vocabulary, micro_batches;
+    bool sequence = false, is_llama = false;
+    int zero = 0;
+    rf_order order = RF_ORDER_RING;
+    rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
+
+    int ranks() const
+    {
+        return mesh.dp * mesh.tp * mesh.pp;
+    }
+    std::string text() const
+    {
+        return "dp=" + std::to_string(mesh.dp) + ",tp=" + std::to_string(mesh.tp) +
+               ",pp=" + std::to_string(mesh.pp) + " zero " + std::to_string(zero) +
+               (is_llama ? ", llama" : ", gpt2") + (sequence ? ", sequence" : "");
+    }
+    rf_policy policy() const
+    {
+        rf_policy p = {};
+        p.batch = p.micro_batches = micro_batches;
+        p.seq = 64;
+        p.zero = zero;
+        p.order = order;
+        p.pipeline = pipeline;
+        p.sequence_parallel = sequence;
+        p.bucket_bytes = 30000;
+        return p;
+    }
+};
+
+const std::vector<Row> rows = {
+    {{1, 4, 1, 0}, 64, 2},
+    {{1, 8, 1, 0}, 61, 2, true},                         // tables of 7 rows and of 8
+    {{3, 4, 1, 0}, 61, 7, false, false, 2},              // data ranks have 2 and 3 micro-batches
+    {{3, 4, 1, 0}, 61, 7, true, true, 0, RF_ORDER_TREE}, // copies of keys and values
+    {{1, 4, 2, 0}, 61, 3, true},                         // a stage without tables
+    {{2, 4, 2, 0}, 61, 5, false, true, 1, RF_ORDER_TREE},
+    {{1, 4, 2, 0}, 61, 4, false, false, 0, RF_ORDER_RING, RF_PIPELINE_ZBV},
+};
+
+Plan plan_of(const Model &model, const Row &row, int rank)
+{
+    rf_plan *plan = nullptr;
+    const rf_policy policy = row.policy();
+    EXPECT_EQ(rf_plan_build(model.blocks, model.count, &row.mesh, &policy, rank, &plan), 0)
+        << rf_last_error()->message;
+    return Plan(plan, rf_plan_destroy);
+}
+
+std::vector<Plan> plans_of(const Model &model, const Row &row)
+{
+    std::vector<Plan> all;
+    for (int rank = 0; rank < row.ranks(); rank++)
+        all.push_back(plan_of(model, row, rank));
+    return all;
+}
+
+} // namespace
+
+TEST(Kinds, EveryTensorRankHasTheBytesAndTheWorkOfItsOwnPlan)
+{
+    for (const Row &row : rows) {
+        const Model model(row.is_llama, row.vocabulary);
+        const std::vector<Plan> own = plans_of(model, row);
+        std::vector<rf_block_cost> costs((size_t)model.count);
+        ASSERT_EQ(rf_block_costs(own[0].get(), costs.data()), 0) << rf_last_error()->message;
+        for (const int from : {0, row.ranks() - 2}) {
+            std::vector<rf_bytes> bytes(own.size());
+            std::vector<rf_work> work(own.size());
+            ASSERT_EQ(
+                rf_plan_all_ranks(own[(size_t)from].get(), costs.data(), bytes.data(), work.data()),
+                0);
+            for (size_t rank = 0; rank < own.size(); rank++) {
+                const rf_bytes &is = bytes[rank], &planned = own[rank]->bytes;
+                rf_work counted = {};
+                rf_plan_work(own[rank].get(), costs.data(), &counted);
+                EXPECT_EQ(memcmp(&is, &planned, sizeof(is)), 0)
+                    << row.text() << ", rank " << rank << " from " << from << ": parameters "
+                    << is.params << " not " << planned.params << ", sent " << is.sent << " not "
+                    << planned.sent;
+                if (row.zero == 0) { // shards of ranks that are alike differ by some chunks
+                    EXPECT_EQ(work[rank].flops, counted.flops) << row.text() << ", rank " << rank;
+                }
+            }
+        }
+    }
+}
+
+TEST(Kinds, AJobOfOneRankOfEachKindTakesAsLongAsAllOfItsRanks)
+{
+    for (const Row &row : rows) {
+        const Model model(row.is_llama, row.vocabulary);
+        const std::vector<Plan> own = plans_of(model, row);
+        std::vector<rf_block_cost> costs((size_t)model.count);
+        ASSERT_EQ(rf_block_costs(own[0].get(), costs.data()), 0);
+        rf_sim_opts opts = {costs.data(), {}, nullptr};
+        opts.rates = {1e10, 1e10, 1e9, 1e9, 1e-6, 1e9, 5e-6, 0, 0, 0};
+        std::vector<const rf_plan *> plans;
+        for (const Plan &plan : own)
+            plans.push_back(plan.get());
+        rf_sim *all = nullptr;
+        ASSERT_EQ(rf_plan_simulate(plans.data(), row.ranks(), &opts, &all), 0)
+            << rf_last_error()->message;
+        const Sim of_all(all, rf_sim_destroy);
+        for (int rank = 0; rank < row.ranks(); rank++) {
+            rf_sim *job = nullptr;
+            ASSERT_EQ(rf_plan_simulate_job(plans[(size_t)rank], &opts, &job), 0)
+                << row.text() << ", rank " << rank << ": " << rf_last_error()->message;
+            const Sim of_job(job, rf_sim_destroy);
+            rf_sim_result one = {}, each = {};
+            rf_sim_get_result(job, 0, &one);
+            rf_sim_get_result(all, rank, &each);
+            // Shards of ranks that are alike differ by some chunks of the norm.
+            const double tolerance = row.zero ? 0.01 : 1e-12;
+            EXPECT_NEAR(one.step_s, each.step_s, tolerance * each.step_s)
+                << row.text() << ", rank " << rank;
+            EXPECT_NEAR(one.exposed_s, each.exposed_s, tolerance * each.step_s)
+                << row.text() << ", rank " << rank;
+        }
+    }
+}
+
+// Of thousands of ranks so many are planned as are unlike: of each stage the first tensor rank,
+// which alone has losses, the others with most rows of the table, and those with one more.
+TEST(Kinds, TensorRanksWithEqualPartsArePlannedOnce)
+{
+    const struct {
+        int vocabulary, kinds;
+    } cases[] = {{64, 2}, {61, 3}};
+    for (const auto &c : cases) {
+        const Row row = {{3, 8, 2, 0}, c.vocabulary, 6};
+        const Model model(false, row.vocabulary);
+        for (const int rank : {0, 5, 47}) {
+            const Plan plan = plan_of(model, row, rank);
+            rf_plan **others = nullptr;
+            int count = 0;
+            ASSERT_EQ(rf_plan_other_kinds(plan.get(), &others, &count), 0);
+            EXPECT_EQ(count + 1, 2 * c.kinds) << c.vocabulary << " rows, rank " << rank;
+            for (int k = 0; k < count; k++)
+                rf_plan_destroy(others[k]);
+            rf_free(others);
+        }
+    }
+}
