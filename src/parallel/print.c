@@ -196,7 +196,7 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
         put_if(&t, "piece", i->ins > 0 ? only_piece(plan, i) : -1);
         break;
     case RF_VERB_EXCHANGE:
-        put(&t, "of", -1);
+        put(&t, " of ", -1);
         put(&t, rf_verb_name(i->call), -1);
         put_if(&t, "block", i->block);
         put_if(&t, "micro-batch", i->micro_batch);

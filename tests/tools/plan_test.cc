@@ -440,6 +440,17 @@ TEST(PlanPicture, IsWellFormedAndHasARectangleForEachInstruction)
     EXPECT_NE(r.out.find("1 micro-batches, recompute every=2<"), std::string::npos) << r.out;
 }
 
+TEST(PlanPicture, ShowsTheExchangesOfTensorRanksOnTheirLane)
+{
+    ProgramResult r =
+        run_program(with(small, "--mesh tp=2 --peak 1 --memory 10 --link-gbps 1 --schedule-svg -"));
+    ASSERT_EQ(r.status, 0) << r.err;
+    for (const char *word : {">tensor<", "tp=2, zero 0, ring order",
+                             "<title>exchange of forward block 1 micro-batch 0 phase 0: ",
+                             "<title>exchange of backward input block 1 micro-batch 0 phase 0: "})
+        EXPECT_NE(r.out.find(word), std::string::npos) << word << "\n" << r.out;
+}
+
 TEST(PlanPicture, SaysWhatIsComputedAgain)
 {
     for (const char *what : {"none", "gelu", "norms,every=2"}) {
