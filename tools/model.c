@@ -92,8 +92,17 @@ static int no_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block
     return 0;
 }
 
-static const struct rf_block_ops sized_ops = {refuse_forward, refuse_backward_input,
-                                              refuse_backward_weight, no_sizes};
+static int no_tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
+                           int64_t seq, struct rf_block_sizes *out)
+{
+    return no_sizes(self, part->sequence ? rows / part->ranks : rows, seq, out);
+}
+
+static const struct rf_block_ops sized_ops = {.forward = refuse_forward,
+                                              .backward_input = refuse_backward_input,
+                                              .backward_weight = refuse_backward_weight,
+                                              .sizes = no_sizes,
+                                              .tensor_sizes = no_tensor_sizes};
 
 struct sized {
     struct rf_param_desc param;
@@ -111,7 +120,8 @@ int model_create_sized(const struct tool_command *command, const struct setup *s
     sized->param = (struct rf_param_desc){.name = "parameters",
                                           .shape = rf_shape1((int64_t)params),
                                           .dtype = setup->type,
-                                          .flags = RF_PARAM_DECAY};
+                                          .flags = RF_PARAM_DECAY,
+                                          .split = {.kind = RF_SPLIT_ROWS}};
     sized->block = (struct rf_block){.name = "model",
                                      .ops = &sized_ops,
                                      .params = &sized->param,

@@ -360,8 +360,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_plan = {
     .name = "plan",
     .summary = "say what a training setup needs, sends and takes per rank, without running it",
-    .usage =
-        "[--params N | model options] [--mesh dp=N,pp=N] [--peak TFLOPS --memory GB --link-gbps G] "
-        "[--search --hosts HxR]",
+    .usage = "[--params N | model options] [--mesh dp=N,tp=N,pp=N] "
+             "[--peak TFLOPS --memory GB --link-gbps G] [--search --hosts HxR]",
     .main = plan_main,
 };

@@ -21,10 +21,10 @@ static double elements(const struct rf_plan *plan, enum rf_value_kind kind, int 
     return sum;
 }
 
-/* What rank 0 of a plan holds, in bytes. */
-static double held(const struct rf_plan *plan, int stage)
+/* What rank 0 of a plan holds, in bytes; all tensor ranks hold as much. */
+static double held(const struct rf_plan *plan, int stage, int tensor_ranks)
 {
-    const double all = (double)rf_plan_param_count(plan);
+    const double all = (double)rf_plan_param_count(plan) / tensor_ranks;
     const double shard = elements(plan, RF_VALUE_PARAM_SHARD, -1);
     return (stage >= 3 ? shard : all) * PARAM_BYTES + (stage >= 2 ? shard : all) * GRAD_BYTES +
            (stage >= 1 ? shard : all) * OPTIMIZER_BYTES;
@@ -46,7 +46,7 @@ int plan_zero(const struct tool_command *command, const struct setup *setup,
         mesh.shard = stage ? mesh.shard : 0;
         if (rf_plan_build(model->blocks, model->count, &mesh, &policy, 0, &plan) < 0)
             return tool_library_error(command, -1);
-        bytes[stage] = held(plan, stage);
+        bytes[stage] = held(plan, stage, mesh.tp);
         rf_plan_destroy(plan);
     }
     cJSON *list = json ? cJSON_AddArrayToObject(json, "zero_bytes") : NULL;

@@ -130,6 +130,22 @@ TEST(Plan, OfAParameterCountIsTheTableOfZero)
         EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
 }
 
+// The same table of two data ranks (120, 75, 67.5 and 60 GB), a quarter of it for each tensor rank.
+TEST(Plan, OfAParameterCountIsSharedOutOverTensorRanks)
+{
+    for (const char *more : {"--order", "--sequence-parallel"}) {
+        std::vector<std::string> words = {"plan", "--params", "7.5e9", "--mesh", "dp=2,tp=4", more};
+        if (strcmp(more, "--order") == 0)
+            words.push_back("ring");
+        ProgramResult r = run_program(words);
+        ASSERT_EQ(r.status, 0) << r.err;
+        for (const char *row :
+             {"        0-7    7.0 GiB    7.0 GiB   14.0 GiB", "--zero 0          30 GB",
+              "--zero 1       18.75 GB", "--zero 2       16.87 GB", "--zero 3          15 GB"})
+            EXPECT_NE(r.out.find(row), std::string::npos) << row << "\n" << r.out;
+    }
+}
+
 TEST(Plan, SaysWhatGrowsWithTheParametersAndWhatWithTheTokens)
 {
     struct Grown {
