@@ -52,10 +52,11 @@ RF_MUST_CHECK int rf_pass_sums(struct rf_plan *plan);
 /* fit.c: the policy's limit of device memory. */
 RF_MUST_CHECK int rf_pass_fit(struct rf_plan *plan);
 
-/* ranks.c: plans of ranks of the same job, one of each kind that this plan's rank is not of. They
- * and the array are the caller's. */
-RF_MUST_CHECK int rf_plan_other_kinds(const struct rf_plan *plan, struct rf_plan ***others,
-                                      int *count);
+/* ranks.c: plans of ranks of the same job, one of each kind that this plan's rank is not of; where
+ * so many ranks that follow each other are on one host (0: all), tensor ranks are alike only if
+ * their groups lie on hosts alike. They and the array are the caller's. */
+RF_MUST_CHECK int rf_plan_other_kinds(const struct rf_plan *plan, int host_ranks,
+                                      struct rf_plan ***others, int *count);
 
 /* values.c */
 void rf_values_free(struct rf_plan *plan);

@@ -28,6 +28,7 @@ struct kinds {
     int count, capacity;
     const struct rf_block_cost *costs; /* NULL: work is not counted */
     int *tensor_like; /* of each tensor rank: the one that is planned for those like it */
+    int host_ranks;   /* 0: it does not matter on which hosts ranks are */
 };
 
 static bool has_equal_sizes(const struct rf_plan *plan, const struct rf_block *block, int a, int b)
@@ -57,6 +58,13 @@ static bool is_alike(const struct rf_plan *plan, int a, int b)
     return true;
 }
 
+/* Whether the groups of all tensor ranks lie on hosts alike. */
+static bool fits_hosts(const struct kinds *kinds, int tensor_ranks)
+{
+    const int host = kinds->host_ranks;
+    return host == 0 || host % tensor_ranks == 0 || tensor_ranks % host == 0;
+}
+
 /* In all stages and for all data ranks the same tensor ranks are planned, so that they are of the
  * same groups and messages; the plan's own is one of them. */
 static int open_kinds(struct kinds *kinds, const struct rf_plan *plan)
@@ -65,8 +73,8 @@ static int open_kinds(struct kinds *kinds, const struct rf_plan *plan)
     if (!kinds->tensor_like)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d tensor ranks", plan->mesh.tp);
     for (int k = 0; k < plan->mesh.tp; k++) {
-        int like = 0;
-        if (is_alike(plan, plan->tp_rank, k))
+        int like = fits_hosts(kinds, plan->mesh.tp) ? 0 : k;
+        if (like == 0 && is_alike(plan, plan->tp_rank, k))
             like = plan->tp_rank;
         else
             while (like < k && (kinds->tensor_like[like] != like || !is_alike(plan, like, k)))
@@ -213,9 +221,10 @@ int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *co
     return rc;
 }
 
-int rf_plan_other_kinds(const struct rf_plan *plan, struct rf_plan ***others, int *count)
+int rf_plan_other_kinds(const struct rf_plan *plan, int host_ranks, struct rf_plan ***others,
+                        int *count)
 {
-    struct kinds kinds = {0};
+    struct kinds kinds = {.host_ranks = host_ranks};
     int rc = open_kinds(&kinds, plan);
     if (rc == 0)
         rc = remember(&kinds, kind_of(&kinds, plan, plan->rank), plan);

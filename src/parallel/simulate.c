@@ -308,7 +308,7 @@ int rf_plan_simulate_job(const struct rf_plan *plan, const struct rf_sim_opts *o
     if (!plan || !out)
         return rf_fail(RF_EINVAL, "simulate: a plan and a place for the result are needed");
     RETURN_IF_ERROR(rf_sim_check_opts(opts));
-    RETURN_IF_ERROR(rf_plan_other_kinds(plan, &others, &count));
+    RETURN_IF_ERROR(rf_plan_other_kinds(plan, opts->rates.host_ranks, &others, &count));
     const struct rf_plan **plans = rf_alloc(((size_t)count + 1) * sizeof(*plans));
     for (int k = 0; plans && k <= count; k++)
         plans[k] = k == 0 ? plan : others[k - 1];

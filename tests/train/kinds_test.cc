@@ -108,6 +108,38 @@ std::vector<Plan> plans_of(const Model &model, const Row &row)
     return all;
 }
 
+// On hosts of so many ranks; 0: on one.
+void expect_job_as_long_as_all_ranks(const Row &row, int host_ranks)
+{
+    const std::string what = row.text() + ", hosts of " + std::to_string(host_ranks) + ", rank ";
+    const Model model(row.is_llama, row.vocabulary);
+    const std::vector<Plan> own = plans_of(model, row);
+    std::vector<rf_block_cost> costs((size_t)model.count);
+    ASSERT_EQ(rf_block_costs(own[0].get(), costs.data()), 0);
+    rf_sim_opts opts = {costs.data(), {}, nullptr};
+    opts.rates = {1e10, 1e10, 1e9, 1e9, 1e-6, 1e8, 5e-6, host_ranks, 1e9, 1e-6};
+    std::vector<const rf_plan *> plans;
+    for (const Plan &plan : own)
+        plans.push_back(plan.get());
+    rf_sim *all = nullptr;
+    ASSERT_EQ(rf_plan_simulate(plans.data(), row.ranks(), &opts, &all), 0)
+        << rf_last_error()->message;
+    const Sim of_all(all, rf_sim_destroy);
+    for (int rank = 0; rank < row.ranks(); rank++) {
+        rf_sim *job = nullptr;
+        ASSERT_EQ(rf_plan_simulate_job(plans[(size_t)rank], &opts, &job), 0)
+            << what << rank << ": " << rf_last_error()->message;
+        const Sim of_job(job, rf_sim_destroy);
+        rf_sim_result one = {}, each = {};
+        rf_sim_get_result(job, 0, &one);
+        rf_sim_get_result(all, rank, &each);
+        // Shards of ranks that are alike differ by some chunks of the norm.
+        const double tolerance = row.zero ? 0.01 : 1e-12;
+        EXPECT_NEAR(one.step_s, each.step_s, tolerance * each.step_s) << what << rank;
+        EXPECT_NEAR(one.exposed_s, each.exposed_s, tolerance * each.step_s) << what << rank;
+    }
+}
+
 } // namespace
 
 TEST(Kinds, EveryTensorRankHasTheBytesAndTheWorkOfItsOwnPlan)
@@ -141,45 +173,24 @@ TEST(Kinds, EveryTensorRankHasTheBytesAndTheWorkOfItsOwnPlan)
 
 TEST(Kinds, AJobOfOneRankOfEachKindTakesAsLongAsAllOfItsRanks)
 {
-    for (const Row &row : rows) {
-        const Model model(row.is_llama, row.vocabulary);
-        const std::vector<Plan> own = plans_of(model, row);
-        std::vector<rf_block_cost> costs((size_t)model.count);
-        ASSERT_EQ(rf_block_costs(own[0].get(), costs.data()), 0);
-        rf_sim_opts opts = {costs.data(), {}, nullptr};
-        opts.rates = {1e10, 1e10, 1e9, 1e9, 1e-6, 1e9, 5e-6, 0, 0, 0};
-        std::vector<const rf_plan *> plans;
-        for (const Plan &plan : own)
-            plans.push_back(plan.get());
-        rf_sim *all = nullptr;
-        ASSERT_EQ(rf_plan_simulate(plans.data(), row.ranks(), &opts, &all), 0)
-            << rf_last_error()->message;
-        const Sim of_all(all, rf_sim_destroy);
-        for (int rank = 0; rank < row.ranks(); rank++) {
-            rf_sim *job = nullptr;
-            ASSERT_EQ(rf_plan_simulate_job(plans[(size_t)rank], &opts, &job), 0)
-                << row.text() << ", rank " << rank << ": " << rf_last_error()->message;
-            const Sim of_job(job, rf_sim_destroy);
-            rf_sim_result one = {}, each = {};
-            rf_sim_get_result(job, 0, &one);
-            rf_sim_get_result(all, rank, &each);
-            // Shards of ranks that are alike differ by some chunks of the norm.
-            const double tolerance = row.zero ? 0.01 : 1e-12;
-            EXPECT_NEAR(one.step_s, each.step_s, tolerance * each.step_s)
-                << row.text() << ", rank " << rank;
-            EXPECT_NEAR(one.exposed_s, each.exposed_s, tolerance * each.step_s)
-                << row.text() << ", rank " << rank;
-        }
-    }
+    for (const Row &row : rows)
+        expect_job_as_long_as_all_ranks(row, 0);
+}
+
+TEST(Kinds, TensorRanksAreAlikeOnHostsThatHoldWholeGroupsOrPartsOfThem)
+{
+    for (const int host_ranks : {2, 4, 8})
+        expect_job_as_long_as_all_ranks({{2, 4, 1, 0}, 64, 4}, host_ranks);
 }
 
 // Of thousands of ranks so many are planned as are unlike: of each stage the first tensor rank,
-// which alone has losses, the others with most rows of the table, and those with one more.
+// which alone has losses, the others with most rows of the table, and those with one more. Where a
+// host has 12 ranks, some tensor ranks reach their like of the next data rank within it.
 TEST(Kinds, TensorRanksWithEqualPartsArePlannedOnce)
 {
     const struct {
-        int vocabulary, kinds;
-    } cases[] = {{64, 2}, {61, 3}};
+        int vocabulary, host_ranks, kinds;
+    } cases[] = {{64, 0, 2}, {61, 0, 3}, {64, 4, 2}, {64, 16, 2}, {64, 12, 8}};
     for (const auto &c : cases) {
         const Row row = {{3, 8, 2, 0}, c.vocabulary, 6};
         const Model model(false, row.vocabulary);
@@ -187,8 +198,9 @@ TEST(Kinds, TensorRanksWithEqualPartsArePlannedOnce)
             const Plan plan = plan_of(model, row, rank);
             rf_plan **others = nullptr;
             int count = 0;
-            ASSERT_EQ(rf_plan_other_kinds(plan.get(), &others, &count), 0);
-            EXPECT_EQ(count + 1, 2 * c.kinds) << c.vocabulary << " rows, rank " << rank;
+            ASSERT_EQ(rf_plan_other_kinds(plan.get(), c.host_ranks, &others, &count), 0);
+            EXPECT_EQ(count + 1, 2 * c.kinds)
+                << c.vocabulary << " rows, hosts of " << c.host_ranks << ", rank " << rank;
             for (int k = 0; k < count; k++)
                 rf_plan_destroy(others[k]);
             rf_free(others);
