@@ -161,6 +161,8 @@ SLOW_TRAINING="$SLOW_TRAINING:Llama.P*:Llama.By*:Llama.Losses*:DataParallel.*:Da
 SLOW_TRAINING="$SLOW_TRAINING:ForwardOnly.*:OfSetting.*:All/OfSetting.*:Stages.*:Pairs.*:Layouts.*"
 SLOW_TRAINING="$SLOW_TRAINING:Precision.A*:Precision.F*:Precision.G*:Precision.O*:Precision.P*"
 SLOW_TRAINING="$SLOW_TRAINING:Precision.S*:Precision.WithoutMastersTree*:Run.TokensOutside*"
+SLOW_TRAINING="$SLOW_TRAINING:Meshes.*:TensorLayer.OfAL*:TensorLayer.Is*:TensorLayer.E*:TensorLayer.W*:TensorLayer.The*"
+SLOW_TRAINING="$SLOW_TRAINING:TensorState.*:Audit.*:Restore.*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {
