@@ -138,7 +138,8 @@ struct rf_ctx {
                                      may do so in backward_input. Each tensor rank writes all */
     struct rf_tensor_part tensor; /* ranks 1 where blocks are not shared */
     /* Of the call, from 0. All phases of a call see the same tensors, but for scratch and
-     * workspace, which keep nothing from one to the next, and these two: */
+     * workspace, which keep nothing from one to the next, and the two exchanges, which never share
+     * memory. */
     int phase;
     struct rf_tensor exchanged; /* what the exchange before this phase gave; NULL buffer: none */
     struct rf_tensor exchange;  /* what this phase writes for the next one; NULL buffer: none */
@@ -470,16 +471,16 @@ RF_API int rf_run_save_test(struct rf_run *run, struct rf_save_progress *progres
  * Blocking; collective. */
 RF_API int rf_run_save_wait(struct rf_run *run);
 
-/* Whether all ranks that should hold the same do: compares hashes (128 bits, BLAKE2b) of parameters,
- * of the 16-bit copies that blocks see, and of the optimizer's states, whole or by shards, over the
- * ranks that have copies of each other, tied parameters of other pipeline stages included; and the
- * numbers of steps and updates, the seed, the loss scale, and *progress (NULL: not compared).
- * RF_ECORRUPT: something differs; the message, the same on all ranks, names the first that does
- * (numbers, then parameters in the order of their declaration, copies, states), and which ranks
- * differ from the most that agree. The run can go on after it. What all ranks compute wrongly alike
- * differs nowhere. Each rank reads and hashes all that it has, and sends 32 bytes for each tensor,
- * however many ranks there are. Between steps; blocking; collective. Errors: also RF_EABORT (as
- * rf_run_step), RF_ENOMEM, those of the communicator. */
+/* Whether all ranks that should hold the same do: compares hashes (128 bits, BLAKE2b) of
+ * parameters, of the 16-bit copies that blocks see, and of the optimizer's states, whole or by
+ * shards, over the ranks that have copies of each other, tied parameters of other pipeline stages
+ * included; and the numbers of steps and updates, the seed, the loss scale, and *progress (NULL:
+ * not compared). RF_ECORRUPT: something differs; the message, the same on all ranks, names the
+ * first that does (numbers, then parameters in the order of their declaration, copies, states), and
+ * which ranks differ from the most that agree. The run can go on after it. What all ranks compute
+ * wrongly alike differs nowhere. Each rank reads and hashes all that it has, and sends 32 bytes for
+ * each tensor, however many ranks there are. Between steps; blocking; collective. Errors: also
+ * RF_EABORT (as rf_run_step), RF_ENOMEM, those of the communicator. */
 RF_API int rf_run_audit(struct rf_run *run, const struct rf_progress *progress);
 
 /* What this rank has of a run, in host memory (its parameters and states as f32, until it is

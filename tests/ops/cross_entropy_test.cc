@@ -257,7 +257,8 @@ class CrossEntropyOfParts : public TypedOpTest
     /* The same by one rank. */
     Result whole(int64_t rows, int64_t V, const Floats &logits, const Ints &targets)
     {
-        const rf_tensor x = typed(rf_shape2(rows, V), type(), logits), losses = blank(rf_shape1(rows));
+        const rf_tensor x = typed(rf_shape2(rows, V), type(), logits),
+                        losses = blank(rf_shape1(rows));
         EXPECT_OK(rf_cross_entropy(stream, losses, x, x, i32(rf_shape1(rows), targets),
                                    blank(rf_shape1(rows)), nullptr));
         return {read(losses), read(x)};
