@@ -44,7 +44,8 @@ RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *ke
 
 /* Makes what so many submissions need that are under way at once, each of which waits for points of
  * at most `waits` other streams and communicators: up to that, submitting allocates nothing on the
- * host. A stream that holds as much already is left as it is. */
+ * host. Waits for what the stream has under way. A stream that holds as much already is left as it
+ * is. */
 RF_MUST_CHECK int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits);
 
 /* Whether it runs nothing: rf_device_open_counting. */

@@ -169,7 +169,8 @@ int rf_record_begin(struct rf_stream *stream)
         return rf_fail(RF_ENOTSUP,
                        "stream %s: a device that counts keeps no commands; launch them each time",
                        stream->name);
-    RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
+    if (stream->recording) /* what it waits for is for what is replayed next */
+        RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
     struct rf_recording *r = rf_alloc(sizeof(*r));
     if (!r)
         return rf_fail(RF_ENOMEM, "no memory for a recording");

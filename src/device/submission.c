@@ -74,6 +74,7 @@ int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits)
         return rf_fail(RF_EINVAL, "rf_stream_reserve needs a stream and a number of submissions");
     if (stream->device->counting)
         return 0;
+    RETURN_IF_ERROR(rf_stream_wait(stream)); /* then all there are, are free */
     RETURN_IF_ERROR(reserve_waits(stream, &stream->waits, &stream->wait_capacity, waits));
     int made = 0;
     for (struct rf_submission *s = stream->free; s; s = s->next, made++)
@@ -91,8 +92,14 @@ int rf_submission_take(struct rf_stream *stream, struct rf_submission **out)
 {
     if (!stream->free)
         rf_stream_reap(stream);
-    if (!stream->free)
-        return rf_submission_create(stream, out);
+    if (!stream->free) {
+        RETURN_IF_ERROR(rf_submission_create(stream, out));
+        int rc =
+            reserve_waits(stream, &(*out)->waits, &(*out)->wait_capacity, stream->wait_capacity);
+        if (rc < 0)
+            rf_submission_give_back(stream, *out);
+        return rc;
+    }
     *out = stream->free;
     stream->free = (*out)->next;
     (*out)->next = NULL;

@@ -54,6 +54,9 @@ TEST_F(DevicePoint, ReservedSubmissionsThatAllWaitAllocateNothingOnTheHost)
 {
     constexpr int submissions = 9;
     struct rf_point waited = {timeline, 1};
+    struct rf_buffer *y = buffer(), *x = buffer();
+    ASSERT_RF_OK(launch(a, y, x, 1)); // one that has nothing to wait for, and may still run
+    ASSERT_RF_OK(rf_stream_submit(a, nullptr));
     ASSERT_RF_OK(rf_stream_reserve(a, submissions, 2));
     for (int turn = 0; turn < 2; turn++, waited.value++) {
         rf_alloc_fail_at(0); // counts from here on
