@@ -686,7 +686,7 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
 
     std::mt19937 random(7);
     std::map<std::string, std::pair<int, int>> seen; // made, survived
-    const int tries = GetParam().tp > 1 ? 1000 : 2000;
+    const int tries = GetParam().tp > 1 ? 600 : 2000;
     for (int k = 0; k < tries; k++) {
         const auto &mutation = mutations[k % std::size(mutations)];
         const bool everywhere = random() % 4 == 0;
