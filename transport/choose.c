@@ -74,6 +74,7 @@ static int open_network(struct chooser *c, char *why, size_t why_bytes, struct r
     rf_provider_need_network(&c->mine);
     const struct rf_provider *row = c->mine.network;
     const struct rf_opening opening = {.provider = row,
+                                       .table = &rf_provider_table,
                                        .name = row->name ? row->name : c->mine.fabric,
                                        .fabric = c->mine.fabric,
                                        .named = c->mine.reach != RF_REACH_ANY,
@@ -123,8 +124,10 @@ static int use_best(struct chooser *c, struct rf_transport **out)
 {
     const bool one = c->reach == RF_REACH_HOST || c->host_count == 1;
     const struct rf_provider *row = c->mine.memory;
-    const struct rf_opening opening = {
-        .provider = row, .name = row->name, .hosts = one ? NULL : c->hosts};
+    const struct rf_opening opening = {.provider = row,
+                                       .table = &rf_provider_table,
+                                       .name = row->name,
+                                       .hosts = one ? NULL : c->hosts};
     struct rf_transport *memory = NULL;
     if (c->reach == RF_REACH_THREADS)
         return rf_fail(RF_EINVAL,

@@ -95,6 +95,7 @@ static const struct rf_provider rows[] = {
      .open = rf_fabric_create},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]), OTHERS = ROWS - 1 };
+const struct rf_provider_table rf_provider_table = {.rows = rows, .count = ROWS};
 
 static const struct rf_provider *first_of(enum rf_reach reach)
 {
@@ -118,14 +119,6 @@ static const struct rf_provider *row_of(const char *name, size_t bytes)
 const struct rf_provider *rf_provider_row(const char *name)
 {
     return row_of(name, strlen(name));
-}
-
-const struct rf_provider *rf_provider_of_fabric(const char *fabric)
-{
-    for (int row = 0; row < OTHERS; row++)
-        if (rows[row].fabric && strcmp(rows[row].fabric, fabric) == 0)
-            return &rows[row];
-    return NULL;
 }
 
 /* Either name of native TCP means the one that this libfabric has. */
@@ -188,60 +181,12 @@ void rf_provider_resolve(const char *wanted, struct rf_choice *out)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-static void describe(const struct rf_provider *row, const char *name, const char *address,
-                     struct rf_provider_info *out)
-{
-    *out = (struct rf_provider_info){.threads = row->reach == RF_REACH_THREADS,
-                                     .shares_memory = row->reach == RF_REACH_HOST};
-    snprintf(out->name, sizeof(out->name), "%s", name);
-    snprintf(out->address, sizeof(out->address), "%s", address);
-    snprintf(out->note, sizeof(out->note), "%s", row->note);
-}
-
-void rf_provider_add(struct rf_provider_lines *lines, const struct rf_provider *row,
-                     const char *name, const char *address)
-{
-    const bool chosen = strcmp(name, lines->chosen) == 0;
-    if (lines->count < lines->capacity) {
-        describe(row, name, address, &lines->infos[lines->count]);
-        lines->infos[lines->count].chosen = chosen;
-    }
-    lines->found = lines->found || chosen;
-    lines->count++;
-}
-
-static int probe_all(struct rf_provider_lines *lines)
-{
-    for (int row = 0; row < ROWS; row++)
-        RETURN_IF_ERROR(rows[row].probe(&rows[row], lines));
-    return 0;
-}
-
-int rf_provider_fail_unknown(const char *name)
-{
-    enum { MOST = 64 };
-    char names[300] = "auto";
-    struct rf_provider_info *infos = rf_alloc(MOST * sizeof(*infos));
-    struct rf_provider_lines lines = {.infos = infos, .capacity = MOST, .chosen = ""};
-    int rc = infos ? probe_all(&lines) : rf_fail(RF_ENOMEM, "no memory to list providers");
-    for (uint32_t i = 0; rc == 0 && i < lines.count && i < MOST; i++) {
-        size_t used = strlen(names);
-        if (used + strlen(infos[i].name) + 3 < sizeof(names))
-            snprintf(names + used, sizeof(names) - used, ", %s", infos[i].name);
-    }
-    rf_free(infos);
-    if (rc < 0)
-        return rc;
-    return rf_fail(RF_EINVAL, "there is no provider %.60s on this machine; there are %s", name,
-                   names);
-}
-
 /* Whether what is chosen can be there: probed only where no row vouches for it. */
 static int check(const struct rf_choice *choice)
 {
     const bool network = choice->reach == RF_REACH_NETWORK || choice->reach == RF_REACH_HYBRID;
     if (network && !choice->network->name && !rf_fabric_is_offered(choice->fabric))
-        return rf_provider_fail_unknown(choice->asked);
+        return rf_provider_fail_unknown(&rf_provider_table, choice->asked);
     return 0;
 }
 
@@ -257,7 +202,7 @@ int rf_provider_find(const char *wanted, struct rf_provider_info *out)
         row = choice.network;
     else if (choice.reach != RF_REACH_ANY)
         row = first_of(choice.reach);
-    describe(row, choice.name, "", out);
+    rf_provider_describe(row, choice.name, "", out);
     out->chosen = true;
     if (choice.reach == RF_REACH_ANY)
         out->shares_memory = false; /* it depends on where the ranks are */
@@ -271,16 +216,17 @@ int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_
     if (!count || (capacity > 0 && !infos))
         return rf_fail(RF_EINVAL, "rf_provider_list: infos and count must be given");
     rf_provider_resolve(wanted, &choice);
-    struct rf_provider_lines lines = {.infos = infos,
+    struct rf_provider_lines lines = {.table = &rf_provider_table,
+                                      .infos = infos,
                                       .capacity = capacity,
                                       .chosen = choice.reach == RF_REACH_ANY ? choice.memory->name
                                                                              : choice.name};
-    RETURN_IF_ERROR(probe_all(&lines));
+    RETURN_IF_ERROR(rf_provider_probe_all(&lines));
     /* One of two is listed with the default network only. */
     if (!lines.found && choice.reach == RF_REACH_HYBRID && rf_fabric_is_offered(choice.fabric))
         rf_provider_add(&lines, first_of(RF_REACH_HYBRID), choice.name, "this host and others");
     if (!lines.found)
-        return rf_provider_fail_unknown(choice.asked);
+        return rf_provider_fail_unknown(&rf_provider_table, choice.asked);
     *count = lines.count < capacity || !infos ? lines.count : capacity;
     return 0;
 }

@@ -27,9 +27,16 @@ enum {
     RF_PROVIDER_LEAVES_FILES = 16 /* who is killed leaves files behind: ofi/leftovers.c */
 };
 
+/* All that there is; the last row stands for what has none. */
+struct rf_provider_table {
+    const struct rf_provider *rows;
+    int count;
+};
+
 /* One transport to be opened. */
 struct rf_opening {
     const struct rf_provider *provider;
+    const struct rf_provider_table *table; /* which it is a row of */
     const char *name;      /* ours: the row's, or libfabric's of a provider that has no row */
     const char *fabric;    /* libfabric's */
     bool named;            /* somebody asked for it by name */
@@ -40,6 +47,7 @@ struct rf_opening {
 
 /* Lines of rf_provider_list, as probes add them. */
 struct rf_provider_lines {
+    const struct rf_provider_table *table;
     struct rf_provider_info *infos;
     uint32_t capacity, count;
     const char *chosen; /* a name */
@@ -71,18 +79,27 @@ struct rf_choice {
 
 /* The row of a name; that of all others where it has none. */
 const struct rf_provider *rf_provider_row(const char *name);
-/* The same by libfabric's name; NULL where it has none. */
-const struct rf_provider *rf_provider_of_fabric(const char *fabric);
 /* Takes any name, also one that no provider has: then the network is that of the last row, and
  * opening it will fail. wanted: NULL or "" is RF_PROVIDER, or else auto. */
 void rf_provider_resolve(const char *wanted, struct rf_choice *out);
 /* Fills in the default network where none was named: which one that is depends on libfabric, which
  * is loaded for it. */
 void rf_provider_need_network(struct rf_choice *choice);
+extern const struct rf_provider_table rf_provider_table;
+
+/* ---- provider_lines.c: what this machine has of a table ----------------------------------------
+ */
+
+/* A row by libfabric's name; NULL where it has none. */
+const struct rf_provider *rf_provider_of_fabric(const struct rf_provider_table *table,
+                                                const char *fabric);
+void rf_provider_describe(const struct rf_provider *row, const char *name, const char *address,
+                          struct rf_provider_info *out);
 void rf_provider_add(struct rf_provider_lines *lines, const struct rf_provider *row,
                      const char *name, const char *address);
+RF_MUST_CHECK int rf_provider_probe_all(struct rf_provider_lines *lines);
 /* RF_EINVAL: the machine has no such provider; the sentence lists those that it has. */
-int rf_provider_fail_unknown(const char *name);
+int rf_provider_fail_unknown(const struct rf_provider_table *table, const char *name);
 
 /* ---- what the rooms offer to the table --------------------------------------------------------
  */

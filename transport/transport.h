@@ -54,6 +54,46 @@ RF_MUST_CHECK int rf_survivors_prepare(struct rf_control *control, double timeou
 RF_MUST_CHECK int rf_survivors_join(struct rf_control *parent, double timeout_s, int *members,
                                     int *count, struct rf_control **control);
 
+/* lobby.c: where newcomers wait for a running job, on rank 0. rf_lobby_close and the calls on one
+ * are in <ringforge/comm.h>. key: NULL: RF_JOB_KEY. RF_EAUTH: there is none. */
+struct rf_lobby;
+RF_MUST_CHECK int rf_lobby_create(int port, const char *key, const char *terms,
+                                  struct rf_lobby **out);
+
+/* What the ranks of a job need to know to meet as a larger one. */
+struct rf_growth {
+    char host[64];
+    int32_t port, size;
+    uint8_t job[16];
+};
+/* Rank 0: calls `count` of those who wait, and opens the door of the larger job, in which they come
+ * after the ranks of `parent`. RF_EAGAIN: fewer are there; nobody was called. */
+RF_MUST_CHECK int rf_growth_begin(struct rf_lobby *lobby, struct rf_control *parent, int count,
+                                  struct rf_growth *out, int *listener);
+/* Each rank of parent: its end in the larger job. Takes listener, rank 0's. Blocks until all are
+ * there or the time is over; parent stays as it is. */
+RF_MUST_CHECK int rf_growth_join(struct rf_control *parent, const struct rf_growth *growth,
+                                 int listener, const char *key, double timeout_s,
+                                 struct rf_control **out);
+
+/* newcomer.c: the other end. */
+struct rf_visit {
+    const char *url, *key, *terms; /* tcp://host:port of the lobby; key: NULL: RF_JOB_KEY */
+    double timeout_s;              /* to be let in, also again after rank 0 is gone */
+    void (*note)(void *user, const char *text); /* or NULL */
+    void *user;
+};
+struct rf_invitation {
+    int port, rank, size;
+    uint8_t job[16];
+};
+/* Blocks until this process is called. */
+RF_MUST_CHECK int rf_newcomer_wait(const struct rf_visit *visit, struct rf_invitation *out);
+/* Its end in the larger job, as rf_growth_join. */
+RF_MUST_CHECK int rf_newcomer_join(const struct rf_visit *visit,
+                                   const struct rf_invitation *invitation, double timeout_s,
+                                   struct rf_control **out);
+
 /* The two ends of `rank` in a loopback world. Each may be opened once; both must be closed before
  * rf_loopback_destroy. A transport and its control link belong to the thread of that rank. */
 RF_MUST_CHECK int rf_loopback_transport(struct rf_loopback *world, int rank,

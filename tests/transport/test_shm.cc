@@ -685,8 +685,8 @@ TEST(ShmNonsense, AcknowledgementsOfWhatWasNeverSentAreNamed)
 TEST(ShmNonsense, BuffersThatARankShowsMustBeInWhatItShares)
 {
     const size_t count = 50000, bytes = count * 4;
-    for (rf_shown shown : {rf_shown{0, 0, 1}, rf_shown{UINT64_MAX - 8, 4096, 1},
-                           rf_shown{uint64_t{1} << 40, uint64_t{1} << 40, 1}}) {
+    for (rf_addresses shown : {rf_addresses{0, 0, 1}, rf_addresses{UINT64_MAX - 8, 4096, 1},
+                               rf_addresses{uint64_t{1} << 40, uint64_t{1} << 40, 1}}) {
         World world(2);
         rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
         void *buffer = nullptr;

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../control/socket.h"
 #include "base/base.h"
 #include "board.h"
-#include "../control/socket.h"
 
 enum { LINE = 2048 };
 

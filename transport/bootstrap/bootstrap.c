@@ -82,6 +82,12 @@ static int parse_host_port(const char *text, struct rf_meeting *meeting)
     return parse_port(colon + 1, "the port of the URL", &meeting->port);
 }
 
+int rf_meeting_parse(const char *url, struct rf_meeting *meeting)
+{
+    const char *text = strncmp(url, "tcp://", 6) == 0 ? url + 6 : url;
+    return parse_host_port(text, meeting);
+}
+
 static int find_environment(struct rf_meeting *meeting)
 {
     const char *host = rf_env("MASTER_ADDR"), *own = rf_env("RF_PORT");
@@ -121,7 +127,7 @@ static int find_meeting(const char *url, const struct rf_comm_opts *opts,
                        "unknown URL %.200s; use self:, env:, tcp://host:port or file:/path", url);
     RETURN_IF_ERROR(find_place(opts, meeting));
     if (tcp)
-        return parse_host_port(url + 6, meeting);
+        return rf_meeting_parse(url, meeting);
     if (!file)
         return find_environment(meeting);
     /* file:///path is the long form of file:/path */

@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/base.h"
 #include "../control/socket.h"
+#include "base/base.h"
 
 static const uint64_t PATIENCE_NS = 2000000000;
 /* A joiner of ours is through in milliseconds, so who is older than this may be pushed out. */

@@ -9,8 +9,8 @@
 
 #include <poll.h>
 
-#include "handshake.h"
 #include "../control/link.h"
+#include "handshake.h"
 
 enum { RF_DOOR_GUESTS = 64, RF_DOOR_POLLS = 1 + RF_DOOR_GUESTS };
 

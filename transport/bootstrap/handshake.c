@@ -7,8 +7,8 @@
 
 #include <sodium.h>
 
-#include "base/base.h"
 #include "../control/frame.h"
+#include "base/base.h"
 
 _Static_assert(crypto_auth_BYTES == RF_PROOF_BYTES, "size of a proof");
 _Static_assert(crypto_auth_KEYBYTES == 32, "size of a key");

@@ -245,7 +245,7 @@ int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listene
 
 /* ---- everybody else -------------------------------------------------------------------------- */
 
-static int refused(const struct rf_frame *frame)
+int rf_join_refused(const struct rf_frame *frame)
 {
     char text[400];
     int status = -(int)(rf_get32(frame->payload) & 0xff);
@@ -258,7 +258,7 @@ static int refused(const struct rf_frame *frame)
 static int check_kind(const struct rf_frame *frame, int kind)
 {
     if (frame->kind == RF_FRAME_REFUSE)
-        return refused(frame);
+        return rf_join_refused(frame);
     if (frame->kind != kind)
         return rf_fail(RF_ECORRUPT, "control: rank 0 answered out of order");
     return 0;

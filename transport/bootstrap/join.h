@@ -8,8 +8,8 @@
 
 #include <ringforge/comm.h>
 
-#include "handshake.h"
 #include "../control/link.h"
+#include "handshake.h"
 
 struct rf_board;
 struct rf_control;
@@ -40,6 +40,13 @@ int rf_launcher_meeting(struct rf_meeting *meeting);
 
 /* Proves the key to whoever opened the other end of `link`, and has it prove it too. */
 int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline);
+
+/* The error that a frame of kind RF_FRAME_REFUSE is. */
+struct rf_frame;
+int rf_join_refused(const struct rf_frame *frame);
+
+/* bootstrap.c: host and port of "tcp://host:port". */
+int rf_meeting_parse(const char *url, struct rf_meeting *meeting);
 
 /* torchrun itself listens on the MASTER_PORT that it hands out: then another one, made of that and
  * the run's name, the same on all ranks. */

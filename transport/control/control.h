@@ -7,6 +7,7 @@
 #define RF_TRANSPORT_CONTROL_H
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include "../bootstrap/door.h"
 #include "../transport.h"
@@ -90,9 +91,16 @@ int rf_control_watch_processes(struct rf_control *c, double timeout_s);
 /* Tests: how long a silent peer is taken for alive. */
 void rf_control_set_suspicion(struct rf_control *c, double seconds);
 
+/* The control thread has something to do. */
+static inline void rf_control_wake(struct rf_socket_control *c)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(c->wake_fd, &one, sizeof(one)); /* full means awake already */
+    (void)ignored;
+}
+
 /* control_thread.c; c->lock is held. */
 void *rf_control_thread(void *control);
-void rf_control_wake(struct rf_socket_control *c);
 void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void *payload,
                      size_t bytes, const char *text);
 /* Queues a frame on every open link but the one to `except`. */

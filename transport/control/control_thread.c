@@ -21,13 +21,6 @@
 /* Events nobody fetches are a peer's mistake, and must not become ours. */
 enum { MOST_EVENTS = 65536 };
 
-void rf_control_wake(struct rf_socket_control *c)
-{
-    uint64_t one = 1;
-    ssize_t ignored = write(c->wake_fd, &one, sizeof(one)); /* full means awake already */
-    (void)ignored;
-}
-
 void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void *payload,
                      size_t bytes, const char *text)
 {

@@ -29,6 +29,9 @@ static const struct {
     [RF_FRAME_DEAD] = {0, 255},
     [RF_FRAME_LEFT] = {0, 4 << 16},
     [RF_FRAME_ROLL] = {LEAST_ROLL, RF_FRAME_MAX_PAYLOAD},
+    [RF_FRAME_TERMS] = {0, 16 << 10},
+    [RF_FRAME_NOTE] = {0, 400},
+    [RF_FRAME_INVITE] = {28, 28},
 };
 
 void rf_put32(uint8_t *out, uint32_t value)

@@ -45,14 +45,12 @@ static void find_hosts(struct rf_gate *gate, char (*addresses)[64], bool *everyw
                  addresses[is_loopback(addresses[r]) ? 0 : r]);
 }
 
-static int exchange(struct rf_gate *gate, struct rf_control *control, double timeout_s,
-                    char (*addresses)[64], int32_t *ports)
+static int exchange(struct rf_gate *gate, struct rf_control *control, const char mine[64],
+                    double timeout_s, char (*addresses)[64], int32_t *ports)
 {
-    char mine[64] = {0};
     bool everywhere;
     int port = 0;
-    rf_control_local_address(control, mine, sizeof(mine));
-    RETURN_IF_ERROR(control->ops->all_gather(control, mine, sizeof(mine), addresses, timeout_s));
+    RETURN_IF_ERROR(control->ops->all_gather(control, mine, 64, addresses, timeout_s));
     find_hosts(gate, addresses, &everywhere);
     if (rf_socket_listen(gate->seats[control->rank].host, 0, everywhere, &gate->listener, &port) <
         0) {
@@ -67,23 +65,26 @@ static int exchange(struct rf_gate *gate, struct rf_control *control, double tim
     return 0;
 }
 
-int rf_gate_open(struct rf_control *control, double timeout_s, struct rf_gate **out)
+int rf_gate_open(struct rf_control *control, const struct rf_job_key *key, const char *address,
+                 double timeout_s, struct rf_gate **out)
 {
+    char mine[64] = {0};
     const size_t size = (size_t)control->size;
     struct rf_gate *gate = rf_alloc(sizeof(*gate));
     char(*addresses)[64] = rf_alloc(size * sizeof(*addresses));
     int32_t *ports = rf_alloc(size * sizeof(*ports));
     int rc = RF_ENOMEM;
+    snprintf(mine, sizeof(mine), "%s", address);
     if (gate) {
         gate->holders = 1;
         gate->listener = -1;
         gate->size = control->size;
-        gate->key = *rf_control_key(control);
+        gate->key = *key;
         pthread_mutex_init(&gate->lock, NULL);
         gate->seats = rf_alloc(size * sizeof(*gate->seats));
     }
     if (gate && gate->seats && addresses && ports)
-        rc = exchange(gate, control, timeout_s, addresses, ports);
+        rc = exchange(gate, control, mine, timeout_s, addresses, ports);
     else
         rf_fail(RF_ENOMEM, "no memory for the gates of %d ranks", control->size);
     rf_free(addresses);

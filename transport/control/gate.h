@@ -31,8 +31,10 @@ struct rf_gate {
 };
 
 /* Collective over `control`, a link over sockets: opens this rank's gate and learns the others'. A
- * rank that cannot listen has a gate that nobody finds; that is no error. */
-int rf_gate_open(struct rf_control *control, double timeout_s, struct rf_gate **out);
+ * rank that cannot listen has a gate that nobody finds; that is no error. key: of the job; address:
+ * on which this rank is reached. */
+int rf_gate_open(struct rf_control *control, const struct rf_job_key *key, const char *address,
+                 double timeout_s, struct rf_gate **out);
 struct rf_gate *rf_gate_hold(struct rf_gate *gate);
 void rf_gate_release(struct rf_gate *gate); /* NULL is allowed */
 

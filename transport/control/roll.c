@@ -4,9 +4,9 @@
  */
 #include "roll.h"
 
+#include "../bootstrap/handshake.h"
 #include "base/base.h"
 #include "frame.h"
-#include "../bootstrap/handshake.h"
 
 static int seat_of(const struct rf_roll_room *room, int rank)
 {

@@ -354,7 +354,9 @@ int rf_survivors_prepare(struct rf_control *control, double timeout_s)
     RETURN_IF_ERROR(rf_control_watch_processes(control, timeout_s));
     if (c->gate)
         return 0;
-    return rf_gate_open(control, timeout_s, &c->gate);
+    char address[64];
+    rf_control_local_address(control, address, sizeof(address));
+    return rf_gate_open(control, rf_control_key(control), address, timeout_s, &c->gate);
 }
 
 int rf_survivors_join(struct rf_control *parent, double timeout_s, int *members, int *count,

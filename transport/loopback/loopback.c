@@ -367,7 +367,8 @@ static int init_rank(struct rf_loopback *world, int rank)
                                             .segment_bytes = SEGMENT_BYTES};
     pthread_mutex_init(&self->match_lock, NULL);
     pthread_mutex_init(&self->done_lock, NULL);
-    rf_loop_control_init(world, rank);
+    self->control = (struct rf_control){.rank = rank, .size = world->size}; /* until it is opened */
+    self->events_end = &self->events;
     self->link_free_ns = rf_alloc((size_t)world->size * sizeof(*self->link_free_ns));
     if (!self->link_free_ns)
         return rf_fail(RF_ENOMEM, "loopback: no memory for %d ranks", world->size);
@@ -419,7 +420,9 @@ void rf_loopback_destroy(struct rf_loopback *world)
         return;
     for (int rank = 0; rank < world->size; rank++) {
         struct rf_loop_rank *self = &world->ranks[rank];
-        rf_loop_control_fini(world, rank);
+        rf_loop_drop_events(self);
+        rf_free(self->slot[0].data);
+        rf_free(self->slot[1].data);
         rf_free(self->link_free_ns);
         pthread_mutex_destroy(&self->match_lock);
         pthread_mutex_destroy(&self->done_lock);

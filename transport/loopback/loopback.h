@@ -86,10 +86,14 @@ struct rf_loopback {
     struct rf_loop_rank *ranks;
 };
 
-/* loopback_control.c: every other rank learns that `rank` died. */
+/* loopback_event.c: every other rank learns that `rank` died. */
 void rf_loop_report_death(struct rf_loopback *world, int rank, const char *text);
-void rf_loop_control_init(struct rf_loopback *world, int rank);
-void rf_loop_control_fini(struct rf_loopback *world, int rank);
+/* The world is locked. What one rank, or every one but `from`, has to hear of `from`. */
+void rf_loop_push(struct rf_loop_rank *to, int kind, int from, const void *payload, size_t bytes,
+                  const char *text);
+void rf_loop_push_to_others(struct rf_loopback *world, int kind, int from, const void *payload,
+                            size_t bytes, const char *text);
+void rf_loop_drop_events(struct rf_loop_rank *self);
 
 /* loopback_survivors.c: rf_survivors_join for a control link of loopback. */
 int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members, int *count,

@@ -13,50 +13,6 @@ static struct rf_loop_rank *self_of(struct rf_control *c)
     return (struct rf_loop_rank *)((char *)c - offsetof(struct rf_loop_rank, control));
 }
 
-/* World locked. Losing an event for lack of memory would turn into a hang, so it becomes an abort.
- */
-static void push_event(struct rf_loop_rank *to, int kind, int from, const void *payload,
-                       size_t bytes, const char *text)
-{
-    if (to->deaf || !to->events_end)
-        return;
-    if (kind == RF_EVENT_MESSAGE)
-        rf_control_overheard(&to->control, payload, bytes);
-    struct rf_loop_event *item = rf_alloc(sizeof(*item));
-    if (!item) {
-        to->aborted = true;
-    } else {
-        item->event.kind = kind;
-        item->event.rank = from;
-        item->event.bytes = (uint32_t)bytes;
-        if (bytes > 0)
-            memcpy(item->event.payload, payload, bytes);
-        if (text)
-            snprintf(item->event.text, sizeof(item->event.text), "%s", text);
-        *to->events_end = item;
-        to->events_end = &item->next;
-    }
-    __atomic_store_n(&to->control.pending, 1, __ATOMIC_RELEASE);
-    pthread_cond_broadcast(&to->world->changed);
-}
-
-static void push_to_others(struct rf_loopback *world, int kind, int from, const void *payload,
-                           size_t bytes, const char *text)
-{
-    for (int rank = 0; rank < world->size; rank++)
-        if (rank != from)
-            push_event(&world->ranks[rank], kind, from, payload, bytes, text);
-}
-
-void rf_loop_report_death(struct rf_loopback *world, int rank, const char *text)
-{
-    pthread_mutex_lock(&world->lock);
-    world->ranks[rank].dead = true;
-    push_to_others(world, RF_EVENT_DEAD, rank, NULL, 0, text);
-    pthread_cond_broadcast(&world->changed);
-    pthread_mutex_unlock(&world->lock);
-}
-
 /* World locked. The first rank whose part of gather `number` is missing; -1 = none is. */
 static int missing_rank(struct rf_loopback *world, uint64_t number)
 {
@@ -153,7 +109,7 @@ static int loop_notify(struct rf_control *c, const void *payload, size_t bytes)
                        bytes);
     pthread_mutex_lock(&self->world->lock);
     if (!self->dead)
-        push_to_others(self->world, RF_EVENT_MESSAGE, c->rank, payload, bytes, NULL);
+        rf_loop_push_to_others(self->world, RF_EVENT_MESSAGE, c->rank, payload, bytes, NULL);
     pthread_mutex_unlock(&self->world->lock);
     return 0;
 }
@@ -164,7 +120,7 @@ static int loop_abort(struct rf_control *c, const char *text)
     struct rf_loopback *world = self->world;
     pthread_mutex_lock(&world->lock);
     if (!self->dead) {
-        push_to_others(world, RF_EVENT_ABORT, c->rank, NULL, 0, text);
+        rf_loop_push_to_others(world, RF_EVENT_ABORT, c->rank, NULL, 0, text);
         for (int rank = 0; rank < world->size; rank++)
             world->ranks[rank].aborted = true;
         pthread_cond_broadcast(&world->changed);
@@ -195,16 +151,6 @@ static int loop_next_event(struct rf_control *c, struct rf_event *out)
     return found;
 }
 
-static void drop_events(struct rf_loop_rank *self)
-{
-    while (self->events) {
-        struct rf_loop_event *item = self->events;
-        self->events = item->next;
-        rf_free(item);
-    }
-    self->events_end = &self->events;
-}
-
 /* World locked. */
 static bool others_are_gone(struct rf_loopback *world)
 {
@@ -221,7 +167,7 @@ static void say_goodbye(struct rf_loop_rank *self)
         return;
     self->left = true;
     if (!self->dead)
-        push_to_others(self->world, RF_EVENT_LEFT, self->control.rank, NULL, 0, "left");
+        rf_loop_push_to_others(self->world, RF_EVENT_LEFT, self->control.rank, NULL, 0, "left");
     pthread_cond_broadcast(&self->world->changed);
 }
 
@@ -251,7 +197,7 @@ static void loop_leave(struct rf_control *c, double timeout_s)
     while (!self->dead && !self->aborted && !others_are_gone(world))
         if (!rf_cond_wait(&world->changed, &world->lock, until_ns))
             break;
-    drop_events(self);
+    rf_loop_drop_events(self);
     self->deaf = true;
     pthread_mutex_unlock(&world->lock);
     rf_loop_end(world);
@@ -271,22 +217,6 @@ struct rf_loopback *rf_loop_world(struct rf_control *c)
     return c->ops == &loop_control_ops ? self_of(c)->world : NULL;
 }
 
-void rf_loop_control_init(struct rf_loopback *world, int rank)
-{
-    struct rf_loop_rank *self = &world->ranks[rank];
-    self->control =
-        (struct rf_control){.ops = &loop_control_ops, .rank = rank, .size = world->size};
-    self->events_end = &self->events;
-}
-
-void rf_loop_control_fini(struct rf_loopback *world, int rank)
-{
-    struct rf_loop_rank *self = &world->ranks[rank];
-    drop_events(self);
-    rf_free(self->slot[0].data);
-    rf_free(self->slot[1].data);
-}
-
 int rf_loopback_control(struct rf_loopback *world, int rank, struct rf_control **out)
 {
     if (!world || rank < 0 || rank >= world->size)
@@ -299,6 +229,7 @@ int rf_loopback_control(struct rf_loopback *world, int rank, struct rf_control *
     pthread_mutex_unlock(&world->lock);
     if (taken)
         return rf_fail(RF_EBUSY, "loopback: rank %d has been opened before in this world", rank);
+    self->control.ops = &loop_control_ops;
     self->control.host = rf_host_id(rank);
     *out = &self->control;
     return 0;

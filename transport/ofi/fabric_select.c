@@ -105,7 +105,7 @@ int rf_fabric_select(const struct rf_opening *opening, const char *address, stru
                        opening->name, FI_MAJOR(rf_ofi()->version()), FI_MINOR(rf_ofi()->version()),
                        address ? address : "(any)");
     if (!offers)
-        return rf_provider_fail_unknown(opening->name);
+        return rf_provider_fail_unknown(opening->table, opening->name);
     if (native)
         snprintf(opening->why, opening->why_bytes,
                  "%s is the native TCP provider of libfabric %u.%u, %s", opening->name,
@@ -154,7 +154,8 @@ int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *li
     RETURN_IF_ERROR(get_offers(self->fabric, NULL, &all));
     for (struct fi_info *info = all; info; info = info->next) {
         const char *fabric = info->fabric_attr->prov_name;
-        if (!is_first_of_its_name(all, info) || (!self->name && rf_provider_of_fabric(fabric)))
+        if (!is_first_of_its_name(all, info) ||
+            (!self->name && rf_provider_of_fabric(lines->table, fabric)))
             continue;
         address_text(info, address, sizeof(address));
         rf_provider_add(lines, self, self->name ? self->name : fabric, address);

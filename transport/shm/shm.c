@@ -14,24 +14,6 @@ static struct rf_shm *shm_of(struct rf_transport *t)
     return (struct rf_shm *)t;
 }
 
-void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node)
-{
-    node->next = NULL;
-    if (list->first)
-        list->last->next = node;
-    else
-        list->first = node;
-    list->last = node;
-}
-
-struct rf_shm_node *rf_shm_take(struct rf_shm_list *list)
-{
-    struct rf_shm_node *node = list->first;
-    if (node)
-        list->first = node->next;
-    return node;
-}
-
 /* ---- posting --------------------------------------------------------------------------------- */
 
 static int check_post(struct rf_shm *h, int peer, size_t bytes)
@@ -226,11 +208,6 @@ static int list_ranks(struct rf_shm *h, const uint64_t *hosts)
     for (int i = 0; i < h->count; i++)
         h->peers[i].fd = -1;
     return 0;
-}
-
-bool rf_shm_has(const struct rf_transport *t, int rank)
-{
-    return ((const struct rf_shm *)t)->place[rank] >= 0;
 }
 
 int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out)

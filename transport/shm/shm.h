@@ -184,6 +184,30 @@ static inline struct rf_shm_peer *rf_shm_peer_of(const struct rf_shm *h, int ran
     return &h->peers[h->place[rank]];
 }
 
+/* Whether the transport reaches a rank. */
+static inline bool rf_shm_has(const struct rf_shm *h, int rank)
+{
+    return h->place[rank] >= 0;
+}
+
+static inline void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node)
+{
+    node->next = NULL;
+    if (list->first)
+        list->last->next = node;
+    else
+        list->first = node;
+    list->last = node;
+}
+
+static inline struct rf_shm_node *rf_shm_take(struct rf_shm_list *list)
+{
+    struct rf_shm_node *node = list->first;
+    if (node)
+        list->first = node->next;
+    return node;
+}
+
 /* shm_segment.c. Creates this rank's segment; h->fd is to be handed to the others, once it bears
  * the name of the job. */
 int rf_shm_segment_create(struct rf_shm *h);
@@ -199,14 +223,9 @@ bool rf_shm_locate(struct rf_transport *t, const void *memory, size_t bytes, uin
 int rf_shm_alloc(struct rf_transport *t, size_t bytes, void **out);
 void rf_shm_free(struct rf_transport *t, void *memory);
 
-/* Whether the transport, which is of this kind, reaches a rank. */
-bool rf_shm_has(const struct rf_transport *t, int rank);
-
 /* shm.c. Opens this rank's end; peers are to be attached. hosts: as in rf_shm_create. */
 int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out);
 void rf_shm_close(struct rf_shm *h);
-void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node);
-struct rf_shm_node *rf_shm_take(struct rf_shm_list *list);
 
 /* cpu_affinity.c */
 bool rf_shm_idle(struct rf_transport *t);

@@ -125,7 +125,7 @@ static int take_over(struct rf_shm *h, int socket_fd, const struct offer *mine)
         memcpy(&fd, CMSG_DATA(header), sizeof(int));
     bool ours = bytes == sizeof(handover) && handover.rank >= 0 &&
                 handover.rank < h->transport.size && handover.rank != h->transport.rank &&
-                rf_shm_has(&h->transport, handover.rank) &&
+                rf_shm_has(h, handover.rank) &&
                 memcmp(handover.token, mine->token, TOKEN_BYTES) == 0;
     if (fd < 0)
         return 0;

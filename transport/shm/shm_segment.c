@@ -169,7 +169,7 @@ int rf_shm_reach(struct rf_transport *t, int rank, uint64_t offset, size_t bytes
                  unsigned char **out)
 {
     struct rf_shm *h = (struct rf_shm *)t;
-    if (!rf_shm_has(t, rank) || offset < h->heap_offset || bytes > SIZE_MAX / 4 ||
+    if (!rf_shm_has(h, rank) || offset < h->heap_offset || bytes > SIZE_MAX / 4 ||
         offset > SIZE_MAX / 4)
         return fail_elsewhere(rank, offset, bytes);
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);

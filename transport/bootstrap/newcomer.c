@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Joining a running job: the newcomer's way through rank 0's lobby (lobby.c), and the meeting of
+ * the larger job, to which the ranks of the job come as well. Called by comm.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../control/control.h"
+#include "../control/socket.h"
+#include "../transport.h"
+#include "base/base.h"
+#include "join.h"
+#include "lobby.h"
+
+#define RETRY_NS 50000000ull
+#define ANSWER_NS 3000000000ull   /* for one step of the handshake */
+#define SILENCE_NS 20000000000ull /* after which rank 0 is taken for gone */
+
+/* ---- invitations ----------------------------------------------------------------------------- */
+
+void rf_invitation_write(const struct rf_invitation *invitation, uint8_t out[RF_INVITATION_BYTES])
+{
+    rf_put32(out, (uint32_t)invitation->port);
+    rf_put32(out + 4, (uint32_t)invitation->rank);
+    rf_put32(out + 8, (uint32_t)invitation->size);
+    memcpy(out + 12, invitation->job, RF_JOB_BYTES);
+}
+
+int rf_invitation_read(const uint8_t in[RF_INVITATION_BYTES], struct rf_invitation *out)
+{
+    const uint32_t port = rf_get32(in), rank = rf_get32(in + 4), size = rf_get32(in + 8);
+    if (port < 1 || port > 65535 || size >= RF_LOBBY_WORLD || rank < 1 || rank >= size)
+        return rf_fail(RF_ECORRUPT, "control: rank 0 sent an invitation that makes no sense");
+    *out = (struct rf_invitation){.port = (int)port, .rank = (int)rank, .size = (int)size};
+    memcpy(out->job, in + 12, RF_JOB_BYTES);
+    return 0;
+}
+
+/* ---- a newcomer ------------------------------------------------------------------------------ */
+
+static int find_job(const char *url, const char *key, struct rf_meeting *meeting)
+{
+    RETURN_IF_ERROR(rf_meeting_parse(url, meeting));
+    RETURN_IF_ERROR(rf_job_key_init(&meeting->key, key ? key : rf_env("RF_JOB_KEY")));
+    if (!meeting->key.present)
+        return rf_fail(RF_EAUTH, "who joins a running job must prove to belong to it: set "
+                                 "RF_JOB_KEY to the job's");
+    meeting->rank = 1;
+    meeting->size = RF_LOBBY_WORLD;
+    return 0;
+}
+
+/* RF_EAGAIN: worth another try. */
+static int ask_to_join(const struct rf_meeting *meeting, uint64_t deadline, struct rf_link *link)
+{
+    int fd = -1;
+    RETURN_IF_ERROR(rf_socket_connect(meeting->host, meeting->port, deadline, &fd));
+    rf_link_init(link, fd, RF_TERMS_BYTES);
+    const uint64_t answer = rf_now_ns() + ANSWER_NS;
+    const int rc = rf_join_knock(meeting, link, answer < deadline ? answer : deadline);
+    if (rc < 0)
+        rf_link_close(link);
+    return rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT ? RF_EAGAIN : rc;
+}
+
+/* 1: called; 0: go on waiting. */
+static int hear(const struct rf_visit *visit, struct rf_link *link, const struct rf_frame *frame,
+                struct rf_invitation *out)
+{
+    char text[401];
+    switch (frame->kind) {
+    case RF_FRAME_BEAT:
+        RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_BEAT, 0, 0, NULL, 0));
+        return rf_link_flush_by(link, rf_now_ns() + ANSWER_NS);
+    case RF_FRAME_NOTE:
+        rf_frame_text(frame->payload, frame->bytes, text, sizeof(text));
+        if (visit->note)
+            visit->note(visit->user, text);
+        return 0;
+    case RF_FRAME_REFUSE: {
+        /* A job that ends says so: nobody else will answer there. */
+        const int status = rf_join_refused(frame);
+        return status == RF_EAGAIN ? RF_EINVAL : status;
+    }
+    case RF_FRAME_INVITE: {
+        const int rc = rf_invitation_read(frame->payload, out);
+        return rc < 0 ? rc : 1;
+    }
+    default:
+        return rf_fail(RF_ECORRUPT, "control: rank 0 answered out of order");
+    }
+}
+
+/* Until called. RF_EAGAIN: rank 0 is gone. */
+static int wait_inside(const struct rf_visit *visit, struct rf_link *link,
+                       struct rf_invitation *out)
+{
+    struct rf_frame frame;
+    int rc = rf_link_queue(link, RF_FRAME_TERMS, 0, 0, visit->terms, strlen(visit->terms));
+    if (rc == 0)
+        rc = rf_link_flush_by(link, rf_now_ns() + ANSWER_NS);
+    while (rc == 0) {
+        rc = rf_link_next_by(link, &frame, rf_now_ns() + SILENCE_NS);
+        if (rc < 0)
+            return RF_EAGAIN;
+        rc = hear(visit, link, &frame, out);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int rf_newcomer_wait(const struct rf_visit *visit, struct rf_invitation *out)
+{
+    struct rf_meeting meeting = {0};
+    RETURN_IF_ERROR(find_job(visit->url, visit->key, &meeting));
+    if (strlen(visit->terms) > RF_TERMS_BYTES)
+        return rf_fail(RF_EINVAL, "the terms of a newcomer have at most %d bytes", RF_TERMS_BYTES);
+    for (uint64_t deadline = rf_after_s(visit->timeout_s);;) {
+        struct rf_link link;
+        int rc = ask_to_join(&meeting, deadline, &link);
+        if (rc == 0) {
+            rc = wait_inside(visit, &link, out);
+            rf_link_close(&link);
+            deadline = rf_after_s(visit->timeout_s);
+        }
+        if (rc != RF_EAGAIN)
+            return rc;
+        if (rf_now_ns() >= deadline) {
+            const struct rf_error last = *rf_last_error();
+            return rf_fail_rank(RF_ETIMEOUT, 0,
+                                "no job took this process in at %s port %d within %.3g s: %.400s",
+                                meeting.host, meeting.port, visit->timeout_s, last.message);
+        }
+        rf_sleep_ns(RETRY_NS);
+    }
+}
+
+int rf_newcomer_join(const struct rf_visit *visit, const struct rf_invitation *invitation,
+                     double timeout_s, struct rf_control **out)
+{
+    struct rf_meeting meeting = {0};
+    RETURN_IF_ERROR(find_job(visit->url, visit->key, &meeting));
+    meeting.port = invitation->port;
+    meeting.rank = invitation->rank;
+    meeting.size = invitation->size;
+    meeting.timeout_s = timeout_s;
+    memcpy(meeting.key.job, invitation->job, RF_JOB_BYTES);
+    return rf_meet(&meeting, out);
+}
+
+/* ---- a rank of the job that grows ------------------------------------------------------------ */
+
+int rf_growth_join(struct rf_control *parent, const struct rf_growth *growth, int listener,
+                   const char *key, double timeout_s, struct rf_control **out)
+{
+    struct rf_meeting meeting = {.port = growth->port,
+                                 .rank = parent->rank,
+                                 .size = growth->size,
+                                 .timeout_s = timeout_s,
+                                 .listens = parent->rank == 0,
+                                 .listener = listener};
+    snprintf(meeting.host, sizeof(meeting.host), "%.63s", growth->host);
+    RETURN_IF_ERROR(rf_job_key_init(&meeting.key, key ? key : rf_env("RF_JOB_KEY")));
+    memcpy(meeting.key.job, growth->job, RF_JOB_BYTES);
+    RETURN_IF_ERROR(rf_meet(&meeting, out));
+    (*out)->host = parent->host;
+    return 0;
+}
