@@ -103,6 +103,13 @@ RF_API int rf_comm_open_loopback(struct rf_loopback *loopback, int rank,
  * own: close it as any other, before or after comm. Errors as rf_comm_open and the collectives. */
 RF_API int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out);
 
+/* The same ranks in an order in which as many groups of `together` neighbours as possible lie
+ * within a host: of each host the ranks that fill such groups, in their order, then those that are
+ * left over of all hosts; hosts in the order of their first ranks. Rank 0 stays rank 0. *out is a
+ * communicator as of rf_comm_split; NULL: the order is that of comm already. together divides the
+ * ranks. Collective over comm, blocking. Errors: RF_EINVAL, those of rf_comm_split. */
+RF_API int rf_comm_by_host(struct rf_comm *comm, int together, struct rf_comm **out);
+
 /* The survivors: a communicator of the ranks of comm that are alive and call this too, in their
  * order in comm, with its provider, job key and settings. For after a failure (RF_EPEER,
  * RF_ETIMEOUT,
@@ -119,6 +126,55 @@ RF_API int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_com
  * may try again. Errors: RF_EINVAL, RF_EPEER, RF_ETIMEOUT, RF_ENOMEM, RF_ENET. */
 RF_API int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks,
                           struct rf_comm **out);
+
+/* ---- newcomers: a running job takes in more ranks -------------------------------------------- */
+
+/* Where processes wait that want to join a running job: on its rank 0, on a port of its own, served
+ * by a thread of its own. Who comes in has proved the job key, and its terms are the job's. Who
+ * does not, sends anything odd, or falls silent is dropped, and nothing of it reaches the job; at
+ * most 64 wait. Any thread may call these. */
+struct rf_lobby;
+/* port: 0 is any free one. key: NULL is RF_JOB_KEY; without one RF_EAUTH. terms: what has to be the
+ * same for all ranks, as lines "name=value", at most 16 KiB; the library adds its version and what
+ * else messages depend on. A newcomer is turned away, with a sentence, if one of its lines differs
+ * from the line of that name here, or if there is none. comm: that of this rank 0, only read. Close
+ * it with rf_lobby_close. Errors: RF_EAUTH, RF_EBUSY (the port is in use), RF_EINVAL, RF_ENOMEM,
+ * RF_ENET. */
+RF_API int rf_lobby_open(const struct rf_comm *comm, int port, const char *key, const char *terms,
+                         struct rf_lobby **out);
+/* Those who wait are turned away for this reason, a sentence. Blocks for at most 2 s. NULL is
+ * allowed. */
+RF_EXPORT void rf_lobby_close(struct rf_lobby *lobby, const char *reason);
+RF_EXPORT int rf_lobby_port(const struct rf_lobby *lobby);
+/* How many wait and answer now; blocks for at most 0.5 s, where one does not. */
+RF_EXPORT int rf_lobby_waiting(struct rf_lobby *lobby);
+/* What those who wait, and who come from now on, are told they wait for: a sentence. */
+RF_EXPORT void rf_lobby_tell(struct rf_lobby *lobby, const char *text);
+
+/* A larger communicator: the ranks of comm, as they are numbered there, and after them `count`
+ * newcomers out of the lobby. Collective over comm; lobby and count are rank 0's, elsewhere they
+ * are not read. opts: as for rf_comm_open, the same on all ranks; rank and size are not read,
+ * start_timeout_s (0 = 30) is for the newcomers to come. opts may be NULL. comm stays as it is, and
+ * the new one lives on its own: close both. RF_EAGAIN, on all ranks: newcomers went away or did not
+ * make it in time, which the message of rank 0 says; those are no longer in the lobby, and comm
+ * goes on. A newcomer that dies later is a rank that dies. Other errors: those of comm, which has
+ * failed then. */
+RF_API int rf_comm_grow(struct rf_comm *comm, struct rf_lobby *lobby, int count,
+                        const struct rf_comm_opts *opts, struct rf_comm **out);
+
+struct rf_join_opts {
+    struct rf_comm_opts comm; /* as rf_comm_open; rank and size are not read. start_timeout_s is for
+                               * the job to let this process in, and again for the larger job */
+    const char *terms;        /* as rf_lobby_open; a line that is missing is taken as the job's */
+    void (*note)(void *user, const char *text); /* what this process waits for; or NULL */
+    void *user;
+};
+/* Joins a running job as a newcomer: url "tcp://host:port" is that of its lobby. Blocks until the
+ * job takes this process in, as long as that takes. Where the job's rank 0 is gone, or the job went
+ * on without this process, it asks to join again. Errors: RF_EAUTH (wrong or missing job key),
+ * RF_EINVAL (the terms differ: the message says what), RF_EBUSY (too many wait), RF_EPEER (the job
+ * has ended), RF_ETIMEOUT (nobody let it in), as rf_comm_open. */
+RF_API int rf_comm_join(const char *url, const struct rf_join_opts *opts, struct rf_comm **out);
 
 /* Leaves. After a clean run it waits until all ranks leave, at most 5 s, so that nobody takes a
  * leaver for dead; and compares what each of them called last. NULL is allowed. Never hangs. The

@@ -37,12 +37,12 @@ static const char *otherwise(const struct rf_coll_desc *desc, struct rf_coll_des
 static int share_by_hosts(const struct rf_coll_row *row, struct rf_coll_desc *desc, size_t **counts)
 {
     *counts = NULL;
-    if (row->build != rf_build_hosts_all_reduce)
+    if (row->build != rf_build_hierarchical_all_reduce)
         return 0;
     *counts = rf_alloc((size_t)desc->ranks * sizeof(**counts));
     if (!*counts)
         return rf_fail(RF_ENOMEM, "no memory for the shares of %d ranks", desc->ranks);
-    rf_hosts_counts(desc, *counts);
+    rf_hierarchical_counts(desc, *counts);
     desc->counts = *counts;
     return 0;
 }
@@ -101,28 +101,28 @@ static struct rf_coll_desc segmented(const struct rf_coll_desc *desc, const stru
 static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
                   struct rf_sched **out)
 {
-    struct rf_sched *sched = NULL, *instead = NULL;
+    struct rf_sched *sched = NULL, *fallback = NULL;
     struct rf_coll_desc own = segmented(desc, row);
     if (meets(row)) {
         struct rf_coll_desc other;
         const char *name = otherwise(desc, &other);
         own.staged = 0;
-        RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &instead)
-                             : rf_sched_build(&other, &instead));
+        RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &fallback)
+                             : rf_sched_build(&other, &fallback));
     }
     size_t *counts;
     int rc = share_by_hosts(row, &own, &counts);
     if (rc == 0)
         rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
     rf_free(counts);
-    if (rc == 0 && row->near && !instead)
+    if (rc == 0 && row->near && !fallback)
         rc = describe(sched, desc);
     if (rc < 0) {
         rf_sched_destroy(sched);
-        rf_sched_destroy(instead);
+        rf_sched_destroy(fallback);
         return rc;
     }
-    sched->instead = instead;
+    sched->fallback = fallback;
     *out = sched;
     return 0;
 }

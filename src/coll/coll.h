@@ -124,17 +124,17 @@ struct rf_exec_args {
                              * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
     struct rf_mover *mover; /* of a staged schedule */
     const struct rf_reduction *reduction; /* of RF_CUSTOM; else NULL */
-    const bool *closed; /* [ranks] to whom nothing is sent for now: where this changes, the next
-                         * turn sees it. NULL: all are open */
-    bool checksum;      /* the low 24 bits of what is sent with a message cover its data as well */
+    const bool *blocked; /* [ranks] to whom nothing is sent for now: where this changes, the next
+                          * turn sees it. NULL: all are open */
+    bool checksum;       /* the low 24 bits of what is sent with a message cover its data as well */
 };
 /* Starts; posts what can be posted at once. */
 RF_MUST_CHECK int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
                                 const struct rf_exec_args *args);
 /* One turn: one completion, depth first. 1 = finished, 0 = not yet, negative = failed. */
 RF_MUST_CHECK int rf_exec_progress(struct rf_exec *exec);
-/* From now on args.closed is as if it had been NULL. */
-void rf_exec_open(struct rf_exec *exec);
+/* From now on args.blocked is as if it had been NULL. */
+void rf_exec_unblock(struct rf_exec *exec);
 /* Whether every message that is still to come has its receive. */
 bool rf_exec_receives_posted(const struct rf_exec *exec);
 /* Moves with every completion and every posted message: comm's measure of byte progress. */

@@ -2,7 +2,7 @@
  *
  * The one interpreter of schedules. Called by comm, one run at a time per rf_exec; several rf_exec
  * may share a transport. It knows verbs and operands, no algorithm, and allocates nothing once it
- * has seen its largest schedule (exec_room.c). What a step does to memory is in exec_work.c.
+ * has seen its largest schedule (exec_capacity.c). What a step does to memory is in exec_work.c.
  *
  * Order: one completion at a time, depth first, so that what was received is reduced and passed on
  * while it is still in the cache. Receives are posted before sends.
@@ -82,7 +82,7 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
         uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
         struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
         int status;
-        if (step->verb == RF_STEP_SEND && exec->args.closed && exec->args.closed[step->peer])
+        if (step->verb == RF_STEP_SEND && exec->args.blocked && exec->args.blocked[step->peer])
             return 0;
         if (step->verb == RF_STEP_SEND)
             status = transport->ops->post_send(transport, step->peer, tag,
@@ -123,9 +123,9 @@ static int run_meet(struct rf_exec *exec, const struct rf_step *step)
         return met;
     exec->other_bytes -= (int64_t)sched->shown_bytes;
     if (met)
-        exec->other_bytes += (int64_t)sched->instead->counted_bytes;
+        exec->other_bytes += (int64_t)sched->fallback->counted_bytes;
     else
-        begin(exec, sched->instead);
+        begin(exec, sched->fallback);
     return met;
 }
 
@@ -136,7 +136,7 @@ static void run_one(struct rf_exec *exec)
         exec->work[exec->work_count++] = exec->copies.steps[exec->copies.head++];
     while (exec->work_count > 0) {
         const struct rf_step *step = &exec->sched->steps[exec->work[--exec->work_count]];
-        if (step->verb == RF_STEP_MEET) {
+        if (step->verb == RF_STEP_AGREE) {
             int met = run_meet(exec, step);
             if (met < 0)
                 exec->status = met;
@@ -287,7 +287,7 @@ static void begin(struct rf_exec *exec, const struct rf_sched *sched)
     forget_moves(exec);
     exec->left = sched->count;
     exec->sealed_step = RF_NO_STEP;
-    if (!sched->instead)
+    if (!sched->fallback)
         exec->other_bytes += (int64_t)(sched->counted_bytes - sched->sent_bytes);
     rf_exec_look(exec);
     for (uint32_t i = 0; i < sched->count; i++)
@@ -301,7 +301,7 @@ int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
 {
     assert(!exec->sched && exec->status == 0);
     exec->sched = sched;
-    int status = rf_exec_make_room(exec, sched);
+    int status = rf_exec_reserve(exec, sched);
     if (status < 0) {
         exec->sched = NULL;
         return status;
@@ -351,12 +351,12 @@ int rf_exec_progress(struct rf_exec *exec)
 
 bool rf_exec_receives_posted(const struct rf_exec *exec)
 {
-    return exec->sched && !exec->sched->instead && exec->recvs.head == exec->sched->recv_count;
+    return exec->sched && !exec->sched->fallback && exec->recvs.head == exec->sched->recv_count;
 }
 
-void rf_exec_open(struct rf_exec *exec)
+void rf_exec_unblock(struct rf_exec *exec)
 {
-    exec->args.closed = NULL;
+    exec->args.blocked = NULL;
 }
 
 int64_t rf_exec_other_bytes(const struct rf_exec *exec)

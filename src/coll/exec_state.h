@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The state of the interpreter of schedules, for the files that it is made of: exec.c (order,
- * messages, completions), exec_work.c (what a step does to memory) and exec_room.c (the
+ * messages, completions), exec_work.c (what a step does to memory) and exec_capacity.c (the
  * interpreter's own memory).
  */
 #ifndef RF_COLL_EXEC_STATE_H
@@ -94,9 +94,9 @@ static inline void *rf_exec_address(const struct rf_exec *exec, struct rf_operan
     return exec->base[operand.space] + operand.offset;
 }
 
-/* exec_room.c. Memory for this schedule and the one it may be taken over by; what there was is
+/* exec_capacity.c. Memory for this schedule and the one it may be taken over by; what there was is
  * gone. */
-int rf_exec_make_room(struct rf_exec *exec, const struct rf_sched *sched);
+int rf_exec_reserve(struct rf_exec *exec, const struct rf_sched *sched);
 /* No message is posted. */
 void rf_exec_free_messages(struct rf_exec *exec);
 

@@ -104,7 +104,7 @@ static void run_show(struct rf_exec *exec, const struct rf_step *step)
 {
     const struct rf_transport_ops *ops = exec->transport->ops;
     size_t bytes = exec->sched->buffer_bytes;
-    struct rf_shown shown = {0};
+    struct rf_addresses shown = {0};
     shown.can = ops->locate(exec->transport, exec->args.in, bytes, &shown.in) &&
                 ops->locate(exec->transport, exec->args.out, bytes, &shown.out);
     memcpy(rf_exec_address(exec, step->dst), &shown, sizeof(shown));
@@ -115,7 +115,7 @@ int rf_exec_meet(struct rf_exec *exec, const struct rf_step *step)
     const struct rf_sched *sched = exec->sched;
     const unsigned char *place = rf_exec_address(exec, step->a);
     for (int rank = 0; rank < sched->ranks; rank++, place += RF_TEMP_ALIGNMENT) {
-        struct rf_shown shown;
+        struct rf_addresses shown;
         memcpy(&shown, place, sizeof(shown));
         if (!shown.can)
             return 0;
@@ -156,7 +156,7 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
     case RF_STEP_COPY:
         run_copy(exec, step);
         break;
-    case RF_STEP_SHOW:
+    case RF_STEP_ADDRESSES:
         run_show(exec, step);
         break;
     case RF_STEP_REDUCE_ALL:

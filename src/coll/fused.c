@@ -15,28 +15,29 @@ enum { SEGMENT_BYTES = 256 << 10 };
 /* Tags that no schedule begins with. */
 enum { TAG_SHOWN = RF_MAX_TAG, TAG_ENDED = RF_MAX_TAG - 1 };
 
-static_assert(sizeof(struct rf_shown) <= RF_TEMP_ALIGNMENT, "one place for each rank");
+static_assert(sizeof(struct rf_addresses) <= RF_TEMP_ALIGNMENT, "one place for each rank");
 
 /* Everybody shows everybody; the result comes after all have been seen. */
-static uint32_t meet(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static uint32_t agree(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const size_t place = RF_TEMP_ALIGNMENT;
     size_t shown = rf_sched_temp(sched, place * (size_t)desc->ranks);
     struct rf_operand own = rf_tmp(shown + place * (size_t)desc->rank);
-    uint32_t show = rf_sched_show(sched, own), meet = rf_sched_meet(sched, rf_tmp(shown));
+    uint32_t addresses = rf_sched_exchange_addresses(sched, own),
+             agreed = rf_sched_agree(sched, rf_tmp(shown));
     for (int distance = 1; distance < desc->ranks; distance++) {
         int to = (desc->rank + distance) % desc->ranks;
         int from = (desc->rank - distance + desc->ranks) % desc->ranks;
-        uint32_t send = rf_sched_send(sched, to, TAG_SHOWN, own, sizeof(struct rf_shown));
+        uint32_t send = rf_sched_send(sched, to, TAG_SHOWN, own, sizeof(struct rf_addresses));
         uint32_t recv = rf_sched_recv(sched, from, TAG_SHOWN, rf_tmp(shown + place * (size_t)from),
-                                      sizeof(struct rf_shown));
-        rf_sched_dep(sched, send, show);
-        rf_sched_dep(sched, meet, send);
-        rf_sched_dep(sched, meet, recv);
+                                      sizeof(struct rf_addresses));
+        rf_sched_dep(sched, send, addresses);
+        rf_sched_dep(sched, agreed, send);
+        rf_sched_dep(sched, agreed, recv);
     }
-    rf_sched_dep(sched, meet, show);
+    rf_sched_dep(sched, agreed, addresses);
     sched->shown_bytes = sched->sent_bytes;
-    return meet;
+    return agreed;
 }
 
 void rf_build_fused_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
@@ -44,7 +45,7 @@ void rf_build_fused_all_reduce(struct rf_sched *sched, const struct rf_coll_desc
     struct rf_piece own = rf_chunk(desc->count, desc->ranks, desc->rank, sched->element_bytes);
     bool tree = desc->order == RF_ORDER_TREE;
     size_t segment = SEGMENT_BYTES / (size_t)desc->ranks / 64 * 64;
-    uint32_t before = meet(sched, desc), ended = rf_sched_join(sched);
+    uint32_t before = agree(sched, desc), ended = rf_sched_join(sched);
     sched->buffer_bytes = desc->count * sched->element_bytes;
     rf_sched_dep(sched, ended, before);
     for (size_t j = 0; j * segment < own.bytes; j++) {

@@ -57,11 +57,11 @@ double rf_cost_flat_all_reduce(const struct rf_cost_view *v)
 {
     return uncut(v->bytes, UNCUT, fan(v, v->bytes) + v->others * v->bytes * v->m->fold_byte_s);
 }
-double rf_cost_doubling_all_reduce(const struct rf_cost_view *v)
+double rf_cost_recursive_doubling_all_reduce(const struct rf_cost_view *v)
 {
     return uncut(v->bytes, UNCUT, v->rounds * (hop(v, v->bytes) + v->bytes * v->m->fold_byte_s));
 }
-double rf_cost_halving_all_reduce(const struct rf_cost_view *v)
+double rf_cost_rabenseifner_all_reduce(const struct rf_cost_view *v)
 {
     return uncut(v->bytes / 2, LONGEST_UNCUT,
                  2 * v->rounds * v->m->round_s +
@@ -110,7 +110,8 @@ double rf_cost_tree_rooted(const struct rf_cost_view *v)
                      v->bytes * v->m->fold_byte_s);
 }
 
-/* ---- by hosts: within, between, within (hosts.c) --------------------------------------------- */
+/* ---- by hosts: within, between, within (hierarchical.c)
+ * --------------------------------------------- */
 
 /* What a rank has to do with ranks of its own host, in one direction: a part of every share of the
  * others, and its own share. */
@@ -130,20 +131,20 @@ static double fold_by_hosts(const struct rf_cost_view *v)
     double own = v->share * (v->here + v->hosts - 2);
     return (parts + own) * v->m->fold_byte_s;
 }
-double rf_cost_hosts_reduce_scatter(const struct rf_cost_view *v)
+double rf_cost_hierarchical_reduce_scatter(const struct rf_cost_view *v)
 {
     return v->hosts > 0 ? within(v) + between(v) + fold_by_hosts(v) : HUGE_VAL;
 }
-double rf_cost_hosts_all_gather(const struct rf_cost_view *v)
+double rf_cost_hierarchical_all_gather(const struct rf_cost_view *v)
 {
     return v->hosts > 0 ? within(v) + between(v) : HUGE_VAL;
 }
-double rf_cost_hosts_all_reduce(const struct rf_cost_view *v)
+double rf_cost_hierarchical_all_reduce(const struct rf_cost_view *v)
 {
-    return rf_cost_hosts_reduce_scatter(v) + rf_cost_hosts_all_gather(v);
+    return rf_cost_hierarchical_reduce_scatter(v) + rf_cost_hierarchical_all_gather(v);
 }
 /* Every byte passes once from host to host, and from rank to rank within each. */
-double rf_cost_hosts_broadcast(const struct rf_cost_view *v)
+double rf_cost_hierarchical_broadcast(const struct rf_cost_view *v)
 {
     double first = v->bytes < v->segment ? v->bytes : v->segment;
     if (v->hosts == 0)

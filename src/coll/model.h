@@ -31,14 +31,15 @@ struct rf_coll_model {
  */
 struct rf_cost_view;
 typedef double rf_cost(const struct rf_cost_view *v);
-rf_cost rf_cost_flat_all_reduce, rf_cost_doubling_all_reduce, rf_cost_halving_all_reduce;
+rf_cost rf_cost_flat_all_reduce, rf_cost_recursive_doubling_all_reduce,
+    rf_cost_rabenseifner_all_reduce;
 rf_cost rf_cost_direct_all_reduce, rf_cost_ring_all_reduce;
 rf_cost rf_cost_bruck_all_gather, rf_cost_flat_all_gather, rf_cost_ring_all_gather;
 rf_cost rf_cost_tree_broadcast, rf_cost_chain_broadcast;
 rf_cost rf_cost_flat_rooted, rf_cost_tree_rooted;
 rf_cost rf_cost_direct_reduce_scatter;
-rf_cost rf_cost_hosts_all_reduce, rf_cost_hosts_reduce_scatter;
-rf_cost rf_cost_hosts_all_gather, rf_cost_hosts_broadcast;
+rf_cost rf_cost_hierarchical_all_reduce, rf_cost_hierarchical_reduce_scatter;
+rf_cost rf_cost_hierarchical_all_gather, rf_cost_hierarchical_broadcast;
 
 /* Seconds that `algorithm`, whose cost is given, would take. */
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,

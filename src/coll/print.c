@@ -12,8 +12,8 @@ static const char *const verb_names[] = {[RF_STEP_SEND] = "send",
                                          [RF_STEP_JOIN] = "join",
                                          [RF_STEP_FETCH] = "fetch",
                                          [RF_STEP_STORE] = "store",
-                                         [RF_STEP_SHOW] = "show",
-                                         [RF_STEP_MEET] = "meet",
+                                         [RF_STEP_ADDRESSES] = "addresses",
+                                         [RF_STEP_AGREE] = "agree",
                                          [RF_STEP_REDUCE_ALL] = "reduce_all"};
 
 const char *rf_step_verb_name(enum rf_step_verb verb)
@@ -67,7 +67,7 @@ void rf_sched_print(const struct rf_sched *sched, FILE *file)
             print_operand(file, step->dst);
             fprintf(file, " of all =%s%s from rank %d on", step->tree ? " tree" : "",
                     step->divide ? " divided" : "", step->peer);
-        } else if (step->verb != RF_STEP_JOIN && step->verb != RF_STEP_MEET) {
+        } else if (step->verb != RF_STEP_JOIN && step->verb != RF_STEP_AGREE) {
             print_operand(file, step->dst);
             if (step->verb == RF_STEP_COPY)
                 print_operand(file, step->a);

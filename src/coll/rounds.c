@@ -54,15 +54,7 @@ uint64_t rf_rounds_around_twice(int ranks)
 }
 
 /* Within a host, between hosts, and within again. */
-uint64_t rf_rounds_hosts_twice(int ranks)
+uint64_t rf_rounds_hierarchical_twice(int ranks)
 {
     return 4;
-}
-
-int rf_coll_count_rounds(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
-{
-    const struct rf_coll_row *row;
-    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    *out = row->rounds ? row->rounds(desc->ranks) : 1;
-    return 0;
 }

@@ -22,8 +22,8 @@ enum rf_step_verb {
     RF_STEP_FETCH, /* a list of moves from the tensor into staging memory; dst tells which tensor */
     RF_STEP_STORE, /* and back */
     /* Where ranks reach each other's memory (fused.c): */
-    RF_STEP_SHOW, /* dst = where IN and OUT are, for others */
-    RF_STEP_MEET, /* a = what all have shown; if not all can be reached, go on with `instead` */
+    RF_STEP_ADDRESSES, /* dst = where IN and OUT are, for others */
+    RF_STEP_AGREE, /* a = what all have shown; if not all can be reached, go on with `fallback` */
     RF_STEP_REDUCE_ALL /* OUT of every rank = the fold of IN of all, from `peer` on, or by tree */
 };
 
@@ -83,7 +83,7 @@ struct rf_sched {
     uint32_t recv_count, recv_roots; /* receives; those that wait for no step */
     size_t temp_bytes;
     uint64_t sent_bytes;
-    struct rf_sched *instead;     /* of a schedule with a MEET */
+    struct rf_sched *fallback;    /* of a schedule with an AGREE */
     uint64_t buffer_bytes;        /* of IN and of OUT, there */
     uint64_t shown_bytes;         /* of sent_bytes: no payload */
     uint64_t in_bytes, out_bytes; /* of a schedule that publishes: of the caller's IN and OUT, 0
@@ -92,7 +92,7 @@ struct rf_sched {
 };
 
 /* What ranks show each other. */
-struct rf_shown {
+struct rf_addresses {
     uint64_t in, out; /* offsets in what the rank shares */
     uint32_t can;     /* both are in it */
 };
@@ -148,8 +148,8 @@ uint32_t rf_sched_join(struct rf_sched *sched);
 void rf_sched_move(struct rf_sched *sched, struct rf_move move);
 uint32_t rf_sched_move_step(struct rf_sched *sched, enum rf_step_verb verb, bool out,
                             uint32_t first, uint64_t bytes);
-uint32_t rf_sched_show(struct rf_sched *sched, struct rf_operand dst);
-uint32_t rf_sched_meet(struct rf_sched *sched, struct rf_operand shown);
+uint32_t rf_sched_exchange_addresses(struct rf_sched *sched, struct rf_operand dst);
+uint32_t rf_sched_agree(struct rf_sched *sched, struct rf_operand shown);
 /* [offset, offset+bytes) of all ranks' IN, folded from `first` on (or by tree), to all their OUT.
  */
 uint32_t rf_sched_reduce_all(struct rf_sched *sched, size_t offset, size_t bytes, int first,
@@ -164,7 +164,8 @@ void *rf_sched_scratch(struct rf_sched *sched, size_t count, size_t item_bytes);
 typedef void rf_builder(struct rf_sched *sched, const struct rf_coll_desc *desc);
 rf_builder rf_build_ring_all_reduce, rf_build_ring_all_gather;
 rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather, rf_build_flat_reduce;
-rf_builder rf_build_doubling_all_reduce, rf_build_halving_all_reduce, rf_build_naive_all_reduce;
+rf_builder rf_build_recursive_doubling_all_reduce, rf_build_rabenseifner_all_reduce,
+    rf_build_naive_all_reduce;
 rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter, rf_build_direct_reduce;
 rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
 rf_builder rf_build_shared_all_reduce, rf_build_shared_all_gather;
@@ -172,15 +173,16 @@ rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_al
 rf_builder rf_build_tree_gather, rf_build_tree_scatter;
 rf_builder rf_build_forest, rf_build_prefix_reduce_scatter;
 rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast, rf_build_flat_broadcast;
-rf_builder rf_build_hosts_all_reduce, rf_build_hosts_reduce_scatter, rf_build_hosts_all_gather;
-rf_builder rf_build_hosts_broadcast;
+rf_builder rf_build_hierarchical_all_reduce, rf_build_hierarchical_reduce_scatter,
+    rf_build_hierarchical_all_gather;
+rf_builder rf_build_hierarchical_broadcast;
 rf_builder rf_build_barrier;
 rf_builder rf_build_send, rf_build_recv;
 rf_builder rf_build_copy;
 
-/* hosts.c: the share of an all-reduce that each rank sums up, in elements. Its builder takes them
- * as the counts of the description. */
-void rf_hosts_counts(const struct rf_coll_desc *desc, size_t *counts);
+/* hierarchical.c: the share of an all-reduce that each rank sums up, in elements. Its builder takes
+ * them as the counts of the description. */
+void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts);
 
 /* Runs one builder, window by window where it `can_cut`, and compiles what it wrote. */
 RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm,

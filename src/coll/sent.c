@@ -105,7 +105,7 @@ uint64_t rf_sent_direct_reduce(const struct rf_coll_desc *desc)
     return rf_coll_bytes(desc) - (desc->rank == desc->root ? own : 0);
 }
 
-uint64_t rf_sent_doubling_all_reduce(const struct rf_coll_desc *desc)
+uint64_t rf_sent_recursive_doubling_all_reduce(const struct rf_coll_desc *desc)
 {
     uint64_t sent = 0;
     for (int64_t bit = 1; bit < desc->ranks; bit *= 2)
@@ -115,7 +115,7 @@ uint64_t rf_sent_doubling_all_reduce(const struct rf_coll_desc *desc)
 
 /* In each round the range in hand is cut in two: the half that is given away now, and the one that
  * is kept, which goes the same way when it is finished, are the whole range. */
-uint64_t rf_sent_halving_all_reduce(const struct rf_coll_desc *desc)
+uint64_t rf_sent_rabenseifner_all_reduce(const struct rf_coll_desc *desc)
 {
     const size_t element = rf_dtype_bytes(desc->dtype);
     uint64_t sent = 0;

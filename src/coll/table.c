@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which algorithm serves which collective: the first row that fits. A row may look only at what all
- * ranks agree about (operation, ranks, bytes, type, order), never at what one rank sees. A new
- * algorithm is a builder and a row, with a cost (model.c) where it may be chosen by prediction, and
- * the formula of its bytes (sent.c) where there is one. Called by build.c and comm.
+ * Which algorithm serves which collective: the first row that is supported and preferred. A row may
+ * look only at what all ranks agree about (operation, ranks, bytes, type, order), never at what one
+ * rank sees. A new algorithm is a builder and a row, with a cost (model.c) where it may be chosen
+ * by prediction, and the formula of its bytes (sent.c) where there is one. Called by build.c and
+ * comm.
  */
 #include "table.h"
 #include "../base/base.h"
@@ -55,7 +56,7 @@ static const char *in_ring_order(const struct rf_coll_desc *desc)
     return is_narrow(desc) ? "it would round 16-bit types at every hop" : has_peers(desc);
 }
 
-static const char *can_double(const struct rf_coll_desc *desc)
+static const char *supported_recursive_doubling(const struct rf_coll_desc *desc)
 {
     if ((desc->ranks & (desc->ranks - 1)) != 0)
         return "the number of ranks is no power of two";
@@ -66,14 +67,14 @@ static const char *can_double(const struct rf_coll_desc *desc)
     return is_narrow(desc) ? "it would round 16-bit types at every hop" : has_peers(desc);
 }
 
-static const char *can_halve(const struct rf_coll_desc *desc)
+static const char *supported_rabenseifner(const struct rf_coll_desc *desc)
 {
-    const char *why = can_double(desc);
+    const char *why = supported_recursive_doubling(desc);
     return why || desc->order == RF_ORDER_ANY ? why : "it does not add in tree order";
 }
 
 /* Several hosts, and several ranks on some. */
-static const char *spans_hosts(const struct rf_coll_desc *desc)
+static const char *supported_hierarchical(const struct rf_coll_desc *desc)
 {
     int most = 0;
     for (int r = 0; desc->hosts && r < desc->ranks; r++)
@@ -84,21 +85,22 @@ static const char *spans_hosts(const struct rf_coll_desc *desc)
 }
 
 /* Sums are rounded between hosts, and folded in an order of the layout's. */
-static const char *can_fold_by_hosts(const struct rf_coll_desc *desc)
+static const char *supported_hierarchical_sum(const struct rf_coll_desc *desc)
 {
     if (desc->order != RF_ORDER_ANY)
         return "it adds in an order of its own";
     if (desc->redop == RF_CUSTOM)
         return "it does not take reductions of the caller's own";
-    return is_narrow(desc) ? "it would round 16-bit types between hosts" : spans_hosts(desc);
+    return is_narrow(desc) ? "it would round 16-bit types between hosts"
+                           : supported_hierarchical(desc);
 }
 
-static const char *can_share(const struct rf_coll_desc *desc)
+static const char *supported_shared(const struct rf_coll_desc *desc)
 {
     return rf_coll_can_share(desc) ? NULL : "it needs 2 to 32 ranks that share memory";
 }
 
-static const char *can_fuse(const struct rf_coll_desc *desc)
+static const char *supported_fused(const struct rf_coll_desc *desc)
 {
     return desc->ranks > 1 && desc->shared && desc->count > 0
                ? NULL
@@ -119,7 +121,7 @@ static bool when_measured(const struct rf_coll_desc *desc)
 }
 
 /* Of four ranks a second round costs more than one more short message. */
-static bool fits_doubling(const struct rf_coll_desc *desc)
+static bool prefers_recursive_doubling(const struct rf_coll_desc *desc)
 {
     size_t least = desc->ranks == 4 ? 4 * 1024 : 0;
     return desc->ranks >= 4 && rf_coll_bytes(desc) > least && rf_coll_bytes(desc) <= 64 * 1024;
@@ -128,56 +130,56 @@ static bool fits_doubling(const struct rf_coll_desc *desc)
 /* One round, but N-1 times the data: for two ranks that is what a ring sends. Past this size the
  * ring's segments win on TCP by two (messages that overrun the socket's buffer leave the connection
  * slow for what follows), and make no difference in shared memory. */
-static bool fits_flat(const struct rf_coll_desc *desc)
+static bool prefers_flat(const struct rf_coll_desc *desc)
 {
     size_t limit = desc->ranks == 2 ? 256 * 1024 : desc->ranks <= 4 ? 8 * 1024 : 1024;
     return rf_coll_bytes(desc) <= limit;
 }
 
 /* Two rounds where the ring has 2(N-1). */
-static bool fits_direct(const struct rf_coll_desc *desc)
+static bool prefers_direct(const struct rf_coll_desc *desc)
 {
     return in_ring_order(desc) || (desc->ranks > 2 && rf_coll_bytes(desc) <= 4 * 1024 * 1024);
 }
 
 /* 2 log2(N) rounds where direct has two, but of N-1 messages each. */
-static bool fits_halving(const struct rf_coll_desc *desc)
+static bool prefers_rabenseifner(const struct rf_coll_desc *desc)
 {
     return desc->ranks >= 16 && rf_coll_bytes(desc) <= 4 * 1024 * 1024;
 }
 
-static bool fits_flat_reduce(const struct rf_coll_desc *desc)
+static bool prefers_flat_reduce(const struct rf_coll_desc *desc)
 {
     return rf_coll_bytes(desc) <= (desc->ranks == 2 ? RF_WINDOW_BYTES : 64 * 1024);
 }
 
-static bool fits_flat_gather(const struct rf_coll_desc *desc)
+static bool prefers_flat_gather(const struct rf_coll_desc *desc)
 {
     return desc->ranks == 2 || share_of(desc) <= 256 * 1024;
 }
 
-static bool fits_bruck(const struct rf_coll_desc *desc)
+static bool prefers_bruck(const struct rf_coll_desc *desc)
 {
     return desc->ranks > 8 && share_of(desc) <= 2048;
 }
 
-static bool fits_tree(const struct rf_coll_desc *desc)
+static bool prefers_tree(const struct rf_coll_desc *desc)
 {
     return desc->ranks > 8 && share_of(desc) <= 8192;
 }
 
-static bool fits_tree_broadcast(const struct rf_coll_desc *desc)
+static bool prefers_tree_broadcast(const struct rf_coll_desc *desc)
 {
     return desc->ranks <= 2 || rf_coll_bytes(desc) <= 64 * 1024;
 }
 
 /* Shorter ones travel inside the lines that would announce them. */
-static bool fits_fused(const struct rf_coll_desc *desc)
+static bool prefers_fused(const struct rf_coll_desc *desc)
 {
     return rf_coll_bytes(desc) > 8 * 1024;
 }
 
-static bool fits_shared_gather(const struct rf_coll_desc *desc)
+static bool prefers_shared_gather(const struct rf_coll_desc *desc)
 {
     return share_of(desc) > 64 * 1024;
 }
@@ -187,34 +189,37 @@ static const struct rf_coll_row rows[] = {
      .rounds = rf_rounds_none},
     {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, NULL,
      rf_build_barrier, rf_sent_nothing, true, .rounds = rf_rounds_log},
-    {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", can_fuse, fits_fused,
-     NULL, rf_build_fused_all_reduce, NULL, true, true, .rounds = rf_rounds_two},
-    {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers", can_share,
-     never, NULL, rf_build_shared_all_reduce, NULL, false, true, .rounds = rf_rounds_two},
-    {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order", can_double,
-     fits_doubling, rf_cost_doubling_all_reduce, rf_build_doubling_all_reduce,
-     rf_sent_doubling_all_reduce, true, .rounds = rf_rounds_log},
-    {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, fits_flat, rf_cost_flat_all_reduce,
-     rf_build_flat_all_reduce, rf_sent_to_all, true},
-    {RF_COLL_ALL_REDUCE, "halving", "middle sizes, many 2^k ranks, any order", can_halve,
-     fits_halving, rf_cost_halving_all_reduce, rf_build_halving_all_reduce,
-     rf_sent_halving_all_reduce, true, .rounds = rf_rounds_log_twice},
-    {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers, fits_direct,
-     rf_cost_direct_all_reduce, rf_build_direct_all_reduce, rf_sent_direct_all_reduce,
+    {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", supported_fused,
+     prefers_fused, NULL, rf_build_fused_all_reduce, NULL, true, true, .rounds = rf_rounds_two},
+    {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers",
+     supported_shared, never, NULL, rf_build_shared_all_reduce, NULL, false, true,
      .rounds = rf_rounds_two},
+    {RF_COLL_ALL_REDUCE, "doubling", "short, 2^k ranks, any or tree order",
+     supported_recursive_doubling, prefers_recursive_doubling,
+     rf_cost_recursive_doubling_all_reduce, rf_build_recursive_doubling_all_reduce,
+     rf_sent_recursive_doubling_all_reduce, true, .rounds = rf_rounds_log},
+    {RF_COLL_ALL_REDUCE, "flat", "short", has_peers, prefers_flat, rf_cost_flat_all_reduce,
+     rf_build_flat_all_reduce, rf_sent_to_all, true},
+    {RF_COLL_ALL_REDUCE, "halving", "middle sizes, many 2^k ranks, any order",
+     supported_rabenseifner, prefers_rabenseifner, rf_cost_rabenseifner_all_reduce,
+     rf_build_rabenseifner_all_reduce, rf_sent_rabenseifner_all_reduce, true,
+     .rounds = rf_rounds_log_twice},
+    {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers,
+     prefers_direct, rf_cost_direct_all_reduce, rf_build_direct_all_reduce,
+     rf_sent_direct_all_reduce, .rounds = rf_rounds_two},
     {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_cost_ring_all_reduce,
      rf_build_ring_all_reduce, rf_sent_ring_all_reduce, .rounds = rf_rounds_around_twice},
     {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never, NULL,
      rf_build_naive_all_reduce, rf_sent_naive_all_reduce, true, .rounds = rf_rounds_two},
-    {RF_COLL_REDUCE, "flat", "short", has_peers, fits_flat_reduce, rf_cost_flat_all_reduce,
+    {RF_COLL_REDUCE, "flat", "short", has_peers, prefers_flat_reduce, rf_cost_flat_all_reduce,
      rf_build_flat_reduce, rf_sent_to_root, true},
     {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_cost_direct_all_reduce,
      rf_build_direct_reduce, rf_sent_direct_reduce, .rounds = rf_rounds_two},
-    {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, fits_tree, rf_cost_tree_rooted,
+    {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, prefers_tree, rf_cost_tree_rooted,
      rf_build_tree_gather, rf_sent_tree_gather, true, .rounds = rf_rounds_tree},
     {RF_COLL_GATHER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
      rf_build_flat_gather, rf_sent_to_root},
-    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, fits_tree, rf_cost_tree_rooted,
+    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, prefers_tree, rf_cost_tree_rooted,
      rf_build_tree_scatter, rf_sent_tree_scatter, true, .rounds = rf_rounds_tree},
     {RF_COLL_SCATTER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
      rf_build_flat_scatter, rf_sent_by_root},
@@ -222,31 +227,32 @@ static const struct rf_coll_row rows[] = {
      rf_sent_to_all},
     {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL, rf_cost_direct_reduce_scatter,
      rf_build_direct_reduce_scatter, rf_sent_to_all, .sent_counts = rf_sent_other_pieces},
-    {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", can_share, fits_shared_gather,
-     NULL, rf_build_shared_all_gather, NULL, false, true},
-    {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, fits_bruck,
+    {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", supported_shared,
+     prefers_shared_gather, NULL, rf_build_shared_all_gather, NULL, false, true},
+    {RF_COLL_ALL_GATHER, "bruck", "very short, many ranks", has_peers, prefers_bruck,
      rf_cost_bruck_all_gather, rf_build_bruck_all_gather, rf_sent_to_all, true,
      .sent_counts = rf_sent_bruck, .rounds = rf_rounds_log},
-    {RF_COLL_ALL_GATHER, "flat", "short", has_peers, fits_flat_gather, rf_cost_flat_all_gather,
+    {RF_COLL_ALL_GATHER, "flat", "short", has_peers, prefers_flat_gather, rf_cost_flat_all_gather,
      rf_build_flat_all_gather, rf_sent_to_all, .sent_counts = rf_sent_own_piece},
     {RF_COLL_ALL_GATHER, "ring", "long", has_peers, NULL, rf_cost_ring_all_gather,
      rf_build_ring_all_gather, rf_sent_to_all, .sent_counts = rf_sent_around,
      .rounds = rf_rounds_around},
-    {RF_COLL_BROADCAST, "tree", "short", has_peers, fits_tree_broadcast, rf_cost_tree_broadcast,
+    {RF_COLL_BROADCAST, "tree", "short", has_peers, prefers_tree_broadcast, rf_cost_tree_broadcast,
      rf_build_tree_broadcast, rf_sent_tree_broadcast, .rounds = rf_rounds_tree},
     {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_cost_chain_broadcast,
      rf_build_chain_broadcast, rf_sent_chain_broadcast, .rounds = rf_rounds_around},
     {RF_COLL_BROADCAST, "flat", "from the root to all: for comparison", has_peers, never, NULL,
      rf_build_flat_broadcast, rf_sent_by_root},
     {RF_COLL_ALL_REDUCE, "hosts", "within hosts, between, within: where links are measured",
-     can_fold_by_hosts, when_measured, rf_cost_hosts_all_reduce, rf_build_hosts_all_reduce,
-     .rounds = rf_rounds_hosts_twice},
-    {RF_COLL_REDUCE_SCATTER, "hosts", "the same", can_fold_by_hosts, when_measured,
-     rf_cost_hosts_reduce_scatter, rf_build_hosts_reduce_scatter, .rounds = rf_rounds_two},
-    {RF_COLL_ALL_GATHER, "hosts", "the same", spans_hosts, when_measured, rf_cost_hosts_all_gather,
-     rf_build_hosts_all_gather, .rounds = rf_rounds_two},
-    {RF_COLL_BROADCAST, "hosts", "the same", spans_hosts, when_measured, rf_cost_hosts_broadcast,
-     rf_build_hosts_broadcast, .rounds = rf_rounds_around},
+     supported_hierarchical_sum, when_measured, rf_cost_hierarchical_all_reduce,
+     rf_build_hierarchical_all_reduce, .rounds = rf_rounds_hierarchical_twice},
+    {RF_COLL_REDUCE_SCATTER, "hosts", "the same", supported_hierarchical_sum, when_measured,
+     rf_cost_hierarchical_reduce_scatter, rf_build_hierarchical_reduce_scatter,
+     .rounds = rf_rounds_two},
+    {RF_COLL_ALL_GATHER, "hosts", "the same", supported_hierarchical, when_measured,
+     rf_cost_hierarchical_all_gather, rf_build_hierarchical_all_gather, .rounds = rf_rounds_two},
+    {RF_COLL_BROADCAST, "hosts", "the same", supported_hierarchical, when_measured,
+     rf_cost_hierarchical_broadcast, rf_build_hierarchical_broadcast, .rounds = rf_rounds_around},
     {RF_COLL_SEND, "message", "every size", has_peers, NULL, NULL, rf_build_send, rf_sent_to_root,
      true},
     {RF_COLL_RECV, "message", "every size", has_peers, NULL, NULL, rf_build_recv, rf_sent_nothing,
@@ -260,47 +266,6 @@ static const struct rf_coll_row rows[] = {
 };
 enum { ROW_COUNT = sizeof(rows) / sizeof(rows[0]) };
 _Static_assert(ROW_COUNT <= UINT8_MAX, "a contract has a row's number in 8 bits");
-
-static const char *const op_names[RF_COLL_OP_COUNT] = {
-    [RF_COLL_NONE] = "none",
-    [RF_COLL_ALL_REDUCE] = "all_reduce",
-    [RF_COLL_REDUCE_SCATTER] = "reduce_scatter",
-    [RF_COLL_ALL_GATHER] = "all_gather",
-    [RF_COLL_BROADCAST] = "broadcast",
-    [RF_COLL_REDUCE] = "reduce",
-    [RF_COLL_GATHER] = "gather",
-    [RF_COLL_SCATTER] = "scatter",
-    [RF_COLL_ALL_TO_ALL] = "all_to_all",
-    [RF_COLL_BARRIER] = "barrier",
-    [RF_COLL_SEND] = "send",
-    [RF_COLL_RECV] = "recv",
-    [RF_COLL_FOREST_ALL_REDUCE] = "forest_all_reduce",
-    [RF_COLL_FOREST_REDUCE_SCATTER] = "forest_reduce_scatter",
-    [RF_COLL_PREFIX_REDUCE_SCATTER] = "prefix_reduce_scatter",
-};
-
-const char *rf_coll_op_name(enum rf_coll_op op)
-{
-    return (unsigned)op < RF_COLL_OP_COUNT ? op_names[op] : "?";
-}
-
-bool rf_coll_has_root(enum rf_coll_op op)
-{
-    return op == RF_COLL_BROADCAST || op == RF_COLL_REDUCE || op == RF_COLL_GATHER ||
-           op == RF_COLL_SCATTER || op == RF_COLL_SEND || op == RF_COLL_RECV;
-}
-
-bool rf_coll_reduces(enum rf_coll_op op)
-{
-    return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE || op == RF_COLL_REDUCE_SCATTER ||
-           rf_coll_adds_leaves(op);
-}
-
-bool rf_coll_adds_leaves(enum rf_coll_op op)
-{
-    return op == RF_COLL_FOREST_ALL_REDUCE || op == RF_COLL_FOREST_REDUCE_SCATTER ||
-           op == RF_COLL_PREFIX_REDUCE_SCATTER;
-}
 
 static int check(const struct rf_coll_desc *desc)
 {
@@ -363,7 +328,7 @@ static int choose(const struct rf_coll_desc *desc, const struct rf_coll_row **ou
     *out = NULL;
     for (int i = 0; i < ROW_COUNT && !*out; i++) {
         const struct rf_coll_row *row = &rows[i];
-        if (serves(row, desc) && (!row->fits || row->fits(desc)))
+        if (serves(row, desc) && (!row->preferred || row->preferred(desc)))
             *out = row;
     }
     const struct rf_coll_row *best = desc->model && *out && (*out)->cost ? quickest(desc) : NULL;

@@ -13,7 +13,8 @@
 typedef uint64_t rf_sent(const struct rf_coll_desc *desc);
 rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
 rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
-rf_sent rf_sent_doubling_all_reduce, rf_sent_halving_all_reduce, rf_sent_naive_all_reduce;
+rf_sent rf_sent_recursive_doubling_all_reduce, rf_sent_rabenseifner_all_reduce,
+    rf_sent_naive_all_reduce;
 rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf_sent_tree_scatter;
 rf_sent rf_sent_other_pieces, rf_sent_own_piece, rf_sent_around, rf_sent_bruck;
 rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter, rf_sent_prefix_reduce_scatter;
@@ -22,13 +23,14 @@ rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter, rf_sent_prefix
 typedef uint64_t rf_rounds(int ranks);
 rf_rounds rf_rounds_none, rf_rounds_two, rf_rounds_log, rf_rounds_tree, rf_rounds_log_twice,
     rf_rounds_around;
-rf_rounds rf_rounds_around_twice, rf_rounds_hosts_twice;
+rf_rounds rf_rounds_around_twice, rf_rounds_hierarchical_twice;
 
 struct rf_coll_row {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
     const char *name, *note;
     const char *(*why_not)(const struct rf_coll_desc *desc); /* NULL: it would be right */
-    bool (*fits)(const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
+    bool (*preferred)(
+        const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
     rf_cost *cost; /* where links are measured; NULL: never taken by prediction */
     rf_builder *build;
     rf_sent *sent; /* bytes of a call without counts, or of leaves; NULL: its list is counted */

@@ -7,7 +7,7 @@
  *
  * Staged: a rank whose tensors the host cannot reach has the very same messages, but IN and OUT are
  * a few slots of mapped memory, and each window is fetched from the tensor before it and stored
- * behind it. So while a window is on the wire, others are being copied. Called by sched.c.
+ * behind it. So while a window is on the wire, others are being copied. Called by compile.c.
  */
 #include "windows.h"
 

@@ -4,29 +4,19 @@
  * they wait, and then those; whoever waits says so, in whichever communicator of the family it
  * waits, and whoever says nothing is the one to name. A question reaches a rank though nobody
  * listens to the communicator in which it is asked: the link's thread notes it, and the family's
- * watches look there. Called by watch.c and spread.c, which fail the communicator.
+ * wait monitors look there. Called by wait_monitor.c and spread.c, which fail the communicator.
  */
 #include <ringforge/ringforge.h>
 
-#include "communicator.h"
+#include "family.h"
+#include "p2p.h"
+#include "wait_graph.h"
 
 #define ASK_AGAIN_NS 100000000ull
 #define NAP_NS 100000ull
 /* A turn that took longer does not count as more: this rank's core is busy, and so may be those of
  * the ranks that are to answer. */
 #define LONGEST_TURN_NS 5000000ull
-
-struct known {
-    int rank, from; /* from: the place of one that waits for it; -1: this rank does */
-    bool told;
-};
-
-struct rf_asking {
-    struct known known[RF_ASK_RANKS];
-    int count, asked; /* asked: of the first ones */
-    int away, away_for;
-    uint64_t start_ns, patience_ns; /* both since the last one became known */
-};
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
@@ -48,70 +38,27 @@ void rf_ask_answer(struct rf_comm *comm, const int *waits, int count)
     pthread_mutex_lock(&family->lock);
     for (struct rf_comm *each = family->first; each; each = each->sibling)
         if (atomic_load(&each->asked_at) > comm->answered)
-            rf_note_tell(each, in_job, told);
+            rf_comm_send_answer(each, in_job, told);
     pthread_mutex_unlock(&family->lock);
     comm->answered = asks;
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-static int find(const struct rf_asking *ask, int rank)
-{
-    int at = 0;
-    while (at < ask->count && ask->known[at].rank != rank)
-        at++;
-    return at < ask->count ? at : -1;
-}
-
-static void add(struct rf_asking *ask, const struct rf_comm *comm, int rank, int from)
-{
-    if (rank < 0 || rank == comm->rank || ask->count == RF_ASK_RANKS || find(ask, rank) >= 0)
-        return;
-    ask->known[ask->count++] = (struct known){.rank = rank, .from = from};
-    ask->start_ns = rf_now_ns();
-    ask->patience_ns = 0;
-}
-
-void rf_ask_told(struct rf_comm *comm, int rank, const int32_t *in_job, uint32_t count)
-{
-    struct rf_asking *ask = comm->asking;
-    const int at = ask ? find(ask, rank) : -1;
-    if (at < 0)
-        return;
-    ask->known[at].told = true;
-    for (uint32_t i = 0; i < count; i++) {
-        const int here = rf_comm_from_job(comm, in_job[i]);
-        add(ask, comm, here, at);
-        if (here < 0 && ask->away < 0) {
-            ask->away = rank;
-            ask->away_for = in_job[i];
-        }
-    }
-}
-
-/* The place of the first one that has said nothing; -1: all have. */
-static int silent(const struct rf_asking *ask)
-{
-    for (int at = 0; at < ask->count; at++)
-        if (!ask->known[at].told)
-            return at;
-    return -1;
-}
-
-static void ask_all(struct rf_comm *comm, struct rf_asking *ask)
+static void ask_all(struct rf_comm *comm, struct rf_wait_graph *ask)
 {
     int ranks[RF_TELL_RANKS], count = 0;
     for (int at = 0; at < ask->count && count < RF_TELL_RANKS; at++)
-        if (!ask->known[at].told)
+        if (!ask->known[at].answered)
             ranks[count++] = ask->known[at].rank;
-    rf_note_ask(comm, ranks, count);
+    rf_comm_send_question(comm, ranks, count);
     ask->asked = ask->count;
 }
 
-static int listen(struct rf_comm *comm, struct rf_asking *ask, const int *waits, int count)
+static int listen(struct rf_comm *comm, struct rf_wait_graph *ask, const int *waits, int count)
 {
     uint64_t asked_ns = 0, last_ns = rf_now_ns();
-    while (silent(ask) >= 0 && ask->patience_ns < RF_ASK_NS &&
+    while (rf_wait_graph_silent(ask) >= 0 && ask->patience_ns < RF_ASK_NS &&
            last_ns < ask->start_ns + 3 * RF_ASK_NS) {
         if (ask->asked < ask->count || last_ns - asked_ns > ASK_AGAIN_NS) {
             ask_all(comm, ask);
@@ -129,15 +76,15 @@ static int listen(struct rf_comm *comm, struct rf_asking *ask, const int *waits,
 
 int rf_ask(struct rf_comm *comm, const int *waits, int count, struct rf_silent *out)
 {
-    struct rf_asking ask = {.away = -1, .away_for = -1};
+    struct rf_wait_graph ask = {.away = -1, .away_for = -1};
     for (int i = 0; i < count; i++)
-        add(&ask, comm, waits[i], -1);
+        rf_wait_graph_add(&ask, comm, waits[i], -1);
     comm->asking = &ask;
     const int rc = listen(comm, &ask, waits, count);
     comm->asking = NULL;
     if (rc < 0)
         return rc;
-    int at = silent(&ask);
+    int at = rf_wait_graph_silent(&ask);
     *out = (struct rf_silent){.rank = -1, .first = -1, .away = ask.away, .away_for = ask.away_for};
     if (at < 0)
         return 0;

@@ -1,25 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The public collectives on host memory: each fills in a call, operations.c checks and runs it.
+ * The public collectives on host memory: each fills in a call, which call_start.c checks and
+ * starts.
  */
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
+#include "task.h"
 
 enum { NO_ROOT = -1 };
-
-int rf_call_sum(const struct rf_comm *comm, enum rf_coll_op op, const size_t *counts, size_t *sum)
-{
-    *sum = 0;
-    if (!counts)
-        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", rf_coll_op_name(op),
-                       comm->size);
-    for (int r = 0; r < comm->size; r++)
-        if (__builtin_add_overflow(*sum, counts[r], sum))
-            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold",
-                           rf_coll_op_name(op));
-    return 0;
-}
 
 /* Equal pieces: `count` elements. */
 static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void *out, size_t count,
@@ -136,14 +125,14 @@ int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *
 }
 
 /* What others say they will send is what this rank expects; else both sides are named. */
-static int compare_counts(struct rf_comm *comm, const size_t *told, const struct rf_call *call)
+static int compare_counts(struct rf_comm *comm, const size_t *sizes, const struct rf_call *call)
 {
     for (int r = 0; r < comm->size; r++) {
-        if (told[r] == call->recv_counts[r])
+        if (sizes[r] == call->recv_counts[r])
             continue;
         return rf_comm_fail_text(comm, RF_EMISMATCH, r, NULL,
                                  "all_to_all: rank %d sends %zu %s to rank %d, which expects %zu",
-                                 r, told[r], rf_dtype_name(call->dtype), comm->rank,
+                                 r, sizes[r], rf_dtype_name(call->dtype), comm->rank,
                                  call->recv_counts[r]);
     }
     return 0;
@@ -157,14 +146,14 @@ int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_call *call,
         blocking.label = opts->label;
         blocking.timeout_s = opts->timeout_s;
     }
-    size_t *told = rf_alloc((size_t)comm->size * sizeof(*told));
-    if (!told)
+    size_t *sizes = rf_alloc((size_t)comm->size * sizeof(*sizes));
+    if (!sizes)
         return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
-    int rc = equal(comm, RF_COLL_ALL_TO_ALL, call->counts, told, 1,
+    int rc = equal(comm, RF_COLL_ALL_TO_ALL, call->counts, sizes, 1,
                    sizeof(size_t) == 8 ? RF_I64 : RF_I32, RF_SUM, NO_ROOT, &blocking);
     if (rc == 0)
-        rc = compare_counts(comm, told, call);
-    rf_free(told);
+        rc = compare_counts(comm, sizes, call);
+    rf_free(sizes);
     return rc;
 }
 

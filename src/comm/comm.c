@@ -6,6 +6,8 @@
 #include <sys/random.h>
 
 #include "communicator.h"
+#include "family.h"
+#include "p2p.h"
 #include "transport/transport.h"
 
 enum { WIRE_VERSION = 8 };
@@ -118,7 +120,7 @@ static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
 static void free_parts(struct rf_comm *comm)
 {
     rf_async_destroy(comm->async);
-    for (int i = 0; i < RF_FLIGHTS; i++)
+    for (int i = 0; i < RF_INFLIGHT; i++)
         rf_exec_destroy(comm->execs[i]);
     if (comm->wire) {
         comm->wire->ops->cancel_all(comm->wire);
@@ -171,24 +173,6 @@ static int check_opts(const struct rf_comm_opts *opts)
     return rf_check_seconds("open", opts->start_timeout_s);
 }
 
-int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent, const int *members)
-{
-    comm->job_ranks = rf_alloc((size_t)comm->size * sizeof(*comm->job_ranks));
-    if (!comm->job_ranks)
-        return rf_fail(RF_ENOMEM, "no memory for a group of %d ranks", comm->size);
-    for (int r = 0; r < comm->size; r++)
-        comm->job_ranks[r] = parent->job_ranks ? parent->job_ranks[members[r]] : members[r];
-    return 0;
-}
-
-int rf_comm_from_job(const struct rf_comm *comm, int in_job)
-{
-    for (int rank = 0; rank < comm->size; rank++)
-        if (rf_comm_in_job(comm, rank) == in_job)
-            return rank;
-    return -1;
-}
-
 static int join(struct rf_comm *comm, const char *url, const struct rf_comm_opts *opts)
 {
     if (strcmp(url, "self:") == 0) {
@@ -233,22 +217,6 @@ int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct r
         comm->size = comm->wire->size;
     }
     return rf_comm_adopt(comm, opts, rc, out);
-}
-
-int rf_comm_ready(struct rf_comm *comm)
-{
-    rf_family_enter(comm);
-    if (rf_async_busy(comm->async))
-        rf_async_drain(comm->async, 0);
-    return comm->failed ? rf_comm_report(comm) : 0;
-}
-
-int rf_comm_enter(struct rf_comm *comm)
-{
-    RETURN_IF_ERROR(rf_comm_ready(comm));
-    if (rf_comm_has_news(comm))
-        return rf_comm_events(comm);
-    return 0;
 }
 
 /* Says goodbye, and hears what the others have called until all have left. */
@@ -318,7 +286,7 @@ uint64_t rf_comm_sent_bytes(const struct rf_comm *comm)
     uint64_t bytes, messages;
     rf_p2p_overhead(comm->p2p, &bytes, &messages);
     int64_t other = 0;
-    for (int i = 0; i < RF_FLIGHTS; i++)
+    for (int i = 0; i < RF_INFLIGHT; i++)
         other += comm->execs[i] ? rf_exec_other_bytes(comm->execs[i]) : 0;
     return comm->wire->sent_bytes - bytes + (uint64_t)other;
 }

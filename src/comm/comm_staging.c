@@ -7,6 +7,7 @@
  * many are under way at once, take slots of their own, for a piece of a message each.
  */
 #include "communicator.h"
+#include "staging.h"
 
 struct rf_slot {
     struct rf_staging *staging;

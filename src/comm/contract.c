@@ -73,18 +73,6 @@ bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
            a->algorithm == b->algorithm;
 }
 
-bool rf_past_equal(const struct rf_past *a, const struct rf_past *b)
-{
-    return a->hash == b->hash && rf_contract_equal(&a->contract, &b->contract);
-}
-
-/* Labels are no part of it, as an empty one matches any. */
-uint32_t rf_past_next(const struct rf_past *past)
-{
-    uint32_t mixed = (past->chain ^ past->hash) * 0x9e3779b1u;
-    return (mixed ^ mixed >> 15) * 0x85ebca77u;
-}
-
 const char *rf_contract_text(const struct rf_contract *contract, char *text, size_t bytes)
 {
     enum rf_coll_op op = contract->op;

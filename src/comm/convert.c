@@ -4,45 +4,12 @@
  * in 16 bits. They are copied, block by block, into memory of the communicator, and the plain call
  * runs on that. Called by operations.c.
  */
-#include <math.h>
 #include <ringforge/ringforge.h>
 
 #include "../coll/reduce.h"
 #include "communicator.h"
 
 enum { BLOCK = 512, ALIGNMENT = 64 };
-
-static bool is_float(enum rf_dtype dtype)
-{
-    return dtype == RF_F32 || dtype == RF_F64 || dtype == RF_F16 || dtype == RF_BF16;
-}
-
-int rf_convert_check(const struct rf_call *call)
-{
-    const char *op = rf_coll_op_name(call->op);
-    if (!rf_call_converts(call))
-        return 0;
-    if (!rf_coll_reduces(call->op) || rf_coll_adds_leaves(call->op))
-        return rf_fail(RF_EINVAL, "%s: a scale and a 16-bit wire are for reductions", op);
-    if (call->scaled && call->redop != RF_SUM && call->redop != RF_AVG)
-        return rf_fail(RF_EINVAL, "%s: a scale goes with sum and avg, not with %s", op,
-                       rf_redop_name(call->redop));
-    if (call->scaled && !isfinite(call->scale))
-        return rf_fail(RF_EINVAL, "%s: a scale of %g is not finite", op, call->scale);
-    if (call->scaled && !is_float(call->dtype) &&
-        (call->scale != trunc(call->scale) || fabs(call->scale) > 0x1p53))
-        return rf_fail(RF_EINVAL, "%s: a scale of %s must be a whole number, not %g", op,
-                       rf_dtype_name(call->dtype), call->scale);
-    if (call->wire == RF_F32)
-        return 0;
-    if (call->dtype != RF_F32 || (call->wire != RF_F16 && call->wire != RF_BF16))
-        return rf_fail(RF_EINVAL, "%s: only f32 can travel as f16 or bf16, not %s as %s", op,
-                       rf_dtype_name(call->dtype), rf_dtype_name(call->wire));
-    if (call->redop == RF_CUSTOM)
-        return rf_fail(RF_EINVAL, "%s: a 16-bit wire and a custom reduction exclude each other",
-                       op);
-    return 0;
-}
 
 /* Integers wrap, as their sums do. */
 #define SCALE_WHOLE(type)                                                                          \

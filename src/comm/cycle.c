@@ -7,33 +7,35 @@
  * Haas 1983). A probe that comes back has found a circle: nobody in it can have gone on, since each
  * has been seen waiting for the next, which has not served it, and the first one still waits. If it
  * has gone through several communicators it is told along them, and every one fails.
- * Called by watch.c and notes.c. Not for what a worker does while its caller goes on.
+ * Called by wait_monitor.c and control_receive.c. Not for what a worker does while its caller goes
+ * on.
  */
 #include <ringforge/ringforge.h>
 
-#include "point_to_point.h"
+#include "family.h"
+#include "p2p.h"
 
 enum { POLLS = 64 };
 
-/* Whether this watch's call needs `rank`, which has not begun it, for its end. */
-static bool needs(const struct rf_comm *comm, const struct rf_watch *watch, int rank)
+/* Whether this wait's call needs `rank`, which has not begun it, for its end. */
+static bool needs(const struct rf_comm *comm, const struct rf_wait_monitor *monitor, int rank)
 {
     const struct rf_peer_state *peer = &comm->peers[rank];
-    if (peer->has_waiting && peer->waiting.contract.sequence >= watch->mine->sequence)
+    if (peer->has_waiting && peer->waiting.contract.sequence >= monitor->mine->sequence)
         return false;
-    return rf_call_needs_everybody(watch->mine) ||
-           (watch->exec && rf_exec_needs(watch->exec, rank));
+    return rf_call_needs_everybody(monitor->mine) ||
+           (monitor->exec && rf_exec_needs(monitor->exec, rank));
 }
 
 /* The rank that this one waits for; -1: none, or it may go on by itself. */
-static int waits_for(const struct rf_comm *comm, const struct rf_watch *watch)
+static int waits_for(const struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
-    if (!watch->blocking || watch->may_send || rf_async_busy(comm->async))
+    if (!monitor->blocking || monitor->may_send || rf_async_busy(comm->async))
         return -1;
-    if (rf_contract_is_point(watch->mine))
-        return watch->peer;
+    if (rf_contract_is_point(monitor->mine))
+        return monitor->peer;
     for (int rank = 0; rank < comm->size; rank++)
-        if (rank != comm->rank && needs(comm, watch, rank))
+        if (rank != comm->rank && needs(comm, monitor, rank))
             return rank;
     return -1;
 }
@@ -44,13 +46,14 @@ static bool names_a_rank(const struct rf_contract *contract)
 }
 
 /* Adds this rank, which waits in `comm`, and sends it on. */
-static void send_on(struct rf_comm *comm, const struct rf_watch *watch, struct rf_probe *probe)
+static void send_on(struct rf_comm *comm, const struct rf_wait_monitor *monitor,
+                    struct rf_probe *probe)
 {
-    const int to = waits_for(comm, watch);
+    const int to = waits_for(comm, monitor);
     if (to < 0 || to == comm->rank || probe->count >= RF_PROBE_HOPS)
         return;
     struct rf_probe_hop *hop = &probe->hops[probe->count++];
-    const struct rf_contract *mine = watch->mine;
+    const struct rf_contract *mine = monitor->mine;
     *hop = (struct rf_probe_hop){.rank = rf_comm_in_job(comm, comm->rank),
                                  .to = rf_comm_in_job(comm, to),
                                  .number = comm->number,
@@ -62,7 +65,7 @@ static void send_on(struct rf_comm *comm, const struct rf_watch *watch, struct r
                                  .dtype = mine->dtype,
                                  .redop = mine->redop,
                                  .order = mine->order};
-    rf_note_probe(comm, probe, false);
+    rf_comm_send_probe(comm, probe, false);
 }
 
 static struct rf_contract contract_of(const struct rf_probe_hop *hop)
@@ -83,7 +86,7 @@ static bool is_unserved(struct rf_comm *comm, int rank, const struct rf_probe_ho
     if (!rf_contract_is_point(&theirs))
         return comm->sequence <= hop->sequence;
     /* Of what is sent here nobody has taken in the envelope where this rank waits elsewhere. */
-    for (int i = 0; i < POLLS && comm->watching->comm != comm; i++)
+    for (int i = 0; i < POLLS && comm->monitoring->comm != comm; i++)
         if (rf_p2p_owes(comm->p2p, rank, &theirs) || rf_p2p_poll(comm->p2p) < 0)
             break;
     return rf_p2p_owes(comm->p2p, rank, &theirs);
@@ -135,15 +138,15 @@ static void describe_orders(const struct rf_probe *probe, char *text, size_t byt
 static void fail_for(struct rf_comm *comm, const struct rf_probe *probe,
                      const struct rf_probe_hop *hop)
 {
-    struct rf_verdict verdict = {.status = RF_EMISMATCH,
+    struct rf_failure failure = {.status = RF_EMISMATCH,
                                  .rank = rf_comm_from_job(comm, hop->to),
                                  .rank_a = -1,
                                  .rank_b = -1,
                                  .sequence = hop->sequence,
                                  .of_job = true};
-    describe_orders(probe, verdict.message, sizeof(verdict.message));
-    rf_note_probe(comm, probe, true);
-    rf_comm_fail(comm, &verdict, true);
+    describe_orders(probe, failure.message, sizeof(failure.message));
+    rf_comm_send_probe(comm, probe, true);
+    rf_comm_fail(comm, &failure, true);
 }
 
 /* Fails that in which this rank waits, as hop `own` says, and that in which another rank waits for
@@ -175,7 +178,7 @@ static int fail_pair(struct rf_comm *comm, const struct rf_probe *probe)
 
 static int fail_circle(struct rf_comm *comm, const struct rf_probe *probe)
 {
-    struct rf_verdict verdict = {.status = RF_EMISMATCH,
+    struct rf_failure failure = {.status = RF_EMISMATCH,
                                  .rank = rf_comm_from_job(comm, probe->hops[0].to),
                                  .rank_a = -1,
                                  .rank_b = -1,
@@ -183,9 +186,9 @@ static int fail_circle(struct rf_comm *comm, const struct rf_probe *probe)
     /* Rather an operation, as messages are numbered apart. */
     for (uint32_t i = probe->count; i-- > 0;)
         if (!rf_contract_is_point(&(struct rf_contract){.op = probe->hops[i].op}))
-            verdict.sequence = probe->hops[i].sequence;
-    describe(comm, probe, verdict.message, sizeof(verdict.message));
-    return rf_comm_fail(comm, &verdict, true);
+            failure.sequence = probe->hops[i].sequence;
+    describe(comm, probe, failure.message, sizeof(failure.message));
+    return rf_comm_fail(comm, &failure, true);
 }
 
 /* The probe has come back to the rank that asked, in the communicator in which it waits. */
@@ -201,38 +204,38 @@ static int fail(struct rf_comm *comm, const struct rf_probe *probe)
                : fail_circle(comm, probe);
 }
 
-void rf_cycle_probe(struct rf_comm *comm, const struct rf_watch *watch)
+void rf_cycle_probe(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
     struct rf_probe probe = {.wait = ++comm->waits};
-    send_on(comm, watch, &probe);
+    send_on(comm, monitor, &probe);
 }
 
 /* This rank waits where the hop has it. */
-static bool is_hop(const struct rf_watch *watch, const struct rf_probe_hop *hop)
+static bool is_hop(const struct rf_wait_monitor *monitor, const struct rf_probe_hop *hop)
 {
-    const struct rf_comm *comm = watch->comm;
+    const struct rf_comm *comm = monitor->comm;
     return hop->rank == rf_comm_in_job(comm, comm->rank) && hop->number == comm->number &&
-           hop->sequence == watch->mine->sequence && hop->op == watch->mine->op;
+           hop->sequence == monitor->mine->sequence && hop->op == monitor->mine->op;
 }
 
 /* The circle, as the first of it has found it. */
-static int heard_circle(const struct rf_watch *watch, const struct rf_probe *probe)
+static int received_circle(const struct rf_wait_monitor *monitor, const struct rf_probe *probe)
 {
     for (uint32_t i = 0; i < probe->count; i++)
-        if (is_hop(watch, &probe->hops[i]))
-            return fail_all(watch->comm, probe, i);
+        if (is_hop(monitor, &probe->hops[i]))
+            return fail_all(monitor->comm, probe, i);
     return 0;
 }
 
-int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard, bool found)
+int rf_cycle_receive(struct rf_comm *comm, int rank, const struct rf_probe *received, bool found)
 {
-    const struct rf_watch *watch = comm->watching;
-    struct rf_probe probe = *heard;
-    if (!watch || probe.count < 1 || probe.count > RF_PROBE_HOPS)
+    const struct rf_wait_monitor *monitor = comm->monitoring;
+    struct rf_probe probe = *received;
+    if (!monitor || probe.count < 1 || probe.count > RF_PROBE_HOPS)
         return 0;
     if (found)
-        return heard_circle(watch, &probe);
-    struct rf_comm *waiting = watch->comm;
+        return received_circle(monitor, &probe);
+    struct rf_comm *waiting = monitor->comm;
     const struct rf_probe_hop *last = &probe.hops[probe.count - 1];
     const int self = rf_comm_in_job(comm, comm->rank);
     if (last->rank != rf_comm_in_job(comm, rank) || last->to != self ||
@@ -242,14 +245,14 @@ int rf_cycle_heard(struct rf_comm *comm, int rank, const struct rf_probe *heard,
         for (uint32_t i = 1; i < probe.count; i++)
             if (probe.hops[i].rank == self)
                 return 0; /* a circle without the one who asked: its own ranks find it */
-        send_on(waiting, watch, &probe);
+        send_on(waiting, monitor, &probe);
         return 0;
     }
     /* Back, and this rank has not moved since. */
-    const int to = waits_for(waiting, watch);
-    const bool waits = is_hop(watch, &probe.hops[0]) && probe.wait == waiting->waits &&
-                       watch->announced && !watch->may_send &&
-                       watch->quiet_activity == watch->activity && to >= 0 &&
+    const int to = waits_for(waiting, monitor);
+    const bool waits = is_hop(monitor, &probe.hops[0]) && probe.wait == waiting->waits &&
+                       monitor->announced && !monitor->may_send &&
+                       monitor->quiet_activity == monitor->activity && to >= 0 &&
                        rf_comm_in_job(waiting, to) == probe.hops[0].to;
     return waits ? fail(waiting, &probe) : 0;
 }

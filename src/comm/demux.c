@@ -5,6 +5,7 @@
  * block what is behind them on the same connection.
  */
 #include "communicator.h"
+#include "p2p.h"
 
 struct demux {
     struct rf_transport base;

@@ -2,12 +2,15 @@
  *
  * The communicators that one rank has of one job: the first, and those that were split off it or
  * survived it. While a thread waits in a call on one of them, nobody listens to the others' control
- * links, and what comes there may be the reason for its wait (cycle.c). So it listens itself, as
- * long as no other thread of this rank has called any of them, which could do so at any time.
+ * links, and what comes there may be the reason for its wait (cycle.c). So it listens itself
+ * (wait_monitor.c), as long as no other thread of this rank has called any of them, which could do
+ * so at any time.
  */
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
+#include "family.h"
+#include "task.h"
 
 int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent)
 {
@@ -38,7 +41,7 @@ void rf_family_add(struct rf_comm *comm)
     family->first = comm;
     comm->answered = atomic_load(&family->asks);
     pthread_mutex_unlock(&family->lock);
-    rf_control_listen(comm->control, rf_note_overhear, comm);
+    rf_control_listen(comm->control, rf_comm_overhear, comm);
 }
 
 void rf_family_remove(struct rf_comm *comm)
@@ -93,7 +96,7 @@ void rf_family_share(struct rf_family *family)
 }
 
 /* Not while its worker, or a call further up, has it. */
-static bool is_idle(const struct rf_comm *comm)
+bool rf_comm_is_idle(const struct rf_comm *comm)
 {
     return !comm->failed && !comm->running && !rf_async_busy(comm->async);
 }
@@ -105,35 +108,10 @@ struct rf_comm *rf_family_find(const struct rf_comm *comm, uint32_t number)
     while (found && found->number != number)
         found = found->sibling;
     const bool alone = atomic_load(&comm->family->thread) == rf_thread_number();
-    return found && found != comm && alone && is_idle(found) ? found : NULL;
+    return found && found != comm && alone && rf_comm_is_idle(found) ? found : NULL;
 }
 
 void rf_family_release(const struct rf_comm *comm)
 {
     pthread_mutex_unlock(&comm->family->lock);
-}
-
-static void listen(struct rf_comm *comm, const struct rf_watch *watch)
-{
-    comm->watching = watch;
-    int rc = rf_comm_events(comm);
-    comm->watching = NULL;
-    if (rc < 0 && comm->failed)
-        comm->unreported = true; /* to the next call on it */
-}
-
-int rf_family_serve(const struct rf_watch *watch)
-{
-    struct rf_comm *in = watch->comm;
-    struct rf_family *family = in->family;
-    const uint64_t self = rf_thread_number();
-    if (!watch->blocking || rf_async_busy(in->async) || atomic_load(&family->thread) != self)
-        return 0;
-    pthread_mutex_lock(&family->lock);
-    for (struct rf_comm *comm = family->first;
-         comm && !in->failed && atomic_load(&family->thread) == self; comm = comm->sibling)
-        if (comm != in && is_idle(comm) && rf_comm_has_news(comm))
-            listen(comm, watch);
-    pthread_mutex_unlock(&family->lock);
-    return in->failed ? rf_fail_error(&in->error) : 0;
 }

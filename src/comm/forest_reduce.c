@@ -3,6 +3,7 @@
  * Sums over micro-batches on tensors, in tree order: checks, then the path of all tensor calls.
  */
 #include "communicator.h"
+#include "task.h"
 
 static int check_forest(const struct rf_comm *comm, const char *op, const struct rf_forest *forest)
 {

@@ -4,6 +4,7 @@
  * itself with every message.
  */
 #include "communicator.h"
+#include "task.h"
 
 struct rf_registration {
     struct rf_comm *comm;

@@ -8,6 +8,7 @@
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
+#include "task.h"
 
 struct bell {
     pthread_mutex_t lock;
@@ -18,9 +19,9 @@ struct bell {
 struct rf_request {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int holders;       /* the caller, the worker, and whoever else has asked for it */
-    bool ended, told;  /* told: the caller knows its error */
-    struct bell *bell; /* of who waits for any of several; NULL: nobody does */
+    int holders;          /* the caller, the worker, and whoever else has asked for it */
+    bool ended, reported; /* reported: the caller knows its error */
+    struct bell *bell;    /* of who waits for any of several; NULL: nobody does */
     int status;
     struct rf_error error;
 };
@@ -44,12 +45,12 @@ void rf_request_hold(struct rf_request *request)
     pthread_mutex_unlock(&request->lock);
 }
 
-bool rf_request_was_told(struct rf_request *request)
+bool rf_request_was_reported(struct rf_request *request)
 {
     pthread_mutex_lock(&request->lock);
-    bool told = request->told;
+    bool reported = request->reported;
     pthread_mutex_unlock(&request->lock);
-    return told;
+    return reported;
 }
 
 static void release(struct rf_request *request)
@@ -89,7 +90,7 @@ void rf_request_end(struct rf_request *request, int status)
 /* Locked, ended. */
 static int answer(struct rf_request *request)
 {
-    request->told = true;
+    request->reported = true;
     return request->status < 0 ? rf_fail_error(&request->error) : 0;
 }
 
@@ -145,7 +146,7 @@ int rf_request_wait_all(struct rf_request *const *requests, size_t count, double
         const bool ended = request->ended;
         if (ended && request->status < 0 && first.status == 0)
             first = request->error;
-        request->told = request->told || ended;
+        request->reported = request->reported || ended;
         pthread_mutex_unlock(&request->lock);
         if (!ended)
             return rf_fail(RF_ETIMEOUT, "wait_all: not all have ended after %g s", timeout_s);

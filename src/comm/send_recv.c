@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * rf_send, rf_recv, rf_sendrecv: checks, and a state machine for each half, advanced in one loop
+ * rf_send, rf_recv, rf_sendrecv: checks, and a state machine for each p2p_op, advanced in one loop
  * until both have ended, so that two ranks may exchange long messages without a deadlock.
  */
 #include <ringforge/ringforge.h>
 
-#include "point_to_point.h"
+#include "family.h"
+#include "p2p.h"
 
 /* ---- checks and public calls ----------------------------------------------------------------- */
 
-int rf_half_check(const struct rf_comm *comm, const char *name, const void *data, size_t count,
-                  enum rf_dtype dtype, int peer, int tag, const struct rf_coll_opts *opts)
+int rf_p2p_op_check(const struct rf_comm *comm, const char *name, const void *data, size_t count,
+                    enum rf_dtype dtype, int peer, int tag, const struct rf_coll_opts *opts)
 {
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", name);
@@ -30,18 +31,19 @@ int rf_half_check(const struct rf_comm *comm, const char *name, const void *data
     return opts ? rf_check_seconds(name, opts->timeout_s) : 0;
 }
 
-struct rf_half rf_half_of(enum rf_coll_op op, const void *buffer, size_t count, enum rf_dtype dtype,
-                          int peer, int tag, const struct rf_coll_opts *opts)
+struct rf_p2p_op rf_p2p_op_of(enum rf_coll_op op, const void *buffer, size_t count,
+                              enum rf_dtype dtype, int peer, int tag,
+                              const struct rf_coll_opts *opts)
 {
-    struct rf_half half = {.is_send = op == RF_COLL_SEND,
-                           .peer = peer,
-                           .tag = (uint32_t)tag,
-                           .buffer = (void *)(uintptr_t)buffer,
-                           .bytes = count * rf_dtype_bytes(dtype)};
-    half.contract = (struct rf_contract){
+    struct rf_p2p_op p2p_op = {.is_send = op == RF_COLL_SEND,
+                               .peer = peer,
+                               .tag = (uint32_t)tag,
+                               .buffer = (void *)(uintptr_t)buffer,
+                               .bytes = count * rf_dtype_bytes(dtype)};
+    p2p_op.contract = (struct rf_contract){
         .count = count, .op = (uint8_t)op, .dtype = (uint8_t)dtype, .root = peer};
-    rf_contract_label(&half.contract, opts ? opts->label : NULL);
-    return half;
+    rf_contract_label(&p2p_op.contract, opts ? opts->label : NULL);
+    return p2p_op;
 }
 
 static int not_self(const struct rf_comm *comm, const char *name, int peer,
@@ -57,43 +59,43 @@ static int not_self(const struct rf_comm *comm, const char *name, int peer,
 /* Blocks. What has a tensor is one send or receive. */
 static int run_now(struct rf_comm *comm, struct rf_task *job)
 {
-    struct rf_half *half = &job->halves[0];
+    struct rf_p2p_op *p2p_op = &job->p2p_ops[0];
     int rc = 0;
     RETURN_IF_ERROR(rf_comm_wait_after(comm, job->after));
-    while (rc == 0 && (rc = rf_p2p_fetch(comm->p2p, half)) == 0)
-        rc = rf_slot_wait(half->slot);
+    while (rc == 0 && (rc = rf_p2p_fetch(comm->p2p, p2p_op)) == 0)
+        rc = rf_slot_wait(p2p_op->slot);
     if (rc < 0)
-        rc = rf_comm_fail_operation(comm, rc, -1, &half->contract);
+        rc = rf_comm_fail_operation(comm, rc, -1, &p2p_op->contract);
     else
-        rc = rf_p2p_exchange(comm, job->halves, job->half_count, job->call.timeout_s);
+        rc = rf_p2p_exchange(comm, job->p2p_ops, job->p2p_op_count, job->call.timeout_s);
     if (rc < 0)
         rf_staging_abandon_all(comm);
-    rf_free(half->kept);
+    rf_free(p2p_op->kept);
     return rc;
 }
 
-static int enter(struct rf_comm *comm, const struct rf_half *half)
+static int enter(struct rf_comm *comm, const struct rf_p2p_op *p2p_op)
 {
     RETURN_IF_ERROR(rf_comm_enter(comm));
-    comm->point = half->contract;
+    comm->point = p2p_op->contract;
     comm->point_after = comm->sequence;
     return 0;
 }
 
-int rf_halves_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
+int rf_p2p_ops_start(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
 {
     struct rf_request **request = opts ? opts->request : NULL;
     struct rf_point *done = opts && job->on_tensors ? opts->done : NULL;
     job->call.timeout_s = opts ? opts->timeout_s : 0;
     if (comm->group)
-        return request
-                   ? rf_group_add_task(comm, job, request)
-                   : rf_group_add_halves(comm, job->halves, job->half_count, job->call.timeout_s);
+        return request ? rf_group_add_task(comm, job, request)
+                       : rf_group_add_p2p_ops(comm, job->p2p_ops, job->p2p_op_count,
+                                              job->call.timeout_s);
     rf_family_enter(comm);
     if (!request && !done && rf_async_busy(comm->async))
         return rf_async_run(comm, job);
     if (!rf_async_busy(comm->async))
-        RETURN_IF_ERROR(enter(comm, &job->halves[0]));
+        RETURN_IF_ERROR(enter(comm, &job->p2p_ops[0]));
     if (request)
         return rf_async_push_request(comm, job, request);
     if (done)
@@ -102,33 +104,33 @@ int rf_halves_start(struct rf_comm *comm, struct rf_task *job, const struct rf_c
 }
 
 /* A short message takes less time than clearing a task. */
-static int run(struct rf_comm *comm, struct rf_half *halves, size_t count,
+static int run(struct rf_comm *comm, struct rf_p2p_op *p2p_ops, size_t count,
                const struct rf_coll_opts *opts)
 {
     if (comm->group || (opts && opts->request) || rf_async_busy(comm->async)) {
-        struct rf_task job = {.halves = halves, .half_count = count};
-        return rf_halves_start(comm, &job, opts);
+        struct rf_task job = {.p2p_ops = p2p_ops, .p2p_op_count = count};
+        return rf_p2p_ops_start(comm, &job, opts);
     }
-    RETURN_IF_ERROR(enter(comm, &halves[0]));
-    return rf_p2p_exchange(comm, halves, count, opts ? opts->timeout_s : 0);
+    RETURN_IF_ERROR(enter(comm, &p2p_ops[0]));
+    return rf_p2p_exchange(comm, p2p_ops, count, opts ? opts->timeout_s : 0);
 }
 
 int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtype dtype, int peer,
             int tag, const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(rf_half_check(comm, "send", buffer, count, dtype, peer, tag, opts));
+    RETURN_IF_ERROR(rf_p2p_op_check(comm, "send", buffer, count, dtype, peer, tag, opts));
     RETURN_IF_ERROR(not_self(comm, "send", peer, opts));
-    struct rf_half half = rf_half_of(RF_COLL_SEND, buffer, count, dtype, peer, tag, opts);
-    return run(comm, &half, 1, opts);
+    struct rf_p2p_op p2p_op = rf_p2p_op_of(RF_COLL_SEND, buffer, count, dtype, peer, tag, opts);
+    return run(comm, &p2p_op, 1, opts);
 }
 
 int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int peer,
             int tag, const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(rf_half_check(comm, "recv", buffer, count, dtype, peer, tag, opts));
+    RETURN_IF_ERROR(rf_p2p_op_check(comm, "recv", buffer, count, dtype, peer, tag, opts));
     RETURN_IF_ERROR(not_self(comm, "recv", peer, opts));
-    struct rf_half half = rf_half_of(RF_COLL_RECV, buffer, count, dtype, peer, tag, opts);
-    return run(comm, &half, 1, opts);
+    struct rf_p2p_op p2p_op = rf_p2p_op_of(RF_COLL_RECV, buffer, count, dtype, peer, tag, opts);
+    return run(comm, &p2p_op, 1, opts);
 }
 
 static int to_self(const void *send, size_t send_count, void *recv, size_t recv_count, int src,
@@ -151,8 +153,8 @@ int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int d
                 size_t recv_count, int src, enum rf_dtype dtype, int tag,
                 const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(rf_half_check(comm, "sendrecv", send, send_count, dtype, dst, tag, opts));
-    RETURN_IF_ERROR(rf_half_check(comm, "sendrecv", recv, recv_count, dtype, src, tag, opts));
+    RETURN_IF_ERROR(rf_p2p_op_check(comm, "sendrecv", send, send_count, dtype, dst, tag, opts));
+    RETURN_IF_ERROR(rf_p2p_op_check(comm, "sendrecv", recv, recv_count, dtype, src, tag, opts));
     uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
     size_t element = rf_dtype_bytes(dtype);
     if (s < r + recv_count * element && r < s + send_count * element)
@@ -161,7 +163,8 @@ int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int d
         RETURN_IF_ERROR(rf_comm_enter(comm));
         return to_self(send, send_count, recv, recv_count, src, dst, dtype);
     }
-    struct rf_half halves[] = {rf_half_of(RF_COLL_SEND, send, send_count, dtype, dst, tag, opts),
-                               rf_half_of(RF_COLL_RECV, recv, recv_count, dtype, src, tag, opts)};
-    return run(comm, halves, 2, opts);
+    struct rf_p2p_op p2p_ops[] = {
+        rf_p2p_op_of(RF_COLL_SEND, send, send_count, dtype, dst, tag, opts),
+        rf_p2p_op_of(RF_COLL_RECV, recv, recv_count, dtype, src, tag, opts)};
+    return run(comm, p2p_ops, 2, opts);
 }

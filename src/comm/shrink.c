@@ -7,6 +7,8 @@
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
+#include "family.h"
+#include "task.h"
 #include "transport/transport.h"
 
 #define DEFAULT_TIMEOUT_S 60.0
@@ -20,7 +22,7 @@ static int say(struct rf_comm *comm, enum vote vote)
     return comm->control->ops->notify(comm->control, &word, sizeof(word));
 }
 
-static uint32_t heard(const struct rf_event *event)
+static uint32_t vote_of(const struct rf_event *event)
 {
     uint32_t word = 0;
     if (event->kind == RF_EVENT_MESSAGE && event->bytes == sizeof(word))
@@ -46,7 +48,7 @@ static int collect(struct rf_comm *comm, uint64_t deadline_ns)
     for (int ready = 1; ready < comm->size;) {
         if (!next_event(comm, &event, deadline_ns))
             return rf_fail(RF_ETIMEOUT, "shrink: not all survivors could begin in time");
-        if (heard(&event) == VOTE_READY)
+        if (vote_of(&event) == VOTE_READY)
             ready++;
         else if (event.kind != RF_EVENT_MESSAGE)
             return RF_EAGAIN;
@@ -65,13 +67,13 @@ static int await_word(struct rf_comm *comm, uint64_t deadline_ns)
             return rf_fail_rank(RF_ETIMEOUT, 0, "shrink: the first survivor fell silent");
         if (event.kind == RF_EVENT_DEAD)
             death = event;
-        if (heard(&event) == VOTE_GO || (event.kind == RF_EVENT_DEAD && event.rank == 0))
+        if (vote_of(&event) == VOTE_GO || (event.kind == RF_EVENT_DEAD && event.rank == 0))
             break;
-        if (heard(&event) == VOTE_AGAIN || event.kind == RF_EVENT_ABORT ||
+        if (vote_of(&event) == VOTE_AGAIN || event.kind == RF_EVENT_ABORT ||
             (event.kind == RF_EVENT_LEFT && event.rank == 0))
             return RF_EAGAIN;
     }
-    if (death.kind == RF_EVENT_DEAD && rf_comm_heard(comm, &death) < 0)
+    if (death.kind == RF_EVENT_DEAD && rf_comm_receive_event(comm, &death) < 0)
         rf_log("comm", 1, "a survivor died at the end of a shrink: %s", comm->error.message);
     return 0;
 }
@@ -124,8 +126,8 @@ static int check_left_out(struct rf_comm *comm)
 {
     struct rf_event event;
     while (comm->control->ops->next_event(comm->control, &event) == 1)
-        if (rf_comm_heard(comm, &event) < 0)
-            rf_log("comm", 2, "heard while shrinking: %s", comm->error.message);
+        if (rf_comm_receive_event(comm, &event) < 0)
+            rf_log("comm", 2, "noticed while shrinking: %s", comm->error.message);
     if (comm->left_out)
         return rf_fail_rank(RF_EPEER, comm->rank, "shrink: the others have gone on without rank %d",
                             comm->rank);
@@ -145,7 +147,7 @@ static int try_once(struct rf_comm *comm, double timeout_s, int *members, struct
     }
     RETURN_IF_ERROR(open_survivors(comm, control, members, timeout_s, out));
     if (rf_comm_rank(*out) == 0)
-        rf_note_left_out(comm, members, count);
+        rf_comm_send_left_out(comm, members, count);
     return 0;
 }
 

@@ -5,6 +5,8 @@
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
+#include "family.h"
+#include "task.h"
 #include "transport/transport.h"
 
 static const double JOIN_TIMEOUT_S = 60;

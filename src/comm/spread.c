@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * See spread.h. A group's own verdict reaches its members alone, and has their numbers in it. Who
+ * See spread.h. A group's own failure reaches its members alone, and has their numbers in it. Who
  * has seen a death or a difference knows enough and tells all ranks. Who has only waited asks the
  * rank that did not come (ask.c): it may be waiting for one of another group, and that one is to be
  * named. Who has been told that a member gave up first hears what others have to say.
@@ -10,6 +10,8 @@
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
+#include "family.h"
+#include "p2p.h"
 
 /* What a group's failure says about who is to blame. */
 enum worth { WORTH_NOTHING, WORTH_ECHO, WORTH_SURMISE, WORTH_KNOWLEDGE };
@@ -42,7 +44,7 @@ static bool is_over(uint64_t start_ns, bool others_wait)
     return rf_now_ns() - start_ns > (others_wait ? 3 : 1) * RF_ASK_NS;
 }
 
-bool rf_comm_told_of_groups(struct rf_comm *comm, const int *waits, int count)
+bool rf_comm_failed_by_groups(struct rf_comm *comm, const int *waits, int count)
 {
     const uint64_t start = rf_now_ns();
     bool wait = false;
@@ -72,8 +74,8 @@ static int judge(struct rf_comm *comm, struct rf_comm *const *groups, int count,
         }
         if (worth == WORTH_SURMISE && !asked) {
             asked = true;
-            *missed = rf_comm_verdict_for(*group, comm).rank;
-            rf_note_waited(comm);
+            *missed = rf_comm_failure_for(*group, comm).rank;
+            rf_comm_send_waited(comm);
             RETURN_IF_ERROR(rf_ask(comm, missed, 1, who));
             start = rf_now_ns();
             continue;
@@ -98,13 +100,13 @@ int rf_comm_spread(struct rf_comm *comm, struct rf_comm *const *groups, int coun
     RETURN_IF_ERROR(judge(comm, groups, count, &group, &missed, &who));
     if (!group)
         return 0;
-    struct rf_verdict verdict = rf_comm_verdict_for(group, comm);
+    struct rf_failure failure = rf_comm_failure_for(group, comm);
     if (who.rank >= 0 && who.rank != missed) {
-        verdict.rank = who.rank;
-        snprintf(verdict.message, sizeof(verdict.message),
+        failure.rank = who.rank;
+        snprintf(failure.message, sizeof(failure.message),
                  "rank %d did not come to its group in time: it waits for rank %d, which says "
                  "nothing",
                  missed, who.rank);
     }
-    return rf_comm_fail(comm, &verdict, true);
+    return rf_comm_fail(comm, &failure, true);
 }

@@ -7,65 +7,8 @@
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
-
-#define AFTER_SLICE_NS 2000000ull
-
-/* ---- running a job --------------------------------------------------------------------------- */
-
-/* Waits in slices, so that a failure of the communicator ends the wait. */
-int rf_comm_wait_after(struct rf_comm *comm, struct rf_point after)
-{
-    if (!after.timeline)
-        return 0;
-    for (;;) {
-        int rc = rf_point_wait(after, AFTER_SLICE_NS);
-        if (rc != RF_ETIMEOUT)
-            return rc;
-        if (rf_comm_has_news(comm))
-            RETURN_IF_ERROR(rf_comm_events(comm));
-    }
-}
-
-/* The device of the call's tensors: a rank that is not the root may have one only. */
-static struct rf_device *device_of(const struct rf_task *job)
-{
-    struct rf_buffer *buffer = job->out.buffer ? job->out.buffer : job->in.buffer;
-    return buffer ? rf_buffer_device(buffer) : NULL;
-}
-
-static void *map_of(struct rf_tensor tensor)
-{
-    return tensor.buffer ? rf_tensor_map(tensor) : NULL;
-}
-
-void rf_task_place(const struct rf_comm *comm, struct rf_task *job)
-{
-    size_t in, out;
-    rf_call_counts(comm, &job->call, &in, &out);
-    job->plain = job->call;
-    job->plain.in = map_of(job->in);
-    job->plain.out = map_of(job->out);
-    job->plain.staged = (in > 0 && !job->plain.in ? RF_STAGED_IN : 0) |
-                        (out > 0 && !job->plain.out ? RF_STAGED_OUT : 0);
-}
-
-int rf_task_stage(struct rf_comm *comm, struct rf_task *job)
-{
-    return rf_staging_begin(comm, device_of(job), &job->plain, job->in, job->out);
-}
-
-int rf_task_run(struct rf_comm *comm, struct rf_task *job)
-{
-    RETURN_IF_ERROR(rf_comm_wait_after(comm, job->after));
-    rf_task_place(comm, job);
-    if (!job->plain.staged)
-        return rf_comm_run(comm, &job->plain);
-    RETURN_IF_ERROR(rf_task_stage(comm, job));
-    int rc = rf_comm_run(comm, &job->plain);
-    if (rc < 0)
-        rf_staging_abandon(job->plain.mover);
-    return rc;
-}
+#include "family.h"
+#include "task.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -132,7 +75,7 @@ int rf_task_check(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     }
     RETURN_IF_ERROR(rf_call_check(comm, &job->call));
     RETURN_IF_ERROR(check_tensors(comm, job));
-    if (opts && opts->done && !device_of(job))
+    if (opts && opts->done && !rf_task_device(job))
         return rf_fail(RF_EINVAL,
                        "%s: `done` is a point of a tensor's device, and this rank has "
                        "no tensor in the call",
@@ -154,7 +97,7 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     if (opts && opts->request)
         return rf_async_push_request(comm, job, opts->request);
     if (opts && opts->done)
-        return rf_async_push(comm, job, device_of(job), opts->done);
+        return rf_async_push(comm, job, rf_task_device(job), opts->done);
     return rf_task_run(comm, job);
 }
 

@@ -6,6 +6,7 @@
 #include <ringforge/ringforge.h>
 
 #include "communicator.h"
+#include "task.h"
 
 static int uneven(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor in,
                   struct rf_tensor out, const size_t *counts, enum rf_redop redop, int root,

@@ -2,11 +2,11 @@
  *
  * rf_send_tensor, rf_recv_tensor: checks, then the same path as host memory (send_recv.c). Memory
  * that the host can map is the message's; other memory goes through slots of staging memory
- * (long_halves.c, halves.c), and what travels is the same but for how long messages are cut.
+ * (p2p_op_pieces.c, p2p_op.c), and what travels is the same but for how long messages are cut.
  */
 #include <ringforge/ringforge.h>
 
-#include "point_to_point.h"
+#include "p2p.h"
 
 static int check(struct rf_comm *comm, const char *name, struct rf_tensor tensor, int peer, int tag,
                  const struct rf_coll_opts *opts)
@@ -17,7 +17,7 @@ static int check(struct rf_comm *comm, const char *name, struct rf_tensor tensor
         return rf_fail(RF_EINVAL, "%s: %s is no valid shape and type", name,
                        rf_tensor_text(tensor, text, sizeof(text)));
     RETURN_IF_ERROR(
-        rf_half_check(comm, name, tensor.buffer, (size_t)count, tensor.dtype, peer, tag, opts));
+        rf_p2p_op_check(comm, name, tensor.buffer, (size_t)count, tensor.dtype, peer, tag, opts));
     RETURN_IF_ERROR(rf_group_refuse(comm, "a call on tensors"));
     if (opts && opts->request && opts->done)
         return rf_fail(RF_EINVAL, "%s: a call has either a request or `done`, not both", name);
@@ -39,16 +39,16 @@ static int start(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor tens
 {
     RETURN_IF_ERROR(check(comm, rf_coll_op_name(op), tensor, peer, tag, opts));
     void *map = tensor.buffer ? rf_tensor_map(tensor) : NULL;
-    struct rf_half half =
-        rf_half_of(op, map, (size_t)rf_tensor_count(tensor), tensor.dtype, peer, tag, opts);
-    if (!map && half.bytes > 0) {
-        half.remote = tensor.buffer;
-        half.remote_at = tensor.offset;
+    struct rf_p2p_op p2p_op =
+        rf_p2p_op_of(op, map, (size_t)rf_tensor_count(tensor), tensor.dtype, peer, tag, opts);
+    if (!map && p2p_op.bytes > 0) {
+        p2p_op.remote = tensor.buffer;
+        p2p_op.remote_at = tensor.offset;
     }
-    struct rf_task job = {.halves = &half, .half_count = 1, .on_tensors = true, .in = tensor};
+    struct rf_task job = {.p2p_ops = &p2p_op, .p2p_op_count = 1, .on_tensors = true, .in = tensor};
     if (opts)
         job.after = opts->after;
-    return rf_halves_start(comm, &job, opts);
+    return rf_p2p_ops_start(comm, &job, opts);
 }
 
 int rf_send_tensor(struct rf_comm *comm, struct rf_tensor tensor, int peer, int tag,

@@ -39,6 +39,53 @@ std::string provider_of_half(const ranks::World &world, rf_comm *comm, int rank)
     return seen.size() == 1 ? "shm" : seen.size() < count ? all : all.substr(strlen("shm+"));
 }
 
+// Which ranks of `comm` follow each other then; empty: they stay as they are.
+std::vector<int32_t> order_by_host(rf_comm *comm, int together)
+{
+    rf_comm *ordered = nullptr;
+    EXPECT_EQ(rf_comm_by_host(comm, together, &ordered), RF_OK) << rf_last_error()->message;
+    if (!ordered)
+        return {};
+    std::vector<int32_t> order((size_t)rf_comm_size(ordered));
+    const int32_t rank = rf_comm_rank(comm);
+    EXPECT_EQ(rf_all_gather(ordered, &rank, order.data(), 1, RF_I32, nullptr), RF_OK);
+    EXPECT_EQ(rf_comm_close(ordered), RF_OK);
+    return order;
+}
+
+TEST(ByHost, GroupsOfNeighboursLieWithinHosts)
+{
+    using Order = std::vector<int32_t>;
+    const struct {
+        const char *hosts;
+        int together;
+        Order order;
+    } cases[] = {{"a,b,a,b", 2, {0, 2, 1, 3}},
+                 {"a,a,b,b", 2, {}},
+                 {"a,b,b,a", 2, {0, 3, 1, 2}},
+                 {"a,b,b,b", 2, {0, 3, 1, 2}}, // rank 0 stays the first
+                 {"a,b,a,a,b,b", 2, {0, 2, 1, 4, 3, 5}},
+                 {"a,b,a,b", 4, {0, 2, 1, 3}}};
+    for (const auto &c : cases) {
+        ranks::World world;
+        world.provider = "net";
+        world.hosts = c.hosts;
+        world.size = (int)(world.hosts.size() + 1) / 2;
+        ranks::run(world, [&](rf_comm *comm, int) {
+            EXPECT_EQ(order_by_host(comm, c.together), c.order) << c.hosts;
+            rf_comm *none = nullptr;
+            EXPECT_EQ(rf_comm_by_host(comm, 5, &none), RF_EINVAL);
+        });
+    }
+}
+
+TEST(ByHost, RanksOfOneHostStay)
+{
+    ranks::World world;
+    world.size = 4;
+    ranks::run(world, [](rf_comm *comm, int) { EXPECT_TRUE(order_by_host(comm, 2).empty()); });
+}
+
 TEST_P(Split, PutsEqualColorsTogetherByKeyAndRank)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {

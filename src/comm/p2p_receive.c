@@ -1,46 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The engine of point to point: slots for the peers' next envelopes, the lists of what was taken
- * in, and posting. It decides nothing about messages (halves.c does).
+ * Point to point, what comes in: slots for the peers' next envelopes, and the lists of what was
+ * taken in. It decides nothing about messages (p2p_op.c does).
  */
-#include "point_to_point.h"
-
-enum { KEPT_LANES = 4 };
-
-static size_t slot_bytes(void)
-{
-    return sizeof(struct rf_envelope) + RF_P2P_SHORT;
-}
-
-static uint64_t envelope_tag(uint64_t number)
-{
-    return RF_TAG(RF_WIRE_POINT, number, 0);
-}
-
-static uint64_t data_tag(uint64_t id, uint64_t piece)
-{
-    return RF_TAG(RF_WIRE_POINT, id, 1 + piece);
-}
-
-/* What goes with a message besides its data. */
-static uint32_t seal(const struct rf_p2p *p2p, int from, int to, uint64_t tag, const void *data,
-                     size_t bytes)
-{
-    if (!p2p->comm->checksum)
-        return 0;
-    uint32_t link = ((uint32_t)from << 16 ^ (uint32_t)to) * 0xc2b2ae3du;
-    return rf_checksum(data, bytes, (uint32_t)(tag ^ tag >> 24) ^ link);
-}
+#include "p2p.h"
 
 static int post_slot(struct rf_p2p *p2p, int peer)
 {
     struct rf_transport *wire = p2p->comm->wire;
     struct rf_p2p_context *slot = &p2p->slots[peer];
-    uint8_t *room = p2p->rooms + (size_t)peer * slot_bytes();
+    uint8_t *room = p2p->rooms + (size_t)peer * RF_P2P_SLOT;
     slot->data = room;
-    slot->tag = envelope_tag(p2p->peers[peer].taken);
+    slot->tag = rf_p2p_envelope_tag(p2p->peers[peer].taken);
     slot->wire.owner = p2p;
-    int rc = wire->ops->post_recv(wire, peer, slot->tag, room, slot_bytes(), slot);
+    int rc = wire->ops->post_recv(wire, peer, slot->tag, room, RF_P2P_SLOT, slot);
     slot->in_flight = rc == 0;
     if (rc == RF_EAGAIN) {
         p2p->must_retry++;
@@ -57,7 +30,7 @@ bool rf_p2p_must_retry(const struct rf_p2p *p2p)
 int rf_p2p_retry(struct rf_p2p *p2p)
 {
     if (p2p->ask_count > 0)
-        RETURN_IF_ERROR(rf_ready_answer(p2p->comm));
+        RETURN_IF_ERROR(rf_flow_control_answer(p2p->comm));
     if (p2p->says)
         RETURN_IF_ERROR(rf_p2p_advance_says(p2p));
     if (p2p->must_retry == 0)
@@ -82,7 +55,7 @@ int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out)
     p2p->size = comm->size;
     p2p->peers = rf_alloc(size * sizeof(*p2p->peers));
     p2p->slots = rf_alloc_aligned(size * sizeof(*p2p->slots), 64);
-    p2p->rooms = rf_alloc_aligned(size * slot_bytes(), 64);
+    p2p->rooms = rf_alloc_aligned(size * RF_P2P_SLOT, 64);
     if (!p2p->peers || !p2p->slots || !p2p->rooms)
         goto fail;
     for (int i = 0; i < p2p->size; i++) {
@@ -104,20 +77,6 @@ fail:
     return rc < 0 ? rc : rf_fail(RF_ENOMEM, "no memory for messages between %d ranks", comm->size);
 }
 
-/* All but the first `keep`. */
-static void free_lanes(struct rf_p2p *p2p, int keep)
-{
-    struct rf_p2p_lane **link = &p2p->lanes;
-    for (; *link && keep > 0; keep--)
-        link = &(*link)->next;
-    while (*link) {
-        struct rf_p2p_lane *lane = *link;
-        *link = lane->next;
-        rf_free(lane->outgoing);
-        rf_free(lane);
-    }
-}
-
 void rf_p2p_destroy(struct rf_p2p *p2p)
 {
     if (!p2p)
@@ -136,55 +95,11 @@ void rf_p2p_destroy(struct rf_p2p *p2p)
         rf_free(say);
     }
     rf_free(p2p->asks);
-    free_lanes(p2p, 0);
+    rf_p2p_free_lanes(p2p, 0);
     rf_free(p2p->peers);
     rf_free(p2p->slots);
     rf_free(p2p->rooms);
     rf_free(p2p);
-}
-
-/* ---- lanes ----------------------------------------------------------------------------------- */
-
-int rf_p2p_take_lane(struct rf_p2p *p2p, int peer, struct rf_p2p_lane **out)
-{
-    struct rf_p2p_lane *lane = p2p->lanes;
-    while (lane && lane->taken)
-        lane = lane->next;
-    if (!lane) {
-        lane = rf_alloc_aligned(sizeof(*lane), 64);
-        uint8_t *outgoing = rf_alloc_aligned(slot_bytes(), 64);
-        if (!lane || !outgoing) {
-            rf_free(lane);
-            rf_free(outgoing);
-            return rf_fail(RF_ENOMEM, "no memory for a message to or from rank %d", peer);
-        }
-        memset(lane, 0, sizeof(*lane));
-        lane->outgoing = outgoing;
-        lane->next = p2p->lanes;
-        p2p->lanes = lane;
-    }
-    lane->taken = true;
-    lane->announced = lane->cut = false;
-    lane->asked = lane->ended = 0;
-    for (int i = 0; i < RF_P2P_PIECES; i++)
-        lane->pieces[i] = (struct rf_p2p_piece){.state = RF_PIECE_IDLE};
-    lane->peer = peer;
-    *out = lane;
-    return 0;
-}
-
-void rf_p2p_give_lane(struct rf_p2p_lane *lane)
-{
-    if (lane)
-        lane->taken = false;
-}
-
-void rf_p2p_trim(struct rf_p2p *p2p)
-{
-    for (const struct rf_p2p_lane *lane = p2p->lanes; lane; lane = lane->next)
-        if (lane->taken)
-            return;
-    free_lanes(p2p, KEPT_LANES);
 }
 
 /* The peer wants the data of an announcement, or their next piece. */
@@ -235,7 +150,7 @@ int rf_p2p_keep(struct rf_p2p *p2p, const struct rf_envelope *envelope, const vo
 static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 {
     struct rf_p2p_peer *peer = &p2p->peers[rank];
-    const uint8_t *slot = p2p->rooms + (size_t)rank * slot_bytes();
+    const uint8_t *slot = p2p->rooms + (size_t)rank * RF_P2P_SLOT;
     struct rf_envelope envelope;
     if (bytes < sizeof(envelope))
         return rf_fail_rank(RF_ECORRUPT, rank, "an envelope from rank %d has %zu bytes", rank,
@@ -249,9 +164,10 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
         return 0;
     case RF_ENVELOPE_ASK_READY:
     case RF_ENVELOPE_ASK_BEGUN:
-        return rf_ready_asked(p2p->comm, rank, envelope.id, envelope.kind == RF_ENVELOPE_ASK_BEGUN);
+        return rf_flow_control_asked(p2p->comm, rank, envelope.id,
+                                     envelope.kind == RF_ENVELOPE_ASK_BEGUN);
     case RF_ENVELOPE_READY:
-        rf_ready_heard(p2p->comm, rank, envelope.id);
+        rf_flow_control_answered(p2p->comm, rank, envelope.id);
         return 0;
     default:
         return keep(p2p, rank, &envelope, slot + sizeof(envelope), bytes - sizeof(envelope));
@@ -269,8 +185,8 @@ int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion
     context->bytes = completion->bytes;
     p2p->activity++;
     if (completion->is_recv && completion->status == 0 &&
-        completion->contract != seal(p2p, context->peer, p2p->comm->rank, context->tag,
-                                     context->data, completion->bytes))
+        completion->contract != rf_p2p_seal(p2p, context->peer, p2p->comm->rank, context->tag,
+                                            context->data, completion->bytes))
         return context->status = rf_fail_rank(
                    RF_ECORRUPT, context->peer,
                    "a message from rank %d to rank %d was damaged on the way: its %s",
@@ -317,63 +233,6 @@ int rf_p2p_poll(struct rf_p2p *p2p)
     for (int i = 0; i < count; i++)
         RETURN_IF_ERROR(rf_p2p_completion(p2p, &completions[i]));
     return count < 0 ? count : 0;
-}
-
-/* ---- what goes out --------------------------------------------------------------------------- */
-
-static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane,
-                                    struct rf_p2p_context *context)
-{
-    context->wire.owner = p2p;
-    context->peer = lane->peer;
-    context->status = 0;
-    context->in_flight = true;
-    return context;
-}
-
-int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes)
-{
-    struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(p2p, lane, &lane->contexts[RF_USE_FIRST]);
-    struct rf_p2p_peer *peer = &p2p->peers[lane->peer];
-    const struct rf_envelope *envelope = (const struct rf_envelope *)lane->outgoing;
-    const uint64_t tag = envelope_tag(peer->sent);
-    uint32_t contract = seal(p2p, p2p->comm->rank, lane->peer, tag, envelope, bytes);
-    int rc = wire->ops->post_send(wire, lane->peer, tag, contract, envelope, bytes, context);
-    if (rc < 0) {
-        context->in_flight = false;
-        return rc;
-    }
-    peer->sent++;
-    lane->announced = rf_envelope_announces(envelope);
-    p2p->activity++;
-    p2p->overhead_bytes += sizeof(*envelope);
-    p2p->overhead_messages += envelope->kind != RF_ENVELOPE_DATA;
-    return 0;
-}
-
-int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, const void *data,
-                     size_t bytes)
-{
-    struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
-    const uint64_t tag = data_tag(lane->id, piece);
-    uint32_t contract = seal(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
-    int rc = wire->ops->post_send(wire, lane->peer, tag, contract, data, bytes, context);
-    context->in_flight = rc == 0;
-    return rc;
-}
-
-int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, void *data,
-                     size_t bytes)
-{
-    struct rf_transport *wire = p2p->comm->wire;
-    struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
-    context->data = data;
-    context->tag = data_tag(lane->id, piece);
-    int rc = wire->ops->post_recv(wire, lane->peer, context->tag, data, bytes, context);
-    context->in_flight = rc == 0;
-    return rc;
 }
 
 bool rf_p2p_owes(const struct rf_p2p *p2p, int rank, const struct rf_contract *point)

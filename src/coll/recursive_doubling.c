@@ -7,7 +7,7 @@
  */
 #include "sched.h"
 
-void rf_build_doubling_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+void rf_build_recursive_doubling_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
     struct rf_operand mine = rf_in(0);

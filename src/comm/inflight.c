@@ -2,7 +2,8 @@
  *
  * Asynchronous collectives from the record to their end. They go on record in the order of the
  * calls, a few at a time; the oldest runs, and so does each younger one that can neither get in the
- * way of it (ready.c) nor touches memory that an older one works in. Only the worker calls this.
+ * way of it (flow_control.c) nor touches memory that an older one works in. Only the worker calls
+ * this.
  */
 #include "worker.h"
 
@@ -44,52 +45,52 @@ static int record(struct rf_async *async, struct rf_task *task)
     place(comm, task);
     RETURN_IF_ERROR(rf_cache_find(comm, &task->plain, &task->cached));
     rf_cache_hold(task->cached);
-    task->past = *rf_call_begin(comm, task->cached, task->call.label);
+    task->record = *rf_call_begin(comm, task->cached, task->call.label);
     task->state = RF_TASK_RECORDED;
     atomic_fetch_sub_explicit(&async->queued, 1, memory_order_relaxed);
     if (comm->recorder)
-        rf_recorder_begin(comm->recorder, &task->past);
+        rf_recorder_begin(comm->recorder, &task->record);
     return 0;
 }
 
-int rf_flights_record(struct rf_async *async)
+int rf_inflight_record(struct rf_async *async)
 {
     struct rf_comm *comm = async->comm;
-    while (async->waiting.first && async->flight_count < RF_FLIGHTS) {
+    while (async->waiting.first && async->inflight_count < RF_INFLIGHT) {
         struct rf_task *task = async->waiting.first;
         int rc = record(async, task);
         if (rc == RF_EAGAIN)
             return 0;
         rf_task_remove(&async->waiting, &async->waiting.first);
         if (rc < 0) {
-            rf_worker_end(async, task, rc);
+            rf_task_end(async, task, rc);
             if (comm->failed)
                 return rf_fail_error(&comm->error);
             continue;
         }
-        rf_task_append(&async->flights, task);
-        async->flight_count++;
+        rf_task_append(&async->inflight, task);
+        async->inflight_count++;
         if (comm->announcements > 0)
-            RETURN_IF_ERROR(rf_comm_compare_announced(comm, &task->past));
+            RETURN_IF_ERROR(rf_comm_compare_announced(comm, &task->record));
     }
     return 0;
 }
 
-void rf_flight_land(struct rf_comm *comm, struct rf_task *task, int rc)
+void rf_inflight_complete(struct rf_comm *comm, struct rf_task *task, int rc)
 {
     if (task->state == RF_TASK_RUNNING) {
         if (rc < 0 && task->plain.mover)
             rf_staging_abandon(task->plain.mover);
         if (rc == 0 && rf_call_converts(&task->call))
             rf_convert_end(comm, &task->call, &task->plain);
-        if (comm->running == &task->past.contract)
+        if (comm->running == &task->record.contract)
             comm->running = NULL;
         if (task->start_ns > 0)
             rf_comm_trace(comm, task->call.op,
                           task->plain.count * rf_dtype_bytes(task->plain.dtype), task->start_ns);
     }
     if (comm->recorder)
-        rf_recorder_end(comm->recorder, task->past.contract.sequence, rc);
+        rf_recorder_end(comm->recorder, task->record.contract.sequence, rc);
     rf_cache_release(task->cached);
     task->state = RF_TASK_ENDED;
 }
@@ -99,8 +100,8 @@ void rf_flight_land(struct rf_comm *comm, struct rf_task *task, int rc)
 static int exec_for(struct rf_async *async, struct rf_exec **out)
 {
     struct rf_comm *comm = async->comm;
-    for (int i = 0; i < RF_FLIGHTS; i++) {
-        const struct rf_task *user = async->flights.first;
+    for (int i = 0; i < RF_INFLIGHT; i++) {
+        const struct rf_task *user = async->inflight.first;
         if (!comm->execs[i])
             RETURN_IF_ERROR(rf_exec_create(comm->demux, &comm->execs[i]));
         while (user && !(user->state == RF_TASK_RUNNING && user->exec == comm->execs[i]))
@@ -110,7 +111,7 @@ static int exec_for(struct rf_async *async, struct rf_exec **out)
             return 0;
         }
     }
-    return rf_fail(RF_ENOMEM, "more than %d collectives run at once", RF_FLIGHTS);
+    return rf_fail(RF_ENOMEM, "more than %d collectives run at once", RF_INFLIGHT);
 }
 
 /* Whether it may run beside the older ones. */
@@ -119,7 +120,7 @@ static bool may_overtake(const struct rf_async *async, const struct rf_task *tas
     if (task->plain.staged || rf_call_converts(&task->call) ||
         !rf_sched_meets_early(task->cached->sched))
         return false;
-    for (const struct rf_task *older = async->flights.first; older != task; older = older->next)
+    for (const struct rf_task *older = async->inflight.first; older != task; older = older->next)
         if (older->state != RF_TASK_ENDED && in_the_way(task, older))
             return false;
     return true;
@@ -133,14 +134,15 @@ static int start(struct rf_async *async, struct rf_task *task, bool oldest)
         RETURN_IF_ERROR(rf_task_stage(comm, task));
     else if (rf_call_converts(&task->call))
         RETURN_IF_ERROR(rf_convert_begin(comm, &task->call, &task->plain));
-    RETURN_IF_ERROR(rf_ready_ask(comm, task, oldest));
-    struct rf_exec_args args = rf_call_args(comm, &task->plain, &task->past);
-    args.closed = task->closed;
+    RETURN_IF_ERROR(rf_flow_control_ask(comm, task, oldest));
+    struct rf_exec_args args = rf_call_args(comm, &task->plain, &task->record);
+    args.blocked = task->blocked;
     task->start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
-    rf_watch_begin(comm, &task->watch, &task->past.contract, task->call.timeout_s, task->exec);
-    task->watch.blocking = task->blocking;
+    rf_wait_monitor_begin(comm, &task->monitor, &task->record.contract, task->call.timeout_s,
+                          task->exec);
+    task->monitor.blocking = task->blocking;
     if (task->blocking)
-        comm->running = &task->past.contract;
+        comm->running = &task->record.contract;
     task->state = RF_TASK_RUNNING;
     return rf_exec_start(task->exec, task->cached->sched, &args);
 }
@@ -167,47 +169,48 @@ static int advance(struct rf_async *async, struct rf_task *task, bool oldest, ui
         if (rc > 0)
             rc = start(async, task, oldest);
     }
-    if (rc == 0 && oldest && task->closed && !task->asked_begun) {
+    if (rc == 0 && oldest && task->blocked && !task->asked_begun) {
         task->asked_begun = true;
-        rc = rf_ready_ask(comm, task, true);
+        rc = rf_flow_control_ask(comm, task, true);
     }
     if (rc == 0)
         rc = rf_exec_progress(task->exec);
     if (rc == 0)
-        return rf_watch_look(comm, &task->watch, activity);
+        return rf_wait_monitor_check(comm, &task->monitor, activity);
     if (rc > 0) {
-        rf_flight_land(comm, task, 0);
+        rf_inflight_complete(comm, task, 0);
         return 0;
     }
     if (task->state != RF_TASK_RUNNING)
-        return rf_comm_fail_operation(comm, rc, -1, &task->past.contract);
+        return rf_comm_fail_operation(comm, rc, -1, &task->record.contract);
     return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(task->exec),
-                                  &task->past.contract);
+                                  &task->record.contract);
 }
 
-/* Ends those that have landed: a point on a timeline says that all before it have been reached. */
+/* Ends those that have completed: a point on a timeline says that all before it have been reached.
+ */
 static void retire(struct rf_async *async)
 {
-    for (struct rf_task **link = &async->flights.first; *link;) {
+    for (struct rf_task **link = &async->inflight.first; *link;) {
         struct rf_task *task = *link;
         bool held = task->state != RF_TASK_ENDED;
-        for (struct rf_task *older = async->flights.first; !held && older != task;
+        for (struct rf_task *older = async->inflight.first; !held && older != task;
              older = older->next)
             held = task->done && older->done == task->done;
         if (held) {
             link = &task->next;
             continue;
         }
-        rf_task_remove(&async->flights, link);
-        async->flight_count--;
-        rf_worker_end(async, task, 0);
+        rf_task_remove(&async->inflight, link);
+        async->inflight_count--;
+        rf_task_end(async, task, 0);
     }
 }
 
-int rf_flights_advance(struct rf_async *async, uint64_t *activity, bool *any)
+int rf_inflight_advance(struct rf_async *async, uint64_t *activity, bool *any)
 {
     bool oldest = true;
-    for (struct rf_task *task = async->flights.first; task; task = task->next) {
+    for (struct rf_task *task = async->inflight.first; task; task = task->next) {
         if (task->state == RF_TASK_ENDED)
             continue;
         if (task->state == RF_TASK_RUNNING)
@@ -218,12 +221,4 @@ int rf_flights_advance(struct rf_async *async, uint64_t *activity, bool *any)
     }
     retire(async);
     return 0;
-}
-
-struct rf_task *rf_worker_find(struct rf_async *async, uint64_t sequence)
-{
-    for (struct rf_task *task = async->flights.first; task; task = task->next)
-        if (task->past.contract.sequence == sequence && task->state != RF_TASK_ENDED)
-            return task;
-    return NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Point to point inside comm: the engine (point_to_point.c), its two state machines (halves.c), and
- * the data of long messages (long_halves.c).
+ * Point to point inside comm: what goes out (p2p_post.c), what comes in (p2p_receive.c), a
+ * send's and a receive's state machine (p2p_op.c), and the data of long messages (p2p_op_pieces.c).
  *
  * Every message begins with an envelope: tag, contract, and the data if they are short. The
  * envelopes from one peer are numbered, and the receive of the next one is always posted, so
@@ -15,6 +15,8 @@
 #define RF_COMM_P2P_H
 
 #include "communicator.h"
+#include "staging.h"
+#include "task.h"
 
 enum {
     RF_P2P_TAGS = 1024,
@@ -123,12 +125,31 @@ struct rf_p2p {
     uint64_t overhead_bytes, overhead_messages;
 };
 
+/* The slot of a peer's next envelope. */
+#define RF_P2P_SLOT (sizeof(struct rf_envelope) + RF_P2P_SHORT)
+
+static inline uint64_t rf_p2p_envelope_tag(uint64_t number)
+{
+    return RF_TAG(RF_WIRE_POINT, number, 0);
+}
+/* What goes with a message besides its data. */
+static inline uint32_t rf_p2p_seal(const struct rf_p2p *p2p, int from, int to, uint64_t tag,
+                                   const void *data, size_t bytes)
+{
+    if (!p2p->comm->checksum)
+        return 0;
+    uint32_t link = ((uint32_t)from << 16 ^ (uint32_t)to) * 0xc2b2ae3du;
+    return rf_checksum(data, bytes, (uint32_t)(tag ^ tag >> 24) ^ link);
+}
+
 /* A lane for one send or receive with `peer`, kept until it is given back. After a failure it is
  * not given back: it goes with the engine. */
 RF_MUST_CHECK int rf_p2p_take_lane(struct rf_p2p *p2p, int peer, struct rf_p2p_lane **out);
 void rf_p2p_give_lane(struct rf_p2p_lane *lane);
 /* Frees all but a few lanes, when none is taken. */
 void rf_p2p_trim(struct rf_p2p *p2p);
+/* All but the first `keep`. */
+void rf_p2p_free_lanes(struct rf_p2p *p2p, int keep);
 /* The first message from `peer` with this tag is taken off the list; NULL = none yet. */
 struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int peer, uint32_t tag);
 /* These return 0, RF_EAGAIN (nothing was posted) or another negative status. The envelope is in
@@ -156,11 +177,11 @@ RF_MUST_CHECK int rf_p2p_keep(struct rf_p2p *p2p, const struct rf_envelope *enve
 /* Takes in what the transport has; no collective is running. */
 int rf_p2p_poll(struct rf_p2p *p2p);
 
-/* ---- halves.c -------------------------------------------------------------------------------- */
+/* ---- p2p_op.c -------------------------------------------------------------------------------- */
 
 /* A send, or a receive, from its call to its end. */
-struct rf_half {
-    enum { RF_HALF_START, RF_HALF_WAIT, RF_HALF_STORE, RF_HALF_LAST, RF_HALF_DONE } state;
+struct rf_p2p_op {
+    enum { RF_P2P_OP_START, RF_P2P_OP_WAIT, RF_P2P_OP_STORE, RF_P2P_OP_LAST, RF_P2P_OP_DONE } state;
     bool is_send, paired; /* paired: of a message to itself in a group, its send has been found */
     int peer;
     uint32_t tag;
@@ -175,29 +196,29 @@ struct rf_half {
     struct rf_contract contract;
 };
 /* A send of this rank to itself: the message is kept until it is received. */
-RF_MUST_CHECK int rf_p2p_keep_own(struct rf_p2p *p2p, struct rf_half *half);
+RF_MUST_CHECK int rf_p2p_keep_own(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op);
 /* One turn of all that have not ended. *open: the first of them; NULL = there is none. On failure
  * the one that failed. *full: a send has found no room, so those behind it must not begin. */
-RF_MUST_CHECK int rf_p2p_advance(struct rf_p2p *p2p, struct rf_half *halves, size_t count,
-                                 bool *full, struct rf_half **open);
+RF_MUST_CHECK int rf_p2p_advance(struct rf_p2p *p2p, struct rf_p2p_op *p2p_ops, size_t count,
+                                 bool *full, struct rf_p2p_op **open);
 /* Brings the data of a send that leave with its envelope into the host's reach: 1 = they are there;
  * 0 = a copy is under way. */
-RF_MUST_CHECK int rf_p2p_fetch(struct rf_p2p *p2p, struct rf_half *half);
-bool rf_p2p_must_fetch(const struct rf_p2p *p2p, const struct rf_half *half);
+RF_MUST_CHECK int rf_p2p_fetch(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op);
+bool rf_p2p_must_fetch(const struct rf_p2p *p2p, const struct rf_p2p_op *p2p_op);
 /* Runs them to their ends, all at once. Halves with equal peer and tag keep their order. */
-RF_MUST_CHECK int rf_p2p_exchange(struct rf_comm *comm, struct rf_half *halves, size_t count,
+RF_MUST_CHECK int rf_p2p_exchange(struct rf_comm *comm, struct rf_p2p_op *p2p_ops, size_t count,
                                   double timeout_s);
 
-/* ---- long_halves.c: data that travel when they are asked for ----------------------------------
+/* ---- p2p_op_pieces.c: data that travel when they are asked for ----------------------------------
  */
 
-/* One turn of the pieces; half->state is RF_HALF_DONE when all have ended. */
-RF_MUST_CHECK int rf_p2p_send_pieces(struct rf_p2p *p2p, struct rf_half *half);
-RF_MUST_CHECK int rf_p2p_recv_pieces(struct rf_p2p *p2p, struct rf_half *half);
+/* One turn of the pieces; p2p_op->state is RF_P2P_OP_DONE when all have ended. */
+RF_MUST_CHECK int rf_p2p_send_pieces(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op);
+RF_MUST_CHECK int rf_p2p_recv_pieces(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op);
 /* Whether this side cannot take the message in one piece. */
-static inline bool rf_half_must_cut(const struct rf_half *half)
+static inline bool rf_p2p_op_must_cut(const struct rf_p2p_op *p2p_op)
 {
-    return half->remote && half->bytes > RF_P2P_PIECE;
+    return p2p_op->remote && p2p_op->bytes > RF_P2P_PIECE;
 }
 
 /* ---- send_recv.c ------------------------------------------------------------------------------
@@ -205,13 +226,35 @@ static inline bool rf_half_must_cut(const struct rf_half *half)
 
 /* Checks the arguments of a send or receive. `data`: what must not be NULL where there are
  * elements. */
-RF_MUST_CHECK int rf_half_check(const struct rf_comm *comm, const char *name, const void *data,
-                                size_t count, enum rf_dtype dtype, int peer, int tag,
-                                const struct rf_coll_opts *opts);
-struct rf_half rf_half_of(enum rf_coll_op op, const void *buffer, size_t count, enum rf_dtype dtype,
-                          int peer, int tag, const struct rf_coll_opts *opts);
-/* Runs, queues or notes the job, which has halves, by the options. */
-RF_MUST_CHECK int rf_halves_start(struct rf_comm *comm, struct rf_task *job,
+RF_MUST_CHECK int rf_p2p_op_check(const struct rf_comm *comm, const char *name, const void *data,
+                                  size_t count, enum rf_dtype dtype, int peer, int tag,
                                   const struct rf_coll_opts *opts);
+struct rf_p2p_op rf_p2p_op_of(enum rf_coll_op op, const void *buffer, size_t count,
+                              enum rf_dtype dtype, int peer, int tag,
+                              const struct rf_coll_opts *opts);
+/* Runs, queues or notes the job, which has p2p_ops, by the options. */
+RF_MUST_CHECK int rf_p2p_ops_start(struct rf_comm *comm, struct rf_task *job,
+                                   const struct rf_coll_opts *opts);
+
+/* ---- p2p_receive.c: the engine; send_recv.c: the calls ------------------------------------ */
+
+int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out);
+void rf_p2p_destroy(struct rf_p2p *p2p); /* after the transport */
+/* Handles one completion if it belongs to point to point: 1; 0 = not ours; negative = failed. */
+int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion);
+/* Posts again what found no room before. */
+int rf_p2p_retry(struct rf_p2p *p2p);
+bool rf_p2p_must_retry(const struct rf_p2p *p2p);
+/* The peer said that it waits for this rank in `point`: has this rank done its part? */
+bool rf_p2p_has_served(const struct rf_p2p *p2p, int peer, const struct rf_contract *point);
+/* Certainly not, and it takes another call of this rank to do so. */
+bool rf_p2p_owes(const struct rf_p2p *p2p, int peer, const struct rf_contract *point);
+/* Envelopes are no payload: to be taken off the transport's counters. */
+void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messages);
+
+/* demux.c: a transport that hands point-to-point completions to p2p and all others to its caller.
+ */
+int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_transport **out);
+void rf_demux_destroy(struct rf_transport *demux); /* leaves the wire alone */
 
 #endif

@@ -131,15 +131,15 @@ static bool grow_all(struct rf_exec *exec, int ranks)
     return true;
 }
 
-int rf_exec_make_room(struct rf_exec *exec, const struct rf_sched *sched)
+int rf_exec_reserve(struct rf_exec *exec, const struct rf_sched *sched)
 {
-    if (sched->instead)
-        RETURN_IF_ERROR(rf_exec_make_room(exec, sched->instead));
+    if (sched->fallback)
+        RETURN_IF_ERROR(rf_exec_reserve(exec, sched->fallback));
     if ((sched->count > exec->step_capacity && !grow_steps(exec, sched->count)) ||
         (sched->message_count > exec->message_capacity &&
          !grow_messages(exec, sched->message_count)) ||
         (sched->longest_list > exec->part_capacity && !grow_parts(exec, sched->longest_list)) ||
-        (sched->instead && sched->ranks > exec->all_capacity && !grow_all(exec, sched->ranks)))
+        (sched->fallback && sched->ranks > exec->all_capacity && !grow_all(exec, sched->ranks)))
         return rf_fail(RF_ENOMEM, "%s: out of memory to run a schedule of %u steps",
                        rf_coll_op_name(sched->op), sched->count);
     return sched->temp_bytes > exec->temp_capacity ? grow_temp(exec, sched->temp_bytes) : 0;

@@ -19,7 +19,7 @@ static struct rf_piece range(const struct rf_sched *sched, const struct rf_coll_
     return (struct rf_piece){begin.offset, last.offset + last.bytes - begin.offset};
 }
 
-void rf_build_halving_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+void rf_build_rabenseifner_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     int rank = desc->rank;
     uint32_t sent[MOST_ROUNDS], ready = RF_NO_STEP;

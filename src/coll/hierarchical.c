@@ -262,7 +262,7 @@ static void share_by_call(struct hosts *h)
 }
 
 /* As much for every host, and of that as much for each of its ranks. */
-void rf_hosts_counts(const struct rf_coll_desc *desc, size_t *counts)
+void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts)
 {
     int hosts = 0;
     for (int r = 0; r < desc->ranks; r++)
@@ -279,7 +279,7 @@ void rf_hosts_counts(const struct rf_coll_desc *desc, size_t *counts)
     }
 }
 
-void rf_build_hosts_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+void rf_build_hierarchical_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hosts h;
     if (!begin(&h, sched, desc))
@@ -290,7 +290,7 @@ void rf_build_hosts_all_reduce(struct rf_sched *sched, const struct rf_coll_desc
     end(&h);
 }
 
-void rf_build_hosts_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+void rf_build_hierarchical_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hosts h;
     if (!begin(&h, sched, desc))
@@ -300,7 +300,7 @@ void rf_build_hosts_reduce_scatter(struct rf_sched *sched, const struct rf_coll_
     end(&h);
 }
 
-void rf_build_hosts_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+void rf_build_hierarchical_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hosts h;
     if (!begin(&h, sched, desc))
@@ -324,7 +324,7 @@ static void put_first(int *line, int head)
 
 /* A chain through one rank of each host, the root first, and from each of them one through the
  * others of its host. */
-void rf_build_hosts_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hosts h;
     if (!begin(&h, sched, desc))

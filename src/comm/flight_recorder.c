@@ -115,16 +115,16 @@ void rf_recorder_close(struct rf_recorder *recorder)
         munmap(recorder, sizeof(*recorder));
 }
 
-void rf_recorder_begin(struct rf_recorder *recorder, const struct rf_past *past)
+void rf_recorder_begin(struct rf_recorder *recorder, const struct rf_call_record *record)
 {
-    struct entry *entry = &recorder->entries[past->contract.sequence % CALLS];
+    struct entry *entry = &recorder->entries[record->contract.sequence % CALLS];
     __atomic_store_n(&entry->number, 0, __ATOMIC_RELEASE);
-    entry->contract = past->contract;
-    entry->hash = past->hash;
+    entry->contract = record->contract;
+    entry->hash = record->hash;
     entry->status = 0;
     entry->ended_ns = 0;
     entry->started_ns = clock_ns();
-    __atomic_store_n(&entry->number, past->contract.sequence + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&entry->number, record->contract.sequence + 1, __ATOMIC_RELEASE);
 }
 
 void rf_recorder_end(struct rf_recorder *recorder, uint64_t sequence, int status)

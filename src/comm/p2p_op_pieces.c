@@ -3,17 +3,17 @@
  * The data of long messages. The receiver asks for a piece when it has posted the receive of it. A
  * message is one piece where both sides reach its memory; else pieces of RF_P2P_PIECE bytes, which
  * go through slots of staging memory, and a few are under way at once: while one is on the wire,
- * another one is copied. Called by halves.c.
+ * another one is copied. Called by p2p_op.c.
  *
  * A send takes slots only for pieces that the peer waits for, so it gives them back whatever else
  * happens, and a receive finds slots of its own (comm_staging.c): ranks whose slots are all in use
  * never wait for each other's.
  */
-#include "point_to_point.h"
+#include "p2p.h"
 
-static uint64_t piece_count(const struct rf_half *half)
+static uint64_t piece_count(const struct rf_p2p_op *p2p_op)
 {
-    return half->lane->cut ? (half->bytes + RF_P2P_PIECE - 1) / RF_P2P_PIECE : 1;
+    return p2p_op->lane->cut ? (p2p_op->bytes + RF_P2P_PIECE - 1) / RF_P2P_PIECE : 1;
 }
 
 static size_t piece_begin(uint64_t piece)
@@ -21,16 +21,16 @@ static size_t piece_begin(uint64_t piece)
     return (size_t)piece * RF_P2P_PIECE;
 }
 
-static size_t piece_bytes(const struct rf_half *half, uint64_t piece)
+static size_t piece_bytes(const struct rf_p2p_op *p2p_op, uint64_t piece)
 {
-    const size_t left = half->bytes - piece_begin(piece);
-    return half->lane->cut && left > RF_P2P_PIECE ? RF_P2P_PIECE : left;
+    const size_t left = p2p_op->bytes - piece_begin(piece);
+    return p2p_op->lane->cut && left > RF_P2P_PIECE ? RF_P2P_PIECE : left;
 }
 
-static void *piece_data(const struct rf_half *half, const struct rf_p2p_piece *state,
+static void *piece_data(const struct rf_p2p_op *p2p_op, const struct rf_p2p_piece *state,
                         uint64_t piece)
 {
-    return state->slot ? rf_slot_map(state->slot) : (char *)half->buffer + piece_begin(piece);
+    return state->slot ? rf_slot_map(state->slot) : (char *)p2p_op->buffer + piece_begin(piece);
 }
 
 /* 1: what was posted for it has ended. */
@@ -55,27 +55,27 @@ static void end_piece(struct rf_p2p *p2p, struct rf_p2p_piece *state)
 }
 
 /* Takes a slot if the piece needs one. RF_EAGAIN: there is none. */
-static int open_piece(struct rf_p2p *p2p, const struct rf_half *half, struct rf_p2p_piece *state,
-                      uint64_t piece)
+static int open_piece(struct rf_p2p *p2p, const struct rf_p2p_op *p2p_op,
+                      struct rf_p2p_piece *state, uint64_t piece)
 {
-    if (!half->remote)
+    if (!p2p_op->remote)
         return 0;
-    return rf_slot_take(p2p->comm, half->remote, !half->is_send, piece_bytes(half, piece),
+    return rf_slot_take(p2p->comm, p2p_op->remote, !p2p_op->is_send, piece_bytes(p2p_op, piece),
                         &state->slot);
 }
 
-static int send_piece(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece)
+static int send_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t piece)
 {
-    struct rf_p2p_lane *lane = half->lane;
+    struct rf_p2p_lane *lane = p2p_op->lane;
     struct rf_p2p_piece *state = &lane->pieces[piece % RF_P2P_PIECES];
-    const size_t bytes = piece_bytes(half, piece);
+    const size_t bytes = piece_bytes(p2p_op, piece);
     int rc = 0;
     if (state->state == RF_PIECE_IDLE) {
         if (piece >= lane->asked)
             return 0;
-        rc = open_piece(p2p, half, state, piece);
+        rc = open_piece(p2p, p2p_op, state, piece);
         if (rc == 0 && state->slot)
-            rc = rf_slot_copy(state->slot, half->remote, half->remote_at + piece_begin(piece),
+            rc = rf_slot_copy(state->slot, p2p_op->remote, p2p_op->remote_at + piece_begin(piece),
                               bytes);
         if (rc < 0)
             return again(rc);
@@ -88,7 +88,7 @@ static int send_piece(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece)
         state->state = RF_PIECE_READY;
     }
     if (state->state == RF_PIECE_READY) {
-        rc = rf_p2p_send_data(p2p, lane, piece, piece_data(half, state, piece), bytes);
+        rc = rf_p2p_send_data(p2p, lane, piece, piece_data(p2p_op, state, piece), bytes);
         if (rc < 0)
             return again(rc);
         state->state = RF_PIECE_POSTED;
@@ -103,40 +103,40 @@ static int send_piece(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece)
 }
 
 /* Its receive is posted. Pieces are asked for in their order. */
-static int ask(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece)
+static int ask(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t piece)
 {
-    struct rf_p2p_lane *lane = half->lane;
+    struct rf_p2p_lane *lane = p2p_op->lane;
     if (piece != lane->asked || lane->contexts[RF_USE_FIRST].in_flight)
         return RF_EAGAIN;
     *(struct rf_envelope *)lane->outgoing =
         (struct rf_envelope){.kind = lane->cut ? RF_ENVELOPE_ASK_CUT : RF_ENVELOPE_ASK,
-                             .tag = half->tag,
+                             .tag = p2p_op->tag,
                              .id = lane->id};
     RETURN_IF_ERROR(rf_p2p_send_envelope(p2p, lane, sizeof(struct rf_envelope)));
     lane->asked++;
     return 0;
 }
 
-static int recv_piece(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece)
+static int recv_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t piece)
 {
-    struct rf_p2p_lane *lane = half->lane;
+    struct rf_p2p_lane *lane = p2p_op->lane;
     struct rf_p2p_piece *state = &lane->pieces[piece % RF_P2P_PIECES];
-    const size_t bytes = piece_bytes(half, piece);
+    const size_t bytes = piece_bytes(p2p_op, piece);
     int rc = 0;
     if (state->state == RF_PIECE_IDLE) {
-        rc = open_piece(p2p, half, state, piece);
+        rc = open_piece(p2p, p2p_op, state, piece);
         if (rc < 0)
             return again(rc);
         state->state = RF_PIECE_READY;
     }
     if (state->state == RF_PIECE_READY) {
-        rc = rf_p2p_recv_data(p2p, lane, piece, piece_data(half, state, piece), bytes);
+        rc = rf_p2p_recv_data(p2p, lane, piece, piece_data(p2p_op, state, piece), bytes);
         if (rc < 0)
             return again(rc);
         state->state = RF_PIECE_POSTED;
     }
     if (state->state == RF_PIECE_POSTED) {
-        rc = ask(p2p, half, piece);
+        rc = ask(p2p, p2p_op, piece);
         if (rc < 0)
             return again(rc);
         state->state = RF_PIECE_ASKED;
@@ -146,8 +146,8 @@ static int recv_piece(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece)
         if (rc <= 0)
             return rc;
         if (state->slot)
-            RETURN_IF_ERROR(rf_slot_copy(state->slot, half->remote,
-                                         half->remote_at + piece_begin(piece), bytes));
+            RETURN_IF_ERROR(rf_slot_copy(state->slot, p2p_op->remote,
+                                         p2p_op->remote_at + piece_begin(piece), bytes));
         state->state = RF_PIECE_COPIED;
     }
     if (state->state == RF_PIECE_COPIED) {
@@ -159,29 +159,29 @@ static int recv_piece(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece)
     return 0;
 }
 
-static int run_pieces(struct rf_p2p *p2p, struct rf_half *half,
-                      int (*turn)(struct rf_p2p *p2p, struct rf_half *half, uint64_t piece))
+static int run_pieces(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op,
+                      int (*turn)(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t piece))
 {
-    struct rf_p2p_lane *lane = half->lane;
-    const uint64_t first = lane->ended, count = piece_count(half);
+    struct rf_p2p_lane *lane = p2p_op->lane;
+    const uint64_t first = lane->ended, count = piece_count(p2p_op);
     for (uint64_t piece = first; piece < count && piece < first + RF_P2P_PIECES; piece++)
-        RETURN_IF_ERROR(turn(p2p, half, piece));
+        RETURN_IF_ERROR(turn(p2p, p2p_op, piece));
     while (lane->ended < count && lane->pieces[lane->ended % RF_P2P_PIECES].state == RF_PIECE_ENDED)
         lane->pieces[lane->ended++ % RF_P2P_PIECES].state = RF_PIECE_IDLE;
     if (lane->ended < count)
         return 0;
     const int rc = has_ended(&lane->contexts[RF_USE_FIRST]);
     if (rc > 0)
-        half->state = RF_HALF_DONE;
+        p2p_op->state = RF_P2P_OP_DONE;
     return rc < 0 ? rc : 0;
 }
 
-int rf_p2p_send_pieces(struct rf_p2p *p2p, struct rf_half *half)
+int rf_p2p_send_pieces(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op)
 {
-    return run_pieces(p2p, half, send_piece);
+    return run_pieces(p2p, p2p_op, send_piece);
 }
 
-int rf_p2p_recv_pieces(struct rf_p2p *p2p, struct rf_half *half)
+int rf_p2p_recv_pieces(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op)
 {
-    return run_pieces(p2p, half, recv_piece);
+    return run_pieces(p2p, p2p_op, recv_piece);
 }

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What follows from the arguments of a collective alone: how many elements go in and come out,
+ * where this rank's piece begins, whether it needs every rank, and whether they make sense.
+ */
+#include <math.h>
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+
+void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in, size_t *out)
+{
+    size_t ranks = (size_t)comm->size, sum = 0;
+    size_t piece = call->counts ? call->counts[comm->rank] : call->count;
+    size_t whole = call->counts ? call->count : call->count * ranks;
+    bool is_root = comm->rank == call->root;
+    *in = *out = call->count;
+    switch (call->op) {
+    case RF_COLL_REDUCE_SCATTER:
+        *in = whole;
+        *out = piece;
+        break;
+    case RF_COLL_ALL_GATHER:
+        *in = piece;
+        *out = whole;
+        break;
+    case RF_COLL_REDUCE:
+        *out = is_root ? call->count : 0;
+        break;
+    case RF_COLL_GATHER:
+        *in = piece;
+        *out = is_root ? whole : 0;
+        break;
+    case RF_COLL_SCATTER:
+        *in = is_root ? whole : 0;
+        *out = piece;
+        break;
+    case RF_COLL_ALL_TO_ALL:
+        for (size_t r = 0; call->recv_counts && r < ranks; r++)
+            sum += call->recv_counts[r];
+        *in = whole;
+        *out = call->recv_counts ? sum : whole;
+        break;
+    case RF_COLL_FOREST_ALL_REDUCE:
+    case RF_COLL_FOREST_REDUCE_SCATTER: {
+        int parts = rf_forest_nodes(call->forest, comm->rank, NULL);
+        *in = parts > 0 ? (size_t)(parts - 1) * call->stride + call->count : 0;
+        *out = piece;
+        break;
+    }
+    case RF_COLL_PREFIX_REDUCE_SCATTER: {
+        const int64_t leaf = (int64_t)call->round * comm->size + comm->rank;
+        *in = leaf < call->leaves ? call->count : 0;
+        *out = (size_t)rf_prefix_slots(call->leaves, comm->size) * piece;
+        break;
+    }
+    default:
+        break;
+    }
+}
+
+size_t rf_call_own(const struct rf_comm *comm, const struct rf_call *call)
+{
+    size_t before = 0;
+    for (int r = 0; call->counts && r < comm->rank; r++)
+        before += call->counts[r];
+    return call->counts ? before : call->count * (size_t)comm->rank;
+}
+
+bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, uint64_t in,
+                      uint64_t out)
+{
+    uint64_t own = rf_call_own(comm, call) * rf_dtype_bytes(call->dtype);
+    switch (call->op) {
+    case RF_COLL_REDUCE_SCATTER:
+    case RF_COLL_FOREST_REDUCE_SCATTER:
+    case RF_COLL_SCATTER:
+        return out == in + own;
+    case RF_COLL_ALL_GATHER:
+    case RF_COLL_GATHER:
+        return in == out + own;
+    case RF_COLL_ALL_TO_ALL:
+    case RF_COLL_PREFIX_REDUCE_SCATTER:
+        return false;
+    default:
+        return in == out;
+    }
+}
+
+int rf_call_sum(const struct rf_comm *comm, enum rf_coll_op op, const size_t *counts, size_t *sum)
+{
+    *sum = 0;
+    if (!counts)
+        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", rf_coll_op_name(op),
+                       comm->size);
+    for (int r = 0; r < comm->size; r++)
+        if (__builtin_add_overflow(*sum, counts[r], sum))
+            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold",
+                           rf_coll_op_name(op));
+    return 0;
+}
+
+bool rf_call_needs_everybody(const struct rf_contract *contract)
+{
+    if (contract->op == RF_COLL_BARRIER)
+        return true;
+    /* A rank may have no leaves, and a count of 0. */
+    if (contract->op == RF_COLL_FOREST_REDUCE_SCATTER ||
+        contract->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        return false;
+    return contract->op != RF_COLL_BROADCAST && contract->count > 0;
+}
+
+static bool is_float(enum rf_dtype dtype)
+{
+    return dtype == RF_F32 || dtype == RF_F64 || dtype == RF_F16 || dtype == RF_BF16;
+}
+
+int rf_convert_check(const struct rf_call *call)
+{
+    const char *op = rf_coll_op_name(call->op);
+    if (!rf_call_converts(call))
+        return 0;
+    if (!rf_coll_reduces(call->op) || rf_coll_adds_leaves(call->op))
+        return rf_fail(RF_EINVAL, "%s: a scale and a 16-bit wire are for reductions", op);
+    if (call->scaled && call->redop != RF_SUM && call->redop != RF_AVG)
+        return rf_fail(RF_EINVAL, "%s: a scale goes with sum and avg, not with %s", op,
+                       rf_redop_name(call->redop));
+    if (call->scaled && !isfinite(call->scale))
+        return rf_fail(RF_EINVAL, "%s: a scale of %g is not finite", op, call->scale);
+    if (call->scaled && !is_float(call->dtype) &&
+        (call->scale != trunc(call->scale) || fabs(call->scale) > 0x1p53))
+        return rf_fail(RF_EINVAL, "%s: a scale of %s must be a whole number, not %g", op,
+                       rf_dtype_name(call->dtype), call->scale);
+    if (call->wire == RF_F32)
+        return 0;
+    if (call->dtype != RF_F32 || (call->wire != RF_F16 && call->wire != RF_BF16))
+        return rf_fail(RF_EINVAL, "%s: only f32 can travel as f16 or bf16, not %s as %s", op,
+                       rf_dtype_name(call->dtype), rf_dtype_name(call->wire));
+    if (call->redop == RF_CUSTOM)
+        return rf_fail(RF_EINVAL, "%s: a 16-bit wire and a custom reduction exclude each other",
+                       op);
+    return 0;
+}
+
+int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
+{
+    const char *op = rf_coll_op_name(call->op);
+    size_t element = rf_dtype_bytes(call->dtype);
+    if (element == 0)
+        return rf_fail(RF_EINVAL, "%s: unknown element type %d", op, (int)call->dtype);
+    if ((unsigned)call->redop > RF_CUSTOM)
+        return rf_fail(RF_EINVAL, "%s: unknown reduction %d", op, (int)call->redop);
+    if ((call->redop == RF_CUSTOM) != (call->reduction.combine != NULL))
+        return rf_fail(RF_EINVAL, "%s: RF_CUSTOM and opts->reduction with a function go together",
+                       op);
+    if ((unsigned)call->order > RF_ORDER_TREE)
+        return rf_fail(RF_EINVAL, "%s: unknown order %d", op, (int)call->order);
+    if (rf_coll_has_root(call->op) && (call->root < 0 || call->root >= comm->size))
+        return rf_fail(RF_EINVAL, "%s: root %d is outside the world of %d ranks", op, call->root,
+                       comm->size);
+    size_t whole, most = call->count, received = 0;
+    if (call->recv_counts)
+        RETURN_IF_ERROR(rf_call_sum(comm, call->op, call->recv_counts, &received));
+    most = received > most ? received : most;
+    if (__builtin_mul_overflow(most, element * (size_t)comm->size, &whole) || whole > PTRDIFF_MAX)
+        return rf_fail(RF_EINVAL,
+                       "%s: %zu elements for each of %d ranks are more than memory can hold", op,
+                       most, comm->size);
+    RETURN_IF_ERROR(rf_check_seconds(op, call->timeout_s));
+    return rf_convert_check(call);
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
+}
+
+int rf_call_check_buffers(const struct rf_comm *comm, const struct rf_call *call)
+{
+    size_t in, out, element = rf_dtype_bytes(call->dtype);
+    const char *op = rf_coll_op_name(call->op);
+    if (call->op == RF_COLL_BARRIER)
+        return 0;
+    rf_call_counts(comm, call, &in, &out);
+    if ((in > 0 && !call->in) || (out > 0 && !call->out))
+        return rf_fail(RF_EINVAL, "%s: %s is NULL, but there are %zu elements", op,
+                       in > 0 && !call->in ? "in" : "out", in > 0 && !call->in ? in : out);
+    if (overlap(call->in, in * element, call->out, out * element) &&
+        !rf_call_in_place(comm, call, (uintptr_t)call->in, (uintptr_t)call->out))
+        return rf_fail(RF_EINVAL,
+                       "%s: in and out overlap; they may be apart, or in place as the header says",
+                       op);
+    return 0;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The calls that this rank has started: contracts, the record of them in memory, and that in a
+ * file.
+ */
+#ifndef RF_COMM_CALL_RECORD_H
+#define RF_COMM_CALL_RECORD_H
+
+#include "call.h"
+
+struct rf_recorder;
+
+/* As the root of a contract that is none: its rank called nothing more. */
+enum { RF_ROOT_LEFT = -2 };
+
+/* A collective that this rank has started. chain_hash: a hash of all before it, so that two ranks
+ * which agree about this one still notice that they did not about an earlier one: a broadcast of
+ * which each believes itself to be the root ends well on both. */
+struct rf_call_record {
+    struct rf_contract contract;
+    uint32_t hash; /* of the contract and what it has no field for; labels apart */
+    uint32_t chain_hash;
+};
+
+/* ---- contract.c ------------------------------------------------------------------------------ */
+
+void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);
+void rf_contract_label(struct rf_contract *contract, const char *label);
+/* The low 24 bits of what goes on the wire; extra covers what a contract has no field for. */
+uint32_t rf_contract_hash(const struct rf_contract *contract, uint32_t extra);
+uint32_t rf_label_hash(const char *label); /* in the high 8 bits; 0 = none */
+bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b);
+/* The same call, whatever came before it. */
+bool rf_call_record_equal(const struct rf_call_record *a, const struct rf_call_record *b);
+/* The chain hash after a call. */
+uint32_t rf_call_chain_hash(const struct rf_call_record *record);
+bool rf_contract_is_point(const struct rf_contract *contract); /* send or recv */
+
+/* ---- flight_recorder.c: the last calls, in a file
+ * ------------------------------------------------------
+ */
+
+/* *out is NULL where RF_FLIGHT is not set. job: the same bytes on all ranks. */
+RF_MUST_CHECK int rf_recorder_open(const struct rf_comm *comm, const uint8_t job[16],
+                                   struct rf_recorder **out);
+void rf_recorder_close(struct rf_recorder *recorder);
+void rf_recorder_begin(struct rf_recorder *recorder, const struct rf_call_record *record);
+void rf_recorder_end(struct rf_recorder *recorder, uint64_t sequence, int status);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where a collective on host memory goes from its checks: it runs at once, or is queued, or waits
+ * for the end of its group.
+ */
+#include <ringforge/ringforge.h>
+
+#include "communicator.h"
+#include "family.h"
+#include "task.h"
+
+/* How its elements are reduced. */
+static int take_reduction(struct rf_call *call, const struct rf_coll_opts *opts)
+{
+    call->wire = opts->wire;
+    call->scaled = opts->scale != NULL;
+    call->scale = opts->scale ? *opts->scale : 1;
+    if (!opts->reduction || !rf_coll_reduces(call->op))
+        return 0;
+    call->reduction = *opts->reduction;
+    const char *name = opts->reduction->name ? opts->reduction->name : "";
+    call->reduction_hash = rf_hash32(name, strlen(name), 4);
+    call->reduction.name = NULL;
+    if (call->reduction.commutes)
+        return 0;
+    if (call->order == RF_ORDER_RING)
+        return rf_fail(RF_EINVAL,
+                       "%s: a reduction that does not commute keeps the ranks' order, which "
+                       "RF_ORDER_RING does not",
+                       rf_coll_op_name(call->op));
+    call->order = RF_ORDER_TREE;
+    return 0;
+}
+
+/* With a request, or while others are under way. */
+static int start_beside(struct rf_comm *comm, const struct rf_call *call,
+                        struct rf_request **request, bool busy)
+{
+    const struct rf_task job = {.call = *call};
+    rf_family_enter(comm);
+    if (!request)
+        return rf_async_run(comm, &job);
+    if (!busy)
+        RETURN_IF_ERROR(rf_comm_ready(comm));
+    return rf_async_push_request(comm, &job, request);
+}
+
+int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
+{
+    if (opts) {
+        call->order = opts->order;
+        call->label = opts->label;
+        call->algorithm = opts->algorithm;
+        call->timeout_s = opts->timeout_s;
+        RETURN_IF_ERROR(take_reduction(call, opts));
+    }
+    RETURN_IF_ERROR(rf_call_check(comm, call));
+    RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
+    struct rf_request **request = opts ? opts->request : NULL;
+    if (comm->group)
+        return rf_group_add_call(comm, call, request);
+    const bool busy = rf_async_busy(comm->async);
+    if (request || busy)
+        return start_beside(comm, call, request, busy);
+    RETURN_IF_ERROR(rf_comm_ready(comm));
+    return rf_comm_run(comm, call);
+}

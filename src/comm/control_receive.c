@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the control link has to say: messages of other ranks, deaths and aborts, each handed to the
+ * file that knows what to make of it.
+ */
+#include "control_message.h"
+#include "wait_graph.h"
+
+static int received_waiting(struct rf_comm *comm, int rank,
+                            const struct rf_control_message *message)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    if (rf_contract_is_point(&message->record.contract)) {
+        peer->point = message->record.contract;
+        peer->point_started = message->started;
+        peer->has_point = true;
+        return comm->running ? rf_compare_point(comm, rank, comm->running, NULL) : 0;
+    }
+    peer->waiting = message->record;
+    peer->has_waiting = true;
+    const struct rf_call_record *own = rf_comm_history(comm, message->record.contract.sequence);
+    if (!own) {
+        comm->announcements += message->record.contract.sequence >= comm->sequence;
+        return 0;
+    }
+    RETURN_IF_ERROR(rf_compare_calls(comm, own, rank, &message->record));
+    if (message->asked == comm->rank)
+        rf_comm_send_waiting(comm, &own->contract, -1);
+    return 0;
+}
+
+/* A rank that has called other things before sends all of them. The first difference is where the
+ * chain hashes still agree and the calls do not. */
+static int received_history(struct rf_comm *comm, int rank,
+                            const struct rf_control_message *message)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    uint32_t count =
+        message->history.count < RF_MESSAGE_RECORDS ? message->history.count : RF_MESSAGE_RECORDS;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct rf_call_record *theirs = &message->history.record[i];
+        const struct rf_call_record *own = rf_comm_history(comm, theirs->contract.sequence);
+        if (!own)
+            continue;
+        if (own->chain_hash != theirs->chain_hash)
+            peer->has_other_past = true;
+        else if (!rf_call_record_equal(own, theirs))
+            return rf_comm_fail_mismatch(comm, comm->rank, &own->contract, rank, &theirs->contract);
+    }
+    if (!message->history.last || !peer->has_other_past)
+        return 0;
+    uint64_t oldest = comm->sequence > RF_HISTORY ? comm->sequence - RF_HISTORY : 0;
+    return rf_comm_fail_text(comm, RF_EMISMATCH, rank, NULL,
+                             "rank %d and rank %d called different things before operation %llu of "
+                             "this communicator, too long ago to say which; every rank must make "
+                             "the same calls in the same order",
+                             comm->rank, rank, (unsigned long long)oldest);
+}
+
+static int received_leaving(struct rf_comm *comm, int rank,
+                            const struct rf_control_message *message)
+{
+    struct rf_peer_state *peer = &comm->peers[rank];
+    peer->has_left = true;
+    peer->left_after = message->started;
+    peer->last =
+        (struct rf_call_record){.chain_hash = message->last.chain_hash, .hash = message->last.hash};
+    peer->last.contract =
+        (struct rf_contract){.sequence = message->started > 0 ? message->started - 1 : 0,
+                             .count = message->last.count,
+                             .op = message->last.op,
+                             .dtype = message->last.dtype,
+                             .redop = message->last.redop,
+                             .order = message->last.order,
+                             .root = message->last.root,
+                             .algorithm = message->last.algorithm};
+    return comm->leaving ? rf_compare_last(comm, rank) : 0;
+}
+
+static void received_left_out(struct rf_comm *comm, const struct rf_control_message *message)
+{
+    uint32_t count =
+        message->left_out.count < RF_MESSAGE_RANKS ? message->left_out.count : RF_MESSAGE_RANKS;
+    for (uint32_t i = 0; i < count; i++)
+        comm->left_out = comm->left_out || message->left_out.rank[i] == comm->rank;
+}
+
+static int received_message(struct rf_comm *comm, const struct rf_event *event)
+{
+    struct rf_control_message message = {.kind = 0};
+    if (event->bytes < offsetof(struct rf_control_message, record) ||
+        event->bytes > sizeof(message) || event->rank < 0 || event->rank >= comm->size)
+        return 0; /* not from a communicator of this version */
+    memcpy(&message, event->payload, event->bytes);
+    if (event->bytes != rf_control_message_bytes(&message))
+        return 0;
+    if (message.kind == RF_MESSAGE_WAITING)
+        return received_waiting(comm, event->rank, &message);
+    if (message.kind == RF_MESSAGE_HISTORY)
+        return received_history(comm, event->rank, &message);
+    if (message.kind == RF_MESSAGE_PROBE || message.kind == RF_MESSAGE_CIRCLE)
+        return rf_cycle_receive(comm, event->rank, &message.probe,
+                                message.kind == RF_MESSAGE_CIRCLE);
+    if (message.kind == RF_MESSAGE_LEFT_OUT)
+        received_left_out(comm, &message);
+    if (message.kind == RF_MESSAGE_ANSWER)
+        rf_wait_graph_answered(comm, event->rank, message.ranks.rank,
+                               message.ranks.count < RF_TELL_RANKS ? message.ranks.count
+                                                                   : RF_TELL_RANKS);
+    if (message.kind == RF_MESSAGE_WAITED)
+        comm->peers[event->rank].waited = true;
+    if (message.kind == RF_MESSAGE_FAILURE) {
+        message.failure.message[RF_FAILURE_TEXT - 1] = 0;
+        return rf_comm_fail(comm, &message.failure, false);
+    }
+    return message.kind == RF_MESSAGE_LEAVING ? received_leaving(comm, event->rank, &message) : 0;
+}
+
+/* The control link tells every rank by itself, so this failure is not sent on. */
+static int fail_as_told(struct rf_comm *comm, int status, int rank, const char *what,
+                        const char *text)
+{
+    struct rf_failure failure = {.status = status,
+                                 .rank = rank,
+                                 .rank_a = -1,
+                                 .rank_b = -1,
+                                 .sequence = comm->sequence > 0 ? comm->sequence - 1 : 0};
+    snprintf(failure.message, sizeof(failure.message), "rank %d %s: %.200s", rank, what, text);
+    return rf_comm_fail(comm, &failure, false);
+}
+
+int rf_comm_receive_event(struct rf_comm *comm, const struct rf_event *event)
+{
+    switch (event->kind) {
+    case RF_EVENT_MESSAGE:
+        return received_message(comm, event);
+    case RF_EVENT_DEAD:
+        return fail_as_told(comm, RF_EPEER, event->rank, "died or left without a word",
+                            event->text);
+    case RF_EVENT_ABORT:
+        return fail_as_told(comm, RF_EABORT, event->rank, "aborted the communicator", event->text);
+    default:
+        return 0; /* RF_EVENT_LEFT: what matters was in the leaver's own message */
+    }
+}
+
+int rf_comm_events(struct rf_comm *comm)
+{
+    if (comm->failed)
+        return rf_fail_error(&comm->error);
+    if (atomic_load_explicit(&comm->abort_requested, memory_order_acquire)) {
+        comm->control->ops->abort(comm->control, comm->abort_reason);
+        return fail_as_told(comm, RF_EABORT, comm->rank, "aborted the communicator",
+                            comm->abort_reason);
+    }
+    struct rf_event event;
+    while (comm->control->ops->next_event(comm->control, &event) == 1) {
+        int rc = rf_comm_receive_event(comm, &event);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}

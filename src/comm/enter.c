@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What every public call does first, so that it finds the communicator idle and not failed.
+ */
+#include "communicator.h"
+#include "family.h"
+#include "task.h"
+
+int rf_comm_ready(struct rf_comm *comm)
+{
+    rf_family_enter(comm);
+    if (rf_async_busy(comm->async))
+        rf_async_drain(comm->async, 0);
+    return comm->failed ? rf_comm_report(comm) : 0;
+}
+
+int rf_comm_enter(struct rf_comm *comm)
+{
+    RETURN_IF_ERROR(rf_comm_ready(comm));
+    if (rf_comm_has_news(comm))
+        return rf_comm_events(comm);
+    return 0;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What ranks say about themselves over the control link, and what is made of it.
+ */
+#ifndef RF_COMM_PEER_H
+#define RF_COMM_PEER_H
+
+#include "call_record.h"
+#include "failure.h"
+
+struct rf_probe;
+struct rf_event;
+
+/* The last things that a peer said about itself. */
+struct rf_peer_state {
+    struct rf_call_record waiting; /* the collective it waits in, when has_waiting */
+    struct rf_contract point;      /* the send or receive it waits in, when has_point */
+    uint64_t point_started;        /* collectives it had started then */
+    uint64_t left_after;           /* collectives it had started when it left, when has_left */
+    struct rf_call_record last;    /* with that: the last of them; its contract has no label, and is
+                                    * that    of a later send or receive where there was one */
+    bool has_waiting, has_point, has_left;
+    bool waited;         /* in vain, in a group: so it is not whom others miss */
+    bool differs;        /* it has called other things before: both send all of theirs */
+    bool has_other_past; /* found in what it told of its history */
+};
+
+/* ---- control_message.c, control_receive.c, call_compare.c, leave.c --------------------- */
+
+void rf_comm_send_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
+void rf_comm_send_failure(struct rf_comm *comm, const struct rf_failure *failure);
+/* This rank has waited in vain for another one, in a group of these ranks. */
+void rf_comm_send_waited(struct rf_comm *comm);
+/* Says what this rank has called, and compares with what those said who have left before. From now
+ * on whoever leaves is compared. */
+RF_MUST_CHECK int rf_comm_begin_leaving(struct rf_comm *comm);
+/* All that will be heard has been: waits a moment for the word of those who know more about a
+ * difference. */
+RF_MUST_CHECK int rf_comm_end_leaving(struct rf_comm *comm);
+/* It does not, and the leaver is gone: what is known of it. */
+int rf_comm_fail_leaver(struct rf_comm *comm, int rank);
+/* Whether what a leaver has said fits this rank's own calls, as far as both have come. */
+RF_MUST_CHECK int rf_comm_compare_leaver(struct rf_comm *comm, int rank);
+/* Handles everything that the control link has to say. Negative: the communicator has failed. */
+RF_MUST_CHECK int rf_comm_events(struct rf_comm *comm);
+/* One event of it. */
+RF_MUST_CHECK int rf_comm_receive_event(struct rf_comm *comm, const struct rf_event *event);
+/* Tells the ranks that are none of these survivors, if they should come back to life. */
+void rf_comm_send_left_out(struct rf_comm *comm, const int *members, int count);
+/* A collective is stuck: does a peer wait in point to point for this very rank, and so for ever? */
+RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine,
+                                       const struct rf_exec *exec);
+/* A collective begins: compares it with what waiting peers have said. */
+RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm,
+                                            const struct rf_call_record *mine);
+/* If this rank has started operation `sequence` and still remembers it; else NULL. */
+const struct rf_call_record *rf_comm_history(const struct rf_comm *comm, uint64_t sequence);
+
+/* True where no rank can end its part before every other has begun its own. */
+bool rf_call_needs_everybody(const struct rf_contract *contract);
+/* found: it has come back, and is what its circle looks like. */
+void rf_comm_send_probe(struct rf_comm *comm, const struct rf_probe *probe, bool found);
+
+#endif

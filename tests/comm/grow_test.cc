@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Newcomers: a job and processes from outside come to a larger communicator that works; whatever
+ * newcomers do before they are in it, the job's own communicator goes on. Ranks are threads here
+ * that join over TCP, as processes would.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "transport/job_helpers.h"
+
+namespace
+{
+
+const char KEY[] = "key of the grow test";
+
+rf_comm_opts options(int rank, int size)
+{
+    rf_comm_opts opts{};
+    opts.rank = rank;
+    opts.size = size;
+    opts.key = KEY;
+    opts.timeout_s = 20;
+    opts.start_timeout_s = 20;
+    return opts;
+}
+
+void expect_sum(rf_comm *comm, int ranks)
+{
+    ASSERT_EQ(rf_comm_size(comm), ranks);
+    int32_t in = rf_comm_rank(comm) + 1, all = -1;
+    ASSERT_EQ(rf_all_reduce(comm, &in, &all, 1, RF_I32, RF_SUM, nullptr), RF_OK)
+        << rf_last_error()->message;
+    EXPECT_EQ(all, ranks * (ranks + 1) / 2);
+}
+
+/* The lobby of a job whose ranks are threads: rank 0 opens it, newcomers read the port. */
+struct Lobby {
+    rf_lobby *lobby = nullptr;
+    std::atomic<int> port{0};
+    void open(rf_comm *comm, const char *terms)
+    {
+        if (rf_comm_rank(comm) != 0)
+            return;
+        ASSERT_EQ(rf_lobby_open(comm, 0, KEY, terms, &lobby), RF_OK) << rf_last_error()->message;
+        port = rf_lobby_port(lobby);
+    }
+    void wait_for(int newcomers)
+    {
+        while (lobby && rf_lobby_waiting(lobby) < newcomers)
+            std::this_thread::yield();
+    }
+    std::string url()
+    {
+        while (port == 0)
+            std::this_thread::yield();
+        return "tcp://127.0.0.1:" + std::to_string(port);
+    }
+    void close()
+    {
+        rf_lobby_close(lobby, "the job has ended");
+        lobby = nullptr;
+    }
+};
+
+/* Runs a job of `size` ranks beside newcomers. */
+void run(int size, const std::function<void(rf_comm *)> &job, int newcomers,
+         const std::function<void(int)> &newcomer)
+{
+    const std::string url = job::tcp_url(job::free_port());
+    job::on_threads(size + newcomers, [&](int r) {
+        if (r >= size) {
+            newcomer(r - size);
+            return;
+        }
+        const rf_comm_opts opts = options(r, size);
+        rf_comm *comm = nullptr;
+        ASSERT_EQ(rf_comm_open(size > 1 ? url.c_str() : "self:", &opts, &comm), RF_OK)
+            << rf_last_error()->message;
+        job(comm);
+        EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
+    });
+}
+
+int join(const std::string &url, const char *terms, rf_comm **out, std::string *notes = nullptr,
+         const char *provider = nullptr)
+{
+    rf_join_opts opts{};
+    opts.comm = options(0, 0);
+    opts.comm.provider = provider;
+    opts.terms = terms;
+    opts.note = [](void *user, const char *text) {
+        if (user)
+            *static_cast<std::string *>(user) += std::string(text) + "\n";
+    };
+    opts.user = notes;
+    return rf_comm_join(url.c_str(), &opts, out);
+}
+
+int grow(rf_comm *comm, Lobby &lobby, int count, double timeout_s, rf_comm **out)
+{
+    rf_comm_opts opts = options(0, 0);
+    opts.start_timeout_s = timeout_s;
+    return rf_comm_grow(comm, rf_comm_rank(comm) == 0 ? lobby.lobby : nullptr, count, &opts, out);
+}
+
+} // namespace
+
+TEST(Grow, AJobOfAnySizeAndItsNewcomersComeToACommunicatorThatWorksAndTheOldOneGoesOn)
+{
+    for (int size = 1; size <= 3; size++) {
+        Lobby lobby;
+        run(
+            size,
+            [&](rf_comm *comm) {
+                lobby.open(comm, "model=a\n");
+                rf_comm *larger = nullptr;
+                if (rf_comm_rank(comm) == 0)
+                    lobby.wait_for(2);
+                ASSERT_EQ(grow(comm, lobby, 2, 20, &larger), RF_OK) << rf_last_error()->message;
+                EXPECT_EQ(rf_comm_rank(larger), rf_comm_rank(comm));
+                expect_sum(larger, size + 2);
+                expect_sum(comm, size);
+                if (rf_comm_rank(comm) == 0)
+                    lobby.close();
+                EXPECT_EQ(rf_comm_close(larger), RF_OK) << rf_last_error()->message;
+            },
+            2,
+            [&](int) {
+                rf_comm *comm = nullptr;
+                ASSERT_EQ(join(lobby.url(), "model=a\n", &comm), RF_OK) << rf_last_error()->message;
+                EXPECT_GE(rf_comm_rank(comm), size);
+                expect_sum(comm, size + 2);
+                EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
+            });
+    }
+}
+
+TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNextTime)
+{
+    Lobby lobby;
+    std::atomic<bool> first{false};
+    std::string notes;
+    run(
+        2,
+        [&](rf_comm *comm) {
+            lobby.open(comm, "");
+            rf_comm *larger = nullptr;
+            if (rf_comm_rank(comm) == 0)
+                lobby.wait_for(2);
+            EXPECT_EQ(grow(comm, lobby, 2, 0.5, &larger), RF_EAGAIN);
+            EXPECT_EQ(larger, nullptr);
+            if (rf_comm_rank(comm) == 0) {
+                EXPECT_NE(std::string(rf_last_error()->message)
+                              .find("rank 2 did not join within 0.5 s (3 of 4 are here)"),
+                          std::string::npos)
+                    << rf_last_error()->message;
+            }
+            expect_sum(comm, 2);
+            if (rf_comm_rank(comm) == 0)
+                lobby.wait_for(1);
+            ASSERT_EQ(grow(comm, lobby, 1, 20, &larger), RF_OK) << rf_last_error()->message;
+            expect_sum(larger, 3);
+            if (rf_comm_rank(comm) == 0)
+                lobby.close();
+            EXPECT_EQ(rf_comm_close(larger), RF_OK) << rf_last_error()->message;
+        },
+        2,
+        [&](int n) {
+            if (n == 0) { /* waits, and when it is called, does nothing more */
+                const std::string url = lobby.url();
+                const std::string terms = "ringforge=" + std::string(rf_version()) + "\n";
+                rf_visit visit{};
+                visit.url = url.c_str();
+                visit.key = KEY;
+                visit.terms = terms.c_str();
+                visit.timeout_s = 20;
+                visit.user = &first;
+                rf_invitation invitation;
+                std::thread tell([&] {
+                    while (rf_lobby_waiting(lobby.lobby) < 1)
+                        std::this_thread::yield();
+                    first = true;
+                });
+                EXPECT_EQ(rf_newcomer_wait(&visit, &invitation), RF_OK) << rf_last_error()->message;
+                EXPECT_EQ(invitation.rank, 2);
+                tell.join();
+                return;
+            }
+            while (!first)
+                std::this_thread::yield();
+            rf_comm *comm = nullptr;
+            ASSERT_EQ(join(lobby.url(), "", &comm, &notes), RF_OK) << rf_last_error()->message;
+            EXPECT_EQ(rf_comm_rank(comm), 2);
+            expect_sum(comm, 3);
+            EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
+        });
+    EXPECT_NE(notes.find("the job went on without this process, which asks again"),
+              std::string::npos)
+        << notes;
+}
+
+TEST(Grow, WithFewerNewcomersThanAskedForNobodyIsCalledAndNothingChanges)
+{
+    Lobby lobby;
+    std::atomic<bool> ended{false};
+    run(
+        2,
+        [&](rf_comm *comm) {
+            lobby.open(comm, "");
+            rf_comm *larger = nullptr;
+            if (rf_comm_rank(comm) == 0)
+                lobby.wait_for(1);
+            EXPECT_EQ(grow(comm, lobby, 2, 20, &larger), RF_EAGAIN);
+            EXPECT_NE(std::string(rf_last_error()->message).find("1 of 2 newcomers answer"),
+                      std::string::npos)
+                << rf_last_error()->message;
+            expect_sum(comm, 2);
+            if (rf_comm_rank(comm) == 0) {
+                EXPECT_EQ(rf_lobby_waiting(lobby.lobby), 1);
+                lobby.close();
+            }
+        },
+        1,
+        [&](int) {
+            rf_comm *comm = nullptr;
+            EXPECT_EQ(join(lobby.url(), "", &comm), RF_EPEER);
+            EXPECT_STREQ(rf_last_error()->message, "rank 0 says: the job has ended");
+        });
+}
+
+TEST(Grow, ANewcomerThatAsksForAnotherProviderIsToldAndTheJobGoesOn)
+{
+    Lobby lobby;
+    run(
+        2,
+        [&](rf_comm *comm) {
+            lobby.open(comm, "");
+            rf_comm_opts opts = options(0, 0);
+            opts.provider = "shm";
+            rf_comm *larger = nullptr;
+            if (rf_comm_rank(comm) == 0)
+                lobby.wait_for(1);
+            EXPECT_EQ(rf_comm_grow(comm, lobby.lobby, 1, &opts, &larger), RF_EAGAIN);
+            expect_sum(comm, 2);
+            if (rf_comm_rank(comm) == 0)
+                lobby.close();
+        },
+        1,
+        [&](int) {
+            rf_comm *comm = nullptr;
+            EXPECT_EQ(join(lobby.url(), "", &comm, nullptr, "tcp"), RF_EINVAL);
+            EXPECT_NE(std::string(rf_last_error()->message).find("provider"), std::string::npos)
+                << rf_last_error()->message;
+        });
+}
