@@ -256,7 +256,7 @@ RF_EXPORT void rf_recording_destroy(struct rf_recording *recording);
 RF_EXPORT void rf_stream_push_label(struct rf_stream *stream, const char *label);
 RF_EXPORT void rf_stream_pop_label(struct rf_stream *stream);
 
-/* ---- kernels: SPIR-V of your own or of the library ------------------------------------------- */
+/* ---- kernels: SPIR-V or GLSL of your own, or of the library ---------------------------------- */
 
 struct rf_spec {
     uint32_t id, value;
@@ -270,8 +270,17 @@ struct rf_kernel_desc {
     uint32_t spec_count;
     uint32_t push_bytes;    /* at most info.max_push_bytes; 128 is safe everywhere */
     uint32_t subgroup_size; /* required size; 0 = the device's own */
+    /* Instead of spirv: GLSL text of a compute shader for Vulkan 1.2. libshaderc compiles it, which
+     * is loaded when it is first needed; without it the program glslangValidator. Text that does
+     * not begin with "#version" gets a beginning: version 450, workgroups of 64 invocations, and
+     * the types Floats and Ints, which are addresses of arrays and have one member, at[]:
+     *     layout(push_constant) uniform Push { Floats y, x; uint n; };
+     *     void main() { uint i = gl_GlobalInvocationID.x; if (i < n) y.at[i] = 2.0 * x.at[i]; } */
+    const char *glsl;
 };
-/* Compiles. May block for as long as the driver's compiler takes. */
+/* Compiles. May block for as long as the compilers take. The description is not needed afterwards.
+ * RF_EINVAL: the text does not compile (the message says why and where), or the SPIR-V is not what
+ * is allowed; RF_ENOTSUP: the device lacks what it needs, or there is no compiler for text. */
 RF_API int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc,
                             struct rf_kernel **out);
 RF_EXPORT void rf_kernel_destroy(struct rf_kernel *kernel);

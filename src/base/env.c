@@ -66,6 +66,7 @@ static const struct rf_env_row rows[] = {
     {"XDG_RUNTIME_DIR", NULL, "where ranks of one host find each other without MASTER_ADDR"},
     {"XDG_CACHE_HOME", NULL, "base folder of caches"},
     {"HOME", NULL, "home folder, for the cache"},
+    {"TMPDIR", "/tmp", "where a compiler of GLSL text leaves its files for a moment"},
 };
 
 const struct rf_env_row *rf_env_table(size_t *count)

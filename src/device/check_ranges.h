@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What check_ranges.c, which judges launches, and try_ranges.c, which gives it wrong declarations
- * to judge, share. What the device calls of them is in internal.h.
+ * What check_ranges.c, which checks launches, judge_ranges.c, which judges them by a declaration,
+ * and try_ranges.c, which tries wrong ones, share. What the device calls of them is in internal.h.
  */
 #ifndef RF_DEVICE_CHECK_RANGES_H
 #define RF_DEVICE_CHECK_RANGES_H
@@ -45,6 +45,7 @@ struct cover {
 struct declared {
     struct cover touched, written;
 };
+/* judge_ranges.c */
 int rf_ranges_declare(struct declared *d, const struct rf_range *ranges, uint32_t count);
 void rf_ranges_undeclare(struct declared *d);
 
@@ -57,6 +58,13 @@ struct finding {
 /* BEFORE and AFTER are known; the others are overwritten. An error is the device's. */
 int rf_ranges_judge(struct rf_ranges *r, const struct attempt *a, const struct declared *d,
                     struct finding *f);
+
+/* Of the bytes that were filled one whose pattern makes the difference. */
+int rf_ranges_find_read(struct rf_ranges *r, const struct attempt *a, const struct declared *d,
+                        struct finding *f);
+void rf_ranges_copy_all(struct rf_ranges *r, enum copy to, enum copy from);
+/* Alone, to its end. */
+int rf_ranges_run_command(struct rf_stream *stream, const struct rf_command *command);
 
 /* ---- try_ranges.c ---------------------------------------------------------------------------- */
 

@@ -66,6 +66,10 @@ struct rf_buffer {
     struct rf_buffer_view *views; /* made on first use; guarded by device->memory_lock */
 };
 #define RF_ADDRESS_ALIGNMENT 256 /* of every buffer */
+/* A buffer of which nothing but its allocation is known elsewhere; zeroed where it is mapped. */
+int rf_buffer_make(struct rf_device *device, uint64_t bytes, enum rf_memory memory,
+                   enum rf_category category, struct rf_buffer **out);
+void rf_buffer_free(struct rf_buffer *buffer);
 VkBufferUsageFlags rf_buffer_usage(const struct rf_device *device);
 uint64_t rf_buffer_ask_address(const struct rf_buffer *buffer);
 
@@ -129,14 +133,16 @@ struct rf_regions {
     uint32_t open[RF_LABEL_DEPTH]; /* region of each open label; UINT32_MAX: not timed */
 };
 struct rf_submission;
-int rf_profile_open(struct rf_device *device);
+int rf_profile_open(struct rf_device *device); /* calibrate.c */
+bool rf_profile_times(const struct rf_device *device);
 int rf_profile_prepare(struct rf_submission *submission);
 void rf_profile_release(struct rf_submission *submission);
 /* The stream's open labels go into a command buffer that begins, and end with it. */
 void rf_profile_begin(struct rf_submission *submission);
 void rf_profile_end(struct rf_submission *submission);
 /* Turns the timestamps of a finished submission into trace events. */
-void rf_profile_collect(struct rf_submission *submission);
+void rf_profile_collect(const struct rf_submission *submission);
+uint64_t rf_profile_ns(const struct rf_device *device, uint64_t ticks);
 
 /* ---- track.c: which ranges were touched since the last barrier ------------------------------- */
 
@@ -185,8 +191,8 @@ struct rf_submission {
     struct rf_stream *stream;
     VkCommandPool pool;
     VkCommandBuffer commands;
-    bool recorded;                /* has commands; else it only waits and signals */
-    struct rf_recording *replays; /* whose commands it runs, instead of its own; or NULL */
+    bool recorded;                       /* has commands; else it only waits and signals */
+    const struct rf_submission *replays; /* whose commands it runs, instead of its own; or NULL */
     struct rf_point *waits;
     uint32_t wait_count, wait_capacity;
     uint64_t value; /* what it signals on the stream's timeline */
@@ -199,8 +205,13 @@ void rf_submit_close(struct rf_device *device);
 /* Both with device->lock held: */
 void rf_submit_wake(struct rf_device *device); /* a host timeline has moved */
 void rf_submit_forget(struct rf_device *device, struct rf_timeline *timeline);
+
+/* ---- failure.c ------------------------------------------------------------------------------- */
+
 /* The device is of no use any more: keeps the first such error and wakes all who wait. */
 int rf_device_failed(struct rf_device *device, VkResult result, const char *what);
+/* The same, of this thread's last error; device->lock is held. */
+void rf_device_fail_locked(struct rf_device *device, int status);
 /* 0, or the error that the device failed with. */
 int rf_device_check(struct rf_device *device);
 
@@ -229,8 +240,10 @@ struct rf_stream {
     uint64_t held_back_mark; /* of the last pass over device->pending that held it back */
 };
 
-/* Submits a recording's command buffer. */
-int rf_stream_send_again(struct rf_stream *stream, struct rf_recording *recording);
+/* Submits the command buffer of a recording. */
+int rf_stream_send_again(struct rf_stream *stream, const struct rf_submission *kept);
+/* Gives up the recording that is being made, if there is one. */
+void rf_stream_give_up(struct rf_stream *stream);
 /* Waits until the stream has reached the value, or its device is idle because it failed. */
 void rf_stream_finish(struct rf_stream *stream, uint64_t value);
 
@@ -251,10 +264,12 @@ void rf_submission_destroy(struct rf_submission *submission);
 /* One that nothing uses any more, else a new one; and back, if it has not been submitted. */
 int rf_submission_take(struct rf_stream *stream, struct rf_submission **out);
 void rf_submission_give_back(struct rf_stream *stream, struct rf_submission *submission);
+int rf_submission_reserve_waits(struct rf_stream *stream, struct rf_point **waits,
+                                uint32_t *capacity, uint32_t wanted);
 /* Takes back those whose work has finished. */
 void rf_stream_reap(struct rf_stream *stream);
 
-/* ---- record.c -------------------------------------------------------------------------------- */
+/* ---- recording.c ----------------------------------------------------------------------------- */
 
 /* A launch, copy or fill. */
 struct rf_command {
@@ -271,6 +286,7 @@ struct rf_command {
 };
 int rf_recording_note(struct rf_recording *recording, const struct rf_command *command);
 struct rf_submission *rf_recording_submission(const struct rf_recording *recording);
+void rf_recording_free(struct rf_recording *recording);
 /* What recordings need is about to be destroyed: those that do are of no use any more. */
 void rf_recordings_lose_buffer(struct rf_device *device, const struct rf_buffer *buffer);
 void rf_recordings_lose_kernel(struct rf_device *device, const struct rf_kernel *kernel);

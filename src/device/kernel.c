@@ -3,6 +3,7 @@
  * Compute pipelines made of SPIR-V, push constants and specialization constants, and the device's
  * table of those that the library itself uses.
  */
+#include "glsl.h"
 #include "internal.h"
 
 #define MAX_SPECS 16
@@ -76,13 +77,9 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
                                              &kernel->pipeline);
 }
 
-int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc,
-                     struct rf_kernel **out)
+static int create_of_spirv(struct rf_device *device, const struct rf_kernel_desc *desc,
+                           struct rf_kernel **out)
 {
-    if (!device || !desc || !out)
-        return rf_fail(RF_EINVAL,
-                       "rf_kernel_create needs a device, a description and a place for its result");
-    RETURN_IF_ERROR(rf_device_check(device));
     RETURN_IF_ERROR(check_desc(device, desc));
     struct rf_kernel *kernel = rf_alloc(sizeof(*kernel));
     if (!kernel)
@@ -112,6 +109,33 @@ int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc
     }
     *out = kernel;
     return 0;
+}
+
+static int create_of_glsl(struct rf_device *device, const struct rf_kernel_desc *desc,
+                          struct rf_kernel **out)
+{
+    struct rf_kernel_desc compiled = *desc;
+    uint32_t *spirv = NULL;
+    if (!desc->name)
+        return rf_fail(RF_EINVAL, "a kernel needs a name");
+    if (desc->spirv)
+        return rf_fail(RF_EINVAL, "%s: give a kernel as GLSL or as SPIR-V, not as both",
+                       desc->name);
+    RETURN_IF_ERROR(rf_glsl_compile(desc->name, desc->glsl, &spirv, &compiled.spirv_bytes));
+    compiled.spirv = spirv;
+    const int rc = create_of_spirv(device, &compiled, out);
+    rf_free(spirv);
+    return rc;
+}
+
+int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc,
+                     struct rf_kernel **out)
+{
+    if (!device || !desc || !out)
+        return rf_fail(RF_EINVAL,
+                       "rf_kernel_create needs a device, a description and a place for its result");
+    RETURN_IF_ERROR(rf_device_check(device));
+    return desc->glsl ? create_of_glsl(device, desc, out) : create_of_spirv(device, desc, out);
 }
 
 void rf_kernel_destroy(struct rf_kernel *kernel)

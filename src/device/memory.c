@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Buffers: one allocation each, zeroed, with a device address; and the counts by category. Reading
- * and writing from the host is staging.c's where the memory is not mapped.
+ * The memory of buffers: one allocation each, with a device address; and the counts by category.
  */
 #include "internal.h"
 
@@ -192,11 +191,9 @@ static void release(struct rf_buffer *buffer)
     buffer->allocated = 0;
 }
 
-int rf_buffer_create(struct rf_device *device, uint64_t bytes, enum rf_memory memory,
-                     enum rf_category category, struct rf_buffer **out)
+int rf_buffer_make(struct rf_device *device, uint64_t bytes, enum rf_memory memory,
+                   enum rf_category category, struct rf_buffer **out)
 {
-    if (!device || !out)
-        return rf_fail(RF_EINVAL, "rf_buffer_create needs a device and a place for its result");
     if (bytes == 0)
         return rf_fail(RF_EINVAL, "a buffer needs at least one byte");
     if ((unsigned)category >= RF_CATEGORY_COUNT || (unsigned)memory > RF_MEMORY_HOST)
@@ -221,26 +218,18 @@ int rf_buffer_create(struct rf_device *device, uint64_t bytes, enum rf_memory me
         if (buffer->map)
             buffer->map += buffer->shift;
     }
-    if (rc == 0 && buffer->map)
-        memset(buffer->map, 0, bytes);
-    else if (rc == 0)
-        rc = rf_staging_zero(buffer);
-    if (rc == 0)
-        rc = rf_ranges_add_buffer(buffer);
     if (rc < 0) {
-        rf_buffer_destroy(buffer);
+        rf_buffer_free(buffer);
         return rc;
     }
+    if (buffer->map)
+        memset(buffer->map, 0, bytes);
     *out = buffer;
     return 0;
 }
 
-void rf_buffer_destroy(struct rf_buffer *buffer)
+void rf_buffer_free(struct rf_buffer *buffer)
 {
-    if (!buffer)
-        return;
-    rf_recordings_lose_buffer(buffer->device, buffer);
-    rf_ranges_remove_buffer(buffer);
     release(buffer);
     rf_free(buffer);
 }
@@ -263,38 +252,4 @@ void *rf_buffer_map(const struct rf_buffer *buffer)
 struct rf_device *rf_buffer_device(const struct rf_buffer *buffer)
 {
     return buffer->device;
-}
-
-static int check_span(const struct rf_buffer *buffer, uint64_t offset, uint64_t bytes,
-                      const char *what)
-{
-    if (!buffer)
-        return rf_fail(RF_EINVAL, "%s without a buffer", what);
-    if (offset > buffer->bytes || bytes > buffer->bytes - offset)
-        return rf_fail(RF_EINVAL, "%s %llu bytes at %llu of a buffer of %llu bytes", what,
-                       (unsigned long long)bytes, (unsigned long long)offset,
-                       (unsigned long long)buffer->bytes);
-    return 0;
-}
-
-int rf_buffer_write(struct rf_buffer *buffer, uint64_t offset, const void *src, uint64_t bytes)
-{
-    RETURN_IF_ERROR(check_span(buffer, offset, bytes, "writing"));
-    if (bytes == 0)
-        return 0;
-    if (!buffer->map)
-        return rf_staging_write(buffer, offset, src, bytes);
-    memcpy(buffer->map + offset, src, bytes);
-    return 0;
-}
-
-int rf_buffer_read(const struct rf_buffer *buffer, uint64_t offset, void *dst, uint64_t bytes)
-{
-    RETURN_IF_ERROR(check_span(buffer, offset, bytes, "reading"));
-    if (bytes == 0)
-        return 0;
-    if (!buffer->map)
-        return rf_staging_read((struct rf_buffer *)buffer, offset, dst, bytes);
-    memcpy(dst, buffer->map + offset, bytes);
-    return 0;
 }

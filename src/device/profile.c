@@ -10,9 +10,8 @@
 #include "internal.h"
 
 #define UNTIMED UINT32_MAX
-#define CALIBRATIONS 5
 
-static bool timed(const struct rf_device *device)
+bool rf_profile_times(const struct rf_device *device)
 {
     return device->opts.profile && device->info.timestamp_period_ns > 0;
 }
@@ -21,7 +20,7 @@ int rf_profile_prepare(struct rf_submission *submission)
 {
     struct rf_device *device = submission->stream->device;
     struct rf_regions *regions = &submission->regions;
-    if (!timed(device))
+    if (!rf_profile_times(device))
         return 0;
     VkQueryPoolCreateInfo create = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                     .queryType = VK_QUERY_TYPE_TIMESTAMP,
@@ -122,17 +121,17 @@ void rf_stream_pop_label(struct rf_stream *stream)
         close_region(stream->recording, depth);
 }
 
-static uint64_t to_ns(const struct rf_device *device, uint64_t ticks)
+uint64_t rf_profile_ns(const struct rf_device *device, uint64_t ticks)
 {
     if (device->caps.timestamp_bits < 64)
         ticks &= ((uint64_t)1 << device->caps.timestamp_bits) - 1;
     return (uint64_t)((double)ticks * (double)device->info.timestamp_period_ns);
 }
 
-void rf_profile_collect(struct rf_submission *submission)
+void rf_profile_collect(const struct rf_submission *submission)
 {
     struct rf_device *device = submission->stream->device;
-    struct rf_regions *regions = &submission->regions;
+    const struct rf_regions *regions = &submission->regions;
     uint64_t ticks[2];
     if (!regions->queries || !rf_trace_enabled())
         return;
@@ -142,48 +141,9 @@ void rf_profile_collect(struct rf_submission *submission)
                                            sizeof(ticks), ticks, sizeof(ticks[0]),
                                            VK_QUERY_RESULT_64_BIT) != VK_SUCCESS)
             continue;
-        uint64_t start = to_ns(device, ticks[0]) + (uint64_t)device->timestamp_offset_ns;
-        uint64_t end = to_ns(device, ticks[1]) + (uint64_t)device->timestamp_offset_ns;
+        uint64_t start = rf_profile_ns(device, ticks[0]) + (uint64_t)device->timestamp_offset_ns;
+        uint64_t end = rf_profile_ns(device, ticks[1]) + (uint64_t)device->timestamp_offset_ns;
         rf_trace_event(submission->stream->name, regions->list[i].name, start,
                        end > start ? end : start);
     }
-}
-
-/* Pairs a timestamp with the moment at which the host sees its submission finished. That is always
- * late, so the smallest difference of several tries is the best. */
-static int calibrate(struct rf_device *device, struct rf_stream *stream)
-{
-    int64_t best = INT64_MAX;
-    for (int i = 0; i < CALIBRATIONS; i++) {
-        uint64_t ticks;
-        struct rf_point done;
-        rf_stream_push_label(stream, "calibrate");
-        RETURN_IF_ERROR(rf_stream_record_nothing(stream));
-        struct rf_regions *regions = &stream->recording->regions;
-        rf_stream_pop_label(stream);
-        RETURN_IF_ERROR(rf_stream_submit(stream, &done));
-        RETURN_IF_ERROR(rf_point_wait(done, UINT64_MAX));
-        uint64_t now = rf_now_ns();
-        VkResult result =
-            device->vk.GetQueryPoolResults(device->handle, regions->queries, 1, 1, sizeof(ticks),
-                                           &ticks, sizeof(ticks), VK_QUERY_RESULT_64_BIT);
-        if (result != VK_SUCCESS)
-            return rf_vk_fail(result, "reading a timestamp");
-        regions->count = 0; /* not for the trace */
-        int64_t offset = (int64_t)(now - to_ns(device, ticks));
-        best = offset < best ? offset : best;
-    }
-    device->timestamp_offset_ns = best;
-    return 0;
-}
-
-int rf_profile_open(struct rf_device *device)
-{
-    struct rf_stream *stream = NULL;
-    if (!timed(device))
-        return 0;
-    RETURN_IF_ERROR(rf_stream_create(device, "calibrate", &stream));
-    int rc = calibrate(device, stream);
-    rf_stream_destroy(stream);
-    return rc;
 }

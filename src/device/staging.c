@@ -1,9 +1,31 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reaching memory that the host cannot map: through two halves of mapped memory, so that the device
- * copies one while the host copies the other. Called by memory.c.
+ * copies one while the host copies the other. Called by buffer.c.
  */
 #include "internal.h"
+
+static void free_half(struct rf_buffer *half)
+{
+    if (!half)
+        return;
+    rf_ranges_remove_buffer(half);
+    rf_buffer_free(half);
+}
+
+static int make_half(struct rf_device *device, struct rf_buffer **out)
+{
+    struct rf_buffer *half = NULL;
+    RETURN_IF_ERROR(
+        rf_buffer_make(device, RF_STAGING_BYTES, RF_MEMORY_HOST, RF_CATEGORY_OTHER, &half));
+    int rc = rf_ranges_add_buffer(half);
+    if (rc < 0) {
+        free_half(half);
+        return rc;
+    }
+    *out = half;
+    return 0;
+}
 
 static int staging_ready(struct rf_device *device)
 {
@@ -12,8 +34,7 @@ static int staging_ready(struct rf_device *device)
         RETURN_IF_ERROR(rf_stream_create(device, "staging", &staging->stream));
     for (int i = 0; i < 2; i++) {
         if (!staging->half[i])
-            RETURN_IF_ERROR(rf_buffer_create(device, RF_STAGING_BYTES, RF_MEMORY_HOST,
-                                             RF_CATEGORY_OTHER, &staging->half[i]));
+            RETURN_IF_ERROR(make_half(device, &staging->half[i]));
     }
     return 0;
 }
@@ -21,8 +42,8 @@ static int staging_ready(struct rf_device *device)
 void rf_staging_fini(struct rf_device *device)
 {
     rf_stream_destroy(device->staging.stream);
-    rf_buffer_destroy(device->staging.half[0]);
-    rf_buffer_destroy(device->staging.half[1]);
+    free_half(device->staging.half[0]);
+    free_half(device->staging.half[1]);
     memset(device->staging.half, 0, sizeof(device->staging.half));
     device->staging.stream = NULL;
 }

@@ -37,13 +37,23 @@ int rf_stream_create(struct rf_device *device, const char *name, struct rf_strea
     return 0;
 }
 
+void rf_stream_give_up(struct rf_stream *stream)
+{
+    struct rf_recording *recording = stream->keeping;
+    if (!recording)
+        return;
+    if (stream->recording && rf_stream_end(stream) < 0)
+        rf_log("device", 2, "stream %s: an open recording could not be ended", stream->name);
+    stream->keeping = NULL;
+    rf_recording_free(recording);
+}
+
 void rf_stream_destroy(struct rf_stream *stream)
 {
     if (!stream)
         return;
     struct rf_device *device = stream->device;
-    if (rf_record_end(stream, NULL) < 0)
-        rf_log("device", 2, "stream %s: an open recording could not be ended", stream->name);
+    rf_stream_give_up(stream);
     /* Twice: the first may fail because of what was recorded last, which is then gone. */
     if (stream->timeline && rf_stream_wait(stream) < 0 && rf_stream_wait(stream) < 0) {
         /* A failed device: nothing more is submitted, but what runs must not lose its memory. */
@@ -132,13 +142,13 @@ static int send(struct rf_stream *stream, struct rf_submission *submission)
     return rf_submit(submission);
 }
 
-int rf_stream_send_again(struct rf_stream *stream, struct rf_recording *recording)
+int rf_stream_send_again(struct rf_stream *stream, const struct rf_submission *kept)
 {
     struct rf_submission *submission = NULL;
     RETURN_IF_ERROR(rf_device_check(stream->device));
     RETURN_IF_ERROR(rf_submission_take(stream, &submission));
     submission->recorded = true;
-    submission->replays = recording;
+    submission->replays = kept;
     return send(stream, submission);
 }
 
@@ -207,4 +217,26 @@ uint64_t rf_stream_conflicts(const struct rf_stream *stream)
 uint64_t rf_stream_recorded(const struct rf_stream *stream)
 {
     return stream->recorded;
+}
+
+int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits)
+{
+    if (!stream || submissions < 0)
+        return rf_fail(RF_EINVAL, "rf_stream_reserve needs a stream and a number of submissions");
+    if (stream->device->counting)
+        return 0;
+    RETURN_IF_ERROR(rf_stream_wait(stream)); /* then all there are, are free */
+    RETURN_IF_ERROR(
+        rf_submission_reserve_waits(stream, &stream->waits, &stream->wait_capacity, waits));
+    int made = 0;
+    for (struct rf_submission *s = stream->free; s; s = s->next, made++)
+        RETURN_IF_ERROR(rf_submission_reserve_waits(stream, &s->waits, &s->wait_capacity, waits));
+    for (; made < submissions; made++) {
+        struct rf_submission *fresh = NULL;
+        RETURN_IF_ERROR(rf_submission_create(stream, &fresh));
+        rf_submission_give_back(stream, fresh);
+        RETURN_IF_ERROR(
+            rf_submission_reserve_waits(stream, &fresh->waits, &fresh->wait_capacity, waits));
+    }
+    return 0;
 }

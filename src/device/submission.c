@@ -22,7 +22,7 @@ void rf_stream_reap(struct rf_stream *stream)
     while (stream->in_flight && rf_timeline_poll(stream->timeline, stream->in_flight->value)) {
         struct rf_submission *done = stream->in_flight;
         stream->in_flight = done->next;
-        rf_profile_collect(done->replays ? rf_recording_submission(done->replays) : done);
+        rf_profile_collect(done->replays ? done->replays : done);
         done->next = stream->free;
         stream->free = done;
     }
@@ -55,8 +55,8 @@ int rf_submission_create(struct rf_stream *stream, struct rf_submission **out)
     return 0;
 }
 
-static int reserve_waits(struct rf_stream *stream, struct rf_point **waits, uint32_t *capacity,
-                         uint32_t wanted)
+int rf_submission_reserve_waits(struct rf_stream *stream, struct rf_point **waits,
+                                uint32_t *capacity, uint32_t wanted)
 {
     if (*capacity >= wanted)
         return 0;
@@ -68,34 +68,14 @@ static int reserve_waits(struct rf_stream *stream, struct rf_point **waits, uint
     return 0;
 }
 
-int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits)
-{
-    if (!stream || submissions < 0)
-        return rf_fail(RF_EINVAL, "rf_stream_reserve needs a stream and a number of submissions");
-    if (stream->device->counting)
-        return 0;
-    RETURN_IF_ERROR(rf_stream_wait(stream)); /* then all there are, are free */
-    RETURN_IF_ERROR(reserve_waits(stream, &stream->waits, &stream->wait_capacity, waits));
-    int made = 0;
-    for (struct rf_submission *s = stream->free; s; s = s->next, made++)
-        RETURN_IF_ERROR(reserve_waits(stream, &s->waits, &s->wait_capacity, waits));
-    for (; made < submissions; made++) {
-        struct rf_submission *fresh = NULL;
-        RETURN_IF_ERROR(rf_submission_create(stream, &fresh));
-        rf_submission_give_back(stream, fresh);
-        RETURN_IF_ERROR(reserve_waits(stream, &fresh->waits, &fresh->wait_capacity, waits));
-    }
-    return 0;
-}
-
 int rf_submission_take(struct rf_stream *stream, struct rf_submission **out)
 {
     if (!stream->free)
         rf_stream_reap(stream);
     if (!stream->free) {
         RETURN_IF_ERROR(rf_submission_create(stream, out));
-        int rc =
-            reserve_waits(stream, &(*out)->waits, &(*out)->wait_capacity, stream->wait_capacity);
+        int rc = rf_submission_reserve_waits(stream, &(*out)->waits, &(*out)->wait_capacity,
+                                             stream->wait_capacity);
         if (rc < 0)
             rf_submission_give_back(stream, *out);
         return rc;

@@ -13,40 +13,6 @@
 /* How often the thread looks at timelines of other devices, which cannot wake it. */
 #define FOREIGN_POLL_NS 100000
 
-int rf_device_check(struct rf_device *device)
-{
-    if (!atomic_load(&device->failed))
-        return 0;
-    return rf_fail_error(&device->failure);
-}
-
-/* device->lock is held. */
-static void fail_locked(struct rf_device *device, int status)
-{
-    if (!atomic_load(&device->failed)) {
-        device->failure = *rf_last_error();
-        device->failure.status = status;
-        atomic_store(&device->failed, true);
-        rf_log("device", 0, "%s failed: %s", device->info.name, device->failure.message);
-    }
-    for (struct rf_submission *s = device->pending, *next; s; s = next) {
-        next = s->pending;
-        s->pending = NULL;
-    }
-    device->pending = NULL;
-    device->pending_tail = &device->pending;
-    pthread_cond_broadcast(&device->changed);
-}
-
-int rf_device_failed(struct rf_device *device, VkResult result, const char *what)
-{
-    int status = rf_vk_fail(result, what);
-    pthread_mutex_lock(&device->lock);
-    fail_locked(device, status);
-    pthread_mutex_unlock(&device->lock);
-    return rf_device_check(device);
-}
-
 /* Another device's timeline: 1 reached, 0 not yet, or the error of a device that will never get
  * there. Takes no lock, for ours is held. */
 static int ask_foreign(struct rf_point wait, const struct rf_stream *stream)
@@ -98,8 +64,7 @@ static VkResult queue_submit(struct rf_device *device, const struct rf_submissio
     VkSemaphore semaphores[MAX_WAITS];
     uint64_t values[MAX_WAITS];
     VkPipelineStageFlags stages[MAX_WAITS];
-    const struct rf_submission *content =
-        submission->replays ? rf_recording_submission(submission->replays) : submission;
+    const struct rf_submission *content = submission->replays ? submission->replays : submission;
     const VkQueue queue = submission->stream->queue;
     const VkSemaphore signal = submission->stream->timeline->semaphore;
     const uint64_t value = submission->value;
@@ -169,7 +134,7 @@ static int pump(struct rf_device *device)
             struct rf_submission *s = *link;
             int rc = s->stream->held_back_mark == pass ? 0 : hand_over(device, link);
             if (rc < 0) {
-                fail_locked(device, rc);
+                rf_device_fail_locked(device, rc);
                 return rc;
             }
             if (rc == 0) {
@@ -223,49 +188,6 @@ void rf_submit_forget(struct rf_device *device, struct rf_timeline *timeline)
         s->wait_count = kept;
     }
     rf_submit_wake(device);
-}
-
-/* Waits behind everything that the queues have been given, by a signal of our own at their ends. */
-static int wait_queue(struct rf_device *device, VkQueue queue)
-{
-    struct rf_timeline *timeline = NULL;
-    RETURN_IF_ERROR(rf_timeline_acquire(device, &timeline));
-    pthread_mutex_lock(&device->lock);
-    uint64_t value = timeline->submitted + 1;
-    VkTimelineSemaphoreSubmitInfo values = {.sType =
-                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                                            .signalSemaphoreValueCount = 1,
-                                            .pSignalSemaphoreValues = &value};
-    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                         .pNext = &values,
-                         .signalSemaphoreCount = 1,
-                         .pSignalSemaphores = &timeline->semaphore};
-    VkResult result = device->vk.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
-    if (result == VK_SUCCESS)
-        timeline->submitted = value;
-    pthread_mutex_unlock(&device->lock);
-    int rc = result == VK_SUCCESS ? rf_point_wait((struct rf_point){timeline, value}, UINT64_MAX)
-                                  : rf_device_failed(device, result, "waiting for the device");
-    rf_timeline_release(timeline);
-    return rc;
-}
-
-int rf_device_wait(struct rf_device *device)
-{
-    if (!device)
-        return rf_fail(RF_EINVAL, "rf_device_wait without a device");
-    if (device->counting)
-        return 0;
-    pthread_mutex_lock(&device->lock);
-    device->waiters++;
-    while (device->pending && !atomic_load(&device->failed))
-        pthread_cond_wait(&device->changed, &device->lock);
-    device->waiters--;
-    pthread_mutex_unlock(&device->lock);
-    RETURN_IF_ERROR(rf_device_check(device));
-    for (uint32_t i = 0; i < device->queue_count; i++)
-        RETURN_IF_ERROR(wait_queue(device, device->queues[i]));
-    return 0;
 }
 
 static void *submission_thread(void *argument)

@@ -10,6 +10,10 @@
 #include "constants_spv.h"
 #include "wide_spv.h"
 
+extern "C" {
+#include "device/glsl.h"
+}
+
 namespace
 {
 
@@ -52,6 +56,66 @@ TEST_F(DeviceKernel, SpecializationConstantsArriveById)
     EXPECT_EQ(got[1], 70u);
     EXPECT_EQ(got[2], rf_device_get_info(device)->subgroup_size);
     rf_kernel_destroy(kernel);
+}
+
+TEST_F(DeviceKernel, GlslTextIsCompiled)
+{
+    for (const char *text :
+         {"layout(push_constant) uniform Push { Ints out_; };\n"
+          "void main() { out_.at[gl_GlobalInvocationID.x] = 3 * int(gl_GlobalInvocationID.x); }",
+          "#version 450\n"
+          "#extension GL_EXT_buffer_reference : require\n"
+          "layout(local_size_x = 4) in;\n"
+          "layout(buffer_reference) buffer Words { int at[]; };\n"
+          "layout(push_constant) uniform Push { Words out_; };\n"
+          "void main() { out_.at[gl_GlobalInvocationID.x] = 3 * int(gl_GlobalInvocationID.x); }"}) {
+        struct rf_kernel_desc desc = {};
+        desc.name = "threes";
+        desc.glsl = text;
+        desc.push_bytes = 8;
+        struct rf_kernel *kernel = nullptr;
+        const int rc = rf_kernel_create(device, &desc, &kernel);
+        if (rc == RF_ENOTSUP) // a machine without compilers
+            GTEST_SKIP() << rf_last_error()->message;
+        ASSERT_RF_OK(rc);
+        std::vector<uint32_t> got = run(kernel);
+        for (uint32_t i = 0; i < 4; i++)
+            EXPECT_EQ(got[i], 3 * i);
+        rf_kernel_destroy(kernel);
+    }
+}
+
+TEST_F(DeviceKernel, GlslTextThatDoesNotCompileIsRefusedWithTheLine)
+{
+    struct rf_kernel_desc desc = {};
+    struct rf_kernel *kernel = nullptr;
+    desc.name = "wrong";
+    desc.glsl = "void main()\n{\n    float x = y;\n}\n";
+    const int rc = rf_kernel_create(device, &desc, &kernel);
+    if (rc == RF_ENOTSUP)
+        GTEST_SKIP() << rf_last_error()->message;
+    EXPECT_EQ(rc, RF_EINVAL);
+    EXPECT_NE(strstr(rf_last_error()->message, "kernel wrong does not compile: "), nullptr)
+        << rf_last_error()->message;
+    EXPECT_NE(strstr(rf_last_error()->message, ":3: "), nullptr) << rf_last_error()->message;
+    EXPECT_NE(strstr(rf_last_error()->message, "'y'"), nullptr) << rf_last_error()->message;
+    desc.spirv = constants_spv;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
+    EXPECT_NE(strstr(rf_last_error()->message, "not as both"), nullptr);
+    desc.name = nullptr;
+    EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
+}
+
+TEST(Glsl, WithoutACompilerTheMessageSaysWhatToInstall)
+{
+    const char *const libraries[] = {"libshaderc-that-nobody-has.so", nullptr};
+    const rf_glsl_compilers none = {libraries, "a-compiler-that-nobody-has"};
+    uint32_t *spirv = nullptr;
+    size_t bytes = 0;
+    EXPECT_EQ(rf_glsl_compile_by(&none, "threes", "void main() {}", &spirv, &bytes), RF_ENOTSUP);
+    EXPECT_NE(strstr(rf_last_error()->message, "glslang-tools"), nullptr)
+        << rf_last_error()->message;
+    EXPECT_EQ(spirv, nullptr);
 }
 
 TEST_F(DeviceKernel, TheTableListsItsKernelsWithTheirConstants)
