@@ -74,9 +74,9 @@ static int open_part(const struct rf_state_file *state, const char *folder,
     const uint64_t bytes = rf_safetensors_bytes(out->tensors);
     if (state->format > 2) {
         RETURN_IF_ERROR(rf_join_path(path, folder, hashes[part]));
-        return rf_pieces_read(path, state->hex[part], bytes, &out->pieces);
+        return rf_pieces_read(path, state->hex[part], bytes, state->format == 3, &out->pieces);
     }
-    struct rf_piece whole = {.end = bytes};
+    struct rf_piece whole = {.run = bytes, .runs = 1};
     if (sodium_hex2bin(whole.hash, sizeof(whole.hash), state->hex[part], 64, NULL, NULL, NULL) != 0)
         return rf_fail(RF_ECORRUPT, "the SHA-256 of %s in state.json is no hash", out->path);
     return rf_pieces_add(&out->pieces, &whole, 1);
@@ -122,19 +122,27 @@ int rf_checkpoint_identity(const struct rf_checkpoint *c, uint8_t out[32])
     return 0;
 }
 
+/* *at: the number of the part's first group; then of the next part's. */
+static int verify_part(const struct rf_checkpoint_data *data, size_t first, size_t stride,
+                       uint8_t *buffer, size_t *at)
+{
+    const struct rf_piece_reader reader = {
+        .fd = rf_safetensors_fd(data->tensors), .path = data->path, buffer, READ_BYTES};
+    for (size_t i = 0, count; i < data->pieces.count; i += count, ++*at) {
+        count = rf_pieces_group(&data->pieces, i);
+        if (*at % stride == first)
+            RETURN_IF_ERROR(rf_pieces_verify(&data->pieces, i, count, &reader));
+    }
+    return 0;
+}
+
 int rf_checkpoint_verify(const struct rf_checkpoint *c, size_t first, size_t stride)
 {
     uint8_t *buffer = rf_alloc(READ_BYTES);
-    size_t at = 0; /* number of the part's first piece */
+    size_t at = 0;
     int rc = buffer ? 0 : rf_fail(RF_ENOMEM, "cannot read %s: out of memory", c->path);
-    for (int part = 0; rc == 0 && part < RF_PART_COUNT; part++) {
-        const struct rf_checkpoint_data *data = &c->parts[part];
-        for (size_t i = 0; rc == 0 && i < data->pieces.count; i++)
-            if ((at + i) % stride == first)
-                rc = rf_piece_verify(&data->pieces.list[i], rf_safetensors_fd(data->tensors),
-                                     data->path, buffer, READ_BYTES);
-        at += data->pieces.count;
-    }
+    for (int part = 0; rc == 0 && part < RF_PART_COUNT; part++)
+        rc = verify_part(&c->parts[part], first, stride, buffer, &at);
     rf_free(buffer);
     return rc;
 }

@@ -79,20 +79,20 @@ bool rf_checkpoint_is(const char *dir, const char *name, const char *hash);
 RF_MUST_CHECK int rf_checkpoint_open(const char *dir, const char *name, struct rf_checkpoint *out);
 /* The same on two ranks if they see the same files, and not copies of them. */
 RF_MUST_CHECK int rf_checkpoint_identity(const struct rf_checkpoint *checkpoint, uint8_t out[32]);
-/* Verifies pieces first, first + stride, ... of the tensors' files. */
+/* Verifies groups of pieces (pieces.h) first, first + stride, ... of the tensors' files. */
 RF_MUST_CHECK int rf_checkpoint_verify(const struct rf_checkpoint *checkpoint, size_t first,
                                        size_t stride);
 void rf_checkpoint_close(struct rf_checkpoint *checkpoint); /* zero is allowed */
 
 /* ---- state.c --------------------------------------------------------------------------------- */
 
-#define RF_STATE_FORMAT 3
+#define RF_STATE_FORMAT 4
 
 struct rf_state_file {
     int format;
     struct rf_checkpoint_state state;
     char *config;
-    char hex[RF_PART_COUNT][65]; /* format 2: of PART.safetensors; format 3: of PART.hashes */
+    char hex[RF_PART_COUNT][65]; /* format 2: of PART.safetensors; since: of PART.hashes */
     char own[65];                /* over all others; not used in writing */
 };
 RF_MUST_CHECK int rf_state_write(const char *path, const struct rf_state_file *file);

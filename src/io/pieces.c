@@ -9,7 +9,8 @@
 
 #include "../base/base.h"
 
-#define ROW_BYTES (8 + RF_PIECE_HASH_BYTES)
+/* Numbers of a row of the file of hashes, before the hash: of format 4 of checkpoints, and 3. */
+enum { NUMBERS = 4, NUMBERS_3 = 1 };
 #define MAX_BYTES ((size_t)1 << 40)
 
 int rf_pieces_add(struct rf_pieces *pieces, const struct rf_piece *more, size_t count)
@@ -41,18 +42,27 @@ static int by_place(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
+bool rf_piece_fits(const struct rf_piece *p, uint64_t bytes)
+{
+    if (p->run == 0 || p->runs == 0 || (p->runs == 1) != (p->step == 0))
+        return false;
+    if (bytes > INT64_MAX || p->begin > bytes || p->run > bytes - p->begin)
+        return false;
+    return p->runs == 1 || p->runs - 1 <= (bytes - p->begin - p->run) / p->step;
+}
+
 int rf_pieces_check(struct rf_pieces *pieces, const char *path, uint64_t bytes)
 {
     uint64_t at = 0;
+    bool fit = true;
     if (pieces->count > 0)
         qsort(pieces->list, pieces->count, sizeof(*pieces->list), by_place);
-    for (size_t i = 0; i < pieces->count; i++) {
-        if (pieces->list[i].begin != at)
-            break;
-        at = pieces->list[i].end;
-        if (at == bytes && i + 1 == pieces->count)
-            return 0;
-    }
+    for (size_t i = 0; i < pieces->count; i++)
+        fit = fit && rf_piece_fits(&pieces->list[i], bytes);
+    if (fit)
+        RETURN_IF_ERROR(rf_pieces_covered(pieces, &at));
+    if (at == bytes)
+        return 0;
     return rf_fail(RF_EINVAL,
                    "%s: from byte %llu of %llu on the ranks have not written every byte once; each "
                    "element must belong to one rank",
@@ -61,15 +71,32 @@ int rf_pieces_check(struct rf_pieces *pieces, const char *path, uint64_t bytes)
 
 /* ---- the file of hashes ---------------------------------------------------------------------- */
 
+static void put_number(uint8_t *out, uint64_t number)
+{
+    for (int k = 0; k < 8; k++)
+        out[k] = (uint8_t)(number >> (8 * k));
+}
+
+static uint64_t get_number(const uint8_t *from)
+{
+    uint64_t number = 0;
+    for (int k = 0; k < 8; k++)
+        number |= (uint64_t)from[k] << (8 * k);
+    return number;
+}
+
 int rf_pieces_write(const struct rf_pieces *pieces, const char *path, char hex[65])
 {
     struct rf_out_file file = {.fd = -1};
     int rc = rf_out_open(&file, path);
     for (size_t i = 0; rc == 0 && i < pieces->count; i++) {
-        uint8_t row[ROW_BYTES];
-        for (int k = 0; k < 8; k++)
-            row[k] = (uint8_t)(pieces->list[i].end >> (8 * k));
-        memcpy(row + 8, pieces->list[i].hash, RF_PIECE_HASH_BYTES);
+        const struct rf_piece *piece = &pieces->list[i];
+        uint8_t row[8 * NUMBERS + RF_PIECE_HASH_BYTES];
+        put_number(row, piece->begin);
+        put_number(row + 8, piece->run);
+        put_number(row + 16, piece->runs);
+        put_number(row + 24, piece->step);
+        memcpy(row + 8 * NUMBERS, piece->hash, RF_PIECE_HASH_BYTES);
         rc = rf_out_write(&file, row, sizeof(row));
     }
     if (rc == 0)
@@ -78,30 +105,51 @@ int rf_pieces_write(const struct rf_pieces *pieces, const char *path, char hex[6
     return rc;
 }
 
-static int take_rows(const char *path, const uint8_t *rows, size_t count, uint64_t bytes,
+/* The piece behind one that ends at byte `at`, where only ends are told. */
+static struct rf_piece piece_of(const uint8_t *row, bool ends, uint64_t at)
+{
+    struct rf_piece piece = {.begin = at, .run = get_number(row) - at, .runs = 1};
+    if (!ends)
+        piece = (struct rf_piece){.begin = get_number(row),
+                                  .run = get_number(row + 8),
+                                  .runs = get_number(row + 16),
+                                  .step = get_number(row + 24)};
+    memcpy(piece.hash, row + 8 * (ends ? NUMBERS_3 : NUMBERS), RF_PIECE_HASH_BYTES);
+    return piece;
+}
+
+static int take_rows(const char *path, const uint8_t *rows, size_t count, uint64_t bytes, bool ends,
                      struct rf_pieces *out)
 {
+    const size_t row_bytes = 8 * (ends ? NUMBERS_3 : NUMBERS) + RF_PIECE_HASH_BYTES;
     uint64_t at = 0;
+    out->list = rf_alloc(count * sizeof(*out->list)); /* not twice as many, as by adding */
+    out->room = out->list ? count : 0;
     for (size_t i = 0; i < count; i++) {
-        const uint8_t *row = rows + i * ROW_BYTES;
-        struct rf_piece piece = {.begin = at};
-        for (int k = 0; k < 8; k++)
-            piece.end |= (uint64_t)row[k] << (8 * k);
-        memcpy(piece.hash, row + 8, RF_PIECE_HASH_BYTES);
-        if (piece.end <= at || piece.end > bytes)
-            return rf_fail(RF_ECORRUPT, "%s: its piece %zu ends at byte %llu of %llu", path, i,
-                           (unsigned long long)piece.end, (unsigned long long)bytes);
-        at = piece.end;
+        const struct rf_piece piece = piece_of(rows + i * row_bytes, ends, at);
+        const bool behind = i == 0 || piece.begin > out->list[i - 1].begin;
+        if (!behind || !rf_piece_fits(&piece, bytes))
+            return rf_fail(RF_ECORRUPT,
+                           "%s: its piece %zu, %llu times %llu bytes from byte %llu on, is not one "
+                           "of %llu bytes behind the piece before",
+                           path, i, (unsigned long long)piece.runs, (unsigned long long)piece.run,
+                           (unsigned long long)piece.begin, (unsigned long long)bytes);
+        at = piece.begin + piece.run;
         RETURN_IF_ERROR(rf_pieces_add(out, &piece, 1));
     }
+    RETURN_IF_ERROR(rf_pieces_covered(out, &at));
     if (at != bytes)
-        return rf_fail(RF_ECORRUPT, "%s has hashes of %llu bytes; the file has %llu", path,
-                       (unsigned long long)at, (unsigned long long)bytes);
+        return rf_fail(RF_ECORRUPT,
+                       "%s does not have one hash for each byte, from byte %llu on; the file has "
+                       "%llu",
+                       path, (unsigned long long)at, (unsigned long long)bytes);
     return 0;
 }
 
-int rf_pieces_read(const char *path, const char *hex, uint64_t bytes, struct rf_pieces *out)
+int rf_pieces_read(const char *path, const char *hex, uint64_t bytes, bool ends,
+                   struct rf_pieces *out)
 {
+    const size_t row_bytes = 8 * (ends ? NUMBERS_3 : NUMBERS) + RF_PIECE_HASH_BYTES;
     struct rf_pieces pieces = {0};
     uint8_t digest[crypto_hash_sha256_BYTES];
     char found[65], *text = NULL;
@@ -110,36 +158,14 @@ int rf_pieces_read(const char *path, const char *hex, uint64_t bytes, struct rf_
     crypto_hash_sha256(digest, (const uint8_t *)text, size);
     sodium_bin2hex(found, sizeof(found), digest, sizeof(digest));
     int rc = 0;
-    if (strcmp(found, hex) != 0 || size % ROW_BYTES != 0)
+    if (strcmp(found, hex) != 0 || size % row_bytes != 0)
         rc = rf_fail(RF_ECORRUPT, "%s is damaged: its SHA-256 is not the one in state.json", path);
     if (rc == 0)
-        rc = take_rows(path, (const uint8_t *)text, size / ROW_BYTES, bytes, &pieces);
+        rc = take_rows(path, (const uint8_t *)text, size / row_bytes, bytes, ends, &pieces);
     rf_free(text);
     if (rc < 0)
         rf_pieces_free(&pieces);
     else
         *out = pieces;
     return rc;
-}
-
-int rf_piece_verify(const struct rf_piece *piece, int fd, const char *path, uint8_t *buffer,
-                    size_t room)
-{
-    crypto_hash_sha256_state hash;
-    uint8_t digest[RF_PIECE_HASH_BYTES];
-    crypto_hash_sha256_init(&hash);
-    for (uint64_t at = piece->begin; at < piece->end;) {
-        const uint64_t left = piece->end - at;
-        const size_t n = left < room ? (size_t)left : room;
-        RETURN_IF_ERROR(rf_read_at(fd, path, at, buffer, n));
-        crypto_hash_sha256_update(&hash, buffer, n);
-        at += n;
-    }
-    crypto_hash_sha256_final(&hash, digest);
-    if (memcmp(digest, piece->hash, sizeof(digest)) != 0)
-        return rf_fail(RF_ECORRUPT,
-                       "%s is damaged: bytes %llu to %llu do not have the SHA-256 they were saved "
-                       "with",
-                       path, (unsigned long long)piece->begin, (unsigned long long)piece->end - 1);
-    return 0;
 }

@@ -59,18 +59,11 @@ int rf_shared_open(struct rf_shared_file *file, const char *path, uint64_t bytes
     return 0;
 }
 
-int rf_shared_put(struct rf_shared_file *file, uint64_t at, const void *data, size_t bytes)
+static int write_run(const struct rf_shared_file *file, uint64_t at, const uint8_t *from,
+                     uint64_t bytes)
 {
-    const uint8_t *from = data;
-    struct rf_piece piece = {.begin = at, .end = at + bytes};
-    if (at > file->bytes || bytes > file->bytes - at)
-        return rf_fail(RF_EINVAL, "%s has %llu bytes; %zu at %llu do not fit", file->path,
-                       (unsigned long long)file->bytes, bytes, (unsigned long long)at);
-    if (bytes == 0)
-        return 0;
-    crypto_hash_sha256(piece.hash, from, bytes);
-    while (at < piece.end) {
-        ssize_t n = pwrite(file->fd, from, (size_t)(piece.end - at), (off_t)at);
+    for (const uint64_t end = at + bytes; at < end;) {
+        ssize_t n = pwrite(file->fd, from, (size_t)(end - at), (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -79,7 +72,34 @@ int rf_shared_put(struct rf_shared_file *file, uint64_t at, const void *data, si
         at += (uint64_t)n;
         from += n;
     }
+    return 0;
+}
+
+int rf_shared_put_runs(struct rf_shared_file *file, const struct rf_piece *where, const void *data,
+                       size_t stride)
+{
+    crypto_hash_sha256_state hash;
+    struct rf_piece piece = *where;
+    if (!rf_piece_fits(&piece, file->bytes))
+        return rf_fail(RF_EINVAL,
+                       "%s has %llu bytes; %llu times %llu, %llu apart, do not fit at %llu",
+                       file->path, (unsigned long long)file->bytes, (unsigned long long)piece.runs,
+                       (unsigned long long)piece.run, (unsigned long long)piece.step,
+                       (unsigned long long)piece.begin);
+    crypto_hash_sha256_init(&hash);
+    for (uint64_t i = 0; i < piece.runs; i++) {
+        const uint8_t *from = (const uint8_t *)data + i * stride;
+        crypto_hash_sha256_update(&hash, from, piece.run);
+        RETURN_IF_ERROR(write_run(file, piece.begin + i * piece.step, from, piece.run));
+    }
+    crypto_hash_sha256_final(&hash, piece.hash);
     return rf_pieces_add(&file->pieces, &piece, 1);
+}
+
+int rf_shared_put(struct rf_shared_file *file, uint64_t at, const void *data, size_t bytes)
+{
+    const struct rf_piece where = {.begin = at, .run = bytes, .runs = 1};
+    return bytes ? rf_shared_put_runs(file, &where, data, 0) : 0;
 }
 
 int rf_shared_sync(struct rf_shared_file *file)

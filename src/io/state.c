@@ -2,22 +2,24 @@
  *
  * state.json of a checkpoint: progress, the model's configuration, and the hashes of the other
  * files. Numbers are strings where 53 bits do not hold them. Its own hash covers every value, so
- * that one flipped digit is noticed. Format 3 is written, and 2 is read as well.
+ * that one flipped digit is noticed. Format 4 is written, and 2 and 3 are read as well.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "../base/base.h"
 #include "checkpoint.h"
 
 #define OLD_FORMAT "ringforge checkpoint 1" /* had no config */
 
-/* How the files' hashes are called: of the whole files in format 2, of their lists of hashes in 3.
+/* How the files' hashes are called: of the whole files in format 2, of their lists of hashes since.
  */
 static const struct {
     const char *name, *model, *optimizer;
 } formats[] = {[2] = {"ringforge checkpoint 2", "model_sha256", "optimizer_sha256"},
-               [3] = {"ringforge checkpoint 3", "model_hashes_sha256", "optimizer_hashes_sha256"}};
+               [3] = {"ringforge checkpoint 3", "model_hashes_sha256", "optimizer_hashes_sha256"},
+               [4] = {"ringforge checkpoint 4", "model_hashes_sha256", "optimizer_hashes_sha256"}};
 
 static void hash_state(const struct rf_state_file *f, char hex[65])
 {
@@ -133,6 +135,19 @@ static bool same_text(const char *text, const struct rf_state_file *f)
     return same;
 }
 
+/* The number of a format that this version does not know, because it is higher; else 0. */
+static int later_format(const char *format)
+{
+    static const char begin[] = "ringforge checkpoint ";
+    const size_t length = sizeof(begin) - 1;
+    if (!format || strncmp(format, begin, length) != 0)
+        return 0;
+    const size_t digits = strspn(format + length, "0123456789");
+    const int number =
+        digits > 0 && digits < 9 && !format[length + digits] ? atoi(format + length) : 0;
+    return number > RF_STATE_FORMAT ? number : 0;
+}
+
 /* Of the text of a sound file: all that it says. */
 static int take_text(const char *path, const char *text, struct rf_state_file *f)
 {
@@ -149,6 +164,11 @@ static int take_text(const char *path, const char *text, struct rf_state_file *f
                      "%s does not say of which model it is, because an earlier version saved it: "
                      "this version cannot go on from it",
                      path);
+    else if (later_format(format) > 0)
+        rc = rf_fail(RF_ENOTSUP,
+                     "%s has format %d, because a later version saved it: this version reads "
+                     "formats 2 to %d; go on with the later one",
+                     path, later_format(format), RF_STATE_FORMAT);
     else if (!parsed || !same_text(text, f))
         rc = rf_fail(RF_ECORRUPT, "%s is not the state of a checkpoint: %s", path,
                      parsed ? "its text does not match its hash" : "damaged or cut off");

@@ -170,6 +170,24 @@ int rf_dataset_files(const struct rf_dataset *data)
     return data->files;
 }
 
+uint64_t rf_dataset_hash(const struct rf_dataset *data)
+{
+    enum { PIECE = 4096 };
+    uint8_t bytes[2 * PIECE]; /* in one order, whatever the machine's */
+    uint64_t hash = (uint64_t)data->count;
+    for (int64_t first = 0; first < data->count; first += PIECE) {
+        const int64_t left = data->count - first, n = left < PIECE ? left : PIECE;
+        for (int64_t i = 0; i < n; i++) {
+            bytes[2 * i] = (uint8_t)(data->tokens[first + i] & 0xff);
+            bytes[2 * i + 1] = (uint8_t)(data->tokens[first + i] >> 8);
+        }
+        const uint32_t low = rf_hash32(bytes, (size_t)(2 * n), (uint32_t)hash);
+        const uint32_t high = rf_hash32(bytes, (size_t)(2 * n), (uint32_t)(hash >> 32) ^ low);
+        hash = (uint64_t)high << 32 | low;
+    }
+    return hash;
+}
+
 /* ---- samples --------------------------------------------------------------------------------- */
 
 int rf_dataset_samples(const struct rf_dataset *data, uint64_t seed, int64_t first, int64_t count,

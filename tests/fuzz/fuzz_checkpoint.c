@@ -42,7 +42,10 @@ static void make_checkpoint(void)
         REQUIRE(rf_checkpoint_part_path(draft.folder, part, path) == 0);
         REQUIRE(rf_shared_create(&file, path, layout.bytes) == 0);
         REQUIRE(rf_shared_put(&file, 0, layout.header, layout.header_bytes) == 0);
-        REQUIRE(rf_shared_put(&file, layout.begin[0], data, sizeof(data)) == 0);
+        const struct rf_piece left = {layout.begin[0], 8, 3, 20}; /* two columns, and three */
+        const struct rf_piece right = {layout.begin[0] + 8, 12, 3, 20};
+        REQUIRE(rf_shared_put_runs(&file, &left, data, 20) == 0);
+        REQUIRE(rf_shared_put_runs(&file, &right, data + 8, 20) == 0);
         REQUIRE(rf_shared_sync(&file) == 0);
         pieces[part] = file.pieces;
         bytes[part] = layout.bytes;
