@@ -6,6 +6,9 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#if OP == OP_MAXIMUM
+#include "most.glsl"
+#endif
 
 /* As in src/ops/elementwise.c. */
 #if WIDE
@@ -40,7 +43,11 @@ VIEW(1, b)
 
 ITEM apply(ITEM a, ITEM b)
 {
-#if OP == OP_ADD
+#if OP == OP_MAXIMUM && VEC
+    return most(a, b);
+#elif OP == OP_MAXIMUM
+    return most(vec4(a), vec4(b)).x;
+#elif OP == OP_ADD
     return a + b;
 #elif OP == OP_MUL
     return a * b;
@@ -59,7 +66,7 @@ void main()
         uint item = min(first + k * gl_WorkGroupSize.x, pc.items - 1);
 #if OP == OP_FILL
         result[k] = ITEM(pc.factor);
-#elif OP == OP_ADD || OP == OP_MUL
+#elif OP == OP_ADD || OP == OP_MUL || OP == OP_MAXIMUM
         result[k] = apply(LOAD(FROM(a), item), load_item(FROM(b), item));
 #else
         ITEM a = LOAD(FROM(a), item);

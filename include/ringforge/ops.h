@@ -179,6 +179,11 @@ RF_API int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv
                                  struct rf_tensor dout, struct rf_tensor out, struct rf_tensor lse,
                                  struct rf_tensor qkv, int64_t heads, struct rf_tensor delta);
 
+/* out (B,T,H,D) = x, or, with accumulate, out += x in f32, rounded once. Both are of one type T, and
+ * strides are each its own; D is any. What is written overlaps nothing. */
+RF_API int rf_copy_heads(struct rf_stream *stream, struct rf_heads out, struct rf_heads x,
+                         bool accumulate);
+
 /* ---- rotary embedding ------------------------------------------------------------------------ */
 
 struct rf_rotary_opts {

@@ -67,6 +67,10 @@ RF_API int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf
 /* out = a * b; out may alias a or b. Its gradients are products again: da = dout * b. */
 RF_API int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                   struct rf_tensor b);
+
+/* out = the larger of a and b, element by element; NaN where one of them is. */
+RF_API int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
+                      struct rf_tensor b);
 RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                     float factor); /* out may alias a */
 /* out = a in out's type; a has the same count. No overlap. */

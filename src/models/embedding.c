@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 
+#include "context.h"
 #include "vocabulary.h"
 
 struct model_span model_table_rows(const struct rf_tensor_part *part, int64_t vocab)
@@ -53,11 +54,27 @@ static struct rf_tensor positions_of(const struct model_embedding *e,
     return e->positions ? tensors[1] : none;
 }
 
+uint64_t model_embed_context_scratch(const struct model_embedding *e, int64_t seq)
+{
+    return e->positions ? rf_carve_bytes(rf_shape2(seq, e->channels), RF_F32) : 0;
+}
+
+static bool own_positions(const struct rf_ctx *ctx, const struct model_embedding *e)
+{
+    return e->positions && ctx->context.ranks > 1;
+}
+
 int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struct rf_tensor tokens,
                 struct rf_tensor out)
 {
     const struct rf_tensor_part *part = &ctx->tensor;
     struct rf_tensor positions = positions_of(e, ctx->params);
+    if (own_positions(ctx, e)) {
+        const struct rf_shape own = rf_shape2(ctx->seq, e->channels);
+        uint64_t at = 0;
+        RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, own, positions.dtype, &positions));
+        RETURN_IF_FAILED(model_own_positions(ctx, ctx->params[1], positions));
+    }
     if (part->ranks <= 1)
         return rf_embedding(ctx->stream, out, tokens, ctx->params[0], positions, ctx->seq);
     if (ctx->phase == 1)
@@ -89,11 +106,18 @@ int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding 
         table.first = rows.first;
     }
     const int64_t words = rf_embedding_scratch(ctx->rows, rows.count + shared);
-    struct rf_tensor scratch;
+    struct rf_tensor scratch, positions = positions_of(e, ctx->grads);
     uint64_t at = 0;
     RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
-    return rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions_of(e, ctx->grads),
-                                         dout, tokens, ctx->seq, scratch, shared ? &table : NULL);
+    if (own_positions(ctx, e)) {
+        const struct rf_shape own_rows = rf_shape2(ctx->seq, e->channels);
+        RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, own_rows, RF_F32, &positions));
+        RETURN_IF_FAILED(rf_fill(ctx->stream, positions, 0));
+    }
+    RETURN_IF_FAILED(rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions, dout,
+                                                   tokens, ctx->seq, scratch,
+                                                   shared ? &table : NULL));
+    return own_positions(ctx, e) ? model_add_positions(ctx, ctx->grads[1], positions) : 0;
 }
 
 int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_part *part,

@@ -46,10 +46,19 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     return RF_EINVAL;
 }
 
+static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out)
+{
+    const struct model_embedding e = embedding_of(self);
+    RETURN_IF_FAILED(tensor_sizes(self, NULL, rows, seq * part->ranks, out));
+    out->scratch += model_embed_context_scratch(&e, seq);
+    return 0;
+}
+
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
     return tensor_sizes(self, NULL, rows, seq, out);
 }
 
-const struct rf_block_ops gpt2_embedding_ops = {forward, backward_input, backward_weight, sizes,
-                                                tensor_sizes};
+const struct rf_block_ops gpt2_embedding_ops = {forward, backward_input, backward_weight,
+                                                sizes,   tensor_sizes,   context_sizes};

@@ -58,7 +58,7 @@ static void cut_handoff(struct layer *l, struct model_cut cuts[HANDOFF_CUTS])
 }
 
 struct work_cuts {
-    struct model_cut operands[4], attention[3];
+    struct model_cut operands[4], attention[3 + MODEL_SEQUENCE_CUTS];
 };
 static struct work_cuts cut_work(struct layer *l)
 {
@@ -68,7 +68,7 @@ static struct work_cuts cut_work(struct layer *l)
     const bool norms = model_drops(m, MODEL_RECOMPUTE_NORMS),
                attention = model_drops(m, MODEL_RECOMPUTE_ATTENTION);
     const int own = model_row_parts(m);
-    return (struct work_cuts){
+    struct work_cuts cuts = {
         .operands = {{&w->norm, m->channels, t, !norms || m->part.sequence},
                      {&w->mean, 0, RF_F32, !norms, own},
                      {&w->rstd, 0, RF_F32, !norms, own},
@@ -77,6 +77,8 @@ static struct work_cuts cut_work(struct layer *l)
                       {&w->delta, l->heads},
                       {&w->lse, l->heads, RF_F32, !attention}},
     };
+    model_cut_sequences(m, &w->sequences, cuts.attention + 3);
+    return cuts;
 }
 
 static void init(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *g,
@@ -89,6 +91,7 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *
     model_layer_init(&l->m, ctx, part, rows);
     l->width = g->channels / l->m.part.ranks;
     l->heads = g->heads / l->m.part.ranks;
+    l->m.key_columns = 2 * l->width;
 }
 
 /* For a phase, with what this rank has; what forward does not keep is for the steps to place. */
@@ -198,5 +201,18 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     return 0;
 }
 
-const struct rf_block_ops gpt2_layer_ops = {forward, backward_input, backward_weight, sizes,
-                                            tensor_sizes};
+static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out)
+{
+    struct layer l;
+    (void)seq;
+    init(&l, NULL, self, NULL, rows);
+    l.m.context = *part;
+    fill_sizes(&l, out);
+    model_exchanges(&l.m, gpt2_layer_forward, out->forward);
+    model_exchanges(&l.m, gpt2_layer_backward_input, out->backward_input);
+    return 0;
+}
+
+const struct rf_block_ops gpt2_layer_ops = {forward, backward_input, backward_weight,
+                                            sizes,   tensor_sizes,   context_sizes};

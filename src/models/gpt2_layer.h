@@ -5,6 +5,7 @@
 #ifndef RF_MODELS_GPT2_LAYER_H
 #define RF_MODELS_GPT2_LAYER_H
 
+#include "context.h"
 #include "gpt2_internal.h"
 #include "steps.h"
 
@@ -33,6 +34,7 @@ struct handoff {
 struct work {
     struct rf_tensor norm, mean, rstd, act; /* (n',C) (n') (n') (n,4c) */
     struct rf_tensor mixed, delta, lse;     /* (n,c), or its gradient; (n,h) (n,h) */
+    struct model_sequences sequences;
 };
 
 struct layer {
@@ -58,7 +60,13 @@ int gpt2_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_
               struct rf_tensor mean, struct rf_tensor rstd);
 /* Where that is for a product, with all rows. */
 struct rf_tensor gpt2_normed(const struct layer *l, struct rf_tensor kept);
+/* Where sequences are shared: with keys in w.sequences. */
 int gpt2_attend(const struct layer *l);
+struct model_context gpt2_context(const struct layer *l);
+/* Own keys and values side by side, of qkv or its gradient. */
+int gpt2_own_keys(const struct layer *l, struct rf_tensor qkv, struct rf_heads *out);
+int gpt2_attention_args(const struct layer *l, struct rf_attention_args *args);
+int gpt2_give_keys(struct layer *l);
 /* pre only where there is room for it. */
 int gpt2_widen(const struct layer *l);
 

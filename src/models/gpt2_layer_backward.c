@@ -86,23 +86,58 @@ static int middle(struct layer *l)
                               : rf_cast(stream, l->h.dmiddle, l->din);
 }
 
-static int attention(struct layer *l)
+static int attend_back_in_sequence(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
+    const struct model_context c = gpt2_context(l);
+    const int64_t size = l->width / l->heads;
+    struct rf_tensor dmixed, dqkv;
+    struct rf_attention_args args;
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->w.mixed, &dmixed));
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->h.dqkv, &dqkv));
+    RETURN_IF_FAILED(gpt2_attention_args(l, &args));
+    return model_attend_back(
+        &c, &l->w.sequences, &args,
+        &(struct rf_attention_grads){.dout = rf_heads_in(dmixed, size, 0, l->heads),
+                                     .dq = rf_heads_in(dqkv, size, 0, l->heads),
+                                     .delta = l->w.delta});
+}
+
+static int attend_back(struct layer *l)
+{
     struct rf_tensor dmixed, dqkv, mixed, lse, qkv, delta;
-    if (l->m.part.sequence)
-        RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
-    RETURN_IF_FAILED(attention_again(l));
-    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ_W], NULL));
+    if (l->m.context.ranks > 1)
+        return attend_back_in_sequence(l);
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->w.mixed, &dmixed));
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.qkv, &qkv));
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->h.dqkv, &dqkv));
     RETURN_IF_FAILED(gpt2_by_head(l, l->s.lse, &lse));
     RETURN_IF_FAILED(gpt2_by_head(l, l->w.delta, &delta));
-    RETURN_IF_FAILED(
-        rf_attention_backward(l->m.ctx->stream, dqkv, dmixed, mixed, lse, qkv, l->heads, delta));
-    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, p[QKV_W]);
+    return rf_attention_backward(l->m.ctx->stream, dqkv, dmixed, mixed, lse, qkv, l->heads, delta);
+}
+
+static int attention(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    const struct model_context c = gpt2_context(l);
+    if (l->m.part.sequence)
+        RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
+    if (l->m.context.ranks > 1)
+        RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
+    RETURN_IF_FAILED(attention_again(l));
+    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ_W], NULL));
+    return attend_back(l);
+}
+
+static int queries(struct layer *l)
+{
+    const struct model_context c = gpt2_context(l);
+    struct rf_heads keys;
+    if (l->m.context.ranks > 1) {
+        RETURN_IF_FAILED(gpt2_own_keys(l, l->h.dqkv, &keys));
+        RETURN_IF_FAILED(model_take_key_grads(&c, keys));
+    }
+    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, l->m.ctx->params[QKV_W]);
 }
 
 static int end(struct layer *l)
@@ -112,9 +147,14 @@ static int end(struct layer *l)
                                        l->s.rstd1, l->m.ctx->params[LN1_W], true);
 }
 
-static const struct model_step input_steps[] = {
-    {begin, MODEL_ROWS},  {take_dout, MODEL_ROWS_AGAIN}, {mlp, MODEL_SUM},
-    {middle, MODEL_ROWS}, {attention, MODEL_SUM},        {end}};
+static const struct model_step input_steps[] = {{begin, MODEL_ROWS},
+                                                {take_dout, MODEL_ROWS_AGAIN},
+                                                {mlp, MODEL_SUM},
+                                                {middle, MODEL_ROWS},
+                                                {gpt2_give_keys, MODEL_KEYS},
+                                                {attention, MODEL_KEY_GRADS},
+                                                {queries, MODEL_SUM},
+                                                {end}};
 const struct model_steps gpt2_layer_backward_input = {MODEL_STEPS(input_steps)};
 
 /* ---- weights --------------------------------------------------------------------------------- */

@@ -35,9 +35,54 @@ struct rf_tensor gpt2_normed(const struct layer *l, struct rf_tensor kept)
     return model_all_rows(&l->m, model_drops(&l->m, MODEL_RECOMPUTE_NORMS) ? l->w.norm : kept);
 }
 
+struct model_context gpt2_context(const struct layer *l)
+{
+    return model_context_of(l->m.ctx, l->heads, l->heads, l->width / l->heads);
+}
+
+int gpt2_own_keys(const struct layer *l, struct rf_tensor qkv, struct rf_heads *out)
+{
+    struct rf_tensor rows;
+    RETURN_IF_FAILED(gpt2_by_sequence(l, qkv, &rows));
+    *out = rf_heads_in(rows, l->width / l->heads, l->heads, 2 * l->heads);
+    return 0;
+}
+
+int gpt2_attention_args(const struct layer *l, struct rf_attention_args *args)
+{
+    struct rf_tensor qkv, mixed;
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.qkv, &qkv));
+    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
+    const int64_t size = l->width / l->heads;
+    *args = (struct rf_attention_args){.q = rf_heads_in(qkv, size, 0, l->heads),
+                                       .out = rf_heads_in(mixed, size, 0, l->heads),
+                                       .lse = l->s.lse};
+    return 0;
+}
+
+int gpt2_give_keys(struct layer *l)
+{
+    const struct model_context c = gpt2_context(l);
+    struct rf_heads keys;
+    if (l->m.context.ranks <= 1)
+        return 0;
+    RETURN_IF_FAILED(gpt2_own_keys(l, l->s.qkv, &keys));
+    return model_give_keys(&c, keys);
+}
+
+static int attend_in_sequence(const struct layer *l)
+{
+    const struct model_context c = gpt2_context(l);
+    struct rf_attention_args args;
+    RETURN_IF_FAILED(gpt2_attention_args(l, &args));
+    return model_attend(&c, &l->w.sequences, &args);
+}
+
 int gpt2_attend(const struct layer *l)
 {
     struct rf_tensor qkv, mixed, lse;
+    if (l->m.context.ranks > 1)
+        return attend_in_sequence(l);
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.qkv, &qkv));
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
     RETURN_IF_FAILED(gpt2_by_head(l, l->s.lse, &lse));
@@ -62,12 +107,21 @@ static int begin(struct layer *l)
     return gpt2_norm(l, LN1_W, l->x, l->s.norm1, l->s.mean1, l->s.rstd1);
 }
 
-static int attention(struct layer *l)
+static int queries(struct layer *l)
 {
     const struct rf_tensor *p = l->m.ctx->params;
     RETURN_IF_FAILED(
         model_matmul(l->m.ctx, l->s.qkv, gpt2_normed(l, l->s.norm1), p[QKV_W],
                      &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[QKV_B]}));
+    return gpt2_give_keys(l);
+}
+
+static int attention(struct layer *l)
+{
+    const struct rf_tensor *p = l->m.ctx->params;
+    const struct model_context c = gpt2_context(l);
+    if (l->m.context.ranks > 1)
+        RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
     RETURN_IF_FAILED(gpt2_attend(l));
     return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ_W], &p[PROJ_B], l->x);
 }
@@ -90,6 +144,7 @@ static int end(struct layer *l)
     return model_arrive(&l->m, l->out, &l->m.ctx->params[FC2_B], l->s.middle);
 }
 
-static const struct model_step steps[] = {
-    {begin, MODEL_ROWS}, {attention, MODEL_SUM}, {middle, MODEL_ROWS}, {mlp, MODEL_SUM}, {end}};
+static const struct model_step steps[] = {{begin, MODEL_ROWS},    {queries, MODEL_KEYS},
+                                          {attention, MODEL_SUM}, {middle, MODEL_ROWS},
+                                          {mlp, MODEL_SUM},       {end}};
 const struct model_steps gpt2_layer_forward = {MODEL_STEPS(steps)};

@@ -223,12 +223,21 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     return h->rows ? chunked_sizes(h, rows, seq, out) : sizes(h, rows, seq, out);
 }
 
+/* Rows have nothing to do with each other. */
+static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out)
+{
+    const struct model_head *h = self;
+    (void)part;
+    return h->rows ? chunked_sizes(h, rows, seq, out) : sizes(h, rows, seq, out);
+}
+
 const struct rf_block_ops *model_head_ops(const struct model_head *head)
 {
-    static const struct rf_block_ops whole = {forward, backward_input, backward_weight, sizes,
-                                              tensor_sizes};
-    static const struct rf_block_ops chunked = {chunked_forward, chunked_backward_input,
-                                                chunked_backward_weight, chunked_sizes,
-                                                tensor_sizes};
+    static const struct rf_block_ops whole = {forward, backward_input, backward_weight,
+                                              sizes,   tensor_sizes,   context_sizes};
+    static const struct rf_block_ops chunked = {
+        chunked_forward, chunked_backward_input, chunked_backward_weight,
+        chunked_sizes,   tensor_sizes,           context_sizes};
     return head->rows ? &chunked : &whole;
 }

@@ -42,5 +42,11 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     return tensor_sizes(self, NULL, rows, seq, out);
 }
 
-const struct rf_block_ops llama_embedding_ops = {forward, backward_input, backward_weight, sizes,
-                                                 tensor_sizes};
+static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out)
+{
+    return sizes(self, rows, seq, out);
+}
+
+const struct rf_block_ops llama_embedding_ops = {forward, backward_input, backward_weight,
+                                                 sizes,   tensor_sizes,   context_sizes};

@@ -62,7 +62,7 @@ static void cut_handoff(struct layer *l, struct model_cut cuts[HANDOFF_CUTS])
 }
 
 struct work_cuts {
-    struct model_cut operands[4], attention[3], unit[1];
+    struct model_cut operands[4], attention[3 + MODEL_SEQUENCE_CUTS], unit[1];
 };
 static struct work_cuts cut_work(struct layer *l)
 {
@@ -71,7 +71,7 @@ static struct work_cuts cut_work(struct layer *l)
     const enum rf_dtype t = m->dtype;
     const bool norms = model_drops(m, MODEL_RECOMPUTE_NORMS),
                attention = model_drops(m, MODEL_RECOMPUTE_ATTENTION);
-    return (struct work_cuts){
+    struct work_cuts cuts = {
         .operands = {{&w->norm, m->channels, t, !norms || m->part.sequence},
                      {&w->rstd, 0, RF_F32, !norms, model_row_parts(m)},
                      {&w->gates, 2 * l->hidden, t, !model_drops(m, MODEL_RECOMPUTE_MLP)},
@@ -81,6 +81,8 @@ static struct work_cuts cut_work(struct layer *l)
                       {&w->lse, l->heads, RF_F32, !attention}},
         .unit = {{&w->dact, l->hidden, t}},
     };
+    model_cut_sequences(m, &w->sequences, cuts.attention + 3);
+    return cuts;
 }
 
 static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_config *g,
@@ -97,6 +99,7 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_config 
     l->heads = g->heads / ranks;
     l->keys = model_max(g->kv_heads / ranks, 1);
     l->hidden = g->hidden / ranks;
+    l->m.key_columns = 2 * l->keys * l->size;
     l->m.copied = g->kv_heads < ranks ? 2 * g->kv_heads * l->size : 0;
 }
 
@@ -210,5 +213,18 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     return 0;
 }
 
-const struct rf_block_ops llama_layer_ops = {forward, backward_input, backward_weight, sizes,
-                                             tensor_sizes};
+static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out)
+{
+    struct layer l;
+    (void)seq;
+    init(&l, NULL, self, NULL, rows);
+    l.m.context = *part;
+    fill_sizes(&l, out);
+    model_exchanges(&l.m, llama_layer_forward, out->forward);
+    model_exchanges(&l.m, llama_layer_backward_input, out->backward_input);
+    return 0;
+}
+
+const struct rf_block_ops llama_layer_ops = {forward, backward_input, backward_weight,
+                                             sizes,   tensor_sizes,   context_sizes};

@@ -5,6 +5,7 @@
 #ifndef RF_MODELS_LLAMA_LAYER_H
 #define RF_MODELS_LLAMA_LAYER_H
 
+#include "context.h"
 #include "llama_internal.h"
 #include "steps.h"
 
@@ -35,6 +36,7 @@ struct work {
     struct rf_tensor norm, rstd, gates, act; /* (n',C) (n') (n,2f) (n,f) */
     struct rf_tensor mixed, delta, lse;      /* (n,c), or its gradient; (n,h) (n,h) */
     struct rf_tensor dact;                   /* (n,f) */
+    struct model_sequences sequences;
 };
 
 struct layer {
@@ -55,14 +57,21 @@ int llama_heads(const struct layer *l, struct rf_tensor t, int64_t first, int64_
                 struct rf_heads *out);
 /* (B,h,T) of (n,h) floats: the same count. */
 int llama_by_head(const struct layer *l, struct rf_tensor t, struct rf_tensor *out);
+/* Where sequences are shared: of own rows, and lse is not cut into heads. */
 int llama_attention_args(const struct layer *l, struct rf_attention_args *args);
-struct rf_rotary_opts llama_turns(const struct layer *l);
+/* Queries and keys of qkv, or its gradient, turned or turned back, in place. */
+int llama_turn(const struct layer *l, struct rf_tensor qkv, bool back);
+struct model_context llama_context(const struct layer *l);
+/* Own keys and values side by side, of qkv or its gradient. */
+int llama_own_keys(const struct layer *l, struct rf_tensor qkv, struct rf_heads *out);
+int llama_give_keys(struct layer *l);
 
 /* Norm of own rows, given to the other ranks; kept where norms are kept. */
 int llama_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept,
                struct rf_tensor rstd);
 /* Where that is for a product, with all rows. */
 struct rf_tensor llama_normed(const struct layer *l, struct rf_tensor kept);
+/* Where sequences are shared: with keys in w.sequences. */
 int llama_attend(const struct layer *l);
 int llama_gate(const struct layer *l);
 int llama_widen(const struct layer *l);

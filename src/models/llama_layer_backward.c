@@ -89,30 +89,44 @@ static int middle(struct layer *l)
 static int attend_back(struct layer *l)
 {
     const int64_t heads = l->heads, k = l->keys;
-    const struct rf_rotary_opts rotary = llama_turns(l);
+    const struct model_context c = llama_context(l);
     struct rf_attention_args args;
     struct rf_attention_grads grads;
-    struct rf_heads turned;
     RETURN_IF_FAILED(llama_attention_args(l, &args));
     RETURN_IF_FAILED(llama_heads(l, l->w.mixed, 0, heads, &grads.dout));
     RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, 0, heads, &grads.dq));
     RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, heads, k, &grads.dk));
     RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, heads + k, k, &grads.dv));
+    grads.delta = l->w.delta;
+    if (l->m.context.ranks > 1)
+        return model_attend_back(&c, &l->w.sequences, &args, &grads);
     RETURN_IF_FAILED(llama_by_head(l, l->w.delta, &grads.delta));
-    RETURN_IF_FAILED(rf_attend_backward(l->m.ctx->stream, &args, &grads));
-    RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, 0, heads + k, &turned));
-    return rf_rotary_backward(l->m.ctx->stream, turned, turned, &rotary);
+    return rf_attend_backward(l->m.ctx->stream, &args, &grads);
 }
 
 static int attention(struct layer *l)
 {
     const struct rf_tensor *p = l->m.ctx->params;
+    const struct model_context c = llama_context(l);
     if (l->m.part.sequence)
         RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
+    if (l->m.context.ranks > 1)
+        RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
     RETURN_IF_FAILED(attention_again(l));
     RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ], NULL));
-    RETURN_IF_FAILED(attend_back(l));
-    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, p[QKV]);
+    return attend_back(l);
+}
+
+static int queries(struct layer *l)
+{
+    const struct model_context c = llama_context(l);
+    struct rf_heads keys;
+    if (l->m.context.ranks > 1) {
+        RETURN_IF_FAILED(llama_own_keys(l, l->h.dqkv, &keys));
+        RETURN_IF_FAILED(model_take_key_grads(&c, keys));
+    }
+    RETURN_IF_FAILED(llama_turn(l, l->h.dqkv, true));
+    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, l->m.ctx->params[QKV]);
 }
 
 static int end(struct layer *l)
@@ -122,9 +136,14 @@ static int end(struct layer *l)
                                      l->m.ctx->params[NORM1], true);
 }
 
-static const struct model_step input_steps[] = {
-    {begin, MODEL_ROWS},  {take_dout, MODEL_ROWS_AGAIN}, {unit, MODEL_SUM},
-    {middle, MODEL_ROWS}, {attention, MODEL_SUM},        {end}};
+static const struct model_step input_steps[] = {{begin, MODEL_ROWS},
+                                                {take_dout, MODEL_ROWS_AGAIN},
+                                                {unit, MODEL_SUM},
+                                                {middle, MODEL_ROWS},
+                                                {llama_give_keys, MODEL_KEYS},
+                                                {attention, MODEL_KEY_GRADS},
+                                                {queries, MODEL_SUM},
+                                                {end}};
 const struct model_steps llama_layer_backward_input = {MODEL_STEPS(input_steps)};
 
 /* ---- weights --------------------------------------------------------------------------------- */

@@ -29,12 +29,48 @@ int llama_attention_args(const struct layer *l, struct rf_attention_args *args)
     RETURN_IF_FAILED(llama_heads(l, l->s.qkv, h, k, &args->k));
     RETURN_IF_FAILED(llama_heads(l, l->s.qkv, h + k, k, &args->v));
     RETURN_IF_FAILED(llama_heads(l, l->s.mixed, 0, h, &args->out));
-    return llama_by_head(l, l->s.lse, &args->lse);
+    args->lse = l->s.lse;
+    return l->m.context.ranks > 1 ? 0 : llama_by_head(l, l->s.lse, &args->lse);
 }
 
-struct rf_rotary_opts llama_turns(const struct layer *l)
+static int turn(const struct layer *l, struct rf_heads turned, int64_t position, bool back)
 {
-    return (struct rf_rotary_opts){.theta = (double)l->g->theta, .halves = true};
+    const struct rf_rotary_opts rotary = {
+        .theta = (double)l->g->theta, .position = position, .halves = true};
+    return back ? rf_rotary_backward(l->m.ctx->stream, turned, turned, &rotary)
+                : rf_rotary(l->m.ctx->stream, turned, turned, &rotary);
+}
+
+int llama_turn(const struct layer *l, struct rf_tensor qkv, bool back)
+{
+    const struct model_context c = llama_context(l);
+    struct rf_heads turned; /* queries and keys lie side by side */
+    RETURN_IF_FAILED(llama_heads(l, qkv, 0, l->heads + l->keys, &turned));
+    if (l->m.context.ranks <= 1)
+        return turn(l, turned, 0, back);
+    for (int half = 0; half < 2; half++)
+        RETURN_IF_FAILED(turn(l, model_chunk_of(turned, half), model_chunk_first(&c, half), back));
+    return 0;
+}
+
+struct model_context llama_context(const struct layer *l)
+{
+    return model_context_of(l->m.ctx, l->heads, l->keys, l->size);
+}
+
+int llama_own_keys(const struct layer *l, struct rf_tensor qkv, struct rf_heads *out)
+{
+    return llama_heads(l, qkv, l->heads, 2 * l->keys, out);
+}
+
+int llama_give_keys(struct layer *l)
+{
+    const struct model_context c = llama_context(l);
+    struct rf_heads keys;
+    if (l->m.context.ranks <= 1)
+        return 0;
+    RETURN_IF_FAILED(llama_own_keys(l, l->s.qkv, &keys));
+    return model_give_keys(&c, keys);
 }
 
 int llama_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept,
@@ -56,9 +92,11 @@ struct rf_tensor llama_normed(const struct layer *l, struct rf_tensor kept)
 
 int llama_attend(const struct layer *l)
 {
+    const struct model_context c = llama_context(l);
     struct rf_attention_args args;
     RETURN_IF_FAILED(llama_attention_args(l, &args));
-    return rf_attend(l->m.ctx->stream, &args);
+    return l->m.context.ranks > 1 ? model_attend(&c, &l->w.sequences, &args)
+                                  : rf_attend(l->m.ctx->stream, &args);
 }
 
 int llama_gate(const struct layer *l)
@@ -82,15 +120,21 @@ static int begin(struct layer *l)
     return llama_norm(l, NORM1, l->x, l->s.norm1, l->s.rstd1);
 }
 
+static int queries(struct layer *l)
+{
+    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->s.qkv, llama_normed(l, l->s.norm1),
+                                  l->m.ctx->params[QKV],
+                                  &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_FAILED(llama_turn(l, l->s.qkv, false));
+    return llama_give_keys(l);
+}
+
 static int attention(struct layer *l)
 {
     const struct rf_tensor *p = l->m.ctx->params;
-    const struct rf_rotary_opts rotary = llama_turns(l);
-    struct rf_heads turned; /* queries and keys lie side by side */
-    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->s.qkv, llama_normed(l, l->s.norm1), p[QKV],
-                                  &(struct rf_matmul_opts){.transpose_b = true}));
-    RETURN_IF_FAILED(llama_heads(l, l->s.qkv, 0, l->heads + l->keys, &turned));
-    RETURN_IF_FAILED(rf_rotary(l->m.ctx->stream, turned, turned, &rotary));
+    const struct model_context c = llama_context(l);
+    if (l->m.context.ranks > 1)
+        RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
     RETURN_IF_FAILED(llama_attend(l));
     return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ], NULL, l->x);
 }
@@ -112,6 +156,7 @@ static int end(struct layer *l)
     return model_arrive(&l->m, l->out, NULL, l->s.middle);
 }
 
-static const struct model_step steps[] = {
-    {begin, MODEL_ROWS}, {attention, MODEL_SUM}, {middle, MODEL_ROWS}, {unit, MODEL_SUM}, {end}};
+static const struct model_step steps[] = {{begin, MODEL_ROWS},    {queries, MODEL_KEYS},
+                                          {attention, MODEL_SUM}, {middle, MODEL_ROWS},
+                                          {unit, MODEL_SUM},      {end}};
 const struct model_steps llama_layer_forward = {MODEL_STEPS(steps)};

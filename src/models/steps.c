@@ -15,6 +15,8 @@ void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf
         m->part = *part;
     m->rows = rows;
     m->own_rows = rows / model_row_parts(m);
+    if (ctx)
+        m->context = ctx->context;
 }
 
 static struct rf_exchange exchange_of(const struct model_layer *m, enum model_exchange kind)
@@ -22,6 +24,13 @@ static struct rf_exchange exchange_of(const struct model_layer *m, enum model_ex
     const struct rf_exchange none = {.kind = RF_EXCHANGE_NONE};
     const struct rf_shape all = rf_shape2(m->rows, m->channels);
     const bool again = model_drops(m, MODEL_RECOMPUTE_MLP);
+    if (kind == MODEL_KEYS || kind == MODEL_KEY_GRADS)
+        return m->context.ranks > 1
+                   ? (struct rf_exchange){kind == MODEL_KEYS ? RF_EXCHANGE_GATHER
+                                                             : RF_EXCHANGE_SCATTER,
+                                          rf_shape2(m->context.ranks * m->rows, m->key_columns),
+                                          m->dtype}
+                   : none;
     if (kind == MODEL_NOTHING || model_alone(m))
         return none;
     if (kind == MODEL_COPIES)

@@ -18,6 +18,10 @@ enum model_exchange {
     /* Operands of products, (n,C): own rows become all, with sequence parallelism only. */
     MODEL_ROWS,
     MODEL_ROWS_AGAIN, /* the same, where the MLP is computed again */
+    /* With shared sequences only: own keys and values become all, (c n,W); and gradients of all are
+     * added, and each rank gets those of its own (context.h). */
+    MODEL_KEYS,
+    MODEL_KEY_GRADS,
     /* Terms of gradients of the rows of parameters of which ranks have copies, (copied,C) f32:
      * added. */
     MODEL_COPIES
@@ -32,6 +36,8 @@ struct model_layer {
     enum rf_dtype dtype, residual;
     unsigned recompute;
     int64_t copied; /* rows of parameters that several ranks have, all of them; 0: none */
+    struct rf_context_part context;
+    int64_t key_columns; /* W: of keys and values together */
 };
 
 struct layer; /* each model's own */
@@ -63,7 +69,7 @@ static inline int model_row_parts(const struct model_layer *m)
     return m->part.sequence ? m->part.ranks : 1;
 }
 
-/* part NULL: one rank. ctx may be NULL. */
+/* part NULL: one rank. ctx may be NULL; else sequences are shared as it says. */
 void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf_tensor_part *part,
                       int64_t rows);
 

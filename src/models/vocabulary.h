@@ -34,6 +34,9 @@ int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struc
 /* Gradients of the tables. */
 int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding *e,
                          struct rf_tensor tokens, struct rf_tensor dout);
+/* What these need of scratch, behind the rest, where ranks share sequences of which this one has
+ * `seq` tokens: their positions. */
+uint64_t model_embed_context_scratch(const struct model_embedding *e, int64_t seq);
 /* part NULL: not shared. */
 int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_part *part,
                       int64_t rows, struct rf_block_sizes *out);

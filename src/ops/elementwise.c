@@ -145,6 +145,14 @@ int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, s
     return run_pair(stream, "mul", &builds, out, a, b);
 }
 
+int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
+               struct rf_tensor b)
+{
+    static const struct rf_builds builds = {"maximum_v", "maximum_s", "maximum_views", NULL,
+                                            "maximum_wide"};
+    return run_pair(stream, "maximum", &builds, out, a, b);
+}
+
 int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
 {
     static const struct rf_builds builds = {"scale_v", "scale_s", "scale_views", NULL,

@@ -267,6 +267,13 @@ static void rotary(const struct run *run, enum rf_dtype dtype)
         plain(run, halves ? "rotary_backward halves" : "rotary_backward", dtype,
               rf_rotary_backward(run->operands->stream, out, x, &opts));
     }
+    for (int odd = 0; odd < 2; odd++) {
+        out.size = x.size = D - odd;
+        plain(run, odd ? "copy_heads odd" : "copy_heads", dtype,
+              rf_copy_heads(run->operands->stream, out, x, false));
+        plain(run, odd ? "copy_heads += odd" : "copy_heads +=", dtype,
+              rf_copy_heads(run->operands->stream, out, x, true));
+    }
 }
 
 /* ---- flat ------------------------------------------------------------------------------------ */
@@ -294,6 +301,7 @@ static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
     plain(run, odd ? "dropout odd" : "dropout", dtype, rf_dropout(s, out, a, 0.1f, &random));
     plain(run, odd ? "mul odd" : "mul", dtype, rf_mul(s, out, a, b));
     plain(run, odd ? "add odd" : "add", dtype, rf_add(s, out, a, b));
+    plain(run, odd ? "maximum odd" : "maximum", dtype, rf_maximum(s, out, a, b));
     plain(run, odd ? "add_bias odd" : "add_bias", dtype,
           rf_add_bias(s, out, a, take(run, dtype, 1, n), b));
     struct rf_tensor rows = take(run, RF_F32, 1, n);

@@ -33,6 +33,34 @@ TEST_P(Elementwise, SumsAndProductsAreExactAlsoInPlace)
         }
 }
 
+TEST_P(Elementwise, TheLargerOfTwoIsExactAlsoInPlaceAndNaNWhereOneIs)
+{
+    const auto put = [&](rf_tensor t, int64_t at, float value) {
+        t.offset += (uint64_t)at * rf_dtype_bytes(t.dtype);
+        t.shape = rf_shape1(1);
+        ASSERT_OK(rf_fill(stream, t, value));
+    };
+    for (int64_t n : sizes)
+        for (int mode : {0, 1, 2, 3}) { /* apart, out = a, out = b, apart and not aligned */
+            Floats a = rounded(normal(n)), b = rounded(normal(n)), larger(n);
+            a[0] = -INFINITY;
+            for (int64_t i = 0; i < n; i++)
+                larger[i] = std::max(a[i], b[i]);
+            rf_tensor ta = in(rf_shape1(n), a, mode == 3), tb = in(rf_shape1(n), b);
+            rf_tensor to = mode == 1 ? ta : mode == 2 ? tb : out(rf_shape1(n));
+            if (n > 3) {
+                put(ta, n / 2, NAN);
+                put(tb, n / 2 + 1, NAN);
+                larger[n / 2] = larger[n / 2 + 1] = NAN;
+            }
+            ASSERT_OK(rf_maximum(stream, to, ta, tb));
+            const Floats got = read(to);
+            for (int64_t i = 0; i < n; i++)
+                ASSERT_TRUE(std::isnan(larger[i]) ? std::isnan(got[i]) : got[i] == larger[i])
+                    << "element " << i << " of " << n << ": " << got[i];
+        }
+}
+
 // Values are eighths, whose sums of three are exact in f32: then there is one rounding.
 TEST_P(Elementwise, RowsWithABiasAndAResidualAreRoundedOnceAlsoInPlaceAndWithABiasOfAnyType)
 {

@@ -26,10 +26,11 @@ std::ostream &operator<<(std::ostream &out, const Family &family)
     return out << family.name;
 }
 const Family families[] = {
-    {"Flat", {"add_", "scale_", "mul_", "activation_", "glu_", "dropout_", "fill_", "cast_"}},
+    {"Flat",
+     {"add_", "scale_", "mul_", "maximum_", "activation_", "glu_", "dropout_", "fill_", "cast_"}},
     {"Rows", {"layernorm", "softmax_"}},
     {"Vocabulary", {"embedding", "cross_entropy"}},
-    {"Attention", {"attention", "rotary"}},
+    {"Attention", {"attention", "rotary", "copy_heads"}},
     {"Matmul", {"matmul"}},
     {"Reductions", {"reduce"}},
     {"Optimizers", {"optimizer", "step_begin", "loss_scale"}},
@@ -112,6 +113,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         random.device_seed = &seed;
         EXPECT_OK(rf_add(stream, out, a, b));
         EXPECT_OK(rf_mul(stream, out, a, b));
+        EXPECT_OK(rf_maximum(stream, out, a, b));
         EXPECT_OK(rf_add_bias(stream, out, a, some(shape, type), b));
         EXPECT_OK(rf_add_bias(stream, typed_blank(shape, RF_F32), some(shape, RF_F32),
                               some(shape, type), some(shape, RF_F32)));
@@ -239,6 +241,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             opts.halves = halves;
             EXPECT_OK(rf_rotary(stream, heads(H, true), heads(H, false), &opts));
         }
+        for (bool adds : {false, true})
+            EXPECT_OK(rf_copy_heads(stream, heads(H, true), heads(H, false), adds));
     }
 
     void product(rf_dtype type, const char *path, int form, const int64_t size[3], int epilogue)

@@ -244,6 +244,11 @@ TEST_F(Work, HalvesOfPackedRowsCountAsHalves)
     const rf_heads turned = rf_heads_in(qkv, 16, 0, 7);
     ASSERT_OK(rf_rotary(stream, turned, turned, nullptr));
     EXPECT_WORK(1, 3 * rows * 7 * 16, 4 * rows * 7 * 16, 4 * rows * 7 * 16);
+    const rf_heads others = rf_heads_in(qkv, 16, 7, 3), few = rf_heads_in(qkv, 16, 0, 3);
+    ASSERT_OK(rf_copy_heads(stream, few, others, false));
+    EXPECT_WORK(1, rows * 3 * 16, 4 * rows * 3 * 16, 4 * rows * 3 * 16);
+    ASSERT_OK(rf_copy_heads(stream, few, others, true));
+    EXPECT_WORK(1, rows * 3 * 16, 2 * 4 * rows * 3 * 16, 4 * rows * 3 * 16);
 }
 
 TEST_F(Work, GradientsThatAreAddedToAreReadToo)
