@@ -31,6 +31,8 @@ RF_EXPORT void rf_dataset_close(struct rf_dataset *dataset); /* NULL is allowed 
 RF_EXPORT int64_t rf_dataset_train_tokens(const struct rf_dataset *dataset);
 RF_EXPORT int64_t rf_dataset_held_out_tokens(const struct rf_dataset *dataset);
 RF_EXPORT int rf_dataset_files(const struct rf_dataset *dataset);
+/* Of all tokens, in both parts: the same text gives the same number on every machine. */
+RF_EXPORT uint64_t rf_dataset_hash(const struct rf_dataset *dataset);
 
 /* Samples `first` to `first + count`: sequences of `seq` tokens and the tokens that follow them,
  * (count * seq) each. Sample k begins at a position drawn by Philox from (seed, k). The batch of a

@@ -94,6 +94,7 @@ enum rf_verb {
     RF_VERB_SEND,         /* a value, to another rank */
     RF_VERB_RECV,         /* from there */
     RF_VERB_EXCHANGE,     /* of the tensor ranks, between two phases of a call */
+    RF_VERB_HOLD,         /* 2bw: gradients of a step are copied, and wait for its update */
     RF_VERB_COUNT
 };
 
@@ -146,9 +147,10 @@ struct rf_transfer {
 struct rf_instruction {
     enum rf_verb verb;
     enum rf_lane lane;
-    int block, micro_batch;       /* -1: none; micro_batch: global index within the step */
-    int phase;                    /* of a call of a block, or the one that an exchange follows */
-    enum rf_verb call;            /* RF_VERB_EXCHANGE: of which call */
+    int block, micro_batch; /* -1: none; micro_batch: global index within the step */
+    int phase;              /* of a call of a block, or the one that an exchange follows */
+    int behind;        /* 2bw: 1: of the step before the one whose inputs the list loads; else 0 */
+    enum rf_verb call; /* RF_VERB_EXCHANGE: of which call */
     int first_operand, ins, outs; /* operands: values that are read, then values that are written */
     int first_wait, waits;
     int transfer; /* -1: none */
@@ -165,6 +167,9 @@ RF_EXPORT void rf_plan_destroy(struct rf_plan *plan);
 
 /* The list of a training step (with forward_only: of a forward pass), borrowed from the plan. */
 RF_EXPORT const struct rf_instruction *rf_plan_instructions(const struct rf_plan *plan, int *count);
+
+/* The rank of the job that the plan is of. */
+RF_EXPORT int rf_plan_rank(const struct rf_plan *plan);
 
 /* All values of the plan; operands are indices of them. */
 RF_EXPORT const struct rf_value *rf_plan_values(const struct rf_plan *plan, int *count);
@@ -213,6 +218,11 @@ RF_EXPORT bool rf_plan_params_sharded(const struct rf_plan *plan);
  * output is kept, and which RF_RECOMPUTE_SQRT and RF_RECOMPUTE_AUTO stand for; 0: all is kept. */
 RF_EXPORT int rf_plan_recompute(const struct rf_plan *plan);
 
+/* By how many updates the weights that a step's micro-batches see are behind: 0; 1 with
+ * RF_PIPELINE_2BW. A micro-batch's forward and backward passes see the same; rf_plan_check refuses
+ * lists in which they do not. */
+RF_EXPORT int rf_plan_version_lag(const struct rf_plan *plan);
+
 /* Logical elements, tied ones once. */
 RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);
 
@@ -258,8 +268,9 @@ struct rf_sim_rates {
     double link_latency_s;    /* a short message, until it has arrived */
     /* So many ranks that follow each other are on one host, and reach each other by these; the
      * links above are those between hosts. What is between ranks of several hosts takes as long as
-     * if all of it went between hosts, or, where a collective is quicker by hosts, as that. 0: all
-     * links are as above, and these are not read. */
+     * if all of it went between hosts, or, where a collective is quicker by hosts, as that. Where
+     * hosts hold neither whole tensor groups nor equal parts of each, all that tensor groups
+     * exchange goes between hosts. 0: all links are as above, and these are not read. */
     int host_ranks;
     double near_bytes_per_s, near_latency_s;
 };
@@ -322,6 +333,10 @@ RF_API int rf_plan_simulate_job(const struct rf_plan *plan, const struct rf_sim_
                                 struct rf_sim **out);
 RF_EXPORT void rf_sim_destroy(struct rf_sim *sim);
 
+/* Plan `number` of the simulation, from 0; valid as long as sim and the plan that it was made of.
+ * NULL: there are no more. */
+RF_EXPORT const struct rf_plan *rf_sim_plan(const struct rf_sim *sim, int number);
+
 /* Of the list of plan `number`; borrowed from sim. */
 RF_EXPORT const struct rf_sim_time *rf_sim_times(const struct rf_sim *sim, int number, int *count);
 RF_EXPORT void rf_sim_get_result(const struct rf_sim *sim, int number, struct rf_sim_result *out);
@@ -347,6 +362,13 @@ RF_EXPORT const char *rf_lane_name(enum rf_lane lane);
 RF_EXPORT const char *rf_instruction_text(const struct rf_plan *plan,
                                           const struct rf_instruction *instruction, char *text,
                                           size_t bytes);
+
+/* Why an instruction sends or receives: the declaration that its transfer follows from (a block's
+ * exchange and the split of its parameters, an axis of the mesh, a stage of sharding), as a
+ * sentence without an end; "" for an instruction without a transfer. Returns text. */
+RF_EXPORT const char *rf_instruction_reason(const struct rf_plan *plan,
+                                            const struct rf_instruction *instruction, char *text,
+                                            size_t bytes);
 
 /* One value as text, "gradients piece 2 slot 0"; returns text. */
 RF_EXPORT const char *rf_value_text(const struct rf_value *value, char *text, size_t bytes);

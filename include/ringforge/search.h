@@ -2,9 +2,9 @@
  *
  * The search for a mesh: of all ways to spread a model over a number of ranks those that fit into
  * the device's memory, the quickest first. Every mesh, stage of sharding, recomputation, offload,
- * order of a pipeline and number of micro-batches is judged by formulas; the best are then planned
- * and simulated (parallel.h), and have the bytes and times of their plans. Pure: nothing is
- * allocated on a device, nobody is asked.
+ * order of a pipeline, number of micro-batches, and sequence parallelism on or off, is judged by
+ * formulas; the best are then planned and simulated (parallel.h), and have the bytes and times of
+ * their plans. Pure: nothing is allocated on a device, nobody is asked.
  */
 #ifndef RINGFORGE_SEARCH_H
 #define RINGFORGE_SEARCH_H
@@ -30,7 +30,8 @@ enum {
     RF_SEARCH_OFFLOAD = 4,
     RF_SEARCH_SCHEDULE = 8,
     RF_SEARCH_MICRO_BATCHES = 16,
-    RF_SEARCH_ALL = 31
+    RF_SEARCH_SEQUENCE = 32, /* with tensor ranks: sequence parallelism */
+    RF_SEARCH_ALL = 63
 };
 
 struct rf_search_opts {
@@ -50,6 +51,7 @@ struct rf_candidate {
     int model; /* in the list of models */
     struct rf_mesh mesh;
     int zero, recompute, offload; /* as in struct rf_policy */
+    bool sequence_parallel;       /* likewise; without tensor ranks false */
     enum rf_pipeline_kind pipeline;
     int chunks; /* 0: as many as the kind has */
     int64_t micro_batches;

@@ -88,6 +88,21 @@ struct rf_tensor_part {
     bool sequence;
 };
 
+/* Context parallelism: several ranks share every sequence, and have all of the blocks and of their
+ * parameters. A sequence is 2 * ranks chunks of equal length; rank k has chunks k and 2 * ranks - 1
+ * - k, in this order, so that causal attention is as much work for each. What passes between blocks
+ * is of these rows alone, and what a block computes of other rows, as attention does of keys, it
+ * exchanges between phases. Gradients of parameters are of a rank's own rows, and are added over
+ * the ranks once a step. */
+struct rf_context_part {
+    int ranks, rank;
+};
+/* Where in the sequence the part's first (half 0) or second chunk of `chunk` tokens begins. */
+static inline int64_t rf_context_first(const struct rf_context_part *part, int half, int64_t chunk)
+{
+    return (half ? 2 * part->ranks - 1 - part->rank : part->rank) * chunk;
+}
+
 /* What a block needs to run on `rows` rows (tokens). */
 struct rf_block_sizes {
     uint64_t saved;      /* bytes kept from forward to backward */
@@ -99,7 +114,7 @@ struct rf_block_sizes {
                             are logits, and targets are below their columns */
     int64_t vocabulary; /* of a first block: tokens are 0 to vocabulary - 1, and a call with another
                            is refused before anything runs; 0: it takes any i32 */
-    /* Of each call, by tensor_sizes() alone. */
+    /* Of each call, by tensor_sizes() and context_sizes() alone. */
     struct rf_exchange forward[RF_MAX_EXCHANGES];
     struct rf_exchange backward_input[RF_MAX_EXCHANGES];
     struct rf_exchange backward_weight[RF_MAX_EXCHANGES];
@@ -115,7 +130,7 @@ struct rf_ctx {
     uint64_t
         seed; /* of the run; with step, micro_batch and an element index it makes random numbers */
     int64_t rows;  /* tokens in this micro-batch: sequences * sequence length */
-    int64_t seq;   /* sequence length T */
+    int64_t seq;   /* sequence length T; both of this rank's part (struct rf_context_part) */
     bool evaluate; /* forward only: dlogits are not wanted */
     int param_count;
     const struct rf_tensor *params; /* in the order of the block's declaration */
@@ -137,6 +152,7 @@ struct rf_ctx {
     struct rf_tensor losses;      /* (rows) f32: the last block writes it in forward; in training it
                                      may do so in backward_input. Each tensor rank writes all */
     struct rf_tensor_part tensor; /* ranks 1 where blocks are not shared */
+    struct rf_context_part context; /* ranks 1 where sequences are not shared */
     /* Of the call, from 0. All phases of a call see the same tensors, but for scratch and
      * workspace, which keep nothing from one to the next, and the two exchanges, which never share
      * memory. */
@@ -168,6 +184,11 @@ struct rf_block_ops {
      * with sequence parallelism. */
     int (*tensor_sizes)(const void *self, const struct rf_tensor_part *part, int64_t rows,
                         int64_t seq, struct rf_block_sizes *out);
+    /* The same where context ranks share the sequences: rows and seq are what this rank has of a
+     * micro-batch and of a sequence. A block whose rows have nothing to do with each other gives
+     * what sizes() gives. NULL: a mesh with cp is refused. */
+    int (*context_sizes)(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out);
 };
 
 struct rf_block {
@@ -203,16 +224,18 @@ RF_EXPORT uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype);
 
 /* ---- mesh and policy ------------------------------------------------------------------------- */
 
-/* The ranks as a grid. Zero means one. dp * tp * pp is the number of ranks.
+/* The ranks as a grid. Zero means one. dp * tp * cp * pp is the number of ranks.
  * tp: ranks that share every block (struct rf_tensor_part); they are neighbours.
- * dp: parts of the batch. Rank r has part r / tp % dp.
- * pp: parts of the model, as stages of a pipeline: r / (tp * dp).
+ * cp: ranks that share every sequence (struct rf_context_part); they are neighbours. Not with tp.
+ * dp: parts of the batch. Rank r has part r / (tp * cp) % dp.
+ * pp: parts of the model, as stages of a pipeline: r / (tp * cp * dp).
  * shard (with policy.zero): over how many of the dp ranks, side by side, one copy of what is
  * sharded is spread; it divides dp, and dp / shard groups hold copies (hybrid sharding: shard
  * inside a host, replicate between hosts). 0 = all. */
 struct rf_mesh {
     int dp, tp, pp;
     int shard;
+    int cp;
 };
 
 /* policy.offload: what lies in memory of the host (pinned: the device can reach it). With any of
@@ -242,7 +265,8 @@ enum rf_pipeline_kind {
     RF_PIPELINE_ZBH1,        /* 1F1B with weight halves put off: Qi et al. 2023, ZB-H1 */
     RF_PIPELINE_ZBV,         /* two chunks a rank, placed as a V: Qi et al. 2024, ZB-V */
     RF_PIPELINE_NAIVE,       /* one micro-batch after the other: one rank at a time computes */
-    RF_PIPELINE_2BW,         /* 1F1B without a flush: Narayanan et al. 2021a, PipeDream-2BW */
+    RF_PIPELINE_2BW, /* 1F1B without a flush: Narayanan et al. 2021a, PipeDream-2BW. Weights are one
+                      * update behind: see rf_run_drain */
     RF_PIPELINE_COUNT
 };
 
@@ -300,7 +324,13 @@ struct rf_policy {
      * again (Chen et al. 2016). 0: all is kept; 1: every output; or RF_RECOMPUTE_SQRT or
      * RF_RECOMPUTE_AUTO. Gradients have the same bits. */
     int recompute;
-    bool sequence_parallel;         /* mesh.tp > 1: rf_tensor_part.sequence */
+    bool sequence_parallel; /* mesh.tp > 1: rf_tensor_part.sequence */
+    /* Every block is computed in this many parts, whose sums are added as a tree: a power of two
+     * and a multiple of mesh.tp. The bits of a run are then the same with 1, 2, 4, ... tensor
+     * ranks, up to that number. A rank with several parts calls a block once for each of them, so
+     * it computes what is not split, and keeps outputs, as often: for comparison. Not with
+     * sequence_parallel. 0: as many as tensor ranks, added in ring order. */
+    int tensor_parts;
     enum rf_pipeline_kind pipeline; /* mesh.pp > 1 */
     int chunks;                     /* of a rank, with RF_PIPELINE_INTERLEAVED; 0 = 2 */
     enum rf_stage_split stages;     /* mesh.pp > 1 */
@@ -365,6 +395,11 @@ struct rf_step_stats {
     uint64_t step_ns;
     uint64_t record_ns;     /* of these, the host's time for recording or replaying the step */
     int recorded, replayed; /* pieces of the step that were recorded anew, and replayed */
+    /* Of which step, counted from 0, loss, tokens, norm, skipped and loss scale are: the one that
+     * the call was given; with RF_PIPELINE_2BW the one before, or -1: of none. */
+    int64_t of_step;
+    /* Updates by which the weights of all its micro-batches are behind: 0; with 2BW 1. */
+    int version_lag;
 };
 /* One optimizer step on one global batch. tokens and targets: host arrays (batch * seq) i32 of the
  * WHOLE global batch (each rank takes its own rows from it). lr is the step's learning rate.
@@ -382,6 +417,15 @@ struct rf_step_stats {
  * another run, where the communicator has failed. */
 RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                        struct rf_step_stats *stats);
+/* With RF_PIPELINE_2BW (rf_policy.pipeline) a call of rf_run_step leaves its step under way: it
+ * ends the one before, with its lr, and *stats is of that. Every step computes its gradients with
+ * the weights of before the last update, W(t+1) = optimizer(W(t), gradients at W(t-1)), the first
+ * one with the initial weights, whatever is drained when. This ends the step that is under way, and
+ * does nothing where there is none (of_step is -1). Needed before evaluation, forward passes,
+ * writing parameters, snapshots and saves, which else fail with RF_EINVAL. What reads parameters
+ * finds those of the newest update. After an error a step that was under way is lost: the run has
+ * taken one step less. Blocking; collective. Errors: as rf_run_step. */
+RF_API int rf_run_drain(struct rf_run *run, struct rf_step_stats *stats);
 /* Mean loss without an update, on `micro_batches` micro-batches of the run's size; they are shared
  * out over the ranks. tokens, targets: (micro_batches * rows). Collective. Refuses tokens and
  * targets as rf_run_step does. */
@@ -391,8 +435,9 @@ RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int3
  * communication; but where parameters are sharded (rf_plan_params_sharded) it is a collective: all
  * ranks call it, each with tokens of its own; ranks of one pipeline, and tensor ranks, with the
  * same, of which all get all logits. RF_ENOTSUP: it gives no logits.
- * RF_EINVAL: a token outside the vocabulary. Where the call is a collective and only some ranks got
- * such a token, the others fail as those of rf_run_step do. */
+ * RF_ENOTSUP: with context ranks (rf_mesh.cp). RF_EINVAL: a token outside the vocabulary. Where the
+ * call is a collective and only some ranks got such a token, the others fail as those of
+ * rf_run_step do. */
 RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits,
                           uint64_t logits_bytes);
 /* Parameters by name, whole, host memory: for inspection, tests and checkpoints. Not while a step
@@ -402,8 +447,8 @@ RF_API int rf_run_read_param(struct rf_run *run, const char *name, void *dst, ui
 RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *src,
                               uint64_t bytes);
 /* As the last step left it: summed over the tokens of the global batch, neither divided nor
- * clipped. A tied parameter's is the sum of its uses. A collective of the tensor ranks
- * (rf_mesh.tp), which all get the whole. RF_ENOTSUP with sharded states on several ranks: no rank
+ * clipped. A tied parameter's is the sum of its uses. A collective of the tensor or context ranks
+ * (rf_mesh), which all get the whole. RF_ENOTSUP with sharded states on several ranks: no rank
  * has all of it; and of a pipeline on ranks whose blocks do not have it. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 /* SHA-256 over the logical parameters: sorted by name; name, dtype, shape, then little-endian
@@ -482,6 +527,11 @@ RF_API int rf_run_save_wait(struct rf_run *run);
  * each tensor, however many ranks there are. Between steps; blocking; collective. Errors: also
  * RF_EABORT (as rf_run_step), RF_ENOMEM, those of the communicator. */
 RF_API int rf_run_audit(struct rf_run *run, const struct rf_progress *progress);
+
+/* Rank 0's `bytes` at data go to all ranks, between steps: what the callers of a run have to agree
+ * about, in the run's account of what is sent. Blocking; collective. Errors: RF_EINVAL, those of
+ * the communicator. */
+RF_API int rf_run_share(struct rf_run *run, void *data, size_t bytes);
 
 /* What this rank has of a run, in host memory (its parameters and states as f32, until it is
  * destroyed): for a run on another mesh, where a rank was lost and its communicator with it. Also

@@ -5,12 +5,8 @@
  * is what train/run.c allocates, so planned and measured bytes are equal.
  */
 #include "../base/base.h"
+#include "exchange.h"
 #include "passes.h"
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
 
 static uint64_t largest(uint64_t a, uint64_t b)
 {
@@ -20,19 +16,24 @@ static uint64_t largest(uint64_t a, uint64_t b)
 static void set_region(struct rf_plan *plan, int id, enum rf_category category,
                        enum rf_memory memory, uint64_t bytes)
 {
-    plan->regions[id] =
-        (struct rf_plan_region){.category = category, .memory = memory, .bytes = aligned(bytes)};
+    plan->regions[id] = (struct rf_plan_region){
+        .category = category, .memory = memory, .bytes = rf_plan_aligned(bytes)};
 }
 
-int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_block *block, int tensor_rank,
+int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_block *block, int part,
                      struct rf_block_sizes *out)
 {
-    struct rf_tensor_part part = rf_plan_tensor_part(plan);
-    part.rank = tensor_rank;
+    const struct rf_block_ops *ops = block->ops;
+    struct rf_tensor_part tensor = rf_plan_tensor_part(plan, 0);
+    tensor.rank = part;
     *out = (struct rf_block_sizes){0};
-    if (part.ranks == 1 || !block->ops->tensor_sizes)
-        return block->ops->sizes(block->self, plan->rows, plan->policy.seq, out);
-    return block->ops->tensor_sizes(block->self, &part, plan->rows, plan->policy.seq, out);
+    if (rf_plan_cuts_sequences(plan) && ops->context_sizes) {
+        const struct rf_context_part context = {plan->mesh.cp, part};
+        return ops->context_sizes(block->self, &context, plan->rows, rf_plan_seq(plan), out);
+    }
+    if (tensor.ranks == 1 || !ops->tensor_sizes)
+        return ops->sizes(block->self, plan->rows, plan->policy.seq, out);
+    return ops->tensor_sizes(block->self, &tensor, plan->rows, plan->policy.seq, out);
 }
 
 static int check_exchange(const struct rf_plan *plan, const struct rf_block *block,
@@ -46,11 +47,13 @@ static int check_exchange(const struct rf_plan *plan, const struct rf_block *blo
                        "block %s: an exchange has a kind of enum rf_exchange_kind, a shape, and "
                        "the type f32, f16 or bf16 (f32 for RF_EXCHANGE_MAX)",
                        block->name);
-    if (parts && x->shape.dim[0] % plan->mesh.tp != 0)
+    if (parts && x->shape.dim[0] % rf_plan_all_parts(plan) != 0)
         return rf_fail(RF_EINVAL,
-                       "block %s: %d tensor ranks do not divide the %lld rows of an exchange; use "
-                       "a tp that does, or other micro-batches",
-                       block->name, plan->mesh.tp, (long long)x->shape.dim[0]);
+                       "block %s: %d %s ranks do not divide the %lld rows of an exchange; use "
+                       "a %s that does, or other micro-batches",
+                       block->name, rf_plan_all_parts(plan),
+                       rf_plan_cuts_sequences(plan) ? "context" : "tensor",
+                       (long long)x->shape.dim[0], rf_plan_cuts_sequences(plan) ? "cp" : "tp");
     return 0;
 }
 
@@ -64,10 +67,16 @@ static int check_exchanges(const struct rf_plan *plan, int b)
             RETURN_IF_ERROR(
                 check_exchange(plan, block, rf_plan_exchange(plan, b, (enum rf_call)call, k)));
         }
-    if (any && (plan->mesh.tp == 1 || !block->ops->tensor_sizes))
+    if (rf_plan_cuts_sequences(plan) && !block->ops->context_sizes)
+        return rf_fail(RF_ENOTSUP,
+                       "block %s has no context_sizes: with cp=%d every block must say what it "
+                       "does with its part of the sequences; use cp=1, or such a block",
+                       block->name, plan->mesh.cp);
+    if (any && !rf_plan_cuts_sequences(plan) &&
+        (rf_plan_all_parts(plan) == 1 || !block->ops->tensor_sizes))
         return rf_fail(RF_EINVAL, "block %s: sizes() gives exchanges; tensor_sizes() does that",
                        block->name);
-    if (rf_plan_tensor_part(plan).sequence && !block->ops->tensor_sizes)
+    if (rf_plan_tensor_part(plan, 0).sequence && !block->ops->tensor_sizes)
         return rf_fail(RF_ENOTSUP,
                        "block %s has no tensor_sizes: with sequence parallelism every block must "
                        "say what it does with its part of the rows; leave it out, or use tp=1",
@@ -75,38 +84,86 @@ static int check_exchanges(const struct rf_plan *plan, int b)
     return 0;
 }
 
+static int check_sizes(const struct rf_block *block, const struct rf_block_sizes *sizes)
+{
+    if (sizes->dtype != RF_F32 && sizes->dtype != RF_F16 && sizes->dtype != RF_BF16)
+        return rf_fail(RF_EINVAL, "block %s: its output is %s; use f32, f16 or bf16", block->name,
+                       rf_dtype_name(sizes->dtype));
+    if (rf_shape_count(sizes->out) < 1)
+        return rf_fail(RF_EINVAL, "block %s: its output has an empty or impossible shape",
+                       block->name);
+    if (sizes->vocabulary < 0 || sizes->classes < 0)
+        return rf_fail(RF_EINVAL,
+                       "block %s: its vocabulary is %lld and its classes are %lld; use 0 for "
+                       "what it does not limit",
+                       block->name, (long long)sizes->vocabulary, (long long)sizes->classes);
+    return 0;
+}
+
+static int ask_part(const struct rf_plan *plan, const struct rf_block *block, int part,
+                    struct rf_block_sizes *out)
+{
+    const int rc = rf_plan_sizes_of(plan, block, part, out);
+    if (rc < 0 && out->fault[0])
+        return rf_fail(rc, "block %s: %.119s", block->name, out->fault);
+    if (rc < 0)
+        return rf_fail(rc,
+                       "block %s refuses micro-batches of %lld tokens in sequences of %lld "
+                       "(%s); use shorter sequences or a model made for them",
+                       block->name, (long long)plan->rows, (long long)plan->policy.seq,
+                       rf_status_text(rc));
+    return check_sizes(block, out);
+}
+
+/* Parts lie behind each other, each aligned. They use scratch one after the other. */
+static void join_parts(struct rf_block_sizes *all, const struct rf_block_sizes *part, bool first)
+{
+    const uint64_t element = rf_dtype_bytes(part->dtype);
+    const uint64_t out = (uint64_t)rf_shape_count(part->out) * element;
+    const uint64_t before = first ? 0 : (uint64_t)rf_shape_count(all->out);
+    if (first)
+        *all = *part;
+    all->saved = (first ? 0 : all->saved) + rf_plan_aligned(part->saved);
+    all->handoff = (first ? 0 : all->handoff) + rf_plan_aligned(part->handoff);
+    all->scratch = largest(all->scratch, part->scratch);
+    all->out = rf_shape1((int64_t)(before + rf_plan_aligned(out) / element));
+}
+
 int rf_pass_sizes(struct rf_plan *plan)
 {
-    plan->sizes = rf_alloc((size_t)plan->block_count * sizeof(*plan->sizes));
-    if (!plan->sizes)
+    const int parts = rf_plan_parts(plan);
+    const size_t blocks = (size_t)plan->block_count;
+    plan->sizes = rf_alloc(blocks * sizeof(*plan->sizes));
+    plan->part_sizes = rf_alloc(blocks * (size_t)parts * sizeof(*plan->part_sizes));
+    if (!plan->sizes || !plan->part_sizes)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
     for (int b = 0; b < plan->block_count; b++) {
-        const struct rf_block *block = &plan->blocks[b];
-        int rc = rf_plan_sizes_of(plan, block, plan->tp_rank, &plan->sizes[b]);
-        if (rc < 0 && plan->sizes[b].fault[0])
-            return rf_fail(rc, "block %s: %.119s", block->name, plan->sizes[b].fault);
-        if (rc < 0)
-            return rf_fail(rc,
-                           "block %s refuses micro-batches of %lld tokens in sequences of %lld "
-                           "(%s); use shorter sequences or a model made for them",
-                           block->name, (long long)plan->rows, (long long)plan->policy.seq,
-                           rf_status_text(rc));
-        if (plan->sizes[b].dtype != RF_F32 && plan->sizes[b].dtype != RF_F16 &&
-            plan->sizes[b].dtype != RF_BF16)
-            return rf_fail(RF_EINVAL, "block %s: its output is %s; use f32, f16 or bf16",
-                           block->name, rf_dtype_name(plan->sizes[b].dtype));
-        if (rf_shape_count(plan->sizes[b].out) < 1)
-            return rf_fail(RF_EINVAL, "block %s: its output has an empty or impossible shape",
-                           block->name);
-        if (plan->sizes[b].vocabulary < 0 || plan->sizes[b].classes < 0)
-            return rf_fail(RF_EINVAL,
-                           "block %s: its vocabulary is %lld and its classes are %lld; use 0 for "
-                           "what it does not limit",
-                           block->name, (long long)plan->sizes[b].vocabulary,
-                           (long long)plan->sizes[b].classes);
+        struct rf_block_sizes *of_parts = &plan->part_sizes[b * parts];
+        for (int k = 0; k < parts; k++) {
+            RETURN_IF_ERROR(
+                ask_part(plan, &plan->blocks[b], plan->tp_rank * parts + k, &of_parts[k]));
+            if (parts > 1)
+                join_parts(&plan->sizes[b], &of_parts[k], k == 0);
+            else
+                plan->sizes[b] = of_parts[k];
+        }
         RETURN_IF_ERROR(check_exchanges(plan, b));
     }
     return 0;
+}
+
+uint64_t rf_plan_spare_bytes(const struct rf_plan *plan)
+{
+    uint64_t most = 0;
+    for (int b = 0; b < plan->block_count && rf_plan_parts(plan) > 1; b++) {
+        const struct rf_plan_param *params = &plan->params[plan->first_param[b]];
+        uint64_t bytes = 0;
+        for (int k = 0; k < plan->blocks[b].param_count; k++)
+            if (params[k].cut.split.kind == RF_SPLIT_NONE)
+                bytes += rf_plan_aligned((uint64_t)params[k].count * sizeof(float));
+        most = largest(most, bytes);
+    }
+    return plan->policy.forward_only ? 0 : most;
 }
 
 uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen)
@@ -146,7 +203,8 @@ uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
 static void plan_states(struct rf_plan *plan)
 {
     const uint64_t state_bytes = rf_plan_state_bytes(plan, plan->shard);
-    const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches;
+    const uint64_t steps = rf_plan_lags(plan) ? 2 : 1;
+    const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches * steps;
     const uint64_t param_elements = rf_plan_param_elements(plan, plan->shard);
     const int offload = plan->policy.offload;
     const enum rf_memory params =
@@ -163,9 +221,8 @@ static void plan_states(struct rf_plan *plan)
                plan->copy_type == RF_F32 ? 0 : param_elements * sizeof(uint16_t));
     set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, grads,
                rf_plan_grad_elements(plan, plan->shard) * sizeof(float));
-    for (int i = 0; i < RF_STATE_COUNT; i++) {
-        bool has = rf_plan_updates(plan) &&
-                   rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)i);
+    for (int i = 0; i < RF_PLAN_STATES; i++) {
+        bool has = rf_plan_updates(plan) && rf_plan_has_state(plan, i);
         set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, optimizer,
                    has ? state_bytes : 0);
     }
@@ -177,7 +234,8 @@ static void plan_states(struct rf_plan *plan)
                rows * sizeof(float));
     for (int b = 0; b < plan->block_count; b++)
         scratch = largest(scratch, plan->sizes[b].scratch);
-    set_region(plan, RF_REGION_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, scratch);
+    set_region(plan, RF_REGION_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+               rf_plan_aligned(scratch) + rf_plan_spare_bytes(plan));
     set_region(plan, RF_REGION_WORKSPACE, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                plan->policy.workspace_bytes);
     if (plan->policy.forward_only)
@@ -188,8 +246,13 @@ static void plan_states(struct rf_plan *plan)
                state_bytes / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
     set_region(plan, RF_REGION_CHUNKS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                plan->chunk_count * sizeof(struct rf_norm_chunk));
+    set_region(plan, RF_REGION_COPY_BEFORE, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,
+               rf_plan_lags(plan) && plan->copy_type != RF_F32
+                   ? plan->train_elements * sizeof(uint16_t)
+                   : 0);
     set_region(plan, RF_REGION_SCALARS, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST,
-               sizeof(struct rf_step_scalars));
+               rf_plan_lags(plan) ? RF_SCALARS_COUNT * RF_SCALARS_STRIDE
+                                  : sizeof(struct rf_step_scalars));
     set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, sizeof(float));
     set_region(plan, RF_REGION_PARTIALS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                2 * sizeof(float) * plan->chunk_count);
@@ -238,7 +301,7 @@ int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
 {
     struct rf_plan other = *plan;
     other.rank = rank;
-    other.tp_rank = rank % plan->mesh.tp;
+    other.tp_rank = rank % rf_plan_sharers(plan);
     other.dp_rank = rf_plan_dp_rank_of(plan, rank);
     other.pp_rank = rf_plan_pp_rank_of(plan, rank);
     rf_plan_form_groups(&other);

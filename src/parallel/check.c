@@ -10,80 +10,9 @@
 #include <stdarg.h>
 
 #include "../base/base.h"
+#include "exchange.h"
 #include "clocks.h"
 #include "passes.h"
-
-/* The piece of all operands that have one; -1: there is none, or several. */
-static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
-{
-    const int *operands = rf_plan_operands(plan, i);
-    int piece = -1;
-    for (int k = 0; k < i->ins + i->outs; k++) {
-        const int other = plan->values[operands[k]].piece;
-        if (piece >= 0 && other >= 0 && other != piece)
-            return -1;
-        piece = other >= 0 ? other : piece;
-    }
-    return piece;
-}
-
-static bool is_in(const struct rf_plan *plan, int param, int piece)
-{
-    const struct rf_plan_param *p = &plan->params[param];
-    const int use = plan->pieces[piece].use;
-    return use >= 0 ? use == param : p->owner == param && p->piece == piece;
-}
-
-/* " (wte.weight and 3 more)"; "" for no piece. */
-static const char *params_text(const struct rf_plan *plan, int piece, char *text, size_t bytes)
-{
-    int first = -1, count = 0;
-    text[0] = 0;
-    for (int k = 0; piece >= 0 && piece < plan->piece_count && k < plan->param_count; k++) {
-        const bool in = is_in(plan, k, piece);
-        first = first < 0 && in ? k : first;
-        count += in;
-    }
-    if (count == 1)
-        snprintf(text, bytes, " (%.100s)", plan->params[first].desc->name);
-    else if (count > 1)
-        snprintf(text, bytes, " (%.100s and %d more)", plan->params[first].desc->name, count - 1);
-    return text;
-}
-
-int rf_check_fail(const struct rf_plan *plan, const struct rf_instruction *i, const char *format,
-                  ...)
-{
-    char text[96], params[128], why[320];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(why, sizeof(why), format, list);
-    va_end(list);
-    return rf_fail(RF_EINVAL, "plan of rank %d: %s%s: %s", plan->rank,
-                   rf_instruction_text(plan, i, text, sizeof(text)),
-                   params_text(plan, only_piece(plan, i), params, sizeof(params)), why);
-}
-
-const char *rf_check_piece(const struct rf_plan *plan, const struct rf_instruction *i, int piece,
-                           char text[RF_CHECK_TEXT])
-{
-    char params[128];
-    const bool said = i && only_piece(plan, i) >= 0;
-    snprintf(text, RF_CHECK_TEXT, "piece %d%s", piece,
-             params_text(plan, said ? -1 : piece, params, sizeof(params)));
-    return text;
-}
-
-const char *rf_check_value(const struct rf_plan *plan, const struct rf_instruction *i, int value,
-                           char text[RF_CHECK_TEXT])
-{
-    const struct rf_value *v = &plan->values[value];
-    char of[96], params[128];
-    const bool said = i && only_piece(plan, i) >= 0;
-    snprintf(text, RF_CHECK_TEXT, "%s%s", rf_value_text(v, of, sizeof(of)),
-             params_text(plan, said ? -1 : v->piece, params, sizeof(params)));
-    return text;
-}
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
@@ -167,6 +96,8 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
         return rf_check_fail(plan, i, "there is no phase %d", i->phase);
     if (!block && i->micro_batch != -1)
         return rf_check_fail(plan, i, "is of no micro-batch");
+    if (i->behind < 0 || i->behind > rf_plan_lags(plan))
+        return rf_check_fail(plan, i, "is of the step %d before", i->behind);
     for (int k = 0; k < i->ins + i->outs; k++) {
         const int value = plan->operands[i->first_operand + k];
         if (value < 0 || value >= plan->value_count)
@@ -260,16 +191,22 @@ static int check_order(const struct rf_plan *plan, const struct rf_list *list, s
                : 0;
 }
 
-static int check_rank(const struct rf_plan *plan)
+static int check_list(const struct rf_plan *plan, const struct rf_list *list)
 {
-    const struct rf_list *list = &plan->lists[RF_LIST_STEP];
     struct rf_clocks *c = NULL;
-    RETURN_IF_ERROR(check_places(plan));
     int rc = rf_clocks_open(plan, list, &c);
     if (rc == 0)
         rc = check_order(plan, list, c);
     rf_clocks_close(c);
     return rc;
+}
+
+static int check_rank(const struct rf_plan *plan)
+{
+    RETURN_IF_ERROR(check_places(plan));
+    for (int id = 0; rf_list_trains(id); id++)
+        RETURN_IF_ERROR(check_list(plan, &plan->lists[id]));
+    return 0;
 }
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
@@ -281,21 +218,24 @@ struct job {
     int (*first)[RF_LANE_COUNT], (*passed)[RF_LANE_COUNT];
     struct rf_job_group group;
     struct rf_meaning *meaning;
+    enum rf_list_id list;
     bool moved;
 };
 
 static const struct rf_list *list_of(const struct job *j, int rank)
 {
-    return &j->plans[rank]->lists[RF_LIST_STEP];
+    return &j->plans[rank]->lists[j->list];
 }
 
 static int open_rank(struct job *j, int rank)
 {
     const struct rf_list *list = list_of(j, rank);
     int next[RF_LANE_COUNT] = {0};
+    rf_free(j->of_lane[rank]);
     j->of_lane[rank] = rf_alloc(((size_t)list->count + 1) * sizeof(int));
     if (!j->of_lane[rank])
         return rf_fail(RF_ENOMEM, "check: out of memory");
+    memset(j->passed[rank], 0, sizeof(j->passed[rank]));
     for (int lane = 1; lane < RF_LANE_COUNT; lane++)
         j->first[rank][lane] = j->first[rank][lane - 1] + list->positions[lane - 1];
     for (int k = 0; k < list->count; k++) {
@@ -394,7 +334,8 @@ static int try_message(struct job *j, int rank, int lane, int other_lane)
         return 0;
     if (t->op != RF_COLL_SEND || r->op != RF_COLL_RECV || t->count != r->count ||
         t->dtype != r->dtype || t->tag != r->tag || send->block != recv->block ||
-        send->micro_batch != recv->micro_batch || t->counts || r->counts)
+        send->micro_batch != recv->micro_batch || send->behind != recv->behind || t->counts ||
+        r->counts)
         return rf_check_fail(j->plans[rank], send, "meets another message on rank %d", t->peer);
     j->group.count = 2;
     j->group.members[0] = rank;
@@ -472,6 +413,25 @@ static int run_job(struct job *j)
     return rf_meaning_end(j->meaning);
 }
 
+/* What ranks find in a list does not end with it: after the second of the same kind nothing new is
+ * left to the next one. */
+static int run_lists(struct job *j)
+{
+    static const enum rf_list_id step[] = {RF_LIST_STEP, RF_LIST_COUNT};
+    static const enum rf_list_id lag[] = {RF_LIST_FILL, RF_LIST_STEP, RF_LIST_STEP,  RF_LIST_DRAIN,
+                                          RF_LIST_FILL, RF_LIST_STEP, RF_LIST_DRAIN, RF_LIST_COUNT};
+    for (const enum rf_list_id *id = rf_plan_lags(j->plans[0]) ? lag : step; *id != RF_LIST_COUNT;
+         id++) {
+        j->list = *id;
+        for (int rank = 0; rank < j->ranks; rank++)
+            RETURN_IF_ERROR(open_rank(j, rank));
+        rf_meaning_begin(j->meaning, *id);
+        RETURN_IF_ERROR(run_job(j));
+        rf_meaning_next(j->meaning);
+    }
+    return 0;
+}
+
 static void close_job(struct job *j)
 {
     for (int rank = 0; j->of_lane && rank < j->ranks; rank++)
@@ -496,10 +456,8 @@ static int check_job(const struct rf_plan *const *plans, int ranks)
     int rc = j.of_lane && j.first && j.passed && j.group.members && j.group.of_ranks
                  ? rf_meaning_open(plans, ranks, &j.meaning)
                  : rf_fail(RF_ENOMEM, "check: out of memory");
-    for (int rank = 0; rc == 0 && rank < ranks; rank++)
-        rc = open_rank(&j, rank);
     if (rc == 0)
-        rc = run_job(&j);
+        rc = run_lists(&j);
     close_job(&j);
     return rc;
 }

@@ -27,8 +27,12 @@ RF_MUST_CHECK int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_
 /* Of a message, whose sender is the group's first. */
 RF_MUST_CHECK int rf_meaning_message(struct rf_meaning *m, const struct rf_job_group *group);
 
-/* Whether everything that a step has to do has been done. */
+/* Another list is going to run; the first one is that of a step. Whether everything that a list has
+ * to do for the step that it ends has been done. What it has left is there when the next one
+ * begins. */
+void rf_meaning_begin(struct rf_meaning *m, enum rf_list_id list);
 RF_MUST_CHECK int rf_meaning_end(struct rf_meaning *m);
+void rf_meaning_next(struct rf_meaning *m);
 
 /* Fails with a sentence that begins with the rank, the instruction, and the parameters that it is
  * of. Returns RF_EINVAL. */

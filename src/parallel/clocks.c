@@ -25,6 +25,7 @@ struct rf_clocks {
     int (*rows)[RF_LANE_COUNT];
     int first[RF_LANE_COUNT]; /* row of a lane's first instruction */
     int passed[RF_LANE_COUNT];
+    int summed[RF_LANE_COUNT]; /* of these, by when the last norms were shared */
     int now[RF_LANE_COUNT][RF_LANE_COUNT];
 };
 
@@ -135,10 +136,14 @@ int rf_clocks_needs(struct rf_clocks *c, const struct rf_instruction *i, int nee
         need[lane] = -1;
     for (int k = 0; k < i->ins + i->outs; k++)
         RETURN_IF_ERROR(touch(c, operands[k], k >= i->ins, (int)i->lane, need));
-    /* The host is blocked in it, and hears what became of all transfers so far. */
+    /* The host is blocked in it, and hears what became of all transfers so far; but not of those of
+     * a newer step, for which no rank is to wait. */
     for (int lane = 0; i->verb == RF_VERB_LOSS && lane < RF_LANE_COUNT; lane++)
         if (rf_lane_transfers(lane) && lane != (int)i->lane)
-            need[lane] = c->passed[lane] - 1;
+            need[lane] = (i->behind ? c->summed[lane] : c->passed[lane]) - 1;
+    if (i->verb == RF_VERB_NORM_SHARE)
+        for (int lane = 0; lane < RF_LANE_COUNT; lane++)
+            c->summed[lane] = c->passed[lane] + (lane == (int)i->lane);
     if (need[i->lane] == self) /* what it reads and writes; whatever it had before came earlier */
         need[i->lane] = self - 1;
     return 0;

@@ -5,6 +5,7 @@
  * driver is asked. What a step makes of it is work.c's.
  */
 #include "../base/base.h"
+#include "exchange.h"
 #include "plan.h"
 
 struct counter {
@@ -16,11 +17,6 @@ struct counter {
     struct rf_tensor *params, *grads; /* of the block that is called */
     bool *fresh;
 };
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
 
 static void counter_close(struct counter *c)
 {
@@ -36,8 +32,8 @@ static void counter_close(struct counter *c)
 /* Device memory without end, as it is addresses only; host memory for what a run has mapped. */
 static int counter_open(struct counter *c, const struct rf_plan *plan)
 {
-    const uint64_t mapped = 3 * aligned((uint64_t)plan->rows * sizeof(int32_t)) +
-                            aligned(RF_SCALAR_WORDS * sizeof(float));
+    const uint64_t mapped = 3 * rf_plan_aligned((uint64_t)plan->rows * sizeof(int32_t)) +
+                            rf_plan_aligned(RF_SCALAR_WORDS * sizeof(float));
     int most = 1;
     for (int b = 0; b < plan->block_count; b++)
         most = plan->blocks[b].param_count > most ? plan->blocks[b].param_count : most;
@@ -60,7 +56,7 @@ static int counter_open(struct counter *c, const struct rf_plan *plan)
 static struct rf_tensor take(struct counter *c, enum rf_memory memory, struct rf_shape shape,
                              enum rf_dtype dtype)
 {
-    const uint64_t bytes = aligned((uint64_t)rf_shape_count(shape) * rf_dtype_bytes(dtype));
+    const uint64_t bytes = rf_plan_aligned((uint64_t)rf_shape_count(shape) * rf_dtype_bytes(dtype));
     const struct rf_tensor tensor = {
         .buffer = c->memory[memory], .offset = c->used[memory], .shape = shape, .dtype = dtype};
     c->used[memory] += bytes;
@@ -69,12 +65,12 @@ static struct rf_tensor take(struct counter *c, enum rf_memory memory, struct rf
 
 static struct rf_tensor take_bytes(struct counter *c, uint64_t bytes)
 {
-    return take(c, RF_MEMORY_DEVICE, rf_shape1((int64_t)aligned(bytes)), RF_U8);
+    return take(c, RF_MEMORY_DEVICE, rf_shape1((int64_t)rf_plan_aligned(bytes)), RF_U8);
 }
 
 static struct rf_tensor take_out(struct counter *c, int block)
 {
-    const struct rf_block_sizes *sizes = &c->plan->sizes[block];
+    const struct rf_block_sizes *sizes = rf_plan_part_sizes(c->plan, block, 0);
     return take(c, RF_MEMORY_DEVICE, sizes->out, sizes->dtype);
 }
 
@@ -98,18 +94,19 @@ static void take_params(struct counter *c, int block)
     const int first = plan->first_param[block];
     for (int i = 0; i < plan->blocks[block].param_count; i++) {
         const struct rf_plan_param *param = &plan->params[first + i];
-        c->params[i] = take(c, RF_MEMORY_DEVICE, rf_cut_shape(&param->cut), param->desc->dtype);
+        const struct rf_param_cut part = rf_cut_part(&param->cut, 0);
+        c->params[i] = take(c, RF_MEMORY_DEVICE, rf_cut_shape(&part), param->desc->dtype);
         c->grads[i] = (struct rf_tensor){0};
         if (rf_plan_trains(plan, first + i))
-            c->grads[i] = take(c, RF_MEMORY_DEVICE, rf_cut_shape(&param->cut), RF_F32);
+            c->grads[i] = take(c, RF_MEMORY_DEVICE, rf_cut_shape(&part), RF_F32);
     }
 }
 
-/* What a run gives to the block: train/block.c. */
+/* What a run gives to the block: train/block.c. The first of this rank's parts. */
 static void make_call(struct counter *c, int block, struct call *call)
 {
     const struct rf_plan *plan = c->plan;
-    const struct rf_block_sizes *sizes = &plan->sizes[block];
+    const struct rf_block_sizes *sizes = rf_plan_part_sizes(plan, block, 0);
     const bool last = block + 1 == plan->block_count;
     c->used[RF_MEMORY_DEVICE] = c->used[RF_MEMORY_HOST] = 0;
     take_params(c, block);
@@ -117,7 +114,7 @@ static void make_call(struct counter *c, int block, struct call *call)
         .block = &plan->blocks[block],
         .ctx = {.stream = c->stream,
                 .rows = plan->rows,
-                .seq = plan->policy.seq,
+                .seq = rf_plan_seq(plan),
                 .evaluate = plan->policy.forward_only,
                 .param_count = plan->blocks[block].param_count,
                 .params = c->params,
@@ -129,7 +126,8 @@ static void make_call(struct counter *c, int block, struct call *call)
                 .scalars = take(c, RF_MEMORY_HOST, rf_shape1(RF_SCALAR_WORDS), RF_F32),
                 .targets = take_mapped(c, RF_I32),
                 .losses = take_mapped(c, RF_F32),
-                .tensor = rf_plan_tensor_part(plan)},
+                .tensor = rf_plan_tensor_part(plan, 0),
+                .context = rf_plan_context_part(plan)},
         .in = block == 0 ? take_mapped(c, RF_I32) : take_out(c, block - 1),
         .out = take_out(c, block)};
     call->dout = last ? call->out : take_out(c, block);
@@ -187,12 +185,13 @@ static int count_half(struct counter *c, const struct call *call, enum rf_call h
     if (rc < 0)
         return rc;
     rf_device_work(c->device, &after);
-    *out = (struct rf_work){.launches = after.launches - before.launches,
-                            .unranged = after.unranged - before.unranged,
-                            .flops = after.flops - before.flops,
-                            .repeated = after.repeated - before.repeated,
-                            .read = after.read - before.read,
-                            .written = after.written - before.written};
+    const uint64_t parts = (uint64_t)rf_plan_parts(c->plan); /* of about one size */
+    *out = (struct rf_work){.launches = (after.launches - before.launches) * parts,
+                            .unranged = (after.unranged - before.unranged) * parts,
+                            .flops = (after.flops - before.flops) * parts,
+                            .repeated = (after.repeated - before.repeated) * parts,
+                            .read = (after.read - before.read) * parts,
+                            .written = (after.written - before.written) * parts};
     return 0;
 }
 

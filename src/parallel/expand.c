@@ -6,13 +6,14 @@
  * phantom: its calls without operands.
  */
 #include "../base/base.h"
+#include "exchange.h"
 #include "list.h"
 #include "passes.h"
 #include "stages.h"
 
 static int of_micro_batch(struct rf_writer *w, enum rf_value_kind kind, int micro_batch)
 {
-    return rf_value_of(w->plan, kind, -1, micro_batch, -1, -1);
+    return rf_value_of(w->plan, kind, -1, micro_batch, w->behind ? RF_SLOT_BEFORE : -1, -1);
 }
 
 static int of_block(struct rf_writer *w, enum rf_value_kind kind, int block, int micro_batch)
@@ -25,17 +26,59 @@ static int single(struct rf_writer *w, enum rf_value_kind kind)
     return rf_value_of(w->plan, kind, -1, -1, -1, -1);
 }
 
-/* Inputs, and with training the scalars that kernels read. */
-static void load(struct rf_writer *w, int count)
+static int scalars(struct rf_writer *w, int slot)
 {
-    rf_write(w, RF_VERB_LOAD, RF_LANE_HOST, -1, -1);
+    return rf_value_of(w->plan, RF_VALUE_SCALARS, -1, -1, slot, -1);
+}
+
+/* The scalars that blocks read. */
+static int block_scalars(struct rf_writer *w)
+{
+    const int slot = w->behind ? RF_SCALARS_BEFORE : RF_SCALARS_NOW;
+    return scalars(w, rf_plan_lags(w->plan) ? slot : -1);
+}
+
+/* What was loaded for the step that is under way, and its losses, while the next one is loaded. */
+static void keep(struct rf_writer *w, int count, bool out)
+{
+    void (*const write)(struct rf_writer *, int) = out ? rf_write_out : rf_write_in;
+    w->behind = out;
     for (int local = 0; local < count; local++) {
+        const int m = rf_plan_micro_batch(w->plan, local);
+        write(w, of_micro_batch(w, RF_VALUE_TOKENS, m));
+        write(w, of_micro_batch(w, RF_VALUE_TARGETS, m));
+        if (rf_plan_has_losses(w->plan))
+            write(w, of_micro_batch(w, RF_VALUE_LOSSES, m));
+    }
+    write(w, block_scalars(w));
+    w->behind = 0;
+}
+
+/* Inputs, and with training the scalars that kernels read. */
+static void load(struct rf_writer *w, int count, enum rf_list_id id)
+{
+    const bool under_way = rf_plan_lags(w->plan) && (id == RF_LIST_STEP || id == RF_LIST_DRAIN);
+    rf_write(w, RF_VERB_LOAD, RF_LANE_HOST, -1, -1);
+    for (int outs = 0; under_way && outs < 2; outs++)
+        keep(w, count, outs);
+    for (int local = 0; id != RF_LIST_DRAIN && local < count; local++) {
         const int m = rf_plan_micro_batch(w->plan, local);
         rf_write_out(w, of_micro_batch(w, RF_VALUE_TOKENS, m));
         rf_write_out(w, of_micro_batch(w, RF_VALUE_TARGETS, m));
     }
-    if (!w->plan->policy.forward_only)
+    if (under_way)
         rf_write_out(w, single(w, RF_VALUE_SCALARS));
+    if (!w->plan->policy.forward_only && id != RF_LIST_DRAIN)
+        rf_write_out(w, block_scalars(w));
+}
+
+/* A piece of parameters in this form, of the version that the calls see which are written. */
+static int param_value(struct rf_writer *w, enum rf_value_kind kind, int piece)
+{
+    const bool older = w->older && w->plan->pieces[piece].trained;
+    if (older && kind == RF_VALUE_PARAM)
+        return rf_value_of(w->plan, RF_VALUE_STATE, -1, -1, RF_STATE_BEFORE, piece);
+    return rf_value_of(w->plan, kind, -1, -1, older ? RF_SLOT_BEFORE : -1, piece);
 }
 
 /* The pieces that hold the block's parameters in this form, each once. */
@@ -52,7 +95,7 @@ static void read_params(struct rf_writer *w, int block, enum rf_value_kind kind)
                      (other->desc->dtype == RF_F32) == (kind == RF_VALUE_PARAM);
         }
         if (!before)
-            rf_write_in(w, rf_value_of(w->plan, kind, -1, -1, -1, param->piece));
+            rf_write_in(w, param_value(w, kind, param->piece));
     }
 }
 
@@ -65,7 +108,7 @@ static void read_block(struct rf_writer *w, int block, int micro_batch)
     read_params(w, block, RF_VALUE_COPY);
     rf_write_in(w, of_micro_batch(w, RF_VALUE_TARGETS, micro_batch));
     if (!w->plan->policy.forward_only)
-        rf_write_in(w, single(w, RF_VALUE_SCALARS));
+        rf_write_in(w, block_scalars(w));
 }
 
 static void write_scratch(struct rf_writer *w)
@@ -161,6 +204,8 @@ static void write_exchange(struct rf_writer *w, const struct phase *p)
         rf_plan_exchange(w->plan, p->block, rf_call_of(p->verb), p->number);
     const bool parts = x->kind == RF_EXCHANGE_GATHER || x->kind == RF_EXCHANGE_SCATTER;
     const int value = exchange_value(w, p, p->number);
+    if (rf_plan_sharers(w->plan) == 1) /* all parts are here */
+        return;
     rf_write(w, RF_VERB_EXCHANGE, RF_LANE_TENSOR, p->block, p->micro_batch);
     rf_write_phase(w, p->number);
     rf_write_call(w, p->verb);
@@ -171,9 +216,9 @@ static void write_exchange(struct rf_writer *w, const struct phase *p)
                                       : x->kind == RF_EXCHANGE_SCATTER ? RF_COLL_REDUCE_SCATTER
                                                                        : RF_COLL_ALL_REDUCE,
                                 .count = (size_t)rf_shape_count(x->shape) /
-                                         (size_t)(parts ? w->plan->mesh.tp : 1),
-                                .dtype = x->dtype,
-                                .order = RF_ORDER_RING});
+                                         (size_t)(parts ? rf_plan_sharers(w->plan) : 1),
+                                .dtype = rf_exchange_type(w->plan, x),
+                                .order = rf_exchange_order(w->plan)});
 }
 
 /* A weight half that is put off: to when the next block's gradients are being exchanged, for which
@@ -248,7 +293,19 @@ static void forward_pass(struct rf_writer *w, int stage, int m)
  * for a block, which would be dropped and gathered again. */
 static bool puts_off(const struct rf_plan *plan, bool input, bool weight)
 {
-    return plan->mesh.tp > 1 && !plan->units && input && weight;
+    return rf_plan_sharers(plan) > 1 && !plan->units && input && weight;
+}
+
+/* The first of the backward passes that are left to the next list; the rank behind has made it. */
+static int first_left(const struct rf_plan *plan)
+{
+    return rf_plan_micro_batch(plan, plan->local_micro_batches - rf_plan_leftovers(plan));
+}
+
+/* Whether a list before has received its gradient: what is sent in a list arrives in it. */
+static bool is_here(const struct rf_writer *w, int m)
+{
+    return w->behind && m == first_left(w->plan);
 }
 
 /* One half, or both. A gradient leaves before the half that nobody waits for. */
@@ -259,7 +316,7 @@ static void backward_pass(struct rf_writer *w, int stage, int m, bool input, boo
     for (int b = plan->block_count - 1; b >= 0; b--) {
         if (!is_of(plan, b, stage))
             continue;
-        if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1))
+        if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1) && !is_here(w, m))
             message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, m);
         if (input)
             call(w, RF_VERB_BACKWARD_INPUT, b, m, &later);
@@ -299,6 +356,8 @@ static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *call
         const int local = calls[k].micro_batch;
         const int m = local < micro_batches ? rf_plan_micro_batch(plan, local) : RF_PHANTOM;
         const int stage = rf_plan_stage(plan, calls[k].chunk);
+        w->behind = calls[k].behind;
+        w->older = w->fills || w->behind;
         const bool both = calls[k].verb == RF_VERB_BACKWARD_INPUT && k + 1 < count &&
                           calls[k + 1].verb == RF_VERB_BACKWARD_WEIGHT &&
                           calls[k + 1].chunk == calls[k].chunk &&
@@ -312,6 +371,47 @@ static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *call
     }
 }
 
+/* The gradient that the first backward pass of the next list needs. */
+static void receive_left(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    int b = plan->block_count - 1;
+    while (!rf_plan_holds(plan, b))
+        b--;
+    w->behind = 0;
+    if (rf_plan_leftovers(plan) > 0)
+        message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, first_left(plan));
+}
+
+/* A list of training of a pipeline without a flush. Where no step is under way the newest update is
+ * that of the step before, which this one must not see. */
+static int write_lag_list(struct rf_plan *plan, enum rf_list_id id)
+{
+    struct rf_list list = {0};
+    struct rf_writer w = {.plan = plan, .list = &list, .fills = id == RF_LIST_FILL};
+    struct rf_pipeline_call *calls = NULL;
+    int count = 0;
+    RETURN_IF_ERROR(rf_plan_lag_calls(plan, id, &calls, &count));
+    load(&w, plan->local_micro_batches, id);
+    write_calls(&w, calls, count, plan->local_micro_batches);
+    if (id != RF_LIST_DRAIN)
+        receive_left(&w);
+    rf_free(calls);
+    return rf_write_end(&w, &plan->lists[id]);
+}
+
+/* The backward passes that are left to a list are made in it before their micro-batches come again,
+ * and so are those of the other ranks of data. */
+static int check_micro_batches(const struct rf_plan *plan)
+{
+    int least = plan->local_micro_batches;
+    for (int r = 0; r < plan->mesh.dp; r++) {
+        const int count = plan->first_micro_batch[r + 1] - plan->first_micro_batch[r];
+        least = count < least ? count : least;
+    }
+    return rf_plan_check_lag(plan, least);
+}
+
 static int write_list(struct rf_plan *plan, enum rf_list_id id, int micro_batches, int rounds,
                       bool training)
 {
@@ -321,7 +421,7 @@ static int write_list(struct rf_plan *plan, enum rf_list_id id, int micro_batche
     int count = 0;
     RETURN_IF_ERROR(rf_plan_calls(plan, rounds, training, &calls, &count));
     if (micro_batches > 0)
-        load(&w, micro_batches);
+        load(&w, micro_batches, id);
     write_calls(&w, calls, count, micro_batches);
     rf_free(calls);
     return rf_write_end(&w, &plan->lists[id]);
@@ -331,7 +431,12 @@ int rf_pass_expand(struct rf_plan *plan)
 {
     const int mine = plan->local_micro_batches;
     const int rounds = plan->dealt ? rf_plan_rounds(plan) : mine;
-    RETURN_IF_ERROR(write_list(plan, RF_LIST_STEP, mine, rounds, !plan->policy.forward_only));
+    if (rf_plan_lags(plan))
+        RETURN_IF_ERROR(check_micro_batches(plan));
+    for (int id = RF_LIST_STEP; rf_plan_lags(plan) && rf_list_trains(id); id++)
+        RETURN_IF_ERROR(write_lag_list(plan, (enum rf_list_id)id));
+    if (!rf_plan_lags(plan))
+        RETURN_IF_ERROR(write_list(plan, RF_LIST_STEP, mine, rounds, !plan->policy.forward_only));
     RETURN_IF_ERROR(write_list(plan, RF_LIST_EVALUATE, mine, mine, false));
     RETURN_IF_ERROR(write_list(plan, RF_LIST_EVALUATE_ONE, 1, 1, false));
     return write_list(plan, RF_LIST_EVALUATE_NONE, 0, 1, false);

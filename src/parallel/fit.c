@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: does the plan fit into the device memory that its policy allows? If not, it is refused with
- * the cheapest change that makes it fit: plans are made of changed policies, in the order of what
- * they cost in time, until one does.
+ * The last pass: does the plan fit into the device memory that its policy allows? If not, it is
+ * refused with the cheapest change that makes it fit: plans are made of changed policies, in the
+ * order of what they cost in time, until one does.
  */
 #include "../base/base.h"
 #include "passes.h"
@@ -60,17 +60,6 @@ static bool apply(const struct change *change, struct rf_policy *policy)
            policy->offload != before.offload || policy->micro_batches != before.micro_batches;
 }
 
-/* Of the plan with a changed policy; false: there is none. */
-static bool needs(const struct rf_plan *plan, const struct rf_policy *policy, uint64_t *bytes)
-{
-    struct rf_plan *other = NULL;
-    if (rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, policy, plan->rank, &other) < 0)
-        return false;
-    *bytes = device_bytes(&other->bytes);
-    rf_plan_destroy(other);
-    return true;
-}
-
 static void say(const struct rf_policy *now, const struct rf_policy *then, char *text, size_t bytes)
 {
     static const char *const names[] = {"optimizer", "params", "grads", "activations"};
@@ -92,7 +81,7 @@ static void say(const struct rf_policy *now, const struct rf_policy *then, char 
 #undef PUT
 }
 
-int rf_pass_fit(struct rf_plan *plan)
+int rf_plan_fit(const struct rf_plan *plan, rf_plan_needs *needs)
 {
     const uint64_t limit = plan->policy.device_bytes, all = device_bytes(&plan->bytes);
     uint64_t least = all;
@@ -102,9 +91,12 @@ int rf_pass_fit(struct rf_plan *plan)
     for (size_t k = 0; k < sizeof(changes) / sizeof(changes[0]) && !plan->policy.forward_only;
          k++) {
         struct rf_policy policy = plan->policy;
-        uint64_t bytes = 0;
+        struct rf_bytes other;
         policy.device_bytes = 0;
-        if (!apply(&changes[k], &policy) || !needs(plan, &policy, &bytes) || bytes >= least)
+        if (!apply(&changes[k], &policy) || !needs(plan, &policy, &other))
+            continue;
+        const uint64_t bytes = device_bytes(&other);
+        if (bytes >= least)
             continue;
         least = bytes;
         say(&plan->policy, &policy, text, sizeof(text));

@@ -13,6 +13,7 @@
 #include <assert.h>
 
 #include "../base/base.h"
+#include "exchange.h"
 #include "list.h"
 #include "passes.h"
 #include "stages.h"
@@ -42,6 +43,8 @@ struct pass {
     struct pair *pairs;
     int pair_count;
     int left;        /* subtrees of the rank at the end */
+    int held;        /* 2bw: as many slots, the first ones, have them until the update */
+    bool behind;     /* 2bw: the last backward passes were those of the step before */
     int micro_batch; /* whose slot was cleared last, local; -1: none */
     int *cleared;    /* of a piece: the same */
     int *age;        /* of a piece's sum that has travelled in 16 bits: blocks since; -1: none */
@@ -68,6 +71,16 @@ static void write_zero(struct pass *p, int slot, int piece)
     for (int k = 0; k < p->plan->trained_pieces; k++)
         if (piece < 0 || k == piece)
             rf_write_out(&p->w, grad(p, slot, k));
+}
+
+/* The next step's backward passes come before this one's update. */
+static void write_hold(struct pass *p, int piece)
+{
+    rf_write(&p->w, RF_VERB_HOLD, RF_LANE_COMPUTE, -1, -1);
+    for (int slot = 0; slot < p->held; slot++)
+        rf_write_in(&p->w, grad(p, p->held + slot, piece));
+    for (int slot = 0; slot < p->held; slot++)
+        rf_write_out(&p->w, grad(p, slot, piece));
 }
 
 /* Of one piece, or of all (-1). */
@@ -224,7 +237,9 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
     const struct rf_plan *plan = p->plan;
     const int first = plan->first_param[i->block], local = rf_plan_local(plan, i->micro_batch);
     const int slot = leaf_of(p, i->block, local)->slot;
+    p->w.behind = i->behind;
     rf_write(&p->w, i->verb, i->lane, i->block, i->micro_batch);
+    p->w.behind = 0;
     rf_write_phase(&p->w, i->phase);
     for (int k = 0; k < i->ins; k++)
         rf_write_in(&p->w, plan->operands[i->first_operand + k]);
@@ -311,6 +326,14 @@ static void merge_block(struct pass *p, int block, int local)
             merge(p, local, k);
 }
 
+/* Not a power of two: the tree's right edge is cut off, and what is there is folded from the right,
+ * as the reduction over ranks does it. Of one piece, or of all (-1). */
+static void fold(struct pass *p, int piece)
+{
+    for (int slot = p->left - 1; p->plan->mesh.dp == 1 && p->w.status == 0 && slot > 0; slot--)
+        write_merge(p, (struct pair){slot - 1, slot}, piece);
+}
+
 static void complete_block(struct pass *p, int block, int local)
 {
     const struct rf_plan *plan = p->plan;
@@ -319,11 +342,30 @@ static void complete_block(struct pass *p, int block, int local)
             p->age[k]++;
         if (plan->pieces[k].block != block)
             continue;
-        merge(p, local, k);
-        write_reduce(p, k);
+        if (p->held)
+            write_hold(p, k);
+        else
+            merge(p, local, k);
+        if (p->held)
+            fold(p, k);
+        if (plan->mesh.dp > 1)
+            write_reduce(p, k);
     }
     p->incomplete--;
     widen(p, p->incomplete == 0 ? 0 : RF_SETTLE);
+}
+
+/* The backward passes that follow are of a new step. */
+static void begin_step(struct pass *p)
+{
+    for (int k = 0; k < p->plan->piece_count; k++)
+        p->age[k] = p->cleared[k] = NONE;
+    p->incomplete = 0;
+    for (int b = 0; b < p->plan->block_count; b++) {
+        p->only[b] = NONE;
+        p->incomplete += rf_plan_holds(p->plan, b);
+    }
+    p->behind = false;
 }
 
 static void write_instruction(struct pass *p, const struct rf_instruction *i)
@@ -334,13 +376,21 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
         return;
     }
     const int local = rf_plan_local(plan, i->micro_batch);
+    const bool last = local + 1 == plan->local_micro_batches;
+    if (p->behind && !i->behind)
+        begin_step(p);
+    p->behind = i->behind;
     clear(p, i->block, local);
     write_backward(p, i);
     p->only[i->block] = is_fresh(p, i->block, local) ? local : SEVERAL;
     if (i->verb != RF_VERB_BACKWARD_WEIGHT || !rf_plan_ends_call(plan, i))
         return;
-    if (plan->mesh.dp > 1 && local + 1 == plan->local_micro_batches)
+    if (p->held)
+        merge_block(p, i->block, local);
+    if (p->held ? last && i->behind : last && plan->mesh.dp > 1)
         complete_block(p, i->block, local);
+    else if (p->held)
+        return;
     else if (!p->at_once)
         merge_block(p, i->block, local);
     else if (i->block == 0)
@@ -359,13 +409,17 @@ static int open_pass(struct pass *p)
     p->only = rf_alloc(((size_t)p->plan->block_count + 1) * sizeof(*p->only));
     if (!p->leaves || !p->pairs || !p->cleared || !p->age || !p->only)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
-    for (size_t k = 0; k < pieces; k++)
-        p->age[k] = p->cleared[k] = NONE;
-    for (int b = 0; b < p->plan->block_count; b++)
-        p->only[b] = NONE;
-    for (int b = 0; b < p->plan->block_count; b++)
-        p->incomplete += rf_plan_holds(p->plan, b);
-    return assign_slots(p);
+    begin_step(p);
+    RETURN_IF_ERROR(assign_slots(p));
+    p->held = rf_plan_lags(p->plan) ? p->left : 0;
+    for (size_t k = 0; k + 1 < leaves; k++)
+        p->leaves[k].slot += p->held;
+    for (int k = 0; k < p->pair_count; k++) {
+        p->pairs[k].left += p->held;
+        p->pairs[k].right += p->held;
+    }
+    p->plan->slots += p->held;
+    return 0;
 }
 
 static void close_pass(struct pass *p)
@@ -377,25 +431,41 @@ static void close_pass(struct pass *p)
     rf_free(p->only);
 }
 
+/* A list of training. Where a rank has made all of a step's backward passes when the next one
+ * begins, that list begins with what follows them. */
+static int write_list(struct pass *p, enum rf_list_id id)
+{
+    struct rf_list *list = &p->plan->lists[id], written = {0};
+    p->w.list = &written;
+    if (p->held && id != RF_LIST_FILL && rf_plan_leftovers(p->plan) == 0) {
+        for (int b = p->plan->block_count - 1; b >= 0; b--)
+            if (rf_plan_holds(p->plan, b))
+                complete_block(p, b, p->plan->local_micro_batches - 1);
+        begin_step(p);
+    }
+    for (int i = 0; p->w.status == 0 && i < list->count; i++)
+        write_instruction(p, &list->instructions[i]);
+    if (!p->held)
+        fold(p, -1);
+    return rf_write_end(&p->w, list);
+}
+
 int rf_pass_gradients(struct rf_plan *plan)
 {
-    struct rf_list *list = &plan->lists[RF_LIST_STEP], written = {0};
-    struct pass p = {.w = {.plan = plan, .list = &written},
+    static const enum rf_list_id ids[] = {RF_LIST_FILL, RF_LIST_STEP, RF_LIST_DRAIN};
+    struct pass p = {.w = {.plan = plan},
                      .plan = plan,
                      .tree = plan->policy.order == RF_ORDER_TREE,
                      .at_once = plan->mesh.pp == 1,
                      .micro_batch = -1};
     if (plan->policy.forward_only || plan->stage >= 2)
         return 0;
-    p.w.status = open_pass(&p);
-    for (int i = 0; p.w.status == 0 && i < list->count; i++)
-        write_instruction(&p, &list->instructions[i]);
-    /* Not a power of two: the tree's right edge is cut off, and what is there is folded from the
-     * right, as the reduction over ranks does it. */
-    for (int slot = p.left - 1; plan->mesh.dp == 1 && p.w.status == 0 && slot > 0; slot--)
-        write_merge(&p, (struct pair){slot - 1, slot}, -1);
+    int rc = open_pass(&p);
+    for (int k = 0; rc == 0 && k < 3; k++)
+        if (ids[k] == RF_LIST_STEP || p.held)
+            rc = write_list(&p, ids[k]);
     assert(!p.tree || plan->mesh.dp == 1 ||
            p.left == rf_forest_nodes(&plan->forest, plan->dp_rank, NULL));
     close_pass(&p);
-    return rf_write_end(&p.w, list);
+    return rc;
 }

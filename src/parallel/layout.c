@@ -12,6 +12,9 @@
 /* Elements: 64 KiB cost no more to clear than a command more. */
 enum { LEAST_WRITTEN = 16384 };
 
+/* Elements: a vector of 16 bytes of any type. */
+enum { LEAST_PART = 8 };
+
 /* Parameters by name, so that a plan takes no longer than its parameters are many: a hash table of
  * 2^k places, at most half of them taken. */
 struct names {
@@ -65,6 +68,21 @@ static int check_type(struct rf_plan *plan, const struct rf_param_desc *desc)
     return 0;
 }
 
+/* Kernels choose their form by alignment, too: where a part lies must not depend on the ranks. */
+static int check_grain(const struct rf_plan *plan, const struct rf_param_cut *cut, const char *name)
+{
+    for (int k = 0; plan->policy.tensor_parts && k + 1 < cut->ranks; k++) {
+        const struct rf_param_cut part = {cut->shape, cut->split, cut->ranks, k, 1};
+        const int64_t count = rf_shape_count(rf_cut_shape(&part));
+        if (cut->split.kind != RF_SPLIT_NONE && count % LEAST_PART != 0)
+            return rf_fail(RF_EINVAL,
+                           "parameter %s: a part of it in %d parts has %lld elements, which must "
+                           "be a multiple of %d; use fewer tensor_parts, or a larger model",
+                           name, cut->ranks, (long long)count, LEAST_PART);
+    }
+    return 0;
+}
+
 static int add_param(struct rf_plan *plan, struct names *names, int block, int index)
 {
     const struct rf_param_desc *desc = &plan->blocks[block].params[index];
@@ -77,14 +95,18 @@ static int add_param(struct rf_plan *plan, struct names *names, int block, int i
         return rf_fail(RF_EINVAL, "parameter %s is declared twice; names must be unique",
                        desc->name);
     RETURN_IF_ERROR(check_type(plan, desc));
-    const struct rf_param_cut cut = {
-        .shape = desc->shape,
-        .split = plan->blocks[block].ops->tensor_sizes ? desc->split : (struct rf_split){0},
-        .ranks = plan->mesh.tp,
-        .rank = plan->tp_rank};
+    const struct rf_param_cut cut = {.shape = desc->shape,
+                                     .split = plan->blocks[block].ops->tensor_sizes &&
+                                                      !rf_plan_cuts_sequences(plan)
+                                                  ? desc->split
+                                                  : (struct rf_split){0},
+                                     .ranks = rf_plan_all_parts(plan),
+                                     .rank = plan->tp_rank * rf_plan_parts(plan),
+                                     .count = rf_plan_parts(plan)};
     if (rf_shape_count(desc->shape) < 1)
         return rf_fail(RF_EINVAL, "parameter %s has an empty or impossible shape", desc->name);
     RETURN_IF_ERROR(rf_cut_check(&cut, desc->name));
+    RETURN_IF_ERROR(check_grain(plan, &cut, desc->name));
     *param = (struct rf_plan_param){.desc = desc,
                                     .block = block,
                                     .index = index,
@@ -284,6 +306,7 @@ static void count_elements(struct rf_plan *plan)
         if (plan->params[i].logical != i)
             continue;
         plan->logical_elements += rf_shape_count(cut.shape);
+        cut.count = 1;
         for (cut.rank = 0; rf_plan_trains(plan, i) && cut.rank < cut.ranks; cut.rank++)
             plan->chunk_count += rf_cut_count_chunks(&cut, RF_NORM_CHUNK);
     }

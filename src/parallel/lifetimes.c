@@ -52,7 +52,8 @@ struct pass {
     int place_count, interval_count, interval_room;
     /* Of all ranks of the pipeline, where messages go around: */
     struct rf_pipeline_call **calls;
-    int *open; /* value -> its interval that may go on; -1: none */
+    int *open;     /* value -> its interval that may go on; -1: none */
+    bool *carried; /* of a value: a list of training leaves it to the next one (2bw) */
     int *
         turns; /* of the value for the first micro-batch: how many places it has; 0: one for each */
 };
@@ -185,11 +186,44 @@ static int later(int a, int b)
     return a > b ? a : b;
 }
 
+/* What a list reads before it has written it. */
+static void find_carried(struct pass *p)
+{
+    const struct rf_plan *plan = p->plan;
+    const struct rf_list *list = &plan->lists[RF_LIST_STEP];
+    for (int v = 0; v < plan->value_count; v++)
+        p->open[v] = -1;
+    for (int at = 0; rf_plan_lags(plan) && at < list->count; at++) {
+        const struct rf_instruction *i = &list->instructions[at];
+        const int *operands = plan->operands + i->first_operand;
+        for (int k = 0; k < i->ins + i->outs; k++) {
+            p->carried[operands[k]] |=
+                k < i->ins && p->open[operands[k]] < 0 &&
+                rf_value_comes_and_goes(plan, plan->values[operands[k]].kind);
+            p->open[operands[k]] = at;
+        }
+    }
+}
+
+/* Before the list (begins), or behind it: what is carried over is there. */
+static int carry(struct pass *p, const struct rf_list *list, int base, bool begins)
+{
+    const struct rf_list *lists = p->plan->lists;
+    if (list == &lists[begins ? RF_LIST_FILL : RF_LIST_DRAIN] || list > &lists[RF_LIST_DRAIN])
+        return 0;
+    const int at = begins ? base : base + list->count - 1;
+    for (int v = 0; v < p->plan->value_count; v++)
+        if (p->carried[v])
+            RETURN_IF_ERROR(use(p, v, at, at, begins));
+    return 0;
+}
+
 static int follow(struct pass *p, const struct rf_list *list, int base)
 {
     const struct rf_plan *plan = p->plan;
     for (int v = 0; v < plan->value_count; v++)
         p->open[v] = -1;
+    RETURN_IF_ERROR(carry(p, list, base, true));
     for (int at = 0; at < list->count; at++) {
         const struct rf_instruction *i = &list->instructions[at];
         const int *operands = plan->operands + i->first_operand;
@@ -200,7 +234,7 @@ static int follow(struct pass *p, const struct rf_list *list, int base)
             RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
                                 k >= i->ins && begins(plan, i, operands[k])));
     }
-    return 0;
+    return carry(p, list, base, false);
 }
 
 static int by_place(const void *a, const void *b)
@@ -213,6 +247,7 @@ static int by_place(const void *a, const void *b)
 static int find_lifetimes(struct pass *p)
 {
     int base = 0;
+    find_carried(p);
     for (int id = 0; id < RF_LIST_COUNT; id++) {
         RETURN_IF_ERROR(follow(p, &p->plan->lists[id], base));
         base += p->plan->lists[id].count;
@@ -361,33 +396,80 @@ static int put_all(struct pass *p)
     return rc;
 }
 
-/* Whether with so many places no two micro-batches want the same one at once. What is computed
- * again lives twice, so neighbours that are apart do not show that all are. */
-static bool enough_turns(const struct pass *p, const struct rf_value *first, int turns)
+/* When a thing is alive, of all micro-batches, by their begin. */
+struct turn_taker {
+    int begin, end, local;
+};
+
+static int by_begin(const void *a, const void *b)
 {
-    const int all = p->plan->local_micro_batches;
-    for (int local = 0; local < all; local++)
-        for (int other = local + turns; other < all; other += turns) {
-            const int a = p->place_of[of_local(p->plan, first, local)];
-            const int b = p->place_of[of_local(p->plan, first, other)];
-            if (alive_together(p, &p->places[a], &p->places[b]))
-                return false;
-        }
+    const struct turn_taker *x = a, *y = b;
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
+                                : (x->local > y->local) - (x->local < y->local);
+}
+
+/* Whether with so many places no two micro-batches want the same one at once. What is computed
+ * again lives twice, so neighbours that are apart do not show that all are. last: of each place,
+ * the one that has it longest so far. */
+static bool enough_turns(const struct turn_taker *all, int count, const struct turn_taker **last,
+                         int turns)
+{
+    memset(last, 0, (size_t)turns * sizeof(*last));
+    for (int k = 0; k < count; k++) {
+        const struct turn_taker **before = &last[all[k].local % turns];
+        if (*before && (*before)->local != all[k].local && (*before)->end >= all[k].begin)
+            return false;
+        if (!*before || (*before)->end < all[k].end)
+            *before = &all[k];
+    }
     return true;
 }
 
-/* The fewest places that a thing needs, which its micro-batches take in turns. 0: not all of them
- * have it, and each has its own. */
-static int count_turns(const struct pass *p, const struct rf_value *first)
+/* Of all micro-batches, into `all`, sorted; how many. */
+static int collect_takers(const struct pass *p, const struct rf_value *first,
+                          struct turn_taker *all)
 {
-    const int all = p->plan->local_micro_batches;
-    for (int local = 0; local < all; local++)
+    int count = 0;
+    for (int local = 0; local < p->plan->local_micro_batches; local++) {
+        const struct place *place = &p->places[p->place_of[of_local(p->plan, first, local)]];
+        for (int k = place->first; k < place->first + place->count; k++)
+            all[count++] = (struct turn_taker){p->intervals[k].begin, p->intervals[k].end, local};
+    }
+    if (count > 0)
+        qsort(all, (size_t)count, sizeof(*all), by_begin);
+    return count;
+}
+
+/* The fewest places that a thing needs, which its micro-batches take in turns. 0: not all of them
+ * have it, and each has its own. `all` and `last` have room for all intervals and micro-batches. */
+static int count_turns(const struct pass *p, const struct rf_value *first, struct turn_taker *all,
+                       const struct turn_taker **last)
+{
+    const int locals = p->plan->local_micro_batches;
+    for (int local = 0; local < locals; local++)
         if (of_local(p->plan, first, local) < 0)
             return 0;
-    for (int turns = 1; turns < all; turns++)
-        if (enough_turns(p, first, turns))
+    const int count = collect_takers(p, first, all);
+    for (int turns = 1; turns < locals; turns++)
+        if (enough_turns(all, count, last, turns))
             return turns;
-    return all;
+    return locals;
+}
+
+static int count_all_turns(struct pass *p)
+{
+    const struct rf_plan *plan = p->plan;
+    struct turn_taker *all = rf_alloc(((size_t)p->interval_count + 1) * sizeof(*all));
+    const struct turn_taker **last =
+        rf_alloc(((size_t)plan->local_micro_batches + 1) * sizeof(*last));
+    int rc = all && last ? 0 : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
+    for (int v = 0; rc == 0 && v < plan->value_count; v++)
+        if (p->place_of[v] >= 0 && plan->values[v].micro_batch >= 0 &&
+            rf_plan_local(plan, plan->values[v].micro_batch) == 0)
+            p->turns[v] = count_turns(p, &plan->values[v], all, last);
+    rf_free(all);
+    rf_free(last);
+    return rc;
 }
 
 static void forget_places(struct pass *p)
@@ -408,10 +490,7 @@ static int find_turns(struct pass *p)
         return 0;
     RETURN_IF_ERROR(collect(p));
     RETURN_IF_ERROR(find_lifetimes(p));
-    for (int v = 0; v < values; v++)
-        if (p->place_of[v] >= 0 && plan->values[v].micro_batch >= 0 &&
-            rf_plan_local(plan, plan->values[v].micro_batch) == 0)
-            p->turns[v] = count_turns(p, &plan->values[v]);
+    RETURN_IF_ERROR(count_all_turns(p));
     forget_places(p);
     return 0;
 }
@@ -438,7 +517,8 @@ int rf_pass_lifetimes(struct rf_plan *plan)
     p.place_of = rf_alloc(values * sizeof(*p.place_of));
     p.open = rf_alloc(values * sizeof(*p.open));
     p.turns = rf_alloc(values * sizeof(*p.turns));
-    int rc = p.places && p.place_of && p.open && p.turns
+    p.carried = rf_alloc(values * sizeof(*p.carried));
+    int rc = p.places && p.place_of && p.open && p.turns && p.carried
                  ? rf_plan_all_calls(plan, &p.calls)
                  : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
     if (rc == 0)
@@ -450,6 +530,7 @@ int rf_pass_lifetimes(struct rf_plan *plan)
     rf_free(p.place_of);
     rf_free(p.open);
     rf_free(p.turns);
+    rf_free(p.carried);
     rf_free(p.intervals);
     return rc;
 }

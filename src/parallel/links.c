@@ -21,7 +21,13 @@ bool rf_link_is_near(const struct rf_sim_rates *rates, const struct rf_plan_grou
     return rates->host_ranks > 0 && here(rates, group) == group->size;
 }
 
-/* These are also done by hosts (coll/hosts.c): within them, between those with the same place in
+bool rf_link_cuts_tensor(const struct rf_sim_rates *rates, const struct rf_plan *plan)
+{
+    const int host = rates->host_ranks, tp = rf_plan_sharers(plan);
+    return host > 0 && rf_plan_ranks(plan) > host && host % tp != 0 && tp % host != 0;
+}
+
+/* These are also done by hosts (coll/hierarchical.c): within them, between those with the same place in
  * their hosts, and within again. */
 static bool goes_by_hosts(enum rf_coll_op op)
 {

@@ -7,19 +7,6 @@
 
 #include "../base/base.h"
 
-bool rf_room(void **array, int count, int *room, size_t size)
-{
-    if (count < *room)
-        return true;
-    int more = *room ? 2 * *room : 64;
-    void *grown = rf_realloc(*array, (size_t)more * size);
-    if (!grown)
-        return false;
-    *array = grown;
-    *room = more;
-    return true;
-}
-
 static void out_of_memory(struct rf_writer *w)
 {
     if (w->status == 0)
@@ -47,6 +34,7 @@ void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int blo
                                 .lane = lane,
                                 .block = block,
                                 .micro_batch = micro_batch,
+                                .behind = w->behind,
                                 .first_operand = w->plan->operand_count,
                                 .transfer = -1};
 }
@@ -166,4 +154,9 @@ int rf_write_end(struct rf_writer *w, struct rf_list *list)
     rf_free(list->instructions);
     *list = *written;
     return 0;
+}
+
+const int *rf_plan_operands(const struct rf_plan *plan, const struct rf_instruction *instruction)
+{
+    return plan->operands + instruction->first_operand;
 }

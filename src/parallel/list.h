@@ -20,6 +20,9 @@ struct rf_writer {
     struct rf_plan *plan;
     struct rf_list *list;
     int status;
+    int behind; /* rf_instruction.behind of what is written */
+    bool older; /* its blocks see the parameters of before the last update */
+    bool fills; /* so do all of the list */
 };
 
 /* Appends an instruction; its operands follow: first all that are read, then all that are

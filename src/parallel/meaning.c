@@ -9,6 +9,8 @@
 
 static int load(const struct rf_at *a)
 {
+    if (rf_plan_lags(a->plan))
+        return rf_lag_load(a);
     for (int local = 0; local < a->plan->local_micro_batches; local++) {
         const int m = rf_plan_micro_batch(a->plan, local);
         RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_TOKENS, -1, m, RF_TOKEN_HELD));
@@ -49,16 +51,26 @@ int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *
         [RF_VERB_FETCH] = fetch,
         [RF_VERB_EVICT] = evict,
         [RF_VERB_HOST_STEP] = rf_meaning_host_step,
+        [RF_VERB_HOLD] = rf_lag_hold,
     };
     const struct rf_at a = {m, m->plans[rank], i, m->tokens[rank]};
     RETURN_IF_ERROR(rf_token_begin_operands(&a));
+    RETURN_IF_ERROR(rf_lag_check_steps(&a));
     RETURN_IF_ERROR(verbs[i->verb](&a));
+    rf_lag_mark_steps(&a);
     return rf_token_end_operands(&a);
+}
+
+void rf_meaning_begin(struct rf_meaning *m, enum rf_list_id list)
+{
+    m->list = list;
 }
 
 int rf_meaning_end(struct rf_meaning *m)
 {
     char text[RF_CHECK_TEXT];
+    if (m->list == RF_LIST_FILL) /* ends no step */
+        return 0;
     for (int rank = 0; rank < m->ranks; rank++) {
         const struct rf_plan *plan = m->plans[rank];
         for (int k = 0; k < plan->value_count; k++) {
@@ -75,12 +87,15 @@ int rf_meaning_end(struct rf_meaning *m)
                 return rf_fail(RF_EINVAL, "plan of rank %d: %s were not added", rank,
                                rf_check_value(plan, NULL, k, text));
             if ((kept && state != (trained ? RF_TOKEN_UPDATED : RF_TOKEN_HELD)) ||
-                (v->kind == RF_VALUE_SCALARS && plan->chunk_count > 0 && state != scalars))
+                (v->kind == RF_VALUE_SCALARS && v->slot < 0 && plan->chunk_count > 0 &&
+                 state != scalars))
                 return rf_fail(RF_EINVAL, "plan of rank %d: at the end %s was not updated (%d)",
                                rank, rf_check_value(plan, NULL, k, text), (int)state);
         }
         for (int k = 0; rf_plan_has_losses(plan) && k < plan->value_count; k++)
             if (plan->values[k].kind == RF_VALUE_LOSSES &&
+                (m->list != RF_LIST_STEP || !rf_plan_lags(plan) ||
+                 plan->values[k].slot == RF_SLOT_BEFORE) &&
                 m->tokens[rank][k].state == RF_TOKEN_HELD && plan->policy.micro_batches > 0)
                 return rf_fail(RF_EINVAL, "plan of rank %d: %s were not counted", rank,
                                rf_check_value(plan, NULL, k, text));

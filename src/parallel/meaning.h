@@ -39,6 +39,7 @@ struct rf_token {
     /* Of values that are made in phases, and of exchanges: which phase of which call wrote it. */
     enum rf_verb call;
     int phase;
+    int step;        /* of inputs and activations: which they are of */
     bool gathered;   /* of a shard of parameters: the others have it, too */
     uint8_t *counts; /* RF_TOKEN_SUM: per block, micro-batch and half: how often it is in */
 };
@@ -49,8 +50,11 @@ struct rf_meaning {
     struct rf_token **tokens; /* per rank, by value */
     bool *used;               /* of the operands of one instruction: it had to be there */
     int used_room;
-    uint8_t *sum; /* what a group's gradients have together, as the counts of a token */
-    int unread;   /* a value that was overwritten before anyone had read it; -1: none */
+    uint8_t *sum;         /* what a group's gradients have together, as the counts of a token */
+    int unread;           /* a value that was overwritten before anyone had read it; -1: none */
+    enum rf_list_id list; /* that runs */
+    int begun;            /* steps that began in lists before it */
+    int **updates;        /* per rank, by piece: how many its parameters have had */
 };
 
 struct rf_at { /* one instruction on one rank */
@@ -109,6 +113,20 @@ RF_MUST_CHECK int rf_phase_value(const struct rf_at *a, enum rf_value_kind kind,
 RF_MUST_CHECK int rf_phase_exchanges(const struct rf_at *a);
 /* One rank's part in an exchange. */
 RF_MUST_CHECK int rf_meaning_exchange(const struct rf_at *a);
+
+/* meaning_version.c */
+
+/* Of which step an instruction is, counted from 0. */
+int rf_lag_step(const struct rf_at *a);
+/* What it reads is of its step; what it has written is from now on. */
+RF_MUST_CHECK int rf_lag_check_steps(const struct rf_at *a);
+void rf_lag_mark_steps(const struct rf_at *a);
+/* Without a flush a call sees, in this value of parameters, the version of its step. */
+RF_MUST_CHECK int rf_lag_check_version(const struct rf_at *a, int value);
+
+/* meaning_lag.c: inputs and gradients of two steps. */
+RF_MUST_CHECK int rf_lag_load(const struct rf_at *a);
+RF_MUST_CHECK int rf_lag_hold(const struct rf_at *a);
 
 /* meaning_spill.c: an evict or a fetch that copies activations. */
 bool rf_meaning_is_spill(const struct rf_at *a);

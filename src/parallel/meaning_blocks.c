@@ -6,6 +6,7 @@
 #include "meaning.h"
 
 #include "../base/base.h"
+#include "exchange.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
@@ -19,9 +20,13 @@ static int read_params(const struct rf_at *a)
         for (int other = 0; other < k && !before; other++)
             before = p[other - k].piece == p->piece &&
                      (p[other - k].desc->dtype == RF_F32) == (p->desc->dtype == RF_F32);
-        if (!before)
-            RETURN_IF_ERROR(rf_token_demand(a, rf_token_operand(a, false, kind, -1, -1, p->piece),
-                                            RF_TOKEN_HELD));
+        if (before)
+            continue;
+        int value = rf_token_operand(a, false, kind, -1, -1, p->piece);
+        if (value < 0 && kind == RF_VALUE_PARAM && rf_plan_lags(plan))
+            value = rf_token_operand(a, false, RF_VALUE_STATE, -1, -1, p->piece);
+        RETURN_IF_ERROR(rf_token_demand(a, value, RF_TOKEN_HELD));
+        RETURN_IF_ERROR(rf_lag_check_version(a, value));
     }
     return 0;
 }

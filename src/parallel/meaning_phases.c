@@ -6,6 +6,7 @@
 #include "meaning.h"
 
 #include "../base/base.h"
+#include "exchange.h"
 
 /* A mark of which phase of which call a value is. */
 static void mark(const struct rf_at *a, int value, enum rf_verb call, int phase)
@@ -61,7 +62,10 @@ int rf_phase_exchanges(const struct rf_at *a)
     const struct rf_instruction *i = a->i;
     if (i->phase > 0) {
         const int in = exchange_of(a, false, i->phase - 1);
-        RETURN_IF_ERROR(demand_marked(a, in, RF_TOKEN_HELD, i->verb, i->phase - 1));
+        /* Where one rank has all parts, nothing is exchanged between two phases. */
+        RETURN_IF_ERROR(
+            demand_marked(a, in, rf_plan_sharers(a->plan) > 1 ? RF_TOKEN_HELD : RF_TOKEN_BROUGHT,
+                          i->verb, i->phase - 1));
         a->tokens[in].state = RF_TOKEN_NOTHING; /* read once */
     }
     if (rf_plan_ends_call(a->plan, i))
@@ -88,13 +92,14 @@ int rf_meaning_exchange(const struct rf_at *a)
         v->slot != rf_exchange_slot(rf_call_of(i->call), i->phase))
         return rf_check_fail(a->plan, i, "exchanges another value");
     const bool gather = x->kind == RF_EXCHANGE_GATHER, scatter = x->kind == RF_EXCHANGE_SCATTER;
-    const size_t count =
-        (size_t)rf_shape_count(x->shape) / (size_t)(gather || scatter ? a->plan->mesh.tp : 1);
+    const size_t count = (size_t)rf_shape_count(x->shape) /
+                         (size_t)(gather || scatter ? rf_plan_sharers(a->plan) : 1);
     if (t->op != (gather    ? RF_COLL_ALL_GATHER
                   : scatter ? RF_COLL_REDUCE_SCATTER
                             : RF_COLL_ALL_REDUCE) ||
-        t->count != count || t->dtype != x->dtype || t->order != RF_ORDER_RING || t->counts ||
-        t->root != 0 || t->round != 0 || t->algorithm)
+        t->count != count || t->dtype != rf_exchange_type(a->plan, x) ||
+        t->order != rf_exchange_order(a->plan) || t->counts || t->root != 0 || t->round != 0 ||
+        t->algorithm)
         return rf_check_fail(a->plan, i, "transfers %zu elements", t->count);
     rf_token_use_all(a);
     RETURN_IF_ERROR(demand_marked(a, operands[0], RF_TOKEN_BROUGHT, i->call, i->phase));

@@ -75,7 +75,8 @@ static int check_round(const struct rf_at *a)
 static int check_heard(const struct rf_at *a)
 {
     for (int v = 0; v < a->plan->value_count; v++)
-        if (a->plan->values[v].kind == RF_VALUE_SCALARS && a->tokens[v].state != RF_TOKEN_HELD)
+        if (a->plan->values[v].kind == RF_VALUE_SCALARS && a->plan->values[v].slot < 0 &&
+            a->tokens[v].state != RF_TOKEN_HELD)
             return rf_check_fail(a->plan, a->i, "comes after the loss: nobody hears if it fails");
     return 0;
 }
@@ -345,6 +346,7 @@ int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
     for (int k = 0; k < g->count; k++) {
         struct rf_at a;
         RETURN_IF_ERROR(begin(m, g, k, &a));
+        RETURN_IF_ERROR(rf_lag_check_steps(&a));
         if (first->verb == RF_VERB_REDUCE) { /* over the tensor ranks */
             if (a.i->ins != 1 ||
                 a.plan->values[a.plan->operands[a.i->first_operand]].piece != piece)
@@ -396,6 +398,7 @@ int rf_meaning_message(struct rf_meaning *m, const struct rf_job_group *g)
     RETURN_IF_ERROR(check_message(&b, w));
     RETURN_IF_ERROR(rf_token_begin_operands(&a));
     rf_token_use_all(&a);
+    RETURN_IF_ERROR(rf_lag_check_steps(&a));
     if (sum)
         RETURN_IF_ERROR(check_heard(&a));
     RETURN_IF_ERROR(sum ? rf_meaning_send_shared(&a, sent)
@@ -407,5 +410,6 @@ int rf_meaning_message(struct rf_meaning *m, const struct rf_job_group *g)
         RETURN_IF_ERROR(rf_meaning_take_shared(&b, got, &a, sent));
     else
         rf_token_put(&b, got, RF_TOKEN_HELD);
+    rf_lag_mark_steps(&b);
     return rf_token_end_operands(&b);
 }

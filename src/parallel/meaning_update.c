@@ -192,7 +192,7 @@ int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3])
     int count = 0;
     if (plan->shards > 1)
         lanes[count++] = plan->shard_lane;
-    if (plan->mesh.tp > 1)
+    if (rf_plan_sharers(plan) > 1)
         lanes[count++] = RF_LANE_TENSOR;
     if (plan->mesh.pp > 1)
         lanes[count++] = RF_LANE_PIPELINE;
@@ -258,9 +258,12 @@ static int update_piece(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
     RETURN_IF_ERROR(update(a, piece, rf_plan_stored(plan), -1, true));
-    for (int k = 0; k < RF_STATE_COUNT; k++)
-        if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+    for (int k = 0; k < RF_PLAN_STATES; k++)
+        if (rf_plan_has_state(plan, k))
             RETURN_IF_ERROR(update(a, piece, RF_VALUE_STATE, k, true));
+    a->m->updates[plan->rank][piece]++;
+    if (rf_plan_step_copies(plan) && rf_plan_lags(plan))
+        RETURN_IF_ERROR(update(a, piece, RF_VALUE_COPY, RF_SLOT_BEFORE, false));
     if (rf_plan_step_copies(plan))
         return update(a, piece, RF_VALUE_COPY_SHARD, -1, false);
     return 0;

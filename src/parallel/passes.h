@@ -9,6 +9,13 @@
 
 #include "plan.h"
 
+typedef int rf_plan_pass(struct rf_plan *plan);
+
+/* plan.c: rf_plan_build, but only up to a pass, and with it; NULL: all. */
+RF_MUST_CHECK int rf_plan_build_until(const struct rf_block *blocks, int block_count,
+                                      const struct rf_mesh *mesh, const struct rf_policy *policy,
+                                      int rank, rf_plan_pass *last, struct rf_plan **out);
+
 /* policy.c: mesh, policy and batch fit each other; defaults are filled in. */
 RF_MUST_CHECK int rf_pass_policy(struct rf_plan *plan);
 /* stages.c: which rank has which blocks. */
@@ -50,7 +57,10 @@ RF_MUST_CHECK int rf_pass_edges(struct rf_plan *plan);
 /* bytes.c: sums of memory by category, and the bytes sent. */
 RF_MUST_CHECK int rf_pass_sums(struct rf_plan *plan);
 /* fit.c: the policy's limit of device memory. */
-RF_MUST_CHECK int rf_pass_fit(struct rf_plan *plan);
+/* What the plan would need with this policy; false: there is no such plan. */
+typedef bool rf_plan_needs(const struct rf_plan *plan, const struct rf_policy *policy,
+                           struct rf_bytes *out);
+RF_MUST_CHECK int rf_plan_fit(const struct rf_plan *plan, rf_plan_needs *needs);
 
 /* ranks.c: plans of ranks of the same job, one of each kind that this plan's rank is not of; where
  * so many ranks that follow each other are on one host (0: all), tensor ranks are alike only if

@@ -155,6 +155,22 @@ static void improve_cut(uint64_t *cut, uint64_t wanted, uint64_t start, uint64_t
     }
 }
 
+/* Chunks begin anew in each part of a parameter; not all of these begin at a multiple of the grain.
+ */
+static void improve_cuts(struct rf_plan_piece *piece, uint64_t shards,
+                         const struct rf_plan_param *p)
+{
+    const int parts = p->cut.count > 0 ? p->cut.count : 1;
+    const bool whole = p->cut.split.kind == RF_SPLIT_NONE;
+    for (int part = 0; part < (whole ? 1 : parts); part++) {
+        const struct rf_param_cut one = rf_cut_part(&p->cut, part);
+        const uint64_t first = rf_cut_part_first(&p->cut, part);
+        for (uint64_t k = 1; first % RF_FLAT_GRAIN == 0 && k < shards; k++)
+            improve_cut(&piece->cuts[k], piece->count * k / shards, p->first + first - piece->first,
+                        (uint64_t)rf_shape_count(rf_cut_shape(&one)));
+    }
+}
+
 /* Shards of equal size, but that they begin at the start of a chunk of the norm, or at the end:
  * every chunk then lies in one shard, and every shard begins at a multiple of RF_FLAT_GRAIN. */
 static void cut_evenly(const struct rf_plan *plan, struct rf_plan_piece *piece)
@@ -166,9 +182,7 @@ static void cut_evenly(const struct rf_plan *plan, struct rf_plan_piece *piece)
         const struct rf_plan_param *p = &plan->params[i];
         if (p->owner != i || p->first < piece->first || p->first >= piece->first + piece->count)
             continue;
-        for (uint64_t k = 1; k < shards; k++)
-            improve_cut(&piece->cuts[k], piece->count * k / shards, p->first - piece->first,
-                        (uint64_t)p->count);
+        improve_cuts(piece, shards, p);
     }
     piece->cuts[shards] = piece->count;
 }

@@ -28,6 +28,7 @@ struct rf_pipeline_call {
     int chunk;
     int micro_batch; /* step t has those from t * micro_batches on */
     int version;     /* of the weights that it sees: how many updates of this order they have had */
+    int behind;      /* rf_plan_lag_calls: 1: of the step before; else 0 */
 };
 
 /* ---- pipeline.c: kinds, places of stages, orders --------------------------------------------- */

@@ -3,6 +3,7 @@
  * Pass: how much memory every value takes, and where those lie that live as long as the run.
  */
 #include "../base/base.h"
+#include "exchange.h"
 #include "passes.h"
 
 static void place(struct rf_value *v, int region, uint64_t offset, uint64_t bytes)
@@ -58,9 +59,10 @@ static void place_piece(const struct rf_plan *plan, struct rf_value *v)
     const uint64_t count = rf_padded(piece->count);
     const uint64_t slot = v->kind == RF_VALUE_GRAD ? (uint64_t)v->slot * plan->slot_elements : 0;
     const uint64_t element = v->kind == RF_VALUE_COPY ? sizeof(uint16_t) : sizeof(float);
-    const int region = v->kind == RF_VALUE_PARAM  ? RF_REGION_PARAMS
-                       : v->kind == RF_VALUE_COPY ? RF_REGION_COPY
-                                                  : RF_REGION_GRADS;
+    const int region = v->kind == RF_VALUE_PARAM   ? RF_REGION_PARAMS
+                       : v->kind != RF_VALUE_COPY  ? RF_REGION_GRADS
+                       : v->slot == RF_SLOT_BEFORE ? RF_REGION_COPY_BEFORE
+                                                   : RF_REGION_COPY;
     place(v, region, (slot + piece->first) * element, count * element);
 }
 
@@ -86,10 +88,8 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
         return plan->sizes[v->block].saved;
     case RF_VALUE_HANDOFF:
         return plan->sizes[v->block].handoff;
-    case RF_VALUE_EXCHANGE: {
-        const struct rf_exchange *x = rf_plan_exchange_of(plan, v);
-        return (uint64_t)rf_shape_count(x->shape) * rf_dtype_bytes(x->dtype);
-    }
+    case RF_VALUE_EXCHANGE:
+        return rf_exchange_value_bytes(plan, rf_plan_exchange_of(plan, v));
     case RF_VALUE_GRAD_PART:
     case RF_VALUE_GRAD_TIED:
         return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(float);
@@ -105,7 +105,8 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
 
 static void place_input(const struct rf_plan *plan, struct rf_value *v)
 {
-    const int local = rf_plan_local(plan, v->micro_batch);
+    const int before = v->slot == RF_SLOT_BEFORE ? plan->local_micro_batches : 0;
+    const int local = rf_plan_local(plan, v->micro_batch) + before;
     const int region = v->kind == RF_VALUE_TOKENS    ? RF_REGION_TOKENS
                        : v->kind == RF_VALUE_TARGETS ? RF_REGION_TARGETS
                                                      : RF_REGION_LOSSES;
@@ -122,7 +123,11 @@ static void place_single(const struct rf_plan *plan, struct rf_value *v)
         [RF_VALUE_WORKSPACE] = RF_REGION_WORKSPACE,
     };
     const int region = regions[v->kind];
-    place(v, region, 0, plan->regions[region].bytes);
+    if (v->kind == RF_VALUE_SCALARS && rf_plan_lags(plan))
+        place(v, region, v->slot > 0 ? (uint64_t)v->slot * RF_SCALARS_STRIDE : 0,
+              RF_SCALARS_STRIDE);
+    else
+        place(v, region, 0, plan->regions[region].bytes);
 }
 
 void rf_place_value(const struct rf_plan *plan, struct rf_value *v)

@@ -6,14 +6,80 @@
 #include "../base/base.h"
 #include "passes.h"
 
-int rf_plan_build(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
-                  const struct rf_policy *policy, int rank, struct rf_plan **out)
+/* ---- what passes ask of other plans ---------------------------------------------------------- */
+
+/* With a changed policy. */
+static bool needs(const struct rf_plan *plan, const struct rf_policy *policy, struct rf_bytes *out)
+{
+    struct rf_plan *other = NULL;
+    if (rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, policy, plan->rank, &other) < 0)
+        return false;
+    *out = other->bytes;
+    rf_plan_destroy(other);
+    return true;
+}
+
+static int pass_fit(struct rf_plan *plan)
+{
+    return rf_plan_fit(plan, needs);
+}
+
+/* Arithmetic of a micro-batch in each block, forward and back. What blocks cost depends on no mesh,
+ * so it is counted on a plan of one rank, of one micro-batch. */
+static int count_costs(const struct rf_plan *plan, double *costs)
+{
+    const int blocks = plan->block_count;
+    const bool again = plan->policy.recompute != 0;
+    struct rf_policy policy = plan->policy;
+    struct rf_plan *one = NULL;
+    policy.stages = RF_STAGES_EVEN;
+    policy.pipeline = RF_PIPELINE_1F1B;
+    policy.batch /= policy.micro_batches;
+    policy.micro_batches = 1;
+    policy.zero = policy.offload = policy.recompute = 0;
+    policy.device_bytes = 0;
+    policy.keep_gathered = policy.no_prefetch = false;
+    RETURN_IF_ERROR(rf_plan_build(plan->blocks, blocks, NULL, &policy, 0, &one));
+    struct rf_block_cost *all = rf_alloc((size_t)blocks * sizeof(*all));
+    int rc = all ? rf_block_costs(one, all)
+                 : rf_fail(RF_ENOMEM, "plan: out of memory for the costs of %d blocks", blocks);
+    for (int b = 0; rc == 0 && b < blocks; b++)
+        costs[b] = (double)all[b].forward.flops * (again ? 2 : 1) +
+                   (double)all[b].backward_input[0].flops + (double)all[b].backward_weight[0].flops;
+    rf_free(all);
+    rf_plan_destroy(one);
+    return rc;
+}
+
+/* For stages of equal cost: where no block declares any, there are none. */
+static int pass_stage_costs(struct rf_plan *plan)
+{
+    double sum = 0;
+    if (plan->policy.stages != RF_STAGES_COST || plan->policy.stage_blocks || plan->mesh.pp == 1)
+        return 0;
+    double *costs = rf_alloc((size_t)plan->block_count * sizeof(*costs));
+    int rc = costs ? count_costs(plan, costs)
+                   : rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
+    for (int b = 0; rc == 0 && b < plan->block_count; b++)
+        sum += costs[b];
+    if (rc == 0 && sum > 0)
+        plan->stage_costs = costs;
+    else
+        rf_free(costs);
+    return rc;
+}
+
+/* ---- building -------------------------------------------------------------------------------- */
+
+int rf_plan_build_until(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
+                        const struct rf_policy *policy, int rank, rf_plan_pass *last,
+                        struct rf_plan **out)
 {
     static int (*const passes[])(struct rf_plan *) = {
-        rf_pass_policy,    rf_pass_stages, rf_pass_shares,    rf_pass_layout,    rf_pass_pieces,
-        rf_pass_sizes,     rf_pass_expand, rf_pass_recompute, rf_pass_gradients, rf_pass_rounds,
-        rf_pass_update,    rf_pass_gather, rf_pass_bytes,     rf_pass_spill,     rf_pass_place,
-        rf_pass_lifetimes, rf_pass_edges,  rf_pass_sums,      rf_pass_fit,
+        rf_pass_policy, pass_stage_costs,  rf_pass_stages, rf_pass_shares,    rf_pass_layout,
+        rf_pass_pieces, rf_pass_sizes,     rf_pass_expand, rf_pass_recompute, rf_pass_gradients,
+        rf_pass_rounds, rf_pass_update,    rf_pass_gather, rf_pass_bytes,     rf_pass_spill,
+        rf_pass_place,  rf_pass_lifetimes, rf_pass_edges,  rf_pass_sums,      pass_fit,
     };
 
     if (!blocks || block_count < 1 || !policy || !out)
@@ -26,8 +92,10 @@ int rf_plan_build(const struct rf_block *blocks, int block_count, const struct r
     plan->mesh = mesh ? *mesh : (struct rf_mesh){0};
     plan->policy = *policy;
     plan->rank = rank;
-    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+    bool done = false;
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]) && !done; i++) {
         int rc = passes[i](plan);
+        done = passes[i] == last;
         if (rc < 0) {
             rf_plan_destroy(plan);
             return rc;
@@ -37,11 +105,18 @@ int rf_plan_build(const struct rf_block *blocks, int block_count, const struct r
     return 0;
 }
 
+int rf_plan_build(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
+                  const struct rf_policy *policy, int rank, struct rf_plan **out)
+{
+    return rf_plan_build_until(blocks, block_count, mesh, policy, rank, NULL, out);
+}
+
 void rf_plan_destroy(struct rf_plan *plan)
 {
     if (!plan)
         return;
     rf_free(plan->first_micro_batch);
+    rf_free(plan->stage_costs);
     rf_free(plan->stage_of);
     rf_free(plan->home_of);
     rf_free(plan->stage_blocks);
@@ -54,6 +129,7 @@ void rf_plan_destroy(struct rf_plan *plan)
     }
     rf_free(plan->pieces);
     rf_free(plan->sizes);
+    rf_free(plan->part_sizes);
     rf_free(plan->regions);
     rf_values_free(plan);
     rf_free(plan->operands);
@@ -70,15 +146,15 @@ const struct rf_instruction *rf_plan_instructions(const struct rf_plan *plan, in
     return plan->lists[RF_LIST_STEP].instructions;
 }
 
+int rf_plan_rank(const struct rf_plan *plan)
+{
+    return plan->rank;
+}
+
 const struct rf_value *rf_plan_values(const struct rf_plan *plan, int *count)
 {
     *count = plan->value_count;
     return plan->values;
-}
-
-const int *rf_plan_operands(const struct rf_plan *plan, const struct rf_instruction *instruction)
-{
-    return plan->operands + instruction->first_operand;
 }
 
 const struct rf_wait *rf_plan_waits(const struct rf_plan *plan,
@@ -100,7 +176,7 @@ void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out)
 
 bool rf_plan_params_sharded(const struct rf_plan *plan)
 {
-    return rf_plan_shards_params(plan) || plan->mesh.pp > 1 || plan->mesh.tp > 1;
+    return rf_plan_shards_params(plan) || plan->mesh.pp > 1 || rf_plan_sharers(plan) > 1;
 }
 
 const int *rf_plan_stage_blocks(const struct rf_plan *plan, int *count)
@@ -112,6 +188,11 @@ const int *rf_plan_stage_blocks(const struct rf_plan *plan, int *count)
 int rf_plan_recompute(const struct rf_plan *plan)
 {
     return plan->policy.recompute;
+}
+
+int rf_plan_version_lag(const struct rf_plan *plan)
+{
+    return rf_plan_lags(plan) ? 1 : 0;
 }
 
 int64_t rf_plan_param_count(const struct rf_plan *plan)

@@ -18,6 +18,14 @@
 /* Parameters start at multiples of this many elements: the grain of the decay words, and a cut that
  * does not change the bits of an update. */
 #define RF_FLAT_GRAIN 64u
+/* Where a pipeline has no flush (2bw): the slot of inputs, losses and 16-bit parameters that are of
+ * the step before; f32 parameters of then are a state of the optimizer. */
+#define RF_SLOT_BEFORE 1
+enum { RF_STATE_BEFORE = RF_STATE_COUNT, RF_PLAN_STATES };
+/* Slots of scalars: those of the update have none; of the newest step, and of the one before. Each
+ * lies at a multiple of these bytes. */
+enum { RF_SCALARS_NOW = 1, RF_SCALARS_BEFORE, RF_SCALARS_COUNT };
+#define RF_SCALARS_STRIDE 256u
 #define RF_NORM_CHUNK 1024u
 
 /* Elements with the padding behind them. */
@@ -77,11 +85,12 @@ enum rf_region_id {
     RF_REGION_PARAMS = 0, /* where they are sharded: this rank's shards */
     RF_REGION_COPY,       /* the same in 16 bits, for blocks that want that */
     RF_REGION_GRADS,      /* all slots, one after the other; where they are sharded: the shards */
-    RF_REGION_STATE,      /* of the optimizer: one for each enum rf_optimizer_state */
-    RF_REGION_STATE_END = RF_REGION_STATE + RF_STATE_COUNT - 1,
-    RF_REGION_TOKENS,  /* host-visible; of all local micro-batches */
-    RF_REGION_TARGETS, /* likewise */
-    RF_REGION_LOSSES,  /* likewise */
+    RF_REGION_STATE,      /* of the optimizer: one for each enum rf_optimizer_state, and BEFORE */
+    RF_REGION_STATE_END = RF_REGION_STATE + RF_PLAN_STATES - 1,
+    RF_REGION_COPY_BEFORE, /* 2bw: RF_REGION_COPY before the last update, trained parameters */
+    RF_REGION_TOKENS,      /* host-visible; of all local micro-batches */
+    RF_REGION_TARGETS,     /* likewise */
+    RF_REGION_LOSSES,      /* likewise */
     RF_REGION_DECAY,
     RF_REGION_CHUNKS,
     RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
@@ -107,7 +116,10 @@ struct rf_list {
 };
 
 enum rf_list_id {
-    RF_LIST_STEP = 0,      /* one step; with forward_only: a forward pass */
+    RF_LIST_STEP = 0,      /* one step; with forward_only: a forward pass; 2bw: where a step is
+                              under way, what is left of it, its update, and most of the next one */
+    RF_LIST_FILL,          /* 2bw: where none is, most of a step; else empty */
+    RF_LIST_DRAIN,         /* 2bw: what is left of the step that is under way; else empty */
     RF_LIST_EVALUATE,      /* a forward pass of as many micro-batches as a step has on this rank */
     RF_LIST_EVALUATE_ONE,  /* of one */
     RF_LIST_EVALUATE_NONE, /* what this rank does while others have one: empty without sharded
@@ -130,12 +142,14 @@ struct rf_plan {
     struct rf_mesh mesh;
     struct rf_policy policy; /* with every default filled in */
     int rank;
-    int tp_rank, dp_rank, pp_rank; /* its place in the mesh: rf_plan_rank_at */
+    int tp_rank, dp_rank, pp_rank; /* its place in the mesh: rf_plan_rank_at; the first among those
+                                    * that share its micro-batches: rf_plan_sharers */
+    double *stage_costs; /* [block_count] by which stages are divided; NULL: evenly, or by a list */
     int *stage_of,
         *home_of;      /* of each block: its stage, and the pp_rank of the ranks that have it */
     int *stage_blocks; /* of each stage: how many it has; policy.stage_blocks where pp > 1 */
     int stage_count;
-    int64_t rows;            /* tokens of a micro-batch */
+    int64_t rows;            /* tokens of a micro-batch that this rank has: rf_plan_whole_rows */
     struct rf_forest forest; /* which micro-batches are whose */
     int *first_micro_batch;  /* forest.first */
     int most_parts;          /* subtrees of the rank that has most; in tree order only */
@@ -164,7 +178,8 @@ struct rf_plan {
     enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
     uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */
 
-    struct rf_block_sizes *sizes;
+    /* Of each block: what this rank has of it, all parts together; and of each of its parts. */
+    struct rf_block_sizes *sizes, *part_sizes;
     struct rf_plan_region *regions;
     int region_count;
 
@@ -181,16 +196,68 @@ struct rf_plan {
     struct rf_bytes bytes;
 };
 
-/* Whether the gradients of a parameter are added over the tensor ranks: each has those of its own
- * rows. */
+/* Ranks that share every micro-batch: those of the tensor lane. Tensor ranks or context ranks, as
+ * policy.c refuses both at once. */
+static inline int rf_plan_sharers(const struct rf_plan *plan)
+{
+    return plan->mesh.cp > 1 ? plan->mesh.cp : plan->mesh.tp;
+}
+
+/* Whether these have parts of sequences. */
+static inline bool rf_plan_cuts_sequences(const struct rf_plan *plan)
+{
+    return plan->mesh.cp > 1;
+}
+
+/* Tokens of a micro-batch and of a sequence, of which this rank has plan->rows and rf_plan_seq. */
+static inline int64_t rf_plan_whole_rows(const struct rf_plan *plan)
+{
+    return rf_plan_cuts_sequences(plan) ? plan->rows * plan->mesh.cp : plan->rows;
+}
+
+static inline int64_t rf_plan_seq(const struct rf_plan *plan)
+{
+    return rf_plan_cuts_sequences(plan) ? plan->policy.seq / plan->mesh.cp : plan->policy.seq;
+}
+
+/* In how many parts blocks or sequences are shared: tensor or context ranks, or
+ * policy.tensor_parts; and how many of them this rank computes, one after the other. */
+static inline int rf_plan_all_parts(const struct rf_plan *plan)
+{
+    if (rf_plan_cuts_sequences(plan))
+        return plan->mesh.cp;
+    return plan->policy.tensor_parts ? plan->policy.tensor_parts : plan->mesh.tp;
+}
+
+static inline int rf_plan_parts(const struct rf_plan *plan)
+{
+    return rf_plan_all_parts(plan) / rf_plan_sharers(plan);
+}
+
+static inline uint64_t rf_plan_aligned(uint64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* What part `part` (from 0) of a block that is on this rank needs. */
+static inline const struct rf_block_sizes *rf_plan_part_sizes(const struct rf_plan *plan, int block,
+                                                              int part)
+{
+    return &plan->part_sizes[block * rf_plan_parts(plan) + part];
+}
+
+/* Whether the gradients of a parameter are added over the tensor lane: each of its ranks has those
+ * of its own rows. */
 static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
 {
+    if (rf_plan_cuts_sequences(plan))
+        return true;
     return plan->mesh.tp > 1 && plan->policy.sequence_parallel &&
            plan->params[param].cut.split.kind == RF_SPLIT_NONE;
 }
 
 /* Parameters in 16 bits lie before those in f32, which are few among them: so pieces of one type
- * are few. So it is with those whose gradients are added over the tensor ranks. A model that is all
+ * are few. So it is with those whose gradients are added over the tensor lane. A model that is all
  * f32, and not shared by tensor ranks, has one zone. */
 enum { RF_ZONES = 4 };
 
@@ -198,6 +265,33 @@ static inline int rf_plan_zone(const struct rf_plan *plan, int param)
 {
     const bool wide = plan->copy_type != RF_F32 && plan->params[param].desc->dtype == RF_F32;
     return 2 * rf_plan_sums_tensor(plan, param) + wide;
+}
+
+/* Whether steps overlap and weights are one update behind (2bw). */
+static inline bool rf_plan_lags(const struct rf_plan *plan)
+{
+    return plan->mesh.pp > 1 && plan->policy.pipeline == RF_PIPELINE_2BW &&
+           !plan->policy.forward_only;
+}
+
+/* Of how many of a step's last micro-batches the backward passes are left to the next list. */
+static inline int rf_plan_leftovers(const struct rf_plan *plan)
+{
+    return rf_plan_lags(plan) ? plan->mesh.pp - 1 - plan->pp_rank : 0;
+}
+
+/* Whether a list is of training. */
+static inline bool rf_list_trains(int id)
+{
+    return id <= RF_LIST_DRAIN;
+}
+
+/* Whether there is this state of a parameter; k: enum rf_optimizer_state, or RF_STATE_BEFORE. */
+static inline bool rf_plan_has_state(const struct rf_plan *plan, int k)
+{
+    return k == RF_STATE_BEFORE
+               ? rf_plan_lags(plan)
+               : rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k);
 }
 
 /* Whether this rank has the optimizer and its states. */
@@ -290,7 +384,7 @@ static inline int rf_message_tag(int lane)
 /* Where the losses of all ranks are added up. */
 static inline enum rf_lane rf_plan_loss_lane(const struct rf_plan *plan)
 {
-    return plan->mesh.pp > 1 || plan->mesh.tp > 1 ? RF_LANE_JOB : RF_LANE_DATA;
+    return plan->mesh.pp > 1 || rf_plan_sharers(plan) > 1 ? RF_LANE_JOB : RF_LANE_DATA;
 }
 
 /* Whether a block is on this rank. */
@@ -349,77 +443,47 @@ static inline bool rf_plan_shards_params(const struct rf_plan *plan)
 
 static inline int rf_plan_ranks(const struct rf_plan *plan)
 {
-    return plan->mesh.dp * plan->mesh.pp * plan->mesh.tp;
+    return plan->mesh.dp * plan->mesh.pp * rf_plan_sharers(plan);
 }
 
 /* The rank with this stage and these micro-batches that has the same part of blocks. */
 static inline int rf_plan_rank_at(const struct rf_plan *plan, int pp_rank, int dp_rank)
 {
-    return (pp_rank * plan->mesh.dp + dp_rank) * plan->mesh.tp + plan->tp_rank;
+    return (pp_rank * plan->mesh.dp + dp_rank) * rf_plan_sharers(plan) + plan->tp_rank;
 }
 
 static inline int rf_plan_dp_rank_of(const struct rf_plan *plan, int rank)
 {
-    return rank / plan->mesh.tp % plan->mesh.dp;
+    return rank / rf_plan_sharers(plan) % plan->mesh.dp;
 }
 
 static inline int rf_plan_pp_rank_of(const struct rf_plan *plan, int rank)
 {
-    return rank / plan->mesh.tp / plan->mesh.dp;
-}
-
-/* Calls that have exchanges of their own. */
-enum rf_call { RF_CALL_FORWARD, RF_CALL_BACKWARD_INPUT, RF_CALL_BACKWARD_WEIGHT };
-static inline enum rf_call rf_call_of(enum rf_verb verb)
-{
-    return verb == RF_VERB_BACKWARD_INPUT    ? RF_CALL_BACKWARD_INPUT
-           : verb == RF_VERB_BACKWARD_WEIGHT ? RF_CALL_BACKWARD_WEIGHT
-                                             : RF_CALL_FORWARD;
-}
-
-/* What lies between phases `number` and `number` + 1 of a call; NULL: that phase is its last. */
-static inline const struct rf_exchange *rf_plan_exchange(const struct rf_plan *plan, int block,
-                                                         enum rf_call call, int number)
-{
-    const struct rf_block_sizes *sizes = &plan->sizes[block];
-    const struct rf_exchange *all = call == RF_CALL_FORWARD          ? sizes->forward
-                                    : call == RF_CALL_BACKWARD_INPUT ? sizes->backward_input
-                                                                     : sizes->backward_weight;
-    const bool there = number >= 0 && number < RF_MAX_EXCHANGES && all[number].kind;
-    return there ? &all[number] : NULL;
-}
-
-/* The slot of RF_VALUE_EXCHANGE, and back. */
-static inline int rf_exchange_slot(enum rf_call call, int number)
-{
-    return (int)call * RF_MAX_EXCHANGES + number;
-}
-
-static inline const struct rf_exchange *rf_plan_exchange_of(const struct rf_plan *plan,
-                                                            const struct rf_value *value)
-{
-    return rf_plan_exchange(plan, value->block, (enum rf_call)(value->slot / RF_MAX_EXCHANGES),
-                            value->slot % RF_MAX_EXCHANGES);
-}
-
-/* Whether this is the last phase of a call of a block; of a phantom the only one. */
-static inline bool rf_plan_ends_call(const struct rf_plan *plan, const struct rf_instruction *i)
-{
-    return i->micro_batch == RF_PHANTOM ||
-           !rf_plan_exchange(plan, i->block, rf_call_of(i->verb), i->phase);
+    return rank / rf_plan_sharers(plan) / plan->mesh.dp;
 }
 
 /* Whether this rank says what the losses of its micro-batches are. */
 static inline bool rf_plan_has_losses(const struct rf_plan *plan)
 {
-    return plan->tp_rank == 0 && rf_plan_holds(plan, plan->block_count - 1);
+    return (plan->tp_rank == 0 || rf_plan_cuts_sequences(plan)) &&
+           rf_plan_holds(plan, plan->block_count - 1);
 }
 
-/* What this rank is among those that share its blocks. */
-static inline struct rf_tensor_part rf_plan_tensor_part(const struct rf_plan *plan)
+/* What one of this rank's parts is among those that share its blocks; and what the rank is among
+ * those that share its sequences. */
+static inline struct rf_tensor_part rf_plan_tensor_part(const struct rf_plan *plan, int part)
 {
-    return (struct rf_tensor_part){plan->mesh.tp, plan->tp_rank,
+    if (rf_plan_cuts_sequences(plan))
+        return (struct rf_tensor_part){.ranks = 1};
+    return (struct rf_tensor_part){rf_plan_all_parts(plan),
+                                   plan->tp_rank * rf_plan_parts(plan) + part,
                                    plan->mesh.tp > 1 && plan->policy.sequence_parallel};
+}
+
+static inline struct rf_context_part rf_plan_context_part(const struct rf_plan *plan)
+{
+    const bool cuts = rf_plan_cuts_sequences(plan);
+    return (struct rf_context_part){cuts ? plan->mesh.cp : 1, cuts ? plan->tp_rank : 0};
 }
 
 /* The declaration that counts: that of the first of what is tied. */
@@ -472,9 +536,14 @@ static inline size_t rf_plan_loss_elements(int64_t micro_batches)
     return 2 * (size_t)micro_batches + 1; /* and whether a rank is to stop */
 }
 
-/* What a block needs on a tensor rank. */
+/* What a part of a block needs; `part` is of all ranks' parts. */
 RF_MUST_CHECK int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_block *block,
-                                   int tensor_rank, struct rf_block_sizes *out);
+                                   int part, struct rf_block_sizes *out);
+
+/* bytes.c: of the parameters that are not cut, of the block that has most of them: where a rank
+ * computes several parts of a block, they have the same gradients of these, and all but the first
+ * write them into scratch. 0 with one part. */
+uint64_t rf_plan_spare_bytes(const struct rf_plan *plan);
 
 /* Bytes of one of the optimizer's states on the rank that has this shard; and with the frozen
  * pieces, which have none. */
@@ -496,6 +565,9 @@ RF_MUST_CHECK int rf_transfer_sent(const struct rf_plan *plan, const struct rf_t
 /* Bytes this rank sends in one run of a list. */
 RF_MUST_CHECK int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *out);
 
+/* policy.c: whether this many micro-batches of a data-parallel rank are enough for a pipeline
+ * without a flush. */
+RF_MUST_CHECK int rf_plan_check_lag(const struct rf_plan *plan, int64_t least);
 /* policy.c: which ranks a rank exchanges what with. */
 void rf_plan_form_groups(struct rf_plan *plan);
 /* layout.c: units and keep_units, by policy, stage and copy_type. */
@@ -516,6 +588,8 @@ RF_MUST_CHECK int rf_transfer_carried(const struct rf_plan *plan,
  * them: `rounds` messages that come one after the other, `bytes` through the rank that carries
  * most. */
 bool rf_link_is_near(const struct rf_sim_rates *rates, const struct rf_plan_group *group);
+/* Whether hosts cut some of the job's tensor groups unevenly. All wait for the slowest of these. */
+bool rf_link_cuts_tensor(const struct rf_sim_rates *rates, const struct rf_plan *plan);
 double rf_link_s(const struct rf_sim_rates *rates, const struct rf_plan_group *group,
                  enum rf_coll_op op, uint64_t rounds, uint64_t bytes);
 

@@ -11,41 +11,97 @@
 static int check_mesh(struct rf_plan *plan)
 {
     struct rf_mesh *mesh = &plan->mesh;
-    if (mesh->dp < 0 || mesh->tp < 0 || mesh->pp < 0 || mesh->shard < 0)
-        return rf_fail(RF_EINVAL, "mesh dp=%d,tp=%d,pp=%d,shard=%d: sizes must not be negative",
-                       mesh->dp, mesh->tp, mesh->pp, mesh->shard);
+    if (mesh->dp < 0 || mesh->tp < 0 || mesh->pp < 0 || mesh->shard < 0 || mesh->cp < 0)
+        return rf_fail(RF_EINVAL,
+                       "mesh dp=%d,tp=%d,pp=%d,shard=%d,cp=%d: sizes must not be negative",
+                       mesh->dp, mesh->tp, mesh->pp, mesh->shard, mesh->cp);
     mesh->dp = mesh->dp ? mesh->dp : 1;
     mesh->tp = mesh->tp ? mesh->tp : 1;
     mesh->pp = mesh->pp ? mesh->pp : 1;
+    mesh->cp = mesh->cp ? mesh->cp : 1;
+    if (mesh->tp > 1 && mesh->cp > 1)
+        return rf_fail(RF_ENOTSUP,
+                       "mesh tp=%d,cp=%d: tensor and context parallelism together are not in this "
+                       "version; use one of the two",
+                       mesh->tp, mesh->cp);
     if (plan->policy.zero < 0 || plan->policy.zero > 3)
         return rf_fail(RF_EINVAL, "zero=%d: stages are 0 to 3", plan->policy.zero);
     if (plan->rank < 0 || plan->rank >= rf_plan_ranks(plan))
         return rf_fail(RF_EINVAL,
-                       "rank %d is not in a mesh of dp=%d,tp=%d,pp=%d: ranks are 0 to %d",
-                       plan->rank, mesh->dp, mesh->tp, mesh->pp, rf_plan_ranks(plan) - 1);
-    plan->tp_rank = plan->rank % mesh->tp;
+                       "rank %d is not in a mesh of dp=%d,tp=%d,cp=%d,pp=%d: ranks are 0 to %d",
+                       plan->rank, mesh->dp, mesh->tp, mesh->cp, mesh->pp, rf_plan_ranks(plan) - 1);
+    plan->tp_rank = plan->rank % rf_plan_sharers(plan);
     plan->dp_rank = rf_plan_dp_rank_of(plan, plan->rank);
     plan->pp_rank = rf_plan_pp_rank_of(plan, plan->rank);
     return 0;
 }
 
-/* What does not go with blocks that several ranks share. */
+/* Sums over a fixed number of parts, as a tree: those of a rank are a subtree. */
+static int check_parts(const struct rf_plan *plan)
+{
+    const int parts = plan->policy.tensor_parts, tp = plan->mesh.tp;
+    if (parts == 0)
+        return 0;
+    if (parts < 0 || (parts & (parts - 1)) != 0 || parts % tp != 0)
+        return rf_fail(RF_EINVAL,
+                       "tensor_parts %d with tp=%d: use a power of two that is a multiple of tp, "
+                       "or 0 for sums over the tensor ranks",
+                       parts, tp);
+    if (rf_plan_cuts_sequences(plan))
+        return rf_fail(RF_ENOTSUP,
+                       "tensor_parts %d with cp=%d is not in this version; use one of the two",
+                       parts, plan->mesh.cp);
+    if (plan->policy.sequence_parallel)
+        return rf_fail(RF_ENOTSUP,
+                       "tensor_parts %d with sequence parallelism is not in this version; use one "
+                       "of the two",
+                       parts);
+    return 0;
+}
+
+/* What does not go with blocks or sequences that several ranks share. */
 static int check_tensor(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
-    const int tp = plan->mesh.tp;
-    if (tp == 1)
+    const char *axis = rf_plan_cuts_sequences(plan) ? "cp" : "tp";
+    const int ranks = rf_plan_sharers(plan);
+    RETURN_IF_ERROR(check_parts(plan));
+    if (ranks == 1)
         return 0;
     if (policy->update_on_rank_0)
         return rf_fail(RF_EINVAL,
-                       "the update on rank 0 alone with tp=%d: no rank has all "
+                       "the update on rank 0 alone with %s=%d: no rank has all "
                        "gradients; update on all ranks",
-                       tp);
-    if (policy->offload & RF_OFFLOAD_ACTIVATIONS)
+                       axis, ranks);
+    if (rf_plan_cuts_sequences(plan) && policy->offload & RF_OFFLOAD_ACTIVATIONS)
         return rf_fail(RF_ENOTSUP,
-                       "offload of activations with tp=%d is not in this version; use one of the "
+                       "offload of activations with cp=%d is not in this version; use one of the "
                        "two",
-                       tp);
+                       ranks);
+    return 0;
+}
+
+/* What does not go with a pipeline without a flush. */
+static int check_lag(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {{policy->zero > 0, "sharding (zero)"},
+                {plan->mesh.tp > 1, "tensor ranks"},
+                {rf_plan_cuts_sequences(plan), "context ranks (cp)"},
+                {policy->tensor_parts > 1, "blocks in parts (tensor_parts)"},
+                {policy->offload != 0, "offload"},
+                {policy->recompute != 0, "recomputation"},
+                {policy->loss_scale != 0, "a loss scale"},
+                {policy->no_masters, "parameters without f32 masters"}};
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+        if (rows[k].asked)
+            return rf_fail(RF_ENOTSUP,
+                           "a pipeline without a flush (2bw) with %s is not in this version; leave "
+                           "it out, or use 1f1b",
+                           rows[k].what);
     return 0;
 }
 
@@ -57,11 +113,14 @@ static int check_pipeline(const struct rf_plan *plan)
     if ((unsigned)policy->pipeline >= RF_PIPELINE_COUNT)
         return rf_fail(RF_EINVAL, "pipeline %d: use one of enum rf_pipeline_kind",
                        (int)policy->pipeline);
+    if (pp == 1 && policy->pipeline == RF_PIPELINE_2BW && !policy->forward_only)
+        return rf_fail(RF_EINVAL, "a pipeline without a flush (2bw) with pp=1: its weights are one "
+                                  "update behind, for which one stage gains nothing; use pp=2 or "
+                                  "more, or 1f1b");
     if (pp == 1)
         return 0;
-    if (policy->pipeline == RF_PIPELINE_2BW)
-        return rf_fail(RF_ENOTSUP, "a pipeline without a flush (2bw) is not in this version; use "
-                                   "1f1b, or another one with a flush");
+    if (policy->pipeline == RF_PIPELINE_2BW && !policy->forward_only)
+        RETURN_IF_ERROR(check_lag(plan));
     if (policy->update_on_rank_0)
         return rf_fail(RF_EINVAL,
                        "the update on rank 0 alone with pp=%d: no rank has all "
@@ -130,7 +189,8 @@ static int check_shards(struct rf_plan *plan)
 
 void rf_plan_form_groups(struct rf_plan *plan)
 {
-    const int dp = plan->mesh.dp, pp = plan->mesh.pp, tp = plan->mesh.tp, rank = plan->dp_rank;
+    const int dp = plan->mesh.dp, pp = plan->mesh.pp, tp = rf_plan_sharers(plan),
+              rank = plan->dp_rank;
     const int first = rf_plan_rank_at(plan, plan->pp_rank, 0);
     const bool sharded = !plan->policy.forward_only || plan->policy.zero == 3;
     const int shards = sharded ? plan->mesh.shard : 1;
@@ -154,6 +214,19 @@ void rf_plan_form_groups(struct rf_plan *plan)
         (struct rf_plan_group){first + (rank - rank % shards) * tp, tp, shards, rank % shards};
     plan->groups[RF_LANE_REPLICATE] =
         (struct rf_plan_group){first + rank % shards * tp, shards * tp, dp / shards, rank / shards};
+}
+
+int rf_plan_check_lag(const struct rf_plan *plan, int64_t least)
+{
+    if (!rf_plan_lags(plan) || least >= plan->mesh.pp)
+        return 0;
+    return rf_fail(
+        RF_EINVAL,
+        "pipeline 2bw: of %lld micro-batches one of %d data-parallel ranks has %lld, but "
+        "a pipeline of %d stages needs as many as it has stages; use %d micro-batches or "
+        "more, or 1f1b",
+        (long long)plan->policy.micro_batches, plan->mesh.dp, (long long)least, plan->mesh.pp,
+        plan->mesh.dp * plan->mesh.pp);
 }
 
 /* The divisor of `batch` that is nearest to `wanted`, and at least `least`. */
@@ -205,8 +278,13 @@ static int check_batch(struct rf_plan *plan)
                        "%lld micro-batches, or a batch of %lld",
                        batch, m, chosen ? "" : " (one per rank)",
                        (long long)nearest_divisor(batch, m, dp), (batch + m - 1) / m * m);
-    plan->rows = batch / m * seq;
-    return 0;
+    if (rf_plan_cuts_sequences(plan) && seq % (2 * plan->mesh.cp) != 0)
+        return rf_fail(RF_EINVAL,
+                       "sequences of %lld tokens with cp=%d: each rank has two of %d equal chunks "
+                       "of a sequence; use a sequence length that %d divides",
+                       seq, plan->mesh.cp, 2 * plan->mesh.cp, 2 * plan->mesh.cp);
+    plan->rows = batch / m * rf_plan_seq(plan);
+    return rf_plan_check_lag(plan, m / dp);
 }
 
 static int check_optimizer(struct rf_policy *policy)

@@ -31,6 +31,7 @@ static const char *const verbs[RF_VERB_COUNT] = {
     [RF_VERB_RECV] = "receive",
     [RF_VERB_EXCHANGE] = "exchange",
     [RF_VERB_HOST_STEP] = "optimizer step by the host",
+    [RF_VERB_HOLD] = "hold gradients",
 };
 
 static const char *const lanes[RF_LANE_COUNT] = {
@@ -171,6 +172,7 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
         put_if(&t, "block", i->block);
         put_if(&t, "micro-batch", i->micro_batch);
         put_if(&t, "phase", i->phase > 0 ? i->phase : -1);
+        put(&t, i->behind ? " of the step before" : "", -1);
     }
     switch (i->verb) {
     case RF_VERB_ZERO:
@@ -187,6 +189,7 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
         put_if(&t, "+= piece", last ? last->piece : -1);
         break;
     case RF_VERB_REDUCE:
+    case RF_VERB_HOLD:
         put_if(&t, "piece", in ? in->piece : -1);
         break;
     case RF_VERB_HOST_STEP:

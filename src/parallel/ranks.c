@@ -33,11 +33,16 @@ struct kinds {
 
 static bool has_equal_sizes(const struct rf_plan *plan, const struct rf_block *block, int a, int b)
 {
+    const int parts = rf_plan_parts(plan);
     struct rf_block_sizes of_a, of_b;
-    return rf_plan_sizes_of(plan, block, a, &of_a) == 0 &&
-           rf_plan_sizes_of(plan, block, b, &of_b) == 0 && of_a.saved == of_b.saved &&
-           of_a.handoff == of_b.handoff && of_a.scratch == of_b.scratch &&
-           of_a.dtype == of_b.dtype && rf_shape_equal(of_a.out, of_b.out);
+    bool equal = true;
+    for (int k = 0; equal && k < parts; k++)
+        equal = rf_plan_sizes_of(plan, block, a * parts + k, &of_a) == 0 &&
+                rf_plan_sizes_of(plan, block, b * parts + k, &of_b) == 0 &&
+                of_a.saved == of_b.saved && of_a.handoff == of_b.handoff &&
+                of_a.scratch == of_b.scratch && of_a.dtype == of_b.dtype &&
+                rf_shape_equal(of_a.out, of_b.out);
+    return equal;
 }
 
 /* Whether tensor ranks have as much of all parameters and blocks. Only the first has losses. */
@@ -47,8 +52,8 @@ static bool is_alike(const struct rf_plan *plan, int a, int b)
         return a == b;
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_param_cut of_a = plan->params[i].cut, of_b = of_a;
-        of_a.rank = a;
-        of_b.rank = b;
+        of_a.rank = a * rf_plan_parts(plan);
+        of_b.rank = b * rf_plan_parts(plan);
         if (!rf_shape_equal(rf_cut_shape(&of_a), rf_cut_shape(&of_b)))
             return false;
     }
@@ -69,11 +74,11 @@ static bool fits_hosts(const struct kinds *kinds, int tensor_ranks)
  * same groups and messages; the plan's own is one of them. */
 static int open_kinds(struct kinds *kinds, const struct rf_plan *plan)
 {
-    kinds->tensor_like = rf_alloc((size_t)plan->mesh.tp * sizeof(*kinds->tensor_like));
+    kinds->tensor_like = rf_alloc((size_t)rf_plan_sharers(plan) * sizeof(*kinds->tensor_like));
     if (!kinds->tensor_like)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for %d tensor ranks", plan->mesh.tp);
-    for (int k = 0; k < plan->mesh.tp; k++) {
-        int like = fits_hosts(kinds, plan->mesh.tp) ? 0 : k;
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d tensor ranks", rf_plan_sharers(plan));
+    for (int k = 0; k < rf_plan_sharers(plan); k++) {
+        int like = fits_hosts(kinds, rf_plan_sharers(plan)) ? 0 : k;
         if (like == 0 && is_alike(plan, plan->tp_rank, k))
             like = plan->tp_rank;
         else
@@ -88,7 +93,7 @@ static struct kind kind_of(const struct kinds *kinds, const struct rf_plan *plan
 {
     const int dp_rank = rf_plan_dp_rank_of(plan, rank), first = plan->first_micro_batch[dp_rank];
     struct kind kind = {.stage = rf_plan_pp_rank_of(plan, rank),
-                        .tensor = kinds->tensor_like[rank % plan->mesh.tp],
+                        .tensor = kinds->tensor_like[rank % rf_plan_sharers(plan)],
                         .micro_batches = plan->first_micro_batch[dp_rank + 1] - first,
                         .updates = !plan->policy.update_on_rank_0 || rank == 0};
     int64_t width = 1;
@@ -135,7 +140,7 @@ static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan 
 static int add(struct kinds *kinds, const struct rf_plan *plan, struct kind kind, int rank)
 {
     struct rf_plan *own = NULL;
-    const int first = rank - rank % plan->mesh.tp + kind.tensor;
+    const int first = rank - rank % rf_plan_sharers(plan) + kind.tensor;
     RETURN_IF_ERROR(
         rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, first, &own));
     int rc = remember(kinds, kind, own);
@@ -146,11 +151,6 @@ static int add(struct kinds *kinds, const struct rf_plan *plan, struct kind kind
     return rc;
 }
 
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 /* Of shards every rank has its own: adds (or, before adding others, takes away) what is theirs. */
 static void add_shards(const struct rf_plan *plan, int shard, bool take, struct rf_bytes *bytes)
 {
@@ -159,19 +159,20 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     const uint64_t params = rf_plan_param_elements(plan, shard);
     const uint64_t copy = plan->copy_type == RF_F32 ? 0 : sizeof(uint16_t);
     const struct rf_bytes before = *bytes;
-    for (int k = 0; k < RF_STATE_COUNT && !plan->policy.forward_only; k++)
-        if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
-            bytes->optimizer += sign * aligned(state);
+    for (int k = 0; k < RF_PLAN_STATES && !plan->policy.forward_only; k++)
+        if (rf_plan_has_state(plan, k))
+            bytes->optimizer += sign * rf_plan_aligned(state);
     const uint64_t master = plan->policy.no_masters ? 0 : sizeof(float);
-    bytes->params += sign * (aligned(params * master) + aligned(params * copy));
+    bytes->params += sign * (rf_plan_aligned(params * master) + rf_plan_aligned(params * copy));
     if (rf_plan_params_with_host(plan))
         bytes->host += bytes->params - before.params;
     if (plan->policy.forward_only)
         return;
-    const uint64_t grads = aligned(rf_plan_grad_elements(plan, shard) * sizeof(float));
-    const uint64_t evicted = rf_plan_evicts(plan) ? aligned(state) : 0;
+    const uint64_t grads = rf_plan_aligned(rf_plan_grad_elements(plan, shard) * sizeof(float));
+    const uint64_t evicted = rf_plan_evicts(plan) ? rf_plan_aligned(state) : 0;
     bytes->grads += sign * (grads + evicted);
-    bytes->scratch += sign * aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
+    bytes->scratch +=
+        sign * rf_plan_aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
     bytes->host += sign * evicted;
     if (plan->stage >= 2 && plan->policy.offload & RF_OFFLOAD_GRADS)
         bytes->host += sign * grads;

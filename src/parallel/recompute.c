@@ -9,18 +9,14 @@
 #include <math.h>
 
 #include "../base/base.h"
+#include "exchange.h"
 #include "list.h"
 #include "passes.h"
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
 
 static uint64_t out_bytes(const struct rf_plan *plan, int block)
 {
     const struct rf_block_sizes *sizes = &plan->sizes[block];
-    return aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype));
+    return rf_plan_aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype));
 }
 
 /* The most that a micro-batch has in memory at once with segments of this many blocks: the outputs
@@ -35,8 +31,8 @@ static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
         uint64_t here = left, now;
         end = first + blocks < count ? first + blocks : count;
         for (int b = first; b < end; b++) {
-            here += aligned(plan->sizes[b].saved);
-            now = here + aligned(plan->sizes[b].handoff) + out_bytes(plan, b) +
+            here += rf_plan_aligned(plan->sizes[b].saved);
+            now = here + rf_plan_aligned(plan->sizes[b].handoff) + out_bytes(plan, b) +
                   (b > 0 ? out_bytes(plan, b - 1) : 0);
             most = now > most ? now : most;
             here += out_bytes(plan, b);

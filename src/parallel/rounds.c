@@ -9,6 +9,7 @@
  * some ranks may have no micro-batch: in ring order they bring zeros, in tree order nothing.
  */
 #include "../base/base.h"
+#include "exchange.h"
 #include "list.h"
 #include "passes.h"
 

@@ -15,37 +15,6 @@ enum { MOST_RANKS = 1 << 20 };
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-int rf_search_add(struct rf_search *s, const struct rf_candidate *candidate)
-{
-    if (!rf_room((void **)&s->found, s->count, &s->room, sizeof(*s->found)))
-        return rf_fail(RF_ENOMEM, "search: out of memory for %d candidates", s->count);
-    s->found[s->count++] = *candidate;
-    return 0;
-}
-
-int rf_search_reject(struct rf_search *s, const struct rf_rejection *rejection)
-{
-    if (!rf_room((void **)&s->rejections, s->rejection_count, &s->rejection_room,
-                 sizeof(*s->rejections)))
-        return rf_fail(RF_ENOMEM, "search: out of memory for %d rejections", s->rejection_count);
-    s->rejections[s->rejection_count++] = *rejection;
-    return 0;
-}
-
-bool rf_search_is_before(const struct rf_candidate *a, const struct rf_candidate *b)
-{
-    return a->step_s != b->step_s ? a->step_s < b->step_s : a->device_bytes < b->device_bytes;
-}
-
-static int compare(const void *a, const void *b)
-{
-    const struct rf_candidate *x = *(struct rf_candidate *const *)a;
-    const struct rf_candidate *y = *(struct rf_candidate *const *)b;
-    if (rf_search_is_before(x, y) || rf_search_is_before(y, x))
-        return rf_search_is_before(x, y) ? -1 : 1;
-    return (x > y) - (x < y); /* as they were found */
-}
-
 /* What has a time first. */
 static int compare_rejections(const void *a, const void *b)
 {
@@ -54,12 +23,6 @@ static int compare_rejections(const void *a, const void *b)
     if ((p > 0) != (q > 0))
         return p > 0 ? -1 : 1;
     return (p > q) - (p < q);
-}
-
-void rf_search_sort(struct rf_candidate **order, int count)
-{
-    if (count > 0)
-        qsort(order, (size_t)count, sizeof(*order), compare);
 }
 
 static int sort(struct rf_search *s)
@@ -84,6 +47,11 @@ static int check_mesh(const struct rf_search_opts *o)
             return rf_fail(RF_EINVAL, "search: the sizes of a mesh must not be negative");
         product *= k < 3 && sizes[k] ? sizes[k] : 1;
     }
+    if (o->mesh.cp > 1)
+        return rf_fail(RF_ENOTSUP,
+                       "search: cp=%d: parts of sequences are not searched in this version; plan "
+                       "such a mesh by itself",
+                       o->mesh.cp);
     if (o->ranks % product)
         return rf_fail(RF_EINVAL,
                        "search: %d ranks cannot be divided into the %lld of the mesh; give axes "
@@ -200,18 +168,4 @@ const struct rf_rejection *rf_search_rejection(const struct rf_search *s, int64_
 const struct rf_candidate *rf_search_nearest(const struct rf_search *s)
 {
     return s->nearest.step_s > 0 ? &s->nearest : NULL;
-}
-
-struct rf_policy rf_search_policy(const struct rf_search_opts *opts, const struct rf_candidate *c)
-{
-    struct rf_policy policy = opts->policy;
-    policy.zero = c->zero;
-    policy.recompute = c->recompute;
-    policy.offload = c->offload;
-    policy.pipeline = c->pipeline;
-    policy.chunks = c->chunks;
-    policy.micro_batches = c->micro_batches;
-    policy.keep_gathered &= c->zero == 3; /* of other stages they would be refused */
-    policy.no_prefetch &= c->zero == 3;
-    return policy;
 }

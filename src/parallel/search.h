@@ -20,6 +20,7 @@ struct rf_search_param {
     uint64_t count;     /* elements of a tensor rank, padded */
     bool narrow;        /* in 16 bits */
     bool trained;
+    bool summed; /* its gradients are added over the tensor ranks */
 };
 
 struct rf_search_view {
@@ -66,6 +67,7 @@ struct rf_search_rank {
     /* Elements: of all parameters, those in 16 bits, those that are trained, and those that other
      * ranks of the pipeline have, too. */
     uint64_t all, narrow, trained, tied;
+    uint64_t summed; /* of those that are trained: added over the tensor ranks, too */
     uint64_t unit_params, unit_grads; /* the most that two blocks in a row have, bytes */
     /* Of a micro-batch: what is there while it is computed besides what stays, and two visits,
      * where others are spilled. */

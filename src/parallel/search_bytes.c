@@ -32,7 +32,7 @@ static void add_params(const struct rf_plan *plan, const struct rf_search_rank *
 {
     const uint64_t elements = rf_plan_shards_params(plan) ? shard_of(plan, r->all) : r->all;
     uint64_t stored = plan->policy.no_masters ? 0 : 4 * elements;
-    stored += plan->copy_type != RF_F32 ? 2 * elements : 0;
+    stored += plan->copy_type != RF_F32 ? (rf_plan_lags(plan) ? 4 : 2) * elements : 0;
     out->params = stored;
     if (rf_plan_params_with_host(plan))
         out->host += stored;
@@ -48,6 +48,8 @@ static void add_grads(const struct rf_plan *plan, const struct rf_search_rank *r
     const uint64_t shards = (uint64_t)plan->shards;
     const uint64_t shard = shard_of(plan, r->trained);
     out->grads = 4 * slots(plan) * (plan->stage >= 2 ? shard : r->trained);
+    if (rf_plan_lags(plan)) /* that are held */
+        out->grads += 4 * r->trained;
     if (plan->stage >= 2 && plan->policy.offload & RF_OFFLOAD_GRADS)
         out->host += out->grads;
     if (plan->stage >= 2) {
@@ -71,8 +73,8 @@ static void add_optimizer(const struct rf_search_case *c, const struct rf_search
 {
     const struct rf_plan *plan = &c->probe;
     const uint64_t state = 4 * shard_of(plan, r->trained), decay = state / RF_FLAT_GRAIN;
-    for (int k = 0; k < RF_STATE_COUNT; k++)
-        if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+    for (int k = 0; k < RF_PLAN_STATES; k++)
+        if (rf_plan_has_state(plan, k))
             out->optimizer += state;
     out->scratch = c->ranks->scratch + plan->policy.workspace_bytes + decay +
                    c->view->chunks * (sizeof(struct rf_norm_chunk) + 2 * sizeof(float));
@@ -83,7 +85,9 @@ static void add_optimizer(const struct rf_search_case *c, const struct rf_search
 static void add_activations(const struct rf_search_case *c, const struct rf_search_rank *r,
                             struct rf_bytes *out)
 {
-    const uint64_t tokens = (uint64_t)c->probe.rows * (uint64_t)c->probe.local_micro_batches;
+    const uint64_t steps = rf_plan_lags(&c->probe) ? 2 : 1;
+    const uint64_t tokens =
+        (uint64_t)c->probe.rows * (uint64_t)c->probe.local_micro_batches * steps;
     out->activations = r->kept + r->working;
     if (c->probe.policy.offload & RF_OFFLOAD_ACTIVATIONS) {
         /* Two visits are there, as if nothing else were kept. */
@@ -138,7 +142,7 @@ uint64_t rf_search_sent(const struct rf_search_case *c, const struct rf_search_r
                 2 * of_others(grads / (uint64_t)shards, copies) +
                 of_others(rf_search_gathers(plan, r), shards) + 2 * of_others(partials, shards);
     if (plan->mesh.tp > 1)
-        sent += 2 * of_others(partials, plan->mesh.tp);
+        sent += 2 * of_others(partials + 4 * shard_of(plan, r->summed), plan->mesh.tp);
     if (plan->mesh.pp > 1)
         sent += 2 * of_others(partials, plan->mesh.pp) + 4 * shard_of(plan, r->tied);
     return sent;

@@ -6,16 +6,14 @@
  */
 #include "../base/base.h"
 #include "../coll/table.h"
+#include "exchange.h"
+#include "passes.h"
 #include "search.h"
 #include "simulate.h"
 
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
+/* Up to a pass: of the list, which takes most of the time, nothing is asked. */
 static int plan_one(const struct rf_search_model *model, const struct rf_policy *policy, int tp,
-                    int64_t sequences, struct rf_plan **out)
+                    int64_t sequences, rf_plan_pass *last, struct rf_plan **out)
 {
     const struct rf_mesh mesh = {.dp = 1, .tp = tp};
     struct rf_policy one = *policy;
@@ -24,10 +22,11 @@ static int plan_one(const struct rf_search_model *model, const struct rf_policy 
     one.zero = one.offload = 0;
     one.device_bytes = 0;
     one.stages = RF_STAGES_EVEN;
+    one.pipeline = RF_PIPELINE_1F1B;
     one.stage_blocks = NULL;
     one.stage_count = 0;
     one.update_on_rank_0 = one.keep_gathered = one.no_prefetch = false;
-    return rf_plan_build(model->blocks, model->block_count, &mesh, &one, 0, out);
+    return rf_plan_build_until(model->blocks, model->block_count, &mesh, &one, 0, last, out);
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -40,7 +39,8 @@ static void take_params(const struct rf_plan *plan, struct rf_search_view *out)
                                      .logical = plan->params[k].logical,
                                      .count = rf_padded((uint64_t)plan->params[k].count),
                                      .narrow = plan->params[k].desc->dtype != RF_F32,
-                                     .trained = rf_plan_trains(plan, k)};
+                                     .trained = rf_plan_trains(plan, k),
+                                     .summed = rf_plan_sums_tensor(plan, k)};
     out->param_count = plan->param_count;
     out->chunks = plan->chunk_count;
     out->copy_type = plan->copy_type;
@@ -53,7 +53,7 @@ int rf_search_view_open(const struct rf_search_model *model, const struct rf_pol
     *out = (struct rf_search_view){.model = model, .tp = tp};
     if (tp > 1 && model->heads > 0 && model->heads % tp)
         return rf_fail(RF_EINVAL, "%d tensor ranks cannot share %d heads", tp, model->heads);
-    RETURN_IF_ERROR(plan_one(model, policy, tp, 1, &plan));
+    RETURN_IF_ERROR(plan_one(model, policy, tp, 1, rf_pass_layout, &plan));
     out->params = rf_alloc(((size_t)plan->param_count + 1) * sizeof(*out->params));
     if (out->params)
         take_params(plan, out);
@@ -116,10 +116,10 @@ static void take_block(const struct rf_search_view *view, const struct rf_sim_ra
 {
     const struct rf_block_sizes *sizes = &plan->sizes[b];
     *out = (struct rf_search_block){
-        .out = aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype)),
-        .saved = aligned(sizes->saved),
-        .handoff = aligned(sizes->handoff),
-        .scratch = aligned(sizes->scratch),
+        .out = rf_plan_aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype)),
+        .saved = rf_plan_aligned(sizes->saved),
+        .handoff = rf_plan_aligned(sizes->handoff),
+        .scratch = rf_plan_aligned(sizes->scratch),
         .forward_s = work_s(view, rates, &cost->forward),
         .input_s = work_s(view, rates, &cost->backward_input[0]),
         .weight_s = work_s(view, rates, &cost->backward_weight[0])};
@@ -138,7 +138,7 @@ static int ask(const struct rf_search_view *view, const struct rf_policy *policy
 {
     const int count = view->model->block_count;
     struct rf_plan *plan = NULL;
-    RETURN_IF_ERROR(plan_one(view->model, policy, view->tp, sequences, &plan));
+    RETURN_IF_ERROR(plan_one(view->model, policy, view->tp, sequences, rf_pass_recompute, &plan));
     struct rf_block_cost *costs = rf_alloc((size_t)count * sizeof(*costs));
     int rc = costs ? rf_block_costs(plan, costs)
                    : rf_fail(RF_ENOMEM, "search: out of memory for %d blocks", count);

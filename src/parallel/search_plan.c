@@ -14,8 +14,10 @@ enum { MOST_CALLS = 300000 };
 static int64_t calls_of(const struct rf_search_model *model, const struct rf_candidate *c)
 {
     const int64_t rounds = (c->micro_batches - 1) / c->mesh.dp + 1;
-    /* With tensor ranks a layer's call has three phases, with exchanges between them. */
-    return (c->recompute ? 4 : 3) * rounds * model->block_count * (c->mesh.tp > 1 ? 5 : 1);
+    const int64_t calls = (c->recompute ? 4 : 3) * rounds * model->block_count;
+    /* With tensor ranks a layer's call has three phases, with exchanges between them, of which each
+     * rank of a stage counts its own. */
+    return c->mesh.tp > 1 ? calls * (5 + (int64_t)c->mesh.dp * c->mesh.tp / 8) : calls;
 }
 
 static void take_bytes(const struct rf_bytes *all, int ranks, struct rf_candidate *c)

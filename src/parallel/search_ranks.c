@@ -47,6 +47,7 @@ static void add_param(const struct rf_search_view *view, struct rf_search_ranks 
     rank->narrow += param->narrow ? param->count : 0;
     rank->trained += param->trained ? param->count : 0;
     rank->tied += elsewhere && param->trained ? param->count : 0;
+    rank->summed += param->summed && param->trained ? param->count : 0;
 }
 
 /* What two blocks in a row see, and their gradients; with one stage the first follows no other. */
@@ -160,6 +161,7 @@ static void clear_load(struct rf_search_rank *rank)
                                     .narrow = params.narrow,
                                     .trained = params.trained,
                                     .tied = params.tied,
+                                    .summed = params.summed,
                                     .unit_params = params.unit_params,
                                     .unit_grads = params.unit_grads,
                                     .last_params = params.last_params};

@@ -95,6 +95,8 @@ static double pipeline_s(const struct rf_search_case *c)
         return m * s.most + (s.all - s.both) / p->chunks + (ranks - 1) * s.message;
     case RF_PIPELINE_ZBH1:
         return m * s.most + fmax(fill - (ranks - 1) * s.weights, (ranks - 1) * s.message);
+    case RF_PIPELINE_2BW: /* in the midst of other steps */
+        return m * s.most;
     case RF_PIPELINE_ZBV:
         return m * s.most + (ranks - 1) * s.message +
                fmax(0, 2 * ranks - m) / (2 * ranks) * (s.all - s.both) / 2;
@@ -162,6 +164,7 @@ static double update_s(const struct rf_search_case *c, const struct rf_search_ra
                                                            : rf_sim_cost_s(&cost);
     seconds += collective_s(c, RF_COLL_ALL_REDUCE, shard, partials, 1);
     seconds += collective_s(c, RF_COLL_ALL_REDUCE, tensor, partials, 1);
+    seconds += collective_s(c, RF_COLL_ALL_REDUCE, tensor, 4 * (double)r->summed / plan->shards, 1);
     return seconds + collective_s(c, RF_COLL_ALL_REDUCE, pipeline, partials, 1);
 }
 

@@ -33,7 +33,8 @@ enum {
     OFFLOADS = sizeof(offloads) / sizeof(offloads[0]),
     RECOMPUTES = sizeof(recomputes) / sizeof(recomputes[0]),
     ORDERS = sizeof(orders) / sizeof(orders[0]),
-    STAGES = 4
+    STAGES = 4,
+    FORMS = 2
 };
 
 struct divisors {
@@ -69,14 +70,22 @@ struct slot {
     signed char verdicts[STAGES][OFFLOADS]; /* of the policy's check: 1 good, -1 refused */
 };
 
+/* The model on these tensor ranks, with or without sequence parallelism. */
+struct form {
+    struct rf_policy policy;
+    struct rf_search_view view;
+    struct rf_search_rows *rows; /* of each number of micro-batches; rows 0: not yet */
+};
+
 struct walk {
     struct rf_search *s;
     const struct rf_search_opts *opts;
     const struct rf_search_model *model;
     int number; /* of the model */
     struct divisors micro_batches;
-    struct rf_search_rows *rows; /* of each of them and these tensor ranks; rows 0: not yet */
-    struct rf_search_view view;
+    struct form forms[FORMS];
+    int form_count;
+    struct form *form; /* which of them is looked at */
     struct rf_mesh mesh;
     struct slot *slots;
     int slot_count;
@@ -162,7 +171,8 @@ static bool is_allowed(struct slot *slot, struct rf_plan *probe, int offload)
 
 static int judge(struct walk *w, struct slot *slot, struct rf_candidate *c, int offload)
 {
-    struct rf_search_case one = {.view = &w->view, .ranks = &w->ranks, .rates = &w->opts->rates};
+    struct rf_search_case one = {
+        .view = &w->form->view, .ranks = &w->ranks, .rates = &w->opts->rates};
     struct rf_plan *probe = &one.probe;
     probe->blocks = w->model->blocks;
     probe->block_count = w->model->block_count;
@@ -171,7 +181,7 @@ static int judge(struct walk *w, struct slot *slot, struct rf_candidate *c, int 
     if (!is_allowed(slot, probe, offload))
         return 0;
     probe->local_micro_batches = rf_plan_rounds(probe);
-    probe->copy_type = w->view.copy_type;
+    probe->copy_type = w->form->view.copy_type;
     rf_plan_decide_units(probe);
     rf_search_bytes(&one, c);
     c->step_s = rf_search_step_s(&one);
@@ -199,6 +209,7 @@ static int judge_all(struct walk *w, int64_t micro_batches, int recompute)
                                          .zero = zero,
                                          .recompute = recompute,
                                          .offload = open ? offloads[offload] : policy->offload,
+                                         .sequence_parallel = w->form->policy.sequence_parallel,
                                          .pipeline = w->order.kind,
                                          .chunks = w->order.chunks,
                                          .micro_batches = micro_batches};
@@ -221,10 +232,10 @@ static int recompute_of(const struct walk *w, int k)
 static int take_micro_batches(struct walk *w, int k)
 {
     const int64_t count = w->micro_batches.all[k];
-    struct rf_search_rows *rows = &w->rows[k];
+    struct rf_search_rows *rows = &w->form->rows[k];
     const bool open = (w->opts->open & RF_SEARCH_RECOMPUTE) != 0;
     if (!rows->rows)
-        RETURN_IF_ERROR(rf_search_rows_open(&w->view, &w->opts->policy, &w->opts->rates,
+        RETURN_IF_ERROR(rf_search_rows_open(&w->form->view, &w->form->policy, &w->opts->rates,
                                             w->opts->policy.batch / count, rows));
     if (rows->status < 0) {
         refuse_all(w, rows->reason);
@@ -232,8 +243,8 @@ static int take_micro_batches(struct walk *w, int k)
     }
     for (int choice = 0; choice < (open ? RECOMPUTES : 1); choice++) {
         const int recompute = open ? recompute_of(w, choice) : rows->recompute;
-        RETURN_IF_ERROR(rf_search_load(&w->view, rows->blocks, (int)((count - 1) / w->mesh.dp) + 1,
-                                       recompute, &w->ranks));
+        RETURN_IF_ERROR(rf_search_load(&w->form->view, rows->blocks,
+                                       (int)((count - 1) / w->mesh.dp) + 1, recompute, &w->ranks));
         RETURN_IF_ERROR(judge_all(w, count, recompute));
     }
     return 0;
@@ -244,7 +255,7 @@ static int take_order(struct walk *w)
 {
     const struct rf_pipeline pipeline = {
         .kind = w->order.kind, .ranks = w->mesh.pp, .micro_batches = 1, .chunks = w->order.chunks};
-    int rc = rf_search_ranks_open(&w->view, &pipeline, &w->ranks);
+    int rc = rf_search_ranks_open(&w->form->view, &pipeline, &w->ranks);
     if (rc == RF_EINVAL) {
         refuse_all(w, rf_last_error()->message);
         rc = 0;
@@ -320,8 +331,10 @@ static int take_mesh(struct walk *w)
     for (int k = 0; rc == 0 && k < shards.count; k++)
         if (given == 0 || shards.all[k] == given)
             w->slots[w->slot_count++].shard = (int)shards.all[k];
-    if (rc == 0)
+    for (int k = 0; rc == 0 && k < w->form_count; k++) {
+        w->form = &w->forms[k];
         rc = take_orders(w);
+    }
     if (rc == 0)
         rc = end_mesh(w);
     rf_free(w->slots);
@@ -345,13 +358,46 @@ static int check_hosts(const struct walk *w, int tp)
     return rf_fail(RF_EINVAL, "%d tensor ranks neither divide nor fill hosts of %d", tp, host);
 }
 
+static int add_form(struct walk *w, int tp, bool sequence)
+{
+    struct form *form = &w->forms[w->form_count];
+    const size_t sizes = (size_t)w->micro_batches.count;
+    form->policy = w->opts->policy;
+    form->policy.sequence_parallel = sequence;
+    RETURN_IF_ERROR(rf_search_view_open(w->model, &form->policy, tp, &form->view));
+    w->form_count++;
+    form->rows = rf_alloc((sizes + 1) * sizeof(*form->rows));
+    return form->rows ? 0
+                      : rf_fail(RF_ENOMEM, "search: out of memory for numbers of micro-batches");
+}
+
+/* With and without sequence parallelism where that is open; a model that refuses it is taken
+ * without. */
+static int open_forms(struct walk *w, int tp)
+{
+    const bool open = tp > 1 && w->opts->open & RF_SEARCH_SEQUENCE;
+    RETURN_IF_ERROR(check_hosts(w, tp));
+    RETURN_IF_ERROR(add_form(w, tp, !open && tp > 1 && w->opts->policy.sequence_parallel));
+    const int rc = open ? add_form(w, tp, true) : 0;
+    return rc == RF_EINVAL || rc == RF_ENOTSUP ? 0 : rc;
+}
+
+static void close_forms(struct walk *w)
+{
+    for (; w->form_count > 0; w->form_count--) {
+        struct form *form = &w->forms[w->form_count - 1];
+        for (int k = 0; form->rows && k < w->micro_batches.count; k++)
+            rf_search_rows_close(&form->rows[k]);
+        rf_free(form->rows);
+        rf_search_view_close(&form->view);
+    }
+}
+
 static int take_tensor_ranks(struct walk *w, int tp, int64_t rest)
 {
     const struct rf_search_opts *o = w->opts;
     struct divisors stages = {0};
-    int rc = check_hosts(w, tp);
-    if (rc == 0)
-        rc = rf_search_view_open(w->model, &o->policy, tp, &w->view);
+    int rc = open_forms(w, tp);
     if (rc == RF_EINVAL || rc == RF_ENOTSUP) {
         struct rf_rejection r = {.candidate = {.model = w->number, .mesh = {.tp = tp}}};
         snprintf(r.reason, sizeof(r.reason), "%s", rf_last_error()->message);
@@ -368,9 +414,7 @@ static int take_tensor_ranks(struct walk *w, int tp, int64_t rest)
             o->progress(o->user, ++w->s->meshes, w->s->mesh_count);
     }
     rf_free(stages.all);
-    for (int k = 0; k < w->micro_batches.count; k++)
-        rf_search_rows_close(&w->rows[k]);
-    rf_search_view_close(&w->view);
+    close_forms(w);
     return rc;
 }
 
@@ -402,13 +446,8 @@ int rf_search_walk(struct rf_search *s, const struct rf_search_model *model, int
 {
     struct walk w = {.s = s, .opts = opts, .model = model, .number = number};
     int rc = choose_micro_batches(&w);
-    const size_t sizes = rc == 0 ? (size_t)w.micro_batches.count : 0;
-    w.rows = rf_alloc((sizes + 1) * sizeof(*w.rows));
-    if (rc == 0 && !w.rows)
-        rc = rf_fail(RF_ENOMEM, "search: out of memory for numbers of micro-batches");
     if (rc == 0)
         rc = take_all(&w);
-    rf_free(w.rows);
     rf_free(w.micro_batches.all);
     return rc;
 }

@@ -20,6 +20,8 @@ void rf_sim_destroy(struct rf_sim *sim)
         rf_free(r->costs);
         rf_free(r->causes);
         rf_free(r->of_lane);
+        rf_free(r->joined.instructions);
+        rf_free(r->own_waits);
         rf_plan_destroy(r->own);
     }
     rf_free(sim->ranks);
@@ -29,12 +31,13 @@ void rf_sim_destroy(struct rf_sim *sim)
 
 /* ---- before it runs -------------------------------------------------------------------------- */
 
-static int check_instruction(const struct rf_plan *plan, const struct rf_instruction *i)
+static int check_instruction(const struct rf_sim_rank *r, const struct rf_instruction *i)
 {
+    const struct rf_plan *plan = r->plan;
     char text[96];
     bool good = (unsigned)i->verb < RF_VERB_COUNT && (unsigned)i->lane < RF_LANE_COUNT;
     for (int k = 0; good && k < i->waits; k++) {
-        const struct rf_wait wait = plan->waits[i->first_wait + k];
+        const struct rf_wait wait = r->waits[i->first_wait + k];
         good = (unsigned)wait.lane < RF_LANE_COUNT && wait.position >= 0;
     }
     return good ? 0
@@ -45,7 +48,10 @@ static int check_instruction(const struct rf_plan *plan, const struct rf_instruc
 static int open_rank(struct rf_sim *sim, int number, const struct rf_sim_opts *opts)
 {
     struct rf_sim_rank *r = &sim->ranks[number];
-    const struct rf_list *list = r->list = &r->plan->lists[RF_LIST_STEP];
+    r->list = &r->plan->lists[RF_LIST_STEP];
+    r->waits = r->plan->waits;
+    RETURN_IF_ERROR(rf_sim_join(r));
+    const struct rf_list *list = r->list;
     const size_t count = (size_t)list->count + 1;
     int lanes[RF_LANE_COUNT] = {0};
     r->times = rf_alloc(count * sizeof(*r->times));
@@ -57,9 +63,9 @@ static int open_rank(struct rf_sim *sim, int number, const struct rf_sim_opts *o
     for (int k = 0; k < list->count; k++) {
         const struct rf_instruction *i = &list->instructions[k];
         struct rf_work work;
-        RETURN_IF_ERROR(check_instruction(r->plan, i));
+        RETURN_IF_ERROR(check_instruction(r, i));
         RETURN_IF_ERROR(rf_sim_count_cost(r->plan, i, opts, &r->costs[k]));
-        if (rf_instruction_work(r->plan, opts->costs, i, &work))
+        if (k >= r->first_of_step && rf_instruction_work(r->plan, opts->costs, i, &work))
             sim->flops[number] += (double)(work.flops - work.repeated);
         lanes[i->lane]++;
     }
@@ -109,7 +115,7 @@ static bool is_ready(struct rf_sim *sim, int number, int at)
     r->times[at] = (struct rf_sim_time){0};
     r->causes[at] = (struct rf_sim_place){-1, -1};
     for (int k = 0; k < i->waits; k++) {
-        const struct rf_wait wait = r->plan->waits[i->first_wait + k];
+        const struct rf_wait wait = r->waits[i->first_wait + k];
         if (wait.position >= r->passed[wait.lane])
             return false;
         after(sim, number, at, r->of_lane[r->first[wait.lane] + wait.position]);
@@ -281,11 +287,13 @@ static int create(const struct rf_plan *const *plans, int count, const struct rf
         sim->ranks[k].plan = plans[k];
     if (rc == 0)
         rc = open_and_run(sim, opts);
-    if (rc < 0)
+    if (rc < 0) {
         rf_sim_destroy(sim);
-    else
-        *out = sim;
-    return rc;
+        return rc;
+    }
+    rf_sim_finish(sim);
+    *out = sim;
+    return 0;
 }
 
 int rf_plan_simulate(const struct rf_plan *const *plans, int count, const struct rf_sim_opts *opts,

@@ -72,7 +72,14 @@ static int transfer_cost(const struct rf_plan *plan, const struct rf_transfer *t
     RETURN_IF_ERROR(rf_transfer_rounds(plan, t, &rounds));
     RETURN_IF_ERROR(rf_transfer_carried(plan, t, &bytes));
     const struct rf_plan_group group = ranks_of(plan, t);
-    out->part_s[RF_BOUND_NETWORK] = rf_link_s(rates, &group, t->op, rounds, bytes);
+    double s = rf_link_s(rates, &group, t->op, rounds, bytes);
+    if (t->group == RF_LANE_TENSOR && rf_link_cuts_tensor(rates, plan)) {
+        /* By the links of the slowest pair of the job's tensor groups, whichever this rank's is. */
+        struct rf_sim_rates between = *rates;
+        between.host_ranks = 0;
+        s = fmax(s, rf_link_s(&between, &group, t->op, rounds, bytes));
+    }
+    out->part_s[RF_BOUND_NETWORK] = s;
     return 0;
 }
 

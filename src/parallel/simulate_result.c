@@ -6,6 +6,12 @@
 #include "simulate.h"
 
 #include <math.h>
+#include <string.h>
+
+const struct rf_plan *rf_sim_plan(const struct rf_sim *sim, int number)
+{
+    return number >= 0 && number < sim->count ? sim->ranks[number].plan : NULL;
+}
 
 const struct rf_sim_time *rf_sim_times(const struct rf_sim *sim, int number, int *count)
 {
@@ -62,25 +68,13 @@ static double exposed_s(const struct rf_sim_rank *r)
     }
 }
 
-/* ---- what the step waits for ----------------------------------------------------------------- */
-
-static void follow_path(const struct rf_sim *sim, double path_s[RF_BOUND_COUNT])
-{
-    for (struct rf_sim_place at = sim->last; at.plan >= 0;) {
-        const struct rf_sim_rank *r = &sim->ranks[at.plan];
-        for (int k = 0; k < RF_BOUND_COUNT; k++)
-            path_s[k] += r->costs[at.at].part_s[k];
-        at = r->causes[at.at];
-    }
-}
-
 void rf_sim_get_result(const struct rf_sim *sim, int number, struct rf_sim_result *out)
 {
     const struct rf_sim_rank *r = &sim->ranks[number];
     *out = (struct rf_sim_result){.step_s = sim->step_s, .exposed_s = exposed_s(r)};
     for (int k = 0; k < r->list->count; k++)
         out->busy_s[r->list->instructions[k].lane] += r->times[k].end_s - r->times[k].begin_s;
-    follow_path(sim, out->path_s);
+    memcpy(out->path_s, sim->path_s, sizeof(out->path_s));
     for (int k = 1; k < RF_BOUND_COUNT; k++)
         if (out->path_s[k] > out->path_s[out->bound])
             out->bound = (enum rf_bound)k;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * Pass: activations in memory of the host (Rhu et al. 2016, vDNN). The calls of a block that follow
- * each other are a visit. What a block saved or gave, and nobody reads for some visits, is copied
- * to the host after its last use before them, and comes back when the visit before its next use
- * begins, so that it arrives while that one computes. It comes back as a value of its own: between
- * the two its memory is free (lifetimes.c). What has not changed since it was copied is not copied
- * again, and what is used again at once stays where it is.
+ * each other are a visit, with what runs while tensor ranks exchange between its phases. What a
+ * block saved or gave, and nobody reads for some visits, is copied to the host after its last use
+ * before them, and comes back when the visit before its next use begins, so that it arrives while
+ * that one computes. It comes back as a value of its own: between the two its memory is free
+ * (lifetimes.c). What has not changed since it was copied is not copied again, and what is used
+ * again at once stays where it is.
  */
 #include <stdlib.h>
 
 #include "../base/base.h"
+#include "exchange.h"
 #include "list.h"
 #include "passes.h"
 
@@ -60,14 +62,17 @@ static bool has(const struct pass *p, int first, int count, int value)
 static void find_visits(struct pass *p)
 {
     int visits = 0, block = -1, micro_batch = -1;
+    bool between = false; /* two phases of a call of that block */
     for (int at = 0; at < p->list->count; at++) {
         const struct rf_instruction *i = &p->list->instructions[at];
         const bool calls = rf_verb_calls_block(i->verb);
-        if (calls && (i->block != block || i->micro_batch != micro_batch)) {
+        if (calls && !between && (i->block != block || i->micro_batch != micro_batch)) {
             p->begin[visits++] = at;
             block = i->block;
             micro_batch = i->micro_batch;
         }
+        if (calls && i->block == block && i->micro_batch == micro_batch)
+            between = !rf_plan_ends_call(p->plan, i);
         p->visit[at] = visits - 1;
     }
 }
@@ -124,6 +129,7 @@ static int rename_operands(struct pass *p, struct rf_writer *w, int at)
         return w->status;
     }
     rf_write(w, i->verb, i->lane, i->block, i->micro_batch);
+    rf_write_phase(w, i->phase);
     for (int k = 0; k < i->ins + i->outs; k++) {
         int value = p->plan->operands[i->first_operand + k];
         if (may_leave(p->plan, value)) {

@@ -10,7 +10,7 @@
 struct segment {
     int64_t first, size;
     int64_t begin, end; /* of the segment */
-    bool first_copy;
+    int copies, copy;   /* as of struct rf_cut_run */
 };
 
 static int segment_count(const struct rf_split *split)
@@ -47,7 +47,8 @@ static struct segment segment_of(const struct rf_param_cut *cut, int segment, in
     const bool copied = units < cut->ranks;
     s.begin = begin * unit;
     s.end = (copied ? begin + 1 : end) * unit;
-    s.first_copy = !copied || cut->rank == 0 || (cut->rank - 1) * units / cut->ranks != begin;
+    s.copies = copied ? (int)(cut->ranks / units) : 1; /* the units divide the ranks then */
+    s.copy = cut->rank % s.copies;
     return s;
 }
 
@@ -55,6 +56,47 @@ static struct segment segment_of(const struct rf_param_cut *cut, int segment, in
 static bool is_whole(const struct rf_param_cut *cut)
 {
     return cut->split.kind == RF_SPLIT_NONE || cut->ranks == 1;
+}
+
+static int parts_of(const struct rf_param_cut *cut)
+{
+    return is_whole(cut) || cut->count < 1 ? 1 : cut->count;
+}
+
+struct rf_param_cut rf_cut_part(const struct rf_param_cut *cut, int part)
+{
+    struct rf_param_cut one = *cut;
+    if (!is_whole(cut)) {
+        one.rank += part;
+        one.count = 1;
+    }
+    return one;
+}
+
+static uint64_t own_elements(const struct rf_param_cut *cut)
+{
+    return (uint64_t)rf_shape_count(rf_cut_shape(cut));
+}
+
+uint64_t rf_cut_part_first(const struct rf_param_cut *cut, int part)
+{
+    uint64_t first = 0;
+    for (int k = 0; k < part && k < parts_of(cut); k++) {
+        const struct rf_param_cut one = rf_cut_part(cut, k);
+        first += is_whole(cut) ? 0 : own_elements(&one);
+    }
+    return first;
+}
+
+/* The part that has an element of a cut, and where that is within it. */
+static struct rf_param_cut part_at(const struct rf_param_cut *cut, uint64_t *at)
+{
+    struct rf_param_cut one = rf_cut_part(cut, 0);
+    for (int k = 1; k < parts_of(cut) && *at >= own_elements(&one); k++) {
+        *at -= own_elements(&one);
+        one = rf_cut_part(cut, k);
+    }
+    return one;
 }
 
 static int check_segments(const struct rf_param_cut *cut, const char *name)
@@ -111,7 +153,7 @@ int rf_cut_check(const struct rf_param_cut *cut, const char *name)
 
 bool rf_cut_same(const struct rf_param_cut *a, const struct rf_param_cut *b)
 {
-    if (a->split.kind != b->split.kind || a->ranks != b->ranks)
+    if (a->split.kind != b->split.kind || a->ranks != b->ranks || parts_of(a) != parts_of(b))
         return false;
     if (a->split.kind == RF_SPLIT_NONE)
         return true;
@@ -124,14 +166,24 @@ bool rf_cut_same(const struct rf_param_cut *a, const struct rf_param_cut *b)
     return true;
 }
 
-/* Rows or columns that the rank has. */
-static int64_t own_length(const struct rf_param_cut *cut)
+/* Rows or columns that a rank with one part has. */
+static int64_t part_length(const struct rf_param_cut *cut)
 {
     int64_t own = 0, first = 0;
     for (int k = 0; k < segment_count(&cut->split); k++) {
         const struct segment s = segment_of(cut, k, first);
         own += s.end - s.begin;
         first += s.size;
+    }
+    return own;
+}
+
+static int64_t own_length(const struct rf_param_cut *cut)
+{
+    int64_t own = 0;
+    for (int k = 0; k < parts_of(cut); k++) {
+        const struct rf_param_cut one = rf_cut_part(cut, k);
+        own += part_length(&one);
     }
     return own;
 }
@@ -145,15 +197,19 @@ struct rf_shape rf_cut_shape(const struct rf_param_cut *cut)
     return shape;
 }
 
-struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at)
+uint64_t rf_cut_line(const struct rf_param_cut *cut)
+{
+    return cut->split.kind == RF_SPLIT_COLUMNS && !is_whole(cut) ? (uint64_t)own_length(cut) : 0;
+}
+
+/* In a cut of one part. */
+static struct rf_cut_run run_in_part(const struct rf_param_cut *cut, uint64_t at)
 {
     const uint64_t all = (uint64_t)rf_shape_count(cut->shape);
-    if (is_whole(cut))
-        return (struct rf_cut_run){at, all - at, cut->rank == 0};
     const uint64_t length = (uint64_t)length_of(cut);
     const bool rows = cut->split.kind == RF_SPLIT_ROWS;
     const uint64_t width = rows ? all / length : 1; /* elements of what is counted in `length` */
-    const uint64_t own = rows ? 0 : (uint64_t)own_length(cut);
+    const uint64_t own = rows ? 0 : (uint64_t)part_length(cut);
     const uint64_t line = rows ? 0 : at / own; /* of columns: which row */
     uint64_t left = rows ? at : at % own;
     int64_t first = 0;
@@ -162,11 +218,21 @@ struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at)
         const uint64_t size = (uint64_t)(s.end - s.begin) * width;
         if (left < size)
             return (struct rf_cut_run){line * length + (uint64_t)(s.first + s.begin) * width + left,
-                                       size - left, s.first_copy};
+                                       size - left, s.copy == 0, s.copies, s.copy};
         left -= size;
         first += s.size;
     }
-    return (struct rf_cut_run){all, 0, false};
+    return (struct rf_cut_run){.first = all};
+}
+
+struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at)
+{
+    const int held = cut->count > 1 ? cut->count : 1;
+    if (is_whole(cut))
+        return (struct rf_cut_run){at, (uint64_t)rf_shape_count(cut->shape) - at, cut->rank == 0,
+                                   cut->ranks / held, cut->rank / held};
+    const struct rf_param_cut one = part_at(cut, &at);
+    return run_in_part(&one, at);
 }
 
 /* How many elements from `at` on no lower rank has, as far as `most`; 0: a lower one has `at`. */
@@ -187,9 +253,12 @@ static uint64_t counted_at(const struct rf_param_cut *cut, uint64_t at, uint64_t
 bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *at, uint64_t *first,
                        uint64_t *count)
 {
-    const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(cut));
+    const uint64_t all = own_elements(cut);
     while (*at < all) {
-        const uint64_t to_grid = most - *at % most, left = all - *at;
+        uint64_t within = *at;
+        const struct rf_param_cut one = part_at(cut, &within);
+        const uint64_t to_grid = most - within % most;
+        const uint64_t left = is_whole(cut) ? all - *at : own_elements(&one) - within;
         *first = *at;
         *count = counted_at(cut, *at, left < to_grid ? left : to_grid);
         if (*count > 0) {
@@ -209,15 +278,22 @@ static bool has_copies(const struct rf_param_cut *cut)
     return cut->split.kind == RF_SPLIT_ROWS && copies;
 }
 
+bool rf_cut_has_copies(const struct rf_param_cut *cut)
+{
+    return cut->ranks > 1 && (is_whole(cut) || has_copies(cut));
+}
+
 uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most)
 {
-    const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(cut));
     uint64_t chunks = 0, at = 0, first, count;
     if (is_whole(cut) && cut->rank > 0)
         return 0;
-    if (is_whole(cut) || !has_copies(cut))
-        return all / most + (all % most > 0);
-    while (rf_cut_next_chunk(cut, most, &at, &first, &count))
+    for (int k = 0; k < parts_of(cut) && !has_copies(cut); k++) {
+        const struct rf_param_cut one = rf_cut_part(cut, k);
+        const uint64_t all = own_elements(&one);
+        chunks += all / most + (all % most > 0);
+    }
+    while (has_copies(cut) && rf_cut_next_chunk(cut, most, &at, &first, &count))
         chunks++;
     return chunks;
 }

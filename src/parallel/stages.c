@@ -15,46 +15,6 @@ static struct rf_pipeline pipeline_of(const struct rf_plan *plan, int micro_batc
                                 .chunks = plan->policy.chunks};
 }
 
-/* Arithmetic of a micro-batch in each block, forward and back. What blocks cost depends on no mesh,
- * so it is counted on a plan of one rank, of one micro-batch. */
-static int count_costs(const struct rf_plan *plan, double *costs)
-{
-    const int blocks = plan->block_count;
-    const bool again = plan->policy.recompute != 0;
-    struct rf_policy policy = plan->policy;
-    struct rf_plan *one = NULL;
-    policy.stages = RF_STAGES_EVEN;
-    policy.batch /= policy.micro_batches;
-    policy.micro_batches = 1;
-    policy.zero = policy.offload = policy.recompute = 0;
-    policy.device_bytes = 0;
-    policy.keep_gathered = policy.no_prefetch = false;
-    RETURN_IF_ERROR(rf_plan_build(plan->blocks, blocks, NULL, &policy, 0, &one));
-    struct rf_block_cost *all = rf_alloc((size_t)blocks * sizeof(*all));
-    int rc = all ? rf_block_costs(one, all)
-                 : rf_fail(RF_ENOMEM, "plan: out of memory for the costs of %d blocks", blocks);
-    for (int b = 0; rc == 0 && b < blocks; b++)
-        costs[b] = (double)all[b].forward.flops * (again ? 2 : 1) +
-                   (double)all[b].backward_input[0].flops + (double)all[b].backward_weight[0].flops;
-    rf_free(all);
-    rf_plan_destroy(one);
-    return rc;
-}
-
-static int split_by_cost(const struct rf_plan *plan, const struct rf_pipeline *p, int *first)
-{
-    double *costs = rf_alloc((size_t)plan->block_count * sizeof(*costs));
-    double sum = 0;
-    int rc = costs ? count_costs(plan, costs)
-                   : rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
-    for (int b = 0; rc == 0 && b < plan->block_count; b++)
-        sum += costs[b];
-    if (rc == 0)
-        rc = rf_pipeline_split(p, sum > 0 ? costs : NULL, plan->block_count, first);
-    rf_free(costs);
-    return rc;
-}
-
 static int check_split(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
@@ -85,8 +45,7 @@ static int split(struct rf_plan *plan, const struct rf_pipeline *p, int *first)
     if (policy->stage_blocks)
         return rf_pipeline_split_by_hand(p, policy->stage_blocks, policy->stage_count,
                                          plan->block_count, first);
-    return policy->stages == RF_STAGES_COST ? split_by_cost(plan, p, first)
-                                            : rf_pipeline_split(p, NULL, plan->block_count, first);
+    return rf_pipeline_split(p, plan->stage_costs, plan->block_count, first);
 }
 
 /* What was chosen by a rule becomes the policy's list, so that plans of other ranks take it over.
@@ -147,7 +106,7 @@ static struct rf_pipeline order_of(const struct rf_plan *plan, int micro_batches
 {
     struct rf_pipeline p = pipeline_of(plan, micro_batches);
     if (plan->mesh.pp == 1)
-        p.kind = RF_PIPELINE_NAIVE;
+        p = (struct rf_pipeline){RF_PIPELINE_NAIVE, 1, p.micro_batches, 0};
     else if (!training && p.kind != RF_PIPELINE_INTERLEAVED && p.kind != RF_PIPELINE_ZBV)
         p.kind = RF_PIPELINE_GPIPE;
     return p;
@@ -174,6 +133,43 @@ int rf_plan_calls(const struct rf_plan *plan, int micro_batches, bool training,
     return 0;
 }
 
+/* Where the forward passes of a step begin, whose first micro-batch this is. */
+static int begin_of(const struct rf_pipeline_call *calls, int micro_batch)
+{
+    int at = 0;
+    while (calls[at].verb != RF_VERB_FORWARD || calls[at].micro_batch != micro_batch)
+        at++;
+    return at;
+}
+
+int rf_plan_lag_calls(const struct rf_plan *plan, enum rf_list_id id, struct rf_pipeline_call **out,
+                      int *count)
+{
+    const int m = plan->local_micro_batches;
+    struct rf_pipeline p = order_of(plan, m, true);
+    p.steps = 3; /* the second one is like any later one */
+    RETURN_IF_ERROR(rf_pipeline_check(&p));
+    const int all = rf_pipeline_call_count(&p);
+    struct rf_pipeline_call *calls = rf_alloc((size_t)all * sizeof(*calls));
+    if (!calls)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d micro-batches", m);
+    rf_pipeline_order(&p, plan->pp_rank, calls);
+    const int first = id == RF_LIST_FILL ? 0 : begin_of(calls, m);
+    const int end = id == RF_LIST_FILL   ? begin_of(calls, m)
+                    : id == RF_LIST_STEP ? begin_of(calls, 2 * m)
+                                         : all;
+    *count = 0;
+    for (int k = first; k < end; k++) {
+        struct rf_pipeline_call call = calls[k];
+        call.behind = id != RF_LIST_FILL && call.micro_batch < m;
+        call.micro_batch %= m;
+        if (id != RF_LIST_DRAIN || call.behind)
+            calls[(*count)++] = call;
+    }
+    *out = calls;
+    return 0;
+}
+
 /* Calls of all ranks, one after the other; NULL: out of memory. */
 static struct rf_pipeline_call **all_calls(const struct rf_pipeline *p)
 {
@@ -191,23 +187,36 @@ static struct rf_pipeline_call **all_calls(const struct rf_pipeline *p)
     return NULL;
 }
 
-double rf_plan_bubble(const struct rf_plan *plan)
+/* Of so many steps; negative: they cannot be run. */
+static double makespan(const struct rf_plan *plan, int steps, double *busy_s)
 {
     struct rf_pipeline p = order_of(plan, plan->local_micro_batches, true);
     const struct rf_pipeline_run_opts opts = {
         .forward_s = 1, .backward_input_s = 1, .backward_weight_s = 1};
     double makespan_s = 0;
-    if (plan->mesh.pp == 1 || plan->policy.forward_only || rf_pipeline_check(&p) < 0)
-        return 0;
+    p.steps = steps;
+    if (rf_pipeline_check(&p) < 0)
+        return -1;
     struct rf_pipeline_call **calls = all_calls(&p);
     if (!calls)
-        return 0;
+        return -1;
     int rc = rf_pipeline_run(&p, (const struct rf_pipeline_call *const *)calls, &opts, NULL,
                              &makespan_s);
-    const double busy_s = rf_pipeline_call_count(&p);
+    *busy_s = rf_pipeline_call_count(&p) / steps;
     rf_free(calls[0]);
     rf_free(calls);
-    return rc < 0 ? 0 : 1 - busy_s / makespan_s;
+    return rc < 0 ? -1 : makespan_s;
+}
+
+double rf_plan_bubble(const struct rf_plan *plan)
+{
+    double busy_s = 0;
+    if (plan->mesh.pp == 1 || plan->policy.forward_only)
+        return 0;
+    const bool lags = rf_plan_lags(plan); /* then a step between others */
+    const double before_s = lags ? makespan(plan, 3, &busy_s) : 0;
+    const double all_s = makespan(plan, lags ? 4 : 1, &busy_s);
+    return before_s < 0 || all_s < 0 ? 0 : 1 - busy_s / (all_s - before_s);
 }
 
 int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out)

@@ -19,6 +19,12 @@ bool rf_plan_goes_back(const struct rf_plan *plan, int block);
 RF_MUST_CHECK int rf_plan_calls(const struct rf_plan *plan, int micro_batches, bool training,
                                 struct rf_pipeline_call **out, int *count);
 
+/* Of a pipeline without a flush: the calls of this rank in one of the lists of training, of
+ * micro-batches of the newest step and (behind) of the step before, all by their local index. Where
+ * a step begins on a rank, the list before it ends. Freed with rf_free. */
+RF_MUST_CHECK int rf_plan_lag_calls(const struct rf_plan *plan, enum rf_list_id id,
+                                    struct rf_pipeline_call **out, int *count);
+
 /* The calls of a training step of all ranks of the pipeline, where ranks have several stages and
  * messages go around; else *out is NULL. Both (*out)[0] and *out are freed with rf_free. */
 RF_MUST_CHECK int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out);

@@ -20,14 +20,16 @@ int rf_meaning_open(const struct rf_plan *const *plans, int ranks, struct rf_mea
         return rf_fail(RF_ENOMEM, "check: out of memory");
     m->plans = plans;
     m->tokens = rf_alloc((size_t)ranks * sizeof(*m->tokens));
+    m->updates = rf_alloc((size_t)ranks * sizeof(*m->updates));
     m->sum = rf_alloc(rf_token_count_bytes(plans[0]));
-    if (!m->tokens || !m->sum)
+    if (!m->tokens || !m->updates || !m->sum)
         return rf_fail(RF_ENOMEM, "check: out of memory");
     for (m->ranks = 0; m->ranks < ranks; m->ranks++) {
         const struct rf_plan *plan = plans[m->ranks];
         struct rf_token *tokens = m->tokens[m->ranks] =
             rf_alloc(((size_t)plan->value_count + 1) * sizeof(*tokens));
-        if (!tokens)
+        m->updates[m->ranks] = rf_alloc(((size_t)plan->piece_count + 1) * sizeof(int));
+        if (!tokens || !m->updates[m->ranks])
             return rf_fail(RF_ENOMEM, "check: out of memory");
         for (int v = 0; v < plan->value_count; v++) {
             const enum rf_value_kind kind = plan->values[v].kind;
@@ -56,6 +58,9 @@ void rf_meaning_close(struct rf_meaning *m)
             rf_free(m->tokens[rank][v].counts);
         rf_free(m->tokens[rank]);
     }
+    for (int rank = 0; m->updates && rank < m->ranks; rank++)
+        rf_free(m->updates[rank]);
+    rf_free(m->updates);
     rf_free(m->tokens);
     rf_free(m->sum);
     rf_free(m->used);
@@ -81,10 +86,13 @@ bool rf_token_is_param(enum rf_value_kind kind)
 }
 
 /* Not of what is written on the way or for the host, nor of parameters: blocks read one of their
- * two forms, and all pieces have both. */
+ * two forms, and all pieces have both. Ranks have all inputs, and without a flush get others before
+ * the end. */
 static bool must_be_read(const struct rf_plan *plan, enum rf_value_kind kind)
 {
-    return !plan->policy.forward_only && !(plan->policy.recompute && kind == RF_VALUE_SAVED) &&
+    const bool input = kind == RF_VALUE_TOKENS || kind == RF_VALUE_TARGETS;
+    return !plan->policy.forward_only && !(input && rf_plan_lags(plan)) &&
+           !(plan->policy.recompute && kind == RF_VALUE_SAVED) &&
            !(plan->policy.recompute && kind == RF_VALUE_OUT) && kind != RF_VALUE_SCRATCH &&
            kind != RF_VALUE_WORKSPACE && kind != RF_VALUE_PARTIALS && kind != RF_VALUE_LOSSES &&
            kind != RF_VALUE_SCALARS && !rf_token_is_param(kind);

@@ -20,12 +20,15 @@ static int of_piece(struct rf_writer *w, enum rf_value_kind kind, int slot, int 
 static void write_loss(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
+    w->behind = rf_plan_lags(plan);
     rf_write(w, RF_VERB_LOSS, rf_plan_loss_lane(plan), -1, -1);
+    w->behind = 0;
     const bool has = rf_plan_has_losses(plan);
+    const int slot = rf_plan_lags(plan) ? RF_SLOT_BEFORE : -1;
     for (int local = 0; has && local < plan->local_micro_batches; local++) {
         const int m = rf_plan_micro_batch(plan, local);
-        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_TARGETS, -1, m, -1, -1));
-        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_LOSSES, -1, m, -1, -1));
+        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_TARGETS, -1, m, slot, -1));
+        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_LOSSES, -1, m, slot, -1));
     }
     if (!plan->policy.forward_only)
         rf_write_out(w, single(w, RF_VALUE_SCALARS));
@@ -59,7 +62,10 @@ static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int pa
     const struct rf_plan *plan = w->plan;
     const bool sends = verb == RF_VERB_SEND;
     const struct rf_plan_param *holder = &plan->params[rf_plan_holder(plan, param)];
-    const enum rf_lane lane = sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD;
+    /* Without a flush those of blocks' outputs do not wait for them. */
+    const int apart = rf_plan_lags(plan) ? RF_LANE_SEND_GRAD_BACK - RF_LANE_SEND_GRAD : 0;
+    const enum rf_lane lane =
+        (enum rf_lane)((int)(sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD) + apart);
     rf_write(w, verb, lane, -1, -1);
     if (sends)
         rf_write_in(w, value);
@@ -167,7 +173,7 @@ static void write_partials(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     if (plan->shards > 1)
         share_partials(w, plan->shard_lane);
-    if (plan->mesh.tp > 1)
+    if (rf_plan_sharers(plan) > 1)
         share_partials(w, RF_LANE_TENSOR);
     if (plan->mesh.pp > 1)
         share_partials(w, RF_LANE_PIPELINE);
@@ -211,10 +217,12 @@ static void write_updated(struct rf_writer *w, struct updated u, enum rf_value_k
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
     for (int outs = 0; outs < 2; outs++) {
         updated_operands(w, u, rf_plan_stored(plan), -1, outs);
-        for (int k = 0; k < RF_STATE_COUNT; k++)
-            if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+        for (int k = 0; k < RF_PLAN_STATES; k++)
+            if (rf_plan_has_state(plan, k))
                 updated_operands(w, u, RF_VALUE_STATE, k, outs);
     }
+    if (rf_plan_step_copies(plan) && rf_plan_lags(plan))
+        updated_operands(w, u, RF_VALUE_COPY, RF_SLOT_BEFORE, true);
     if (rf_plan_step_copies(plan))
         updated_operands(w, u, RF_VALUE_COPY_SHARD, -1, true);
 }
@@ -321,35 +329,82 @@ static void write_broadcasts(struct rf_writer *w)
         write_cast(w);
 }
 
+static bool updates(const struct rf_plan *plan)
+{
+    return rf_plan_updates(plan) && plan->chunk_count > 0;
+}
+
+/* What comes of gradients that are complete. */
+static void write_sums(struct rf_writer *w)
+{
+    write_ties(w);
+    write_all_shared(w);
+    write_tensor_sums(w);
+    write_evictions(w);
+    if (updates(w->plan))
+        write_partials(w);
+}
+
+static void write_results(struct rf_writer *w)
+{
+    if (updates(w->plan)) {
+        write_norm(w);
+        write_step(w);
+    }
+    if (w->plan->policy.update_on_rank_0)
+        write_broadcasts(w);
+}
+
 /* The host is blocked in the loss until all transfers before it have ended, and hears of an error
  * in any of them: so what the update needs of other ranks comes before it. */
 static void write_training(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    const bool updates = rf_plan_updates(plan) && plan->chunk_count > 0;
-    const bool alone = plan->shards == 1 && plan->mesh.pp == 1 && plan->mesh.tp == 1;
+    const bool alone = plan->shards == 1 && plan->mesh.pp == 1 && rf_plan_sharers(plan) == 1;
     if (alone)
         write_loss(w);
-    write_ties(w);
-    write_all_shared(w);
-    write_tensor_sums(w);
-    write_evictions(w);
-    if (updates)
-        write_partials(w);
+    write_sums(w);
     if (!alone)
         write_loss(w);
-    if (updates) {
-        write_norm(w);
-        write_step(w);
-    }
-    if (plan->policy.update_on_rank_0)
-        write_broadcasts(w);
+    write_results(w);
 }
 
-int rf_pass_update(struct rf_plan *plan)
+/* Without a flush the update of the step before ends a list: so it does not matter that ranks have
+ * its gradients at different times, if they share their norms early enough. The first rank has them
+ * when it has made the backward passes of as many micro-batches as there are ranks behind it. The
+ * others share when they have made about as many: a rank begins a forward pass after the rank
+ * before it, which takes about a third of what it does for a micro-batch. */
+static void write_lag_list(struct rf_writer *w, const struct rf_list *list)
 {
-    struct rf_list *list = &plan->lists[RF_LIST_STEP], written = {0};
+    const struct rf_plan *plan = w->plan;
+    const int behind = plan->mesh.pp - 1 - plan->pp_rank / 3;
+    int first = 0, made = 0;
+    bool summed = false;
+    while (!rf_plan_holds(plan, first))
+        first++;
+    for (int k = 0; k < list->count; k++) {
+        const struct rf_instruction *i = &list->instructions[k];
+        if (!summed && made == behind && rf_verb_calls_block(i->verb)) {
+            write_sums(w);
+            summed = true;
+        }
+        rf_write_copy(w, i);
+        made += i->verb == RF_VERB_BACKWARD_WEIGHT && i->block == first;
+    }
+    if (!summed)
+        write_sums(w);
+    write_loss(w);
+    write_results(w);
+}
+
+static int write_list(struct rf_plan *plan, enum rf_list_id id)
+{
+    struct rf_list *list = &plan->lists[id], written = {0};
     struct rf_writer w = {.plan = plan, .list = &written};
+    if (rf_plan_lags(plan)) {
+        write_lag_list(&w, list);
+        return rf_write_end(&w, list);
+    }
     for (int i = 0; i < list->count; i++)
         rf_write_copy(&w, &list->instructions[i]);
     if (plan->policy.forward_only)
@@ -357,4 +412,11 @@ int rf_pass_update(struct rf_plan *plan)
     else
         write_training(&w);
     return rf_write_end(&w, list);
+}
+
+int rf_pass_update(struct rf_plan *plan)
+{
+    if (rf_plan_lags(plan)) /* where no step is under way, none ends */
+        RETURN_IF_ERROR(write_list(plan, RF_LIST_DRAIN));
+    return write_list(plan, RF_LIST_STEP);
 }

@@ -5,6 +5,19 @@
 #include "../base/base.h"
 #include "list.h"
 
+bool rf_room(void **array, int count, int *room, size_t size)
+{
+    if (count < *room)
+        return true;
+    int more = *room ? 2 * *room : 64;
+    void *grown = rf_realloc(*array, (size_t)more * size);
+    if (!grown)
+        return false;
+    *array = grown;
+    *room = more;
+    return true;
+}
+
 struct rf_value_index {
     int *ids; /* open addressing; -1: free */
     int room; /* a power of two */

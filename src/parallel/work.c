@@ -4,6 +4,7 @@
  * (costs.c), or, for what a plan does beside its blocks, that of a few flat passes by rule.
  */
 #include "../base/base.h"
+#include "exchange.h"
 #include "plan.h"
 
 /* Elements of the values of this kind among `count` operands. */
@@ -94,6 +95,11 @@ static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i
         return true;
     case RF_VERB_MERGE:
         *out = add_work(elements(plan, outs, i->outs, plan->values[outs[0]].kind));
+        return true;
+    case RF_VERB_HOLD:
+        *out = add_work(elements(plan, outs, i->outs, RF_VALUE_GRAD));
+        out->flops = 0;
+        out->read /= 2;
         return true;
     case RF_VERB_TIE: /* the second operand is of the tied use alone */
         *out = add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD_SHARD));

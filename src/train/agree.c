@@ -13,11 +13,13 @@ enum field {
     FIELD_VERSION,
     FIELD_RANKS,
     FIELD_TENSOR,
+    FIELD_TENSOR_PARTS,
     FIELD_SEQUENCE,
     FIELD_PIPELINE,
     FIELD_BATCH,
     FIELD_SEQ,
     FIELD_MICRO_BATCHES,
+    FIELD_CONTEXT,
     FIELD_ORDER,
     FIELD_UPDATE,
     FIELD_ZERO,
@@ -42,11 +44,13 @@ enum field {
 static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "number of ranks",
                                                      "tensor ranks (tp)",
+                                                     "parts of tensor sums",
                                                      "sequence parallelism",
                                                      "pipeline",
                                                      "batch",
                                                      "sequence length",
                                                      "micro-batches",
+                                                     "context ranks (cp)",
                                                      "order",
                                                      "update on rank 0",
                                                      "zero stage",
@@ -98,7 +102,7 @@ static uint32_t hash_params(const struct rf_plan *plan)
 static uint32_t hash_splits(const struct rf_plan *plan)
 {
     uint32_t hash = 0;
-    for (int i = 0; plan->mesh.tp > 1 && i < plan->param_count; i++) {
+    for (int i = 0; rf_plan_all_parts(plan) > 1 && i < plan->param_count; i++) {
         const struct rf_split *split = &plan->params[i].cut.split;
         const int32_t ints[] = {(int32_t)split->kind, split->segments, split->unit};
         hash = rf_hash32(ints, sizeof(ints), hash);
@@ -172,11 +176,13 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_VERSION] = RF_VERSION_MAJOR * 1000000 + RF_VERSION_MINOR * 1000 + RF_VERSION_PATCH;
     f[FIELD_RANKS] = (uint64_t)rf_plan_ranks(plan);
     f[FIELD_TENSOR] = (uint64_t)plan->mesh.tp;
+    f[FIELD_TENSOR_PARTS] = (uint64_t)policy->tensor_parts;
     f[FIELD_SEQUENCE] = plan->mesh.tp > 1 && policy->sequence_parallel;
     f[FIELD_PIPELINE] = hash_pipeline(plan);
     f[FIELD_BATCH] = (uint64_t)policy->batch;
     f[FIELD_SEQ] = (uint64_t)policy->seq;
     f[FIELD_MICRO_BATCHES] = (uint64_t)policy->micro_batches;
+    f[FIELD_CONTEXT] = (uint64_t)plan->mesh.cp;
     f[FIELD_ORDER] = (uint64_t)policy->order;
     f[FIELD_UPDATE] = policy->update_on_rank_0;
     f[FIELD_ZERO] = (uint64_t)policy->zero;
@@ -243,8 +249,8 @@ int rf_run_agree(struct rf_run *run, int local)
     return rc;
 }
 
-/* Met by all who refuse; with anyone's collectives of the call itself it is a mismatch. */
-static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine)
+/* Met by all; with anyone's collectives of another call it is a mismatch. */
+static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine, const char *label)
 {
     const int ranks = rf_comm_size(comm);
     uint64_t sent = 0;
@@ -253,24 +259,50 @@ static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine)
     int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
     if (!all)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
-    const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = "refused inputs"};
+    const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = label};
     const int rc = rf_all_gather(comm, &mine, all, sizeof(mine), RF_U8, &opts);
     rf_free(all);
     run->planned_sent += sent;
     return rc;
 }
 
+/* In the groups in which `list` transfers, but for those of `except`, which may be NULL. */
+static int meet_groups(struct rf_run *run, const struct rf_list *list, const struct rf_list *except,
+                       int32_t mine, const char *label)
+{
+    for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++) {
+        struct rf_comm *comm = run->comms[lane];
+        const bool met = except && except->positions[lane] > 0;
+        if (comm && comm != run->comm && list->positions[lane] > 0 && !met)
+            RETURN_IF_ERROR(meet(run, comm, mine, label));
+    }
+    return 0;
+}
+
+int rf_run_meet(struct rf_run *run, const char *label)
+{
+    const struct rf_list *lists = run->plan->lists;
+    const struct rf_list *evaluate = &lists[RF_LIST_EVALUATE_ONE];
+    int rc = 0;
+    if (!run->comm || rf_comm_size(run->comm) == 1)
+        return 0;
+    /* Who evaluates does not come to the other groups of a step. */
+    rc = meet_groups(run, evaluate, NULL, 0, label);
+    if (rc == 0)
+        rc = meet_groups(run, &lists[RF_LIST_STEP], evaluate, 0, label);
+    if (rc == 0 && run->plan->mesh.pp > 1) /* messages alone tell nothing of a call */
+        rc = meet(run, run->comm, 0, label);
+    return rc < 0 ? rf_run_give_up(run, rc) : 0;
+}
+
 int rf_run_refuse(struct rf_run *run, int status, enum rf_list_id list)
 {
     const struct rf_error own = *rf_last_error();
-    int rc = 0;
     if (!run->comm || rf_comm_size(run->comm) == 1)
         return status;
-    for (int lane = RF_LANE_DATA + 1; rc == 0 && lane < RF_LANE_COUNT; lane++)
-        if (run->comms[lane] && run->plan->lists[list].positions[lane] > 0)
-            rc = meet(run, run->comms[lane], status);
+    int rc = meet_groups(run, &run->plan->lists[list], NULL, status, "refused inputs");
     if (rc == 0)
-        rc = meet(run, run->comm, status);
+        rc = meet(run, run->comm, status, "refused inputs");
     status = rf_fail_error(&own);
     if (rc < 0)
         (void)rf_run_give_up(run, status);

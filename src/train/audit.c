@@ -333,6 +333,7 @@ int rf_run_audit(struct rf_run *run, const struct rf_progress *progress)
     RETURN_IF_ERROR(rf_run_check_whole(run, "audit"));
     if (a.ranks == 1)
         return 0;
+    RETURN_IF_ERROR(rf_run_meet(run, "audit"));
     int rc = rf_run_agree_status(run, fill(&a, progress), "audit");
     if (rc == 0)
         rc = exchange(&a);

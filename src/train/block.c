@@ -1,18 +1,46 @@
 /* SPDX-License-Identifier: MIT
  *
  * One call of one block: makes its context from the operands of an instruction. Called by the
- * executor; knows nothing of the order of calls.
+ * executor; knows nothing of the order of calls. Where this rank has several parts of a block, it
+ * is called once for each, with its part of every operand.
  */
 #include <stddef.h>
 
 #include "../base/base.h"
+#include "../parallel/exchange.h"
 #include "run.h"
 
 struct call {
     const struct rf_run *run;
     const struct rf_instruction *i;
     const int *ins, *outs;
+    int part; /* from 0 */
 };
+
+/* Bytes of a region, from `first` on. */
+static struct rf_tensor bytes_of(struct rf_tensor region, uint64_t first, uint64_t bytes)
+{
+    if (!region.buffer)
+        return region;
+    region.offset += first;
+    region.shape = rf_shape1((int64_t)bytes);
+    return region;
+}
+
+/* This part's bytes of what a block keeps: those of lower parts lie before them. */
+static struct rf_tensor kept(const struct call *c, struct rf_tensor region, bool handoff)
+{
+    const struct rf_plan *plan = c->run->plan;
+    uint64_t first = 0, bytes = 0;
+    if (rf_plan_parts(plan) == 1)
+        return region;
+    for (int k = 0; k <= c->part; k++) {
+        const struct rf_block_sizes *sizes = rf_plan_part_sizes(plan, c->i->block, k);
+        first += k > 0 ? rf_plan_aligned(bytes) : 0;
+        bytes = handoff ? sizes->handoff : sizes->saved;
+    }
+    return bytes > 0 ? bytes_of(region, first, bytes) : (struct rf_tensor){0};
+}
 
 static struct rf_tensor in_of(const struct call *c, enum rf_value_kind kind)
 {
@@ -26,6 +54,18 @@ static struct rf_tensor out_of(const struct call *c, enum rf_value_kind kind)
     return value < 0 ? (struct rf_tensor){0} : rf_run_value(c->run, value);
 }
 
+struct rf_tensor rf_run_part_of_output(const struct rf_plan *plan, int block, int part,
+                                       struct rf_tensor output)
+{
+    for (int k = 0; k <= part; k++) {
+        const struct rf_block_sizes *sizes = rf_plan_part_sizes(plan, block, k);
+        output.shape = sizes->out;
+        output.dtype = sizes->dtype;
+        output.offset += k < part ? rf_plan_aligned(rf_tensor_bytes(output)) : 0;
+    }
+    return output;
+}
+
 /* The output of `block`, or its gradient, among these operands. */
 static struct rf_tensor output(const struct call *c, const int *operands, int count,
                                enum rf_value_kind kind, int block)
@@ -35,10 +75,7 @@ static struct rf_tensor output(const struct call *c, const int *operands, int co
         const struct rf_value *v = &plan->values[operands[k]];
         if (v->kind != kind || v->block != block)
             continue;
-        struct rf_tensor t = rf_run_value(c->run, operands[k]);
-        t.shape = plan->sizes[block].out;
-        t.dtype = plan->sizes[block].dtype;
-        return t;
+        return rf_run_part_of_output(plan, block, c->part, rf_run_value(c->run, operands[k]));
     }
     return (struct rf_tensor){0};
 }
@@ -61,19 +98,48 @@ static int of_piece(const struct call *c, const int *operands, int count, enum r
     return -1;
 }
 
+static struct rf_tensor part_of_param(const struct call *c, const struct rf_plan_param *param,
+                                      struct rf_tensor all)
+{
+    const struct rf_param_cut part = rf_cut_part(&param->cut, c->part);
+    all.offset += rf_cut_part_first(&param->cut, c->part) * rf_dtype_bytes(all.dtype);
+    all.shape = rf_cut_shape(&part);
+    return all;
+}
+
 /* A parameter as its block sees it: in the value of its piece. */
 static struct rf_tensor param_of(const struct call *c, const struct rf_plan_param *param)
 {
     const enum rf_dtype dtype = param->desc->dtype;
     const enum rf_value_kind kind = dtype == RF_F32 ? RF_VALUE_PARAM : RF_VALUE_COPY;
     int value = of_piece(c, c->ins, c->i->ins, kind, param->piece);
+    if (value < 0 && dtype == RF_F32) /* as they were before the last update */
+        value = of_piece(c, c->ins, c->i->ins, RF_VALUE_STATE, param->piece);
     if (value < 0)
         return (struct rf_tensor){0};
     struct rf_tensor t = rf_run_value(c->run, value);
     t.offset +=
         (param->first - c->run->plan->pieces[param->piece].first) * (uint64_t)rf_dtype_bytes(dtype);
-    t.shape = rf_cut_shape(&param->cut);
     t.dtype = dtype;
+    return part_of_param(c, param, t);
+}
+
+/* Parts have the same gradients of what is not cut: what the first one makes counts. */
+static bool is_spare(const struct call *c, const struct rf_plan_param *param)
+{
+    return c->part > 0 && param->cut.split.kind == RF_SPLIT_NONE;
+}
+
+/* Memory for a gradient that does not count. */
+static struct rf_tensor spare(const struct call *c, const struct rf_plan_param *param, uint64_t *at)
+{
+    const struct rf_tensor scratch = out_of(c, RF_VALUE_SCRATCH);
+    const uint64_t first = rf_tensor_bytes(scratch) - rf_plan_spare_bytes(c->run->plan) + *at;
+    struct rf_tensor t = scratch;
+    t.offset += first;
+    t.dtype = RF_F32;
+    t.shape = rf_cut_shape(&param->cut);
+    *at += rf_plan_aligned(rf_tensor_bytes(t));
     return t;
 }
 
@@ -83,14 +149,17 @@ static void take_params(const struct call *c)
     const struct rf_run *run = c->run;
     const struct rf_plan *plan = run->plan;
     const int first = plan->first_param[c->i->block];
+    uint64_t spared = 0;
     for (int k = 0; k < plan->blocks[c->i->block].param_count; k++) {
         const struct rf_plan_param *param = &plan->params[first + k];
         int out = of_piece(c, c->outs, c->i->outs, RF_VALUE_GRAD, param->grad_piece);
         int in = of_piece(c, c->ins, c->i->ins, RF_VALUE_GRAD, param->grad_piece);
         run->call_params[k] = param_of(c, param);
         run->call_grads[k] = (struct rf_tensor){0};
-        if (out >= 0)
-            run->call_grads[k] = rf_run_grad_in(run, out, first + k);
+        if (out >= 0 && is_spare(c, param))
+            run->call_grads[k] = spare(c, param, &spared);
+        else if (out >= 0)
+            run->call_grads[k] = part_of_param(c, param, rf_run_grad_in(run, out, first + k));
         run->call_fresh[k] = out >= 0 && in < 0 && param->written;
     }
 }
@@ -103,6 +172,16 @@ static struct rf_tensor loss_scale(const struct rf_run *run)
     scalars.offset += offsetof(struct rf_step_scalars, loss_scale);
     scalars.shape = rf_shape1(1);
     return scalars;
+}
+
+static struct rf_tensor scalars(const struct call *c)
+{
+    struct rf_tensor t = in_of(c, RF_VALUE_SCALARS);
+    if (!t.buffer)
+        return t;
+    t.shape = rf_shape1(RF_SCALAR_WORDS);
+    t.dtype = RF_F32;
+    return t;
 }
 
 /* The losses are those of the micro-batch, also where this call does not write them. */
@@ -120,21 +199,49 @@ static bool is_forward(const struct rf_instruction *i)
     return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE;
 }
 
-/* Of the exchange with this number of the call, among these operands. */
-static struct rf_tensor exchange(const struct call *c, const int *operands, int count, int number)
+/* An exchange of this call among some operands. */
+struct exchanged {
+    const struct rf_exchange *exchange; /* NULL: there is none */
+    struct rf_tensor value;
+};
+
+static struct exchanged find_exchange(const struct call *c, const int *operands, int count,
+                                      int number)
 {
     const struct rf_plan *plan = c->run->plan;
     const int slot = rf_exchange_slot(rf_call_of(c->i->verb), number);
     for (int k = 0; k < count; k++) {
         const struct rf_value *v = &plan->values[operands[k]];
-        if (v->kind != RF_VALUE_EXCHANGE || v->slot != slot)
-            continue;
-        struct rf_tensor t = rf_run_value(c->run, operands[k]);
-        t.shape = rf_plan_exchange_of(plan, v)->shape;
-        t.dtype = rf_plan_exchange_of(plan, v)->dtype;
-        return t;
+        if (v->kind == RF_VALUE_EXCHANGE && v->slot == slot)
+            return (struct exchanged){rf_plan_exchange_of(plan, v),
+                                      rf_run_value(c->run, operands[k])};
     }
-    return (struct rf_tensor){0};
+    return (struct exchanged){0};
+}
+
+/* What this phase writes, and what the phase before it wrote. */
+static struct exchanged given(const struct call *c)
+{
+    return find_exchange(c, c->outs, c->i->outs, c->i->phase);
+}
+
+static struct exchanged got(const struct call *c)
+{
+    return find_exchange(c, c->ins, c->i->ins, c->i->phase - 1);
+}
+
+/* Part `part` of it: as a block writes it, or, `sum`, as it is added. All read the first one's. */
+static struct rf_tensor part_of_exchange(const struct call *c, const struct exchanged *x, int part,
+                                         bool sum)
+{
+    const struct rf_plan *plan = c->run->plan;
+    struct rf_tensor t = x->value;
+    if (!x->exchange)
+        return (struct rf_tensor){0};
+    t.offset += rf_exchange_part_first(plan, x->exchange, part, sum);
+    t.shape = x->exchange->shape;
+    t.dtype = sum ? rf_exchange_type(plan, x->exchange) : x->exchange->dtype;
+    return t;
 }
 
 static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
@@ -142,6 +249,8 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
     const struct rf_run *run = c->run;
     const struct rf_plan *plan = run->plan;
     const struct rf_tensor targets = rf_as(in_of(c, RF_VALUE_TARGETS), RF_I32);
+    const struct rf_tensor scratch = out_of(c, RF_VALUE_SCRATCH);
+    const struct exchanged from = got(c), to = given(c);
     const bool forward = is_forward(c->i);
     struct rf_tensor workspace = out_of(c, RF_VALUE_WORKSPACE);
     if (workspace.buffer) {
@@ -149,49 +258,93 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
         workspace.dtype = RF_F32;
     }
     take_params(c);
-    return (struct rf_ctx){.stream = run->stream,
-                           .step = run->step,
-                           .micro_batch = micro_batch,
-                           .seed = run->seed,
-                           .rows = plan->rows,
-                           .seq = plan->policy.seq,
-                           .param_count = plan->blocks[c->i->block].param_count,
-                           .params = run->call_params,
-                           .grads = run->call_grads,
-                           .fresh = run->call_fresh,
-                           .saved = forward ? out_of(c, RF_VALUE_SAVED) : in_of(c, RF_VALUE_SAVED),
-                           .handoff = c->i->verb == RF_VERB_BACKWARD_WEIGHT
-                                          ? in_of(c, RF_VALUE_HANDOFF)
-                                          : out_of(c, RF_VALUE_HANDOFF),
-                           .scratch = out_of(c, RF_VALUE_SCRATCH),
-                           .workspace = workspace,
-                           .scalars = rf_run_scalars(run),
-                           .loss_scale = loss_scale(run),
-                           .targets = targets,
-                           .losses = losses(run, targets),
-                           .tensor = rf_plan_tensor_part(plan),
-                           .phase = c->i->phase,
-                           .exchanged = exchange(c, c->ins, c->i->ins, c->i->phase - 1),
-                           .exchange = exchange(c, c->outs, c->i->outs, c->i->phase)};
+    return (struct rf_ctx){
+        .stream = run->stream,
+        .step = run->step - c->i->behind,
+        .micro_batch = micro_batch,
+        .seed = run->seed,
+        .rows = plan->rows,
+        .seq = rf_plan_seq(plan),
+        .param_count = plan->blocks[c->i->block].param_count,
+        .params = run->call_params,
+        .grads = run->call_grads,
+        .fresh = run->call_fresh,
+        .saved = kept(c, forward ? out_of(c, RF_VALUE_SAVED) : in_of(c, RF_VALUE_SAVED), false),
+        .handoff = kept(c,
+                        c->i->verb == RF_VERB_BACKWARD_WEIGHT ? in_of(c, RF_VALUE_HANDOFF)
+                                                              : out_of(c, RF_VALUE_HANDOFF),
+                        true),
+        .scratch = bytes_of(scratch, 0, rf_tensor_bytes(scratch) - rf_plan_spare_bytes(plan)),
+        .workspace = workspace,
+        .scalars = scalars(c),
+        .loss_scale = loss_scale(run),
+        .targets = targets,
+        .losses = losses(run, targets),
+        .tensor = rf_plan_tensor_part(plan, c->part),
+        .context = rf_plan_context_part(plan),
+        .phase = c->i->phase,
+        .exchanged = part_of_exchange(c, &from, 0, false),
+        .exchange = part_of_exchange(c, &to, c->part, false)};
+}
+
+static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
+{
+    const struct rf_instruction *i = c->i;
+    const struct rf_block *b = &c->run->plan->blocks[i->block];
+    struct rf_ctx ctx = make_ctx(c, micro_batch);
+    ctx.evaluate = evaluate;
+    if (is_forward(i))
+        return b->ops->forward(&ctx, b->self, input(c),
+                               output(c, c->outs, i->outs, RF_VALUE_OUT, i->block));
+    /* The last block's output carries its own gradient. */
+    const bool last = i->block + 1 == c->run->plan->block_count;
+    struct rf_tensor dout =
+        output(c, c->ins, i->ins, last ? RF_VALUE_OUT : RF_VALUE_DOUT, i->block);
+    if (i->verb == RF_VERB_BACKWARD_WEIGHT)
+        return b->ops->backward_weight(&ctx, b->self, input(c), dout);
+    return b->ops->backward_input(&ctx, b->self, input(c), dout,
+                                  output(c, c->outs, i->outs, RF_VALUE_DOUT, i->block - 1));
+}
+
+/* What the parts of this rank give to an exchange becomes one tensor, the first one's: as a tree,
+ * which is a part of that over all ranks. */
+static int join_parts(const struct call *c)
+{
+    struct rf_stream *stream = c->run->stream;
+    const int parts = rf_plan_parts(c->run->plan);
+    const struct exchanged x = given(c);
+    if (!x.exchange || !rf_exchange_adds(x.exchange))
+        return 0;
+    for (int k = 0; rf_exchange_widens(c->run->plan, x.exchange) && k < parts; k++)
+        RETURN_IF_ERROR(
+            rf_cast(stream, part_of_exchange(c, &x, k, true), part_of_exchange(c, &x, k, false)));
+    for (int step = 1; step < parts; step *= 2)
+        for (int k = 0; k + step < parts; k += 2 * step) {
+            const struct rf_tensor to = part_of_exchange(c, &x, k, true);
+            const struct rf_tensor more = part_of_exchange(c, &x, k + step, true);
+            RETURN_IF_ERROR(x.exchange->kind == RF_EXCHANGE_MAX ? rf_maximum(stream, to, to, more)
+                                                                : rf_add(stream, to, to, more));
+        }
+    return 0;
+}
+
+/* The sum, in the type of the exchange. */
+static int round_sum(const struct call *c)
+{
+    const struct exchanged x = got(c);
+    if (!x.exchange || !rf_exchange_widens(c->run->plan, x.exchange))
+        return 0;
+    return rf_cast(c->run->stream, part_of_exchange(c, &x, 0, false),
+                   part_of_exchange(c, &x, 0, true));
 }
 
 int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i, int64_t micro_batch,
                       bool evaluate)
 {
-    const struct rf_block *b = &run->plan->blocks[i->block];
     const int *operands = rf_plan_operands(run->plan, i);
-    const struct call c = {.run = run, .i = i, .ins = operands, .outs = operands + i->ins};
-    struct rf_ctx ctx = make_ctx(&c, micro_batch);
-    ctx.evaluate = evaluate;
-    if (is_forward(i))
-        return b->ops->forward(&ctx, b->self, input(&c),
-                               output(&c, c.outs, i->outs, RF_VALUE_OUT, i->block));
-    /* The last block's output carries its own gradient. */
-    const bool last = i->block + 1 == run->plan->block_count;
-    struct rf_tensor dout =
-        output(&c, c.ins, i->ins, last ? RF_VALUE_OUT : RF_VALUE_DOUT, i->block);
-    if (i->verb == RF_VERB_BACKWARD_WEIGHT)
-        return b->ops->backward_weight(&ctx, b->self, input(&c), dout);
-    return b->ops->backward_input(&ctx, b->self, input(&c), dout,
-                                  output(&c, c.outs, i->outs, RF_VALUE_DOUT, i->block - 1));
+    struct call c = {.run = run, .i = i, .ins = operands, .outs = operands + i->ins};
+    RETURN_IF_ERROR(round_sum(&c));
+    for (; c.part < rf_plan_parts(run->plan); c.part++)
+        RETURN_IF_ERROR(call_part(&c, micro_batch, evaluate));
+    return join_parts(&c);
 }

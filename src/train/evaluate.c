@@ -31,8 +31,8 @@ static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32
                                .list = all     ? RF_LIST_EVALUATE
                                        : count ? RF_LIST_EVALUATE_ONE
                                                : RF_LIST_EVALUATE_NONE,
-                               .tokens = tokens + first * plan->rows,
-                               .targets = targets + first * plan->rows,
+                               .tokens = tokens + first * rf_plan_whole_rows(plan),
+                               .targets = targets + first * rf_plan_whole_rows(plan),
                                .first = first};
         uint64_t sent = 0;
         RETURN_IF_ERROR(rf_plan_list_sent(plan, pass.list, &sent));
@@ -58,10 +58,11 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     uint64_t sent = 0;
     double sum = 0;
     int stop = 0; /* is for steps */
-    RETURN_IF_ERROR(rf_run_check_whole(run, "evaluate"));
-    int rc = rf_run_check_batch(run, tokens, targets, micro_batches * plan->rows);
+    RETURN_IF_ERROR(rf_run_check_idle(run, "evaluate"));
+    int rc = rf_run_check_batch(run, tokens, targets, micro_batches * rf_plan_whole_rows(plan));
     if (rc < 0)
         return rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
+    RETURN_IF_ERROR(rf_run_meet(run, "evaluate"));
     RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
@@ -91,12 +92,12 @@ static int read_f32(struct rf_tensor out, float *to)
     return rc;
 }
 
-/* The logits of all tensor ranks, which have columns of them. */
+/* The logits of all tensor ranks, whose parts of the last block have columns of them. */
 struct logits {
     struct rf_tensor own; /* what the list leaves behind on this rank; else a NULL buffer */
     int64_t rows, columns;
-    bool parts;     /* there are several */
-    size_t *counts; /* of each rank's; free with rf_free */
+    bool parts;     /* there are several, and each has some of the columns */
+    size_t *counts; /* of each part, then of each tensor rank; free with rf_free */
 };
 
 static struct rf_tensor last_output(const struct rf_run *run)
@@ -104,7 +105,7 @@ static struct rf_tensor last_output(const struct rf_run *run)
     const struct rf_plan *plan = run->plan;
     const struct rf_list *list = &plan->lists[RF_LIST_EVALUATE_ONE];
     const struct rf_block_sizes *sizes = &plan->sizes[plan->block_count - 1];
-    struct rf_tensor out = {.shape = sizes->out, .dtype = sizes->dtype};
+    struct rf_tensor out = {0};
     for (int k = 0; k < list->count; k++) {
         const struct rf_instruction *i = &list->instructions[k];
         if (i->verb != RF_VERB_FORWARD || i->block + 1 != plan->block_count)
@@ -135,19 +136,21 @@ static int find_logits(const struct rf_run *run, struct logits *out)
                                    "without chunks (GPT-2: head_rows 0)");
     l.columns = columns_of(whole.out);
     l.rows = rf_shape_count(whole.out) / l.columns;
-    l.parts = !rf_shape_equal(whole.out, l.own.shape);
-    l.counts = rf_alloc((size_t)plan->mesh.tp * sizeof(*l.counts));
+    l.parts = !rf_shape_equal(whole.out, rf_plan_part_sizes(plan, plan->block_count - 1, 0)->out);
+    const int parts = rf_plan_all_parts(plan);
+    l.counts = rf_alloc((size_t)(parts + plan->mesh.tp) * sizeof(*l.counts));
     int rc = l.counts ? 0 : rf_fail(RF_ENOMEM, "forward: out of host memory");
-    for (int k = 0; rc == 0 && k < plan->mesh.tp; k++) {
+    for (int k = 0; rc == 0 && k < parts; k++) {
         rc = rf_plan_sizes_of(plan, last, k, &part);
         l.counts[k] = rc == 0 ? (size_t)(l.rows * columns_of(part.out)) : 0;
+        l.counts[parts + k / rf_plan_parts(plan)] += l.counts[k];
         sum += l.counts[k];
     }
     if (rc == 0 && l.parts && sum != (uint64_t)(l.rows * l.columns))
         rc = rf_fail(RF_ENOTSUP,
                      "forward: the last block gives %d tensor ranks %llu logits of %lld together; "
                      "it must give each all rows of its columns",
-                     plan->mesh.tp, (unsigned long long)sum, (long long)(l.rows * l.columns));
+                     parts, (unsigned long long)sum, (long long)(l.rows * l.columns));
     if (rc < 0)
         rf_free(l.counts);
     else
@@ -155,30 +158,53 @@ static int find_logits(const struct rf_run *run, struct logits *out)
     return rc;
 }
 
-/* Columns of all tensor ranks, side by side. */
-static int join_columns(struct rf_run *run, const struct logits *l, float *logits)
+/* What the parts of this rank have, one behind the other. */
+static int read_parts(const struct rf_run *run, const struct logits *l, float *to)
 {
     const struct rf_plan *plan = run->plan;
+    const int last = plan->block_count - 1;
+    for (int k = 0; k < (l->parts ? rf_plan_parts(plan) : 1); k++) {
+        const struct rf_tensor part = rf_run_part_of_output(plan, last, k, l->own);
+        RETURN_IF_ERROR(read_f32(part, to));
+        to += rf_tensor_count(part);
+    }
+    return 0;
+}
+
+static int gather_parts(struct rf_run *run, const struct logits *l, const float *own, float *all)
+{
+    const struct rf_plan *plan = run->plan;
+    const size_t *counts = l->counts + rf_plan_all_parts(plan);
     const struct rf_transfer t = {.op = RF_COLL_ALL_GATHER,
                                   .count = (size_t)(l->rows * l->columns),
                                   .dtype = RF_F32,
                                   .order = RF_ORDER_RING,
-                                  .counts = l->counts,
+                                  .counts = counts,
                                   .group = RF_LANE_TENSOR};
     const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = "logits"};
     uint64_t sent = 0;
+    if (plan->mesh.tp == 1) /* they are all here */
+        return 0;
     RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
-    float *all = rf_alloc(t.count * sizeof(*all)), *from = all;
+    run->planned_sent += sent;
+    return rf_all_gather_v(run->comms[RF_LANE_TENSOR], own, all, counts, RF_F32, &opts);
+}
+
+/* Columns of all parts, side by side. */
+static int join_columns(struct rf_run *run, const struct logits *l, float *logits)
+{
+    const struct rf_plan *plan = run->plan;
+    const int parts = rf_plan_all_parts(plan);
+    float *all = rf_alloc((size_t)(l->rows * l->columns) * sizeof(*all)), *from = all;
     if (!all)
         return rf_fail(RF_ENOMEM, "forward: out of host memory");
     for (int k = 0; k < plan->tp_rank; k++)
-        from += l->counts[k];
-    int rc = read_f32(l->own, from);
+        from += l->counts[parts + k];
+    int rc = read_parts(run, l, from);
     if (rc == 0)
-        rc = rf_all_gather_v(run->comms[RF_LANE_TENSOR], from, all, l->counts, RF_F32, &opts);
-    run->planned_sent += sent;
+        rc = gather_parts(run, l, from, all);
     from = all;
-    for (int k = 0; rc == 0 && k < plan->mesh.tp; k++) {
+    for (int k = 0; rc == 0 && k < parts; k++) {
         const size_t width = l->counts[k] / (size_t)l->rows;
         for (int64_t row = 0; row < l->rows; row++, from += width)
             memcpy(logits + row * l->columns, from, width * sizeof(*logits));
@@ -215,7 +241,7 @@ static int forward(struct rf_run *run, const int32_t *tokens, const struct logit
     RETURN_IF_ERROR(rf_run_execute(
         &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens}));
     if (l->own.buffer)
-        RETURN_IF_ERROR(l->parts ? join_columns(run, l, logits) : read_f32(l->own, logits));
+        RETURN_IF_ERROR(l->parts ? join_columns(run, l, logits) : read_parts(run, l, logits));
     return spread_logits(run, logits, (uint64_t)(l->rows * l->columns) * sizeof(float));
 }
 
@@ -225,17 +251,24 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
         return rf_fail(RF_EINVAL, "forward: a run, tokens and a place for the logits are needed");
     const bool together = rf_plan_params_sharded(run->plan);
     struct logits l;
+    if (rf_plan_cuts_sequences(run->plan))
+        return rf_fail(RF_ENOTSUP,
+                       "forward: with cp=%d each rank has the logits of its part of the sequences "
+                       "alone, and they are not put together in this version; use cp=1",
+                       run->plan->mesh.cp);
     RETURN_IF_ERROR(find_logits(run, &l));
     const uint64_t bytes = (uint64_t)(l.rows * l.columns) * sizeof(float);
     int rc = logits_bytes == bytes
-                 ? rf_run_check_whole(run, "forward")
+                 ? rf_run_check_idle(run, "forward")
                  : rf_fail(RF_EINVAL, "forward: the logits are %llu bytes, not %llu",
                            (unsigned long long)bytes, (unsigned long long)logits_bytes);
     if (rc == 0) {
         rc = rf_run_check_batch(run, tokens, NULL, run->plan->rows);
         if (rc < 0 && together) /* the others would wait */
             rc = rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
-        else if (rc == 0) {
+        else if (rc == 0 && together)
+            rc = rf_run_meet(run, "forward");
+        if (rc == 0) {
             rc = forward(run, tokens, &l, logits);
             if (rc < 0 && together)
                 rc = rf_run_give_up(run, rc);

@@ -39,11 +39,13 @@ int rf_run_init_params(struct rf_run *run)
         if (plan->params[i].owner == i)
             rc = fill_param(run, i, values);
     rf_free(values);
-    return rc < 0 ? rc : rf_run_refresh_copy(run);
+    if (rc == 0)
+        rc = rf_run_refresh_copy(run);
+    return rc < 0 ? rc : rf_run_refresh_before(run, true);
 }
 
-/* The chunks are those of logical parameters in registration order, of each those of one tensor
- * rank after the other: the norm does not depend on buckets or other ranks. Those of other ranks'
+/* The chunks are those of logical parameters in registration order, of each those of one part
+ * after the other: the norm does not depend on buckets or other ranks. Those of other ranks'
  * shards, stages and parts are empty here. */
 static bool is_ours(const struct rf_plan *plan, const struct rf_plan_param *param, uint64_t first)
 {
@@ -63,21 +65,25 @@ static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_pa
     return piece->part_first + rf_padded(sums) + first - piece->first - piece->cuts[plan->shard];
 }
 
-/* Of one parameter on one tensor rank. */
+/* Of one of all parts of a parameter. */
 static struct rf_norm_chunk *fill_part(const struct rf_plan *plan,
-                                       const struct rf_plan_param *param, int tensor_rank,
+                                       const struct rf_plan_param *param, int part,
                                        struct rf_norm_chunk *chunks)
 {
-    const bool here = rf_plan_holds(plan, param->block) && tensor_rank == plan->tp_rank;
+    const int own = part - param->cut.rank; /* the how many-th of this rank's */
+    const bool mine = own >= 0 && own < (param->cut.count > 1 ? param->cut.count : 1);
+    const bool here = rf_plan_holds(plan, param->block) && mine;
+    const uint64_t before = here ? param->first + rf_cut_part_first(&param->cut, own) : 0;
     struct rf_param_cut cut = param->cut;
     uint64_t at = 0, first, count;
-    cut.rank = tensor_rank;
+    cut.rank = part;
+    cut.count = 1;
     for (; rf_cut_next_chunk(&cut, RF_NORM_CHUNK, &at, &first, &count); chunks++) {
         *chunks = (struct rf_norm_chunk){0};
-        if (here && is_ours(plan, param, param->first + first))
-            *chunks = (struct rf_norm_chunk){
-                .first = (uint32_t)grad_element(plan, param, param->first + first),
-                .count = (uint32_t)count};
+        if (here && is_ours(plan, param, before + first))
+            *chunks =
+                (struct rf_norm_chunk){.first = (uint32_t)grad_element(plan, param, before + first),
+                                       .count = (uint32_t)count};
     }
     return chunks;
 }

@@ -66,16 +66,37 @@ static int check_tensor(const struct rf_checkpoint *c, struct rf_safetensors *fi
                    rf_tensor_text(b, ours, sizeof(ours)));
 }
 
+/* Of how many parameters the checkpoint has the version before the last update, too. */
+static int count_before(const struct rf_load *load)
+{
+    const struct rf_listing *model = &load->listings[RF_PART_MODEL];
+    char name[sizeof(model->listed->name)];
+    int count = 0;
+    for (int i = 0; i < model->count; i++) {
+        snprintf(name, sizeof(name), "%s.b", model->tensors[i].name);
+        count += rf_safetensors_find(load->checkpoint.parts[RF_PART_OPTIMIZER].tensors, name) >= 0;
+    }
+    return count;
+}
+
 static int check_tensors(const struct rf_run *run, const struct rf_load *load)
 {
     const struct rf_checkpoint *c = &load->checkpoint;
     const struct rf_listing *lists = load->listings;
+    const int before = count_before(load);
     RETURN_IF_ERROR(check_rule(&run->plan->policy, c));
+    if (rf_plan_lags(run->plan) && before == 0)
+        return rf_fail(RF_EINVAL,
+                       "the checkpoint %s has one version of the weights, and a pipeline without a "
+                       "flush (2bw) goes on from two: use the schedule it was trained with",
+                       c->path);
     for (int part = 0; part < RF_PART_COUNT; part++)
         for (int i = 0; i < lists[part].count; i++)
             RETURN_IF_ERROR(check_tensor(c, c->parts[part].tensors, &lists[part].tensors[i]));
     const int models = rf_safetensors_count(c->parts[RF_PART_MODEL].tensors);
-    const int states = rf_safetensors_count(c->parts[RF_PART_OPTIMIZER].tensors);
+    /* Other schedules go on from the newest version alone. */
+    const int states = rf_safetensors_count(c->parts[RF_PART_OPTIMIZER].tensors) -
+                       (rf_plan_lags(run->plan) ? 0 : before);
     if (models == lists[RF_PART_MODEL].count &&
         (run->plan->policy.forward_only || states == lists[RF_PART_OPTIMIZER].count))
         return 0;
@@ -198,7 +219,8 @@ int rf_run_apply_state(struct rf_run *run, const struct rf_checkpoint_state *sta
 {
     const struct rf_policy *policy = &run->plan->policy;
     RETURN_IF_ERROR(rf_run_refresh_copy(run));
-    run->ahead = false;
+    RETURN_IF_ERROR(rf_run_refresh_before(run, false));
+    run->ahead = run->under_way = false;
     run->step = state->step;
     run->updates = state->updates;
     run->seed = state->seed;
@@ -236,6 +258,7 @@ int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progres
     struct rf_load load = {0};
     if (!run || !dir)
         return rf_fail(RF_EINVAL, "load: a run and a folder are needed");
+    RETURN_IF_ERROR(rf_run_meet(run, "load"));
     int rc = open_all(run, dir, &load);
     if (rc == 0)
         rc = verify(run, &load);

@@ -6,7 +6,7 @@
 #include "load.h"
 
 /* Bytes that are worth a read of their own. */
-enum { LEAST_DIRECT = 1 << 16 };
+enum { LEAST_DIRECT = 1 << 14 };
 
 static uint64_t piece_left(const struct rf_run *run, uint64_t count, uint64_t from)
 {

@@ -41,7 +41,7 @@ int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens, const in
                        int64_t count)
 {
     const struct rf_plan *plan = run->plan;
-    const struct rf_block_sizes *last = &plan->sizes[plan->block_count - 1];
+    const struct rf_block_sizes *last = rf_plan_part_sizes(plan, plan->block_count - 1, 0);
     RETURN_IF_ERROR(check_tokens(run, tokens, count));
     int64_t vocab = last->out.ndim > 0 ? last->out.dim[last->out.ndim - 1] : 1;
     if (last->classes)
@@ -54,16 +54,32 @@ int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens, const in
     return 0;
 }
 
+/* Of whole sequences what this rank has of them: all, or two chunks (struct rf_context_part). */
+static void take_rows(const struct rf_plan *plan, const int32_t *from, int32_t *to)
+{
+    const int64_t seq = rf_plan_seq(plan), chunk = seq / 2, whole = plan->policy.seq;
+    const size_t bytes = (size_t)plan->rows * sizeof(*to);
+    if (!rf_plan_cuts_sequences(plan)) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    const struct rf_context_part part = rf_plan_context_part(plan);
+    for (int64_t first = 0; first < plan->rows; first += seq, from += whole)
+        for (int half = 0; half < 2; half++)
+            memcpy(to + first + half * chunk, from + rf_context_first(&part, half, chunk),
+                   (size_t)chunk * sizeof(*to));
+}
+
 void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                         int64_t from, int local)
 {
-    const int64_t rows = run->plan->rows;
-    const size_t bytes = (size_t)rows * sizeof(*tokens);
-    memcpy(run->tokens + local * rows, tokens + from * rows, bytes);
+    const struct rf_plan *plan = run->plan;
+    const int64_t rows = plan->rows, first = from * rf_plan_whole_rows(plan);
+    take_rows(plan, tokens + first, run->tokens + local * rows);
     if (targets)
-        memcpy(run->targets + local * rows, targets + from * rows, bytes);
-    else
-        memset(run->targets + local * rows, 0xff, bytes); /* -1: all ignored */
+        take_rows(plan, targets + first, run->targets + local * rows);
+    else /* -1: all ignored */
+        memset(run->targets + local * rows, 0xff, (size_t)rows * sizeof(*targets));
 }
 
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global)
@@ -101,8 +117,9 @@ int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum, 
     double *weights = &run->shares[2 * micro_batches];
     *weights = stop_weight(run->stop ? __atomic_load_n(run->stop, __ATOMIC_RELAXED) : 0);
     if (rf_run_ranks(run) > 1) {
-        /* Every loss is zero but on one rank, and counts and weights are whole numbers, so the sums
-         * are exact in any order. */
+        /* Every loss is zero but on one rank, or on those that have parts of its sequences, and
+         * counts and weights are whole numbers; so the sums are exact in any order, or losses those
+         * of f64 in the ring's order, the same on all. */
         RETURN_IF_ERROR(rf_all_reduce(
             run->comm, run->shares, run->shares, rf_plan_loss_elements(micro_batches), RF_F64,
             RF_SUM, &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "losses"}));

@@ -88,6 +88,13 @@ static int add_parts(struct rf_run *run, enum rf_lane lane, size_t count, float 
     return rc < 0 ? rf_run_give_up(run, rc) : 0;
 }
 
+/* Ranks whose parts all ranks add are in groups. */
+static int meet_for_parts(struct rf_run *run, const char *label)
+{
+    const bool all = rf_plan_params_sharded(run->plan) && parts_lane(run->plan) == RF_LANE_JOB;
+    return all ? rf_run_meet(run, label) : 0;
+}
+
 /* Elements of this rank's part of a parameter, into an array of the whole; but for those that a
  * lower tensor rank puts there. */
 static int read_part(const struct rf_param_cut *cut, uint64_t first, uint64_t count,
@@ -143,16 +150,40 @@ int rf_run_refresh_copy(struct rf_run *run)
     return rf_stream_wait(run->stream);
 }
 
+int rf_run_refresh_before(struct rf_run *run, bool level)
+{
+    const struct rf_plan *plan = run->plan;
+    struct rf_tensor before = run->regions[RF_REGION_STATE + RF_STATE_BEFORE];
+    struct rf_tensor copy = run->regions[RF_REGION_COPY_BEFORE];
+    if (!rf_plan_lags(plan) || plan->train_elements == 0)
+        return 0;
+    before = rf_as(before, RF_F32);
+    before.shape = rf_shape1((int64_t)plan->train_elements);
+    if (level)
+        RETURN_IF_ERROR(rf_stream_copy(
+            run->stream, before.buffer, before.offset, run->regions[RF_REGION_PARAMS].buffer,
+            run->regions[RF_REGION_PARAMS].offset, rf_tensor_bytes(before)));
+    if (copy.buffer) {
+        copy.dtype = plan->copy_type;
+        copy.shape = before.shape;
+        RETURN_IF_ERROR(rf_cast(run->stream, copy, before));
+    }
+    return rf_stream_wait(run->stream);
+}
+
 int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes)
 {
     int index = param_of(run, name, bytes);
-    return index < 0 ? index : collect(run, index, dst);
+    RETURN_IF_ERROR(index);
+    RETURN_IF_ERROR(meet_for_parts(run, "read parameter"));
+    return collect(run, index, dst);
 }
 
 int rf_run_write_param(struct rf_run *run, const char *name, const void *src, uint64_t bytes)
 {
     int index = param_of(run, name, bytes);
     RETURN_IF_ERROR(index);
+    RETURN_IF_ERROR(rf_run_check_idle(run, "write parameter"));
     const int holder = rf_plan_holder(run->plan, index);
     if (holder < 0)
         return 0;
@@ -166,7 +197,8 @@ int rf_run_write_param(struct rf_run *run, const char *name, const void *src, ui
         rf_free(values);
         RETURN_IF_ERROR(rc);
     }
-    return rf_run_refresh_copy(run);
+    RETURN_IF_ERROR(rf_run_refresh_copy(run));
+    return rf_run_refresh_before(run, true);
 }
 
 int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes)
@@ -189,7 +221,7 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     grad.dtype = RF_F32;
     memset(dst, 0, bytes);
     RETURN_IF_ERROR(read_part(&param->cut, 0, (uint64_t)param->count, grad, dst));
-    return run->plan->mesh.tp > 1
+    return rf_plan_sharers(run->plan) > 1
                ? add_parts(run, RF_LANE_TENSOR, whole_elements(run->plan, index), dst)
                : 0;
 }
@@ -226,6 +258,7 @@ static int hash_param(struct rf_run *run, int index, float *values, crypto_hash_
 int rf_run_params_sha256(struct rf_run *run, char hex[65])
 {
     const struct rf_plan *plan = run->plan;
+    RETURN_IF_ERROR(meet_for_parts(run, "hash"));
     struct named *names = rf_alloc((size_t)(plan->param_count + 1) * sizeof(*names));
     int count = 0, rc = 0;
     uint64_t most = 1;

@@ -11,6 +11,7 @@ int rf_run_reserve(struct rf_run *run, const char *dir)
     if (!run || !dir)
         return rf_fail(RF_EINVAL, "reserve: a run and a folder are needed");
     RETURN_IF_ERROR(rf_run_save_wait(run)); /* it may need the folder that is given back */
+    RETURN_IF_ERROR(rf_run_meet(run, "reserve"));
     int rc = 0;
     if (run->plan->rank == 0) {
         rf_folder_unlock(&run->lock);

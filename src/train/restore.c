@@ -355,6 +355,7 @@ int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
         return rf_fail(RF_EINVAL, "restore: a run is needed");
     struct restore r = {
         .run = run, .mine = snapshot, .ranks = rf_run_ranks(run), .rank = run->plan->rank};
+    RETURN_IF_ERROR(rf_run_meet(run, "restore"));
     int rc = rf_run_agree_status(run, prepare(&r), "restore");
     if (rc == 0)
         rc = share_rows(&r);

@@ -16,12 +16,15 @@ static int check_ranks(const struct rf_run *run)
     int size = run->comm ? rf_comm_size(run->comm) : 1;
     int rank = run->comm ? rf_comm_rank(run->comm) : 0;
     const struct rf_mesh *mesh = &run->plan->mesh;
-    if (mesh->dp * mesh->tp * mesh->pp != size)
+    const int ranks = rf_plan_ranks(run->plan);
+    char context[24] = "";
+    if (mesh->cp > 1)
+        snprintf(context, sizeof(context), ",cp=%d", mesh->cp);
+    if (ranks != size)
         return rf_fail(RF_EINVAL,
-                       "the mesh dp=%d,tp=%d,pp=%d needs %d ranks, but there are %d: use dp=%d, or "
-                       "start %d ranks",
-                       mesh->dp, mesh->tp, mesh->pp, mesh->dp * mesh->tp * mesh->pp, size, size,
-                       mesh->dp * mesh->tp * mesh->pp);
+                       "the mesh dp=%d,tp=%d%s,pp=%d needs %d ranks, but there are %d: use dp=%d, "
+                       "or start %d ranks",
+                       mesh->dp, mesh->tp, context, mesh->pp, ranks, size, size, ranks);
     if (run->plan->rank != rank)
         return rf_fail(RF_EINVAL, "the plan is of rank %d, but this is rank %d: build it for %d",
                        run->plan->rank, rank, rank);

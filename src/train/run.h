@@ -39,8 +39,10 @@ struct rf_run {
         *comms[RF_LANE_COUNT]; /* of the lanes with transfers; but for comm, the run's own */
     const struct rf_plan *plan;
     uint64_t seed;
-    int64_t step;    /* steps taken */
+    int64_t step;    /* steps taken, with the one that is under way */
     int64_t updates; /* of these, not skipped, as the device counted them: Adam's t */
+    bool under_way;  /* 2bw: backward passes and the update of the last step are still to come */
+    float lr;        /* of that step */
     struct rf_stream *stream;
     struct rf_stream *copies[RF_LANE_COUNT]; /* of the lanes that copy between host and device */
     int host_threads;                        /* of the host's optimizer */
@@ -106,6 +108,11 @@ struct rf_pass {
 /* agree.c: collective; fails on all ranks alike when they would not train the same model. local:
  * status of this rank's own checks. */
 RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
+/* Begins a collective call other than a step (the label says which): ranks that make another one,
+ * and wait for this one in their groups or for its messages, hear of it and tell all, which the
+ * collectives of the call itself would not bring about before the deadline. Nothing without groups
+ * and messages. */
+RF_MUST_CHECK int rf_run_meet(struct rf_run *run, const char *label);
 /* Ends a collective call whose inputs this rank refuses, before anything has run: returns status
  * with the sentence that was left. Where all ranks refuse theirs, the run goes on; ranks that do
  * not are told, and do not wait: also in the groups in which this list transfers. */
@@ -146,6 +153,11 @@ RF_MUST_CHECK int rf_run_upload_tables(struct rf_run *run);
 /* block.c: one call of one block, on the operands of an instruction. micro_batch: global index. */
 RF_MUST_CHECK int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i,
                                     int64_t micro_batch, bool evaluate);
+
+/* One of this rank's parts of a value that is a block's output, or its gradient; shape and type are
+ * set. */
+struct rf_tensor rf_run_part_of_output(const struct rf_plan *plan, int block, int part,
+                                       struct rf_tensor output);
 
 /* exposed.c: time that computing waits for transfers, in the pass's statistics. What was over
  * before the host looked is not seen. */
@@ -208,6 +220,8 @@ RF_MUST_CHECK int rf_run_share_losses(struct rf_run *run, int64_t micro_batches,
  * from now on rf_run_check_whole refuses, until a checkpoint has been loaded. */
 void rf_run_spoil(struct rf_run *run, const char *call);
 RF_MUST_CHECK int rf_run_check_whole(const struct rf_run *run, const char *call);
+/* And no step is under way. */
+RF_MUST_CHECK int rf_run_check_idle(const struct rf_run *run, const char *call);
 
 /* execute.c: runs the list of a pass and waits until all of it has ended. */
 RF_MUST_CHECK int rf_run_execute(struct rf_pass *pass);
@@ -225,6 +239,8 @@ void rf_save_close(struct rf_save *save); /* NULL is allowed */
 /* params.c */
 /* After parameters were written: what blocks see in 16 bits follows. */
 RF_MUST_CHECK int rf_run_refresh_copy(struct rf_run *run);
+/* 2bw: the same of the version before; where there is none (level), it is that of now. */
+RF_MUST_CHECK int rf_run_refresh_before(struct rf_run *run, bool level);
 /* The first `count` elements of that copy; a NULL buffer where there is none. */
 struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count);
 int rf_run_find_param(const struct rf_run *run, const char *name); /* -1: none */

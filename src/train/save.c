@@ -164,8 +164,9 @@ void rf_save_close(struct rf_save *save)
 static int begin(struct rf_run *run, const char *dir, const struct rf_progress *progress, int keep,
                  bool background)
 {
-    RETURN_IF_ERROR(rf_run_check_whole(run, "save"));
+    RETURN_IF_ERROR(rf_run_check_idle(run, "save"));
     RETURN_IF_ERROR(rf_run_save_wait(run));
+    RETURN_IF_ERROR(rf_run_meet(run, "save"));
     struct rf_save *save = rf_alloc(sizeof(*save));
     int rc = save ? 0 : rf_fail(RF_ENOMEM, "save: out of host memory");
     if (save) {
@@ -231,7 +232,9 @@ int rf_run_save_wait(struct rf_run *run)
         return 0;
     run->save = NULL;
     rf_save_join(save);
-    int rc = rf_run_agree_status(run, save->status < 0 ? rf_fail_error(&save->error) : 0, "save");
+    int rc = rf_run_meet(run, "end of the save");
+    if (rc == 0)
+        rc = rf_run_agree_status(run, save->status < 0 ? rf_fail_error(&save->error) : 0, "save");
     if (rc == 0)
         rc = rf_save_gather_pieces(run, save);
     if (rc == 0) {

@@ -26,8 +26,7 @@ struct piece {
 
 static uint64_t piece_left(const struct rf_save *save, const struct rf_span *span, uint64_t from)
 {
-    const uint64_t left = span->count * sizeof(float) - from, most = rf_run_piece_bytes(save->run);
-    return left < most ? left : most;
+    return rf_span_piece(span, from, rf_run_piece_bytes(save->run));
 }
 
 /* Reads the next one. *snapshot: where it is in the snapshot, if there is one. */
@@ -66,11 +65,39 @@ int rf_save_snapshot(struct rf_save *save)
 
 /* ---- into the files -------------------------------------------------------------------------- */
 
-/* Bytes [from, from + bytes) of a span: what of them lies behind each other in the file at once. */
+/* `rows` rows of a part of which columns are cut, from byte `from` of the span on: of each segment
+ * one piece, as its columns lie at equal distances in the file. */
+static int write_rows(struct rf_save_part *part, const struct rf_span *span, uint64_t from,
+                      uint64_t rows, const uint8_t *data)
+{
+    const struct rf_shape shape = span->cut.shape;
+    const uint64_t line = rf_cut_line(&span->cut) * sizeof(float);
+    for (uint64_t at = 0; at < line;) {
+        const struct rf_span_run run = rf_span_run_at(span, from + at, line - at);
+        const struct rf_piece where = {.begin = part->layout.begin[span->tensor] + run.at,
+                                       .run = run.bytes,
+                                       .runs = rows,
+                                       .step = (uint64_t)shape.dim[shape.ndim - 1] * sizeof(float)};
+        RETURN_IF_ERROR(rf_shared_put_runs(&part->file, &where, data + at, line));
+        at += run.bytes;
+    }
+    return 0;
+}
+
+/* Bytes [from, from + bytes) of a span: what of them lies behind each other in the file at once,
+ * and whole rows together. */
 static int write_piece(struct rf_save_part *part, const struct rf_span *span, uint64_t from,
                        uint64_t bytes, const uint8_t *data)
 {
+    const uint64_t line = rf_cut_line(&span->cut) * sizeof(float);
     for (uint64_t done = 0; done < bytes;) {
+        const bool begins = line && (span->first * sizeof(float) + from + done) % line == 0;
+        const uint64_t rows = begins ? (bytes - done) / line : 0;
+        if (rows > 1) {
+            RETURN_IF_ERROR(write_rows(part, span, from + done, rows, data + done));
+            done += rows * line;
+            continue;
+        }
         const struct rf_span_run run = rf_span_run_at(span, from + done, bytes - done);
         const uint64_t at = part->layout.begin[span->tensor] + run.at;
         RETURN_IF_ERROR(rf_shared_put(&part->file, at, data + done, run.bytes));

@@ -31,7 +31,7 @@ static int take_state(struct rf_run *run, const struct rf_progress *progress,
     const struct rf_step_scalars *scalars =
         policy->forward_only ? NULL : rf_tensor_map(run->regions[RF_REGION_SCALARS]);
     if (!run->ahead)
-        RETURN_IF_ERROR(rf_run_check_whole(run, "snapshot"));
+        RETURN_IF_ERROR(rf_run_check_idle(run, "snapshot"));
     *out = (struct rf_checkpoint_state){.step = run->step + run->ahead,
                                         .samples = progress->samples,
                                         .updates = run->updates,

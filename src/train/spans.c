@@ -2,15 +2,15 @@
  *
  * Logical tensors, and what of them a rank has; see spans.h. What every rank has is written in
  * equal shares, and needed whole; that are parameters and, unless rank 0 alone updates, states. Of
- * what is sharded each rank needs its shards, and one rank of those that have the same ones writes
- * them.
+ * what is sharded each rank needs its shards; ranks that have the same ones write them in equal
+ * shares. Tensor ranks that have the same write it in turns.
  */
 #include "spans.h"
 
 #include "../base/base.h"
 #include "stored.h"
 
-static const char *const suffixes[RF_STATE_COUNT] = {".m", ".v", ".a"};
+static const char *const suffixes[RF_PLAN_STATES] = {".m", ".v", ".a", ".b"};
 
 static void add(struct rf_listing *list, const struct rf_run *run, int param, const char *suffix,
                 int region)
@@ -27,7 +27,7 @@ static void add(struct rf_listing *list, const struct rf_run *run, int param, co
 int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, struct rf_listing *out)
 {
     const struct rf_plan *plan = run->plan;
-    const size_t room = RF_STATE_COUNT * (size_t)plan->param_count + 1;
+    const size_t room = RF_PLAN_STATES * (size_t)plan->param_count + 1;
     struct rf_listing list = {0};
     list.tensors = rf_alloc(room * sizeof(*list.tensors));
     list.listed = rf_alloc(room * sizeof(*list.listed));
@@ -42,9 +42,8 @@ int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, stru
         else if (part == RF_PART_MODEL)
             add(&list, run, i, "", (int)rf_plan_stored_region(plan));
         /* Also where rank 0 alone has them: a listing is the same on all ranks. */
-        for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_STATE_COUNT; k++)
-            if (rf_plan_trains(plan, i) &&
-                rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
+        for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_PLAN_STATES; k++)
+            if (rf_plan_trains(plan, i) && rf_plan_has_state(plan, k))
                 add(&list, run, i, suffixes[k], RF_REGION_STATE + k);
     }
     if (rc < 0)
@@ -61,7 +60,7 @@ void rf_listing_close(struct rf_listing *listing)
     *listing = (struct rf_listing){0};
 }
 
-static int append(struct rf_spans *spans, const struct rf_span *span)
+static int append_one(struct rf_spans *spans, const struct rf_span *span)
 {
     if (spans->count == spans->room) {
         const size_t room = 2 * spans->room + 16;
@@ -72,6 +71,28 @@ static int append(struct rf_spans *spans, const struct rf_span *span)
         spans->room = room;
     }
     spans->list[spans->count++] = *span;
+    return 0;
+}
+
+/* Of a rank that has several parts of a parameter, each has a span of its own. */
+static int append(struct rf_spans *spans, const struct rf_span *span)
+{
+    for (uint64_t done = 0, part = 0; done < span->count; part++) {
+        struct rf_span one = *span;
+        const uint64_t begin = rf_cut_part_first(&span->cut, (int)part);
+        const uint64_t from = span->first + done;
+        one.cut = rf_cut_part(&span->cut, (int)part);
+        const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(&one.cut));
+        if (from >= begin + all)
+            continue;
+        const uint64_t left = begin + all - from;
+        one.first = from - begin;
+        one.count = left < span->count - done ? left : span->count - done;
+        one.stored.offset += done * rf_dtype_bytes(one.stored.dtype);
+        one.stored.shape = rf_shape1((int64_t)one.count);
+        RETURN_IF_ERROR(append_one(spans, &one));
+        done += one.count;
+    }
     return 0;
 }
 
@@ -96,28 +117,80 @@ static int holder_of(const struct rf_run *run, const struct rf_listed *listed, b
     return rf_plan_holder(plan, listed->param);
 }
 
-/* The next elements of a rank's part that it writes, or, else, that it has. */
-static bool next_range(const struct rf_plan_param *param, bool writes, uint64_t *at,
+/* ---- who of several tensor ranks writes what they all have ------------------------------------
+ */
+
+enum { LONGEST_TURN = 1 << 18 }; /* elements: 1 MiB */
+
+struct turns {
+    uint64_t length; /* elements */
+    uint64_t before; /* elements of tensors with copies that the walk has passed */
+};
+
+/* Elements of a tensor of the listing some of which several tensor ranks have; of others 0. */
+static uint64_t copied_of(const struct rf_run *run, const struct rf_listed *listed)
+{
+    const struct rf_param_cut *cut = &run->plan->params[listed->param].cut;
+    return rf_cut_has_copies(cut) ? (uint64_t)rf_shape_count(cut->shape) : 0;
+}
+
+static struct turns turns_of(const struct rf_run *run, const struct rf_listing *list)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < list->count; i++)
+        all += copied_of(run, &list->listed[i]);
+    uint64_t length = all / (8 * (uint64_t)rf_plan_sharers(run->plan));
+    length = length < LONGEST_TURN ? length : LONGEST_TURN;
+    return (struct turns){.length = length > RF_SPAN_GRAIN ? length : RF_SPAN_GRAIN};
+}
+
+/* Elements of a rank's part from *at on that it writes; *at moves behind them. */
+static bool next_written(const struct rf_param_cut *cut, const struct turns *turns, uint64_t *at,
+                         struct rf_plan_span *out)
+{
+    const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(cut));
+    while (*at < all) {
+        const struct rf_cut_run run = rf_cut_run_at(cut, *at);
+        const uint64_t place = turns->before + run.first, turn = place / turns->length;
+        const uint64_t left = (turn + 1) * turns->length - place;
+        uint64_t count = run.count < left ? run.count : left;
+        if (run.copies == 1)
+            count = rf_cut_line(cut) ? all - *at : run.count; /* no column has copies */
+        *out = (struct rf_plan_span){*at, count};
+        *at += count;
+        if (turn % (uint64_t)run.copies == (uint64_t)run.copy)
+            return true;
+    }
+    return false;
+}
+
+/* The next elements of a rank's part that it writes, or, without turns, that it has. */
+static bool next_range(const struct rf_plan_param *param, const struct turns *turns, uint64_t *at,
                        struct rf_plan_span *out)
 {
-    if (writes)
-        return rf_cut_next_chunk(&param->cut, UINT64_MAX, at, &out->first, &out->count);
+    if (turns)
+        return next_written(&param->cut, turns, at, out);
     *out = (struct rf_plan_span){0, (uint64_t)param->count};
     return (*at)++ == 0;
 }
+
+/* ---- this rank's spans ------------------------------------------------------------------------
+ */
 
 /* What [from, to) of all tensors that this rank has, one after the other, has of each. */
 static int cut(const struct rf_run *run, const struct rf_listing *list, bool writes, uint64_t from,
                uint64_t to, struct rf_spans *out)
 {
+    struct turns turns = turns_of(run, list);
     struct rf_plan_span range;
     uint64_t before = 0;
-    for (int i = 0; i < list->count; i++) {
+    for (int i = 0; i < list->count; turns.before += copied_of(run, &list->listed[i++])) {
         const int holder = holder_of(run, &list->listed[i], writes);
         if (holder < 0)
             continue;
         const struct rf_plan_param *param = &run->plan->params[holder];
-        for (uint64_t at = 0; next_range(param, writes, &at, &range); before += range.count) {
+        for (uint64_t at = 0; next_range(param, writes ? &turns : NULL, &at, &range);
+             before += range.count) {
             struct rf_plan_span ours = {before, range.count};
             if (!rf_plan_clip(&ours, from, to - from))
                 continue;
@@ -136,12 +209,14 @@ static int cut(const struct rf_run *run, const struct rf_listing *list, bool wri
 
 static uint64_t all_elements(const struct rf_run *run, const struct rf_listing *list, bool writes)
 {
+    struct turns turns = turns_of(run, list);
     struct rf_plan_span range;
     uint64_t count = 0;
-    for (int i = 0; i < list->count; i++) {
+    for (int i = 0; i < list->count; turns.before += copied_of(run, &list->listed[i++])) {
         const int holder = holder_of(run, &list->listed[i], writes);
         uint64_t at = 0;
-        while (holder >= 0 && next_range(&run->plan->params[holder], writes, &at, &range))
+        while (holder >= 0 &&
+               next_range(&run->plan->params[holder], writes ? &turns : NULL, &at, &range))
             count += range.count;
     }
     return count;
@@ -158,15 +233,16 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, b
                       struct rf_spans *out)
 {
     const struct rf_plan *plan = run->plan;
+    struct turns turns = turns_of(run, list);
     struct rf_plan_span range;
-    for (int i = 0; i < list->count; i++) {
+    for (int i = 0; i < list->count; turns.before += copied_of(run, &list->listed[i++])) {
         const int holder = holder_of(run, &list->listed[i], writes);
         if (holder < 0)
             continue;
         const struct rf_plan_param *param = &plan->params[holder];
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
         const uint64_t begin = piece->first + piece->cuts[plan->shard];
-        for (uint64_t at = 0; next_range(param, writes, &at, &range);) {
+        for (uint64_t at = 0; next_range(param, writes ? &turns : NULL, &at, &range);) {
             struct rf_plan_span ours = {param->first + range.first, range.count};
             if (!rf_plan_clip(&ours, begin, piece->counts[plan->shard]))
                 continue;
@@ -188,19 +264,54 @@ static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
     return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : rf_plan_shards_params(run->plan);
 }
 
+/* The share of a rank in so many elements: borders are at multiples of RF_SPAN_GRAIN. */
+static struct rf_plan_span share_of(uint64_t all, uint64_t rank, uint64_t ranks)
+{
+    const uint64_t grains = (all + RF_SPAN_GRAIN - 1) / RF_SPAN_GRAIN;
+    const uint64_t from = grains * rank / ranks * RF_SPAN_GRAIN;
+    const uint64_t to = grains * (rank + 1) / ranks * RF_SPAN_GRAIN;
+    return (struct rf_plan_span){from, (to < all ? to : all) - from};
+}
+
+/* Of spans that several ranks have alike, one after the other, those of a rank's share. */
+static void keep_share(struct rf_spans *spans, uint64_t rank, uint64_t ranks)
+{
+    const struct rf_plan_span share = share_of(rf_spans_bytes(spans) / sizeof(float), rank, ranks);
+    uint64_t before = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < spans->count; i++) {
+        struct rf_span span = spans->list[i];
+        struct rf_plan_span ours = {before, span.count};
+        const bool any = rf_plan_clip(&ours, share.first, share.count);
+        const uint64_t skipped = ours.first - before;
+        before += span.count;
+        if (!any)
+            continue;
+        span.first += skipped;
+        span.count = ours.count;
+        span.stored.offset += skipped * rf_dtype_bytes(span.stored.dtype);
+        span.stored.shape = rf_shape1((int64_t)ours.count);
+        spans->list[kept++] = span;
+    }
+    spans->count = kept;
+}
+
 static int to_save(const struct rf_run *run, enum rf_checkpoint_part part,
                    const struct rf_listing *listing, struct rf_spans *out)
 {
-    if (is_sharded(run, part))
-        return run->plan->groups[RF_LANE_REPLICATE].rank ? 0 : own_shards(run, listing, true, out);
+    const struct rf_plan_group *alike = &run->plan->groups[RF_LANE_REPLICATE];
+    if (is_sharded(run, part)) {
+        RETURN_IF_ERROR(own_shards(run, listing, true, out));
+        if (alike->size > 1)
+            keep_share(out, (uint64_t)alike->rank, (uint64_t)alike->size);
+        return 0;
+    }
     const bool alone = part == RF_PART_OPTIMIZER && run->plan->policy.update_on_rank_0;
     const uint64_t ranks = alone ? 1 : (uint64_t)run->plan->mesh.dp;
     const uint64_t rank = alone ? 0 : (uint64_t)run->plan->dp_rank;
     const uint64_t all = has(run, part) ? all_elements(run, listing, true) : 0;
-    const uint64_t grains = (all + RF_SPAN_GRAIN - 1) / RF_SPAN_GRAIN;
-    const uint64_t from = grains * rank / ranks * RF_SPAN_GRAIN;
-    const uint64_t to = grains * (rank + 1) / ranks * RF_SPAN_GRAIN;
-    return cut(run, listing, true, from, to < all ? to : all, out);
+    const struct rf_plan_span share = share_of(all, rank, ranks);
+    return cut(run, listing, true, share.first, share.first + share.count, out);
 }
 
 static int to_load(const struct rf_run *run, enum rf_checkpoint_part part,
@@ -265,6 +376,21 @@ struct rf_span_run rf_span_run_at(const struct rf_span *span, uint64_t from, uin
     return (struct rf_span_run){run.first * sizeof(float), bytes < left ? bytes : left};
 }
 
+uint64_t rf_span_piece(const struct rf_span *span, uint64_t from, uint64_t most)
+{
+    const struct rf_param_cut *cut = &span->cut;
+    const uint64_t all = span->count * sizeof(float) - from, left = all < most ? all : most;
+    const uint64_t line = rf_cut_line(cut) * sizeof(float);
+    if (line == 0)
+        return left;
+    const uint64_t ranks = (uint64_t)cut->ranks;
+    const uint64_t columns = (uint64_t)cut->shape.dim[cut->shape.ndim - 1];
+    const uint64_t widest = (columns + ranks - 1) / ranks * sizeof(float); /* of all ranks */
+    const uint64_t rows = most > widest ? most / widest : 1;
+    const uint64_t to_border = rows * line - (span->first * sizeof(float) + from) % (rows * line);
+    return left < to_border ? left : to_border;
+}
+
 struct rf_span_name rf_span_to_name(const struct rf_span *span, int part)
 {
     return (struct rf_span_name){.part = part,
@@ -279,9 +405,9 @@ int rf_span_of_name(const struct rf_run *run, const struct rf_span_name *name,
 {
     struct rf_span span = {.tensor = name->tensor, .first = name->first, .count = name->count};
     bool known = listing && name->tensor >= 0 && name->tensor < listing->count &&
-                 name->tensor_rank >= 0 && name->tensor_rank < run->plan->mesh.tp;
+                 name->tensor_rank >= 0 && name->tensor_rank < rf_plan_all_parts(run->plan);
     if (known) {
-        span.cut = run->plan->params[listing->listed[name->tensor].param].cut;
+        span.cut = rf_cut_part(&run->plan->params[listing->listed[name->tensor].param].cut, 0);
         span.cut.rank = name->tensor_rank;
         const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(&span.cut));
         known = name->first <= all && name->count <= all - name->first;

@@ -24,8 +24,8 @@ RF_MUST_CHECK int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_p
                                   struct rf_listing *out);
 void rf_listing_close(struct rf_listing *listing);
 
-/* Elements [first, first + count) of what a tensor rank has of a tensor of a listing (cut), and
- * where this rank has them. */
+/* Elements [first, first + count) of one part of a tensor of a listing (cut), and where this rank
+ * has them. */
 struct rf_span {
     int tensor;
     uint64_t first, count;
@@ -36,9 +36,11 @@ struct rf_spans { /* zero: none */
     struct rf_span *list;
     size_t count, room;
 };
-/* What this rank writes. Over all ranks every element occurs once: what several tensor ranks have
- * is written by the first of them. Of what all data-parallel ranks have, borders are at multiples
- * of RF_SPAN_GRAIN elements of all that a tensor rank writes, one after the other. */
+/* What this rank writes. Over all ranks every element occurs once. What several tensor ranks have
+ * is written by them in turns, of equal numbers of elements of all such tensors, one after the
+ * other; each has eight turns or more, unless these would be shorter than RF_SPAN_GRAIN. Of what
+ * all data-parallel ranks have, or several of them, with copies of shards, each writes a share;
+ * borders are at multiples of RF_SPAN_GRAIN elements. */
 #define RF_SPAN_GRAIN 1024u
 RF_MUST_CHECK int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
                                    const struct rf_listing *listing, struct rf_spans *out);
@@ -55,6 +57,10 @@ struct rf_span_run {
 };
 /* Those from byte `from` of the span on, at most `most`. */
 struct rf_span_run rf_span_run_at(const struct rf_span *span, uint64_t from, uint64_t most);
+
+/* How many bytes of a span are written and hashed at once, from its byte `from` on: at most `most`.
+ * Where columns are cut they end at the same rows on all tensor ranks. */
+uint64_t rf_span_piece(const struct rf_span *span, uint64_t from, uint64_t most);
 
 /* How a span is named to another rank. */
 struct rf_span_name {

@@ -48,44 +48,96 @@ int rf_run_check_whole(const struct rf_run *run, const char *call)
                         call, why->message);
 }
 
+int rf_run_check_idle(const struct rf_run *run, const char *call)
+{
+    RETURN_IF_ERROR(rf_run_check_whole(run, call));
+    return run->under_way ? rf_fail(RF_EINVAL,
+                                    "%s: a step is under way (pipeline 2bw); call rf_run_drain "
+                                    "first",
+                                    call)
+                          : 0;
+}
+
+/* After an error: a step that was under way is lost with what its micro-batches have left. */
+static int give_up(struct rf_pass *p, int rc)
+{
+    struct rf_run *run = p->run;
+    const struct rf_plan *plan = run->plan;
+    rc = rf_run_give_up(run, rc);
+    run->step -= run->under_way;
+    run->under_way = false;
+    if (began_update(p)) {
+        rf_run_spoil(run, "step");
+        run->ahead = p->updated && plan->shards == 1 && !plan->policy.update_on_rank_0;
+    }
+    return rc;
+}
+
+/* Runs a list of training, and says which step its results are of. */
+static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
+{
+    struct rf_run *run = p->run;
+    const struct rf_plan *plan = run->plan;
+    const bool ends = p->list != RF_LIST_FILL;
+    uint64_t planned = 0;
+    RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
+    RETURN_IF_ERROR(rf_plan_list_sent(plan, p->list, &planned));
+    const uint64_t start = rf_now_ns();
+    const uint64_t sent = rf_run_sent(run);
+    run->record_ns = 0;
+    run->recorded = run->replayed = 0;
+    const int rc = rf_run_execute(p);
+    if (rc < 0)
+        return give_up(p, rc);
+    run->planned_sent += planned;
+    p->stats.of_step = ends ? run->step - run->under_way : -1;
+    p->stats.version_lag = rf_plan_lags(plan);
+    p->stats.sent_bytes = rf_run_sent(run) - sent;
+    p->stats.step_ns = rf_now_ns() - start;
+    p->stats.record_ns = run->record_ns;
+    p->stats.recorded = run->recorded;
+    p->stats.replayed = run->replayed;
+    if (stats)
+        *stats = p->stats;
+    return 0;
+}
+
 int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                 struct rf_step_stats *stats)
 {
     if (!run || !tokens || !targets)
         return rf_fail(RF_EINVAL, "step: a run, tokens and targets are needed");
     const struct rf_plan *plan = run->plan;
-    const int64_t rows = plan->rows;
     if (plan->policy.forward_only)
         return rf_fail(RF_EINVAL, "step: this run was planned with forward_only; it cannot train");
     RETURN_IF_ERROR(rf_run_check_whole(run, "step"));
-    int rc = rf_run_check_batch(run, tokens, targets, rows * plan->policy.micro_batches);
+    const bool fills = rf_plan_lags(plan) && !run->under_way;
+    const enum rf_list_id list = fills ? RF_LIST_FILL : RF_LIST_STEP;
+    int rc = rf_run_check_batch(run, tokens, targets,
+                                rf_plan_whole_rows(plan) * plan->policy.micro_batches);
     if (rc < 0)
-        return rf_run_refuse(run, rc, RF_LIST_STEP);
-    RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
-
-    const uint64_t start = rf_now_ns();
-    const uint64_t sent = rf_run_sent(run);
+        return rf_run_refuse(run, rc, list);
     struct rf_pass pass = {
-        .run = run, .list = RF_LIST_STEP, .tokens = tokens, .targets = targets, .lr = lr};
-    run->record_ns = 0;
-    run->recorded = run->replayed = 0;
-    rc = rf_run_execute(&pass);
-    if (rc < 0) {
-        rc = rf_run_give_up(run, rc);
-        if (began_update(&pass)) {
-            rf_run_spoil(run, "step");
-            run->ahead = pass.updated && plan->shards == 1 && !plan->policy.update_on_rank_0;
-        }
-        return rc;
-    }
+        .run = run, .list = list, .tokens = tokens, .targets = targets, .lr = lr};
+    RETURN_IF_ERROR(run_list(&pass, stats));
     run->step++;
-    run->planned_sent += plan->bytes.sent;
-    pass.stats.sent_bytes = rf_run_sent(run) - sent;
-    pass.stats.step_ns = rf_now_ns() - start;
-    pass.stats.record_ns = run->record_ns;
-    pass.stats.recorded = run->recorded;
-    pass.stats.replayed = run->replayed;
-    if (stats)
-        *stats = pass.stats;
+    run->under_way = rf_plan_lags(plan);
+    run->lr = lr;
+    return 0;
+}
+
+int rf_run_drain(struct rf_run *run, struct rf_step_stats *stats)
+{
+    if (!run)
+        return rf_fail(RF_EINVAL, "drain: a run is needed");
+    RETURN_IF_ERROR(rf_run_check_whole(run, "drain"));
+    if (!run->under_way) {
+        if (stats)
+            *stats = (struct rf_step_stats){.of_step = -1, .version_lag = rf_plan_lags(run->plan)};
+        return 0;
+    }
+    struct rf_pass pass = {.run = run, .list = RF_LIST_DRAIN};
+    RETURN_IF_ERROR(run_list(&pass, stats));
+    run->under_way = false;
     return 0;
 }

@@ -64,6 +64,13 @@ int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root, con
     return rf_broadcast(run->comm, data, bytes, RF_U8, root, &opts);
 }
 
+int rf_run_share(struct rf_run *run, void *data, size_t bytes)
+{
+    if (!run || !data)
+        return rf_fail(RF_EINVAL, "share: a run and data are needed");
+    return rf_run_broadcast(run, data, bytes, 0, "share");
+}
+
 int rf_run_send(struct rf_run *run, const void *data, size_t bytes, int peer, const char *label)
 {
     run->planned_sent += bytes;

@@ -8,65 +8,52 @@
 
 #include "../base/base.h"
 #include "../optim/scalars.h"
+#include "operands.h"
 
 #define NOT_A_NUMBER 0x7fc00000u
-
-static const int *ins(const struct rf_pass *p, const struct rf_instruction *i)
-{
-    return rf_plan_operands(p->run->plan, i);
-}
-
-static const int *outs(const struct rf_pass *p, const struct rf_instruction *i)
-{
-    return ins(p, i) + i->ins;
-}
-
-static struct rf_tensor in_span(const struct rf_pass *p, const struct rf_instruction *i,
-                                enum rf_value_kind kind)
-{
-    return rf_run_span(p->run, ins(p, i), i->ins, kind, -1);
-}
-
-static struct rf_tensor out_span(const struct rf_pass *p, const struct rf_instruction *i,
-                                 enum rf_value_kind kind)
-{
-    return rf_run_span(p->run, outs(p, i), i->outs, kind, -1);
-}
-
-static struct rf_tensor as_f32(struct rf_tensor t)
-{
-    return t.buffer ? rf_as(t, RF_F32) : t;
-}
-
-/* All values of that kind, by its type. */
-static struct rf_tensor typed(const struct rf_pass *p, struct rf_tensor t, enum rf_value_kind kind)
-{
-    return t.buffer ? rf_as(t, rf_plan_type(p->run->plan, kind)) : t;
-}
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 static bool training(const struct rf_pass *p)
 {
-    return p->list == RF_LIST_STEP;
+    return rf_list_trains((int)p->list);
+}
+
+/* The scalars of an update, or (slot) those that blocks read where it is another step's. */
+static void set_scalars(const struct rf_pass *p, int slot, float lr, int64_t update)
+{
+    const struct rf_run *run = p->run;
+    char *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+    rf_step_scalars_set((struct rf_step_scalars *)(void *)(scalars + slot * RF_SCALARS_STRIDE),
+                        &(struct rf_step_values){.lr = lr,
+                                                 .clip = run->plan->policy.clip,
+                                                 .tokens = p->stats.tokens,
+                                                 .update = update,
+                                                 .seed = run->seed});
 }
 
 /* For kernels of this step; again when the tokens are known. */
 static void fill_scalars(const struct rf_pass *p)
 {
     const struct rf_run *run = p->run;
-    rf_step_scalars_set(rf_tensor_map(run->regions[RF_REGION_SCALARS]),
-                        &(struct rf_step_values){.lr = p->lr,
-                                                 .clip = run->plan->policy.clip,
-                                                 .tokens = p->stats.tokens,
-                                                 .update = run->updates + 1,
-                                                 .seed = run->seed});
+    set_scalars(p, 0, run->under_way ? run->lr : p->lr, run->updates + 1);
+}
+
+/* Of the step that is under way, beside the next one's. */
+static void keep(const struct rf_pass *p, const struct rf_instruction *i)
+{
+    for (int k = 0; k < i->ins; k++) {
+        const struct rf_tensor from = rf_run_value(p->run, ins(p, i)[k]);
+        const struct rf_tensor to = rf_run_value(p->run, outs(p, i)[k]);
+        memcpy(rf_tensor_map(to), rf_tensor_map(from), rf_tensor_bytes(to));
+    }
 }
 
 static int load(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
-    for (int k = 0; k < i->outs; k++) {
+    keep(p, i);
+    for (int k = i->ins; k < i->outs; k++) {
         const struct rf_value *v = &plan->values[outs(p, i)[k]];
         if (v->kind != RF_VALUE_TOKENS)
             continue;
@@ -74,8 +61,11 @@ static int load(struct rf_pass *p, const struct rf_instruction *i)
         rf_run_load_inputs(p->run, p->tokens, p->targets, training(p) ? v->micro_batch : local,
                            local);
     }
-    if (training(p))
-        fill_scalars(p);
+    if (!training(p))
+        return 0;
+    fill_scalars(p);
+    if (rf_plan_lags(plan) && p->list != RF_LIST_DRAIN)
+        set_scalars(p, RF_SCALARS_NOW, p->lr, p->run->updates + 1 + p->run->under_way);
     return 0;
 }
 
@@ -129,15 +119,20 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-/* The elements that a value of a shard has, without padding behind them; a NULL buffer: none. */
-static struct rf_tensor shard(const struct rf_pass *p, int value)
+static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor from)
 {
-    const struct rf_plan *plan = p->run->plan;
-    const size_t count = plan->pieces[plan->values[value].piece].counts[plan->shard];
-    struct rf_tensor t = rf_run_value(p->run, value);
-    t.dtype = rf_plan_type(plan, plan->values[value].kind);
-    t.shape = rf_shape1((int64_t)count);
-    return count ? t : (struct rf_tensor){0};
+    return to.buffer ? rf_stream_copy(p->run->stream, to.buffer, to.offset, from.buffer,
+                                      from.offset, rf_tensor_bytes(to))
+                     : 0;
+}
+
+/* Each result is a copy of the operand in its place. */
+static int hold(struct rf_pass *p, const struct rf_instruction *i)
+{
+    for (int k = 0; k < i->outs; k++)
+        RETURN_IF_ERROR(
+            copy_over(p, rf_run_value(p->run, outs(p, i)[k]), rf_run_value(p->run, ins(p, i)[k])));
+    return 0;
 }
 
 static int merge(struct rf_pass *p, const struct rf_instruction *i)
@@ -176,177 +171,8 @@ static int tie(struct rf_pass *p, const struct rf_instruction *i)
     return rf_add(p->run->stream, sum, sum, use);
 }
 
-/* ---- transfers ------------------------------------------------------------------------------- */
-
-/* The subtrees of a forest lie a slot apart, the first one at `first`. */
-static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct rf_tensor first)
-{
-    const int64_t stride = (int64_t)p->run->plan->slot_elements;
-    first.shape = rf_shape1((int64_t)(parts - 1) * stride + rf_tensor_count(first));
-    return first;
-}
-
-/* No elements, on the run's device: a rank whose shard is empty takes part all the same. */
-static struct rf_tensor nothing(const struct rf_pass *p, enum rf_dtype dtype)
-{
-    struct rf_tensor t = p->run->regions[RF_REGION_TOKENS];
-    t.shape = rf_shape1(0);
-    t.dtype = dtype;
-    return t;
-}
-
-/* A round of sums that its owner keeps: the rank's leaf, if it has one, and all places for sums. */
-static int push_round(struct rf_pass *p, const struct rf_instruction *i,
-                      const struct rf_coll_opts *opts)
-{
-    const struct rf_plan *plan = p->run->plan;
-    const struct rf_transfer *t = rf_plan_transfer(plan, i);
-    const int *operands = ins(p, i);
-    const int leaf = rf_run_find(p->run, operands, i->ins, RF_VALUE_GRAD);
-    const int parts = rf_run_find(p->run, operands, i->ins + i->outs, RF_VALUE_GRAD_PART);
-    const int whole = parts < 0 ? outs(p, i)[0] : parts; /* one place, which is the shard */
-    struct rf_tensor in = {0}, sums = shard(p, whole);
-    if (leaf >= 0) {
-        in = as_f32(rf_run_value(p->run, leaf));
-        in.shape = rf_shape1((int64_t)t->count);
-    }
-    sums.shape = rf_shape1(rf_tensor_count(sums) * plan->sum_slots);
-    if (!sums.buffer)
-        sums = nothing(p, RF_F32);
-    return rf_prefix_reduce_scatter_tensor(p->run->comms[i->lane], (int)plan->policy.micro_batches,
-                                           t->round, in, sums, t->counts, opts);
-}
-
-static int start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
-                        struct rf_point *done)
-{
-    const struct rf_plan *plan = p->run->plan;
-    const struct rf_transfer *t = rf_plan_transfer(plan, i);
-    struct rf_comm *comm = p->run->comms[i->lane];
-    const struct rf_value *first = &plan->values[ins(p, i)[0]];
-    struct rf_tensor in = typed(p, rf_run_value(p->run, ins(p, i)[0]), first->kind), out = {0};
-    char label[32];
-    snprintf(label, sizeof(label), "gradients piece %d", first->piece);
-    const struct rf_coll_opts opts = {
-        .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
-    in.shape = rf_shape1((int64_t)t->count);
-    if (i->outs > 0)
-        out = shard(p, outs(p, i)[0]);
-    if (i->outs > 0 && ins(p, i)[0] == outs(p, i)[0])
-        in = out = out.buffer ? out : nothing(p, t->dtype);
-    switch (t->op) {
-    case RF_COLL_PREFIX_REDUCE_SCATTER:
-        return push_round(p, i, &opts);
-    case RF_COLL_FOREST_ALL_REDUCE:
-        return rf_forest_all_reduce_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
-                                           plan->slot_elements, out, &opts);
-    case RF_COLL_FOREST_REDUCE_SCATTER:
-        return rf_forest_reduce_scatter_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
-                                               plan->slot_elements, out, t->counts, &opts);
-    case RF_COLL_REDUCE_SCATTER:
-        return rf_reduce_scatter_v_tensor(comm, in, out, t->counts, RF_SUM, &opts);
-    case RF_COLL_REDUCE:
-        return rf_reduce_tensor(comm, in, out, RF_SUM, t->root, &opts);
-    default:
-        return rf_all_reduce_tensor(comm, in, out, RF_SUM, &opts);
-    }
-}
-
-static int start_gather(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
-                        struct rf_point *done)
-{
-    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
-    struct rf_tensor out = rf_run_value(p->run, outs(p, i)[0]);
-    char label[32];
-    snprintf(label, sizeof(label), "weights piece %d", p->run->plan->values[outs(p, i)[0]].piece);
-    out.dtype = t->dtype;
-    out.shape = rf_shape1((int64_t)t->count);
-    return rf_all_gather_v_tensor(
-        p->run->comms[i->lane], shard(p, ins(p, i)[0]), out, t->counts,
-        &(struct rf_coll_opts){.order = t->order, .label = label, .after = after, .done = done});
-}
-
-/* Of the tensor ranks, between two phases of a call: in place. */
-static int start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
-                          struct rf_point *done)
-{
-    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
-    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
-    const struct rf_exchange *x = rf_plan_exchange_of(p->run->plan, v);
-    struct rf_comm *comm = p->run->comms[i->lane];
-    struct rf_tensor whole = rf_run_value(p->run, ins(p, i)[0]), part;
-    char label[64];
-    snprintf(label, sizeof(label), "%s block %d micro-batch %d exchange %d", rf_verb_name(i->call),
-             v->block, v->micro_batch, v->slot % RF_MAX_EXCHANGES);
-    const struct rf_coll_opts opts = {
-        .order = t->order, .label = label, .after = after, .done = done};
-    whole.dtype = x->dtype;
-    whole.shape = rf_shape1(rf_shape_count(x->shape));
-    part = whole;
-    part.shape = rf_shape1((int64_t)t->count);
-    part.offset += (uint64_t)p->run->plan->tp_rank * rf_tensor_bytes(part);
-    switch (x->kind) {
-    case RF_EXCHANGE_GATHER:
-        return rf_all_gather_tensor(comm, part, whole, &opts);
-    case RF_EXCHANGE_SCATTER:
-        return rf_reduce_scatter_tensor(comm, whole, part, RF_SUM, &opts);
-    default:
-        return rf_all_reduce_tensor(comm, whole, whole,
-                                    x->kind == RF_EXCHANGE_MAX ? RF_MAX : RF_SUM, &opts);
-    }
-}
-
-/* A value to another rank, or from there. */
-static int start_message(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
-                         struct rf_point *done)
-{
-    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
-    struct rf_tensor value = rf_run_value(p->run, ins(p, i)[0]); /* the only operand */
-    struct rf_comm *comm = p->run->comms[i->lane];
-    const bool sends = t->op == RF_COLL_SEND;
-    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
-    char label[48];
-    if (v->piece >= 0)
-        snprintf(label, sizeof(label), "tied gradients");
-    else
-        snprintf(label, sizeof(label), "%s block %d micro-batch %d",
-                 v->kind == RF_VALUE_OUT ? "output" : "gradient", v->block, v->micro_batch);
-    const struct rf_coll_opts opts = {.label = label, .after = after, .done = done};
-    value.dtype = t->dtype;
-    value.shape = rf_shape1((int64_t)t->count);
-    if (!value.buffer) /* an empty shard */
-        value = nothing(p, t->dtype);
-    return sends ? rf_send_tensor(comm, value, t->peer, t->tag, &opts)
-                 : rf_recv_tensor(comm, value, t->peer, t->tag, &opts);
-}
-
-/* Between memory of the host and of the device, beside what is computed. */
-static int start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
-                      struct rf_point *done)
-{
-    struct rf_stream *stream = p->run->copies[i->lane];
-    const struct rf_tensor from = rf_run_value(p->run, ins(p, i)[0]);
-    const struct rf_tensor to = rf_run_value(p->run, outs(p, i)[0]);
-    const uint64_t room = rf_tensor_bytes(to), all = rf_tensor_bytes(from);
-    if (after.timeline)
-        RETURN_IF_ERROR(rf_stream_after(stream, after));
-    if (from.buffer && to.buffer)
-        RETURN_IF_ERROR(rf_stream_copy(stream, to.buffer, to.offset, from.buffer, from.offset,
-                                       room < all ? room : all));
-    return rf_stream_submit(stream, done);
-}
-
-/* Other ranks' chunks are 0 here. */
-static int start_norm_share(struct rf_pass *p, const struct rf_instruction *i,
-                            struct rf_point after, struct rf_point *done)
-{
-    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
-    struct rf_tensor partials = as_f32(rf_run_value(p->run, outs(p, i)[0]));
-    partials.shape = rf_shape1((int64_t)t->count);
-    return rf_all_reduce_tensor(
-        p->run->comms[i->lane], partials, partials, RF_SUM,
-        &(struct rf_coll_opts){.order = t->order, .label = "norm", .after = after, .done = done});
-}
+/* ---- what the host does -------------------------------------------------------------------------
+ */
 
 static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
 {
@@ -371,11 +197,12 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_plan *plan = run->plan;
     const uint64_t computed = rf_now_ns();
     double sum = 0;
-    const bool has = rf_plan_has_losses(plan);
-    for (int local = 0; has && local < plan->local_micro_batches; local++) {
-        const int64_t global = rf_plan_micro_batch(plan, local);
-        rf_run_take_loss(run, local, global);
-        p->stats.local_tokens += (int64_t)run->shares[2 * global + 1];
+    for (int k = 0; k < i->ins; k++) {
+        const struct rf_value *v = &plan->values[ins(p, i)[k]];
+        if (v->kind != RF_VALUE_LOSSES)
+            continue;
+        rf_run_take_loss(run, (int)(v->offset / v->bytes), v->micro_batch);
+        p->stats.local_tokens += (int64_t)run->shares[2 * v->micro_batch + 1];
     }
     RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &p->stats.tokens,
                                         &p->stats.stop));
@@ -455,6 +282,17 @@ static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
     return first;
 }
 
+/* Where the next step begins before this update: what its micro-batches go on to see. */
+static int keep_version(struct rf_pass *p, const struct rf_instruction *i)
+{
+    const struct rf_run *run = p->run;
+    RETURN_IF_ERROR(
+        copy_over(p, rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, RF_STATE_BEFORE),
+                  out_span(p, i, RF_VALUE_PARAM_SHARD)));
+    return copy_over(p, rf_run_span(run, outs(p, i), i->outs, RF_VALUE_COPY, RF_SLOT_BEFORE),
+                     out_span(p, i, RF_VALUE_COPY_SHARD));
+}
+
 static int step(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -473,6 +311,7 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
+    RETURN_IF_ERROR(keep_version(p, i));
     return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
 }
 
@@ -535,7 +374,7 @@ static int cast(struct rf_pass *p, const struct rf_instruction *i)
 void rf_take_scalars(struct rf_pass *p)
 {
     struct rf_run *run = p->run;
-    if (!training(p))
+    if (!training(p) || p->list == RF_LIST_FILL)
         return;
     const struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
     p->stats.grad_norm = scalars->norm;
@@ -552,22 +391,23 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_BACKWARD_INPUT] = {.record = block},
     [RF_VERB_BACKWARD_WEIGHT] = {.record = block},
     [RF_VERB_MERGE] = {.record = merge},
-    [RF_VERB_REDUCE] = {.start = start_reduce},
+    [RF_VERB_HOLD] = {.record = hold},
+    [RF_VERB_REDUCE] = {.start = rf_start_reduce},
     [RF_VERB_LOSS] = {.act = loss},
     [RF_VERB_TIE] = {.record = tie},
     [RF_VERB_NORM_PARTIAL] = {.record = norm_partial},
-    [RF_VERB_NORM_SHARE] = {.start = start_norm_share},
+    [RF_VERB_NORM_SHARE] = {.start = rf_start_norm_share},
     [RF_VERB_NORM] = {.record = norm},
-    [RF_VERB_GATHER] = {.start = start_gather},
+    [RF_VERB_GATHER] = {.start = rf_start_gather},
     [RF_VERB_BEGIN_STEP] = {.record = begin_step},
     [RF_VERB_STEP] = {.record = step},
     [RF_VERB_END_STEP] = {.record = end_step},
     [RF_VERB_BROADCAST] = {.act = broadcast},
     [RF_VERB_CAST] = {.record = cast},
-    [RF_VERB_FETCH] = {.start = start_copy},
-    [RF_VERB_EVICT] = {.start = start_copy},
+    [RF_VERB_FETCH] = {.start = rf_start_copy},
+    [RF_VERB_EVICT] = {.start = rf_start_copy},
     [RF_VERB_HOST_STEP] = {.act = host_step},
-    [RF_VERB_EXCHANGE] = {.start = start_exchange},
-    [RF_VERB_SEND] = {.start = start_message},
-    [RF_VERB_RECV] = {.start = start_message},
+    [RF_VERB_EXCHANGE] = {.start = rf_start_exchange},
+    [RF_VERB_SEND] = {.start = rf_start_message},
+    [RF_VERB_RECV] = {.start = rf_start_message},
 };

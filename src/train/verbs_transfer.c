@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The verbs that start a transfer, between ranks or between host and device; see verbs.h.
+ */
+#include <ringforge/ringforge.h>
+
+#include "../base/base.h"
+#include "../parallel/exchange.h"
+#include "operands.h"
+#include "verbs.h"
+
+/* The subtrees of a forest lie a slot apart, the first one at `first`. */
+static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct rf_tensor first)
+{
+    const int64_t stride = (int64_t)p->run->plan->slot_elements;
+    first.shape = rf_shape1((int64_t)(parts - 1) * stride + rf_tensor_count(first));
+    return first;
+}
+
+/* No elements, on the run's device: a rank whose shard is empty takes part all the same. */
+static struct rf_tensor nothing(const struct rf_pass *p, enum rf_dtype dtype)
+{
+    struct rf_tensor t = p->run->regions[RF_REGION_TOKENS];
+    t.shape = rf_shape1(0);
+    t.dtype = dtype;
+    return t;
+}
+
+/* A round of sums that its owner keeps: the rank's leaf, if it has one, and all places for sums. */
+static int push_round(struct rf_pass *p, const struct rf_instruction *i,
+                      const struct rf_coll_opts *opts)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, i);
+    const int *operands = ins(p, i);
+    const int leaf = rf_run_find(p->run, operands, i->ins, RF_VALUE_GRAD);
+    const int parts = rf_run_find(p->run, operands, i->ins + i->outs, RF_VALUE_GRAD_PART);
+    const int whole = parts < 0 ? outs(p, i)[0] : parts; /* one place, which is the shard */
+    struct rf_tensor in = {0}, sums = shard(p, whole);
+    if (leaf >= 0) {
+        in = as_f32(rf_run_value(p->run, leaf));
+        in.shape = rf_shape1((int64_t)t->count);
+    }
+    sums.shape = rf_shape1(rf_tensor_count(sums) * plan->sum_slots);
+    if (!sums.buffer)
+        sums = nothing(p, RF_F32);
+    return rf_prefix_reduce_scatter_tensor(p->run->comms[i->lane], (int)plan->policy.micro_batches,
+                                           t->round, in, sums, t->counts, opts);
+}
+
+int rf_start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                    struct rf_point *done)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const struct rf_transfer *t = rf_plan_transfer(plan, i);
+    struct rf_comm *comm = p->run->comms[i->lane];
+    const struct rf_value *first = &plan->values[ins(p, i)[0]];
+    struct rf_tensor in = typed(p, rf_run_value(p->run, ins(p, i)[0]), first->kind), out = {0};
+    char label[32];
+    snprintf(label, sizeof(label), "gradients piece %d", first->piece);
+    const struct rf_coll_opts opts = {
+        .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
+    in.shape = rf_shape1((int64_t)t->count);
+    if (i->outs > 0)
+        out = shard(p, outs(p, i)[0]);
+    if (i->outs > 0 && ins(p, i)[0] == outs(p, i)[0])
+        in = out = out.buffer ? out : nothing(p, t->dtype);
+    switch (t->op) {
+    case RF_COLL_PREFIX_REDUCE_SCATTER:
+        return push_round(p, i, &opts);
+    case RF_COLL_FOREST_ALL_REDUCE:
+        return rf_forest_all_reduce_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
+                                           plan->slot_elements, out, &opts);
+    case RF_COLL_FOREST_REDUCE_SCATTER:
+        return rf_forest_reduce_scatter_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
+                                               plan->slot_elements, out, t->counts, &opts);
+    case RF_COLL_REDUCE_SCATTER:
+        return rf_reduce_scatter_v_tensor(comm, in, out, t->counts, RF_SUM, &opts);
+    case RF_COLL_REDUCE:
+        return rf_reduce_tensor(comm, in, out, RF_SUM, t->root, &opts);
+    default:
+        return rf_all_reduce_tensor(comm, in, out, RF_SUM, &opts);
+    }
+}
+
+int rf_start_gather(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                    struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    struct rf_tensor out = rf_run_value(p->run, outs(p, i)[0]);
+    char label[32];
+    snprintf(label, sizeof(label), "weights piece %d", p->run->plan->values[outs(p, i)[0]].piece);
+    out.dtype = t->dtype;
+    out.shape = rf_shape1((int64_t)t->count);
+    return rf_all_gather_v_tensor(
+        p->run->comms[i->lane], shard(p, ins(p, i)[0]), out, t->counts,
+        &(struct rf_coll_opts){.order = t->order, .label = label, .after = after, .done = done});
+}
+
+/* Of the tensor ranks, between two phases of a call: in place. */
+int rf_start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                      struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
+    const struct rf_exchange *x = rf_plan_exchange_of(p->run->plan, v);
+    struct rf_comm *comm = p->run->comms[i->lane];
+    struct rf_tensor whole = rf_run_value(p->run, ins(p, i)[0]), part;
+    char label[64];
+    snprintf(label, sizeof(label), "%s block %d micro-batch %d exchange %d", rf_verb_name(i->call),
+             v->block, v->micro_batch, v->slot % RF_MAX_EXCHANGES);
+    const struct rf_coll_opts opts = {
+        .order = t->order, .label = label, .after = after, .done = done};
+    /* This rank's parts have been added to the first one's. */
+    whole.offset += rf_exchange_part_first(p->run->plan, x, 0, true);
+    whole.dtype = t->dtype;
+    whole.shape = rf_shape1(rf_shape_count(x->shape));
+    part = whole;
+    part.shape = rf_shape1((int64_t)t->count);
+    part.offset += (uint64_t)p->run->plan->tp_rank * rf_tensor_bytes(part);
+    switch (x->kind) {
+    case RF_EXCHANGE_GATHER:
+        return rf_all_gather_tensor(comm, part, whole, &opts);
+    case RF_EXCHANGE_SCATTER:
+        return rf_reduce_scatter_tensor(comm, whole, part, RF_SUM, &opts);
+    default:
+        return rf_all_reduce_tensor(comm, whole, whole,
+                                    x->kind == RF_EXCHANGE_MAX ? RF_MAX : RF_SUM, &opts);
+    }
+}
+
+/* A value to another rank, or from there. */
+int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                     struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    struct rf_tensor value = rf_run_value(p->run, ins(p, i)[0]); /* the only operand */
+    struct rf_comm *comm = p->run->comms[i->lane];
+    const bool sends = t->op == RF_COLL_SEND;
+    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
+    char label[48];
+    if (v->piece >= 0)
+        snprintf(label, sizeof(label), "tied gradients");
+    else
+        snprintf(label, sizeof(label), "%s block %d micro-batch %d",
+                 v->kind == RF_VALUE_OUT ? "output" : "gradient", v->block, v->micro_batch);
+    const struct rf_coll_opts opts = {.label = label, .after = after, .done = done};
+    value.dtype = t->dtype;
+    value.shape = rf_shape1((int64_t)t->count);
+    if (!value.buffer) /* an empty shard */
+        value = nothing(p, t->dtype);
+    return sends ? rf_send_tensor(comm, value, t->peer, t->tag, &opts)
+                 : rf_recv_tensor(comm, value, t->peer, t->tag, &opts);
+}
+
+/* Between memory of the host and of the device, beside what is computed. */
+int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                  struct rf_point *done)
+{
+    struct rf_stream *stream = p->run->copies[i->lane];
+    const struct rf_tensor from = rf_run_value(p->run, ins(p, i)[0]);
+    const struct rf_tensor to = rf_run_value(p->run, outs(p, i)[0]);
+    const uint64_t room = rf_tensor_bytes(to), all = rf_tensor_bytes(from);
+    if (after.timeline)
+        RETURN_IF_ERROR(rf_stream_after(stream, after));
+    if (from.buffer && to.buffer)
+        RETURN_IF_ERROR(rf_stream_copy(stream, to.buffer, to.offset, from.buffer, from.offset,
+                                       room < all ? room : all));
+    return rf_stream_submit(stream, done);
+}
+
+/* Other ranks' chunks are 0 here. */
+int rf_start_norm_share(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+                        struct rf_point *done)
+{
+    const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
+    struct rf_tensor partials = as_f32(rf_run_value(p->run, outs(p, i)[0]));
+    partials.shape = rf_shape1((int64_t)t->count);
+    return rf_all_reduce_tensor(
+        p->run->comms[i->lane], partials, partials, RF_SUM,
+        &(struct rf_coll_opts){.order = t->order, .label = "norm", .after = after, .done = done});
+}
