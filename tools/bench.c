@@ -84,7 +84,7 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--agg_iters has to be 1 to 1000");
     if (!(o->scale > 0 && o->scale <= 1000))
         return tool_usage_error(command, "--scale has to be more than 0, and at most 1000");
-    if (o->plot_path) {
+    if (o->plot_path && strcmp(o->op, "pipeline") != 0) {
         int status = tool_plot_check(command, o->plot_path);
         if (status != TOOL_OK)
             return status;
@@ -214,6 +214,10 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "pipeline: milliseconds of the blocks of a rank, for a micro-batch: forward, and the "
          "halves of backward for inputs and for weights (100x100x100)",
          STAGES},
+        {"schedule", 0, TOOL_TEXT, &o.schedule, "NAME",
+         "pipeline: only this one: naive, gpipe, 1f1b, interleaved:2, zbh1, zbv, data parallel, "
+         "zero 3 (all)",
+         STAGES},
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used", SIZED},
         {"shape", 0, TOOL_LIST, &o.shapes, "AxB",
@@ -232,8 +236,10 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"device", 0, TOOL_TEXT, &o.device, "WHICH",
          "kernels, step, host_update: index or part of a name", STEPS | KERNELS | TRAINING},
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL},
-        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw bus bandwidth by size (.svg or .png)",
-         COLLECTIVES | KERNELS},
+        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
+         "draw bus bandwidth by size (.svg or .png); pipeline: the predicted timeline of a step "
+         "above the measured one, of one --schedule (.svg)",
+         COLLECTIVES | KERNELS | STAGES},
         {NULL},
     };
     bool given[sizeof(table) / sizeof(table[0])] = {false};
@@ -263,8 +269,11 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     status = check_use(command, table, o.op);
     if (status != TOOL_OK)
         return status;
+    const bool pipeline = strcmp(o.op, "pipeline") == 0; /* its picture needs no other program */
     const struct tool_output outputs[] = {
-        {"json", o.json_path, TOOL_OUTPUT_FILE}, {"plot", o.plot_path, TOOL_OUTPUT_PLOT}, {NULL}};
+        {"json", o.json_path, TOOL_OUTPUT_FILE},
+        {"plot", o.plot_path, pipeline ? TOOL_OUTPUT_FILE : TOOL_OUTPUT_PLOT},
+        {NULL}};
     o.ranks.outputs = outputs;
     status = tool_ranks_outputs(command, &o.ranks);
     if (status != TOOL_OK)
@@ -277,7 +286,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         return bench_host_update(command, &o);
     if (strcmp(o.op, "overlap") == 0)
         return bench_overlap(command, &o);
-    if (strcmp(o.op, "pipeline") == 0)
+    if (pipeline)
         return bench_pipeline(command, &o, argv);
     if (strcmp(o.op, "staging") == 0)
         return bench_staging(command, &o);

@@ -18,6 +18,7 @@ struct bench_options {
     double link_gbps;          /* for bound_pct; 0 = unknown */
     double scale;              /* overlap, pipeline: of all times */
     const char *times;         /* pipeline */
+    const char *schedule;      /* pipeline; NULL: all */
     const char *algorithm;     /* collectives; NULL: by size */
     bool private_buffers;      /* collectives; else the library's (rf_comm_alloc) */
     struct tool_list shapes;   /* kernels */
@@ -31,7 +32,7 @@ int bench_collective(const struct tool_command *command, const struct bench_opti
                      char *const *argv);
 /* On two ranks as threads, over links of given speeds. */
 int bench_overlap(const struct tool_command *command, const struct bench_options *options);
-/* Of every schedule, on 2 to 8 ranks. */
+/* Of every schedule, or of one, on 2 to 8 ranks. */
 int bench_pipeline(const struct tool_command *command, const struct bench_options *options,
                    char *const *argv);
 /* An optimizer's update in memory of the host, beside the device's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge bench pipeline: how long the ranks of a pipeline are idle, for every schedule. Blocks
+ * ringforge bench pipeline: how long the ranks of a pipeline are idle, by schedule. Blocks
  * take a known time (bench_timed.h), so a step can be computed: by a formula, and by the plan's own
  * simulator. The same blocks with data parallelism, where only communication is idle time, stand
  * beside.
@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "bench.h"
-#include "bench_timed.h"
+#include "bench_pipeline.h"
+#include "timeline.h"
 
 enum {
     MOST_RANKS = 8,
@@ -44,6 +45,7 @@ struct pipeline {
     const struct bench_options *options;
     struct timed_seconds seconds; /* of what a rank has, for a micro-batch */
     int ranks, blocks, micro_batches;
+    const struct schedule *chosen;         /* NULL: all */
     cJSON *json, *rows;                    /* rank 0 fills and writes them */
     struct rf_device *devices[MOST_RANKS]; /* a communicator keeps timelines on them */
 };
@@ -80,11 +82,11 @@ static double idle_s(const struct pipeline *p, const struct schedule *schedule)
 }
 
 /* Nothing but blocks takes time. */
-static int simulate(const struct pipeline *p, const struct rf_plan *plan, double *out)
+static int simulate(const struct pipeline *p, const struct rf_plan *plan, struct rf_sim **out,
+                    double *step_s)
 {
     double verb_s[RF_VERB_COUNT];
     struct rf_sim_result result;
-    struct rf_sim *sim = NULL;
     for (int verb = 0; verb < RF_VERB_COUNT; verb++)
         verb_s[verb] = -1;
     verb_s[RF_VERB_FORWARD] = p->seconds.forward / CHUNKS;
@@ -96,12 +98,11 @@ static int simulate(const struct pipeline *p, const struct rf_plan *plan, double
                                                .bytes_per_s = INFINITY,
                                                .host_bytes_per_s = INFINITY,
                                                .link_bytes_per_s = INFINITY}};
-    int rc = rf_plan_simulate_job(plan, &opts, &sim);
+    int rc = rf_plan_simulate_job(plan, &opts, out);
     if (rc < 0)
         return rc;
-    rf_sim_get_result(sim, 0, &result);
-    rf_sim_destroy(sim);
-    *out = result.step_s;
+    rf_sim_get_result(*out, 0, &result);
+    *step_s = result.step_s;
     return 0;
 }
 
@@ -109,7 +110,9 @@ static int simulate(const struct pipeline *p, const struct rf_plan *plan, double
 
 static bool is_quiet(const struct pipeline *p)
 {
-    return p->options->json_path && strcmp(p->options->json_path, "-") == 0;
+    const struct bench_options *o = p->options;
+    return (o->json_path && strcmp(o->json_path, "-") == 0) ||
+           (o->plot_path && strcmp(o->plot_path, "-") == 0);
 }
 
 static double share(const struct pipeline *p, double step_s)
@@ -156,17 +159,42 @@ static void put_header(const struct pipeline *p)
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static int take_steps(struct rf_run *run, int64_t count, double *out)
+/* What a rank does in a step of one schedule. */
+struct course {
+    struct rf_comm *comm;
+    struct rf_run *run;
+    struct timed_device *timed;
+    struct pipeline_marks *marks; /* NULL: they are not wanted */
+    double step_s;                /* the best */
+};
+
+/* All ranks begin at once where times are compared. */
+static int take_step(struct course *c, bool counts)
 {
     static const int32_t words[TOKENS * ROUNDS * MOST_RANKS] = {0};
+    struct rf_step_stats stats = {0};
+    int rc = c->marks ? rf_barrier(c->comm, NULL) : 0;
+    if (rc == 0 && c->marks)
+        rc = timed_watch(c->timed);
+    if (rc == 0)
+        rc = rf_run_step(c->run, words, words, 0.1f, &stats);
+    const double step_s = (double)stats.step_ns * 1e-9;
+    const bool best = counts && step_s < c->step_s;
+    if (rc == 0 && best)
+        c->step_s = step_s;
+    if (rc == 0 && c->marks)
+        rc = timed_wait(c->timed);
+    if (rc == 0 && c->marks)
+        rc = pipeline_keep_best(c->comm, c->timed, best, c->marks);
+    return rc;
+}
+
+static int take_steps(struct course *c, int64_t count)
+{
     int rc = 0;
-    *out = INFINITY;
-    for (int64_t i = -1; i < count && rc == 0; i++) { /* the first compiles kernels */
-        struct rf_step_stats stats = {0};
-        rc = rf_run_step(run, words, words, 0.1f, &stats);
-        if (i >= 0 && (double)stats.step_ns * 1e-9 < *out)
-            *out = (double)stats.step_ns * 1e-9;
-    }
+    c->step_s = INFINITY;
+    for (int64_t i = -1; i < count && rc == 0; i++) /* the first compiles kernels */
+        rc = take_step(c, i >= 0);
     return rc;
 }
 
@@ -184,25 +212,60 @@ static int build_plan(const struct pipeline *p, const struct schedule *schedule,
     return rf_plan_build(blocks, p->blocks, &mesh, &policy, rank, out);
 }
 
-static int measure(struct pipeline *p, struct rf_comm *comm, const struct rf_block *blocks,
-                   const struct schedule *schedule)
+static int draw(const struct pipeline *p, const struct schedule *schedule, const struct course *c,
+                const struct rf_sim *sim, double planned_s, int *status)
 {
-    const int rank = rf_comm_rank(comm);
+    const struct pipeline_picture what = {.path = p->options->plot_path,
+                                          .schedule = schedule->name,
+                                          .ranks = p->ranks,
+                                          .micro_batches = p->micro_batches,
+                                          .sim = sim,
+                                          .planned_s = planned_s,
+                                          .planned_bubble = share(p, planned_s),
+                                          .measured_s = c->step_s,
+                                          .measured_bubble = share(p, c->step_s)};
+    return pipeline_draw(p->command, c->comm, &what, c->marks, status);
+}
+
+/* *status: of the picture. */
+static int measure(struct pipeline *p, struct course *c, const struct rf_block *blocks,
+                   const struct schedule *schedule, int *status)
+{
+    const int rank = rf_comm_rank(c->comm);
     struct rf_plan *plan = NULL;
-    struct rf_run *run = NULL;
-    double planned_s = 0, step_s = 0;
+    struct rf_sim *sim = NULL;
+    double planned_s = 0;
     int rc = build_plan(p, schedule, rank, blocks, &plan);
     if (rc == 0)
-        rc = simulate(p, plan, &planned_s);
+        rc = simulate(p, plan, &sim, &planned_s);
     if (rc == 0)
-        rc = rf_run_open(p->devices[rank], comm, plan, NULL, &run);
+        rc = rf_run_open(p->devices[rank], c->comm, plan, NULL, &c->run);
     if (rc == 0)
-        rc = take_steps(run, p->options->samples, &step_s);
+        rc = take_steps(c, p->options->samples);
     if (rc == 0 && rank == 0)
-        put_row(p, schedule, planned_s, step_s);
-    rf_run_close(run);
+        put_row(p, schedule, planned_s, c->step_s);
+    if (rc == 0 && c->marks)
+        rc = draw(p, schedule, c, sim, planned_s, status);
+    rf_run_close(c->run);
+    c->run = NULL;
+    rf_sim_destroy(sim);
     rf_plan_destroy(plan);
     return rc;
+}
+
+static int measure_all(struct pipeline *p, struct rf_comm *comm, const struct rf_block *blocks,
+                       struct timed_device *timed)
+{
+    struct pipeline_marks *marks = p->options->plot_path ? calloc(1, sizeof(*marks)) : NULL;
+    struct course course = {.comm = comm, .timed = timed, .marks = marks};
+    int rc = 0, status = TOOL_OK;
+    if (p->options->plot_path && !marks)
+        return tool_error(p->command, "out of memory for a picture");
+    for (size_t i = 0; i < sizeof(schedules) / sizeof(schedules[0]) && rc == 0; i++)
+        if (!p->chosen || p->chosen == &schedules[i])
+            rc = measure(p, &course, blocks, &schedules[i], &status);
+    free(marks);
+    return rc < 0 ? tool_library_error(p->command, rf_comm_rank(comm)) : status;
 }
 
 static int run_rank(struct rf_comm *comm, void *user)
@@ -233,16 +296,12 @@ static int run_rank(struct rf_comm *comm, void *user)
         (struct timed_seconds){p->seconds.forward / CHUNKS, p->seconds.backward_input / CHUNKS,
                                p->seconds.backward_weight / CHUNKS};
     timed.channels = CHANNELS;
-    int rc = 0;
     if (rank == 0)
         put_header(p);
-    for (size_t i = 0; i < sizeof(schedules) / sizeof(schedules[0]) && rc == 0; i++)
-        rc = measure(p, comm, blocks, &schedules[i]);
+    status = measure_all(p, comm, blocks, &timed);
     timed_close(&timed);
-    if (rc < 0)
-        return tool_library_error(p->command, rank);
-    if (rank != 0 || !p->options->json_path)
-        return TOOL_OK;
+    if (status != TOOL_OK || rank != 0 || !p->options->json_path)
+        return status;
     cJSON *json = p->json;
     p->json = NULL;
     return tool_json_write(p->command, p->options->json_path, json);
@@ -265,6 +324,27 @@ static bool read_times(const char *text, double scale, struct timed_seconds *out
     return ms[0] > 0;
 }
 
+static int choose(const struct tool_command *command, const struct bench_options *options,
+                  const struct schedule **out)
+{
+    char names[160] = "";
+    size_t used = 0;
+    if (options->plot_path && !options->schedule)
+        return tool_usage_error(command, "--plot draws one schedule; name it by --schedule");
+    if (options->plot_path && timeline_check(command, options->plot_path) != TOOL_OK)
+        return TOOL_USAGE;
+    for (size_t i = 0; i < sizeof(schedules) / sizeof(schedules[0]); i++) {
+        if (!options->schedule || strcmp(schedules[i].name, options->schedule) == 0) {
+            *out = options->schedule ? &schedules[i] : NULL;
+            return TOOL_OK;
+        }
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
+                                 schedules[i].name);
+    }
+    return tool_usage_error(command, "--schedule \"%s\" is not measured; there are %s",
+                            options->schedule, names);
+}
+
 int bench_pipeline(const struct tool_command *command, const struct bench_options *options,
                    char *const *argv)
 {
@@ -284,6 +364,9 @@ int bench_pipeline(const struct tool_command *command, const struct bench_option
                                 "--times \"%s\" is not FxIxW, milliseconds of a forward pass (more "
                                 "than 0) and of each half of a backward pass",
                                 options->times);
+    status = choose(command, options, &p.chosen);
+    if (status != TOOL_OK)
+        return status;
     p.blocks = CHUNKS * p.ranks;
     p.micro_batches = ROUNDS * p.ranks;
     p.json = cJSON_CreateObject();

@@ -17,6 +17,13 @@ static void sleep_for(double seconds)
         ;
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static void *carry_out(void *argument)
 {
     struct timed_device *timed = argument;
@@ -27,16 +34,21 @@ static void *carry_out(void *argument)
         if (call->seconds < 0)
             return NULL;
         /* After an error the run fails by itself; it must not wait for this. */
-        if (rf_point_wait(call->after, UINT64_MAX) == 0)
+        const bool ready = rf_point_wait(call->after, UINT64_MAX) == 0;
+        const double begin_s = now_s();
+        if (ready)
             sleep_for(call->seconds);
+        timed->marks[timed->marked++ % TIMED_CALLS] =
+            (struct timed_mark){begin_s - timed->zero_s, now_s() - timed->zero_s,
+                                (double)call->verb, (double)call->micro_batch};
         if (rf_timeline_signal(timed->timeline, done + 1) < 0)
             return NULL;
     }
 }
 
-static void give(struct timed_device *timed, struct rf_point after, double seconds)
+static void give(struct timed_device *timed, const struct timed_call *call)
 {
-    timed->calls[timed->given++ % TIMED_CALLS] = (struct timed_call){after, seconds};
+    timed->calls[timed->given++ % TIMED_CALLS] = *call;
     sem_post(&timed->ready);
 }
 
@@ -54,9 +66,22 @@ int timed_open(const struct tool_command *command, int rank, struct rf_device *d
     return tool_error(command, "cannot start a thread");
 }
 
+int timed_wait(struct timed_device *timed)
+{
+    return rf_point_wait((struct rf_point){timed->timeline, timed->given}, UINT64_MAX);
+}
+
+int timed_watch(struct timed_device *timed)
+{
+    int rc = timed_wait(timed);
+    timed->marked = 0;
+    timed->zero_s = now_s();
+    return rc;
+}
+
 void timed_close(struct timed_device *timed)
 {
-    give(timed, (struct rf_point){0}, -1);
+    give(timed, &(struct timed_call){.seconds = -1});
     pthread_join(timed->thread, NULL);
     sem_destroy(&timed->ready);
     rf_timeline_destroy(timed->timeline);
@@ -65,15 +90,15 @@ void timed_close(struct timed_device *timed)
 /* ---- the blocks ------------------------------------------------------------------------------ */
 
 /* What follows on the stream comes after it, and it comes after what the stream has to wait for. */
-static int take(struct rf_ctx *ctx, struct timed_device *timed, double seconds)
+static int take(struct rf_ctx *ctx, struct timed_device *timed, enum rf_verb verb, double seconds)
 {
-    struct rf_point before;
+    struct timed_call call = {.seconds = seconds, .verb = verb, .micro_batch = ctx->micro_batch};
     if (seconds <= 0)
         return 0;
-    int rc = rf_stream_submit(ctx->stream, &before);
+    int rc = rf_stream_submit(ctx->stream, &call.after);
     if (rc < 0)
         return rc;
-    give(timed, before, seconds);
+    give(timed, &call);
     return rf_stream_after(ctx->stream, (struct rf_point){timed->timeline, timed->given});
 }
 
@@ -86,7 +111,7 @@ static int fill(struct rf_ctx *ctx, struct rf_tensor t)
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
     struct timed_device *timed = self;
-    int rc = take(ctx, timed, timed->seconds.forward);
+    int rc = take(ctx, timed, RF_VERB_FORWARD, timed->seconds.forward);
     return rc < 0 ? rc : fill(ctx, ctx->losses);
 }
 
@@ -94,14 +119,14 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din)
 {
     struct timed_device *timed = self;
-    return take(ctx, timed, timed->seconds.backward_input);
+    return take(ctx, timed, RF_VERB_BACKWARD_INPUT, timed->seconds.backward_input);
 }
 
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
     struct timed_device *timed = self;
-    int rc = take(ctx, timed, timed->seconds.backward_weight);
+    int rc = take(ctx, timed, RF_VERB_BACKWARD_WEIGHT, timed->seconds.backward_weight);
     return rc < 0 ? rc : fill(ctx, ctx->grads[0]);
 }
 

@@ -98,11 +98,19 @@ static int no_tensor_sizes(const void *self, const struct rf_tensor_part *part, 
     return no_sizes(self, part->sequence ? rows / part->ranks : rows, seq, out);
 }
 
+static int no_context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                            int64_t seq, struct rf_block_sizes *out)
+{
+    (void)part;
+    return no_sizes(self, rows, seq, out);
+}
+
 static const struct rf_block_ops sized_ops = {.forward = refuse_forward,
                                               .backward_input = refuse_backward_input,
                                               .backward_weight = refuse_backward_weight,
                                               .sizes = no_sizes,
-                                              .tensor_sizes = no_tensor_sizes};
+                                              .tensor_sizes = no_tensor_sizes,
+                                              .context_sizes = no_context_sizes};
 
 struct sized {
     struct rf_param_desc param;

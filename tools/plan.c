@@ -6,13 +6,16 @@
 #include <string.h>
 
 #include "plan.h"
+#include "timeline.h"
 
 struct outcome {
+    struct rf_plan *plan; /* of rank 0 */
     struct rf_bytes *per_rank;
     struct rf_work *work;        /* of a step, per rank; NULL: it cannot be counted */
     struct rf_block_cost *costs; /* the same for all ranks */
     int ranks;
     double bubble;
+    int version_lag;
     int64_t params;
     struct rf_scaling scaling; /* of rank 0 */
     int again;                 /* blocks of a segment that is computed again; 0: none is */
@@ -41,7 +44,7 @@ static void take_stages(const struct rf_plan *plan, struct outcome *out)
 }
 
 static int plan_all(const struct tool_command *command, const struct setup *setup,
-                    const struct model *model, const char *svg_path, struct outcome *out)
+                    const struct model *model, const char *plot_path, struct outcome *out)
 {
     struct rf_plan *plan = NULL;
     int rc = rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, 0, &plan);
@@ -49,6 +52,7 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
         count_blocks(plan, model, out);
         rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);
         out->bubble = rf_plan_bubble(plan);
+        out->version_lag = rf_plan_version_lag(plan);
         out->params = rf_plan_param_count(plan);
         out->again = rf_plan_recompute(plan);
         take_stages(plan, out);
@@ -61,9 +65,9 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
         status = tool_library_error(command, -1);
     if (status == TOOL_OK && out->rates.known)
         status = predict(command, plan, out->costs, setup, &out->rates, &out->prediction);
-    if (status == TOOL_OK && svg_path)
-        status = plan_svg_write(command, svg_path, plan, setup, &out->prediction);
-    rf_plan_destroy(plan);
+    if (status == TOOL_OK && plot_path)
+        status = plan_plot_write(command, plot_path, setup, &out->prediction);
+    out->plan = plan;
     return status;
 }
 
@@ -82,6 +86,7 @@ static cJSON *to_json(const struct outcome *o)
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "ranks", o->ranks);
     cJSON_AddNumberToObject(json, "bubble", o->bubble);
+    cJSON_AddNumberToObject(json, "version_lag", o->version_lag);
     cJSON_AddNumberToObject(json, "param_count", (double)o->params);
     cJSON_AddNumberToObject(json, "recompute", o->again);
     cJSON_AddItemToObject(json, "stages", cJSON_CreateIntArray(o->stages, o->stage_count));
@@ -221,6 +226,9 @@ static void print_table(const struct setup *setup, const struct outcome *o)
     print_scaling(setup, o);
     print_stages(o);
     printf("Idle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
+    if (o->version_lag)
+        printf("Gradients of a step are those of the weights of %d update before\n",
+               o->version_lag);
     print_work(o);
     if (o->prediction.sim)
         prediction_print(&o->prediction);
@@ -230,8 +238,8 @@ struct plan_options {
     struct setup setup;
     double params;
     int64_t ranks, dp;
-    const char *json_path, *svg_path;
-    bool compare;
+    const char *json_path, *plot_path;
+    bool compare, explain;
     struct plan_search search;
 };
 
@@ -257,7 +265,10 @@ static int check(const struct tool_command *command, struct plan_options *o,
                                 o->setup.mesh_text);
     if (setup_ranks(&o->setup) > PLAN_MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", PLAN_MAX_RANKS);
-    status = plan_rates_check(command, &o->setup, o->svg_path ? "--schedule-svg" : NULL, rates);
+    if (o->plot_path)
+        status = timeline_check(command, o->plot_path);
+    if (status == TOOL_OK)
+        status = plan_rates_check(command, &o->setup, o->plot_path ? "--plot" : NULL, rates);
     const int ranks = setup_ranks(&o->setup);
     if (status == TOOL_OK && rates->hosts_text && ranks != rates->hosts * rates->host_ranks)
         return tool_usage_error(command, "--hosts %s has %d ranks, the mesh %d", rates->hosts_text,
@@ -273,12 +284,14 @@ static int tell(const struct tool_command *command, const struct plan_options *o
                 const struct model *model, const struct outcome *out)
 {
     const bool print = !(o->json_path && strcmp(o->json_path, "-") == 0) &&
-                       !(o->svg_path && strcmp(o->svg_path, "-") == 0);
+                       !(o->plot_path && strcmp(o->plot_path, "-") == 0);
     cJSON *json = o->json_path ? to_json(out) : NULL;
     int status = TOOL_OK;
     if (print)
         print_table(&o->setup, out);
-    if (o->params > 0)
+    if (print && o->explain)
+        status = plan_explain(command, out->plan, &o->setup.mesh, out->ranks);
+    if (o->params > 0 && status == TOOL_OK)
         status = plan_zero(command, &o->setup, model, print, json);
     if (o->compare && status == TOOL_OK)
         status = plan_compare(command, &o->setup, model, &out->rates, print, json);
@@ -301,10 +314,11 @@ static int run(const struct tool_command *command, const struct plan_options *o,
     if (!out.per_rank)
         status = tool_error(command, "out of memory for %d ranks", out.ranks);
     if (status == TOOL_OK)
-        status = plan_all(command, &o->setup, &model, o->svg_path, &out);
+        status = plan_all(command, &o->setup, &model, o->plot_path, &out);
     if (status == TOOL_OK)
         status = tell(command, o, &model, &out);
     prediction_free(&out.prediction);
+    rf_plan_destroy(out.plan);
     free(out.per_rank);
     free(out.work);
     free(out.costs);
@@ -316,10 +330,11 @@ static int run(const struct tool_command *command, const struct plan_options *o,
 /* What is of one plan. */
 static int check_search(const struct tool_command *command, const struct plan_options *o)
 {
-    const char *other = o->params > 0 ? "params"
-                        : o->compare  ? "compare"
-                        : o->svg_path ? "schedule-svg"
-                                      : NULL;
+    const char *other = o->params > 0  ? "params"
+                        : o->compare   ? "compare"
+                        : o->explain   ? "explain"
+                        : o->plot_path ? "plot"
+                                       : NULL;
     return other ? tool_usage_error(command, "--%s does not go with --search; use either", other)
                  : TOOL_OK;
 }
@@ -328,16 +343,18 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
 {
     struct plan_options o = {.params = 0};
     struct plan_rates rates = {0};
-    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 8];
+    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 9];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"params", 0, TOOL_COUNT, &o.params, "N", "a parameter count (7.5e9) instead of a model"},
         {"ranks", 0, TOOL_INT, &o.ranks, "N", "the same as --mesh dp=N"},
         {"dp", 0, TOOL_INT, &o.dp, "N", "the same as --mesh dp=N"},
+        {"explain", 0, TOOL_FLAG, &o.explain, NULL,
+         "what rank 0 exchanges in a step, and from which declaration each exchange follows"},
         {"compare", 0, TOOL_FLAG, &o.compare, NULL,
          "every --zero and --order side by side, with what is refused and why"},
-        {"schedule-svg", 0, TOOL_TEXT, &o.svg_path, "FILE",
-         "draw the predicted step: what each lane of rank 0 does when"},
+        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
+         "draw the predicted step (.svg): what each lane of each rank does when"},
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)"},
         {NULL}};
     plan_rates_options(&rates, table + SETUP_ROWS);
@@ -349,7 +366,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK)
         status = tool_outputs_check(
             command, (const struct tool_output[]){{"json", o.json_path, TOOL_OUTPUT_FILE},
-                                                  {"schedule-svg", o.svg_path, TOOL_OUTPUT_FILE},
+                                                  {"plot", o.plot_path, TOOL_OUTPUT_FILE},
                                                   {NULL}});
     if (status == TOOL_OK && o.search.wanted)
         return plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,

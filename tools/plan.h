@@ -53,10 +53,17 @@ void prediction_json(const struct prediction *prediction, cJSON *json);
 /* "12.3 ms"; returns text. */
 const char *plan_time_text(double seconds, char *text, size_t bytes);
 
-/* ---- plan_svg.c: lanes over time ------------------------------------------------------------- */
+/* ---- plan_plot.c: a predicted step as a picture ---------------------------------------------- */
 
-int plan_svg_write(const struct tool_command *command, const char *path, const struct rf_plan *plan,
-                   const struct setup *setup, const struct prediction *prediction);
+/* An exit status. */
+int plan_plot_write(const struct tool_command *command, const char *path, const struct setup *setup,
+                    const struct prediction *prediction);
+
+/* ---- plan_explain.c: where each transfer comes from ------------------------------------------ */
+
+/* Prints what the plan's rank exchanges with the others of so many. An exit status. */
+int plan_explain(const struct tool_command *command, const struct rf_plan *plan,
+                 const struct rf_mesh *mesh, int ranks);
 
 /* ---- plan_zero.c: what sharding saves of a model of a given size ------------------------------
  */
@@ -80,7 +87,7 @@ struct plan_search {
     int64_t top;
     bool top_given;
     /* Which options of the setup were given; the rest is searched. */
-    bool mesh, zero, recompute, offload, schedule, micro_batches, dtype;
+    bool mesh, zero, recompute, offload, schedule, micro_batches, dtype, sequence;
 };
 /* rows: PLAN_SEARCH_ROWS of them. setup_rows: of the setup, to hear which are given. */
 void plan_search_options(struct plan_search *search, struct tool_option *rows,

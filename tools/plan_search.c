@@ -17,11 +17,11 @@ void plan_search_options(struct plan_search *search, struct tool_option *rows,
     } open[] = {{"mesh", &search->mesh},           {"zero", &search->zero},
                 {"recompute", &search->recompute}, {"offload", &search->offload},
                 {"schedule", &search->schedule},   {"micro-batches", &search->micro_batches},
-                {"dtype", &search->dtype}};
+                {"dtype", &search->dtype},         {"sequence-parallel", &search->sequence}};
     const struct tool_option all[PLAN_SEARCH_ROWS] = {
         {"search", 0, TOOL_FLAG, &search->wanted, NULL,
          "find meshes that fit, by time, and what is not given of --zero, --recompute, --offload, "
-         "--schedule, --micro-batches, --dtype"},
+         "--schedule, --micro-batches, --dtype, --sequence-parallel"},
         {"top", 0, TOOL_INT, &search->top, "N", "with --search: rows; 0 = all that fit (20)",
          .given = &search->top_given},
     };
@@ -51,6 +51,11 @@ static int read_mesh(const struct tool_command *command, const char *text, struc
         const bool read = sscanf(at, "%7[a-z]=%7d%n", name, &value, &used) == 2;
         while (read && axis < PLAN_AXES && strcmp(name, plan_axes[axis].name) != 0)
             axis++;
+        if (read && strcmp(name, "cp") == 0)
+            return tool_usage_error(command,
+                                    "--mesh %s: cp is not searched in this version; plan such a "
+                                    "mesh without --search",
+                                    text);
         if (!read || axis == PLAN_AXES || value < 1 || (at[used] && at[used] != ',') ||
             (at[used] == ',' && !at[used + 1]))
             return tool_usage_error(
@@ -120,7 +125,8 @@ static unsigned open_of(const struct plan_search *search)
 {
     return (search->zero ? 0 : RF_SEARCH_ZERO) | (search->recompute ? 0 : RF_SEARCH_RECOMPUTE) |
            (search->offload ? 0 : RF_SEARCH_OFFLOAD) | (search->schedule ? 0 : RF_SEARCH_SCHEDULE) |
-           (search->micro_batches ? 0 : RF_SEARCH_MICRO_BATCHES);
+           (search->micro_batches ? 0 : RF_SEARCH_MICRO_BATCHES) |
+           (search->sequence ? 0 : RF_SEARCH_SEQUENCE);
 }
 
 /* What came nearest, and what else would fit if nothing but the model were given. */

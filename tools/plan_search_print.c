@@ -66,6 +66,8 @@ const char *plan_candidate_text(const struct rf_candidate *c, const char *dtype,
                                  mesh_text(c, word), c->zero);
     at += (size_t)snprintf(text + at, PLAN_CANDIDATE_TEXT - at, " --micro-batches %lld --dtype %s",
                            (long long)c->micro_batches, dtype);
+    if (c->sequence_parallel)
+        at += (size_t)snprintf(text + at, PLAN_CANDIDATE_TEXT - at, " --sequence-parallel");
     if (c->recompute)
         at += (size_t)snprintf(text + at, PLAN_CANDIDATE_TEXT - at, " --recompute %s",
                                recompute_text(c->recompute, word));
@@ -79,12 +81,19 @@ const char *plan_candidate_text(const struct rf_candidate *c, const char *dtype,
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* "8s": with sequence parallelism. */
+static const char *tensor_text(const struct rf_candidate *c, char text[WORD_BYTES])
+{
+    snprintf(text, WORD_BYTES, "%d%s", c->mesh.tp, c->sequence_parallel ? "s" : "");
+    return text;
+}
+
 static void print_row(const struct plan_found *f, const struct rf_candidate *c)
 {
-    char step[24], words[3][WORD_BYTES], bytes[2][24];
-    printf("%7s %5d %5d %3d %3d %4d %-8s %-4s %-13s %5lld %-4s %10s %10s %5.1f%s\n",
-           plan_time_text(c->step_s, step, sizeof(step)), c->mesh.dp, c->mesh.shard, c->mesh.tp,
-           c->mesh.pp, c->zero, recompute_text(c->recompute, words[0]),
+    char step[24], words[4][WORD_BYTES], bytes[2][24];
+    printf("%7s %5d %5d %4s %3d %4d %-8s %-4s %-13s %5lld %-4s %10s %10s %4.1f%s\n",
+           plan_time_text(c->step_s, step, sizeof(step)), c->mesh.dp, c->mesh.shard,
+           tensor_text(c, words[3]), c->mesh.pp, c->zero, recompute_text(c->recompute, words[0]),
            offload_text(c->offload, true, words[1]),
            c->mesh.pp > 1 ? schedule_text(c, words[2]) : "-", (long long)c->micro_batches,
            f->dtypes[c->model], tool_bytes_text(c->device_bytes, bytes[0], sizeof(bytes[0])),
@@ -95,14 +104,17 @@ static void print_row(const struct plan_found *f, const struct rf_candidate *c)
 static void print_rows(const struct plan_found *f)
 {
     const struct rf_candidate *c;
-    bool by_formula = false;
-    printf("%7s %5s %5s %3s %3s %4s %-8s %-4s %-13s %5s %-4s %10s %10s %5s\n", "step", "dp",
+    bool by_formula = false, sequence = false;
+    printf("%7s %5s %5s %4s %3s %4s %-8s %-4s %-13s %5s %-4s %10s %10s %4s\n", "step", "dp",
            "shard", "tp", "pp", "zero", "again", "off", "schedule", "micro", "type", "device",
-           "sent/step", "idle%");
+           "sent/step", "idle");
     for (int64_t k = 0; k < f->top && (c = rf_search_get(f->search, k)); k++) {
         print_row(f, c);
         by_formula = by_formula || !c->planned;
+        sequence = sequence || c->sequence_parallel;
     }
+    if (sequence)
+        printf("s after tp: with sequence parallelism\n");
     if (by_formula)
         printf("~ by formulas alone; the other rows are of plans that were simulated\n");
 }
@@ -119,8 +131,8 @@ static void print_rejections(const struct plan_found *f)
         const struct rf_candidate *c = &r->candidate;
         printf("%s", mesh_text(c, mesh));
         if (c->step_s > 0)
-            printf(" zero %d, %s, %s", c->zero, f->dtypes[c->model],
-                   plan_time_text(c->step_s, step, sizeof(step)));
+            printf("%s zero %d, %s, %s", c->sequence_parallel ? " sequence-parallel" : "", c->zero,
+                   f->dtypes[c->model], plan_time_text(c->step_s, step, sizeof(step)));
         int others = 0;
         for (; (next = rf_search_rejection(f->search, k + 1)); k++, others++)
             if (strcmp(next->reason, r->reason) != 0)
@@ -181,6 +193,7 @@ static cJSON *row_json(const struct plan_found *f, const struct rf_candidate *c)
     cJSON_AddStringToObject(json, "offload", offload_text(c->offload, false, word));
     cJSON_AddStringToObject(json, "schedule", schedule_text(c, word));
     cJSON_AddStringToObject(json, "dtype", f->dtypes[c->model]);
+    cJSON_AddBoolToObject(json, "sequence_parallel", c->sequence_parallel);
     cJSON_AddBoolToObject(json, "planned", c->planned);
     return json;
 }

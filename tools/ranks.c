@@ -80,7 +80,7 @@ struct thread_rank {
     const struct tool_command *command;
     struct rf_loopback *loopback;
     struct rf_comm_opts opts;
-    bool elastic;
+    bool elastic, closes;
     int (*fn)(struct rf_comm *comm, void *user);
     void *user;
     int status;
@@ -96,6 +96,8 @@ static void *run_thread(void *argument)
         return NULL;
     }
     self->status = self->fn(comm, self->user);
+    if (self->closes)
+        return NULL;
     if (self->status != TOOL_OK && self->status < TOOL_BY_SIGNAL)
         rf_comm_abort(comm, TOOL_ABORTED);
     if (!end_comm(comm, self->elastic) && self->status == TOOL_OK)
@@ -117,6 +119,7 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
         all[r].opts =
             (struct rf_comm_opts){.rank = r, .size = count, .timeout_s = ranks->timeout_s};
         all[r].elastic = ranks->elastic;
+        all[r].closes = ranks->closes;
         all[r].fn = fn;
         all[r].user = user;
         if (pthread_create(&all[r].thread, NULL, run_thread, &all[r]) != 0)
@@ -156,14 +159,17 @@ static int run_here(const struct tool_command *command, const struct tool_ranks 
     struct rf_comm_opts opts = {
         .rank = -1, .provider = ranks->provider, .timeout_s = ranks->timeout_s};
     struct rf_comm *comm = NULL;
+    if (ranks->joins)
+        return fn(NULL, user);
     if (is_loopback(ranks))
         opts.provider = NULL;
     if (rf_comm_open(rank ? "env:" : "self:", &opts, &comm) < 0)
         return tool_library_error(command, rank && count > 1 ? atoi(rank) : -1);
     int status = agree_on_outputs(command, ranks, comm), own = rf_comm_rank(comm);
+    const bool closes = status == TOOL_OK && ranks->closes;
     if (status == TOOL_OK)
         status = fn(comm, user);
-    if (!end_comm(comm, ranks->elastic) && status == TOOL_OK)
+    if (!closes && !end_comm(comm, ranks->elastic) && status == TOOL_OK)
         status = tool_library_error(command, count > 1 ? own : -1);
     return status;
 }

@@ -64,8 +64,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
          "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH",
-         "the ranks as a grid: dp=N (all), tp=N (parts of each block), pp=N (parts of the model), "
-         "shard=N (with --zero: a copy's)"},
+         "the ranks as a grid: dp=N (all), tp=N (parts of each block), cp=N (parts of each "
+         "sequence; not with tp), pp=N (parts of the model), shard=N (with --zero: a copy's)"},
+        {"tensor-parts", 0, TOOL_INT, &s->tensor_parts, "P",
+         "compute blocks in P parts whatever the tensor ranks, to the same bits"},
         {"sequence-parallel", 0, TOOL_FLAG, &s->sequence_parallel, NULL,
          "tp: what lies between the parts of blocks is cut, too, by rows"},
         {"zero", 0, TOOL_INT, &s->zero, "STAGE",
@@ -85,7 +87,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"recompute", 0, TOOL_TEXT, &s->again, "WHAT",
          "in backward, not kept: gelu,norms,attention,mlp; block, every=N, sqrt or auto (none)"},
         {"schedule", 0, TOOL_TEXT, &s->schedule, "NAME",
-         "with pp: 1f1b, gpipe, naive, interleaved:V (V parts of a rank), zbh1 or zbv (1f1b)"},
+         "with pp: 1f1b, gpipe, naive, interleaved:V (V parts of a rank), zbh1, zbv; 2bw: never "
+         "idle, but weights are one update behind (1f1b)"},
         {"stages", 0, TOOL_TEXT, &s->stages, "HOW",
          "with pp: blocks divided even, by cost (arithmetic), or as a list such as 3,4,4,1 (even)"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
@@ -129,8 +132,8 @@ static int refuse(const struct tool_command *command, const char *flag, const ch
 
 static int parse_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
 {
-    static const char *const names[] = {"dp", "tp", "pp", "shard", NULL};
-    int values[4] = {1, 1, 1, 0};
+    static const char *const names[] = {"dp", "tp", "pp", "shard", "cp", NULL};
+    int values[5] = {1, 1, 1, 0, 1};
     const char *at = text;
     while (*at) {
         char name[8];
@@ -145,15 +148,21 @@ static int parse_mesh(const struct tool_command *command, const char *text, stru
         values[tool_choice(name, names)] = value;
         at += used + (at[used] == ',');
     }
-    *mesh = (struct rf_mesh){.dp = values[0], .tp = values[1], .pp = values[2], .shard = values[3]};
-    if ((int64_t)mesh->dp * mesh->tp > INT32_MAX / mesh->pp)
+    *mesh = (struct rf_mesh){
+        .dp = values[0], .tp = values[1], .pp = values[2], .shard = values[3], .cp = values[4]};
+    if (mesh->tp > 1 && mesh->cp > 1)
+        return tool_usage_error(command,
+                                "--mesh %s: tp and cp together are not in this version; "
+                                "use one of the two",
+                                text);
+    if ((int64_t)mesh->dp * mesh->tp * mesh->cp > INT32_MAX / mesh->pp)
         return tool_usage_error(command, "--mesh %s has more ranks than a number holds", text);
     return TOOL_OK;
 }
 
 int setup_ranks(const struct setup *s)
 {
-    return s->mesh.dp * s->mesh.tp * s->mesh.pp;
+    return s->mesh.dp * s->mesh.tp * s->mesh.cp * s->mesh.pp;
 }
 
 const char *setup_mesh_text(const struct setup *s, char text[64])
@@ -161,10 +170,11 @@ const char *setup_mesh_text(const struct setup *s, char text[64])
     const struct {
         const char *name;
         int size;
-    } axes[] = {{"tp", s->mesh.tp}, {"pp", s->mesh.pp}, {"shard", s->mesh.shard}};
+    } axes[] = {
+        {"tp", s->mesh.tp}, {"cp", s->mesh.cp}, {"pp", s->mesh.pp}, {"shard", s->mesh.shard}};
     int used = snprintf(text, 64, "dp=%d", s->mesh.dp);
-    for (int k = 0; k < 3; k++)
-        if (axes[k].size > (k < 2))
+    for (int k = 0; k < 4; k++)
+        if (axes[k].size > (k < 3))
             used += snprintf(text + used, 64 - (size_t)used, ",%s=%d", axes[k].name, axes[k].size);
     return text;
 }
@@ -180,7 +190,7 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
         (counted && (s->policy_pipeline != RF_PIPELINE_INTERLEAVED || chunks < 1)))
         return tool_usage_error(command,
                                 "there is no --schedule \"%s\"; use 1f1b, gpipe, naive, "
-                                "interleaved, interleaved:V, zbh1 or zbv",
+                                "interleaved, interleaved:V, zbh1, zbv or 2bw",
                                 s->schedule);
     s->chunks = chunks;
     if (s->mesh.pp == 1 && strcmp(s->stages, "even") != 0)
@@ -345,7 +355,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
     int status = check_names(command, s);
     if (status == TOOL_OK)
         status = check_sizes(command, s);
-    s->mesh = (struct rf_mesh){.dp = ranks, .tp = 1, .pp = 1};
+    s->mesh = (struct rf_mesh){.dp = ranks, .tp = 1, .pp = 1, .cp = 1};
     if (status == TOOL_OK && s->mesh_text)
         status = parse_mesh(command, s->mesh_text, &s->mesh);
     if (status == TOOL_OK)
@@ -354,6 +364,11 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         status = stages_parse(command, s->stages, &s->stage_list);
     if (status != TOOL_OK)
         return status;
+    if (s->tensor_parts < 0 || s->tensor_parts > 1 << 16)
+        return tool_usage_error(command,
+                                "--tensor-parts %lld: use a power of two that is a "
+                                "multiple of tp",
+                                (long long)s->tensor_parts);
     if (s->sequence_parallel && s->mesh.tp == 1)
         return tool_usage_error(command, "--sequence-parallel is for tensor ranks; use --mesh tp=N "
                                          "with it");
@@ -387,6 +402,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .reduce_dtype = s->reduce_type,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
         .sequence_parallel = s->sequence_parallel,
+        .tensor_parts = (int)s->tensor_parts,
         .pipeline = s->policy_pipeline,
         .chunks = s->chunks,
         .stages = s->stage_list.split,

@@ -38,6 +38,7 @@ struct setup {
     /* filled by setup_check */
     struct recompute recompute;
     bool sequence_parallel;
+    int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
     int chunks;
     struct stage_list stage_list; /* policy.stage_blocks points into it */
@@ -46,7 +47,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 39
+#define SETUP_ROWS 40
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,

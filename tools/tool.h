@@ -146,6 +146,8 @@ struct tool_ranks {
     const char *provider;         /* --provider; NULL = the library chooses */
     double timeout_s;             /* --timeout; 0 = the library's */
     bool elastic;                 /* fn goes on when ranks are lost */
+    bool closes;                  /* fn closes its communicator */
+    bool joins;                   /* fn gets NULL, and finds one itself; on as many processes */
     struct rf_loopback_opts link; /* of the loopback provider */
     /* What rank 0 writes, or NULL: tried before fn is called. The same options on every rank. */
     const struct tool_output *outputs;

@@ -6,16 +6,53 @@
 
 #include "train.h"
 
+/* Whether a running job may take processes in, or this is one that a running job takes in. */
+static int check_growth(const struct tool_command *command, struct train_options *o)
+{
+    struct rf_provider_info info;
+    const char *key = getenv("RF_JOB_KEY"), *port = o->join ? strrchr(o->join, ':') : NULL;
+    if (o->join && (!port || atoi(port + 1) < 1 || atoi(port + 1) > 65535 || port == o->join))
+        return tool_usage_error(command,
+                                "--join wants HOST:PORT, with the PORT of the job's "
+                                "--accept, not \"%s\"",
+                                o->join);
+    if (o->join && !o->accept)
+        o->accept = atoi(port + 1);
+    o->elastic = o->elastic || o->join;
+    if (!o->accept)
+        return TOOL_OK;
+    if (o->accept > 65535)
+        return tool_usage_error(command, "--accept %lld is not a port (1 to 65535)",
+                                (long long)o->accept);
+    if (!o->elastic || !o->save_every)
+        return tool_usage_error(command, "--accept PORT is for jobs that take newcomers in when "
+                                         "they save: use --elastic, --save DIR and --save-every N "
+                                         "with it");
+    if (!key || !key[0])
+        return tool_usage_error(command, "--accept and --join need RF_JOB_KEY, by which newcomers "
+                                         "prove that they belong to the job: set it to the same "
+                                         "secret text for the job and for them");
+    if (o->ranks.provider && rf_provider_find(o->ranks.provider, &info) == 0 && info.threads)
+        return tool_usage_error(command,
+                                "--provider %s has ranks that are threads of one process: "
+                                "leave it out with --accept or --join",
+                                o->ranks.provider);
+    return TOOL_OK;
+}
+
 static int check(const struct tool_command *command, struct train_options *o)
 {
     int ranks = 0;
     int status = tool_ranks_count(command, &o->ranks, &ranks);
+    o->batch_given = o->setup.batch > 0;
     if (status == TOOL_OK)
-        status = setup_check(command, &o->setup, ranks);
+        status = check_growth(command, o);
+    if (status == TOOL_OK)
+        status = setup_check(command, &o->setup, o->join ? 1 : ranks);
     if (status != TOOL_OK)
         return status;
     int wanted = setup_ranks(&o->setup);
-    if (wanted != ranks)
+    if (wanted != ranks && !o->join)
         return tool_usage_error(command,
                                 "--mesh %s is a grid of %d ranks, but there %s %d; start "
                                 "as many, or change the mesh",
@@ -37,6 +74,9 @@ static int check(const struct tool_command *command, struct train_options *o)
     if (o->sample > 0 && o->setup.head_rows)
         return tool_usage_error(command, "--sample needs all logits of a sequence: leave out "
                                          "--head-rows");
+    if (o->sample > 0 && o->setup.mesh.cp > 1)
+        return tool_usage_error(command, "--sample needs all logits of a sequence, of which ranks "
+                                         "of cp have parts: leave it out, or use another mesh");
     if (o->sample > 0 && o->temperature <= 0)
         return tool_usage_error(command, "--temperature has to be more than 0");
     if (o->save_every && !o->save)
@@ -58,7 +98,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 32];
+    struct tool_option table[SETUP_ROWS + 34];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH", "text file, or folder of text files; no pipe"},
@@ -80,6 +120,10 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "every K steps compare what ranks hold copies of; a difference ends training (0: never)"},
         {"elastic", 0, TOOL_FLAG, &o.elastic, NULL,
          "after a rank is lost the others go on, from memory or the last checkpoint in --save"},
+        {"accept", 0, TOOL_INT, &o.accept, "PORT",
+         "elastic: processes may join while the job runs, here, when it saves (--save-every)"},
+        {"join", 0, TOOL_TEXT, &o.join, "HOST:PORT",
+         "join the running job with that --accept on rank 0's HOST; else the job's options"},
         {"sample", 0, TOOL_INT, &o.sample, "N", "print N bytes that the model writes, at the end"},
         {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)"},
         {"temperature", 0, TOOL_REAL, &o.temperature, "X", "of sampling (0.8)"},
@@ -106,10 +150,12 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                                           {"trace", o.trace_path, TOOL_OUTPUT_FILE},
                                           {"plot", o.plot_path, TOOL_OUTPUT_PLOT},
                                           {NULL}};
-    o.ranks.outputs = outputs;
-    o.ranks.elastic = o.elastic;
     if (status == TOOL_OK)
         status = check(command, &o);
+    o.ranks.outputs = o.join ? NULL : outputs; /* those are rank 0's */
+    o.ranks.elastic = o.elastic;
+    o.ranks.closes = true;
+    o.ranks.joins = o.join != NULL;
     if (status == TOOL_OK)
         status = tool_ranks_outputs(command, &o.ranks);
     if (status != TOOL_OK)
@@ -128,8 +174,11 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                        "%lld: more text, or a smaller --seq, is needed",
                        o.data, (long long)rf_dataset_train_tokens(dataset), (long long)o.setup.seq);
     struct train_job job = {.command = command, .options = &o, .dataset = dataset};
+    if (status == TOOL_OK && o.accept)
+        status = train_terms(command, table, dataset, &o.terms);
     if (status == TOOL_OK)
         status = tool_ranks_run(command, &o.ranks, argv, train_rank, &job);
+    free(o.terms);
     rf_dataset_close(dataset);
     return status;
 }

@@ -14,8 +14,11 @@ struct train_options {
     struct setup setup;
     struct tool_ranks ranks;
     int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample, audit;
+    int64_t accept;               /* the port at which newcomers wait; 0 = nobody may join */
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
-    bool seed_given, record_each_step, trace_kernels, elastic;
+    bool seed_given, batch_given, record_each_step, trace_kernels, elastic;
+    const char *join; /* HOST:PORT of the job that this process joins, or NULL */
+    char *terms;      /* of train_terms; NULL where nobody joins anything */
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
 };
@@ -62,10 +65,11 @@ struct report_end {
 /* go_on: behind what another rank 0 has logged. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
-/* Other ranks go on: at this step, with what was taken from `source`, "memory" or a folder. */
-void report_shrunk(struct report *report, const struct train_expected *expected,
-                   const struct rf_progress *progress, const struct rf_mesh *mesh,
-                   const char *source);
+/* Other ranks go on: at this step, with what was taken from `source`, "memory" or a folder. joined:
+ * how many are new. */
+void report_resized(struct report *report, const struct train_expected *expected,
+                    const struct rf_progress *progress, const struct rf_mesh *mesh, int joined,
+                    const char *source);
 void report_step(struct report *report, const struct report_step *step);
 /* Writes the summary and the plot, prints the last lines; an exit status. */
 int report_end(struct report *report, const struct report_end *end);
@@ -86,6 +90,13 @@ int train_stop_signal(int reason); /* the signal that a reason stands for */
 int train_sample(const struct tool_command *command, const struct train_options *options,
                  struct rf_run *run, bool print);
 
+/* ---- train_place.c --------------------------------------------------------------------------- */
+
+/* The ranks of comm in an order in which tensor or context ranks, or else shards of one copy, lie within hosts
+ * as far as that goes; *out NULL: they do already. Rank 0 says so. An exit status. */
+int train_place(const struct tool_command *command, struct rf_comm *comm,
+                const struct rf_mesh *mesh, struct rf_comm **out);
+
 /* ---- train_elastic.c ------------------------------------------------------------------------- */
 
 /* Whether the last error of this thread is that of a rank that is lost, or has given up. */
@@ -101,14 +112,55 @@ void train_policy_left(const struct rf_mesh *from, const struct rf_mesh *mesh,
 /* The communicator of those that are left; comm is still to be closed. An exit status. */
 int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out);
 
+/* ---- train_terms.c: what newcomers must have as the job has it -------------------------------- */
+
+/* The lines of all options in the table but those that depend on the ranks at the start. To be
+ * freed. An exit status. */
+int train_terms(const struct tool_command *command, const struct tool_option *table,
+                const struct rf_dataset *dataset, char **out);
+/* options->terms, and of what depends on the ranks at the start the job's, or what is given. To be
+ * freed; NULL: out of memory. */
+char *train_terms_of_job(const struct train_options *options);
+char *train_terms_of_newcomer(const struct train_options *options);
+
+/* ---- train_grow.c: newcomers ------------------------------------------------------------------ */
+
+/* The mesh of so many ranks that has the other axes of --mesh, or else those of `from`, and a
+ * micro-batch for everybody; false: there is none. */
+bool train_mesh_grown(const struct train_options *options, const struct rf_mesh *from, int ranks,
+                      struct rf_mesh *out);
+/* Rank 0: where newcomers wait. An exit status. */
+int train_lobby_open(const struct tool_command *command, const struct train_options *options,
+                     const struct rf_comm *comm, struct rf_lobby **out);
+void train_lobby_greet(struct rf_lobby *lobby, const struct train_options *options);
+/* How many of those who wait the job takes in now. Tells them why, if none. */
+int train_newcomers(struct rf_lobby *lobby, const struct train_options *options,
+                    const struct rf_mesh *mesh, int ranks);
+/* As rf_comm_grow, with the job's options. */
+int train_grow(const struct train_options *options, struct rf_comm *comm, struct rf_lobby *lobby,
+               int count, struct rf_comm **out);
+/* The other side: waits until the job takes this process in. An exit status. */
+int train_join(const struct tool_command *command, struct train_options *options,
+               struct rf_comm **out);
+/* What newcomers do not know. */
+struct train_news {
+    struct rf_mesh wanted, mesh; /* at the start, and now */
+    int64_t batch, micro_batches;
+    uint64_t seed;
+    double lr;
+};
+/* Collective over the larger communicator: rank 0's goes to all. A status of the library. */
+int train_share_news(struct rf_comm *comm, struct train_news *news);
+void train_hear_news(struct train_options *options, const struct train_news *news);
+
 /* ---- train_rank.c ---------------------------------------------------------------------------- */
 
 struct train_job {
     const struct tool_command *command;
-    const struct train_options *options;
+    struct train_options *options; /* of all ranks of this process; changed by a newcomer alone */
     const struct rf_dataset *dataset;
 };
-/* One rank's whole run; `user` is a struct train_job. */
+/* One rank's whole run; `user` is a struct train_job. Closes comm; NULL: joins a running job. */
 int train_rank(struct rf_comm *comm, void *user);
 
 #endif

@@ -26,7 +26,10 @@ int train_mesh_left(const struct tool_command *command, const struct rf_mesh *fr
     struct rf_mesh mesh = *from;
     while (ranks % mesh.tp != 0 || from->tp % mesh.tp != 0) /* what is cut can be cut in fewer */
         mesh.tp--;
-    const int places = ranks / mesh.tp;
+    mesh.cp = mesh.cp ? mesh.cp : 1;
+    while (ranks % (mesh.tp * mesh.cp) != 0 || from->cp % mesh.cp != 0)
+        mesh.cp--;
+    const int places = ranks / mesh.tp / mesh.cp;
     int pp = mesh.pp < places ? mesh.pp : places;
     while (pp > 1 && (places % pp != 0 || places / pp > micro_batches))
         pp--;

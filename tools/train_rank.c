@@ -6,41 +6,20 @@
 #include <math.h>
 #include <string.h>
 
-#include "train.h"
+#include "trainer.h"
 
 #define GPU_WORKSPACE (32u << 20)
 
-struct trainer {
-    const struct tool_command *command;
-    const struct train_options *o;
-    const struct rf_dataset *dataset;
-    struct rf_comm *comm;
-    int rank, ranks;
-    struct rf_mesh mesh;
-    struct model model;
-    struct rf_plan *plan;
-    struct rf_device *device;
-    struct rf_run *run;
-    struct report *report;
-    struct rf_progress progress;
-    bool placed;                         /* the run has the parameters of progress.step */
-    struct rf_snapshot *snapshot;        /* what this rank had of the run before; NULL: nothing */
-    bool again;                          /* there was a run before */
-    bool lost;                           /* the last failure is that of a rank that is lost */
-    double lr;                           /* for this batch */
-    int32_t *tokens, *targets;           /* one global batch */
-    int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
-    int64_t eval_micro_batches;
-    int64_t tokens_local;
-    double loss, held_out;
-    bool evaluated, diverged;
-    int stop; /* why all ranks end before the last step; 0 = they do not */
-};
-
 /* Before there are parameters that are worth it nobody goes on without others. */
-static int failed(struct trainer *t)
+void trainer_note_loss(struct trainer *t)
 {
-    t->lost = t->o->elastic && t->ranks > 1 && (t->placed || t->snapshot) && train_lost_a_rank();
+    const bool goes_on = t->placed || t->snapshot || t->newcomer;
+    t->lost = t->o->elastic && t->ranks > 1 && goes_on && train_lost_a_rank();
+}
+
+int trainer_failed(struct trainer *t)
+{
+    trainer_note_loss(t);
     return tool_library_error(t->command, t->ranks > 1 ? t->rank : -1);
 }
 
@@ -51,7 +30,7 @@ static int open_run(struct trainer *t, uint64_t seed)
                                .stop = train_stop_flag(),
                                .other_batch = strcmp(t->o->scale_lr, "none") != 0};
     if (rf_run_open(t->device, t->comm, t->plan, &opts, &t->run) < 0)
-        return failed(t);
+        return trainer_failed(t);
     return TOOL_OK;
 }
 
@@ -60,7 +39,7 @@ static int open_first(struct trainer *t, uint64_t seed)
     t->progress = (struct rf_progress){.seed = seed};
     const int status = open_run(t, seed);
     if (status == TOOL_OK && t->o->resume && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
-        return failed(t);
+        return trainer_failed(t);
     return status;
 }
 
@@ -120,7 +99,7 @@ static int prepare_evaluation(struct trainer *t)
         return tool_error(t->command, "out of memory for the held-out text");
     if (rf_dataset_held_out(t->dataset, 0, t->eval_micro_batches * rows, p->seq, t->eval_tokens,
                             t->eval_targets) < 0)
-        return failed(t);
+        return trainer_failed(t);
     return TOOL_OK;
 }
 
@@ -128,15 +107,20 @@ static int prepare_evaluation(struct trainer *t)
 static int open_machine(struct trainer *t)
 {
     const struct train_options *o = t->o;
-    const struct rf_policy *p = &o->setup.policy;
     char select[16];
     struct rf_device_opts device_opts = {.profile = o->trace_path != NULL,
                                          .profile_launches = o->trace_kernels};
     int status = model_create(t->command, &o->setup, &t->model);
     if (status != TOOL_OK)
         return status;
-    if (rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0)
-        return failed(t);
+    return rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0
+               ? trainer_failed(t)
+               : TOOL_OK;
+}
+
+static int open_batch(struct trainer *t)
+{
+    const struct rf_policy *p = &t->o->setup.policy;
     t->tokens = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
     t->targets = calloc((size_t)(p->batch * p->seq), sizeof(int32_t));
     if (!t->tokens || !t->targets)
@@ -144,15 +128,20 @@ static int open_machine(struct trainer *t)
     return prepare_evaluation(t);
 }
 
-static int open_plan(struct trainer *t)
+int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, struct rf_plan **out)
 {
     const struct train_options *o = t->o;
     struct rf_policy policy = o->setup.policy;
     if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
         policy.workspace_bytes = GPU_WORKSPACE;
-    train_policy_left(&o->setup.mesh, &t->mesh, &policy);
-    if (rf_plan_build(t->model.blocks, t->model.count, &t->mesh, &policy, t->rank, &t->plan) < 0) {
-        failed(t);
+    train_policy_left(&o->setup.mesh, mesh, &policy);
+    return rf_plan_build(t->model.blocks, t->model.count, mesh, &policy, t->rank, out);
+}
+
+static int open_plan(struct trainer *t)
+{
+    if (trainer_build_plan(t, &t->mesh, &t->plan) < 0) {
+        trainer_failed(t);
         return TOOL_USAGE;
     }
     return TOOL_OK;
@@ -182,7 +171,7 @@ static int take_state(struct trainer *t, const char **source)
     if (rf_run_restore(t->run, t->snapshot, &t->progress) == 0)
         return TOOL_OK;
     if (rf_last_error()->status != RF_ECORRUPT)
-        return failed(t);
+        return trainer_failed(t);
     for (int k = 0; k < 2; k++) {
         if (!folders[k])
             continue;
@@ -191,9 +180,9 @@ static int take_state(struct trainer *t, const char **source)
         if (rf_run_load(t->run, folders[k], &t->progress) == 0)
             return TOOL_OK;
         if (train_lost_a_rank())
-            return failed(t);
+            return trainer_failed(t);
     }
-    failed(t);
+    trainer_failed(t);
     return tool_error(t->command, "the ranks that are left have no state to go on from; next time "
                                   "use --save DIR --save-every N");
 }
@@ -209,8 +198,20 @@ static int open_again(struct trainer *t, const struct train_expected *expected)
     if (status == TOOL_OK)
         status = take_state(t, &source);
     if (status == TOOL_OK)
-        report_shrunk(t->report, expected, &t->progress, &t->mesh, source);
+        report_resized(t->report, expected, &t->progress, &t->mesh, t->joined, source);
     return status;
+}
+
+/* A job that runs does so without newcomers rather than not at all. */
+static int open_lobby(struct trainer *t)
+{
+    int status = TOOL_OK;
+    if (!t->o->accept || t->rank != 0)
+        return TOOL_OK;
+    if (!t->lobby)
+        status = train_lobby_open(t->command, t->o, t->comm, &t->lobby);
+    train_lobby_greet(t->lobby, t->o);
+    return t->again ? TOOL_OK : status;
 }
 
 static int open_session(struct trainer *t)
@@ -227,11 +228,11 @@ static int open_session(struct trainer *t)
         t->snapshot = NULL;
     }
     if (status == TOOL_OK && t->o->save && rf_run_reserve(t->run, t->o->save) < 0)
-        status = failed(t);
-    return status;
+        status = trainer_failed(t);
+    return status == TOOL_OK ? open_lobby(t) : status;
 }
 
-static void close_session(struct trainer *t)
+void trainer_close_session(struct trainer *t)
 {
     rf_run_close(t->run);
     rf_plan_destroy(t->plan);
@@ -241,8 +242,9 @@ static void close_session(struct trainer *t)
 
 static void trainer_close(struct trainer *t)
 {
+    rf_lobby_close(t->lobby, "the job has ended");
     report_destroy(t->report);
-    close_session(t);
+    trainer_close_session(t);
     rf_snapshot_destroy(t->snapshot);
     rf_device_close(t->device);
     model_destroy(&t->model);
@@ -267,7 +269,7 @@ static int evaluate(struct trainer *t)
         return TOOL_OK;
     if (rf_run_evaluate(t->run, t->eval_tokens, t->eval_targets, t->eval_micro_batches,
                         &t->held_out) < 0)
-        return failed(t);
+        return trainer_failed(t);
     t->evaluated = true;
     return TOOL_OK;
 }
@@ -277,7 +279,7 @@ static int save(struct trainer *t)
 {
     const struct rf_save_opts opts = {.keep = (int)t->o->keep};
     if (rf_run_save_begin(t->run, t->o->save, &t->progress, &opts) < 0)
-        return failed(t);
+        return trainer_failed(t);
     return TOOL_OK;
 }
 
@@ -290,7 +292,7 @@ static int check_loss(struct trainer *t, const struct report_step *line)
     t->diverged = true;
     /* What was begun before this step is sound. */
     if (rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0)
-        return failed(t);
+        return trainer_failed(t);
     if (t->rank != 0)
         return TOOL_ERROR;
     return tool_error(t->command,
@@ -299,45 +301,82 @@ static int check_loss(struct trainer *t, const struct report_step *line)
                       held_out ? "held-out " : "", (long long)line->step);
 }
 
-static int one_step(struct trainer *t)
+static bool every(int64_t steps, int64_t step)
+{
+    return steps && step % steps == 0;
+}
+
+/* A step has ended, and is the newest of which the run has the parameters; where something is to be
+ * done with them, no other is under way. */
+static int end_step(struct trainer *t, struct report_step *line)
 {
     const struct train_options *o = t->o;
-    const struct rf_policy *p = &o->setup.policy;
-    struct report_step line = {.step = t->progress.step + 1};
-    uint64_t start = rf_now_ns();
-    float lr = rate(t, t->progress.step);
     int status = TOOL_OK;
-    if (rf_dataset_samples(t->dataset, t->progress.seed, t->progress.samples, p->batch, p->seq,
-                           t->tokens, t->targets) < 0 ||
-        rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
-        return failed(t);
-    t->progress.step++;
-    t->progress.samples += p->batch;
-    line.samples = t->progress.samples;
-    t->loss = line.stats.loss;
-    t->tokens_local += line.stats.local_tokens;
-    line.lr = lr;
-    line.seconds = (double)(rf_now_ns() - start) / 1e9;
+    line->lr = rate(t, t->progress.step);
+    line->step = ++t->progress.step;
+    line->samples = t->progress.samples += o->setup.policy.batch;
+    t->loss = line->stats.loss;
+    t->tokens_local += line->stats.local_tokens;
     bool last = t->progress.step == o->steps;
-    t->stop = last ? 0 : line.stats.stop;
-    if (last || (!t->stop && o->eval_every && t->progress.step % o->eval_every == 0)) {
+    t->stop = last ? 0 : line->stats.stop > t->stop ? line->stats.stop : t->stop;
+    if (last || (!t->stop && every(o->eval_every, t->progress.step))) {
         status = evaluate(t);
         if (status != TOOL_OK)
             return status;
-        line.evaluated = t->evaluated;
-        line.held_out = t->held_out;
+        line->evaluated = t->evaluated;
+        line->held_out = t->held_out;
     }
-    if (rf_run_save_test(t->run, &line.save) < 0)
-        return failed(t);
-    report_step(t->report, &line);
-    status = check_loss(t, &line);
-    if (status == TOOL_OK && o->audit && t->progress.step % o->audit == 0 &&
+    if (rf_run_save_test(t->run, &line->save) < 0)
+        return trainer_failed(t);
+    report_step(t->report, line);
+    status = check_loss(t, line);
+    if (status == TOOL_OK && every(o->audit, t->progress.step) &&
         rf_run_audit(t->run, &t->progress) < 0)
-        status = failed(t);
-    if (status == TOOL_OK && !last && !t->stop && o->save_every &&
-        t->progress.step % o->save_every == 0)
-        return save(t);
-    return status;
+        status = trainer_failed(t);
+    if (last || t->stop || !every(o->save_every, t->progress.step))
+        return status;
+    if (status == TOOL_OK)
+        status = save(t);
+    return status == TOOL_OK && o->accept ? trainer_take_newcomers(t) : status;
+}
+
+/* Whether the step that is under way has to end before another begins. */
+static bool is_awaited(const struct trainer *t)
+{
+    const struct train_options *o = t->o;
+    const int64_t step = t->progress.step + 1;
+    return t->under_way && (t->stop || step == o->steps || every(o->eval_every, step) ||
+                            every(o->save_every, step) || every(o->audit, step));
+}
+
+static int drain(struct trainer *t)
+{
+    struct report_step line = {0};
+    uint64_t start = rf_now_ns();
+    if (rf_run_drain(t->run, &line.stats) < 0)
+        return trainer_failed(t);
+    t->under_way = false;
+    line.seconds = (double)(rf_now_ns() - start) / 1e9;
+    return end_step(t, &line);
+}
+
+static int one_step(struct trainer *t)
+{
+    const struct rf_policy *p = &t->o->setup.policy;
+    struct report_step line = {0};
+    const int64_t under_way = t->under_way;
+    uint64_t start = rf_now_ns();
+    float lr = rate(t, t->progress.step + under_way);
+    int status = TOOL_OK;
+    if (rf_dataset_samples(t->dataset, t->progress.seed, t->progress.samples + under_way * p->batch,
+                           p->batch, p->seq, t->tokens, t->targets) < 0 ||
+        rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
+        return trainer_failed(t);
+    t->under_way = line.stats.version_lag > 0;
+    line.seconds = (double)(rf_now_ns() - start) / 1e9;
+    if (line.stats.of_step >= 0)
+        status = end_step(t, &line);
+    return status == TOOL_OK && is_awaited(t) ? drain(t) : status;
 }
 
 /* Collective; rank 0 writes. */
@@ -345,9 +384,9 @@ static int write_trace(struct trainer *t)
 {
     char name[TOOL_PATH_BYTES];
     if (t->rank != 0)
-        return rf_trace_write(t->o->trace_path, t->comm) < 0 ? failed(t) : TOOL_OK;
+        return rf_trace_write(t->o->trace_path, t->comm) < 0 ? trainer_failed(t) : TOOL_OK;
     tool_file_begin(t->o->trace_path, name);
-    int status = rf_trace_write(name, t->comm) < 0 ? failed(t) : TOOL_OK;
+    int status = rf_trace_write(name, t->comm) < 0 ? trainer_failed(t) : TOOL_OK;
     int ended = tool_file_end(t->command, t->o->trace_path, name, status == TOOL_OK);
     return status == TOOL_OK ? ended : status;
 }
@@ -368,16 +407,16 @@ static int finish(struct trainer *t)
     rf_run_measured(t->run, &end.measured);
     rf_run_planned(t->run, &end.planned);
     if (rf_run_params_sha256(t->run, sha256) < 0)
-        return failed(t);
+        return trainer_failed(t);
     if (o->save)
         status = save(t);
     if (status == TOOL_OK && rf_run_save_wait(t->run) < 0)
-        status = failed(t);
+        status = trainer_failed(t);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
     if (status == TOOL_OK && !shares)
         status = tool_error(t->command, "out of memory");
     if (status == TOOL_OK && rf_all_gather(t->comm, &t->tokens_local, shares, 1, RF_I64, NULL) < 0)
-        status = failed(t);
+        status = trainer_failed(t);
     end.tokens_local = shares;
     if (status == TOOL_OK && o->trace_path)
         status = write_trace(t);
@@ -390,7 +429,7 @@ static int finish(struct trainer *t)
     free(shares);
     /* Rank 0 may still be writing: the others stay until it is done. */
     if (status == TOOL_OK && rf_barrier(t->comm, NULL) < 0)
-        status = failed(t);
+        status = trainer_failed(t);
     return status;
 }
 
@@ -412,31 +451,9 @@ static int train(struct trainer *t)
         report_begin(t->report, &t->progress, t->lr, t->ranks);
         train_stop_listen();
     }
-    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop)
+    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown)
         status = one_step(t);
-    return status == TOOL_OK ? finish(t) : status;
-}
-
-/* Leaves the run that a rank was lost of, with what this rank had of it, and meets the others. */
-static int shrink(struct trainer *t, struct rf_comm *first)
-{
-    struct rf_comm *left = NULL;
-    t->lost = false;
-    t->again = true;
-    if (t->placed && rf_run_snapshot(t->run, &t->progress, &t->snapshot) < 0)
-        tool_library_error(t->command, t->rank); /* others may have what is needed */
-    t->placed = false;
-    close_session(t);
-    const int status = train_shrink(t->command, t->comm, &left);
-    if (status != TOOL_OK)
-        return status;
-    if (t->comm != first)
-        (void)rf_comm_close(t->comm); /* says why it failed */
-    t->comm = left;
-    t->rank = rf_comm_rank(left);
-    t->ranks = rf_comm_size(left);
-    return train_mesh_left(t->command, &t->mesh, t->o->setup.policy.micro_batches, t->ranks,
-                           &t->mesh);
+    return status == TOOL_OK && !t->grown ? finish(t) : status;
 }
 
 int train_rank(struct rf_comm *comm, void *user)
@@ -446,24 +463,28 @@ int train_rank(struct rf_comm *comm, void *user)
                         .o = job->options,
                         .dataset = job->dataset,
                         .lr = job->options->lr,
-                        .comm = comm,
-                        .rank = rf_comm_rank(comm),
-                        .ranks = rf_comm_size(comm),
+                        .first = comm,
                         .mesh = job->options->setup.mesh};
+    if (comm)
+        trainer_be_in(&t, comm);
     if (t.o->trace_path)
         rf_trace_start();
     int status = open_machine(&t);
+    if (status == TOOL_OK && !comm)
+        status = trainer_join(&t, job->options);
+    if (status == TOOL_OK)
+        status = open_batch(&t);
+    if (status == TOOL_OK)
+        status = trainer_place(&t);
     if (status == TOOL_OK)
         status = train(&t);
-    while (status != TOOL_OK && t.lost) {
-        status = shrink(&t, comm);
+    while ((status == TOOL_OK && t.grown) || (status != TOOL_OK && t.lost)) {
+        status = status == TOOL_OK ? trainer_move(&t) : trainer_shrink(&t);
         if (status == TOOL_OK)
             status = train(&t);
     }
     if (status != TOOL_OK && t.ranks > 1 && !t.diverged)
         rf_comm_abort(t.comm, "a rank failed"); /* so that nobody waits for this one */
     trainer_close(&t);
-    if (t.comm != comm && rf_comm_close(t.comm) < 0 && status == TOOL_OK)
-        status = tool_library_error(t.command, t.rank);
-    return end_status(&t, status);
+    return trainer_close_comms(&t, end_status(&t, status));
 }

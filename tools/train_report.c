@@ -106,6 +106,9 @@ void report_begin(struct report *r, const struct rf_progress *progress, double l
     else
         printf("%lld micro-batches x %lld sequences, shared out over %d ranks\n",
                (long long)p->micro_batches, (long long)(p->batch / p->micro_batches), ranks);
+    if (p->pipeline == RF_PIPELINE_2BW)
+        printf("pipeline 2bw: gradients of every step are those of the weights of 1 update before "
+               "(version lag 1)\n");
     if (strcmp(r->o->scale_lr, "none") != 0) {
         char text[32];
         rate_text(lr, text);
@@ -160,7 +163,7 @@ static void add_real(cJSON *json, const char *name, double value)
 static double utilization(const struct report *r, double seconds)
 {
     const struct train_expected *e = &r->expected;
-    return e->peak > 0 ? e->flops / seconds / e->peak : 0;
+    return e->peak > 0 && seconds > 0 ? e->flops / seconds / e->peak : 0;
 }
 
 /* What a step is bound by: the network, where that is what the host waited for longest. The rest of
@@ -259,6 +262,8 @@ void report_step(struct report *r, const struct report_step *s)
     cJSON_AddBoolToObject(json, "skipped", s->stats.skipped);
     if (s->stats.loss_scale > 0)
         add_real(json, "loss_scale", s->stats.loss_scale);
+    if (s->stats.version_lag > 0)
+        cJSON_AddNumberToObject(json, "version_lag", s->stats.version_lag);
     cJSON_AddNumberToObject(json, "sent", (double)s->stats.sent_bytes);
     cJSON_AddNumberToObject(json, "step_us", (double)s->stats.step_ns / 1e3);
     cJSON_AddNumberToObject(json, "exposed_comm_us", (double)s->stats.exposed_comm_ns / 1e3);
@@ -276,21 +281,26 @@ void report_step(struct report *r, const struct report_step *s)
     log_line(r, json);
 }
 
-void report_shrunk(struct report *r, const struct train_expected *expected,
-                   const struct rf_progress *progress, const struct rf_mesh *mesh,
-                   const char *source)
+void report_resized(struct report *r, const struct train_expected *expected,
+                    const struct rf_progress *progress, const struct rf_mesh *mesh, int joined,
+                    const char *source)
 {
     if (!r)
         return;
     char shape[64];
-    const int ranks = mesh->dp * mesh->tp * mesh->pp;
+    const int ranks = mesh->dp * mesh->tp * mesh->cp * mesh->pp;
     r->expected = *expected;
     snprintf(shape, sizeof(shape), "dp=%d,tp=%d,pp=%d", mesh->dp, mesh->tp, mesh->pp);
+    if (mesh->cp > 1)
+        snprintf(shape + strlen(shape), sizeof(shape) - strlen(shape), ",cp=%d", mesh->cp);
     if (mesh->shard)
         snprintf(shape + strlen(shape), sizeof(shape) - strlen(shape), ",shard=%d", mesh->shard);
-    printf("%sgoing on from step %lld on %d rank%s (%s), from %s\n",
+    char newly[40] = "";
+    if (joined > 0)
+        snprintf(newly, sizeof(newly), ", %d of them new", joined);
+    printf("%sgoing on from step %lld on %d rank%s (%s)%s, from %s\n",
            r->terminal && r->seconds > 0 ? "\n" : "", (long long)progress->step, ranks,
-           ranks == 1 ? "" : "s", shape, source);
+           ranks == 1 ? "" : "s", shape, newly, source);
     fflush(stdout);
     r->seconds = 0;
     if (!r->log)
@@ -299,6 +309,8 @@ void report_shrunk(struct report *r, const struct train_expected *expected,
     cJSON_AddBoolToObject(json, "elastic", true);
     cJSON_AddNumberToObject(json, "from_step", (double)progress->step);
     cJSON_AddNumberToObject(json, "ranks", ranks);
+    if (joined > 0)
+        cJSON_AddNumberToObject(json, "joined", joined);
     cJSON_AddStringToObject(json, "mesh", shape);
     cJSON_AddStringToObject(json, "source", source);
     log_line(r, json);

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One rank of `ringforge train` changes its communicator: to that of the ranks that are left, to a
+ * larger one with newcomers, or, as a newcomer, to that of a running job. Called by train_rank.c.
+ */
+#include "trainer.h"
+
+/* What this rank needs before it leaves its run for a larger one: a plan of that, and what it has.
+ */
+static int prepare_to_grow(struct trainer *t, const struct rf_mesh *mesh)
+{
+    struct rf_plan *plan = NULL;
+    int rc = trainer_build_plan(t, mesh, &plan);
+    rf_plan_destroy(plan);
+    return rc < 0 ? rc : rf_run_snapshot(t->run, &t->progress, &t->snapshot);
+}
+
+/* Of those who wait, what fits. Until there is a larger communicator nothing changes for this one.
+ */
+static int grow(struct trainer *t, int32_t count)
+{
+    struct rf_mesh mesh = t->mesh;
+    char why[380] = "it has no room on another rank for what a larger job takes: waiting";
+    (void)train_mesh_grown(t->o, &t->mesh, t->ranks + count, &mesh); /* it fits on rank 0 */
+    if (rf_run_save_wait(t->run) < 0)
+        return trainer_failed(t);
+    int32_t fault = prepare_to_grow(t, &mesh) < 0, faults = 0;
+    if (fault) {
+        snprintf(why, sizeof(why), "it cannot grow: %.340s; waiting", rf_last_error()->message);
+        tool_library_error(t->command, t->rank);
+    }
+    if (rf_all_reduce(t->comm, &fault, &faults, 1, RF_I32, RF_SUM, NULL) < 0)
+        return trainer_failed(t);
+    const int rc = faults ? RF_EAGAIN : train_grow(t->o, t->comm, t->lobby, count, &t->grown);
+    if (rc == 0) {
+        t->mesh = mesh;
+        t->joined = count;
+        return TOOL_OK;
+    }
+    if (rc != RF_EAGAIN)
+        return trainer_failed(t);
+    rf_snapshot_destroy(t->snapshot);
+    t->snapshot = NULL;
+    if (t->rank == 0 && faults)
+        rf_lobby_tell(t->lobby, why);
+    else if (t->rank == 0)
+        tool_error(t->command, "%s; the job goes on without newcomers", rf_last_error()->message);
+    return TOOL_OK;
+}
+
+int trainer_take_newcomers(struct trainer *t)
+{
+    int32_t count = t->rank == 0 ? train_newcomers(t->lobby, t->o, &t->mesh, t->ranks) : 0;
+    if (rf_run_share(t->run, &count, sizeof(count)) < 0)
+        return trainer_failed(t);
+    return count > 0 ? grow(t, count) : TOOL_OK;
+}
+
+void trainer_be_in(struct trainer *t, struct rf_comm *comm)
+{
+    t->comm = comm;
+    t->rank = rf_comm_rank(comm);
+    t->ranks = rf_comm_size(comm);
+}
+
+int trainer_place(struct trainer *t)
+{
+    struct rf_comm *placed = NULL;
+    const int status = train_place(t->command, t->comm, &t->mesh, &placed);
+    if (status != TOOL_OK)
+        trainer_note_loss(t);
+    if (!placed)
+        return status;
+    if (t->comm != t->first && rf_comm_close(t->comm) < 0 && status == TOOL_OK)
+        (void)tool_library_error(t->command, t->rank);
+    trainer_be_in(t, placed);
+    return status;
+}
+
+/* Of the larger communicator: newcomers hear what they need to open the run. */
+static int share_news(struct trainer *t, struct train_news *news)
+{
+    const struct rf_policy *p = &t->o->setup.policy;
+    *news = (struct train_news){.wanted = t->o->setup.mesh,
+                                .mesh = t->mesh,
+                                .batch = p->batch,
+                                .micro_batches = p->micro_batches,
+                                .seed = t->progress.seed,
+                                .lr = t->lr};
+    return train_share_news(t->comm, news) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+int trainer_move(struct trainer *t)
+{
+    struct train_news news;
+    t->placed = false;
+    t->again = true;
+    trainer_close_session(t);
+    (void)rf_comm_close(t->comm); /* of who is lost meanwhile the larger one says so */
+    if (t->first != t->comm)
+        (void)rf_comm_close(t->first);
+    t->first = NULL;
+    trainer_be_in(t, t->grown);
+    t->grown = NULL;
+    const int status = share_news(t, &news);
+    return status == TOOL_OK ? trainer_place(t) : status;
+}
+
+int trainer_join(struct trainer *t, struct train_options *o)
+{
+    struct train_news news;
+    struct rf_comm *comm = NULL;
+    int status = train_join(t->command, o, &comm);
+    if (status != TOOL_OK)
+        return status;
+    trainer_be_in(t, comm);
+    t->again = true;
+    status = share_news(t, &news);
+    if (status != TOOL_OK)
+        return status;
+    train_hear_news(o, &news);
+    t->mesh = news.mesh;
+    t->progress.seed = news.seed;
+    t->lr = news.lr;
+    t->newcomer = true; /* from now on it could go on with others that are left */
+    return TOOL_OK;
+}
+
+int trainer_shrink(struct trainer *t)
+{
+    struct rf_comm *left = NULL;
+    t->lost = false;
+    t->again = true;
+    t->joined = 0;
+    if (t->placed) {
+        rf_snapshot_destroy(t->snapshot);
+        t->snapshot = NULL;
+    }
+    if (t->placed && rf_run_snapshot(t->run, &t->progress, &t->snapshot) < 0)
+        tool_library_error(t->command, t->rank); /* others may have what is needed */
+    t->placed = t->under_way = false;
+    trainer_close_session(t);
+    int status = train_shrink(t->command, t->comm, &left);
+    if (status != TOOL_OK)
+        return status;
+    if (t->comm != t->first)
+        (void)rf_comm_close(t->comm); /* says why it failed */
+    trainer_be_in(t, left);
+    status =
+        train_mesh_left(t->command, &t->mesh, t->o->setup.policy.micro_batches, t->ranks, &t->mesh);
+    return status == TOOL_OK ? trainer_place(t) : status;
+}
+
+/* A communicator that has failed before has done so where the others went on without it. */
+int trainer_close_comms(struct trainer *t, int status)
+{
+    if (t->comm && t->comm != t->first && rf_comm_close(t->comm) < 0 && status == TOOL_OK)
+        status = tool_library_error(t->command, t->rank);
+    const bool left = t->first && t->o->elastic && rf_comm_async_error(t->first) < 0;
+    if (t->first && rf_comm_close(t->first) < 0 && !left && status == TOOL_OK)
+        status = tool_library_error(t->command, t->ranks > 1 ? t->rank : -1);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One rank of `ringforge train`, as train_rank.c (its run) and train_move.c (who is in it) share
+ * it. What returns an int without another word returns an exit status, and has said what failed.
+ */
+#ifndef RF_TOOLS_TRAINER_H
+#define RF_TOOLS_TRAINER_H
+
+#include "train.h"
+
+struct trainer {
+    const struct tool_command *command;
+    const struct train_options *o;
+    const struct rf_dataset *dataset;
+    struct rf_comm *comm;
+    struct rf_comm *first;  /* that was given, which is closed last; NULL: it has been */
+    struct rf_comm *grown;  /* that all leave comm for */
+    struct rf_lobby *lobby; /* rank 0's, where newcomers wait; or NULL */
+    int rank, ranks;
+    int joined; /* ranks that this run has and the one before had not */
+    struct rf_mesh mesh;
+    struct model model;
+    struct rf_plan *plan;
+    struct rf_device *device;
+    struct rf_run *run;
+    struct report *report;
+    struct rf_progress progress;
+    bool under_way;                      /* a step after progress.step is (2bw) */
+    bool placed;                         /* the run has the parameters of progress.step */
+    struct rf_snapshot *snapshot;        /* what this rank had of the run before; NULL: nothing */
+    bool again;                          /* there was a run before */
+    bool newcomer;                       /* this rank was not in it */
+    bool lost;                           /* the last failure is that of a rank that is lost */
+    double lr;                           /* for this batch */
+    int32_t *tokens, *targets;           /* one global batch */
+    int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
+    int64_t eval_micro_batches;
+    int64_t tokens_local;
+    double loss, held_out;
+    bool evaluated, diverged;
+    int stop; /* why all ranks end before the last step; 0 = they do not */
+};
+
+/* ---- train_rank.c ---------------------------------------------------------------------------- */
+
+/* Says why the last call of the library failed, and notes whether a rank was lost that others can
+ * go on without. */
+int trainer_failed(struct trainer *t);
+void trainer_note_loss(struct trainer *t);
+/* Of this rank on that mesh. A status of the library. */
+int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, struct rf_plan **out);
+/* The run and its plan. */
+void trainer_close_session(struct trainer *t);
+
+/* ---- train_move.c ---------------------------------------------------------------------------- */
+
+void trainer_be_in(struct trainer *t, struct rf_comm *comm);
+/* Takes the order of ranks that suits the mesh. Collective. */
+int trainer_place(struct trainer *t);
+/* At a save: of the newcomers that wait those that fit. t->grown: the larger communicator, if it
+ * came to one. Collective. */
+int trainer_take_newcomers(struct trainer *t);
+/* Leaves the run, whose state this rank has taken, for that of t->grown. Collective. */
+int trainer_move(struct trainer *t);
+/* A process that joins a running job: it has no run yet, and goes on as the others do. */
+int trainer_join(struct trainer *t, struct train_options *o);
+/* Leaves the run that a rank was lost of, with what this rank had of it, and meets the others. */
+int trainer_shrink(struct trainer *t);
+/* Closes what is left of t's communicators; returns status, or what closing has met. */
+int trainer_close_comms(struct trainer *t, int status);
+
+#endif
