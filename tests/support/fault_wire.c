@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "comm/communicator.h"
+#include "comm/p2p.h"
 #include "transport/loopback/loopback.h"
 
 enum { SEQUENCE_MASK = 0xfffff }; /* what a tag has of it: comm/operations.c */

@@ -2,97 +2,17 @@
  *
  * `ringforge train --elastic`: a rank is killed, and the others go on in the same processes.
  */
-#include "program.h"
+#include "elastic_job.h"
 
-#include <atomic>
-#include <fcntl.h>
-#include <functional>
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-#include <sstream>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <thread>
-#include <unistd.h>
+using namespace elastic;
 
 namespace
 {
-
-std::vector<std::string> tiny(const std::string &data)
-{
-    return {"train",   "--data",  data,    "--layers", "1",       "--channels", "32",
-            "--heads", "2",       "--seq", "16",       "--batch", "4",          "--micro-batches",
-            "4",       "--order", "tree",  "--steps",  "40"};
-}
-
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string> &more)
-{
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-}
-
-std::string sha_of(const std::string &text)
-{
-    const size_t at = text.rfind("sha256 ");
-    return at == std::string::npos ? "" : text.substr(at + 7, 64);
-}
-
-// The process that the launcher started as this rank.
-pid_t process_of(pid_t launcher, int rank)
-{
-    const std::string own = "/proc/" + std::to_string(launcher);
-    std::istringstream children(read_text(own + "/task/" + std::to_string(launcher) + "/children"));
-    const std::string wanted = std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0';
-    for (pid_t pid; children >> pid;)
-        if ((std::string(1, '\0') + read_text("/proc/" + std::to_string(pid) + "/environ"))
-                .find(wanted) != std::string::npos)
-            return pid;
-    return -1;
-}
-
-// A log that holds a few lines: rank 0 stands still until they are read, so a job has not ended
-// before this has seen its last steps.
-class Log
-{
-  public:
-    explicit Log(const std::string &path)
-    {
-        EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
-        fd_ = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-        EXPECT_GE(fd_, 0);
-        fcntl(fd_, F_SETPIPE_SZ, 4096);
-    }
-    ~Log()
-    {
-        close(fd_);
-    }
-    void read_until(const std::function<bool(const std::string &)> &enough)
-    {
-        char some[4096];
-        while (!enough(text)) {
-            pollfd wait = {fd_, POLLIN, 0};
-            poll(&wait, 1, 50);
-            const ssize_t n = read(fd_, some, sizeof(some));
-            text.append(some, n > 0 ? (size_t)n : 0);
-        }
-    }
-    std::string text;
-
-  private:
-    int fd_;
-};
 
 struct Ended {
     ProgramResult program;
     std::string log;
 };
-
-bool has_ended(pid_t pid)
-{
-    siginfo_t info = {};
-    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
-}
 
 // Kills these ranks one after the other: the first after five steps, each other one when those that
 // were left have made a step.
@@ -125,13 +45,6 @@ Ended killed(const TempFolder &folder, int ranks, const std::vector<int> &victim
     reader.join();
     out.log = log.text;
     return out;
-}
-
-std::string uninterrupted(const TempFolder &folder)
-{
-    const ProgramResult r = run_program(tiny(folder.file("t.txt", some_text())));
-    EXPECT_EQ(r.status, 0) << r.err;
-    return sha_of(r.out);
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What `ringforge plan` says of thousands of ranks, against the library's plans of single ones;
- * what it predicts, draws and compares.
+ * what it predicts and compares.
  */
 #include "program.h"
 
@@ -372,45 +372,6 @@ TEST(PlanPrediction, IsMadeOfThousandsOfRanks)
     }
 }
 
-// ---- pictures
-
-// Whether tags are balanced, attributes quoted and entities known; the tags in their order.
-bool well_formed(const std::string &text, std::vector<std::string> &tags)
-{
-    std::vector<std::string> open;
-    for (size_t at = 0; at < text.size();) {
-        if (text[at] == '&') {
-            const size_t end = text.find(';', at);
-            const std::string name = text.substr(at, end - at + 1);
-            if (name != "&lt;" && name != "&gt;" && name != "&amp;")
-                return false;
-            at = end + 1;
-        } else if (text[at] != '<') {
-            if (text[at++] == '>')
-                return false;
-        } else {
-            const size_t end = text.find('>', at);
-            if (end == std::string::npos)
-                return false;
-            const std::string tag = text.substr(at + 1, end - at - 1);
-            const std::string name = tag.substr(0, tag.find_first_of(" /", 1));
-            if (std::count(tag.begin(), tag.end(), '"') % 2 || tag.find('<') != std::string::npos)
-                return false;
-            at = end + 1;
-            if (tag[0] == '/') {
-                if (open.empty() || "/" + open.back() != tag)
-                    return false;
-                open.pop_back();
-                continue;
-            }
-            tags.push_back(name);
-            if (tag.back() != '/')
-                open.push_back(name);
-        }
-    }
-    return open.empty() && !tags.empty();
-}
-
 TEST(PlanStages, AreShownWithTheirShareOfTheArithmetic)
 {
     ProgramResult r = run_program(with(small, "--mesh pp=2"));
@@ -426,66 +387,40 @@ TEST(PlanStages, AreShownWithTheirShareOfTheArithmetic)
     EXPECT_EQ(cJSON_GetArrayItem(stages, 1)->valueint, 3);
 }
 
-TEST(PlanPicture, IsWellFormedAndHasARectangleForEachInstruction)
+TEST(PlanStages, AreDividedByCostWithEverySchedule)
 {
-    TempFolder folder;
-    const std::string path = folder.path + "/schedule.svg";
-    SmallPlan wanted(2);
-    ASSERT_EQ(wanted.status, 0);
-    int count = 0;
-    const rf_instruction *list = rf_plan_instructions(wanted.plan, &count);
-    ProgramResult r = run_program(
-        with(small, "--dp 2 --peak 1 --memory 10 --link-gbps 1 --schedule-svg " + path));
-    ASSERT_EQ(r.status, 0) << r.err;
-    const std::string svg = read_text(path);
-    std::vector<std::string> tags;
-    ASSERT_TRUE(well_formed(svg, tags)) << svg;
-    EXPECT_EQ(tags[0], "svg");
-    EXPECT_EQ(std::count(tags.begin(), tags.end(), "rect"), count);
-    EXPECT_EQ(svg.find("href"), std::string::npos); // nothing from elsewhere
-    for (int i = 0; i < count; i++) {
-        char text[96];
-        rf_instruction_text(wanted.plan, &list[i], text, sizeof(text));
-        EXPECT_NE(svg.find("<title>" + std::string(text) + ": "), std::string::npos) << text;
-    }
-    for (const char *word : {">compute<", ">data<", ">optimizer step<", "dp=2, zero 0, ring order"})
-        EXPECT_NE(svg.find(word), std::string::npos) << word;
-    EXPECT_EQ(run_program(with(small, "--peak 1 --memory 1 --schedule-svg -")).out.rfind("<svg", 0),
-              0u);
-    r = run_program(with(small, "--peak 1 --memory 1 --recompute every=2 --schedule-svg -"));
-    EXPECT_NE(r.out.find("1 micro-batches, recompute every=2<"), std::string::npos) << r.out;
-}
-
-TEST(PlanPicture, ShowsTheExchangesOfTensorRanksOnTheirLane)
-{
-    ProgramResult r =
-        run_program(with(small, "--mesh tp=2 --peak 1 --memory 10 --link-gbps 1 --schedule-svg -"));
-    ASSERT_EQ(r.status, 0) << r.err;
-    for (const char *word : {">tensor<", "tp=2, zero 0, ring order",
-                             "<title>exchange of forward block 1 micro-batch 0 phase 0: ",
-                             "<title>exchange of backward input block 1 micro-batch 0 phase 0: "})
-        EXPECT_NE(r.out.find(word), std::string::npos) << word << "\n" << r.out;
-}
-
-TEST(PlanPicture, SaysWhatIsComputedAgain)
-{
-    for (const char *what : {"none", "gelu", "norms,every=2"}) {
+    for (const char *schedule : {"1f1b", "gpipe", "naive", "interleaved:2", "zbh1", "zbv"}) {
         ProgramResult r = run_program(
-            with(small, std::string("--peak 1 --memory 1 --schedule-svg - --recompute ") + what));
-        ASSERT_EQ(r.status, 0) << what << r.err;
-        const bool said = r.out.find(std::string(", recompute ") + what + "<") != std::string::npos;
-        EXPECT_EQ(said, strcmp(what, "none") != 0) << what;
+            with(small, std::string("--mesh pp=2 --stages cost --schedule ") + schedule));
+        EXPECT_EQ(r.status, 0) << schedule << ": " << r.err;
     }
 }
 
-TEST(PlanPicture, ThatCannotBeWrittenIsAnErrorBeforeAnyWork)
+TEST(PlanExplanation, SaysOnceForAllLayersWhereEachExchangeComesFrom)
 {
     ProgramResult r =
-        run_program(with(small, "--peak 1 --memory 1 --schedule-svg /nonexistent/x.svg"));
-    EXPECT_EQ(r.status, 1);
-    EXPECT_EQ(r.out, "");
-    EXPECT_NE(r.err.find("cannot write --schedule-svg /nonexistent/x.svg"), std::string::npos)
-        << r.err;
+        run_program(with(small, "--mesh dp=2,tp=2 --zero 1 --micro-batches 4 --explain"));
+    ASSERT_EQ(r.status, 0) << r.err;
+    std::istringstream lines(r.out.substr(r.out.find("What rank 0 exchanges in a step")));
+    std::string line;
+    int layers = 0;
+    bool gathers = false;
+    while (std::getline(lines, line)) {
+        // Two layers, two micro-batches.
+        const bool first =
+            line.find("block layer 0 declares a sum after phase 0 of forward; it "
+                      "splits blocks.0.attention.qkv.weight by rows") != std::string::npos;
+        layers += first && line.find("     4 ") == 0 && line.find(" tp ") != std::string::npos;
+        gathers = gathers ||
+                  (line.find("zero=1: each rank has updated its shard of ") != std::string::npos &&
+                   line.find(" dp ") != std::string::npos);
+        EXPECT_EQ(line.find("block layer 1 declares a sum after phase 0 of forward"),
+                  std::string::npos);
+    }
+    EXPECT_EQ(layers, 1) << r.out;
+    EXPECT_TRUE(gathers) << r.out;
+    r = run_program(with(small, "--explain"));
+    EXPECT_NE(r.out.find("  none: there is one rank\n"), std::string::npos) << r.out;
 }
 
 // ---- side by side
@@ -599,6 +534,8 @@ std::string options_of(const cJSON *row)
         line += " --recompute every=" + whole("recompute");
     if (number_of(row, "pp") > 1)
         line += " --schedule " + text_of(row, "schedule");
+    if (cJSON_IsTrue(cJSON_GetObjectItem(row, "sequence_parallel")))
+        line += " --sequence-parallel";
     return line + " --offload " + text_of(row, "offload") + " --dtype " + text_of(row, "dtype");
 }
 
@@ -658,6 +595,29 @@ TEST(PlanSearch, JudgesATrillionParametersOnThreeThousandRanks)
     EXPECT_GT(number_of(row, "sent"), 2 * 512 * 2048. * 29696 * 4);
     EXPECT_GT(number_of(row, "device_bytes"), 6 * 2 * 12 * 29696. * 29696 / 8);
     EXPECT_FALSE(cJSON_IsTrue(cJSON_GetObjectItem(row, "planned")));
+}
+
+TEST(PlanSearch, TriesSequenceParallelismUnlessItIsGiven)
+{
+    const std::string search = "plan --search --mesh tp=2 --top 0 --zero 0 --schedule 1f1b --json" +
+                               search_model + search_rates;
+    for (const bool given : {false, true}) {
+        Json found = json_of(search + (given ? " --sequence-parallel" : ""));
+        int rows = 0, with = 0;
+        const cJSON *row;
+        cJSON_ArrayForEach(row, cJSON_GetObjectItem(found.get(), "search"))
+        {
+            with += cJSON_IsTrue(cJSON_GetObjectItem(row, "sequence_parallel"));
+            rows++;
+        }
+        EXPECT_EQ(with, given ? rows : rows / 2);
+        EXPECT_GT(with, 0);
+    }
+    ProgramResult r = run_program(words_of("plan --search --mesh tp=8 --sequence-parallel --top 2" +
+                                           search_model + search_rates));
+    EXPECT_NE(r.out.find("   8s   1 "), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("\ns after tp: with sequence parallelism\n"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find(" --sequence-parallel"), std::string::npos) << r.out;
 }
 
 TEST(PlanSearch, SaysWhatCameNearestAndWhatWouldFit)

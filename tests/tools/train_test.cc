@@ -291,12 +291,14 @@ TEST(Train, EveryStageOffloadAndRecomputationGivesTheSameParametersAndSample)
     };
     ProgramResult one = run_program(tree);
     ASSERT_EQ(one.status, 0) << one.err;
-    const std::vector<std::vector<std::string>> ways = {
+    std::vector<std::vector<std::string>> ways = {
         {"--ranks", "2", "--zero", "2", "--provider", "tcp", "--offload", "activations"},
         {"--ranks", "3", "--zero", "3", "--provider", "shm", "--recompute", "block"},
-        {"--ranks", "2", "--zero", "3", "--keep-gathered", "--provider", "tcp"},
-        {"--ranks", "2", "--zero", "3", "--offload", "params,grads,activations"},
         {"--offload", "params", "--recompute", "every=2"}};
+    if (getenv("RF_TEST_ALL")) {
+        ways.push_back({"--ranks", "2", "--zero", "3", "--keep-gathered", "--provider", "tcp"});
+        ways.push_back({"--ranks", "2", "--zero", "3", "--offload", "params,grads,activations"});
+    }
     for (const auto &way : ways) {
         ProgramResult r = run_program(with(tree, way));
         ASSERT_EQ(r.status, 0) << r.err;
@@ -316,10 +318,11 @@ TEST(Train, PipelinesGiveTheParametersAndTheSampleOfOneProcess)
     };
     ProgramResult one = run_program(tree);
     ASSERT_EQ(one.status, 0) << one.err;
-    const std::vector<std::vector<std::string>> ways = {
-        {"--ranks", "2", "--mesh", "pp=2", "--provider", "tcp"},
-        {"--ranks", "4", "--mesh", "dp=2,pp=2", "--zero", "1", "--provider", "shm", "--schedule",
-         "gpipe"}};
+    std::vector<std::vector<std::string>> ways = {
+        {"--ranks", "2", "--mesh", "pp=2", "--provider", "tcp"}};
+    if (getenv("RF_TEST_ALL")) // meshes_test.cc has larger meshes
+        ways.push_back({"--ranks", "4", "--mesh", "dp=2,pp=2", "--zero", "1", "--provider", "shm",
+                        "--schedule", "gpipe"});
     for (const auto &way : ways) {
         ProgramResult r = run_program(with(tree, way));
         ASSERT_EQ(r.status, 0) << r.err;
@@ -329,6 +332,19 @@ TEST(Train, PipelinesGiveTheParametersAndTheSampleOfOneProcess)
 
 // By gradient descent: the gradient of a key's bias is 0 but for roundings, which adaptive rules
 // would divide by themselves. Tensor ranks add other parts of sums, so the last digits differ.
+TEST(Train, TensorRanksAreOnOneHostWhateverOrderALauncherGivesRanks)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    ::setenv("RF_HOSTS", "a,b,a,b", 1);
+    const ProgramResult r =
+        run_program(with(tiny(data), {"--ranks", "4", "--mesh", "dp=2,tp=2", "--steps", "1"}));
+    ::unsetenv("RF_HOSTS");
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.err.find("2 of one host together: 0 2 1 3"), std::string::npos) << r.err;
+    EXPECT_NE(r.out.find("measured as planned, to the byte"), std::string::npos) << r.out;
+}
+
 TEST(Train, TensorRanksTrainAsOneProcessDoesAndGoOnFromEachOthersCheckpoints)
 {
     TempFolder folder;
@@ -348,9 +364,11 @@ TEST(Train, TensorRanksTrainAsOneProcessDoesAndGoOnFromEachOthersCheckpoints)
         return all;
     };
     std::vector<std::vector<std::string>> ways = {
-        {"--ranks", "4", "--mesh", "dp=2,tp=2", "--sequence-parallel", "--provider", "shm"},
-        {"--ranks", "4", "--mesh", "pp=2,tp=2", "--provider", "tcp"}};
+        {"--ranks", "4", "--mesh", "pp=2,tp=2", "--provider", "tcp"},
+        {"--ranks", "2", "--mesh", "cp=2", "--provider", "shm"}};
     if (getenv("RF_TEST_ALL")) {
+        ways.push_back(
+            {"--ranks", "4", "--mesh", "dp=2,tp=2", "--sequence-parallel", "--provider", "shm"});
         ways.push_back(
             {"--ranks", "4", "--mesh", "dp=2,tp=2", "--sequence-parallel", "--provider", "tcp"});
         ways.push_back({"--ranks", "4", "--mesh", "pp=2,tp=2", "--provider", "shm"});

@@ -281,12 +281,30 @@ TEST(Checkpoint, OneThatDoesNotSayItsConfigIsRefusedAsOfAnEarlierVersion)
     std::string state = folder.read("step-2/state.json");
     const size_t line = state.find("\t\"config\"");
     state.erase(line, state.find('\n', line) + 1 - line);
-    state[state.find("checkpoint 3") + 11] = '1';
+    state[state.find("checkpoint 4") + 11] = '1';
     folder.write("step-2/state.json", state);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
         EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ENOTSUP);
         EXPECT_NE(strstr(rf_last_error()->message, "an earlier version saved it"), nullptr)
+            << rf_last_error()->message;
+    };
+    train(t, 1);
+}
+
+TEST(Checkpoint, OneOfALaterFormatIsRefusedWithItsNumber)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder);
+    std::string state = folder.read("step-2/state.json");
+    state.replace(state.find("checkpoint 4") + 11, 1, "12");
+    folder.write("step-2/state.json", state);
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ENOTSUP);
+        EXPECT_NE(strstr(rf_last_error()->message, "has format 12, because a later version"),
+                  nullptr)
             << rf_last_error()->message;
     };
     train(t, 1);
@@ -401,9 +419,10 @@ TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
     train(t, 2);
 }
 
-// checkpoint_format_2 was saved by the last version that wrote that format: element k of parameter
-// i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their parts are 0, 3 and 4.
-TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
+// checkpoint_format_2 and _3 were saved by the last versions that wrote these formats: element k of
+// parameter i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their parts are 0, 3
+// and 4.
+void load_of_format(const std::string &name)
 {
     Training t;
     t.model = {1, 4, 1, 4, 5};
@@ -413,7 +432,7 @@ TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
     t.steps = 0;
     Folder folder;
     const auto options = std::filesystem::copy_options::recursive;
-    std::filesystem::copy(RF_REFERENCE_FOLDER "/checkpoint_format_2", folder.path(), options);
+    std::filesystem::copy(RF_REFERENCE_FOLDER "/" + name, folder.path(), options);
     t.after = [&](rf_run *run, rf_comm *comm, int rank) {
         rf_progress progress = {};
         ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
@@ -448,4 +467,14 @@ TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
         EXPECT_NE(strstr(rf_last_error()->message, file), nullptr) << rf_last_error()->message;
     };
     train(t, 2);
+}
+
+TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
+{
+    load_of_format("checkpoint_format_2");
+}
+
+TEST(Checkpoint, OneOfFormat3IsLoadedAndItsDamageNamed)
+{
+    load_of_format("checkpoint_format_3");
 }

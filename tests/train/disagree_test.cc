@@ -198,7 +198,7 @@ TEST(Disagree, AListThatIsAnotherOnOneRankIsNamedInTheStep)
                 if (!change.make(Job(nullptr, 0, kind).plan, number))
                     continue;
                 threads.emplace_back(step_differently, kind, change, number);
-                if (threads.size() == 8)
+                if (threads.size() == 16)
                     join();
             }
     }
@@ -226,6 +226,57 @@ TEST(Disagree, AMessageOfAPipelineThatIsAnotherOnOneRankIsNamed)
         EXPECT_EQ(job.run->spoiled.status, 0);
         expect_spoiled_or_unchanged(job, before);
     });
+}
+
+// In groups of their own, or in messages, the others wait for a rank that is in a collective of
+// all. What goes well without them is missed by the next call.
+TEST(Disagree, AnotherCallOnOneRankIsNamedByAllWithoutADeadline)
+{
+    const std::pair<const char *, std::function<int(Job &, const Folder &)>> calls[] = {
+        {"evaluate", [](Job &job, const Folder &) { return job.evaluate(); }},
+        {"forward", [](Job &job, const Folder &) { return job.forward(); }},
+        {"hash", [](Job &job, const Folder &) { return job.hash(); }},
+        {"save", [](Job &job, const Folder &folder) { return job.save(folder.path()); }},
+        {"load", [](Job &job, const Folder &folder) { return job.load(folder.path()); }},
+        {"reserve", [](Job &job, const Folder &folder) { return job.reserve(folder.path()); }},
+        {"audit", [](Job &job, const Folder &) { return rf_run_audit(job.run, nullptr); }},
+    };
+    std::vector<std::thread> threads;
+    for (int r = 0; r < FAULT_RANKS_OF_GROUPS; r++)
+        rank_device(r);
+    for (const StepKind &kind : step_kinds)
+        for (const auto &call : calls) {
+            const bool is_forward = strcmp(call.first, "forward") == 0;
+            if (!kind.groups() || (kind.shard && kind.zero == 2) ||
+                (kind.tp > 1 && is_forward)) // its blocks have no logits
+                continue;
+            if (kind.shard && kind.zero == 1 && (is_forward || strcmp(call.first, "hash") == 0))
+                continue; // of one rank alone there
+            threads.emplace_back([&kind, &call] {
+                const std::string where = std::string(kind.name) + ", " + call.first;
+                const Folder folder;
+                ranks::World world;
+                world.size = ranks_of(kind);
+                world.timeout_s = 600;
+                ranks::run(world, [&](rf_comm *comm, int rank) {
+                    Job job(comm, rank, kind);
+                    ASSERT_RF(job.open());
+                    int status = rank == odd ? call.second(job, folder) : 0;
+                    if (status == 0)
+                        status = job.step();
+                    EXPECT_EQ(status, RF_EMISMATCH) << where << ": " << rf_last_error()->message;
+                    EXPECT_NE(strstr(rf_last_error()->message, "rank 1"), nullptr)
+                        << where << ": " << rf_last_error()->message;
+                });
+            });
+            if (threads.size() % 8 == 0)
+                for (std::thread &thread : threads)
+                    if (thread.joinable())
+                        thread.join();
+        }
+    for (std::thread &thread : threads)
+        if (thread.joinable())
+            thread.join();
 }
 
 TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)

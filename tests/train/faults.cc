@@ -160,8 +160,22 @@ const std::vector<StepKind> step_kinds = {
     {"rank_0", {RF_VERB_REDUCE, RF_VERB_LOSS, RF_VERB_BROADCAST}, RF_ORDER_RING, 0, true, false},
 };
 
+const StepKind cube = {"cube",
+                       {RF_VERB_SEND, RF_VERB_RECV, RF_VERB_EXCHANGE, RF_VERB_REDUCE,
+                        RF_VERB_NORM_SHARE, RF_VERB_LOSS},
+                       RF_ORDER_RING,
+                       0,
+                       false,
+                       false,
+                       0,
+                       0,
+                       2,
+                       2};
+
 int ranks_of(const StepKind &kind)
 {
+    if (kind.pp > 1 && kind.tp > 1)
+        return FAULT_RANKS_OF_CUBE;
     return kind.groups() ? FAULT_RANKS_OF_GROUPS : FAULT_RANKS;
 }
 
@@ -256,7 +270,7 @@ int Job::open()
 
 static const std::vector<int32_t> &words()
 {
-    static const std::vector<int32_t> zeros(4 * (FAULT_RANKS_OF_GROUPS + 1), 0);
+    static const std::vector<int32_t> zeros(4 * (FAULT_RANKS_OF_CUBE + 1), 0);
     return zeros;
 }
 

@@ -32,6 +32,8 @@ struct StepKind {
     }
 };
 extern const std::vector<StepKind> step_kinds;
+// Tensor ranks in the stages of a pipeline, twice: eight ranks, as processes only.
+extern const StepKind cube;
 rf_policy policy_of(const StepKind &kind);
 int ranks_of(const StepKind &kind);
 
@@ -45,7 +47,7 @@ std::vector<Transfer> transfers_of(const rf_plan *plan);
 // What comes before the update, which needs all ranks: nobody has begun to update.
 bool before_update(const StepKind &kind, rf_verb verb);
 
-enum { FAULT_RANKS = 3, FAULT_RANKS_OF_GROUPS = 4 };
+enum { FAULT_RANKS = 3, FAULT_RANKS_OF_GROUPS = 4, FAULT_RANKS_OF_CUBE = 8 };
 
 // A wire for each communicator that a rank has.
 struct Wires {
@@ -94,7 +96,11 @@ void expect_heard(Job &job, int status, const std::string &before, int odd);
 void expect_spoiled_or_unchanged(Job &job, const std::string &before);
 
 // After a death, or after the first deadline of a rank that waits: in time of a FairClock.
-constexpr double promised_s = 2;
+// Sanitizers are slower.
+inline double promised_s()
+{
+    return 2.0 * ranks::patience();
+}
 
 // Blocks until all ranks have called it, without a word between them: a thread or a process may die
 // as soon as it returns.

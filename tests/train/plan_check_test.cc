@@ -203,6 +203,21 @@ const Setting settings[] = {
     {"no_masters", 2, 4, RF_ORDER_TREE, false, true, true, true, 2, 0, 0, 1, false, RF_F32, true},
 };
 
+// The same, of ranks that share sequences.
+Setting in_context(Setting s, int cp)
+{
+    s.cp = cp;
+    return s;
+}
+const Setting context_settings[] = {
+    in_context({"context", 1, 2, RF_ORDER_RING, false, false, true, false}, 2),
+    in_context({"context_tree", 2, 3, RF_ORDER_TREE, false, true, true, true, 1}, 2),
+    in_context({"context_zero_3", 2, 2, RF_ORDER_RING, false, false, false, true, 3, 0, 1}, 2),
+    in_context({"context_pipeline", 1, 2, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0,
+                false, RF_F32, false, 0, 2},
+               2),
+};
+
 class OfSetting : public testing::TestWithParam<Setting>
 {
 };
@@ -303,6 +318,8 @@ TEST(PlanCheck, EveryMeshWithTensorRanksIsAccepted)
                     s.shard =
                         s.zero && dp == 2 && s.order == RF_ORDER_RING ? 2 - variant / 4 % 2 : 0;
                     s.offload = pp == 1 && s.zero ? variant / 4 % 4 : 0;
+                    s.offload |= (variant + tp + dp) % 3 ? 0 : RF_OFFLOAD_ACTIVATIONS;
+                    s.more_blocks = s.offload & RF_OFFLOAD_ACTIVATIONS ? variant % 3 : 0;
                     s.tp = tp;
                     s.pp = pp;
                     if ((s.offload & RF_OFFLOAD_PARAMS) && s.zero == 1 && dp > 1)
@@ -314,6 +331,31 @@ TEST(PlanCheck, EveryMeshWithTensorRanksIsAccepted)
                     jobs++;
                 }
     EXPECT_GT(jobs, 250);
+}
+
+TEST(PlanCheck, EveryMeshWithContextRanksIsAccepted)
+{
+    int jobs = 0;
+    for (int cp : {2, 4})
+        for (int pp = 1; pp <= 2; pp++)
+            for (int dp = 1; dp <= 2; dp++)
+                for (int variant = 0; variant < 16; variant++) {
+                    Setting s = {"", dp, dp + variant % 3, RF_ORDER_RING, false, variant % 2 == 0};
+                    s.tied = variant % 3;
+                    s.copies = variant % 5 == 0;
+                    s.zero = variant % 4;
+                    s.order = variant & 8 ? RF_ORDER_TREE : RF_ORDER_RING;
+                    s.recompute = variant % 3;
+                    s.frozen = variant % 7 == 0;
+                    s.cp = cp;
+                    s.pp = pp;
+                    Job job(s);
+                    ASSERT_EQ(job.check(), 0)
+                        << rf_last_error()->message << " with cp " << cp << " pp " << pp << " dp "
+                        << dp << " variant " << variant;
+                    jobs++;
+                }
+    EXPECT_EQ(jobs, 128);
 }
 
 // Takes an instruction out, as what a pass forgets to write.
@@ -409,6 +451,17 @@ TEST(PlanCheck, AnExchangeThatIsForgottenIsRefused)
     expect_refused(job, {"plan of rank 0: forward block 1 micro-batch 0 phase 1"});
 }
 
+TEST(PlanCheck, KeysThatAreNotGatheredAndGradientsThatAreNotAddedOverSequencesAreRefused)
+{
+    const Job keys(context_settings[0]), grads(context_settings[0]);
+    for (int rank = 0; rank < 2; rank++) {
+        forget(keys, rank, RF_VERB_EXCHANGE);
+        forget(grads, rank, RF_VERB_REDUCE);
+    }
+    expect_refused(keys, {"plan of rank 0: forward block 0 micro-batch 0 phase 1"});
+    expect_refused(grads, {"plan of rank 0: ", "was not added over the tensor"});
+}
+
 TEST(PlanCheck, AMessageToTheWrongPeerIsRefusedByParameterAndRank)
 {
     const Job job(tied_over_stages());
@@ -433,7 +486,7 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
 
     std::mt19937 random(7);
     std::map<std::string, std::pair<int, int>> seen; // made, survived
-    const int tries = GetParam().tp > 1 ? 600 : 2000;
+    const int tries = GetParam().tp * GetParam().cp > 1 ? 600 : 2000;
     for (int k = 0; k < tries; k++) {
         const auto &mutation = mutations[k % std::size(mutations)];
         const bool everywhere = random() % 4 == 0;
@@ -477,3 +530,4 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
     EXPECT_EQ(seen["drop wait"].second, 0);
 }
 INSTANTIATE_TEST_SUITE_P(All, OfSetting, testing::ValuesIn(settings), name_of);
+INSTANTIATE_TEST_SUITE_P(InContext, OfSetting, testing::ValuesIn(context_settings), name_of);

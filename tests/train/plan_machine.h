@@ -34,6 +34,7 @@ struct Setting {
     rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
     int tp = 1; // tensor ranks, which share all blocks but the first, or with sequence: all
     bool sequence = false;
+    int cp = 1; // context ranks
 };
 
 inline StubBlocks blocks_of(const Setting &s)
@@ -42,7 +43,9 @@ inline StubBlocks blocks_of(const Setting &s)
     const bool narrow = s.no_masters;
     const rf_dtype type = narrow ? RF_BF16 : RF_F32;
     const auto share = [&](bool also) {
-        if (s.tp > 1 && also)
+        if (s.cp > 1)
+            blocks.in_context();
+        else if (s.tp > 1 && also)
             blocks.shared();
     };
     blocks.add("a", {300, 64}).type(0, type).type(1, type);
@@ -100,8 +103,8 @@ class Job
     explicit Job(const Setting &s) : blocks_(blocks_of(s))
     {
         rf_policy policy = policy_of(s);
-        rf_mesh mesh = {s.dp, s.tp, s.pp, s.shard};
-        for (int rank = 0; rank < s.dp * s.tp * s.pp; rank++) {
+        rf_mesh mesh = {s.dp, s.tp, s.pp, s.shard, s.cp};
+        for (int rank = 0; rank < s.dp * s.tp * s.cp * s.pp; rank++) {
             rf_plan *plan = nullptr;
             EXPECT_EQ(rf_plan_build(blocks_.blocks(), blocks_.count(), &mesh, &policy, rank, &plan),
                       0)

@@ -468,7 +468,7 @@ TEST(Plan, RefusalsSayWhatToChange)
             << rf_last_error()->message;
     };
     with([](rf_policy *p) { p->update_on_rank_0 = true; }, "no rank has all gradients");
-    with([](rf_policy *p) { p->pipeline = RF_PIPELINE_2BW; }, "without a flush");
+    with([](rf_policy *p) { p->pipeline = RF_PIPELINE_2BW, p->recompute = 1; }, "without a flush");
 }
 
 TEST(Plan, ParametersWithOneNameOrALateOwnerAreRefused)

@@ -438,23 +438,3 @@ TEST(BackgroundSave, KeepsTheLastCheckpointsAndTheLaterOnes)
                                               "step-x"}));
     EXPECT_EQ(folder.read("latest"), "step-5\n");
 }
-
-TEST(Pieces, ThatDoNotCoverAFileOnceAreRefused)
-{
-    const auto check = [](const std::vector<std::pair<uint64_t, uint64_t>> &ranges) {
-        rf_pieces pieces = {};
-        for (const auto &[begin, end] : ranges) {
-            rf_piece piece = {begin, end, {}};
-            EXPECT_RF(rf_pieces_add(&pieces, &piece, 1));
-        }
-        const int rc = rf_pieces_check(&pieces, "FILE", 10);
-        rf_pieces_free(&pieces);
-        return rc;
-    };
-    EXPECT_EQ(check({{4, 10}, {0, 4}}), 0);
-    EXPECT_EQ(check({}), RF_EINVAL);
-    EXPECT_EQ(check({{0, 4}}), RF_EINVAL);
-    EXPECT_EQ(check({{0, 4}, {5, 10}}), RF_EINVAL);
-    EXPECT_EQ(check({{0, 4}, {3, 10}}), RF_EINVAL);
-    EXPECT_EQ(check({{0, 10}, {10, 12}}), RF_EINVAL);
-}

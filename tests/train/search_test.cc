@@ -189,9 +189,10 @@ TEST(Search, WithMemoryOfTheHostFormulasStayNearPlans)
     opts.top = -1;
     opts.open = RF_SEARCH_ZERO | RF_SEARCH_RECOMPUTE;
     opts.policy.micro_batches = 16;
-    opts.mesh.tp = opts.mesh.pp = 1;
+    opts.mesh.pp = 1;
     for (int offload : {1, 2, 3, 8, 9, 11}) {
         opts.policy.offload = offload;
+        opts.mesh.tp = offload == 8 ? 2 : 1;
         Search s = search({model.of}, opts);
         ASSERT_GT(rf_search_count(s.get()), 6);
         for (int64_t k = 0; k < rf_search_count(s.get()); k += 3) {
@@ -244,6 +245,7 @@ TEST(Search, GoesThroughAllMeshesAndPoliciesThatAreOpenAndKeepsWhatIsGiven)
     }
     // dp: 8 4 2 1 in ten ways with tp and pp, each with the divisors of dp as shards.
     EXPECT_EQ(meshes.size(), 4u + 2 * 3 + 3 * 2 + 4);
+    EXPECT_EQ(words.count("2bw0"), 0u) << "another training, which nobody has asked for";
     for (const char *word : {"zero 0", "zero 1", "zero 2", "zero 3", "recompute 0", "recompute 1",
                              "1f1b0", "zbh10", "zbv0", "gpipe0", "naive0", "interleaved2", "m 32"})
         EXPECT_EQ(words.count(word), 1u) << word;
@@ -264,6 +266,29 @@ TEST(Search, GoesThroughAllMeshesAndPoliciesThatAreOpenAndKeepsWhatIsGiven)
         EXPECT_EQ(c->recompute, 1);
         EXPECT_EQ(c->micro_batches, 8);
     }
+}
+
+// Another training: it is only taken where it is given, and then plans say what it takes.
+TEST(Search, APipelineWithoutAFlushIsSearchedWhereItIsAskedFor)
+{
+    Model model;
+    rf_search_opts opts = options(4);
+    opts.open = RF_SEARCH_MICRO_BATCHES;
+    opts.policy.pipeline = RF_PIPELINE_2BW;
+    opts.mesh.tp = 1;
+    Search s = search({model.of}, opts);
+    int pipelines = 0;
+    for (int64_t k = 0; k < rf_search_count(s.get()); k++) {
+        const rf_candidate c = *rf_search_get(s.get(), k);
+        EXPECT_EQ(c.pipeline, c.mesh.pp > 1 ? RF_PIPELINE_2BW : RF_PIPELINE_1F1B) << text_of(c);
+        if (c.mesh.pp == 1 || !c.planned)
+            continue;
+        const Truth truth = plan_of(model.of, opts, c);
+        EXPECT_EQ(c.step_s, truth.step_s) << text_of(c);
+        EXPECT_EQ(c.device_bytes, truth.device) << text_of(c);
+        pipelines++;
+    }
+    EXPECT_GT(pipelines, 0);
 }
 
 TEST(Search, TakesSegmentsThatAreChosenBySizesAsAPlanDoes)
@@ -308,6 +333,98 @@ TEST(Search, TensorRanksHaveThePartsAndTheExchangesOfTheirPlans)
             }
             EXPECT_LT(errors / count, 0.2);
         }
+}
+
+// With tensor ranks, and there alone; what is given stays.
+TEST(Search, GoesThroughSequenceParallelismWhereThereAreTensorRanks)
+{
+    Model model(RF_BF16);
+    rf_search_opts opts = options(8);
+    opts.top = -1;
+    opts.open = RF_SEARCH_SEQUENCE | RF_SEARCH_MICRO_BATCHES;
+    Search s = search({model.of}, opts);
+    std::set<std::pair<int, bool>> seen;
+    for (int64_t k = 0; k < rf_search_count(s.get()); k++) {
+        const rf_candidate *c = rf_search_get(s.get(), k);
+        seen.insert({c->mesh.tp, c->sequence_parallel});
+        EXPECT_EQ(rf_search_policy(&opts, c).sequence_parallel, c->sequence_parallel);
+    }
+    EXPECT_EQ(
+        seen,
+        (std::set<std::pair<int, bool>>{
+            {1, false}, {2, false}, {2, true}, {4, false}, {4, true}, {8, false}, {8, true}}));
+    opts.open = RF_SEARCH_MICRO_BATCHES;
+    for (bool given : {false, true}) {
+        opts.policy.sequence_parallel = given;
+        s = search({model.of}, opts);
+        for (int64_t k = 0; k < rf_search_count(s.get()); k++) {
+            const rf_candidate *c = rf_search_get(s.get(), k);
+            EXPECT_EQ(c->sequence_parallel, given && c->mesh.tp > 1) << text_of(*c);
+        }
+    }
+}
+
+// The sums of gradients of what is not split, over the tensor ranks, are in it: one short
+// micro-batch, so that they are a good part of what is sent.
+TEST(Search, CountsTheTrafficOfSequenceParallelismWithTheSumsOfWholeParameters)
+{
+    Model model;
+    rf_search_opts opts = options(4);
+    opts.policy.batch = opts.policy.micro_batches = 1;
+    opts.policy.seq = 32;
+    opts.top = -1;
+    opts.mesh = {1, 4, 1, 0};
+    opts.open = RF_SEARCH_SEQUENCE;
+    Search s = search({model.of}, opts);
+    ASSERT_EQ(rf_search_count(s.get()), 2);
+    for (int64_t k = 0; k < 2; k++) {
+        const rf_candidate c = *rf_search_get(s.get(), k);
+        const Truth truth = plan_of(model.of, opts, c);
+        EXPECT_NEAR((double)c.bytes.sent, (double)truth.sent, 0.005 * (double)truth.sent)
+            << text_of(c) << c.sequence_parallel;
+        EXPECT_NEAR(c.step_s, truth.step_s, 0.1 * truth.step_s) << c.sequence_parallel;
+    }
+}
+
+// Of each mesh one: the quicker of the two ways, with the bytes that it needs.
+TEST(Search, RejectsTheQuickestOfAMeshWithOrWithoutSequenceParallelism)
+{
+    Model model(RF_BF16);
+    rf_search_opts opts = options(8);
+    opts.top = -1;
+    opts.open = RF_SEARCH_ALL;
+    opts.policy.device_bytes = 30 << 20;
+    Search both = search({model.of}, opts);
+    opts.open = RF_SEARCH_ALL & ~(unsigned)RF_SEARCH_SEQUENCE;
+    Search without = search({model.of}, opts);
+    opts.policy.sequence_parallel = true;
+    Search with = search({model.of}, opts);
+    auto find = [](const Search &s, const rf_mesh &mesh) {
+        const rf_rejection *r;
+        for (int64_t k = 0; (r = rf_search_rejection(s.get(), k)); k++)
+            if (r->candidate.mesh.dp == mesh.dp && r->candidate.mesh.tp == mesh.tp &&
+                r->candidate.mesh.pp == mesh.pp)
+                return r;
+        return (const rf_rejection *)nullptr;
+    };
+    std::set<std::tuple<int, int, int>> meshes;
+    int sequence = 0, count = 0;
+    const rf_rejection *r;
+    for (; (r = rf_search_rejection(both.get(), count)); count++) {
+        const rf_candidate &c = r->candidate;
+        EXPECT_TRUE(meshes.insert({c.mesh.dp, c.mesh.tp, c.mesh.pp}).second) << text_of(c);
+        const rf_rejection *a = find(without, c.mesh), *b = find(with, c.mesh);
+        ASSERT_TRUE(a && b) << text_of(c);
+        const rf_rejection *quickest = b->candidate.step_s < a->candidate.step_s ? b : a;
+        EXPECT_EQ(c.step_s, quickest->candidate.step_s) << text_of(c);
+        EXPECT_EQ(c.device_bytes, quickest->candidate.device_bytes) << text_of(c);
+        EXPECT_STREQ(r->reason, quickest->reason);
+        const Truth truth = plan_of(model.of, opts, c);
+        EXPECT_GT(truth.device, opts.policy.device_bytes) << text_of(c);
+        sequence += c.sequence_parallel;
+    }
+    EXPECT_EQ(count, 10);
+    EXPECT_GT(sequence, 0);
 }
 
 // A slow link between hosts: what talks most stays within them.

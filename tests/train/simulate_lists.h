@@ -81,6 +81,12 @@ class List
         plan_.groups[lane].first = first;
         plan_.groups[lane].size = size;
     }
+    void mesh(int dp, int tp)
+    {
+        plan_.mesh.dp = dp;
+        plan_.mesh.tp = tp;
+        plan_.mesh.pp = 1;
+    }
     // The last one reads and writes values of these many bytes.
     List &touches(const std::vector<uint64_t> &bytes, rf_memory memory)
     {

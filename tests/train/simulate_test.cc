@@ -451,6 +451,30 @@ TEST(Simulate, RanksOfOneHostReachEachOtherByTheirOwnLinks)
     EXPECT_NEAR(all_reduce_s(0, 4, 2), 1000 * rounds + bytes / 3 + bytes / 16 * 2 / 3, 1e-9);
 }
 
+// Of three tensor groups the middle one is on both hosts of 6 ranks.
+TEST(Simulate, TensorGroupsTakeAsLongAsTheSlowestWhereHostsCutThemUnevenly)
+{
+    auto all_reduce_s = [](int first, int host_ranks) {
+        List list;
+        list.mesh(3, 4);
+        list.group(RF_LANE_TENSOR, first, 4);
+        list.add(RF_VERB_EXCHANGE, RF_LANE_TENSOR).reduces(16);
+        rf_sim_opts opts = free_of_cost();
+        opts.rates.link_bytes_per_s = 1;
+        opts.rates.link_latency_s = 1000;
+        opts.rates.host_ranks = host_ranks;
+        opts.rates.near_bytes_per_s = 16;
+        opts.rates.near_latency_s = 10;
+        return result_of(run({list.plan()}, opts)).step_s;
+    };
+    for (const int first : {0, 4, 8}) {
+        for (const int host_ranks : {6, 3, 5, 7})
+            EXPECT_EQ(all_reduce_s(first, host_ranks), all_reduce_s(0, 0)) << first;
+        for (const int host_ranks : {4, 12, 16})
+            EXPECT_LT(all_reduce_s(first, host_ranks), all_reduce_s(0, 0) / 10) << first;
+    }
+}
+
 TEST(Simulate, RefusesRatesThatAreNoneAndListsThatWaitForEver)
 {
     List list;

@@ -3,6 +3,7 @@
 // Activations in memory of the host (RF_OFFLOAD_ACTIVATIONS): the bits of keeping all on the
 // device, what is left there, and when the copies run.
 #include <memory>
+#include <numeric>
 
 #include "stub_blocks.h"
 #include "world.h"
@@ -110,6 +111,91 @@ TEST(Spill, InRingOrderGivesTheBitsOfKeepingAllOnTheSameRanks)
         for (int rank = 0; rank < ranks; rank++)
             expect_same(spilled[(size_t)rank], kept[(size_t)rank], "zero=" + std::to_string(stage));
     }
+}
+
+// What leaves is each rank's own part of a block's activations.
+TEST(Spill, WithTensorRanksGivesTheBitsOfKeepingAllOnTheSameRanks)
+{
+    const struct {
+        int dp, tp, pp;
+        bool sequence;
+        int zero, recompute;
+        rf_order order;
+        rf_pipeline_kind pipeline;
+    } meshes[] = {
+        {1, 2, 1, true, 0, 2, RF_ORDER_TREE, RF_PIPELINE_1F1B},
+        {1, 2, 2, false, 0, 0, RF_ORDER_RING, RF_PIPELINE_ZBV},
+    };
+    for (const auto &m : meshes) {
+        Training t = deep(m.order);
+        t.tp = m.tp;
+        t.pp = m.pp;
+        t.policy.sequence_parallel = m.sequence;
+        t.policy.zero = m.zero;
+        t.policy.recompute = m.recompute;
+        t.policy.pipeline = m.pipeline;
+        const int ranks = m.dp * m.tp * m.pp;
+        const std::vector<Seen> kept = train(t, ranks);
+        t.policy.offload = RF_OFFLOAD_ACTIVATIONS;
+        std::vector<int> copies((size_t)ranks);
+        t.edit = [&](rf_plan *plan, int rank) {
+            copies[(size_t)rank] = count_of(plan, RF_LIST_STEP, RF_VERB_EVICT);
+        };
+        const std::vector<Seen> spilled = train(t, ranks);
+        for (int rank = 0; rank < ranks; rank++) {
+            const std::string where = "dp=" + std::to_string(m.dp) + " pp=" + std::to_string(m.pp) +
+                                      (m.sequence ? " sequence" : "") + " rank " +
+                                      std::to_string(rank);
+            expect_same(spilled[(size_t)rank], kept[(size_t)rank], where);
+        }
+        EXPECT_GT(std::accumulate(copies.begin(), copies.end(), 0), 0);
+    }
+}
+
+// A weight half runs between two phases of the call of another block, and begins no visit: what
+// comes back has the time of a whole call.
+TEST(Spill, CopiesAsOftenWithTensorRanksAsWithoutAndComesBackBeforeAWholeCall)
+{
+    gpt2_config config = {};
+    config.layers = 6;
+    config.channels = 32;
+    config.heads = 4;
+    config.seq = 16;
+    gpt2 *model = nullptr;
+    ASSERT_RF(gpt2_create(&config, &model));
+    int blocks = 0;
+    const rf_block *all = gpt2_blocks(model, &blocks);
+    for (const bool no_prefetch : {false, true}) {
+        std::vector<std::pair<int, int>> counts;
+        for (const int tp : {1, 2, 4}) {
+            rf_policy policy = {};
+            policy.batch = policy.micro_batches = 4;
+            policy.seq = 16;
+            policy.zero = no_prefetch ? 3 : 0;
+            policy.no_prefetch = no_prefetch;
+            policy.offload = RF_OFFLOAD_ACTIVATIONS;
+            policy.sequence_parallel = tp == 4;
+            const rf_mesh mesh = {2, tp, 1, 0};
+            rf_plan *plan = nullptr;
+            ASSERT_RF(rf_plan_build(all, blocks, &mesh, &policy, 0, &plan));
+            counts.push_back({count_of(plan, RF_LIST_STEP, RF_VERB_EVICT),
+                              count_of(plan, RF_LIST_STEP, RF_VERB_FETCH)});
+            int count = 0;
+            const rf_instruction *list = rf_plan_instructions(plan, &count);
+            for (int i = 0, back = 0; i < count; i++) {
+                back = list[i].verb == RF_VERB_FETCH || (back && list[i].block < 0);
+                const bool next = i + 1 < count && rf_verb_calls_block(list[i + 1].verb);
+                if (back && next) {
+                    EXPECT_EQ(list[i + 1].phase, 0) << tp << " at " << i;
+                }
+            }
+            rf_plan_destroy(plan);
+        }
+        EXPECT_GT(counts[0].first, 10);
+        EXPECT_EQ(counts[1], counts[0]) << no_prefetch;
+        EXPECT_EQ(counts[2], counts[0]) << no_prefetch;
+    }
+    gpt2_destroy(model);
 }
 
 // Steps are replayed from the third on. What is allocated is the plan's, when the run is opened.

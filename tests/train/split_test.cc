@@ -140,6 +140,26 @@ TEST(Split, RunsOfAllRanksAreTheElementsThatTheWordsSayAndCountEachOnce)
     EXPECT_GT(cuts, 1000);
 }
 
+TEST(Split, RunsSayHowManyRanksHaveTheirElementsAndHowManyOfThemAreLower)
+{
+    for_all_cuts([](rf_param_cut cut) {
+        std::vector<int> have((size_t)rf_shape_count(cut.shape), 0), lower = have;
+        bool copies = false;
+        for (cut.rank = 0; cut.rank < cut.ranks; cut.rank++)
+            for (const Line &l : part_of(cut))
+                copies |= ++have[(size_t)l.at] > 1;
+        for (cut.rank = 0; cut.rank < cut.ranks; cut.rank++) {
+            const std::vector<Line> part = part_of(cut);
+            for (size_t at = 0; at < part.size(); at++) {
+                const rf_cut_run run = rf_cut_run_at(&cut, at);
+                ASSERT_EQ(run.copies, have[(size_t)part[at].at]) << text(cut) << at;
+                ASSERT_EQ(run.copy, lower[(size_t)part[at].at]++) << text(cut) << at;
+            }
+            ASSERT_EQ(rf_cut_has_copies(&cut), copies) << text(cut);
+        }
+    });
+}
+
 TEST(Split, ChunksCoverWhatIsCountedOnceAndDoNotCrossTheGrid)
 {
     for_all_cuts([&](rf_param_cut cut) {

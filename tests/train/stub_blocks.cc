@@ -46,6 +46,19 @@ int shared_sizes(const void *, const rf_tensor_part *part, int64_t rows, int64_t
         out->backward_weight[k] = gather;
     return 0;
 }
+// As a layer of a transformer: keys and values gathered in both directions, and their gradients
+// scattered.
+int context_sizes(const void *, const rf_context_part *part, int64_t rows, int64_t seq,
+                  rf_block_sizes *out)
+{
+    const rf_shape all = rf_shape2(part->ranks * rows, 6);
+    some_sizes(nullptr, rows, seq, out);
+    out->forward[0] = out->backward_input[0] = {RF_EXCHANGE_GATHER, all, RF_BF16};
+    out->backward_input[1] = {RF_EXCHANGE_SCATTER, all, RF_F32};
+    return 0;
+}
+const rf_block_ops context_ops = {
+    never_forward, never_backward_input, never_backward_weight, some_sizes, nullptr, context_sizes};
 const rf_block_ops shared_ops = {never_forward, never_backward_input, never_backward_weight,
                                  some_sizes, shared_sizes};
 const rf_block_ops ops = {never_forward, never_backward_input, never_backward_weight, some_sizes};
@@ -95,6 +108,12 @@ StubBlocks &StubBlocks::type(int index, rf_dtype dtype)
 StubBlocks &StubBlocks::scales_loss()
 {
     blocks_.back().scales_loss = true;
+    return *this;
+}
+
+StubBlocks &StubBlocks::in_context()
+{
+    blocks_.back().ops = &context_ops;
     return *this;
 }
 

@@ -25,6 +25,8 @@ class StubBlocks
     // Tensor ranks share the last block, as a layer of a transformer: its parameters but the last
     // are cut by rows.
     StubBlocks &shared();
+    // Context ranks share the sequences of the last block, as of a layer of a transformer.
+    StubBlocks &in_context();
     const rf_block *blocks() const
     {
         return blocks_.data();

@@ -12,6 +12,10 @@
 #include <deque>
 #include <mutex>
 
+extern "C" {
+#include "train/spans.h"
+}
+
 namespace
 {
 
@@ -108,8 +112,10 @@ struct Mesh {
     }
 };
 const Mesh meshes[] = {
-    {1, 2, 1},    {1, 4, 1},    {1, 3, 1, 0, 0, RF_BF16}, {2, 2, 1, 1}, {2, 2, 1, 3}, {1, 2, 2},
-    {2, 1, 2, 1}, {2, 2, 1, 2}, {2, 2, 1, 1, 0, RF_BF16}, {2, 2, 1, 0}, {3, 1, 1, 3},
+    {1, 2, 1},    {1, 4, 1},    {1, 3, 1, 0, 0, RF_BF16},
+    {2, 2, 1, 1}, {2, 2, 1, 3}, {1, 2, 2},
+    {2, 1, 2, 1}, {2, 2, 1, 2}, {2, 2, 1, 1, 0, RF_BF16},
+    {2, 2, 1, 0}, {3, 1, 1, 3}, {4, 1, 1, 2, 2},
 };
 // With RF_TEST_ALL=1, as each rank has a device of its own.
 const Mesh large_meshes[] = {
@@ -395,6 +401,78 @@ TEST(TensorState, ACheckpointOfAnyMeshIsTheSameBytesAndStatesOnEveryOther)
         });
         EXPECT_TRUE(files_of(folders.back()) == want) << mesh.text();
     }
+}
+
+// 5 parameters with cut columns have 30 to 96 rows each; 40 bytes a piece, or more.
+TEST(TensorState, PiecesOfACheckpointAreAsFewAsItsTensorsAndRanksNotItsRows)
+{
+    for (const Mesh &mesh : {Mesh{1, 2, 1}, Mesh{1, 3, 1}, Mesh{2, 2, 1, 1}}) {
+        Folder folder;
+        on(mesh, 7, [&](rf_run *run, int) { save(run, folder); });
+        const uint64_t most = 3 * std::size(model) * (uint64_t)mesh.ranks() * 3 + 1;
+        const uint64_t bytes = folder.read("step-3/model.hashes").size() +
+                               folder.read("step-3/optimizer.hashes").size();
+        EXPECT_LE(bytes, 64 * most) << mesh.text();
+    }
+}
+
+// Of the two tensors that are not cut each is larger than a rank's share, and both together.
+TEST(TensorState, WhatAllTensorRanksHaveIsWrittenByThemInEqualShares)
+{
+    for (const Mesh &mesh : {Mesh{1, 2, 1}, Mesh{1, 3, 1}, Mesh{2, 2, 1}, Mesh{2, 2, 1, 1}}) {
+        std::mutex mutex;
+        std::vector<uint64_t> written((size_t)mesh.tp);
+        uint64_t all = 0;
+        on_ranks(mesh.ranks(), [&](rf_comm *comm, int rank) {
+            Job job(mesh);
+            job.params[0][1].shape = {2, {1000, 40}};
+            job.params[2][0].shape = {2, {90, 240}};
+            ASSERT_RF(job.open(comm, rank, 7));
+            for (rf_checkpoint_part part : {RF_PART_MODEL, RF_PART_OPTIMIZER}) {
+                rf_listing listing = {};
+                rf_spans spans = {};
+                ASSERT_RF(rf_listing_open(job.run, part, &listing));
+                ASSERT_RF(rf_spans_to_save(job.run, part, &listing, &spans));
+                std::lock_guard<std::mutex> lock(mutex);
+                for (size_t i = 0; i < spans.count; i++) {
+                    const bool whole = spans.list[i].cut.split.kind == RF_SPLIT_NONE;
+                    written[(size_t)(rank % mesh.tp)] += whole ? spans.list[i].count : 0;
+                    all += whole ? spans.list[i].count : 0;
+                }
+                rf_spans_free(&spans);
+                rf_listing_close(&listing);
+            }
+        });
+        EXPECT_EQ(all, 3u * (1000 * 40 + 90 * 240 + 24)) << mesh.text();
+        for (uint64_t count : written)
+            EXPECT_NEAR((double)count, (double)all / mesh.tp, 0.1 * (double)all / mesh.tp)
+                << mesh.text();
+    }
+}
+
+// Two ranks have the first half of the states, and two the second.
+TEST(TensorState, CopiesOfShardsAreWrittenByAllRanksInEqualShares)
+{
+    const Mesh mesh = {4, 1, 1, 1, 2};
+    std::mutex mutex;
+    std::vector<uint64_t> written(4);
+    uint64_t all = 0;
+    on_ranks(4, [&](rf_comm *comm, int rank) {
+        Job job(mesh);
+        job.params[0][1].shape = {2, {1000, 40}};
+        ASSERT_RF(job.open(comm, rank, 7));
+        rf_listing listing = {};
+        rf_spans spans = {};
+        ASSERT_RF(rf_listing_open(job.run, RF_PART_OPTIMIZER, &listing));
+        ASSERT_RF(rf_spans_to_save(job.run, RF_PART_OPTIMIZER, &listing, &spans));
+        std::lock_guard<std::mutex> lock(mutex);
+        all += written[(size_t)rank] = rf_spans_bytes(&spans);
+        rf_spans_free(&spans);
+        rf_listing_close(&listing);
+    });
+    EXPECT_GT(all, 2u * 4 * 1000 * 40);
+    for (uint64_t bytes : written)
+        EXPECT_NEAR((double)bytes, (double)all / 4, 0.1 * (double)all / 4);
 }
 
 TEST(TensorState, RanksThatDoNotSeeTheFolderSendAndGetTheirPartsByRank0)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <set>
 
 #include "support/ranks.h"
 
@@ -78,6 +79,16 @@ void Training::batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t
         edit_batch(step, tokens, targets);
 }
 
+// Of the step that a call has ended, if it has.
+static void see(const rf_step_stats &stats, Seen *seen)
+{
+    if (stats.of_step < 0)
+        return;
+    seen->loss.push_back(stats.loss);
+    seen->norm.push_back(stats.grad_norm);
+    seen->stats.push_back(stats);
+}
+
 static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Seen *seen)
 {
     gpt2 *model = nullptr;
@@ -97,7 +108,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     std::vector<rf_block> edited(list, list + blocks);
     if (t.edit_blocks)
         t.edit_blocks(edited, rank);
-    rf_mesh mesh = {ranks / t.tp / t.pp, t.tp, t.pp, t.shard};
+    rf_mesh mesh = {ranks / t.tp / t.cp / t.pp, t.tp, t.pp, t.shard, t.cp};
     ASSERT_RF(rf_plan_build(edited.data(), (int)edited.size(), &mesh, &t.policy, rank, &plan));
     if (t.edit)
         t.edit(plan, rank);
@@ -110,10 +121,15 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
         rf_step_stats stats = {};
         t.batch(t.first_step + step, tokens, targets);
         ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, &stats));
-        seen->loss.push_back(stats.loss);
-        seen->norm.push_back(stats.grad_norm);
-        seen->stats.push_back(stats);
+        see(stats, seen);
+        if (t.drain_every > 0 && (step + 1) % t.drain_every == 0) {
+            ASSERT_RF(rf_run_drain(run, &stats));
+            see(stats, seen);
+        }
     }
+    rf_step_stats rest = {};
+    ASSERT_RF(rf_run_drain(run, &rest));
+    see(rest, seen);
     char hex[65];
     ASSERT_RF(rf_run_params_sha256(run, hex));
     seen->sha = hex;
@@ -127,6 +143,34 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     llama_destroy(other);
 }
 
+// A driver compiles a kernel when it is launched first, and keeps it for later devices and
+// processes (Mesa's cache of shaders). All ranks at once would each compile it: so one is alone
+// before.
+static void compile_once(const Training &t)
+{
+    static std::set<std::vector<int>> compiled;
+    const rf_policy &p = t.policy;
+    const bool is_llama = t.llama.layers > 0;
+    if (t.steps == 0 || t.edit_blocks ||
+        !compiled
+             .insert({is_llama, is_llama ? t.llama.dtype : t.model.dtype,
+                      is_llama ? t.llama.residual : t.model.residual, p.optimizer.kind})
+             .second)
+        return;
+    Training one;
+    Seen ignored;
+    one.model = t.model;
+    one.llama = t.llama;
+    one.steps = 1;
+    one.policy.seq = p.seq;
+    one.policy.batch = p.batch / p.micro_batches;
+    one.policy.micro_batches = 1;
+    one.policy.clip = p.clip;
+    one.policy.loss_scale = p.loss_scale;
+    one.policy.optimizer.kind = p.optimizer.kind;
+    train_rank(one, nullptr, 1, 0, &ignored);
+}
+
 std::vector<Seen> train(const Training &training, int ranks)
 {
     std::vector<Seen> seen((size_t)ranks);
@@ -134,6 +178,7 @@ std::vector<Seen> train(const Training &training, int ranks)
         train_rank(training, nullptr, 1, 0, &seen[0]);
         return seen;
     }
+    compile_once(training);
     for (int r = 0; r < ranks; r++)
         rank_device(r);
     ranks::World world;

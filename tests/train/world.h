@@ -45,9 +45,11 @@ struct Training {
     rf_policy policy = {};
     int shard = 0; // of the mesh
     int tp = 1;    // likewise
-    int pp = 1;    // likewise; ranks are dp * tp * pp
+    int pp = 1;    // likewise
+    int cp = 1;    // likewise; ranks are dp * tp * cp * pp
     int steps = 3;
-    int first_step = 0; // which batch is the first
+    int first_step = 0;  // which batch is the first
+    int drain_every = 0; // rf_run_drain after as many steps; 0: after the last one alone
     float lr = 0.01f;
     uint64_t seed = 5;
     bool record_each_step = false;
