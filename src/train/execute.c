@@ -31,17 +31,21 @@ static int wait_exposed(struct rf_pass *p, struct rf_point point)
     return rc;
 }
 
-/* For the points of its waits, and for what its lane did before. */
+/* For the points of its waits, and for what its lane did before. Where it is of the step before, this
+ * step computes meanwhile: nothing is exposed, and the host must not wait for all of the computing. */
 static int wait_on_host(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
     const int before = p->next[i->lane] - 1;
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
-        RETURN_IF_ERROR(rf_lane_transfers(waits[k].lane) ? wait_exposed(p, point)
-                                                         : rf_run_wait(p, point));
+        RETURN_IF_ERROR(rf_lane_transfers(waits[k].lane) && !i->behind ? wait_exposed(p, point)
+                                                                       : rf_run_wait(p, point));
     }
-    return before < 0 ? 0 : wait_exposed(p, *point_of(p, (int)i->lane, before));
+    if (before < 0)
+        return 0;
+    const struct rf_point point = *point_of(p, (int)i->lane, before);
+    return i->behind ? rf_run_wait(p, point) : wait_exposed(p, point);
 }
 
 static int wait_on_stream(struct rf_pass *p, const struct rf_instruction *i)
