@@ -391,11 +391,11 @@ test_layers() { tools/check_layers.sh && tools/check_cycles.sh $BUILD/library_ob
 # ---- what is run, and in which order ---------------------------------------------------------------------
 
 # What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
-SHORT_ASAN="base/test_base transport/test_frame transport/test_shm transport/test_loopback coll/coll_test
+SHORT_ASAN="base/base_test transport/transport_frame_test transport/transport_shm_test transport/transport_loopback_test coll/coll_test
 comm/comm_failure_test comm/comm_mismatch_test comm/comm_programs_test comm/comm_point_to_point_test
 train/train_save_test train/train_fault_test"
 SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*"
-SHORT_TSAN="transport/test_loopback comm/comm_request_test comm/comm_group_test"
+SHORT_TSAN="transport/transport_loopback_test comm/comm_request_test comm/comm_group_test"
 SHORT_TSAN_TESTS="*-*net*:*tcp*:*shm*"
 stages_always() {
     stage build compile $BUILD

@@ -11,7 +11,7 @@
 
 #include <string>
 
-#include "wire_helpers.h"
+#include "transport_helpers.h"
 
 namespace job
 {
@@ -35,7 +35,7 @@ inline std::string tcp_url(int port)
     return "tcp://127.0.0.1:" + std::to_string(port);
 }
 // A connected socket, or -1.
-inline int knock(int port)
+inline int connect_to(int port)
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};

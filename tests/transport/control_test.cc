@@ -43,12 +43,12 @@ TEST(Control, GathersAnySizeManyTimes)
     Job job(size);
     on_threads(size, [&](int me) {
         for (size_t bytes : {(size_t)0, (size_t)1, (size_t)4, (size_t)712, (size_t)300001}) {
-            auto mine = wire::payload((uint64_t)me, bytes);
+            auto mine = transport::payload((uint64_t)me, bytes);
             std::vector<uint8_t> all(bytes * size, 0xee);
             ASSERT_EQ(job[me]->ops->all_gather(job[me], mine.data(), bytes, all.data(), 10), 0)
                 << rf_last_error()->message;
             for (int r = 0; r < size; r++) {
-                auto theirs = wire::payload((uint64_t)r, bytes);
+                auto theirs = transport::payload((uint64_t)r, bytes);
                 EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(),
                                        all.begin() + (long)((size_t)r * bytes)));
             }

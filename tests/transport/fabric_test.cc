@@ -14,7 +14,7 @@ extern "C" {
 }
 
 using namespace job;
-using namespace wire;
+using namespace transport;
 
 // Within a rank's process, where gtest's assertions would be lost.
 #define MUST(condition)                                                                            \
@@ -295,7 +295,7 @@ TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
         MUST(r.c->ops->all_gather(r.c, &mine, sizeof mine, ports, 10) == 0);
         rf_completion done;
         for (int i = 0; i < 40; i++) {
-            int fd = knock(ports[1 - rank]);
+            int fd = connect_to(ports[1 - rank]);
             auto noise = payload((uint64_t)(rank * 1000 + i), (size_t)(i * 37 % 400));
             if (fd >= 0) {
                 (void)!::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL);

@@ -16,7 +16,7 @@ extern "C" {
 #include "transport/transport.h"
 }
 
-namespace wire
+namespace transport
 {
 
 struct Context {
@@ -68,4 +68,4 @@ inline int post_all(struct rf_transport *t, std::vector<rf_completion> &stash,
     }
 }
 
-} // namespace wire
+} // namespace transport

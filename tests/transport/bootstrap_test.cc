@@ -430,7 +430,7 @@ TEST(Bootstrap, RandomBytesAndIdleConnectionsChangeNothing)
     std::mt19937 random(7);
     auto throw_noise = [&](int count) {
         for (int i = 0; i < count; i++) {
-            int fd = knock(port);
+            int fd = connect_to(port);
             if (fd < 0)
                 continue;
             std::vector<uint8_t> bytes(random() % 600);
@@ -446,13 +446,13 @@ TEST(Bootstrap, RandomBytesAndIdleConnectionsChangeNothing)
     std::thread host([&] { ranks[0] = join(url, 0, 3, "key"); });
     std::thread first([&] { ranks[1] = join(url, 1, 3, "key"); });
     int probe;
-    while ((probe = knock(port)) < 0)
+    while ((probe = connect_to(port)) < 0)
         std::this_thread::yield();
     close(probe);
     throw_noise(100);
     std::vector<int> idle;
     for (int i = 0; i < 150; i++)
-        idle.push_back(knock(port));
+        idle.push_back(connect_to(port));
     {
         const FairClock clock;
         ranks[2] = join(url, 2, 3, "key");
@@ -489,7 +489,7 @@ void be_welcomed(int port, uint32_t rank, uint32_t size, rf_link *link)
     uint64_t deadline = rf_now_ns() + 10000000000u;
     int fd;
     ASSERT_EQ(rf_job_key_init(&key, nullptr), 0);
-    while ((fd = knock(port)) < 0)
+    while ((fd = connect_to(port)) < 0)
         std::this_thread::yield();
     rf_link_init(link, fd, 4096);
     fcntl(fd, F_SETFL, O_NONBLOCK);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks as threads: matching, the throttle, each fault, and the control link between them.
-#include "wire_helpers.h"
+#include "transport_helpers.h"
 
 #include <algorithm>
 #include <memory>
 
-using namespace wire;
+using namespace transport;
 
 namespace
 {

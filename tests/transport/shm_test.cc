@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+//
+// Messages between ranks that share memory: long ones, receives without a copy, memory for users,
+// limits, and which core a rank goes to.
+#include "shm_helpers.h"
+
+#include <memory>
+#include <sched.h>
+#include <sys/resource.h>
+
+extern "C" {
+#include "transport/shm/cpu_affinity.h"
+}
+
+using namespace shm;
+using namespace transport;
+
+TEST(Shm, LongMessagesFromSharedMemoryAndFromPrivateMemoryAreTheSame)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    for (size_t bytes : {size_t{16385}, size_t{262144}, size_t{262145}, size_t{40} << 20}) {
+        void *shared = nullptr;
+        ASSERT_EQ(from->ops->alloc(from, bytes + 5, &shared), 0);
+        auto data = payload(7, bytes);
+        memcpy((char *)shared + 5, data.data(), bytes);
+        for (const void *source : {(const void *)data.data(), (const void *)((char *)shared + 5)}) {
+            std::vector<uint8_t> in(bytes, 0xee);
+            Context a, b;
+            rf_completion done;
+            ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, bytes, &a), 0);
+            ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), bytes, &b), 0);
+            ASSERT_EQ(world.next(1, &done), 1);
+            EXPECT_EQ(done.context, &b);
+            EXPECT_EQ(done.bytes, bytes);
+            EXPECT_EQ(done.contract, 3u);
+            EXPECT_TRUE(in == data);
+            world.settle();
+        }
+        from->ops->free(from, shared);
+    }
+}
+
+TEST(Shm, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    const size_t bytes = 100000;
+    void *shared = nullptr;
+    ASSERT_EQ(from->ops->alloc(from, bytes, &shared), 0);
+    for (int i = 0; i < 200; i++) { // more often than there are tickets
+        auto data = payload((uint64_t)i, bytes);
+        memcpy(shared, data.data(), bytes);
+        std::vector<uint8_t> in(bytes, 0xee);
+        Context a, b;
+        rf_completion done;
+        const void *source = i % 2 ? shared : data.data();
+        ASSERT_EQ(to->ops->post_borrow(to, 0, 9, in.data(), bytes, &b), 0);
+        ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, bytes, &a), 0);
+        ASSERT_EQ(world.next(1, &done), 1);
+        ASSERT_NE(done.loan, 0u);
+        EXPECT_EQ(memcmp(done.data, data.data(), bytes), 0);
+        EXPECT_EQ(in[0], 0xee);
+        to->ops->give_back(to, 0, done.loan);
+        world.settle();
+        EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u) << i;
+    }
+}
+
+namespace
+{
+
+// Messages of equal length from rank 0 to rank 1, which may leave them where they come.
+struct Lot {
+    World &world;
+    size_t bytes;
+    std::vector<std::vector<uint8_t>> out, in;
+    std::vector<Context> sends, receives;
+    std::vector<uint32_t> loans;
+
+    Lot(World &world, size_t bytes, size_t count)
+        : world(world), bytes(bytes), in(count, std::vector<uint8_t>(bytes)), sends(count),
+          receives(count)
+    {
+        for (size_t i = 0; i < count; i++) {
+            receives[i].id = (int)i;
+            out.push_back(payload(i, bytes));
+        }
+    }
+    void send(size_t i)
+    {
+        rf_transport *t = world.ends[0].t;
+        ASSERT_EQ(t->ops->post_send(t, 1, i, 3, out[i].data(), bytes, &sends[i]), 0);
+    }
+    void receive(size_t i)
+    {
+        rf_transport *t = world.ends[1].t;
+        ASSERT_EQ(t->ops->post_borrow(t, 0, i, in[i].data(), bytes, &receives[i]), 0);
+    }
+    void take(size_t count)
+    {
+        for (size_t k = 0; k < count; k++) {
+            rf_completion done;
+            ASSERT_EQ(world.next(1, &done), 1);
+            size_t i = (size_t)((Context *)done.context)->id;
+            ASSERT_EQ(done.bytes, bytes);
+            EXPECT_EQ(memcmp(done.loan ? done.data : in[i].data(), out[i].data(), bytes), 0) << i;
+            if (done.loan)
+                loans.push_back(done.loan);
+        }
+    }
+    void give_back()
+    {
+        rf_transport *t = world.ends[1].t;
+        for (uint32_t loan : loans)
+            t->ops->give_back(t, 0, loan);
+        world.settle();
+        EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u);
+        EXPECT_EQ(world.ends[1].shm()->peers[0].borrowed_slots, 0);
+    }
+};
+
+} // namespace
+
+TEST(Shm, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
+{
+    World world(2);
+    const size_t count = 100;
+    Lot lot(world, RF_SHM_EAGER_PRIVATE + 1, count);
+    for (size_t i = 0; i < count; i++)
+        lot.send(i);
+    for (size_t i = count; i-- > 0;)
+        lot.receive(i);
+    lot.take(count);
+    EXPECT_GT(lot.loans.size(), 0u);
+    lot.give_back();
+}
+
+TEST(Shm, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
+{
+    World world(2);
+    for (size_t bytes : {RF_SHM_CELL + 1, RF_SHM_EAGER + 0, RF_SHM_EAGER_PRIVATE + 0}) {
+        const size_t count = 10 * RF_SHM_SLOTS;
+        Lot lot(world, bytes, count);
+        for (size_t i = 0; i < count; i++)
+            lot.receive(i);
+        for (size_t i = 0; i < count; i++)
+            lot.send(i);
+        lot.take(count);
+        EXPECT_EQ(lot.loans.size(), RF_SHM_SLOTS - 1u);
+        lot.give_back();
+    }
+}
+
+TEST(Shm, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
+{
+    World world(2);
+    for (size_t bytes : {RF_SHM_CELL + 1, RF_SHM_EAGER + 0, RF_SHM_EAGER_PRIVATE + 0}) {
+        const size_t count = 10 * RF_SHM_SLOTS;
+        Lot lot(world, bytes, count);
+        for (size_t i = 0; i < count; i++)
+            lot.send(i);
+        world.settle();
+        for (size_t i = count; i-- > 0;)
+            lot.receive(i);
+        lot.take(count);
+        EXPECT_EQ(lot.loans.size(), 0u) << "they are no longer in a slot";
+        lot.give_back();
+    }
+}
+
+TEST(Shm, MemoryThatIsFreedIsUsedAgainAndIsZero)
+{
+    World world(2);
+    rf_transport *t = world.ends[0].t;
+    rf_shm *shm = world.ends[0].shm();
+    void *a, *b, *c;
+    ASSERT_EQ(t->ops->alloc(t, 100000, &a), 0);
+    ASSERT_EQ(t->ops->alloc(t, 5000, &b), 0);
+    size_t size = shm->file_bytes;
+    memset(a, 1, 100000);
+    t->ops->free(t, a);
+    ASSERT_EQ(t->ops->alloc(t, 40000, &a), 0);
+    ASSERT_EQ(t->ops->alloc(t, 50000, &c), 0);
+    EXPECT_EQ(shm->file_bytes, size);
+    EXPECT_EQ(((char *)a)[39999], 0);
+    EXPECT_EQ(((char *)c)[0], 0);
+    uint64_t offset = 0;
+    EXPECT_TRUE(t->ops->locate(t, (char *)c + 10, 49990, &offset));
+    EXPECT_FALSE(t->ops->locate(t, (char *)c + 10, 1 << 20, &offset));
+    ((char *)c)[10] = 42;
+    rf_transport *other = world.ends[1].t;
+    unsigned char *seen = nullptr, *none = nullptr;
+    ASSERT_EQ(other->ops->reach(other, 0, offset, 100, &seen), 0) << rf_last_error()->message;
+    ASSERT_NE(seen, nullptr);
+    EXPECT_EQ(*seen, 42);
+    EXPECT_EQ(other->ops->reach(other, 0, offset, size_t{1} << 40, &none), RF_ECORRUPT);
+    EXPECT_EQ(other->ops->reach(other, 0, 0, 1, &none), RF_ECORRUPT) << "what is not for users";
+    EXPECT_EQ(other->ops->reach(other, 0, UINT64_MAX - 5, 10, &none), RF_ECORRUPT);
+    EXPECT_EQ(none, nullptr);
+    for (void *memory : {a, b, c})
+        t->ops->free(t, memory);
+    EXPECT_EQ(t->ops->alloc(t, SIZE_MAX - 100, &a), RF_ENOMEM);
+}
+
+namespace
+{
+
+// Rank 0 sends 64 MiB of what it shares; rank 1, which is out of `what`, says so itself.
+void expect_out_of_memory(void (*what)())
+{
+    const size_t bytes = 64u << 20;
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    void *shared = nullptr;
+    ASSERT_EQ(from->ops->alloc(from, bytes, &shared), 0);
+    Context send, recv;
+    ASSERT_EQ(from->ops->post_send(from, 1, 7, 3, shared, bytes, &send), 0);
+    ASSERT_EQ(to->ops->post_borrow(to, 0, 7, nullptr, bytes, &recv), 0);
+    what();
+    rf_completion done;
+    int rc = 0;
+    for (int turn = 0; rc == 0 && turn < 10; turn++)
+        rc = to->ops->poll(to, &done, 1);
+    const std::string message = rf_last_error()->message;
+    rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &all);
+    rf_alloc_fail_at(0);
+    EXPECT_EQ(rc, RF_ENOMEM) << message;
+    EXPECT_NE(rf_last_error()->rank, 0) << message;
+}
+
+void allow_no_more_address_space()
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    ASSERT_EQ(fscanf(file, "%ld", &pages), 1);
+    fclose(file);
+    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (1u << 20);
+    rlimit limit = {most, RLIM_INFINITY};
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+} // namespace
+
+TEST(Shm, ARankThatCannotMapAPeersMemoryReportsItselfAndNoPeer)
+{
+    Processes processes; // limits are a process'
+    processes.start(1, [](int) {
+        expect_out_of_memory(allow_no_more_address_space);
+        expect_out_of_memory([] { rf_alloc_fail_at(1); });
+        return testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_EQ(processes.wait(0), 0);
+}
+
+TEST(Shm, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
+{
+    cpu_set_t before, one, now;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+    if (CPU_COUNT(&before) < 2)
+        GTEST_SKIP() << "there is one core only";
+    World world(2);
+    const size_t core = (size_t)sched_getcpu();
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    rf_shm_idle(world.ends[0].t);
+    rf_shm_idle(world.ends[1].t);
+    EXPECT_EQ(world.ends[0].shm()->may_move_ns, 0u) << "the lower rank stays";
+    EXPECT_GT(world.ends[1].shm()->may_move_ns, 0u);
+    ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
+    EXPECT_TRUE(CPU_EQUAL(&now, &one)) << "there was no other core";
+
+    ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+    world.ends[1].shm()->may_move_ns = 0;
+    world.ends[1].shm()->idle = 0;
+    rf_shm_idle(world.ends[1].t);
+    ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
+    EXPECT_TRUE(CPU_EQUAL(&now, &before));
+}
+
+TEST(Shm, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
+{
+    struct {
+        std::vector<uint16_t> ranks; // by core; this one is on core 0
+        std::vector<size_t> allowed, expected;
+    } const cases[] = {
+        {{2, 0}, {0, 1}, {1}}, // two on one core, and one is free
+        {{3, 1}, {0, 1}, {1}}, // more ranks than cores
+        {{2, 1}, {0, 1}, {}},  // it would only be the other way round
+        {{2, 2}, {0, 1}, {}},  //
+        {{1, 0}, {0, 1}, {}},  // alone
+        {{3, 0}, {0}, {}},     // bound
+        {{3, 2, 1, 1}, {0, 1, 2, 3}, {2, 3}},
+        {{4, 0, 1}, {0, 2}, {2}}, // the free one is not for this thread
+    };
+    for (auto &c : cases) {
+        std::vector<uint16_t> ranks(CPU_SETSIZE, 0);
+        std::copy(c.ranks.begin(), c.ranks.end(), ranks.begin());
+        cpu_set_t mine, out;
+        CPU_ZERO(&mine);
+        for (size_t core : c.allowed)
+            CPU_SET(core, &mine);
+        bool better = rf_shm_emptier(ranks.data(), 0, &mine, &out);
+        EXPECT_EQ(better, !c.expected.empty());
+        for (size_t core = 0; better && core < CPU_SETSIZE; core++)
+            EXPECT_EQ(CPU_ISSET(core, &out) != 0,
+                      std::count(c.expected.begin(), c.expected.end(), core) == 1)
+                << core;
+    }
+}
+
+TEST(Shm, AReceiveThatIsTooShortForALongMessageIsNamedAndNothingIsWritten)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    void *shared = nullptr;
+    ASSERT_EQ(from->ops->alloc(from, 100000, &shared), 0);
+    std::vector<uint8_t> data(100000), in(100, 0xee);
+    for (int i = 0; i < 70; i++) // more often than there are tickets
+        for (const void *source : {(const void *)data.data(), (const void *)shared}) {
+            Context a, b;
+            rf_completion done;
+            ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, 100000, &a), 0);
+            ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), 99, &b), 0);
+            ASSERT_EQ(world.next(1, &done), 1);
+            EXPECT_EQ(done.status, RF_EMISMATCH);
+            EXPECT_EQ(in, std::vector<uint8_t>(100, 0xee));
+            world.settle();
+        }
+}
