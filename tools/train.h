@@ -92,8 +92,8 @@ int train_sample(const struct tool_command *command, const struct train_options 
 
 /* ---- train_place.c --------------------------------------------------------------------------- */
 
-/* The ranks of comm in an order in which tensor or context ranks, or else shards of one copy, lie within hosts
- * as far as that goes; *out NULL: they do already. Rank 0 says so. An exit status. */
+/* The ranks of comm in an order in which tensor or context ranks, or else shards of one copy, lie
+ * within hosts as far as that goes; *out NULL: they do already. Rank 0 says so. An exit status. */
 int train_place(const struct tool_command *command, struct rf_comm *comm,
                 const struct rf_mesh *mesh, struct rf_comm **out);
 
@@ -112,7 +112,8 @@ void train_policy_left(const struct rf_mesh *from, const struct rf_mesh *mesh,
 /* The communicator of those that are left; comm is still to be closed. An exit status. */
 int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out);
 
-/* ---- train_terms.c: what newcomers must have as the job has it -------------------------------- */
+/* ---- train_terms.c: what newcomers must have as the job has it --------------------------------
+ */
 
 /* The lines of all options in the table but those that depend on the ranks at the start. To be
  * freed. An exit status. */
@@ -123,22 +124,25 @@ int train_terms(const struct tool_command *command, const struct tool_option *ta
 char *train_terms_of_job(const struct train_options *options);
 char *train_terms_of_newcomer(const struct train_options *options);
 
-/* ---- train_grow.c: newcomers ------------------------------------------------------------------ */
+/* ---- train_grow.c: newcomers ------------------------------------------------------------------
+ */
 
 /* The mesh of so many ranks that has the other axes of --mesh, or else those of `from`, and a
  * micro-batch for everybody; false: there is none. */
 bool train_mesh_grown(const struct train_options *options, const struct rf_mesh *from, int ranks,
                       struct rf_mesh *out);
 /* Rank 0: where newcomers wait. An exit status. */
-int train_lobby_open(const struct tool_command *command, const struct train_options *options,
-                     const struct rf_comm *comm, struct rf_lobby **out);
-void train_lobby_greet(struct rf_lobby *lobby, const struct train_options *options);
+int train_join_listener_open(const struct tool_command *command,
+                             const struct train_options *options, const struct rf_comm *comm,
+                             struct rf_join_listener **out);
+void train_join_listener_set_status(struct rf_join_listener *join_listener,
+                                    const struct train_options *options);
 /* How many of those who wait the job takes in now. Tells them why, if none. */
-int train_newcomers(struct rf_lobby *lobby, const struct train_options *options,
+int train_newcomers(struct rf_join_listener *join_listener, const struct train_options *options,
                     const struct rf_mesh *mesh, int ranks);
 /* As rf_comm_grow, with the job's options. */
-int train_grow(const struct train_options *options, struct rf_comm *comm, struct rf_lobby *lobby,
-               int count, struct rf_comm **out);
+int train_grow(const struct train_options *options, struct rf_comm *comm,
+               struct rf_join_listener *join_listener, int count, struct rf_comm **out);
 /* The other side: waits until the job takes this process in. An exit status. */
 int train_join(const struct tool_command *command, struct train_options *options,
                struct rf_comm **out);

@@ -37,7 +37,8 @@ bool train_mesh_grown(const struct train_options *o, const struct rf_mesh *from,
     return widen(o, &o->setup.mesh, ranks, out) || widen(o, from, ranks, out);
 }
 
-static void tell_why(struct rf_lobby *lobby, const struct train_options *o, int ranks, int waiting)
+static void tell_why(struct rf_join_listener *join_listener, const struct train_options *o,
+                     int ranks, int waiting)
 {
     char text[300], mesh[64];
     const struct rf_mesh *m = &o->setup.mesh;
@@ -52,50 +53,51 @@ static void tell_why(struct rf_lobby *lobby, const struct train_options *o, int 
         snprintf(text, sizeof(text),
                  "its mesh (%s) grows by %d ranks at a time, and %d %s: waiting for more",
                  setup_mesh_text(&o->setup, mesh), step, waiting, waiting == 1 ? "waits" : "wait");
-    rf_lobby_tell(lobby, text);
+    rf_join_listener_set_status(join_listener, text);
 }
 
-int train_newcomers(struct rf_lobby *lobby, const struct train_options *o,
+int train_newcomers(struct rf_join_listener *join_listener, const struct train_options *o,
                     const struct rf_mesh *mesh, int ranks)
 {
-    const int waiting = lobby ? rf_lobby_waiting(lobby) : 0;
+    const int waiting = join_listener ? rf_join_listener_waiting(join_listener) : 0;
     struct rf_mesh grown;
     /* Not more than there are: whatever becomes of them, those with the state are no minority. */
     for (int n = waiting < ranks ? waiting : ranks; n > 0; n--)
         if (train_mesh_grown(o, mesh, ranks + n, &grown))
             return n;
     if (waiting > 0)
-        tell_why(lobby, o, ranks, waiting);
+        tell_why(join_listener, o, ranks, waiting);
     return 0;
 }
 
-void train_lobby_greet(struct rf_lobby *lobby, const struct train_options *o)
+void train_join_listener_set_status(struct rf_join_listener *join_listener,
+                                    const struct train_options *o)
 {
     char text[128];
-    if (!lobby)
+    if (!join_listener)
         return;
     snprintf(text, sizeof(text), "it takes in newcomers when it saves, every %lld steps",
              (long long)o->save_every);
-    rf_lobby_tell(lobby, text);
+    rf_join_listener_set_status(join_listener, text);
 }
 
-int train_lobby_open(const struct tool_command *command, const struct train_options *o,
-                     const struct rf_comm *comm, struct rf_lobby **out)
+int train_join_listener_open(const struct tool_command *command, const struct train_options *o,
+                             const struct rf_comm *comm, struct rf_join_listener **out)
 {
     char *terms = train_terms_of_job(o);
     if (!terms)
         return tool_error(command, "out of memory");
-    const int rc = rf_lobby_open(comm, (int)o->accept, NULL, terms, out);
+    const int rc = rf_join_listener_open(comm, (int)o->accept, NULL, terms, out);
     free(terms);
     return rc < 0 ? tool_library_error(command, rf_comm_rank(comm)) : TOOL_OK;
 }
 
-int train_grow(const struct train_options *o, struct rf_comm *comm, struct rf_lobby *lobby,
-               int count, struct rf_comm **out)
+int train_grow(const struct train_options *o, struct rf_comm *comm,
+               struct rf_join_listener *join_listener, int count, struct rf_comm **out)
 {
     const struct rf_comm_opts opts = {
         .provider = o->ranks.provider, .timeout_s = o->ranks.timeout_s, .start_timeout_s = GROW_S};
-    return rf_comm_grow(comm, lobby, count, &opts, out);
+    return rf_comm_grow(comm, join_listener, count, &opts, out);
 }
 
 /* ---- newcomers ------------------------------------------------------------------------------- */

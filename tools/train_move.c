@@ -31,7 +31,8 @@ static int grow(struct trainer *t, int32_t count)
     }
     if (rf_all_reduce(t->comm, &fault, &faults, 1, RF_I32, RF_SUM, NULL) < 0)
         return trainer_failed(t);
-    const int rc = faults ? RF_EAGAIN : train_grow(t->o, t->comm, t->lobby, count, &t->grown);
+    const int rc =
+        faults ? RF_EAGAIN : train_grow(t->o, t->comm, t->join_listener, count, &t->grown);
     if (rc == 0) {
         t->mesh = mesh;
         t->joined = count;
@@ -42,7 +43,7 @@ static int grow(struct trainer *t, int32_t count)
     rf_snapshot_destroy(t->snapshot);
     t->snapshot = NULL;
     if (t->rank == 0 && faults)
-        rf_lobby_tell(t->lobby, why);
+        rf_join_listener_set_status(t->join_listener, why);
     else if (t->rank == 0)
         tool_error(t->command, "%s; the job goes on without newcomers", rf_last_error()->message);
     return TOOL_OK;
@@ -50,7 +51,7 @@ static int grow(struct trainer *t, int32_t count)
 
 int trainer_take_newcomers(struct trainer *t)
 {
-    int32_t count = t->rank == 0 ? train_newcomers(t->lobby, t->o, &t->mesh, t->ranks) : 0;
+    int32_t count = t->rank == 0 ? train_newcomers(t->join_listener, t->o, &t->mesh, t->ranks) : 0;
     if (rf_run_share(t->run, &count, sizeof(count)) < 0)
         return trainer_failed(t);
     return count > 0 ? grow(t, count) : TOOL_OK;

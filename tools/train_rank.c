@@ -203,14 +203,14 @@ static int open_again(struct trainer *t, const struct train_expected *expected)
 }
 
 /* A job that runs does so without newcomers rather than not at all. */
-static int open_lobby(struct trainer *t)
+static int open_join_listener(struct trainer *t)
 {
     int status = TOOL_OK;
     if (!t->o->accept || t->rank != 0)
         return TOOL_OK;
-    if (!t->lobby)
-        status = train_lobby_open(t->command, t->o, t->comm, &t->lobby);
-    train_lobby_greet(t->lobby, t->o);
+    if (!t->join_listener)
+        status = train_join_listener_open(t->command, t->o, t->comm, &t->join_listener);
+    train_join_listener_set_status(t->join_listener, t->o);
     return t->again ? TOOL_OK : status;
 }
 
@@ -229,7 +229,7 @@ static int open_session(struct trainer *t)
     }
     if (status == TOOL_OK && t->o->save && rf_run_reserve(t->run, t->o->save) < 0)
         status = trainer_failed(t);
-    return status == TOOL_OK ? open_lobby(t) : status;
+    return status == TOOL_OK ? open_join_listener(t) : status;
 }
 
 void trainer_close_session(struct trainer *t)
@@ -242,7 +242,7 @@ void trainer_close_session(struct trainer *t)
 
 static void trainer_close(struct trainer *t)
 {
-    rf_lobby_close(t->lobby, "the job has ended");
+    rf_join_listener_close(t->join_listener, "the job has ended");
     report_destroy(t->report);
     trainer_close_session(t);
     rf_snapshot_destroy(t->snapshot);

@@ -13,9 +13,9 @@ struct trainer {
     const struct train_options *o;
     const struct rf_dataset *dataset;
     struct rf_comm *comm;
-    struct rf_comm *first;  /* that was given, which is closed last; NULL: it has been */
-    struct rf_comm *grown;  /* that all leave comm for */
-    struct rf_lobby *lobby; /* rank 0's, where newcomers wait; or NULL */
+    struct rf_comm *first; /* that was given, which is closed last; NULL: it has been */
+    struct rf_comm *grown; /* that all leave comm for */
+    struct rf_join_listener *join_listener; /* rank 0's, where newcomers wait; or NULL */
     int rank, ranks;
     int joined; /* ranks that this run has and the one before had not */
     struct rf_mesh mesh;

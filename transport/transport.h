@@ -54,32 +54,33 @@ RF_MUST_CHECK int rf_survivors_prepare(struct rf_control *control, double timeou
 RF_MUST_CHECK int rf_survivors_join(struct rf_control *parent, double timeout_s, int *members,
                                     int *count, struct rf_control **control);
 
-/* lobby.c: where newcomers wait for a running job, on rank 0. rf_lobby_close and the calls on one
- * are in <ringforge/comm.h>. key: NULL: RF_JOB_KEY. RF_EAUTH: there is none. */
-struct rf_lobby;
-RF_MUST_CHECK int rf_lobby_create(int port, const char *key, const char *terms,
-                                  struct rf_lobby **out);
+/* join_listener.c, on rank 0: where newcomers wait, which are processes that ask to join a running
+ * job. rf_join_listener_close and the calls on one are in <ringforge/comm.h>. key: NULL is
+ * RF_JOB_KEY. RF_EAUTH: there is none. */
+struct rf_join_listener;
+RF_MUST_CHECK int rf_join_listener_create(int port, const char *key, const char *terms,
+                                          struct rf_join_listener **out);
 
-/* What the ranks of a job need to know to meet as a larger one. */
+/* What the ranks of a job need in order to join the larger one. */
 struct rf_growth {
     char host[64];
     int32_t port, size;
     uint8_t job[16];
 };
-/* Rank 0: calls `count` of those who wait, and opens the door of the larger job, in which they come
- * after the ranks of `parent`. RF_EAGAIN: fewer are there; nobody was called. */
-RF_MUST_CHECK int rf_growth_begin(struct rf_lobby *lobby, struct rf_control *parent, int count,
-                                  struct rf_growth *out, int *listener);
-/* Each rank of parent: its end in the larger job. Takes listener, rank 0's. Blocks until all are
- * there or the time is over; parent stays as it is. */
+/* Rank 0: opens the listener of the larger job and invites `count` newcomers, whose ranks follow
+ * those of `parent`. RF_EAGAIN: fewer newcomers answer; none was invited. */
+RF_MUST_CHECK int rf_growth_begin(struct rf_join_listener *join_listener, struct rf_control *parent,
+                                  int count, struct rf_growth *out, int *listener);
+/* Each rank of parent: joins the larger job. Takes the listener (rank 0's; -1 elsewhere). Blocks
+ * until all ranks have joined or the time is over; parent stays as it is. */
 RF_MUST_CHECK int rf_growth_join(struct rf_control *parent, const struct rf_growth *growth,
                                  int listener, const char *key, double timeout_s,
                                  struct rf_control **out);
 
-/* newcomer.c: the other end. */
-struct rf_visit {
-    const char *url, *key, *terms; /* tcp://host:port of the lobby; key: NULL: RF_JOB_KEY */
-    double timeout_s;              /* to be let in, also again after rank 0 is gone */
+/* newcomer.c: the newcomer's side. */
+struct rf_join_request {
+    const char *url, *key, *terms; /* url: tcp://host:port; key: NULL is RF_JOB_KEY */
+    double timeout_s;              /* until rank 0 answers; starts again if rank 0 goes away */
     void (*note)(void *user, const char *text); /* or NULL */
     void *user;
 };
@@ -87,10 +88,11 @@ struct rf_invitation {
     int port, rank, size;
     uint8_t job[16];
 };
-/* Blocks until this process is called. */
-RF_MUST_CHECK int rf_newcomer_wait(const struct rf_visit *visit, struct rf_invitation *out);
-/* Its end in the larger job, as rf_growth_join. */
-RF_MUST_CHECK int rf_newcomer_join(const struct rf_visit *visit,
+/* Blocks until this process is invited. */
+RF_MUST_CHECK int rf_newcomer_wait(const struct rf_join_request *request,
+                                   struct rf_invitation *out);
+/* Joins the larger job, as rf_growth_join. */
+RF_MUST_CHECK int rf_newcomer_join(const struct rf_join_request *request,
                                    const struct rf_invitation *invitation, double timeout_s,
                                    struct rf_control **out);
 

@@ -127,53 +127,60 @@ RF_API int rf_comm_by_host(struct rf_comm *comm, int together, struct rf_comm **
 RF_API int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks,
                           struct rf_comm **out);
 
-/* ---- newcomers: a running job takes in more ranks -------------------------------------------- */
+/* ---- joining a running job ------------------------------------------------------------------- */
 
-/* Where processes wait that want to join a running job: on its rank 0, on a port of its own, served
- * by a thread of its own. Who comes in has proved the job key, and its terms are the job's. Who
- * does not, sends anything odd, or falls silent is dropped, and nothing of it reaches the job; at
- * most 64 wait. Any thread may call these. */
-struct rf_lobby;
-/* port: 0 is any free one. key: NULL is RF_JOB_KEY; without one RF_EAUTH. terms: what has to be the
- * same for all ranks, as lines "name=value", at most 16 KiB; the library adds its version and what
- * else messages depend on. A newcomer is turned away, with a sentence, if one of its lines differs
- * from the line of that name here, or if there is none. comm: that of this rank 0, only read. Close
- * it with rf_lobby_close. Errors: RF_EAUTH, RF_EBUSY (the port is in use), RF_EINVAL, RF_ENOMEM,
- * RF_ENET. */
-RF_API int rf_lobby_open(const struct rf_comm *comm, int port, const char *key, const char *terms,
-                         struct rf_lobby **out);
-/* Those who wait are turned away for this reason, a sentence. Blocks for at most 2 s. NULL is
+/* A newcomer is a process that asks to join a running job. The join listener is where newcomers
+ * wait: a port of its own on rank 0 of the job, served by a thread of its own. A newcomer must
+ * prove the job key, and its terms must be those of the job. A connection that does not, sends
+ * anything unexpected, or falls silent is closed; the job does not notice. At most 64 newcomers
+ * wait at a time. Any thread may call these functions. */
+struct rf_join_listener;
+
+/* comm: the communicator of rank 0, which is only read. port: 0 is any free one. key: NULL is
+ * RF_JOB_KEY. terms: what has to be the same on all ranks, as lines "name=value", at most 16 KiB;
+ * the library adds its version and what else messages depend on. A newcomer is refused, with a
+ * sentence, if one of its lines differs from the line of that name here, or if there is none. Free
+ * with rf_join_listener_close. Errors: RF_EAUTH (there is no key), RF_EBUSY (the port is in use),
+ * RF_EINVAL, RF_ENOMEM, RF_ENET. */
+RF_API int rf_join_listener_open(const struct rf_comm *comm, int port, const char *key,
+                                 const char *terms, struct rf_join_listener **out);
+
+/* Refuses the newcomers that wait; reason: a sentence for them. Blocks for at most 2 s. NULL is
  * allowed. */
-RF_EXPORT void rf_lobby_close(struct rf_lobby *lobby, const char *reason);
-RF_EXPORT int rf_lobby_port(const struct rf_lobby *lobby);
-/* How many wait and answer now; blocks for at most 0.5 s, where one does not. */
-RF_EXPORT int rf_lobby_waiting(struct rf_lobby *lobby);
-/* What those who wait, and who come from now on, are told they wait for: a sentence. */
-RF_EXPORT void rf_lobby_tell(struct rf_lobby *lobby, const char *text);
+RF_EXPORT void rf_join_listener_close(struct rf_join_listener *join_listener, const char *reason);
 
-/* A larger communicator: the ranks of comm, as they are numbered there, and after them `count`
- * newcomers out of the lobby. Collective over comm; lobby and count are rank 0's, elsewhere they
- * are not read. opts: as for rf_comm_open, the same on all ranks; rank and size are not read,
- * start_timeout_s (0 = 30) is for the newcomers to come. opts may be NULL. comm stays as it is, and
- * the new one lives on its own: close both. RF_EAGAIN, on all ranks: newcomers went away or did not
- * make it in time, which the message of rank 0 says; those are no longer in the lobby, and comm
- * goes on. A newcomer that dies later is a rank that dies. Other errors: those of comm, which has
- * failed then. */
-RF_API int rf_comm_grow(struct rf_comm *comm, struct rf_lobby *lobby, int count,
+RF_EXPORT int rf_join_listener_port(const struct rf_join_listener *join_listener);
+
+/* How many newcomers wait and answer now. Blocks for at most 0.5 s, where one does not answer. */
+RF_EXPORT int rf_join_listener_waiting(struct rf_join_listener *join_listener);
+
+/* Sends a sentence on what they wait for to all newcomers, also to those that come later. */
+RF_EXPORT void rf_join_listener_set_status(struct rf_join_listener *join_listener,
+                                           const char *text);
+
+/* A larger communicator: the ranks of comm, with their numbers, and after them `count` newcomers
+ * that wait at the join listener. Collective over comm; join_listener and count are read on rank 0
+ * only. opts: as for rf_comm_open, the same on all ranks, or NULL; rank and size are not read;
+ * start_timeout_s (0 = 30) is how long the newcomers may take. comm stays as it is, and the new
+ * communicator lives on its own: close both. RF_EAGAIN, on all ranks: newcomers went away or were
+ * late, which the message of rank 0 says; those wait no longer, and comm goes on. A newcomer that
+ * dies later is a rank that dies. Other errors are those of comm, which has failed then. */
+RF_API int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, int count,
                         const struct rf_comm_opts *opts, struct rf_comm **out);
 
 struct rf_join_opts {
     struct rf_comm_opts comm; /* as rf_comm_open; rank and size are not read. start_timeout_s is for
                                * the job to let this process in, and again for the larger job */
-    const char *terms;        /* as rf_lobby_open; a line that is missing is taken as the job's */
+    const char *terms; /* as rf_join_listener_open; a line that is missing is taken as the job's */
     void (*note)(void *user, const char *text); /* what this process waits for; or NULL */
     void *user;
 };
-/* Joins a running job as a newcomer: url "tcp://host:port" is that of its lobby. Blocks until the
- * job takes this process in, as long as that takes. Where the job's rank 0 is gone, or the job went
- * on without this process, it asks to join again. Errors: RF_EAUTH (wrong or missing job key),
+
+/* Joins a running job as a newcomer. url: "tcp://host:port" of the job's join listener. Blocks
+ * until the job takes this process in, as long as that takes. If rank 0 of the job is gone, or the
+ * job went on without this process, it asks again. Errors: RF_EAUTH (wrong or missing job key),
  * RF_EINVAL (the terms differ: the message says what), RF_EBUSY (too many wait), RF_EPEER (the job
- * has ended), RF_ETIMEOUT (nobody let it in), as rf_comm_open. */
+ * has ended), RF_ETIMEOUT (the job did not answer), and those of rf_comm_open. */
 RF_API int rf_comm_join(const char *url, const struct rf_join_opts *opts, struct rf_comm **out);
 
 /* Leaves. After a clean run it waits until all ranks leave, at most 5 s, so that nobody takes a

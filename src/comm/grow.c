@@ -3,7 +3,7 @@
  * A job that takes in newcomers: its ranks and they meet as a job of their own while the old
  * communicator still stands, over which the ranks of the job vote whether all could. So whatever a
  * newcomer does until then, the old communicator goes on. Who may come, and where they meet, is the
- * business of the transport layer (lobby.c, newcomer.c).
+ * business of the transport layer (join_listener.c, newcomer.c).
  */
 #include <ringforge/ringforge.h>
 
@@ -29,15 +29,15 @@ static int make_terms(bool checksum, const char *own, char **out)
     return 0;
 }
 
-int rf_lobby_open(const struct rf_comm *comm, int port, const char *key, const char *terms,
-                  struct rf_lobby **out)
+int rf_join_listener_open(const struct rf_comm *comm, int port, const char *key, const char *terms,
+                          struct rf_join_listener **out)
 {
     char *all = NULL;
     if (!comm || !terms || !out)
-        return rf_fail(RF_EINVAL, "lobby: a communicator, terms and a place for the result are "
+        return rf_fail(RF_EINVAL, "join: a communicator, terms and a place for the result are "
                                   "needed");
     RETURN_IF_ERROR(make_terms(comm->checksum, terms, &all));
-    const int rc = rf_lobby_create(port, key, all, out);
+    const int rc = rf_join_listener_create(port, key, all, out);
     rf_free(all);
     return rc;
 }
@@ -76,15 +76,16 @@ struct call {
 };
 
 /* Rank 0 calls the newcomers, and says where the larger job meets. *listener: rank 0's, or -1. */
-static int call_newcomers(struct rf_comm *comm, struct rf_lobby *lobby, int count,
+static int call_newcomers(struct rf_comm *comm, struct rf_join_listener *join_listener, int count,
                           struct rf_growth *growth, int *listener)
 {
     struct call call = {0};
     const struct rf_coll_opts opts = {.label = LABEL};
     *listener = -1;
     if (comm->rank == 0) {
-        call.status = lobby ? rf_growth_begin(lobby, comm->control, count, &call.growth, listener)
-                            : rf_fail(RF_EINVAL, "rank 0 needs a lobby");
+        call.status = join_listener ? rf_growth_begin(join_listener, comm->control, count,
+                                                      &call.growth, listener)
+                                    : rf_fail(RF_EINVAL, "rank 0 needs a join listener");
         if (call.status < 0)
             snprintf(call.message, sizeof(call.message), "%.199s", rf_last_error()->message);
     }
@@ -115,7 +116,7 @@ static int check(struct rf_comm *comm, const struct rf_comm_opts *opts, struct r
     return rf_group_refuse(comm, "grow");
 }
 
-int rf_comm_grow(struct rf_comm *comm, struct rf_lobby *lobby, int count,
+int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, int count,
                  const struct rf_comm_opts *options, struct rf_comm **out)
 {
     struct rf_comm_opts opts = options ? *options : (struct rf_comm_opts){0};
@@ -126,7 +127,7 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_lobby *lobby, int count,
     RETURN_IF_ERROR(check(comm, options, out));
     opts.start_timeout_s = opts.start_timeout_s > 0 ? opts.start_timeout_s : DEFAULT_GROW_S;
     opts.checksum = comm->checksum;
-    RETURN_IF_ERROR(call_newcomers(comm, lobby, count, &growth, &listener));
+    RETURN_IF_ERROR(call_newcomers(comm, join_listener, count, &growth, &listener));
     int rc =
         rf_growth_join(comm->control, &growth, listener, opts.key, opts.start_timeout_s, &control);
     if (rc == 0)
@@ -158,14 +159,14 @@ static bool is_of_others(int status)
 }
 
 /* RF_EAGAIN: called, and it came to nothing. */
-static int try_to_join(const struct rf_visit *visit, const struct rf_comm_opts *opts,
+static int try_to_join(const struct rf_join_request *request, const struct rf_comm_opts *opts,
                        struct rf_comm **out)
 {
     struct rf_invitation invitation;
     struct rf_control *control = NULL;
     struct rf_comm *comm = NULL;
-    RETURN_IF_ERROR(rf_newcomer_wait(visit, &invitation));
-    int rc = rf_newcomer_join(visit, &invitation, opts->start_timeout_s, &control);
+    RETURN_IF_ERROR(rf_newcomer_wait(request, &invitation));
+    int rc = rf_newcomer_join(request, &invitation, opts->start_timeout_s, &control);
     if (rc == 0)
         rc = open_larger(control, opts, &comm);
     if (rc == 0)
@@ -193,14 +194,14 @@ int rf_comm_join(const char *url, const struct rf_join_opts *options, struct rf_
     opts.checksum = opts.checksum || checksum != 0;
     opts.start_timeout_s = opts.start_timeout_s > 0 ? opts.start_timeout_s : DEFAULT_JOIN_S;
     RETURN_IF_ERROR(make_terms(opts.checksum, options->terms, &terms));
-    const struct rf_visit visit = {.url = url,
-                                   .key = opts.key,
-                                   .terms = terms,
-                                   .timeout_s = opts.start_timeout_s,
-                                   .note = options->note,
-                                   .user = options->user};
+    const struct rf_join_request request = {.url = url,
+                                            .key = opts.key,
+                                            .terms = terms,
+                                            .timeout_s = opts.start_timeout_s,
+                                            .note = options->note,
+                                            .user = options->user};
     int rc;
-    while ((rc = try_to_join(&visit, &opts, out)) == RF_EAGAIN) {
+    while ((rc = try_to_join(&request, &opts, out)) == RF_EAGAIN) {
         snprintf(text, sizeof(text),
                  "the job went on without this process, which asks again: "
                  "%.300s",

@@ -40,20 +40,21 @@ void expect_sum(rf_comm *comm, int ranks)
     EXPECT_EQ(all, ranks * (ranks + 1) / 2);
 }
 
-/* The lobby of a job whose ranks are threads: rank 0 opens it, newcomers read the port. */
-struct Lobby {
-    rf_lobby *lobby = nullptr;
+/* The join listener of a job whose ranks are threads: rank 0 opens it, newcomers read the port. */
+struct JoinListener {
+    rf_join_listener *join_listener = nullptr;
     std::atomic<int> port{0};
     void open(rf_comm *comm, const char *terms)
     {
         if (rf_comm_rank(comm) != 0)
             return;
-        ASSERT_EQ(rf_lobby_open(comm, 0, KEY, terms, &lobby), RF_OK) << rf_last_error()->message;
-        port = rf_lobby_port(lobby);
+        ASSERT_EQ(rf_join_listener_open(comm, 0, KEY, terms, &join_listener), RF_OK)
+            << rf_last_error()->message;
+        port = rf_join_listener_port(join_listener);
     }
     void wait_for(int newcomers)
     {
-        while (lobby && rf_lobby_waiting(lobby) < newcomers)
+        while (join_listener && rf_join_listener_waiting(join_listener) < newcomers)
             std::this_thread::yield();
     }
     std::string url()
@@ -64,8 +65,8 @@ struct Lobby {
     }
     void close()
     {
-        rf_lobby_close(lobby, "the job has ended");
-        lobby = nullptr;
+        rf_join_listener_close(join_listener, "the job has ended");
+        join_listener = nullptr;
     }
 };
 
@@ -103,11 +104,12 @@ int join(const std::string &url, const char *terms, rf_comm **out, std::string *
     return rf_comm_join(url.c_str(), &opts, out);
 }
 
-int grow(rf_comm *comm, Lobby &lobby, int count, double timeout_s, rf_comm **out)
+int grow(rf_comm *comm, JoinListener &join_listener, int count, double timeout_s, rf_comm **out)
 {
     rf_comm_opts opts = options(0, 0);
     opts.start_timeout_s = timeout_s;
-    return rf_comm_grow(comm, rf_comm_rank(comm) == 0 ? lobby.lobby : nullptr, count, &opts, out);
+    return rf_comm_grow(comm, rf_comm_rank(comm) == 0 ? join_listener.join_listener : nullptr,
+                        count, &opts, out);
 }
 
 } // namespace
@@ -115,26 +117,28 @@ int grow(rf_comm *comm, Lobby &lobby, int count, double timeout_s, rf_comm **out
 TEST(Grow, AJobOfAnySizeAndItsNewcomersComeToACommunicatorThatWorksAndTheOldOneGoesOn)
 {
     for (int size = 1; size <= 3; size++) {
-        Lobby lobby;
+        JoinListener join_listener;
         run(
             size,
             [&](rf_comm *comm) {
-                lobby.open(comm, "model=a\n");
+                join_listener.open(comm, "model=a\n");
                 rf_comm *larger = nullptr;
                 if (rf_comm_rank(comm) == 0)
-                    lobby.wait_for(2);
-                ASSERT_EQ(grow(comm, lobby, 2, 20, &larger), RF_OK) << rf_last_error()->message;
+                    join_listener.wait_for(2);
+                ASSERT_EQ(grow(comm, join_listener, 2, 20, &larger), RF_OK)
+                    << rf_last_error()->message;
                 EXPECT_EQ(rf_comm_rank(larger), rf_comm_rank(comm));
                 expect_sum(larger, size + 2);
                 expect_sum(comm, size);
                 if (rf_comm_rank(comm) == 0)
-                    lobby.close();
+                    join_listener.close();
                 EXPECT_EQ(rf_comm_close(larger), RF_OK) << rf_last_error()->message;
             },
             2,
             [&](int) {
                 rf_comm *comm = nullptr;
-                ASSERT_EQ(join(lobby.url(), "model=a\n", &comm), RF_OK) << rf_last_error()->message;
+                ASSERT_EQ(join(join_listener.url(), "model=a\n", &comm), RF_OK)
+                    << rf_last_error()->message;
                 EXPECT_GE(rf_comm_rank(comm), size);
                 expect_sum(comm, size + 2);
                 EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
@@ -144,17 +148,17 @@ TEST(Grow, AJobOfAnySizeAndItsNewcomersComeToACommunicatorThatWorksAndTheOldOneG
 
 TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNextTime)
 {
-    Lobby lobby;
+    JoinListener join_listener;
     std::atomic<bool> first{false};
     std::string notes;
     run(
         2,
         [&](rf_comm *comm) {
-            lobby.open(comm, "");
+            join_listener.open(comm, "");
             rf_comm *larger = nullptr;
             if (rf_comm_rank(comm) == 0)
-                lobby.wait_for(2);
-            EXPECT_EQ(grow(comm, lobby, 2, 0.5, &larger), RF_EAGAIN);
+                join_listener.wait_for(2);
+            EXPECT_EQ(grow(comm, join_listener, 2, 0.5, &larger), RF_EAGAIN);
             EXPECT_EQ(larger, nullptr);
             if (rf_comm_rank(comm) == 0) {
                 EXPECT_NE(std::string(rf_last_error()->message)
@@ -164,31 +168,32 @@ TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNe
             }
             expect_sum(comm, 2);
             if (rf_comm_rank(comm) == 0)
-                lobby.wait_for(1);
-            ASSERT_EQ(grow(comm, lobby, 1, 20, &larger), RF_OK) << rf_last_error()->message;
+                join_listener.wait_for(1);
+            ASSERT_EQ(grow(comm, join_listener, 1, 20, &larger), RF_OK) << rf_last_error()->message;
             expect_sum(larger, 3);
             if (rf_comm_rank(comm) == 0)
-                lobby.close();
+                join_listener.close();
             EXPECT_EQ(rf_comm_close(larger), RF_OK) << rf_last_error()->message;
         },
         2,
         [&](int n) {
             if (n == 0) { /* waits, and when it is called, does nothing more */
-                const std::string url = lobby.url();
+                const std::string url = join_listener.url();
                 const std::string terms = "ringforge=" + std::string(rf_version()) + "\n";
-                rf_visit visit{};
-                visit.url = url.c_str();
-                visit.key = KEY;
-                visit.terms = terms.c_str();
-                visit.timeout_s = 20;
-                visit.user = &first;
+                rf_join_request request{};
+                request.url = url.c_str();
+                request.key = KEY;
+                request.terms = terms.c_str();
+                request.timeout_s = 20;
+                request.user = &first;
                 rf_invitation invitation;
                 std::thread tell([&] {
-                    while (rf_lobby_waiting(lobby.lobby) < 1)
+                    while (rf_join_listener_waiting(join_listener.join_listener) < 1)
                         std::this_thread::yield();
                     first = true;
                 });
-                EXPECT_EQ(rf_newcomer_wait(&visit, &invitation), RF_OK) << rf_last_error()->message;
+                EXPECT_EQ(rf_newcomer_wait(&request, &invitation), RF_OK)
+                    << rf_last_error()->message;
                 EXPECT_EQ(invitation.rank, 2);
                 tell.join();
                 return;
@@ -196,7 +201,8 @@ TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNe
             while (!first)
                 std::this_thread::yield();
             rf_comm *comm = nullptr;
-            ASSERT_EQ(join(lobby.url(), "", &comm, &notes), RF_OK) << rf_last_error()->message;
+            ASSERT_EQ(join(join_listener.url(), "", &comm, &notes), RF_OK)
+                << rf_last_error()->message;
             EXPECT_EQ(rf_comm_rank(comm), 2);
             expect_sum(comm, 3);
             EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
@@ -208,54 +214,55 @@ TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNe
 
 TEST(Grow, WithFewerNewcomersThanAskedForNobodyIsCalledAndNothingChanges)
 {
-    Lobby lobby;
+    JoinListener join_listener;
     std::atomic<bool> ended{false};
     run(
         2,
         [&](rf_comm *comm) {
-            lobby.open(comm, "");
+            join_listener.open(comm, "");
             rf_comm *larger = nullptr;
             if (rf_comm_rank(comm) == 0)
-                lobby.wait_for(1);
-            EXPECT_EQ(grow(comm, lobby, 2, 20, &larger), RF_EAGAIN);
+                join_listener.wait_for(1);
+            EXPECT_EQ(grow(comm, join_listener, 2, 20, &larger), RF_EAGAIN);
             EXPECT_NE(std::string(rf_last_error()->message).find("1 of 2 newcomers answer"),
                       std::string::npos)
                 << rf_last_error()->message;
             expect_sum(comm, 2);
             if (rf_comm_rank(comm) == 0) {
-                EXPECT_EQ(rf_lobby_waiting(lobby.lobby), 1);
-                lobby.close();
+                EXPECT_EQ(rf_join_listener_waiting(join_listener.join_listener), 1);
+                join_listener.close();
             }
         },
         1,
         [&](int) {
             rf_comm *comm = nullptr;
-            EXPECT_EQ(join(lobby.url(), "", &comm), RF_EPEER);
+            EXPECT_EQ(join(join_listener.url(), "", &comm), RF_EPEER);
             EXPECT_STREQ(rf_last_error()->message, "rank 0 says: the job has ended");
         });
 }
 
 TEST(Grow, ANewcomerThatAsksForAnotherProviderIsToldAndTheJobGoesOn)
 {
-    Lobby lobby;
+    JoinListener join_listener;
     run(
         2,
         [&](rf_comm *comm) {
-            lobby.open(comm, "");
+            join_listener.open(comm, "");
             rf_comm_opts opts = options(0, 0);
             opts.provider = "shm";
             rf_comm *larger = nullptr;
             if (rf_comm_rank(comm) == 0)
-                lobby.wait_for(1);
-            EXPECT_EQ(rf_comm_grow(comm, lobby.lobby, 1, &opts, &larger), RF_EAGAIN);
+                join_listener.wait_for(1);
+            EXPECT_EQ(rf_comm_grow(comm, join_listener.join_listener, 1, &opts, &larger),
+                      RF_EAGAIN);
             expect_sum(comm, 2);
             if (rf_comm_rank(comm) == 0)
-                lobby.close();
+                join_listener.close();
         },
         1,
         [&](int) {
             rf_comm *comm = nullptr;
-            EXPECT_EQ(join(lobby.url(), "", &comm, nullptr, "tcp"), RF_EINVAL);
+            EXPECT_EQ(join(join_listener.url(), "", &comm, nullptr, "tcp"), RF_EINVAL);
             EXPECT_NE(std::string(rf_last_error()->message).find("provider"), std::string::npos)
                 << rf_last_error()->message;
         });

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Joining a running job: the newcomer's way through rank 0's lobby (lobby.c), and the meeting of
- * the larger job, to which the ranks of the job come as well. Called by comm.
+ * How a process joins a running job: it waits at rank 0's join listener (join_listener.c) for an
+ * invitation, and then joins the larger job, as the ranks of the old one do. Called by comm.
  */
 #include <ringforge/ringforge.h>
 
@@ -10,7 +10,7 @@
 #include "../transport.h"
 #include "base/base.h"
 #include "join.h"
-#include "lobby.h"
+#include "join_listener.h"
 
 #define RETRY_NS 50000000ull
 #define ANSWER_NS 3000000000ull   /* for one step of the handshake */
@@ -29,7 +29,7 @@ void rf_invitation_write(const struct rf_invitation *invitation, uint8_t out[RF_
 int rf_invitation_read(const uint8_t in[RF_INVITATION_BYTES], struct rf_invitation *out)
 {
     const uint32_t port = rf_get32(in), rank = rf_get32(in + 4), size = rf_get32(in + 8);
-    if (port < 1 || port > 65535 || size >= RF_LOBBY_WORLD || rank < 1 || rank >= size)
+    if (port < 1 || port > 65535 || size >= RF_JOIN_WORLD_SIZE || rank < 1 || rank >= size)
         return rf_fail(RF_ECORRUPT, "control: rank 0 sent an invitation that makes no sense");
     *out = (struct rf_invitation){.port = (int)port, .rank = (int)rank, .size = (int)size};
     memcpy(out->job, in + 12, RF_JOB_BYTES);
@@ -46,7 +46,7 @@ static int find_job(const char *url, const char *key, struct rf_meeting *meeting
         return rf_fail(RF_EAUTH, "who joins a running job must prove to belong to it: set "
                                  "RF_JOB_KEY to the job's");
     meeting->rank = 1;
-    meeting->size = RF_LOBBY_WORLD;
+    meeting->size = RF_JOIN_WORLD_SIZE;
     return 0;
 }
 
@@ -64,8 +64,8 @@ static int ask_to_join(const struct rf_meeting *meeting, uint64_t deadline, stru
 }
 
 /* 1: called; 0: go on waiting. */
-static int hear(const struct rf_visit *visit, struct rf_link *link, const struct rf_frame *frame,
-                struct rf_invitation *out)
+static int hear(const struct rf_join_request *request, struct rf_link *link,
+                const struct rf_frame *frame, struct rf_invitation *out)
 {
     char text[401];
     switch (frame->kind) {
@@ -74,8 +74,8 @@ static int hear(const struct rf_visit *visit, struct rf_link *link, const struct
         return rf_link_flush_by(link, rf_now_ns() + ANSWER_NS);
     case RF_FRAME_NOTE:
         rf_frame_text(frame->payload, frame->bytes, text, sizeof(text));
-        if (visit->note)
-            visit->note(visit->user, text);
+        if (request->note)
+            request->note(request->user, text);
         return 0;
     case RF_FRAME_REFUSE: {
         /* A job that ends says so: nobody else will answer there. */
@@ -92,35 +92,35 @@ static int hear(const struct rf_visit *visit, struct rf_link *link, const struct
 }
 
 /* Until called. RF_EAGAIN: rank 0 is gone. */
-static int wait_inside(const struct rf_visit *visit, struct rf_link *link,
+static int wait_inside(const struct rf_join_request *request, struct rf_link *link,
                        struct rf_invitation *out)
 {
     struct rf_frame frame;
-    int rc = rf_link_queue(link, RF_FRAME_TERMS, 0, 0, visit->terms, strlen(visit->terms));
+    int rc = rf_link_queue(link, RF_FRAME_TERMS, 0, 0, request->terms, strlen(request->terms));
     if (rc == 0)
         rc = rf_link_flush_by(link, rf_now_ns() + ANSWER_NS);
     while (rc == 0) {
         rc = rf_link_next_by(link, &frame, rf_now_ns() + SILENCE_NS);
         if (rc < 0)
             return RF_EAGAIN;
-        rc = hear(visit, link, &frame, out);
+        rc = hear(request, link, &frame, out);
     }
     return rc < 0 ? rc : 0;
 }
 
-int rf_newcomer_wait(const struct rf_visit *visit, struct rf_invitation *out)
+int rf_newcomer_wait(const struct rf_join_request *request, struct rf_invitation *out)
 {
     struct rf_meeting meeting = {0};
-    RETURN_IF_ERROR(find_job(visit->url, visit->key, &meeting));
-    if (strlen(visit->terms) > RF_TERMS_BYTES)
+    RETURN_IF_ERROR(find_job(request->url, request->key, &meeting));
+    if (strlen(request->terms) > RF_TERMS_BYTES)
         return rf_fail(RF_EINVAL, "the terms of a newcomer have at most %d bytes", RF_TERMS_BYTES);
-    for (uint64_t deadline = rf_after_s(visit->timeout_s);;) {
+    for (uint64_t deadline = rf_after_s(request->timeout_s);;) {
         struct rf_link link;
         int rc = ask_to_join(&meeting, deadline, &link);
         if (rc == 0) {
-            rc = wait_inside(visit, &link, out);
+            rc = wait_inside(request, &link, out);
             rf_link_close(&link);
-            deadline = rf_after_s(visit->timeout_s);
+            deadline = rf_after_s(request->timeout_s);
         }
         if (rc != RF_EAGAIN)
             return rc;
@@ -128,17 +128,17 @@ int rf_newcomer_wait(const struct rf_visit *visit, struct rf_invitation *out)
             const struct rf_error last = *rf_last_error();
             return rf_fail_rank(RF_ETIMEOUT, 0,
                                 "no job took this process in at %s port %d within %.3g s: %.400s",
-                                meeting.host, meeting.port, visit->timeout_s, last.message);
+                                meeting.host, meeting.port, request->timeout_s, last.message);
         }
         rf_sleep_ns(RETRY_NS);
     }
 }
 
-int rf_newcomer_join(const struct rf_visit *visit, const struct rf_invitation *invitation,
+int rf_newcomer_join(const struct rf_join_request *request, const struct rf_invitation *invitation,
                      double timeout_s, struct rf_control **out)
 {
     struct rf_meeting meeting = {0};
-    RETURN_IF_ERROR(find_job(visit->url, visit->key, &meeting));
+    RETURN_IF_ERROR(find_job(request->url, request->key, &meeting));
     meeting.port = invitation->port;
     meeting.rank = invitation->rank;
     meeting.size = invitation->size;

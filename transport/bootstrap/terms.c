@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Terms: the text in which a process says what has to be the same on all ranks of its job, a line
- * "name=value" for each. Used by lobby.c. Nothing here reads a socket.
+ * "name=value" for each. Used by join_listener.c. Nothing here reads a socket.
  */
-#include "lobby.h"
+#include "join_listener.h"
 
 #include "base/base.h"
 
@@ -41,7 +41,7 @@ static const char *shown(const char *value, int bytes, char text[84])
     return bytes > 0 ? text : "none";
 }
 
-bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t room)
+bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t why_bytes)
 {
     struct line mine, own;
     while ((theirs = next_line(theirs, &own)) != NULL) {
@@ -52,13 +52,13 @@ bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t room)
         char name[84], value[84], other[84];
         shown(own.name, own.name_bytes, name);
         if (known)
-            snprintf(why, room,
+            snprintf(why, why_bytes,
                      "the job has %s %s, the newcomer %s; start it with what the job has", name,
                      shown(mine.value, mine.value_bytes, value),
                      shown(own.value, own.value_bytes, other));
         else
-            snprintf(why, room, "the job knows no %s; start the newcomer with the job's version",
-                     name);
+            snprintf(why, why_bytes,
+                     "the job knows no %s; start the newcomer with the job's version", name);
         return false;
     }
     return true;

@@ -27,10 +27,10 @@ enum rf_frame_kind {
     RF_FRAME_DEAD,  /* about `rank`: rank 0 to all, or who saw its process end to rank 0; text */
     RF_FRAME_LEFT,  /* goodbye of the sender; from rank 0 also, in 32 bits each, of others */
     RF_FRAME_ROLL,  /* among survivors: the new job and who is in it */
-    /* In the lobby of a running job (lobby.h), after WELCOME. */
-    RF_FRAME_TERMS,  /* newcomer: text, what has to be the same on all ranks */
-    RF_FRAME_NOTE,   /* rank 0: text, for what the newcomer waits */
-    RF_FRAME_INVITE, /* rank 0: where the larger job meets */
+    /* Between a newcomer and the join listener (join_listener.h), after WELCOME. */
+    RF_FRAME_TERMS,  /* newcomer: text, its terms */
+    RF_FRAME_NOTE,   /* rank 0: text, what the newcomer waits for */
+    RF_FRAME_INVITE, /* rank 0: the address of the larger job */
     RF_FRAME_KINDS
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is said in the lobby of a running job: the bytes are a newcomer's terms, and, where there
- * are enough of them, rank 0's invitation.
+ * What a newcomer and the join listener of a running job send each other: the bytes are the
+ * newcomer's terms, and, where there are enough of them, rank 0's invitation.
  */
 #include "fuzz.h"
-#include "transport/bootstrap/lobby.h"
+#include "transport/bootstrap/join_listener.h"
 #include "transport/transport.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct rf_invitation in;
         uint8_t out[RF_INVITATION_BYTES];
         if (rf_invitation_read(data, &in) == 0) {
-            REQUIRE(in.port > 0 && in.rank > 0 && in.rank < in.size && in.size < RF_LOBBY_WORLD);
+            REQUIRE(in.port > 0 && in.rank > 0 && in.rank < in.size &&
+                    in.size < RF_JOIN_WORLD_SIZE);
             rf_invitation_write(&in, out);
             REQUIRE(memcmp(out, data, sizeof(out)) == 0);
         }

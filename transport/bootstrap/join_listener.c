@@ -5,7 +5,7 @@
  * The thread and the job's calls share everything under one lock, which neither holds while it
  * sleeps.
  */
-#include "lobby.h"
+#include "join_listener.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -34,7 +34,7 @@ struct newcomer {
     uint32_t told; /* the number of the notice that it has had */
 };
 
-struct rf_lobby {
+struct rf_join_listener {
     pthread_mutex_t lock;
     pthread_cond_t heard; /* somebody has answered, or is gone */
     pthread_t thread;
@@ -44,19 +44,19 @@ struct rf_lobby {
     char *terms;
     char notice[400];
     uint32_t notices;
-    uint64_t next_beat_ns, asked_ns;          /* asked: when the job wanted to know who is there */
-    struct newcomer waiting[RF_LOBBY_PLACES]; /* in the order in which they came */
+    uint64_t next_beat_ns, asked_ns; /* asked: when the job wanted to know who is there */
+    struct newcomer waiting[RF_JOIN_MAX_WAITING]; /* in the order in which they came */
     int count;
 };
 
-static void wake(struct rf_lobby *l)
+static void wake(struct rf_join_listener *l)
 {
     const uint64_t one = 1;
     if (write(l->wake_fd, &one, sizeof(one)) < 0)
-        rf_log("transport", 1, "the lobby cannot be woken: %s", strerror(errno));
+        rf_log("transport", 1, "the join_listener cannot be woken: %s", strerror(errno));
 }
 
-static void drop(struct rf_lobby *l, int index)
+static void drop(struct rf_join_listener *l, int index)
 {
     rf_link_close(&l->waiting[index].link);
     l->count--;
@@ -68,13 +68,13 @@ static void drop(struct rf_lobby *l, int index)
 
 static int admit(void *owner, int rank, struct rf_link *link)
 {
-    struct rf_lobby *l = owner;
+    struct rf_join_listener *l = owner;
     (void)rank; /* it has none yet */
     if (l->stopping)
         return rf_fail(RF_EPEER, "the job ends");
-    if (l->count == RF_LOBBY_PLACES)
+    if (l->count == RF_JOIN_MAX_WAITING)
         return rf_fail(RF_EBUSY, "%d newcomers wait for this job already; try again later",
-                       RF_LOBBY_PLACES);
+                       RF_JOIN_MAX_WAITING);
     const uint64_t now = rf_now_ns();
     l->waiting[l->count++] = (struct newcomer){.link = *link, .since_ns = now, .answered_ns = now};
     l->waiting[l->count - 1].link.max_payload = RF_TERMS_BYTES;
@@ -101,7 +101,7 @@ static int refuse(struct newcomer *n, int status, const char *text)
     return dismiss(n, RF_FRAME_REFUSE, payload, 4 + length);
 }
 
-static int hear_terms(struct rf_lobby *l, struct newcomer *n, const struct rf_frame *frame)
+static int hear_terms(struct rf_join_listener *l, struct newcomer *n, const struct rf_frame *frame)
 {
     char why[400], *text = rf_alloc((size_t)frame->bytes + 1);
     if (!text)
@@ -115,7 +115,7 @@ static int hear_terms(struct rf_lobby *l, struct newcomer *n, const struct rf_fr
     return refuse(n, RF_EINVAL, why);
 }
 
-static int hear(struct rf_lobby *l, struct newcomer *n, const struct rf_frame *frame)
+static int hear(struct rf_join_listener *l, struct newcomer *n, const struct rf_frame *frame)
 {
     n->answered_ns = rf_now_ns();
     if (frame->kind == RF_FRAME_TERMS && !n->agreed)
@@ -125,7 +125,7 @@ static int hear(struct rf_lobby *l, struct newcomer *n, const struct rf_frame *f
     return rf_fail(RF_ECORRUPT, "control: a newcomer sent frames out of order");
 }
 
-static int speak(struct rf_lobby *l, struct newcomer *n, bool beat)
+static int speak(struct rf_join_listener *l, struct newcomer *n, bool beat)
 {
     if (n->agreed && n->told != l->notices) {
         n->told = l->notices;
@@ -137,7 +137,7 @@ static int speak(struct rf_lobby *l, struct newcomer *n, bool beat)
 }
 
 /* Not 0: it is to be dropped. */
-static int serve_newcomer(struct rf_lobby *l, struct newcomer *n, bool beat)
+static int serve_newcomer(struct rf_join_listener *l, struct newcomer *n, bool beat)
 {
     struct rf_frame frame;
     if (n->leaving) {
@@ -156,13 +156,13 @@ static int serve_newcomer(struct rf_lobby *l, struct newcomer *n, bool beat)
     return speak(l, n, beat);
 }
 
-static void turn(struct rf_lobby *l)
+static void turn(struct rf_join_listener *l)
 {
     const uint64_t now = rf_now_ns();
     const bool beat = now >= l->next_beat_ns;
     uint64_t ignored;
     if (read(l->wake_fd, &ignored, sizeof(ignored)) < 0 && errno != EAGAIN)
-        rf_log("transport", 1, "the lobby's event: %s", strerror(errno));
+        rf_log("transport", 1, "the join_listener's event: %s", strerror(errno));
     if (beat)
         l->next_beat_ns = now + BEAT_NS;
     rf_door_serve(&l->door);
@@ -180,8 +180,8 @@ static void turn(struct rf_lobby *l)
 
 static void *serve(void *argument)
 {
-    struct rf_lobby *l = argument;
-    struct pollfd polls[1 + RF_DOOR_POLLS + RF_LOBBY_PLACES];
+    struct rf_join_listener *l = argument;
+    struct pollfd polls[1 + RF_DOOR_POLLS + RF_JOIN_MAX_WAITING];
     pthread_mutex_lock(&l->lock);
     while (!l->stopping || l->count > 0) {
         turn(l);
@@ -208,14 +208,14 @@ static void *serve(void *argument)
 
 /* ---- the job's calls ------------------------------------------------------------------------- */
 
-static int start(struct rf_lobby *l, int port, const char *terms)
+static int start(struct rf_join_listener *l, int port, const char *terms)
 {
     const char *host = "0.0.0.0";
     int listener = -1;
     l->terms = rf_strdup(terms);
     l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (!l->terms || l->wake_fd < 0)
-        return rf_fail(RF_ENOMEM, "no memory for a lobby");
+        return rf_fail(RF_ENOMEM, "no memory for a join_listener");
     const int rc = rf_socket_listen(host, port, true, &listener, &l->port);
     if (rc == RF_EBUSY)
         return rf_fail(RF_EBUSY, "port %d is in use; choose another one for newcomers", port);
@@ -228,7 +228,8 @@ static int start(struct rf_lobby *l, int port, const char *terms)
     return 0;
 }
 
-int rf_lobby_create(int port, const char *key, const char *terms, struct rf_lobby **out)
+int rf_join_listener_create(int port, const char *key, const char *terms,
+                            struct rf_join_listener **out)
 {
     struct rf_job_key job_key;
     const char *text = key ? key : rf_env("RF_JOB_KEY");
@@ -240,26 +241,26 @@ int rf_lobby_create(int port, const char *key, const char *terms, struct rf_lobb
         return rf_fail(RF_EINVAL, "%d is not a port (0 to 65535)", port);
     if (strlen(terms) > RF_TERMS_BYTES)
         return rf_fail(RF_EINVAL, "the terms of a job have at most %d bytes", RF_TERMS_BYTES);
-    struct rf_lobby *l = rf_alloc(sizeof(*l));
+    struct rf_join_listener *l = rf_alloc(sizeof(*l));
     if (!l)
-        return rf_fail(RF_ENOMEM, "no memory for a lobby");
+        return rf_fail(RF_ENOMEM, "no memory for a join_listener");
     pthread_mutex_init(&l->lock, NULL);
     rf_cond_init(&l->heard);
-    rf_door_init(&l->door, -1, RF_LOBBY_WORLD, &job_key);
+    rf_door_init(&l->door, -1, RF_JOIN_WORLD_SIZE, &job_key);
     l->door.admit = admit;
     l->door.owner = l;
     l->wake_fd = -1;
     const int rc = start(l, port, terms);
     if (rc < 0) {
         const struct rf_error error = *rf_last_error();
-        rf_lobby_close(l, "");
+        rf_join_listener_close(l, "");
         return rf_fail_error(&error);
     }
     *out = l;
     return 0;
 }
 
-void rf_lobby_close(struct rf_lobby *l, const char *reason)
+void rf_join_listener_close(struct rf_join_listener *l, const char *reason)
 {
     if (!l)
         return;
@@ -282,7 +283,7 @@ void rf_lobby_close(struct rf_lobby *l, const char *reason)
     rf_free(l);
 }
 
-int rf_lobby_port(const struct rf_lobby *l)
+int rf_join_listener_port(const struct rf_join_listener *l)
 {
     return l->port;
 }
@@ -292,13 +293,13 @@ static bool waits(const struct newcomer *n)
     return n->agreed && !n->leaving;
 }
 
-static bool is_there(const struct rf_lobby *l, const struct newcomer *n)
+static bool is_there(const struct rf_join_listener *l, const struct newcomer *n)
 {
     return waits(n) && n->answered_ns >= l->asked_ns;
 }
 
 /* l->lock is held. */
-static int count_there(const struct rf_lobby *l)
+static int count_there(const struct rf_join_listener *l)
 {
     int count = 0;
     for (int i = 0; i < l->count; i++)
@@ -306,7 +307,7 @@ static int count_there(const struct rf_lobby *l)
     return count;
 }
 
-static int count_waiting(const struct rf_lobby *l)
+static int count_waiting(const struct rf_join_listener *l)
 {
     int count = 0;
     for (int i = 0; i < l->count; i++)
@@ -314,7 +315,7 @@ static int count_waiting(const struct rf_lobby *l)
     return count;
 }
 
-int rf_lobby_waiting(struct rf_lobby *l)
+int rf_join_listener_waiting(struct rf_join_listener *l)
 {
     pthread_mutex_lock(&l->lock);
     const uint64_t until = rf_now_ns() + ANSWER_NS;
@@ -328,7 +329,7 @@ int rf_lobby_waiting(struct rf_lobby *l)
     return count;
 }
 
-void rf_lobby_tell(struct rf_lobby *l, const char *text)
+void rf_join_listener_set_status(struct rf_join_listener *l, const char *text)
 {
     pthread_mutex_lock(&l->lock);
     if (strncmp(l->notice, text, sizeof(l->notice) - 1) != 0) {
@@ -340,7 +341,7 @@ void rf_lobby_tell(struct rf_lobby *l, const char *text)
 }
 
 /* The first who came are called first. l->lock is held. */
-static void invite(struct rf_lobby *l, int count, const struct rf_growth *growth)
+static void invite(struct rf_join_listener *l, int count, const struct rf_growth *growth)
 {
     struct rf_invitation invitation = {.port = growth->port, .size = growth->size};
     uint8_t payload[RF_INVITATION_BYTES];
@@ -355,8 +356,8 @@ static void invite(struct rf_lobby *l, int count, const struct rf_growth *growth
     }
 }
 
-int rf_growth_begin(struct rf_lobby *l, struct rf_control *parent, int count, struct rf_growth *out,
-                    int *listener)
+int rf_growth_begin(struct rf_join_listener *l, struct rf_control *parent, int count,
+                    struct rf_growth *out, int *listener)
 {
     struct rf_growth growth = {.size = parent->size + count};
     rf_control_local_address(parent, growth.host, sizeof(growth.host));

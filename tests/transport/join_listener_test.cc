@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// The lobby of a running job: who is let in, who is turned away and hears why, and that nothing
-// odd at its door matters to those who wait.
+// The join listener of a running job: which newcomers it accepts, which it refuses with a reason,
+// and that unexpected input on one connection does not affect the others.
 #include "job_helpers.h"
 
 #include <random>
 
 extern "C" {
-#include "transport/bootstrap/lobby.h"
+#include "transport/bootstrap/join_listener.h"
 #include "transport/transport.h"
 }
 
@@ -16,49 +16,50 @@ using namespace job;
 namespace
 {
 
-const char KEY[] = "key of the lobby test";
+const char KEY[] = "key of the join listener test";
 
-struct Visitor {
+struct Answer {
     int status = 1;
     std::string message, notes;
     rf_invitation invitation{};
 };
 
-Visitor visit(int port, const std::string &terms, const char *key = KEY, double timeout_s = 10)
+Answer ask_to_join(int port, const std::string &terms, const char *key = KEY, double timeout_s = 10)
 {
-    Visitor v;
+    Answer v;
     const std::string url = tcp_url(port);
-    rf_visit visit{};
-    visit.url = url.c_str();
-    visit.key = key;
-    visit.terms = terms.c_str();
-    visit.timeout_s = timeout_s;
-    visit.note = [](void *user, const char *text) {
-        static_cast<Visitor *>(user)->notes += std::string(text) + "\n";
+    rf_join_request request{};
+    request.url = url.c_str();
+    request.key = key;
+    request.terms = terms.c_str();
+    request.timeout_s = timeout_s;
+    request.note = [](void *user, const char *text) {
+        static_cast<Answer *>(user)->notes += std::string(text) + "\n";
     };
-    visit.user = &v;
-    v.status = rf_newcomer_wait(&visit, &v.invitation);
+    request.user = &v;
+    v.status = rf_newcomer_wait(&request, &v.invitation);
     if (v.status < 0)
         v.message = rf_last_error()->message;
     return v;
 }
 
-rf_lobby *open(const char *terms)
+rf_join_listener *open(const char *terms)
 {
-    rf_lobby *lobby = nullptr;
-    EXPECT_EQ(rf_lobby_create(0, KEY, terms, &lobby), 0) << rf_last_error()->message;
-    return lobby;
+    rf_join_listener *join_listener = nullptr;
+    EXPECT_EQ(rf_join_listener_create(0, KEY, terms, &join_listener), 0)
+        << rf_last_error()->message;
+    return join_listener;
 }
 
-void wait_for(rf_lobby *lobby, int count)
+void wait_for(rf_join_listener *join_listener, int count)
 {
-    while (rf_lobby_waiting(lobby) < count)
+    while (rf_join_listener_waiting(join_listener) < count)
         std::this_thread::yield();
 }
 
 } // namespace
 
-TEST(Lobby, TermsAgreeWhereEveryLineOfTheNewcomerIsTheJobs)
+TEST(JoinListener, TermsAgreeIfEveryLineOfTheNewcomerIsTheJobs)
 {
     char why[400] = "";
     const char *job = "a=1\nb=x y\nempty=\n";
@@ -76,14 +77,14 @@ TEST(Lobby, TermsAgreeWhereEveryLineOfTheNewcomerIsTheJobs)
     EXPECT_LT(strlen(why), sizeof(why) - 1);
 }
 
-TEST(Lobby, WhoDoesNotProveTheKeyOrHasOtherTermsIsToldAndOthersWaitOn)
+TEST(JoinListener, AWrongKeyOrOtherTermsAreRefusedWithAReasonAndOthersWaitOn)
 {
-    rf_lobby *lobby = open("a=1\n");
-    const int port = rf_lobby_port(lobby);
-    Visitor good;
-    rf_lobby_tell(lobby, "for the next save");
-    std::thread waiting([&] { good = visit(port, "a=1\n"); });
-    wait_for(lobby, 1);
+    rf_join_listener *join_listener = open("a=1\n");
+    const int port = rf_join_listener_port(join_listener);
+    Answer good;
+    rf_join_listener_set_status(join_listener, "for the next save");
+    std::thread waiting([&] { good = ask_to_join(port, "a=1\n"); });
+    wait_for(join_listener, 1);
     std::mt19937 random(1);
     for (int i = 0; i < 20; i++) { // strangers that send anything, or nothing
         char noise[300];
@@ -96,47 +97,47 @@ TEST(Lobby, WhoDoesNotProveTheKeyOrHasOtherTermsIsToldAndOthersWaitOn)
         }
         close(fd);
     }
-    const Visitor other_key = visit(port, "a=1\n", "another key"),
-                  other_terms = visit(port, "a=2\n");
+    const Answer other_key = ask_to_join(port, "a=1\n", "another key"),
+                 other_terms = ask_to_join(port, "a=2\n");
     EXPECT_EQ(other_key.status, RF_EAUTH);
     EXPECT_NE(other_key.message.find("the job key is wrong"), std::string::npos)
         << other_key.message;
     EXPECT_EQ(other_terms.status, RF_EINVAL);
     EXPECT_EQ(other_terms.message,
               "rank 0 says: the job has a 1, the newcomer 2; start it with what the job has");
-    EXPECT_EQ(rf_lobby_waiting(lobby), 1);
-    rf_lobby_close(lobby, "the job has ended");
+    EXPECT_EQ(rf_join_listener_waiting(join_listener), 1);
+    rf_join_listener_close(join_listener, "the job has ended");
     waiting.join();
     EXPECT_EQ(good.status, RF_EPEER);
     EXPECT_EQ(good.message, "rank 0 says: the job has ended");
     EXPECT_EQ(good.notes, "for the next save\n");
 }
 
-TEST(Lobby, HoldsSixtyFourAndTellsTheNext)
+TEST(JoinListener, HoldsSixtyFourAndRefusesTheNext)
 {
-    rf_lobby *lobby = open("");
-    const int port = rf_lobby_port(lobby);
+    rf_join_listener *join_listener = open("");
+    const int port = rf_join_listener_port(join_listener);
     std::vector<std::thread> waiting;
-    for (int i = 0; i < RF_LOBBY_PLACES; i++)
-        waiting.emplace_back([&] { EXPECT_EQ(visit(port, "").status, RF_EPEER); });
-    wait_for(lobby, RF_LOBBY_PLACES);
-    const Visitor late = visit(port, "");
+    for (int i = 0; i < RF_JOIN_MAX_WAITING; i++)
+        waiting.emplace_back([&] { EXPECT_EQ(ask_to_join(port, "").status, RF_EPEER); });
+    wait_for(join_listener, RF_JOIN_MAX_WAITING);
+    const Answer late = ask_to_join(port, "");
     EXPECT_EQ(late.status, RF_EBUSY);
     EXPECT_EQ(late.message, "rank 0 says: 64 newcomers wait for this job already; try again later");
-    rf_lobby_close(lobby, "the job has ended");
+    rf_join_listener_close(join_listener, "the job has ended");
     for (std::thread &thread : waiting)
         thread.join();
 }
 
-TEST(Lobby, IsNotOpenedWithoutAKey)
+TEST(JoinListener, IsNotOpenedWithoutAKey)
 {
-    rf_lobby *lobby = nullptr;
+    rf_join_listener *join_listener = nullptr;
     unsetenv("RF_JOB_KEY");
-    EXPECT_EQ(rf_lobby_create(0, nullptr, "", &lobby), RF_EAUTH);
-    EXPECT_EQ(visit(1, "", nullptr, 0.1).status, RF_EAUTH);
+    EXPECT_EQ(rf_join_listener_create(0, nullptr, "", &join_listener), RF_EAUTH);
+    EXPECT_EQ(ask_to_join(1, "", nullptr, 0.1).status, RF_EAUTH);
 }
 
-TEST(Lobby, InvitationsThatMakeNoSenseAreRefused)
+TEST(JoinListener, InvitationsThatMakeNoSenseAreRefused)
 {
     uint8_t bytes[RF_INVITATION_BYTES];
     rf_invitation in{}, out{};
@@ -155,7 +156,7 @@ TEST(Lobby, InvitationsThatMakeNoSenseAreRefused)
         EXPECT_EQ(rf_invitation_read(bytes, &out), RF_ECORRUPT) << place;
         bytes[place] ^= 0x80;
     }
-    in.rank = 0; // that is who invites
+    in.rank = 0; // that is the rank that invites
     rf_invitation_write(&in, bytes);
     EXPECT_EQ(rf_invitation_read(bytes, &out), RF_ECORRUPT);
 }

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What join_listener.c (rank 0 of a running job) and newcomer.c (a process that asks to join the
+ * job) share. Both ends prove the job key as ranks do at the start (handshake.h). Then the newcomer
+ * sends its terms (terms.c), both ends send a heartbeat every half second, and at some time rank 0
+ * sends an invitation: the address of the larger job.
+ */
+#ifndef RF_TRANSPORT_JOIN_LISTENER_H
+#define RF_TRANSPORT_JOIN_LISTENER_H
+
+#include <stdbool.h>
+
+#include "handshake.h"
+
+enum {
+    RF_JOIN_MAX_WAITING = 64,
+    /* The size that newcomers give in the handshake. It is larger than that of any job, so a job
+     * does not accept newcomers, and a join listener does not accept ranks. */
+    RF_JOIN_WORLD_SIZE = (1 << 16) + 1,
+    RF_TERMS_BYTES = 16 << 10,
+    RF_INVITATION_BYTES = 12 + RF_JOB_BYTES
+};
+
+/* terms.c: lines "name=value". True if every line of the newcomer is also one of the job; else
+ * `why` receives one sentence on the first difference. Lines of the job that the newcomer does not
+ * have are not compared. Pure; `theirs` may be any text. */
+bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t why_bytes);
+
+/* newcomer.c; the payload of RF_FRAME_INVITE. read: RF_ECORRUPT where it makes no sense. */
+struct rf_invitation;
+void rf_invitation_write(const struct rf_invitation *invitation, uint8_t out[RF_INVITATION_BYTES]);
+int rf_invitation_read(const uint8_t in[RF_INVITATION_BYTES], struct rf_invitation *out);
+
+#endif
