@@ -165,7 +165,7 @@ TEST(Join, APlaceThatADeathHasFreedIsFilledAgainAndThatRankMayDieToo)
     job.read_until("\"step\":3,");
     Newcomer newcomer = job.join();
     newcomer.read_until("waiting to join");
-    kill(process_of(job.program.pid, 0), SIGKILL); // at whose door it waits
+    kill(process_of(job.program.pid, 0), SIGKILL); // whose join listener it waits at
     job.read_until("\"elastic\":true");
     newcomer.out = "";
     newcomer.read_until("waiting to join"); // at that of the next

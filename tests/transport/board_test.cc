@@ -284,7 +284,7 @@ TEST(BoardPmi, RanksThatCannotHaveADoorHearOfIt)
             setenv("RF_INTERFACE", "no-such-host.invalid", 1);
         Member m = join("env:", -1, 0);
         const char *wanted =
-            rank == 0 ? "no-such-host.invalid" : "rank 0 could not open the job's door";
+            rank == 0 ? "no-such-host.invalid" : "rank 0 could not open the job's listener";
         return m.status < 0 && contains(m.message, wanted) ? 0 : 1;
     });
 }

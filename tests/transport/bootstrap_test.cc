@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Joining a job: every URL, every way to get it wrong, and strangers at the door.
+// Joining a job: every URL, every way to get it wrong, and connections of other programs.
 #include <sys/resource.h>
 
 #include "job_helpers.h"
@@ -153,7 +153,7 @@ TEST(Bootstrap, FileLeftByAnEarlierRunIsReplaced)
     std::ofstream(path) << "ringforge-rendezvous 1 127.0.0.1 " << port
                         << " 00112233445566778899aabbccddeeff\n";
     std::atomic<bool> tried{false};
-    std::thread guest([&] {
+    std::thread connection([&] {
         tried = true;
         Member m = join("file:" + path, 1, 2);
         gather_and_leave(m);
@@ -162,7 +162,7 @@ TEST(Bootstrap, FileLeftByAnEarlierRunIsReplaced)
         std::this_thread::yield();
     Member host = join("file:" + path, 0, 2);
     gather_and_leave(host);
-    guest.join();
+    connection.join();
     close(other);
 }
 
@@ -499,7 +499,7 @@ void be_welcomed(int port, uint32_t rank, uint32_t size, rf_link *link)
     ASSERT_EQ(rf_link_flush_by(link, deadline), 0);
     ASSERT_EQ(rf_link_next_by(link, &frame, deadline), 1);
     ASSERT_EQ(frame.kind, RF_FRAME_CHALLENGE);
-    memcpy(h.host, frame.payload, sizeof h.host);
+    memcpy(h.listener, frame.payload, sizeof h.listener);
     rf_handshake_prove(&key, &h, 'J', proof);
     ASSERT_EQ(rf_link_queue(link, RF_FRAME_PROOF, 0, 0, proof, sizeof proof), 0);
     ASSERT_EQ(rf_link_flush_by(link, deadline), 0);

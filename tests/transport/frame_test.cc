@@ -120,7 +120,7 @@ TEST(Handshake, ProofHoldsOnlyForTheSameKeyJobRankSizeVersionNoncesAndRole)
     ASSERT_EQ(rf_job_key_init(&other, "secres"), 0);
     rf_handshake h{1, 2, 3, {}, {}};
     rf_random(h.joiner, sizeof h.joiner);
-    rf_random(h.host, sizeof h.host);
+    rf_random(h.listener, sizeof h.listener);
     uint8_t proof[RF_PROOF_BYTES];
     rf_handshake_prove(&key, &h, 'J', proof);
     EXPECT_TRUE(rf_handshake_check(&key, &h, 'J', proof));

@@ -33,7 +33,7 @@ const struct rf_board *rf_board_pmix(void);
 /* What rank 0 writes. */
 struct rf_notice {
     char host[64];
-    int port; /* 0: it could not open a door */
+    int port; /* 0: it could not open a listener */
     uint8_t job[RF_JOB_BYTES];
     char key[65]; /* one made for this job; empty: everybody has it */
 };

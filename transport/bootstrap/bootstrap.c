@@ -145,8 +145,8 @@ int rf_meet(struct rf_meeting *meeting, struct rf_control **out)
         return rf_fail(RF_ENOMEM, "no memory to join %d ranks", meeting->size);
     for (int i = 0; i < count; i++)
         rf_link_init(&links[i], -1, 0);
-    int rc = meeting->rank == 0 ? rf_join_host(meeting, links, &listener)
-                                : rf_join_guest(meeting, links);
+    int rc = meeting->rank == 0 ? rf_join_gather(meeting, links, &listener)
+                                : rf_join_connect(meeting, links);
     if (rc == 0)
         rc = rf_control_create(meeting->rank, meeting->size, links, listener, &meeting->key, out);
     rf_free(links);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Challenge and response with libsodium's crypto_auth (HMAC-SHA-512-256). Who sends what when is in
- * door.c (rank 0) and join.c (everybody else).
+ * listener.c (rank 0) and join.c (all others).
  */
 #include "handshake.h"
 
@@ -52,7 +52,7 @@ static size_t transcript(const struct rf_job_key *key, const struct rf_handshake
 {
     out[0] = (uint8_t)role;
     rf_handshake_hello(h, out + 1);
-    memcpy(out + 1 + RF_HELLO_BYTES, h->host, RF_NONCE_BYTES);
+    memcpy(out + 1 + RF_HELLO_BYTES, h->listener, RF_NONCE_BYTES);
     memcpy(out + 1 + RF_HELLO_BYTES + RF_NONCE_BYTES, key->job, RF_JOB_BYTES);
     return 1 + RF_HELLO_BYTES + RF_NONCE_BYTES + RF_JOB_BYTES;
 }

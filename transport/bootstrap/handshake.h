@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Proof that both ends of a connection hold the job key, without showing it: a nonce from each, and
+ * Proof that both ends of a connection hold the job key, without sending it: a nonce from each, and
  * an HMAC over both, bound to the protocol version, the job, the joiner's rank and the world's
- * size. The joiner proves first, so that a stranger at the door learns nothing to guess keys from.
+ * size. The joiner proves first, so that a foreign connection gets nothing to guess keys from.
  */
 #ifndef RF_TRANSPORT_HANDSHAKE_H
 #define RF_TRANSPORT_HANDSHAKE_H
@@ -21,7 +21,7 @@ struct rf_job_key {
 
 struct rf_handshake {
     uint32_t version, rank, size;
-    uint8_t joiner[RF_NONCE_BYTES], host[RF_NONCE_BYTES];
+    uint8_t joiner[RF_NONCE_BYTES], listener[RF_NONCE_BYTES];
 };
 
 /* text may be NULL or empty: no key. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gathering a job: rank 0 waits at the door until everybody is in, the others knock until they are
- * let in or told why not. A stranger or a misconfigured rank never ends the job.
+ * How the ranks of a job find each other: rank 0 listens until all have joined, the others connect
+ * and authenticate until they are accepted or refused with a reason. A foreign connection or a
+ * misconfigured rank never ends the job. Called by bootstrap.c, and by others through rf_meet.
  */
 #include "join.h"
 
@@ -14,11 +15,11 @@
 #include "../control/socket.h"
 #include "base/base.h"
 #include "board.h"
-#include "door.h"
+#include "listener.h"
 
 static const uint64_t RETRY_NS = 20000000;
 static const uint64_t ANSWER_NS = 3000000000; /* for one step of the handshake */
-static const uint64_t STALE_NS = 1000000000;  /* how long a wrong file may be somebody else's */
+static const uint64_t STALE_NS = 1000000000;  /* how long a file may be that of an earlier run */
 
 static uint64_t deadline_of(const struct rf_meeting *meeting)
 {
@@ -27,32 +28,31 @@ static uint64_t deadline_of(const struct rf_meeting *meeting)
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
-struct host {
+struct gathering {
     struct rf_meeting *meeting;
     struct rf_link *links;
     int joined; /* without rank 0 */
-    struct rf_door door;
+    struct rf_listener listener;
 };
 
 static int admit(void *owner, int rank, struct rf_link *link)
 {
-    struct host *host = owner;
-    if (host->links[rank].fd >= 0)
+    struct gathering *g = owner;
+    if (g->links[rank].fd >= 0)
         return rf_fail(RF_EBUSY, "rank %d has joined already; two processes have the same rank",
                        rank);
-    host->links[rank] = *link;
-    host->joined++;
-    rf_log("transport", 2, "rank %d has joined (%d of %d)", rank, host->joined + 1,
-           host->meeting->size);
+    g->links[rank] = *link;
+    g->joined++;
+    rf_log("transport", 2, "rank %d has joined (%d of %d)", rank, g->joined + 1, g->meeting->size);
     return 0;
 }
 
-/* Who has joined may still die before the last one comes; its place is free again then. polls: of
- * all ranks but 0, as poll() has left them. */
-static void watch_joined(struct host *host, const struct pollfd *polls)
+/* A rank that has joined may die before the last one joins; another process may then join as that
+ * rank. polls: of all ranks but 0, as poll() has left them. */
+static void watch_joined(struct gathering *g, const struct pollfd *polls)
 {
-    for (int rank = 1; rank < host->meeting->size; rank++) {
-        struct rf_link *link = &host->links[rank];
+    for (int rank = 1; rank < g->meeting->size; rank++) {
+        struct rf_link *link = &g->links[rank];
         if (link->fd < 0 || polls[rank - 1].fd != link->fd || !polls[rank - 1].revents)
             continue;
         uint8_t byte;
@@ -60,17 +60,17 @@ static void watch_joined(struct host *host, const struct pollfd *polls)
         if (gone || rf_link_flush(link) < 0) {
             rf_log("transport", 0, "rank %d joined and went away again", rank);
             rf_link_close(link);
-            host->joined--;
+            g->joined--;
         }
     }
 }
 
-static int fail_missing(struct host *host)
+static int fail_missing(struct gathering *g)
 {
     char names[160] = "";
     int shown = 0, missing = 0, first = -1;
-    for (int rank = 1; rank < host->meeting->size; rank++) {
-        if (host->links[rank].fd >= 0)
+    for (int rank = 1; rank < g->meeting->size; rank++) {
+        if (g->links[rank].fd >= 0)
             continue;
         missing++;
         if (first < 0)
@@ -84,42 +84,42 @@ static int fail_missing(struct host *host)
     return rf_fail_rank(RF_ETIMEOUT, first,
                         "%s %s%s did not join within %.3g s (%d of %d are here)",
                         missing == 1 ? "rank" : "ranks", names, shown < missing ? ", ..." : "",
-                        host->meeting->timeout_s, host->joined + 1, host->meeting->size);
+                        g->meeting->timeout_s, g->joined + 1, g->meeting->size);
 }
 
-static int wait_at_door(struct host *host)
+static int wait_for_ranks(struct gathering *g)
 {
-    uint64_t deadline = deadline_of(host->meeting);
-    int most = host->meeting->size + RF_DOOR_POLLS;
+    uint64_t deadline = deadline_of(g->meeting);
+    int most = g->meeting->size + RF_LISTENER_POLLS;
     struct pollfd *polls = rf_alloc((size_t)most * sizeof(*polls));
     if (!polls)
-        return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", host->meeting->size);
+        return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", g->meeting->size);
     int rc = 0;
-    while (host->joined + 1 < host->meeting->size) {
+    while (g->joined + 1 < g->meeting->size) {
         int count = 0;
-        for (int rank = 1; rank < host->meeting->size; rank++) /* of -1 poll() hears nothing */
+        for (int rank = 1; rank < g->meeting->size; rank++) /* poll() ignores -1 */
             polls[count++] = (struct pollfd){
-                .fd = host->links[rank].fd,
-                .events = POLLIN | (rf_link_has_output(&host->links[rank]) ? POLLOUT : 0)};
-        count += rf_door_polls(&host->door, polls + count);
-        uint64_t now = rf_now_ns(), until = rf_door_deadline(&host->door);
+                .fd = g->links[rank].fd,
+                .events = POLLIN | (rf_link_has_output(&g->links[rank]) ? POLLOUT : 0)};
+        count += rf_listener_polls(&g->listener, polls + count);
+        uint64_t now = rf_now_ns(), until = rf_listener_deadline(&g->listener);
         if (now >= deadline) {
-            rc = fail_missing(host);
+            rc = fail_missing(g);
             break;
         }
         if (until > deadline)
             until = deadline;
         if (poll(polls, (nfds_t)count, rf_poll_ms(until, now)) < 0)
             continue; /* a signal */
-        watch_joined(host, polls);
-        rf_door_serve(&host->door);
+        watch_joined(g, polls);
+        rf_listener_serve(&g->listener);
     }
     rf_free(polls);
     return rc;
 }
 
-/* Everybody waiting hears how it ended. */
-static void tell_all(struct host *host, int status)
+/* Sends the outcome to all ranks that have joined. */
+static void send_outcome(struct gathering *g, int status)
 {
     uint8_t payload[4 + 255];
     const char *text = rf_last_error()->message;
@@ -127,27 +127,27 @@ static void tell_all(struct host *host, int status)
     rf_put32(payload, (uint32_t)-status);
     memcpy(payload + 4, text, length);
     uint64_t deadline = rf_now_ns() + ANSWER_NS;
-    for (int rank = 1; rank < host->meeting->size; rank++) {
-        struct rf_link *link = &host->links[rank];
+    for (int rank = 1; rank < g->meeting->size; rank++) {
+        struct rf_link *link = &g->links[rank];
         int kind = status < 0 ? RF_FRAME_REFUSE : RF_FRAME_START;
-        /* A rank that cannot be told is noticed by the control link, as any death is. */
+        /* The control link notices a rank that cannot be reached, as any death. */
         if (rf_link_queue(link, kind, 0, 0, payload, status < 0 ? 4 + length : 0) == 0 &&
             link->fd >= 0 && rf_link_flush_by(link, deadline) < 0)
             rf_log("transport", 0, "rank %d went away while the job started", rank);
     }
 }
 
-static bool says_loopback(const char *host)
+static bool names_loopback(const char *host)
 {
     return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
            strcmp(host, "::1") == 0;
 }
 
-/* Most systems let a process have more files than it begins with. */
+/* The soft limit is often below the hard one. */
 static int check_file_limit(int size)
 {
     struct rlimit limit;
-    rlim_t need = (rlim_t)size + RF_DOOR_GUESTS + 32;
+    rlim_t need = (rlim_t)size + RF_LISTENER_MAX_PENDING + 32;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need)
         return 0;
     rlim_t most = limit.rlim_max;
@@ -160,10 +160,10 @@ static int check_file_limit(int size)
                    size, (unsigned long long)most, (unsigned long long)need);
 }
 
-/* Without a key everything stays on this host. With one, rank 0 listens everywhere, since the name
- * that others know it by need not be an address of its own; unless that name plainly means this
- * host. */
-static int open_door(struct rf_meeting *meeting, int *listener)
+/* Without a key rank 0 listens on loopback only. With one it listens on all addresses, since the
+ * name that others know need not be an address of this host; unless that name is a loopback name.
+ */
+static int open_listener(struct rf_meeting *meeting, int *listener)
 {
     bool loopback = false;
     RETURN_IF_ERROR(check_file_limit(meeting->size));
@@ -180,7 +180,7 @@ static int open_door(struct rf_meeting *meeting, int *listener)
                        "%s is not a loopback address, so ranks must prove that they belong to the "
                        "job: set RF_JOB_KEY to the same secret text on every rank",
                        meeting->host);
-    bool everywhere = meeting->key.present && !says_loopback(meeting->host);
+    bool everywhere = meeting->key.present && !names_loopback(meeting->host);
     RETURN_IF_ERROR(
         rf_socket_listen(meeting->host, meeting->port, everywhere, listener, &meeting->port));
     if (!meeting->file)
@@ -192,7 +192,7 @@ static int open_door(struct rf_meeting *meeting, int *listener)
 }
 
 /* The same, with a key of its own where none is given; and rank 0 says on the board where it is. */
-static int open_door_at_board(struct rf_meeting *meeting, int *listener)
+static int open_listener_at_board(struct rf_meeting *meeting, int *listener)
 {
     struct rf_notice notice = {{0}};
     uint64_t deadline = deadline_of(meeting);
@@ -200,8 +200,8 @@ static int open_door_at_board(struct rf_meeting *meeting, int *listener)
         rf_notice_key(&notice);
         RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
     }
-    int rc = open_door(meeting, listener);
-    if (rc == 0) { /* else the others hear that there is none */
+    int rc = open_listener(meeting, listener);
+    if (rc == 0) { /* else the others read that there is none */
         snprintf(notice.host, sizeof(notice.host), "%.63s", meeting->host);
         notice.port = meeting->port;
         memcpy(notice.job, meeting->key.job, RF_JOB_BYTES);
@@ -213,28 +213,28 @@ static int open_door_at_board(struct rf_meeting *meeting, int *listener)
     return rc < 0 ? rf_fail_error(&reason) : shared;
 }
 
-int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener)
+int rf_join_gather(struct rf_meeting *meeting, struct rf_link *links, int *listener)
 {
-    struct host host = {.meeting = meeting, .links = links};
+    struct gathering gathering = {.meeting = meeting, .links = links};
     if (meeting->listens)
         *listener = meeting->listener;
     else if (meeting->board)
-        RETURN_IF_ERROR(open_door_at_board(meeting, listener));
+        RETURN_IF_ERROR(open_listener_at_board(meeting, listener));
     else
-        RETURN_IF_ERROR(open_door(meeting, listener));
-    rf_door_init(&host.door, *listener, meeting->size, &meeting->key);
-    host.door.admit = admit;
-    host.door.owner = &host;
+        RETURN_IF_ERROR(open_listener(meeting, listener));
+    rf_listener_init(&gathering.listener, *listener, meeting->size, &meeting->key);
+    gathering.listener.admit = admit;
+    gathering.listener.owner = &gathering;
     rf_log("transport", 2, "rank 0 waits for %d ranks on %s port %d", meeting->size - 1,
            meeting->host, meeting->port);
-    int rc = wait_at_door(&host);
+    int rc = wait_for_ranks(&gathering);
     struct rf_error reason = *rf_last_error();
-    tell_all(&host, rc);
+    send_outcome(&gathering, rc);
     if (meeting->file)
         unlink(meeting->file);
     if (rc == 0)
-        host.door.listener = -1; /* goes to the control thread */
-    rf_door_close(&host.door);
+        gathering.listener.fd = -1; /* goes to the control thread */
+    rf_listener_close(&gathering.listener);
     if (rc < 0) {
         for (int rank = 1; rank < meeting->size; rank++)
             rf_link_close(&links[rank]);
@@ -245,7 +245,7 @@ int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listene
 
 /* ---- everybody else -------------------------------------------------------------------------- */
 
-int rf_join_refused(const struct rf_frame *frame)
+int rf_join_refusal(const struct rf_frame *frame)
 {
     char text[400];
     int status = -(int)(rf_get32(frame->payload) & 0xff);
@@ -258,7 +258,7 @@ int rf_join_refused(const struct rf_frame *frame)
 static int check_kind(const struct rf_frame *frame, int kind)
 {
     if (frame->kind == RF_FRAME_REFUSE)
-        return rf_join_refused(frame);
+        return rf_join_refusal(frame);
     if (frame->kind != kind)
         return rf_fail(RF_ECORRUPT, "control: rank 0 answered out of order");
     return 0;
@@ -271,7 +271,7 @@ static int expect(struct rf_link *link, int kind, uint64_t deadline, struct rf_f
     return check_kind(frame, kind);
 }
 
-int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+int rf_join_authenticate(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
 {
     struct rf_handshake h = {.version = RF_FRAME_VERSION,
                              .rank = (uint32_t)meeting->rank,
@@ -283,7 +283,7 @@ int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64
     RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_HELLO, meeting->rank, 0, hello, sizeof(hello)));
     RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
     RETURN_IF_ERROR(expect(link, RF_FRAME_CHALLENGE, deadline, &frame));
-    memcpy(h.host, frame.payload, sizeof(h.host));
+    memcpy(h.listener, frame.payload, sizeof(h.listener));
     rf_handshake_prove(&meeting->key, &h, 'J', proof);
     RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_PROOF, meeting->rank, 0, proof, sizeof(proof)));
     RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
@@ -296,7 +296,7 @@ int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64
     return 0;
 }
 
-/* One try, from connecting to being let in. RF_EAGAIN: worth another. */
+/* One attempt, from connecting to being accepted. RF_EAGAIN: another may succeed. */
 static int try_once(struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
 {
     bool loopback = false;
@@ -315,11 +315,11 @@ static int try_once(struct rf_meeting *meeting, struct rf_link *link, uint64_t d
     RETURN_IF_ERROR(rf_socket_connect(meeting->host, meeting->port, deadline, &fd));
     rf_link_init(link, fd, RF_FRAME_MAX_PAYLOAD);
     uint64_t answer = rf_now_ns() + ANSWER_NS;
-    int rc = rf_join_knock(meeting, link, answer < deadline ? answer : deadline);
+    int rc = rf_join_authenticate(meeting, link, answer < deadline ? answer : deadline);
     if (rc == 0)
         return 0;
     rf_link_close(link);
-    /* Pushed out of a crowd, or something else listens there for the moment. */
+    /* Closed because too many are pending, or another program listens there at the moment. */
     if (rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT)
         return RF_EAGAIN;
     return rc;
@@ -328,7 +328,7 @@ static int try_once(struct rf_meeting *meeting, struct rf_link *link, uint64_t d
 static int wait_for_start(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
 {
     struct rf_frame frame;
-    /* Rank 0 has its own deadline, and its reason for giving up is the better one. */
+    /* Rank 0 has its own deadline, and its reason for giving up says more. */
     int rc = rf_link_next_by(link, &frame, rf_add_ns(deadline, ANSWER_NS));
     if (rc == RF_EPEER)
         return rf_fail_rank(RF_EPEER, 0, "rank 0 went away before all ranks had joined");
@@ -344,7 +344,7 @@ static int read_board(struct rf_meeting *meeting, uint64_t deadline)
     struct rf_notice notice = {{0}};
     RETURN_IF_ERROR(rf_notice_share(meeting->board, false, &notice, deadline));
     if (notice.port == 0)
-        return rf_fail_rank(RF_EPEER, 0, "rank 0 could not open the job's door");
+        return rf_fail_rank(RF_EPEER, 0, "rank 0 could not open the job's listener");
     if (notice.key[0])
         RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
     snprintf(meeting->host, sizeof(meeting->host), "%.63s", notice.host);
@@ -353,7 +353,7 @@ static int read_board(struct rf_meeting *meeting, uint64_t deadline)
     return 0;
 }
 
-int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link)
+int rf_join_connect(struct rf_meeting *meeting, struct rf_link *link)
 {
     uint64_t start = rf_now_ns(), deadline = deadline_of(meeting);
     if (meeting->board)
@@ -362,7 +362,7 @@ int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link)
         int rc = try_once(meeting, link, deadline);
         if (rc == 0)
             break;
-        /* A file of an earlier run may name a port that another job has now. */
+        /* A file of an earlier run may name a port that another job uses now. */
         bool maybe_stale = meeting->file && (rc == RF_EAUTH || rc == RF_EINVAL || rc == RF_EBUSY) &&
                            rf_now_ns() - start < STALE_NS;
         if (rc != RF_EAGAIN && !maybe_stale)

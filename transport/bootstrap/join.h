@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The two ways into a job whose rank, size and meeting point are known: rank 0 hosts, the others
- * join. bootstrap.c decides the rest.
+ * Joining a job whose rank, size and rendezvous are known: rank 0 gathers the others, the others
+ * connect to it. bootstrap.c finds these out.
  */
 #ifndef RF_TRANSPORT_JOIN_H
 #define RF_TRANSPORT_JOIN_H
@@ -28,22 +28,22 @@ struct rf_meeting {
     struct rf_job_key key;
 };
 
-/* Waits for all ranks: links[r] for r > 0, and a listening socket that stays open. */
-int rf_join_host(struct rf_meeting *meeting, struct rf_link *links, int *listener);
-/* Waits for rank 0 and for the others to be there too. */
-int rf_join_guest(struct rf_meeting *meeting, struct rf_link *link);
+/* Rank 0: waits for all ranks. links[r] for r > 0, and the listening socket, which stays open. */
+int rf_join_gather(struct rf_meeting *meeting, struct rf_link *links, int *listener);
+/* Others: waits for rank 0, and until all others have joined. */
+int rf_join_connect(struct rf_meeting *meeting, struct rf_link *link);
 
 /* launcher.c: where the ranks of a launcher that says nothing about it meet: under MPI and srun on
  * one host in a file, across hosts where rank 0 says on the launcher's board, under an srun without
  * one on the first host. RF_EINVAL: cannot be known. */
 int rf_launcher_meeting(struct rf_meeting *meeting);
 
-/* Proves the key to whoever opened the other end of `link`, and has it prove it too. */
-int rf_join_knock(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline);
+/* Proves the job key to the other end of `link`, and checks that it knows the key too. */
+int rf_join_authenticate(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline);
 
 /* The error that a frame of kind RF_FRAME_REFUSE is. */
 struct rf_frame;
-int rf_join_refused(const struct rf_frame *frame);
+int rf_join_refusal(const struct rf_frame *frame);
 
 /* bootstrap.c: host and port of "tcp://host:port". */
 int rf_meeting_parse(const char *url, struct rf_meeting *meeting);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where newcomers wait for a running job to take them in: rank 0's second door, and a thread that
- * answers at it. What happens there never reaches the job: who is odd, silent or gone is dropped.
- * The thread and the job's calls share everything under one lock, which neither holds while it
- * sleeps.
+ * Where newcomers wait for a running job to take them in: a second listener of rank 0, and a thread
+ * that answers at it. What happens there never reaches the job: who is odd, silent or gone is
+ * dropped. The thread and the job's calls share everything under one lock, which neither holds
+ * while it sleeps.
  */
 #include "join_listener.h"
 
@@ -18,7 +18,7 @@
 #include "../loopback/loopback.h"
 #include "../transport.h"
 #include "base/base.h"
-#include "door.h"
+#include "listener.h"
 
 #define BEAT_NS 500000000ull
 #define ANSWER_NS 500000000ull    /* who answers within it, when asked, is there */
@@ -40,7 +40,7 @@ struct rf_join_listener {
     pthread_t thread;
     int wake_fd, port;
     bool running, stopping;
-    struct rf_door door;
+    struct rf_listener listener;
     char *terms;
     char notice[400];
     uint32_t notices;
@@ -165,7 +165,7 @@ static void turn(struct rf_join_listener *l)
         rf_log("transport", 1, "the join_listener's event: %s", strerror(errno));
     if (beat)
         l->next_beat_ns = now + BEAT_NS;
-    rf_door_serve(&l->door);
+    rf_listener_serve(&l->listener);
     for (int i = l->count - 1; i >= 0; i--) {
         struct newcomer *n = &l->waiting[i];
         const bool stays = !n->leaving;
@@ -181,21 +181,21 @@ static void turn(struct rf_join_listener *l)
 static void *serve(void *argument)
 {
     struct rf_join_listener *l = argument;
-    struct pollfd polls[1 + RF_DOOR_POLLS + RF_JOIN_MAX_WAITING];
+    struct pollfd polls[1 + RF_LISTENER_POLLS + RF_JOIN_MAX_WAITING];
     pthread_mutex_lock(&l->lock);
     while (!l->stopping || l->count > 0) {
         turn(l);
         pthread_cond_broadcast(&l->heard);
         int count = 0;
         polls[count++] = (struct pollfd){.fd = l->wake_fd, .events = POLLIN};
-        count += rf_door_polls(&l->door, polls + count);
+        count += rf_listener_polls(&l->listener, polls + count);
         for (int i = 0; i < l->count; i++)
             polls[count++] = (struct pollfd){
                 .fd = l->waiting[i].link.fd,
                 .events = POLLIN | (rf_link_has_output(&l->waiting[i].link) ? POLLOUT : 0)};
         uint64_t until = l->count > 0 ? l->next_beat_ns : UINT64_MAX;
-        if (rf_door_deadline(&l->door) < until)
-            until = rf_door_deadline(&l->door);
+        if (rf_listener_deadline(&l->listener) < until)
+            until = rf_listener_deadline(&l->listener);
         const bool sleep = !l->stopping || l->count > 0;
         pthread_mutex_unlock(&l->lock);
         if (sleep)
@@ -221,7 +221,7 @@ static int start(struct rf_join_listener *l, int port, const char *terms)
         return rf_fail(RF_EBUSY, "port %d is in use; choose another one for newcomers", port);
     if (rc < 0)
         return rc;
-    l->door.listener = listener;
+    l->listener.fd = listener;
     if (pthread_create(&l->thread, NULL, serve, l) != 0)
         return rf_fail(RF_ENOMEM, "no thread for newcomers can be started");
     l->running = true;
@@ -246,9 +246,9 @@ int rf_join_listener_create(int port, const char *key, const char *terms,
         return rf_fail(RF_ENOMEM, "no memory for a join_listener");
     pthread_mutex_init(&l->lock, NULL);
     rf_cond_init(&l->heard);
-    rf_door_init(&l->door, -1, RF_JOIN_WORLD_SIZE, &job_key);
-    l->door.admit = admit;
-    l->door.owner = l;
+    rf_listener_init(&l->listener, -1, RF_JOIN_WORLD_SIZE, &job_key);
+    l->listener.admit = admit;
+    l->listener.owner = l;
     l->wake_fd = -1;
     const int rc = start(l, port, terms);
     if (rc < 0) {
@@ -274,7 +274,7 @@ void rf_join_listener_close(struct rf_join_listener *l, const char *reason)
         wake(l);
         pthread_join(l->thread, NULL);
     }
-    rf_door_close(&l->door);
+    rf_listener_close(&l->listener);
     if (l->wake_fd >= 0)
         close(l->wake_fd);
     pthread_cond_destroy(&l->heard);

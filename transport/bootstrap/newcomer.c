@@ -57,7 +57,7 @@ static int ask_to_join(const struct rf_meeting *meeting, uint64_t deadline, stru
     RETURN_IF_ERROR(rf_socket_connect(meeting->host, meeting->port, deadline, &fd));
     rf_link_init(link, fd, RF_TERMS_BYTES);
     const uint64_t answer = rf_now_ns() + ANSWER_NS;
-    const int rc = rf_join_knock(meeting, link, answer < deadline ? answer : deadline);
+    const int rc = rf_join_authenticate(meeting, link, answer < deadline ? answer : deadline);
     if (rc < 0)
         rf_link_close(link);
     return rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT ? RF_EAGAIN : rc;
@@ -79,7 +79,7 @@ static int hear(const struct rf_join_request *request, struct rf_link *link,
         return 0;
     case RF_FRAME_REFUSE: {
         /* A job that ends says so: nobody else will answer there. */
-        const int status = rf_join_refused(frame);
+        const int status = rf_join_refusal(frame);
         return status == RF_EAGAIN ? RF_EINVAL : status;
     }
     case RF_FRAME_INVITE: {

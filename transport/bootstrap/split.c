@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Jobs within a job: the first member of each group opens a door (or a loopback world), everybody
- * hears of all doors over the parent's control link, and each joins its own. Called by comm.
+ * Jobs within a job: the first member of each group opens a listener (or a loopback world), the
+ * addresses of all of them are exchanged over the parent's control link, and each rank joins its
+ * own group. Called by comm.
  */
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 #include "base/base.h"
 #include "join.h"
 
-/* What the first member of a group tells all. */
+/* What the first member of a group sends to all ranks. */
 struct offer {
     char host[64];
     uint32_t port; /* 0: it could not open one */
@@ -27,7 +28,7 @@ static int place_of(const struct rf_control *parent, const int *members, int cou
     return -1;
 }
 
-static int open_door(struct rf_control *parent, struct rf_meeting *meeting, struct offer *offer)
+static int open_listener(struct rf_control *parent, struct rf_meeting *meeting, struct offer *offer)
 {
     rf_control_local_address(parent, meeting->host, sizeof(meeting->host));
     RETURN_IF_ERROR(rf_socket_listen(meeting->host, 0, false, &meeting->listener, &meeting->port));
@@ -38,7 +39,7 @@ static int open_door(struct rf_control *parent, struct rf_meeting *meeting, stru
     return 0;
 }
 
-/* Everybody takes part, whatever has become of its own door; the first failure is kept. */
+/* Every rank takes part, also one whose own listener failed; the first failure is kept. */
 static int exchange(struct rf_control *parent, const struct offer *mine, int rc, double timeout_s,
                     struct offer *all)
 {
@@ -53,7 +54,7 @@ static int enter(const struct offer *offer, int first, struct rf_meeting *meetin
     if (offer->world)
         return rf_loopback_control(offer->world, meeting->rank, out);
     if (offer->port == 0)
-        return rf_fail_rank(RF_EPEER, first, "split: rank %d could not open the group's door",
+        return rf_fail_rank(RF_EPEER, first, "split: rank %d could not open the group's listener",
                             first);
     snprintf(meeting->host, sizeof(meeting->host), "%.63s", offer->host);
     meeting->port = (int)offer->port;
@@ -74,7 +75,7 @@ int rf_split_join(struct rf_control *parent, const int *members, int count, doub
     if (key)
         meeting.key = *key;
     if (meeting.rank == 0 && count > 1)
-        rc = key ? open_door(parent, &meeting, &mine)
+        rc = key ? open_listener(parent, &meeting, &mine)
                  : rf_loop_create_group(rf_loop_world(parent), count, &mine.world);
     rc = exchange(parent, &mine, rc, timeout_s, all);
     *control = NULL;

@@ -78,7 +78,7 @@ static void destroy(struct rf_socket_control *c)
         rf_link_close(&c->peers[rank].link);
         rf_free(c->peers[rank].part);
     }
-    rf_door_close(&c->door);
+    rf_listener_close(&c->listener);
     while (c->events) {
         struct rf_control_event *item = c->events;
         c->events = item->next;
@@ -193,11 +193,11 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
     c->suspicion_ns = SUSPICION_NS;
     pthread_mutex_init(&c->lock, NULL);
     rf_cond_init(&c->changed);
-    rf_door_init(&c->door, listener, size, key);
-    c->door.admit = refuse_latecomer;
+    rf_listener_init(&c->listener, listener, size, key);
+    c->listener.admit = refuse_latecomer;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->peers = rf_alloc((size_t)size * sizeof(*c->peers));
-    c->polls = rf_alloc(((size_t)size + 2 + RF_DOOR_POLLS) * sizeof(*c->polls));
+    c->polls = rf_alloc(((size_t)size + 2 + RF_LISTENER_POLLS) * sizeof(*c->polls));
     int count = rank == 0 ? size : 1;
     for (int r = 0; r < count; r++) {
         if (!c->peers) {
@@ -252,7 +252,7 @@ bool rf_control_is_local(struct rf_control *control)
 
 const struct rf_job_key *rf_control_key(struct rf_control *control)
 {
-    return control->ops == &socket_control_ops ? &control_of(control)->door.key : NULL;
+    return control->ops == &socket_control_ops ? &control_of(control)->listener.key : NULL;
 }
 
 int rf_control_watch_processes(struct rf_control *control, double timeout_s)

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "../bootstrap/door.h"
+#include "../bootstrap/listener.h"
 #include "../transport.h"
 
 struct rf_gate;
@@ -44,7 +44,7 @@ struct rf_socket_control {
     int gone;                      /* of them: left or dead */
     int untold;                    /* rank 0: left, and to be told to the others, */
     uint64_t untold_since_ns;      /* for as long */
-    struct rf_door door;
+    struct rf_listener listener;
     struct rf_processes *processes; /* of this host; NULL: none */
     struct pollfd *polls;
     char address[64];

@@ -306,7 +306,7 @@ static int fill_polls(struct rf_socket_control *c)
         c->polls[count++] = (struct pollfd){.fd = c->peers[r].link.fd, .events = events};
     }
     c->polls[count++] = (struct pollfd){.fd = rf_processes_fd(c->processes), .events = POLLIN};
-    return count + rf_door_polls(&c->door, c->polls + count);
+    return count + rf_listener_polls(&c->listener, c->polls + count);
 }
 
 /* Every link is flushed and closed by the other end, or time is up. */
@@ -358,10 +358,10 @@ void *rf_control_thread(void *control)
             break;
         int count = fill_polls(c);
         uint64_t until = c->stopping ? c->stop_by_ns : c->next_beat_ns;
-        uint64_t door = rf_door_deadline(&c->door);
+        uint64_t pending = rf_listener_deadline(&c->listener);
         uint64_t ends = rf_processes_deadline(c->processes);
-        if (door < until)
-            until = door;
+        if (pending < until)
+            until = pending;
         if (ends < until)
             until = ends;
         if (crowd_deadline(c) < until)
@@ -377,7 +377,7 @@ void *rf_control_thread(void *control)
             continue;
         serve_links(c);
         watch_processes(c);
-        rf_door_serve(&c->door);
+        rf_listener_serve(&c->listener);
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;

@@ -4,9 +4,9 @@
  * that anybody can reach, who calls the roll. Called by comm; loopback ranks meet in
  * loopback_survivors.c.
  *
- * Who is dead is found out by knocking: a process that is gone refuses connections, and a host that
- * is gone was missed by the control link. Who is alive and does not come is waited for until the
- * timeout. Who then may still run counts: a minority is refused (quorum.h).
+ * A dead rank is found by connecting to it: a process that is gone refuses connections, and a host
+ * that is gone was missed by the control link. Who is alive and does not come is waited for until
+ * the timeout. Who then may still run counts: a minority is refused (quorum.h).
  */
 #include <poll.h>
 #include <sys/socket.h>
@@ -37,7 +37,7 @@ struct meeting {
     bool *gone;            /* [size], not to be waited for */
     bool *ended, *here;    /* [size], the leader's: known to run no more, or to have come */
     bool refused;          /* by the leader: there is no majority */
-    struct rf_door door;
+    struct rf_listener listener;
 };
 
 static int seat_of(const struct meeting *m, int rank)
@@ -137,18 +137,18 @@ static int wait_for_all(struct meeting *m)
 {
     uint64_t now = rf_now_ns(), deadline = rf_add_ns(now, rf_seconds_to_ns(m->timeout_s));
     uint64_t next_beat = now + BEAT_NS;
-    struct pollfd *polls = rf_alloc(((size_t)m->size + RF_DOOR_POLLS) * sizeof(*polls));
+    struct pollfd *polls = rf_alloc(((size_t)m->size + RF_LISTENER_POLLS) * sizeof(*polls));
     if (!polls)
         return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", m->size);
     for (int r = 0; r < m->size; r++)
         m->probed_ns[r] = now + PROBE_NS / 2; /* most come by themselves */
     while (!is_complete(m) && now < deadline) {
-        int count = rf_door_polls(&m->door, polls);
+        int count = rf_listener_polls(&m->listener, polls);
         for (int r = m->rank + 1; r < m->size; r++)
             if (m->links[r].fd >= 0)
                 polls[count++] = (struct pollfd){.fd = m->links[r].fd, .events = POLLIN};
         poll(polls, (nfds_t)count, (int)(SLICE_NS / 4 / 1000000));
-        rf_door_serve(&m->door);
+        rf_listener_serve(&m->listener);
         now = rf_now_ns();
         watch_those_here(m, now >= next_beat);
         if (now >= next_beat)
@@ -222,12 +222,12 @@ static int call_roll(struct meeting *m, int *members, int *count, struct rf_job_
 static int lead(struct meeting *m, int *members, int *count, struct rf_control **out)
 {
     struct rf_job_key key = m->gate->key;
-    rf_door_init(&m->door, m->gate->listener, m->gate->size, &m->gate->key);
-    m->door.admit = admit;
-    m->door.owner = m;
+    rf_listener_init(&m->listener, m->gate->listener, m->gate->size, &m->gate->key);
+    m->listener.admit = admit;
+    m->listener.owner = m;
     int rc = wait_for_all(m);
-    m->door.listener = -1; /* the gate's */
-    rf_door_close(&m->door);
+    m->listener.fd = -1; /* the gate's */
+    rf_listener_close(&m->listener);
     if (rc == 0 && check_quorum(m) < 0)
         rc = refuse_all(m);
     if (rc == 0)
@@ -280,7 +280,7 @@ static int await_roll(struct meeting *m, int leader, struct rf_link *link, struc
 static int follow(struct meeting *m, int leader, int *members, int *count, struct rf_control **out)
 {
     const struct rf_seat *place = place_of(m, leader);
-    struct rf_meeting knock = {.rank = seat_of(m, m->rank), .size = m->gate->size};
+    struct rf_meeting target = {.rank = seat_of(m, m->rank), .size = m->gate->size};
     struct rf_link link;
     struct rf_frame frame;
     const struct rf_roll_room room = room_of(m);
@@ -291,11 +291,11 @@ static int follow(struct meeting *m, int leader, int *members, int *count, struc
         rf_socket_connect(place->host, place->port, now + CONNECT_NS, &fd) < 0)
         return RF_EAGAIN;
     rf_link_init(&link, fd, RF_FRAME_MAX_PAYLOAD);
-    snprintf(knock.host, sizeof(knock.host), "%s", place->host);
-    knock.port = place->port;
-    knock.key = key;
+    snprintf(target.host, sizeof(target.host), "%s", place->host);
+    target.port = place->port;
+    target.key = key;
     /* It may be busy with other things until it comes here itself. */
-    int rc = rf_join_knock(&knock, &link, rf_add_ns(now, rf_seconds_to_ns(m->timeout_s)));
+    int rc = rf_join_authenticate(&target, &link, rf_add_ns(now, rf_seconds_to_ns(m->timeout_s)));
     if (rc == 0)
         rc = await_roll(m, leader, &link, &frame);
     if (rc == 0)

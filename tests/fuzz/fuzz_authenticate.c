@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A stranger that listens where a rank is expected, at rank 0's port or at a survivor's gate: what
- * it says to one who knocks. It does not know the key, and must not be believed, whatever it says.
+ * A foreign program that listens where a rank is expected: what it answers to a rank that
+ * authenticates. It does not know the key, so no answer may be accepted.
  */
 #include <ringforge/ringforge.h>
 #include <sys/socket.h>
@@ -19,10 +19,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     REQUIRE(rf_job_key_init(&meeting.key, "secret") == 0);
     struct rf_link link;
     rf_link_init(&link, ends[0], RF_FRAME_MAX_PAYLOAD);
-    /* All is there before the knock, and nothing comes after it. */
+    /* All bytes are there before the rank authenticates, and nothing follows. */
     if (send(ends[1], data, size, MSG_NOSIGNAL) == (ssize_t)size) {
         shutdown(ends[1], SHUT_WR);
-        REQUIRE(rf_join_knock(&meeting, &link, rf_now_ns() + 1000000000) < 0);
+        REQUIRE(rf_join_authenticate(&meeting, &link, rf_now_ns() + 1000000000) < 0);
     }
     close(ends[1]);
     rf_link_close(&link);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The listening side of joining a job. Everything here reads unauthenticated input: buffers are
+ * small, time is short, and unexpected input closes that one connection.
+ */
+#include "listener.h"
+
+#include <inttypes.h>
+#include <ringforge/ringforge.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../control/socket.h"
+#include "base/base.h"
+
+static const uint64_t HANDSHAKE_NS = 2000000000;
+/* The handshake of a rank takes milliseconds, so an older connection may be closed for a new one.
+ */
+static const uint64_t PROTECTED_NS = 100000000;
+enum { MAX_PENDING_PAYLOAD = 64, ACCEPTS_PER_TURN = 16 };
+
+void rf_listener_init(struct rf_listener *listener, int fd, int size, const struct rf_job_key *key)
+{
+    memset(listener, 0, sizeof(*listener));
+    listener->fd = fd;
+    listener->size = size;
+    listener->key = *key;
+}
+
+static void drop_pending(struct rf_listener *listener, int index)
+{
+    rf_link_close(&listener->pending[index].link);
+    listener->pending[index] = listener->pending[--listener->pending_count];
+}
+
+void rf_listener_close(struct rf_listener *listener)
+{
+    while (listener->pending_count > 0)
+        drop_pending(listener, listener->pending_count - 1);
+    if (listener->fd >= 0)
+        close(listener->fd);
+    listener->fd = -1;
+}
+
+static int oldest_pending(const struct rf_listener *listener)
+{
+    int oldest = -1;
+    for (int i = 0; i < listener->pending_count; i++)
+        if (oldest < 0 || listener->pending[i].since_ns < listener->pending[oldest].since_ns)
+            oldest = i;
+    return oldest;
+}
+
+static bool has_capacity(const struct rf_listener *listener)
+{
+    return listener->pending_count < RF_LISTENER_MAX_PENDING ||
+           rf_now_ns() - listener->pending[oldest_pending(listener)].since_ns > PROTECTED_NS;
+}
+
+int rf_listener_polls(const struct rf_listener *listener, struct pollfd *polls)
+{
+    int count = 0;
+    if (listener->fd >= 0 && has_capacity(listener))
+        polls[count++] = (struct pollfd){.fd = listener->fd, .events = POLLIN};
+    for (int i = 0; i < listener->pending_count; i++) {
+        short events = POLLIN;
+        if (rf_link_has_output(&listener->pending[i].link))
+            events |= POLLOUT;
+        polls[count++] = (struct pollfd){.fd = listener->pending[i].link.fd, .events = events};
+    }
+    return count;
+}
+
+uint64_t rf_listener_deadline(const struct rf_listener *listener)
+{
+    if (listener->pending_count == 0)
+        return UINT64_MAX;
+    uint64_t oldest = listener->pending[oldest_pending(listener)].since_ns;
+    return oldest + (has_capacity(listener) ? HANDSHAKE_NS : PROTECTED_NS);
+}
+
+static void accept_pending(struct rf_listener *listener)
+{
+    for (int i = 0; i < ACCEPTS_PER_TURN && listener->fd >= 0 && has_capacity(listener); i++) {
+        int fd = rf_socket_accept(listener->fd);
+        if (fd < 0)
+            return;
+        if (!listener->key.present && !rf_socket_peer_is_loopback(fd)) {
+            close(fd);
+            continue;
+        }
+        if (listener->pending_count == RF_LISTENER_MAX_PENDING)
+            drop_pending(listener, oldest_pending(listener));
+        struct rf_pending_connection *connection = &listener->pending[listener->pending_count++];
+        memset(connection, 0, sizeof(*connection));
+        rf_link_init(&connection->link, fd, MAX_PENDING_PAYLOAD);
+        connection->since_ns = rf_now_ns();
+    }
+}
+
+/* The connection stays open until the other end has read the reason, as closing it at once could
+ * discard that. */
+static int refuse(struct rf_pending_connection *connection, int status, const char *text)
+{
+    uint8_t payload[4 + 400];
+    size_t length = strnlen(text, sizeof(payload) - 4);
+    rf_put32(payload, (uint32_t)-status);
+    memcpy(payload + 4, text, length);
+    connection->refused = true;
+    RETURN_IF_ERROR(rf_link_queue(&connection->link, RF_FRAME_REFUSE, 0, 0, payload, 4 + length));
+    RETURN_IF_ERROR(rf_link_flush(&connection->link));
+    shutdown(connection->link.fd, SHUT_WR);
+    return 0;
+}
+
+static int receive_hello(struct rf_pending_connection *connection, const struct rf_frame *frame)
+{
+    rf_handshake_read_hello(&connection->handshake, frame->payload);
+    rf_random(connection->handshake.listener, RF_NONCE_BYTES);
+    return rf_link_queue(&connection->link, RF_FRAME_CHALLENGE, 0, 0,
+                         connection->handshake.listener, RF_NONCE_BYTES);
+}
+
+/* 1: the owner has taken the connection. */
+static int receive_proof(struct rf_listener *listener, struct rf_pending_connection *connection,
+                         const struct rf_frame *frame)
+{
+    const struct rf_handshake *h = &connection->handshake;
+    char text[400];
+    if (!rf_handshake_check(&listener->key, h, 'J', frame->payload)) {
+        if (!listener->warned)
+            rf_log("transport", 0,
+                   "a connection with a wrong job key was refused; the job goes on without it");
+        listener->warned = true; /* once: others must not be able to fill the log */
+        return refuse(connection, RF_EAUTH,
+                      "the job key is wrong; set RF_JOB_KEY to the same on every rank");
+    }
+    if (h->version != RF_FRAME_VERSION) {
+        snprintf(text, sizeof(text),
+                 "rank %" PRIu32 " speaks control protocol %" PRIu32
+                 ", rank 0 speaks %d; give every rank the same version of ringforge",
+                 h->rank, h->version, RF_FRAME_VERSION);
+        return refuse(connection, RF_EINVAL, text);
+    }
+    if (h->size != (uint32_t)listener->size) {
+        snprintf(text, sizeof(text), "rank %" PRIu32 " was told of %" PRIu32 " ranks, rank 0 of %d",
+                 h->rank, h->size, listener->size);
+        return refuse(connection, RF_EINVAL, text);
+    }
+    if (h->rank == 0 || h->rank >= h->size) {
+        snprintf(text, sizeof(text), "rank %" PRIu32 " is %s", h->rank,
+                 h->rank ? "outside the world" : "taken: rank 0 is the one that listens here");
+        return refuse(connection, h->rank ? RF_EINVAL : RF_EBUSY, text);
+    }
+    uint8_t proof[RF_PROOF_BYTES];
+    rf_handshake_prove(&listener->key, h, 'H', proof);
+    RETURN_IF_ERROR(rf_link_queue(&connection->link, RF_FRAME_WELCOME, 0, 0, proof, sizeof(proof)));
+    struct rf_link taken = connection->link;
+    int rc = listener->admit(listener->owner, (int)h->rank, &taken);
+    if (rc < 0) {
+        connection->link.out_end = connection->link.out_start = 0; /* no welcome after all */
+        return refuse(connection, rc, rf_last_error()->message);
+    }
+    rf_link_init(&connection->link, -1, 0); /* the owner's now, buffers and all */
+    return 1;
+}
+
+/* Frames are accepted in one order only: HELLO, then PROOF. */
+static int receive_frame(struct rf_listener *listener, struct rf_pending_connection *connection,
+                         const struct rf_frame *frame)
+{
+    static const uint8_t none[RF_NONCE_BYTES];
+    bool greeted = memcmp(connection->handshake.listener, none, sizeof(none)) != 0;
+    if (frame->kind == RF_FRAME_HELLO && !greeted)
+        return receive_hello(connection, frame);
+    if (frame->kind == RF_FRAME_PROOF && greeted)
+        return receive_proof(listener, connection, frame);
+    return rf_fail(RF_ECORRUPT, "control: a connection sent frames out of order");
+}
+
+/* Not 0: the connection is to be closed. */
+static int serve_pending(struct rf_listener *listener, struct rf_pending_connection *connection)
+{
+    struct rf_frame frame;
+    RETURN_IF_ERROR(rf_link_flush(&connection->link));
+    if (connection->refused) {
+        uint8_t ignored[64];
+        ssize_t got = recv(connection->link.fd, ignored, sizeof(ignored), MSG_DONTWAIT);
+        return got == 0;
+    }
+    int rc = rf_link_fill(&connection->link);
+    while (rc > 0 && !connection->refused && (rc = rf_link_next(&connection->link, &frame)) > 0) {
+        rc = receive_frame(listener, connection, &frame);
+        if (rc != 0)
+            return rc;
+        rc = 1;
+    }
+    return rc < 0 ? rc : rf_link_flush(&connection->link);
+}
+
+void rf_listener_serve(struct rf_listener *listener)
+{
+    uint64_t now = rf_now_ns();
+    /* From the back, as dropping one moves the last one into its slot. */
+    for (int i = listener->pending_count - 1; i >= 0; i--)
+        if (serve_pending(listener, &listener->pending[i]) != 0 ||
+            now - listener->pending[i].since_ns > HANDSHAKE_NS)
+            drop_pending(listener, i);
+    accept_pending(listener);
+}
