@@ -22,25 +22,26 @@
 
 bool rf_ask_is_asked(const struct rf_comm *comm)
 {
-    return atomic_load_explicit(&comm->family->asks, memory_order_acquire) != comm->answered;
+    return atomic_load_explicit(&comm->membership.family->questions, memory_order_acquire) !=
+           comm->wait.answered_questions;
 }
 
 void rf_ask_answer(struct rf_comm *comm, const int *waits, int count)
 {
-    struct rf_family *family = comm->family;
+    struct rf_family *family = comm->membership.family;
     int in_job[RF_TELL_RANKS], told = 0;
     if (!rf_ask_is_asked(comm))
         return;
     for (int i = 0; i < count && told < RF_TELL_RANKS; i++)
         if (waits[i] >= 0)
             in_job[told++] = rf_comm_in_job(comm, waits[i]);
-    const uint64_t asks = atomic_load(&family->asks);
+    const uint64_t asks = atomic_load(&family->questions);
     pthread_mutex_lock(&family->lock);
-    for (struct rf_comm *each = family->first; each; each = each->sibling)
-        if (atomic_load(&each->asked_at) > comm->answered)
+    for (struct rf_comm *each = family->first; each; each = each->membership.next)
+        if (atomic_load(&each->wait.last_question) > comm->wait.answered_questions)
             rf_comm_send_answer(each, in_job, told);
     pthread_mutex_unlock(&family->lock);
-    comm->answered = asks;
+    comm->wait.answered_questions = asks;
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
@@ -79,9 +80,9 @@ int rf_ask(struct rf_comm *comm, const int *waits, int count, struct rf_silent *
     struct rf_wait_graph ask = {.away = -1, .away_for = -1};
     for (int i = 0; i < count; i++)
         rf_wait_graph_add(&ask, comm, waits[i], -1);
-    comm->asking = &ask;
+    comm->wait.graph = &ask;
     const int rc = listen(comm, &ask, waits, count);
-    comm->asking = NULL;
+    comm->wait.graph = NULL;
     if (rc < 0)
         return rc;
     int at = rf_wait_graph_silent(&ask);

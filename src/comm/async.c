@@ -175,11 +175,11 @@ int rf_comm_async_error(struct rf_comm *comm)
 {
     if (!comm)
         return rf_fail(RF_EINVAL, "async_error: the communicator is NULL");
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     if (!rf_async_busy(comm->async)) {
-        if (!comm->failed && rf_comm_has_news(comm))
+        if (!comm->failure.failed && rf_comm_has_news(comm))
             RETURN_IF_ERROR(rf_comm_events(comm));
-        return comm->failed ? rf_fail_error(&comm->error) : 0;
+        return comm->failure.failed ? rf_fail_error(&comm->failure.error) : 0;
     }
     int status = rf_async_status(comm->async);
     return status < 0

@@ -12,7 +12,7 @@ static int on_host(const struct rf_comm *comm, int host)
 {
     int count = 0;
     for (int r = 0; r < comm->size; r++)
-        count += comm->hosts[r] == host;
+        count += comm->layout.hosts[r] == host;
     return count;
 }
 
@@ -22,7 +22,7 @@ static void append(const struct rf_comm *comm, int host, int together, bool whol
 {
     const int grouped = on_host(comm, host) / together * together;
     for (int r = 0, seen = 0; r < comm->size; r++) {
-        if (comm->hosts[r] != host)
+        if (comm->layout.hosts[r] != host)
             continue;
         if ((seen < grouped) == whole)
             order[(*count)++] = r;
@@ -34,7 +34,7 @@ static void append_all(const struct rf_comm *comm, int together, bool whole, int
 {
     int hosts = 0;
     for (int r = 0; r < comm->size; r++)
-        hosts = comm->hosts[r] + 1 > hosts ? comm->hosts[r] + 1 : hosts;
+        hosts = comm->layout.hosts[r] + 1 > hosts ? comm->layout.hosts[r] + 1 : hosts;
     for (int host = 0; host < hosts; host++)
         append(comm, host, together, whole, order, count);
 }
@@ -48,13 +48,13 @@ int rf_comm_by_host(struct rf_comm *comm, int together, struct rf_comm **out)
         return rf_fail(RF_EINVAL,
                        "by_host: groups of %d ranks do not divide the %d of the communicator",
                        together, comm->size);
-    if (!comm->hosts)
+    if (!comm->layout.hosts)
         return 0;
     int *order = rf_alloc((size_t)comm->size * sizeof(*order)), count = 0, key = 0;
     if (!order)
         return rf_fail(RF_ENOMEM, "no memory to order %d ranks", comm->size);
     /* Rank 0 stays the first. */
-    const bool first = on_host(comm, comm->hosts[0]) >= together;
+    const bool first = on_host(comm, comm->layout.hosts[0]) >= together;
     append_all(comm, together, first, order, &count);
     append_all(comm, together, !first, order, &count);
     bool moved = false;

@@ -124,9 +124,9 @@ struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_cal
         .redop = call->redop,
         .order = call->order,
         .root = call->root < 0 ? 0 : call->root,
-        .segment_bytes = comm->segment_bytes,
-        .model = comm->model,
-        .hosts = comm->hosts,
+        .segment_bytes = comm->settings.segment_bytes,
+        .model = comm->links.model,
+        .hosts = comm->layout.hosts,
         .forest = call->forest,
         .counts = call->counts,
         .recv_counts = call->recv_counts,
@@ -136,7 +136,7 @@ struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_cal
         .window_bytes = RF_WINDOW_BYTES,
         .staged = call->staged,
         /* Checksums are of messages, and where there are none nothing would be checked. */
-        .shared = comm->wire->one_host && !comm->checksum,
+        .shared = comm->links.transport->one_host && !comm->settings.checksum,
     };
 }
 

@@ -101,6 +101,12 @@ void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes,
 /* ---- convert.c: scaled and 16-bit reductions --------------------------------------------------
  */
 
+/* Memory for converted data, kept for the next call. */
+struct rf_conversion {
+    unsigned char *memory;
+    size_t bytes;
+};
+
 static inline bool rf_call_converts(const struct rf_call *call)
 {
     return call->scaled || call->wire != RF_F32;

@@ -10,7 +10,7 @@
 int rf_compare_point(struct rf_comm *comm, int rank, const struct rf_contract *mine,
                      const struct rf_exec *exec)
 {
-    const struct rf_peer_state *peer = &comm->peers[rank];
+    const struct rf_peer_state *peer = &comm->peers.states[rank];
     if (!peer->has_point || peer->point.root != comm->rank ||
         (!rf_call_needs_everybody(mine) && !(exec && rf_exec_needs(exec, rank))) ||
         mine->sequence < peer->point_started || rf_p2p_has_served(comm->p2p, rank, &peer->point))
@@ -31,7 +31,7 @@ int rf_compare_calls(struct rf_comm *comm, const struct rf_call_record *own, int
 {
     if (own->chain_hash != theirs->chain_hash) {
         /* They disagreed earlier: which call that was is found by whoever hears of it. */
-        comm->peers[rank].differs = true;
+        comm->peers.states[rank].differs = true;
         rf_comm_send_history(comm);
         return 0;
     }
@@ -42,24 +42,24 @@ int rf_compare_calls(struct rf_comm *comm, const struct rf_call_record *own, int
 
 int rf_comm_compare_announced(struct rf_comm *comm, const struct rf_call_record *mine)
 {
-    comm->announcements = 0;
+    comm->peers.announced = 0;
     for (int rank = 0; rank < comm->size; rank++) {
-        const struct rf_peer_state *peer = &comm->peers[rank];
+        const struct rf_peer_state *peer = &comm->peers.states[rank];
         if (!peer->has_waiting)
             continue;
         if (peer->waiting.contract.sequence == mine->contract.sequence)
             RETURN_IF_ERROR(rf_compare_calls(comm, mine, rank, &peer->waiting));
-        comm->announcements += peer->waiting.contract.sequence > mine->contract.sequence;
+        comm->peers.announced += peer->waiting.contract.sequence > mine->contract.sequence;
     }
     return 0;
 }
 
 int rf_comm_compare_leaver(struct rf_comm *comm, int rank)
 {
-    struct rf_peer_state *peer = &comm->peers[rank];
+    struct rf_peer_state *peer = &comm->peers.states[rank];
     const struct rf_call_record *last = &peer->last;
     const struct rf_call_record *own =
-        peer->left_after > 0 ? rf_comm_history(comm, peer->left_after - 1) : NULL;
+        peer->left_after > 0 ? rf_call_history_find(&comm->history, peer->left_after - 1) : NULL;
     if (!own)
         return 0; /* it called none, or more than this rank so far */
     if (!rf_contract_is_point(&last->contract))
@@ -73,13 +73,13 @@ int rf_comm_compare_leaver(struct rf_comm *comm, int rank)
 
 int rf_compare_last(struct rf_comm *comm, int rank)
 {
-    struct rf_peer_state *peer = &comm->peers[rank];
+    struct rf_peer_state *peer = &comm->peers.states[rank];
     RETURN_IF_ERROR(rf_comm_compare_leaver(comm, rank));
     if (peer->differs)
         return 0;
-    const struct rf_call_record *own = rf_comm_history(comm, peer->left_after);
-    if (peer->left_after > comm->sequence)
-        comm->missed = rank;
+    const struct rf_call_record *own = rf_call_history_find(&comm->history, peer->left_after);
+    if (peer->left_after > comm->history.next_sequence)
+        comm->peers.missed = rank;
     if (!own)
         return 0;
     struct rf_contract theirs = {.sequence = peer->left_after, .root = RF_ROOT_LEFT};
@@ -91,7 +91,7 @@ int rf_compare_last(struct rf_comm *comm, int rank)
 int rf_comm_fail_leaver(struct rf_comm *comm, int rank)
 {
     char text[160];
-    const struct rf_peer_state *peer = &comm->peers[rank];
+    const struct rf_peer_state *peer = &comm->peers.states[rank];
     return rf_comm_fail_text(
         comm, RF_EMISMATCH, rank, NULL,
         "rank %d left after %llu operations, the last thing that it called being %s; by then it "
@@ -100,5 +100,5 @@ int rf_comm_fail_leaver(struct rf_comm *comm, int rank)
         "same calls in the same order",
         rank, (unsigned long long)peer->left_after,
         rf_contract_text(&peer->last.contract, text, 90), comm->rank,
-        (unsigned long long)comm->sequence);
+        (unsigned long long)comm->history.next_sequence);
 }

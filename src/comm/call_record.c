@@ -3,12 +3,14 @@
  * The collectives that this rank has started, as far as it remembers them, and what makes two of
  * them the same call.
  */
-#include "communicator.h"
+#include "call_record.h"
 
-const struct rf_call_record *rf_comm_history(const struct rf_comm *comm, uint64_t sequence)
+const struct rf_call_record *rf_call_history_find(const struct rf_call_history *history,
+                                                  uint64_t sequence)
 {
-    bool known = sequence < comm->sequence && comm->sequence - sequence <= RF_HISTORY;
-    return known ? &comm->history[sequence % RF_HISTORY] : NULL;
+    const uint64_t next = history->next_sequence;
+    const bool kept = sequence < next && next - sequence <= RF_HISTORY;
+    return kept ? &history->records[sequence % RF_HISTORY] : NULL;
 }
 
 bool rf_call_record_equal(const struct rf_call_record *a, const struct rf_call_record *b)

@@ -22,6 +22,26 @@ struct rf_call_record {
     uint32_t chain_hash;
 };
 
+/* Records that are kept, so that a difference which is found late can still be named. */
+enum { RF_HISTORY = 256 };
+
+/* What this rank has called so far. */
+struct rf_call_history {
+    uint64_t next_sequence; /* of the next collective */
+    uint32_t chain_hash;    /* of the next collective */
+    bool sent;              /* the other ranks have been sent all records */
+    struct rf_call_record records[RF_HISTORY];
+    const struct rf_contract *running; /* the collective that the caller waits in; NULL: none */
+    struct rf_contract last_p2p;       /* the last send or receive; its op is 0: none */
+    uint64_t last_p2p_after;           /* collectives that were called before it */
+    struct rf_recorder *recorder;      /* NULL: RF_FLIGHT is not set */
+    const char *trace_track;           /* NULL: "comm" */
+};
+
+/* The record of collective `sequence`. NULL: it has not begun, or is no longer kept. */
+const struct rf_call_record *rf_call_history_find(const struct rf_call_history *history,
+                                                  uint64_t sequence);
+
 /* ---- contract.c ------------------------------------------------------------------------------ */
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);

@@ -37,7 +37,7 @@ static int start_beside(struct rf_comm *comm, const struct rf_call *call,
                         struct rf_request **request, bool busy)
 {
     const struct rf_task job = {.call = *call};
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     if (!request)
         return rf_async_run(comm, &job);
     if (!busy)

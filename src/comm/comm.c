@@ -49,19 +49,19 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
     const uint16_t one = 1;
     struct facts mine = {.version = WIRE_VERSION,
                          .little_endian = *(const uint8_t *)&one,
-                         .checksum = comm->checksum,
+                         .checksum = comm->settings.checksum,
                          .number = rf_family_offer(comm),
-                         .segment_bytes = comm->wire->segment_bytes,
-                         .far = !rf_control_is_local(comm->control),
+                         .segment_bytes = comm->links.transport->segment_bytes,
+                         .far = !rf_control_is_local(comm->links.control),
                          .measure = wants_measure(),
-                         .host = comm->control->host};
+                         .host = comm->links.control->host};
     struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
     if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
         rf_log("comm", 1, "no random name for the communicator");
     if (!all)
         return rf_fail(RF_ENOMEM, "no memory to agree with %d ranks", comm->size);
-    int rc = comm->control->ops->all_gather(comm->control, &mine, sizeof(mine), all,
-                                            start_timeout(opts));
+    int rc = comm->links.control->ops->all_gather(comm->links.control, &mine, sizeof(mine), all,
+                                                  start_timeout(opts));
     for (int rank = 0; rc == 0 && rank < comm->size; rank++) {
         if (all[rank].version != mine.version || all[rank].little_endian != mine.little_endian)
             rc = rf_fail_rank(
@@ -74,7 +74,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
                 RF_EINVAL, rank,
                 "rank %d %s checksums of messages, rank %d %s; set rf_comm_opts.checksum "
                 "or RF_CHECKSUM to the same on every rank",
-                comm->rank, comm->checksum ? "demands" : "uses no", rank,
+                comm->rank, comm->settings.checksum ? "demands" : "uses no", rank,
                 all[rank].checksum ? "does" : "does not");
         else if (all[rank].segment_bytes < mine.segment_bytes)
             mine.segment_bytes = all[rank].segment_bytes;
@@ -85,10 +85,10 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
     *measure = *measure && !never && comm->size > 1;
     if (rc == 0)
         rc = rf_hosts_number(comm, &all[0].host, sizeof(*all));
-    comm->segment_bytes = mine.segment_bytes;
+    comm->settings.segment_bytes = mine.segment_bytes;
     rf_family_number(comm, mine.number);
     if (rc == 0)
-        rc = rf_recorder_open(comm, all[0].job, &comm->recorder);
+        rc = rf_recorder_open(comm, all[0].job, &comm->history.recorder);
     rf_free(all);
     return rc;
 }
@@ -96,20 +96,20 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
 /* Takes control and wire, also on failure. */
 static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
 {
-    comm->timeout_s = opts && opts->timeout_s > 0 ? opts->timeout_s : DEFAULT_TIMEOUT_S;
+    comm->settings.timeout_s = opts && opts->timeout_s > 0 ? opts->timeout_s : DEFAULT_TIMEOUT_S;
     long checksum = 0;
     RETURN_IF_ERROR(rf_env_int("RF_CHECKSUM", 0, &checksum));
-    comm->checksum = (opts && opts->checksum) || checksum != 0;
-    comm->peers = rf_alloc((size_t)comm->size * sizeof(*comm->peers));
-    if (!comm->peers)
+    comm->settings.checksum = (opts && opts->checksum) || checksum != 0;
+    comm->peers.states = rf_alloc((size_t)comm->size * sizeof(*comm->peers.states));
+    if (!comm->peers.states)
         return rf_fail(RF_ENOMEM, "no memory for %d peers", comm->size);
     RETURN_IF_ERROR(rf_cache_create(&comm->cache));
-    RETURN_IF_ERROR(rf_demux_create(comm->wire, &comm->p2p, &comm->demux));
-    RETURN_IF_ERROR(rf_exec_create(comm->demux, &comm->exec));
-    comm->execs[0] = comm->exec;
+    RETURN_IF_ERROR(rf_demux_create(comm->links.transport, &comm->p2p, &comm->links.demux));
+    RETURN_IF_ERROR(rf_exec_create(comm->links.demux, &comm->executors.blocking));
+    comm->executors.all[0] = comm->executors.blocking;
     RETURN_IF_ERROR(rf_p2p_create(comm, &comm->p2p));
     RETURN_IF_ERROR(rf_async_create(comm, &comm->async));
-    RETURN_IF_ERROR(rf_survivors_prepare(comm->control, start_timeout(opts)));
+    RETURN_IF_ERROR(rf_survivors_prepare(comm->links.control, start_timeout(opts)));
     /* Last: after it everybody is ready to take messages in. */
     bool measure = false;
     RETURN_IF_ERROR(agree(comm, opts, &measure));
@@ -121,45 +121,45 @@ static void free_parts(struct rf_comm *comm)
 {
     rf_async_destroy(comm->async);
     for (int i = 0; i < RF_INFLIGHT; i++)
-        rf_exec_destroy(comm->execs[i]);
-    if (comm->wire) {
-        comm->wire->ops->cancel_all(comm->wire);
-        rf_staging_destroy(comm->staging);
-        comm->wire->ops->destroy(comm->wire);
+        rf_exec_destroy(comm->executors.all[i]);
+    if (comm->links.transport) {
+        comm->links.transport->ops->cancel_all(comm->links.transport);
+        rf_staging_destroy(&comm->staging);
+        comm->links.transport->ops->destroy(comm->links.transport);
     }
-    rf_demux_destroy(comm->demux);
+    rf_demux_destroy(comm->links.demux);
     rf_p2p_destroy(comm->p2p);
     rf_cache_destroy(comm->cache);
-    rf_recorder_close(comm->recorder);
+    rf_recorder_close(comm->history.recorder);
     rf_group_destroy(comm->group);
     rf_family_leave(comm);
-    rf_free(comm->converted);
-    rf_free(comm->peers);
-    rf_free(comm->model);
-    rf_free(comm->hosts);
-    rf_free(comm->job_ranks);
+    rf_free(comm->conversion.memory);
+    rf_free(comm->peers.states);
+    rf_free(comm->links.model);
+    rf_free(comm->layout.hosts);
+    rf_free(comm->layout.job_ranks);
     rf_free(comm);
 }
 
 int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out)
 {
-    if (rc == 0 && !comm->family)
+    if (rc == 0 && !comm->membership.family)
         rc = rf_family_join(comm, NULL);
     if (rc == 0)
         rc = open_parts(comm, opts);
     if (rc < 0) {
         struct rf_error error = *rf_last_error();
-        if (comm->control) {
-            comm->control->ops->abort(comm->control, error.message);
-            comm->control->ops->leave(comm->control, 0);
+        if (comm->links.control) {
+            comm->links.control->ops->abort(comm->links.control, error.message);
+            comm->links.control->ops->leave(comm->links.control, 0);
         }
         free_parts(comm);
         return rf_fail_error(&error);
     }
     rf_set_thread_rank(comm->rank);
-    rf_log("comm", 2, "rank %d of %d over %s: %s", comm->rank, comm->size, comm->wire->name,
-           comm->why);
+    rf_log("comm", 2, "rank %d of %d over %s: %s", comm->rank, comm->size,
+           comm->links.transport->name, comm->links.reason);
     rf_family_add(comm);
     *out = comm;
     return 0;
@@ -180,12 +180,14 @@ static int join(struct rf_comm *comm, const char *url, const struct rf_comm_opts
             return rf_fail(RF_EINVAL, "open: self: is a world of one rank, not rank %d of %d",
                            opts->rank, opts->size);
         comm->size = 1;
-        RETURN_IF_ERROR(rf_self_control(&comm->control));
+        RETURN_IF_ERROR(rf_self_control(&comm->links.control));
     } else {
-        RETURN_IF_ERROR(rf_bootstrap_join(url, opts, &comm->rank, &comm->size, &comm->control));
+        RETURN_IF_ERROR(
+            rf_bootstrap_join(url, opts, &comm->rank, &comm->size, &comm->links.control));
     }
-    return rf_transport_create(comm->control, opts ? opts->provider : NULL, &comm->wire, comm->why,
-                               sizeof(comm->why));
+    return rf_transport_create(comm->links.control, opts ? opts->provider : NULL,
+                               &comm->links.transport, comm->links.reason,
+                               sizeof(comm->links.reason));
 }
 
 int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out)
@@ -208,13 +210,13 @@ int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct r
     struct rf_comm *comm = rf_alloc(sizeof(*comm));
     if (!comm)
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
-    snprintf(comm->why, sizeof(comm->why), "ranks are threads of one process");
-    int rc = rf_loopback_control(loopback, rank, &comm->control);
+    snprintf(comm->links.reason, sizeof(comm->links.reason), "ranks are threads of one process");
+    int rc = rf_loopback_control(loopback, rank, &comm->links.control);
     if (rc == 0)
-        rc = rf_loopback_transport(loopback, rank, &comm->wire);
+        rc = rf_loopback_transport(loopback, rank, &comm->links.transport);
     if (rc == 0) {
-        comm->rank = comm->wire->rank;
-        comm->size = comm->wire->size;
+        comm->rank = comm->links.transport->rank;
+        comm->size = comm->links.transport->size;
     }
     return rf_comm_adopt(comm, opts, rc, out);
 }
@@ -224,7 +226,7 @@ static int part(struct rf_comm *comm)
 {
     const uint64_t until_ns = rf_after_s(LEAVE_TIMEOUT_S);
     RETURN_IF_ERROR(rf_comm_begin_leaving(comm));
-    while (comm->control->ops->part(comm->control, until_ns) == 1)
+    while (comm->links.control->ops->part(comm->links.control, until_ns) == 1)
         RETURN_IF_ERROR(rf_comm_events(comm));
     return rf_comm_end_leaving(comm);
 }
@@ -233,28 +235,28 @@ int rf_comm_close(struct rf_comm *comm)
 {
     if (!comm)
         return 0;
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     if (!rf_async_drain(comm->async, LEAVE_TIMEOUT_S)) {
         rf_comm_abort(comm, "closed with asynchronous work that does not end");
         rf_async_drain(comm->async, 0);
     }
-    if (!comm->failed && part(comm) < 0)
-        rf_log("comm", 2, "noticed while leaving: %s", comm->error.message);
-    const struct rf_error error = comm->error;
+    if (!comm->failure.failed && part(comm) < 0)
+        rf_log("comm", 2, "noticed while leaving: %s", comm->failure.error.message);
+    const struct rf_error error = comm->failure.error;
     rf_family_remove(comm);
-    comm->control->ops->leave(comm->control, 0);
+    comm->links.control->ops->leave(comm->links.control, 0);
     free_parts(comm);
     return error.status < 0 ? rf_fail_error(&error) : 0;
 }
 
 void rf_comm_abort(struct rf_comm *comm, const char *reason)
 {
-    if (!comm || atomic_load(&comm->abort_requested))
+    if (!comm || atomic_load(&comm->failure.abort_requested))
         return;
-    rf_family_enter(comm);
-    snprintf(comm->abort_reason, sizeof(comm->abort_reason), "%.200s",
+    rf_family_enter(comm->membership.family);
+    snprintf(comm->failure.abort_reason, sizeof(comm->failure.abort_reason), "%.200s",
              reason ? reason : "no reason given");
-    atomic_store_explicit(&comm->abort_requested, 1, memory_order_release);
+    atomic_store_explicit(&comm->failure.abort_requested, 1, memory_order_release);
     /* The worker, if there is one, sees it at its next turn. */
     rf_async_drain(comm->async, 0);
     if (rf_comm_events(comm) == 0)
@@ -273,12 +275,12 @@ int rf_comm_size(const struct rf_comm *comm)
 
 const char *rf_comm_provider(const struct rf_comm *comm)
 {
-    return comm->wire->name;
+    return comm->links.transport->name;
 }
 
 const char *rf_comm_why(const struct rf_comm *comm)
 {
-    return comm->why;
+    return comm->links.reason;
 }
 
 uint64_t rf_comm_sent_bytes(const struct rf_comm *comm)
@@ -287,23 +289,23 @@ uint64_t rf_comm_sent_bytes(const struct rf_comm *comm)
     rf_p2p_overhead(comm->p2p, &bytes, &messages);
     int64_t other = 0;
     for (int i = 0; i < RF_INFLIGHT; i++)
-        other += comm->execs[i] ? rf_exec_other_bytes(comm->execs[i]) : 0;
-    return comm->wire->sent_bytes - bytes + (uint64_t)other;
+        other += comm->executors.all[i] ? rf_exec_other_bytes(comm->executors.all[i]) : 0;
+    return comm->links.transport->sent_bytes - bytes + (uint64_t)other;
 }
 
 uint64_t rf_comm_sent_messages(const struct rf_comm *comm)
 {
     uint64_t bytes, messages;
     rf_p2p_overhead(comm->p2p, &bytes, &messages);
-    return comm->wire->sent_messages - messages;
+    return comm->links.transport->sent_messages - messages;
 }
 
 void rf_comm_set_track(struct rf_comm *comm, const char *track)
 {
-    comm->track = track;
+    comm->history.trace_track = track;
 }
 
 uint64_t rf_comm_staged_bytes(const struct rf_comm *comm)
 {
-    return comm->staged_bytes;
+    return comm->staging.copied_bytes;
 }

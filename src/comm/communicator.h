@@ -20,11 +20,12 @@
 #include "call.h"
 #include "call_record.h"
 #include "failure.h"
+#include "family.h"
 #include "peer.h"
+#include "staging.h"
 #include "wait.h"
 
 enum {
-    RF_HISTORY = 256, /* own contracts kept, so that a late accusation can be answered */
     /* The lowest bit of the communicator field of tags: one transport serves one communicator, so
      * the field only keeps collectives and point to point apart. */
     RF_WIRE_COLLECTIVE = 0,
@@ -32,72 +33,59 @@ enum {
     RF_INFLIGHT = 8, /* asynchronous collectives on record at the same time */
 };
 
-struct rf_recorder;
-struct rf_family;
-struct rf_cache;
 struct rf_p2p;
 struct rf_async;
 struct rf_group;
 struct rf_p2p_op;
-struct rf_staging;
 struct rf_slot;
 struct rf_task;
 
+/* What calls are carried out with. All ranks have agreed on segment_bytes and checksum. */
+struct rf_comm_settings {
+    double timeout_s; /* of a call that gives none */
+    size_t segment_bytes;
+    bool checksum;
+};
+
+/* Where the ranks are. */
+struct rf_comm_layout {
+    int *job_ranks; /* [size] each rank's number in the first communicator; NULL: the same */
+    int *hosts;     /* [size] counted from 0 in the order of their first ranks; NULL: one host */
+};
+
+/* The connections to the other ranks. */
+struct rf_comm_links {
+    struct rf_transport *transport; /* as the transport layer made it */
+    struct rf_transport *demux;     /* the same without point to point: for the executors */
+    struct rf_control *control;
+    struct rf_coll_model *model; /* of measured links; NULL: none were measured */
+    char reason[256];            /* why this provider was chosen */
+};
+
+struct rf_executors {
+    struct rf_exec *blocking;         /* of blocking calls; all[0] */
+    struct rf_exec *all[RF_INFLIGHT]; /* NULL: not needed so far */
+};
+
 struct rf_comm {
     int rank, size;
-    double timeout_s;
-    struct rf_transport *wire; /* as the transport layer made it */
-    struct rf_transport
-        *demux; /* the same, less what belongs to point to point: for the executor */
-    struct rf_control *control;
-    struct rf_exec *exec;               /* of blocking calls */
-    struct rf_exec *execs[RF_INFLIGHT]; /* all there are, that one first */
-    size_t segment_bytes;               /* agreed */
-    bool checksum;                      /* agreed */
-    uint64_t sequence;                  /* of the next collective */
-    uint32_t chain_hash;                /* of the next collective */
-    const struct rf_contract *running;  /* the collective that the caller waits in; NULL = none */
-    struct rf_recorder *recorder;       /* NULL: nobody asked for one */
+    struct rf_comm_settings settings;
+    struct rf_comm_layout layout;
+    struct rf_comm_links links;
+    struct rf_family_membership membership;
+
+    struct rf_executors executors;
     struct rf_cache *cache;
-    struct rf_family *family; /* of those that were made of the same first one */
-    struct rf_comm *sibling;  /* the next in it */
-    uint32_t number;          /* in it: the same on all ranks */
-    int *job_ranks; /* [size] of a group: whom each is in the first communicator; else NULL */
-    int *hosts; /* [size], counted from 0 in the order of their first ranks; NULL: there is one */
-    struct rf_coll_model *model; /* of measured links; NULL: none were measured */
+    struct rf_conversion conversion;
+    struct rf_comm_staging staging;
     struct rf_p2p *p2p;
     struct rf_async *async;
     struct rf_group *group; /* NULL: calls run at once */
-    struct rf_staging *staging;
-    unsigned char *converted; /* convert.c's, kept */
-    size_t converted_bytes;
-    uint64_t staged_bytes;
 
-    struct rf_call_record history[RF_HISTORY];
-    struct rf_peer_state *peers;
-    struct rf_contract
-        point; /* the last send or receive, and after how many collectives; 0 = none */
-    uint64_t point_after;
-    const struct rf_wait_monitor *monitoring; /* while news are handled in a blocking call, of this
-                                               * or of another one of the family; else NULL */
-    uint32_t waits;                           /* probes that this rank has sent */
-    atomic_ullong asked_at;                   /* which of the family's questions came here last */
-    uint64_t answered;            /* questions of the family that its waits have answered */
-    struct rf_wait_graph *asking; /* while this rank asks others (ask.c); else NULL */
-    bool leaving;
-    int missed;        /* a rank that has called more than this one, which leaves; -1 = none */
-    int announcements; /* peers with has_waiting for an operation that this rank has not started */
-    bool sent_history;
-
-    bool has_groups;           /* some were split off it */
-    bool left_out;             /* survivors have gone on without this rank */
-    bool failed, unreported;   /* unreported: the worker failed, and no call has said so yet */
-    struct rf_error error;     /* why */
-    struct rf_failure failure; /* what that was made of */
-    atomic_uint abort_requested;
-    char abort_reason[RF_FAILURE_TEXT];
-    char why[256];
-    const char *track; /* of the trace */
+    struct rf_call_history history;
+    struct rf_peers peers;
+    struct rf_wait_state wait;
+    struct rf_failure_state failure;
 };
 
 /* ---- comm.c ---------------------------------------------------------------------------------- */
@@ -117,7 +105,7 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
 /* Whom a rank is in the first communicator: by that go logs and traces. */
 static inline int rf_comm_in_job(const struct rf_comm *comm, int rank)
 {
-    return comm->job_ranks ? comm->job_ranks[rank] : rank;
+    return comm->layout.job_ranks ? comm->layout.job_ranks[rank] : rank;
 }
 
 /* Of a group that is to be adopted: its ranks are these of the parent. */
@@ -129,13 +117,13 @@ int rf_comm_from_job(const struct rf_comm *comm, int in_job);
 
 static inline bool rf_comm_has_news(const struct rf_comm *comm)
 {
-    return (__atomic_load_n(&comm->control->pending, __ATOMIC_RELAXED) |
-            atomic_load_explicit(&comm->abort_requested, memory_order_relaxed)) != 0;
+    return (__atomic_load_n(&comm->links.control->pending, __ATOMIC_RELAXED) |
+            atomic_load_explicit(&comm->failure.abort_requested, memory_order_relaxed)) != 0;
 }
 
 /* ---- hosts.c --------------------------------------------------------------------------------- */
 
-/* Fills comm->hosts from all ranks' numbers, which lie `stride` bytes apart. */
+/* Fills comm->layout.hosts from all ranks' numbers, which lie `stride` bytes apart. */
 RF_MUST_CHECK int rf_hosts_number(struct rf_comm *comm, const uint64_t *first, size_t stride);
 
 /* ---- links.c --------------------------------------------------------------------------------- */

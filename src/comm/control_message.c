@@ -10,19 +10,19 @@
 /* A message that cannot be sent is not worth another error: the link reports its own death. */
 static void send_message(struct rf_comm *comm, const struct rf_control_message *message)
 {
-    if (comm->size > 1 &&
-        comm->control->ops->notify(comm->control, message, rf_control_message_bytes(message)) < 0)
+    if (comm->size > 1 && comm->links.control->ops->notify(comm->links.control, message,
+                                                           rf_control_message_bytes(message)) < 0)
         rf_log("comm", 2, "could not tell the other ranks: %s", rf_last_error()->message);
 }
 
 void rf_comm_send_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked)
 {
     const struct rf_call_record *own =
-        rf_contract_is_point(mine) ? NULL : rf_comm_history(comm, mine->sequence);
+        rf_contract_is_point(mine) ? NULL : rf_call_history_find(&comm->history, mine->sequence);
     struct rf_control_message message = {
         .kind = RF_MESSAGE_WAITING,
         .asked = asked,
-        .started = comm->sequence + rf_async_queued(comm->async),
+        .started = comm->history.next_sequence + rf_async_queued(comm->async),
         .record = own ? *own : (struct rf_call_record){.contract = *mine}};
     send_message(comm, &message);
 }
@@ -71,18 +71,22 @@ void rf_comm_overhear(void *listener, const void *payload, size_t bytes)
     memcpy(&message, payload, sizeof(message));
     for (uint32_t i = 0; i < message.ranks.count && i < RF_TELL_RANKS; i++)
         if (message.ranks.rank[i] == comm->rank)
-            atomic_store(&comm->asked_at, atomic_fetch_add(&comm->family->asks, 1) + 1);
+            atomic_store(&comm->wait.last_question,
+                         atomic_fetch_add(&comm->membership.family->questions, 1) + 1);
 }
 
 void rf_comm_send_leaving(struct rf_comm *comm)
 {
     struct rf_control_message message = {
-        .kind = RF_MESSAGE_LEAVING, .asked = -1, .started = comm->sequence};
+        .kind = RF_MESSAGE_LEAVING, .asked = -1, .started = comm->history.next_sequence};
     const struct rf_call_record *record =
-        comm->sequence > 0 ? rf_comm_history(comm, comm->sequence - 1) : NULL;
+        comm->history.next_sequence > 0
+            ? rf_call_history_find(&comm->history, comm->history.next_sequence - 1)
+            : NULL;
     const struct rf_contract *last = record ? &record->contract : NULL;
-    if (comm->point.op != RF_COLL_NONE && comm->point_after == comm->sequence)
-        last = &comm->point;
+    if (comm->history.last_p2p.op != RF_COLL_NONE &&
+        comm->history.last_p2p_after == comm->history.next_sequence)
+        last = &comm->history.last_p2p;
     message.last.chain_hash = record ? record->chain_hash : 0;
     message.last.hash = record ? record->hash : 0;
     if (last) {
@@ -112,17 +116,18 @@ void rf_comm_send_left_out(struct rf_comm *comm, const int *members, int count)
 
 void rf_comm_send_history(struct rf_comm *comm)
 {
-    if (comm->sent_history)
+    if (comm->history.sent)
         return;
-    comm->sent_history = true;
-    uint64_t oldest = comm->sequence > RF_HISTORY ? comm->sequence - RF_HISTORY : 0;
-    for (uint64_t end = comm->sequence; end > oldest;) {
+    comm->history.sent = true;
+    uint64_t oldest =
+        comm->history.next_sequence > RF_HISTORY ? comm->history.next_sequence - RF_HISTORY : 0;
+    for (uint64_t end = comm->history.next_sequence; end > oldest;) {
         uint64_t begin = end - oldest > RF_MESSAGE_RECORDS ? end - RF_MESSAGE_RECORDS : oldest;
         struct rf_control_message message = {
-            .kind = RF_MESSAGE_HISTORY, .asked = -1, .started = comm->sequence};
+            .kind = RF_MESSAGE_HISTORY, .asked = -1, .started = comm->history.next_sequence};
         message.history.last = begin == oldest;
         for (uint64_t i = begin; i < end; i++)
-            message.history.record[message.history.count++] = comm->history[i % RF_HISTORY];
+            message.history.record[message.history.count++] = comm->history.records[i % RF_HISTORY];
         send_message(comm, &message);
         end = begin;
     }

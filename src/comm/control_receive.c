@@ -9,18 +9,20 @@
 static int received_waiting(struct rf_comm *comm, int rank,
                             const struct rf_control_message *message)
 {
-    struct rf_peer_state *peer = &comm->peers[rank];
+    struct rf_peer_state *peer = &comm->peers.states[rank];
     if (rf_contract_is_point(&message->record.contract)) {
         peer->point = message->record.contract;
         peer->point_started = message->started;
         peer->has_point = true;
-        return comm->running ? rf_compare_point(comm, rank, comm->running, NULL) : 0;
+        return comm->history.running ? rf_compare_point(comm, rank, comm->history.running, NULL)
+                                     : 0;
     }
     peer->waiting = message->record;
     peer->has_waiting = true;
-    const struct rf_call_record *own = rf_comm_history(comm, message->record.contract.sequence);
+    const struct rf_call_record *own =
+        rf_call_history_find(&comm->history, message->record.contract.sequence);
     if (!own) {
-        comm->announcements += message->record.contract.sequence >= comm->sequence;
+        comm->peers.announced += message->record.contract.sequence >= comm->history.next_sequence;
         return 0;
     }
     RETURN_IF_ERROR(rf_compare_calls(comm, own, rank, &message->record));
@@ -34,12 +36,13 @@ static int received_waiting(struct rf_comm *comm, int rank,
 static int received_history(struct rf_comm *comm, int rank,
                             const struct rf_control_message *message)
 {
-    struct rf_peer_state *peer = &comm->peers[rank];
+    struct rf_peer_state *peer = &comm->peers.states[rank];
     uint32_t count =
         message->history.count < RF_MESSAGE_RECORDS ? message->history.count : RF_MESSAGE_RECORDS;
     for (uint32_t i = 0; i < count; i++) {
         const struct rf_call_record *theirs = &message->history.record[i];
-        const struct rf_call_record *own = rf_comm_history(comm, theirs->contract.sequence);
+        const struct rf_call_record *own =
+            rf_call_history_find(&comm->history, theirs->contract.sequence);
         if (!own)
             continue;
         if (own->chain_hash != theirs->chain_hash)
@@ -49,7 +52,8 @@ static int received_history(struct rf_comm *comm, int rank,
     }
     if (!message->history.last || !peer->has_other_past)
         return 0;
-    uint64_t oldest = comm->sequence > RF_HISTORY ? comm->sequence - RF_HISTORY : 0;
+    uint64_t oldest =
+        comm->history.next_sequence > RF_HISTORY ? comm->history.next_sequence - RF_HISTORY : 0;
     return rf_comm_fail_text(comm, RF_EMISMATCH, rank, NULL,
                              "rank %d and rank %d called different things before operation %llu of "
                              "this communicator, too long ago to say which; every rank must make "
@@ -60,7 +64,7 @@ static int received_history(struct rf_comm *comm, int rank,
 static int received_leaving(struct rf_comm *comm, int rank,
                             const struct rf_control_message *message)
 {
-    struct rf_peer_state *peer = &comm->peers[rank];
+    struct rf_peer_state *peer = &comm->peers.states[rank];
     peer->has_left = true;
     peer->left_after = message->started;
     peer->last =
@@ -74,7 +78,7 @@ static int received_leaving(struct rf_comm *comm, int rank,
                              .order = message->last.order,
                              .root = message->last.root,
                              .algorithm = message->last.algorithm};
-    return comm->leaving ? rf_compare_last(comm, rank) : 0;
+    return comm->peers.leaving ? rf_compare_last(comm, rank) : 0;
 }
 
 static void received_left_out(struct rf_comm *comm, const struct rf_control_message *message)
@@ -82,7 +86,7 @@ static void received_left_out(struct rf_comm *comm, const struct rf_control_mess
     uint32_t count =
         message->left_out.count < RF_MESSAGE_RANKS ? message->left_out.count : RF_MESSAGE_RANKS;
     for (uint32_t i = 0; i < count; i++)
-        comm->left_out = comm->left_out || message->left_out.rank[i] == comm->rank;
+        comm->failure.left_out = comm->failure.left_out || message->left_out.rank[i] == comm->rank;
 }
 
 static int received_message(struct rf_comm *comm, const struct rf_event *event)
@@ -108,7 +112,7 @@ static int received_message(struct rf_comm *comm, const struct rf_event *event)
                                message.ranks.count < RF_TELL_RANKS ? message.ranks.count
                                                                    : RF_TELL_RANKS);
     if (message.kind == RF_MESSAGE_WAITED)
-        comm->peers[event->rank].waited = true;
+        comm->peers.states[event->rank].waited = true;
     if (message.kind == RF_MESSAGE_FAILURE) {
         message.failure.message[RF_FAILURE_TEXT - 1] = 0;
         return rf_comm_fail(comm, &message.failure, false);
@@ -120,11 +124,12 @@ static int received_message(struct rf_comm *comm, const struct rf_event *event)
 static int fail_as_told(struct rf_comm *comm, int status, int rank, const char *what,
                         const char *text)
 {
-    struct rf_failure failure = {.status = status,
-                                 .rank = rank,
-                                 .rank_a = -1,
-                                 .rank_b = -1,
-                                 .sequence = comm->sequence > 0 ? comm->sequence - 1 : 0};
+    struct rf_failure failure = {
+        .status = status,
+        .rank = rank,
+        .rank_a = -1,
+        .rank_b = -1,
+        .sequence = comm->history.next_sequence > 0 ? comm->history.next_sequence - 1 : 0};
     snprintf(failure.message, sizeof(failure.message), "rank %d %s: %.200s", rank, what, text);
     return rf_comm_fail(comm, &failure, false);
 }
@@ -146,15 +151,15 @@ int rf_comm_receive_event(struct rf_comm *comm, const struct rf_event *event)
 
 int rf_comm_events(struct rf_comm *comm)
 {
-    if (comm->failed)
-        return rf_fail_error(&comm->error);
-    if (atomic_load_explicit(&comm->abort_requested, memory_order_acquire)) {
-        comm->control->ops->abort(comm->control, comm->abort_reason);
+    if (comm->failure.failed)
+        return rf_fail_error(&comm->failure.error);
+    if (atomic_load_explicit(&comm->failure.abort_requested, memory_order_acquire)) {
+        comm->links.control->ops->abort(comm->links.control, comm->failure.abort_reason);
         return fail_as_told(comm, RF_EABORT, comm->rank, "aborted the communicator",
-                            comm->abort_reason);
+                            comm->failure.abort_reason);
     }
     struct rf_event event;
-    while (comm->control->ops->next_event(comm->control, &event) == 1) {
+    while (comm->links.control->ops->next_event(comm->links.control, &event) == 1) {
         int rc = rf_comm_receive_event(comm, &event);
         if (rc < 0)
             return rc;

@@ -88,16 +88,16 @@ static void convert(unsigned char *to, const unsigned char *from, size_t count,
     }
 }
 
-static int make_room(struct rf_comm *comm, size_t bytes)
+static int make_room(struct rf_conversion *conversion, size_t bytes)
 {
-    if (bytes <= comm->converted_bytes)
+    if (bytes <= conversion->bytes)
         return 0;
-    rf_free(comm->converted);
-    comm->converted_bytes = 0;
-    comm->converted = rf_alloc_aligned(bytes, ALIGNMENT);
-    if (!comm->converted)
+    rf_free(conversion->memory);
+    conversion->bytes = 0;
+    conversion->memory = rf_alloc_aligned(bytes, ALIGNMENT);
+    if (!conversion->memory)
         return rf_fail(RF_ENOMEM, "no memory for %zu bytes of scaled or 16-bit data", bytes);
-    comm->converted_bytes = bytes;
+    conversion->bytes = bytes;
     return 0;
 }
 
@@ -119,11 +119,11 @@ int rf_convert_begin(struct rf_comm *comm, const struct rf_call *call, struct rf
     const size_t element = rf_dtype_bytes(plain->dtype);
     rf_call_counts(comm, call, &in, &out);
     size_t in_bytes = (in * element + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-    RETURN_IF_ERROR(make_room(comm, in_bytes + (narrow ? out * element : 0)));
-    convert(comm->converted, call->in, in, call);
-    plain->in = comm->converted;
+    RETURN_IF_ERROR(make_room(&comm->conversion, in_bytes + (narrow ? out * element : 0)));
+    convert(comm->conversion.memory, call->in, in, call);
+    plain->in = comm->conversion.memory;
     if (narrow)
-        plain->out = comm->converted + in_bytes;
+        plain->out = comm->conversion.memory + in_bytes;
     return 0;
 }
 

@@ -20,7 +20,7 @@ enum { POLLS = 64 };
 /* Whether this wait's call needs `rank`, which has not begun it, for its end. */
 static bool needs(const struct rf_comm *comm, const struct rf_wait_monitor *monitor, int rank)
 {
-    const struct rf_peer_state *peer = &comm->peers[rank];
+    const struct rf_peer_state *peer = &comm->peers.states[rank];
     if (peer->has_waiting && peer->waiting.contract.sequence >= monitor->mine->sequence)
         return false;
     return rf_call_needs_everybody(monitor->mine) ||
@@ -56,7 +56,7 @@ static void send_on(struct rf_comm *comm, const struct rf_wait_monitor *monitor,
     const struct rf_contract *mine = monitor->mine;
     *hop = (struct rf_probe_hop){.rank = rf_comm_in_job(comm, comm->rank),
                                  .to = rf_comm_in_job(comm, to),
-                                 .number = comm->number,
+                                 .number = comm->membership.number,
                                  .sequence = mine->sequence,
                                  .count = mine->count,
                                  .root = names_a_rank(mine) ? rf_comm_in_job(comm, mine->root)
@@ -84,9 +84,9 @@ static bool is_unserved(struct rf_comm *comm, int rank, const struct rf_probe_ho
 {
     const struct rf_contract theirs = contract_of(hop);
     if (!rf_contract_is_point(&theirs))
-        return comm->sequence <= hop->sequence;
+        return comm->history.next_sequence <= hop->sequence;
     /* Of what is sent here nobody has taken in the envelope where this rank waits elsewhere. */
-    for (int i = 0; i < POLLS && comm->monitoring->comm != comm; i++)
+    for (int i = 0; i < POLLS && comm->wait.monitor->comm != comm; i++)
         if (rf_p2p_owes(comm->p2p, rank, &theirs) || rf_p2p_poll(comm->p2p) < 0)
             break;
     return rf_p2p_owes(comm->p2p, rank, &theirs);
@@ -158,11 +158,11 @@ static int fail_all(struct rf_comm *comm, const struct rf_probe *probe, uint32_t
     struct rf_comm *other = rf_family_find(comm, before->number);
     if (other) {
         fail_for(other, probe, before);
-        other->unreported = true; /* to the next call on it */
+        other->failure.unreported = true; /* to the next call on it */
     }
     rf_family_release(comm);
     fail_for(comm, probe, hop);
-    return rf_fail_error(&comm->error);
+    return rf_fail_error(&comm->failure.error);
 }
 
 /* A circle of a message and a collective is no more than two ranks that call different things. */
@@ -195,7 +195,7 @@ static int fail_circle(struct rf_comm *comm, const struct rf_probe *probe)
 static int fail(struct rf_comm *comm, const struct rf_probe *probe)
 {
     for (uint32_t i = 0; i < probe->count; i++)
-        if (probe->hops[i].number != comm->number)
+        if (probe->hops[i].number != comm->membership.number)
             return fail_all(comm, probe, 0);
     const struct rf_contract first = contract_of(&probe->hops[0]),
                              last = contract_of(&probe->hops[probe->count - 1]);
@@ -206,7 +206,7 @@ static int fail(struct rf_comm *comm, const struct rf_probe *probe)
 
 void rf_cycle_probe(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
-    struct rf_probe probe = {.wait = ++comm->waits};
+    struct rf_probe probe = {.wait = ++comm->wait.probes_sent};
     send_on(comm, monitor, &probe);
 }
 
@@ -214,8 +214,9 @@ void rf_cycle_probe(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 static bool is_hop(const struct rf_wait_monitor *monitor, const struct rf_probe_hop *hop)
 {
     const struct rf_comm *comm = monitor->comm;
-    return hop->rank == rf_comm_in_job(comm, comm->rank) && hop->number == comm->number &&
-           hop->sequence == monitor->mine->sequence && hop->op == monitor->mine->op;
+    return hop->rank == rf_comm_in_job(comm, comm->rank) &&
+           hop->number == comm->membership.number && hop->sequence == monitor->mine->sequence &&
+           hop->op == monitor->mine->op;
 }
 
 /* The circle, as the first of it has found it. */
@@ -229,7 +230,7 @@ static int received_circle(const struct rf_wait_monitor *monitor, const struct r
 
 int rf_cycle_receive(struct rf_comm *comm, int rank, const struct rf_probe *received, bool found)
 {
-    const struct rf_wait_monitor *monitor = comm->monitoring;
+    const struct rf_wait_monitor *monitor = comm->wait.monitor;
     struct rf_probe probe = *received;
     if (!monitor || probe.count < 1 || probe.count > RF_PROBE_HOPS)
         return 0;
@@ -239,7 +240,7 @@ int rf_cycle_receive(struct rf_comm *comm, int rank, const struct rf_probe *rece
     const struct rf_probe_hop *last = &probe.hops[probe.count - 1];
     const int self = rf_comm_in_job(comm, comm->rank);
     if (last->rank != rf_comm_in_job(comm, rank) || last->to != self ||
-        last->number != comm->number || !is_unserved(comm, rank, last))
+        last->number != comm->membership.number || !is_unserved(comm, rank, last))
         return 0;
     if (probe.hops[0].rank != self) {
         for (uint32_t i = 1; i < probe.count; i++)
@@ -250,7 +251,7 @@ int rf_cycle_receive(struct rf_comm *comm, int rank, const struct rf_probe *rece
     }
     /* Back, and this rank has not moved since. */
     const int to = waits_for(waiting, monitor);
-    const bool waits = is_hop(monitor, &probe.hops[0]) && probe.wait == waiting->waits &&
+    const bool waits = is_hop(monitor, &probe.hops[0]) && probe.wait == waiting->wait.probes_sent &&
                        monitor->announced && !monitor->may_send &&
                        monitor->quiet_activity == monitor->activity && to >= 0 &&
                        rf_comm_in_job(waiting, to) == probe.hops[0].to;

@@ -8,10 +8,10 @@
 
 int rf_comm_ready(struct rf_comm *comm)
 {
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     if (rf_async_busy(comm->async))
         rf_async_drain(comm->async, 0);
-    return comm->failed ? rf_comm_report(comm) : 0;
+    return comm->failure.failed ? rf_comm_report(comm) : 0;
 }
 
 int rf_comm_enter(struct rf_comm *comm)

@@ -20,7 +20,7 @@ static const struct rf_contract *own_contract(const struct rf_comm *comm,
     bool about_collective =
         !rf_contract_is_point(&failure->a) || !rf_contract_is_point(&failure->b);
     const struct rf_call_record *record =
-        about_collective ? rf_comm_history(comm, failure->sequence) : NULL;
+        about_collective ? rf_call_history_find(&comm->history, failure->sequence) : NULL;
     return record ? &record->contract : NULL;
 }
 
@@ -81,7 +81,7 @@ static void name_in_job(const struct rf_comm *comm, const struct rf_failure *fai
 {
     if (failure->of_job) {
         const size_t end = strlen(error->message);
-        if (comm->job_ranks)
+        if (comm->layout.job_ranks)
             snprintf(error->message + end, sizeof(error->message) - end,
                      "; these are ranks of the job");
         return;
@@ -90,22 +90,22 @@ static void name_in_job(const struct rf_comm *comm, const struct rf_failure *fai
     const int ranks[] = {two ? failure->rank_a : failure->rank, two ? failure->rank_b : -1};
     size_t at = strlen(error->message);
     const char *before = "; these are ranks of a group:";
-    for (int i = 0; i < 2 && comm->job_ranks; i++) {
+    for (int i = 0; i < 2 && comm->layout.job_ranks; i++) {
         if (ranks[i] < 0 || ranks[i] >= comm->size)
             continue;
         if (at < sizeof(error->message))
             at += (size_t)snprintf(error->message + at, sizeof(error->message) - at,
                                    "%s rank %d is rank %d of the job", before, ranks[i],
-                                   comm->job_ranks[ranks[i]]);
+                                   comm->layout.job_ranks[ranks[i]]);
         before = ",";
     }
 }
 
 int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool tell)
 {
-    if (comm->failed)
-        return rf_fail_error(&comm->error);
-    struct rf_error *error = &comm->error;
+    if (comm->failure.failed)
+        return rf_fail_error(&comm->failure.error);
+    struct rf_error *error = &comm->failure.error;
     memset(error, 0, sizeof(*error));
     error->status = failure->status;
     error->rank = failure->rank;
@@ -115,16 +115,17 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool te
     else
         snprintf(error->message, sizeof(error->message), "%.*s", RF_FAILURE_TEXT, failure->message);
     name_in_job(comm, failure, error);
-    comm->failure = *failure;
-    comm->failed = true;
+    comm->failure.cause = *failure;
+    comm->failure.failed = true;
     /* First, as stopping the transport may take its time, and to others looks like a death. */
     if (tell)
         rf_comm_send_failure(comm, failure);
-    comm->wire->lost_peer = failure->status == RF_EPEER || failure->status == RF_ETIMEOUT;
-    comm->wire->ops->cancel_all(comm->wire);
+    comm->links.transport->lost_peer =
+        failure->status == RF_EPEER || failure->status == RF_ETIMEOUT;
+    comm->links.transport->ops->cancel_all(comm->links.transport);
     for (int i = 0; i < RF_INFLIGHT; i++)
-        if (comm->execs[i])
-            rf_exec_reset(comm->execs[i]);
+        if (comm->executors.all[i])
+            rf_exec_reset(comm->executors.all[i]);
     rf_log("comm", 1, "the communicator has failed: %s", error->message);
     return rf_fail_error(error);
 }
@@ -153,7 +154,7 @@ int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct r
                                  .rank = rank,
                                  .rank_a = -1,
                                  .rank_b = -1,
-                                 .sequence = mine ? mine->sequence : comm->sequence};
+                                 .sequence = mine ? mine->sequence : comm->history.next_sequence};
     va_list args;
     va_start(args, format);
     vsnprintf(failure.message, sizeof(failure.message), format, args);
@@ -163,7 +164,7 @@ int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct r
 
 struct rf_failure rf_comm_failure_for(const struct rf_comm *comm, const struct rf_comm *other)
 {
-    const struct rf_failure *own = &comm->failure;
+    const struct rf_failure *own = &comm->failure.cause;
     const struct rf_contract a = side(comm, own, own->rank_a, &own->a);
     const struct rf_contract b = side(comm, own, own->rank_b, &own->b);
     struct rf_failure failure = {
@@ -190,13 +191,14 @@ struct rf_failure rf_comm_failure_for(const struct rf_comm *comm, const struct r
 
 int rf_comm_report(struct rf_comm *comm)
 {
-    if (rf_async_unreported(comm->async) || comm->unreported) {
-        comm->unreported = false;
-        return rf_fail_error(&comm->error);
+    if (rf_async_unreported(comm->async) || comm->failure.unreported) {
+        comm->failure.unreported = false;
+        return rf_fail_error(&comm->failure.error);
     }
-    struct rf_error error = {
-        .status = RF_EABORT, .rank = comm->error.rank, .sequence = comm->error.sequence};
+    struct rf_error error = {.status = RF_EABORT,
+                             .rank = comm->failure.error.rank,
+                             .sequence = comm->failure.error.sequence};
     snprintf(error.message, sizeof(error.message), "this communicator failed earlier (%s): %.700s",
-             rf_status_name(comm->error.status), comm->error.message);
+             rf_status_name(comm->failure.error.status), comm->failure.error.message);
     return rf_fail_error(&error);
 }

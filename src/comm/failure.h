@@ -6,6 +6,7 @@
 #define RF_COMM_FAILURE_H
 
 #include <ringforge/comm.h>
+#include <stdatomic.h>
 
 #include "../base/base.h"
 #include "../coll/coll.h"
@@ -23,6 +24,17 @@ struct rf_failure {
     uint32_t of_job; /* the ranks in the message are those of the job, not of the communicator */
     struct rf_contract a, b;
     char message[RF_FAILURE_TEXT]; /* not used where it is derived from a and b */
+};
+
+/* Whether and why a communicator has failed. */
+struct rf_failure_state {
+    bool failed;
+    bool unreported;         /* the worker failed, and no call has returned the error yet */
+    bool left_out;           /* the survivors have gone on without this rank */
+    struct rf_error error;   /* what calls return */
+    struct rf_failure cause; /* what `error` was made of */
+    atomic_uint abort_requested;
+    char abort_reason[RF_FAILURE_TEXT];
 };
 
 /* ---- failure.c ------------------------------------------------------------------------------- */

@@ -10,10 +10,10 @@
 /* The peer says that it waits in the same call as this rank, after the same calls. */
 static bool says_the_same(const struct rf_comm *comm, int peer, uint64_t sequence)
 {
-    if (peer < 0 || !comm->peers[peer].has_waiting)
+    if (peer < 0 || !comm->peers.states[peer].has_waiting)
         return false;
-    const struct rf_call_record *own = rf_comm_history(comm, sequence);
-    const struct rf_call_record *theirs = &comm->peers[peer].waiting;
+    const struct rf_call_record *own = rf_call_history_find(&comm->history, sequence);
+    const struct rf_call_record *theirs = &comm->peers.states[peer].waiting;
     return own && theirs->contract.sequence == sequence && theirs->chain_hash == own->chain_hash;
 }
 
@@ -48,7 +48,7 @@ static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
         suspect = (comm->rank + comm->size - 1) % comm->size;
     rf_comm_send_waiting(comm, mine, suspect);
     if (failed_within(comm, RF_ASK_NS, suspect, mine->sequence))
-        return rf_fail_error(&comm->error);
+        return rf_fail_error(&comm->failure.error);
     if (says_the_same(comm, suspect, mine->sequence))
         return rf_comm_fail_text(
             comm, RF_ECORRUPT, suspect, mine,
@@ -62,14 +62,14 @@ static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
 int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
                            const struct rf_contract *mine)
 {
-    if (comm->failed)
-        return rf_fail_error(&comm->error);
+    if (comm->failure.failed)
+        return rf_fail_error(&comm->failure.error);
     if (status == RF_EMISMATCH)
         return fail_on_foreign_message(comm, suspect, mine);
     struct rf_error error = *rf_last_error();
     /* A broken connection is mostly the echo of a failure that its owner is about to explain. */
     if ((status == RF_EPEER || status == RF_ENET) && failed_within(comm, RF_ASK_NS, -1, 0))
-        return rf_fail_error(&comm->error);
+        return rf_fail_error(&comm->failure.error);
     char text[160];
     return rf_comm_fail_text(comm, status, error.rank, mine, "%s on rank %d: %.180s",
                              mine ? rf_contract_text(mine, text, 80) : "an operation", comm->rank,

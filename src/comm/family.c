@@ -14,7 +14,7 @@
 
 int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent)
 {
-    struct rf_family *family = parent ? parent->family : rf_alloc(sizeof(*family));
+    struct rf_family *family = parent ? parent->membership.family : rf_alloc(sizeof(*family));
     if (!family)
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     if (!parent) {
@@ -24,33 +24,33 @@ int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent)
         pthread_mutex_init(&family->lock, &recursive);
         pthread_mutexattr_destroy(&recursive);
         atomic_init(&family->thread, rf_thread_number());
-        atomic_init(&family->asks, 0);
+        atomic_init(&family->questions, 0);
     }
     pthread_mutex_lock(&family->lock);
     family->holders++;
     pthread_mutex_unlock(&family->lock);
-    comm->family = family;
+    comm->membership.family = family;
     return 0;
 }
 
 void rf_family_add(struct rf_comm *comm)
 {
-    struct rf_family *family = comm->family;
+    struct rf_family *family = comm->membership.family;
     pthread_mutex_lock(&family->lock);
-    comm->sibling = family->first;
+    comm->membership.next = family->first;
     family->first = comm;
-    comm->answered = atomic_load(&family->asks);
+    comm->wait.answered_questions = atomic_load(&family->questions);
     pthread_mutex_unlock(&family->lock);
-    rf_control_listen(comm->control, rf_comm_overhear, comm);
+    rf_control_listen(comm->links.control, rf_comm_overhear, comm);
 }
 
 void rf_family_remove(struct rf_comm *comm)
 {
-    struct rf_family *family = comm->family;
+    struct rf_family *family = comm->membership.family;
     pthread_mutex_lock(&family->lock);
-    for (struct rf_comm **link = &family->first; *link; link = &(*link)->sibling)
+    for (struct rf_comm **link = &family->first; *link; link = &(*link)->membership.next)
         if (*link == comm) {
-            *link = comm->sibling;
+            *link = comm->membership.next;
             break;
         }
     pthread_mutex_unlock(&family->lock);
@@ -58,7 +58,7 @@ void rf_family_remove(struct rf_comm *comm)
 
 void rf_family_leave(struct rf_comm *comm)
 {
-    struct rf_family *family = comm->family;
+    struct rf_family *family = comm->membership.family;
     if (!family)
         return;
     pthread_mutex_lock(&family->lock);
@@ -72,7 +72,7 @@ void rf_family_leave(struct rf_comm *comm)
 
 uint32_t rf_family_offer(const struct rf_comm *comm)
 {
-    struct rf_family *family = comm->family;
+    struct rf_family *family = comm->membership.family;
     pthread_mutex_lock(&family->lock);
     const uint32_t number = family->number + 1;
     pthread_mutex_unlock(&family->lock);
@@ -81,8 +81,8 @@ uint32_t rf_family_offer(const struct rf_comm *comm)
 
 void rf_family_number(struct rf_comm *comm, uint32_t number)
 {
-    struct rf_family *family = comm->family;
-    comm->number = number;
+    struct rf_family *family = comm->membership.family;
+    comm->membership.number = number;
     pthread_mutex_lock(&family->lock);
     family->number = number > family->number ? number : family->number;
     pthread_mutex_unlock(&family->lock);
@@ -98,20 +98,20 @@ void rf_family_share(struct rf_family *family)
 /* Not while its worker, or a call further up, has it. */
 bool rf_comm_is_idle(const struct rf_comm *comm)
 {
-    return !comm->failed && !comm->running && !rf_async_busy(comm->async);
+    return !comm->failure.failed && !comm->history.running && !rf_async_busy(comm->async);
 }
 
 struct rf_comm *rf_family_find(const struct rf_comm *comm, uint32_t number)
 {
-    pthread_mutex_lock(&comm->family->lock);
-    struct rf_comm *found = comm->family->first;
-    while (found && found->number != number)
-        found = found->sibling;
-    const bool alone = atomic_load(&comm->family->thread) == rf_thread_number();
+    pthread_mutex_lock(&comm->membership.family->lock);
+    struct rf_comm *found = comm->membership.family->first;
+    while (found && found->membership.number != number)
+        found = found->membership.next;
+    const bool alone = atomic_load(&comm->membership.family->thread) == rf_thread_number();
     return found && found != comm && alone && rf_comm_is_idle(found) ? found : NULL;
 }
 
 void rf_family_release(const struct rf_comm *comm)
 {
-    pthread_mutex_unlock(&comm->family->lock);
+    pthread_mutex_unlock(&comm->membership.family->lock);
 }

@@ -103,7 +103,7 @@ int rf_recorder_open(const struct rf_comm *comm, const uint8_t job[16], struct r
     head->pid = getpid();
     memcpy(head->job, job, sizeof(head->job));
     gethostname(head->host, sizeof(head->host) - 1);
-    snprintf(head->provider, sizeof(head->provider), "%.31s", comm->wire->name);
+    snprintf(head->provider, sizeof(head->provider), "%.31s", comm->links.transport->name);
     memcpy(head->magic, MAGIC, sizeof(MAGIC)); /* last */
     *out = recorder;
     return 0;

@@ -11,14 +11,14 @@
 
 static bool can_take(const struct rf_comm *comm, const struct rf_ask *ask)
 {
-    if (ask->sequence >= comm->sequence)
+    if (ask->sequence >= comm->history.next_sequence)
         return false;
     const struct rf_task *task = rf_worker_find(comm->async, ask->sequence);
     if (task)
         return task->state == RF_TASK_RUNNING &&
                (ask->begun || rf_exec_receives_posted(task->exec));
-    if (comm->running && comm->running->sequence == ask->sequence)
-        return ask->begun || rf_exec_receives_posted(comm->exec);
+    if (comm->history.running && comm->history.running->sequence == ask->sequence)
+        return ask->begun || rf_exec_receives_posted(comm->executors.blocking);
     return true; /* it has ended */
 }
 
@@ -54,7 +54,7 @@ int rf_flow_control_answer(struct rf_comm *comm)
 
 int rf_flow_control_ask(struct rf_comm *comm, struct rf_task *task, bool oldest)
 {
-    if (oldest && !comm->wire->stalls) {
+    if (oldest && !comm->links.transport->stalls) {
         if (task->blocked)
             rf_exec_unblock(task->exec);
         return 0;

@@ -92,7 +92,7 @@ static int run_call(struct rf_comm *comm, struct rf_group *group)
     if (rf_async_busy(comm->async))
         rc = rf_async_run(comm, task);
     else
-        rc = comm->failed ? rf_comm_report(comm) : rf_comm_run(comm, &task->call);
+        rc = comm->failure.failed ? rf_comm_report(comm) : rf_comm_run(comm, &task->call);
     rf_task_free(task);
     return rc;
 }
@@ -116,7 +116,7 @@ int rf_group_end(struct rf_comm *comm)
     if (--comm->group->depth > 0)
         return 0;
     struct rf_group *group = comm->group;
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     comm->group = NULL;
     int rc = run(comm, group);
     rf_group_destroy(group);

@@ -36,7 +36,7 @@ int rf_join_listener_open(const struct rf_comm *comm, int port, const char *key,
     if (!comm || !terms || !out)
         return rf_fail(RF_EINVAL, "join: a communicator, terms and a place for the result are "
                                   "needed");
-    RETURN_IF_ERROR(make_terms(comm->checksum, terms, &all));
+    RETURN_IF_ERROR(make_terms(comm->settings.checksum, terms, &all));
     const int rc = rf_join_listener_create(port, key, all, out);
     rf_free(all);
     return rc;
@@ -51,11 +51,11 @@ static int open_larger(struct rf_control *control, const struct rf_comm_opts *op
         control->ops->leave(control, 0);
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     }
-    comm->control = control;
+    comm->links.control = control;
     comm->rank = control->rank;
     comm->size = control->size;
-    const int rc =
-        rf_transport_create(control, opts->provider, &comm->wire, comm->why, sizeof(comm->why));
+    const int rc = rf_transport_create(control, opts->provider, &comm->links.transport,
+                                       comm->links.reason, sizeof(comm->links.reason));
     return rf_comm_adopt(comm, opts, rc, out);
 }
 
@@ -83,7 +83,7 @@ static int call_newcomers(struct rf_comm *comm, struct rf_join_listener *join_li
     const struct rf_coll_opts opts = {.label = LABEL};
     *listener = -1;
     if (comm->rank == 0) {
-        call.status = join_listener ? rf_growth_begin(join_listener, comm->control, count,
+        call.status = join_listener ? rf_growth_begin(join_listener, comm->links.control, count,
                                                       &call.growth, listener)
                                     : rf_fail(RF_EINVAL, "rank 0 needs a join listener");
         if (call.status < 0)
@@ -126,10 +126,10 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
     int listener;
     RETURN_IF_ERROR(check(comm, options, out));
     opts.start_timeout_s = opts.start_timeout_s > 0 ? opts.start_timeout_s : DEFAULT_GROW_S;
-    opts.checksum = comm->checksum;
+    opts.checksum = comm->settings.checksum;
     RETURN_IF_ERROR(call_newcomers(comm, join_listener, count, &growth, &listener));
     int rc =
-        rf_growth_join(comm->control, &growth, listener, opts.key, opts.start_timeout_s, &control);
+        rf_growth_join(comm->links.control, &growth, listener, opts.key, opts.start_timeout_s, &control);
     if (rc == 0)
         rc = open_larger(control, &opts, &larger);
     rc = vote(comm, rc);

@@ -25,7 +25,7 @@ int rf_hosts_number(struct rf_comm *comm, const uint64_t *first, size_t stride)
     }
     rf_free(seen);
     if (count > 1)
-        comm->hosts = hosts;
+        comm->layout.hosts = hosts;
     else
         rf_free(hosts);
     return 0;

@@ -48,8 +48,8 @@ static int record(struct rf_async *async, struct rf_task *task)
     task->record = *rf_call_begin(comm, task->cached, task->call.label);
     task->state = RF_TASK_RECORDED;
     atomic_fetch_sub_explicit(&async->queued, 1, memory_order_relaxed);
-    if (comm->recorder)
-        rf_recorder_begin(comm->recorder, &task->record);
+    if (comm->history.recorder)
+        rf_recorder_begin(comm->history.recorder, &task->record);
     return 0;
 }
 
@@ -64,13 +64,13 @@ int rf_inflight_record(struct rf_async *async)
         rf_task_remove(&async->waiting, &async->waiting.first);
         if (rc < 0) {
             rf_task_end(async, task, rc);
-            if (comm->failed)
-                return rf_fail_error(&comm->error);
+            if (comm->failure.failed)
+                return rf_fail_error(&comm->failure.error);
             continue;
         }
         rf_task_append(&async->inflight, task);
         async->inflight_count++;
-        if (comm->announcements > 0)
+        if (comm->peers.announced > 0)
             RETURN_IF_ERROR(rf_comm_compare_announced(comm, &task->record));
     }
     return 0;
@@ -83,14 +83,14 @@ void rf_inflight_complete(struct rf_comm *comm, struct rf_task *task, int rc)
             rf_staging_abandon(task->plain.mover);
         if (rc == 0 && rf_call_converts(&task->call))
             rf_convert_end(comm, &task->call, &task->plain);
-        if (comm->running == &task->record.contract)
-            comm->running = NULL;
+        if (comm->history.running == &task->record.contract)
+            comm->history.running = NULL;
         if (task->start_ns > 0)
             rf_comm_trace(comm, task->call.op,
                           task->plain.count * rf_dtype_bytes(task->plain.dtype), task->start_ns);
     }
-    if (comm->recorder)
-        rf_recorder_end(comm->recorder, task->record.contract.sequence, rc);
+    if (comm->history.recorder)
+        rf_recorder_end(comm->history.recorder, task->record.contract.sequence, rc);
     rf_cache_release(task->cached);
     task->state = RF_TASK_ENDED;
 }
@@ -102,12 +102,12 @@ static int exec_for(struct rf_async *async, struct rf_exec **out)
     struct rf_comm *comm = async->comm;
     for (int i = 0; i < RF_INFLIGHT; i++) {
         const struct rf_task *user = async->inflight.first;
-        if (!comm->execs[i])
-            RETURN_IF_ERROR(rf_exec_create(comm->demux, &comm->execs[i]));
-        while (user && !(user->state == RF_TASK_RUNNING && user->exec == comm->execs[i]))
+        if (!comm->executors.all[i])
+            RETURN_IF_ERROR(rf_exec_create(comm->links.demux, &comm->executors.all[i]));
+        while (user && !(user->state == RF_TASK_RUNNING && user->exec == comm->executors.all[i]))
             user = user->next;
         if (!user) {
-            *out = comm->execs[i];
+            *out = comm->executors.all[i];
             return 0;
         }
     }
@@ -142,7 +142,7 @@ static int start(struct rf_async *async, struct rf_task *task, bool oldest)
                           task->exec);
     task->monitor.blocking = task->blocking;
     if (task->blocking)
-        comm->running = &task->record.contract;
+        comm->history.running = &task->record.contract;
     task->state = RF_TASK_RUNNING;
     return rf_exec_start(task->exec, task->cached->sched, &args);
 }

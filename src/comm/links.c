@@ -44,7 +44,7 @@ static int gather(struct bench *b, const char *algorithm, size_t bytes)
 /* How many ranks this one has to do with there. */
 static int layer_peers(const struct bench *b, int rank, enum pattern layer)
 {
-    const int *hosts = b->comm->hosts;
+    const int *hosts = b->comm->layout.hosts;
     int count = 0;
     for (int r = 0; r < b->comm->size; r++)
         count += r != rank && (hosts[r] == hosts[rank]) == (layer == WITHIN);
@@ -53,7 +53,7 @@ static int layer_peers(const struct bench *b, int rank, enum pattern layer)
 
 static int exchange(struct bench *b, enum pattern layer, size_t bytes)
 {
-    const int *hosts = b->comm->hosts, rank = b->comm->rank;
+    const int *hosts = b->comm->layout.hosts, rank = b->comm->rank;
     for (int r = 0; r < b->comm->size; r++)
         b->counts[r] = r != rank && (hosts[r] == hosts[rank]) == (layer == WITHIN) ? bytes : 0;
     struct rf_call call = {.op = RF_COLL_ALL_TO_ALL,
@@ -189,7 +189,7 @@ static int measure_layer(struct bench *b, enum pattern layer, size_t bytes,
 /* Where some of several hosts have several ranks. */
 static int measure_hosts(struct bench *b, struct rf_coll_model *m)
 {
-    const int *hosts = b->comm->hosts;
+    const int *hosts = b->comm->layout.hosts;
     const int size = b->comm->size;
     int most = 0;
     for (int r = 0; hosts && r < size; r++) {
@@ -216,7 +216,7 @@ static int measure_all(struct bench *b, struct rf_coll_model *m)
     b->out = rf_alloc(most * (size_t)b->comm->size + MOST_BYTES);
     if (!b->in || !b->out)
         return rf_fail(RF_ENOMEM, "no memory to measure the links of %d ranks", b->comm->size);
-    m->segment_bytes = b->comm->segment_bytes;
+    m->segment_bytes = b->comm->settings.segment_bytes;
     RETURN_IF_ERROR(measure_ring(b, m, most, &bytes));
     RETURN_IF_ERROR(measure_fan(b, m, bytes));
     RETURN_IF_ERROR(measure_hosts(b, m));
@@ -228,11 +228,12 @@ int rf_links_measure(struct rf_comm *comm)
 {
     struct bench b = {.comm = comm, .start_ns = rf_now_ns()};
     struct rf_coll_model *model = rf_alloc(sizeof(*model));
-    uint64_t bytes = comm->wire->sent_bytes, messages = comm->wire->sent_messages;
+    uint64_t bytes = comm->links.transport->sent_bytes,
+             messages = comm->links.transport->sent_messages;
     int rc = model ? measure_all(&b, model) : rf_fail(RF_ENOMEM, "no memory for a model of links");
     /* What a caller counts are its own bytes. */
-    comm->wire->sent_bytes = bytes;
-    comm->wire->sent_messages = messages;
+    comm->links.transport->sent_bytes = bytes;
+    comm->links.transport->sent_messages = messages;
     rf_free(b.in);
     rf_free(b.out);
     rf_free(b.counts);
@@ -240,7 +241,7 @@ int rf_links_measure(struct rf_comm *comm)
         rf_free(model);
         return rc;
     }
-    comm->model = model;
+    comm->links.model = model;
     rf_cache_clear(comm->cache);
     rf_log("comm", 2,
            "links: a message %.3g us, %.3g GB/s; one more at a time %.3g us, %.3g GB/s; measured "
@@ -256,7 +257,7 @@ int rf_comm_links(const struct rf_comm *comm, struct rf_link_figures *out)
 {
     if (!comm || !out)
         return rf_fail(RF_EINVAL, "links: the communicator or out is NULL");
-    const struct rf_coll_model *m = comm->model;
+    const struct rf_coll_model *m = comm->links.model;
     *out = (struct rf_link_figures){0};
     if (m)
         *out = (struct rf_link_figures){.measured = true,
@@ -288,9 +289,10 @@ int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t cou
                                       .count = count,
                                       .dtype = dtype,
                                       .order = order,
-                                      .segment_bytes = comm->segment_bytes,
-                                      .model = comm->model,
-                                      .hosts = comm->hosts,
-                                      .shared = shared && comm->wire->one_host && !comm->checksum};
+                                      .segment_bytes = comm->settings.segment_bytes,
+                                      .model = comm->links.model,
+                                      .hosts = comm->layout.hosts,
+                                      .shared = shared && comm->links.transport->one_host &&
+                                                !comm->settings.checksum};
     return rf_coll_choose(&desc, name, seconds);
 }

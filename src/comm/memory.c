@@ -13,8 +13,8 @@ int rf_comm_alloc(struct rf_comm *comm, size_t bytes, void **out)
 {
     if (!comm || !out)
         return rf_fail(RF_EINVAL, "alloc: the communicator or out is NULL");
-    if (rf_wire_shares(comm->wire))
-        return comm->wire->ops->alloc(comm->wire, bytes, out);
+    if (rf_wire_shares(comm->links.transport))
+        return comm->links.transport->ops->alloc(comm->links.transport, bytes, out);
     *out = rf_alloc_aligned(bytes > 0 ? bytes : 1, PAGE);
     return *out ? 0 : rf_fail(RF_ENOMEM, "no %zu bytes of memory for a buffer", bytes);
 }
@@ -23,8 +23,8 @@ void rf_comm_free(struct rf_comm *comm, void *memory)
 {
     if (!comm || !memory)
         return;
-    if (rf_wire_shares(comm->wire))
-        comm->wire->ops->free(comm->wire, memory);
+    if (rf_wire_shares(comm->links.transport))
+        comm->links.transport->ops->free(comm->links.transport, memory);
     else
         rf_free(memory);
 }

@@ -20,36 +20,40 @@ void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes,
         unit = "KiB";
     }
     snprintf(name, sizeof(name), "%s %.*f %s", rf_coll_op_name(op), bytes >= 1024, amount, unit);
-    rf_trace_event(comm->track ? comm->track : "comm", name, start_ns, rf_now_ns());
+    rf_trace_event(comm->history.trace_track ? comm->history.trace_track : "comm", name, start_ns,
+                   rf_now_ns());
 }
 
 static int run_to_end(struct rf_comm *comm, const struct rf_cached *cached,
                       const struct rf_exec_args *args, struct rf_wait_monitor *monitor)
 {
-    int rc = rf_exec_start(comm->exec, cached->sched, args);
+    int rc = rf_exec_start(comm->executors.blocking, cached->sched, args);
     if (rc < 0)
-        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->exec), monitor->mine);
-    while ((rc = rf_exec_progress(comm->exec)) == 0) {
-        rc = rf_wait_monitor_turn(comm, monitor, rf_exec_activity(comm->exec));
+        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->executors.blocking),
+                                      monitor->mine);
+    while ((rc = rf_exec_progress(comm->executors.blocking)) == 0) {
+        rc = rf_wait_monitor_turn(comm, monitor, rf_exec_activity(comm->executors.blocking));
         if (rc < 0)
             return rc;
     }
     if (rc < 0)
-        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->exec), monitor->mine);
+        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->executors.blocking),
+                                      monitor->mine);
     return 0;
 }
 
 const struct rf_call_record *rf_call_begin(struct rf_comm *comm, const struct rf_cached *cached,
                                            const char *label)
 {
-    struct rf_call_record *record = &comm->history[comm->sequence % RF_HISTORY];
+    struct rf_call_record *record =
+        &comm->history.records[comm->history.next_sequence % RF_HISTORY];
     record->contract = cached->contract;
-    record->contract.sequence = comm->sequence++;
+    record->contract.sequence = comm->history.next_sequence++;
     if (label)
         rf_contract_label(&record->contract, label);
     record->hash = cached->hash;
-    record->chain_hash = comm->chain_hash;
-    comm->chain_hash = rf_call_chain_hash(record);
+    record->chain_hash = comm->history.chain_hash;
+    comm->history.chain_hash = rf_call_chain_hash(record);
     return record;
 }
 
@@ -69,7 +73,7 @@ struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_cal
         .comm_id = RF_WIRE_COLLECTIVE | (hash & 0x3ffu) << 1,
         .sequence = ((uint32_t)record->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
         .contract = hash | rf_label_hash(call->label),
-        .checksum = comm->checksum,
+        .checksum = comm->settings.checksum,
         .reduction = call->redop == RF_CUSTOM ? &call->reduction : NULL,
         .mover = call->mover,
     };
@@ -81,14 +85,15 @@ static int run_begun(struct rf_comm *comm, const struct rf_call *call,
 {
     if (rf_comm_has_news(comm))
         RETURN_IF_ERROR(rf_comm_events(comm));
-    if (comm->announcements > 0)
+    if (comm->peers.announced > 0)
         RETURN_IF_ERROR(rf_comm_compare_announced(comm, record));
     struct rf_exec_args args = rf_call_args(comm, call, record);
     struct rf_wait_monitor monitor;
-    rf_wait_monitor_begin(comm, &monitor, &record->contract, call->timeout_s, comm->exec);
-    comm->running = &record->contract;
+    rf_wait_monitor_begin(comm, &monitor, &record->contract, call->timeout_s,
+                          comm->executors.blocking);
+    comm->history.running = &record->contract;
     int rc = run_to_end(comm, cached, &args, &monitor);
-    comm->running = NULL;
+    comm->history.running = NULL;
     return rc;
 }
 
@@ -105,11 +110,11 @@ int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
     RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
     uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
     const struct rf_call_record *record = rf_call_begin(comm, cached, call->label);
-    if (comm->recorder)
-        rf_recorder_begin(comm->recorder, record);
+    if (comm->history.recorder)
+        rf_recorder_begin(comm->history.recorder, record);
     int rc = run_begun(comm, call, cached, record);
-    if (comm->recorder)
-        rf_recorder_end(comm->recorder, record->contract.sequence, rc);
+    if (comm->history.recorder)
+        rf_recorder_end(comm->history.recorder, record->contract.sequence, rc);
     if (start_ns > 0)
         rf_comm_trace(comm, call->op, call->count * rf_dtype_bytes(call->dtype), start_ns);
     return rc;

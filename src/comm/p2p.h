@@ -136,7 +136,7 @@ static inline uint64_t rf_p2p_envelope_tag(uint64_t number)
 static inline uint32_t rf_p2p_seal(const struct rf_p2p *p2p, int from, int to, uint64_t tag,
                                    const void *data, size_t bytes)
 {
-    if (!p2p->comm->checksum)
+    if (!p2p->comm->settings.checksum)
         return 0;
     uint32_t link = ((uint32_t)from << 16 ^ (uint32_t)to) * 0xc2b2ae3du;
     return rf_checksum(data, bytes, (uint32_t)(tag ^ tag >> 24) ^ link);

@@ -265,7 +265,8 @@ static int run_to_end(struct rf_comm *comm, struct rf_p2p_op *p2p_ops, size_t co
         if (rc == 0)
             rc = rf_wait_monitor_turn(comm, &monitor, p2p->activity);
         if (rc < 0)
-            return comm->failed ? rc : rf_comm_fail_operation(comm, rc, -1, &open->contract);
+            return comm->failure.failed ? rc
+                                        : rf_comm_fail_operation(comm, rc, -1, &open->contract);
     }
 }
 

@@ -79,7 +79,7 @@ static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane
 
 int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes)
 {
-    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_transport *wire = p2p->comm->links.transport;
     struct rf_p2p_context *context = begin(p2p, lane, &lane->contexts[RF_USE_FIRST]);
     struct rf_p2p_peer *peer = &p2p->peers[lane->peer];
     const struct rf_envelope *envelope = (const struct rf_envelope *)lane->outgoing;
@@ -101,7 +101,7 @@ int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t by
 int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, const void *data,
                      size_t bytes)
 {
-    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_transport *wire = p2p->comm->links.transport;
     struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
     const uint64_t tag = data_tag(lane->id, piece);
     uint32_t contract = rf_p2p_seal(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
@@ -113,7 +113,7 @@ int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piec
 int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, void *data,
                      size_t bytes)
 {
-    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_transport *wire = p2p->comm->links.transport;
     struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
     context->data = data;
     context->tag = data_tag(lane->id, piece);

@@ -7,7 +7,7 @@
 
 static int post_slot(struct rf_p2p *p2p, int peer)
 {
-    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_transport *wire = p2p->comm->links.transport;
     struct rf_p2p_context *slot = &p2p->slots[peer];
     uint8_t *room = p2p->rooms + (size_t)peer * RF_P2P_SLOT;
     slot->data = room;
@@ -72,7 +72,7 @@ int rf_p2p_create(struct rf_comm *comm, struct rf_p2p **out)
     return 0;
 fail:
     if (p2p)
-        comm->wire->ops->cancel_all(comm->wire);
+        comm->links.transport->ops->cancel_all(comm->links.transport);
     rf_p2p_destroy(p2p);
     return rc < 0 ? rc : rf_fail(RF_ENOMEM, "no memory for messages between %d ranks", comm->size);
 }
@@ -191,7 +191,7 @@ int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion
                    RF_ECORRUPT, context->peer,
                    "a message from rank %d to rank %d was damaged on the way: its %s",
                    context->peer, p2p->comm->rank,
-                   p2p->comm->checksum ? "checksum is wrong" : "header makes no sense");
+                   p2p->comm->settings.checksum ? "checksum is wrong" : "header makes no sense");
     if (!context->is_slot)
         return 1;
     if (completion->status < 0) {
@@ -225,7 +225,7 @@ struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int rank, uint32_t tag)
 
 int rf_p2p_poll(struct rf_p2p *p2p)
 {
-    struct rf_transport *wire = p2p->comm->wire;
+    struct rf_transport *wire = p2p->comm->links.transport;
     struct rf_completion completions[16];
     if (rf_p2p_must_retry(p2p))
         RETURN_IF_ERROR(rf_p2p_retry(p2p));

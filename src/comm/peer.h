@@ -25,6 +25,13 @@ struct rf_peer_state {
     bool has_other_past; /* found in what it told of its history */
 };
 
+struct rf_peers {
+    struct rf_peer_state *states; /* [size] */
+    int announced; /* peers that wait in an operation which this rank has not started */
+    bool leaving;  /* this rank leaves: what it called is compared with what leavers called */
+    int missed;    /* while leaving: a rank that has called more than this one; -1: none */
+};
+
 /* ---- control_message.c, control_receive.c, call_compare.c, leave.c --------------------- */
 
 void rf_comm_send_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
@@ -53,8 +60,6 @@ RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_con
 /* A collective begins: compares it with what waiting peers have said. */
 RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm,
                                             const struct rf_call_record *mine);
-/* If this rank has started operation `sequence` and still remembers it; else NULL. */
-const struct rf_call_record *rf_comm_history(const struct rf_comm *comm, uint64_t sequence);
 
 /* True where no rank can end its part before every other has begun its own. */
 bool rf_call_needs_everybody(const struct rf_contract *contract);

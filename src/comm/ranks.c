@@ -6,11 +6,12 @@
 
 int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent, const int *members)
 {
-    comm->job_ranks = rf_alloc((size_t)comm->size * sizeof(*comm->job_ranks));
-    if (!comm->job_ranks)
+    comm->layout.job_ranks = rf_alloc((size_t)comm->size * sizeof(*comm->layout.job_ranks));
+    if (!comm->layout.job_ranks)
         return rf_fail(RF_ENOMEM, "no memory for a group of %d ranks", comm->size);
     for (int r = 0; r < comm->size; r++)
-        comm->job_ranks[r] = parent->job_ranks ? parent->job_ranks[members[r]] : members[r];
+        comm->layout.job_ranks[r] =
+            parent->layout.job_ranks ? parent->layout.job_ranks[members[r]] : members[r];
     return 0;
 }
 

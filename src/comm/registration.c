@@ -21,10 +21,10 @@ int rf_comm_register(struct rf_comm *comm, void *memory, size_t bytes, struct rf
     if (!registration)
         return rf_fail(RF_ENOMEM, "no memory to note a registration");
     registration->comm = comm;
-    const struct rf_transport_ops *wire = comm->wire->ops;
-    int rc = wire->register_memory
-                 ? wire->register_memory(comm->wire, memory, bytes, &registration->handle)
-                 : 0;
+    const struct rf_transport_ops *wire = comm->links.transport->ops;
+    int rc = wire->register_memory ? wire->register_memory(comm->links.transport, memory, bytes,
+                                                           &registration->handle)
+                                   : 0;
     if (rc < 0) {
         rf_free(registration);
         return rc;
@@ -41,6 +41,6 @@ void rf_comm_deregister(struct rf_registration *registration)
     /* A call may still use it; a failed one does not. */
     rf_async_drain(comm->async, 0);
     if (registration->handle)
-        comm->wire->ops->deregister_memory(comm->wire, registration->handle);
+        comm->links.transport->ops->deregister_memory(comm->links.transport, registration->handle);
     rf_free(registration);
 }

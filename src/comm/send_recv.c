@@ -77,8 +77,8 @@ static int run_now(struct rf_comm *comm, struct rf_task *job)
 static int enter(struct rf_comm *comm, const struct rf_p2p_op *p2p_op)
 {
     RETURN_IF_ERROR(rf_comm_enter(comm));
-    comm->point = p2p_op->contract;
-    comm->point_after = comm->sequence;
+    comm->history.last_p2p = p2p_op->contract;
+    comm->history.last_p2p_after = comm->history.next_sequence;
     return 0;
 }
 
@@ -91,7 +91,7 @@ int rf_p2p_ops_start(struct rf_comm *comm, struct rf_task *job, const struct rf_
         return request ? rf_group_add_task(comm, job, request)
                        : rf_group_add_p2p_ops(comm, job->p2p_ops, job->p2p_op_count,
                                               job->call.timeout_s);
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     if (!request && !done && rf_async_busy(comm->async))
         return rf_async_run(comm, job);
     if (!rf_async_busy(comm->async))

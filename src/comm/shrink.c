@@ -19,7 +19,7 @@ enum vote { VOTE_READY = 0x53686e6b, VOTE_GO, VOTE_AGAIN };
 static int say(struct rf_comm *comm, enum vote vote)
 {
     const uint32_t word = vote;
-    return comm->control->ops->notify(comm->control, &word, sizeof(word));
+    return comm->links.control->ops->notify(comm->links.control, &word, sizeof(word));
 }
 
 static uint32_t vote_of(const struct rf_event *event)
@@ -33,7 +33,7 @@ static uint32_t vote_of(const struct rf_event *event)
 /* 1: an event; 0: the time is over. */
 static int next_event(struct rf_comm *comm, struct rf_event *event, uint64_t deadline_ns)
 {
-    while (comm->control->ops->next_event(comm->control, event) == 0) {
+    while (comm->links.control->ops->next_event(comm->links.control, event) == 0) {
         if (rf_now_ns() >= deadline_ns)
             return 0;
         rf_sleep_ns(50000);
@@ -74,7 +74,8 @@ static int await_word(struct rf_comm *comm, uint64_t deadline_ns)
             return RF_EAGAIN;
     }
     if (death.kind == RF_EVENT_DEAD && rf_comm_receive_event(comm, &death) < 0)
-        rf_log("comm", 1, "a survivor died at the end of a shrink: %s", comm->error.message);
+        rf_log("comm", 1, "a survivor died at the end of a shrink: %s",
+               comm->failure.error.message);
     return 0;
 }
 
@@ -94,17 +95,18 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, const
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     }
     const uint64_t deadline = rf_after_s(timeout_s);
-    comm->control = control;
+    comm->links.control = control;
     comm->rank = control->rank;
     comm->size = control->size;
     int rc = rf_family_join(comm, old);
     if (rc == 0)
         rc = rf_comm_name_ranks(comm, old, members);
     if (rc == 0)
-        rc =
-            rf_split_transport(control, old->wire->name, &comm->wire, comm->why, sizeof(comm->why));
-    struct rf_comm_opts opts = {
-        .timeout_s = old->timeout_s, .start_timeout_s = timeout_s, .checksum = old->checksum};
+        rc = rf_split_transport(control, old->links.transport->name, &comm->links.transport,
+                                comm->links.reason, sizeof(comm->links.reason));
+    struct rf_comm_opts opts = {.timeout_s = old->settings.timeout_s,
+                                .start_timeout_s = timeout_s,
+                                .checksum = old->settings.checksum};
     rc = rf_comm_adopt(comm, &opts, rc, &comm);
     if (rc < 0)
         return is_of_a_peer(rc) ? RF_EAGAIN : rc;
@@ -125,10 +127,10 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, const
 static int check_left_out(struct rf_comm *comm)
 {
     struct rf_event event;
-    while (comm->control->ops->next_event(comm->control, &event) == 1)
+    while (comm->links.control->ops->next_event(comm->links.control, &event) == 1)
         if (rf_comm_receive_event(comm, &event) < 0)
-            rf_log("comm", 2, "noticed while shrinking: %s", comm->error.message);
-    if (comm->left_out)
+            rf_log("comm", 2, "noticed while shrinking: %s", comm->failure.error.message);
+    if (comm->failure.left_out)
         return rf_fail_rank(RF_EPEER, comm->rank, "shrink: the others have gone on without rank %d",
                             comm->rank);
     return 0;
@@ -139,7 +141,7 @@ static int try_once(struct rf_comm *comm, double timeout_s, int *members, struct
     struct rf_control *control = NULL;
     int count = 0;
     RETURN_IF_ERROR(check_left_out(comm));
-    RETURN_IF_ERROR(rf_survivors_join(comm->control, timeout_s, members, &count, &control));
+    RETURN_IF_ERROR(rf_survivors_join(comm->links.control, timeout_s, members, &count, &control));
     int rc = count == 1 ? check_left_out(comm) : 0;
     if (rc < 0) {
         control->ops->leave(control, 0);
@@ -157,7 +159,7 @@ int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struc
         return rf_fail(RF_EINVAL, "shrink: the communicator or out is NULL");
     RETURN_IF_ERROR(rf_check_seconds("shrink", timeout_s));
     RETURN_IF_ERROR(rf_group_refuse(comm, "shrink"));
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     timeout_s = timeout_s > 0 ? timeout_s : DEFAULT_TIMEOUT_S;
     rf_async_drain(comm->async, 0);
     int *members = rf_alloc((size_t)comm->size * sizeof(*members));

@@ -38,7 +38,7 @@ static int find_members(const struct ticket *tickets, int ranks, int color, int 
 static int open_group(struct rf_comm *parent, const int *members, int count, struct rf_comm **out)
 {
     struct rf_control *control = NULL;
-    RETURN_IF_ERROR(rf_split_join(parent->control, members, count, JOIN_TIMEOUT_S, &control));
+    RETURN_IF_ERROR(rf_split_join(parent->links.control, members, count, JOIN_TIMEOUT_S, &control));
     if (count == 0)
         return 0;
     struct rf_comm *comm = rf_alloc(sizeof(*comm));
@@ -46,16 +46,17 @@ static int open_group(struct rf_comm *parent, const int *members, int count, str
         control->ops->leave(control, 0);
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     }
-    comm->control = control;
+    comm->links.control = control;
     comm->rank = control->rank;
     comm->size = control->size;
     int rc = rf_family_join(comm, parent);
     if (rc == 0)
         rc = rf_comm_name_ranks(comm, parent, members);
     if (rc == 0)
-        rc = rf_split_transport(control, parent->wire->name, &comm->wire, comm->why,
-                                sizeof(comm->why));
-    struct rf_comm_opts opts = {.timeout_s = parent->timeout_s, .checksum = parent->checksum};
+        rc = rf_split_transport(control, parent->links.transport->name, &comm->links.transport,
+                                comm->links.reason, sizeof(comm->links.reason));
+    struct rf_comm_opts opts = {.timeout_s = parent->settings.timeout_s,
+                                .checksum = parent->settings.checksum};
     rc = rf_comm_adopt(comm, &opts, rc, out);
     rf_set_thread_rank(rf_comm_in_job(parent, parent->rank)); /* adopting has changed it */
     return rc;
@@ -75,7 +76,7 @@ int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out
                                 : rf_fail(RF_ENOMEM, "no memory to split %d ranks", comm->size);
     if (rc == 0)
         rc = open_group(comm, members, find_members(tickets, comm->size, mine.color, members), out);
-    comm->has_groups |= rc == 0;
+    comm->membership.has_groups |= rc == 0;
     rf_free(tickets);
     rf_free(members);
     return rc;

@@ -18,10 +18,11 @@ enum worth { WORTH_NOTHING, WORTH_ECHO, WORTH_SURMISE, WORTH_KNOWLEDGE };
 
 static enum worth worth_of(const struct rf_comm *group)
 {
-    if (!group || rf_async_busy(group->async) || !group->failed)
+    if (!group || rf_async_busy(group->async) || !group->failure.failed)
         return WORTH_NOTHING;
-    const bool late = group->error.status == RF_ETIMEOUT;
-    if (group->error.status == RF_EABORT || (late && group->error.rank == group->rank))
+    const bool late = group->failure.error.status == RF_ETIMEOUT;
+    if (group->failure.error.status == RF_EABORT ||
+        (late && group->failure.error.rank == group->rank))
         return WORTH_ECHO;
     return late ? WORTH_SURMISE : WORTH_KNOWLEDGE;
 }
@@ -52,7 +53,7 @@ bool rf_comm_failed_by_groups(struct rf_comm *comm, const int *waits, int count)
         if (rf_comm_events(comm) < 0)
             return true;
         for (int rank = 0; rank < comm->size; rank++)
-            wait = wait || comm->peers[rank].waited;
+            wait = wait || comm->peers.states[rank].waited;
         rf_ask_answer(comm, waits, count);
         rf_sleep_ns(100000);
     }
@@ -81,9 +82,9 @@ static int judge(struct rf_comm *comm, struct rf_comm *const *groups, int count,
             continue;
         }
         /* Whom others have missed may itself miss another one, and hear of it later than they. */
-        const bool blamed = worth == WORTH_ECHO && (*group)->error.status == RF_ETIMEOUT;
+        const bool blamed = worth == WORTH_ECHO && (*group)->failure.error.status == RF_ETIMEOUT;
         if (who->rank >= 0 ||
-            is_over(start, blamed || (*missed >= 0 && comm->peers[*missed].waited)))
+            is_over(start, blamed || (*missed >= 0 && comm->peers.states[*missed].waited)))
             return 0;
         rf_ask_answer(comm, missed, 1);
         rf_sleep_ns(100000);
@@ -95,7 +96,7 @@ int rf_comm_spread(struct rf_comm *comm, struct rf_comm *const *groups, int coun
     const struct rf_comm *group = NULL;
     struct rf_silent who = {.rank = -1};
     int missed = -1;
-    rf_family_enter(comm);
+    rf_family_enter(comm->membership.family);
     rf_async_drain(comm->async, 0);
     RETURN_IF_ERROR(judge(comm, groups, count, &group, &missed, &who));
     if (!group)

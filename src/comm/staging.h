@@ -5,11 +5,19 @@
 #ifndef RF_COMM_STAGING_H
 #define RF_COMM_STAGING_H
 
-#include "communicator.h"
+#include "call.h"
+
+struct rf_slot;
+struct rf_staging_area;
 
 enum {
     RF_SLOTS = 8, /* for sends, and as many for receives, on a device */
     RF_SLOT_BYTES = 1 << 20
+};
+
+struct rf_comm_staging {
+    struct rf_staging_area *devices; /* a list: one for each device that needed it */
+    uint64_t copied_bytes;           /* between tensors and staging memory, in all */
 };
 
 /* Gives a call of which call->staged tensors are out of the host's reach its mover and buffers. The
@@ -35,6 +43,6 @@ RF_MUST_CHECK int rf_slot_copy(struct rf_slot *slot, struct rf_buffer *remote, u
                                size_t bytes);
 RF_MUST_CHECK int rf_slot_ended(const struct rf_slot *slot);
 RF_MUST_CHECK int rf_slot_wait(const struct rf_slot *slot);
-void rf_staging_destroy(struct rf_staging *staging);
+void rf_staging_destroy(struct rf_comm_staging *staging);
 
 #endif

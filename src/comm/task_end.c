@@ -8,20 +8,20 @@
 /* Its caller may have gone on long ago, so every error fails the communicator. */
 static int note_failure(struct rf_comm *comm, struct rf_task *task, int rc)
 {
-    if (!comm->failed && !task->blocking) {
+    if (!comm->failure.failed && !task->blocking) {
         struct rf_error error = *rf_last_error();
         char text[128];
         struct rf_contract mine =
             task->p2p_ops ? task->p2p_ops[0].contract : (struct rf_contract){0};
         if (!task->p2p_ops)
             rf_contract_fill(&mine, &task->call);
-        mine.sequence = comm->sequence;
+        mine.sequence = comm->history.next_sequence;
         rc = rf_comm_fail_text(comm, rc, error.rank, &mine, "asynchronous %s on rank %d: %.150s",
                                rf_contract_text(&mine, text, 80), comm->rank, error.message);
     }
-    if (!comm->failed)
+    if (!comm->failure.failed)
         return rc;
-    comm->unreported = comm->unreported || !task->request;
+    comm->failure.unreported = comm->failure.unreported || !task->request;
     if (task->request && !comm->async->failed) {
         comm->async->failed = task->request;
         rf_request_hold(task->request);

@@ -88,7 +88,7 @@ int rf_task_start(struct rf_comm *comm, struct rf_task *job, const struct rf_col
     RETURN_IF_ERROR(rf_task_check(comm, job, opts));
     job->on_tensors = true;
     if (rf_async_busy(comm->async)) {
-        rf_family_enter(comm);
+        rf_family_enter(comm->membership.family);
         if (!opts || (!opts->done && !opts->request))
             return rf_async_run(comm, job);
     } else {

@@ -24,7 +24,7 @@ struct items {
 static bool is_mine(const struct rf_trace_item *item, const struct rf_comm *comm)
 {
     return item->rank == rf_comm_in_job(comm, comm->rank) ||
-           (item->rank < 0 && (!comm->wire->one_process || comm->rank == 0));
+           (item->rank < 0 && (!comm->links.transport->one_process || comm->rank == 0));
 }
 
 static int local_items(const struct rf_comm *comm, struct items *out)

@@ -6,10 +6,13 @@
 #ifndef RF_COMM_WAIT_H
 #define RF_COMM_WAIT_H
 
+#include <stdatomic.h>
+
 #include "../base/base.h"
 #include "../coll/coll.h"
 
 struct rf_comm;
+struct rf_wait_graph;
 
 #define RF_QUIET_NS 250000000ull /* without byte progress: suspicious, contracts are compared */
 /* How long to wait for the others' word on a failure before going by what is known here. */
@@ -41,6 +44,16 @@ struct rf_wait_monitor {
     uint64_t activity, quiet_activity, quiet_since_ns;
     uint32_t idle;
     bool backed_off, announced;
+};
+
+/* What a communicator knows about this rank's own wait. */
+struct rf_wait_state {
+    const struct rf_wait_monitor *monitor; /* while a blocking call of this communicator, or of
+                                            * another one of the family, handles events; or NULL */
+    uint32_t probes_sent;
+    atomic_ullong last_question; /* the latest question of the family that came here */
+    uint64_t answered_questions; /* questions of the family that this rank's waits have answered */
+    struct rf_wait_graph *graph; /* while this rank asks others (ask.c); else NULL */
 };
 
 /* ---- wait_monitor.c

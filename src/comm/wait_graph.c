@@ -26,7 +26,7 @@ void rf_wait_graph_add(struct rf_wait_graph *graph, const struct rf_comm *comm, 
 
 void rf_wait_graph_answered(struct rf_comm *comm, int rank, const int32_t *in_job, uint32_t count)
 {
-    struct rf_wait_graph *graph = comm->asking;
+    struct rf_wait_graph *graph = comm->wait.graph;
     const int at = graph ? find(graph, rank) : -1;
     if (at < 0)
         return;

@@ -20,7 +20,7 @@ void rf_wait_monitor_begin(struct rf_comm *comm, struct rf_wait_monitor *monitor
                            const struct rf_contract *mine, double timeout_s,
                            const struct rf_exec *exec)
 {
-    double seconds = timeout_s > 0 ? timeout_s : comm->timeout_s;
+    double seconds = timeout_s > 0 ? timeout_s : comm->settings.timeout_s;
     *monitor = (struct rf_wait_monitor){.comm = comm,
                                         .mine = mine,
                                         .exec = exec,
@@ -41,10 +41,10 @@ static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, 
                           uint64_t quiet)
 {
     char text[160];
-    const struct rf_peer_state *peer = &comm->peers[rank];
+    const struct rf_peer_state *peer = &comm->peers.states[rank];
     const struct rf_contract *last = &peer->last.contract;
     const bool is_point = rf_contract_is_point(mine);
-    if (is_point ? peer->left_after > comm->sequence + rf_async_queued(comm->async)
+    if (is_point ? peer->left_after > comm->history.next_sequence + rf_async_queued(comm->async)
                  : rf_contract_is_point(last))
         return is_point ? rf_comm_fail_mismatch(comm, rank, last, comm->rank, mine)
                         : rf_comm_fail_mismatch(comm, comm->rank, mine, rank, last);
@@ -65,7 +65,7 @@ static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *mon
     const struct rf_contract *mine = monitor->mine;
     const bool is_point = rf_contract_is_point(mine);
     for (int rank = 0; rank < comm->size; rank++) {
-        const struct rf_peer_state *peer = &comm->peers[rank];
+        const struct rf_peer_state *peer = &comm->peers.states[rank];
         if (!peer->has_left)
             continue;
         RETURN_IF_ERROR(rf_comm_compare_leaver(comm, rank));
@@ -88,7 +88,7 @@ static int late_rank(struct rf_comm *comm, const struct rf_wait_monitor *monitor
         return waited;
     int absent = -1;
     for (int rank = 0; rank < comm->size; rank++) {
-        const struct rf_peer_state *peer = &comm->peers[rank];
+        const struct rf_peer_state *peer = &comm->peers.states[rank];
         bool came = peer->has_waiting && peer->waiting.contract.sequence >= mine->sequence;
         if (rank == comm->rank || came || peer->waited)
             continue;
@@ -113,7 +113,7 @@ static void state_of(const struct rf_comm *comm, const struct rf_wait_monitor *m
                      char *state, size_t bytes)
 {
     char text[160];
-    const struct rf_peer_state *peer = late >= 0 ? &comm->peers[late] : NULL;
+    const struct rf_peer_state *peer = late >= 0 ? &comm->peers.states[late] : NULL;
     const bool waits = peer && peer->has_waiting && !rf_contract_is_point(monitor->mine);
     if (!waits)
         snprintf(state, bytes, "which has not come");
@@ -134,8 +134,8 @@ static int fail_deadline(struct rf_comm *comm, const struct rf_wait_monitor *mon
     const int count = all_waits(comm, monitor, waits);
     struct rf_silent who;
     RETURN_IF_ERROR(rf_ask(comm, waits, count, &who));
-    if (who.rank < 0 && comm->has_groups && rf_comm_failed_by_groups(comm, waits, count))
-        return rf_fail_error(&comm->error);
+    if (who.rank < 0 && comm->membership.has_groups && rf_comm_failed_by_groups(comm, waits, count))
+        return rf_fail_error(&comm->failure.error);
     int late = who.rank >= 0 ? who.rank : who.away >= 0 ? who.away : late_rank(comm, monitor);
     int first = late;
     if (who.rank >= 0 && who.first != who.rank) {
@@ -171,11 +171,11 @@ static uint64_t quiet_ns(struct rf_wait_monitor *monitor)
 
 static void listen(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
-    comm->monitoring = monitor;
+    comm->wait.monitor = monitor;
     int rc = rf_comm_events(comm);
-    comm->monitoring = NULL;
-    if (rc < 0 && comm->failed)
-        comm->unreported = true; /* to the next call on it */
+    comm->wait.monitor = NULL;
+    if (rc < 0 && comm->failure.failed)
+        comm->failure.unreported = true; /* to the next call on it */
 }
 
 /* Handles what the control links of the family's other communicators have to say: while this thread
@@ -183,17 +183,18 @@ static void listen(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 static int serve_family(const struct rf_wait_monitor *monitor)
 {
     struct rf_comm *in = monitor->comm;
-    struct rf_family *family = in->family;
+    struct rf_family *family = in->membership.family;
     const uint64_t self = rf_thread_number();
     if (!monitor->blocking || rf_async_busy(in->async) || atomic_load(&family->thread) != self)
         return 0;
     pthread_mutex_lock(&family->lock);
     for (struct rf_comm *comm = family->first;
-         comm && !in->failed && atomic_load(&family->thread) == self; comm = comm->sibling)
+         comm && !in->failure.failed && atomic_load(&family->thread) == self;
+         comm = comm->membership.next)
         if (comm != in && rf_comm_is_idle(comm) && rf_comm_has_news(comm))
             listen(comm, monitor);
     pthread_mutex_unlock(&family->lock);
-    return in->failed ? rf_fail_error(&in->error) : 0;
+    return in->failure.failed ? rf_fail_error(&in->failure.error) : 0;
 }
 
 /* Looks at the clock. Of what waits while its caller goes on, only time is judged where sends and
@@ -222,7 +223,7 @@ static int tick(struct rf_comm *comm, struct rf_wait_monitor *monitor)
 /* Who gives a core away to strangers may get it back milliseconds later, and all wait for it. */
 static void give_way(const struct rf_comm *comm, uint32_t idle)
 {
-    struct rf_transport *wire = comm->wire;
+    struct rf_transport *wire = comm->links.transport;
     bool wanted = wire->ops->idle ? wire->ops->idle(wire) : true;
     if (wanted || idle > LONG_SPINS)
         sched_yield();
@@ -245,15 +246,15 @@ static void back_off(const struct rf_comm *comm, const struct rf_wait_monitor *m
     const uint32_t idle = monitor->idle;
     if (monitor->backed_off && idle % YIELD_EVERY == 0)
         rf_sleep_ns(NAP_NS);
-    else if (comm->wire->yield || (idle > SPINS && idle % YIELD_EVERY == 0))
+    else if (comm->links.transport->yield || (idle > SPINS && idle % YIELD_EVERY == 0))
         give_way(comm, idle);
 }
 
 static int hear(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
-    comm->monitoring = monitor;
+    comm->wait.monitor = monitor;
     int rc = rf_comm_events(comm);
-    comm->monitoring = NULL;
+    comm->wait.monitor = NULL;
     return rc;
 }
 

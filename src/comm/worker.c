@@ -144,7 +144,8 @@ static int advance_points(struct rf_async *async)
         struct rf_p2p_op *open;
         int rc = rf_p2p_advance(comm->p2p, task->p2p_ops, task->p2p_op_count, &full, &open);
         if (rc < 0)
-            return comm->failed ? rc : rf_comm_fail_operation(comm, rc, -1, &open->contract);
+            return comm->failure.failed ? rc
+                                        : rf_comm_fail_operation(comm, rc, -1, &open->contract);
         if (!open) {
             if (task->start_ns > 0)
                 rf_comm_trace(comm, task->p2p_ops[0].is_send ? RF_COLL_SEND : RF_COLL_RECV,
@@ -240,7 +241,7 @@ void *rf_worker(void *argument)
                 return NULL;
             continue;
         }
-        if (comm->failed) { /* before these were called */
+        if (comm->failure.failed) { /* before these were called */
             rf_comm_report(comm);
             const struct rf_error error = *rf_last_error();
             end_all(async, &error);
@@ -249,10 +250,10 @@ void *rf_worker(void *argument)
         }
         int rc = turn(async);
         if (rc < 0) {
-            if (!comm->failed)
+            if (!comm->failure.failed)
                 rf_comm_fail_operation(comm, rc, -1, NULL);
             take(async);
-            end_all(async, &comm->error);
+            end_all(async, &comm->failure.error);
         }
         settle(async);
     }

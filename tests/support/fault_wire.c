@@ -16,7 +16,7 @@ enum { SEQUENCE_MASK = 0xfffff }; /* what a tag has of it: comm/operations.c */
 /* What is under way elsewhere ends by itself: its next turn finds the rank dead. */
 static void die_in(const struct fault_wire *fault, bool here)
 {
-    struct rf_transport *t = fault->comm->wire;
+    struct rf_transport *t = fault->comm->links.transport;
     struct rf_loop_rank *self = (struct rf_loop_rank *)t;
     atomic_store(&self->killed, true);
     if (here)
@@ -117,14 +117,14 @@ static int poll(struct rf_transport *t, struct rf_completion *out, int max)
 void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm)
 {
     *fault = (struct fault_wire){
-        .ops = *comm->wire->ops, .real = comm->wire->ops, .comm = comm, .armed = false};
+        .ops = *comm->links.transport->ops, .real = comm->links.transport->ops, .comm = comm, .armed = false};
     fault->ops.post_send = post_send;
     fault->ops.post_recv = post_recv;
     fault->ops.poll = poll;
     if (fault->ops.post_borrow)
         fault->ops.post_borrow = post_borrow;
     fault->next = fault;
-    comm->wire->ops = &fault->ops;
+    comm->links.transport->ops = &fault->ops;
 }
 
 void fault_wire_place_beside(struct fault_wire *fault, struct rf_comm *comm,
@@ -146,7 +146,7 @@ static void arm(struct fault_wire *fault, enum fault_kind kind, bool points, int
 
 void fault_wire_arm(struct fault_wire *fault, enum fault_kind kind, uint64_t number, int message)
 {
-    fault->sequence = (uint32_t)(fault->comm->sequence + number) & SEQUENCE_MASK;
+    fault->sequence = (uint32_t)(fault->comm->history.next_sequence + number) & SEQUENCE_MASK;
     arm(fault, kind, false, message);
 }
 
@@ -157,10 +157,10 @@ void fault_wire_arm_point(struct fault_wire *fault, enum fault_kind kind, int me
 
 uint64_t fault_wire_started(const struct rf_comm *comm)
 {
-    return comm->sequence;
+    return comm->history.next_sequence;
 }
 
 void fault_wire_timeout(struct rf_comm *comm, double seconds)
 {
-    comm->timeout_s = seconds;
+    comm->settings.timeout_s = seconds;
 }
