@@ -91,7 +91,7 @@ void rf_memory_choose(struct rf_device *device);
 
 /* Pages through which unmapped buffers are read and written; made on first use. */
 #define RF_STAGING_BYTES ((uint64_t)8 << 20)
-struct rf_staging {
+struct rf_device_staging {
     pthread_mutex_t lock;
     struct rf_stream *stream;
     struct rf_buffer *half[2];
@@ -360,7 +360,7 @@ struct rf_device {
     struct rf_memory_stats stats;
     uint32_t memory_type[2];
     bool memory_mapped[2];
-    struct rf_staging staging;
+    struct rf_device_staging staging;
     struct rf_recording *recordings; /* guarded by memory_lock */
     struct rf_ranges *ranges;        /* NULL: launches are believed */
 

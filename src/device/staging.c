@@ -29,7 +29,7 @@ static int make_half(struct rf_device *device, struct rf_buffer **out)
 
 static int staging_ready(struct rf_device *device)
 {
-    struct rf_staging *staging = &device->staging;
+    struct rf_device_staging *staging = &device->staging;
     if (!staging->stream)
         RETURN_IF_ERROR(rf_stream_create(device, "staging", &staging->stream));
     for (int i = 0; i < 2; i++) {
@@ -56,7 +56,7 @@ static uint64_t piece(uint64_t bytes, uint64_t at)
 static int write_locked(struct rf_buffer *buffer, uint64_t offset, const uint8_t *src,
                         uint64_t bytes)
 {
-    struct rf_staging *staging = &buffer->device->staging;
+    struct rf_device_staging *staging = &buffer->device->staging;
     struct rf_point busy[2] = {{NULL, 0}, {NULL, 0}};
     RETURN_IF_ERROR(staging_ready(buffer->device));
     for (uint64_t at = 0, half = 0; at < bytes; at += RF_STAGING_BYTES, half ^= 1) {
@@ -72,7 +72,7 @@ static int write_locked(struct rf_buffer *buffer, uint64_t offset, const uint8_t
 
 static int read_locked(struct rf_buffer *buffer, uint64_t offset, uint8_t *dst, uint64_t bytes)
 {
-    struct rf_staging *staging = &buffer->device->staging;
+    struct rf_device_staging *staging = &buffer->device->staging;
     struct rf_point ready[2];
     uint64_t pieces = (bytes + RF_STAGING_BYTES - 1) / RF_STAGING_BYTES;
     RETURN_IF_ERROR(staging_ready(buffer->device));
@@ -94,7 +94,7 @@ static int read_locked(struct rf_buffer *buffer, uint64_t offset, uint8_t *dst, 
 
 static int zero_locked(struct rf_buffer *buffer)
 {
-    struct rf_staging *staging = &buffer->device->staging;
+    struct rf_device_staging *staging = &buffer->device->staging;
     uint64_t words = buffer->bytes / 4 * 4, rest = buffer->bytes - words;
     const uint8_t zeros[4] = {0};
     RETURN_IF_ERROR(staging_ready(buffer->device));
