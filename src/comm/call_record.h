@@ -46,7 +46,7 @@ const struct rf_call_record *rf_call_history_find(const struct rf_call_history *
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);
 void rf_contract_label(struct rf_contract *contract, const char *label);
-/* The low 24 bits of what goes on the wire; extra covers what a contract has no field for. */
+/* The low 24 bits of what a message carries; extra covers what a contract has no field for. */
 uint32_t rf_contract_hash(const struct rf_contract *contract, uint32_t extra);
 uint32_t rf_label_hash(const char *label); /* in the high 8 bits; 0 = none */
 bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b);

@@ -10,7 +10,7 @@
 #include "p2p.h"
 #include "transport/transport.h"
 
-enum { WIRE_VERSION = 8 };
+enum { PROTOCOL_VERSION = 8 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -47,7 +47,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
 {
     bool never = false;
     const uint16_t one = 1;
-    struct facts mine = {.version = WIRE_VERSION,
+    struct facts mine = {.version = PROTOCOL_VERSION,
                          .little_endian = *(const uint8_t *)&one,
                          .checksum = comm->settings.checksum,
                          .number = rf_family_offer(comm),
@@ -93,7 +93,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
     return rc;
 }
 
-/* Takes control and wire, also on failure. */
+/* Takes control and transport, also on failure. */
 static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
 {
     comm->settings.timeout_s = opts && opts->timeout_s > 0 ? opts->timeout_s : DEFAULT_TIMEOUT_S;

@@ -69,9 +69,9 @@ static int ended(struct rf_mover *mover, bool store, uint64_t ticket)
 static void drop_buffer(const struct rf_staging_area *area, struct rf_buffer **buffer,
                         void **handle)
 {
-    struct rf_transport *wire = area->comm->links.transport;
+    struct rf_transport *transport = area->comm->links.transport;
     if (*handle)
-        wire->ops->deregister_memory(wire, *handle);
+        transport->ops->deregister_memory(transport, *handle);
     rf_buffer_destroy(*buffer);
     *handle = NULL;
     *buffer = NULL;
@@ -124,13 +124,13 @@ static int grow(const struct rf_staging_area *area, uint64_t bytes, struct rf_bu
     if (*buffer && rf_buffer_bytes(*buffer) >= bytes)
         return 0;
     /* The old one first: both at once might not fit, and would not be what was planned. */
-    struct rf_transport *wire = area->comm->links.transport;
+    struct rf_transport *transport = area->comm->links.transport;
     drop_buffer(area, buffer, handle);
     RETURN_IF_ERROR(
         rf_buffer_create(area->device, bytes, RF_MEMORY_HOST, RF_CATEGORY_COMM, buffer));
-    if (!wire->ops->register_memory)
+    if (!transport->ops->register_memory)
         return 0;
-    int rc = wire->ops->register_memory(wire, rf_buffer_map(*buffer), bytes, handle);
+    int rc = transport->ops->register_memory(transport, rf_buffer_map(*buffer), bytes, handle);
     if (rc < 0)
         drop_buffer(area, buffer, handle);
     return rc;

@@ -28,8 +28,8 @@
 enum {
     /* The lowest bit of the communicator field of tags: one transport serves one communicator, so
      * the field only keeps collectives and point to point apart. */
-    RF_WIRE_COLLECTIVE = 0,
-    RF_WIRE_POINT = 1,
+    RF_TAG_COLLECTIVE = 0,
+    RF_TAG_P2P = 1,
     RF_INFLIGHT = 8, /* asynchronous collectives on record at the same time */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What one rank believes a call to be: filled in, hashed for the wire, compared, and printed.
+ * What one rank believes a call to be: filled in, hashed for messages, compared, and printed.
  */
 #include <ringforge/ringforge.h>
 
@@ -49,7 +49,7 @@ uint32_t rf_label_hash(const char *label)
 {
     if (!label || !label[0])
         return 0;
-    /* As much as a contract keeps, so that wire and contract agree about what is equal. */
+    /* As much as a contract keeps, so that hash and contract agree about what is equal. */
     size_t bytes = strnlen(label, sizeof(((struct rf_contract *)0)->label) - 1);
     uint32_t hash = rf_hash32(label, bytes, 0) >> 24;
     return (hash ? hash : 1) << 24;

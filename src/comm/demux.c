@@ -10,7 +10,7 @@
 struct demux {
     struct rf_transport base;
     struct rf_transport_ops ops;
-    struct rf_transport *wire;
+    struct rf_transport *transport;
     struct rf_p2p **p2p; /* the communicator's: it is made after this */
 };
 
@@ -22,25 +22,25 @@ static struct demux *demux_of(struct rf_transport *t)
 static int demux_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                            const void *buffer, size_t bytes, void *context)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->post_send(wire, peer, tag, contract, buffer, bytes, context);
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->post_send(transport, peer, tag, contract, buffer, bytes, context);
 }
 
 static int demux_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                            size_t bytes, void *context)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->post_recv(wire, peer, tag, buffer, bytes, context);
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->post_recv(transport, peer, tag, buffer, bytes, context);
 }
 
 static int demux_poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
     struct demux *demux = demux_of(t);
-    struct rf_transport *wire = demux->wire;
+    struct rf_transport *transport = demux->transport;
     struct rf_p2p *p2p = *demux->p2p;
     if (p2p && rf_p2p_must_retry(p2p))
         RETURN_IF_ERROR(rf_p2p_retry(p2p));
-    int count = wire->ops->poll(wire, out, max);
+    int count = transport->ops->poll(transport, out, max);
     if (count <= 0 || !p2p)
         return count;
     int kept = 0;
@@ -56,58 +56,58 @@ static int demux_poll(struct rf_transport *t, struct rf_completion *out, int max
 
 static int demux_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->register_memory(wire, base, bytes, handle);
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->register_memory(transport, base, bytes, handle);
 }
 
 static void demux_deregister(struct rf_transport *t, void *handle)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    wire->ops->deregister_memory(wire, handle);
+    struct rf_transport *transport = demux_of(t)->transport;
+    transport->ops->deregister_memory(transport, handle);
 }
 
 static void demux_cancel_all(struct rf_transport *t)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    wire->ops->cancel_all(wire);
+    struct rf_transport *transport = demux_of(t)->transport;
+    transport->ops->cancel_all(transport);
 }
 
 static int demux_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                              size_t bytes, void *context)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->post_borrow(wire, peer, tag, buffer, bytes, context);
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->post_borrow(transport, peer, tag, buffer, bytes, context);
 }
 
 static void demux_give_back(struct rf_transport *t, int peer, uint32_t loan)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    wire->ops->give_back(wire, peer, loan);
+    struct rf_transport *transport = demux_of(t)->transport;
+    transport->ops->give_back(transport, peer, loan);
 }
 
 static int demux_alloc(struct rf_transport *t, size_t bytes, void **out)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->alloc(wire, bytes, out);
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->alloc(transport, bytes, out);
 }
 
 static void demux_free(struct rf_transport *t, void *memory)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    wire->ops->free(wire, memory);
+    struct rf_transport *transport = demux_of(t)->transport;
+    transport->ops->free(transport, memory);
 }
 
 static bool demux_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->locate(wire, memory, bytes, offset);
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->locate(transport, memory, bytes, offset);
 }
 
 static int demux_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
                        unsigned char **out)
 {
-    struct rf_transport *wire = demux_of(t)->wire;
-    return wire->ops->reach(wire, peer, offset, bytes, out);
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->reach(transport, peer, offset, bytes, out);
 }
 
 static const struct rf_transport_ops demux_ops = {
@@ -120,14 +120,14 @@ static const struct rf_transport_ops demux_ops = {
     .destroy = rf_demux_destroy,
 };
 
-int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_transport **out)
+int rf_demux_create(struct rf_transport *transport, struct rf_p2p **p2p, struct rf_transport **out)
 {
     struct demux *demux = rf_alloc(sizeof(*demux));
     if (!demux)
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
-    demux->base = *wire;
+    demux->base = *transport;
     demux->ops = demux_ops;
-    if (rf_wire_shares(wire)) {
+    if (rf_wire_shares(transport)) {
         demux->ops.post_borrow = demux_post_borrow;
         demux->ops.give_back = demux_give_back;
         demux->ops.alloc = demux_alloc;
@@ -136,7 +136,7 @@ int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_tr
         demux->ops.reach = demux_reach;
     }
     demux->base.ops = &demux->ops;
-    demux->wire = wire;
+    demux->transport = transport;
     demux->p2p = p2p;
     *out = &demux->base;
     return 0;

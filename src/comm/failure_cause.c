@@ -53,7 +53,7 @@ static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
         return rf_comm_fail_text(
             comm, RF_ECORRUPT, suspect, mine,
             "a message from rank %d to rank %d was damaged: both called %s, but "
-            "contract or size on the wire differ",
+            "contract or size in the message differ",
             suspect, comm->rank, rf_contract_text(mine, text, sizeof(text)));
     struct rf_contract unknown = {.sequence = mine->sequence, .root = -1};
     return rf_comm_fail_mismatch(comm, comm->rank, mine, suspect, &unknown);

@@ -70,7 +70,7 @@ struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_cal
     return (struct rf_exec_args){
         .in = call->in,
         .out = call->out,
-        .comm_id = RF_WIRE_COLLECTIVE | (hash & 0x3ffu) << 1,
+        .comm_id = RF_TAG_COLLECTIVE | (hash & 0x3ffu) << 1,
         .sequence = ((uint32_t)record->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
         .contract = hash | rf_label_hash(call->label),
         .checksum = comm->settings.checksum,

@@ -51,7 +51,7 @@ struct rf_taken {
 
 /* What a provider may use of a posted operation, and where its end is noted. */
 struct rf_p2p_context {
-    _Alignas(64) struct rf_wire_context wire; /* its owner is the rf_p2p */
+    _Alignas(64) struct rf_wire_context provider; /* its owner is the rf_p2p */
     int32_t peer;
     bool in_flight, is_slot;
     int status;
@@ -130,7 +130,7 @@ struct rf_p2p {
 
 static inline uint64_t rf_p2p_envelope_tag(uint64_t number)
 {
-    return RF_TAG(RF_WIRE_POINT, number, 0);
+    return RF_TAG(RF_TAG_P2P, number, 0);
 }
 /* What goes with a message besides its data. */
 static inline uint32_t rf_p2p_seal(const struct rf_p2p *p2p, int from, int to, uint64_t tag,
@@ -254,7 +254,7 @@ void rf_p2p_overhead(const struct rf_p2p *p2p, uint64_t *bytes, uint64_t *messag
 
 /* demux.c: a transport that hands point-to-point completions to p2p and all others to its caller.
  */
-int rf_demux_create(struct rf_transport *wire, struct rf_p2p **p2p, struct rf_transport **out);
-void rf_demux_destroy(struct rf_transport *demux); /* leaves the wire alone */
+int rf_demux_create(struct rf_transport *transport, struct rf_p2p **p2p, struct rf_transport **out);
+void rf_demux_destroy(struct rf_transport *demux); /* leaves the transport alone */
 
 #endif

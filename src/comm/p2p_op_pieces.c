@@ -2,7 +2,7 @@
  *
  * The data of long messages. The receiver asks for a piece when it has posted the receive of it. A
  * message is one piece where both sides reach its memory; else pieces of RF_P2P_PIECE bytes, which
- * go through slots of staging memory, and a few are under way at once: while one is on the wire,
+ * go through slots of staging memory, and a few are under way at once: while one travels,
  * another one is copied. Called by p2p_op.c.
  *
  * A send takes slots only for pieces that the peer waits for, so it gives them back whatever else

@@ -9,7 +9,7 @@ enum { KEPT_LANES = 4 };
 
 static uint64_t data_tag(uint64_t id, uint64_t piece)
 {
-    return RF_TAG(RF_WIRE_POINT, id, 1 + piece);
+    return RF_TAG(RF_TAG_P2P, id, 1 + piece);
 }
 
 void rf_p2p_free_lanes(struct rf_p2p *p2p, int keep)
@@ -70,7 +70,7 @@ void rf_p2p_trim(struct rf_p2p *p2p)
 static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane,
                                     struct rf_p2p_context *context)
 {
-    context->wire.owner = p2p;
+    context->provider.owner = p2p;
     context->peer = lane->peer;
     context->status = 0;
     context->in_flight = true;
@@ -79,13 +79,14 @@ static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane
 
 int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes)
 {
-    struct rf_transport *wire = p2p->comm->links.transport;
+    struct rf_transport *transport = p2p->comm->links.transport;
     struct rf_p2p_context *context = begin(p2p, lane, &lane->contexts[RF_USE_FIRST]);
     struct rf_p2p_peer *peer = &p2p->peers[lane->peer];
     const struct rf_envelope *envelope = (const struct rf_envelope *)lane->outgoing;
     const uint64_t tag = rf_p2p_envelope_tag(peer->sent);
     uint32_t contract = rf_p2p_seal(p2p, p2p->comm->rank, lane->peer, tag, envelope, bytes);
-    int rc = wire->ops->post_send(wire, lane->peer, tag, contract, envelope, bytes, context);
+    int rc =
+        transport->ops->post_send(transport, lane->peer, tag, contract, envelope, bytes, context);
     if (rc < 0) {
         context->in_flight = false;
         return rc;
@@ -101,11 +102,11 @@ int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t by
 int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, const void *data,
                      size_t bytes)
 {
-    struct rf_transport *wire = p2p->comm->links.transport;
+    struct rf_transport *transport = p2p->comm->links.transport;
     struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
     const uint64_t tag = data_tag(lane->id, piece);
     uint32_t contract = rf_p2p_seal(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
-    int rc = wire->ops->post_send(wire, lane->peer, tag, contract, data, bytes, context);
+    int rc = transport->ops->post_send(transport, lane->peer, tag, contract, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
 }
@@ -113,11 +114,11 @@ int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piec
 int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piece, void *data,
                      size_t bytes)
 {
-    struct rf_transport *wire = p2p->comm->links.transport;
+    struct rf_transport *transport = p2p->comm->links.transport;
     struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
     context->data = data;
     context->tag = data_tag(lane->id, piece);
-    int rc = wire->ops->post_recv(wire, lane->peer, context->tag, data, bytes, context);
+    int rc = transport->ops->post_recv(transport, lane->peer, context->tag, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
 }

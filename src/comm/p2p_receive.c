@@ -7,13 +7,13 @@
 
 static int post_slot(struct rf_p2p *p2p, int peer)
 {
-    struct rf_transport *wire = p2p->comm->links.transport;
+    struct rf_transport *transport = p2p->comm->links.transport;
     struct rf_p2p_context *slot = &p2p->slots[peer];
     uint8_t *room = p2p->rooms + (size_t)peer * RF_P2P_SLOT;
     slot->data = room;
     slot->tag = rf_p2p_envelope_tag(p2p->peers[peer].taken);
-    slot->wire.owner = p2p;
-    int rc = wire->ops->post_recv(wire, peer, slot->tag, room, RF_P2P_SLOT, slot);
+    slot->provider.owner = p2p;
+    int rc = transport->ops->post_recv(transport, peer, slot->tag, room, RF_P2P_SLOT, slot);
     slot->in_flight = rc == 0;
     if (rc == RF_EAGAIN) {
         p2p->must_retry++;
@@ -176,8 +176,8 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 
 int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion)
 {
-    const struct rf_wire_context *wire = completion->context;
-    if (wire->owner != p2p)
+    const struct rf_wire_context *provider = completion->context;
+    if (provider->owner != p2p)
         return 0;
     struct rf_p2p_context *context = completion->context;
     context->in_flight = false;
@@ -225,11 +225,11 @@ struct rf_taken *rf_p2p_take(struct rf_p2p *p2p, int rank, uint32_t tag)
 
 int rf_p2p_poll(struct rf_p2p *p2p)
 {
-    struct rf_transport *wire = p2p->comm->links.transport;
+    struct rf_transport *transport = p2p->comm->links.transport;
     struct rf_completion completions[16];
     if (rf_p2p_must_retry(p2p))
         RETURN_IF_ERROR(rf_p2p_retry(p2p));
-    int count = wire->ops->poll(wire, completions, 16);
+    int count = transport->ops->poll(transport, completions, 16);
     for (int i = 0; i < count; i++)
         RETURN_IF_ERROR(rf_p2p_completion(p2p, &completions[i]));
     return count < 0 ? count : 0;

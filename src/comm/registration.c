@@ -21,10 +21,10 @@ int rf_comm_register(struct rf_comm *comm, void *memory, size_t bytes, struct rf
     if (!registration)
         return rf_fail(RF_ENOMEM, "no memory to note a registration");
     registration->comm = comm;
-    const struct rf_transport_ops *wire = comm->links.transport->ops;
-    int rc = wire->register_memory ? wire->register_memory(comm->links.transport, memory, bytes,
-                                                           &registration->handle)
-                                   : 0;
+    struct rf_transport *transport = comm->links.transport;
+    int rc = 0;
+    if (transport->ops->register_memory)
+        rc = transport->ops->register_memory(transport, memory, bytes, &registration->handle);
     if (rc < 0) {
         rf_free(registration);
         return rc;

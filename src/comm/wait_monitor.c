@@ -223,8 +223,8 @@ static int tick(struct rf_comm *comm, struct rf_wait_monitor *monitor)
 /* Who gives a core away to strangers may get it back milliseconds later, and all wait for it. */
 static void give_way(const struct rf_comm *comm, uint32_t idle)
 {
-    struct rf_transport *wire = comm->links.transport;
-    bool wanted = wire->ops->idle ? wire->ops->idle(wire) : true;
+    struct rf_transport *transport = comm->links.transport;
+    bool wanted = transport->ops->idle ? transport->ops->idle(transport) : true;
     if (wanted || idle > LONG_SPINS)
         sched_yield();
 }

@@ -72,7 +72,7 @@ static int dead(const struct fault_wire *fault)
 static int count(struct rf_transport *t, uint64_t tag)
 {
     struct fault_wire *fault = (struct fault_wire *)t->ops; /* they are its first member */
-    if (!fault->armed || fault->points != ((tag >> 52 & 1) == RF_WIRE_POINT))
+    if (!fault->armed || fault->points != ((tag >> 52 & 1) == RF_TAG_P2P))
         return dead(fault);
     const uint32_t after = ((uint32_t)(tag >> 24) - fault->sequence) & SEQUENCE_MASK;
     if (fault->points || after == 0)
