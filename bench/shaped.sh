@@ -48,7 +48,7 @@ measure() {
     done
 }
 job info --algorithms --measure
-for name in "" ${ALGORITHMS:-flat doubling halving direct ring}; do
-    printf '%-10s' "${name:-chosen}"
+for name in "" ${ALGORITHMS:-flat recursive_doubling rabenseifner direct ring}; do
+    printf '%-18s' "${name:-chosen}"
     measure "$name" | awk '{ printf " %12s %6s", $1, $2 } END { print "" }'
 done

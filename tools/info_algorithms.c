@@ -71,7 +71,7 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
         char per_byte[16] = "-";
         if (known)
             snprintf(per_byte, sizeof(per_byte), "%.2f", share);
-        printf("  %-18s %10s to %-10s %-14s %-4s", call, size_text(from, first),
+        printf("  %-18s %10s to %-10s %-18s %-4s", call, size_text(from, first),
                size_text(to, last), name, per_byte);
         if (seconds >= 0)
             printf(" %14.1f us", seconds * 1e6);

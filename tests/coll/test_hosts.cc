@@ -84,7 +84,7 @@ TEST(HostSchedules, AreExactInAnyOrderThatTheirDependenciesAllow)
     for_every_case([&](rf_coll_desc desc) {
         desc.dtype = RF_I64;
         for (bool in_place : {false, true}) {
-            sim::World world(desc, "hosts", in_place);
+            sim::World world(desc, "hierarchical", in_place);
             ASSERT_EQ(world.error, "") << text(desc);
             fill<int64_t>(world, desc);
             ASSERT_EQ(sim::run_any_order(
@@ -103,7 +103,7 @@ TEST(HostSchedules, AreExactWhenTheExecutorRunsThem)
     for_every_case([&](rf_coll_desc desc) {
         desc.dtype = RF_I32;
         for (bool in_place : {false, true}) {
-            sim::World world(desc, "hosts", in_place);
+            sim::World world(desc, "hierarchical", in_place);
             ASSERT_EQ(world.error, "") << text(desc);
             fill<int32_t>(world, desc);
             ASSERT_EQ(sim::run_executor(world, seed++), "") << text(desc);
@@ -124,7 +124,7 @@ TEST(HostSchedules, WithACountForEachRankAreExact)
             rf_coll_desc desc = describe(op, hosts, sum);
             desc.counts = counts.data();
             desc.dtype = RF_I32;
-            sim::World world(desc, "hosts", false);
+            sim::World world(desc, "hierarchical", false);
             ASSERT_EQ(world.error, "") << text(desc);
             fill<int32_t>(world, desc);
             ASSERT_EQ(sim::run_executor(world, seed++), "") << text(desc);
@@ -138,7 +138,7 @@ std::vector<uint64_t> between(rf_coll_desc desc)
     std::vector<uint64_t> sent(desc.ranks);
     for (desc.rank = 0; desc.rank < desc.ranks; desc.rank++) {
         struct rf_sched *sched = nullptr;
-        EXPECT_EQ(rf_sched_build_as(&desc, "hosts", &sched), 0) << rf_last_error()->message;
+        EXPECT_EQ(rf_sched_build_as(&desc, "hierarchical", &sched), 0) << rf_last_error()->message;
         for (uint32_t i = 0; sched && i < sched->count; i++)
             if (sched->steps[i].verb == RF_STEP_SEND &&
                 desc.hosts[sched->steps[i].peer] != desc.hosts[desc.rank])
@@ -194,7 +194,7 @@ TEST(HostSchedules, ServeWhereThereIsSomethingToGain)
     const Hosts one = {0, 0, 0}, alone = {0, 1, 2}, two = {0, 0, 1};
     auto refused = [](rf_coll_desc desc) {
         struct rf_sched *sched = nullptr;
-        int rc = rf_sched_build_as(&desc, "hosts", &sched);
+        int rc = rf_sched_build_as(&desc, "hierarchical", &sched);
         rf_sched_destroy(sched);
         return rc == RF_EINVAL;
     };

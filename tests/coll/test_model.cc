@@ -35,12 +35,13 @@ const rf_coll_model models[] = {
 
 const rf_coll_op chosen_ops[] = {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE, RF_COLL_ALL_GATHER,
                                  RF_COLL_BROADCAST,  RF_COLL_GATHER, RF_COLL_SCATTER};
-const std::vector<const char *> names[] = {{"flat", "doubling", "halving", "direct", "ring"},
-                                           {"flat", "direct"},
-                                           {"bruck", "flat", "ring"},
-                                           {"tree", "chain"},
-                                           {"tree", "flat"},
-                                           {"tree", "flat"}};
+const std::vector<const char *> names[] = {
+    {"flat", "recursive_doubling", "rabenseifner", "direct", "ring"},
+    {"flat", "direct"},
+    {"bruck", "flat", "ring"},
+    {"tree", "chain"},
+    {"tree", "flat"},
+    {"tree", "flat"}};
 
 rf_coll_desc describe(rf_coll_op op, int ranks, size_t bytes, const rf_coll_model &model,
                       rf_order order = RF_ORDER_ANY)
@@ -88,10 +89,10 @@ TEST(Table, AnAlgorithmThatCannotServeACallSaysWhy)
         return std::string(rf_last_error()->message);
     };
     EXPECT_EQ(
-        why("halving", 3, RF_ORDER_ANY, RF_F32),
-        "all_reduce: algorithm \"halving\" cannot serve 1000 f32 in any order on 3 ranks: the "
+        why("rabenseifner", 3, RF_ORDER_ANY, RF_F32),
+        "all_reduce: algorithm \"rabenseifner\" cannot serve 1000 f32 in any order on 3 ranks: the "
         "number of ranks is no power of two");
-    EXPECT_NE(why("halving", 4, RF_ORDER_TREE, RF_F32).find("does not add in tree order"),
+    EXPECT_NE(why("rabenseifner", 4, RF_ORDER_TREE, RF_F32).find("does not add in tree order"),
               std::string::npos);
     EXPECT_NE(why("ring", 4, RF_ORDER_ANY, RF_F16).find("would round 16-bit types"),
               std::string::npos);
@@ -119,9 +120,9 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
                         taken.insert(rf_coll_op_name(chosen_ops[i]) + (" " + chosen));
                         bool folds = i < 2;
                         EXPECT_FALSE(order == RF_ORDER_RING && folds &&
-                                     (chosen == "doubling" || chosen == "halving"));
+                                     (chosen == "recursive_doubling" || chosen == "rabenseifner"));
                         EXPECT_FALSE(order == RF_ORDER_TREE && folds &&
-                                     (chosen == "ring" || chosen == "halving"));
+                                     (chosen == "ring" || chosen == "rabenseifner"));
                         bool all = order == RF_ORDER_ANY && (ranks & (ranks - 1)) == 0;
                         if (all) {
                             for (const char *other : names[i])
@@ -154,7 +155,7 @@ TEST(Model, LongSumsGoAroundARingAndShortOnesDoNot)
     const rf_coll_model &ethernet = models[1], &choked = models[4];
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 64 << 20, ethernet)), "ring");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 4, ethernet)), "flat");
-    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 64, 4, ethernet)), "doubling");
+    EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 64, 4, ethernet)), "recursive_doubling");
     // Where a fan is slow, what one sends to a neighbour is not.
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 1 << 20, choked, RF_ORDER_RING)), "ring");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 8, 16 << 10, ethernet, RF_ORDER_RING)), "direct");
@@ -172,7 +173,7 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
         rf_coll_desc desc = describe(op, 8, 16 << 20, model);
         double seconds = -1;
         desc.hosts = hosts;
-        EXPECT_EQ(choice(desc, &seconds), "hosts") << rf_coll_op_name(op);
+        EXPECT_EQ(choice(desc, &seconds), "hierarchical") << rf_coll_op_name(op);
         // Half of the whole goes each way, once for every phase.
         double whole = (op == RF_COLL_ALL_REDUCE ? 2 : 8) * 16.0 * (1 << 20);
         EXPECT_GT(seconds, whole / 2 * model.byte_s);
@@ -180,25 +181,25 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
         struct rf_sched *sched = nullptr;
         desc.window_bytes = RF_WINDOW_BYTES;
         ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
-        EXPECT_STREQ(rf_sched_algorithm(sched), "hosts");
+        EXPECT_STREQ(rf_sched_algorithm(sched), "hierarchical");
         EXPECT_LE(rf_sched_temp_bytes(sched), 8 * RF_WINDOW_BYTES);
         rf_sched_destroy(sched);
         // Not where the order is promised, where nothing was measured, or where nothing is gained.
         for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
             desc.order = order;
             if (rf_coll_reduces(op)) {
-                EXPECT_NE(choice(desc), "hosts");
+                EXPECT_NE(choice(desc), "hierarchical");
             }
         }
         desc.order = RF_ORDER_ANY;
         rf_coll_model slow = model;
         slow.near.byte_s = 1e-6;
         desc.model = &slow;
-        EXPECT_NE(choice(desc), "hosts");
+        EXPECT_NE(choice(desc), "hierarchical");
         desc.model = &models[1];
-        EXPECT_NE(choice(desc), "hosts");
+        EXPECT_NE(choice(desc), "hierarchical");
         desc.model = nullptr;
-        EXPECT_NE(choice(desc), "hosts");
+        EXPECT_NE(choice(desc), "hierarchical");
     }
 }
 

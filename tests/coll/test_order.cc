@@ -124,11 +124,11 @@ int levels_of(int leaves)
 
 TEST(Order, TreeIsPairwiseOverTheRanksByEveryAlgorithm)
 {
-    for (const char *algorithm : {"flat", "direct", "doubling"})
+    for (const char *algorithm : {"flat", "direct", "recursive_doubling"})
         for (int ranks = 2; ranks <= 13; ranks++)
             for (size_t count : {size_t(1), size_t(30)}) {
                 bool power = (ranks & (ranks - 1)) == 0;
-                if (!power && std::string(algorithm) == "doubling")
+                if (!power && std::string(algorithm) == "recursive_doubling")
                     continue;
                 expect_order(describe(RF_COLL_ALL_REDUCE, ranks, count, RF_ORDER_TREE, 16),
                              algorithm, [&](Expressions &e, size_t, int) {

@@ -53,7 +53,7 @@ TEST_P(Hosts, CollectivesByHostsAreExact)
     ranks::run(GetParam().world, [](rf_comm *comm, int rank) {
         const size_t size = (size_t)rf_comm_size(comm);
         rf_coll_opts opts{};
-        opts.algorithm = "hosts";
+        opts.algorithm = "hierarchical";
         for (size_t count : {1u, 13u, 1000u, 300007u}) {
             std::vector<int> in(count * size), out(count * size, -1);
             for (size_t i = 0; i < in.size(); i++)
@@ -135,7 +135,7 @@ TEST(OneHost, HasNothingToServeByHosts)
     world.size = 3;
     ranks::run(world, [](rf_comm *comm, int) {
         rf_coll_opts opts{};
-        opts.algorithm = "hosts";
+        opts.algorithm = "hierarchical";
         float x = 1;
         EXPECT_EQ(rf_all_reduce(comm, &x, &x, 1, RF_F32, RF_SUM, &opts), RF_EINVAL);
         EXPECT_STREQ(

@@ -182,9 +182,10 @@ TEST_P(Pieces, AlgorithmsByNameAreExactAndUnknownOnesRefused)
         int ranks = rf_comm_size(comm);
         bool power = (ranks & (ranks - 1)) == 0;
         for (const char *name :
-             {"ring", "flat", "direct", "naive", "doubling", "halving", "best"}) {
-            bool can = strcmp(name, "best") != 0 &&
-                       (power || (strcmp(name, "doubling") != 0 && strcmp(name, "halving") != 0));
+             {"ring", "flat", "direct", "naive", "recursive_doubling", "rabenseifner", "best"}) {
+            bool can =
+                strcmp(name, "best") != 0 && (power || (strcmp(name, "recursive_doubling") != 0 &&
+                                                        strcmp(name, "rabenseifner") != 0));
             for (size_t count : {size_t{1}, size_t{1000}, size_t{90001}}) {
                 rf_coll_opts opts = {};
                 opts.algorithm = name;

@@ -135,7 +135,7 @@ crossed() {
             fail "crossed-$1: not $2 bytes from host to host for each all-reduce"
     done
 }
-crossed hosts 262144 # the whole, once each way; a ring's last rank of a host sends half as much again
+crossed hierarchical 262144 # the whole, once each way; a ring's last rank of a host sends half as much again
 crossed ring 393216
 # One of the two ranks of the last host.
 kill_one() {

@@ -135,7 +135,7 @@ test_mpich() {
     # The ranks have found out who is on which host.
     # shellcheck disable=SC2086
     job by-hosts 4 on 1 $limit "$mpiexec" -launcher ssh -launcher-exec "$folder/agent.sh" -iface eth0 \
-        -hosts "$(address 1):2,$(address 2):2" -n 4 "$program" $sums --algorithm hosts
+        -hosts "$(address 1):2,$(address 2):2" -n 4 "$program" $sums --algorithm hierarchical
     done_so_far="$done_so_far; 4 ranks on 2 hosts by PMI"
 }
 test_slurm() {

@@ -55,7 +55,7 @@ TEST(Simulate, ATransferBeginsWhenTheLastRankOfItsGroupIsThereAndEndsOnAllAtOnce
     opts.verb_s = verb_s.data();
     opts.rates.link_bytes_per_s = 16;
     opts.rates.link_latency_s = 0.25;
-    // 32 bytes on two ranks: in one round, each sends all of it (algorithm "doubling").
+    // 32 bytes on two ranks: in one round, each sends all of it (algorithm "recursive_doubling").
     const double link = 0.25 + 32 / 16.0;
     Sim sim = run({fast.plan(), slow.plan()}, opts);
     EXPECT_EQ(times_of(sim, 0),
