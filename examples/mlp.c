@@ -27,7 +27,7 @@ static int embed_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in, str
 {
     struct rf_tensor none = {0}, scratch;
     struct rf_shape words = rf_shape1(rf_embedding_scratch(ctx->rows, VOCABULARY));
-    int rc = rf_carve(ctx->scratch, &(uint64_t){0}, words, RF_I32, &scratch);
+    int rc = rf_suballocate(ctx->scratch, &(uint64_t){0}, words, RF_I32, &scratch);
     return rc < 0 ? rc
                   : rf_embedding_backward(ctx->stream, ctx->grads[0], none, dout, in, ctx->seq,
                                           scratch);
@@ -36,7 +36,7 @@ static int embed_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in, str
 static int embed_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
     struct rf_shape words = rf_shape1(rf_embedding_scratch(rows, VOCABULARY));
-    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(words, RF_I32),
+    *out = (struct rf_block_sizes){.scratch = rf_suballocate_bytes(words, RF_I32),
                                    .out = rf_shape2(rows, WIDTH),
                                    .vocabulary = VOCABULARY};
     return 0;
@@ -48,8 +48,10 @@ static int embed_sizes(const void *self, int64_t rows, int64_t seq, struct rf_bl
 static int mlp_kept(struct rf_ctx *ctx, struct rf_tensor *before, struct rf_tensor *after)
 {
     uint64_t offset = 0;
-    int rc = rf_carve(ctx->saved, &offset, rf_shape2(ctx->rows, HIDDEN), RF_F32, before);
-    return rc < 0 ? rc : rf_carve(ctx->saved, &offset, rf_shape2(ctx->rows, HIDDEN), RF_F32, after);
+    int rc = rf_suballocate(ctx->saved, &offset, rf_shape2(ctx->rows, HIDDEN), RF_F32, before);
+    return rc < 0
+               ? rc
+               : rf_suballocate(ctx->saved, &offset, rf_shape2(ctx->rows, HIDDEN), RF_F32, after);
 }
 
 static int mlp(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
@@ -73,7 +75,7 @@ static int mlp_input(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct
     struct rf_shape hidden = rf_shape2(ctx->rows, HIDDEN);
     int rc = mlp_kept(ctx, &before, &after);
     if (rc == 0)
-        rc = rf_carve(ctx->handoff, &(uint64_t){0}, hidden, RF_F32, &dbefore);
+        rc = rf_suballocate(ctx->handoff, &(uint64_t){0}, hidden, RF_F32, &dbefore);
     if (rc == 0)
         rc = rf_matmul(
             ctx->stream, dbefore, dout, ctx->params[1],
@@ -89,7 +91,7 @@ static int mlp_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in, struc
     struct rf_shape hidden = rf_shape2(ctx->rows, HIDDEN);
     int rc = mlp_kept(ctx, &before, &after);
     if (rc == 0)
-        rc = rf_carve(ctx->handoff, &(uint64_t){0}, hidden, RF_F32, &dbefore);
+        rc = rf_suballocate(ctx->handoff, &(uint64_t){0}, hidden, RF_F32, &dbefore);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, ctx->grads[0], dbefore, in, &add_gradient);
     return rc < 0 ? rc : rf_matmul(ctx->stream, ctx->grads[1], dout, after, &add_gradient);
@@ -97,7 +99,7 @@ static int mlp_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in, struc
 
 static int mlp_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    uint64_t hidden = rf_carve_bytes(rf_shape2(rows, HIDDEN), RF_F32);
+    uint64_t hidden = rf_suballocate_bytes(rf_shape2(rows, HIDDEN), RF_F32);
     *out = (struct rf_block_sizes){
         .saved = 2 * hidden, .handoff = hidden, .out = rf_shape2(rows, WIDTH)};
     return 0;
@@ -108,7 +110,7 @@ static int mlp_sizes(const void *self, int64_t rows, int64_t seq, struct rf_bloc
 static int head(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
     struct rf_tensor none = {0}, scratch;
-    int rc = rf_carve(ctx->scratch, &(uint64_t){0}, rf_shape1(ctx->rows), RF_F32, &scratch);
+    int rc = rf_suballocate(ctx->scratch, &(uint64_t){0}, rf_shape1(ctx->rows), RF_F32, &scratch);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, out, in, ctx->params[0], &by_transposed);
     /* The gradient of the logits takes their place; it is the dout of the backward pass. */
@@ -130,7 +132,7 @@ static int head_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in, stru
 
 static int head_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(rows), RF_F32),
+    *out = (struct rf_block_sizes){.scratch = rf_suballocate_bytes(rf_shape1(rows), RF_F32),
                                    .out = rf_shape2(rows, VOCABULARY)};
     return 0;
 }

@@ -64,9 +64,10 @@ struct kept {
 static int kept(struct rf_ctx *ctx, struct kept *k)
 {
     uint64_t offset = 0;
-    int rc = rf_carve(ctx->saved, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &k->rows);
+    int rc = rf_suballocate(ctx->saved, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &k->rows);
     return rc < 0 ? rc
-                  : rf_carve(ctx->saved, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &k->active);
+                  : rf_suballocate(ctx->saved, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32,
+                                   &k->active);
 }
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
@@ -84,7 +85,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
         rc = rf_matmul(ctx->stream, out, k.active, ctx->params[HEAD],
                        &(struct rf_matmul_opts){.transpose_b = true});
     if (rc == 0)
-        rc = rf_carve(ctx->scratch, &offset, rf_shape1(ctx->rows), RF_F32, &scratch);
+        rc = rf_suballocate(ctx->scratch, &offset, rf_shape1(ctx->rows), RF_F32, &scratch);
     /* The last block turns its scores into losses, and leaves their gradient in their place. */
     return rc < 0 ? rc
                   : rf_cross_entropy(ctx->stream, ctx->losses, ctx->evaluate ? none : out, out,
@@ -101,7 +102,7 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     uint64_t offset = 0;
     int rc = kept(ctx, &k);
     if (rc == 0)
-        rc = rf_carve(ctx->handoff, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &dactive);
+        rc = rf_suballocate(ctx->handoff, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &dactive);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, dactive, dout, ctx->params[HEAD], NULL);
     /* In place: each element is read before it is written. */
@@ -116,10 +117,11 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     uint64_t offset = 0, used = 0;
     int rc = kept(ctx, &k);
     if (rc == 0)
-        rc = rf_carve(ctx->handoff, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &drows);
+        rc = rf_suballocate(ctx->handoff, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &drows);
     if (rc == 0)
-        rc = rf_carve(ctx->scratch, &used, rf_shape1(rf_embedding_scratch(ctx->rows, VOCABULARY)),
-                      RF_I32, &scratch);
+        rc = rf_suballocate(ctx->scratch, &used,
+                            rf_shape1(rf_embedding_scratch(ctx->rows, VOCABULARY)), RF_I32,
+                            &scratch);
     if (rc == 0) /* gradients of parameters accumulate */
         rc = rf_matmul(ctx->stream, ctx->grads[HEAD], dout, k.active,
                        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true});
@@ -130,11 +132,11 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
-    uint64_t wide = rf_carve_bytes(rf_shape2(rows, WIDTH), RF_F32);
+    uint64_t wide = rf_suballocate_bytes(rf_shape2(rows, WIDTH), RF_F32);
     *out = (struct rf_block_sizes){
         .saved = 2 * wide,
         .handoff = wide,
-        .scratch = rf_carve_bytes(rf_shape1(rf_embedding_scratch(rows, VOCABULARY)), RF_I32),
+        .scratch = rf_suballocate_bytes(rf_shape1(rf_embedding_scratch(rows, VOCABULARY)), RF_I32),
         .out = rf_shape2(rows, VOCABULARY),
         .vocabulary = VOCABULARY,
     };

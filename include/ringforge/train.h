@@ -217,10 +217,10 @@ struct rf_block {
 
 /* Cuts a 256-aligned f32 (or other) tensor off the front of a u8 region such as ctx->saved; *offset
  * moves on. Errors: RF_EINVAL when the region is too small. */
-RF_API int rf_carve(struct rf_tensor region, uint64_t *offset, struct rf_shape shape,
-                    enum rf_dtype dtype, struct rf_tensor *out);
-/* What rf_carve takes for it: for sizes(). */
-RF_EXPORT uint64_t rf_carve_bytes(struct rf_shape shape, enum rf_dtype dtype);
+RF_API int rf_suballocate(struct rf_tensor region, uint64_t *offset, struct rf_shape shape,
+                          enum rf_dtype dtype, struct rf_tensor *out);
+/* What rf_suballocate takes for it: for sizes(). */
+RF_EXPORT uint64_t rf_suballocate_bytes(struct rf_shape shape, enum rf_dtype dtype);
 
 /* ---- mesh and policy ------------------------------------------------------------------------- */
 

@@ -56,7 +56,7 @@ static struct rf_tensor positions_of(const struct model_embedding *e,
 
 uint64_t model_embed_context_scratch(const struct model_embedding *e, int64_t seq)
 {
-    return e->positions ? rf_carve_bytes(rf_shape2(seq, e->channels), RF_F32) : 0;
+    return e->positions ? rf_suballocate_bytes(rf_shape2(seq, e->channels), RF_F32) : 0;
 }
 
 static bool own_positions(const struct rf_ctx *ctx, const struct model_embedding *e)
@@ -72,7 +72,7 @@ int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struc
     if (own_positions(ctx, e)) {
         const struct rf_shape own = rf_shape2(ctx->seq, e->channels);
         uint64_t at = 0;
-        RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, own, positions.dtype, &positions));
+        RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own, positions.dtype, &positions));
         RETURN_IF_FAILED(model_own_positions(ctx, ctx->params[1], positions));
     }
     if (part->ranks <= 1)
@@ -108,10 +108,10 @@ int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding 
     const int64_t words = rf_embedding_scratch(ctx->rows, rows.count + shared);
     struct rf_tensor scratch, positions = positions_of(e, ctx->grads);
     uint64_t at = 0;
-    RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
+    RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
     if (own_positions(ctx, e)) {
         const struct rf_shape own_rows = rf_shape2(ctx->seq, e->channels);
-        RETURN_IF_FAILED(rf_carve(ctx->scratch, &at, own_rows, RF_F32, &positions));
+        RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own_rows, RF_F32, &positions));
         RETURN_IF_FAILED(rf_fill(ctx->stream, positions, 0));
     }
     RETURN_IF_FAILED(rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions, dout,
@@ -131,7 +131,7 @@ int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_pa
         own = model_own_rows(part, rows).count;
     }
     const int64_t words = rf_embedding_scratch(rows, table_rows + shared);
-    *out = (struct rf_block_sizes){.scratch = rf_carve_bytes(rf_shape1(words), RF_I32),
+    *out = (struct rf_block_sizes){.scratch = rf_suballocate_bytes(rf_shape1(words), RF_I32),
                                    .out = rf_shape2(own, e->channels),
                                    .dtype = e->dtype,
                                    .vocabulary = e->vocab};

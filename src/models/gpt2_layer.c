@@ -101,9 +101,9 @@ static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct gpt2_con
     init(l, ctx, g, &ctx->tensor, ctx->rows);
     cut_saved(l, saved);
     const struct work_cuts work = cut_work(l);
-    RETURN_IF_FAILED(model_carve(ctx->saved, ctx->rows, saved, SAVED_CUTS));
-    RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(work.operands)));
-    return model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(work.attention));
+    RETURN_IF_FAILED(model_suballocate(ctx->saved, ctx->rows, saved, SAVED_CUTS));
+    RETURN_IF_FAILED(model_suballocate(ctx->scratch, ctx->rows, MODEL_CUTS(work.operands)));
+    return model_suballocate(ctx->scratch, ctx->rows, MODEL_CUTS(work.attention));
 }
 
 static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *g,
@@ -114,7 +114,7 @@ static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct gpt2_
     l->x = in;
     l->dout = l->h.dout = dout;
     cut_handoff(l, handoff);
-    return model_carve(ctx->handoff, ctx->rows, handoff, HANDOFF_CUTS);
+    return model_suballocate(ctx->handoff, ctx->rows, handoff, HANDOFF_CUTS);
 }
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)

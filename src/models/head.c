@@ -21,13 +21,13 @@ static int get_saved(const struct rf_ctx *ctx, const struct model_head *h,
                      struct model_head_norm *s)
 {
     struct model_cut cuts[3];
-    return model_carve(ctx->saved, ctx->rows, cuts, cut_saved(h, s, cuts));
+    return model_suballocate(ctx->saved, ctx->rows, cuts, cut_saved(h, s, cuts));
 }
 
 static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor *out)
 {
     const struct model_cut cuts[] = {{out, h->channels, h->dtype}};
-    return model_carve(ctx->handoff, ctx->rows, MODEL_CUTS(cuts));
+    return model_suballocate(ctx->handoff, ctx->rows, MODEL_CUTS(cuts));
 }
 
 int model_head_table(const struct model_head *h)
@@ -156,7 +156,7 @@ static int run_chunks(struct rf_ctx *ctx, const struct model_head *h,
     struct rf_tensor scratch;
     uint64_t at = 0;
     RETURN_IF_FAILED(
-        rf_carve(ctx->scratch, &at, rf_shape1(chunk_bytes(h, ctx->rows)), RF_U8, &scratch));
+        rf_suballocate(ctx->scratch, &at, rf_shape1(chunk_bytes(h, ctx->rows)), RF_U8, &scratch));
     const struct rf_cross_entropy_opts opts = model_head_loss(ctx);
     return rf_lm_head(ctx->stream, ctx->losses, dnorm, dtable, s->norm,
                       ctx->params[model_head_table(h)], ctx->targets, scratch, &opts);
@@ -205,7 +205,7 @@ static int chunked_sizes(const void *self, int64_t rows, int64_t seq, struct rf_
     struct model_head_norm s;
     struct model_cut cuts[3];
     uint64_t weights = model_scratch_bytes(rf_layernorm_scratch(rows, h->channels));
-    uint64_t chunk = rf_carve_bytes(rf_shape1(chunk_bytes(h, rows)), RF_U8);
+    uint64_t chunk = rf_suballocate_bytes(rf_shape1(chunk_bytes(h, rows)), RF_U8);
     *out = (struct rf_block_sizes){.saved = model_cut_bytes(rows, cuts, cut_saved(h, &s, cuts)),
                                    .scratch = weights > chunk ? weights : chunk,
                                    .out = rf_shape2(rows, h->channels),

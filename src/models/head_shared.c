@@ -50,12 +50,12 @@ static int get_saved(const struct rf_ctx *ctx, const struct model_head *h, struc
     const int count = cut_saved(h, s, cuts);
     struct rf_tensor rest = ctx->saved;
     *s = (struct saved){0};
-    RETURN_IF_FAILED(model_carve(rest, ctx->rows, cuts, OF_ROWS));
+    RETURN_IF_FAILED(model_suballocate(rest, ctx->rows, cuts, OF_ROWS));
     const uint64_t used = model_cut_bytes(ctx->rows, cuts, OF_ROWS);
     rest.offset += used;
     rest.shape = rf_shape1(rf_tensor_count(rest) - (int64_t)used);
-    return model_carve(rest, model_own_rows(&ctx->tensor, ctx->rows).count, cuts + OF_ROWS,
-                       count - OF_ROWS);
+    return model_suballocate(rest, model_own_rows(&ctx->tensor, ctx->rows).count, cuts + OF_ROWS,
+                             count - OF_ROWS);
 }
 
 /* Where the gradient of the norm's output is kept for backward_weight, of own rows: in the output,
@@ -66,7 +66,7 @@ static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struc
     const int64_t own = model_own_rows(&ctx->tensor, ctx->rows).count;
     const struct model_cut cuts[] = {{out, h->channels, h->dtype}};
     if (!h->rows)
-        return model_carve(ctx->handoff, own, MODEL_CUTS(cuts));
+        return model_suballocate(ctx->handoff, own, MODEL_CUTS(cuts));
     *out = model_rows_of(dout, (struct model_span){0, own});
     return 0;
 }
@@ -86,7 +86,7 @@ static int get_logits(const struct rf_ctx *ctx, const struct model_head *h, stru
     const int64_t columns = model_table_rows(&ctx->tensor, h->vocab).count;
     const struct model_cut cuts[] = {{out, columns, h->dtype}};
     if (h->rows)
-        return model_carve(ctx->scratch, rows.count, MODEL_CUTS(cuts));
+        return model_suballocate(ctx->scratch, rows.count, MODEL_CUTS(cuts));
     *out = model_rows_of(all, rows);
     return 0;
 }

@@ -110,10 +110,10 @@ static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct llama_co
     init(l, ctx, g, &ctx->tensor, ctx->rows);
     cut_saved(l, saved);
     const struct work_cuts work = cut_work(l);
-    RETURN_IF_FAILED(model_carve(ctx->saved, ctx->rows, saved, SAVED_CUTS));
-    RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(work.operands)));
-    RETURN_IF_FAILED(model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(work.attention)));
-    return model_carve(ctx->scratch, ctx->rows, MODEL_CUTS(work.unit));
+    RETURN_IF_FAILED(model_suballocate(ctx->saved, ctx->rows, saved, SAVED_CUTS));
+    RETURN_IF_FAILED(model_suballocate(ctx->scratch, ctx->rows, MODEL_CUTS(work.operands)));
+    RETURN_IF_FAILED(model_suballocate(ctx->scratch, ctx->rows, MODEL_CUTS(work.attention)));
+    return model_suballocate(ctx->scratch, ctx->rows, MODEL_CUTS(work.unit));
 }
 
 static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct llama_config *g,
@@ -124,7 +124,7 @@ static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct llama
     l->x = in;
     l->dout = l->h.dout = dout;
     cut_handoff(l, handoff);
-    return model_carve(ctx->handoff, ctx->rows, handoff, HANDOFF_CUTS);
+    return model_suballocate(ctx->handoff, ctx->rows, handoff, HANDOFF_CUTS);
 }
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)

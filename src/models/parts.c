@@ -70,13 +70,14 @@ static struct rf_shape shape_of(int64_t rows, const struct model_cut *cut)
     return cut->columns ? rf_shape2(own, cut->columns) : rf_shape1(own);
 }
 
-int model_carve(struct rf_tensor region, int64_t rows, const struct model_cut *cuts, int count)
+int model_suballocate(struct rf_tensor region, int64_t rows, const struct model_cut *cuts,
+                      int count)
 {
     uint64_t at = 0;
     for (int i = 0; i < count; i++)
         if (!cuts[i].absent)
-            RETURN_IF_FAILED(
-                rf_carve(region, &at, shape_of(rows, &cuts[i]), cuts[i].dtype, cuts[i].tensor));
+            RETURN_IF_FAILED(rf_suballocate(region, &at, shape_of(rows, &cuts[i]), cuts[i].dtype,
+                                            cuts[i].tensor));
     return 0;
 }
 
@@ -85,19 +86,19 @@ uint64_t model_cut_bytes(int64_t rows, const struct model_cut *cuts, int count)
     uint64_t bytes = 0;
     for (int i = 0; i < count; i++)
         if (!cuts[i].absent)
-            bytes += rf_carve_bytes(shape_of(rows, &cuts[i]), cuts[i].dtype);
+            bytes += rf_suballocate_bytes(shape_of(rows, &cuts[i]), cuts[i].dtype);
     return bytes;
 }
 
 int model_scratch(const struct rf_ctx *ctx, int64_t elements, struct rf_tensor *out)
 {
     uint64_t at = 0;
-    return rf_carve(ctx->scratch, &at, rf_shape1(model_max(elements, 1)), RF_F32, out);
+    return rf_suballocate(ctx->scratch, &at, rf_shape1(model_max(elements, 1)), RF_F32, out);
 }
 
 uint64_t model_scratch_bytes(int64_t elements)
 {
-    return rf_carve_bytes(rf_shape1(model_max(elements, 1)), RF_F32);
+    return rf_suballocate_bytes(rf_shape1(model_max(elements, 1)), RF_F32);
 }
 
 const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual)

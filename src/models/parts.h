@@ -67,8 +67,9 @@ struct model_cut {
     int parts;           /* it has so many times fewer rows; 0 = 1 */
 };
 #define MODEL_CUTS(cuts) cuts, (int)(sizeof(cuts) / sizeof((cuts)[0]))
-int model_carve(struct rf_tensor region, int64_t rows, const struct model_cut *cuts, int count);
-/* What model_carve takes of a region. */
+int model_suballocate(struct rf_tensor region, int64_t rows, const struct model_cut *cuts,
+                      int count);
+/* What model_suballocate takes of a region. */
 uint64_t model_cut_bytes(int64_t rows, const struct model_cut *cuts, int count);
 /* f32 scratch of a call, from the start of ctx->scratch: at least one element. */
 int model_scratch(const struct rf_ctx *ctx, int64_t elements, struct rf_tensor *out);

@@ -33,7 +33,7 @@ struct Counting {
             uint64_t at = 0;
             if (!grad.buffer)
                 continue; // frozen
-            int rc = rf_carve(ctx->scratch, &at, grad.shape, RF_F32, &part);
+            int rc = rf_suballocate(ctx->scratch, &at, grad.shape, RF_F32, &part);
             if (rc == 0)
                 rc = rf_fill(ctx->stream, part, counting->each[(size_t)i]);
             if (rc == 0)

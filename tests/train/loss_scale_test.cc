@@ -27,7 +27,7 @@ struct Linear {
         // grads += scale, by a copy of it and a sum.
         rf_tensor grad = ctx->grads[0], copy = {}, scale = ctx->loss_scale;
         uint64_t at = 0;
-        int rc = rf_carve(ctx->scratch, &at, rf_shape1(1), RF_F32, &copy);
+        int rc = rf_suballocate(ctx->scratch, &at, rf_shape1(1), RF_F32, &copy);
         if (rc == 0)
             rc = scale.buffer ? rf_copy(ctx->stream, copy, scale) : rf_fill(ctx->stream, copy, 1);
         return rc < 0 ? rc : rf_add(ctx->stream, grad, grad, copy);
@@ -35,7 +35,7 @@ struct Linear {
     static int sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
     {
         *out = {};
-        out->scratch = rf_carve_bytes(rf_shape1(1), RF_F32);
+        out->scratch = rf_suballocate_bytes(rf_shape1(1), RF_F32);
         out->out = rf_shape2(rows, 4);
         return 0;
     }

@@ -54,16 +54,16 @@ TEST(Arena, APieceLargerThanTheDeviceAllocatesAtOnceIsRefusedByName)
     EXPECT_EQ(arena, nullptr);
 }
 
-TEST(Carve, GivesNoMoreThanSizesAskedFor)
+TEST(Suballocate, GivesNoMoreThanSizesAskedFor)
 {
     rf_tensor region = {}, first, second;
     uint64_t at = 0;
     ASSERT_RF(rf_tensor_create(rank_device(0), rf_shape1(512), RF_U8, &region));
-    ASSERT_RF(rf_carve(region, &at, rf_shape2(3, 5), RF_F32, &first));
-    EXPECT_EQ(at, rf_carve_bytes(rf_shape2(3, 5), RF_F32));
-    ASSERT_RF(rf_carve(region, &at, rf_shape1(64), RF_F32, &second));
+    ASSERT_RF(rf_suballocate(region, &at, rf_shape2(3, 5), RF_F32, &first));
+    EXPECT_EQ(at, rf_suballocate_bytes(rf_shape2(3, 5), RF_F32));
+    ASSERT_RF(rf_suballocate(region, &at, rf_shape1(64), RF_F32, &second));
     EXPECT_EQ(second.offset, 256u);
-    EXPECT_EQ(rf_carve(region, &at, rf_shape1(1), RF_F32, &second), RF_EINVAL);
+    EXPECT_EQ(rf_suballocate(region, &at, rf_shape1(1), RF_F32, &second), RF_EINVAL);
     rf_buffer_destroy(region.buffer);
 }
 
