@@ -67,7 +67,7 @@ static int mlp(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_te
                               &(struct rf_matmul_opts){.transpose_b = true, .residual = &in});
 }
 
-/* The gradient of `before` is handed on: the weights need it, too. */
+/* The gradient of `before` goes to saved_for_weight: the weights need it, too. */
 static int mlp_input(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor dout,
                      struct rf_tensor din)
 {
@@ -75,7 +75,7 @@ static int mlp_input(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct
     struct rf_shape hidden = rf_shape2(ctx->rows, HIDDEN);
     int rc = mlp_kept(ctx, &before, &after);
     if (rc == 0)
-        rc = rf_suballocate(ctx->handoff, &(uint64_t){0}, hidden, RF_F32, &dbefore);
+        rc = rf_suballocate(ctx->saved_for_weight, &(uint64_t){0}, hidden, RF_F32, &dbefore);
     if (rc == 0)
         rc = rf_matmul(
             ctx->stream, dbefore, dout, ctx->params[1],
@@ -91,7 +91,7 @@ static int mlp_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in, struc
     struct rf_shape hidden = rf_shape2(ctx->rows, HIDDEN);
     int rc = mlp_kept(ctx, &before, &after);
     if (rc == 0)
-        rc = rf_suballocate(ctx->handoff, &(uint64_t){0}, hidden, RF_F32, &dbefore);
+        rc = rf_suballocate(ctx->saved_for_weight, &(uint64_t){0}, hidden, RF_F32, &dbefore);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, ctx->grads[0], dbefore, in, &add_gradient);
     return rc < 0 ? rc : rf_matmul(ctx->stream, ctx->grads[1], dout, after, &add_gradient);
@@ -101,7 +101,7 @@ static int mlp_sizes(const void *self, int64_t rows, int64_t seq, struct rf_bloc
 {
     uint64_t hidden = rf_suballocate_bytes(rf_shape2(rows, HIDDEN), RF_F32);
     *out = (struct rf_block_sizes){
-        .saved = 2 * hidden, .handoff = hidden, .out = rf_shape2(rows, WIDTH)};
+        .saved = 2 * hidden, .saved_for_weight = hidden, .out = rf_shape2(rows, WIDTH)};
     return 0;
 }
 

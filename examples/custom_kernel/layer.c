@@ -92,7 +92,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
                                      ctx->targets, scratch, NULL);
 }
 
-/* Nobody is before the first block; what its weights need is handed on. */
+/* Nobody is before the first block; what backward_weight needs goes to saved_for_weight. */
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din)
 {
@@ -102,7 +102,8 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     uint64_t offset = 0;
     int rc = kept(ctx, &k);
     if (rc == 0)
-        rc = rf_suballocate(ctx->handoff, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &dactive);
+        rc = rf_suballocate(ctx->saved_for_weight, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32,
+                            &dactive);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, dactive, dout, ctx->params[HEAD], NULL);
     /* In place: each element is read before it is written. */
@@ -117,7 +118,8 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
     uint64_t offset = 0, used = 0;
     int rc = kept(ctx, &k);
     if (rc == 0)
-        rc = rf_suballocate(ctx->handoff, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32, &drows);
+        rc = rf_suballocate(ctx->saved_for_weight, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32,
+                            &drows);
     if (rc == 0)
         rc = rf_suballocate(ctx->scratch, &used,
                             rf_shape1(rf_embedding_scratch(ctx->rows, VOCABULARY)), RF_I32,
@@ -135,7 +137,7 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     uint64_t wide = rf_suballocate_bytes(rf_shape2(rows, WIDTH), RF_F32);
     *out = (struct rf_block_sizes){
         .saved = 2 * wide,
-        .handoff = wide,
+        .saved_for_weight = wide,
         .scratch = rf_suballocate_bytes(rf_shape1(rf_embedding_scratch(rows, VOCABULARY)), RF_I32),
         .out = rf_shape2(rows, VOCABULARY),
         .vocabulary = VOCABULARY,

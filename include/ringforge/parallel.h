@@ -40,8 +40,8 @@ enum rf_value_kind {
     RF_VALUE_OUT,       /* block, micro_batch: a block's output */
     RF_VALUE_DOUT,      /* block, micro_batch: the gradient of a block's output */
     RF_VALUE_SAVED,     /* block, micro_batch: from forward to backward */
-    RF_VALUE_HANDOFF,   /* block, micro_batch: from backward_input to backward_weight */
-    RF_VALUE_EXCHANGE,  /* block, micro_batch; slot: which exchange of which call of the block */
+    RF_VALUE_SAVED_FOR_WEIGHT, /* block, micro_batch: from backward_input to backward_weight */
+    RF_VALUE_EXCHANGE, /* block, micro_batch; slot: which exchange of which call of the block */
     /* The same as RF_VALUE_OUT and RF_VALUE_SAVED, in memory of the host. What comes back from
      * there has slot 1 of these two kinds. */
     RF_VALUE_HOST_OUT,

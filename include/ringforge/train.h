@@ -105,13 +105,13 @@ static inline int64_t rf_context_first(const struct rf_context_part *part, int h
 
 /* What a block needs to run on `rows` rows (tokens). */
 struct rf_block_sizes {
-    uint64_t saved;      /* bytes kept from forward to backward */
-    uint64_t handoff;    /* bytes kept from backward_input to backward_weight */
-    uint64_t scratch;    /* bytes of working memory inside one call */
-    struct rf_shape out; /* shape of the output for these rows */
-    enum rf_dtype dtype; /* of the output and its gradient: f32 (0), f16 or bf16 */
-    int64_t classes;     /* of a last block whose output is no logits: targets are below it; 0: they
-                            are logits, and targets are below their columns */
+    uint64_t saved;            /* bytes kept from forward to backward */
+    uint64_t saved_for_weight; /* bytes kept from backward_input to backward_weight */
+    uint64_t scratch;          /* bytes of working memory inside one call */
+    struct rf_shape out;       /* shape of the output for these rows */
+    enum rf_dtype dtype;       /* of the output and its gradient: f32 (0), f16 or bf16 */
+    int64_t classes;    /* of a last block whose output is no logits: targets are below it; 0: they
+                           are logits, and targets are below their columns */
     int64_t vocabulary; /* of a first block: tokens are 0 to vocabulary - 1, and a call with another
                            is refused before anything runs; 0: it takes any i32 */
     /* Of each call, by tensor_sizes() and context_sizes() alone. */
@@ -139,7 +139,7 @@ struct rf_ctx {
      * those declared RF_PARAM_WRITTEN. */
     const bool *fresh;
     struct rf_tensor saved; /* u8; as many bytes as sizes() said; 256-aligned */
-    struct rf_tensor handoff;
+    struct rf_tensor saved_for_weight;
     struct rf_tensor scratch;
     struct rf_tensor
         workspace; /* f32, opts->scratch of products: struct rf_policy; NULL buffer: none */

@@ -3,7 +3,7 @@
  * A transformer layer of a GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). Here: its
  * memory and its exchanges. What it does not keep (recompute.h) passes through scratch, and is made
  * again in the backward pass by the same kernels; what both halves of that need and costs a product
- * or attention goes by the handoff.
+ * or attention goes by saved_for_weight.
  */
 #include <string.h>
 
@@ -36,15 +36,15 @@ static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
     memcpy(cuts, all, sizeof(all));
 }
 
-#define HANDOFF_CUTS 8
-static void cut_handoff(struct layer *l, struct model_cut cuts[HANDOFF_CUTS])
+#define FOR_WEIGHT_CUTS 8
+static void cut_for_weight(struct layer *l, struct model_cut cuts[FOR_WEIGHT_CUTS])
 {
     const struct model_layer *m = &l->m;
-    struct handoff *h = &l->h;
+    struct saved_for_weight *h = &l->h;
     const int64_t c = m->channels, width = l->width;
     const enum rf_dtype t = m->dtype;
     const int own = model_row_parts(m);
-    const struct model_cut all[HANDOFF_CUTS] = {
+    const struct model_cut all[FOR_WEIGHT_CUTS] = {
         {&h->dact, 4 * width, t},
         {&h->dnorm2, c, t, .parts = own},
         {&h->dmiddle, c, t},
@@ -109,12 +109,12 @@ static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct gpt2_con
 static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *g,
                          struct rf_tensor in, struct rf_tensor dout)
 {
-    struct model_cut handoff[HANDOFF_CUTS];
+    struct model_cut saved_for_weight[FOR_WEIGHT_CUTS];
     RETURN_IF_FAILED(open_layer(l, ctx, g));
     l->x = in;
     l->dout = l->h.dout = dout;
-    cut_handoff(l, handoff);
-    return model_suballocate(ctx->handoff, ctx->rows, handoff, HANDOFF_CUTS);
+    cut_for_weight(l, saved_for_weight);
+    return model_suballocate(ctx->saved_for_weight, ctx->rows, saved_for_weight, FOR_WEIGHT_CUTS);
 }
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
@@ -157,7 +157,7 @@ static void fill_sizes(struct layer *l, struct rf_block_sizes *out)
 {
     const struct model_layer *m = &l->m;
     const int64_t n = m->rows, c = m->channels;
-    struct model_cut saved[SAVED_CUTS], handoff[HANDOFF_CUTS];
+    struct model_cut saved[SAVED_CUTS], saved_for_weight[FOR_WEIGHT_CUTS];
     const struct work_cuts work = cut_work(l);
     const int64_t biases =
         model_max(rf_bias_grad_scratch(n, 4 * l->width), rf_bias_grad_scratch(m->own_rows, c));
@@ -166,9 +166,10 @@ static void fill_sizes(struct layer *l, struct rf_block_sizes *out)
                                 model_cut_bytes(n, MODEL_CUTS(work.attention)),
                                 model_scratch_bytes(weights)};
     cut_saved(l, saved);
-    cut_handoff(l, handoff);
+    cut_for_weight(l, saved_for_weight);
     *out = (struct rf_block_sizes){.saved = model_cut_bytes(n, saved, SAVED_CUTS),
-                                   .handoff = model_cut_bytes(n, handoff, HANDOFF_CUTS),
+                                   .saved_for_weight =
+                                       model_cut_bytes(n, saved_for_weight, FOR_WEIGHT_CUTS),
                                    .scratch = model_most(scratch, 3),
                                    .out = rf_shape2(m->own_rows, c),
                                    .dtype = m->residual};

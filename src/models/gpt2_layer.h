@@ -23,7 +23,7 @@ struct saved {
     struct rf_tensor pre, act; /* (n,4c) */
 };
 /* What backward_input keeps for backward_weight, all in the type of products. */
-struct handoff {
+struct saved_for_weight {
     struct rf_tensor dact, dqkv, dmiddle; /* (n,4c) (n,3c) (n,C) */
     struct rf_tensor dnorm1, dnorm2;      /* (n',C) */
     struct rf_tensor dout;       /* (n,C): where the residual stream has another type or is cut */
@@ -42,7 +42,7 @@ struct layer {
     int64_t width, heads; /* c, h */
     struct rf_tensor x, out, dout, din;
     struct saved s;
-    struct handoff h;
+    struct saved_for_weight h;
     struct work w;
 };
 

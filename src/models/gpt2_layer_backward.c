@@ -33,7 +33,7 @@ static int attention_again(struct layer *l)
     return MODEL_AGAIN(l->m.ctx, gpt2_attend(l));
 }
 
-/* act: of the handoff, or made of pre, or kept. */
+/* act: of saved_for_weight, or made of pre, or kept. */
 static int act_again(struct layer *l)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_GELU))

@@ -27,7 +27,7 @@ static int get_saved(const struct rf_ctx *ctx, const struct model_head *h,
 static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor *out)
 {
     const struct model_cut cuts[] = {{out, h->channels, h->dtype}};
-    return model_suballocate(ctx->handoff, ctx->rows, MODEL_CUTS(cuts));
+    return model_suballocate(ctx->saved_for_weight, ctx->rows, MODEL_CUTS(cuts));
 }
 
 int model_head_table(const struct model_head *h)
@@ -131,10 +131,10 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     struct model_head_norm s;
     struct rf_tensor dnorm;
     struct model_cut cuts[3];
-    const struct model_cut handoff[] = {{&dnorm, h->channels, h->dtype}};
+    const struct model_cut saved_for_weight[] = {{&dnorm, h->channels, h->dtype}};
     *out = (struct rf_block_sizes){
         .saved = model_cut_bytes(rows, cuts, cut_saved(h, &s, cuts)),
-        .handoff = model_cut_bytes(rows, MODEL_CUTS(handoff)),
+        .saved_for_weight = model_cut_bytes(rows, MODEL_CUTS(saved_for_weight)),
         .scratch = model_scratch_bytes(model_max(rf_layernorm_scratch(rows, h->channels), rows)),
         .out = rf_shape2(rows, h->vocab),
         .dtype = h->dtype};

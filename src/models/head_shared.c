@@ -66,7 +66,7 @@ static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struc
     const int64_t own = model_own_rows(&ctx->tensor, ctx->rows).count;
     const struct model_cut cuts[] = {{out, h->channels, h->dtype}};
     if (!h->rows)
-        return model_suballocate(ctx->handoff, own, MODEL_CUTS(cuts));
+        return model_suballocate(ctx->saved_for_weight, own, MODEL_CUTS(cuts));
     *out = model_rows_of(dout, (struct model_span){0, own});
     return 0;
 }
@@ -259,19 +259,19 @@ int model_head_shared_sizes(const struct model_head *h, const struct rf_tensor_p
     const int count = cut_saved(h, &s, cuts);
     const int64_t own = model_own_rows(part, rows).count;
     const int64_t columns = model_table_rows(part, h->vocab).count;
-    const struct model_cut handoff[] = {{&dnorm, h->channels, h->dtype}};
+    const struct model_cut saved_for_weight[] = {{&dnorm, h->channels, h->dtype}};
     const struct model_cut chunk[] = {{&logits, columns, h->dtype}};
     const uint64_t work[] = {
         model_scratch_bytes(rf_layernorm_scratch(own, h->channels)),
         h->rows ? model_cut_bytes(chunk_rows(h, rows, columns), MODEL_CUTS(chunk)) : 0};
-    *out =
-        (struct rf_block_sizes){.saved = model_cut_bytes(rows, cuts, OF_ROWS) +
-                                         model_cut_bytes(own, cuts + OF_ROWS, count - OF_ROWS),
-                                .handoff = h->rows ? 0 : model_cut_bytes(own, MODEL_CUTS(handoff)),
-                                .scratch = model_most(work, 2),
-                                .out = rf_shape2(rows, h->rows ? h->channels : columns),
-                                .dtype = h->dtype,
-                                .classes = h->vocab};
+    *out = (struct rf_block_sizes){
+        .saved = model_cut_bytes(rows, cuts, OF_ROWS) +
+                 model_cut_bytes(own, cuts + OF_ROWS, count - OF_ROWS),
+        .saved_for_weight = h->rows ? 0 : model_cut_bytes(own, MODEL_CUTS(saved_for_weight)),
+        .scratch = model_most(work, 2),
+        .out = rf_shape2(rows, h->rows ? h->channels : columns),
+        .dtype = h->dtype,
+        .classes = h->vocab};
     add_exchanges(h, part->sequence, rows, out);
     return 0;
 }

@@ -24,7 +24,7 @@ struct saved {
     struct rf_tensor gates, act; /* (n,2f): gate and up; (n,f) */
 };
 /* What backward_input keeps for backward_weight, all in the type of products. */
-struct handoff {
+struct saved_for_weight {
     struct rf_tensor dgates, dmiddle, dqkv; /* (n,2f) (n,C) (n,q) */
     struct rf_tensor dnorm1, dnorm2;        /* (n',C) */
     struct rf_tensor dout;       /* (n,C): where the residual stream has another type or is cut */
@@ -45,7 +45,7 @@ struct layer {
     int64_t heads, keys, size, hidden; /* h, k, D, f */
     struct rf_tensor x, out, dout, din;
     struct saved s;
-    struct handoff h;
+    struct saved_for_weight h;
     struct work w;
 };
 

@@ -34,7 +34,7 @@ static int attention_again(struct layer *l)
     return MODEL_AGAIN(l->m.ctx, llama_attend(l));
 }
 
-/* act: of the handoff, or made of the gates, or kept. */
+/* act: of saved_for_weight, or made of the gates, or kept. */
 static int act_again(struct layer *l)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_GELU))

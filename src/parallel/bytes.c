@@ -124,7 +124,8 @@ static void join_parts(struct rf_block_sizes *all, const struct rf_block_sizes *
     if (first)
         *all = *part;
     all->saved = (first ? 0 : all->saved) + rf_plan_aligned(part->saved);
-    all->handoff = (first ? 0 : all->handoff) + rf_plan_aligned(part->handoff);
+    all->saved_for_weight =
+        (first ? 0 : all->saved_for_weight) + rf_plan_aligned(part->saved_for_weight);
     all->scratch = largest(all->scratch, part->scratch);
     all->out = rf_shape1((int64_t)(before + rf_plan_aligned(out) / element));
 }

@@ -119,7 +119,7 @@ static void make_call(struct counter *c, int block, struct call *call)
                 .param_count = plan->blocks[block].param_count,
                 .params = c->params,
                 .saved = take_bytes(c, sizes->saved),
-                .handoff = take_bytes(c, sizes->handoff),
+                .saved_for_weight = take_bytes(c, sizes->saved_for_weight),
                 .scratch = take_bytes(c, sizes->scratch),
                 .workspace = take(c, RF_MEMORY_DEVICE,
                                   rf_shape1((int64_t)(plan->policy.workspace_bytes / 4)), RF_F32),

@@ -164,7 +164,7 @@ static void made(struct rf_writer *w, const struct phase *p, bool out)
     } else if (p->verb == RF_VERB_BACKWARD_INPUT) {
         if (b > 0)
             write(w, dout(w, b - 1, m));
-        write(w, of_block(w, RF_VALUE_HANDOFF, b, m));
+        write(w, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m));
     }
     if (p->verb != RF_VERB_BACKWARD_WEIGHT)
         write_losses(w, p, out);
@@ -184,7 +184,7 @@ static void write_phase(struct rf_writer *w, const struct phase *p)
         rf_write_in(w, dout(w, b, m));
     }
     if (p->verb == RF_VERB_BACKWARD_WEIGHT)
-        rf_write_in(w, of_block(w, RF_VALUE_HANDOFF, b, m));
+        rf_write_in(w, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m));
     if (p->number > 0) {
         made(w, p, false);
         rf_write_in(w, exchange_value(w, p, p->number - 1));

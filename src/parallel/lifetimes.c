@@ -64,7 +64,7 @@ bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind
     case RF_VALUE_OUT:
     case RF_VALUE_DOUT:
     case RF_VALUE_SAVED:
-    case RF_VALUE_HANDOFF:
+    case RF_VALUE_SAVED_FOR_WEIGHT:
     case RF_VALUE_EXCHANGE:
     case RF_VALUE_GRAD_NARROW:
     case RF_VALUE_GRAD_NARROW_SHARD:

@@ -153,13 +153,14 @@ int rf_meaning_backward(const struct rf_at *a)
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SAVED, b, m, RF_TOKEN_HELD));
     if (half) {
         RETURN_IF_ERROR(rf_token_read(a, dout, b, m, RF_TOKEN_CARRIED));
-        RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_HANDOFF, b, m, RF_TOKEN_HELD));
+        RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SAVED_FOR_WEIGHT, b, m, RF_TOKEN_HELD));
     } else {
         RETURN_IF_ERROR(rf_phase_value(a, dout, b, RF_TOKEN_HELD, RF_TOKEN_CARRIED));
         if (b > 0)
             RETURN_IF_ERROR(
                 rf_phase_value(a, RF_VALUE_DOUT, b - 1, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
-        RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_HANDOFF, b, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
+        RETURN_IF_ERROR(
+            rf_phase_value(a, RF_VALUE_SAVED_FOR_WEIGHT, b, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
         if (is_last(a))
             RETURN_IF_ERROR(
                 rf_phase_value(a, RF_VALUE_LOSSES, -1, RF_TOKEN_NOTHING, RF_TOKEN_HELD));

@@ -86,8 +86,8 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
     case RF_VALUE_SAVED:
     case RF_VALUE_HOST_SAVED:
         return plan->sizes[v->block].saved;
-    case RF_VALUE_HANDOFF:
-        return plan->sizes[v->block].handoff;
+    case RF_VALUE_SAVED_FOR_WEIGHT:
+        return plan->sizes[v->block].saved_for_weight;
     case RF_VALUE_EXCHANGE:
         return rf_exchange_value_bytes(plan, rf_plan_exchange_of(plan, v));
     case RF_VALUE_GRAD_PART:

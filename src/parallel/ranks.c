@@ -39,7 +39,7 @@ static bool has_equal_sizes(const struct rf_plan *plan, const struct rf_block *b
     for (int k = 0; equal && k < parts; k++)
         equal = rf_plan_sizes_of(plan, block, a * parts + k, &of_a) == 0 &&
                 rf_plan_sizes_of(plan, block, b * parts + k, &of_b) == 0 &&
-                of_a.saved == of_b.saved && of_a.handoff == of_b.handoff &&
+                of_a.saved == of_b.saved && of_a.saved_for_weight == of_b.saved_for_weight &&
                 of_a.scratch == of_b.scratch && of_a.dtype == of_b.dtype &&
                 rf_shape_equal(of_a.out, of_b.out);
     return equal;

@@ -32,7 +32,7 @@ static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
         end = first + blocks < count ? first + blocks : count;
         for (int b = first; b < end; b++) {
             here += rf_plan_aligned(plan->sizes[b].saved);
-            now = here + rf_plan_aligned(plan->sizes[b].handoff) + out_bytes(plan, b) +
+            now = here + rf_plan_aligned(plan->sizes[b].saved_for_weight) + out_bytes(plan, b) +
                   (b > 0 ? out_bytes(plan, b - 1) : 0);
             most = now > most ? now : most;
             here += out_bytes(plan, b);

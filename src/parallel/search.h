@@ -40,7 +40,7 @@ void rf_search_view_close(struct rf_search_view *view);
 
 /* Of one block and micro-batch, on one tensor rank; bytes are multiples of 256. */
 struct rf_search_block {
-    uint64_t in, out, saved, handoff, scratch;
+    uint64_t in, out, saved, saved_for_weight, scratch;
     double forward_s, input_s, weight_s; /* with exchanges between tensor ranks */
     uint64_t exchange;                   /* the largest tensor that is exchanged */
     uint64_t sent_forward, sent_back;    /* in exchanges */

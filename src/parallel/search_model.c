@@ -118,7 +118,7 @@ static void take_block(const struct rf_search_view *view, const struct rf_sim_ra
     *out = (struct rf_search_block){
         .out = rf_plan_aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype)),
         .saved = rf_plan_aligned(sizes->saved),
-        .handoff = rf_plan_aligned(sizes->handoff),
+        .saved_for_weight = rf_plan_aligned(sizes->saved_for_weight),
         .scratch = rf_plan_aligned(sizes->scratch),
         .forward_s = work_s(view, rates, &cost->forward),
         .input_s = work_s(view, rates, &cost->backward_input[0]),

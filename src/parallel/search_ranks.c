@@ -128,10 +128,10 @@ static void load_stage(const struct rf_search_block *blocks, int count, int segm
         uint64_t here = kept;
         for (int b = begin; b < stop; b++) {
             here += blocks[b].in + blocks[b].saved;
-            const uint64_t now =
-                here + blocks[b].out + blocks[b].handoff + blocks[b].in + blocks[b].exchange;
+            const uint64_t now = here + blocks[b].out + blocks[b].saved_for_weight + blocks[b].in +
+                                 blocks[b].exchange;
             most = now > most ? now : most;
-            put_off += blocks[b].handoff + blocks[b].out;
+            put_off += blocks[b].saved_for_weight + blocks[b].out;
             rank->again_s += again ? blocks[b].forward_s : 0;
             rank->exchanged += again ? blocks[b].sent_forward : 0;
         }

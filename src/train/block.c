@@ -28,7 +28,7 @@ static struct rf_tensor bytes_of(struct rf_tensor region, uint64_t first, uint64
 }
 
 /* This part's bytes of what a block keeps: those of lower parts lie before them. */
-static struct rf_tensor kept(const struct call *c, struct rf_tensor region, bool handoff)
+static struct rf_tensor kept(const struct call *c, struct rf_tensor region, bool for_weight)
 {
     const struct rf_plan *plan = c->run->plan;
     uint64_t first = 0, bytes = 0;
@@ -37,7 +37,7 @@ static struct rf_tensor kept(const struct call *c, struct rf_tensor region, bool
     for (int k = 0; k <= c->part; k++) {
         const struct rf_block_sizes *sizes = rf_plan_part_sizes(plan, c->i->block, k);
         first += k > 0 ? rf_plan_aligned(bytes) : 0;
-        bytes = handoff ? sizes->handoff : sizes->saved;
+        bytes = for_weight ? sizes->saved_for_weight : sizes->saved;
     }
     return bytes > 0 ? bytes_of(region, first, bytes) : (struct rf_tensor){0};
 }
@@ -270,10 +270,11 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
         .grads = run->call_grads,
         .fresh = run->call_fresh,
         .saved = kept(c, forward ? out_of(c, RF_VALUE_SAVED) : in_of(c, RF_VALUE_SAVED), false),
-        .handoff = kept(c,
-                        c->i->verb == RF_VERB_BACKWARD_WEIGHT ? in_of(c, RF_VALUE_HANDOFF)
-                                                              : out_of(c, RF_VALUE_HANDOFF),
-                        true),
+        .saved_for_weight =
+            kept(c,
+                 c->i->verb == RF_VERB_BACKWARD_WEIGHT ? in_of(c, RF_VALUE_SAVED_FOR_WEIGHT)
+                                                       : out_of(c, RF_VALUE_SAVED_FOR_WEIGHT),
+                 true),
         .scratch = bytes_of(scratch, 0, rf_tensor_bytes(scratch) - rf_plan_spare_bytes(plan)),
         .workspace = workspace,
         .scalars = scalars(c),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cuts tensors off a region of bytes: how blocks divide what they were given (saved, handoff,
- * scratch).
+ * Cuts tensors off a region of bytes: how blocks divide what they were given (saved,
+ * saved_for_weight, scratch).
  */
 #include "../base/base.h"
 #include "../parallel/plan.h"

@@ -234,8 +234,8 @@ TEST(Context, EvaluatesSavesForAnyMeshAndRefusesToGiveLogits)
 
 // A model of many layers: what grows with these is 1/cp. Not so keys and values of one layer, and
 // gradients of these, which are there whole; and with the weight half of a layer that is put off
-// until the next one exchanges, there are the handoff, the output and its gradient of one layer
-// more.
+// until the next one exchanges, there are saved_for_weight, the output and its gradient of one
+// layer more.
 TEST(Context, KeepsItsPartOfTheActivations)
 {
     Training t = of_gpt();

@@ -318,10 +318,11 @@ TEST(Plan, MemoryIsWhatTheFormulaSays)
     EXPECT_EQ(bytes.grads, flat);
     EXPECT_EQ(bytes.optimizer, 2 * flat);
     // tokens, targets, losses of two micro-batches; per block out and saved; the gradient of the
-    // first output (the last one carries its own); handoff. All are padded to 256.
-    const uint64_t out = 768, saved = 256, inputs = 256, handoff = 256; // 640, 192, 128, 128
+    // first output (the last one carries its own); saved_for_weight. All are padded to 256.
+    const uint64_t out = 768, saved = 256, inputs = 256,
+                   saved_for_weight = 256; // 640, 192, 128, 128
     ASSERT_EQ(rows * 10 * 4, 640u);
-    EXPECT_EQ(bytes.activations, 3 * inputs + 2 * (out + saved) + out + handoff);
+    EXPECT_EQ(bytes.activations, 3 * inputs + 2 * (out + saved) + out + saved_for_weight);
     rf_policy sgd = policy_of(4, 2);
     sgd.optimizer.kind = RF_SGD;
     PlanOf without(blocks, 1, sgd);

@@ -140,7 +140,7 @@ struct Layer {
         bytes += has(MODEL_RECOMPUTE_MLP) ? 0 : pre();
         return bytes + (has(MODEL_RECOMPUTE_GELU) ? 0 : act());
     }
-    uint64_t handoff() const
+    uint64_t saved_for_weight() const
     {
         uint64_t bytes = pre() + 3 * channels() + up(n * Q * b) + (b == r ? 0 : channels());
         bytes += has(MODEL_RECOMPUTE_ATTENTION) ? channels() : 0;
@@ -253,7 +253,7 @@ TEST(Recompute, TheBytesOfALayerAreThoseOfTheFormulas)
                 ASSERT_EQ(planned.layer.ops->sizes(planned.layer.self, layer.n, seq, &sizes), 0);
                 const std::string where = std::string(c.name) + ", parts " + std::to_string(parts);
                 EXPECT_EQ(sizes.saved, layer.saved()) << where;
-                EXPECT_EQ(sizes.handoff, layer.handoff()) << where;
+                EXPECT_EQ(sizes.saved_for_weight, layer.saved_for_weight()) << where;
                 EXPECT_EQ(sizes.scratch, layer.scratch()) << where;
                 // In the plan, each layer's.
                 const Training all = keeping(t);
@@ -263,9 +263,9 @@ TEST(Recompute, TheBytesOfALayerAreThoseOfTheFormulas)
                 EXPECT_EQ(planned.bytes(RF_VALUE_SAVED) + layers * (before.saved() - layer.saved()),
                           kept.bytes(RF_VALUE_SAVED))
                     << where;
-                EXPECT_EQ(planned.bytes(RF_VALUE_HANDOFF),
-                          kept.bytes(RF_VALUE_HANDOFF) +
-                              layers * (layer.handoff() - before.handoff()))
+                EXPECT_EQ(planned.bytes(RF_VALUE_SAVED_FOR_WEIGHT),
+                          kept.bytes(RF_VALUE_SAVED_FOR_WEIGHT) +
+                              layers * (layer.saved_for_weight() - before.saved_for_weight()))
                     << where;
             }
 }

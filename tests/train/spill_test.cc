@@ -239,7 +239,7 @@ TEST(Spill, ReplayedStepsAndEvaluationsGiveTheSameBitsAndAllocateNothing)
     EXPECT_EQ(grads[0], grads[1]);
 }
 
-// S saved, O an output or its gradient, H handed on: of each block as much. At the same time there
+// S saved, O an output or its gradient, H saved_for_weight: of each block as much. At the same time there
 // are S of two blocks, outputs and their gradients of two, and H of one; what is taken is no more
 // than an output above that, since blocks of other sizes lie beside each other. With the host are S
 // of all but the last two blocks, and outputs of all but the last three.

@@ -21,7 +21,7 @@ int never_backward_weight(rf_ctx *, void *, rf_tensor, rf_tensor)
 int some_sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
 {
     out->saved = (uint64_t)rows * 12;
-    out->handoff = (uint64_t)rows * 8;
+    out->saved_for_weight = (uint64_t)rows * 8;
     out->scratch = 1000;
     out->out = rf_shape2(rows, 10);
     return 0;
@@ -36,7 +36,7 @@ int shared_sizes(const void *, const rf_tensor_part *part, int64_t rows, int64_t
     const rf_exchange gather = {RF_EXCHANGE_GATHER, rf_shape2(rows, 10), RF_BF16};
     const rf_exchange scatter = {RF_EXCHANGE_SCATTER, rf_shape2(rows, 10), RF_F32};
     out->saved = (uint64_t)rows * 12 / (uint64_t)part->ranks;
-    out->handoff = (uint64_t)rows * 8;
+    out->saved_for_weight = (uint64_t)rows * 8;
     out->scratch = 1000;
     out->out = rf_shape2(s ? rows / part->ranks : rows, 10);
     for (rf_exchange *call : {out->forward, out->backward_input})

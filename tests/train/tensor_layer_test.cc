@@ -242,7 +242,7 @@ TEST(TensorLayer, KeepsWhatARankHasAlone)
             // All rows of both norms, of the sum in the middle, and of means and deviations.
             const int64_t whole = rows * 256 * (recompute ? 1 : 3) + rows * (layer.llama ? 2 : 4);
             EXPECT_EQ((tensor.saved - (uint64_t)whole * 4) * 4, one.saved - (uint64_t)whole * 4);
-            EXPECT_LT(tensor.handoff, one.handoff);
+            EXPECT_LT(tensor.saved_for_weight, one.saved_for_weight);
             EXPECT_EQ(sequence.out.dim[0], rows / 4);
         }
 }

@@ -223,7 +223,7 @@ void World::make(Rank &r, int rank)
     x.grads = r.grads.data();
     x.fresh = (const bool *)fresh.data();
     x.saved = memory.bytes(r.sizes.saved);
-    x.handoff = memory.bytes(r.sizes.handoff);
+    x.saved_for_weight = memory.bytes(r.sizes.saved_for_weight);
     x.scratch = memory.bytes(r.sizes.scratch);
     x.losses = memory.make(rf_shape1(c.rows), RF_F32);
     Memory::blank(x.losses);
