@@ -229,8 +229,8 @@ RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);
 /* ---- costs ----------------------------------------------------------------------------------- */
 
 /* What a block amounts to for one micro-batch of the plan. backward_*[0]: of a micro-batch that
- * adds to gradients; [1]: of the first one, which writes those that are declared RF_PARAM_WRITTEN.
- * With forward_only only `forward` is filled, as of an evaluation. */
+ * adds to gradients; [1]: of the first one, which writes those that are declared
+ * RF_PARAM_OVERWRITE_GRAD. With forward_only only `forward` is filled, as of an evaluation. */
 struct rf_block_cost {
     struct rf_work forward, backward_input[2], backward_weight[2];
 };

@@ -23,9 +23,9 @@ extern "C" {
 enum rf_param_flags {
     RF_PARAM_DECAY = 1,  /* weight decay applies (matrices; not biases and norms) */
     RF_PARAM_FROZEN = 2, /* no gradient, no optimizer state */
-    /* Its block writes the whole gradient where ctx->fresh says so, instead of adding to it: it is
-     * not cleared before. For the large ones, which mostly are products. */
-    RF_PARAM_WRITTEN = 4
+    /* Its block writes the whole gradient where ctx->overwrite_grad says so, instead of adding to
+     * it: it is not cleared before. For the large ones, which mostly are products. */
+    RF_PARAM_OVERWRITE_GRAD = 4
 };
 enum rf_split_kind { RF_SPLIT_NONE = 0, RF_SPLIT_ROWS, RF_SPLIT_COLUMNS };
 /* How tensor parallelism cuts the parameter, along its rows (first dimension) or columns (last):
@@ -136,8 +136,8 @@ struct rf_ctx {
     const struct rf_tensor *params; /* in the order of the block's declaration */
     const struct rf_tensor *grads;  /* same order; accumulate into them */
     /* Same order, in backward: write this gradient, whose old values have no meaning. True only of
-     * those declared RF_PARAM_WRITTEN. */
-    const bool *fresh;
+     * those declared RF_PARAM_OVERWRITE_GRAD. */
+    const bool *overwrite_grad;
     struct rf_tensor saved; /* u8; as many bytes as sizes() said; 256-aligned */
     struct rf_tensor saved_for_weight;
     struct rf_tensor scratch;
@@ -171,8 +171,8 @@ struct rf_block_ops {
      * likes (dlogits). dout may be overwritten. */
     int (*backward_input)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din);
-    /* grads += (or =, where ctx->fresh says so); after backward_input of the same micro-batch, with
-     * the same dout. */
+    /* grads += (or =, where ctx->overwrite_grad says so); after backward_input of the same
+     * micro-batch, with the same dout. */
     int (*backward_weight)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout);
     /* Pure. */

@@ -48,7 +48,7 @@ static void add_linear(struct model_part *part, enum rf_dtype dtype, const char 
     char text[64];
     snprintf(text, sizeof(text), "%s.weight", name);
     model_add_param(part, dtype, prefix, text, rf_shape2(out, in), std, 0)->flags |=
-        RF_PARAM_WRITTEN;
+        RF_PARAM_OVERWRITE_GRAD;
     snprintf(text, sizeof(text), "%s.bias", name);
     model_add_param(part, dtype, prefix, text, rf_shape1(out), 0, 0);
 }
@@ -103,7 +103,7 @@ static void make_head(struct model_part *part, const struct gpt2_config *c)
     table->tied_to = "wte.weight";
     table->split.kind = RF_SPLIT_ROWS;
     if (c->head_rows == 0)
-        table->flags |= RF_PARAM_WRITTEN;
+        table->flags |= RF_PARAM_OVERWRITE_GRAD;
 }
 
 /* What has to go as well where a part goes. */

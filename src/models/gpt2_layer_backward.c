@@ -176,7 +176,7 @@ static int linear_grads(struct layer *l, enum param weight, struct rf_tensor dou
     struct rf_ctx *ctx = l->m.ctx;
     RETURN_IF_FAILED(model_matmul(
         ctx, ctx->grads[weight], dout, in,
-        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]}));
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->overwrite_grad[weight]}));
     if (weight == PROJ_W || weight == FC2_W)
         RETURN_IF_FAILED(model_own(&l->m, dout, &dout));
     return bias_grad(l, weight + 1, dout);

@@ -118,10 +118,10 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
         return model_head_shared_weight(ctx, h, in, dout);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
-    RETURN_IF_FAILED(
-        model_matmul(ctx, ctx->grads[model_head_table(h)], dout, s.norm,
-                     &(struct rf_matmul_opts){.transpose_a = true,
-                                              .accumulate = !ctx->fresh[model_head_table(h)]}));
+    RETURN_IF_FAILED(model_matmul(
+        ctx, ctx->grads[model_head_table(h)], dout, s.norm,
+        &(struct rf_matmul_opts){.transpose_a = true,
+                                 .accumulate = !ctx->overwrite_grad[model_head_table(h)]}));
     return model_head_norm_weight(ctx, h, &s, in, dnorm);
 }
 

@@ -228,9 +228,10 @@ int model_head_shared_weight(struct rf_ctx *ctx, const struct model_head *h, str
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, dout, &dnorm));
     if (!h->rows)
-        RETURN_IF_FAILED(model_matmul(
-            ctx, ctx->grads[table], dout, s.own.norm,
-            &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[table]}));
+        RETURN_IF_FAILED(
+            model_matmul(ctx, ctx->grads[table], dout, s.own.norm,
+                         &(struct rf_matmul_opts){.transpose_a = true,
+                                                  .accumulate = !ctx->overwrite_grad[table]}));
     return model_head_norm_weight(ctx, h, &s.own, in, dnorm);
 }
 

@@ -63,7 +63,7 @@ static void add_projection(struct model_part *part, const struct llama_config *c
                            const char *prefix, const char *name, int64_t rows, int64_t columns,
                            float std)
 {
-    add_matrix(part, c, prefix, name, rows, columns, std)->flags |= RF_PARAM_WRITTEN;
+    add_matrix(part, c, prefix, name, rows, columns, std)->flags |= RF_PARAM_OVERWRITE_GRAD;
 }
 
 static void add_norm(struct model_part *part, const struct llama_config *c, const char *prefix,
@@ -126,7 +126,7 @@ static void make_head(struct model_part *part, const struct llama_config *c)
     if (c->tied)
         table->tied_to = "embedding.weight";
     if (c->head_rows == 0)
-        table->flags |= RF_PARAM_WRITTEN;
+        table->flags |= RF_PARAM_OVERWRITE_GRAD;
 }
 
 int llama_create(const struct llama_config *config, struct llama **out)

@@ -155,7 +155,7 @@ static int matrix_grad(struct layer *l, enum param weight, struct rf_tensor dout
     struct rf_ctx *ctx = l->m.ctx;
     return model_matmul(
         ctx, ctx->grads[weight], dout, in,
-        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->fresh[weight]});
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->overwrite_grad[weight]});
 }
 
 static int norm_grad(struct layer *l, enum param weight, struct rf_tensor dout, struct rf_tensor x,
@@ -219,7 +219,7 @@ static int split_qkv_weights(struct layer *l)
     struct rf_tensor grads, copies;
     RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[QKV], 0, queries, &grads));
     RETURN_IF_FAILED(shared_copies(l, ctx->exchange, &copies));
-    RETURN_IF_FAILED(qkv_grad(l, grads, 0, queries, !ctx->fresh[QKV]));
+    RETURN_IF_FAILED(qkv_grad(l, grads, 0, queries, !ctx->overwrite_grad[QKV]));
     RETURN_IF_FAILED(rf_fill(ctx->stream, ctx->exchange, 0));
     return qkv_grad(l, copies, queries, 2 * l->size, false);
 }
@@ -241,8 +241,8 @@ static int take_copies(struct layer *l)
         return 0;
     RETURN_IF_FAILED(own_copies(l, ctx->grads[QKV], &grads));
     RETURN_IF_FAILED(shared_copies(l, ctx->exchanged, &copies));
-    return ctx->fresh[QKV] ? rf_copy(ctx->stream, grads, copies)
-                           : rf_add(ctx->stream, grads, grads, copies);
+    return ctx->overwrite_grad[QKV] ? rf_copy(ctx->stream, grads, copies)
+                                    : rf_add(ctx->stream, grads, grads, copies);
 }
 
 static const struct model_step weight_steps[] = {{down_weights, MODEL_ROWS},

@@ -15,14 +15,14 @@ struct counter {
     struct rf_buffer *memory[2]; /* by enum rf_memory */
     uint64_t used[2];
     struct rf_tensor *params, *grads; /* of the block that is called */
-    bool *fresh;
+    bool *overwrite_grad;
 };
 
 static void counter_close(struct counter *c)
 {
     rf_free(c->params);
     rf_free(c->grads);
-    rf_free(c->fresh);
+    rf_free(c->overwrite_grad);
     rf_stream_destroy(c->stream);
     rf_buffer_destroy(c->memory[RF_MEMORY_DEVICE]);
     rf_buffer_destroy(c->memory[RF_MEMORY_HOST]);
@@ -40,8 +40,8 @@ static int counter_open(struct counter *c, const struct rf_plan *plan)
     *c = (struct counter){.plan = plan};
     c->params = rf_alloc((size_t)most * sizeof(*c->params));
     c->grads = rf_alloc((size_t)most * sizeof(*c->grads));
-    c->fresh = rf_alloc((size_t)most * sizeof(*c->fresh));
-    if (!c->params || !c->grads || !c->fresh)
+    c->overwrite_grad = rf_alloc((size_t)most * sizeof(*c->overwrite_grad));
+    if (!c->params || !c->grads || !c->overwrite_grad)
         return rf_fail(RF_ENOMEM, "costs: out of memory");
     RETURN_IF_ERROR(rf_device_open_counting(&c->device));
     const uint64_t room = rf_device_get_info(c->device)->max_allocation_bytes;
@@ -204,10 +204,10 @@ static int count_block(struct counter *c, int block, struct rf_block_cost *out)
     if (c->plan->policy.forward_only)
         return 0;
     call.ctx.grads = c->grads;
-    call.ctx.fresh = c->fresh;
+    call.ctx.overwrite_grad = c->overwrite_grad;
     for (int writes = 0; writes < 2; writes++) {
         for (int i = 0; i < call.ctx.param_count; i++)
-            c->fresh[i] = writes && c->plan->params[first + i].written;
+            c->overwrite_grad[i] = writes && c->plan->params[first + i].overwrite_grad;
         RETURN_IF_ERROR(count_half(c, &call, RF_CALL_BACKWARD_INPUT, &out->backward_input[writes]));
         RETURN_IF_ERROR(
             count_half(c, &call, RF_CALL_BACKWARD_WEIGHT, &out->backward_weight[writes]));

@@ -10,7 +10,7 @@
 #include "passes.h"
 
 /* Elements: 64 KiB cost no more to clear than a command more. */
-enum { LEAST_WRITTEN = 16384 };
+enum { LEAST_OVERWRITTEN = 16384 };
 
 /* Elements: a vector of 16 bytes of any type. */
 enum { LEAST_PART = 8 };
@@ -261,19 +261,19 @@ static bool touches_first(const struct rf_plan *plan, int param)
     return rf_plan_trains(plan, param);
 }
 
-/* What is not cleared is written; small pieces are cleared all the same, so that there are few
- * spans. Pieces that are not written lie between them, in order. */
+/* The spans of a gradient slot that are cleared: all but the gradients that the first micro-batch
+ * overwrites. Spans are in order. Small gradients are cleared, so that there are few spans. */
 static int place_cleared(struct rf_plan *plan)
 {
     uint64_t at = 0;
     plan->cleared = rf_alloc(((size_t)plan->param_count + 1) * sizeof(*plan->cleared));
     if (!plan->cleared)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the layout");
-    for (;;) { /* the next piece that is written: they are few beside all parameters */
+    for (;;) { /* the next that is overwritten: they are few beside all parameters */
         const struct rf_plan_param *next = NULL;
         for (int i = 0; i < plan->param_count; i++) {
             const struct rf_plan_param *param = &plan->params[i];
-            if (param->owner >= 0 && param->written && param->grad_first >= at &&
+            if (param->owner >= 0 && param->overwrite_grad && param->grad_first >= at &&
                 (!next || param->grad_first < next->grad_first))
                 next = param;
         }
@@ -286,14 +286,14 @@ static int place_cleared(struct rf_plan *plan)
     }
 }
 
-static int mark_written(struct rf_plan *plan)
+static int mark_overwritten(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_plan_param *param = &plan->params[i];
         /* What is put off comes when another micro-batch has already added to it. */
-        param->written = (param->desc->flags & RF_PARAM_WRITTEN) != 0 &&
-                         param->count >= LEAST_WRITTEN && touches_first(plan, i) &&
-                         !rf_plan_puts_off(plan);
+        param->overwrite_grad = (param->desc->flags & RF_PARAM_OVERWRITE_GRAD) != 0 &&
+                                param->count >= LEAST_OVERWRITTEN && touches_first(plan, i) &&
+                                !rf_plan_puts_off(plan);
     }
     return place_cleared(plan);
 }
@@ -321,7 +321,7 @@ int rf_pass_layout(struct rf_plan *plan)
     rf_plan_decide_units(plan);
     find_owners(plan);
     place_params(plan);
-    RETURN_IF_ERROR(mark_written(plan));
+    RETURN_IF_ERROR(mark_overwritten(plan));
     count_elements(plan);
     return 0;
 }

@@ -45,9 +45,9 @@ struct rf_plan_param {
     int64_t count;           /* elements of this rank's part */
     uint64_t first;          /* element of the flat parameter buffer */
     uint64_t grad_first;     /* element of a gradient slot; RF_NO_GRAD when frozen */
-    bool written;            /* the first to touch its gradient, which it writes: ctx->fresh */
-    int piece;               /* which holds its parameter; those of tied uses: the owner's */
-    int grad_piece;          /* which holds its gradient; -1 when frozen */
+    bool overwrite_grad; /* the first to touch its gradient, which it writes: ctx->overwrite_grad */
+    int piece;           /* which holds its parameter; those of tied uses: the owner's */
+    int grad_piece;      /* which holds its gradient; -1 when frozen */
 };
 
 /* A piece of a gradient slot that is cleared before its first micro-batch. */

@@ -160,7 +160,7 @@ static void take_params(const struct call *c)
             run->call_grads[k] = spare(c, param, &spared);
         else if (out >= 0)
             run->call_grads[k] = part_of_param(c, param, rf_run_grad_in(run, out, first + k));
-        run->call_fresh[k] = out >= 0 && in < 0 && param->written;
+        run->call_overwrite_grad[k] = out >= 0 && in < 0 && param->overwrite_grad;
     }
 }
 
@@ -268,7 +268,7 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
         .param_count = plan->blocks[c->i->block].param_count,
         .params = run->call_params,
         .grads = run->call_grads,
-        .fresh = run->call_fresh,
+        .overwrite_grad = run->call_overwrite_grad,
         .saved = kept(c, forward ? out_of(c, RF_VALUE_SAVED) : in_of(c, RF_VALUE_SAVED), false),
         .saved_for_weight =
             kept(c,

@@ -81,8 +81,8 @@ static int make_views(struct rf_run *run)
     size_t params = (size_t)plan->param_count + 1;
     run->call_params = rf_alloc(params * sizeof(*run->call_params));
     run->call_grads = rf_alloc(params * sizeof(*run->call_grads));
-    run->call_fresh = rf_alloc(params * sizeof(*run->call_fresh));
-    if (!run->call_params || !run->call_grads || !run->call_fresh)
+    run->call_overwrite_grad = rf_alloc(params * sizeof(*run->call_overwrite_grad));
+    if (!run->call_params || !run->call_grads || !run->call_overwrite_grad)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
     run->tokens = rf_tensor_map(run->regions[RF_REGION_TOKENS]);
     run->targets = rf_tensor_map(run->regions[RF_REGION_TARGETS]);
@@ -231,7 +231,7 @@ void rf_run_close(struct rf_run *run)
     rf_free(run->regions);
     rf_free(run->call_params);
     rf_free(run->call_grads);
-    rf_free(run->call_fresh);
+    rf_free(run->call_overwrite_grad);
     rf_free(run->shares);
     rf_free(run->config);
     rf_folder_unlock(&run->lock);

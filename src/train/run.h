@@ -51,7 +51,7 @@ struct rf_run {
     struct rf_tensor *regions;                     /* by region id, as bytes */
     /* What a block is called with, in the order of its declaration. */
     struct rf_tensor *call_params, *call_grads;
-    bool *call_fresh;
+    bool *call_overwrite_grad;
     int32_t *tokens, *targets; /* mapped */
     float *losses;             /* mapped */
     double *shares;     /* loss and token count of each micro-batch, by global index; then stop */

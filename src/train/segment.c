@@ -85,15 +85,15 @@ int rf_segment_begin(struct rf_run *run, struct rf_segment *segment, int64_t mic
 static int keep(struct rf_run *run, struct rf_segment *s)
 {
     const int64_t micro_batch = run->segment_micro_batch;
-    struct rf_recording *fresh = NULL;
+    struct rf_recording *recorded = NULL;
     char why[200];
-    RETURN_IF_ERROR(rf_record_end(run->stream, &fresh));
-    if (s->recording && rf_recording_same(s->recording, fresh, why, sizeof(why))) {
+    RETURN_IF_ERROR(rf_record_end(run->stream, &recorded));
+    if (s->recording && rf_recording_same(s->recording, recorded, why, sizeof(why))) {
         s->any_step |= s->step != run->step;
         s->any_micro_batch |= s->micro_batch != micro_batch;
     } else if (s->recording) {
         if (known(run, s, micro_batch)) {
-            rf_recording_destroy(fresh);
+            rf_recording_destroy(recorded);
             return rf_fail(RF_EINVAL,
                            "a step would not be replayed as it is recorded now (%s): a block whose "
                            "launches differ from step to step has to say so, by varies",
@@ -103,7 +103,7 @@ static int keep(struct rf_run *run, struct rf_segment *s)
         s->varies = true;
     }
     rf_recording_destroy(s->recording);
-    s->recording = fresh;
+    s->recording = recorded;
     return 0;
 }
 

@@ -84,12 +84,13 @@ static int fill(const struct rf_pass *p, struct rf_tensor t, uint32_t word)
     return rf_stream_fill(p->run->stream, t.buffer, t.offset, rf_tensor_bytes(t), word);
 }
 
-/* A check of blocks: what they should have written and did not is no number. */
-static int spoil_written(struct rf_pass *p, int value)
+/* Checks blocks: a gradient that should have been overwritten and was not stays NaN. */
+static int poison_overwritten(struct rf_pass *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;
     for (int k = 0; k < plan->param_count; k++)
-        if (plan->params[k].written && plan->params[k].grad_piece == plan->values[value].piece)
+        if (plan->params[k].overwrite_grad &&
+            plan->params[k].grad_piece == plan->values[value].piece)
             RETURN_IF_ERROR(fill(p, rf_run_grad_in(p->run, value, k), NOT_A_NUMBER));
     return 0;
 }
@@ -115,7 +116,7 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
         RETURN_IF_ERROR(fill(p, part, 0));
     }
     for (int k = 0; run->check_replay && k < i->outs; k++)
-        RETURN_IF_ERROR(spoil_written(p, outs(p, i)[k]));
+        RETURN_IF_ERROR(poison_overwritten(p, outs(p, i)[k]));
     return 0;
 }
 

@@ -119,12 +119,12 @@ std::vector<Row> covering()
     while (!missing.empty()) {
         size_t best = 0, most = 0;
         for (size_t k = 0; k < allowed.size(); k++) {
-            size_t fresh = 0;
+            size_t added = 0;
             for (const Pair &pair : pairs_of(allowed[k]))
-                fresh += missing.count(pair);
-            if (fresh > most) {
+                added += missing.count(pair);
+            if (added > most) {
                 best = k;
-                most = fresh;
+                most = added;
             }
         }
         for (const Pair &pair : pairs_of(allowed[best]))

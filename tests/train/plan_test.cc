@@ -225,9 +225,10 @@ TEST(Plan, WhatTheFirstMicroBatchWritesIsNotCleared)
     const int64_t large = 20000, padded = 20032;
     StubBlocks blocks;
     blocks.add("a", {large}); // its tied use comes first in the backward pass, and writes
-    blocks.add("b", {65, large, 64}).flag(1, RF_PARAM_WRITTEN);
-    blocks.add("c", {64, large}).flag(0, RF_PARAM_WRITTEN); // too small to be worth a command
-    blocks.flag(1, RF_PARAM_WRITTEN).tie(1, "a.0");
+    blocks.add("b", {65, large, 64}).flag(1, RF_PARAM_OVERWRITE_GRAD);
+    blocks.add("c", {64, large})
+        .flag(0, RF_PARAM_OVERWRITE_GRAD); // too small to be worth a command
+    blocks.flag(1, RF_PARAM_OVERWRITE_GRAD).tie(1, "a.0");
     PlanOf ring(blocks, 2, policy_of(2, 2)), tree(blocks, 2, policy_of(2, 2, RF_ORDER_TREE));
     ASSERT_EQ(ring.rc, 0) << rf_last_error()->message;
     // Elements: c.0, b.2, b.1 (written), b.0, a.0 (written by c.1).
@@ -238,10 +239,10 @@ TEST(Plan, WhatTheFirstMicroBatchWritesIsNotCleared)
     EXPECT_EQ(ring->cleared[1].first, b0);
     EXPECT_EQ(ring->cleared[1].count, a0 - b0);
     EXPECT_EQ(ring->slot_elements, a0 + padded);
-    const bool written[] = {false, false, true, false, false, true};
+    const bool overwrite_grad[] = {false, false, true, false, false, true};
     for (int i = 0; i < 6; i++) {
-        EXPECT_EQ(ring->params[i].written, written[i]) << i;
-        EXPECT_EQ(tree->params[i].written, written[i]) << i;
+        EXPECT_EQ(ring->params[i].overwrite_grad, overwrite_grad[i]) << i;
+        EXPECT_EQ(tree->params[i].overwrite_grad, overwrite_grad[i]) << i;
     }
     // The owner's own gradient is touched by nobody before, and its block adds.
     ASSERT_EQ(tree->cleared_count, 2);
@@ -253,12 +254,12 @@ TEST(Plan, WhatTheFirstMicroBatchWritesIsNotCleared)
 TEST(Plan, AUseThatAddsAfterOneThatWritesLeavesItToTheFirst)
 {
     StubBlocks blocks;
-    blocks.add("a", {20000}).flag(0, RF_PARAM_WRITTEN);
+    blocks.add("a", {20000}).flag(0, RF_PARAM_OVERWRITE_GRAD);
     blocks.add("b", {20000}).tie(0, "a.0"); // adds, and comes first
     PlanOf plan(blocks, 1, policy_of(1, 1));
     ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
-    EXPECT_FALSE(plan->params[0].written);
-    EXPECT_FALSE(plan->params[1].written);
+    EXPECT_FALSE(plan->params[0].overwrite_grad);
+    EXPECT_FALSE(plan->params[1].overwrite_grad);
     ASSERT_EQ(plan->cleared_count, 1);
     EXPECT_EQ(plan->cleared[0].count, plan->slot_elements);
 }

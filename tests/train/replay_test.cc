@@ -340,7 +340,7 @@ TEST(Replay, EveryGradientThatIsNotClearedIsWrittenByTheFirstMicroBatchAndAddedT
             t.after = [&](rf_run *run, rf_comm *, int) {
                 for (int i = 0; i < run->plan->param_count; i++) {
                     const rf_plan_param &param = run->plan->params[i];
-                    written += param.written;
+                    written += param.overwrite_grad;
                     std::vector<float> grad((size_t)param.count);
                     ASSERT_RF(rf_run_read_grad(run, param.desc->name, grad.data(),
                                                grad.size() * sizeof(float)));
@@ -383,7 +383,7 @@ TEST(Replay, ABlockThatDoesNotWriteWhatItSaysIsFound)
     };
     const rf_block_ops ops = {Lazy::loss, no_input, Lazy::nothing, Lazy::wide};
     Environment check("RF_CHECK_REPLAY", "1");
-    Alone alone(&ops, nullptr, false, 16384, RF_PARAM_WRITTEN);
+    Alone alone(&ops, nullptr, false, 16384, RF_PARAM_OVERWRITE_GRAD);
     alone.step();
     EXPECT_TRUE(std::isnan(alone.stats.grad_norm));
 }

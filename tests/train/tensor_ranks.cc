@@ -171,7 +171,7 @@ class World
 
     const TensorCase &c;
     std::vector<rf_param_desc> descs;
-    std::vector<uint8_t> fresh;
+    std::vector<uint8_t> overwrite_grad;
     std::vector<Rank> ranks;
     Memory memory;
     rf_stream *stream = nullptr;
@@ -206,7 +206,7 @@ void World::make_params(Rank &r, int rank)
         put(r.params.back(), part);
         r.grads.push_back(memory.make(shape, RF_F32));
         const float before = c.later && descs[i].split.kind != RF_SPLIT_NONE ? 1 : 0;
-        put(r.grads.back(), Floats(part.size(), fresh[i] ? nothing : before));
+        put(r.grads.back(), Floats(part.size(), overwrite_grad[i] ? nothing : before));
     }
 }
 
@@ -221,7 +221,7 @@ void World::make(Rank &r, int rank)
     x.param_count = (int)descs.size();
     x.params = r.params.data();
     x.grads = r.grads.data();
-    x.fresh = (const bool *)fresh.data();
+    x.overwrite_grad = (const bool *)overwrite_grad.data();
     x.saved = memory.bytes(r.sizes.saved);
     x.saved_for_weight = memory.bytes(r.sizes.saved_for_weight);
     x.scratch = memory.bytes(r.sizes.scratch);
@@ -378,7 +378,7 @@ void World::run(TensorSeen &seen)
     if (get_sizes(seen) < 0)
         return;
     for (const rf_param_desc &desc : descs)
-        fresh.push_back((desc.flags & RF_PARAM_WRITTEN) != 0 && !c.later);
+        overwrite_grad.push_back((desc.flags & RF_PARAM_OVERWRITE_GRAD) != 0 && !c.later);
     for (int rank = 0; rank < c.ranks; rank++)
         ASSERT_NO_FATAL_FAILURE(make(ranks[(size_t)rank], rank));
     ASSERT_NO_FATAL_FAILURE(step(FORWARD, seen.forward, seen));
