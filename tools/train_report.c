@@ -95,7 +95,7 @@ void report_begin(struct report *r, const struct rf_progress *progress, double l
         return;
     const struct rf_policy *p = &r->o->setup.policy;
     const int64_t each = p->micro_batches / ranks;
-    /* In tree order shares may be uneven though they need not be, unless they are dealt out. */
+    /* In tree order the parts may be uneven where even ones exist; round-robin parts are not. */
     const bool even = each * ranks == p->micro_batches &&
                       (each == 1 || p->order == RF_ORDER_RING || p->zero >= 2);
     printf("effective batch: %lld tokens a step = %lld sequences of %lld tokens, from ",

@@ -315,7 +315,7 @@ struct rf_policy {
      * blocks want parameters in 16 bits, the f32 ones of that part only. 2: and
      * the gradients of that part, which are added over the ranks after every micro-batch. 3: and
      * the parameters (Zhao et al. 2023, FSDP): those of a block are gathered before it runs, one
-     * block ahead, and dropped after it. With 2 and 3 micro-batches are dealt out in turns. */
+     * block ahead, and dropped after it. With 2 and 3 micro-batches go to ranks round-robin. */
     int zero;
     bool keep_gathered; /* zero=3: what was gathered stays until the end of the step */
     bool no_prefetch;   /* zero=3: a block's parameters are gathered only when it is to run; its

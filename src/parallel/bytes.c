@@ -302,7 +302,7 @@ int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
 {
     struct rf_plan other = *plan;
     other.rank = rank;
-    other.tp_rank = rank % rf_plan_sharers(plan);
+    other.tp_rank = rank % rf_plan_tensor_ranks(plan);
     other.dp_rank = rf_plan_dp_rank_of(plan, rank);
     other.pp_rank = rf_plan_pp_rank_of(plan, rank);
     rf_plan_form_groups(&other);

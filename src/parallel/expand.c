@@ -204,7 +204,7 @@ static void write_exchange(struct rf_writer *w, const struct phase *p)
         rf_plan_exchange(w->plan, p->block, rf_call_of(p->verb), p->number);
     const bool parts = x->kind == RF_EXCHANGE_GATHER || x->kind == RF_EXCHANGE_SCATTER;
     const int value = exchange_value(w, p, p->number);
-    if (rf_plan_sharers(w->plan) == 1) /* all parts are here */
+    if (rf_plan_tensor_ranks(w->plan) == 1) /* all parts are here */
         return;
     rf_write(w, RF_VERB_EXCHANGE, RF_LANE_TENSOR, p->block, p->micro_batch);
     rf_write_phase(w, p->number);
@@ -216,7 +216,7 @@ static void write_exchange(struct rf_writer *w, const struct phase *p)
                                       : x->kind == RF_EXCHANGE_SCATTER ? RF_COLL_REDUCE_SCATTER
                                                                        : RF_COLL_ALL_REDUCE,
                                 .count = (size_t)rf_shape_count(x->shape) /
-                                         (size_t)(parts ? rf_plan_sharers(w->plan) : 1),
+                                         (size_t)(parts ? rf_plan_tensor_ranks(w->plan) : 1),
                                 .dtype = rf_exchange_type(w->plan, x),
                                 .order = rf_exchange_order(w->plan)});
 }
@@ -293,7 +293,7 @@ static void forward_pass(struct rf_writer *w, int stage, int m)
  * for a block, which would be dropped and gathered again. */
 static bool puts_off(const struct rf_plan *plan, bool input, bool weight)
 {
-    return rf_plan_sharers(plan) > 1 && !plan->units && input && weight;
+    return rf_plan_tensor_ranks(plan) > 1 && !plan->units && input && weight;
 }
 
 /* The first of the backward passes that are left to the next list; the rank behind has made it. */
@@ -430,7 +430,7 @@ static int write_list(struct rf_plan *plan, enum rf_list_id id, int micro_batche
 int rf_pass_expand(struct rf_plan *plan)
 {
     const int mine = plan->local_micro_batches;
-    const int rounds = plan->dealt ? rf_plan_rounds(plan) : mine;
+    const int rounds = plan->round_robin ? rf_plan_rounds(plan) : mine;
     if (rf_plan_lags(plan))
         RETURN_IF_ERROR(check_micro_batches(plan));
     for (int id = RF_LIST_STEP; rf_plan_lags(plan) && rf_list_trains(id); id++)

@@ -23,7 +23,7 @@ bool rf_link_is_near(const struct rf_sim_rates *rates, const struct rf_plan_grou
 
 bool rf_link_cuts_tensor(const struct rf_sim_rates *rates, const struct rf_plan *plan)
 {
-    const int host = rates->host_ranks, tp = rf_plan_sharers(plan);
+    const int host = rates->host_ranks, tp = rf_plan_tensor_ranks(plan);
     return host > 0 && rf_plan_ranks(plan) > host && host % tp != 0 && tp % host != 0;
 }
 

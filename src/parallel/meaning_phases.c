@@ -63,9 +63,9 @@ int rf_phase_exchanges(const struct rf_at *a)
     if (i->phase > 0) {
         const int in = exchange_of(a, false, i->phase - 1);
         /* Where one rank has all parts, nothing is exchanged between two phases. */
-        RETURN_IF_ERROR(
-            demand_marked(a, in, rf_plan_sharers(a->plan) > 1 ? RF_TOKEN_HELD : RF_TOKEN_BROUGHT,
-                          i->verb, i->phase - 1));
+        RETURN_IF_ERROR(demand_marked(
+            a, in, rf_plan_tensor_ranks(a->plan) > 1 ? RF_TOKEN_HELD : RF_TOKEN_BROUGHT, i->verb,
+            i->phase - 1));
         a->tokens[in].state = RF_TOKEN_NOTHING; /* read once */
     }
     if (rf_plan_ends_call(a->plan, i))
@@ -93,7 +93,7 @@ int rf_meaning_exchange(const struct rf_at *a)
         return rf_check_fail(a->plan, i, "exchanges another value");
     const bool gather = x->kind == RF_EXCHANGE_GATHER, scatter = x->kind == RF_EXCHANGE_SCATTER;
     const size_t count = (size_t)rf_shape_count(x->shape) /
-                         (size_t)(gather || scatter ? rf_plan_sharers(a->plan) : 1);
+                         (size_t)(gather || scatter ? rf_plan_tensor_ranks(a->plan) : 1);
     if (t->op != (gather    ? RF_COLL_ALL_GATHER
                   : scatter ? RF_COLL_REDUCE_SCATTER
                             : RF_COLL_ALL_REDUCE) ||

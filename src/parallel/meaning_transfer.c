@@ -34,12 +34,13 @@ static int check_local_sum(const struct rf_at *a)
     const struct rf_token *t = &a->tokens[value];
     if (a->i->ins != 1)
         return rf_check_fail(plan, a->i, "has %d operands", a->i->ins);
-    if (plan->dealt && t->state == RF_TOKEN_CLEARED &&
+    if (plan->round_robin && t->state == RF_TOKEN_CLEARED &&
         plan->local_micro_batches < rf_plan_rounds(plan))
         return 0; /* a round in which this rank has none */
     RETURN_IF_ERROR(rf_token_check_whole(a, value));
-    if (!plan->dealt && (t->low != rf_plan_micro_batch(plan, 0) ||
-                         t->high != rf_plan_micro_batch(plan, plan->local_micro_batches - 1) + 1))
+    if (!plan->round_robin &&
+        (t->low != rf_plan_micro_batch(plan, 0) ||
+         t->high != rf_plan_micro_batch(plan, plan->local_micro_batches - 1) + 1))
         return rf_check_fail(plan, a->i, "has micro-batches %d to %d", t->low, t->high - 1);
     return 0;
 }

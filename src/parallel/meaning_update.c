@@ -192,7 +192,7 @@ int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3])
     int count = 0;
     if (plan->shards > 1)
         lanes[count++] = plan->shard_lane;
-    if (rf_plan_sharers(plan) > 1)
+    if (rf_plan_tensor_ranks(plan) > 1)
         lanes[count++] = RF_LANE_TENSOR;
     if (plan->mesh.pp > 1)
         lanes[count++] = RF_LANE_PIPELINE;

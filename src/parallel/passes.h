@@ -20,8 +20,8 @@ RF_MUST_CHECK int rf_plan_build_until(const struct rf_block *blocks, int block_c
 RF_MUST_CHECK int rf_pass_policy(struct rf_plan *plan);
 /* stages.c: which rank has which blocks. */
 RF_MUST_CHECK int rf_pass_stages(struct rf_plan *plan);
-/* shares.c: which rank computes which micro-batches. */
-RF_MUST_CHECK int rf_pass_shares(struct rf_plan *plan);
+/* partition.c: divides the micro-batches among the data-parallel ranks. */
+RF_MUST_CHECK int rf_pass_partition(struct rf_plan *plan);
 /* layout.c: the flat buffers, decay words and norm chunks. */
 RF_MUST_CHECK int rf_pass_layout(struct rf_plan *plan);
 /* pieces.c: what is reduced and updated together. */

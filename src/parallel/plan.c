@@ -76,7 +76,7 @@ int rf_plan_build_until(const struct rf_block *blocks, int block_count, const st
                         struct rf_plan **out)
 {
     static int (*const passes[])(struct rf_plan *) = {
-        rf_pass_policy, pass_stage_costs,  rf_pass_stages, rf_pass_shares,    rf_pass_layout,
+        rf_pass_policy, pass_stage_costs,  rf_pass_stages, rf_pass_partition, rf_pass_layout,
         rf_pass_pieces, rf_pass_sizes,     rf_pass_expand, rf_pass_recompute, rf_pass_gradients,
         rf_pass_rounds, rf_pass_update,    rf_pass_gather, rf_pass_bytes,     rf_pass_spill,
         rf_pass_place,  rf_pass_lifetimes, rf_pass_edges,  rf_pass_sums,      pass_fit,
@@ -176,7 +176,7 @@ void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out)
 
 bool rf_plan_params_sharded(const struct rf_plan *plan)
 {
-    return rf_plan_shards_params(plan) || plan->mesh.pp > 1 || rf_plan_sharers(plan) > 1;
+    return rf_plan_shards_params(plan) || plan->mesh.pp > 1 || rf_plan_tensor_ranks(plan) > 1;
 }
 
 const int *rf_plan_stage_blocks(const struct rf_plan *plan, int *count)

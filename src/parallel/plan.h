@@ -143,7 +143,7 @@ struct rf_plan {
     struct rf_policy policy; /* with every default filled in */
     int rank;
     int tp_rank, dp_rank, pp_rank; /* its place in the mesh: rf_plan_rank_at; the first among those
-                                    * that share its micro-batches: rf_plan_sharers */
+                                    * that share its micro-batches: rf_plan_tensor_ranks */
     double *stage_costs; /* [block_count] by which stages are divided; NULL: evenly, or by a list */
     int *stage_of,
         *home_of;      /* of each block: its stage, and the pp_rank of the ranks that have it */
@@ -154,7 +154,7 @@ struct rf_plan {
     int *first_micro_batch;  /* forest.first */
     int most_parts;          /* subtrees of the rank that has most; in tree order only */
     int local_micro_batches;
-    bool dealt; /* micro-batches go to ranks in turns, not in contiguous shares */
+    bool round_robin; /* micro-batches go to ranks in turns, not in contiguous parts */
 
     struct rf_plan_param *params; /* in registration order */
     int param_count;
@@ -198,7 +198,7 @@ struct rf_plan {
 
 /* Ranks that share every micro-batch: those of the tensor lane. Tensor ranks or context ranks, as
  * policy.c refuses both at once. */
-static inline int rf_plan_sharers(const struct rf_plan *plan)
+static inline int rf_plan_tensor_ranks(const struct rf_plan *plan)
 {
     return plan->mesh.cp > 1 ? plan->mesh.cp : plan->mesh.tp;
 }
@@ -231,7 +231,7 @@ static inline int rf_plan_all_parts(const struct rf_plan *plan)
 
 static inline int rf_plan_parts(const struct rf_plan *plan)
 {
-    return rf_plan_all_parts(plan) / rf_plan_sharers(plan);
+    return rf_plan_all_parts(plan) / rf_plan_tensor_ranks(plan);
 }
 
 static inline uint64_t rf_plan_aligned(uint64_t bytes)
@@ -384,7 +384,7 @@ static inline int rf_message_tag(int lane)
 /* Where the losses of all ranks are added up. */
 static inline enum rf_lane rf_plan_loss_lane(const struct rf_plan *plan)
 {
-    return plan->mesh.pp > 1 || rf_plan_sharers(plan) > 1 ? RF_LANE_JOB : RF_LANE_DATA;
+    return plan->mesh.pp > 1 || rf_plan_tensor_ranks(plan) > 1 ? RF_LANE_JOB : RF_LANE_DATA;
 }
 
 /* Whether a block is on this rank. */
@@ -415,14 +415,14 @@ static inline int rf_plan_rounds(const struct rf_plan *plan)
 /* The global index of one of this rank's micro-batches, and back. */
 static inline int rf_plan_micro_batch(const struct rf_plan *plan, int local)
 {
-    return plan->dealt ? local * plan->mesh.dp + plan->dp_rank
-                       : plan->first_micro_batch[plan->dp_rank] + local;
+    return plan->round_robin ? local * plan->mesh.dp + plan->dp_rank
+                             : plan->first_micro_batch[plan->dp_rank] + local;
 }
 
 static inline int rf_plan_local(const struct rf_plan *plan, int micro_batch)
 {
-    return plan->dealt ? (micro_batch - plan->dp_rank) / plan->mesh.dp
-                       : micro_batch - plan->first_micro_batch[plan->dp_rank];
+    return plan->round_robin ? (micro_batch - plan->dp_rank) / plan->mesh.dp
+                             : micro_batch - plan->first_micro_batch[plan->dp_rank];
 }
 
 /* Whether a block on the ranks of this pp_rank uses the parameter, or one that is tied to it. */
@@ -443,23 +443,23 @@ static inline bool rf_plan_shards_params(const struct rf_plan *plan)
 
 static inline int rf_plan_ranks(const struct rf_plan *plan)
 {
-    return plan->mesh.dp * plan->mesh.pp * rf_plan_sharers(plan);
+    return plan->mesh.dp * plan->mesh.pp * rf_plan_tensor_ranks(plan);
 }
 
 /* The rank with this stage and these micro-batches that has the same part of blocks. */
 static inline int rf_plan_rank_at(const struct rf_plan *plan, int pp_rank, int dp_rank)
 {
-    return (pp_rank * plan->mesh.dp + dp_rank) * rf_plan_sharers(plan) + plan->tp_rank;
+    return (pp_rank * plan->mesh.dp + dp_rank) * rf_plan_tensor_ranks(plan) + plan->tp_rank;
 }
 
 static inline int rf_plan_dp_rank_of(const struct rf_plan *plan, int rank)
 {
-    return rank / rf_plan_sharers(plan) % plan->mesh.dp;
+    return rank / rf_plan_tensor_ranks(plan) % plan->mesh.dp;
 }
 
 static inline int rf_plan_pp_rank_of(const struct rf_plan *plan, int rank)
 {
-    return rank / rf_plan_sharers(plan) / plan->mesh.dp;
+    return rank / rf_plan_tensor_ranks(plan) / plan->mesh.dp;
 }
 
 /* Whether this rank says what the losses of its micro-batches are. */

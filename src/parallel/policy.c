@@ -30,7 +30,7 @@ static int check_mesh(struct rf_plan *plan)
         return rf_fail(RF_EINVAL,
                        "rank %d is not in a mesh of dp=%d,tp=%d,cp=%d,pp=%d: ranks are 0 to %d",
                        plan->rank, mesh->dp, mesh->tp, mesh->cp, mesh->pp, rf_plan_ranks(plan) - 1);
-    plan->tp_rank = plan->rank % rf_plan_sharers(plan);
+    plan->tp_rank = plan->rank % rf_plan_tensor_ranks(plan);
     plan->dp_rank = rf_plan_dp_rank_of(plan, plan->rank);
     plan->pp_rank = rf_plan_pp_rank_of(plan, plan->rank);
     return 0;
@@ -64,7 +64,7 @@ static int check_tensor(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
     const char *axis = rf_plan_cuts_sequences(plan) ? "cp" : "tp";
-    const int ranks = rf_plan_sharers(plan);
+    const int ranks = rf_plan_tensor_ranks(plan);
     RETURN_IF_ERROR(check_parts(plan));
     if (ranks == 1)
         return 0;
@@ -189,7 +189,7 @@ static int check_shards(struct rf_plan *plan)
 
 void rf_plan_form_groups(struct rf_plan *plan)
 {
-    const int dp = plan->mesh.dp, pp = plan->mesh.pp, tp = rf_plan_sharers(plan),
+    const int dp = plan->mesh.dp, pp = plan->mesh.pp, tp = rf_plan_tensor_ranks(plan),
               rank = plan->dp_rank;
     const int first = rf_plan_rank_at(plan, plan->pp_rank, 0);
     const bool sharded = !plan->policy.forward_only || plan->policy.zero == 3;

@@ -74,11 +74,12 @@ static bool fits_hosts(const struct kinds *kinds, int tensor_ranks)
  * same groups and messages; the plan's own is one of them. */
 static int open_kinds(struct kinds *kinds, const struct rf_plan *plan)
 {
-    kinds->tensor_like = rf_alloc((size_t)rf_plan_sharers(plan) * sizeof(*kinds->tensor_like));
+    kinds->tensor_like = rf_alloc((size_t)rf_plan_tensor_ranks(plan) * sizeof(*kinds->tensor_like));
     if (!kinds->tensor_like)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for %d tensor ranks", rf_plan_sharers(plan));
-    for (int k = 0; k < rf_plan_sharers(plan); k++) {
-        int like = fits_hosts(kinds, rf_plan_sharers(plan)) ? 0 : k;
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d tensor ranks",
+                       rf_plan_tensor_ranks(plan));
+    for (int k = 0; k < rf_plan_tensor_ranks(plan); k++) {
+        int like = fits_hosts(kinds, rf_plan_tensor_ranks(plan)) ? 0 : k;
         if (like == 0 && is_alike(plan, plan->tp_rank, k))
             like = plan->tp_rank;
         else
@@ -93,7 +94,7 @@ static struct kind kind_of(const struct kinds *kinds, const struct rf_plan *plan
 {
     const int dp_rank = rf_plan_dp_rank_of(plan, rank), first = plan->first_micro_batch[dp_rank];
     struct kind kind = {.stage = rf_plan_pp_rank_of(plan, rank),
-                        .tensor = kinds->tensor_like[rank % rf_plan_sharers(plan)],
+                        .tensor = kinds->tensor_like[rank % rf_plan_tensor_ranks(plan)],
                         .micro_batches = plan->first_micro_batch[dp_rank + 1] - first,
                         .updates = !plan->policy.update_on_rank_0 || rank == 0};
     int64_t width = 1;
@@ -140,7 +141,7 @@ static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan 
 static int add(struct kinds *kinds, const struct rf_plan *plan, struct kind kind, int rank)
 {
     struct rf_plan *own = NULL;
-    const int first = rank - rank % rf_plan_sharers(plan) + kind.tensor;
+    const int first = rank - rank % rf_plan_tensor_ranks(plan) + kind.tensor;
     RETURN_IF_ERROR(
         rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, first, &own));
     int rc = remember(kinds, kind, own);

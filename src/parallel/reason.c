@@ -128,9 +128,9 @@ static void put_gather(struct words *w, const struct rf_plan *plan, int piece)
 
 static void put_share(struct words *w, const struct rf_plan *plan, enum rf_lane lane)
 {
-    const char *sharers = rf_plan_cuts_sequences(plan) ? "context ranks" : "tensor ranks";
+    const char *group = rf_plan_cuts_sequences(plan) ? "context ranks" : "tensor ranks";
     put(w, "the norm of all gradients: those that are counted are spread over the %s",
-        lane == RF_LANE_TENSOR     ? sharers
+        lane == RF_LANE_TENSOR     ? group
         : lane == RF_LANE_PIPELINE ? "stages"
                                    : "shards");
 }

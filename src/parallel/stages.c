@@ -221,7 +221,7 @@ double rf_plan_bubble(const struct rf_plan *plan)
 
 int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out)
 {
-    const int rounds = plan->dealt ? rf_plan_rounds(plan) : plan->local_micro_batches;
+    const int rounds = plan->round_robin ? rf_plan_rounds(plan) : plan->local_micro_batches;
     struct rf_pipeline p = order_of(plan, rounds, true);
     *out = NULL;
     if (!rf_plan_goes_around(plan) || plan->policy.forward_only || rounds == 0)
@@ -242,7 +242,7 @@ static int last_block(const struct rf_plan *plan, int stage)
 bool rf_plan_message_seen(const struct rf_plan *plan, struct rf_pipeline_call *const *calls,
                           const struct rf_value *sent, struct rf_message *out)
 {
-    const int rounds = plan->dealt ? rf_plan_rounds(plan) : plan->local_micro_batches;
+    const int rounds = plan->round_robin ? rf_plan_rounds(plan) : plan->local_micro_batches;
     struct rf_pipeline p = order_of(plan, rounds, true);
     const bool forward = sent->kind == RF_VALUE_OUT;
     const int reader = plan->stage_of[sent->block] + forward;

@@ -173,7 +173,7 @@ static void write_partials(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     if (plan->shards > 1)
         share_partials(w, plan->shard_lane);
-    if (rf_plan_sharers(plan) > 1)
+    if (rf_plan_tensor_ranks(plan) > 1)
         share_partials(w, RF_LANE_TENSOR);
     if (plan->mesh.pp > 1)
         share_partials(w, RF_LANE_PIPELINE);
@@ -360,7 +360,7 @@ static void write_results(struct rf_writer *w)
 static void write_training(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    const bool alone = plan->shards == 1 && plan->mesh.pp == 1 && rf_plan_sharers(plan) == 1;
+    const bool alone = plan->shards == 1 && plan->mesh.pp == 1 && rf_plan_tensor_ranks(plan) == 1;
     if (alone)
         write_loss(w);
     write_sums(w);

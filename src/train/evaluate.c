@@ -63,13 +63,13 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     if (rc < 0)
         return rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
     RETURN_IF_ERROR(rf_run_meet(run, "evaluate"));
-    RETURN_IF_ERROR(rf_run_reserve_shares(run, micro_batches));
+    RETURN_IF_ERROR(rf_run_reserve_loss_sums(run, micro_batches));
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
                         micro_batches * (rank + 1) / ranks,
                         rf_plan_shards_params(plan) ? (micro_batches + ranks - 1) / ranks : 0);
     if (rc == 0)
-        rc = rf_run_share_losses(run, micro_batches, &sum, &counted, &stop);
+        rc = rf_run_sum_losses(run, micro_batches, &sum, &counted, &stop);
     if (rc < 0)
         return rf_run_give_up(run, rc);
     run->planned_sent += sent;

@@ -91,43 +91,43 @@ void rf_run_take_loss(struct rf_run *run, int local, int64_t global)
             sum += (double)run->losses[i];
             count += 1;
         }
-    run->shares[2 * global] = sum;
-    run->shares[2 * global + 1] = count;
+    run->loss_sums[2 * global] = sum;
+    run->loss_sums[2 * global + 1] = count;
 }
 
-int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batches)
+int rf_run_reserve_loss_sums(struct rf_run *run, int64_t micro_batches)
 {
-    if (micro_batches > run->share_room) {
+    if (micro_batches > run->loss_capacity) {
         double *grown =
-            rf_realloc(run->shares, rf_plan_loss_elements(micro_batches) * sizeof(*grown));
+            rf_realloc(run->loss_sums, rf_plan_loss_elements(micro_batches) * sizeof(*grown));
         if (!grown)
             return rf_fail(RF_ENOMEM, "run: out of host memory for %lld losses",
                            (long long)micro_batches);
-        run->shares = grown;
-        run->share_room = micro_batches;
+        run->loss_sums = grown;
+        run->loss_capacity = micro_batches;
     }
-    memset(run->shares, 0, rf_plan_loss_elements(micro_batches) * sizeof(*run->shares));
+    memset(run->loss_sums, 0, rf_plan_loss_elements(micro_batches) * sizeof(*run->loss_sums));
     return 0;
 }
 
-int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum, int64_t *tokens,
-                        int *stop)
+int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum, int64_t *tokens,
+                      int *stop)
 {
     double count = 0;
-    double *weights = &run->shares[2 * micro_batches];
+    double *weights = &run->loss_sums[2 * micro_batches];
     *weights = stop_weight(run->stop ? __atomic_load_n(run->stop, __ATOMIC_RELAXED) : 0);
     if (rf_run_ranks(run) > 1) {
         /* Every loss is zero but on one rank, or on those that have parts of its sequences, and
          * counts and weights are whole numbers; so the sums are exact in any order, or losses those
          * of f64 in the ring's order, the same on all. */
         RETURN_IF_ERROR(rf_all_reduce(
-            run->comm, run->shares, run->shares, rf_plan_loss_elements(micro_batches), RF_F64,
+            run->comm, run->loss_sums, run->loss_sums, rf_plan_loss_elements(micro_batches), RF_F64,
             RF_SUM, &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "losses"}));
     }
     *sum = 0;
     for (int64_t i = 0; i < micro_batches; i++) {
-        *sum += run->shares[2 * i];
-        count += run->shares[2 * i + 1];
+        *sum += run->loss_sums[2 * i];
+        count += run->loss_sums[2 * i + 1];
     }
     *tokens = (int64_t)count;
     *stop = highest_reason(*weights);

@@ -221,7 +221,7 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     grad.dtype = RF_F32;
     memset(dst, 0, bytes);
     RETURN_IF_ERROR(read_part(&param->cut, 0, (uint64_t)param->count, grad, dst));
-    return rf_plan_sharers(run->plan) > 1
+    return rf_plan_tensor_ranks(run->plan) > 1
                ? add_parts(run, RF_LANE_TENSOR, whole_elements(run->plan, index), dst)
                : 0;
 }

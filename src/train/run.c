@@ -87,7 +87,7 @@ static int make_views(struct rf_run *run)
     run->tokens = rf_tensor_map(run->regions[RF_REGION_TOKENS]);
     run->targets = rf_tensor_map(run->regions[RF_REGION_TARGETS]);
     run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
-    return rf_run_reserve_shares(run, plan->policy.micro_batches);
+    return rf_run_reserve_loss_sums(run, plan->policy.micro_batches);
 }
 
 /* The ranks of this rank's groups, each with connections of its own; all ranks, and messages, by
@@ -232,7 +232,7 @@ void rf_run_close(struct rf_run *run)
     rf_free(run->call_params);
     rf_free(run->call_grads);
     rf_free(run->call_overwrite_grad);
-    rf_free(run->shares);
+    rf_free(run->loss_sums);
     rf_free(run->config);
     rf_folder_unlock(&run->lock);
     rf_free(run);

@@ -54,8 +54,8 @@ struct rf_run {
     bool *call_overwrite_grad;
     int32_t *tokens, *targets; /* mapped */
     float *losses;             /* mapped */
-    double *shares;     /* loss and token count of each micro-batch, by global index; then stop */
-    int64_t share_room; /* micro-batches that fit in shares */
+    double *loss_sums; /* loss and token count of each micro-batch, by global index; then stop */
+    int64_t loss_capacity;    /* micro-batches that fit in loss_sums */
     const volatile int *stop; /* of the caller; NULL: none */
     bool other_batch;         /* a checkpoint of another batch may be loaded */
 
@@ -208,13 +208,13 @@ RF_MUST_CHECK int rf_run_check_batch(const struct rf_run *run, const int32_t *to
  * ignored. */
 void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                         int64_t from, int local);
-/* Adds the losses of mapped micro-batch `local` to shares[global]. */
+/* Adds the losses of mapped micro-batch `local` to loss_sums[global]. */
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global);
-RF_MUST_CHECK int rf_run_reserve_shares(struct rf_run *run, int64_t micro_batches);
-/* Sums shares over the ranks; sum and token count of all micro-batches, in index order; and the
+RF_MUST_CHECK int rf_run_reserve_loss_sums(struct rf_run *run, int64_t micro_batches);
+/* Sums loss_sums over the ranks; sum and token count of all micro-batches, in index order; and the
  * highest reason to stop that a rank has. */
-RF_MUST_CHECK int rf_run_share_losses(struct rf_run *run, int64_t micro_batches, double *sum,
-                                      int64_t *tokens, int *stop);
+RF_MUST_CHECK int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum,
+                                    int64_t *tokens, int *stop);
 
 /* step.c. `call` has failed with this thread's last error once it had begun to write parameters:
  * from now on rf_run_check_whole refuses, until a checkpoint has been loaded. */

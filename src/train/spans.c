@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Logical tensors, and what of them a rank has; see spans.h. What every rank has is written in
- * equal shares, and needed whole; that are parameters and, unless rank 0 alone updates, states. Of
+ * equal parts, and needed whole; that are parameters and, unless rank 0 alone updates, states. Of
  * what is sharded each rank needs its shards; ranks that have the same ones write them in equal
- * shares. Tensor ranks that have the same write it in turns.
+ * parts. Tensor ranks that have the same write it in turns.
  */
 #include "spans.h"
 
@@ -139,7 +139,7 @@ static struct turns turns_of(const struct rf_run *run, const struct rf_listing *
     uint64_t all = 0;
     for (int i = 0; i < list->count; i++)
         all += copied_of(run, &list->listed[i]);
-    uint64_t length = all / (8 * (uint64_t)rf_plan_sharers(run->plan));
+    uint64_t length = all / (8 * (uint64_t)rf_plan_tensor_ranks(run->plan));
     length = length < LONGEST_TURN ? length : LONGEST_TURN;
     return (struct turns){.length = length > RF_SPAN_GRAIN ? length : RF_SPAN_GRAIN};
 }

@@ -80,7 +80,7 @@ static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
     const struct rf_plan *plan = run->plan;
     const bool ends = p->list != RF_LIST_FILL;
     uint64_t planned = 0;
-    RETURN_IF_ERROR(rf_run_reserve_shares(run, plan->policy.micro_batches));
+    RETURN_IF_ERROR(rf_run_reserve_loss_sums(run, plan->policy.micro_batches));
     RETURN_IF_ERROR(rf_plan_list_sent(plan, p->list, &planned));
     const uint64_t start = rf_now_ns();
     const uint64_t sent = rf_run_sent(run);

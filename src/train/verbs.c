@@ -191,7 +191,7 @@ static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-/* Takes the losses of this rank's micro-batches, and shares them. */
+/* Takes the losses of this rank's micro-batches, and adds them over the ranks. */
 static int loss(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -203,10 +203,10 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
         if (v->kind != RF_VALUE_LOSSES)
             continue;
         rf_run_take_loss(run, (int)(v->offset / v->bytes), v->micro_batch);
-        p->stats.local_tokens += (int64_t)run->shares[2 * v->micro_batch + 1];
+        p->stats.local_tokens += (int64_t)run->loss_sums[2 * v->micro_batch + 1];
     }
-    RETURN_IF_ERROR(rf_run_share_losses(run, plan->policy.micro_batches, &sum, &p->stats.tokens,
-                                        &p->stats.stop));
+    RETURN_IF_ERROR(
+        rf_run_sum_losses(run, plan->policy.micro_batches, &sum, &p->stats.tokens, &p->stats.stop));
     if (rf_run_ranks(run) > 1)
         p->stats.exposed_comm_ns += rf_now_ns() - computed;
     p->stats.loss = p->stats.tokens > 0 ? sum / (double)p->stats.tokens : 0;

@@ -111,7 +111,7 @@ TEST(LagPlan, TheCheckerAcceptsEveryNumberOfRanksAndMicroBatches)
                 for (int m : {pp * dp, pp * dp + 1, 3 * pp * dp + 2})
                     for (bool tied : {false, true}) {
                         const Lagging job(pp, dp, m, order, tied);
-                        if (!job.refused.empty()) { // tree shares are of unlike sizes
+                        if (!job.refused.empty()) { // tree parts are of unlike sizes
                             EXPECT_TRUE(order == RF_ORDER_TREE && dp > 1) << job.refused;
                             EXPECT_NE(job.refused.find("as many as it has stages"),
                                       std::string::npos);

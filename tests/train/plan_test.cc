@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Plans: shares, layout, buckets, instructions and bytes. Nothing here needs a device.
+// Plans: partition, layout, buckets, instructions and bytes. Nothing here needs a device.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -42,7 +42,7 @@ struct PlanOf {
             lines.push_back(rf_instruction_text(plan, &list[i], line, sizeof(line)));
         return lines;
     }
-    std::vector<int> shares() const
+    std::vector<int> partition() const
     {
         std::vector<int> out;
         for (int r = 0; r < plan->mesh.dp; r++)
@@ -191,17 +191,17 @@ TEST(Plan, EveryRankOfATreeHoldsTheForestThatTheReductionExpects)
         }
 }
 
-TEST(Plan, SharesAreEvenInRingOrderAndWholeSubtreesInTreeOrderWherePossible)
+TEST(Plan, PartitionIsEvenInRingOrderAndWholeSubtreesInTreeOrderWherePossible)
 {
     StubBlocks blocks = two_blocks();
-    using Shares = std::vector<int>;
-    EXPECT_EQ(PlanOf(blocks, 3, policy_of(8, 8)).shares(), (Shares{3, 3, 2}));
-    EXPECT_EQ(PlanOf(blocks, 3, policy_of(8, 8, RF_ORDER_TREE)).shares(), (Shares{4, 2, 2}));
-    EXPECT_EQ(PlanOf(blocks, 2, policy_of(8, 8, RF_ORDER_TREE)).shares(), (Shares{4, 4}));
-    EXPECT_EQ(PlanOf(blocks, 3, policy_of(6, 6, RF_ORDER_TREE)).shares(), (Shares{2, 2, 2}));
-    EXPECT_EQ(PlanOf(blocks, 3, policy_of(3, 3, RF_ORDER_TREE)).shares(), (Shares{1, 1, 1}));
+    using Partition = std::vector<int>;
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(8, 8)).partition(), (Partition{3, 3, 2}));
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(8, 8, RF_ORDER_TREE)).partition(), (Partition{4, 2, 2}));
+    EXPECT_EQ(PlanOf(blocks, 2, policy_of(8, 8, RF_ORDER_TREE)).partition(), (Partition{4, 4}));
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(6, 6, RF_ORDER_TREE)).partition(), (Partition{2, 2, 2}));
+    EXPECT_EQ(PlanOf(blocks, 3, policy_of(3, 3, RF_ORDER_TREE)).partition(), (Partition{1, 1, 1}));
     // 8 + 1 would leave the second rank idle most of the time.
-    EXPECT_EQ(PlanOf(blocks, 2, policy_of(9, 9, RF_ORDER_TREE)).shares(), (Shares{5, 4}));
+    EXPECT_EQ(PlanOf(blocks, 2, policy_of(9, 9, RF_ORDER_TREE)).partition(), (Partition{5, 4}));
 }
 
 TEST(Plan, ParametersLieInReverseOrderAlignedAndFrozenOnesLast)

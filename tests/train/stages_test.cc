@@ -124,7 +124,7 @@ TEST(Stages, InRingOrderWithoutTiedParametersEveryPipelineGivesTheBitsOfAccumula
         }
 }
 
-// Micro-batches are dealt out in turns: of seven the second of two ranks has one less.
+// Micro-batches go to ranks round-robin: of seven the second of two ranks has one less.
 TEST(Stages, InTreeOrderShardedGradientsAndParametersGiveTheBitsOfOneProcess)
 {
     Training plain = gpt(RF_ORDER_TREE);

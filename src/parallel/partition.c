@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: which rank computes which micro-batches. Shares are contiguous, so that a rank's gradients
- * are whole subtrees of the pairwise sum. In tree order, shares that are single subtrees are
- * preferred (4+2+2 rather than 3+3+2 for 8 micro-batches on 3 ranks): they send half as many
- * partial sums. With sharded gradients micro-batches are dealt out in turns, so that the ranks'
- * next ones follow each other in the tree.
+ * Pass: divides the micro-batches among the data-parallel ranks. Called by plan.c.
+ * A rank's micro-batches are contiguous, so that its gradients are whole subtrees of the pairwise
+ * sum. In tree order a part that is one subtree is preferred (4+2+2 rather than 3+3+2 for 8
+ * micro-batches on 3 ranks): it sends half as many partial sums. With sharded gradients they go to
+ * ranks round-robin, so that the ranks' next ones follow each other in the tree.
  */
 #include "../base/base.h"
 #include "../coll/coll.h"
 #include "passes.h"
 
-static void even_shares(int *first, int ranks, int64_t leaves)
+static void even_parts(int *first, int ranks, int64_t leaves)
 {
     for (int r = 0; r <= ranks; r++)
         first[r] = (int)(r * (leaves / ranks) + (r < leaves % ranks ? r : leaves % ranks));
 }
 
-/* Shares out leaves [begin, begin + leaves) of a subtree of `width` (a power of two) leaves over
+/* Divides leaves [begin, begin + leaves) of a subtree of `width` (a power of two) leaves over
  * `ranks` ranks by splitting the ranks between its two halves. */
-static void tree_shares(int *first, int ranks, int64_t begin, int64_t leaves, int64_t width)
+static void tree_parts(int *first, int ranks, int64_t begin, int64_t leaves, int64_t width)
 {
     first[0] = (int)begin;
     if (ranks <= 1)
         return;
     int64_t half = width / 2;
     if (leaves <= half) {
-        tree_shares(first, ranks, begin, leaves, half);
+        tree_parts(first, ranks, begin, leaves, half);
         return;
     }
     int64_t right = leaves - half;
@@ -39,11 +39,11 @@ static void tree_shares(int *first, int ranks, int64_t begin, int64_t leaves, in
         left_ranks = 1;
     if (left_ranks > ranks - 1)
         left_ranks = ranks - 1;
-    tree_shares(first, (int)left_ranks, begin, half, half);
-    tree_shares(first + left_ranks, ranks - (int)left_ranks, begin + half, right, half);
+    tree_parts(first, (int)left_ranks, begin, half, half);
+    tree_parts(first + left_ranks, ranks - (int)left_ranks, begin + half, right, half);
 }
 
-static int64_t largest_share(const int *first, int ranks)
+static int64_t largest_part(const int *first, int ranks)
 {
     int64_t largest = 0;
     for (int r = 0; r < ranks; r++)
@@ -52,28 +52,28 @@ static int64_t largest_share(const int *first, int ranks)
     return largest;
 }
 
-int rf_pass_shares(struct rf_plan *plan)
+int rf_pass_partition(struct rf_plan *plan)
 {
     int ranks = plan->mesh.dp;
     int64_t leaves = plan->policy.micro_batches;
     int *first = rf_alloc(((size_t)ranks + 1) * sizeof(*first));
     if (!first)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for the shares of %d ranks", ranks);
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the micro-batches of %d ranks", ranks);
     plan->first_micro_batch = first;
-    even_shares(first, ranks, leaves);
-    plan->dealt = plan->stage >= 2;
-    if (plan->policy.order == RF_ORDER_TREE && !plan->dealt) {
-        int64_t even = largest_share(first, ranks), width = 1;
+    even_parts(first, ranks, leaves);
+    plan->round_robin = plan->stage >= 2;
+    if (plan->policy.order == RF_ORDER_TREE && !plan->round_robin) {
+        int64_t even = largest_part(first, ranks), width = 1;
         while (width < leaves)
             width *= 2;
-        tree_shares(first, ranks, 0, leaves, width);
+        tree_parts(first, ranks, 0, leaves, width);
         first[ranks] = (int)leaves;
         /* Bytes are worth some imbalance, but not more than a third of the slowest rank's time. */
-        if (3 * largest_share(first, ranks) > 4 * even)
-            even_shares(first, ranks, leaves);
+        if (3 * largest_part(first, ranks) > 4 * even)
+            even_parts(first, ranks, leaves);
     }
     plan->forest = (struct rf_forest){.leaves = (int)leaves, .ranks = ranks, .first = first};
-    plan->most_parts = plan->policy.order == RF_ORDER_TREE && !plan->dealt
+    plan->most_parts = plan->policy.order == RF_ORDER_TREE && !plan->round_robin
                            ? rf_forest_most_parts(&plan->forest)
                            : 0;
     plan->local_micro_batches = first[plan->dp_rank + 1] - first[plan->dp_rank];
