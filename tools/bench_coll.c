@@ -330,12 +330,12 @@ static int run_rank(struct rf_comm *comm, void *user)
         return tool_usage_error(b->command, "--root %lld is not one of %d ranks",
                                 (long long)o->root, ranks);
     /* Sizes are rounded up to whole elements for every rank. */
-    size_t room = ((size_t)o->max_bytes + 8 * (size_t)ranks + 4095) & ~(size_t)4095;
+    size_t capacity = ((size_t)o->max_bytes + 8 * (size_t)ranks + 4095) & ~(size_t)4095;
     double *samples = calloc((size_t)o->samples, sizeof(*samples));
     int status;
-    if (!samples || get_buffer(&w, o, room, &w.buffers[0]) < 0 ||
-        get_buffer(&w, o, room, &w.buffers[1]) < 0)
-        status = tool_error(b->command, "out of memory for two buffers of %zu bytes", room);
+    if (!samples || get_buffer(&w, o, capacity, &w.buffers[0]) < 0 ||
+        get_buffer(&w, o, capacity, &w.buffers[1]) < 0)
+        status = tool_error(b->command, "out of memory for two buffers of %zu bytes", capacity);
     else
         status = run_sizes(b, &w, samples);
     free_buffer(&w, o, w.buffers[1]);

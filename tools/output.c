@@ -145,10 +145,10 @@ static void print_script(FILE *script, const char *path, const struct tool_plot 
 /* All that comes until the end; free it. NULL: out of memory, or it could not be read. */
 static char *read_all(int fd, size_t *bytes)
 {
-    size_t room = 1 << 16, used = 0;
-    char *data = malloc(room);
+    size_t capacity = 1 << 16, used = 0;
+    char *data = malloc(capacity);
     while (data) {
-        ssize_t n = read(fd, data + used, room - used);
+        ssize_t n = read(fd, data + used, capacity - used);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
@@ -158,9 +158,9 @@ static char *read_all(int fd, size_t *bytes)
             break;
         }
         used += (size_t)n;
-        if (used < room)
+        if (used < capacity)
             continue;
-        char *larger = realloc(data, room *= 2);
+        char *larger = realloc(data, capacity *= 2);
         if (!larger)
             break;
         data = larger;

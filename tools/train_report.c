@@ -26,7 +26,7 @@ struct report {
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */
-    int count[2], room[2];
+    int count[2], capacity[2];
 };
 
 /* An earlier log stays until there is a line to write: log_line cuts it off. */
@@ -124,15 +124,15 @@ static void remember(struct report *r, int series, double x, double y)
 {
     if (!r->o->plot_path || !isfinite(y))
         return;
-    if (r->count[series] == r->room[series]) {
-        int room = r->room[series] ? 2 * r->room[series] : 256;
-        double *xs = realloc(r->x[series], (size_t)room * sizeof(double));
+    if (r->count[series] == r->capacity[series]) {
+        int capacity = r->capacity[series] ? 2 * r->capacity[series] : 256;
+        double *xs = realloc(r->x[series], (size_t)capacity * sizeof(double));
         r->x[series] = xs ? xs : r->x[series];
-        double *ys = realloc(r->y[series], (size_t)room * sizeof(double));
+        double *ys = realloc(r->y[series], (size_t)capacity * sizeof(double));
         r->y[series] = ys ? ys : r->y[series];
         if (!xs || !ys)
             return; /* a plot with fewer points */
-        r->room[series] = room;
+        r->capacity[series] = capacity;
     }
     r->x[series][r->count[series]] = x;
     r->y[series][r->count[series]++] = y;

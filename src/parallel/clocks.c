@@ -16,7 +16,7 @@ struct span {
 
 struct history {
     struct span *spans;
-    int count, room;
+    int count, capacity;
 };
 
 struct rf_clocks {
@@ -83,7 +83,7 @@ static int span_at(const struct history *h, uint64_t byte)
 /* Makes a span begin at `byte`; returns it, or -1 when out of memory. */
 static int cut(struct history *h, uint64_t byte)
 {
-    if (!rf_room((void **)&h->spans, h->count + 1, &h->room, sizeof(*h->spans)))
+    if (!rf_array_reserve((void **)&h->spans, h->count + 1, &h->capacity, sizeof(*h->spans)))
         return -1;
     if (h->count == 0)
         forget(&h->spans[h->count++], 0);

@@ -44,8 +44,8 @@ static int counter_open(struct counter *c, const struct rf_plan *plan)
     if (!c->params || !c->grads || !c->overwrite_grad)
         return rf_fail(RF_ENOMEM, "costs: out of memory");
     RETURN_IF_ERROR(rf_device_open_counting(&c->device));
-    const uint64_t room = rf_device_get_info(c->device)->max_allocation_bytes;
-    RETURN_IF_ERROR(rf_buffer_create(c->device, room, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER,
+    const uint64_t capacity = rf_device_get_info(c->device)->max_allocation_bytes;
+    RETURN_IF_ERROR(rf_buffer_create(c->device, capacity, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER,
                                      &c->memory[RF_MEMORY_DEVICE]));
     RETURN_IF_ERROR(rf_buffer_create(c->device, mapped, RF_MEMORY_HOST, RF_CATEGORY_OTHER,
                                      &c->memory[RF_MEMORY_HOST]));

@@ -12,7 +12,8 @@
 
 static int add_wait(struct rf_plan *plan, struct rf_instruction *i, struct rf_wait wait)
 {
-    if (!rf_room((void **)&plan->waits, plan->wait_count, &plan->wait_room, sizeof(*plan->waits)))
+    if (!rf_array_reserve((void **)&plan->waits, plan->wait_count, &plan->wait_capacity,
+                          sizeof(*plan->waits)))
         return rf_fail(RF_ENOMEM, "plan: out of memory for the waits");
     plan->waits[plan->wait_count++] = wait;
     i->waits++;

@@ -49,7 +49,7 @@ struct pass {
     struct place *places;
     int *place_of; /* value -> place; -1: it stays */
     struct interval *intervals;
-    int place_count, interval_count, interval_room;
+    int place_count, interval_count, interval_capacity;
     /* Of all ranks of the pipeline, where messages go around: */
     struct rf_pipeline_call **calls;
     int *open;     /* value -> its interval that may go on; -1: none */
@@ -150,8 +150,8 @@ static int use(struct pass *p, int value, int begin, int end, bool anew)
     if (p->place_of[value] < 0)
         return 0;
     if (anew || p->open[value] < 0) {
-        if (!rf_room((void **)&p->intervals, p->interval_count, &p->interval_room,
-                     sizeof(*p->intervals)))
+        if (!rf_array_reserve((void **)&p->intervals, p->interval_count, &p->interval_capacity,
+                              sizeof(*p->intervals)))
             return rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
         p->open[value] = p->interval_count;
         p->intervals[p->interval_count++] =

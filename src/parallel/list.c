@@ -23,8 +23,8 @@ void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int blo
     struct rf_list *list = w->list;
     if (w->status < 0)
         return;
-    if (!rf_room((void **)&list->instructions, list->count, &list->room,
-                 sizeof(*list->instructions))) {
+    if (!rf_array_reserve((void **)&list->instructions, list->count, &list->capacity,
+                          sizeof(*list->instructions))) {
         out_of_memory(w);
         return;
     }
@@ -58,8 +58,8 @@ static void add_operand(struct rf_writer *w, int value)
         w->status = value;
     if (w->status < 0)
         return;
-    if (!rf_room((void **)&plan->operands, plan->operand_count, &plan->operand_room,
-                 sizeof(*plan->operands))) {
+    if (!rf_array_reserve((void **)&plan->operands, plan->operand_count, &plan->operand_capacity,
+                          sizeof(*plan->operands))) {
         out_of_memory(w);
         return;
     }
@@ -85,8 +85,8 @@ void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer)
     struct rf_plan *plan = w->plan;
     if (w->status < 0)
         return;
-    if (!rf_room((void **)&plan->transfers, plan->transfer_count, &plan->transfer_room,
-                 sizeof(*plan->transfers))) {
+    if (!rf_array_reserve((void **)&plan->transfers, plan->transfer_count, &plan->transfer_capacity,
+                          sizeof(*plan->transfers))) {
         out_of_memory(w);
         return;
     }

@@ -58,6 +58,6 @@ void rf_write_replicas(struct rf_writer *w, int piece);
 RF_MUST_CHECK int rf_write_end(struct rf_writer *w, struct rf_list *list);
 
 /* Grows an array of `size`-byte elements to hold one more; false: out of memory. */
-bool rf_room(void **array, int count, int *room, size_t size);
+bool rf_array_reserve(void **array, int count, int *capacity, size_t size);
 
 #endif

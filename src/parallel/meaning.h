@@ -49,7 +49,7 @@ struct rf_meaning {
     int ranks;
     struct rf_token **tokens; /* per rank, by value */
     bool *used;               /* of the operands of one instruction: it had to be there */
-    int used_room;
+    int used_capacity;
     uint8_t *sum;         /* what a group's gradients have together, as the counts of a token */
     int unread;           /* a value that was overwritten before anyone had read it; -1: none */
     enum rf_list_id list; /* that runs */

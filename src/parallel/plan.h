@@ -111,7 +111,7 @@ struct rf_plan_region {
 /* Instructions in their order, and how many of each lane there are. */
 struct rf_list {
     struct rf_instruction *instructions;
-    int count, room;
+    int count, capacity;
     int positions[RF_LANE_COUNT];
 };
 
@@ -184,14 +184,14 @@ struct rf_plan {
     int region_count;
 
     struct rf_value *values;
-    int value_count, value_room;
+    int value_count, value_capacity;
     struct rf_value_index *value_index;
     int *operands;
-    int operand_count, operand_room;
+    int operand_count, operand_capacity;
     struct rf_wait *waits;
-    int wait_count, wait_room;
+    int wait_count, wait_capacity;
     struct rf_transfer *transfers;
-    int transfer_count, transfer_room;
+    int transfer_count, transfer_capacity;
     struct rf_list lists[RF_LIST_COUNT];
     struct rf_bytes bytes;
 };

@@ -125,9 +125,9 @@ double rf_search_step_s(const struct rf_search_case *c);
 struct rf_search {
     struct rf_candidate *found;
     struct rf_candidate **order; /* of what was found, the quickest first */
-    int count, room;
+    int count, capacity;
     struct rf_rejection *rejections;
-    int rejection_count, rejection_room;
+    int rejection_count, rejection_capacity;
     struct rf_candidate nearest; /* step_s 0: none */
     int64_t judged;
     int meshes, mesh_count; /* progress */

@@ -10,7 +10,7 @@
 
 int rf_search_add(struct rf_search *s, const struct rf_candidate *candidate)
 {
-    if (!rf_room((void **)&s->found, s->count, &s->room, sizeof(*s->found)))
+    if (!rf_array_reserve((void **)&s->found, s->count, &s->capacity, sizeof(*s->found)))
         return rf_fail(RF_ENOMEM, "search: out of memory for %d candidates", s->count);
     s->found[s->count++] = *candidate;
     return 0;
@@ -18,8 +18,8 @@ int rf_search_add(struct rf_search *s, const struct rf_candidate *candidate)
 
 int rf_search_reject(struct rf_search *s, const struct rf_rejection *rejection)
 {
-    if (!rf_room((void **)&s->rejections, s->rejection_count, &s->rejection_room,
-                 sizeof(*s->rejections)))
+    if (!rf_array_reserve((void **)&s->rejections, s->rejection_count, &s->rejection_capacity,
+                          sizeof(*s->rejections)))
         return rf_fail(RF_ENOMEM, "search: out of memory for %d rejections", s->rejection_count);
     s->rejections[s->rejection_count++] = *rejection;
     return 0;

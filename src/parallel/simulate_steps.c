@@ -13,9 +13,10 @@
 /* Ranks wait for each other in the first steps; after so many they do so for as long in all. */
 enum { STEPS = 6 };
 
-static int add_wait(struct rf_sim_rank *r, int *room, struct rf_instruction *i, struct rf_wait wait)
+static int add_wait(struct rf_sim_rank *r, int *capacity, struct rf_instruction *i,
+                    struct rf_wait wait)
 {
-    if (!rf_room((void **)&r->own_waits, r->wait_count, room, sizeof(*r->own_waits)))
+    if (!rf_array_reserve((void **)&r->own_waits, r->wait_count, capacity, sizeof(*r->own_waits)))
         return rf_fail(RF_ENOMEM, "simulate: out of memory for the waits");
     r->own_waits[r->wait_count++] = wait;
     i->waits++;
@@ -23,7 +24,7 @@ static int add_wait(struct rf_sim_rank *r, int *room, struct rf_instruction *i, 
 }
 
 /* Appends a list; where each lane begins in it, it waits for all lanes of the one before. */
-static int append(struct rf_sim_rank *r, int *room, const struct rf_list *list)
+static int append(struct rf_sim_rank *r, int *capacity, const struct rf_list *list)
 {
     struct rf_list *all = &r->joined;
     int base[RF_LANE_COUNT];
@@ -35,11 +36,11 @@ static int append(struct rf_sim_rank *r, int *room, const struct rf_list *list)
         i->waits = 0;
         for (int lane = 0; all->positions[i->lane] == base[i->lane] && lane < RF_LANE_COUNT; lane++)
             if (base[lane] > 0)
-                RETURN_IF_ERROR(add_wait(r, room, i, (struct rf_wait){lane, base[lane] - 1}));
+                RETURN_IF_ERROR(add_wait(r, capacity, i, (struct rf_wait){lane, base[lane] - 1}));
         for (int w = 0; w < list->instructions[k].waits; w++) {
             struct rf_wait wait = r->plan->waits[list->instructions[k].first_wait + w];
             wait.position += base[wait.lane];
-            RETURN_IF_ERROR(add_wait(r, room, i, wait));
+            RETURN_IF_ERROR(add_wait(r, capacity, i, wait));
         }
         all->positions[i->lane]++;
     }
@@ -50,7 +51,7 @@ int rf_sim_join(struct rf_sim_rank *r)
 {
     const struct rf_list *lists = r->plan->lists;
     const int each = lists[RF_LIST_STEP].count;
-    int room = 0;
+    int capacity = 0;
     if (!rf_plan_lags(r->plan))
         return 0;
     r->first_of_step = lists[RF_LIST_FILL].count + (STEPS - 1) * each;
@@ -58,9 +59,9 @@ int rf_sim_join(struct rf_sim_rank *r)
         rf_alloc((size_t)(r->first_of_step + each + 1) * sizeof(*r->joined.instructions));
     if (!r->joined.instructions)
         return rf_fail(RF_ENOMEM, "simulate: out of memory for %d steps", STEPS);
-    RETURN_IF_ERROR(append(r, &room, &lists[RF_LIST_FILL]));
+    RETURN_IF_ERROR(append(r, &capacity, &lists[RF_LIST_FILL]));
     for (int k = 0; k < STEPS; k++)
-        RETURN_IF_ERROR(append(r, &room, &lists[RF_LIST_STEP]));
+        RETURN_IF_ERROR(append(r, &capacity, &lists[RF_LIST_STEP]));
     r->list = &r->joined;
     r->waits = r->own_waits;
     return 0;

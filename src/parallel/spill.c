@@ -39,7 +39,7 @@ struct pass {
     int *visit;           /* of an instruction: the visit that it is in; -1: before the first */
     int *begin;           /* of a visit: its first call */
     struct move *moves;
-    int move_count, move_room;
+    int move_count, move_capacity;
 };
 
 static bool may_leave(const struct rf_plan *plan, int value)
@@ -79,7 +79,7 @@ static void find_visits(struct pass *p)
 
 static int add_move(struct pass *p, int before, enum rf_verb verb, int from, int to)
 {
-    if (!rf_room((void **)&p->moves, p->move_count, &p->move_room, sizeof(*p->moves)))
+    if (!rf_array_reserve((void **)&p->moves, p->move_count, &p->move_capacity, sizeof(*p->moves)))
         return rf_fail(RF_ENOMEM, "plan: out of memory for the copies of activations");
     p->moves[p->move_count] = (struct move){before, p->move_count, verb, from, to};
     p->move_count++;

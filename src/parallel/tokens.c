@@ -136,12 +136,12 @@ int rf_token_begin_operands(const struct rf_at *a)
 {
     struct rf_meaning *m = a->m;
     const int count = a->i->ins + a->i->outs;
-    if (count > m->used_room) {
+    if (count > m->used_capacity) {
         bool *grown = rf_realloc(m->used, (size_t)count * sizeof(*grown));
         if (!grown)
             return rf_fail(RF_ENOMEM, "check: out of memory");
         m->used = grown;
-        m->used_room = count;
+        m->used_capacity = count;
     }
     for (int k = 0; k < count; k++)
         m->used[k] = false;

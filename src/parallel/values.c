@@ -5,22 +5,22 @@
 #include "../base/base.h"
 #include "list.h"
 
-bool rf_room(void **array, int count, int *room, size_t size)
+bool rf_array_reserve(void **array, int count, int *capacity, size_t size)
 {
-    if (count < *room)
+    if (count < *capacity)
         return true;
-    int more = *room ? 2 * *room : 64;
+    int more = *capacity ? 2 * *capacity : 64;
     void *grown = rf_realloc(*array, (size_t)more * size);
     if (!grown)
         return false;
     *array = grown;
-    *room = more;
+    *capacity = more;
     return true;
 }
 
 struct rf_value_index {
-    int *ids; /* open addressing; -1: free */
-    int room; /* a power of two */
+    int *ids;     /* open addressing; -1: free */
+    int capacity; /* a power of two */
 };
 
 static uint32_t hash(const struct rf_value *v)
@@ -40,7 +40,7 @@ static int *find(const struct rf_value_index *index, const struct rf_value *valu
 {
     uint32_t at = hash(wanted);
     for (;; at++) {
-        int *id = &index->ids[at & ((uint32_t)index->room - 1)];
+        int *id = &index->ids[at & ((uint32_t)index->capacity - 1)];
         if (*id < 0 || same(&values[*id], wanted))
             return id;
     }
@@ -54,13 +54,13 @@ static int grow(struct rf_plan *plan)
         index = plan->value_index = rf_alloc(sizeof(*index));
     if (!index)
         return RF_ENOMEM;
-    if (2 * plan->value_count < index->room)
+    if (2 * plan->value_count < index->capacity)
         return 0;
-    struct rf_value_index more = {.room = index->room ? 2 * index->room : 256};
-    more.ids = rf_alloc((size_t)more.room * sizeof(*more.ids));
+    struct rf_value_index more = {.capacity = index->capacity ? 2 * index->capacity : 256};
+    more.ids = rf_alloc((size_t)more.capacity * sizeof(*more.ids));
     if (!more.ids)
         return RF_ENOMEM;
-    for (int i = 0; i < more.room; i++)
+    for (int i = 0; i < more.capacity; i++)
         more.ids[i] = -1;
     for (int i = 0; i < plan->value_count; i++)
         *find(&more, plan->values, &plan->values[i]) = i;
@@ -81,8 +81,8 @@ int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int mi
     int *id = grow(plan) < 0 ? NULL : find(plan->value_index, plan->values, &value);
     if (id && *id >= 0)
         return *id;
-    if (!id || !rf_room((void **)&plan->values, plan->value_count, &plan->value_room,
-                        sizeof(*plan->values)))
+    if (!id || !rf_array_reserve((void **)&plan->values, plan->value_count, &plan->value_capacity,
+                                 sizeof(*plan->values)))
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d values", plan->value_count);
     *id = plan->value_count++;
     plan->values[*id] = value;

@@ -61,9 +61,9 @@ static int cut_runs(struct rf_spans *spans)
     for (size_t i = 0; i < spans->count; i++)
         for (uint64_t at = 0; at < spans->list[i].count * sizeof(float); at += run.bytes) {
             run = rf_span_run_at(&spans->list[i], at, UINT64_MAX);
-            runs.room++;
+            runs.capacity++;
         }
-    runs.list = rf_alloc((runs.room + 1) * sizeof(*runs.list));
+    runs.list = rf_alloc((runs.capacity + 1) * sizeof(*runs.list));
     if (!runs.list)
         return rf_fail(RF_ENOMEM, "restore: out of host memory");
     for (size_t i = 0; i < spans->count; i++)
@@ -311,8 +311,8 @@ static int move(struct restore *r, const struct segment *s)
     for (uint64_t at = 0; at < s->count; at += n) {
         if (r->all_elements == most || r->waiting_count == MOST_WAITING)
             RETURN_IF_ERROR(flush(r));
-        const uint64_t room = most - r->all_elements;
-        n = s->count - at < room ? s->count - at : room;
+        const uint64_t capacity = most - r->all_elements;
+        n = s->count - at < capacity ? s->count - at : capacity;
         struct waiting *w = &r->waiting[r->waiting_count++];
         *w = (struct waiting){.segment = *s, .values = own ? from + at : NULL};
         w->segment.first += at;

@@ -27,10 +27,10 @@ static void add(struct rf_listing *list, const struct rf_run *run, int param, co
 int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, struct rf_listing *out)
 {
     const struct rf_plan *plan = run->plan;
-    const size_t room = RF_PLAN_STATES * (size_t)plan->param_count + 1;
+    const size_t capacity = RF_PLAN_STATES * (size_t)plan->param_count + 1;
     struct rf_listing list = {0};
-    list.tensors = rf_alloc(room * sizeof(*list.tensors));
-    list.listed = rf_alloc(room * sizeof(*list.listed));
+    list.tensors = rf_alloc(capacity * sizeof(*list.tensors));
+    list.listed = rf_alloc(capacity * sizeof(*list.listed));
     int rc = list.tensors && list.listed ? 0 : rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
     for (int i = 0; rc == 0 && i < plan->param_count; i++) {
         const struct rf_plan_param *param = &plan->params[i];
@@ -62,13 +62,13 @@ void rf_listing_close(struct rf_listing *listing)
 
 static int append_one(struct rf_spans *spans, const struct rf_span *span)
 {
-    if (spans->count == spans->room) {
-        const size_t room = 2 * spans->room + 16;
-        struct rf_span *grown = rf_realloc(spans->list, room * sizeof(*grown));
+    if (spans->count == spans->capacity) {
+        const size_t capacity = 2 * spans->capacity + 16;
+        struct rf_span *grown = rf_realloc(spans->list, capacity * sizeof(*grown));
         if (!grown)
             return rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
         spans->list = grown;
-        spans->room = room;
+        spans->capacity = capacity;
     }
     spans->list[spans->count++] = *span;
     return 0;

@@ -34,7 +34,7 @@ struct rf_span {
 };
 struct rf_spans { /* zero: none */
     struct rf_span *list;
-    size_t count, room;
+    size_t count, capacity;
 };
 /* What this rank writes. Over all ranks every element occurs once. What several tensor ranks have
  * is written by them in turns, of equal numbers of elements of all such tensors, one after the

@@ -365,8 +365,8 @@ static int cast(struct rf_pass *p, const struct rf_instruction *i)
     struct rf_tensor out = typed(p, out_span(p, i, to), to);
     if (!in.buffer || !out.buffer) /* an empty shard */
         return 0;
-    const int64_t count = rf_tensor_count(in), room = rf_tensor_count(out);
-    in.shape = out.shape = rf_shape1(count < room ? count : room);
+    const int64_t count = rf_tensor_count(in), capacity = rf_tensor_count(out);
+    in.shape = out.shape = rf_shape1(count < capacity ? count : capacity);
     return rf_cast(p->run->stream, out, in);
 }
 

@@ -160,12 +160,12 @@ int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_p
     struct rf_stream *stream = p->run->copies[i->lane];
     const struct rf_tensor from = rf_run_value(p->run, ins(p, i)[0]);
     const struct rf_tensor to = rf_run_value(p->run, outs(p, i)[0]);
-    const uint64_t room = rf_tensor_bytes(to), all = rf_tensor_bytes(from);
+    const uint64_t capacity = rf_tensor_bytes(to), all = rf_tensor_bytes(from);
     if (after.timeline)
         RETURN_IF_ERROR(rf_stream_after(stream, after));
     if (from.buffer && to.buffer)
         RETURN_IF_ERROR(rf_stream_copy(stream, to.buffer, to.offset, from.buffer, from.offset,
-                                       room < all ? room : all));
+                                       capacity < all ? capacity : all));
     return rf_stream_submit(stream, done);
 }
 

@@ -83,7 +83,7 @@ void duplicate(rf_plan *plan, rf_verb verb)
     const int lane = (int)at->lane;
     const int place = (int)std::count_if(
         list.instructions, at, [&](const rf_instruction &i) { return (int)i.lane == lane; });
-    ASSERT_LT(list.count, list.room);
+    ASSERT_LT(list.count, list.capacity);
     for (int i = 0; i < list.count; i++)
         for (int k = 0; k < list.instructions[i].waits; k++) {
             rf_wait &wait = plan->waits[list.instructions[i].first_wait + k];

@@ -377,8 +377,9 @@ void forget(const Job &job, int r, rf_verb verb)
         rf_instruction &next =
             *std::find_if(list.instructions + at, list.instructions + list.count,
                           [&](const rf_instruction &i) { return (int)i.lane == lane; });
-        plan->wait_room = plan->wait_count + gone.waits + next.waits;
-        plan->waits = (rf_wait *)rf_realloc(plan->waits, (size_t)plan->wait_room * sizeof(rf_wait));
+        plan->wait_capacity = plan->wait_count + gone.waits + next.waits;
+        plan->waits =
+            (rf_wait *)rf_realloc(plan->waits, (size_t)plan->wait_capacity * sizeof(rf_wait));
         rf_wait *waits = plan->waits + plan->wait_count;
         std::copy_n(plan->waits + gone.first_wait, gone.waits, waits);
         std::copy_n(plan->waits + next.first_wait, next.waits, waits + gone.waits);

@@ -103,7 +103,7 @@ bool remove(rf_plan *plan, rf_list &list, std::mt19937 &random)
 bool duplicate(rf_plan *plan, rf_list &list, std::mt19937 &random)
 {
     const int at = any(random, list.count), place = place_of(list, at);
-    if (list.count == list.room)
+    if (list.count == list.capacity)
         return false;
     shift_waits(plan, list, (int)list.instructions[at].lane, place, 1);
     std::copy_backward(list.instructions + at, list.instructions + list.count,

@@ -88,12 +88,12 @@ TEST(Plan, AskingForAValueThatThereIsDoesNotMoveTheValues)
     PlanOf made(blocks, 1, policy_of(2, 2));
     ASSERT_EQ(made.rc, 0) << rf_last_error()->message;
     rf_plan *plan = made.plan;
-    while (plan->value_count < plan->value_room)
+    while (plan->value_count < plan->value_capacity)
         ASSERT_GE(rf_value_of(plan, RF_VALUE_OUT, 100 + plan->value_count, 0, -1, -1), 0);
-    const int room = plan->value_room;
+    const int capacity = plan->value_capacity;
     const rf_value v = plan->values[0];
     EXPECT_EQ(rf_value_of(plan, v.kind, v.block, v.micro_batch, v.slot, v.piece), 0);
-    EXPECT_EQ(plan->value_room, room);
+    EXPECT_EQ(plan->value_capacity, capacity);
 }
 
 TEST(Plan, OneRankInRingOrderAccumulatesMicroBatchesInOneSlot)
