@@ -43,6 +43,9 @@ ops_optimizer.h ops
 ops_vocabulary.h ops
 host_step.h optim
 comm.h comm
+collectives.h comm
+predict.h comm
+tree_order.h comm
 flight.h comm
 data.h io
 train.h train

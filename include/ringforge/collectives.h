@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives, point-to-point calls and requests. comm.h includes this.
+ *
+ * All ranks of a communicator call the same operations in the same order (comm.h). Counts are
+ * elements, not bytes. "Host memory" is any memory that the process can address.
+ */
+#ifndef RINGFORGE_COLLECTIVES_H
+#define RINGFORGE_COLLECTIVES_H
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rf_comm;
+struct rf_request;
+
+enum rf_coll_op {
+    RF_COLL_NONE = 0,
+    RF_COLL_ALL_REDUCE,
+    RF_COLL_REDUCE_SCATTER,
+    RF_COLL_ALL_GATHER,
+    RF_COLL_BROADCAST,
+    RF_COLL_REDUCE,
+    RF_COLL_GATHER,
+    RF_COLL_SCATTER,
+    RF_COLL_ALL_TO_ALL,
+    RF_COLL_BARRIER,
+    RF_COLL_SEND,
+    RF_COLL_RECV,
+    RF_COLL_FOREST_ALL_REDUCE, /* gradients of data-parallel training in tree order: tree_order.h */
+    RF_COLL_FOREST_REDUCE_SCATTER,
+    RF_COLL_PREFIX_REDUCE_SCATTER,
+    RF_COLL_OP_COUNT
+};
+
+/* "all_reduce", ... */
+RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op);
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+/* A user-defined reduction for RF_CUSTOM on host memory. It must be associative up to rounding.
+ *   combine: out[i] = left[i] op right[i] for `count` elements of the type of the call. out may be
+ * left or right. Pointers may have any alignment. It is called on the thread of the call, or, for a
+ * request, on a thread of the communicator. It may be called with any piece of the data. It must
+ * not fail, and must not call the library. commutes: false keeps the operands in the order of the
+ * ranks. That needs RF_ORDER_TREE or RF_ORDER_ANY; RF_ORDER_RING is RF_EINVAL. name: identifies the
+ * reduction; ranks compare it as a part of the contract. NULL = "". */
+struct rf_reduction {
+    void (*combine)(void *out, const void *left, const void *right, size_t count, void *user);
+    void *user;
+    bool commutes;
+    const char *name;
+};
+
+/* Zero is the default of every field. */
+struct rf_coll_opts {
+    enum rf_order order; /* of the additions of a sum; RF_ORDER_ANY is the default */
+    const char *label;   /* call site, a part of the contract; NULL matches any */
+    /* Algorithm by name ("ring", "flat", ...: docs/collectives.md), equal on all ranks. NULL:
+     * chosen by size. RF_EINVAL: it does not support the call. */
+    const char *algorithm;
+    double timeout_s; /* 0 = that of the communicator */
+
+    /* For all_reduce, reduce and reduce_scatter on host memory: */
+    const struct rf_reduction *reduction; /* with RF_CUSTOM, and only then */
+    /* For sum and avg: this rank's input is multiplied by it first. 16-bit types are multiplied in
+     * f32 and rounded once. For integers it must be a whole number, and products wrap. Ranks may
+     * pass different factors, or none. */
+    const double *scale;
+    /* RF_F16 or RF_BF16: f32 data are sent in this type and added in f32. RF_F32 (0): sent as they
+     * are. Every input and the result is rounded once. With S = sum |x_r| and N ranks the error is
+     * at most (u (2 + u) + N 2^-24) S, where u = 2^-11 for f16 and 2^-8 for bf16, as long as f16
+     * neither overflows (65504) nor becomes subnormal (2^-14). The contract, and predict.h, treat
+     * the call as one on this type. */
+    enum rf_dtype wire;
+
+    /* For calls on tensors: */
+    struct rf_point after; /* the operation starts when this point is reached */
+    /* Not NULL: the call returns at once, and *done is the point at which the operation has ended,
+     * also after an error, which the next call on the communicator returns. */
+    struct rf_point *done;
+
+    /* Not NULL: the call returns at once, and *request tells when the operation has ended and with
+     * what status. Until then the buffers must stay valid; counts and strings are copied. For
+     * collectives, sends and receives. (all_to_all_v still blocks to exchange its counts.) */
+    struct rf_request **request;
+};
+
+/* ---- collectives on host memory -------------------------------------------------------------- */
+
+/* Without opts->request every call blocks until this rank's part is complete: then out is valid,
+ * and in may be reused. opts may be NULL. A count of 0 is allowed; such a call compares contracts
+ * and synchronises nothing else. In place: all_reduce allows in == out. all_gather allows in to be
+ * this rank's piece of out, and reduce_scatter out to be this rank's piece of in. Otherwise in and
+ * out must not overlap. Errors: RF_EINVAL, RF_EMISMATCH, RF_EPEER, RF_ETIMEOUT, RF_EABORT, RF_ENET.
+ */
+
+/* in, out: count elements. Every rank gets the reduction of all inputs. */
+RF_API int rf_all_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
+                         enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts);
+
+/* in: count * size elements. out: count elements, piece `rank` of the reduction. */
+RF_API int rf_reduce_scatter(struct rf_comm *comm, const void *in, void *out, size_t count,
+                             enum rf_dtype dtype, enum rf_redop redop,
+                             const struct rf_coll_opts *opts);
+
+/* in: count elements. out: count * size elements, in rank order. */
+RF_API int rf_all_gather(struct rf_comm *comm, const void *in, void *out, size_t count,
+                         enum rf_dtype dtype, const struct rf_coll_opts *opts);
+
+/* buffer: count elements; the root's are copied to all ranks. */
+RF_API int rf_broadcast(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype,
+                        int root, const struct rf_coll_opts *opts);
+
+/* out: count elements on the root. Other ranks may pass NULL. The root may pass in == out. */
+RF_API int rf_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
+                     enum rf_dtype dtype, enum rf_redop redop, int root,
+                     const struct rf_coll_opts *opts);
+
+/* in: count elements. out: count * size elements in rank order, on the root; other ranks may pass
+ * NULL. The root's in may be its own piece of out. */
+RF_API int rf_gather(struct rf_comm *comm, const void *in, void *out, size_t count,
+                     enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+
+/* in: count * size elements in rank order, on the root; other ranks may pass NULL. out: count
+ * elements. The root's out may be its own piece of in. */
+RF_API int rf_scatter(struct rf_comm *comm, const void *in, void *out, size_t count,
+                      enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+
+/* in, out: count * size elements. Piece r of in goes to rank r; piece r of out comes from rank r.
+ * in and out must not overlap. */
+RF_API int rf_all_to_all(struct rf_comm *comm, const void *in, void *out, size_t count,
+                         enum rf_dtype dtype, const struct rf_coll_opts *opts);
+
+/* Blocks until all ranks have called it. */
+RF_API int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts);
+
+/* ---- with a count for each rank -------------------------------------------------------------- */
+
+/* counts: one entry for each rank, equal on all ranks; any may be 0. Pieces follow each other
+ * without gaps, in rank order. Otherwise as the calls above. */
+
+RF_API int rf_all_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                           enum rf_dtype dtype, const struct rf_coll_opts *opts);
+
+RF_API int rf_reduce_scatter_v(struct rf_comm *comm, const void *in, void *out,
+                               const size_t *counts, enum rf_dtype dtype, enum rf_redop redop,
+                               const struct rf_coll_opts *opts);
+
+RF_API int rf_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                       enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+
+RF_API int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
+                        enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+
+/* send_counts[r] elements go to rank r; recv_counts[r] elements come from it. The ranks exchange
+ * their counts first, which costs one round of short messages. If a rank sends another number than
+ * its peer expects, all ranks get RF_EMISMATCH. */
+RF_API int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts,
+                           void *out, const size_t *recv_counts, enum rf_dtype dtype,
+                           const struct rf_coll_opts *opts);
+
+/* ---- point to point -------------------------------------------------------------------------- */
+
+/* Messages match by peer and tag. Messages of one sender with equal tags arrive in order. tag:
+ * 0..1023. Sends and receives are not part of the order of collectives: ranks may call them in
+ * different orders. If count or dtype of a receive differs from the send, both ranks get
+ * RF_EMISMATCH. peer may be the rank itself in rf_sendrecv, in a group, and with opts->request.
+ * Blocking, unless opts->request is given. */
+
+RF_API int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtype dtype,
+                   int peer, int tag, const struct rf_coll_opts *opts);
+
+RF_API int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int peer,
+                   int tag, const struct rf_coll_opts *opts);
+
+/* A send and a receive at once, so that two ranks can exchange without a deadlock. */
+RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int dst,
+                       void *recv, size_t recv_count, int src, enum rf_dtype dtype, int tag,
+                       const struct rf_coll_opts *opts);
+
+/* ---- groups of calls ------------------------------------------------------------------------- */
+
+/* Between rf_group_start and rf_group_end, calls on host memory are checked and recorded, and
+ * return at once. Groups nest; the outermost rf_group_end runs the calls, and blocks until all have
+ * ended: first all sends and receives at the same time, so that neighbours may exchange in any
+ * order; then the collectives in the order of the calls. Buffers must stay valid until then. Other
+ * ranks need no group: to them the calls look the same. Every start needs its end. A rank may send
+ * to itself what it receives in the same group. Either both calls have a request, or none has. A
+ * call that returns an error is not part of the group. rf_group_end returns the first error, and
+ * the communicator has failed then, as after any call.
+ *   A call with a request starts with the others; *request is valid when the call returns, and
+ * rf_group_end does not wait for it.
+ *   Not allowed in a group (RF_EINVAL): calls on tensors, all_to_all_v, split, shrink. */
+RF_API int rf_group_start(struct rf_comm *comm);
+
+RF_API int rf_group_end(struct rf_comm *comm);
+
+/* ---- collectives on device tensors ----------------------------------------------------------- */
+
+/* As the calls on host memory; element count and type are those of the tensors. Device memory that
+ * the host can map is sent and received in place. Other memory goes through a few chunks of staging
+ * memory; copies of some chunks overlap with messages of others. Ranks may differ in this, and
+ * ranks may mix these calls with those on host memory. With opts->done or opts->request a call is
+ * asynchronous. Points of collectives are reached in the order of the calls. A thread of the
+ * library runs asynchronous operations; it exists only while there are any. */
+
+RF_API int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                enum rf_redop redop, const struct rf_coll_opts *opts);
+
+RF_API int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                    enum rf_redop redop, const struct rf_coll_opts *opts);
+
+RF_API int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                const struct rf_coll_opts *opts);
+
+RF_API int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
+                               const struct rf_coll_opts *opts);
+
+/* A tensor that only the root needs may have a NULL buffer on other ranks, here and in the next two
+ * calls. */
+RF_API int rf_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                            enum rf_redop redop, int root, const struct rf_coll_opts *opts);
+
+/* out has `size` times the elements of in. */
+RF_API int rf_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                            int root, const struct rf_coll_opts *opts);
+
+/* in has `size` times the elements of out. */
+RF_API int rf_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                             int root, const struct rf_coll_opts *opts);
+
+/* in and out have one piece of equal size for each rank, and must not overlap. */
+RF_API int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                const struct rf_coll_opts *opts);
+
+/* With a count for each rank, as on host memory. A tensor may have more elements than the call
+ * takes. If the call takes none of its elements it may have a NULL buffer; its type is compared if
+ * both tensors have a buffer. (all_to_all_v blocks to exchange its counts.) */
+
+RF_API int rf_all_gather_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                  const size_t *counts, const struct rf_coll_opts *opts);
+
+RF_API int rf_reduce_scatter_v_tensor(struct rf_comm *comm, struct rf_tensor in,
+                                      struct rf_tensor out, const size_t *counts,
+                                      enum rf_redop redop, const struct rf_coll_opts *opts);
+
+RF_API int rf_gather_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                              const size_t *counts, int root, const struct rf_coll_opts *opts);
+
+RF_API int rf_scatter_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                               const size_t *counts, int root, const struct rf_coll_opts *opts);
+
+RF_API int rf_all_to_all_v_tensor(struct rf_comm *comm, struct rf_tensor in,
+                                  const size_t *send_counts, struct rf_tensor out,
+                                  const size_t *recv_counts, const struct rf_coll_opts *opts);
+
+/* As rf_send and rf_recv, with which they match. The tensor may have any shape, also one of 0
+ * elements, then with a NULL buffer. Until the call has ended, a sent tensor must not change, and a
+ * received one must not be used. The call starts when opts->after is reached.
+ *   With opts->done or opts->request it is asynchronous. Then it waits only for calls in the same
+ * direction with the same peer and tag, which match in the order of the calls. So neighbours may
+ * all send first, and each point or request tells about its own call. peer may be the rank itself;
+ * such a message is kept in host memory until it is received. Memory that the host cannot map goes
+ * through staging memory (RF_CATEGORY_COMM) in chunks of 1 MiB: at most 8 MiB for sends and 8 MiB
+ * for receives on each device. Errors: RF_EINVAL, RF_ENOMEM, those of rf_send. The next call on
+ * comm returns the error of a call with opts->done. */
+RF_API int rf_send_tensor(struct rf_comm *comm, struct rf_tensor tensor, int peer, int tag,
+                          const struct rf_coll_opts *opts);
+
+RF_API int rf_recv_tensor(struct rf_comm *comm, struct rf_tensor tensor, int peer, int tag,
+                          const struct rf_coll_opts *opts);
+
+/* Waits for all asynchronous operations of this rank; returns their first error. */
+RF_API int rf_comm_wait(struct rf_comm *comm);
+
+/* RF_OK, or why the communicator has failed. Does not block, and may be called while asynchronous
+ * operations are in progress. It reads the control messages of the peers, so that a death is
+ * noticed without any other call. */
+RF_API int rf_comm_async_error(struct rf_comm *comm);
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* Several requests may be in progress on one communicator. The result of each has the bits that it
+ * would have alone.
+ *   Collectives start in the order of the calls, together with asynchronous calls on tensors. A
+ * collective that reads or writes what an earlier one writes, or writes what an earlier one reads,
+ * waits for it. A short collective does not wait for an earlier long one; long ones run one after
+ * the other. Sends and receives run at the same time, and wait for no collective; messages between
+ * two ranks with equal tags keep the order of the calls. A rank may send to itself, before or after
+ * it receives.
+ *   A blocking collective returns when all earlier collectives have ended too. A blocking send or
+ * receive waits for itself only. When the communicator fails, all unfinished requests fail with the
+ * same error.
+ *   One thread at a time uses a request. rf_comm_close ends all requests; they may still be tested,
+ * waited for and freed afterwards. */
+
+/* Does not block. If the operation has ended, *ended is true, and its status is returned, with the
+ * error text that the blocking call would have left. */
+RF_API int rf_request_test(struct rf_request *request, bool *ended);
+
+/* Blocks until the operation has ended, and returns its status. timeout_s: 0 = no limit. After
+ * RF_ETIMEOUT the request may be waited for again. */
+RF_API int rf_request_wait(struct rf_request *request, double timeout_s);
+
+/* Blocks until all have ended, also after an error; returns the first error in the order of the
+ * array. NULL entries are skipped. */
+RF_API int rf_request_wait_all(struct rf_request *const *requests, size_t count, double timeout_s);
+
+/* Blocks until one has ended. *index is its index, and its status is returned. If all entries are
+ * NULL, *index is `count`. To continue with the others, free that request and set its entry to
+ * NULL. */
+RF_API int rf_request_wait_any(struct rf_request *const *requests, size_t count, double timeout_s,
+                               size_t *index);
+
+/* As rf_request_wait_any, without blocking. *ended: whether one has ended; true if all are NULL. */
+RF_API int rf_request_test_any(struct rf_request *const *requests, size_t count, size_t *index,
+                               bool *ended);
+
+/* Frees the request. An operation that has not ended continues. NULL is allowed. */
+RF_EXPORT void rf_request_free(struct rf_request *request);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
