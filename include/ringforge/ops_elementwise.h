@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels over a flat range of elements: activations, gated units, dropout, sums, products, casts.
- * Types, aliasing and house rules: ops.h, which includes this.
+ * Element-wise kernels: activations, gated units, dropout, sums, products, casts. Types, aliasing
+ * and rules for gradients: ops.h, which includes this.
  */
 #ifndef RINGFORGE_OPS_ELEMENTWISE_H
 #define RINGFORGE_OPS_ELEMENTWISE_H
@@ -12,70 +12,95 @@
 extern "C" {
 #endif
 
+/* ---- activations ----------------------------------------------------------------------------- */
+
 enum rf_activation {
     RF_ACT_NONE = 0, /* x */
     RF_ACT_RELU,
     RF_ACT_GELU,     /* tanh form (Hendrycks, Gimpel 2016) */
     RF_ACT_SILU,     /* x sigmoid(x) (Elfwing, Uchibe, Doya 2017) */
-    RF_ACT_GELU_ERF, /* x P(X < x) for a normal X */
+    RF_ACT_GELU_ERF, /* x Phi(x), Phi the normal distribution function */
     RF_ACT_SIGMOID,
     RF_ACT_TANH,
     RF_ACTIVATION_COUNT
 };
-/* out = f(x); out may alias x. RF_ACT_GELU of f32 is the same bits as the output of rf_matmul's act
- * from what its pre holds, on drivers that compile the same expressions alike. Not so in 16 bits,
- * where pre has been rounded. */
+
+/* out = f(x). out may alias x. In f32, RF_ACT_GELU of what rf_matmul leaves in `pre` has the bits
+ * of the product's own output, if the driver compiles equal expressions alike. In 16 bits it has
+ * not, because pre has been rounded. */
 RF_API int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                        struct rf_tensor x);
-/* dx = dout f'(x), where ReLU's slope at 0 is 0; dx may alias dout or x. */
+
+/* dx = dout f'(x); the slope of ReLU at 0 is 0. dx may alias dout or x. */
 RF_API int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind,
                                 struct rf_tensor dx, struct rf_tensor dout, struct rf_tensor x);
 
-/* Gated linear units (Shazeer 2020): out (n,H) = f(gate) * up; SwiGLU is RF_ACT_SILU, GEGLU
- * RF_ACT_GELU. gate and up are (n,H) each; or gate (n,2H) holds both, gate first in every row, and
- * up has a NULL buffer. out may alias one of two tensors, not halves. */
+/* ---- gated linear units ---------------------------------------------------------------------- */
+
+/* out (n,H) = f(gate) * up (Shazeer 2020). SwiGLU is RF_ACT_SILU, GEGLU is RF_ACT_GELU. gate and up
+ * are (n,H) each; or one tensor (n,2H) holds both: pass it as gate (each row has gate, then up),
+ * and an up with a NULL buffer. out may alias gate or up if they are separate tensors. */
 RF_API int rf_glu(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                   struct rf_tensor gate, struct rf_tensor up);
-/* dgate = dout * up * f'(gate), dup = dout * f(gate); either pair may be halves of one tensor, as
- * above. dgate may alias gate and dup up (both, when they are halves). */
+
+/* dgate = dout * up * f'(gate), dup = dout * f(gate). Each of the pairs (gate, up), (dgate, dup) is
+ * two tensors or one, as in rf_glu. dgate may alias gate, and dup may alias up; a pair in one
+ * tensor may alias the other one. */
 RF_API int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind,
                            struct rf_tensor dgate, struct rf_tensor dup, struct rf_tensor dout,
                            struct rf_tensor gate, struct rf_tensor up);
 
-/* Where random numbers come from: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011), word `first` + i
- * for element i of the tensor. Equal streams give equal numbers, whatever the type, the device and
- * where a tensor is cut: give a shard the global index of its first element. */
+/* ---- dropout --------------------------------------------------------------------------------- */
+
+/* A stream of random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Element i of a
+ * tensor gets word first + i. The numbers depend neither on the type nor on the device. For a
+ * shard, pass the global index of its first element: then they do not depend on the division
+ * either. */
 struct rf_random {
     uint64_t seed;
-    uint64_t site;                       /* tells streams of one seed apart: layer, step, ... */
-    uint64_t first;                      /* multiples of 4 are fastest */
-    const struct rf_tensor *device_seed; /* i32 (2), low word first: read instead of `seed` when
-                                            the kernel runs; or NULL */
+    uint64_t site;  /* which of the streams of one seed: layer, step, ... */
+    uint64_t first; /* multiples of 4 are fastest */
+    /* i32 (2), low word first: the kernel reads the seed from here when it runs. NULL: `seed`. */
+    const struct rf_tensor *device_seed;
 };
-/* out = x / (1 - p), or 0 with probability p, 0 <= p < 1 (Srivastava et al. 2014); out may alias x.
- * Its gradient is the same call on dout with the same p and stream, which makes the same mask. */
+
+/* out = 0 with probability p, else x / (1 - p); 0 <= p < 1 (Srivastava et al. 2014). out may alias
+ * x. The backward pass is the same call on dout, with the same p and random: the mask is the same.
+ */
 RF_API int rf_dropout(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x, float p,
                       const struct rf_random *random);
 
+/* ---- sums, products, copies ------------------------------------------------------------------ */
+
+/* out = a + b. out may alias a or b. */
 RF_API int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
-                  struct rf_tensor b); /* out may alias a or b */
-/* out (n,C) = a (n,C) + bias (C) + residual (n,C): what rf_matmul's bias and residual do, where the
- * products of several ranks are added up first. bias is of T, or, where T is f32, f16 or bf16. out
+                  struct rf_tensor b);
+
+/* out (n,C) = a (n,C) + bias (C) + residual (n,C), as bias and residual of rf_matmul, for products
+ * of several ranks that have to be added up first. bias is of T, or, if T is f32, f16 or bf16. out
  * may alias a or residual. */
 RF_API int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                        struct rf_tensor bias, struct rf_tensor residual);
-/* out = a * b; out may alias a or b. Its gradients are products again: da = dout * b. */
+
+/* out = a * b. out may alias a or b. The gradients are products too: da = dout * b. */
 RF_API int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                   struct rf_tensor b);
 
-/* out = the larger of a and b, element by element; NaN where one of them is. */
+/* out = max(a, b) of each element; NaN if one of them is NaN. */
 RF_API int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                       struct rf_tensor b);
+
+/* out = factor * a. out may alias a. */
 RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
-                    float factor); /* out may alias a */
-/* out = a in out's type; a has the same count. No overlap. */
+                    float factor);
+
+/* out = a, converted to the type of out. The counts are equal. out must not overlap a. */
 RF_API int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
+
+/* out = a. */
 RF_API int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a);
+
+/* Every element of out = value. */
 RF_API int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value);
 
 #ifdef __cplusplus
