@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text as training data, byte by byte, and learning-rate rules. Training consumes samples 0, 1, 2,
- * ... of an endless sequence that depends on the seed alone, never on the batch or the ranks.
+ * Text as training data, one token for each byte, and learning-rate rules. Training consumes
+ * samples 0, 1, 2, ... of an endless sequence. The sequence depends on the seed only, not on the
+ * batch or the number of ranks.
  *
- * Thread safety: a data set is not changed after it was opened; any thread may draw from it.
+ * Thread safety: a data set does not change after it was opened; any thread may read it.
  */
 #ifndef RINGFORGE_DATA_H
 #define RINGFORGE_DATA_H
@@ -17,41 +18,59 @@ extern "C" {
 #define RF_BYTE_VOCABULARY 257 /* 256 bytes, then end of text */
 #define RF_END_OF_TEXT 256
 
+/* ---- text ------------------------------------------------------------------------------------ */
+
 struct rf_dataset;
 
-/* Reads a text file, or every text file below a folder, in the order of the sorted paths, each
- * followed by RF_END_OF_TEXT. In a folder, names that start with a dot and files with zero bytes in
- * their first 4096 are passed over, and so is what is no regular file; by name it is refused,
- * because every rank reads the whole text by itself: write what comes through a pipe into a file
- * first. The last tenth is held out for evaluation. Errors: RF_EIO (no such file), RF_EINVAL (no
- * text in it: says what was found). */
+/* Reads a text file, or all text files below a folder, in the order of their paths. RF_END_OF_TEXT
+ * follows each file. The last tenth of the tokens is held out for evaluation.
+ *   In a folder it skips names that begin with a dot, files with a zero byte in their first 4096
+ * bytes, and whatever is not a regular file. A path that names a pipe or device is refused, because
+ * every rank reads the text by itself: write it to a file first.
+ * The caller closes the data set. Errors: RF_EIO (no such file), RF_EINVAL (no text: the message
+ * says what was found). */
 RF_API int rf_dataset_open(const char *path, struct rf_dataset **out);
-RF_EXPORT void rf_dataset_close(struct rf_dataset *dataset); /* NULL is allowed */
-/* Tokens in the training part and in the held-out part. */
+
+/* NULL is allowed. */
+RF_EXPORT void rf_dataset_close(struct rf_dataset *dataset);
+
+/* The number of tokens in the part for training. */
 RF_EXPORT int64_t rf_dataset_train_tokens(const struct rf_dataset *dataset);
+
+/* The number of tokens in the held-out part. */
 RF_EXPORT int64_t rf_dataset_held_out_tokens(const struct rf_dataset *dataset);
+
+/* The number of files. */
 RF_EXPORT int rf_dataset_files(const struct rf_dataset *dataset);
-/* Of all tokens, in both parts: the same text gives the same number on every machine. */
+
+/* A hash of all tokens: equal texts have equal hashes on every machine. */
 RF_EXPORT uint64_t rf_dataset_hash(const struct rf_dataset *dataset);
 
-/* Samples `first` to `first + count`: sequences of `seq` tokens and the tokens that follow them,
- * (count * seq) each. Sample k begins at a position drawn by Philox from (seed, k). The batch of a
- * step begins at the samples that were consumed before it (struct rf_progress). RF_EINVAL: the
- * training part is shorter than a sequence. */
+/* Samples first to first + count - 1. tokens and targets: (count * seq) each; the target of a token
+ * is the token that follows it. Sample k begins at a position that Philox draws from (seed, k). A
+ * step begins with the samples after those that earlier steps have consumed (struct rf_progress).
+ * RF_EINVAL: the part for training is shorter than one sequence. */
 RF_API int rf_dataset_samples(const struct rf_dataset *dataset, uint64_t seed, int64_t first,
                               int64_t count, int64_t seq, int32_t *tokens, int32_t *targets);
-/* Sequences `first` to `first + batch` of the held-out part, evenly cut; where it ends, targets are
- * -1 (ignored). rf_dataset_held_out_sequences says how many there are. */
+
+/* The number of sequences that the held-out part is divided into. */
 RF_EXPORT int64_t rf_dataset_held_out_sequences(const struct rf_dataset *dataset, int64_t seq);
+
+/* Held-out sequences first to first + batch - 1. tokens and targets: (batch * seq) each. Behind the
+ * end of the text, targets are -1 (ignored). */
 RF_API int rf_dataset_held_out(const struct rf_dataset *dataset, int64_t first, int64_t batch,
                                int64_t seq, int32_t *tokens, int32_t *targets);
 
-/* Learning rate of `step` (from 0): rises linearly to `lr` over `warmup` steps, then falls to
- * `min_lr` along a half cosine at `steps` (Loshchilov, Hutter 2017), and stays there. */
+/* ---- learning rates -------------------------------------------------------------------------- */
+
+/* The learning rate of `step` (from 0). It rises linearly to `lr` over `warmup` steps, falls along
+ * a half cosine to `min_lr` at step `steps`, and stays there (Loshchilov, Hutter 2017). */
 RF_EXPORT float rf_lr_cosine(int64_t step, int64_t warmup, int64_t steps, float lr, float min_lr);
-/* The learning rate for another batch size: proportional to it (Goyal et al. 2017; SGD), or to its
- * square root (Krizhevsky 2014; Adam). */
+
+/* The learning rate for another batch size, proportional to it (SGD; Goyal et al. 2017). */
 RF_EXPORT float rf_lr_scale_linear(float lr, int64_t batch_from, int64_t batch_to);
+
+/* The same, proportional to the square root of the batch size (Adam; Krizhevsky 2014). */
 RF_EXPORT float rf_lr_scale_sqrt(float lr, int64_t batch_from, int64_t batch_to);
 
 #ifdef __cplusplus
