@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The flight recorder: what each rank's communicators have called lately, in files that survive the
- * process, whatever kills it. With RF_FLIGHT=DIR in the environment every communicator of more than
- * one rank keeps a file there, mapped into memory, with its last 1024 collectives; `ringforge
- * flight DIR` merges them and says who was late or different. Point-to-point calls are not
- * recorded.
+ * The flight recorder: a file for each rank with the last calls of its communicators, which
+ * survives the process however it ends. With RF_FLIGHT=DIR in the environment, every communicator
+ * of more than one rank maps a file there into memory and keeps its last 1024 collectives in it.
+ * `ringforge flight DIR` merges the files, and tells which rank was late or called something else.
+ * Point-to-point calls are not recorded.
  */
 #ifndef RINGFORGE_FLIGHT_H
 #define RINGFORGE_FLIGHT_H
@@ -18,12 +18,13 @@ extern "C" {
 struct rf_flight_call {
     struct rf_contract contract;
     uint32_t hash; /* of the call, with what the contract has no field for (counts, algorithm) */
-    int status;    /* enum rf_status; meaningful once it has ended */
-    int64_t started_ns, ended_ns; /* of the system's clock, since 1970; ended_ns 0: it never did */
+    int status;    /* enum rf_status; valid if the call has ended */
+    int64_t started_ns, ended_ns; /* system clock, since 1970; ended_ns 0: it did not end */
 };
 
+/* One file: the calls of one rank on one communicator. */
 struct rf_flight {
-    char job[33]; /* the same on all ranks of one communicator, and no other */
+    char job[33]; /* equal on all ranks of a communicator, and different for any other */
     char host[64], provider[32];
     int rank, size;
     int64_t pid;
@@ -31,12 +32,13 @@ struct rf_flight {
     size_t count;
 };
 
-/* Reads one file, whatever state its writer left it in; entries that were being written are left
- * out. Free with rf_flight_free. Errors: RF_EIO, RF_ECORRUPT (no such file of this version). */
+/* Reads one file, whatever state its writer left it in. Entries that were being written are left
+ * out. Free it with rf_flight_free. Errors: RF_EIO, RF_ECORRUPT (not a file of this version). */
 RF_API int rf_flight_read(const char *path, struct rf_flight **out);
+
 RF_EXPORT void rf_flight_free(struct rf_flight *flight);
 
-/* "all_reduce(1000 f32 sum)": what a call is, in words. Returns text. */
+/* Writes a call as text, "all_reduce(1000 f32 sum)", at most `bytes`; returns text. */
 RF_EXPORT const char *rf_contract_text(const struct rf_contract *contract, char *text,
                                        size_t bytes);
 

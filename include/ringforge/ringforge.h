@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge: train large models on any GPU that speaks Vulkan, on one process or many.
- * This header includes all the others, and holds what concerns the library as a whole.
+ * ringforge: training of large models on any GPU with a Vulkan driver, on one process or many. This
+ * header includes all others, and declares what concerns the library as a whole.
  */
 #ifndef RINGFORGE_H
 #define RINGFORGE_H
@@ -30,30 +30,41 @@ extern "C" {
 /* "0.1.0" */
 RF_EXPORT const char *rf_version(void);
 
-/* Receives every log line (already formatted, no newline) instead of stderr; NULL restores stderr.
- * Called from any thread. level 1 once per process, 2 once per object, 3 once per step, 4 per
- * message. */
+/* ---- log and environment --------------------------------------------------------------------- */
+
+/* Passes every log line (formatted, without a newline) to fn instead of stderr; NULL restores
+ * stderr. fn may be called from any thread. level: 1 for lines once a process, 2 once an object, 3
+ * once a step, 4 once a message. */
 RF_EXPORT void rf_log_callback(void (*fn)(void *user, int level, const char *line), void *user);
 
-/* One row of the table of environment variables that the library reads. */
+/* An environment variable that the library reads: name, default value, and meaning. */
 struct rf_env_row {
     const char *name, *fallback, *text;
 };
+
+/* All of them, *count rows of constant data. */
 RF_EXPORT const struct rf_env_row *rf_env_table(size_t *count);
 
-/* Tracing: events of all layers, kept in memory (at most a million) until written. */
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+/* Starts to record events of all parts of the library in memory, at most a million. */
 RF_EXPORT void rf_trace_start(void);
+
 RF_EXPORT bool rf_trace_enabled(void);
-/* Names the calling thread's rank in logs and traces. */
+
+/* Sets the rank of the calling thread in logs and traces. */
 RF_EXPORT void rf_set_thread_rank(int rank);
-/* Adds an event by hand: track is a stream's name, "comm" (rf_comm_set_track) or one of your own;
- * times are rf_now_ns. */
+
+/* Adds an event. track: the name of a stream, of a communicator (rf_comm_set_track), or any other.
+ * Times: as rf_now_ns. */
 RF_EXPORT void rf_trace_event(const char *track, const char *name, uint64_t start_ns,
                               uint64_t end_ns);
-/* Gathers all ranks' events to rank 0 of `comm` (NULL: this process only), which writes
- * Chrome/Perfetto JSON. Collective. */
+
+/* Collects the events of all ranks of comm (NULL: of this process) on its rank 0, which writes them
+ * as Chrome/Perfetto JSON. Collective over comm; blocking. */
 RF_API int rf_trace_write(const char *path, struct rf_comm *comm);
-/* Monotonic clock. */
+
+/* Nanoseconds of a monotonic clock. */
 RF_EXPORT uint64_t rf_now_ns(void);
 
 #ifdef __cplusplus

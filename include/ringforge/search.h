@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The search for a mesh: of all ways to spread a model over a number of ranks those that fit into
- * the device's memory, the quickest first. Every mesh, stage of sharding, recomputation, offload,
- * order of a pipeline, number of micro-batches, and sequence parallelism on or off, is judged by
- * formulas; the best are then planned and simulated (parallel.h), and have the bytes and times of
- * their plans. Pure: nothing is allocated on a device, nobody is asked.
+ * The search for a mesh: of all ways to distribute a model over a number of ranks, those that fit
+ * into device memory, fastest first. The search covers meshes, stages of sharding, recomputation,
+ * offload, pipeline schedules, numbers of micro-batches and sequence parallelism. Formulas estimate
+ * each candidate. The best candidates are then planned and simulated (parallel.h), and have the
+ * bytes and times of their plans. Pure: nothing is allocated on a device, and nothing is sent.
  */
 #ifndef RINGFORGE_SEARCH_H
 #define RINGFORGE_SEARCH_H
@@ -15,81 +15,91 @@
 extern "C" {
 #endif
 
-/* One form of the model, such as one in bf16. Blocks are borrowed. */
+/* A form of the model, such as one in bf16. The caller keeps the blocks alive. */
 struct rf_search_model {
     const struct rf_block *blocks;
     int block_count;
-    int heads; /* tensor ranks must divide it; 0: only the shapes of parameters limit them */
+    int heads;                /* the number of tensor ranks must divide it; 0: no such limit */
     double block_flops_per_s; /* of products in its type; 0: that of the rates */
 };
 
-/* What is left open is searched; the rest is as struct rf_policy says. */
+/* What the search varies. The rest is as struct rf_policy says. */
 enum {
     RF_SEARCH_ZERO = 1,
     RF_SEARCH_RECOMPUTE = 2,
     RF_SEARCH_OFFLOAD = 4,
     RF_SEARCH_SCHEDULE = 8,
     RF_SEARCH_MICRO_BATCHES = 16,
-    RF_SEARCH_SEQUENCE = 32, /* with tensor ranks: sequence parallelism */
+    RF_SEARCH_SEQUENCE = 32, /* sequence parallelism, with tensor ranks */
     RF_SEARCH_ALL = 63
 };
 
 struct rf_search_opts {
     int ranks;
-    struct rf_mesh mesh; /* axes that are given; 0: open. Tensor ranks are neighbours, then those of
-                            one shard group, then data-parallel ones, then stages */
-    struct rf_policy policy;   /* device_bytes: what is allowed; 0: anything fits */
-    unsigned open;             /* RF_SEARCH_*, or 0 */
-    struct rf_sim_rates rates; /* host_ranks > 0 divides `ranks` */
-    int top; /* so many of the best are planned, if that is not too much work; 0: 20; negative: none
-              */
-    void (*progress)(void *user, int meshes, int of); /* NULL: none. Called before each mesh */
+    struct rf_mesh mesh;     /* axes that are fixed; 0: searched. Order of ranks: struct rf_mesh */
+    struct rf_policy policy; /* device_bytes: the limit; 0: everything fits */
+    unsigned open;           /* RF_SEARCH_* that are searched, or 0 */
+    struct rf_sim_rates rates; /* host_ranks > 0 must divide `ranks` */
+    /* So many of the best are planned and simulated, if that is not too much work. 0: 20. Negative:
+     * none. */
+    int top;
+    void (*progress)(void *user, int meshes, int of); /* called before each mesh; or NULL */
     void *user;
 };
 
 struct rf_candidate {
-    int model; /* in the list of models */
+    int model; /* index of the model */
     struct rf_mesh mesh;
     int zero, recompute, offload; /* as in struct rf_policy */
-    bool sequence_parallel;       /* likewise; without tensor ranks false */
+    bool sequence_parallel;       /* as in struct rf_policy; false without tensor ranks */
     enum rf_pipeline_kind pipeline;
-    int chunks; /* 0: as many as the kind has */
+    int chunks; /* of a rank; 0: the number that the schedule has */
     int64_t micro_batches;
-    struct rf_bytes bytes; /* of the rank that needs most on the device; sent: the most that a rank
-                              sends in a step */
-    uint64_t device_bytes; /* of these, without what lies with the host */
-    double step_s, bubble; /* predicted; rf_plan_bubble */
-    bool planned;          /* bytes and times are those of plans; else of formulas */
+    struct rf_bytes bytes; /* of the rank that needs the most device memory; sent: the largest of
+                              all ranks, in a step */
+    uint64_t device_bytes; /* of these, without host memory */
+    double step_s, bubble; /* predicted time of a step; rf_plan_bubble */
+    bool planned;          /* true: bytes and times of plans; false: estimates */
 };
 
-enum { RF_REJECTION_BYTES = 768 }; /* that of struct rf_error */
+enum { RF_REJECTION_BYTES = 768 }; /* as the message of struct rf_error */
+
 struct rf_rejection {
-    struct rf_candidate candidate; /* step_s, device_bytes 0: not known */
+    struct rf_candidate candidate; /* step_s and device_bytes 0: not known */
     char reason[RF_REJECTION_BYTES];
 };
 
 struct rf_search;
 
-/* Errors: RF_EINVAL for options that contradict each other, RF_ENOMEM. That nothing fits is no
- * error. Memory grows with what fits: about 150 bytes a candidate. Any thread. */
+/* Searches. The caller destroys *out. Takes about 150 bytes of memory for each candidate that fits.
+ * If nothing fits, that is no error. Errors: RF_EINVAL (options that contradict each other),
+ * RF_ENOMEM. Thread-safe. */
 RF_API int rf_plan_search(const struct rf_search_model *models, int model_count,
                           const struct rf_search_opts *opts, struct rf_search **out);
+
+/* NULL is allowed. */
 RF_EXPORT void rf_search_destroy(struct rf_search *search);
 
-/* How many fit, and the one at a place: 0 is the quickest; NULL behind the last. Borrowed. */
+/* The number of candidates that fit. */
 RF_EXPORT int64_t rf_search_count(const struct rf_search *search);
+
+/* Candidate `place`, from 0, the fastest. Owned by the search. NULL: there are no more. */
 RF_EXPORT const struct rf_candidate *rf_search_get(const struct rf_search *search, int64_t place);
-/* How many were judged in all. */
+
+/* The number of candidates that were examined. */
 RF_EXPORT int64_t rf_search_judged(const struct rf_search *search);
-/* Meshes that are, or of which something is, rejected. First those that do not fit, each with the
- * policy that would be quickest, the quickest first; then those that cannot be. NULL behind the
- * last. */
+
+/* Rejection `place`, from 0: meshes that were rejected, wholly or with some policies. First those
+ * that do not fit, fastest first, each with the policy that would be fastest; then those that are
+ * not possible. NULL: there are no more. */
 RF_EXPORT const struct rf_rejection *rf_search_rejection(const struct rf_search *search,
                                                          int64_t place);
-/* Of what does not fit the one that needs the least memory of the device; NULL: none. */
+
+/* The candidate that needs the least device memory of those that do not fit; NULL: there is none.
+ */
 RF_EXPORT const struct rf_candidate *rf_search_nearest(const struct rf_search *search);
 
-/* The policy of a candidate: the options' with what was chosen. */
+/* The policy of a candidate: opts->policy with what the search has chosen. */
 RF_EXPORT struct rf_policy rf_search_policy(const struct rf_search_opts *opts,
                                             const struct rf_candidate *candidate);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Status codes and error reports. Every fallible function of the library returns 0 or one of the
- * negative codes below; results leave through the last pointer argument and are written only on
- * success. What went wrong, in one sentence and as data, is in rf_last_error().
+ * Status codes and error reports. Every function that can fail returns 0 or one of the negative
+ * codes below. It writes its results through its last pointer arguments, and only on success.
+ * rf_last_error() has the reason of a failure, as a sentence and as data.
  */
 #ifndef RINGFORGE_STATUS_H
 #define RINGFORGE_STATUS_H
@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-/* Numbers never change meaning. */
+/* The meaning of a number never changes. */
 #define RF_STATUS_LIST(X)                                                                          \
     X(RF_OK, 0, "success")                                                                         \
     X(RF_EINVAL, -1, "bad argument")                                                               \
@@ -50,36 +50,40 @@ enum rf_status {
 #undef RF_STATUS_ENUM
 };
 
-/* What one rank believes a collective call to be. Two ranks that meet with different contracts get
- * RF_EMISMATCH, both naming both sides. An empty label matches any label. */
+/* The contract of a call: what this rank calls, as other ranks see it. If two ranks have different
+ * contracts for one call, both get RF_EMISMATCH, with both contracts. An empty label matches any.
+ */
 struct rf_contract {
-    uint64_t sequence; /* how many operations this communicator has started before */
+    uint64_t sequence; /* number of operations that this communicator has started before */
     uint64_t count;    /* elements, as the caller gave them */
     uint8_t op;        /* enum rf_coll_op */
     uint8_t dtype;     /* enum rf_dtype */
-    uint8_t redop;     /* enum rf_redop; 0 where the operation does not reduce */
+    uint8_t redop;     /* enum rf_redop; 0 if the operation does not reduce */
     uint8_t order;     /* enum rf_order */
-    int32_t root;      /* root or peer; -1 where there is none; leaves of a forest, round of a
-                        * prefix */
-    uint8_t algorithm; /* that the caller has named, by its number; 0 = chosen by size */
-    char label[39];    /* call-site label, cut and zero-terminated; empty = none */
+    int32_t root;      /* root or peer; -1 if there is none. For the forest operations the number
+                        * of leaves, for the prefix operation the round */
+    uint8_t algorithm; /* number of the algorithm that the caller has named; 0 = chosen by size */
+    char label[39];    /* call-site label, truncated and zero-terminated; empty = none */
 };
 
 /* The last error of the calling thread. */
 struct rf_error {
     int status;                /* enum rf_status */
     int rank;                  /* the rank the error is about; -1 = none */
-    uint64_t sequence;         /* of the collective it happened in; 0 = none */
+    uint64_t sequence;         /* of the collective that failed; 0 = none */
     struct rf_contract mine;   /* for RF_EMISMATCH */
     struct rf_contract theirs; /* for RF_EMISMATCH */
-    char message[768];         /* one sentence: what was wrong and what to do */
+    char message[768];         /* one sentence: what is wrong and what to do */
 };
 
-/* The calling thread's last error; never NULL; valid until its next failing call. */
+/* The last error of the calling thread. Never NULL. Valid until the next failing call of this
+ * thread. */
 RF_EXPORT const struct rf_error *rf_last_error(void);
-/* The fixed sentence of a status code; never NULL. */
+
+/* The description of a status code in the list above. Never NULL. */
 RF_EXPORT const char *rf_status_text(int status);
-/* The code's name, "RF_EINVAL"; never NULL. */
+
+/* The name of a status code, "RF_EINVAL". Never NULL. */
 RF_EXPORT const char *rf_status_name(int status);
 
 #ifdef __cplusplus
