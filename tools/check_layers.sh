@@ -50,6 +50,7 @@ flight.h comm
 data.h io
 train.h train
 parallel.h parallel
+schedule.h coll
 search.h parallel
 ringforge.h base
 '

@@ -13,6 +13,7 @@
 #include "host_step.h"
 #include "ops.h"
 #include "parallel.h"
+#include "schedule.h"
 #include "search.h"
 #include "status.h"
 #include "tensor.h"

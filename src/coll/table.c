@@ -370,9 +370,15 @@ uint8_t rf_coll_number(enum rf_coll_op op, const char *algorithm)
     return 0;
 }
 
+const struct rf_coll_row *rf_coll_row_at(int number)
+{
+    return number > 0 && number <= ROW_COUNT ? &rows[number - 1] : NULL;
+}
+
 const char *rf_coll_numbered(uint8_t number)
 {
-    return number > 0 && number <= ROW_COUNT ? rows[number - 1].name : "?";
+    const struct rf_coll_row *row = rf_coll_row_at(number);
+    return row ? row->name : "?";
 }
 
 static double predict(const struct rf_coll_desc *desc, const struct rf_coll_row *row)

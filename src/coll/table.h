@@ -44,6 +44,9 @@ struct rf_coll_row {
 RF_MUST_CHECK int rf_coll_find(const struct rf_coll_desc *desc, const char *algorithm,
                                const struct rf_coll_row **out);
 
+/* The rows by rf_coll_number, from 1 on; NULL behind the last. */
+const struct rf_coll_row *rf_coll_row_at(int number);
+
 /* Predicted seconds of this row for the description, which has a model; negative: none. */
 double rf_coll_predict(const struct rf_coll_desc *desc, const char *algorithm);
 

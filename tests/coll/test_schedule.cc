@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+//
+// Schedules as callers see them (ringforge/schedule.h): what is shown is what a communicator runs.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+extern "C" {
+#include "coll/sched.h"
+#include <ringforge/schedule.h>
+}
+
+namespace
+{
+
+rf_schedule_desc call(rf_coll_op op, int ranks, size_t count)
+{
+    rf_schedule_desc desc = {};
+    desc.op = op;
+    desc.ranks = ranks;
+    desc.count = count;
+    return desc;
+}
+
+void expect_refused(const rf_schedule_desc &desc, const char *sentence, int rank = 0,
+                    const char *algorithm = nullptr)
+{
+    rf_schedule *schedule = nullptr;
+    EXPECT_EQ(rf_schedule_create(&desc, rank, algorithm, &schedule), RF_EINVAL) << sentence;
+    EXPECT_EQ(schedule, nullptr);
+    EXPECT_NE(strstr(rf_last_error()->message, sentence), nullptr) << rf_last_error()->message;
+}
+
+TEST(PublicSchedule, RefusesWhatIsNoCall)
+{
+    const std::vector<size_t> counts = {1, 2, SIZE_MAX};
+    const std::vector<int> hosts = {0, 2, 1};
+    expect_refused(call(RF_COLL_NONE, 2, 1), "cannot be shown");
+    expect_refused(call(RF_COLL_OP_COUNT, 2, 1), "cannot be shown");
+    expect_refused(call(RF_COLL_FOREST_ALL_REDUCE, 2, 1), "cannot be shown");
+    expect_refused(call(RF_COLL_ALL_REDUCE, 0, 1), "cannot be 0 ranks");
+    expect_refused(call(RF_COLL_ALL_REDUCE, 3, 1), "rank 3 of 3", 3);
+    expect_refused(call(RF_COLL_ALL_REDUCE, 3, 1), "no algorithm \"rinng\"", 0, "rinng");
+    expect_refused(call(RF_COLL_ALL_REDUCE, 3, 8), "that share memory", 0, "fused");
+    expect_refused(call(RF_COLL_ALL_REDUCE, 3, SIZE_MAX), "too many");
+    rf_schedule_desc desc = call(RF_COLL_ALL_REDUCE, 3, 8);
+    desc.counts = counts.data();
+    expect_refused(desc, "does not take one count for each rank");
+    desc.op = RF_COLL_ALL_GATHER;
+    expect_refused(desc, "more than memory can hold");
+    desc.recv_counts = counts.data();
+    expect_refused(desc, "no recv_counts");
+    desc.op = RF_COLL_ALL_TO_ALL;
+    desc.recv_counts = nullptr;
+    expect_refused(desc, "both counts and recv_counts");
+    desc = call(RF_COLL_BROADCAST, 3, 8);
+    desc.root = 3;
+    expect_refused(desc, "rank 3 does not exist");
+    desc = call(RF_COLL_ALL_REDUCE, 3, 8);
+    desc.hosts = hosts.data();
+    expect_refused(desc, "rank 1 is on host 2");
+    desc.dtype = RF_DTYPE_COUNT;
+    desc.hosts = nullptr;
+    expect_refused(desc, "unknown type");
+    rf_schedule *schedule = nullptr;
+    EXPECT_EQ(rf_schedule_create(nullptr, 0, nullptr, &schedule), RF_EINVAL);
+    desc.dtype = RF_F32;
+    EXPECT_EQ(rf_schedule_create(&desc, 0, nullptr, nullptr), RF_EINVAL);
+    uint32_t count = 0;
+    EXPECT_EQ(rf_schedule_algorithms(&desc, nullptr, 0, nullptr), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_algorithms(nullptr, nullptr, 0, &count), RF_EINVAL);
+    rf_schedule_destroy(nullptr);
+}
+
+TEST(PublicSchedule, RefusesStepsAndOperandsThatDoNotExist)
+{
+    const rf_schedule_desc desc = call(RF_COLL_ALL_REDUCE, 2, 8);
+    rf_schedule *schedule = nullptr;
+    ASSERT_EQ(rf_schedule_create(&desc, 0, "ring", &schedule), 0);
+    const uint32_t count = rf_schedule_step_count(schedule);
+    rf_schedule_step step = {};
+    rf_schedule_place place = {};
+    EXPECT_EQ(rf_schedule_get_step(schedule, count, &step), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_step(schedule, 0, nullptr), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_step(nullptr, 0, &step), RF_EINVAL);
+    for (uint32_t k = 0; k < count; k++) {
+        ASSERT_EQ(rf_schedule_get_step(schedule, k, &step), 0);
+        for (uint32_t i = 0; i < step.operands; i++)
+            EXPECT_EQ(rf_schedule_get_operand(schedule, k, i, &place), 0);
+        EXPECT_EQ(rf_schedule_get_operand(schedule, k, step.operands, &place), RF_EINVAL);
+    }
+    EXPECT_STREQ(rf_schedule_verb_name(RF_SCHEDULE_REDUCE_ALL), "reduce_all");
+    EXPECT_STREQ(rf_schedule_verb_name((rf_schedule_verb)99), "?");
+    rf_schedule_destroy(schedule);
+}
+
+// Every step, with what it waits for, against the list that is run.
+void expect_same(const rf_schedule *schedule, const rf_sched *sched)
+{
+    ASSERT_EQ(rf_schedule_step_count(schedule), sched->count);
+    EXPECT_STREQ(rf_schedule_algorithm(schedule), sched->algorithm);
+    EXPECT_EQ(rf_schedule_sent_bytes(schedule), sched->sent_bytes);
+    EXPECT_EQ(rf_schedule_temp_bytes(schedule), sched->temp_bytes);
+    std::vector<std::vector<uint32_t>> before(sched->count);
+    for (uint32_t k = 0; k < sched->count; k++)
+        for (uint32_t n = 0; n < sched->steps[k].next_count; n++)
+            before[sched->successors[sched->steps[k].next + n]].push_back(k);
+    for (uint32_t k = 0; k < sched->count; k++) {
+        rf_schedule_step step = {};
+        ASSERT_EQ(rf_schedule_get_step(schedule, k, &step), 0);
+        const rf_step &own = sched->steps[k];
+        EXPECT_STREQ(rf_schedule_verb_name(step.verb), rf_step_verb_name((rf_step_verb)own.verb));
+        EXPECT_EQ(step.bytes, own.bytes);
+        EXPECT_EQ(std::vector<uint32_t>(step.after, step.after + step.after_count), before[k]);
+        const bool message = own.verb == RF_STEP_SEND || own.verb == RF_STEP_RECV;
+        EXPECT_EQ(step.peer, message ? own.peer : -1);
+        if (own.verb != RF_STEP_REDUCE)
+            continue;
+        EXPECT_EQ(step.to.offset, own.dst.offset);
+        EXPECT_EQ(step.operands, own.list_count ? own.list_count : 2);
+    }
+}
+
+TEST(PublicSchedule, IsTheListThatRunsAndItsAlgorithmsAreThoseThatCanServe)
+{
+    int compared = 0;
+    for (int op = RF_COLL_ALL_REDUCE; op < RF_COLL_SEND; op++)
+        for (int ranks = 1; ranks <= 9; ranks++) {
+            rf_schedule_desc desc = call((rf_coll_op)op, ranks, 1000);
+            desc.shared = ranks % 2;
+            rf_schedule_algorithm_info infos[16];
+            uint32_t count = 0, chosen = 0;
+            ASSERT_EQ(rf_schedule_algorithms(&desc, infos, 16, &count), 0);
+            ASSERT_LE(count, 16u);
+            for (uint32_t i = 0; i < count; i++) {
+                chosen += infos[i].chosen;
+                rf_schedule *schedule = nullptr;
+                const int rc = rf_schedule_create(&desc, 0, infos[i].name, &schedule);
+                EXPECT_EQ(rc == 0, infos[i].why_not == nullptr) << infos[i].name;
+                if (rc < 0) {
+                    EXPECT_NE(strstr(rf_last_error()->message, infos[i].why_not), nullptr);
+                    continue;
+                }
+                rf_coll_desc own = {};
+                own.op = desc.op;
+                own.ranks = ranks;
+                own.count = op == RF_COLL_BARRIER ? 0 : desc.count;
+                own.shared = desc.shared;
+                own.segment_bytes = 256 << 10;
+                own.window_bytes = RF_WINDOW_BYTES;
+                rf_sched *sched = nullptr;
+                ASSERT_EQ(rf_sched_build_as(&own, infos[i].name, &sched), 0);
+                expect_same(schedule, sched);
+                rf_sched_destroy(sched);
+                rf_schedule_destroy(schedule);
+                compared++;
+            }
+            EXPECT_EQ(chosen, 1u);
+        }
+    EXPECT_GT(compared, 150);
+}
+
+TEST(PublicSchedule, IsCutAsItIsAsked)
+{
+    rf_schedule_desc desc = call(RF_COLL_ALL_REDUCE, 4, 4 << 20);
+    uint32_t steps[3] = {};
+    const size_t segments[3] = {0, 64 << 10, SIZE_MAX};
+    for (int i = 0; i < 3; i++) {
+        rf_schedule *schedule = nullptr;
+        desc.segment_bytes = segments[i];
+        desc.window_bytes = segments[i] == SIZE_MAX ? SIZE_MAX : 0;
+        ASSERT_EQ(rf_schedule_create(&desc, 0, "ring", &schedule), 0);
+        steps[i] = rf_schedule_step_count(schedule);
+        EXPECT_EQ(rf_schedule_sent_bytes(schedule), 24u << 20);
+        rf_schedule_destroy(schedule);
+    }
+    EXPECT_EQ(steps[2], 15u); // six messages each way, and three reductions
+    EXPECT_GT(steps[0], 15u);
+    EXPECT_GT(steps[1], steps[0]);
+}
+
+} // namespace
