@@ -14,13 +14,7 @@
 #define UNROLL 4
 #endif
 
-layout(push_constant) uniform Push {
-    uvec2 out_, x, dout;
-    uint items;
-    float unused;
-    uint x_first, dout_first;
-    DIGITS
-} pc;
+#include "push/activation.h"
 WRITTEN(0, out)
 VIEW(0, x)
 #if BACKWARD

@@ -13,11 +13,7 @@
 #define STORE store_item
 #endif
 
-layout(push_constant) uniform Push {
-    uvec2 out_, a, bias, residual;
-    uint items, row_items;
-    uint a_first, bias_first, residual_first;
-} pc;
+#include "push/add_bias.h"
 VIEW(0, a)
 VIEW(1, bias)
 VIEW(2, residual)

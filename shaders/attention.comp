@@ -6,7 +6,8 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define PUSH_NAMES out_, unused
+#define PUSH_FIRST out_
+#define PUSH_SECOND unused
 #include "attention_rows.glsl"
 
 VIEW(0, q)

@@ -10,16 +10,8 @@ layout(constant_id = 4) const uint FULL = 0; /* 1: every query sees every key; 0
 const uint D4 = (D + 3) / 4;
 const float LOWEST = -1e38; /* the score of a key that is not seen */
 
-/* PUSH_NAMES: what two more addresses are called by the kernel that includes this. */
-layout(push_constant) uniform Push {
-    uvec2 q, k, v, dout, lse, delta, PUSH_NAMES;
-    uint q_batch, q_row, q_head;
-    uint k_batch, k_row, k_head;
-    uint v_batch, v_row, v_head;
-    uint out_batch, out_row, out_head;
-    uint queries, keys, group;
-    float scale;
-} pc;
+/* PUSH_FIRST, PUSH_SECOND: what the kernel that includes this calls the last two addresses. */
+#include "push/attention.h"
 
 #undef FROM
 #if VIEWS

@@ -7,7 +7,8 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define PUSH_NAMES dk, dv
+#define PUSH_FIRST dk
+#define PUSH_SECOND dv
 #include "attention_rows.glsl"
 
 VIEW(0, q)

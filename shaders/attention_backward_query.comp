@@ -7,7 +7,8 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define PUSH_NAMES mixed, dq
+#define PUSH_FIRST mixed
+#define PUSH_SECOND dq
 #include "attention_rows.glsl"
 
 VIEW(0, q)

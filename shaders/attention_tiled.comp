@@ -10,7 +10,8 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define PUSH_NAMES out_, unused
+#define PUSH_FIRST out_
+#define PUSH_SECOND unused
 #include "attention_tiled.glsl"
 
 void main()

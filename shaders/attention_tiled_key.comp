@@ -11,7 +11,8 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define PUSH_NAMES dk, dv
+#define PUSH_FIRST dk
+#define PUSH_SECOND dv
 #include "attention_tiled.glsl"
 
 void main()

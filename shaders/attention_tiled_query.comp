@@ -11,7 +11,8 @@
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#define PUSH_NAMES mixed, dq
+#define PUSH_FIRST mixed
+#define PUSH_SECOND dq
 #include "attention_tiled.glsl"
 
 void main()

@@ -10,12 +10,7 @@
 layout(constant_id = 1) const uint ACCUMULATE = 0;
 const uint WIDTH = VEC != 0 ? 4 : 1;
 
-layout(push_constant) uniform Push {
-    uvec2 out_, x;
-    uint out_batch, out_row, out_head;
-    uint x_batch, x_row, x_head;
-    uint rows, heads, size, items; /* items: heads of all rows, times those of a head */
-} pc;
+#include "push/copy_heads.h"
 
 void main()
 {

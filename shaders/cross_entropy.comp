@@ -14,12 +14,7 @@
 layout(constant_id = 1) const uint SMOOTHED = 0; /* smoothing or z_loss is not 0 */
 layout(constant_id = 2) const uint PART = 0;
 
-layout(push_constant) uniform Push {
-    uvec2 logits, targets, losses, lse, wanted;
-    uint rows, vocabulary, first_column;
-    float smoothing, z_loss;
-    uint logits_first;
-} pc;
+#include "push/cross_entropy.h"
 VIEW(0, logits)
 
 const float LOWEST = -3.402823466e38;

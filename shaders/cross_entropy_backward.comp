@@ -15,17 +15,7 @@
 #define UNROLL 4
 #endif
 
-layout(push_constant) uniform Push {
-    uvec2 dlogits, logits, targets, lse;
-    uvec2 device_scale; /* address of a factor for `scale`, or 0 */
-    uint rows, vocabulary;
-    uint row_groups; /* workgroups per row */
-    uint first_column; /* of all; vocabulary columns from this one on are here */
-    float scale, z_loss;
-    float target_share, each_share; /* 1 - smoothing, smoothing / vocabulary */
-    uint logits_first;
-    DIGITS
-} pc;
+#include "push/cross_entropy_backward.h"
 VIEW(0, logits)
 WRITTEN_FLOATS(0, dlogits)
 

@@ -12,10 +12,7 @@
 #define NOT_A_NUMBER uintBitsToFloat(0x7fc00000u)
 
 #if STAGE == 0
-layout(push_constant) uniform Push {
-    uvec2 sums, most, total, wanted, greatest;
-    uint rows;
-} pc;
+#include "push/cross_entropy_sums.h"
 
 void main()
 {
@@ -30,10 +27,7 @@ void main()
     }
 }
 #else
-layout(push_constant) uniform Push {
-    uvec2 losses, lse, greatest, sums, targets;
-    uint rows, vocabulary;
-} pc;
+#include "push/cross_entropy_losses.h"
 
 void main()
 {

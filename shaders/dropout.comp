@@ -10,22 +10,15 @@
 
 #define UNROLL 4
 
-layout(push_constant) uniform Push {
-    uvec2 out_, x;
-    uvec2 device_seed; /* address; 0: the seed is here */
-    uvec2 seed, site, first;
-    uint items, threshold;
-    float scale;
-    uint x_first;
-} pc;
+#include "push/dropout.h"
 VIEW(0, x)
 
 /* The words of element e and, with VEC, of the next three. */
 uvec4 random_at(uvec2 seed, uint e)
 {
     uint low, carry;
-    low = uaddCarry(pc.first.x, e, carry);
-    uint high = pc.first.y + carry;
+    low = uaddCarry(pc.first_word.x, e, carry);
+    uint high = pc.first_word.y + carry;
     uvec4 words = philox(seed, uvec4((low >> 2) | (high << 30), high >> 2, pc.site));
 #if VEC
     return words;

@@ -26,13 +26,7 @@
 #define PACKS 0
 #endif
 
-layout(push_constant) uniform Push {
-    uvec2 out_, a, b;
-    uint items;
-    float factor;
-    uint a_first, b_first;
-    DIGITS
-} pc;
+#include "push/elementwise.h"
 #if WIDE && PACKS
 WRITTEN_PAIRS(0, out)
 #else

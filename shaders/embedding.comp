@@ -9,13 +9,7 @@
 
 layout(constant_id = 1) const uint PART = 0;
 
-layout(push_constant) uniform Push {
-    uvec2 out_, tokens, wte, wpe;
-    uint rows, row_items, T;
-    uint table_rows, vocabulary, first_token;
-    uint positions; /* 0: no wpe */
-    uint wte_first, wpe_first;
-} pc;
+#include "push/embedding.h"
 VIEW(0, wte)
 VIEW(1, wpe)
 

@@ -21,14 +21,7 @@ layout(constant_id = 1) const uint PART = 0;
 #define STORE_GRAD store_item
 #endif
 
-layout(push_constant) uniform Push {
-    uvec2 dwte, dwpe, dout, tokens, order;
-    uint rows, row_items, T;
-    uint table_rows, vocabulary, first_token;
-    uint positions; /* T, or 0: no dwpe */
-    uint first_row, some_rows;
-    uint dout_first;
-} pc;
+#include "push/embedding_backward.h"
 VIEW(0, dout)
 
 /* Of the table; PART: table_rows for any token that has none. */

@@ -13,10 +13,7 @@
 
 layout(constant_id = 1) const uint PART = 0;
 
-layout(push_constant) uniform Push {
-    uvec2 tokens, from, to, counts; /* from 0: rows in their own order */
-    uint rows, table_rows, vocabulary, first_token, block_rows, blocks, shift, digits;
-} pc;
+#include "push/embedding_sort.h"
 
 uint row_at(uint place)
 {

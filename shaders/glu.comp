@@ -11,12 +11,7 @@
 
 #define UNROLL 4
 
-layout(push_constant) uniform Push {
-    uvec2 out_, dup, dout, gate, up; /* out_: dgate with BACKWARD */
-    uint items, row_items;
-    uint gate_stride, up_stride, dgate_stride, dup_stride;
-    uint gate_first, up_first, dout_first;
-} pc;
+#include "push/glu.h"
 VIEW(0, gate)
 VIEW(1, up)
 #if BACKWARD

@@ -15,12 +15,7 @@ layout(constant_id = 2) const uint RMS = 0;  /* about zero, no mean */
 layout(constant_id = 3) const uint BETA = 1; /* 0: there is none */
 layout(constant_id = 4) const uint RESIDUAL = 0;
 
-layout(push_constant) uniform Push {
-    uvec2 out_, mean, rstd, x, gamma, beta, residual, sum;
-    uint rows, channels;
-    float eps;
-    uint x_first, gamma_first, beta_first, residual_first;
-} pc;
+#include "push/layernorm.h"
 VIEW(0, x)
 VIEW(1, gamma)
 VIEW(2, beta)

@@ -13,11 +13,7 @@ layout(constant_id = 1) const uint UNROLL = 1;
 layout(constant_id = 2) const uint ACCUMULATE = 0;
 layout(constant_id = 3) const uint RMS = 0;
 
-layout(push_constant) uniform Push {
-    uvec2 dx, dout, x, mean, rstd, gamma;
-    uint rows, channels;
-    uint dout_first, x_first, gamma_first, dx_first;
-} pc;
+#include "push/layernorm_backward_input.h"
 VIEW(0, dout)
 VIEW(1, x)
 VIEW(2, gamma)

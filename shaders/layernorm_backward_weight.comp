@@ -12,11 +12,7 @@ layout(constant_id = 1) const uint RMS = 0;
 
 const uint ROWS = 32; /* ROW_BLOCK of layernorm.c */
 
-layout(push_constant) uniform Push {
-    uvec2 partial, dout, x, mean, rstd;
-    uint rows, row_items, blocks;
-    uint dout_first, x_first, mean_first, rstd_first;
-} pc;
+#include "push/layernorm_backward_weight.h"
 VIEW(0, dout)
 VIEW(1, x)
 VIEW(2, mean)

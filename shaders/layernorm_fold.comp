@@ -7,11 +7,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(push_constant) uniform Push {
-    uvec2 dgamma, dbeta, partial;
-    uint row_items, blocks, parts;
-    uint partial_first;
-} pc;
+#include "push/layernorm_fold.h"
 VIEW(0, partial)
 
 void main()

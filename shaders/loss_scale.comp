@@ -8,11 +8,7 @@
 #include "common.glsl"
 #include "step_scalars.glsl"
 
-layout(push_constant) uniform Push {
-    uvec2 scalars;
-    float growth, backoff;
-    uint interval;
-} pc;
+#include "push/loss_scale.h"
 
 void main()
 {

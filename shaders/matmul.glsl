@@ -12,17 +12,7 @@ const uint RELU = 16, GELU = 32, SILU = 64;
 const uint ROWS_FIRST = 128; /* the next tile is below, not beside */
 const uint SPLIT_K = 256;    /* z counts parts of k, not products of a batch */
 
-layout(push_constant) uniform Push
-{
-    uvec2 a, b, out_, bias, pre, residual; /* accumulating: residual is out */
-    uint M, N, K, flags;
-    uint tiles_m, tiles_n, groups_x;
-    uint a_row, b_row, out_row;                /* elements from a row to the next */
-    uint a_step, b_step, out_step;             /* and from one z to the next */
-    uint part;                                 /* SPLIT_K: k of a part, but of the last */
-    float alpha;
-    uint a_first, b_first, residual_first, pre_first; /* first texels of views */
-} pc;
+#include "push/matmul.h"
 
 uint part_of_k()
 {

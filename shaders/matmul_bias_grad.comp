@@ -18,13 +18,7 @@ layout(constant_id = 3) const uint OUT_TYPE = 0;  // and of out
 const uint BLOCK = 64; // rows; ROW_BLOCK of matmul_bias.c
 const uint AT_ONCE = 4;
 
-layout(push_constant) uniform Push
-{
-    uvec2 x, out_address;
-    uint rows, columns, accumulate;
-    uint strips, groups_x; // strips: workgroups beside each other
-    uint x_first;          // VIEWS: first texel
-} pc;
+#include "push/matmul_bias_grad.h"
 
 #ifdef VIEWS
 layout(set = 0, binding = 0) uniform samplerBuffer view_x;
@@ -62,7 +56,7 @@ void main()
             const uint at = row * pc.columns + column + c;
             precise float y = sum[c];
             if (pc.accumulate != 0)
-                y += load_one(pc.out_address, OUT_TYPE, at);
-            store_one(pc.out_address, OUT_TYPE, at, y);
+                y += load_one(pc.out_, OUT_TYPE, at);
+            store_one(pc.out_, OUT_TYPE, at, y);
         }
 }

@@ -26,14 +26,7 @@ layout(constant_id = 3) const uint PARAM_TYPE = TYPE_F32;
 layout(constant_id = 4) const uint GRAD_TYPE = TYPE_F32;
 layout(constant_id = 5) const uint COPY_TYPE = TYPE_F32; /* f32: no copy */
 
-layout(push_constant) uniform Push {
-    uvec2 param, grad, m, v, a, copy, decay, scalars;
-    uint items;
-    uint first_block; /* of 64 elements, in the whole buffer */
-    float beta1, beta2, eps, weight_decay, momentum, dampening;
-    uint param_first, grad_first, m_first, v_first;
-    DIGITS
-} pc;
+#include "push/optimizer.h"
 VIEW(0, param)
 VIEW(1, grad)
 VIEW(2, m)

@@ -10,11 +10,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(push_constant) uniform Push {
-    uvec2 out_, x, table;
-    uint chunks, count;
-    uint x_first;
-} pc;
+#include "push/reduce.h"
 VIEW(0, x)
 
 const uint CHUNK = 1024;

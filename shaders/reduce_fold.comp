@@ -24,10 +24,7 @@
 #define FINISH(v) join4(v)
 #endif
 
-layout(push_constant) uniform Push {
-    uvec2 out_, x;
-    uint count, results;
-} pc;
+#include "push/reduce_fold.h"
 
 void main()
 {

@@ -16,14 +16,7 @@
 layout(constant_id = 1) const uint BACK = 0; /* 1: turn back: the gradient */
 const uint PAIRS = VEC != 0 ? 4 : 1;
 
-layout(push_constant) uniform Push {
-    uvec2 out_, x;
-    uvec2 turn;     /* 1 / (2 pi), as 64 bits behind the point: high, low word */
-    uvec2 power[7]; /* theta^(-2/D), squared, squared again, ... */
-    uint out_batch, out_row, out_head;
-    uint x_batch, x_row, x_head;
-    uint rows, heads, size, position, items; /* items: rows of all batches, times those of a row */
-} pc;
+#include "push/rotary.h"
 
 /* The upper 64 bits of a product: fractions times fractions. */
 uvec2 times(uvec2 a, uvec2 b)

@@ -8,11 +8,7 @@
 #include "common.glsl"
 #include "compensated.glsl"
 
-layout(push_constant) uniform Push {
-    uvec2 out_, x, dout; /* BACKWARD: dx, y, dout */
-    uint rows, columns;
-    uint x_first, dout_first;
-} pc;
+#include "push/softmax.h"
 VIEW(0, x)
 #if BACKWARD
 VIEW(1, dout)

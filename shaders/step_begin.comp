@@ -10,11 +10,7 @@
 #include "squares.glsl"
 #include "step_scalars.glsl"
 
-layout(push_constant) uniform Push {
-    uvec2 scalars, sum_squares;
-    float beta1, beta2;
-    uint correct_bias;
-} pc;
+#include "push/step_begin.h"
 
 /* Upper half of the product of two fractions of 2^64 (x: low word). */
 uvec2 multiply(uvec2 a, uvec2 b)

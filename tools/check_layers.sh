@@ -16,7 +16,8 @@ base
 device     base
 transport  base
 tensor     device
-ops        tensor
+shaders
+ops        tensor shaders
 coll       base
 comm       coll transport ops
 optim      ops

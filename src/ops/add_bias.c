@@ -6,14 +6,9 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/add_bias.h"
 
 #define UNROLL 4 /* of the shader */
-
-struct push {
-    uint64_t out, a, bias, residual;
-    uint32_t items, row_items;
-    uint32_t first[3];
-};
 
 int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                 struct rf_tensor bias, struct rf_tensor residual)
@@ -37,12 +32,12 @@ int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor
         return 0;
     const bool vector = rf_pick_vector(columns, (struct rf_tensor[]){out, a, bias, residual}, 4);
     const uint32_t width = vector ? 4 : 1;
-    struct push push = {.out = rf_address_of(out),
-                        .a = rf_address_of(a),
-                        .bias = rf_address_of(bias),
-                        .residual = rf_address_of(residual),
-                        .items = (uint32_t)(count / width),
-                        .row_items = (uint32_t)(columns / width)};
+    struct rf_push_add_bias push = {.out_ = rf_address_of(out),
+                                    .a = rf_address_of(a),
+                                    .bias = rf_address_of(bias),
+                                    .residual = rf_address_of(residual),
+                                    .items = (uint32_t)(count / width),
+                                    .row_items = (uint32_t)(columns / width)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = bias.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, bias.dtype == out.dtype ? &same : &wide, vector,

@@ -8,20 +8,10 @@
 
 #include "../base/base.h"
 #include "attention.h"
+#include "shaders/push/attention.h"
 
-/* Operands in the order of attention.glsl's addresses. FIRST, SECOND: PUSH_NAMES. */
+/* Operands in the order of shaders/push/attention.h. FIRST, SECOND: PUSH_FIRST, PUSH_SECOND. */
 enum { Q, K, V, DOUT, LSE, DELTA, FIRST, SECOND, OPERANDS };
-
-union place {
-    uint64_t address;
-    uint32_t texel;
-};
-struct push {
-    union place at[OPERANDS];
-    uint32_t strides[4][3]; /* of q, k, v, out and of their gradients */
-    uint32_t queries, keys, group;
-    float scale;
-};
 
 #define SOFTMAX_FLOPS 4 /* of a pair: scale, difference, exp, sum; or its gradient's */
 
@@ -130,18 +120,19 @@ static int64_t touched(const struct rf_attention_call *call, const struct pass *
 
 static void fill(const struct rf_attention_call *call, const struct pass *pass,
                  const struct rf_tensor operands[OPERANDS], uint32_t rows_per_group,
-                 struct push *push, struct rf_job *job)
+                 struct rf_push_attention *push, struct rf_job *job)
 {
     const struct rf_attention_args *a = call->args;
     const struct rf_heads *own = pass->over_keys ? &a->k : &a->q;
-    *push =
-        (struct push){.queries = (uint32_t)a->q.rows,
-                      .keys = (uint32_t)a->k.rows,
-                      .group = (uint32_t)(a->q.heads / a->k.heads),
-                      .scale = a->scale != 0 ? a->scale : (float)(1.0 / sqrt((double)a->q.size))};
-    const struct rf_heads *strided[] = {&a->q, &a->k, &a->v, &a->out};
-    for (int i = 0; i < 4; i++)
-        rf_heads_strides(strided[i], push->strides[i]);
+    *push = (struct rf_push_attention){
+        .queries = (uint32_t)a->q.rows,
+        .keys = (uint32_t)a->k.rows,
+        .group = (uint32_t)(a->q.heads / a->k.heads),
+        .scale = a->scale != 0 ? a->scale : (float)(1.0 / sqrt((double)a->q.size))};
+    rf_heads_strides(&a->q, push->q_strides);
+    rf_heads_strides(&a->k, push->k_strides);
+    rf_heads_strides(&a->v, push->v_strides);
+    rf_heads_strides(&a->out, push->out_strides); /* and of their gradients */
     *job = (struct rf_job){.op = call->op,
                            .type = a->q.tensor.dtype,
                            .push = push,
@@ -149,7 +140,7 @@ static void fill(const struct rf_attention_call *call, const struct pass *pass,
                            .groups = {(uint32_t)((own->rows + rows_per_group - 1) / rows_per_group),
                                       (uint32_t)own->heads, (uint32_t)own->batch}};
     for (int i = 0; i < OPERANDS; i++) {
-        push->at[i].address = rf_address_of(operands[i]);
+        push->at[i] = rf_address_of(operands[i]);
         rf_job_touches(job, operands[i], touched(call, pass, i),
                        pass->writes[i] ? RF_TOUCH_WRITE : RF_TOUCH_READ);
     }
@@ -194,7 +185,7 @@ static int rows_pass(struct rf_stream *stream, const struct rf_attention_call *c
     struct rf_tensor operands[OPERANDS];
     struct rf_source sources[6];
     uint32_t texels[6];
-    struct push push;
+    struct rf_push_attention push;
     struct rf_job job;
     list_operands(call, pass, operands);
     fill(call, pass, operands, lanes * each, &push, &job);
@@ -204,7 +195,7 @@ static int rows_pass(struct rf_stream *stream, const struct rf_attention_call *c
     }
     rf_job_build(&job, call->device, &pass->rows, is_vector(call), sources, pass->sources, texels);
     for (uint32_t i = 0; i < job.view_count; i++)
-        push.at[pass->source[i]].texel = texels[i];
+        push.at[pass->source[i]] = texels[i];
     job.subgroup_size = lanes;
     rf_job_spec(&job, 0, lanes);
     rf_job_spec(&job, 1, (uint32_t)own->size);
@@ -276,7 +267,7 @@ static int tile_job(struct rf_stream *stream, const struct rf_attention_call *ca
     const struct rf_device_info *info = rf_device_get_info(call->device);
     uint32_t lanes = tile / 4 * (tile / 4);
     struct rf_tensor operands[OPERANDS];
-    struct push push;
+    struct rf_push_attention push;
     struct rf_job job;
     list_operands(call, pass, operands);
     fill(call, pass, operands, tile, &push, &job);

@@ -2,14 +2,9 @@
  *
  * Copies and sums of strided (B,T,H,D) operands (copy_heads.comp).
  */
+#include "shaders/push/copy_heads.h"
 #include "../base/base.h"
 #include "heads.h"
-
-struct push {
-    uint64_t out, x;
-    uint32_t out_strides[3], x_strides[3];
-    uint32_t rows, heads, size, items;
-};
 
 int rf_copy_heads(struct rf_stream *stream, struct rf_heads out, struct rf_heads x, bool accumulate)
 {
@@ -25,12 +20,12 @@ int rf_copy_heads(struct rf_stream *stream, struct rf_heads out, struct rf_heads
     const bool vector = rf_heads_vector(&x) && rf_heads_vector(&out);
     const int64_t items = vector ? count / 4 : count;
     struct rf_tensor from = rf_heads_extent(&x), to = rf_heads_extent(&out);
-    struct push push = {.out = rf_address_of(to),
-                        .x = rf_address_of(from),
-                        .rows = (uint32_t)x.rows,
-                        .heads = (uint32_t)x.heads,
-                        .size = (uint32_t)x.size,
-                        .items = (uint32_t)items};
+    struct rf_push_copy_heads push = {.out_ = rf_address_of(to),
+                                      .x = rf_address_of(from),
+                                      .rows = (uint32_t)x.rows,
+                                      .heads = (uint32_t)x.heads,
+                                      .size = (uint32_t)x.size,
+                                      .items = (uint32_t)items};
     rf_heads_strides(&out, push.out_strides);
     rf_heads_strides(&x, push.x_strides);
     struct rf_job job = {.op = op,

@@ -9,6 +9,10 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/cross_entropy.h"
+#include "shaders/push/cross_entropy_backward.h"
+#include "shaders/push/cross_entropy_losses.h"
+#include "shaders/push/cross_entropy_sums.h"
 
 #define UNROLL 4       /* of the backward shader: groups of four columns per lane */
 #define WIDE_UNROLL 16 /* ... in _wide */
@@ -47,21 +51,16 @@ static int run_losses(struct rf_stream *stream, const struct call *c)
     const struct rf_tensor none = {0}, losses = c->part ? c->part->total : c->losses,
                            lse = c->part ? c->part->most : c->scratch,
                            wanted = c->part ? c->part->wanted : none;
-    struct {
-        uint64_t logits, targets, losses, lse, wanted;
-        uint32_t rows, vocabulary, first_column;
-        float smoothing, z_loss;
-        uint32_t first[1];
-    } push = {.logits = rf_address_of(c->logits),
-              .targets = rf_address_of(c->targets),
-              .losses = rf_address_of(losses),
-              .lse = rf_address_of(lse),
-              .wanted = rf_address_of(wanted),
-              .rows = (uint32_t)c->rows,
-              .vocabulary = (uint32_t)c->columns,
-              .first_column = (uint32_t)c->first,
-              .smoothing = c->opts->smoothing,
-              .z_loss = c->opts->z_loss};
+    struct rf_push_cross_entropy push = {.logits = rf_address_of(c->logits),
+                                         .targets = rf_address_of(c->targets),
+                                         .losses = rf_address_of(losses),
+                                         .lse = rf_address_of(lse),
+                                         .wanted = rf_address_of(wanted),
+                                         .rows = (uint32_t)c->rows,
+                                         .vocabulary = (uint32_t)c->columns,
+                                         .first_column = (uint32_t)c->first,
+                                         .smoothing = c->opts->smoothing,
+                                         .z_loss = c->opts->z_loss};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
         .op = "cross_entropy", .type = c->logits.dtype, .push = &push, .push_bytes = sizeof(push)};
@@ -89,30 +88,25 @@ static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
     struct rf_device *device = rf_stream_device(stream);
     uint32_t lanes = wide ? rf_device_get_info(device)->subgroup_size : row_lanes(c->columns);
     int64_t span = 4 * (wide ? WIDE_UNROLL : UNROLL) * (int64_t)lanes;
-    struct push {
-        uint64_t dlogits, logits, targets, lse, device_scale;
-        uint32_t rows, vocabulary, row_groups, first_column;
-        float scale, z_loss, target_share, each_share;
-        uint32_t first[1];
-        uint32_t digits[RF_WIDE_DIGITS];
-    } push = {.dlogits = rf_address_of(c->dlogits),
-              .logits = rf_address_of(c->logits),
-              .targets = rf_address_of(c->targets),
-              .lse = rf_address_of(c->scratch),
-              .device_scale = opts->device_scale ? rf_address_of(*opts->device_scale) : 0,
-              .rows = (uint32_t)c->rows,
-              .vocabulary = (uint32_t)c->columns,
-              .row_groups = (uint32_t)((c->columns + span - 1) / span),
-              .first_column = (uint32_t)c->first,
-              .scale = opts->scale != 0 ? opts->scale : 1,
-              .z_loss = opts->z_loss,
-              .target_share = (float)(1.0 - (double)opts->smoothing),
-              .each_share = (float)((double)opts->smoothing / (double)c->columns)};
+    struct rf_push_cross_entropy_backward push = {
+        .dlogits = rf_address_of(c->dlogits),
+        .logits = rf_address_of(c->logits),
+        .targets = rf_address_of(c->targets),
+        .lse = rf_address_of(c->scratch),
+        .device_scale = opts->device_scale ? rf_address_of(*opts->device_scale) : 0,
+        .rows = (uint32_t)c->rows,
+        .vocabulary = (uint32_t)c->columns,
+        .row_groups = (uint32_t)((c->columns + span - 1) / span),
+        .first_column = (uint32_t)c->first,
+        .scale = opts->scale != 0 ? opts->scale : 1,
+        .z_loss = opts->z_loss,
+        .target_share = (float)(1.0 - (double)opts->smoothing),
+        .each_share = (float)((double)opts->smoothing / (double)c->columns)};
     bool vector = rf_pick_vector(c->columns, (struct rf_tensor[]){c->logits, c->dlogits}, 2);
     struct rf_job job = {.op = "cross_entropy",
                          .type = c->logits.dtype,
                          .push = &push,
-                         .push_bytes = offsetof(struct push, digits)};
+                         .push_bytes = offsetof(struct rf_push_cross_entropy_backward, digits)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{c->logits}}, 1, push.first);
     if (wide && job.view_count > 0) {
         job.shader = vector ? "cross_entropy_backward_wide" : "cross_entropy_backward_s_wide";
@@ -299,15 +293,12 @@ int rf_cross_entropy_part_sums(struct rf_stream *stream, struct rf_tensor sums,
                                    4));
     if (rows == 0)
         return 0;
-    struct {
-        uint64_t sums, most, total, wanted, greatest;
-        uint32_t rows;
-    } push = {.sums = rf_address_of(sums),
-              .most = rf_address_of(part->most),
-              .total = rf_address_of(part->total),
-              .wanted = rf_address_of(part->wanted),
-              .greatest = rf_address_of(greatest),
-              .rows = (uint32_t)rows};
+    struct rf_push_cross_entropy_sums push = {.sums = rf_address_of(sums),
+                                              .most = rf_address_of(part->most),
+                                              .total = rf_address_of(part->total),
+                                              .wanted = rf_address_of(part->wanted),
+                                              .greatest = rf_address_of(greatest),
+                                              .rows = (uint32_t)rows};
     struct rf_job job = {
         .op = op, .shader = "cross_entropy_join_0", .push = &push, .push_bytes = sizeof(push)};
     rf_job_reads(&job, part->most);
@@ -338,16 +329,13 @@ int rf_cross_entropy_part_losses(struct rf_stream *stream, struct rf_tensor loss
                        (long long)vocabulary, INT32_MAX);
     if (rows == 0)
         return 0;
-    struct {
-        uint64_t losses, lse, greatest, sums, targets;
-        uint32_t rows, vocabulary;
-    } push = {.losses = rf_address_of(losses),
-              .lse = rf_address_of(lse),
-              .greatest = rf_address_of(greatest),
-              .sums = rf_address_of(sums),
-              .targets = rf_address_of(targets),
-              .rows = (uint32_t)rows,
-              .vocabulary = (uint32_t)vocabulary};
+    struct rf_push_cross_entropy_losses push = {.losses = rf_address_of(losses),
+                                                .lse = rf_address_of(lse),
+                                                .greatest = rf_address_of(greatest),
+                                                .sums = rf_address_of(sums),
+                                                .targets = rf_address_of(targets),
+                                                .rows = (uint32_t)rows,
+                                                .vocabulary = (uint32_t)vocabulary};
     struct rf_job job = {
         .op = op, .shader = "cross_entropy_join_1", .push = &push, .push_bytes = sizeof(push)};
     rf_job_reads(&job, greatest);

@@ -6,6 +6,7 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/dropout.h"
 
 #define UNROLL 4 /* of the shader */
 
@@ -32,20 +33,15 @@ int rf_dropout(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor 
         return 0;
 
     bool vector = rf_pick_vector(count, (struct rf_tensor[]){out, x}, 2) && random->first % 4 == 0;
-    struct {
-        uint64_t out, x, device_seed, seed, site, first_word;
-        uint32_t items, threshold;
-        float scale;
-        uint32_t first[1];
-    } push = {.out = rf_address_of(out),
-              .x = rf_address_of(x),
-              .device_seed = rf_address_of(seed),
-              .seed = random->seed,
-              .site = random->site,
-              .first_word = random->first,
-              .items = (uint32_t)(vector ? count / 4 : count),
-              .threshold = (uint32_t)((double)p * 4294967296.0),
-              .scale = (float)(1.0 / (1.0 - (double)p))};
+    struct rf_push_dropout push = {.out_ = rf_address_of(out),
+                                   .x = rf_address_of(x),
+                                   .device_seed = rf_address_of(seed),
+                                   .seed = random->seed,
+                                   .site = random->site,
+                                   .first_word = random->first,
+                                   .items = (uint32_t)(vector ? count / 4 : count),
+                                   .threshold = (uint32_t)((double)p * 4294967296.0),
+                                   .scale = (float)(1.0 / (1.0 - (double)p))};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = out.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{x}}, 1, push.first);

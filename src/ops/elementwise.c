@@ -8,17 +8,10 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/elementwise.h"
 
 #define UNROLL 4       /* of the shaders: items of a lane */
 #define WIDE_UNROLL 16 /* ... in _wide */
-
-struct push {
-    uint64_t out, a, b;
-    uint32_t items;
-    float factor;
-    uint32_t first[2];
-    uint32_t digits[RF_WIDE_DIGITS]; /* of _wide only */
-};
 
 static const struct rf_tensor none;
 
@@ -30,16 +23,17 @@ static int run_part(struct rf_stream *stream, const char *op, const struct rf_bu
     int64_t count = rf_tensor_count(out);
     bool vector = rf_pick_vector(count, (struct rf_tensor[]){out, a, b}, 3);
     uint32_t items = (uint32_t)(vector ? count / 4 : count);
-    struct push push = {.out = rf_address_of(out),
-                        .a = rf_address_of(a),
-                        .b = rf_address_of(b),
-                        .items = items,
-                        .factor = factor};
+    struct rf_push_elementwise push = {.out_ = rf_address_of(out),
+                                       .a = rf_address_of(a),
+                                       .b = rf_address_of(b),
+                                       .items = items,
+                                       .factor = factor};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op,
                          .type = out.dtype,
                          .push = &push,
-                         .push_bytes = wide ? sizeof(push) : offsetof(struct push, digits)};
+                         .push_bytes =
+                             wide ? sizeof(push) : offsetof(struct rf_push_elementwise, digits)};
     rf_job_build(&job, device, builds, vector, (struct rf_source[]){{a}, {b}}, b.buffer ? 2 : 1,
                  push.first);
     if (wide && job.view_count == 0) /* casts have views in this build only */
@@ -48,7 +42,7 @@ static int run_part(struct rf_stream *stream, const char *op, const struct rf_bu
         job.shader = builds->wide;
         rf_job_wide(&job, device, items, WIDE_UNROLL, &out, 1, push.digits);
     } else {
-        job.push_bytes = offsetof(struct push, digits);
+        job.push_bytes = offsetof(struct rf_push_elementwise, digits);
         rf_job_flat(&job, device, items, RF_FLAT_LANES, UNROLL);
     }
     rf_job_spec(&job, 1, kind);

@@ -7,6 +7,9 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/embedding.h"
+#include "shaders/push/embedding_backward.h"
+#include "shaders/push/embedding_sort.h"
 
 #define SORT_LANES 128 /* of the middle stage of embedding_sort.comp: every device can */
 
@@ -90,20 +93,17 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
 
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){out, wte, wpe}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
-    struct {
-        uint64_t out, tokens, wte, wpe;
-        uint32_t rows, row_items, T, table_rows, vocabulary, first_token, positions, first[2];
-    } push = {.out = rf_address_of(out),
-              .tokens = rf_address_of(tokens),
-              .wte = rf_address_of(wte),
-              .wpe = rf_address_of(wpe),
-              .rows = (uint32_t)rows,
-              .row_items = row_items,
-              .T = (uint32_t)T,
-              .table_rows = (uint32_t)table_rows,
-              .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
-              .first_token = (uint32_t)(part ? part->first : 0),
-              .positions = wpe.buffer ? 1 : 0};
+    struct rf_push_embedding push = {.out_ = rf_address_of(out),
+                                     .tokens = rf_address_of(tokens),
+                                     .wte = rf_address_of(wte),
+                                     .wpe = rf_address_of(wpe),
+                                     .rows = (uint32_t)rows,
+                                     .row_items = row_items,
+                                     .T = (uint32_t)T,
+                                     .table_rows = (uint32_t)table_rows,
+                                     .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
+                                     .first_token = (uint32_t)(part ? part->first : 0),
+                                     .positions = wpe.buffer ? 1 : 0};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = wte.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
@@ -166,21 +166,19 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
                      next = part_of(scratch, rows, rows);
     struct rf_tensor counts = part_of(scratch, 2 * rows, s.blocks * s.digits);
     for (uint32_t pass = 0; pass < s.passes; pass++) {
-        struct {
-            uint64_t tokens, from, to, counts;
-            uint32_t rows, table_rows, vocabulary, first_token, block_rows, blocks, shift, digits;
-        } push = {.tokens = rf_address_of(tokens),
-                  .from = rf_address_of(from),
-                  .to = rf_address_of(to),
-                  .counts = rf_address_of(counts),
-                  .rows = (uint32_t)rows,
-                  .table_rows = (uint32_t)table_rows,
-                  .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
-                  .first_token = (uint32_t)(part ? part->first : 0),
-                  .block_rows = (uint32_t)s.block_rows,
-                  .blocks = (uint32_t)s.blocks,
-                  .shift = pass * s.bits,
-                  .digits = s.digits};
+        struct rf_push_embedding_sort push = {.tokens = rf_address_of(tokens),
+                                              .from = rf_address_of(from),
+                                              .to = rf_address_of(to),
+                                              .counts = rf_address_of(counts),
+                                              .rows = (uint32_t)rows,
+                                              .table_rows = (uint32_t)table_rows,
+                                              .vocabulary =
+                                                  (uint32_t)(part ? part->vocabulary : table_rows),
+                                              .first_token = (uint32_t)(part ? part->first : 0),
+                                              .block_rows = (uint32_t)s.block_rows,
+                                              .blocks = (uint32_t)s.blocks,
+                                              .shift = pass * s.bits,
+                                              .digits = s.digits};
         RETURN_IF_ERROR(
             rf_stream_fill(stream, counts.buffer, counts.offset, rf_tensor_bytes(counts), 0));
         for (int stage = 0; stage < 3; stage++) {
@@ -250,24 +248,21 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
     uint32_t positions = dwpe.buffer ? (uint32_t)T : 0;
     struct rf_tensor order;
     RETURN_IF_ERROR(run_sort(stream, tokens, scratch, rows, table_rows, part, &order));
-    struct {
-        uint64_t dwte, dwpe, dout, tokens, order;
-        uint32_t rows, row_items, T, table_rows, vocabulary, first_token, positions;
-        uint32_t first_row, some_rows, first[1];
-    } push = {.dwte = rf_address_of(dwte),
-              .dwpe = rf_address_of(dwpe),
-              .dout = rf_address_of(dout),
-              .tokens = rf_address_of(tokens),
-              .order = rf_address_of(order),
-              .rows = (uint32_t)rows,
-              .row_items = row_items,
-              .T = (uint32_t)T,
-              .table_rows = (uint32_t)table_rows,
-              .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
-              .first_token = (uint32_t)(part ? part->first : 0),
-              .positions = positions,
-              .first_row = (uint32_t)(part ? part->first_row : 0),
-              .some_rows = (uint32_t)(part && part->rows ? part->rows : rows)};
+    struct rf_push_embedding_backward push = {
+        .dwte = rf_address_of(dwte),
+        .dwpe = rf_address_of(dwpe),
+        .dout = rf_address_of(dout),
+        .tokens = rf_address_of(tokens),
+        .order = rf_address_of(order),
+        .rows = (uint32_t)rows,
+        .row_items = row_items,
+        .T = (uint32_t)T,
+        .table_rows = (uint32_t)table_rows,
+        .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
+        .first_token = (uint32_t)(part ? part->first : 0),
+        .positions = positions,
+        .first_row = (uint32_t)(part ? part->first_row : 0),
+        .some_rows = (uint32_t)(part && part->rows ? part->rows : rows)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, grad == dout.dtype ? &same : &wide, vector,

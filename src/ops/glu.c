@@ -6,15 +6,9 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/glu.h"
 
 #define UNROLL 4 /* of the shader */
-
-struct push {
-    uint64_t out, dup, dout, gate, up;
-    uint32_t items, row_items;
-    uint32_t gate_stride, up_stride, dgate_stride, dup_stride;
-    uint32_t first[3];
-};
 
 /* The two sides of a unit: rows of `columns` elements, `stride` elements apart. */
 struct pair {
@@ -67,17 +61,17 @@ static int run(struct rf_stream *stream, const char *op, enum rf_activation kind
     bool vector = rf_pick_vector(
         columns, (struct rf_tensor[]){out, dout, in->gate, in->up, d->gate, d->up}, 6);
     uint32_t width = vector ? 4 : 1;
-    struct push push = {.out = rf_address_of(dout.buffer ? d->gate : out),
-                        .dup = rf_address_of(d->up),
-                        .dout = rf_address_of(dout),
-                        .gate = rf_address_of(in->gate),
-                        .up = rf_address_of(in->up),
-                        .items = (uint32_t)(rows * columns / width),
-                        .row_items = (uint32_t)(columns / width),
-                        .gate_stride = (uint32_t)(in->stride / width),
-                        .up_stride = (uint32_t)(in->stride / width),
-                        .dgate_stride = (uint32_t)(d->stride / width),
-                        .dup_stride = (uint32_t)(d->stride / width)};
+    struct rf_push_glu push = {.out_ = rf_address_of(dout.buffer ? d->gate : out),
+                               .dup = rf_address_of(d->up),
+                               .dout = rf_address_of(dout),
+                               .gate = rf_address_of(in->gate),
+                               .up = rf_address_of(in->up),
+                               .items = (uint32_t)(rows * columns / width),
+                               .row_items = (uint32_t)(columns / width),
+                               .gate_stride = (uint32_t)(in->stride / width),
+                               .up_stride = (uint32_t)(in->stride / width),
+                               .dgate_stride = (uint32_t)(d->stride / width),
+                               .dup_stride = (uint32_t)(d->stride / width)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
         .op = op, .type = in->gate.dtype, .push = &push, .push_bytes = sizeof(push)};

@@ -7,6 +7,10 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/layernorm.h"
+#include "shaders/push/layernorm_backward_input.h"
+#include "shaders/push/layernorm_backward_weight.h"
+#include "shaders/push/layernorm_fold.h"
 
 #define ROW_BLOCK 32 /* ROWS of layernorm_backward_weight.comp */
 
@@ -95,22 +99,17 @@ static int run_norm(struct rf_stream *stream, const char *op, const struct norm 
 
     bool vector = rf_pick_vector(
         channels, (struct rf_tensor[]){n->out, n->x, n->gamma, n->beta, n->residual, n->sum}, 6);
-    struct {
-        uint64_t out, mean, rstd, x, gamma, beta, residual, sum;
-        uint32_t rows, channels;
-        float eps;
-        uint32_t first[4];
-    } push = {.out = rf_address_of(n->out),
-              .mean = rf_address_of(n->mean),
-              .rstd = rf_address_of(n->rstd),
-              .x = rf_address_of(n->x),
-              .gamma = rf_address_of(n->gamma),
-              .beta = rf_address_of(n->beta),
-              .residual = rf_address_of(n->residual),
-              .sum = rf_address_of(n->sum),
-              .rows = (uint32_t)rows,
-              .channels = (uint32_t)channels,
-              .eps = n->eps};
+    struct rf_push_layernorm push = {.out_ = rf_address_of(n->out),
+                                     .mean = rf_address_of(n->mean),
+                                     .rstd = rf_address_of(n->rstd),
+                                     .x = rf_address_of(n->x),
+                                     .gamma = rf_address_of(n->gamma),
+                                     .beta = rf_address_of(n->beta),
+                                     .residual = rf_address_of(n->residual),
+                                     .sum = rf_address_of(n->sum),
+                                     .rows = (uint32_t)rows,
+                                     .channels = (uint32_t)channels,
+                                     .eps = n->eps};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = n->out.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, n->out.dtype == n->x.dtype ? &same : &from_f32, vector,
@@ -216,17 +215,14 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
         return 0;
 
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dx, dout, x, gamma}, 4);
-    struct {
-        uint64_t dx, dout, x, mean, rstd, gamma;
-        uint32_t rows, channels, first[4];
-    } push = {.dx = rf_address_of(dx),
-              .dout = rf_address_of(dout),
-              .x = rf_address_of(x),
-              .mean = rf_address_of(mean),
-              .rstd = rf_address_of(rstd),
-              .gamma = rf_address_of(gamma),
-              .rows = (uint32_t)rows,
-              .channels = (uint32_t)channels};
+    struct rf_push_layernorm_backward_input push = {.dx = rf_address_of(dx),
+                                                    .dout = rf_address_of(dout),
+                                                    .x = rf_address_of(x),
+                                                    .mean = rf_address_of(mean),
+                                                    .rstd = rf_address_of(rstd),
+                                                    .gamma = rf_address_of(gamma),
+                                                    .rows = (uint32_t)rows,
+                                                    .channels = (uint32_t)channels};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, dout.dtype == x.dtype ? &same : &from_f32, vector,
@@ -275,15 +271,12 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dgamma, dbeta, scratch}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     uint32_t parts = dbeta.buffer ? 2 : 1;
-    struct {
-        uint64_t dgamma, dbeta, partial;
-        uint32_t row_items, blocks, parts, first[1];
-    } push = {.dgamma = rf_address_of(dgamma),
-              .dbeta = rf_address_of(dbeta),
-              .partial = rf_address_of(scratch),
-              .row_items = row_items,
-              .blocks = (uint32_t)blocks,
-              .parts = parts};
+    struct rf_push_layernorm_fold push = {.dgamma = rf_address_of(dgamma),
+                                          .dbeta = rf_address_of(dbeta),
+                                          .partial = rf_address_of(scratch),
+                                          .row_items = row_items,
+                                          .blocks = (uint32_t)blocks,
+                                          .parts = parts};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = "layernorm_backward_weight",
                          .type = dgamma.dtype,
@@ -334,17 +327,14 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     int64_t blocks = block_count(rows);
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, blocks));
-    struct {
-        uint64_t partial, dout, x, mean, rstd;
-        uint32_t rows, row_items, blocks, first[4];
-    } push = {.partial = rf_address_of(scratch),
-              .dout = rf_address_of(dout),
-              .x = rf_address_of(x),
-              .mean = rf_address_of(mean),
-              .rstd = rf_address_of(rstd),
-              .rows = (uint32_t)rows,
-              .row_items = row_items,
-              .blocks = (uint32_t)blocks};
+    struct rf_push_layernorm_backward_weight push = {.partial = rf_address_of(scratch),
+                                                     .dout = rf_address_of(dout),
+                                                     .x = rf_address_of(x),
+                                                     .mean = rf_address_of(mean),
+                                                     .rstd = rf_address_of(rstd),
+                                                     .rows = (uint32_t)rows,
+                                                     .row_items = row_items,
+                                                     .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, dout.dtype == x.dtype ? &same : &from_f32, vector,

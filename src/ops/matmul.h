@@ -8,6 +8,7 @@
 #define RF_OPS_MATMUL_H
 
 #include "pick.h"
+#include "shaders/push/matmul.h"
 
 /* A product that has passed the checks: out (m,n) = a b. Tensors without a buffer are absent. The
  * layouts are whole: rows are never 0, steps are 0 where there is one product, or of what is
@@ -79,19 +80,9 @@ enum {
     RF_MATMUL_ROWS_FIRST = 128,
     RF_MATMUL_SPLIT_K = 256
 };
-struct rf_matmul_push {
-    uint64_t a, b, out, bias, pre, residual;
-    uint32_t m, n, k, flags;
-    uint32_t tiles_m, tiles_n, groups_x;
-    uint32_t a_row, b_row, out_row;
-    uint32_t a_step, b_step, out_step;
-    uint32_t part;
-    float alpha;
-    uint32_t a_first, b_first, residual_first, pre_first;
-};
 /* Fills both for a kernel whose workgroups compute one tile each. */
 void rf_matmul_fill(const struct rf_product *product, uint32_t tile_m, uint32_t tile_n,
-                    struct rf_matmul_push *push, struct rf_job *job);
+                    struct rf_push_matmul *push, struct rf_job *job);
 /* Whether rows of a, of b, and of all that lies like out (with bias) are whole quads. */
 bool rf_matmul_a_wide(const struct rf_product *product);
 bool rf_matmul_b_wide(const struct rf_product *product);

@@ -6,6 +6,7 @@
 #include "matmul.h"
 
 #include "../base/base.h"
+#include "shaders/push/matmul_bias_grad.h"
 
 #define ROW_BLOCK 64 /* BLOCK of matmul_bias_grad.comp */
 
@@ -33,18 +34,16 @@ static int run_level(struct rf_stream *stream, struct rf_tensor out, struct rf_t
     struct rf_device *device = rf_stream_device(stream);
     const struct rf_device_info *info = rf_device_get_info(device);
     uint32_t lanes = info->kind == RF_DEVICE_CPU ? info->subgroup_size : 64;
-    struct {
-        uint64_t x, out;
-        uint32_t rows, columns, accumulate, strips, groups_x, x_first;
-    } push = {.x = rf_address_of(x),
-              .out = rf_address_of(out),
-              .rows = (uint32_t)rows,
-              .columns = (uint32_t)columns,
-              .accumulate = rows <= ROW_BLOCK,
-              .strips = (uint32_t)((columns + 4 * lanes - 1) / (4 * lanes))};
+    struct rf_push_matmul_bias_grad push = {
+        .x = rf_address_of(x),
+        .out_ = rf_address_of(out),
+        .rows = (uint32_t)rows,
+        .columns = (uint32_t)columns,
+        .accumulate = rows <= ROW_BLOCK,
+        .strips = (uint32_t)((columns + 4 * lanes - 1) / (4 * lanes))};
     struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
     bool wide = rf_pick_vector(columns, &x, 1);
-    bool views = x.dtype == RF_F32 && rf_job_view(&job, x, wide, &push.x_first);
+    bool views = x.dtype == RF_F32 && rf_job_view(&job, x, wide, &push.first[0]);
     job.shader = views ? "matmul_bias_grad_views" : "matmul_bias_grad";
     rf_flat_groups(device, (uint64_t)push.strips * blocks_of(rows), 1, job.groups);
     push.groups_x = job.groups[0];

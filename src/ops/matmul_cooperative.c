@@ -160,7 +160,7 @@ int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product 
                                           "matmul_cooperative_split2", "matmul_cooperative_split3"};
     const struct rf_device_info *info = rf_device_get_info(p->device);
     bool same = p->out.dtype != RF_F32;
-    struct rf_matmul_push push;
+    struct rf_push_matmul push;
     struct choice c;
     bool chosen = choose(info, p, &c);
     assert(chosen); /* why_not has seen to it */

@@ -54,11 +54,11 @@ static void declare(const struct rf_product *p, struct rf_job *job)
 }
 
 void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n,
-                    struct rf_matmul_push *push, struct rf_job *job)
+                    struct rf_push_matmul *push, struct rf_job *job)
 {
-    *push = (struct rf_matmul_push){.a = rf_address_of(p->a),
+    *push = (struct rf_push_matmul){.a = rf_address_of(p->a),
                                     .b = rf_address_of(p->b),
-                                    .out = rf_address_of(p->out),
+                                    .out_ = rf_address_of(p->out),
                                     /* CPU drivers may read what is absent, and drop it: that has to
                                      * be readable, too. b has at least n elements; without one, so
                                      * has a. */
@@ -68,9 +68,9 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
                                     .pre = rf_address_of(p->pre.buffer ? p->pre : p->out),
                                     .residual =
                                         rf_address_of(p->residual.buffer ? p->residual : p->out),
-                                    .m = (uint32_t)p->m,
-                                    .n = (uint32_t)p->n,
-                                    .k = (uint32_t)p->k,
+                                    .M = (uint32_t)p->m,
+                                    .N = (uint32_t)p->n,
+                                    .K = (uint32_t)p->k,
                                     .flags = flags_of(p),
                                     .tiles_m = (uint32_t)tiles_along(p->m, tile_m),
                                     .tiles_n = (uint32_t)tiles_along(p->n, tile_n),
@@ -155,7 +155,7 @@ int64_t rf_matmul_subgroup_tiles(const struct rf_device_info *info, const struct
 }
 
 /* Adds the views, in the order of the bindings; what is absent is out. */
-static bool add_views(const struct rf_product *p, struct rf_matmul_push *push, struct rf_job *job)
+static bool add_views(const struct rf_product *p, struct rf_push_matmul *push, struct rf_job *job)
 {
     bool like_out = rf_matmul_out_wide(p);
     const struct {
@@ -188,7 +188,7 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
     /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
     bool pairs = info->int64 && lanes == 8 && (p->k % 8 == 0 || p->k % 4 != 0);
     uint32_t step = pairs ? 2 : 1;
-    struct rf_matmul_push push;
+    struct rf_push_matmul push;
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
     rf_matmul_fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
     int build = add_views(p, &push, &job) ? 2 : info->int64;
@@ -274,7 +274,7 @@ int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
     static const char *const shaders[2][2] = {{"matmul_tiled_nn", "matmul_tiled_nt"},
                                               {"matmul_tiled_tn", "matmul_tiled_tt"}};
     struct tile tile = pick_tile(rf_device_get_info(p->device), p);
-    struct rf_matmul_push push;
+    struct rf_push_matmul push;
     struct rf_job job = {.op = "matmul", .shader = shaders[p->transpose_a][p->transpose_b]};
     rf_matmul_fill(p, tile.m, tile.n, &push, &job);
     rf_job_spec(&job, 0, tile.m / tile.share_m * (tile.n / tile.share_n));

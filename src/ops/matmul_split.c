@@ -34,7 +34,7 @@ int64_t rf_matmul_part(const struct rf_product *p, const struct rf_matmul_path *
 static int run_fold(struct rf_stream *stream, const struct rf_product *p, struct rf_tensor sums,
                     int64_t parts)
 {
-    struct rf_matmul_push push;
+    struct rf_push_matmul push;
     struct rf_job job = {.op = "matmul", .shader = "matmul_fold"};
     struct rf_product fold = *p;
     fold.a = sums;

@@ -109,7 +109,7 @@ int64_t rf_matmul_workgroup_tiles(const struct rf_device_info *info, const struc
 
 int rf_matmul_workgroup_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    struct rf_matmul_push push;
+    struct rf_push_matmul push;
     struct choice c;
     bool chosen = choose(rf_device_get_info(p->device), p, &c);
     assert(chosen); /* why_not has seen to it */

@@ -9,6 +9,7 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/optimizer.h"
 
 #define PER_LANE 4 /* of optimizer.comp with views */
 #define GRAIN 64   /* elements of a decay word, and of a cut */
@@ -142,14 +143,6 @@ static uint32_t type_of(struct rf_tensor tensor)
     return !tensor.buffer || tensor.dtype == RF_F32 ? 0 : tensor.dtype == RF_F16 ? 1 : 2;
 }
 
-struct push {
-    uint64_t param, grad, m, v, a, copy, decay, scalars;
-    uint32_t items, first_block;
-    float beta1, beta2, eps, weight_decay, momentum, dampening;
-    uint32_t first[4];
-    uint32_t digits[RF_WIDE_DIGITS]; /* of _wide only */
-};
-
 /* What optimizer_wide declares as storage buffers; without a state the parameters stand in for it.
  */
 static uint32_t list_written(const struct rf_optimizer_part *part,
@@ -164,7 +157,7 @@ static uint32_t list_written(const struct rf_optimizer_part *part,
 /* One launch; wide: of the build that writes by whole subgroups. */
 static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
                     const struct rf_optimizer_part *part, struct rf_tensor scalars,
-                    struct push *push, bool wide)
+                    struct rf_push_optimizer *push, bool wide)
 {
     static const struct rf_builds f32 = {"optimizer_v", "optimizer_s", "optimizer_views", NULL};
     static const struct rf_builds typed = {"optimizer_v", "optimizer_s", NULL, NULL};
@@ -173,8 +166,9 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
         rf_tensor_count(part->param),
         (struct rf_tensor[]){part->param, part->grad, state[0], state[1], state[2], part->copy}, 6);
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {
-        .op = "optimizer_step", .push = push, .push_bytes = offsetof(struct push, digits)};
+    struct rf_job job = {.op = "optimizer_step",
+                         .push = push,
+                         .push_bytes = offsetof(struct rf_push_optimizer, digits)};
     push->param = rf_address_of(part->param);
     push->grad = rf_address_of(part->grad);
     push->m = rf_address_of(state[RF_STATE_M]);
@@ -229,7 +223,8 @@ static struct rf_optimizer_part part_of(const struct rf_optimizer_part *whole, i
 }
 
 static int run(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
-               const struct rf_optimizer_part *whole, struct rf_tensor scalars, struct push *push)
+               const struct rf_optimizer_part *whole, struct rf_tensor scalars,
+               struct rf_push_optimizer *push)
 {
     struct rf_device *device = rf_stream_device(stream);
     const int64_t count = rf_tensor_count(whole->param);
@@ -273,12 +268,12 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
     uint32_t flags = has | (kinds[opts->kind].decoupled ? DECOUPLED : 0) |
                      (opts->eps_inside ? EPS_INSIDE : 0) |
                      (opts->stochastic_rounding ? STOCHASTIC : 0);
-    struct push push = {.scalars = rf_address_of(scalars),
-                        .beta1 = opts->beta1,
-                        .beta2 = opts->beta2,
-                        .eps = opts->eps,
-                        .weight_decay = opts->weight_decay,
-                        .momentum = opts->momentum,
-                        .dampening = opts->kind == RF_MOMENTUM ? opts->dampening : 0};
+    struct rf_push_optimizer push = {.scalars = rf_address_of(scalars),
+                                     .beta1 = opts->beta1,
+                                     .beta2 = opts->beta2,
+                                     .eps = opts->eps,
+                                     .weight_decay = opts->weight_decay,
+                                     .momentum = opts->momentum,
+                                     .dampening = opts->kind == RF_MOMENTUM ? opts->dampening : 0};
     return run(stream, opts, flags, &part, scalars, &push);
 }

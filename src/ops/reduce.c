@@ -8,6 +8,8 @@
 #include <math.h>
 
 #include "../base/base.h"
+#include "shaders/push/reduce.h"
+#include "shaders/push/reduce_fold.h"
 
 #define CHUNK 1024 /* of reduce.comp */
 #define FOLD 64    /* of reduce_fold.comp */
@@ -43,14 +45,11 @@ static int64_t chunk_count(int64_t count)
 static int run_chunks(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
                       struct rf_tensor x, struct rf_tensor table, int64_t chunks)
 {
-    struct {
-        uint64_t out, x, table;
-        uint32_t chunks, count, first[1];
-    } push = {.out = rf_address_of(out),
-              .x = rf_address_of(x),
-              .table = rf_address_of(table),
-              .chunks = (uint32_t)chunks,
-              .count = (uint32_t)rf_tensor_count(x)};
+    struct rf_push_reduce push = {.out_ = rf_address_of(out),
+                                  .x = rf_address_of(x),
+                                  .table = rf_address_of(table),
+                                  .chunks = (uint32_t)chunks,
+                                  .count = (uint32_t)rf_tensor_count(x)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
         .op = kind->op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
@@ -66,13 +65,10 @@ static int run_chunks(struct rf_stream *stream, const struct kind *kind, struct 
 static int run_fold(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
                     struct rf_tensor x, int64_t count, int64_t results)
 {
-    struct {
-        uint64_t out, x;
-        uint32_t count, results;
-    } push = {.out = rf_address_of(out),
-              .x = rf_address_of(x),
-              .count = (uint32_t)count,
-              .results = (uint32_t)results};
+    struct rf_push_reduce_fold push = {.out_ = rf_address_of(out),
+                                       .x = rf_address_of(x),
+                                       .count = (uint32_t)count,
+                                       .results = (uint32_t)results};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
         .op = kind->op, .shader = kind->fold, .push = &push, .push_bytes = sizeof(push)};

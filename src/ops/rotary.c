@@ -6,23 +6,17 @@
 
 #include "../base/base.h"
 #include "heads.h"
+#include "shaders/push/rotary.h"
 
 #define POWERS 7 /* of rotary.comp: heads of up to 2 * 2^7 elements */
 
-struct push {
-    uint64_t out, x;
-    uint32_t turn[2], power[POWERS][2];
-    uint32_t out_strides[3], x_strides[3];
-    uint32_t rows, heads, size, position, items;
-};
-
 /* A number in 0..1 as 64 bits behind the point: high, low word. long double: f64 would lose bits
  * that rows far from the first multiply. */
-static void fraction(long double x, uint32_t out[2])
+static void fraction(long double x, uvec2 *out)
 {
     long double high = floorl(x * 0x1p32L);
-    out[0] = high < 0x1p32L ? (uint32_t)high : UINT32_MAX;
-    out[1] = high < 0x1p32L ? (uint32_t)((x * 0x1p32L - high) * 0x1p32L) : UINT32_MAX;
+    out->x = high < 0x1p32L ? (uint32_t)high : UINT32_MAX;
+    out->y = high < 0x1p32L ? (uint32_t)((x * 0x1p32L - high) * 0x1p32L) : UINT32_MAX;
 }
 
 static int check(const char *op, const struct rf_named_heads *out, const struct rf_named_heads *x,
@@ -66,17 +60,17 @@ static int run(struct rf_stream *stream, const char *op, struct rf_named_heads o
     bool vector = h->size % 8 == 0 && rf_heads_vector(h) && rf_heads_vector(&out.heads);
     int64_t items = lines * (h->size / (vector ? 8 : 2));
     struct rf_tensor in = rf_heads_extent(h), to = rf_heads_extent(&out.heads);
-    struct push push = {.out = rf_address_of(to),
-                        .x = rf_address_of(in),
-                        .rows = (uint32_t)h->rows,
-                        .heads = (uint32_t)h->heads,
-                        .size = (uint32_t)h->size,
-                        .position = (uint32_t)opts->position,
-                        .items = (uint32_t)items};
+    struct rf_push_rotary push = {.out_ = rf_address_of(to),
+                                  .x = rf_address_of(in),
+                                  .rows = (uint32_t)h->rows,
+                                  .heads = (uint32_t)h->heads,
+                                  .size = (uint32_t)h->size,
+                                  .position = (uint32_t)opts->position,
+                                  .items = (uint32_t)items};
     long double power = powl(opts->theta != 0 ? opts->theta : 10000.0L, -2.0L / h->size);
-    fraction(0.159154943091895335768883763372514362L, push.turn);
+    fraction(0.159154943091895335768883763372514362L, &push.turn);
     for (int i = 0; i < POWERS; i++, power *= power)
-        fraction(power, push.power[i]);
+        fraction(power, &push.power[i]);
     rf_heads_strides(&out.heads, push.out_strides);
     rf_heads_strides(h, push.x_strides);
     struct rf_job job = {.op = op,

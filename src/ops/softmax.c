@@ -6,6 +6,7 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/softmax.h"
 
 /* out = f(x, dout); dout may have no buffer. */
 static int run(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
@@ -16,14 +17,11 @@ static int run(struct rf_stream *stream, const char *op, const struct rf_builds 
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, 3 * (columns / 4 + 1)));
     if (rows == 0)
         return 0;
-    struct {
-        uint64_t out, x, dout;
-        uint32_t rows, columns, first[2];
-    } push = {.out = rf_address_of(out),
-              .x = rf_address_of(x),
-              .dout = rf_address_of(dout),
-              .rows = (uint32_t)rows,
-              .columns = (uint32_t)columns};
+    struct rf_push_softmax push = {.out_ = rf_address_of(out),
+                                   .x = rf_address_of(x),
+                                   .dout = rf_address_of(dout),
+                                   .rows = (uint32_t)rows,
+                                   .columns = (uint32_t)columns};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = out.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, builds,

@@ -7,6 +7,8 @@
 #include "pick.h"
 
 #include "../base/base.h"
+#include "shaders/push/loss_scale.h"
+#include "shaders/push/step_begin.h"
 
 _Static_assert(sizeof(struct rf_step_scalars) == RF_SCALAR_WORDS * sizeof(float),
                "kernels see the block as it is declared");
@@ -31,15 +33,11 @@ int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts
         return rf_fail(RF_EINVAL, "%s: beta1 %g and beta2 %g must be in [0, 1)", op,
                        (double)opts->beta1, (double)opts->beta2);
     const bool adam = opts->kind == RF_ADAM || opts->kind == RF_ADAMW;
-    struct {
-        uint64_t scalars, sum_squares;
-        float beta1, beta2;
-        uint32_t correct_bias;
-    } push = {.scalars = rf_address_of(scalars),
-              .sum_squares = rf_address_of(sum_squares),
-              .beta1 = opts->beta1,
-              .beta2 = opts->beta2,
-              .correct_bias = adam && !opts->no_bias_correction};
+    struct rf_push_step_begin push = {.scalars = rf_address_of(scalars),
+                                      .sum_squares = rf_address_of(sum_squares),
+                                      .beta1 = opts->beta1,
+                                      .beta2 = opts->beta2,
+                                      .correct_bias = adam && !opts->no_bias_correction};
     struct rf_job job = {
         .op = op, .shader = "step_begin", .push = &push, .push_bytes = sizeof(push)};
     rf_job_reads(&job, sum_squares);
@@ -52,14 +50,10 @@ int rf_loss_scale_update(struct rf_stream *stream, const struct rf_loss_scale_op
 {
     static const char op[] = "loss_scale_update";
     const struct rf_loss_scale_opts given = opts ? *opts : (struct rf_loss_scale_opts){0};
-    struct {
-        uint64_t scalars;
-        float growth, backoff;
-        uint32_t interval;
-    } push = {.scalars = rf_address_of(scalars),
-              .growth = given.growth != 0 ? given.growth : 2.0f,
-              .backoff = given.backoff != 0 ? given.backoff : 0.5f,
-              .interval = given.interval ? given.interval : 2000};
+    struct rf_push_loss_scale push = {.scalars = rf_address_of(scalars),
+                                      .growth = given.growth != 0 ? given.growth : 2.0f,
+                                      .backoff = given.backoff != 0 ? given.backoff : 0.5f,
+                                      .interval = given.interval ? given.interval : 2000};
     RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, RF_SCALAR_WORDS));
     if (!(push.growth >= 1) || !(push.backoff > 0 && push.backoff < 1))
         return rf_fail(RF_EINVAL,

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * All passes of attention. PUSH_FIRST, PUSH_SECOND: what a pass calls the last two operands.
+ */
+#include "push.h"
+
+PUSH_BEGIN(attention)
+    OPERANDS_8(at, q, k, v, dout, lse, delta, PUSH_FIRST, PUSH_SECOND)
+    STRIDES(q)
+    STRIDES(k)
+    STRIDES(v)
+    STRIDES(out)
+    uint queries, keys, group;
+    float scale;
+PUSH_END(attention)

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * optimizer.comp.
+ */
+#include "push.h"
+
+PUSH_BEGIN(optimizer)
+    word64 param, grad, m, v, a, copy, decay, scalars;
+    uint items;
+    uint first_block; /* of 64 elements, in the whole buffer */
+    float beta1, beta2, eps, weight_decay, momentum, dampening;
+    TEXELS_4(param, grad, m, v)
+    DIGITS
+PUSH_END(optimizer)
