@@ -53,6 +53,12 @@ endif()
 
 define_property(GLOBAL PROPERTY RF_SHADERS)
 set_property(GLOBAL PROPERTY RF_SHADERS "")
+set_property(GLOBAL PROPERTY RF_SHADERS_LEFT_OUT "")
+
+# A build that this compiler cannot make. C may name it; rf_job_built says no.
+function(rf_shader_left_out name)
+    set_property(GLOBAL APPEND PROPERTY RF_SHADERS_LEFT_OUT ${name})
+endfunction()
 
 function(rf_shader name source)
     cmake_parse_arguments(S "" "OPERAND;TARGET" "DEFINES" ${ARGN})
@@ -78,23 +84,37 @@ function(rf_shader name source)
     set_property(GLOBAL APPEND PROPERTY RF_SHADERS ${name})
 endfunction()
 
-# Writes the table of all shaders, sorted by name, and returns the generated sources.
+# Writes what C knows of the builds: shader_ids.h, an enum with a constant RF_SHADER_NAME for each, so that
+# to name one that is not listed is an error of the compiler, and shader_table.c, their modules in this
+# order. Returns the generated sources.
 function(rf_shader_table out_sources)
     get_property(names GLOBAL PROPERTY RF_SHADERS)
+    get_property(left_out GLOBAL PROPERTY RF_SHADERS_LEFT_OUT)
     list(SORT names)
+    set(ids "")
     set(includes "")
     set(rows "")
     set(headers "")
     foreach(name IN LISTS names)
+        string(APPEND ids "    RF_SHADER_${name},\n")
         string(APPEND includes "#include \"${name}.h\"\n")
         string(APPEND rows "    {\"${name}\", rf_spv_${name}, sizeof(rf_spv_${name})},\n")
         list(APPEND headers ${PROJECT_BINARY_DIR}/shaders/${name}.h)
     endforeach()
+    list(GET names -1 last)
+    string(APPEND ids "    RF_SHADER_LAST = RF_SHADER_${last},\n")
+    foreach(name IN LISTS left_out)
+        string(APPEND ids "    RF_SHADER_${name}, /* left out */\n")
+    endforeach()
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/shaders/shader_ids.h @ONLY CONTENT
+"/* Generated: every build of a shader, sorted by name; then those that were left out. */
+enum rf_shader_id {
+    RF_SHADER_NONE,
+${ids}};
+")
     set(table ${PROJECT_BINARY_DIR}/shaders/shader_table.c)
     file(CONFIGURE OUTPUT ${table} @ONLY CONTENT
-"/* Generated: every shader of the library, sorted by name. */
-#include <stddef.h>
-#include <stdint.h>
+"/* Generated: the modules, in the order of shader_ids.h. */
 #include \"ops/shader_table.h\"
 ${includes}
 const struct rf_shader rf_shader_table[] = {

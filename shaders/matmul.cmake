@@ -29,9 +29,14 @@ foreach(type f16 bf16)
     endforeach()
 endforeach()
 # The same by whole workgroups, where the compiler knows how.
-foreach(type IN LISTS RF_WORKGROUP_TYPES)
-    rf_shader(matmul_workgroup_${type} matmul_workgroup.comp TARGET vulkan1.3
-              DEFINES TYPE=${number_${type}} OUT16=0)
-    rf_shader(matmul_workgroup_same_${type} matmul_workgroup.comp TARGET vulkan1.3
-              DEFINES TYPE=${number_${type}} OUT16=1)
+foreach(type f16 bf16)
+    if(type IN_LIST RF_WORKGROUP_TYPES)
+        rf_shader(matmul_workgroup_${type} matmul_workgroup.comp TARGET vulkan1.3
+                  DEFINES TYPE=${number_${type}} OUT16=0)
+        rf_shader(matmul_workgroup_same_${type} matmul_workgroup.comp TARGET vulkan1.3
+                  DEFINES TYPE=${number_${type}} OUT16=1)
+    else()
+        rf_shader_left_out(matmul_workgroup_${type})
+        rf_shader_left_out(matmul_workgroup_same_${type})
+    endif()
 endforeach()

@@ -14,8 +14,9 @@ int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor
                 struct rf_tensor bias, struct rf_tensor residual)
 {
     static const char op[] = "add_bias";
-    static const struct rf_builds same = {"add_bias_v", "add_bias_s", "add_bias_views"},
-                                  wide = {"add_bias_f32_v", "add_bias_f32_s"};
+    static const struct rf_builds same = RF_BUILDS(add_bias),
+                                  wide = {.aligned = RF_BUILD_16(add_bias_f32_v),
+                                          .any = RF_BUILD_16(add_bias_f32_s)};
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
     const int64_t count = rf_tensor_count(out);
     const int64_t columns = out.shape.ndim > 0 ? out.shape.dim[out.shape.ndim - 1] : 1;

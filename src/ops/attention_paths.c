@@ -17,18 +17,18 @@ enum { Q, K, V, DOUT, LSE, DELTA, FIRST, SECOND, OPERANDS };
 
 struct pass {
     struct rf_builds rows;
-    const char *tiled[2], *units[2]; /* any rows, aligned ones */
-    uint8_t sources, source[6];      /* operands that have views */
-    bool writes[OPERANDS];           /* the others are read */
-    bool over_keys;                  /* a lane or workgroup owns keys, not queries */
-    uint32_t rows_per_lane;          /* of path "rows", for heads of at most 32 elements */
-    uint32_t dots, mixes;            /* products for each query and key, of the length of a head */
-    uint32_t repeats;                /* of these, those that another pass has computed before */
+    struct rf_build tiled[2], units[2]; /* any rows, aligned ones */
+    uint8_t sources, source[6];         /* operands that have views */
+    bool writes[OPERANDS];              /* the others are read */
+    bool over_keys;                     /* a lane or workgroup owns keys, not queries */
+    uint32_t rows_per_lane;             /* of path "rows", for heads of at most 32 elements */
+    uint32_t dots, mixes; /* products for each query and key, of the length of a head */
+    uint32_t repeats;     /* of these, those that another pass has computed before */
 };
 static const struct pass forward_pass = {
-    .rows = {"attention_v", "attention_s", "attention_views", NULL},
-    .tiled = {"attention_tiled_s", "attention_tiled_v"},
-    .units = {"attention_tiled_units_s", "attention_tiled_units_v"},
+    .rows = RF_BUILDS(attention),
+    .tiled = {RF_BUILD_TYPES(attention_tiled_s), RF_BUILD_TYPES(attention_tiled_v)},
+    .units = {RF_BUILD_16(attention_tiled_units_s), RF_BUILD_16(attention_tiled_units_v)},
     .sources = 3,
     .source = {Q, K, V},
     .writes = {[LSE] = true, [FIRST] = true},
@@ -36,10 +36,10 @@ static const struct pass forward_pass = {
     .dots = 1,
     .mixes = 1};
 static const struct pass query_pass = {
-    .rows = {"attention_backward_query_v", "attention_backward_query_s",
-             "attention_backward_query_views", NULL},
-    .tiled = {"attention_tiled_query_s", "attention_tiled_query_v"},
-    .units = {"attention_tiled_query_units_s", "attention_tiled_query_units_v"},
+    .rows = RF_BUILDS(attention_backward_query),
+    .tiled = {RF_BUILD_TYPES(attention_tiled_query_s), RF_BUILD_TYPES(attention_tiled_query_v)},
+    .units = {RF_BUILD_16(attention_tiled_query_units_s),
+              RF_BUILD_16(attention_tiled_query_units_v)},
     .sources = 5,
     .source = {Q, K, V, DOUT, FIRST},
     .writes = {[DELTA] = true, [SECOND] = true},
@@ -48,10 +48,9 @@ static const struct pass query_pass = {
     .mixes = 1,
     .repeats = 1};
 static const struct pass key_pass = {
-    .rows = {"attention_backward_key_v", "attention_backward_key_s", "attention_backward_key_views",
-             NULL},
-    .tiled = {"attention_tiled_key_s", "attention_tiled_key_v"},
-    .units = {"attention_tiled_key_units_s", "attention_tiled_key_units_v"},
+    .rows = RF_BUILDS(attention_backward_key),
+    .tiled = {RF_BUILD_TYPES(attention_tiled_key_s), RF_BUILD_TYPES(attention_tiled_key_v)},
+    .units = {RF_BUILD_16(attention_tiled_key_units_s), RF_BUILD_16(attention_tiled_key_units_v)},
     .sources = 6,
     .source = {Q, K, V, DOUT, LSE, DELTA},
     .writes = {[FIRST] = true, [SECOND] = true},

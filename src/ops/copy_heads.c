@@ -28,9 +28,11 @@ int rf_copy_heads(struct rf_stream *stream, struct rf_heads out, struct rf_heads
                                       .items = (uint32_t)items};
     rf_heads_strides(&out, push.out_strides);
     rf_heads_strides(&x, push.x_strides);
+    static const struct rf_build shaders[2] = {RF_BUILD_TYPES(copy_heads_s),
+                                               RF_BUILD_TYPES(copy_heads_v)};
     struct rf_job job = {.op = op,
                          .type = x.tensor.dtype,
-                         .shader = vector ? "copy_heads_v" : "copy_heads_s",
+                         .shader = shaders[vector],
                          .push = &push,
                          .push_bytes = sizeof(push)};
     rf_job_flat(&job, rf_stream_device(stream), (uint64_t)items, RF_FLAT_LANES, 1);

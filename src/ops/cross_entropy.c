@@ -46,8 +46,10 @@ struct call {
 /* With a part, its three tensors in place of losses and scratch. */
 static int run_losses(struct rf_stream *stream, const struct call *c)
 {
-    static const struct rf_builds builds = {"cross_entropy_v", "cross_entropy_s",
-                                            "cross_entropy_views", "cross_entropy_s_views"};
+    static const struct rf_builds builds = {.aligned = RF_BUILD_TYPES(cross_entropy_v),
+                                            .any = RF_BUILD_TYPES(cross_entropy_s),
+                                            .aligned_views = RF_BUILD(cross_entropy_views),
+                                            .any_views = RF_BUILD(cross_entropy_s_views)};
     const struct rf_tensor none = {0}, losses = c->part ? c->part->total : c->losses,
                            lse = c->part ? c->part->most : c->scratch,
                            wanted = c->part ? c->part->wanted : none;
@@ -81,9 +83,12 @@ static int run_losses(struct rf_stream *stream, const struct call *c)
 /* One launch; wide: of the build that writes by whole subgroups. */
 static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
 {
-    static const struct rf_builds builds = {"cross_entropy_backward_v", "cross_entropy_backward_s",
-                                            "cross_entropy_backward_views",
-                                            "cross_entropy_backward_s_views"};
+    static const struct rf_builds builds = {.aligned = RF_BUILD_TYPES(cross_entropy_backward_v),
+                                            .any = RF_BUILD_TYPES(cross_entropy_backward_s),
+                                            .aligned_views = RF_BUILD(cross_entropy_backward_views),
+                                            .any_views = RF_BUILD(cross_entropy_backward_s_views)};
+    static const struct rf_build wide_builds[2] = {RF_BUILD(cross_entropy_backward_s_wide),
+                                                   RF_BUILD(cross_entropy_backward_wide)};
     const struct rf_cross_entropy_opts *opts = c->opts;
     struct rf_device *device = rf_stream_device(stream);
     uint32_t lanes = wide ? rf_device_get_info(device)->subgroup_size : row_lanes(c->columns);
@@ -109,7 +114,7 @@ static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
                          .push_bytes = offsetof(struct rf_push_cross_entropy_backward, digits)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{c->logits}}, 1, push.first);
     if (wide && job.view_count > 0) {
-        job.shader = vector ? "cross_entropy_backward_wide" : "cross_entropy_backward_s_wide";
+        job.shader = wide_builds[vector];
         job.push_bytes = sizeof(push);
         rf_job_wide(&job, device, (uint64_t)c->rows * push.row_groups * lanes, 1, &c->dlogits, 1,
                     push.digits);
@@ -299,8 +304,10 @@ int rf_cross_entropy_part_sums(struct rf_stream *stream, struct rf_tensor sums,
                                               .wanted = rf_address_of(part->wanted),
                                               .greatest = rf_address_of(greatest),
                                               .rows = (uint32_t)rows};
-    struct rf_job job = {
-        .op = op, .shader = "cross_entropy_join_0", .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op,
+                         .shader = RF_BUILD(cross_entropy_join_0),
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
     rf_job_reads(&job, part->most);
     rf_job_reads(&job, part->total);
     rf_job_reads(&job, part->wanted);
@@ -336,8 +343,10 @@ int rf_cross_entropy_part_losses(struct rf_stream *stream, struct rf_tensor loss
                                                 .targets = rf_address_of(targets),
                                                 .rows = (uint32_t)rows,
                                                 .vocabulary = (uint32_t)vocabulary};
-    struct rf_job job = {
-        .op = op, .shader = "cross_entropy_join_1", .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op,
+                         .shader = RF_BUILD(cross_entropy_join_1),
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
     rf_job_reads(&job, greatest);
     rf_job_reads(&job, sums);
     rf_job_reads(&job, targets);

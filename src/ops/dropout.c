@@ -14,7 +14,7 @@ int rf_dropout(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor 
                const struct rf_random *random)
 {
     static const char op[] = "dropout";
-    static const struct rf_builds builds = {"dropout_v", "dropout_s", "dropout_views", NULL};
+    static const struct rf_builds builds = RF_BUILDS(dropout);
     struct rf_tensor seed = {0};
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "x", x, out.dtype, rf_tensor_count(out)));

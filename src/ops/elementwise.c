@@ -59,8 +59,7 @@ static int run_kind(struct rf_stream *stream, const char *op, const struct rf_bu
 {
     struct rf_device *device = rf_stream_device(stream);
     int64_t count = rf_tensor_count(out), done = 0, part = 0;
-    const struct rf_job wide = {.shader = builds->wide, .type = out.dtype};
-    if (builds->wide && rf_job_built(&wide) &&
+    if (rf_is_built(&builds->wide, out.dtype) &&
         rf_pick_vector(count, (struct rf_tensor[]){out, a, b}, 3)) {
         for (; done < count; done += part) {
             const struct rf_tensor rest = rf_elements(out, done, count - done);
@@ -89,8 +88,7 @@ static int run(struct rf_stream *stream, const char *op, const struct rf_builds 
 int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                 struct rf_tensor x)
 {
-    static const struct rf_builds builds = {"activation_v", "activation_s", "activation_views",
-                                            NULL, "activation_wide"};
+    static const struct rf_builds builds = RF_BUILDS_WIDE(activation);
     static const char op[] = "activate";
     RETURN_IF_ERROR(rf_check_activation(op, kind));
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
@@ -102,9 +100,7 @@ int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_ten
 int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor dx,
                          struct rf_tensor dout, struct rf_tensor x)
 {
-    static const struct rf_builds builds = {"activation_backward_v", "activation_backward_s",
-                                            "activation_backward_views", NULL,
-                                            "activation_backward_wide"};
+    static const struct rf_builds builds = RF_BUILDS_WIDE(activation_backward);
     static const char op[] = "activate_backward";
     RETURN_IF_ERROR(rf_check_activation(op, kind));
     RETURN_IF_ERROR(rf_check_typed(op, "dx", dx, -1));
@@ -129,28 +125,26 @@ static int run_pair(struct rf_stream *stream, const char *op, const struct rf_bu
 
 int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    static const struct rf_builds builds = {"add_v", "add_s", "add_views", NULL, "add_wide"};
+    static const struct rf_builds builds = RF_BUILDS_WIDE(add);
     return run_pair(stream, "add", &builds, out, a, b);
 }
 
 int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    static const struct rf_builds builds = {"mul_v", "mul_s", "mul_views", NULL, "mul_wide"};
+    static const struct rf_builds builds = RF_BUILDS_WIDE(mul);
     return run_pair(stream, "mul", &builds, out, a, b);
 }
 
 int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                struct rf_tensor b)
 {
-    static const struct rf_builds builds = {"maximum_v", "maximum_s", "maximum_views", NULL,
-                                            "maximum_wide"};
+    static const struct rf_builds builds = RF_BUILDS_WIDE(maximum);
     return run_pair(stream, "maximum", &builds, out, a, b);
 }
 
 int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
 {
-    static const struct rf_builds builds = {"scale_v", "scale_s", "scale_views", NULL,
-                                            "scale_wide"};
+    static const struct rf_builds builds = RF_BUILDS_WIDE(scale);
     RETURN_IF_ERROR(rf_check_typed("scale", "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand("scale", "a", a, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
@@ -159,12 +153,16 @@ int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
 
 int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
 {
-    static const struct rf_builds from_f32 = {"cast_f32_v", "cast_f32_s", NULL, NULL,
-                                              "cast_f32_wide"},
-                                  from_f16 = {"cast_f16_v", "cast_f16_s", NULL, NULL,
-                                              "cast_f16_wide"},
-                                  from_bf16 = {"cast_bf16_v", "cast_bf16_s", NULL, NULL,
-                                               "cast_bf16_wide"};
+    static const struct rf_builds
+        from_f32 = {.aligned = RF_BUILD_16(cast_f32_v),
+                    .any = RF_BUILD_16(cast_f32_s),
+                    .wide = RF_BUILD_16(cast_f32_wide)},
+        from_f16 = {.aligned = {.f32 = RF_SHADER_cast_f16_v, .bf16 = RF_SHADER_cast_f16_v_bf16},
+                    .any = {.f32 = RF_SHADER_cast_f16_s, .bf16 = RF_SHADER_cast_f16_s_bf16},
+                    .wide = RF_BUILD(cast_f16_wide)},
+        from_bf16 = {.aligned = {.f32 = RF_SHADER_cast_bf16_v, .f16 = RF_SHADER_cast_bf16_v_f16},
+                     .any = {.f32 = RF_SHADER_cast_bf16_s, .f16 = RF_SHADER_cast_bf16_s_f16},
+                     .wide = RF_BUILD(cast_bf16_wide)};
     RETURN_IF_ERROR(rf_check_typed("cast", "out", out, -1));
     RETURN_IF_ERROR(rf_check_typed("cast", "a", a, rf_tensor_count(out)));
     if (a.dtype == out.dtype)
@@ -188,7 +186,8 @@ int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
 
 int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)
 {
-    static const struct rf_builds builds = {"fill_v", "fill_s", NULL, NULL};
+    static const struct rf_builds builds = {.aligned = RF_BUILD_16(fill_v),
+                                            .any = RF_BUILD_16(fill_s)};
     uint32_t word;
     RETURN_IF_ERROR(rf_check_typed("fill", "out", out, -1));
     if (out.dtype != RF_F32) /* words may belong to neighbours, too */

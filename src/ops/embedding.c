@@ -75,7 +75,7 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
                          const struct rf_embedding_part *part)
 {
     static const char op[] = "embedding";
-    static const struct rf_builds builds = {"embedding_v", "embedding_s", "embedding_views", NULL};
+    static const struct rf_builds builds = RF_BUILDS(embedding);
     static const char *const names[2] = {"wte", "wpe"};
     int64_t channels = last_dim(wte);
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
@@ -158,8 +158,8 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
                     int64_t rows, int64_t table_rows, const struct rf_embedding_part *part,
                     struct rf_tensor *order)
 {
-    static const char *const shaders[] = {"embedding_sort_0", "embedding_sort_1",
-                                          "embedding_sort_2"};
+    static const struct rf_build shaders[] = {
+        RF_BUILD(embedding_sort_0), RF_BUILD(embedding_sort_1), RF_BUILD(embedding_sort_2)};
     const struct sort s = plan_sort(rows, table_rows + (part != NULL));
     struct rf_device *device = rf_stream_device(stream);
     struct rf_tensor from = {0}, to = part_of(scratch, 0, rows),
@@ -219,10 +219,9 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
                                   const struct rf_embedding_part *part)
 {
     static const char op[] = "embedding_backward";
-    static const struct rf_builds same = {"embedding_backward_v", "embedding_backward_s",
-                                          "embedding_backward_views", NULL};
-    static const struct rf_builds wide = {"embedding_backward_wide_v", "embedding_backward_wide_s",
-                                          NULL, NULL};
+    static const struct rf_builds same = RF_BUILDS(embedding_backward);
+    static const struct rf_builds wide = {.aligned = RF_BUILD_16(embedding_backward_wide_v),
+                                          .any = RF_BUILD_16(embedding_backward_wide_s)};
     static const char *const names[2] = {"dwte", "dwpe"};
     int64_t channels = last_dim(dwte);
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));

@@ -53,9 +53,8 @@ static int run(struct rf_stream *stream, const char *op, enum rf_activation kind
                struct rf_tensor out, const struct pair *d, struct rf_tensor dout,
                const struct pair *in, int64_t rows, int64_t columns)
 {
-    static const struct rf_builds forward = {"glu_v", "glu_s", "glu_views", NULL};
-    static const struct rf_builds backward = {"glu_backward_v", "glu_backward_s",
-                                              "glu_backward_views", NULL};
+    static const struct rf_builds forward = RF_BUILDS(glu);
+    static const struct rf_builds backward = RF_BUILDS(glu_backward);
     if (rows == 0)
         return 0;
     bool vector = rf_pick_vector(

@@ -8,11 +8,6 @@
 #include "../base/base.h"
 #include "shader_table.h"
 
-static int compare_name(const void *key, const void *row)
-{
-    return strcmp(key, ((const struct rf_shader *)row)->name);
-}
-
 void rf_job_touches(struct rf_job *job, struct rf_tensor tensor, int64_t elements,
                     enum rf_touch touch)
 {
@@ -62,21 +57,18 @@ bool rf_is_float_type(enum rf_dtype dtype)
     return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16;
 }
 
-static const struct rf_shader *find_shader(const struct rf_job *job)
+/* NULL: there is none, or it was left out. */
+static const struct rf_shader *find_shader(const struct rf_build *build, enum rf_dtype type)
 {
-    char typed[64];
-    const char *name = job->shader;
-    if (job->type == RF_F16 || job->type == RF_BF16) {
-        snprintf(typed, sizeof(typed), "%s_%s", job->shader, rf_dtype_name(job->type));
-        name = typed;
-    }
-    return bsearch(name, rf_shader_table, rf_shader_count, sizeof(rf_shader_table[0]),
-                   compare_name);
+    const enum rf_shader_id id = type == RF_F16    ? build->f16
+                                 : type == RF_BF16 ? build->bf16
+                                                   : build->f32;
+    return id == RF_SHADER_NONE || id > RF_SHADER_LAST ? NULL : &rf_shader_table[id - 1];
 }
 
-bool rf_job_built(const struct rf_job *job)
+bool rf_is_built(const struct rf_build *build, enum rf_dtype type)
 {
-    return find_shader(job) != NULL;
+    return find_shader(build, type) != NULL;
 }
 
 static void count(struct rf_stream *stream, const struct rf_job *job)
@@ -90,10 +82,10 @@ static void count(struct rf_stream *stream, const struct rf_job *job)
 
 int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
 {
-    const struct rf_shader *shader = find_shader(job);
+    const struct rf_shader *shader = find_shader(&job->shader, job->type);
     if (!shader)
-        return rf_fail(RF_ENOTSUP, "%s: shader %s for %s was not built into this library", job->op,
-                       job->shader, rf_dtype_name(job->type));
+        return rf_fail(RF_ENOTSUP, "%s: this library has no build of the shader for %s", job->op,
+                       rf_dtype_name(job->type));
     if (job->range_count > RF_MAX_RANGES)
         return rf_fail(RF_EINVAL,
                        "%s: the launch declares %u ranges of memory and a job holds %d; raise "

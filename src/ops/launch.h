@@ -9,13 +9,32 @@
 #include <ringforge/ops.h>
 
 #include "../device/device.h"
+#include "shader_ids.h"
 
 #define RF_MAX_RANGES 12
 
+/* One build of a shader for each type that it can have; RF_SHADER_NONE: it has no such build. The
+ * macros name builds of the lists in shaders/ (*.cmake); any other name does not compile. */
+struct rf_build {
+    enum rf_shader_id f32, f16, bf16;
+};
+#define RF_BUILD(name)                                                                             \
+    {                                                                                              \
+        .f32 = RF_SHADER_##name                                                                    \
+    } /* for f32, or whatever type constants say */
+#define RF_BUILD_16(name)                                                                          \
+    {                                                                                              \
+        .f16 = RF_SHADER_##name##_f16, .bf16 = RF_SHADER_##name##_bf16                             \
+    }
+#define RF_BUILD_TYPES(name)                                                                       \
+    {                                                                                              \
+        RF_SHADER_##name, RF_SHADER_##name##_f16, RF_SHADER_##name##_bf16                          \
+    }
+
 struct rf_job {
-    const char *op;     /* for error messages: "layernorm" */
-    const char *shader; /* name in shaders/CMakeLists.txt */
-    enum rf_dtype type; /* f16, bf16: the shader's build of that name; else the one without */
+    const char *op; /* for error messages: "layernorm" */
+    struct rf_build shader;
+    enum rf_dtype type; /* which of its builds: f16, bf16, else f32 */
     struct rf_spec specs[16];
     uint32_t spec_count;
     const void *push;
@@ -48,8 +67,8 @@ void rf_job_touches(struct rf_job *job, struct rf_tensor tensor, int64_t element
  * no such view; take a build of the shader that needs none. */
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first);
 RF_MUST_CHECK int rf_job_run(struct rf_stream *stream, const struct rf_job *job);
-/* Whether the shader was built into this library (some need a newer compiler). */
-bool rf_job_built(const struct rf_job *job);
+/* Whether there is a build for the type, and it is in this library (some need a newer compiler). */
+bool rf_is_built(const struct rf_build *build, enum rf_dtype type);
 
 /* Whether kernels can store it: f32, f16, bf16. */
 bool rf_is_float_type(enum rf_dtype dtype);

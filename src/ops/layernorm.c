@@ -90,8 +90,9 @@ static int check_norm(struct rf_stream *stream, const char *op, const struct nor
 
 static int run_norm(struct rf_stream *stream, const char *op, const struct norm *n)
 {
-    static const struct rf_builds same = {"layernorm_v", "layernorm_s", "layernorm_views", NULL},
-                                  from_f32 = {"layernorm_f32_v", "layernorm_f32_s", NULL, NULL};
+    static const struct rf_builds same = RF_BUILDS(layernorm),
+                                  from_f32 = {.aligned = RF_BUILD_16(layernorm_f32_v),
+                                              .any = RF_BUILD_16(layernorm_f32_s)};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_norm(stream, op, n, &rows, &channels));
     if (rows == 0)
@@ -192,11 +193,10 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
                      struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
                      struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
 {
-    static const struct rf_builds same = {"layernorm_backward_input_v",
-                                          "layernorm_backward_input_s",
-                                          "layernorm_backward_input_views", NULL},
-                                  from_f32 = {"layernorm_backward_input_f32_v",
-                                              "layernorm_backward_input_f32_s", NULL, NULL};
+    static const struct rf_builds same = RF_BUILDS(layernorm_backward_input),
+                                  from_f32 = {.aligned =
+                                                  RF_BUILD_16(layernorm_backward_input_f32_v),
+                                              .any = RF_BUILD_16(layernorm_backward_input_f32_s)};
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, x.dtype, rows, channels));
@@ -266,8 +266,7 @@ int64_t rf_layernorm_scratch(int64_t rows, int64_t channels)
 static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf_tensor dbeta,
                     struct rf_tensor scratch, int64_t channels, int64_t blocks)
 {
-    static const struct rf_builds builds = {"layernorm_fold_v", "layernorm_fold_s",
-                                            "layernorm_fold_views", NULL};
+    static const struct rf_builds builds = RF_BUILDS(layernorm_fold);
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dgamma, dbeta, scratch}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     uint32_t parts = dbeta.buffer ? 2 : 1;
@@ -297,11 +296,10 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
                       struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
                       struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor scratch)
 {
-    static const struct rf_builds same = {"layernorm_backward_weight_v",
-                                          "layernorm_backward_weight_s",
-                                          "layernorm_backward_weight_views", NULL},
-                                  from_f32 = {"layernorm_backward_weight_f32_v",
-                                              "layernorm_backward_weight_f32_s", NULL, NULL};
+    static const struct rf_builds same = RF_BUILDS(layernorm_backward_weight),
+                                  from_f32 = {.aligned =
+                                                  RF_BUILD_16(layernorm_backward_weight_f32_v),
+                                              .any = RF_BUILD_16(layernorm_backward_weight_f32_s)};
     RETURN_IF_ERROR(rf_check_typed(op, "dgamma", dgamma, -1));
     int64_t channels = rf_tensor_count(dgamma);
     if (channels < 1)

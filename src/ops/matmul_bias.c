@@ -41,10 +41,12 @@ static int run_level(struct rf_stream *stream, struct rf_tensor out, struct rf_t
         .columns = (uint32_t)columns,
         .accumulate = rows <= ROW_BLOCK,
         .strips = (uint32_t)((columns + 4 * lanes - 1) / (4 * lanes))};
+    static const struct rf_build shaders[2] = {RF_BUILD(matmul_bias_grad),
+                                               RF_BUILD(matmul_bias_grad_views)};
     struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
     bool wide = rf_pick_vector(columns, &x, 1);
     bool views = x.dtype == RF_F32 && rf_job_view(&job, x, wide, &push.first[0]);
-    job.shader = views ? "matmul_bias_grad_views" : "matmul_bias_grad";
+    job.shader = shaders[views];
     rf_flat_groups(device, (uint64_t)push.strips * blocks_of(rows), 1, job.groups);
     push.groups_x = job.groups[0];
     rf_job_spec(&job, 0, lanes);

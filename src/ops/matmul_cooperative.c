@@ -156,8 +156,11 @@ static bool wide(struct rf_tensor tensor, struct rf_layout layout, int64_t colum
 
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const char *const shaders[] = {"matmul_cooperative", "matmul_cooperative_split1",
-                                          "matmul_cooperative_split2", "matmul_cooperative_split3"};
+    static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
+                                              RF_BUILD_16(matmul_cooperative_split1),
+                                              RF_BUILD_16(matmul_cooperative_split2),
+                                              RF_BUILD_16(matmul_cooperative_split3)},
+                                 same_type = RF_BUILD_16(matmul_cooperative_same);
     const struct rf_device_info *info = rf_device_get_info(p->device);
     bool same = p->out.dtype != RF_F32;
     struct rf_push_matmul push;
@@ -166,7 +169,7 @@ int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product 
     assert(chosen); /* why_not has seen to it */
     (void)chosen;
     struct rf_job job = {.op = "matmul",
-                         .shader = same ? "matmul_cooperative_same" : shaders[p->split],
+                         .shader = same ? same_type : shaders[p->split],
                          .type = part_type(p),
                          .subgroup_size = info->subgroup_size};
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);

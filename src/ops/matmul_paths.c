@@ -179,10 +179,12 @@ static bool add_views(const struct rf_product *p, struct rf_push_matmul *push, s
 
 static int run_part(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const char *const shaders[3][3] = {
-        {"matmul_subgroup_nn", "matmul_subgroup_nt", "matmul_subgroup_tn"},
-        {"matmul_subgroup_longs_nn", "matmul_subgroup_longs_nt", "matmul_subgroup_longs_tn"},
-        {"matmul_subgroup_views_nn", "matmul_subgroup_views_nt", "matmul_subgroup_views_tn"}};
+    static const struct rf_build shaders[3][3] = {
+        {RF_BUILD(matmul_subgroup_nn), RF_BUILD(matmul_subgroup_nt), RF_BUILD(matmul_subgroup_tn)},
+        {RF_BUILD(matmul_subgroup_longs_nn), RF_BUILD(matmul_subgroup_longs_nt),
+         RF_BUILD(matmul_subgroup_longs_tn)},
+        {RF_BUILD(matmul_subgroup_views_nn), RF_BUILD(matmul_subgroup_views_nt),
+         RF_BUILD(matmul_subgroup_views_tn)}};
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
     /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
@@ -271,8 +273,9 @@ int64_t rf_matmul_tiled_tiles(const struct rf_device_info *info, const struct rf
 
 int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const char *const shaders[2][2] = {{"matmul_tiled_nn", "matmul_tiled_nt"},
-                                              {"matmul_tiled_tn", "matmul_tiled_tt"}};
+    static const struct rf_build shaders[2][2] = {
+        {RF_BUILD(matmul_tiled_nn), RF_BUILD(matmul_tiled_nt)},
+        {RF_BUILD(matmul_tiled_tn), RF_BUILD(matmul_tiled_tt)}};
     struct tile tile = pick_tile(rf_device_get_info(p->device), p);
     struct rf_push_matmul push;
     struct rf_job job = {.op = "matmul", .shader = shaders[p->transpose_a][p->transpose_b]};

@@ -35,7 +35,7 @@ static int run_fold(struct rf_stream *stream, const struct rf_product *p, struct
                     int64_t parts)
 {
     struct rf_push_matmul push;
-    struct rf_job job = {.op = "matmul", .shader = "matmul_fold"};
+    struct rf_job job = {.op = "matmul", .shader = RF_BUILD(matmul_fold)};
     struct rf_product fold = *p;
     fold.a = sums;
     fold.b = (struct rf_tensor){0};

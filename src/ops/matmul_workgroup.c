@@ -57,28 +57,28 @@ static bool choose(const struct rf_device_info *info, const struct rf_product *p
     return false;
 }
 
+/* Of results in f32, and in the type of the operands. */
+static const struct rf_build builds[2] = {RF_BUILD_16(matmul_workgroup),
+                                          RF_BUILD_16(matmul_workgroup_same)};
+
 static struct rf_job job_of(const struct rf_product *p)
 {
-    bool same = p->out.dtype != RF_F32;
-    return (struct rf_job){.op = "matmul",
-                           .shader = same ? "matmul_workgroup_same" : "matmul_workgroup",
-                           .type = p->a.dtype};
+    return (struct rf_job){
+        .op = "matmul", .shader = builds[p->out.dtype != RF_F32], .type = p->a.dtype};
 }
 
 bool rf_matmul_workgroup_built(enum rf_dtype type)
 {
-    struct rf_job job = {.shader = "matmul_workgroup", .type = type};
-    return type != RF_F32 && rf_job_built(&job);
+    return rf_is_built(&builds[0], type);
 }
 
 const char *rf_matmul_workgroup_why_not(const struct rf_device_info *info,
                                         const struct rf_product *p)
 {
     struct choice choice;
-    struct rf_job job = job_of(p);
     if (p->a.dtype == RF_F32)
         return "matrix units take 16-bit operands";
-    if (!rf_job_built(&job))
+    if (!rf_is_built(&builds[p->out.dtype != RF_F32], p->a.dtype))
         return "not built in: the shader compiler of this build does not know "
                "GL_NV_cooperative_matrix2 for this type; glslang 16 does";
     if (!info->cooperative_matrix)

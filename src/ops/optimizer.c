@@ -159,8 +159,12 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
                     const struct rf_optimizer_part *part, struct rf_tensor scalars,
                     struct rf_push_optimizer *push, bool wide)
 {
-    static const struct rf_builds f32 = {"optimizer_v", "optimizer_s", "optimizer_views", NULL};
-    static const struct rf_builds typed = {"optimizer_v", "optimizer_s", NULL, NULL};
+    static const struct rf_builds f32 = {.aligned = RF_BUILD(optimizer_v),
+                                         .any = RF_BUILD(optimizer_s),
+                                         .aligned_views = RF_BUILD(optimizer_views),
+                                         .wide = RF_BUILD(optimizer_wide)};
+    static const struct rf_builds typed = {.aligned = RF_BUILD(optimizer_v),
+                                           .any = RF_BUILD(optimizer_s)};
     const struct rf_tensor *state = part->state;
     const bool vector = rf_pick_vector(
         rf_tensor_count(part->param),
@@ -184,7 +188,7 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
         (uint32_t)(vector ? rf_tensor_count(part->param) / 4 : rf_tensor_count(part->param));
     if (wide && job.view_count > 0) {
         struct rf_tensor written[RF_MAX_WRITTEN];
-        job.shader = "optimizer_wide";
+        job.shader = f32.wide;
         job.push_bytes = sizeof(*push);
         rf_job_wide(&job, device, push->items, PER_LANE, written, list_written(part, written),
                     push->digits);

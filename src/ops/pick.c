@@ -38,9 +38,9 @@ void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, u
 void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
                   bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first)
 {
-    const char *views = aligned ? builds->aligned_views : builds->any_views;
+    const struct rf_build views = aligned ? builds->aligned_views : builds->any_views;
     job->shader = aligned ? builds->aligned : builds->any;
-    if (!views || job->type != RF_F32 || !rf_device_get_info(device)->int64)
+    if (!rf_is_built(&views, job->type) || !rf_device_get_info(device)->int64)
         return;
     for (uint32_t i = 0; i < count; i++) {
         const struct rf_source *source = sources[i].tensor.buffer ? &sources[i] : &sources[0];

@@ -27,12 +27,23 @@ struct rf_source {
     struct rf_tensor tensor; /* without a buffer: what the view holds does not matter */
     bool single;             /* texels are always one float */
 };
-/* The builds of a shader: for aligned rows, for any, and the same two reading through views (NULL:
- * there is no such build). */
+/* The builds of a shader: for aligned rows, for any, and the same two reading through views. What
+ * is not there is zero: no such build. */
 struct rf_builds {
-    const char *aligned, *any, *aligned_views, *any_views;
-    const char *wide; /* aligned_views that writes by whole subgroups; only some launchers use it */
+    struct rf_build aligned, any, aligned_views, any_views;
+    struct rf_build wide; /* aligned_views that writes by whole subgroups; only some launchers */
 };
+/* Those of rf_shader_builds(name ...) in shaders/training.cmake. */
+#define RF_BUILDS(name)                                                                            \
+    {                                                                                              \
+        .aligned = RF_BUILD_TYPES(name##_v), .any = RF_BUILD_TYPES(name##_s),                      \
+        .aligned_views = RF_BUILD(name##_views)                                                    \
+    }
+#define RF_BUILDS_WIDE(name)                                                                       \
+    {                                                                                              \
+        .aligned = RF_BUILD_TYPES(name##_v), .any = RF_BUILD_TYPES(name##_s),                      \
+        .aligned_views = RF_BUILD(name##_views), .wide = RF_BUILD(name##_wide)                     \
+    }
 /* Chooses job->shader for operands that are aligned or not (rf_pick_vector), and for a build with
  * views adds those of the sources, in order, with their first texels. Builds for job->type other
  * than f32 have no views: set it before. */

@@ -18,23 +18,31 @@
 struct kind {
     const char *op;
     struct rf_builds builds;
-    const char *fold;
+    struct rf_build fold;
     float empty;
     bool multiplies; /* elements, before it adds them up */
 };
 static const struct kind sum = {
-    "sum", {NULL, "reduce_sum", NULL, "reduce_sum_views"}, "reduce_fold", 0};
-static const struct kind squares = {"sum_squares",
-                                    {NULL, "reduce_squares", NULL, "reduce_squares_views"},
-                                    "reduce_fold_squares",
-                                    0,
-                                    true};
+    "sum",
+    {.any = RF_BUILD_TYPES(reduce_sum), .any_views = RF_BUILD(reduce_sum_views)},
+    RF_BUILD(reduce_fold),
+    0};
+static const struct kind squares = {
+    "sum_squares",
+    {.any = RF_BUILD_TYPES(reduce_squares), .any_views = RF_BUILD(reduce_squares_views)},
+    RF_BUILD(reduce_fold_squares),
+    0,
+    true};
 static const struct kind most = {
-    "max", {NULL, "reduce_max", NULL, "reduce_max_views"}, "reduce_fold_most", -INFINITY};
-static const struct kind nonfinite = {"any_nonfinite",
-                                      {NULL, "reduce_nonfinite", NULL, "reduce_nonfinite_views"},
-                                      "reduce_fold_most",
-                                      0};
+    "max",
+    {.any = RF_BUILD_TYPES(reduce_max), .any_views = RF_BUILD(reduce_max_views)},
+    RF_BUILD(reduce_fold_most),
+    -INFINITY};
+static const struct kind nonfinite = {
+    "any_nonfinite",
+    {.any = RF_BUILD_TYPES(reduce_nonfinite), .any_views = RF_BUILD(reduce_nonfinite_views)},
+    RF_BUILD(reduce_fold_most),
+    0};
 
 static int64_t chunk_count(int64_t count)
 {

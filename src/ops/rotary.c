@@ -46,8 +46,9 @@ static int check(const char *op, const struct rf_named_heads *out, const struct 
 static int run(struct rf_stream *stream, const char *op, struct rf_named_heads out,
                struct rf_named_heads x, const struct rf_rotary_opts *given, bool back)
 {
-    static const char *const shaders[2][2] = {{"rotary_s", "rotary_v"},
-                                              {"rotary_halves_s", "rotary_halves_v"}};
+    static const struct rf_build shaders[2][2] = {
+        {RF_BUILD_TYPES(rotary_s), RF_BUILD_TYPES(rotary_v)},
+        {RF_BUILD_TYPES(rotary_halves_s), RF_BUILD_TYPES(rotary_halves_v)}};
     static const struct rf_rotary_opts none = {0};
     const struct rf_rotary_opts *opts = given ? given : &none;
     const struct rf_heads *h = &x.heads;

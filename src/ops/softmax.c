@@ -37,7 +37,7 @@ static int run(struct rf_stream *stream, const char *op, const struct rf_builds 
 int rf_softmax(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x)
 {
     static const char op[] = "softmax";
-    static const struct rf_builds builds = {"softmax_v", "softmax_s", "softmax_views", NULL};
+    static const struct rf_builds builds = RF_BUILDS(softmax);
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "x", x, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "x", x));
@@ -48,8 +48,7 @@ int rf_softmax_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf
                         struct rf_tensor out)
 {
     static const char op[] = "softmax_backward";
-    static const struct rf_builds builds = {"softmax_backward_v", "softmax_backward_s",
-                                            "softmax_backward_views", NULL};
+    static const struct rf_builds builds = RF_BUILDS(softmax_backward);
     RETURN_IF_ERROR(rf_check_typed(op, "dx", dx, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "dout", dout, dx.dtype, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_operand(op, "out", out, dx.dtype, rf_tensor_count(dx)));

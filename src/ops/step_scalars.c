@@ -39,7 +39,7 @@ int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts
                                       .beta2 = opts->beta2,
                                       .correct_bias = adam && !opts->no_bias_correction};
     struct rf_job job = {
-        .op = op, .shader = "step_begin", .push = &push, .push_bytes = sizeof(push)};
+        .op = op, .shader = RF_BUILD(step_begin), .push = &push, .push_bytes = sizeof(push)};
     rf_job_reads(&job, sum_squares);
     rf_job_updates(&job, scalars);
     return run_single(stream, &job);
@@ -60,7 +60,7 @@ int rf_loss_scale_update(struct rf_stream *stream, const struct rf_loss_scale_op
                        "%s: growth %g must be at least 1, and backoff %g between 0 and 1", op,
                        (double)push.growth, (double)push.backoff);
     struct rf_job job = {
-        .op = op, .shader = "loss_scale", .push = &push, .push_bytes = sizeof(push)};
+        .op = op, .shader = RF_BUILD(loss_scale), .push = &push, .push_bytes = sizeof(push)};
     rf_job_updates(&job, scalars);
     return run_single(stream, &job);
 }
