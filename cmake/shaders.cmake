@@ -68,7 +68,7 @@ function(rf_shader name source)
     list(TRANSFORM S_DEFINES PREPEND -D)
     set(out ${PROJECT_BINARY_DIR}/shaders/${name}.h)
     file(GLOB includes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shaders/*.glsl
-         ${PROJECT_SOURCE_DIR}/shaders/push/*.h)
+         ${PROJECT_SOURCE_DIR}/shaders/*.h ${PROJECT_SOURCE_DIR}/shaders/push/*.h)
     set(compile ${RF_GLSLANG} -V --quiet --target-env ${S_TARGET} -I${PROJECT_SOURCE_DIR}/shaders
                 ${S_DEFINES} ${PROJECT_SOURCE_DIR}/shaders/${source})
     if(S_OPERAND)

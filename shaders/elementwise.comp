@@ -1,14 +1,18 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out[i] = f(a[i], b[i]). OP chooses f at build time. Each lane does UNROLL items. LOAD and STORE are
- * for casts, where one side has not the build's type.
+ * out[i] = f(a[i], b[i]). OP chooses f of elementwise_ops.h when a pipeline is made. Each lane does
+ * UNROLL items. LOAD and STORE are for casts, where one side has not the build's type. FILL: builds
+ * that only write pc.factor.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#if OP == OP_MAXIMUM
 #include "most.glsl"
+
+#ifndef FILL
+#define FILL 0
 #endif
+layout(constant_id = 1) const uint OP = 0;
 
 /* As in src/ops/elementwise.c. */
 #if WIDE
@@ -35,21 +39,31 @@ WRITTEN(0, out)
 VIEW(0, a)
 VIEW(1, b)
 
+#define SINGLE(number, name, result)
+#define PAIR(number, name, result) || OP == number
+const bool HAS_B = false
+#include "elementwise_ops.h"
+    ;
+#undef PAIR
+#undef SINGLE
+
+ITEM most_of(ITEM a, ITEM b)
+{
+#if VEC
+    return most(a, b);
+#else
+    return most(vec4(a), vec4(b)).x;
+#endif
+}
+
+#define PAIR(number, name, result)                                                                 \
+    if (OP == number)                                                                              \
+        return result;
+#define SINGLE PAIR
 ITEM apply(ITEM a, ITEM b)
 {
-#if OP == OP_MAXIMUM && VEC
-    return most(a, b);
-#elif OP == OP_MAXIMUM
-    return most(vec4(a), vec4(b)).x;
-#elif OP == OP_ADD
-    return a + b;
-#elif OP == OP_MUL
-    return a * b;
-#elif OP == OP_SCALE
-    return a * pc.factor;
-#elif OP == OP_CAST || OP == OP_FILL
+#include "elementwise_ops.h"
     return a;
-#endif
 }
 
 void main()
@@ -58,13 +72,13 @@ void main()
     ITEM result[UNROLL];
     [[unroll]] for (uint k = 0; k < UNROLL; k++) {
         uint item = min(first + k * gl_WorkGroupSize.x, pc.items - 1);
-#if OP == OP_FILL
+#if FILL
         result[k] = ITEM(pc.factor);
-#elif OP == OP_ADD || OP == OP_MUL || OP == OP_MAXIMUM
-        result[k] = apply(LOAD(FROM(a), item), load_item(FROM(b), item));
 #else
-        ITEM a = LOAD(FROM(a), item);
-        result[k] = apply(a, a);
+        ITEM a = LOAD(FROM(a), item), b = a;
+        if (HAS_B)
+            b = load_item(FROM(b), item);
+        result[k] = apply(a, b);
 #endif
     }
 #if WIDE

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Add, multiply, scale, cast, copy, fill (shaders/elementwise.comp) and activations
- * (shaders/activation.comp): one flat range of elements.
+ * Operations on one flat range of elements (shaders/elementwise.comp) and activations
+ * (shaders/activation.comp). A new operation is a line of shaders/elementwise_ops.h and a function
+ * here.
  */
 #include <stddef.h>
 
@@ -13,7 +14,15 @@
 #define UNROLL 4       /* of the shaders: items of a lane */
 #define WIDE_UNROLL 16 /* ... in _wide */
 
+/* OP_add and so on. */
+#define PAIR(number, name, result) OP_##name = number,
+#define SINGLE PAIR
+enum {
+#include "shaders/elementwise_ops.h"
+};
+
 static const struct rf_tensor none;
+static const struct rf_builds elementwise = RF_BUILDS_WIDE(elementwise);
 
 /* One launch; wide: of the build that writes by whole subgroups. */
 static int run_part(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
@@ -53,7 +62,7 @@ static int run_part(struct rf_stream *stream, const char *op, const struct rf_bu
 }
 
 /* out = f(a, b), all of one count; b may have no buffer. kind: specialization constant 1. */
-static int run_kind(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
+static int run_flat(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
                     struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor,
                     uint32_t kind)
 {
@@ -79,12 +88,6 @@ static int run_kind(struct rf_stream *stream, const char *op, const struct rf_bu
                     kind, false);
 }
 
-static int run(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
-               struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor)
-{
-    return run_kind(stream, op, builds, out, a, b, factor, 0);
-}
-
 int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                 struct rf_tensor x)
 {
@@ -94,7 +97,7 @@ int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_ten
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "x", x, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "x", x));
-    return run_kind(stream, op, &builds, out, x, none, 0, kind);
+    return run_flat(stream, op, &builds, out, x, none, 0, kind);
 }
 
 int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor dx,
@@ -108,47 +111,43 @@ int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind, stru
     RETURN_IF_ERROR(rf_check_operand(op, "x", x, dx.dtype, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "x", x));
-    return run_kind(stream, op, &builds, dx, x, dout, 0, kind);
+    return run_flat(stream, op, &builds, dx, x, dout, 0, kind);
 }
 
 /* out = a op b, in place or not. */
-static int run_pair(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
-                    struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
+static int run_pair(struct rf_stream *stream, const char *op, uint32_t number, struct rf_tensor out,
+                    struct rf_tensor a, struct rf_tensor b)
 {
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "a", a, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_operand(op, "b", b, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "a", a));
     RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "b", b));
-    return run(stream, op, builds, out, a, b, 0);
+    return run_flat(stream, op, &elementwise, out, a, b, 0, number);
 }
 
 int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    static const struct rf_builds builds = RF_BUILDS_WIDE(add);
-    return run_pair(stream, "add", &builds, out, a, b);
+    return run_pair(stream, "add", OP_add, out, a, b);
 }
 
 int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    static const struct rf_builds builds = RF_BUILDS_WIDE(mul);
-    return run_pair(stream, "mul", &builds, out, a, b);
+    return run_pair(stream, "mul", OP_mul, out, a, b);
 }
 
 int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                struct rf_tensor b)
 {
-    static const struct rf_builds builds = RF_BUILDS_WIDE(maximum);
-    return run_pair(stream, "maximum", &builds, out, a, b);
+    return run_pair(stream, "maximum", OP_maximum, out, a, b);
 }
 
 int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
 {
-    static const struct rf_builds builds = RF_BUILDS_WIDE(scale);
     RETURN_IF_ERROR(rf_check_typed("scale", "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand("scale", "a", a, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
-    return run(stream, "scale", &builds, out, a, none, factor);
+    return run_flat(stream, "scale", &elementwise, out, a, none, factor, OP_scale);
 }
 
 int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
@@ -171,7 +170,7 @@ int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
     const struct rf_builds *builds = a.dtype == RF_F32   ? &from_f32
                                      : a.dtype == RF_F16 ? &from_f16
                                                          : &from_bf16;
-    return run(stream, "cast", builds, out, a, none, 0);
+    return run_flat(stream, "cast", builds, out, a, none, 0, OP_copy);
 }
 
 int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
@@ -191,7 +190,7 @@ int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)
     uint32_t word;
     RETURN_IF_ERROR(rf_check_typed("fill", "out", out, -1));
     if (out.dtype != RF_F32) /* words may belong to neighbours, too */
-        return run(stream, "fill", &builds, out, none, none, value);
+        return run_flat(stream, "fill", &builds, out, none, none, value, 0);
     if (rf_tensor_count(out) == 0)
         return 0;
     memcpy(&word, &value, sizeof(word));

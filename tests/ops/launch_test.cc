@@ -19,7 +19,7 @@ class Launch : public OpTest
         const uint32_t push[10] = {}; /* of elementwise.comp */
         rf_job job = {};
         job.op = "declare";
-        job.shader = RF_BUILD(scale_s);
+        job.shader = RF_BUILD(elementwise_s);
         job.push = push;
         job.push_bytes = sizeof(push);
         for (int i = 0; i < ranges - 1; i++)

@@ -26,8 +26,7 @@ std::ostream &operator<<(std::ostream &out, const Family &family)
     return out << family.name;
 }
 const Family families[] = {
-    {"Flat",
-     {"add_", "scale_", "mul_", "maximum_", "activation_", "glu_", "dropout_", "fill_", "cast_"}},
+    {"Flat", {"add_bias_", "elementwise_", "activation_", "glu_", "dropout_", "fill_", "cast_"}},
     {"Rows", {"layernorm", "softmax_"}},
     {"Vocabulary", {"embedding", "cross_entropy"}},
     {"Attention", {"attention", "rotary", "copy_heads"}},
