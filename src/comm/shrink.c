@@ -79,7 +79,7 @@ static int await_word(struct rf_comm *comm, uint64_t deadline_ns)
     return 0;
 }
 
-/* Some errors are those of a peer that has gone since the roll was called. */
+/* Some errors are those of a peer that has gone since the members were listed. */
 static bool is_of_a_peer(int status)
 {
     return status == RF_EPEER || status == RF_EABORT || status == RF_ENET || status == RF_ETIMEOUT;

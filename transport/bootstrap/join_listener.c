@@ -20,7 +20,7 @@
 #include "base/base.h"
 #include "listener.h"
 
-#define BEAT_NS 500000000ull
+#define HEARTBEAT_NS 500000000ull
 #define ANSWER_NS 500000000ull    /* who answers within it, when asked, is there */
 #define SILENCE_NS 20000000000ull /* who has not is dropped */
 #define TERMS_NS 3000000000ull    /* for a newcomer's terms */
@@ -44,7 +44,7 @@ struct rf_join_listener {
     char *terms;
     char notice[400];
     uint32_t notices;
-    uint64_t next_beat_ns, asked_ns; /* asked: when the job wanted to know who is there */
+    uint64_t next_heartbeat_ns, asked_ns; /* asked: when the job wanted to know who is there */
     struct newcomer waiting[RF_JOIN_MAX_WAITING]; /* in the order in which they came */
     int count;
 };
@@ -120,24 +120,24 @@ static int hear(struct rf_join_listener *l, struct newcomer *n, const struct rf_
     n->answered_ns = rf_now_ns();
     if (frame->kind == RF_FRAME_TERMS && !n->agreed)
         return hear_terms(l, n, frame);
-    if (frame->kind == RF_FRAME_BEAT && n->agreed)
+    if (frame->kind == RF_FRAME_HEARTBEAT && n->agreed)
         return 0;
     return rf_fail(RF_ECORRUPT, "control: a newcomer sent frames out of order");
 }
 
-static int speak(struct rf_join_listener *l, struct newcomer *n, bool beat)
+static int speak(struct rf_join_listener *l, struct newcomer *n, bool heartbeat)
 {
     if (n->agreed && n->told != l->notices) {
         n->told = l->notices;
         RETURN_IF_ERROR(rf_link_queue(&n->link, RF_FRAME_NOTE, 0, 0, l->notice, strlen(l->notice)));
     }
-    if (n->agreed && beat)
-        RETURN_IF_ERROR(rf_link_queue(&n->link, RF_FRAME_BEAT, 0, 0, NULL, 0));
+    if (n->agreed && heartbeat)
+        RETURN_IF_ERROR(rf_link_queue(&n->link, RF_FRAME_HEARTBEAT, 0, 0, NULL, 0));
     return rf_link_flush(&n->link);
 }
 
 /* Not 0: it is to be dropped. */
-static int serve_newcomer(struct rf_join_listener *l, struct newcomer *n, bool beat)
+static int serve_newcomer(struct rf_join_listener *l, struct newcomer *n, bool heartbeat)
 {
     struct rf_frame frame;
     if (n->leaving) {
@@ -153,23 +153,23 @@ static int serve_newcomer(struct rf_join_listener *l, struct newcomer *n, bool b
         return rc < 0 ? rc : 0;
     if (rf_now_ns() - n->answered_ns > (n->agreed ? SILENCE_NS : TERMS_NS))
         return rf_fail(RF_ETIMEOUT, "a newcomer fell silent");
-    return speak(l, n, beat);
+    return speak(l, n, heartbeat);
 }
 
 static void turn(struct rf_join_listener *l)
 {
     const uint64_t now = rf_now_ns();
-    const bool beat = now >= l->next_beat_ns;
+    const bool heartbeat = now >= l->next_heartbeat_ns;
     uint64_t ignored;
     if (read(l->wake_fd, &ignored, sizeof(ignored)) < 0 && errno != EAGAIN)
         rf_log("transport", 1, "the join_listener's event: %s", strerror(errno));
-    if (beat)
-        l->next_beat_ns = now + BEAT_NS;
+    if (heartbeat)
+        l->next_heartbeat_ns = now + HEARTBEAT_NS;
     rf_listener_serve(&l->listener);
     for (int i = l->count - 1; i >= 0; i--) {
         struct newcomer *n = &l->waiting[i];
         const bool stays = !n->leaving;
-        if (serve_newcomer(l, n, beat) == 0)
+        if (serve_newcomer(l, n, heartbeat) == 0)
             continue;
         if (stays && n->agreed)
             rf_log("transport", 0, "a newcomer that waited for the job is gone: %s",
@@ -193,7 +193,7 @@ static void *serve(void *argument)
             polls[count++] = (struct pollfd){
                 .fd = l->waiting[i].link.fd,
                 .events = POLLIN | (rf_link_has_output(&l->waiting[i].link) ? POLLOUT : 0)};
-        uint64_t until = l->count > 0 ? l->next_beat_ns : UINT64_MAX;
+        uint64_t until = l->count > 0 ? l->next_heartbeat_ns : UINT64_MAX;
         if (rf_listener_deadline(&l->listener) < until)
             until = rf_listener_deadline(&l->listener);
         const bool sleep = !l->stopping || l->count > 0;
@@ -320,7 +320,7 @@ int rf_join_listener_waiting(struct rf_join_listener *l)
     pthread_mutex_lock(&l->lock);
     const uint64_t until = rf_now_ns() + ANSWER_NS;
     l->asked_ns = rf_now_ns();
-    l->next_beat_ns = 0;
+    l->next_heartbeat_ns = 0;
     wake(l);
     while (count_there(l) < count_waiting(l) && rf_cond_wait(&l->heard, &l->lock, until))
         ;

@@ -69,8 +69,8 @@ static int hear(const struct rf_join_request *request, struct rf_link *link,
 {
     char text[401];
     switch (frame->kind) {
-    case RF_FRAME_BEAT:
-        RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_BEAT, 0, 0, NULL, 0));
+    case RF_FRAME_HEARTBEAT:
+        RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_HEARTBEAT, 0, 0, NULL, 0));
         return rf_link_flush_by(link, rf_now_ns() + ANSWER_NS);
     case RF_FRAME_NOTE:
         rf_frame_text(frame->payload, frame->bytes, text, sizeof(text));

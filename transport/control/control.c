@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "gate.h"
 #include "processes.h"
+#include "recovery_listener.h"
 #include "socket.h"
 
-static const uint64_t BEAT_NS = 1000000000, SUSPICION_NS = 10000000000u;
+static const uint64_t HEARTBEAT_NS = 1000000000, SUSPICION_NS = 10000000000u;
 static const uint64_t FAREWELL_NS = 1000000000; /* to hand over the last words */
 
 static struct rf_socket_control *control_of(struct rf_control *control)
@@ -89,8 +89,8 @@ static void destroy(struct rf_socket_control *c)
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     rf_processes_close(c->processes);
-    rf_gate_release(c->gate);
-    rf_free(c->seats);
+    rf_recovery_listener_release(c->recovery);
+    rf_free(c->endpoint_index);
     rf_free(c->polls);
     rf_free(c->peers);
     rf_free(c);
@@ -189,7 +189,7 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
     c->control = (struct rf_control){
         .ops = &socket_control_ops, .rank = rank, .size = size, .host = rf_host_id(rank)};
     c->events_end = &c->events;
-    c->beat_ns = BEAT_NS;
+    c->heartbeat_ns = HEARTBEAT_NS;
     c->suspicion_ns = SUSPICION_NS;
     pthread_mutex_init(&c->lock, NULL);
     rf_cond_init(&c->changed);
@@ -272,8 +272,8 @@ void rf_control_set_suspicion(struct rf_control *control, double seconds)
     struct rf_socket_control *c = control_of(control);
     pthread_mutex_lock(&c->lock);
     c->suspicion_ns = rf_seconds_to_ns(seconds);
-    c->beat_ns = c->suspicion_ns / 10;
-    c->next_beat_ns = 0;
+    c->heartbeat_ns = c->suspicion_ns / 10;
+    c->next_heartbeat_ns = 0;
     rf_control_wake(c);
     pthread_mutex_unlock(&c->lock);
 }

@@ -12,7 +12,7 @@
 #include "../bootstrap/listener.h"
 #include "../transport.h"
 
-struct rf_gate;
+struct rf_recovery_listener;
 struct rf_processes;
 
 struct rf_control_event {
@@ -64,13 +64,13 @@ struct rf_socket_control {
 
     bool aborted, parted, stopping; /* parted: has said goodbye */
 
-    /* Where survivors meet, and where each rank sits there; NULL: by its rank. Guarded by the
-     * gate's lock. */
-    struct rf_gate *gate;
-    int *seats;
+    /* For recovery, and the endpoint of each rank there; NULL: rank r has endpoint r. Guarded by
+     * recovery->lock. */
+    struct rf_recovery_listener *recovery;
+    int *endpoint_index;
 
     uint64_t stop_by_ns;
-    uint64_t suspicion_ns, beat_ns, next_beat_ns;
+    uint64_t suspicion_ns, heartbeat_ns, next_heartbeat_ns;
 };
 
 /* Takes links (rank 0: [size], with [0] unused; else one, to rank 0) and listener (-1 = none), also

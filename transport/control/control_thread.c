@@ -158,7 +158,7 @@ static int hear_at_rank_0(struct rf_socket_control *c, int from, const struct rf
 {
     char text[256];
     switch (frame->kind) {
-    case RF_FRAME_BEAT:
+    case RF_FRAME_HEARTBEAT:
         return 0;
     case RF_FRAME_DEAD:
         if (frame->rank == 0 || frame->rank == from || frame->rank >= c->control.size)
@@ -186,7 +186,7 @@ static int hear_from_rank_0(struct rf_socket_control *c, const struct rf_frame *
     if (frame->rank >= c->control.size || (frame->rank == c->control.rank && frame->rank != 0))
         return rf_fail(RF_ECORRUPT, "control: rank 0 speaks of rank %d", frame->rank);
     switch (frame->kind) {
-    case RF_FRAME_BEAT:
+    case RF_FRAME_HEARTBEAT:
         return 0;
     case RF_FRAME_GATHERED:
         rf_gather_result(c, frame->number, 0, frame->payload, frame->bytes);
@@ -267,14 +267,14 @@ static void watch_processes(struct rf_socket_control *c)
     }
 }
 
-static void beat(struct rf_socket_control *c, uint64_t now)
+static void heartbeat(struct rf_socket_control *c, uint64_t now)
 {
-    if (now < c->next_beat_ns)
+    if (now < c->next_heartbeat_ns)
         return;
     /* This process itself was stopped: nobody else is to blame for the silence. */
-    bool overslept = c->next_beat_ns && now - c->next_beat_ns > c->suspicion_ns / 2;
-    c->next_beat_ns = rf_add_ns(now, c->beat_ns);
-    rf_control_send_all(c, -1, RF_FRAME_BEAT, c->control.rank, NULL, 0);
+    bool overslept = c->next_heartbeat_ns && now - c->next_heartbeat_ns > c->suspicion_ns / 2;
+    c->next_heartbeat_ns = rf_add_ns(now, c->heartbeat_ns);
+    rf_control_send_all(c, -1, RF_FRAME_HEARTBEAT, c->control.rank, NULL, 0);
     int count = c->control.rank == 0 ? c->control.size : 1;
     for (int r = 0; r < count; r++) {
         struct rf_control_peer *peer = &c->peers[r];
@@ -353,11 +353,11 @@ void *rf_control_thread(void *control)
     for (;;) {
         uint64_t now = rf_now_ns();
         if (!c->stopping)
-            beat(c, now);
+            heartbeat(c, now);
         else if (has_said_goodbye(c, now))
             break;
         int count = fill_polls(c);
-        uint64_t until = c->stopping ? c->stop_by_ns : c->next_beat_ns;
+        uint64_t until = c->stopping ? c->stop_by_ns : c->next_heartbeat_ns;
         uint64_t pending = rf_listener_deadline(&c->listener);
         uint64_t ends = rf_processes_deadline(c->processes);
         if (pending < until)

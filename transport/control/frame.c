@@ -8,7 +8,7 @@
 
 #define MAGIC 0x31434652u /* "RFC1" */
 
-enum { LEAST_ROLL = 16 + 4 }; /* a job and one rank */
+enum { LEAST_MEMBERS = 16 + 4 }; /* a job and one rank */
 
 /* The least and the most a payload of each kind may hold. */
 static const struct {
@@ -20,7 +20,7 @@ static const struct {
     [RF_FRAME_WELCOME] = {32, 32},
     [RF_FRAME_REFUSE] = {4, 4 + 400},
     [RF_FRAME_START] = {0, 0},
-    [RF_FRAME_BEAT] = {0, 0},
+    [RF_FRAME_HEARTBEAT] = {0, 0},
     [RF_FRAME_GATHER] = {0, RF_FRAME_MAX_PAYLOAD},
     [RF_FRAME_GATHERED] = {0, RF_FRAME_MAX_PAYLOAD},
     [RF_FRAME_GATHER_FAILED] = {0, 255},
@@ -28,7 +28,7 @@ static const struct {
     [RF_FRAME_ABORT] = {0, 255},
     [RF_FRAME_DEAD] = {0, 255},
     [RF_FRAME_LEFT] = {0, 4 << 16},
-    [RF_FRAME_ROLL] = {LEAST_ROLL, RF_FRAME_MAX_PAYLOAD},
+    [RF_FRAME_MEMBERS] = {LEAST_MEMBERS, RF_FRAME_MAX_PAYLOAD},
     [RF_FRAME_TERMS] = {0, 16 << 10},
     [RF_FRAME_NOTE] = {0, 400},
     [RF_FRAME_INVITE] = {28, 28},

@@ -18,15 +18,15 @@ enum rf_frame_kind {
     RF_FRAME_REFUSE,    /* status, text */
     RF_FRAME_START,     /* rank 0: everybody is here */
     /* Afterwards. */
-    RF_FRAME_BEAT,
+    RF_FRAME_HEARTBEAT,
     RF_FRAME_GATHER,        /* one rank's part of gather `number` */
     RF_FRAME_GATHERED,      /* rank 0: all parts */
     RF_FRAME_GATHER_FAILED, /* rank 0: text */
     RF_FRAME_MESSAGE,
-    RF_FRAME_ABORT, /* text */
-    RF_FRAME_DEAD,  /* about `rank`: rank 0 to all, or who saw its process end to rank 0; text */
-    RF_FRAME_LEFT,  /* goodbye of the sender; from rank 0 also, in 32 bits each, of others */
-    RF_FRAME_ROLL,  /* among survivors: the new job and who is in it */
+    RF_FRAME_ABORT,   /* text */
+    RF_FRAME_DEAD,    /* about `rank`: rank 0 to all, or who saw its process end to rank 0; text */
+    RF_FRAME_LEFT,    /* goodbye of the sender; from rank 0 also, in 32 bits each, of others */
+    RF_FRAME_MEMBERS, /* among survivors: the new job and who is in it */
     /* Between a newcomer and the join listener (join_listener.h), after WELCOME. */
     RF_FRAME_TERMS,  /* newcomer: text, its terms */
     RF_FRAME_NOTE,   /* rank 0: text, what the newcomer waits for */
