@@ -121,18 +121,14 @@ static int wait_for_ranks(struct gathering *g)
 /* Sends the outcome to all ranks that have joined. */
 static void send_outcome(struct gathering *g, int status)
 {
-    uint8_t payload[4 + 255];
-    const char *text = rf_last_error()->message;
-    size_t length = status < 0 ? strnlen(text, sizeof(payload) - 4) : 0;
-    rf_put32(payload, (uint32_t)-status);
-    memcpy(payload + 4, text, length);
+    const struct rf_error reason = *rf_last_error();
     uint64_t deadline = rf_now_ns() + ANSWER_NS;
     for (int rank = 1; rank < g->meeting->size; rank++) {
         struct rf_link *link = &g->links[rank];
-        int kind = status < 0 ? RF_FRAME_REFUSE : RF_FRAME_START;
+        int rc = status < 0 ? rf_link_queue_refusal(link, 0, status, reason.message)
+                            : rf_link_queue(link, RF_FRAME_START, 0, 0, NULL, 0);
         /* The control link notices a rank that cannot be reached, as any death. */
-        if (rf_link_queue(link, kind, 0, 0, payload, status < 0 ? 4 + length : 0) == 0 &&
-            link->fd >= 0 && rf_link_flush_by(link, deadline) < 0)
+        if (rc == 0 && link->fd >= 0 && rf_link_flush_by(link, deadline) < 0)
             rf_log("transport", 0, "rank %d went away while the job started", rank);
     }
 }

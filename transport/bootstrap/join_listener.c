@@ -81,12 +81,13 @@ static int admit(void *owner, int rank, struct rf_link *link)
     return 0;
 }
 
-/* Sends the last word. The connection stays until the other end has read it. */
-static int dismiss(struct newcomer *n, int kind, const void *payload, size_t bytes)
+/* Sends the last frame; queued: the status of queueing it. The connection stays until the other end
+ * has read it. */
+static int dismiss(struct newcomer *n, int queued)
 {
     n->leaving = true;
     n->since_ns = rf_now_ns();
-    RETURN_IF_ERROR(rf_link_queue(&n->link, kind, 0, 0, payload, bytes));
+    RETURN_IF_ERROR(queued);
     RETURN_IF_ERROR(rf_link_flush(&n->link));
     shutdown(n->link.fd, SHUT_WR);
     return 0;
@@ -94,11 +95,7 @@ static int dismiss(struct newcomer *n, int kind, const void *payload, size_t byt
 
 static int refuse(struct newcomer *n, int status, const char *text)
 {
-    uint8_t payload[4 + 400];
-    const size_t length = strnlen(text, sizeof(payload) - 4);
-    rf_put32(payload, (uint32_t)-status);
-    memcpy(payload + 4, text, length);
-    return dismiss(n, RF_FRAME_REFUSE, payload, 4 + length);
+    return dismiss(n, rf_link_queue_refusal(&n->link, 0, status, text));
 }
 
 static int hear_terms(struct rf_join_listener *l, struct newcomer *n, const struct rf_frame *frame)
@@ -351,7 +348,9 @@ static void invite(struct rf_join_listener *l, int count, const struct rf_growth
             continue;
         invitation.rank = growth->size - count + called++;
         rf_invitation_write(&invitation, payload);
-        if (dismiss(&l->waiting[i], RF_FRAME_INVITE, payload, sizeof(payload)) < 0)
+        struct newcomer *n = &l->waiting[i];
+        if (dismiss(n, rf_link_queue(&n->link, RF_FRAME_INVITE, 0, 0, payload, sizeof(payload))) <
+            0)
             rf_log("transport", 1, "newcomer %d could not be called", invitation.rank);
     }
 }

@@ -102,12 +102,8 @@ static void accept_pending(struct rf_listener *listener)
  * discard that. */
 static int refuse(struct rf_pending_connection *connection, int status, const char *text)
 {
-    uint8_t payload[4 + 400];
-    size_t length = strnlen(text, sizeof(payload) - 4);
-    rf_put32(payload, (uint32_t)-status);
-    memcpy(payload + 4, text, length);
     connection->refused = true;
-    RETURN_IF_ERROR(rf_link_queue(&connection->link, RF_FRAME_REFUSE, 0, 0, payload, 4 + length));
+    RETURN_IF_ERROR(rf_link_queue_refusal(&connection->link, 0, status, text));
     RETURN_IF_ERROR(rf_link_flush(&connection->link));
     shutdown(connection->link.fd, SHUT_WR);
     return 0;

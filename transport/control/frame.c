@@ -18,7 +18,7 @@ static const struct {
     [RF_FRAME_CHALLENGE] = {32, 32},
     [RF_FRAME_PROOF] = {32, 32},
     [RF_FRAME_WELCOME] = {32, 32},
-    [RF_FRAME_REFUSE] = {4, 4 + 400},
+    [RF_FRAME_REFUSE] = {4, 4 + RF_FRAME_MAX_TEXT},
     [RF_FRAME_START] = {0, 0},
     [RF_FRAME_HEARTBEAT] = {0, 0},
     [RF_FRAME_GATHER] = {0, RF_FRAME_MAX_PAYLOAD},

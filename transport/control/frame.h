@@ -36,6 +36,7 @@ enum rf_frame_kind {
 
 enum {
     RF_FRAME_HEADER = 16,
+    RF_FRAME_MAX_TEXT = 400, /* of a refusal */
     RF_FRAME_MAX_PAYLOAD = 16 << 20,
     RF_FRAME_VERSION = 4 /* of the whole control protocol */
 };

@@ -84,6 +84,15 @@ int rf_link_queue(struct rf_link *link, int kind, int rank, uint32_t number, con
     return 0;
 }
 
+int rf_link_queue_refusal(struct rf_link *link, int rank, int status, const char *text)
+{
+    uint8_t payload[4 + RF_FRAME_MAX_TEXT];
+    const size_t length = strnlen(text, RF_FRAME_MAX_TEXT);
+    rf_put32(payload, (uint32_t)-status);
+    memcpy(payload + 4, text, length);
+    return rf_link_queue(link, RF_FRAME_REFUSE, rank, 0, payload, 4 + length);
+}
+
 bool rf_link_has_output(const struct rf_link *link)
 {
     return link->fd >= 0 && link->out_end > link->out_start;

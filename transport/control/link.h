@@ -24,6 +24,8 @@ void rf_link_close(struct rf_link *link); /* also frees the buffers */
  * RF_EPEER when that has grown beyond all reason. */
 int rf_link_queue(struct rf_link *link, int kind, int rank, uint32_t number, const void *payload,
                   size_t bytes);
+/* Queues a frame RF_FRAME_REFUSE: a status and a sentence. rank: whom the error is about. */
+int rf_link_queue_refusal(struct rf_link *link, int rank, int status, const char *text);
 /* Writes what the socket takes now. */
 int rf_link_flush(struct rf_link *link);
 bool rf_link_has_output(const struct rf_link *link);

@@ -185,15 +185,13 @@ static int refuse_all(struct recovery *s)
 {
     const struct rf_error error = *rf_last_error();
     const uint64_t deadline = rf_now_ns() + CONNECT_NS;
-    uint8_t payload[4 + 400];
-    const size_t length = strnlen(error.message, sizeof(payload) - 4);
-    rf_put32(payload, (uint32_t)-error.status);
-    memcpy(payload + 4, error.message, length);
-    for (int r = s->rank + 1; r < s->size; r++)
-        if (s->links[r].fd >= 0 && (rf_link_queue(&s->links[r], RF_FRAME_REFUSE, error.rank, 0,
-                                                  error.message, strlen(error.message)) < 0 ||
-                                    rf_link_flush_by(&s->links[r], deadline) < 0))
+    for (int r = s->rank + 1; r < s->size; r++) {
+        struct rf_link *link = &s->links[r];
+        if (link->fd >= 0 &&
+            (rf_link_queue_refusal(link, error.rank, error.status, error.message) < 0 ||
+             rf_link_flush_by(link, deadline) < 0))
             rf_log("transport", 1, "rank %d went away before it could be refused", r);
+    }
     return rf_fail_error(&error);
 }
 
