@@ -15,14 +15,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 60000)
         return 0;
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-    struct rf_meeting meeting = {.host = "nowhere", .port = 1, .rank = 1, .size = 4};
-    REQUIRE(rf_job_key_init(&meeting.key, "secret") == 0);
+    struct rf_rendezvous rendezvous = {.host = "nowhere", .port = 1, .rank = 1, .size = 4};
+    REQUIRE(rf_job_key_init(&rendezvous.key, "secret") == 0);
     struct rf_link link;
     rf_link_init(&link, ends[0], RF_FRAME_MAX_PAYLOAD);
     /* All bytes are there before the rank authenticates, and nothing follows. */
     if (send(ends[1], data, size, MSG_NOSIGNAL) == (ssize_t)size) {
         shutdown(ends[1], SHUT_WR);
-        REQUIRE(rf_join_authenticate(&meeting, &link, rf_now_ns() + 1000000000) < 0);
+        REQUIRE(rf_join_authenticate(&rendezvous, &link, rf_now_ns() + 1000000000) < 0);
     }
     close(ends[1]);
     rf_link_close(&link);

@@ -227,7 +227,7 @@ TEST(Bootstrap, RanksOfOneHostMeetByTheNameOfTheirJob)
         if (!getenv("SLURM_PROCID")) { // srun counts hosts, the others their ranks
             Member m = join("env:", 0, 4);
             EXPECT_LT(m.status, 0);
-            // There is no launcher here whose board could be asked.
+            // There is no launcher here whose key-value store could be asked.
             EXPECT_TRUE(contains(m.message, getenv("PMI_RANK") ? "MASTER_ADDR is not set" : "PMIx"))
                 << m.message;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From a URL and the environment to a joined job: which rank this is of how many, and where they
- * meet. How they then meet is in join.c.
+ * Joins a job, given a URL and the environment: finds the rank of this process, the number of ranks
+ * and the rendezvous. How ranks then find each other is in join.c. Called by comm.
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
@@ -15,7 +15,7 @@
 static const double START_TIMEOUT_S = 60;
 enum { MOST_RANKS = 1 << 16 };
 
-/* Launchers, in the order in which they are believed: under mpirun within a Slurm job Slurm's own
+/* Launchers, in the order in which they are asked: under mpirun within a Slurm job Slurm's own
  * variables may say rank 0 to everybody. */
 static const struct {
     const char *rank, *size, *launcher;
@@ -26,7 +26,7 @@ static const struct {
     {"SLURM_PROCID", "SLURM_NTASKS", "srun"},
 };
 
-static int find_place(const struct rf_comm_opts *opts, struct rf_meeting *meeting)
+static int find_rank(const struct rf_comm_opts *opts, struct rf_rendezvous *rendezvous)
 {
     /* rank 0 of an options structure left at zero means nothing without a size. */
     bool given = opts && (opts->size > 0 || opts->rank > 0);
@@ -49,8 +49,8 @@ static int find_place(const struct rf_comm_opts *opts, struct rf_meeting *meetin
     if (rank >= size)
         return rf_fail_rank(RF_EINVAL, (int)rank, "rank %ld is outside a world of %ld ranks", rank,
                             size);
-    meeting->rank = (int)rank;
-    meeting->size = (int)size;
+    rendezvous->rank = (int)rank;
+    rendezvous->size = (int)size;
     return 0;
 }
 
@@ -65,7 +65,7 @@ static int parse_port(const char *text, const char *what, int *out)
 }
 
 /* host:port, [v6]:port */
-static int parse_host_port(const char *text, struct rf_meeting *meeting)
+static int parse_host_port(const char *text, struct rf_rendezvous *rendezvous)
 {
     const char *colon = strrchr(text, ':'), *start = text, *end = colon;
     if (!colon || colon == text)
@@ -75,26 +75,26 @@ static int parse_host_port(const char *text, struct rf_meeting *meeting)
         end--;
     }
     size_t length = (size_t)(end - start);
-    if (length == 0 || length >= sizeof(meeting->host))
+    if (length == 0 || length >= sizeof(rendezvous->host))
         return rf_fail(RF_EINVAL, "tcp://%s: expected tcp://host:port", text);
-    memcpy(meeting->host, start, length);
-    meeting->host[length] = 0;
-    return parse_port(colon + 1, "the port of the URL", &meeting->port);
+    memcpy(rendezvous->host, start, length);
+    rendezvous->host[length] = 0;
+    return parse_port(colon + 1, "the port of the URL", &rendezvous->port);
 }
 
-int rf_meeting_parse(const char *url, struct rf_meeting *meeting)
+int rf_rendezvous_parse(const char *url, struct rf_rendezvous *rendezvous)
 {
     const char *text = strncmp(url, "tcp://", 6) == 0 ? url + 6 : url;
-    return parse_host_port(text, meeting);
+    return parse_host_port(text, rendezvous);
 }
 
-static int find_environment(struct rf_meeting *meeting)
+static int find_environment(struct rf_rendezvous *rendezvous)
 {
     const char *host = rf_env("MASTER_ADDR"), *own = rf_env("RF_PORT");
     const char *port = own ? own : rf_env("MASTER_PORT");
-    if (meeting->size == 1)
+    if (rendezvous->size == 1)
         return 0;
-    if (!host && !port && rf_launcher_meeting(meeting) == 0)
+    if (!host && !port && rf_launcher_rendezvous(rendezvous) == 0)
         return 0;
     if (!host || !port)
         return rf_fail(RF_EINVAL,
@@ -102,53 +102,54 @@ static int find_environment(struct rf_meeting *meeting)
                        "file: URL)",
                        host ? "MASTER_PORT" : "MASTER_ADDR",
                        host ? "on which port rank 0 gathers the job" : "on which host rank 0 runs",
-                       meeting->size);
-    if (strlen(host) >= sizeof(meeting->host))
+                       rendezvous->size);
+    if (strlen(host) >= sizeof(rendezvous->host))
         return rf_fail(RF_EINVAL, "MASTER_ADDR is too long");
-    snprintf(meeting->host, sizeof(meeting->host), "%s", host);
-    RETURN_IF_ERROR(parse_port(port, own ? "RF_PORT" : "MASTER_PORT", &meeting->port));
+    snprintf(rendezvous->host, sizeof(rendezvous->host), "%s", host);
+    RETURN_IF_ERROR(parse_port(port, own ? "RF_PORT" : "MASTER_PORT", &rendezvous->port));
     if (!own)
-        rf_launcher_port(meeting);
+        rf_launcher_port(rendezvous);
     return 0;
 }
 
-static int find_meeting(const char *url, const struct rf_comm_opts *opts,
-                        struct rf_meeting *meeting)
+static int find_rendezvous(const char *url, const struct rf_comm_opts *opts,
+                           struct rf_rendezvous *rendezvous)
 {
     if (!url)
         return rf_fail(RF_EINVAL, "no URL to join; use self:, env:, tcp://host:port or file:/path");
     if (strcmp(url, "self:") == 0) {
-        meeting->size = 1;
+        rendezvous->size = 1;
         return 0;
     }
     bool tcp = strncmp(url, "tcp://", 6) == 0, file = strncmp(url, "file:", 5) == 0;
     if (!tcp && !file && strcmp(url, "env:") != 0)
         return rf_fail(RF_EINVAL,
                        "unknown URL %.200s; use self:, env:, tcp://host:port or file:/path", url);
-    RETURN_IF_ERROR(find_place(opts, meeting));
+    RETURN_IF_ERROR(find_rank(opts, rendezvous));
     if (tcp)
-        return rf_meeting_parse(url, meeting);
+        return rf_rendezvous_parse(url, rendezvous);
     if (!file)
-        return find_environment(meeting);
+        return find_environment(rendezvous);
     /* file:///path is the long form of file:/path */
-    meeting->file = strncmp(url + 5, "///", 3) == 0 ? url + 7 : url + 5;
-    if (!*meeting->file)
+    rendezvous->file = strncmp(url + 5, "///", 3) == 0 ? url + 7 : url + 5;
+    if (!*rendezvous->file)
         return rf_fail(RF_EINVAL, "file: names no path");
     return 0;
 }
 
-int rf_meet(struct rf_meeting *meeting, struct rf_control **out)
+int rf_rendezvous_join(struct rf_rendezvous *rendezvous, struct rf_control **out)
 {
-    int count = meeting->rank == 0 ? meeting->size : 1, listener = -1;
+    int count = rendezvous->rank == 0 ? rendezvous->size : 1, listener = -1;
     struct rf_link *links = rf_alloc((size_t)count * sizeof(*links));
     if (!links)
-        return rf_fail(RF_ENOMEM, "no memory to join %d ranks", meeting->size);
+        return rf_fail(RF_ENOMEM, "no memory to join %d ranks", rendezvous->size);
     for (int i = 0; i < count; i++)
         rf_link_init(&links[i], -1, 0);
-    int rc = meeting->rank == 0 ? rf_join_gather(meeting, links, &listener)
-                                : rf_join_connect(meeting, links);
+    int rc = rendezvous->rank == 0 ? rf_join_gather(rendezvous, links, &listener)
+                                   : rf_join_connect(rendezvous, links);
     if (rc == 0)
-        rc = rf_control_create(meeting->rank, meeting->size, links, listener, &meeting->key, out);
+        rc = rf_control_create(rendezvous->rank, rendezvous->size, links, listener,
+                               &rendezvous->key, out);
     rf_free(links);
     return rc;
 }
@@ -156,17 +157,19 @@ int rf_meet(struct rf_meeting *meeting, struct rf_control **out)
 int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *rank, int *size,
                       struct rf_control **out)
 {
-    struct rf_meeting meeting = {0};
+    struct rf_rendezvous rendezvous = {0};
     if (opts)
         RETURN_IF_ERROR(rf_check_seconds("join", opts->start_timeout_s));
     const char *key = opts && opts->key ? opts->key : rf_env("RF_JOB_KEY");
-    meeting.timeout_s = opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : START_TIMEOUT_S;
-    RETURN_IF_ERROR(find_meeting(url, opts, &meeting));
-    RETURN_IF_ERROR(rf_job_key_init(&meeting.key, key));
+    rendezvous.timeout_s =
+        opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : START_TIMEOUT_S;
+    RETURN_IF_ERROR(find_rendezvous(url, opts, &rendezvous));
+    RETURN_IF_ERROR(rf_job_key_init(&rendezvous.key, key));
     struct rf_control *control = NULL;
-    RETURN_IF_ERROR(meeting.size == 1 ? rf_self_control(&control) : rf_meet(&meeting, &control));
-    *rank = meeting.rank;
-    *size = meeting.size;
+    RETURN_IF_ERROR(rendezvous.size == 1 ? rf_self_control(&control)
+                                         : rf_rendezvous_join(&rendezvous, &control));
+    *rank = rendezvous.rank;
+    *size = rendezvous.size;
     *out = control;
     return 0;
 }

@@ -2,7 +2,8 @@
  *
  * How the ranks of a job find each other: rank 0 listens until all have joined, the others connect
  * and authenticate until they are accepted or refused with a reason. A foreign connection or a
- * misconfigured rank never ends the job. Called by bootstrap.c, and by others through rf_meet.
+ * misconfigured rank never ends the job. Called by bootstrap.c, and by others through
+ * rf_rendezvous_join.
  */
 #include "join.h"
 
@@ -14,22 +15,22 @@
 
 #include "../control/socket.h"
 #include "base/base.h"
-#include "board.h"
+#include "kvs.h"
 #include "listener.h"
 
 static const uint64_t RETRY_NS = 20000000;
 static const uint64_t ANSWER_NS = 3000000000; /* for one step of the handshake */
 static const uint64_t STALE_NS = 1000000000;  /* how long a file may be that of an earlier run */
 
-static uint64_t deadline_of(const struct rf_meeting *meeting)
+static uint64_t deadline_of(const struct rf_rendezvous *rendezvous)
 {
-    return rf_after_s(meeting->timeout_s);
+    return rf_after_s(rendezvous->timeout_s);
 }
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 struct gathering {
-    struct rf_meeting *meeting;
+    struct rf_rendezvous *rendezvous;
     struct rf_link *links;
     int joined; /* without rank 0 */
     struct rf_listener listener;
@@ -43,7 +44,8 @@ static int admit(void *owner, int rank, struct rf_link *link)
                        rank);
     g->links[rank] = *link;
     g->joined++;
-    rf_log("transport", 2, "rank %d has joined (%d of %d)", rank, g->joined + 1, g->meeting->size);
+    rf_log("transport", 2, "rank %d has joined (%d of %d)", rank, g->joined + 1,
+           g->rendezvous->size);
     return 0;
 }
 
@@ -51,7 +53,7 @@ static int admit(void *owner, int rank, struct rf_link *link)
  * rank. polls: of all ranks but 0, as poll() has left them. */
 static void watch_joined(struct gathering *g, const struct pollfd *polls)
 {
-    for (int rank = 1; rank < g->meeting->size; rank++) {
+    for (int rank = 1; rank < g->rendezvous->size; rank++) {
         struct rf_link *link = &g->links[rank];
         if (link->fd < 0 || polls[rank - 1].fd != link->fd || !polls[rank - 1].revents)
             continue;
@@ -69,7 +71,7 @@ static int fail_missing(struct gathering *g)
 {
     char names[160] = "";
     int shown = 0, missing = 0, first = -1;
-    for (int rank = 1; rank < g->meeting->size; rank++) {
+    for (int rank = 1; rank < g->rendezvous->size; rank++) {
         if (g->links[rank].fd >= 0)
             continue;
         missing++;
@@ -84,20 +86,20 @@ static int fail_missing(struct gathering *g)
     return rf_fail_rank(RF_ETIMEOUT, first,
                         "%s %s%s did not join within %.3g s (%d of %d are here)",
                         missing == 1 ? "rank" : "ranks", names, shown < missing ? ", ..." : "",
-                        g->meeting->timeout_s, g->joined + 1, g->meeting->size);
+                        g->rendezvous->timeout_s, g->joined + 1, g->rendezvous->size);
 }
 
 static int wait_for_ranks(struct gathering *g)
 {
-    uint64_t deadline = deadline_of(g->meeting);
-    int most = g->meeting->size + RF_LISTENER_POLLS;
+    uint64_t deadline = deadline_of(g->rendezvous);
+    int most = g->rendezvous->size + RF_LISTENER_POLLS;
     struct pollfd *polls = rf_alloc((size_t)most * sizeof(*polls));
     if (!polls)
-        return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", g->meeting->size);
+        return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", g->rendezvous->size);
     int rc = 0;
-    while (g->joined + 1 < g->meeting->size) {
+    while (g->joined + 1 < g->rendezvous->size) {
         int count = 0;
-        for (int rank = 1; rank < g->meeting->size; rank++) /* poll() ignores -1 */
+        for (int rank = 1; rank < g->rendezvous->size; rank++) /* poll() ignores -1 */
             polls[count++] = (struct pollfd){
                 .fd = g->links[rank].fd,
                 .events = POLLIN | (rf_link_has_output(&g->links[rank]) ? POLLOUT : 0)};
@@ -123,7 +125,7 @@ static void send_outcome(struct gathering *g, int status)
 {
     const struct rf_error reason = *rf_last_error();
     uint64_t deadline = rf_now_ns() + ANSWER_NS;
-    for (int rank = 1; rank < g->meeting->size; rank++) {
+    for (int rank = 1; rank < g->rendezvous->size; rank++) {
         struct rf_link *link = &g->links[rank];
         int rc = status < 0 ? rf_link_queue_refusal(link, 0, status, reason.message)
                             : rf_link_queue(link, RF_FRAME_START, 0, 0, NULL, 0);
@@ -159,80 +161,82 @@ static int check_file_limit(int size)
 /* Without a key rank 0 listens on loopback only. With one it listens on all addresses, since the
  * name that others know need not be an address of this host; unless that name is a loopback name.
  */
-static int open_listener(struct rf_meeting *meeting, int *listener)
+static int open_listener(struct rf_rendezvous *rendezvous, int *listener)
 {
     bool loopback = false;
-    RETURN_IF_ERROR(check_file_limit(meeting->size));
-    if (meeting->file || meeting->board) {
-        if (meeting->key.present)
-            rf_host_address(meeting->host, sizeof(meeting->host));
+    RETURN_IF_ERROR(check_file_limit(rendezvous->size));
+    if (rendezvous->file || rendezvous->kvs) {
+        if (rendezvous->key.present)
+            rf_host_address(rendezvous->host, sizeof(rendezvous->host));
         else
-            snprintf(meeting->host, sizeof(meeting->host), "127.0.0.1");
-        rf_random(meeting->key.job, RF_JOB_BYTES);
+            snprintf(rendezvous->host, sizeof(rendezvous->host), "127.0.0.1");
+        rf_random(rendezvous->key.job, RF_JOB_BYTES);
     }
-    RETURN_IF_ERROR(rf_host_is_loopback(meeting->host, &loopback));
-    if (!loopback && !meeting->key.present)
+    RETURN_IF_ERROR(rf_host_is_loopback(rendezvous->host, &loopback));
+    if (!loopback && !rendezvous->key.present)
         return rf_fail(RF_EAUTH,
                        "%s is not a loopback address, so ranks must prove that they belong to the "
                        "job: set RF_JOB_KEY to the same secret text on every rank",
-                       meeting->host);
-    bool everywhere = meeting->key.present && !names_loopback(meeting->host);
-    RETURN_IF_ERROR(
-        rf_socket_listen(meeting->host, meeting->port, everywhere, listener, &meeting->port));
-    if (!meeting->file)
+                       rendezvous->host);
+    bool everywhere = rendezvous->key.present && !names_loopback(rendezvous->host);
+    RETURN_IF_ERROR(rf_socket_listen(rendezvous->host, rendezvous->port, everywhere, listener,
+                                     &rendezvous->port));
+    if (!rendezvous->file)
         return 0;
-    int rc = rf_rendezvous_write(meeting->file, meeting->host, meeting->port, meeting->key.job);
+    int rc = rf_rendezvous_file_write(rendezvous->file, rendezvous->host, rendezvous->port,
+                                      rendezvous->key.job);
     if (rc < 0)
         close(*listener);
     return rc;
 }
 
-/* The same, with a key of its own where none is given; and rank 0 says on the board where it is. */
-static int open_listener_at_board(struct rf_meeting *meeting, int *listener)
+/* The same, with a key made for this job if none is given; publishes both in the key-value store.
+ */
+static int open_listener_and_publish(struct rf_rendezvous *rendezvous, int *listener)
 {
-    struct rf_notice notice = {{0}};
-    uint64_t deadline = deadline_of(meeting);
-    if (!meeting->key.present) {
-        rf_notice_key(&notice);
-        RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
+    struct rf_rendezvous_record record = {{0}};
+    uint64_t deadline = deadline_of(rendezvous);
+    if (!rendezvous->key.present) {
+        rf_rendezvous_record_make_key(&record);
+        RETURN_IF_ERROR(rf_job_key_init(&rendezvous->key, record.key));
     }
-    int rc = open_listener(meeting, listener);
+    int rc = open_listener(rendezvous, listener);
     if (rc == 0) { /* else the others read that there is none */
-        snprintf(notice.host, sizeof(notice.host), "%.63s", meeting->host);
-        notice.port = meeting->port;
-        memcpy(notice.job, meeting->key.job, RF_JOB_BYTES);
+        snprintf(record.host, sizeof(record.host), "%.63s", rendezvous->host);
+        record.port = rendezvous->port;
+        memcpy(record.job, rendezvous->key.job, RF_JOB_BYTES);
     }
     struct rf_error reason = *rf_last_error();
-    int shared = rf_notice_share(meeting->board, true, &notice, deadline);
+    int shared = rf_rendezvous_record_exchange(rendezvous->kvs, true, &record, deadline);
     if (rc == 0 && shared < 0)
         close(*listener);
     return rc < 0 ? rf_fail_error(&reason) : shared;
 }
 
-int rf_join_gather(struct rf_meeting *meeting, struct rf_link *links, int *listener)
+int rf_join_gather(struct rf_rendezvous *rendezvous, struct rf_link *links, int *listener)
 {
-    struct gathering gathering = {.meeting = meeting, .links = links};
-    if (meeting->listens)
-        *listener = meeting->listener;
-    else if (meeting->board)
-        RETURN_IF_ERROR(open_listener_at_board(meeting, listener));
+    struct gathering gathering = {.rendezvous = rendezvous, .links = links};
+    if (rendezvous->listens)
+        *listener = rendezvous->listener;
+    else if (rendezvous->kvs)
+        RETURN_IF_ERROR(open_listener_and_publish(rendezvous, listener));
     else
-        RETURN_IF_ERROR(open_listener(meeting, listener));
-    rf_listener_init(&gathering.listener, *listener, meeting->size, &meeting->key);
+        RETURN_IF_ERROR(open_listener(rendezvous, listener));
+    rf_listener_init(&gathering.listener, *listener, rendezvous->size, &rendezvous->key);
     gathering.listener.admit = admit;
     gathering.listener.owner = &gathering;
-    rf_log("transport", 2, "rank 0 waits for %d ranks on %s port %d", meeting->size - 1,
-           meeting->host, meeting->port);
+    rf_log("transport", 2, "rank 0 waits for %d ranks on %s port %d", rendezvous->size - 1,
+           rendezvous->host, rendezvous->port);
     int rc = wait_for_ranks(&gathering);
     struct rf_error reason = *rf_last_error();
     send_outcome(&gathering, rc);
-    if (meeting->file)
-        unlink(meeting->file);
+    if (rendezvous->file)
+        unlink(rendezvous->file);
     if (rc == 0)
         gathering.listener.fd = -1; /* goes to the control thread */
     rf_listener_close(&gathering.listener);
     if (rc < 0) {
-        for (int rank = 1; rank < meeting->size; rank++)
+        for (int rank = 1; rank < rendezvous->size; rank++)
             rf_link_close(&links[rank]);
         return rf_fail_error(&reason);
     }
@@ -267,51 +271,53 @@ static int expect(struct rf_link *link, int kind, uint64_t deadline, struct rf_f
     return check_kind(frame, kind);
 }
 
-int rf_join_authenticate(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link *link,
+                         uint64_t deadline)
 {
     struct rf_handshake h = {.version = RF_FRAME_VERSION,
-                             .rank = (uint32_t)meeting->rank,
-                             .size = (uint32_t)meeting->size};
+                             .rank = (uint32_t)rendezvous->rank,
+                             .size = (uint32_t)rendezvous->size};
     struct rf_frame frame;
     uint8_t hello[RF_HELLO_BYTES], proof[RF_PROOF_BYTES];
     rf_random(h.joiner, sizeof(h.joiner));
     rf_handshake_hello(&h, hello);
-    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_HELLO, meeting->rank, 0, hello, sizeof(hello)));
+    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_HELLO, rendezvous->rank, 0, hello, sizeof(hello)));
     RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
     RETURN_IF_ERROR(expect(link, RF_FRAME_CHALLENGE, deadline, &frame));
     memcpy(h.listener, frame.payload, sizeof(h.listener));
-    rf_handshake_prove(&meeting->key, &h, 'J', proof);
-    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_PROOF, meeting->rank, 0, proof, sizeof(proof)));
+    rf_handshake_prove(&rendezvous->key, &h, 'J', proof);
+    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_PROOF, rendezvous->rank, 0, proof, sizeof(proof)));
     RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
     RETURN_IF_ERROR(expect(link, RF_FRAME_WELCOME, deadline, &frame));
-    if (!rf_handshake_check(&meeting->key, &h, 'H', frame.payload))
+    if (!rf_handshake_check(&rendezvous->key, &h, 'H', frame.payload))
         return rf_fail_rank(RF_EAUTH, 0,
                             "what listens at %s port %d does not know the job key, so it is not "
                             "rank 0 of this job",
-                            meeting->host, meeting->port);
+                            rendezvous->host, rendezvous->port);
     return 0;
 }
 
 /* One attempt, from connecting to being accepted. RF_EAGAIN: another may succeed. */
-static int try_once(struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint64_t deadline)
 {
     bool loopback = false;
     int fd = -1;
-    if (meeting->file)
-        RETURN_IF_ERROR(rf_rendezvous_read(meeting->file, meeting->host, sizeof(meeting->host),
-                                           &meeting->port, meeting->key.job));
-    if (!meeting->key.present) {
-        RETURN_IF_ERROR(rf_host_is_loopback(meeting->host, &loopback));
+    if (rendezvous->file)
+        RETURN_IF_ERROR(rf_rendezvous_file_read(rendezvous->file, rendezvous->host,
+                                                sizeof(rendezvous->host), &rendezvous->port,
+                                                rendezvous->key.job));
+    if (!rendezvous->key.present) {
+        RETURN_IF_ERROR(rf_host_is_loopback(rendezvous->host, &loopback));
         if (!loopback)
             return rf_fail(RF_EAUTH,
                            "%s is not a loopback address, so ranks must prove that they belong to "
                            "the job: set RF_JOB_KEY to the same secret text on every rank",
-                           meeting->host);
+                           rendezvous->host);
     }
-    RETURN_IF_ERROR(rf_socket_connect(meeting->host, meeting->port, deadline, &fd));
+    RETURN_IF_ERROR(rf_socket_connect(rendezvous->host, rendezvous->port, deadline, &fd));
     rf_link_init(link, fd, RF_FRAME_MAX_PAYLOAD);
     uint64_t answer = rf_now_ns() + ANSWER_NS;
-    int rc = rf_join_authenticate(meeting, link, answer < deadline ? answer : deadline);
+    int rc = rf_join_authenticate(rendezvous, link, answer < deadline ? answer : deadline);
     if (rc == 0)
         return 0;
     rf_link_close(link);
@@ -321,7 +327,8 @@ static int try_once(struct rf_meeting *meeting, struct rf_link *link, uint64_t d
     return rc;
 }
 
-static int wait_for_start(const struct rf_meeting *meeting, struct rf_link *link, uint64_t deadline)
+static int wait_for_start(const struct rf_rendezvous *rendezvous, struct rf_link *link,
+                          uint64_t deadline)
 {
     struct rf_frame frame;
     /* Rank 0 has its own deadline, and its reason for giving up says more. */
@@ -330,47 +337,48 @@ static int wait_for_start(const struct rf_meeting *meeting, struct rf_link *link
         return rf_fail_rank(RF_EPEER, 0, "rank 0 went away before all ranks had joined");
     if (rc == RF_ETIMEOUT)
         return rf_fail_rank(RF_ETIMEOUT, 0, "rank 0 did not start the job within %.3g s",
-                            meeting->timeout_s);
+                            rendezvous->timeout_s);
     return rc < 0 ? rc : check_kind(&frame, RF_FRAME_START);
 }
 
-/* Where rank 0 is, by the launcher's board, and with which key. */
-static int read_board(struct rf_meeting *meeting, uint64_t deadline)
+/* Reads the address of rank 0, and the key, from the launcher's key-value store. */
+static int read_kvs(struct rf_rendezvous *rendezvous, uint64_t deadline)
 {
-    struct rf_notice notice = {{0}};
-    RETURN_IF_ERROR(rf_notice_share(meeting->board, false, &notice, deadline));
-    if (notice.port == 0)
+    struct rf_rendezvous_record record = {{0}};
+    RETURN_IF_ERROR(rf_rendezvous_record_exchange(rendezvous->kvs, false, &record, deadline));
+    if (record.port == 0)
         return rf_fail_rank(RF_EPEER, 0, "rank 0 could not open the job's listener");
-    if (notice.key[0])
-        RETURN_IF_ERROR(rf_job_key_init(&meeting->key, notice.key));
-    snprintf(meeting->host, sizeof(meeting->host), "%.63s", notice.host);
-    meeting->port = notice.port;
-    memcpy(meeting->key.job, notice.job, RF_JOB_BYTES);
+    if (record.key[0])
+        RETURN_IF_ERROR(rf_job_key_init(&rendezvous->key, record.key));
+    snprintf(rendezvous->host, sizeof(rendezvous->host), "%.63s", record.host);
+    rendezvous->port = record.port;
+    memcpy(rendezvous->key.job, record.job, RF_JOB_BYTES);
     return 0;
 }
 
-int rf_join_connect(struct rf_meeting *meeting, struct rf_link *link)
+int rf_join_connect(struct rf_rendezvous *rendezvous, struct rf_link *link)
 {
-    uint64_t start = rf_now_ns(), deadline = deadline_of(meeting);
-    if (meeting->board)
-        RETURN_IF_ERROR(read_board(meeting, deadline));
+    uint64_t start = rf_now_ns(), deadline = deadline_of(rendezvous);
+    if (rendezvous->kvs)
+        RETURN_IF_ERROR(read_kvs(rendezvous, deadline));
     for (;;) {
-        int rc = try_once(meeting, link, deadline);
+        int rc = try_once(rendezvous, link, deadline);
         if (rc == 0)
             break;
         /* A file of an earlier run may name a port that another job uses now. */
-        bool maybe_stale = meeting->file && (rc == RF_EAUTH || rc == RF_EINVAL || rc == RF_EBUSY) &&
+        bool maybe_stale = rendezvous->file &&
+                           (rc == RF_EAUTH || rc == RF_EINVAL || rc == RF_EBUSY) &&
                            rf_now_ns() - start < STALE_NS;
         if (rc != RF_EAGAIN && !maybe_stale)
             return rc;
         if (rf_now_ns() >= deadline) {
             struct rf_error last = *rf_last_error();
             return rf_fail_rank(RF_ETIMEOUT, 0, "rank %d could not join within %.3g s: %.400s",
-                                meeting->rank, meeting->timeout_s, last.message);
+                                rendezvous->rank, rendezvous->timeout_s, last.message);
         }
         rf_sleep_ns(RETRY_NS);
     }
-    int rc = wait_for_start(meeting, link, deadline);
+    int rc = wait_for_start(rendezvous, link, deadline);
     if (rc < 0)
         rf_link_close(link);
     return rc;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * What join_listener.c (rank 0 of a running job) and newcomer.c (a process that asks to join the
- * job) share. Both ends prove the job key as ranks do at the start (handshake.h). Then the newcomer
- * sends its terms (terms.c), both ends send a heartbeat every half second, and at some time rank 0
- * sends an invitation: the address of the larger job.
+ * job) share. Both ends prove the job key as ranks do at the start (handshake.h). Then the
+ * newcomer sends its terms (terms.c), both ends send a heartbeat every half second, and at some
+ * time rank 0 sends an invitation: the address of the larger job.
  */
 #ifndef RF_TRANSPORT_JOIN_LISTENER_H
 #define RF_TRANSPORT_JOIN_LISTENER_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where ranks meet when their launcher names no meeting point: MPI launchers and srun tell each
- * process its rank and the name of the job, and from these all come to the same place; or they have
- * a board. Called by bootstrap.c when MASTER_ADDR is not set.
+ * The rendezvous of ranks whose launcher does not set MASTER_ADDR. MPI launchers and srun give each
+ * process its rank and the name of the job, from which all ranks derive the same file or port; or
+ * they have a key-value store. Called by bootstrap.c.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "board.h"
 #include "join.h"
+#include "kvs.h"
 
-enum { FIRST_PORT = 20000, PORTS = 12000 }; /* below the ports that systems give out themselves */
+enum { FIRST_PORT = 20000, PORTS = 12000 }; /* below the ports that systems assign themselves */
 
 /* ---- one host: a file in a folder of the user's own ------------------------------------------ */
 
@@ -31,25 +31,26 @@ static int own_folder(char *path, size_t bytes)
     return 0;
 }
 
-static int meet_in_file(struct rf_meeting *meeting, const char *launcher, const char *job)
+static int use_file(struct rf_rendezvous *rendezvous, const char *launcher, const char *job)
 {
     char folder[256];
     RETURN_IF_ERROR(own_folder(folder, sizeof(folder)));
-    int length =
-        snprintf(meeting->file_name, sizeof(meeting->file_name), "%s/%s-%s", folder, launcher, job);
-    if (length >= (int)sizeof(meeting->file_name) || strchr(job, '/'))
+    int length = snprintf(rendezvous->file_name, sizeof(rendezvous->file_name), "%s/%s-%s", folder,
+                          launcher, job);
+    if (length >= (int)sizeof(rendezvous->file_name) || strchr(job, '/'))
         return rf_fail(RF_EINVAL, "the launcher's name of the job cannot be a file's: %.80s", job);
-    meeting->file = meeting->file_name;
+    rendezvous->file = rendezvous->file_name;
     return 0;
 }
 
-static bool on_one_host(const struct rf_meeting *meeting, const char *local_size)
+static bool on_one_host(const struct rf_rendezvous *rendezvous, const char *local_size)
 {
     long here = 0;
-    return rf_env_int(local_size, 0, &here) == 0 && here == meeting->size;
+    return rf_env_int(local_size, 0, &here) == 0 && here == rendezvous->size;
 }
 
-/* ---- srun across hosts, without a board -------------------------------------------------------
+/* ---- srun across hosts, without a key-value store
+ * -------------------------------------------------------
  */
 
 /* The first of "a[03-07,9],b2": "a03". */
@@ -72,39 +73,39 @@ static int port_of(const char *job)
     return FIRST_PORT + (int)(rf_hash32(job, strlen(job), 0) % PORTS);
 }
 
-static int meet_on_first_node(struct rf_meeting *meeting, const char *nodes, const char *job)
+static int use_first_node(struct rf_rendezvous *rendezvous, const char *nodes, const char *job)
 {
-    RETURN_IF_ERROR(first_node(nodes, meeting->host, sizeof(meeting->host)));
-    meeting->port = port_of(job);
+    RETURN_IF_ERROR(first_node(nodes, rendezvous->host, sizeof(rendezvous->host)));
+    rendezvous->port = port_of(job);
     return 0;
 }
 
 /* ---- torchrun -------------------------------------------------------------------------------- */
 
-void rf_launcher_port(struct rf_meeting *meeting)
+void rf_launcher_port(struct rf_rendezvous *rendezvous)
 {
     const char *taken = rf_env("TORCHELASTIC_USE_AGENT_STORE");
     const char *run = rf_env("TORCHELASTIC_RUN_ID"), *again = rf_env("TORCHELASTIC_RESTART_COUNT");
     char name[128];
     if (!taken || strcmp(taken, "True") != 0)
         return;
-    int theirs = meeting->port;
+    int theirs = rendezvous->port;
     snprintf(name, sizeof(name), "%d.%.80s.%.16s", theirs, run ? run : "", again ? again : "");
-    meeting->port = port_of(name);
-    if (meeting->port == theirs)
-        meeting->port++;
+    rendezvous->port = port_of(name);
+    if (rendezvous->port == theirs)
+        rendezvous->port++;
 }
 
 /* ---- which of them --------------------------------------------------------------------------- */
 
-/* Where rank 0 says, on a board of the launcher; if it has one. */
-static bool meet_at_board(struct rf_meeting *meeting, const struct rf_board *board)
+/* False: the launcher has no such key-value store. */
+static bool use_kvs(struct rf_rendezvous *rendezvous, const struct rf_kvs *kvs)
 {
-    meeting->board = board;
-    return board != NULL;
+    rendezvous->kvs = kvs;
+    return kvs != NULL;
 }
 
-static int meet_under_slurm(struct rf_meeting *meeting)
+static int find_under_slurm(struct rf_rendezvous *rendezvous)
 {
     const char *nodes = rf_env("SLURM_STEP_NODELIST"), *job = rf_env("SLURM_JOB_ID");
     const char *step = rf_env("SLURM_STEP_ID");
@@ -115,33 +116,33 @@ static int meet_under_slurm(struct rf_meeting *meeting)
         return rf_fail(RF_EINVAL, "srun has not said which hosts the job has");
     snprintf(name, sizeof(name), "%.24s.%.24s", job, step);
     if (hosts == 1)
-        return meet_in_file(meeting, "slurm", name);
-    if (meet_at_board(meeting, rf_board_pmi()) || meet_at_board(meeting, rf_board_pmix()))
+        return use_file(rendezvous, "slurm", name);
+    if (use_kvs(rendezvous, rf_kvs_pmi()) || use_kvs(rendezvous, rf_kvs_pmix()))
         return 0;
-    return meet_on_first_node(meeting, nodes, name);
+    return use_first_node(rendezvous, nodes, name);
 }
 
-/* The launchers in the order of bootstrap.c. On one host a file needs nothing of the launcher, and
- * leaves its connection to a program that uses MPI as well. */
-int rf_launcher_meeting(struct rf_meeting *meeting)
+/* The launchers in the order of bootstrap.c. On one host a file is used, which leaves the
+ * launcher's connection to a program that uses MPI as well. */
+int rf_launcher_rendezvous(struct rf_rendezvous *rendezvous)
 {
     const char *name = rf_env("PMIX_NAMESPACE");
     if (rf_env("OMPI_COMM_WORLD_RANK") && name) {
-        if (on_one_host(meeting, "OMPI_COMM_WORLD_LOCAL_SIZE"))
-            return meet_in_file(meeting, "openmpi", name);
-        if (meet_at_board(meeting, rf_board_pmix()))
+        if (on_one_host(rendezvous, "OMPI_COMM_WORLD_LOCAL_SIZE"))
+            return use_file(rendezvous, "openmpi", name);
+        if (use_kvs(rendezvous, rf_kvs_pmix()))
             return 0;
     }
-    if (rf_env("PMI_RANK") && on_one_host(meeting, "MPI_LOCALNRANKS")) {
+    if (rf_env("PMI_RANK") && on_one_host(rendezvous, "MPI_LOCALNRANKS")) {
         char job[32]; /* MPICH names no job; its ranks on one host have one parent */
         snprintf(job, sizeof(job), "%ld", (long)getppid());
-        return meet_in_file(meeting, "mpich", job);
+        return use_file(rendezvous, "mpich", job);
     }
-    /* Slurm's own variables are there under an mpiexec within its job, too. */
+    /* Slurm's own variables are set under an mpiexec within its job, too. */
     if (rf_env("PMI_RANK") && (rf_env("MPI_LOCALNRANKS") || !rf_env("SLURM_PROCID")) &&
-        meet_at_board(meeting, rf_board_pmi()))
+        use_kvs(rendezvous, rf_kvs_pmi()))
         return 0;
     if (rf_env("SLURM_PROCID"))
-        return meet_under_slurm(meeting);
-    return rf_fail(RF_EINVAL, "no launcher says where to meet");
+        return find_under_slurm(rendezvous);
+    return rf_fail(RF_EINVAL, "no launcher names a rendezvous");
 }

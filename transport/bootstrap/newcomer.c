@@ -38,26 +38,27 @@ int rf_invitation_read(const uint8_t in[RF_INVITATION_BYTES], struct rf_invitati
 
 /* ---- a newcomer ------------------------------------------------------------------------------ */
 
-static int find_job(const char *url, const char *key, struct rf_meeting *meeting)
+static int find_job(const char *url, const char *key, struct rf_rendezvous *rendezvous)
 {
-    RETURN_IF_ERROR(rf_meeting_parse(url, meeting));
-    RETURN_IF_ERROR(rf_job_key_init(&meeting->key, key ? key : rf_env("RF_JOB_KEY")));
-    if (!meeting->key.present)
+    RETURN_IF_ERROR(rf_rendezvous_parse(url, rendezvous));
+    RETURN_IF_ERROR(rf_job_key_init(&rendezvous->key, key ? key : rf_env("RF_JOB_KEY")));
+    if (!rendezvous->key.present)
         return rf_fail(RF_EAUTH, "who joins a running job must prove to belong to it: set "
                                  "RF_JOB_KEY to the job's");
-    meeting->rank = 1;
-    meeting->size = RF_JOIN_WORLD_SIZE;
+    rendezvous->rank = 1;
+    rendezvous->size = RF_JOIN_WORLD_SIZE;
     return 0;
 }
 
 /* RF_EAGAIN: worth another try. */
-static int ask_to_join(const struct rf_meeting *meeting, uint64_t deadline, struct rf_link *link)
+static int ask_to_join(const struct rf_rendezvous *rendezvous, uint64_t deadline,
+                       struct rf_link *link)
 {
     int fd = -1;
-    RETURN_IF_ERROR(rf_socket_connect(meeting->host, meeting->port, deadline, &fd));
+    RETURN_IF_ERROR(rf_socket_connect(rendezvous->host, rendezvous->port, deadline, &fd));
     rf_link_init(link, fd, RF_TERMS_BYTES);
     const uint64_t answer = rf_now_ns() + ANSWER_NS;
-    const int rc = rf_join_authenticate(meeting, link, answer < deadline ? answer : deadline);
+    const int rc = rf_join_authenticate(rendezvous, link, answer < deadline ? answer : deadline);
     if (rc < 0)
         rf_link_close(link);
     return rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT ? RF_EAGAIN : rc;
@@ -110,13 +111,13 @@ static int wait_inside(const struct rf_join_request *request, struct rf_link *li
 
 int rf_newcomer_wait(const struct rf_join_request *request, struct rf_invitation *out)
 {
-    struct rf_meeting meeting = {0};
-    RETURN_IF_ERROR(find_job(request->url, request->key, &meeting));
+    struct rf_rendezvous rendezvous = {0};
+    RETURN_IF_ERROR(find_job(request->url, request->key, &rendezvous));
     if (strlen(request->terms) > RF_TERMS_BYTES)
         return rf_fail(RF_EINVAL, "the terms of a newcomer have at most %d bytes", RF_TERMS_BYTES);
     for (uint64_t deadline = rf_after_s(request->timeout_s);;) {
         struct rf_link link;
-        int rc = ask_to_join(&meeting, deadline, &link);
+        int rc = ask_to_join(&rendezvous, deadline, &link);
         if (rc == 0) {
             rc = wait_inside(request, &link, out);
             rf_link_close(&link);
@@ -128,7 +129,7 @@ int rf_newcomer_wait(const struct rf_join_request *request, struct rf_invitation
             const struct rf_error last = *rf_last_error();
             return rf_fail_rank(RF_ETIMEOUT, 0,
                                 "no job took this process in at %s port %d within %.3g s: %.400s",
-                                meeting.host, meeting.port, request->timeout_s, last.message);
+                                rendezvous.host, rendezvous.port, request->timeout_s, last.message);
         }
         rf_sleep_ns(RETRY_NS);
     }
@@ -137,14 +138,14 @@ int rf_newcomer_wait(const struct rf_join_request *request, struct rf_invitation
 int rf_newcomer_join(const struct rf_join_request *request, const struct rf_invitation *invitation,
                      double timeout_s, struct rf_control **out)
 {
-    struct rf_meeting meeting = {0};
-    RETURN_IF_ERROR(find_job(request->url, request->key, &meeting));
-    meeting.port = invitation->port;
-    meeting.rank = invitation->rank;
-    meeting.size = invitation->size;
-    meeting.timeout_s = timeout_s;
-    memcpy(meeting.key.job, invitation->job, RF_JOB_BYTES);
-    return rf_meet(&meeting, out);
+    struct rf_rendezvous rendezvous = {0};
+    RETURN_IF_ERROR(find_job(request->url, request->key, &rendezvous));
+    rendezvous.port = invitation->port;
+    rendezvous.rank = invitation->rank;
+    rendezvous.size = invitation->size;
+    rendezvous.timeout_s = timeout_s;
+    memcpy(rendezvous.key.job, invitation->job, RF_JOB_BYTES);
+    return rf_rendezvous_join(&rendezvous, out);
 }
 
 /* ---- a rank of the job that grows ------------------------------------------------------------ */
@@ -152,16 +153,16 @@ int rf_newcomer_join(const struct rf_join_request *request, const struct rf_invi
 int rf_growth_join(struct rf_control *parent, const struct rf_growth *growth, int listener,
                    const char *key, double timeout_s, struct rf_control **out)
 {
-    struct rf_meeting meeting = {.port = growth->port,
-                                 .rank = parent->rank,
-                                 .size = growth->size,
-                                 .timeout_s = timeout_s,
-                                 .listens = parent->rank == 0,
-                                 .listener = listener};
-    snprintf(meeting.host, sizeof(meeting.host), "%.63s", growth->host);
-    RETURN_IF_ERROR(rf_job_key_init(&meeting.key, key ? key : rf_env("RF_JOB_KEY")));
-    memcpy(meeting.key.job, growth->job, RF_JOB_BYTES);
-    RETURN_IF_ERROR(rf_meet(&meeting, out));
+    struct rf_rendezvous rendezvous = {.port = growth->port,
+                                       .rank = parent->rank,
+                                       .size = growth->size,
+                                       .timeout_s = timeout_s,
+                                       .listens = parent->rank == 0,
+                                       .listener = listener};
+    snprintf(rendezvous.host, sizeof(rendezvous.host), "%.63s", growth->host);
+    RETURN_IF_ERROR(rf_job_key_init(&rendezvous.key, key ? key : rf_env("RF_JOB_KEY")));
+    memcpy(rendezvous.key.job, growth->job, RF_JOB_BYTES);
+    RETURN_IF_ERROR(rf_rendezvous_join(&rendezvous, out));
     (*out)->host = parent->host;
     return 0;
 }

@@ -20,7 +20,7 @@ struct offer {
     struct rf_loopback *world; /* ranks are threads of one process */
 };
 
-static int place_of(const struct rf_control *parent, const int *members, int count)
+static int rank_in_group(const struct rf_control *parent, const int *members, int count)
 {
     for (int i = 0; i < count; i++)
         if (members[i] == parent->rank)
@@ -28,13 +28,15 @@ static int place_of(const struct rf_control *parent, const int *members, int cou
     return -1;
 }
 
-static int open_listener(struct rf_control *parent, struct rf_meeting *meeting, struct offer *offer)
+static int open_listener(struct rf_control *parent, struct rf_rendezvous *rendezvous,
+                         struct offer *offer)
 {
-    rf_control_local_address(parent, meeting->host, sizeof(meeting->host));
-    RETURN_IF_ERROR(rf_socket_listen(meeting->host, 0, false, &meeting->listener, &meeting->port));
-    meeting->listens = true;
-    snprintf(offer->host, sizeof(offer->host), "%.63s", meeting->host);
-    offer->port = (uint32_t)meeting->port;
+    rf_control_local_address(parent, rendezvous->host, sizeof(rendezvous->host));
+    RETURN_IF_ERROR(
+        rf_socket_listen(rendezvous->host, 0, false, &rendezvous->listener, &rendezvous->port));
+    rendezvous->listens = true;
+    snprintf(offer->host, sizeof(offer->host), "%.63s", rendezvous->host);
+    offer->port = (uint32_t)rendezvous->port;
     rf_random(offer->job, sizeof(offer->job));
     return 0;
 }
@@ -48,43 +50,43 @@ static int exchange(struct rf_control *parent, const struct offer *mine, int rc,
     return rc < 0 ? rf_fail_error(&error) : gathered;
 }
 
-static int enter(const struct offer *offer, int first, struct rf_meeting *meeting,
-                 struct rf_control **out)
+static int join_group(const struct offer *offer, int first, struct rf_rendezvous *rendezvous,
+                      struct rf_control **out)
 {
     if (offer->world)
-        return rf_loopback_control(offer->world, meeting->rank, out);
+        return rf_loopback_control(offer->world, rendezvous->rank, out);
     if (offer->port == 0)
         return rf_fail_rank(RF_EPEER, first, "split: rank %d could not open the group's listener",
                             first);
-    snprintf(meeting->host, sizeof(meeting->host), "%.63s", offer->host);
-    meeting->port = (int)offer->port;
-    memcpy(meeting->key.job, offer->job, sizeof(offer->job));
-    return rf_meet(meeting, out);
+    snprintf(rendezvous->host, sizeof(rendezvous->host), "%.63s", offer->host);
+    rendezvous->port = (int)offer->port;
+    memcpy(rendezvous->key.job, offer->job, sizeof(offer->job));
+    return rf_rendezvous_join(rendezvous, out);
 }
 
 int rf_split_join(struct rf_control *parent, const int *members, int count, double timeout_s,
                   struct rf_control **control)
 {
     const struct rf_job_key *key = rf_control_key(parent);
-    struct rf_meeting meeting = {
-        .rank = place_of(parent, members, count), .size = count, .timeout_s = timeout_s};
+    struct rf_rendezvous rendezvous = {
+        .rank = rank_in_group(parent, members, count), .size = count, .timeout_s = timeout_s};
     struct offer mine = {{0}}, *all = rf_alloc((size_t)parent->size * sizeof(*all));
     int rc = all ? 0 : rf_fail(RF_ENOMEM, "no memory to split %d ranks", parent->size);
     if (!all)
         return rc;
     if (key)
-        meeting.key = *key;
-    if (meeting.rank == 0 && count > 1)
-        rc = key ? open_listener(parent, &meeting, &mine)
+        rendezvous.key = *key;
+    if (rendezvous.rank == 0 && count > 1)
+        rc = key ? open_listener(parent, &rendezvous, &mine)
                  : rf_loop_create_group(rf_loop_world(parent), count, &mine.world);
     rc = exchange(parent, &mine, rc, timeout_s, all);
     *control = NULL;
-    if (rc < 0 && meeting.listens)
-        close(meeting.listener);
+    if (rc < 0 && rendezvous.listens)
+        close(rendezvous.listener);
     else if (rc == 0 && count == 1)
         rc = rf_self_control(control);
     else if (rc == 0 && count > 1)
-        rc = enter(&all[members[0]], members[0], &meeting, control);
+        rc = join_group(&all[members[0]], members[0], &rendezvous, control);
     if (rc == 0 && *control)
         (*control)->host = parent->host;
     rf_free(all);

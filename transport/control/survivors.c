@@ -281,7 +281,7 @@ static int wait_for_member_list(struct recovery *s, int leader, struct rf_link *
 static int follow(struct recovery *s, int leader, int *members, int *count, struct rf_control **out)
 {
     const struct rf_endpoint *endpoint = endpoint_of(s, leader);
-    struct rf_meeting target = {.rank = endpoint_index(s, s->rank), .size = s->recovery->size};
+    struct rf_rendezvous target = {.rank = endpoint_index(s, s->rank), .size = s->recovery->size};
     struct rf_link link;
     struct rf_frame frame;
     const struct rf_member_space space = space_of(s);

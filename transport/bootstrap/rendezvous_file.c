@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file in which rank 0 says where it listens, for ranks that share a file system. A random name
- * of the run is part of it, so that a file left by an earlier run is recognised: nobody there can
- * answer for that name.
+ * The file in which rank 0 publishes where it listens, for ranks that share a file system. A random
+ * name of the run is part of it, so that a file left by an earlier run is recognised: nobody there
+ * can answer for that name.
  */
 #include <errno.h>
 #include <sodium.h>
@@ -13,7 +13,7 @@
 
 static const char FORMAT[] = "ringforge-rendezvous 1 %255s %d %64s";
 
-int rf_rendezvous_write(const char *path, const char *host, int port, const uint8_t *job)
+int rf_rendezvous_file_write(const char *path, const char *host, int port, const uint8_t *job)
 {
     char name[4096], job_text[2 * RF_JOB_BYTES + 1];
     if (snprintf(name, sizeof(name), "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof(name))
@@ -36,7 +36,8 @@ int rf_rendezvous_write(const char *path, const char *host, int port, const uint
     return 0;
 }
 
-int rf_rendezvous_read(const char *path, char *host, size_t host_bytes, int *port, uint8_t *job)
+int rf_rendezvous_file_read(const char *path, char *host, size_t host_bytes, int *port,
+                            uint8_t *job)
 {
     char text[512] = "", name[256], job_text[65];
     const char *why;

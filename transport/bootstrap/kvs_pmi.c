@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The board of MPICH's launchers: lines of text over a socket that the process inherits (PMI,
- * version 1). rank 0 puts a text, all meet in a barrier, all get it.
+ * The key-value store of MPICH's launchers: lines of text over a socket that the process inherits
+ * (PMI, version 1). Rank 0 puts a text, all wait in a barrier, all get it.
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,18 +13,18 @@
 
 #include "../control/socket.h"
 #include "base/base.h"
-#include "board.h"
+#include "kvs.h"
 
 enum { LINE = 2048 };
 
 /* One per process, as the socket is. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    int fd; /* 0: not greeted yet */
+    int fd; /* 0: not opened yet */
     struct stat socket;
-    char table[256];
-    unsigned shared; /* texts so far */
-    bool broken;     /* an answer may still be under way */
+    char name[256];     /* of the store */
+    unsigned exchanged; /* texts so far */
+    bool broken;        /* an answer may still be under way */
 } pmi;
 
 static int read_line(char line[LINE], uint64_t deadline)
@@ -67,20 +67,20 @@ static int ask(const char *command, const char *wanted, char line[LINE], uint64_
 }
 
 /* The text behind `name=`, up to a space. */
-static int value_of(const char *line, const char *name, char *out, size_t room)
+static int value_of(const char *line, const char *name, char *out, size_t bytes)
 {
     const char *found = strstr(line, name);
     size_t length = found ? strcspn(found + strlen(name), " ") : 0;
-    if (length == 0 || length >= room)
+    if (length == 0 || length >= bytes)
         return rf_fail(RF_ENET, "the launcher answers over PMI_FD: %.200s", line);
     memcpy(out, found + strlen(name), length);
     out[length] = 0;
     return 0;
 }
 
-/* Hydra takes a process that has spoken to it and ends without this for one that crashed. Where MPI
- * has been finalized in the meantime, the socket is closed. */
-static void say_goodbye(void)
+/* Hydra takes a process that has used PMI and ends without this for one that crashed. If MPI has
+ * been finalized in the meantime, the socket is closed. */
+static void finalize(void)
 {
     static const char text[] = "cmd=finalize\n";
     struct stat now;
@@ -89,7 +89,7 @@ static void say_goodbye(void)
         (void)rf_socket_wait(pmi.fd, POLLIN, rf_now_ns() + 1000000000);
 }
 
-static int greet(uint64_t deadline)
+static int open_session(uint64_t deadline)
 {
     char line[LINE];
     long fd = -1;
@@ -97,42 +97,42 @@ static int greet(uint64_t deadline)
     if (fd <= 0 || fstat((int)fd, &pmi.socket) || !S_ISSOCK(pmi.socket.st_mode))
         return rf_fail(RF_ENET, "PMI_FD is no connection to a launcher");
     pmi.fd = (int)fd;
-    atexit(say_goodbye);
+    atexit(finalize);
     RETURN_IF_ERROR(
         ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init", line, deadline));
     RETURN_IF_ERROR(ask("cmd=get_my_kvsname\n", "my_kvsname", line, deadline));
-    return value_of(line, "kvsname=", pmi.table, sizeof(pmi.table));
+    return value_of(line, "kvsname=", pmi.name, sizeof(pmi.name));
 }
 
-static int share_locked(bool writes, char text[RF_BOARD_TEXT], uint64_t deadline)
+static int exchange_locked(bool writes, char text[RF_KVS_TEXT], uint64_t deadline)
 {
     char command[LINE], line[LINE];
     if (!pmi.fd)
-        RETURN_IF_ERROR(greet(deadline));
-    unsigned number = pmi.shared++;
-    snprintf(command, sizeof(command), "cmd=put kvsname=%s key=ringforge-%u value=%s\n", pmi.table,
+        RETURN_IF_ERROR(open_session(deadline));
+    unsigned number = pmi.exchanged++;
+    snprintf(command, sizeof(command), "cmd=put kvsname=%s key=ringforge-%u value=%s\n", pmi.name,
              number, text);
     if (writes)
         RETURN_IF_ERROR(ask(command, "put_result", line, deadline));
     RETURN_IF_ERROR(ask("cmd=barrier_in\n", "barrier_out", line, deadline));
-    snprintf(command, sizeof(command), "cmd=get kvsname=%s key=ringforge-%u\n", pmi.table, number);
+    snprintf(command, sizeof(command), "cmd=get kvsname=%s key=ringforge-%u\n", pmi.name, number);
     RETURN_IF_ERROR(ask(command, "get_result", line, deadline));
-    return value_of(line, "value=", text, RF_BOARD_TEXT);
+    return value_of(line, "value=", text, RF_KVS_TEXT);
 }
 
-static int share(bool writes, char text[RF_BOARD_TEXT], uint64_t deadline)
+static int exchange(bool writes, char text[RF_KVS_TEXT], uint64_t deadline)
 {
     pthread_mutex_lock(&lock);
     int rc = pmi.broken
                  ? rf_fail(RF_ENET, "the launcher did not answer before; nothing more is asked")
-                 : share_locked(writes, text, deadline);
+                 : exchange_locked(writes, text, deadline);
     pmi.broken = rc < 0;
     pthread_mutex_unlock(&lock);
     return rc;
 }
 
-const struct rf_board *rf_board_pmi(void)
+const struct rf_kvs *rf_kvs_pmi(void)
 {
-    static const struct rf_board board = {"PMI", share};
-    return rf_env("PMI_FD") ? &board : NULL;
+    static const struct rf_kvs kvs = {"PMI", exchange};
+    return rf_env("PMI_FD") ? &kvs : NULL;
 }

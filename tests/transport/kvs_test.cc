@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A launcher's board: the notice of rank 0, and PMI as Hydra and Slurm speak it, played by the
-// test. Real launchers are in tests/tools/launchers_test.sh.
+// A launcher's key-value store: the record of rank 0, and PMI as Hydra and Slurm speak it, of which
+// the test plays the launcher. Real launchers are in tests/tools/launchers_test.sh.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -10,7 +10,7 @@
 #include "job_helpers.h"
 
 extern "C" {
-#include "transport/bootstrap/board.h"
+#include "transport/bootstrap/kvs.h"
 }
 
 namespace
@@ -22,31 +22,33 @@ bool contains(const std::string &text, const char *part)
     return text.find(part) != std::string::npos;
 }
 
-// ---- the notice ---------------------------------------------------------------------------------
+// ---- the record ---------------------------------------------------------------------------------
 
-char posted[RF_BOARD_TEXT];
-int post(bool writes, char text[RF_BOARD_TEXT], uint64_t)
+char posted[RF_KVS_TEXT];
+int post(bool writes, char text[RF_KVS_TEXT], uint64_t)
 {
     if (writes)
-        memcpy(posted, text, RF_BOARD_TEXT);
+        memcpy(posted, text, RF_KVS_TEXT);
     else
-        memcpy(text, posted, RF_BOARD_TEXT);
+        memcpy(text, posted, RF_KVS_TEXT);
     return 0;
 }
-const rf_board a_board = {"board", post};
+const rf_kvs a_kvs = {"kvs", post};
 
-TEST(Board, WhatRank0WritesIsReadByTheOthers)
+TEST(Kvs, WhatRank0WritesIsReadByTheOthers)
 {
     for (const char *host : {"10.0.0.7", "fe80::1%eth0", ""})
         for (bool with_key : {true, false}) {
-            rf_notice written{}, read{};
+            rf_rendezvous_record written{}, read{};
             snprintf(written.host, sizeof written.host, "%s", host);
             written.port = *host ? 65535 : 0;
             rf_random(written.job, sizeof written.job);
             if (with_key)
-                rf_notice_key(&written);
-            ASSERT_EQ(rf_notice_share(&a_board, true, &written, 0), 0) << rf_last_error()->message;
-            ASSERT_EQ(rf_notice_share(&a_board, false, &read, 0), 0) << rf_last_error()->message;
+                rf_rendezvous_record_make_key(&written);
+            ASSERT_EQ(rf_rendezvous_record_exchange(&a_kvs, true, &written, 0), 0)
+                << rf_last_error()->message;
+            ASSERT_EQ(rf_rendezvous_record_exchange(&a_kvs, false, &read, 0), 0)
+                << rf_last_error()->message;
             EXPECT_STREQ(read.host, *host ? host : "-");
             EXPECT_EQ(read.port, *host ? 65535 : 0);
             EXPECT_EQ(memcmp(read.job, written.job, sizeof read.job), 0);
@@ -55,16 +57,16 @@ TEST(Board, WhatRank0WritesIsReadByTheOthers)
         }
 }
 
-TEST(Board, WhatIsNoNoticeIsRefused)
+TEST(Kvs, WhatIsNoRecordIsRefused)
 {
     for (const char *text : {"", "ringforge", "ringforge,1,host", "ringforge,2,h,1,00,-",
                              "ringforge,1,h,-1,00,-", "ringforge,1,h,70000,00,-",
                              "ringforge,1,h,1,xx,-", "ringforge,1,h,1,000,-", "other,1,h,1,00,-"}) {
-        rf_notice read{};
+        rf_rendezvous_record read{};
         snprintf(posted, sizeof posted, "%s", text);
-        EXPECT_EQ(rf_notice_share(&a_board, false, &read, 0), RF_ECORRUPT) << text;
+        EXPECT_EQ(rf_rendezvous_record_exchange(&a_kvs, false, &read, 0), RF_ECORRUPT) << text;
         EXPECT_STREQ(rf_last_error()->message,
-                     "what the launcher's board has is no notice of rank 0");
+                     "what the launcher's kvs has is no record of rank 0");
     }
 }
 
@@ -238,12 +240,12 @@ TEST(BoardPmi, ALauncherThatAnswersNonsenseIsNamed)
         Launcher launcher(1);
         launcher.instead = [&](int, const std::string &) { return std::string(answer); };
         run(launcher, [&](int) {
-            char text[RF_BOARD_TEXT] = "x";
-            const rf_board *board = rf_board_pmi();
+            char text[RF_KVS_TEXT] = "x";
+            const rf_kvs *kvs = rf_kvs_pmi();
             std::string first, wanted = std::string("the launcher answers over PMI_FD: ") + answer;
-            int rc = board->share(true, text, rf_now_ns() + 5000000000u);
+            int rc = kvs->exchange(true, text, rf_now_ns() + 5000000000u);
             first = rf_last_error()->message;
-            int again = board->share(true, text, rf_now_ns() + 5000000000u);
+            int again = kvs->exchange(true, text, rf_now_ns() + 5000000000u);
             bool refused = contains(rf_last_error()->message, "nothing more is asked");
             return rc == RF_ENET && first == wanted && again == RF_ENET && refused ? 0 : 1;
         });
@@ -266,9 +268,9 @@ TEST(BoardPmi, AFileThatIsNoConnectionIsSaid)
 {
     Launcher launcher(1);
     run(launcher, [&](int) {
-        char text[RF_BOARD_TEXT] = "x";
+        char text[RF_KVS_TEXT] = "x";
         setenv("PMI_FD", "0", 1);
-        int rc = rf_board_pmi()->share(true, text, rf_now_ns() + 1000000000u);
+        int rc = rf_kvs_pmi()->exchange(true, text, rf_now_ns() + 1000000000u);
         return rc == RF_ENET &&
                        contains(rf_last_error()->message, "PMI_FD is no connection to a launcher")
                    ? 0

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The board of PMIx launchers, by libpmix, which is loaded when it is needed: rank 0 puts a text,
- * all meet in a fence, all get it. Built with RF_HAVE_PMIX where its headers are.
+ * The key-value store of PMIx launchers, by libpmix, which is loaded when it is needed: rank 0 puts
+ * a text, all wait in a fence, all get it. Built with RF_HAVE_PMIX if its headers are there.
  */
-#include "board.h"
+#include "kvs.h"
 
 #include "base/base.h"
 
@@ -25,11 +25,11 @@ static struct {
     __typeof__(PMIx_Get) *get;
     __typeof__(PMIx_Error_string) *text;
     pmix_proc_t self;
-    unsigned shared; /* texts so far */
-    bool broken;     /* a fence may still be under way */
+    unsigned exchanged; /* texts so far */
+    bool broken;        /* a fence may still be under way */
 } pmix;
 
-/* Of one fence. A late callback finds it whatever has become of the caller. */
+/* State of one fence. It is static, as a callback may come after the caller has given up. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -50,7 +50,7 @@ static bool find(void *address, const char *name)
 }
 
 /* A launcher takes a process that ends without this for one that crashed. */
-static void say_goodbye(void)
+static void finalize(void)
 {
     pmix.finalize(NULL, 0);
 }
@@ -76,7 +76,7 @@ static int load(void)
                        "the launcher's PMIx does not answer: %s; set MASTER_ADDR, MASTER_PORT and "
                        "RF_JOB_KEY to do without it",
                        pmix.text(status));
-    atexit(say_goodbye);
+    atexit(finalize);
     return 0;
 }
 
@@ -89,7 +89,7 @@ static void fence_ended(pmix_status_t status, void *unused)
     pthread_mutex_unlock(&fence.lock);
 }
 
-static int meet(uint64_t deadline_ns)
+static int wait_in_fence(uint64_t deadline_ns)
 {
     pmix_info_t collect = {.value = {.type = PMIX_BOOL, .data.flag = true}};
     snprintf(collect.key, sizeof(collect.key), "%s", PMIX_COLLECT_DATA);
@@ -121,7 +121,7 @@ static int put(const char *key, char *text)
     return status == PMIX_SUCCESS ? 0 : pmix_error("take a text", status);
 }
 
-static int get(const char *key, char text[RF_BOARD_TEXT])
+static int get(const char *key, char text[RF_KVS_TEXT])
 {
     pmix_proc_t first = pmix.self;
     pmix_value_t *value = NULL;
@@ -130,7 +130,7 @@ static int get(const char *key, char text[RF_BOARD_TEXT])
     if (status != PMIX_SUCCESS)
         return pmix_error("give rank 0's text", status);
     int rc = 0;
-    if (value->type == PMIX_STRING && strlen(value->data.string) < RF_BOARD_TEXT)
+    if (value->type == PMIX_STRING && strlen(value->data.string) < RF_KVS_TEXT)
         strcpy(text, value->data.string);
     else
         rc = rf_fail(RF_ENET, "what the launcher's PMIx gives is not rank 0's text");
@@ -140,24 +140,24 @@ static int get(const char *key, char text[RF_BOARD_TEXT])
     return rc;
 }
 
-static int share_locked(bool writes, char text[RF_BOARD_TEXT], uint64_t deadline)
+static int exchange_locked(bool writes, char text[RF_KVS_TEXT], uint64_t deadline)
 {
     char key[32];
     if (!pmix.library)
         RETURN_IF_ERROR(load());
-    snprintf(key, sizeof(key), "ringforge-%u", pmix.shared++);
+    snprintf(key, sizeof(key), "ringforge-%u", pmix.exchanged++);
     if (writes)
         RETURN_IF_ERROR(put(key, text));
-    RETURN_IF_ERROR(meet(deadline));
+    RETURN_IF_ERROR(wait_in_fence(deadline));
     return get(key, text);
 }
 
-static int share(bool writes, char text[RF_BOARD_TEXT], uint64_t deadline)
+static int exchange(bool writes, char text[RF_KVS_TEXT], uint64_t deadline)
 {
     pthread_mutex_lock(&lock);
     int rc = pmix.broken
                  ? rf_fail(RF_ENET, "the launcher did not answer before; nothing more is asked")
-                 : share_locked(writes, text, deadline);
+                 : exchange_locked(writes, text, deadline);
     pmix.broken = rc < 0;
     pthread_mutex_unlock(&lock);
     return rc;
@@ -165,17 +165,17 @@ static int share(bool writes, char text[RF_BOARD_TEXT], uint64_t deadline)
 
 #else
 
-static int share(bool writes, char text[RF_BOARD_TEXT], uint64_t deadline)
+static int exchange(bool writes, char text[RF_KVS_TEXT], uint64_t deadline)
 {
-    return rf_fail(RF_ENOTSUP, "the launcher speaks PMIx, for which this build was made without; "
+    return rf_fail(RF_ENOTSUP, "the launcher speaks PMIx, which this build does not support; "
                                "set MASTER_ADDR, MASTER_PORT and RF_JOB_KEY, or build with "
                                "libpmix-dev installed");
 }
 
 #endif
 
-const struct rf_board *rf_board_pmix(void)
+const struct rf_kvs *rf_kvs_pmix(void)
 {
-    static const struct rf_board board = {"PMIx", share};
-    return rf_env("PMIX_NAMESPACE") ? &board : NULL;
+    static const struct rf_kvs kvs = {"PMIx", exchange};
+    return rf_env("PMIX_NAMESPACE") ? &kvs : NULL;
 }
