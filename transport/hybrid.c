@@ -60,13 +60,13 @@ static int hybrid_post_recv(struct rf_transport *t, int peer, uint64_t tag, void
                : post_inter(b, peer, tag, buffer, bytes, context);
 }
 
-static int hybrid_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
-                              size_t bytes, void *context)
+static int hybrid_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                                      size_t bytes, void *context)
 {
     struct hybrid *b = hybrid_of(t);
-    return is_here(b, peer)
-               ? b->intra_host->ops->post_borrow(b->intra_host, peer, tag, buffer, bytes, context)
-               : post_inter(b, peer, tag, buffer, bytes, context);
+    return is_here(b, peer) ? b->intra_host->ops->post_recv_zero_copy(b->intra_host, peer, tag,
+                                                                      buffer, bytes, context)
+                            : post_inter(b, peer, tag, buffer, bytes, context);
 }
 
 /* The two in turns, so that neither waits while the other is busy. */
@@ -131,9 +131,9 @@ static struct rf_transport *intra_of(struct rf_transport *t)
     return hybrid_of(t)->intra_host;
 }
 
-static void hybrid_give_back(struct rf_transport *t, int peer, uint32_t loan)
+static void hybrid_release_zero_copy(struct rf_transport *t, int peer, uint32_t token)
 {
-    intra_of(t)->ops->give_back(intra_of(t), peer, loan);
+    intra_of(t)->ops->release_zero_copy(intra_of(t), peer, token);
 }
 
 static int hybrid_alloc(struct rf_transport *t, size_t bytes, void **out)
@@ -173,8 +173,8 @@ static const struct rf_transport_ops hybrid_ops = {
     .deregister_memory = hybrid_deregister,
     .cancel_all = hybrid_cancel_all,
     .destroy = hybrid_destroy,
-    .post_borrow = hybrid_post_borrow,
-    .give_back = hybrid_give_back,
+    .post_recv_zero_copy = hybrid_post_recv_zero_copy,
+    .release_zero_copy = hybrid_release_zero_copy,
     .alloc = hybrid_alloc,
     .free = hybrid_free,
     .locate = hybrid_locate,

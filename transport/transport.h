@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the transport layer offers to comm: ways to join a job (a control link), and ways to move
- * bytes between its ranks (a transport). The vtables are in base/wire.h; rf_loopback_create,
- * rf_loopback_destroy and rf_provider_list of <ringforge/comm.h> live in this layer too.
+ * bytes between its ranks (a transport). The vtables are in base/transport_interface.h;
+ * rf_loopback_create, rf_loopback_destroy and rf_provider_list of <ringforge/comm.h> live in this
+ * layer too.
  */
 #ifndef RF_TRANSPORT_TRANSPORT_H
 #define RF_TRANSPORT_TRANSPORT_H
@@ -10,7 +11,7 @@
 #include <ringforge/comm.h>
 #include <ringforge/ringforge.h> /* rf_now_ns */
 
-#include "base/wire.h"
+#include "base/transport_interface.h"
 
 /* Joins the job at `url` (see rf_comm_open). Blocks until all ranks are there or the start timeout
  * has passed. rank and size are written on success. opts may be NULL. Free with

@@ -11,7 +11,7 @@
 #include <ringforge/comm.h>
 #include <ringforge/types.h>
 
-#include "../base/wire.h"
+#include "../base/transport_interface.h"
 
 struct rf_sched;
 struct rf_coll_model;
@@ -121,7 +121,8 @@ struct rf_exec_args {
     uint32_t comm_id;
     uint32_t sequence;
     uint32_t contract;      /* sent with every message; every received one must agree with it
-                             * (rf_contract_agrees in base/wire.h, not ==: an empty label matches any) */
+                             * (rf_contract_agrees in base/transport_interface.h, not ==: an empty label
+                             * matches any) */
     struct rf_mover *mover; /* of a staged schedule */
     const struct rf_reduction *reduction; /* of RF_CUSTOM; else NULL */
     const bool *blocked; /* [ranks] to whom nothing is sent for now: where this changes, the next

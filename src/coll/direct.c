@@ -84,7 +84,7 @@ static void receive_parts(struct direct *direct, uint32_t segment)
             uint32_t recv =
                 rf_sched_recv(direct->sched, from, (uint32_t)part * direct->cut.count + segment,
                               slot(direct, from, part, segment), own.bytes);
-            rf_sched_may_borrow(direct->sched, recv);
+            rf_sched_allow_zero_copy(direct->sched, recv);
             if (segment >= direct->window)
                 rf_sched_dep(direct->sched, recv, direct->folds[segment - direct->window]);
             direct->receives[direct->receive_count++] = recv;

@@ -89,8 +89,8 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
                                                seal_to_send(exec, queue->steps[queue->head]),
                                                to_send(exec, step), step->bytes, message);
         else
-            status = (step->may_borrow && exec->shares ? transport->ops->post_borrow
-                                                       : transport->ops->post_recv)(
+            status = (step->zero_copy && exec->shares ? transport->ops->post_recv_zero_copy
+                                                      : transport->ops->post_recv)(
                 transport, step->peer, tag, rf_exec_address(exec, step->dst), step->bytes, message);
         if (status == RF_EAGAIN)
             return 0;
@@ -235,7 +235,7 @@ static int check(struct rf_exec *exec, const struct rf_step *step,
     if (!is_recv)
         return 0;
     const int here = exec->transport->rank;
-    const void *data = completion->loan ? completion->data : rf_exec_address(exec, step->dst);
+    const void *data = completion->token ? completion->data : rf_exec_address(exec, step->dst);
     uint32_t mine = seal(exec, step, step->peer, here, data);
     if (exec->args.checksum && ((mine ^ completion->contract) & 0xffffffu))
         return rf_fail_rank(RF_ECORRUPT, step->peer,
@@ -256,10 +256,10 @@ static void take(const struct rf_completion *completion)
     message->step = RF_NO_STEP;
     exec->free_messages[exec->free_count++] = (uint32_t)(message - exec->messages);
     exec->activity++;
-    if (completion->loan) {
-        exec->loans[step->dst.offset / RF_TEMP_ALIGNMENT] =
-            (struct loan){completion->data, completion->loan, step->peer};
-        exec->borrowed++;
+    if (completion->token) {
+        exec->zero_copies[step->dst.offset / RF_TEMP_ALIGNMENT] =
+            (struct zero_copy){completion->data, completion->token, step->peer};
+        exec->zero_copy_count++;
     }
     int status = check(exec, step, completion);
     if (status < 0 && exec->status == 0)
@@ -413,5 +413,5 @@ void rf_exec_reset(struct rf_exec *exec)
     forget_moves(exec);
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->left = 0;
-    exec->borrowed = 0;
+    exec->zero_copy_count = 0;
 }

@@ -12,7 +12,7 @@ int rf_exec_create(struct rf_transport *transport, struct rf_exec **out)
     if (!exec)
         return rf_fail(RF_ENOMEM, "out of memory for an executor of collectives");
     exec->transport = transport;
-    exec->shares = rf_wire_shares(transport);
+    exec->shares = rf_transport_shares_memory(transport);
     exec->mismatch_peer = -1;
     *out = exec;
     return 0;
@@ -26,8 +26,8 @@ static void free_temp(struct rf_exec *exec)
         exec->transport->ops->free(exec->transport, exec->temp);
     else
         rf_free(exec->temp);
-    rf_free(exec->loans);
-    exec->loans = NULL;
+    rf_free(exec->zero_copies);
+    exec->zero_copies = NULL;
     exec->temp = exec->temp_handle = NULL;
     exec->temp_capacity = 0;
 }
@@ -102,11 +102,11 @@ static int grow_temp(struct rf_exec *exec, size_t bytes)
     free_temp(exec);
     if (exec->shares) { /* what is sent out of it is not copied on the way */
         RETURN_IF_ERROR(exec->transport->ops->alloc(exec->transport, bytes, &exec->temp));
-        exec->loans = rf_alloc((bytes / RF_TEMP_ALIGNMENT + 1) * sizeof(*exec->loans));
+        exec->zero_copies = rf_alloc((bytes / RF_TEMP_ALIGNMENT + 1) * sizeof(*exec->zero_copies));
     } else {
         exec->temp = rf_alloc_aligned(bytes, TEMP_PAGE);
     }
-    if (!exec->temp || (exec->shares && !exec->loans))
+    if (!exec->temp || (exec->shares && !exec->zero_copies))
         return rf_fail(RF_ENOMEM, "%s: out of memory for %zu bytes of temporary data",
                        rf_coll_op_name(exec->sched->op), bytes);
     exec->temp_capacity = bytes;

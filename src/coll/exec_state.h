@@ -13,8 +13,8 @@
 
 /* A posted send or receive; its address is the context of the completion. */
 struct message {
-    struct rf_wire_context context; /* its owner is the rf_exec */
-    uint32_t step;                  /* RF_NO_STEP = not posted */
+    struct rf_transport_context context; /* its owner is the rf_exec */
+    uint32_t step;                       /* RF_NO_STEP = not posted */
 };
 
 /* Steps in the order they became ready. A step enters once per run, so the arrays never wrap. */
@@ -33,10 +33,11 @@ struct moves {
     struct queue ready;
 };
 
-/* What a receive brought and left where it was; at its place in temporary memory / 64. */
-struct loan {
+/* The data of a zero-copy receive, which stay where they came. The index of an entry is the offset
+ * in temporary memory that the receive names, divided by RF_TEMP_ALIGNMENT. */
+struct zero_copy {
     const void *data;
-    uint32_t loan; /* 0 = none: the data are in temporary memory */
+    uint32_t token; /* to release them with; 0 = none: the data are in temporary memory */
     int peer;
 };
 
@@ -73,8 +74,8 @@ struct rf_exec {
 
     bool shares;                /* ranks reach each other's memory */
     bool shown[RF_SPACE_COUNT]; /* the run's IN, OUT: others can reach it */
-    struct loan *loans;
-    uint32_t borrowed;
+    struct zero_copy *zero_copies;
+    uint32_t zero_copy_count;
     struct buffers *all;    /* [rank], once all have met */
     unsigned char **places; /* [rank]: one allocation with all */
     int all_capacity;

@@ -5,30 +5,30 @@
  */
 #include "exec_state.h"
 
-static struct loan *loan_of(const struct rf_exec *exec, struct rf_operand operand)
+static struct zero_copy *zero_copy_of(const struct rf_exec *exec, struct rf_operand operand)
 {
-    if (exec->borrowed == 0 || operand.space != RF_SPACE_TMP ||
+    if (exec->zero_copy_count == 0 || operand.space != RF_SPACE_TMP ||
         operand.offset % RF_TEMP_ALIGNMENT != 0)
         return NULL;
-    struct loan *loan = &exec->loans[operand.offset / RF_TEMP_ALIGNMENT];
-    return loan->loan ? loan : NULL;
+    struct zero_copy *at = &exec->zero_copies[operand.offset / RF_TEMP_ALIGNMENT];
+    return at->token ? at : NULL;
 }
 
 /* Where an operand is read: where it was received, or where it was left. */
 static const void *source(const struct rf_exec *exec, struct rf_operand operand)
 {
-    const struct loan *loan = loan_of(exec, operand);
-    return loan ? loan->data : rf_exec_address(exec, operand);
+    const struct zero_copy *at = zero_copy_of(exec, operand);
+    return at ? at->data : rf_exec_address(exec, operand);
 }
 
-static void give_back(struct rf_exec *exec, struct rf_operand operand)
+static void release(struct rf_exec *exec, struct rf_operand operand)
 {
-    struct loan *loan = loan_of(exec, operand);
-    if (!loan)
+    struct zero_copy *at = zero_copy_of(exec, operand);
+    if (!at)
         return;
-    exec->transport->ops->give_back(exec->transport, loan->peer, loan->loan);
-    loan->loan = 0;
-    exec->borrowed--;
+    exec->transport->ops->release_zero_copy(exec->transport, at->peer, at->token);
+    at->token = 0;
+    exec->zero_copy_count--;
 }
 
 /* A copy to where others read is not past the caches. */
@@ -41,7 +41,7 @@ static void run_copy(struct rf_exec *exec, const struct rf_step *step)
         memcpy(dst, from, step->bytes);
     else if (!step->published && dst != from)
         rf_copy_bytes(dst, from, step->bytes, whole);
-    give_back(exec, step->a);
+    release(exec, step->a);
 }
 
 static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t count)
@@ -63,7 +63,7 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
                               .divisor = step->divide ? sched->ranks : 1},
             count);
     for (uint32_t i = 0; i < step->list_count; i++)
-        give_back(exec, list[i]);
+        release(exec, list[i]);
     if (sum != dst)
         rf_copy_bytes(dst, sum, step->bytes, sched->out_bytes);
 }
@@ -147,8 +147,8 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
         else
             rf_combine(dst, source(exec, step->a), source(exec, step->b), count, sched->dtype,
                        sched->redop);
-        give_back(exec, step->a);
-        give_back(exec, step->b);
+        release(exec, step->a);
+        release(exec, step->b);
         break;
     case RF_STEP_DIVIDE:
         rf_divide(dst, count, sched->dtype, sched->ranks);

@@ -71,7 +71,7 @@ static void add_own(struct ring *ring, int hop)
         uint32_t slot = ring->received++ % ring->slot_count;
         uint32_t recv = rf_sched_recv(ring->sched, ring->left, tag(ring, hop, j),
                                       rf_tmp(ring->slots[slot]), piece.bytes);
-        rf_sched_may_borrow(ring->sched, recv);
+        rf_sched_allow_zero_copy(ring->sched, recv);
         rf_sched_dep(ring->sched, recv, ring->slot_users[slot]);
         uint32_t reduce =
             rf_sched_reduce(ring->sched, rf_out(piece.offset), rf_tmp(ring->slots[slot]),

@@ -59,14 +59,14 @@ uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf
                       .verb = RF_STEP_RECV, .peer = peer, .tag = tag, .dst = into, .bytes = bytes});
 }
 
-void rf_sched_may_borrow(struct rf_sched *sched, uint32_t recv)
+void rf_sched_allow_zero_copy(struct rf_sched *sched, uint32_t recv)
 {
     if (recv == RF_NO_STEP)
         return;
     struct rf_step *step = &sched->steps[recv];
     assert(step->verb == RF_STEP_RECV && step->dst.space == RF_SPACE_TMP &&
            step->dst.offset % RF_TEMP_ALIGNMENT == 0);
-    step->may_borrow = 1;
+    step->zero_copy = 1;
 }
 
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,

@@ -77,7 +77,7 @@ static uint32_t hear(struct shared *s, enum content content, int from, uint32_t 
 {
     size_t place = place_of(s, content, from, j);
     uint32_t recv = rf_sched_recv(s->sched, from, tag, at(s, place), bytes);
-    rf_sched_may_borrow(s->sched, recv);
+    rf_sched_allow_zero_copy(s->sched, recv);
     rf_sched_dep(s->sched, recv, s->last[place]);
     return recv;
 }

@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 
 #include "../base/base.h"
-#include "../base/wire.h"
+#include "../base/transport_interface.h"
 #include "../coll/coll.h"
 #include "call.h"
 #include "call_record.h"

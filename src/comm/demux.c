@@ -72,17 +72,17 @@ static void demux_cancel_all(struct rf_transport *t)
     transport->ops->cancel_all(transport);
 }
 
-static int demux_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
-                             size_t bytes, void *context)
+static int demux_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                                     size_t bytes, void *context)
 {
     struct rf_transport *transport = demux_of(t)->transport;
-    return transport->ops->post_borrow(transport, peer, tag, buffer, bytes, context);
+    return transport->ops->post_recv_zero_copy(transport, peer, tag, buffer, bytes, context);
 }
 
-static void demux_give_back(struct rf_transport *t, int peer, uint32_t loan)
+static void demux_release_zero_copy(struct rf_transport *t, int peer, uint32_t token)
 {
     struct rf_transport *transport = demux_of(t)->transport;
-    transport->ops->give_back(transport, peer, loan);
+    transport->ops->release_zero_copy(transport, peer, token);
 }
 
 static int demux_alloc(struct rf_transport *t, size_t bytes, void **out)
@@ -127,9 +127,9 @@ int rf_demux_create(struct rf_transport *transport, struct rf_p2p **p2p, struct 
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     demux->base = *transport;
     demux->ops = demux_ops;
-    if (rf_wire_shares(transport)) {
-        demux->ops.post_borrow = demux_post_borrow;
-        demux->ops.give_back = demux_give_back;
+    if (rf_transport_shares_memory(transport)) {
+        demux->ops.post_recv_zero_copy = demux_post_recv_zero_copy;
+        demux->ops.release_zero_copy = demux_release_zero_copy;
         demux->ops.alloc = demux_alloc;
         demux->ops.free = demux_free;
         demux->ops.locate = demux_locate;

@@ -13,7 +13,7 @@ int rf_comm_alloc(struct rf_comm *comm, size_t bytes, void **out)
 {
     if (!comm || !out)
         return rf_fail(RF_EINVAL, "alloc: the communicator or out is NULL");
-    if (rf_wire_shares(comm->links.transport))
+    if (rf_transport_shares_memory(comm->links.transport))
         return comm->links.transport->ops->alloc(comm->links.transport, bytes, out);
     *out = rf_alloc_aligned(bytes > 0 ? bytes : 1, PAGE);
     return *out ? 0 : rf_fail(RF_ENOMEM, "no %zu bytes of memory for a buffer", bytes);
@@ -23,7 +23,7 @@ void rf_comm_free(struct rf_comm *comm, void *memory)
 {
     if (!comm || !memory)
         return;
-    if (rf_wire_shares(comm->links.transport))
+    if (rf_transport_shares_memory(comm->links.transport))
         comm->links.transport->ops->free(comm->links.transport, memory);
     else
         rf_free(memory);

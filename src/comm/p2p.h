@@ -51,7 +51,7 @@ struct rf_taken {
 
 /* What a provider may use of a posted operation, and where its end is noted. */
 struct rf_p2p_context {
-    _Alignas(64) struct rf_wire_context provider; /* its owner is the rf_p2p */
+    _Alignas(64) struct rf_transport_context provider; /* its owner is the rf_p2p */
     int32_t peer;
     bool in_flight, is_slot;
     int status;

@@ -176,7 +176,7 @@ static int take_in(struct rf_p2p *p2p, int rank, size_t bytes)
 
 int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion)
 {
-    const struct rf_wire_context *provider = completion->context;
+    const struct rf_transport_context *provider = completion->context;
     if (provider->owner != p2p)
         return 0;
     struct rf_p2p_context *context = completion->context;

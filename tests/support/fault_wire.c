@@ -99,12 +99,12 @@ static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffe
     return fault->real->post_recv(t, peer, tag, buffer, bytes, context);
 }
 
-static int post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
-                       void *context)
+static int post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                               size_t bytes, void *context)
 {
     const struct fault_wire *fault = (const struct fault_wire *)t->ops;
     RETURN_IF_ERROR(count(t, tag));
-    return fault->real->post_borrow(t, peer, tag, buffer, bytes, context);
+    return fault->real->post_recv_zero_copy(t, peer, tag, buffer, bytes, context);
 }
 
 static int poll(struct rf_transport *t, struct rf_completion *out, int max)
@@ -116,13 +116,15 @@ static int poll(struct rf_transport *t, struct rf_completion *out, int max)
 
 void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm)
 {
-    *fault = (struct fault_wire){
-        .ops = *comm->links.transport->ops, .real = comm->links.transport->ops, .comm = comm, .armed = false};
+    *fault = (struct fault_wire){.ops = *comm->links.transport->ops,
+                                 .real = comm->links.transport->ops,
+                                 .comm = comm,
+                                 .armed = false};
     fault->ops.post_send = post_send;
     fault->ops.post_recv = post_recv;
     fault->ops.poll = poll;
-    if (fault->ops.post_borrow)
-        fault->ops.post_borrow = post_borrow;
+    if (fault->ops.post_recv_zero_copy)
+        fault->ops.post_recv_zero_copy = post_recv_zero_copy;
     fault->next = fault;
     comm->links.transport->ops = &fault->ops;
 }

@@ -9,7 +9,7 @@
 
 #include <ringforge/comm.h>
 
-#include "base/wire.h"
+#include "base/transport_interface.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -155,7 +155,8 @@ TEST(ShmCorruption, AWildPeerNeverCrashesARank)
         int rc = 0;
         for (size_t i = 0; i < in.size(); i++) {
             rc = i % 2 ? to->ops->post_recv(to, 0, i, in[i].data(), in[i].size(), &contexts[i])
-                       : to->ops->post_borrow(to, 0, i, in[i].data(), in[i].size(), &contexts[i]);
+                       : to->ops->post_recv_zero_copy(to, 0, i, in[i].data(), in[i].size(),
+                                                      &contexts[i]);
             ASSERT_EQ(rc, 0);
             ASSERT_EQ(to->ops->post_send(to, 0, i, 0, out[i].data(), random() % 70000,
                                          &contexts[in.size() + i]),
@@ -172,8 +173,8 @@ TEST(ShmCorruption, AWildPeerNeverCrashesARank)
             told->go ^= random() & random();
             told->slots ^= random() & 15;
             rc = to->ops->poll(to, &done, 1);
-            if (rc == 1 && done.loan)
-                to->ops->give_back(to, 0, done.loan);
+            if (rc == 1 && done.token)
+                to->ops->release_zero_copy(to, 0, done.token);
         }
         EXPECT_TRUE(rc >= 0 || rc == RF_ECORRUPT) << rc;
     }

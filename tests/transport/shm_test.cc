@@ -41,7 +41,7 @@ TEST(Shm, LongMessagesFromSharedMemoryAndFromPrivateMemoryAreTheSame)
     }
 }
 
-TEST(Shm, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
+TEST(Shm, ZeroCopyDataStayUntilReleasedAndEveryTicketComesBack)
 {
     World world(2);
     rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
@@ -55,13 +55,13 @@ TEST(Shm, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
         Context a, b;
         rf_completion done;
         const void *source = i % 2 ? shared : data.data();
-        ASSERT_EQ(to->ops->post_borrow(to, 0, 9, in.data(), bytes, &b), 0);
+        ASSERT_EQ(to->ops->post_recv_zero_copy(to, 0, 9, in.data(), bytes, &b), 0);
         ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, bytes, &a), 0);
         ASSERT_EQ(world.next(1, &done), 1);
-        ASSERT_NE(done.loan, 0u);
+        ASSERT_NE(done.token, 0u);
         EXPECT_EQ(memcmp(done.data, data.data(), bytes), 0);
         EXPECT_EQ(in[0], 0xee);
-        to->ops->give_back(to, 0, done.loan);
+        to->ops->release_zero_copy(to, 0, done.token);
         world.settle();
         EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u) << i;
     }
@@ -70,13 +70,13 @@ TEST(Shm, WhatIsBorrowedStaysUntilItIsGivenBackAndEveryTicketComesBack)
 namespace
 {
 
-// Messages of equal length from rank 0 to rank 1, which may leave them where they come.
+// Messages of equal length from rank 0 to rank 1, which receives them without a copy where it can.
 struct Lot {
     World &world;
     size_t bytes;
     std::vector<std::vector<uint8_t>> out, in;
     std::vector<Context> sends, receives;
-    std::vector<uint32_t> loans;
+    std::vector<uint32_t> tokens;
 
     Lot(World &world, size_t bytes, size_t count)
         : world(world), bytes(bytes), in(count, std::vector<uint8_t>(bytes)), sends(count),
@@ -95,7 +95,7 @@ struct Lot {
     void receive(size_t i)
     {
         rf_transport *t = world.ends[1].t;
-        ASSERT_EQ(t->ops->post_borrow(t, 0, i, in[i].data(), bytes, &receives[i]), 0);
+        ASSERT_EQ(t->ops->post_recv_zero_copy(t, 0, i, in[i].data(), bytes, &receives[i]), 0);
     }
     void take(size_t count)
     {
@@ -104,25 +104,25 @@ struct Lot {
             ASSERT_EQ(world.next(1, &done), 1);
             size_t i = (size_t)((Context *)done.context)->id;
             ASSERT_EQ(done.bytes, bytes);
-            EXPECT_EQ(memcmp(done.loan ? done.data : in[i].data(), out[i].data(), bytes), 0) << i;
-            if (done.loan)
-                loans.push_back(done.loan);
+            EXPECT_EQ(memcmp(done.token ? done.data : in[i].data(), out[i].data(), bytes), 0) << i;
+            if (done.token)
+                tokens.push_back(done.token);
         }
     }
-    void give_back()
+    void release()
     {
         rf_transport *t = world.ends[1].t;
-        for (uint32_t loan : loans)
-            t->ops->give_back(t, 0, loan);
+        for (uint32_t token : tokens)
+            t->ops->release_zero_copy(t, 0, token);
         world.settle();
         EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u);
-        EXPECT_EQ(world.ends[1].shm()->peers[0].borrowed_slots, 0);
+        EXPECT_EQ(world.ends[1].shm()->peers[0].held_slots, 0);
     }
 };
 
 } // namespace
 
-TEST(Shm, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
+TEST(Shm, MoreStagedMessagesThanSlotsCanBeReceivedAtOnce)
 {
     World world(2);
     const size_t count = 100;
@@ -132,8 +132,8 @@ TEST(Shm, MoreStagedMessagesThanSlotsCanBeBorrowedAtOnce)
     for (size_t i = count; i-- > 0;)
         lot.receive(i);
     lot.take(count);
-    EXPECT_GT(lot.loans.size(), 0u);
-    lot.give_back();
+    EXPECT_GT(lot.tokens.size(), 0u);
+    lot.release();
 }
 
 TEST(Shm, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
@@ -147,8 +147,8 @@ TEST(Shm, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
         for (size_t i = 0; i < count; i++)
             lot.send(i);
         lot.take(count);
-        EXPECT_EQ(lot.loans.size(), RF_SHM_SLOTS - 1u);
-        lot.give_back();
+        EXPECT_EQ(lot.tokens.size(), RF_SHM_SLOTS - 1u);
+        lot.release();
     }
 }
 
@@ -164,8 +164,8 @@ TEST(Shm, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
         for (size_t i = count; i-- > 0;)
             lot.receive(i);
         lot.take(count);
-        EXPECT_EQ(lot.loans.size(), 0u) << "they are no longer in a slot";
-        lot.give_back();
+        EXPECT_EQ(lot.tokens.size(), 0u) << "they are no longer in a slot";
+        lot.release();
     }
 }
 
@@ -216,7 +216,7 @@ void expect_out_of_memory(void (*what)())
     ASSERT_EQ(from->ops->alloc(from, bytes, &shared), 0);
     Context send, recv;
     ASSERT_EQ(from->ops->post_send(from, 1, 7, 3, shared, bytes, &send), 0);
-    ASSERT_EQ(to->ops->post_borrow(to, 0, 7, nullptr, bytes, &recv), 0);
+    ASSERT_EQ(to->ops->post_recv_zero_copy(to, 0, 7, nullptr, bytes, &recv), 0);
     what();
     rf_completion done;
     int rc = 0;

@@ -12,7 +12,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "base/wire.h"
+#include "base/transport_interface.h"
 #include "transport/transport.h"
 }
 

@@ -53,7 +53,7 @@ static int shm_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_
 }
 
 static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
-                     bool may_borrow, void *context)
+                     bool zero_copy, void *context)
 {
     struct rf_shm *h = shm_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
@@ -68,7 +68,7 @@ static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffe
                                  .bytes = bytes,
                                  .peer = (uint16_t)peer,
                                  .is_recv = 1,
-                                 .may_borrow = may_borrow};
+                                 .zero_copy = zero_copy};
     return rf_shm_post_recv(h, recv);
 }
 
@@ -78,8 +78,8 @@ static int shm_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *b
     return post_recv(t, peer, tag, buffer, bytes, false, context);
 }
 
-static int shm_post_borrow(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
-                           size_t bytes, void *context)
+static int shm_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                                   size_t bytes, void *context)
 {
     return post_recv(t, peer, tag, buffer, bytes, true, context);
 }
@@ -114,9 +114,9 @@ static void fill(const struct rf_shm_node *node, struct rf_completion *out)
         return;
     out->contract = node->contract;
     out->bytes = node->bytes;
-    if (node->lent) {
+    if (node->in_place) {
         out->data = node->buffer;
-        out->loan = 1u | (uint32_t)node->ticket << 8 | (uint32_t)node->slot << 16;
+        out->token = 1u | (uint32_t)node->ticket << 8 | (uint32_t)node->slot << 16;
     }
     if (node->status < 0)
         rf_fail_rank(node->status, node->peer, "rank %d sent %llu bytes where %llu were expected",
@@ -177,8 +177,8 @@ static const struct rf_transport_ops shm_ops = {
     .deregister_memory = shm_deregister,
     .cancel_all = shm_cancel_all,
     .destroy = shm_destroy,
-    .post_borrow = shm_post_borrow,
-    .give_back = rf_shm_give_back,
+    .post_recv_zero_copy = shm_post_recv_zero_copy,
+    .release_zero_copy = rf_shm_release_zero_copy,
     .alloc = rf_shm_alloc,
     .free = rf_shm_free,
     .locate = rf_shm_locate,

@@ -93,13 +93,13 @@ struct rf_shm_header {
 struct rf_shm_node {
     struct rf_shm_node *next;
     uint64_t tag;
-    void *buffer; /* of a receive whose data are lent: where they are */
+    void *buffer; /* of a receive whose data are in_place: where they are */
     uint64_t bytes, moved;
     const unsigned char *from; /* of a receive that is being copied from a peer's memory */
     uint32_t contract;
     uint16_t peer;
     int16_t status;
-    uint8_t is_recv, may_borrow, ticket, slot, lent;
+    uint8_t is_recv, zero_copy, ticket, slot, in_place;
 };
 static_assert(sizeof(struct rf_shm_node) <= 64, "must fit the context's reserved bytes");
 
@@ -144,7 +144,7 @@ struct rf_shm_peer {
     uint64_t received, reported;
     uint64_t done, go, slots; /* as told */
     struct rf_shm_node *recvs[RF_SHM_TICKETS];
-    int borrowed_slots;
+    int held_slots;
 };
 
 /* A piece of this rank's segment for its user. In the order of offsets. */
@@ -240,7 +240,7 @@ int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv);
 int rf_shm_receive(struct rf_shm *h, int peer);
 /* Goes on with a copy out of a peer's memory. */
 void rf_shm_pull(struct rf_shm *h);
-void rf_shm_give_back(struct rf_transport *t, int peer, uint32_t loan);
+void rf_shm_release_zero_copy(struct rf_transport *t, int peer, uint32_t token);
 void rf_shm_forget_early(struct rf_shm *h);
 
 #endif

@@ -63,26 +63,26 @@ static void free_slot(struct rf_shm_peer *peer, unsigned slot)
     __atomic_store_n(&peer->told->slots, peer->slots, __ATOMIC_RELEASE);
 }
 
-void rf_shm_give_back(struct rf_transport *t, int rank, uint32_t loan)
+void rf_shm_release_zero_copy(struct rf_transport *t, int rank, uint32_t token)
 {
     struct rf_shm *h = (struct rf_shm *)t;
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    unsigned slot = loan >> 16 & 0xff;
+    unsigned slot = token >> 16 & 0xff;
     if (slot != NO_SLOT) {
-        peer->borrowed_slots--;
+        peer->held_slots--;
         free_slot(peer, slot);
     }
-    if ((loan >> 8 & 0xff) != NO_TICKET)
-        tell_done(peer, loan >> 8 & 0xff);
+    if ((token >> 8 & 0xff) != NO_TICKET)
+        tell_done(peer, token >> 8 & 0xff);
 }
 
 /* ---- a message and its receive --------------------------------------------------------------- */
 
-static void lend(struct rf_shm *h, struct rf_shm_node *recv, const void *data, unsigned ticket,
-                 unsigned slot)
+static void complete_in_place(struct rf_shm *h, struct rf_shm_node *recv, const void *data,
+                              unsigned ticket, unsigned slot)
 {
     recv->buffer = (void *)(uintptr_t)data;
-    recv->lent = 1;
+    recv->in_place = 1;
     recv->ticket = (uint8_t)ticket;
     recv->slot = (uint8_t)slot;
     rf_shm_append(&h->done, recv);
@@ -95,9 +95,9 @@ static bool is_at_hand(const struct rf_shm_line *line)
 }
 
 /* One slot is always left to come and go. */
-static bool can_borrow_slot(const struct rf_shm_peer *peer, const struct rf_shm_node *recv)
+static bool can_hold_slot(const struct rf_shm_peer *peer, const struct rf_shm_node *recv)
 {
-    return recv->may_borrow && peer->borrowed_slots < RF_SHM_SLOTS - 1;
+    return recv->zero_copy && peer->held_slots < RF_SHM_SLOTS - 1;
 }
 
 /* A longer message than the receive has room for: nothing of it is wanted. */
@@ -123,9 +123,9 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
     if (line->what.bytes > recv->bytes)
         return refuse(h, recv, line);
     recv->bytes = line->what.bytes;
-    if (line->what.kind == RF_SHM_EAGER_ONE && can_borrow_slot(peer, recv)) {
-        peer->borrowed_slots++;
-        lend(h, recv, data, NO_TICKET, line->what.slot);
+    if (line->what.kind == RF_SHM_EAGER_ONE && can_hold_slot(peer, recv)) {
+        peer->held_slots++;
+        complete_in_place(h, recv, data, NO_TICKET, line->what.slot);
         return 0;
     }
     if (is_at_hand(line)) {
@@ -146,8 +146,8 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
     memcpy(&offset, line->data, sizeof(offset));
     unsigned char *from = NULL;
     RETURN_IF_ERROR(rf_shm_reach(&h->transport, recv->peer, offset, line->what.bytes, &from));
-    if (recv->may_borrow) {
-        lend(h, recv, from, line->what.ticket, NO_SLOT);
+    if (recv->zero_copy) {
+        complete_in_place(h, recv, from, line->what.ticket, NO_SLOT);
         return 0;
     }
     recv->from = from;
@@ -179,10 +179,10 @@ static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_line *line
         return fail_nonsense(rank, "piece");
     const unsigned char *data = peer->in->slots[line->what.slot];
     bool whole = line->what.bytes == recv->bytes;
-    if (whole && can_borrow_slot(peer, recv)) {
+    if (whole && can_hold_slot(peer, recv)) {
         peer->recvs[line->what.ticket] = NULL;
-        peer->borrowed_slots++;
-        lend(h, recv, data, line->what.ticket, line->what.slot);
+        peer->held_slots++;
+        complete_in_place(h, recv, data, line->what.ticket, line->what.slot);
         return 0;
     }
     rf_copy_bytes((unsigned char *)recv->buffer + recv->moved, data, line->what.bytes, recv->bytes);
@@ -279,7 +279,7 @@ static int take_in(struct rf_shm *h, int rank, const struct rf_shm_line *line,
     const unsigned char *data = is_eager ? peer->in->slots[line->what.slot] : cell;
     struct rf_shm_node *recv = find_recv(h, rank, line->tag);
     int rc = recv ? join(h, recv, line, data) : keep_early(h, rank, line, data);
-    if (is_eager && !(recv && recv->lent))
+    if (is_eager && !(recv && recv->in_place))
         free_slot(peer, line->what.slot);
     return rc;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The narrow waist between schedules and networks: what a transport does for the executor of
+ * The interface between schedules and networks: what a transport does for the executor of
  * collectives (coll/exec.c), and what a control link does for a communicator. coll and comm call
- * it; the rooms of transport/ fill it in. A new transport fills struct rf_transport_ops, and has a
- * row in transport/providers.c.
+ * it; the folders of transport/ implement it. A new transport implements struct rf_transport_ops
+ * and has a row in transport/providers.c (docs/adding.md).
  */
-#ifndef RF_BASE_WIRE_H
-#define RF_BASE_WIRE_H
+#ifndef RF_BASE_TRANSPORT_INTERFACE_H
+#define RF_BASE_TRANSPORT_INTERFACE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +20,9 @@
     (((uint64_t)((comm)&0xfffu) << 52) | ((uint64_t)((sequence)&0xfffffffu) << 24) |               \
      (uint64_t)((step)&0xffffffu))
 
-/* A contract on the wire: the low 24 bits are a hash of what must be equal, the high 8 bits a hash
- * of the call site's label, where 0 matches any. A receiver compares with this, not with ==. */
+/* A contract, as messages carry it: the low 24 bits are a hash of what must be equal, the high 8
+ * bits a hash of the call site's label, where 0 matches any. A receiver compares with this, not
+ * with ==. */
 static inline bool rf_contract_agrees(uint32_t mine, uint32_t theirs)
 {
     uint32_t differ = mine ^ theirs;
@@ -40,12 +41,13 @@ struct rf_completion {
     int peer;          /* -1 if unknown */
     int status;
     bool is_recv;
-    const void *data; /* receives by post_borrow: where the data are, if not in the buffer, and */
-    uint32_t loan;    /* what to give back then; 0 = nothing is lent */
+    const void
+        *data; /* receives by post_recv_zero_copy: where the data are, if not in the buffer, and */
+    uint32_t token; /* what to give back then; 0 = nothing is in_place */
 };
 
-/* What the context of everything posted begins with. */
-struct rf_wire_context {
+/* The start of the context of every posted send and receive. */
+struct rf_transport_context {
     unsigned char provider[64]; /* the transport's while posted */
     void *owner;                /* of the completion */
 };
@@ -53,7 +55,7 @@ struct rf_wire_context {
 struct rf_transport;
 
 struct rf_transport_ops {
-    /* Post and return at once. 0; RF_EAGAIN: no room now, poll and try again; another negative
+    /* Post and return at once. 0; RF_EAGAIN: a queue is full, poll and try again; another negative
      * status: failed. `context` must stay valid until its completion; it is an opaque pointer to at
      * least 64 bytes of caller memory reserved for the provider at its START (struct fi_context2).
      * bytes may be 0. Only [buffer, buffer+bytes) is touched. Receives may be posted in any order.
@@ -73,25 +75,24 @@ struct rf_transport_ops {
     void (*cancel_all)(struct rf_transport *t);
     void (*destroy)(struct rf_transport *t);
 
-    /* What transports offer where ranks of one host reach each other's memory; all NULL elsewhere.
-     * ---- */
+    /* ---- of transports whose ranks reach each other's memory; NULL in all others ---- */
 
-    /* As post_recv, but the data may stay where they are: then the completion says where, and they
-     * may be read until given back. One thread, as with posting. */
-    int (*post_borrow)(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
-                       void *context);
-    void (*give_back)(struct rf_transport *t, int peer, uint32_t loan);
+    /* As post_recv, but the data may stay where they came: then the completion says where, and they
+     * may be read until they are released. One thread, as with posting. */
+    int (*post_recv_zero_copy)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                               size_t bytes, void *context);
+    void (*release_zero_copy)(struct rf_transport *t, int peer, uint32_t token);
     /* Memory that the others can reach, zeroed, of whole pages. Any thread. */
     int (*alloc)(struct rf_transport *t, size_t bytes, void **out);
     void (*free)(struct rf_transport *t, void *memory);
     /* Whether [memory, memory+bytes) is such memory of this rank; *offset names it to others. */
     bool (*locate)(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
-    /* What another rank has named. RF_ECORRUPT, about that rank: it shares no such memory, whatever
-     * it says, or is on another host; RF_ENOMEM, about this rank: it cannot be mapped. */
+    /* Memory that another rank has named by its offset. RF_ECORRUPT, about that rank: it shares no
+     * such memory, or is on another host; RF_ENOMEM, about this rank: it cannot be mapped. */
     int (*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
                  unsigned char **out);
-    /* Nothing has come for some microseconds. True: a rank that may be waited for wants this core;
-     * else waiting on it for some more costs nobody but strangers. The thread that posts. */
+    /* Called by the posting thread when nothing has been received for some microseconds. True: the
+     * caller should yield, as a rank of the job may need this core. */
     bool (*idle)(struct rf_transport *t);
 };
 
@@ -111,23 +112,23 @@ struct rf_transport {
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
 };
 
-/* Whether ranks of one host reach each other's memory: the same on all. */
-static inline bool rf_wire_shares(const struct rf_transport *t)
+/* Whether ranks of one host reach each other's memory. The same on all ranks. */
+static inline bool rf_transport_shares_memory(const struct rf_transport *t)
 {
-    return t && t->ops->post_borrow != NULL;
+    return t && t->ops->post_recv_zero_copy != NULL;
 }
 
 /* ---- control link: slow, reliable, outside the data path ------------------------------------- */
 
 enum rf_event_kind {
     RF_EVENT_NONE = 0,
-    RF_EVENT_DEAD,    /* `rank` died or left without a word; text says how it was noticed */
+    RF_EVENT_DEAD,    /* `rank` died, or left without a goodbye; text says how it was noticed */
     RF_EVENT_ABORT,   /* `rank` failed the communicator; text says why */
     RF_EVENT_MESSAGE, /* a message of comm's own: payload */
-    RF_EVENT_LEFT     /* `rank` said goodbye: no error, but nothing more will come from it */
+    RF_EVENT_LEFT     /* `rank` said goodbye: no error, but it will send nothing more */
 };
 struct rf_event {
-    int kind, rank; /* rank: whom it is about or who sent it */
+    int kind, rank; /* rank: the one it is about, or its sender */
     uint32_t bytes;
     uint8_t payload[512];
     char text[256];
@@ -146,9 +147,8 @@ struct rf_control_ops {
     int (*abort)(struct rf_control *c, const char *text);
     /* Takes the next event, if any: returns 1 and fills it, else 0. Never blocks. */
     int (*next_event)(struct rf_control *c, struct rf_event *out);
-    /* Says goodbye, the first time; then blocks until there is an event to take (1), or, with none,
-     * all others have said goodbye, nobody can be heard of any more, or the deadline has passed
-     * (0). */
+    /* Says goodbye, the first time. Then blocks until there is an event to take (1); or, without
+     * one, until all others have said goodbye, the link is lost, or the deadline has passed (0). */
     int (*part)(struct rf_control *c, uint64_t deadline_ns);
     /* Says goodbye, waits up to timeout for the others', and frees. A rank that said goodbye is not
      * dead. */
