@@ -1,50 +1,52 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asynchronous calls, the owner's side: a queue, and a thread (worker.c) that exists only while
- * there is something in it.
+ * Asynchronous calls, the owner's side: a queue, and a thread (worker.c) that exists only while the
+ * queue is not empty.
  */
 #include <errno.h>
 
 #include "family.h"
 #include "worker.h"
 
-static int row_of(struct rf_async *async, struct rf_device *device, struct rf_done_row **out)
+static int collective_timeline(struct rf_async *async, struct rf_device *device,
+                               struct rf_signal_timeline **out)
 {
     for (int i = 0; i < RF_ASYNC_DEVICES; i++) {
-        struct rf_done_row *row = &async->timelines[i];
-        if (!row->device) {
-            RETURN_IF_ERROR(rf_timeline_create(device, &row->timeline));
-            row->device = device;
+        struct rf_signal_timeline *signal = &async->collective_timelines[i];
+        if (!signal->device) {
+            RETURN_IF_ERROR(rf_timeline_create(device, &signal->timeline));
+            signal->device = device;
         }
-        if (row->device == device) {
-            *out = row;
+        if (signal->device == device) {
+            *out = signal;
             return 0;
         }
     }
     return rf_fail(RF_ENOTSUP, "a communicator can work with at most %d devices", RF_ASYNC_DEVICES);
 }
 
-/* One on which all that was queued has been signalled. */
-static int own_row(struct rf_async *async, struct rf_device *device, struct rf_done_row **out)
+/* A timeline on which every queued point has been signalled. */
+static int p2p_timeline(struct rf_async *async, struct rf_device *device,
+                        struct rf_signal_timeline **out)
 {
-    struct rf_done_row *row = async->own;
-    while (row && (row->device != device ||
-                   !rf_point_reached((struct rf_point){row->timeline, row->value})))
-        row = row->next;
-    if (!row) {
-        row = rf_alloc(sizeof(*row));
-        if (!row)
-            return rf_fail(RF_ENOMEM, "no memory for a point in time");
-        int rc = rf_timeline_create(device, &row->timeline);
+    struct rf_signal_timeline *signal = async->p2p_timelines;
+    while (signal && (signal->device != device ||
+                      !rf_point_reached((struct rf_point){signal->timeline, signal->value})))
+        signal = signal->next;
+    if (!signal) {
+        signal = rf_alloc(sizeof(*signal));
+        if (!signal)
+            return rf_fail(RF_ENOMEM, "no memory for a timeline");
+        int rc = rf_timeline_create(device, &signal->timeline);
         if (rc < 0) {
-            rf_free(row);
+            rf_free(signal);
             return rc;
         }
-        row->device = device;
-        row->next = async->own;
-        async->own = row;
+        signal->device = device;
+        signal->next = async->p2p_timelines;
+        async->p2p_timelines = signal;
     }
-    *out = row;
+    *out = signal;
     return 0;
 }
 
@@ -54,7 +56,7 @@ static int ensure_worker(struct rf_async *async)
     if (async->running)
         return 0;
     if (async->joinable)
-        pthread_join(async->thread, NULL); /* it has left its loop and holds nothing */
+        pthread_join(async->thread, NULL); /* it has left its loop and holds no lock */
     async->joinable = false;
     int error = pthread_create(&async->thread, NULL, rf_worker, async);
     if (error != 0)
@@ -67,13 +69,13 @@ static int ensure_worker(struct rf_async *async)
 static int append(struct rf_async *async, struct rf_task *job)
 {
     RETURN_IF_ERROR(ensure_worker(async));
-    rf_task_append(&async->brought, job);
+    rf_task_append(&async->submitted, job);
     atomic_fetch_add_explicit(&async->outstanding, 1, memory_order_relaxed);
     if (!job->p2p_ops) {
-        async->collectives++;
-        atomic_fetch_add_explicit(&async->queued, 1, memory_order_relaxed);
+        async->outstanding_collectives++;
+        atomic_fetch_add_explicit(&async->unrecorded_count, 1, memory_order_relaxed);
     }
-    atomic_fetch_add_explicit(&async->fresh, 1, memory_order_release);
+    atomic_fetch_add_explicit(&async->submitted_count, 1, memory_order_release);
     return 0;
 }
 
@@ -82,16 +84,17 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
 {
     struct rf_async *async = comm->async;
     struct rf_task *copy = NULL;
-    struct rf_done_row *row = NULL;
-    RETURN_IF_ERROR(job->p2p_ops ? own_row(async, device, &row) : row_of(async, device, &row));
+    struct rf_signal_timeline *signal = NULL;
+    RETURN_IF_ERROR(job->p2p_ops ? p2p_timeline(async, device, &signal)
+                                 : collective_timeline(async, device, &signal));
     RETURN_IF_ERROR(rf_task_copy(comm, job, &copy));
     pthread_mutex_lock(&async->lock);
-    copy->done = row->timeline;
-    copy->done_value = row->value + 1;
+    copy->done = signal->timeline;
+    copy->done_value = signal->value + 1;
     const struct rf_point point = {copy->done, copy->done_value};
     int rc = append(async, copy);
     if (rc == 0) {
-        row->value++;
+        signal->value++;
         *done = point;
     }
     pthread_mutex_unlock(&async->lock);
@@ -100,7 +103,7 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
     return rc;
 }
 
-/* Takes the task, which has a request: that is left to the caller where nothing was queued. */
+/* Queues a task with a request, and frees it on failure. The request stays the caller's then. */
 static int push(struct rf_async *async, struct rf_task *task)
 {
     pthread_mutex_lock(&async->lock);
@@ -129,7 +132,7 @@ static int push_copy(struct rf_comm *comm, const struct rf_task *job, bool block
         *out = request;
         return 0;
     }
-    rf_request_free(request); /* for the worker, which has not got it */
+    rf_request_free(request); /* the worker's reference */
     rf_request_free(request);
     return rc;
 }
@@ -158,7 +161,7 @@ int rf_async_run(struct rf_comm *comm, const struct rf_task *job)
     if (job->p2p_ops)
         return rc;
     pthread_mutex_lock(&async->lock);
-    while (async->collectives > 0)
+    while (async->outstanding_collectives > 0)
         rf_cond_wait(&async->changed, &async->lock, UINT64_MAX);
     pthread_mutex_unlock(&async->lock);
     return rc;

@@ -7,22 +7,22 @@
 #include "control_message.h"
 #include "p2p.h"
 
-int rf_compare_point(struct rf_comm *comm, int rank, const struct rf_contract *mine,
-                     const struct rf_exec *exec)
+int rf_compare_p2p(struct rf_comm *comm, int rank, const struct rf_contract *mine,
+                   const struct rf_exec *exec)
 {
     const struct rf_peer_state *peer = &comm->peers.states[rank];
-    if (!peer->has_point || peer->point.root != comm->rank ||
+    if (!peer->has_p2p || peer->p2p.root != comm->rank ||
         (!rf_call_needs_everybody(mine) && !(exec && rf_exec_needs(exec, rank))) ||
-        mine->sequence < peer->point_started || rf_p2p_has_served(comm->p2p, rank, &peer->point))
+        mine->sequence < peer->p2p_started || rf_p2p_has_served(comm->p2p, rank, &peer->p2p))
         return 0;
-    return rf_comm_fail_mismatch(comm, comm->rank, mine, rank, &peer->point);
+    return rf_comm_fail_mismatch(comm, comm->rank, mine, rank, &peer->p2p);
 }
 
-int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine,
-                         const struct rf_exec *exec)
+int rf_comm_check_p2p(struct rf_comm *comm, const struct rf_contract *mine,
+                      const struct rf_exec *exec)
 {
     for (int rank = 0; rank < comm->size; rank++)
-        RETURN_IF_ERROR(rf_compare_point(comm, rank, mine, exec));
+        RETURN_IF_ERROR(rf_compare_p2p(comm, rank, mine, exec));
     return 0;
 }
 
@@ -62,7 +62,7 @@ int rf_comm_compare_leaver(struct rf_comm *comm, int rank)
         peer->left_after > 0 ? rf_call_history_find(&comm->history, peer->left_after - 1) : NULL;
     if (!own)
         return 0; /* it called none, or more than this rank so far */
-    if (!rf_contract_is_point(&last->contract))
+    if (!rf_contract_is_p2p(&last->contract))
         return rf_compare_calls(comm, own, rank, last);
     if (own->chain_hash != last->chain_hash || own->hash != last->hash) {
         peer->differs = true;
@@ -83,7 +83,7 @@ int rf_compare_last(struct rf_comm *comm, int rank)
     if (!own)
         return 0;
     struct rf_contract theirs = {.sequence = peer->left_after, .root = RF_ROOT_LEFT};
-    if (rf_contract_is_point(&peer->last.contract))
+    if (rf_contract_is_p2p(&peer->last.contract))
         theirs = peer->last.contract;
     return rf_comm_fail_mismatch(comm, comm->rank, &own->contract, rank, &theirs);
 }

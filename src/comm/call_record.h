@@ -54,7 +54,7 @@ bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
 bool rf_call_record_equal(const struct rf_call_record *a, const struct rf_call_record *b);
 /* The chain hash after a call. */
 uint32_t rf_call_chain_hash(const struct rf_call_record *record);
-bool rf_contract_is_point(const struct rf_contract *contract); /* send or recv */
+bool rf_contract_is_p2p(const struct rf_contract *contract); /* send or recv */
 
 /* ---- flight_recorder.c: the last calls, in a file
  * ------------------------------------------------------

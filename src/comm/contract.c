@@ -55,7 +55,7 @@ uint32_t rf_label_hash(const char *label)
     return (hash ? hash : 1) << 24;
 }
 
-bool rf_contract_is_point(const struct rf_contract *contract)
+bool rf_contract_is_p2p(const struct rf_contract *contract)
 {
     return contract->op == RF_COLL_SEND || contract->op == RF_COLL_RECV;
 }
@@ -66,7 +66,7 @@ bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
         !a->label[0] || !b->label[0] || strncmp(a->label, b->label, sizeof(a->label)) == 0;
     /* Send and receive are each other's counterpart; whose peer is whose was settled by matching.
      */
-    if (rf_contract_is_point(a) && rf_contract_is_point(b))
+    if (rf_contract_is_p2p(a) && rf_contract_is_p2p(b))
         return labels && a->count == b->count && a->dtype == b->dtype;
     return labels && a->op == b->op && a->dtype == b->dtype && a->redop == b->redop &&
            a->order == b->order && a->root == b->root && a->count == b->count &&

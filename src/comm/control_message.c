@@ -18,7 +18,7 @@ static void send_message(struct rf_comm *comm, const struct rf_control_message *
 void rf_comm_send_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked)
 {
     const struct rf_call_record *own =
-        rf_contract_is_point(mine) ? NULL : rf_call_history_find(&comm->history, mine->sequence);
+        rf_contract_is_p2p(mine) ? NULL : rf_call_history_find(&comm->history, mine->sequence);
     struct rf_control_message message = {
         .kind = RF_MESSAGE_WAITING,
         .asked = asked,
@@ -34,9 +34,9 @@ void rf_comm_send_failure(struct rf_comm *comm, const struct rf_failure *failure
     send_message(comm, &message);
 }
 
-void rf_comm_send_waited(struct rf_comm *comm)
+void rf_comm_send_gave_up(struct rf_comm *comm)
 {
-    struct rf_control_message message = {.kind = RF_MESSAGE_WAITED, .asked = -1};
+    struct rf_control_message message = {.kind = RF_MESSAGE_GAVE_UP, .asked = -1};
     send_message(comm, &message);
 }
 

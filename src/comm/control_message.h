@@ -16,7 +16,7 @@ enum rf_control_message_kind {
     RF_MESSAGE_LEFT_OUT,
     RF_MESSAGE_PROBE,
     RF_MESSAGE_CIRCLE,
-    RF_MESSAGE_WAITED,
+    RF_MESSAGE_GAVE_UP,
     RF_MESSAGE_QUESTION,
     RF_MESSAGE_ANSWER
 };
@@ -75,8 +75,8 @@ void rf_comm_send_history(struct rf_comm *comm);
 
 /* The peer waits in a send or receive for this rank, which is in the collective `mine` that the
  * peer has not begun and must take part in: neither can ever go on. */
-RF_MUST_CHECK int rf_compare_point(struct rf_comm *comm, int rank, const struct rf_contract *mine,
-                                   const struct rf_exec *exec);
+RF_MUST_CHECK int rf_compare_p2p(struct rf_comm *comm, int rank, const struct rf_contract *mine,
+                                 const struct rf_exec *exec);
 /* Both ranks have come to this operation. */
 RF_MUST_CHECK int rf_compare_calls(struct rf_comm *comm, const struct rf_call_record *own, int rank,
                                    const struct rf_call_record *theirs);

@@ -10,12 +10,11 @@ static int received_waiting(struct rf_comm *comm, int rank,
                             const struct rf_control_message *message)
 {
     struct rf_peer_state *peer = &comm->peers.states[rank];
-    if (rf_contract_is_point(&message->record.contract)) {
-        peer->point = message->record.contract;
-        peer->point_started = message->started;
-        peer->has_point = true;
-        return comm->history.running ? rf_compare_point(comm, rank, comm->history.running, NULL)
-                                     : 0;
+    if (rf_contract_is_p2p(&message->record.contract)) {
+        peer->p2p = message->record.contract;
+        peer->p2p_started = message->started;
+        peer->has_p2p = true;
+        return comm->history.running ? rf_compare_p2p(comm, rank, comm->history.running, NULL) : 0;
     }
     peer->waiting = message->record;
     peer->has_waiting = true;
@@ -46,11 +45,11 @@ static int received_history(struct rf_comm *comm, int rank,
         if (!own)
             continue;
         if (own->chain_hash != theirs->chain_hash)
-            peer->has_other_past = true;
+            peer->history_differs = true;
         else if (!rf_call_record_equal(own, theirs))
             return rf_comm_fail_mismatch(comm, comm->rank, &own->contract, rank, &theirs->contract);
     }
-    if (!message->history.last || !peer->has_other_past)
+    if (!message->history.last || !peer->history_differs)
         return 0;
     uint64_t oldest =
         comm->history.next_sequence > RF_HISTORY ? comm->history.next_sequence - RF_HISTORY : 0;
@@ -111,8 +110,8 @@ static int received_message(struct rf_comm *comm, const struct rf_event *event)
         rf_wait_graph_answered(comm, event->rank, message.ranks.rank,
                                message.ranks.count < RF_TELL_RANKS ? message.ranks.count
                                                                    : RF_TELL_RANKS);
-    if (message.kind == RF_MESSAGE_WAITED)
-        comm->peers.states[event->rank].waited = true;
+    if (message.kind == RF_MESSAGE_GAVE_UP)
+        comm->peers.states[event->rank].gave_up = true;
     if (message.kind == RF_MESSAGE_FAILURE) {
         message.failure.message[RF_FAILURE_TEXT - 1] = 0;
         return rf_comm_fail(comm, &message.failure, false);

@@ -32,7 +32,7 @@ static int waits_for(const struct rf_comm *comm, const struct rf_wait_monitor *m
 {
     if (!monitor->blocking || monitor->may_send || rf_async_busy(comm->async))
         return -1;
-    if (rf_contract_is_point(monitor->mine))
+    if (rf_contract_is_p2p(monitor->mine))
         return monitor->peer;
     for (int rank = 0; rank < comm->size; rank++)
         if (rank != comm->rank && needs(comm, monitor, rank))
@@ -42,7 +42,7 @@ static int waits_for(const struct rf_comm *comm, const struct rf_wait_monitor *m
 
 static bool names_a_rank(const struct rf_contract *contract)
 {
-    return rf_contract_is_point(contract) || rf_coll_has_root(contract->op);
+    return rf_contract_is_p2p(contract) || rf_coll_has_root(contract->op);
 }
 
 /* Adds this rank, which waits in `comm`, and sends it on. */
@@ -83,13 +83,13 @@ static struct rf_contract contract_of(const struct rf_probe_hop *hop)
 static bool is_unserved(struct rf_comm *comm, int rank, const struct rf_probe_hop *hop)
 {
     const struct rf_contract theirs = contract_of(hop);
-    if (!rf_contract_is_point(&theirs))
+    if (!rf_contract_is_p2p(&theirs))
         return comm->history.next_sequence <= hop->sequence;
     /* Of what is sent here nobody has taken in the envelope where this rank waits elsewhere. */
     for (int i = 0; i < POLLS && comm->wait.monitor->comm != comm; i++)
-        if (rf_p2p_owes(comm->p2p, rank, &theirs) || rf_p2p_poll(comm->p2p) < 0)
+        if (rf_p2p_needs_call(comm->p2p, rank, &theirs) || rf_p2p_poll(comm->p2p) < 0)
             break;
-    return rf_p2p_owes(comm->p2p, rank, &theirs);
+    return rf_p2p_needs_call(comm->p2p, rank, &theirs);
 }
 
 /* In the communicator's own ranks. */
@@ -170,7 +170,7 @@ static int fail_pair(struct rf_comm *comm, const struct rf_probe *probe)
 {
     const struct rf_contract first = local_contract(comm, &probe->hops[0]),
                              second = local_contract(comm, &probe->hops[1]);
-    const bool swap = rf_contract_is_point(&first);
+    const bool swap = rf_contract_is_p2p(&first);
     return rf_comm_fail_mismatch(
         comm, rf_comm_from_job(comm, probe->hops[swap].rank), swap ? &second : &first,
         rf_comm_from_job(comm, probe->hops[!swap].rank), swap ? &first : &second);
@@ -185,7 +185,7 @@ static int fail_circle(struct rf_comm *comm, const struct rf_probe *probe)
                                  .sequence = probe->hops[0].sequence};
     /* Rather an operation, as messages are numbered apart. */
     for (uint32_t i = probe->count; i-- > 0;)
-        if (!rf_contract_is_point(&(struct rf_contract){.op = probe->hops[i].op}))
+        if (!rf_contract_is_p2p(&(struct rf_contract){.op = probe->hops[i].op}))
             failure.sequence = probe->hops[i].sequence;
     describe(comm, probe, failure.message, sizeof(failure.message));
     return rf_comm_fail(comm, &failure, true);
@@ -199,7 +199,7 @@ static int fail(struct rf_comm *comm, const struct rf_probe *probe)
             return fail_all(comm, probe, 0);
     const struct rf_contract first = contract_of(&probe->hops[0]),
                              last = contract_of(&probe->hops[probe->count - 1]);
-    return probe->count == 2 && rf_contract_is_point(&first) != rf_contract_is_point(&last)
+    return probe->count == 2 && rf_contract_is_p2p(&first) != rf_contract_is_p2p(&last)
                ? fail_pair(comm, probe)
                : fail_circle(comm, probe);
 }

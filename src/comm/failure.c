@@ -17,8 +17,7 @@ static bool known(const struct rf_contract *contract)
 static const struct rf_contract *own_contract(const struct rf_comm *comm,
                                               const struct rf_failure *failure)
 {
-    bool about_collective =
-        !rf_contract_is_point(&failure->a) || !rf_contract_is_point(&failure->b);
+    bool about_collective = !rf_contract_is_p2p(&failure->a) || !rf_contract_is_p2p(&failure->b);
     const struct rf_call_record *record =
         about_collective ? rf_call_history_find(&comm->history, failure->sequence) : NULL;
     return record ? &record->contract : NULL;
@@ -39,7 +38,7 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_failure *
     char text_a[160], text_b[160];
     struct rf_contract a = side(comm, failure, failure->rank_a, &failure->a);
     struct rf_contract b = side(comm, failure, failure->rank_b, &failure->b);
-    bool points = rf_contract_is_point(&a) && rf_contract_is_point(&b);
+    bool points = rf_contract_is_p2p(&a) && rf_contract_is_p2p(&b);
     error->mine = a;
     error->theirs = b;
     error->rank = failure->rank_b;

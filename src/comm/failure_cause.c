@@ -42,7 +42,7 @@ static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
 {
     char text[160];
     struct rf_error error = *rf_last_error();
-    if (rf_contract_is_point(mine)) /* envelopes are compared before any data travel */
+    if (rf_contract_is_p2p(mine)) /* envelopes are compared before any data travel */
         return rf_comm_fail_text(comm, RF_ECORRUPT, error.rank, mine, "%.200s", error.message);
     if (suspect < 0 || suspect >= comm->size)
         suspect = (comm->rank + comm->size - 1) % comm->size;

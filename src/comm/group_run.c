@@ -13,7 +13,8 @@ static struct rf_p2p_op *counterpart(struct rf_group *group, int rank, const str
 {
     for (size_t i = 0; i < group->p2p_op_count; i++) {
         struct rf_p2p_op *p2p_op = &group->p2p_ops[i];
-        if (!p2p_op->is_send && p2p_op->peer == rank && p2p_op->tag == send->tag && !p2p_op->paired)
+        if (!p2p_op->is_send && p2p_op->peer == rank && p2p_op->tag == send->tag &&
+            !p2p_op->matched)
             return p2p_op;
     }
     return NULL;
@@ -33,7 +34,7 @@ static int run_own(struct rf_comm *comm, struct rf_group *group)
                            send->tag,
                            recv ? "differs from its receive in count, type or label"
                                 : "is not received in the same group");
-        recv->paired = true;
+        recv->matched = true;
         if (send->bytes > 0)
             memmove(recv->buffer, send->buffer, send->bytes);
     }
@@ -41,7 +42,7 @@ static int run_own(struct rf_comm *comm, struct rf_group *group)
         struct rf_p2p_op *p2p_op = &group->p2p_ops[i];
         if (p2p_op->peer != comm->rank)
             group->p2p_ops[kept++] = *p2p_op;
-        else if (!p2p_op->is_send && !p2p_op->paired)
+        else if (!p2p_op->is_send && !p2p_op->matched)
             return rf_fail(RF_EINVAL,
                            "group: a receive of this rank from itself with tag %u has no send in "
                            "the same group",

@@ -47,7 +47,7 @@ static int record(struct rf_async *async, struct rf_task *task)
     rf_cache_hold(task->cached);
     task->record = *rf_call_begin(comm, task->cached, task->call.label);
     task->state = RF_TASK_RECORDED;
-    atomic_fetch_sub_explicit(&async->queued, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&async->unrecorded_count, 1, memory_order_relaxed);
     if (comm->history.recorder)
         rf_recorder_begin(comm->history.recorder, &task->record);
     return 0;
@@ -56,12 +56,12 @@ static int record(struct rf_async *async, struct rf_task *task)
 int rf_inflight_record(struct rf_async *async)
 {
     struct rf_comm *comm = async->comm;
-    while (async->waiting.first && async->inflight_count < RF_INFLIGHT) {
-        struct rf_task *task = async->waiting.first;
+    while (async->unrecorded.first && async->inflight_count < RF_INFLIGHT) {
+        struct rf_task *task = async->unrecorded.first;
         int rc = record(async, task);
         if (rc == RF_EAGAIN)
             return 0;
-        rf_task_remove(&async->waiting, &async->waiting.first);
+        rf_task_remove(&async->unrecorded, &async->unrecorded.first);
         if (rc < 0) {
             rf_task_end(async, task, rc);
             if (comm->failure.failed)
@@ -134,7 +134,7 @@ static int start(struct rf_async *async, struct rf_task *task, bool oldest)
         RETURN_IF_ERROR(rf_task_stage(comm, task));
     else if (rf_call_converts(&task->call))
         RETURN_IF_ERROR(rf_convert_begin(comm, &task->call, &task->plain));
-    RETURN_IF_ERROR(rf_flow_control_ask(comm, task, oldest));
+    RETURN_IF_ERROR(rf_flow_control_request(comm, task, oldest));
     struct rf_exec_args args = rf_call_args(comm, &task->plain, &task->record);
     args.blocked = task->blocked;
     task->start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
@@ -169,9 +169,9 @@ static int advance(struct rf_async *async, struct rf_task *task, bool oldest, ui
         if (rc > 0)
             rc = start(async, task, oldest);
     }
-    if (rc == 0 && oldest && task->blocked && !task->asked_begun) {
-        task->asked_begun = true;
-        rc = rf_flow_control_ask(comm, task, true);
+    if (rc == 0 && oldest && task->blocked && !task->awaits_begun) {
+        task->awaits_begun = true;
+        rc = rf_flow_control_request(comm, task, true);
     }
     if (rc == 0)
         rc = rf_exec_progress(task->exec);

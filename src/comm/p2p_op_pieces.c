@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The data of long messages. The receiver asks for a piece when it has posted the receive of it. A
- * message is one piece where both sides reach its memory; else pieces of RF_P2P_PIECE bytes, which
- * go through slots of staging memory, and a few are under way at once: while one travels,
- * another one is copied. Called by p2p_op.c.
+ * The data of long messages. The receiver requests a piece once it has posted the receive of it.
+ * Where both hosts reach the memory, a message is one piece. Elsewhere it consists of pieces of
+ * RF_P2P_PIECE bytes, which go through slots of staging memory: while one travels, another one is
+ * copied. Called by p2p_op.c.
  *
- * A send takes slots only for pieces that the peer waits for, so it gives them back whatever else
- * happens, and a receive finds slots of its own (comm_staging.c): ranks whose slots are all in use
- * never wait for each other's.
+ * A send takes a slot only for a piece that its receiver has requested, so it always gives the slot
+ * back. Receives have slots of their own (comm_staging.c). So ranks whose slots are all in use
+ * never wait for each other's slots.
  */
 #include "p2p.h"
 
 static uint64_t piece_count(const struct rf_p2p_op *p2p_op)
 {
-    return p2p_op->lane->cut ? (p2p_op->bytes + RF_P2P_PIECE - 1) / RF_P2P_PIECE : 1;
+    return p2p_op->lane->in_pieces ? (p2p_op->bytes + RF_P2P_PIECE - 1) / RF_P2P_PIECE : 1;
 }
 
 static size_t piece_begin(uint64_t piece)
@@ -24,7 +24,7 @@ static size_t piece_begin(uint64_t piece)
 static size_t piece_bytes(const struct rf_p2p_op *p2p_op, uint64_t piece)
 {
     const size_t left = p2p_op->bytes - piece_begin(piece);
-    return p2p_op->lane->cut && left > RF_P2P_PIECE ? RF_P2P_PIECE : left;
+    return p2p_op->lane->in_pieces && left > RF_P2P_PIECE ? RF_P2P_PIECE : left;
 }
 
 static void *piece_data(const struct rf_p2p_op *p2p_op, const struct rf_p2p_piece *state,
@@ -33,7 +33,7 @@ static void *piece_data(const struct rf_p2p_op *p2p_op, const struct rf_p2p_piec
     return state->slot ? rf_slot_map(state->slot) : (char *)p2p_op->buffer + piece_begin(piece);
 }
 
-/* 1: what was posted for it has ended. */
+/* 1: the posted operation has ended; 0: not yet. */
 static int has_ended(const struct rf_p2p_context *context)
 {
     if (context->in_flight)
@@ -41,7 +41,8 @@ static int has_ended(const struct rf_p2p_context *context)
     return context->status < 0 ? context->status : 1;
 }
 
-static int again(int status)
+/* RF_EAGAIN: try again in the next turn. */
+static int or_later(int status)
 {
     return status == RF_EAGAIN ? 0 : status;
 }
@@ -54,7 +55,7 @@ static void end_piece(struct rf_p2p *p2p, struct rf_p2p_piece *state)
     p2p->activity++;
 }
 
-/* Takes a slot if the piece needs one. RF_EAGAIN: there is none. */
+/* Takes a slot if the piece needs one. RF_EAGAIN: none is free. */
 static int open_piece(struct rf_p2p *p2p, const struct rf_p2p_op *p2p_op,
                       struct rf_p2p_piece *state, uint64_t piece)
 {
@@ -71,14 +72,14 @@ static int send_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t pie
     const size_t bytes = piece_bytes(p2p_op, piece);
     int rc = 0;
     if (state->state == RF_PIECE_IDLE) {
-        if (piece >= lane->asked)
+        if (piece >= lane->requested)
             return 0;
         rc = open_piece(p2p, p2p_op, state, piece);
         if (rc == 0 && state->slot)
-            rc = rf_slot_copy(state->slot, p2p_op->remote, p2p_op->remote_at + piece_begin(piece),
-                              bytes);
+            rc = rf_slot_copy(state->slot, p2p_op->remote,
+                              p2p_op->remote_offset + piece_begin(piece), bytes);
         if (rc < 0)
-            return again(rc);
+            return or_later(rc);
         state->state = state->slot ? RF_PIECE_COPIED : RF_PIECE_READY;
     }
     if (state->state == RF_PIECE_COPIED) {
@@ -90,7 +91,7 @@ static int send_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t pie
     if (state->state == RF_PIECE_READY) {
         rc = rf_p2p_send_data(p2p, lane, piece, piece_data(p2p_op, state, piece), bytes);
         if (rc < 0)
-            return again(rc);
+            return or_later(rc);
         state->state = RF_PIECE_POSTED;
     }
     if (state->state == RF_PIECE_POSTED) {
@@ -102,18 +103,18 @@ static int send_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t pie
     return 0;
 }
 
-/* Its receive is posted. Pieces are asked for in their order. */
-static int ask(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t piece)
+/* Requests a piece whose receive is posted. Pieces are requested in their order. */
+static int request_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t piece)
 {
     struct rf_p2p_lane *lane = p2p_op->lane;
-    if (piece != lane->asked || lane->contexts[RF_USE_FIRST].in_flight)
+    if (piece != lane->requested || lane->contexts[RF_USE_ENVELOPE].in_flight)
         return RF_EAGAIN;
-    *(struct rf_envelope *)lane->outgoing =
-        (struct rf_envelope){.kind = lane->cut ? RF_ENVELOPE_ASK_CUT : RF_ENVELOPE_ASK,
-                             .tag = p2p_op->tag,
-                             .id = lane->id};
+    *(struct rf_envelope *)lane->outgoing = (struct rf_envelope){
+        .kind = lane->in_pieces ? RF_ENVELOPE_CLEAR_TO_SEND_PIECE : RF_ENVELOPE_CLEAR_TO_SEND,
+        .tag = p2p_op->tag,
+        .id = lane->id};
     RETURN_IF_ERROR(rf_p2p_send_envelope(p2p, lane, sizeof(struct rf_envelope)));
-    lane->asked++;
+    lane->requested++;
     return 0;
 }
 
@@ -126,28 +127,28 @@ static int recv_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t pie
     if (state->state == RF_PIECE_IDLE) {
         rc = open_piece(p2p, p2p_op, state, piece);
         if (rc < 0)
-            return again(rc);
+            return or_later(rc);
         state->state = RF_PIECE_READY;
     }
     if (state->state == RF_PIECE_READY) {
         rc = rf_p2p_recv_data(p2p, lane, piece, piece_data(p2p_op, state, piece), bytes);
         if (rc < 0)
-            return again(rc);
+            return or_later(rc);
         state->state = RF_PIECE_POSTED;
     }
     if (state->state == RF_PIECE_POSTED) {
-        rc = ask(p2p, p2p_op, piece);
+        rc = request_piece(p2p, p2p_op, piece);
         if (rc < 0)
-            return again(rc);
-        state->state = RF_PIECE_ASKED;
+            return or_later(rc);
+        state->state = RF_PIECE_REQUESTED;
     }
-    if (state->state == RF_PIECE_ASKED) {
+    if (state->state == RF_PIECE_REQUESTED) {
         rc = has_ended(rf_p2p_data_context(lane, piece));
         if (rc <= 0)
             return rc;
         if (state->slot)
             RETURN_IF_ERROR(rf_slot_copy(state->slot, p2p_op->remote,
-                                         p2p_op->remote_at + piece_begin(piece), bytes));
+                                         p2p_op->remote_offset + piece_begin(piece), bytes));
         state->state = RF_PIECE_COPIED;
     }
     if (state->state == RF_PIECE_COPIED) {
@@ -170,7 +171,7 @@ static int run_pieces(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op,
         lane->pieces[lane->ended++ % RF_P2P_PIECES].state = RF_PIECE_IDLE;
     if (lane->ended < count)
         return 0;
-    const int rc = has_ended(&lane->contexts[RF_USE_FIRST]);
+    const int rc = has_ended(&lane->contexts[RF_USE_ENVELOPE]);
     if (rc > 0)
         p2p_op->state = RF_P2P_OP_DONE;
     return rc < 0 ? rc : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Point to point, what goes out: the lanes of sends and receives, posting on them, and envelopes
- * without data, which go as soon as there is room.
+ * Point to point, messages that leave: the lanes of sends and receives, posting on them, and
+ * envelopes without data, which are posted as soon as the transport has capacity for them.
  */
 #include "p2p.h"
 
@@ -28,11 +28,11 @@ void rf_p2p_free_lanes(struct rf_p2p *p2p, int keep)
 int rf_p2p_take_lane(struct rf_p2p *p2p, int peer, struct rf_p2p_lane **out)
 {
     struct rf_p2p_lane *lane = p2p->lanes;
-    while (lane && lane->taken)
+    while (lane && lane->in_use)
         lane = lane->next;
     if (!lane) {
         lane = rf_alloc_aligned(sizeof(*lane), 64);
-        uint8_t *outgoing = rf_alloc_aligned(RF_P2P_SLOT, 64);
+        uint8_t *outgoing = rf_alloc_aligned(RF_P2P_ENVELOPE_BYTES, 64);
         if (!lane || !outgoing) {
             rf_free(lane);
             rf_free(outgoing);
@@ -43,9 +43,9 @@ int rf_p2p_take_lane(struct rf_p2p *p2p, int peer, struct rf_p2p_lane **out)
         lane->next = p2p->lanes;
         p2p->lanes = lane;
     }
-    lane->taken = true;
-    lane->announced = lane->cut = false;
-    lane->asked = lane->ended = 0;
+    lane->in_use = true;
+    lane->announced = lane->in_pieces = false;
+    lane->requested = lane->ended = 0;
     for (int i = 0; i < RF_P2P_PIECES; i++)
         lane->pieces[i] = (struct rf_p2p_piece){.state = RF_PIECE_IDLE};
     lane->peer = peer;
@@ -56,13 +56,13 @@ int rf_p2p_take_lane(struct rf_p2p *p2p, int peer, struct rf_p2p_lane **out)
 void rf_p2p_give_lane(struct rf_p2p_lane *lane)
 {
     if (lane)
-        lane->taken = false;
+        lane->in_use = false;
 }
 
 void rf_p2p_trim(struct rf_p2p *p2p)
 {
     for (const struct rf_p2p_lane *lane = p2p->lanes; lane; lane = lane->next)
-        if (lane->taken)
+        if (lane->in_use)
             return;
     rf_p2p_free_lanes(p2p, KEPT_LANES);
 }
@@ -80,11 +80,11 @@ static struct rf_p2p_context *begin(struct rf_p2p *p2p, struct rf_p2p_lane *lane
 int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t bytes)
 {
     struct rf_transport *transport = p2p->comm->links.transport;
-    struct rf_p2p_context *context = begin(p2p, lane, &lane->contexts[RF_USE_FIRST]);
+    struct rf_p2p_context *context = begin(p2p, lane, &lane->contexts[RF_USE_ENVELOPE]);
     struct rf_p2p_peer *peer = &p2p->peers[lane->peer];
     const struct rf_envelope *envelope = (const struct rf_envelope *)lane->outgoing;
     const uint64_t tag = rf_p2p_envelope_tag(peer->sent);
-    uint32_t contract = rf_p2p_seal(p2p, p2p->comm->rank, lane->peer, tag, envelope, bytes);
+    uint32_t contract = rf_p2p_checksum(p2p, p2p->comm->rank, lane->peer, tag, envelope, bytes);
     int rc =
         transport->ops->post_send(transport, lane->peer, tag, contract, envelope, bytes, context);
     if (rc < 0) {
@@ -95,7 +95,7 @@ int rf_p2p_send_envelope(struct rf_p2p *p2p, struct rf_p2p_lane *lane, size_t by
     lane->announced = rf_envelope_announces(envelope);
     p2p->activity++;
     p2p->overhead_bytes += sizeof(*envelope);
-    p2p->overhead_messages += envelope->kind != RF_ENVELOPE_DATA;
+    p2p->overhead_messages += envelope->kind != RF_ENVELOPE_EAGER;
     return 0;
 }
 
@@ -105,7 +105,7 @@ int rf_p2p_send_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piec
     struct rf_transport *transport = p2p->comm->links.transport;
     struct rf_p2p_context *context = begin(p2p, lane, rf_p2p_data_context(lane, piece));
     const uint64_t tag = data_tag(lane->id, piece);
-    uint32_t contract = rf_p2p_seal(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
+    uint32_t contract = rf_p2p_checksum(p2p, p2p->comm->rank, lane->peer, tag, data, bytes);
     int rc = transport->ops->post_send(transport, lane->peer, tag, contract, data, bytes, context);
     context->in_flight = rc == 0;
     return rc;
@@ -123,52 +123,53 @@ int rf_p2p_recv_data(struct rf_p2p *p2p, struct rf_p2p_lane *lane, uint64_t piec
     return rc;
 }
 
-int rf_p2p_say(struct rf_p2p *p2p, int peer, enum rf_envelope_kind kind, uint64_t id)
+int rf_p2p_send_control(struct rf_p2p *p2p, int peer, enum rf_envelope_kind kind, uint64_t id)
 {
-    struct rf_say *say = rf_alloc(sizeof(*say)), **link = &p2p->says;
-    if (!say)
+    struct rf_control_envelope *control = rf_alloc(sizeof(*control)),
+                               **link = &p2p->control_envelopes;
+    if (!control)
         return rf_fail(RF_ENOMEM, "no memory for a message to rank %d", peer);
-    say->peer = peer;
-    say->envelope = (struct rf_envelope){.kind = kind, .id = id};
+    control->peer = peer;
+    control->envelope = (struct rf_envelope){.kind = kind, .id = id};
     while (*link)
         link = &(*link)->next;
-    *link = say;
+    *link = control;
     return 0;
 }
 
-/* 1: it has gone; 0: not yet. */
-static int advance_say(struct rf_p2p *p2p, struct rf_say *say)
+/* 1: it has been sent; 0: not yet. */
+static int advance_control(struct rf_p2p *p2p, struct rf_control_envelope *control)
 {
-    if (!say->lane) {
-        RETURN_IF_ERROR(rf_p2p_take_lane(p2p, say->peer, &say->lane));
-        memcpy(say->lane->outgoing, &say->envelope, sizeof(say->envelope));
-        int rc = rf_p2p_send_envelope(p2p, say->lane, sizeof(say->envelope));
+    if (!control->lane) {
+        RETURN_IF_ERROR(rf_p2p_take_lane(p2p, control->peer, &control->lane));
+        memcpy(control->lane->outgoing, &control->envelope, sizeof(control->envelope));
+        int rc = rf_p2p_send_envelope(p2p, control->lane, sizeof(control->envelope));
         if (rc < 0) {
-            rf_p2p_give_lane(say->lane);
-            say->lane = NULL;
+            rf_p2p_give_lane(control->lane);
+            control->lane = NULL;
             return rc == RF_EAGAIN ? 0 : rc;
         }
     }
-    const struct rf_p2p_context *context = &say->lane->contexts[RF_USE_FIRST];
+    const struct rf_p2p_context *context = &control->lane->contexts[RF_USE_ENVELOPE];
     if (context->in_flight)
         return 0;
-    rf_p2p_give_lane(say->lane);
-    return 1; /* if it failed, the peer's death is the control link's to tell */
+    rf_p2p_give_lane(control->lane);
+    return 1; /* also after an error: the control link reports a dead peer */
 }
 
-int rf_p2p_advance_says(struct rf_p2p *p2p)
+int rf_p2p_advance_control(struct rf_p2p *p2p)
 {
-    for (struct rf_say **link = &p2p->says; *link;) {
-        struct rf_say *say = *link;
-        int rc = advance_say(p2p, say);
+    for (struct rf_control_envelope **link = &p2p->control_envelopes; *link;) {
+        struct rf_control_envelope *control = *link;
+        int rc = advance_control(p2p, control);
         if (rc < 0)
             return rc;
         if (rc == 0) {
-            link = &say->next;
+            link = &control->next;
             continue;
         }
-        *link = say->next;
-        rf_free(say);
+        *link = control->next;
+        rf_free(control);
     }
     return 0;
 }

@@ -11,18 +11,23 @@
 struct rf_probe;
 struct rf_event;
 
-/* The last things that a peer said about itself. */
+/* The last things that a peer has said about itself. */
 struct rf_peer_state {
-    struct rf_call_record waiting; /* the collective it waits in, when has_waiting */
-    struct rf_contract point;      /* the send or receive it waits in, when has_point */
-    uint64_t point_started;        /* collectives it had started then */
-    uint64_t left_after;           /* collectives it had started when it left, when has_left */
-    struct rf_call_record last;    /* with that: the last of them; its contract has no label, and is
-                                    * that    of a later send or receive where there was one */
-    bool has_waiting, has_point, has_left;
-    bool waited;         /* in vain, in a group: so it is not whom others miss */
-    bool differs;        /* it has called other things before: both send all of theirs */
-    bool has_other_past; /* found in what it told of its history */
+    bool has_waiting;
+    struct rf_call_record waiting; /* the collective that it waits in */
+
+    bool has_p2p;
+    struct rf_contract p2p; /* the send or receive that it waits in */
+    uint64_t p2p_started;   /* collectives that it had started then */
+
+    bool has_left;
+    uint64_t left_after;        /* collectives that it had started when it left */
+    struct rf_call_record last; /* its last call, a collective or a later send or receive, without
+                                 * label; the hashes are those of the last collective */
+
+    bool gave_up;         /* it waited in vain in a group, so it is not the rank that others miss */
+    bool differs;         /* it called other things before: both sides send their histories */
+    bool history_differs; /* an entry of the history that it sent */
 };
 
 struct rf_peers {
@@ -37,7 +42,7 @@ struct rf_peers {
 void rf_comm_send_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
 void rf_comm_send_failure(struct rf_comm *comm, const struct rf_failure *failure);
 /* This rank has waited in vain for another one, in a group of these ranks. */
-void rf_comm_send_waited(struct rf_comm *comm);
+void rf_comm_send_gave_up(struct rf_comm *comm);
 /* Says what this rank has called, and compares with what those said who have left before. From now
  * on whoever leaves is compared. */
 RF_MUST_CHECK int rf_comm_begin_leaving(struct rf_comm *comm);
@@ -55,8 +60,8 @@ RF_MUST_CHECK int rf_comm_receive_event(struct rf_comm *comm, const struct rf_ev
 /* Tells the ranks that are none of these survivors, if they should come back to life. */
 void rf_comm_send_left_out(struct rf_comm *comm, const int *members, int count);
 /* A collective is stuck: does a peer wait in point to point for this very rank, and so for ever? */
-RF_MUST_CHECK int rf_comm_check_points(struct rf_comm *comm, const struct rf_contract *mine,
-                                       const struct rf_exec *exec);
+RF_MUST_CHECK int rf_comm_check_p2p(struct rf_comm *comm, const struct rf_contract *mine,
+                                    const struct rf_exec *exec);
 /* A collective begins: compares it with what waiting peers have said. */
 RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm,
                                             const struct rf_call_record *mine);

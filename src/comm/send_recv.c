@@ -70,7 +70,7 @@ static int run_now(struct rf_comm *comm, struct rf_task *job)
         rc = rf_p2p_exchange(comm, job->p2p_ops, job->p2p_op_count, job->call.timeout_s);
     if (rc < 0)
         rf_staging_abandon_all(comm);
-    rf_free(p2p_op->kept);
+    rf_free(p2p_op->copy);
     return rc;
 }
 

@@ -53,7 +53,7 @@ bool rf_comm_failed_by_groups(struct rf_comm *comm, const int *waits, int count)
         if (rf_comm_events(comm) < 0)
             return true;
         for (int rank = 0; rank < comm->size; rank++)
-            wait = wait || comm->peers.states[rank].waited;
+            wait = wait || comm->peers.states[rank].gave_up;
         rf_ask_answer(comm, waits, count);
         rf_sleep_ns(100000);
     }
@@ -76,7 +76,7 @@ static int judge(struct rf_comm *comm, struct rf_comm *const *groups, int count,
         if (worth == WORTH_SURMISE && !asked) {
             asked = true;
             *missed = rf_comm_failure_for(*group, comm).rank;
-            rf_comm_send_waited(comm);
+            rf_comm_send_gave_up(comm);
             RETURN_IF_ERROR(rf_ask(comm, missed, 1, who));
             start = rf_now_ns();
             continue;
@@ -84,7 +84,7 @@ static int judge(struct rf_comm *comm, struct rf_comm *const *groups, int count,
         /* Whom others have missed may itself miss another one, and hear of it later than they. */
         const bool blamed = worth == WORTH_ECHO && (*group)->failure.error.status == RF_ETIMEOUT;
         if (who->rank >= 0 ||
-            is_over(start, blamed || (*missed >= 0 && comm->peers.states[*missed].waited)))
+            is_over(start, blamed || (*missed >= 0 && comm->peers.states[*missed].gave_up)))
             return 0;
         rf_ask_answer(comm, missed, 1);
         rf_sleep_ns(100000);

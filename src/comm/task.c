@@ -9,7 +9,7 @@ void rf_task_free(struct rf_task *job)
     if (!job)
         return;
     for (size_t i = 0; job->p2p_ops && i < job->p2p_op_count; i++)
-        rf_free(job->p2p_ops[i].kept);
+        rf_free(job->p2p_ops[i].copy);
     rf_free(job->p2p_ops);
     rf_free(job->blocked);
     rf_free(job->copies);

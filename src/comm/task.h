@@ -44,7 +44,7 @@ struct rf_task {
     struct rf_call_record record;
     struct rf_exec *exec;
     struct rf_wait_monitor monitor;
-    bool asked_begun;
+    bool awaits_begun;
     bool *blocked; /* [size] who has not yet said that it is ready; NULL: it does not matter */
     uint64_t start_ns;
 };
@@ -85,17 +85,17 @@ bool rf_async_drain(struct rf_async *async, double timeout_s);
 
 /* A peer asks to be told when this rank can take in all messages of a collective; or when it runs.
  */
-RF_MUST_CHECK int rf_flow_control_asked(struct rf_comm *comm, int peer, uint64_t sequence,
-                                        bool begun);
+RF_MUST_CHECK int rf_flow_control_request_received(struct rf_comm *comm, int peer,
+                                                   uint64_t sequence, bool begun);
 /* Tells those who may know by now. */
-RF_MUST_CHECK int rf_flow_control_answer(struct rf_comm *comm);
+RF_MUST_CHECK int rf_flow_control_reply(struct rf_comm *comm);
 /* Asks all whom the task sends to; until they answer they are blocked. The oldest collective only
  * asks where a message that came too early would stop others, and whether the peers have begun. */
-RF_MUST_CHECK int rf_flow_control_ask(struct rf_comm *comm, struct rf_task *task, bool oldest);
+RF_MUST_CHECK int rf_flow_control_request(struct rf_comm *comm, struct rf_task *task, bool oldest);
 /* The peer's answer. */
-void rf_flow_control_answered(struct rf_comm *comm, int peer, uint64_t sequence);
+void rf_flow_control_reply_received(struct rf_comm *comm, int peer, uint64_t sequence);
 /* The worker's collective with this number; NULL: it is not on record, or has ended. */
-struct rf_task *rf_worker_find(struct rf_async *async, uint64_t sequence);
+struct rf_task *rf_async_find(struct rf_async *async, uint64_t sequence);
 
 /* request.c. Held twice: by the caller, until rf_request_free, and by the worker, until it ends it.
  */

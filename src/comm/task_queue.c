@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The queue of asynchronous calls as a record: made and taken down, read, and waited for. Who
- * queues is async.c, who works it off worker.c; all others ask here.
+ * The queue of asynchronous calls: creation, destruction, queries and waiting. async.c appends to
+ * it, and worker.c runs what is in it.
  */
 #include "worker.h"
 
@@ -11,11 +11,11 @@ int rf_async_create(struct rf_comm *comm, struct rf_async **out)
     if (!async)
         return rf_fail(RF_ENOMEM, "no memory for a communicator's queue");
     async->comm = comm;
-    async->brought.end = &async->brought.first;
-    async->waiting.end = &async->waiting.first;
+    async->submitted.end = &async->submitted.first;
+    async->unrecorded.end = &async->unrecorded.first;
     async->inflight.end = &async->inflight.first;
-    async->held.end = &async->held.first;
-    async->points.end = &async->points.first;
+    async->held_p2p.end = &async->held_p2p.first;
+    async->running_p2p.end = &async->running_p2p.first;
     pthread_mutex_init(&async->lock, NULL);
     rf_cond_init(&async->changed);
     *out = async;
@@ -29,14 +29,14 @@ void rf_async_destroy(struct rf_async *async)
     if (async->joinable)
         pthread_join(async->thread, NULL);
     for (int i = 0; i < RF_ASYNC_DEVICES; i++)
-        rf_timeline_destroy(async->timelines[i].timeline);
-    while (async->own) {
-        struct rf_done_row *row = async->own;
-        async->own = row->next;
-        rf_timeline_destroy(row->timeline);
-        rf_free(row);
+        rf_timeline_destroy(async->collective_timelines[i].timeline);
+    while (async->p2p_timelines) {
+        struct rf_signal_timeline *signal = async->p2p_timelines;
+        async->p2p_timelines = signal->next;
+        rf_timeline_destroy(signal->timeline);
+        rf_free(signal);
     }
-    rf_request_free(async->failed);
+    rf_request_free(async->failed_request);
     pthread_mutex_destroy(&async->lock);
     pthread_cond_destroy(&async->changed);
     rf_free(async);
@@ -44,7 +44,7 @@ void rf_async_destroy(struct rf_async *async)
 
 uint64_t rf_async_queued(const struct rf_async *async)
 {
-    return (uint64_t)atomic_load_explicit(&async->queued, memory_order_relaxed);
+    return (uint64_t)atomic_load_explicit(&async->unrecorded_count, memory_order_relaxed);
 }
 
 int rf_async_status(const struct rf_async *async)
@@ -59,9 +59,10 @@ bool rf_async_busy(const struct rf_async *async)
 
 bool rf_async_unreported(struct rf_async *async)
 {
-    bool untold = async->failed && !async->asked_failed && !rf_request_was_reported(async->failed);
-    async->asked_failed = true;
-    return untold;
+    bool unreported = async->failed_request && !async->failure_was_read &&
+                      !rf_request_was_reported(async->failed_request);
+    async->failure_was_read = true;
+    return unreported;
 }
 
 bool rf_async_drain(struct rf_async *async, double timeout_s)
@@ -77,7 +78,7 @@ bool rf_async_drain(struct rf_async *async, double timeout_s)
 
 int rf_async_waits(const struct rf_async *async, int *ranks, int count, int room)
 {
-    for (const struct rf_task *task = async->points.first; task; task = task->next)
+    for (const struct rf_task *task = async->running_p2p.first; task; task = task->next)
         for (size_t i = 0; i < task->p2p_op_count && count < room; i++)
             if (task->p2p_ops[i].state != RF_P2P_OP_DONE)
                 ranks[count++] = task->p2p_ops[i].peer;
@@ -88,7 +89,7 @@ int rf_async_waits(const struct rf_async *async, int *ranks, int count, int room
     return count;
 }
 
-struct rf_task *rf_worker_find(struct rf_async *async, uint64_t sequence)
+struct rf_task *rf_async_find(struct rf_async *async, uint64_t sequence)
 {
     for (struct rf_task *task = async->inflight.first; task; task = task->next)
         if (task->record.contract.sequence == sequence && task->state != RF_TASK_ENDED)

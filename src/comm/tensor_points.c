@@ -43,7 +43,7 @@ static int start(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor tens
         rf_p2p_op_of(op, map, (size_t)rf_tensor_count(tensor), tensor.dtype, peer, tag, opts);
     if (!map && p2p_op.bytes > 0) {
         p2p_op.remote = tensor.buffer;
-        p2p_op.remote_at = tensor.offset;
+        p2p_op.remote_offset = tensor.offset;
     }
     struct rf_task job = {.p2p_ops = &p2p_op, .p2p_op_count = 1, .on_tensors = true, .in = tensor};
     if (opts)

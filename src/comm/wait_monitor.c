@@ -43,12 +43,12 @@ static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, 
     char text[160];
     const struct rf_peer_state *peer = &comm->peers.states[rank];
     const struct rf_contract *last = &peer->last.contract;
-    const bool is_point = rf_contract_is_point(mine);
-    if (is_point ? peer->left_after > comm->history.next_sequence + rf_async_queued(comm->async)
-                 : rf_contract_is_point(last))
-        return is_point ? rf_comm_fail_mismatch(comm, rank, last, comm->rank, mine)
-                        : rf_comm_fail_mismatch(comm, comm->rank, mine, rank, last);
-    if (is_point && quiet <= RF_QUIET_NS + RF_ASK_NS)
+    const bool is_p2p = rf_contract_is_p2p(mine);
+    if (is_p2p ? peer->left_after > comm->history.next_sequence + rf_async_queued(comm->async)
+               : rf_contract_is_p2p(last))
+        return is_p2p ? rf_comm_fail_mismatch(comm, rank, last, comm->rank, mine)
+                      : rf_comm_fail_mismatch(comm, comm->rank, mine, rank, last);
+    if (is_p2p && quiet <= RF_QUIET_NS + RF_ASK_NS)
         return 0;
     return rf_comm_fail_text(
         comm, RF_EPEER, rank, mine,
@@ -63,7 +63,7 @@ static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *mon
                          uint64_t quiet)
 {
     const struct rf_contract *mine = monitor->mine;
-    const bool is_point = rf_contract_is_point(mine);
+    const bool is_p2p = rf_contract_is_p2p(mine);
     for (int rank = 0; rank < comm->size; rank++) {
         const struct rf_peer_state *peer = &comm->peers.states[rank];
         if (!peer->has_left)
@@ -72,7 +72,7 @@ static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *mon
         if (peer->differs) {
             if (quiet > RF_QUIET_NS + RF_ASK_NS)
                 return rf_comm_fail_leaver(comm, rank);
-        } else if (is_point ? rank == waiting_for(monitor) : peer->left_after <= mine->sequence) {
+        } else if (is_p2p ? rank == waiting_for(monitor) : peer->left_after <= mine->sequence) {
             RETURN_IF_ERROR(fail_on_leaver(comm, mine, rank, quiet));
         }
     }
@@ -84,13 +84,13 @@ static int late_rank(struct rf_comm *comm, const struct rf_wait_monitor *monitor
 {
     int waited = waiting_for(monitor);
     const struct rf_contract *mine = monitor->mine;
-    if (rf_contract_is_point(mine))
+    if (rf_contract_is_p2p(mine))
         return waited;
     int absent = -1;
     for (int rank = 0; rank < comm->size; rank++) {
         const struct rf_peer_state *peer = &comm->peers.states[rank];
         bool came = peer->has_waiting && peer->waiting.contract.sequence >= mine->sequence;
-        if (rank == comm->rank || came || peer->waited)
+        if (rank == comm->rank || came || peer->gave_up)
             continue;
         if (absent < 0 || rank == waited)
             absent = rank;
@@ -114,7 +114,7 @@ static void state_of(const struct rf_comm *comm, const struct rf_wait_monitor *m
 {
     char text[160];
     const struct rf_peer_state *peer = late >= 0 ? &comm->peers.states[late] : NULL;
-    const bool waits = peer && peer->has_waiting && !rf_contract_is_point(monitor->mine);
+    const bool waits = peer && peer->has_waiting && !rf_contract_is_p2p(monitor->mine);
     if (!waits)
         snprintf(state, bytes, "which has not come");
     else if (peer->waiting.contract.sequence >= monitor->mine->sequence)
@@ -202,19 +202,19 @@ static int serve_family(const struct rf_wait_monitor *monitor)
 static int tick(struct rf_comm *comm, struct rf_wait_monitor *monitor)
 {
     const uint64_t quiet = quiet_ns(monitor);
-    const bool is_point = rf_contract_is_point(monitor->mine);
+    const bool is_p2p = rf_contract_is_p2p(monitor->mine);
     if (quiet == 0)
         return 0;
     if (quiet > RF_QUIET_NS && !monitor->announced && quiet < monitor->timeout_ns &&
-        (monitor->blocking || !is_point)) {
+        (monitor->blocking || !is_p2p)) {
         monitor->announced = true;
         rf_comm_send_waiting(comm, monitor->mine, -1);
         rf_cycle_probe(comm, monitor);
     }
     if (quiet > RF_QUIET_NS || quiet > monitor->timeout_ns) {
         RETURN_IF_ERROR(check_leavers(comm, monitor, quiet));
-        if (!is_point && monitor->blocking)
-            RETURN_IF_ERROR(rf_comm_check_points(comm, monitor->mine, monitor->exec));
+        if (!is_p2p && monitor->blocking)
+            RETURN_IF_ERROR(rf_comm_check_p2p(comm, monitor->mine, monitor->exec));
         RETURN_IF_ERROR(serve_family(monitor));
     }
     return quiet > monitor->timeout_ns ? fail_deadline(comm, monitor) : 0;

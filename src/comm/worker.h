@@ -35,58 +35,64 @@ static inline struct rf_task *rf_task_remove(struct rf_task_list *list, struct r
     return task;
 }
 
-/* A timeline on which this queue signals. */
-struct rf_done_row {
+/* A timeline on which this queue signals the ends of calls. */
+struct rf_signal_timeline {
     struct rf_device *device;
     struct rf_timeline *timeline;
-    uint64_t value; /* of the last job queued */
-    struct rf_done_row *next;
+    uint64_t value; /* of the last task queued */
+    struct rf_signal_timeline *next;
 };
 
 struct rf_async {
     struct rf_comm *comm;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct rf_task_list brought; /* under lock */
-    atomic_int fresh;            /* in it */
-    atomic_int outstanding;      /* all that has not ended; changed under lock */
-    int collectives;             /* of those; under lock */
-    atomic_int queued;           /* of those, not yet on record */
-    atomic_int status;           /* of the first job that failed */
-    struct rf_request *failed;   /* the first that ended with an error; NULL: none has */
-    bool asked_failed;           /* rf_async_unreported has been */
+    struct rf_task_list submitted; /* not yet seen by the worker; under lock */
+    atomic_int submitted_count;
+    atomic_int outstanding;            /* all that has not ended; changed under lock */
+    int outstanding_collectives;       /* under lock */
+    atomic_int unrecorded_count;       /* collectives that are not on record yet */
+    atomic_int status;                 /* of the first task that failed */
+    struct rf_request *failed_request; /* the first that ended with an error; NULL: none */
+    bool failure_was_read;             /* rf_async_unreported has been called */
     bool running, joinable;
     pthread_t thread;
-    struct rf_done_row timelines[RF_ASYNC_DEVICES]; /* of collectives, one for each device */
-    struct rf_done_row *own; /* of sends and receives, which end in any order: one for each that is
-                              * under way at once */
+
+    /* Collectives end in the order of the calls: one timeline for each device. Sends and receives
+     * end in any order: one timeline for each that is under way. */
+    struct rf_signal_timeline collective_timelines[RF_ASYNC_DEVICES];
+    struct rf_signal_timeline *p2p_timelines;
 
     /* The worker's own: */
-    struct rf_task_list waiting;  /* collectives that are not on record yet */
-    struct rf_task_list inflight; /* those that are, oldest first */
-    struct rf_task_list held;     /* sends and receives that may not begin yet */
-    struct rf_task_list points;   /* those that have begun */
-    bool new_own;                 /* in points: a message of this rank to itself */
+    struct rf_task_list unrecorded;  /* collectives that are not on record yet */
+    struct rf_task_list inflight;    /* those that are, oldest first */
+    struct rf_task_list held_p2p;    /* sends and receives that may not begin yet */
+    struct rf_task_list running_p2p; /* those that have begun */
+    bool new_self_messages;          /* running_p2p has new messages of this rank to itself */
     int inflight_count;
-    int ended[2];     /* in this turn: collectives; sends and receives */
-    uint64_t settled; /* before it: a part of what moves */
+    int ended[2];         /* in this turn: collectives; sends and receives */
+    uint64_t ended_total; /* in all turns; counts as activity */
     struct rf_wait_monitor backoff;
 };
 
-/* The thread's function; its argument is the rf_async. */
+/* The thread's function. Its argument is the rf_async. */
 void *rf_worker(void *argument);
-/* Takes the task, which is in no list any more. rc < 0: this thread's last error says why. */
+
+/* Ends and frees a task that is in no list. rc < 0: this thread's last error says why. */
 void rf_task_end(struct rf_async *async, struct rf_task *task, int rc);
 
-/* ---- inflight.c; negative: the communicator has failed -----------------------------------------
- */
+/* ---- inflight.c: a negative status says that the communicator has failed ------------------ */
 
+/* Puts queued collectives on record, as many as may be in flight. */
 RF_MUST_CHECK int rf_inflight_record(struct rf_async *async);
-/* One turn of all. *activity grows with what they do, *any: there is one that runs. */
+
+/* One turn of all in flight. *activity grows with what they do. *any: one of them runs. */
 RF_MUST_CHECK int rf_inflight_advance(struct rf_async *async, uint64_t *activity, bool *any);
-/* Of one that is on record: it runs no more. */
+
+/* Completes a collective on record: it does not run any more. */
 void rf_inflight_complete(struct rf_comm *comm, struct rf_task *task, int rc);
-/* 1: reached; 0: not yet; negative: its device has failed. */
+
+/* 1: the point is reached; 0: not yet; negative: its device has failed. */
 RF_MUST_CHECK int rf_after_reached(struct rf_point after);
 
 #endif
