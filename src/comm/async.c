@@ -180,7 +180,7 @@ int rf_comm_async_error(struct rf_comm *comm)
         return rf_fail(RF_EINVAL, "async_error: the communicator is NULL");
     rf_family_enter(comm->membership.family);
     if (!rf_async_busy(comm->async)) {
-        if (!comm->failure.failed && rf_comm_has_news(comm))
+        if (!comm->failure.failed && rf_comm_has_events(comm))
             RETURN_IF_ERROR(rf_comm_events(comm));
         return comm->failure.failed ? rf_fail_error(&comm->failure.error) : 0;
     }

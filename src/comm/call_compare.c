@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares what this rank has called with what others say that they wait in, or called before they
- * left. A difference fails the communicator; where only the calls before differ, both tell all of
- * theirs.
+ * Compares this rank's calls with those in which other ranks wait, or which they made before they
+ * left. A difference fails the communicator. Where only an earlier call differs, both ranks send
+ * their histories, which show it.
  */
 #include "control_message.h"
 #include "p2p.h"
@@ -30,7 +30,7 @@ int rf_compare_calls(struct rf_comm *comm, const struct rf_call_record *own, int
                      const struct rf_call_record *theirs)
 {
     if (own->chain_hash != theirs->chain_hash) {
-        /* They disagreed earlier: which call that was is found by whoever hears of it. */
+        /* An earlier call differs: the rank that receives a history finds it. */
         comm->peers.states[rank].differs = true;
         rf_comm_send_history(comm);
         return 0;
@@ -61,7 +61,7 @@ int rf_comm_compare_leaver(struct rf_comm *comm, int rank)
     const struct rf_call_record *own =
         peer->left_after > 0 ? rf_call_history_find(&comm->history, peer->left_after - 1) : NULL;
     if (!own)
-        return 0; /* it called none, or more than this rank so far */
+        return 0; /* it has called nothing, or more than this rank */
     if (!rf_contract_is_p2p(&last->contract))
         return rf_compare_calls(comm, own, rank, last);
     if (own->chain_hash != last->chain_hash || own->hash != last->hash) {
@@ -94,10 +94,10 @@ int rf_comm_fail_leaver(struct rf_comm *comm, int rank)
     const struct rf_peer_state *peer = &comm->peers.states[rank];
     return rf_comm_fail_text(
         comm, RF_EMISMATCH, rank, NULL,
-        "rank %d left after %llu operations, the last thing that it called being %s; by then it "
-        "and "
-        "rank %d, which has come to %llu, had called different things; every rank must make the "
-        "same calls in the same order",
+        "rank %d left after %llu operations, the last one %s; before that it and rank %d, which "
+        "has "
+        "called %llu, called different things; every rank must make the same calls in the same "
+        "order",
         rank, (unsigned long long)peer->left_after,
         rf_contract_text(&peer->last.contract, text, 90), comm->rank,
         (unsigned long long)comm->history.next_sequence);

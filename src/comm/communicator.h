@@ -103,7 +103,7 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out);
 
 /* Whom a rank is in the first communicator: by that go logs and traces. */
-static inline int rf_comm_in_job(const struct rf_comm *comm, int rank)
+static inline int rf_comm_job_rank(const struct rf_comm *comm, int rank)
 {
     return comm->layout.job_ranks ? comm->layout.job_ranks[rank] : rank;
 }
@@ -113,9 +113,9 @@ RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm 
                                      const int *members);
 
 /* Which rank that is here; -1: it is not in this communicator. */
-int rf_comm_from_job(const struct rf_comm *comm, int in_job);
+int rf_comm_rank_from_job(const struct rf_comm *comm, int in_job);
 
-static inline bool rf_comm_has_news(const struct rf_comm *comm)
+static inline bool rf_comm_has_events(const struct rf_comm *comm)
 {
     return (__atomic_load_n(&comm->links.control->pending, __ATOMIC_RELAXED) |
             atomic_load_explicit(&comm->failure.abort_requested, memory_order_relaxed)) != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the control link has to say: messages of other ranks, deaths and aborts, each handed to the
- * file that knows what to make of it.
+ * The events of the control link: messages of other ranks, deaths and aborts. Each is passed to the
+ * file that handles it.
  */
 #include "control_message.h"
 #include "wait_graph.h"
@@ -25,13 +25,13 @@ static int received_waiting(struct rf_comm *comm, int rank,
         return 0;
     }
     RETURN_IF_ERROR(rf_compare_calls(comm, own, rank, &message->record));
-    if (message->asked == comm->rank)
+    if (message->reply_from == comm->rank)
         rf_comm_send_waiting(comm, &own->contract, -1);
     return 0;
 }
 
-/* A rank that has called other things before sends all of them. The first difference is where the
- * chain hashes still agree and the calls do not. */
+/* The history of a rank that has called other things. The first difference is the record with equal
+ * chain hashes and different calls. */
 static int received_history(struct rf_comm *comm, int rank,
                             const struct rf_control_message *message)
 {
@@ -101,15 +101,15 @@ static int received_message(struct rf_comm *comm, const struct rf_event *event)
         return received_waiting(comm, event->rank, &message);
     if (message.kind == RF_MESSAGE_HISTORY)
         return received_history(comm, event->rank, &message);
-    if (message.kind == RF_MESSAGE_PROBE || message.kind == RF_MESSAGE_CIRCLE)
-        return rf_cycle_receive(comm, event->rank, &message.probe,
-                                message.kind == RF_MESSAGE_CIRCLE);
+    if (message.kind == RF_MESSAGE_PROBE || message.kind == RF_MESSAGE_DEADLOCK)
+        return rf_deadlock_receive(comm, event->rank, &message.probe,
+                                   message.kind == RF_MESSAGE_DEADLOCK);
     if (message.kind == RF_MESSAGE_LEFT_OUT)
         received_left_out(comm, &message);
-    if (message.kind == RF_MESSAGE_ANSWER)
-        rf_wait_graph_answered(comm, event->rank, message.ranks.rank,
-                               message.ranks.count < RF_TELL_RANKS ? message.ranks.count
-                                                                   : RF_TELL_RANKS);
+    if (message.kind == RF_MESSAGE_WAIT_REPLY)
+        rf_wait_graph_reply(comm, event->rank, message.ranks.rank,
+                            message.ranks.count < RF_REPLY_RANKS ? message.ranks.count
+                                                                 : RF_REPLY_RANKS);
     if (message.kind == RF_MESSAGE_GAVE_UP)
         comm->peers.states[event->rank].gave_up = true;
     if (message.kind == RF_MESSAGE_FAILURE) {
@@ -119,9 +119,9 @@ static int received_message(struct rf_comm *comm, const struct rf_event *event)
     return message.kind == RF_MESSAGE_LEAVING ? received_leaving(comm, event->rank, &message) : 0;
 }
 
-/* The control link tells every rank by itself, so this failure is not sent on. */
-static int fail_as_told(struct rf_comm *comm, int status, int rank, const char *what,
-                        const char *text)
+/* A failure that the control link reports to every rank, so it is not sent on. */
+static int fail_on_event(struct rf_comm *comm, int status, int rank, const char *what,
+                         const char *text)
 {
     struct rf_failure failure = {
         .status = status,
@@ -139,12 +139,12 @@ int rf_comm_receive_event(struct rf_comm *comm, const struct rf_event *event)
     case RF_EVENT_MESSAGE:
         return received_message(comm, event);
     case RF_EVENT_DEAD:
-        return fail_as_told(comm, RF_EPEER, event->rank, "died or left without a word",
-                            event->text);
+        return fail_on_event(comm, RF_EPEER, event->rank, "died or left without notice",
+                             event->text);
     case RF_EVENT_ABORT:
-        return fail_as_told(comm, RF_EABORT, event->rank, "aborted the communicator", event->text);
+        return fail_on_event(comm, RF_EABORT, event->rank, "aborted the communicator", event->text);
     default:
-        return 0; /* RF_EVENT_LEFT: what matters was in the leaver's own message */
+        return 0; /* RF_EVENT_LEFT: the leaver's own message has been handled */
     }
 }
 
@@ -154,8 +154,8 @@ int rf_comm_events(struct rf_comm *comm)
         return rf_fail_error(&comm->failure.error);
     if (atomic_load_explicit(&comm->failure.abort_requested, memory_order_acquire)) {
         comm->links.control->ops->abort(comm->links.control, comm->failure.abort_reason);
-        return fail_as_told(comm, RF_EABORT, comm->rank, "aborted the communicator",
-                            comm->failure.abort_reason);
+        return fail_on_event(comm, RF_EABORT, comm->rank, "aborted the communicator",
+                             comm->failure.abort_reason);
     }
     struct rf_event event;
     while (comm->links.control->ops->next_event(comm->links.control, &event) == 1) {

@@ -11,13 +11,13 @@ int rf_comm_ready(struct rf_comm *comm)
     rf_family_enter(comm->membership.family);
     if (rf_async_busy(comm->async))
         rf_async_drain(comm->async, 0);
-    return comm->failure.failed ? rf_comm_report(comm) : 0;
+    return comm->failure.failed ? rf_comm_failed_earlier(comm) : 0;
 }
 
 int rf_comm_enter(struct rf_comm *comm)
 {
     RETURN_IF_ERROR(rf_comm_ready(comm));
-    if (rf_comm_has_news(comm))
+    if (rf_comm_has_events(comm))
         return rf_comm_events(comm);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a communicator fails: the failure as data, its sentence, and what later calls are told. Why
- * an operation failed is found out in failure_cause.c.
+ * How a communicator fails: the failure as data, its message, and the status of later calls.
+ * failure_cause.c finds out why an operation failed.
  */
 #include <ringforge/ringforge.h>
 
@@ -13,7 +13,8 @@ static bool known(const struct rf_contract *contract)
     return contract->op != RF_COLL_NONE;
 }
 
-/* Its own, in the operation that a failure is about. Messages are numbered apart. */
+/* What this rank called in the operation of a failure; NULL: unknown. Sends and receives are
+ * numbered apart. */
 static const struct rf_contract *own_contract(const struct rf_comm *comm,
                                               const struct rf_failure *failure)
 {
@@ -23,12 +24,12 @@ static const struct rf_contract *own_contract(const struct rf_comm *comm,
     return record ? &record->contract : NULL;
 }
 
-/* What this rank itself called is known here, whatever the failure's author knew. */
-static struct rf_contract side(const struct rf_comm *comm, const struct rf_failure *failure,
-                               int rank, const struct rf_contract *told)
+/* What `rank` called. This rank knows its own call even if the failure's sender did not. */
+static struct rf_contract contract_of(const struct rf_comm *comm, const struct rf_failure *failure,
+                                      int rank, const struct rf_contract *sent)
 {
     const struct rf_contract *own = own_contract(comm, failure);
-    return rank == comm->rank && !known(told) && own ? *own : *told;
+    return rank == comm->rank && !known(sent) && own ? *own : *sent;
 }
 
 /* The failure from this rank's point of view. */
@@ -36,8 +37,8 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_failure *
                            struct rf_error *error)
 {
     char text_a[160], text_b[160];
-    struct rf_contract a = side(comm, failure, failure->rank_a, &failure->a);
-    struct rf_contract b = side(comm, failure, failure->rank_b, &failure->b);
+    struct rf_contract a = contract_of(comm, failure, failure->rank_a, &failure->a);
+    struct rf_contract b = contract_of(comm, failure, failure->rank_b, &failure->b);
     bool points = rf_contract_is_p2p(&a) && rf_contract_is_p2p(&b);
     error->mine = a;
     error->theirs = b;
@@ -73,8 +74,7 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_failure *
              (unsigned long long)failure->sequence, rule);
 }
 
-/* Ranks in messages are those of the communicator; of a group it is said whom they are in the job.
- */
+/* Messages have the ranks of the communicator. For a group their numbers in the job are added. */
 static void name_in_job(const struct rf_comm *comm, const struct rf_failure *failure,
                         struct rf_error *error)
 {
@@ -100,7 +100,7 @@ static void name_in_job(const struct rf_comm *comm, const struct rf_failure *fai
     }
 }
 
-int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool tell)
+int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool notify)
 {
     if (comm->failure.failed)
         return rf_fail_error(&comm->failure.error);
@@ -116,8 +116,8 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool te
     name_in_job(comm, failure, error);
     comm->failure.cause = *failure;
     comm->failure.failed = true;
-    /* First, as stopping the transport may take its time, and to others looks like a death. */
-    if (tell)
+    /* Before the transport is stopped, which may take a while and looks like a death to others. */
+    if (notify)
         rf_comm_send_failure(comm, failure);
     comm->links.transport->lost_peer =
         failure->status == RF_EPEER || failure->status == RF_ETIMEOUT;
@@ -132,7 +132,7 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool te
 int rf_comm_fail_mismatch(struct rf_comm *comm, int rank_a, const struct rf_contract *a, int rank_b,
                           const struct rf_contract *b)
 {
-    /* The lower rank first, so that all ranks that find out by themselves say the same. */
+    /* The lower rank first, so that all ranks that find the mismatch have the same message. */
     bool swap = rank_b < rank_a;
     struct rf_failure failure = {
         .status = RF_EMISMATCH,
@@ -164,31 +164,31 @@ int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct r
 struct rf_failure rf_comm_failure_for(const struct rf_comm *comm, const struct rf_comm *other)
 {
     const struct rf_failure *own = &comm->failure.cause;
-    const struct rf_contract a = side(comm, own, own->rank_a, &own->a);
-    const struct rf_contract b = side(comm, own, own->rank_b, &own->b);
+    const struct rf_contract a = contract_of(comm, own, own->rank_a, &own->a);
+    const struct rf_contract b = contract_of(comm, own, own->rank_b, &own->b);
     struct rf_failure failure = {
         .status = own->status, .rank = -1, .rank_a = -1, .rank_b = -1, .of_job = true};
     struct rf_error names = {.message = ""};
     char text_a[160], text_b[160];
     if (own->rank >= 0 && own->rank < comm->size)
-        failure.rank = rf_comm_from_job(other, rf_comm_in_job(comm, own->rank));
+        failure.rank = rf_comm_rank_from_job(other, rf_comm_job_rank(comm, own->rank));
     if (own->status == RF_EMISMATCH && own->rank_a >= 0 && !own->of_job) {
         snprintf(failure.message, sizeof(failure.message),
                  "rank %d called %.76s while rank %d called %.76s, in operation %llu of their "
                  "group; every rank must make the same calls",
-                 rf_comm_in_job(comm, own->rank_a), rf_contract_text(&a, text_a, sizeof(text_a)),
-                 rf_comm_in_job(comm, own->rank_b), rf_contract_text(&b, text_b, sizeof(text_b)),
+                 rf_comm_job_rank(comm, own->rank_a), rf_contract_text(&a, text_a, sizeof(text_a)),
+                 rf_comm_job_rank(comm, own->rank_b), rf_contract_text(&b, text_b, sizeof(text_b)),
                  (unsigned long long)own->sequence);
         return failure;
     }
     name_in_job(comm, own, &names);
-    const int room = (int)(sizeof(failure.message) - 1 - strnlen(names.message, 200));
-    snprintf(failure.message, sizeof(failure.message), "%.*s%.200s", room, own->message,
+    const int capacity = (int)(sizeof(failure.message) - 1 - strnlen(names.message, 200));
+    snprintf(failure.message, sizeof(failure.message), "%.*s%.200s", capacity, own->message,
              names.message);
     return failure;
 }
 
-int rf_comm_report(struct rf_comm *comm)
+int rf_comm_failed_earlier(struct rf_comm *comm)
 {
     if (rf_async_unreported(comm->async) || comm->failure.unreported) {
         comm->failure.unreported = false;

@@ -15,15 +15,15 @@ struct rf_comm;
 
 enum { RF_FAILURE_TEXT = 280 };
 
-/* Why a communicator failed: the same on all ranks, told over the control link. For RF_EMISMATCH
+/* Why a communicator failed: the same on all ranks, sent over the control link. For RF_EMISMATCH
  * with rank_a >= 0, a and b are what rank_a and rank_b called; an op of RF_COLL_NONE is unknown. */
 struct rf_failure {
-    int32_t status, rank; /* rank: whom it is about; -1 = nobody */
+    int32_t status, rank; /* rank: the one to blame; -1: none */
     uint64_t sequence;
     int32_t rank_a, rank_b;
     uint32_t of_job; /* the ranks in the message are those of the job, not of the communicator */
     struct rf_contract a, b;
-    char message[RF_FAILURE_TEXT]; /* not used where it is derived from a and b */
+    char message[RF_FAILURE_TEXT]; /* unused where it is derived from a and b */
 };
 
 /* Whether and why a communicator has failed. */
@@ -39,23 +39,29 @@ struct rf_failure_state {
 
 /* ---- failure.c ------------------------------------------------------------------------------- */
 
-/* Fails the communicator for good: stops the transport, keeps the error, and tells the others if
- * `tell`. Returns failure->status with the error as this thread's last. */
-int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool tell);
+/* Fails the communicator: stops the transport, keeps the error, and sends the failure to the other
+ * ranks if `notify`. Returns failure->status, with the error as this thread's last. */
+int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool notify);
 int rf_comm_fail_mismatch(struct rf_comm *comm, int rank_a, const struct rf_contract *a, int rank_b,
                           const struct rf_contract *b);
 int rf_comm_fail_text(struct rf_comm *comm, int status, int rank, const struct rf_contract *mine,
                       const char *format, ...) RF_PRINTF(5, 6);
-/* An operation has failed with `status` (its text is this thread's last error): finds out why, if
- * need be by asking the others for a while, and fails the communicator. suspect: the peer whose
- * message did not fit, -1 = unknown. */
+
+/* The failure of `comm` as a failure of `other`, from which it was split off. */
+struct rf_failure rf_comm_failure_for(const struct rf_comm *comm, const struct rf_comm *other);
+
+/* The status of a call on a communicator that has failed before. */
+int rf_comm_failed_earlier(struct rf_comm *comm);
+
+/* ---- failure_cause.c ------------------------------------------------------------------------- */
+
+/* An operation has failed with `status`, and its text is this thread's last error. Finds the cause,
+ * if need be by waiting for events of the other ranks, and fails the communicator. suspect: the
+ * peer whose message did not match; -1: unknown. */
 int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
                            const struct rf_contract *mine);
-/* Gives the control link some time to say what happened. True: it has failed the communicator. */
+
+/* Handles events for so long. True: one of them has failed the communicator. */
 bool rf_comm_failed_within(struct rf_comm *comm, uint64_t ns);
-/* Why this one has failed, for those that it was split off: `other` is one of them. */
-struct rf_failure rf_comm_failure_for(const struct rf_comm *comm, const struct rf_comm *other);
-/* A failed communicator's answer to a call. */
-int rf_comm_report(struct rf_comm *comm);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The communicators that one rank has of one job: the first, and those that were split off it or
- * survived it. While a thread waits in a call on one of them, nobody listens to the others' control
- * links, and what comes there may be the reason for its wait (cycle.c). So it listens itself
- * (wait_monitor.c), as long as no other thread of this rank has called any of them, which could do
- * so at any time.
+ * The communicators that one rank has of one job. While a thread waits in a call on one of them, no
+ * call handles the events of the others, and an event there may be the reason for the wait
+ * (deadlock.c). So the waiting thread handles them itself (wait_monitor.c), as long as no other
+ * thread of this rank has called any of them.
  */
 #include <ringforge/ringforge.h>
 
@@ -24,7 +23,7 @@ int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent)
         pthread_mutex_init(&family->lock, &recursive);
         pthread_mutexattr_destroy(&recursive);
         atomic_init(&family->thread, rf_thread_number());
-        atomic_init(&family->questions, 0);
+        atomic_init(&family->wait_queries, 0);
     }
     pthread_mutex_lock(&family->lock);
     family->holders++;
@@ -39,9 +38,9 @@ void rf_family_add(struct rf_comm *comm)
     pthread_mutex_lock(&family->lock);
     comm->membership.next = family->first;
     family->first = comm;
-    comm->wait.answered_questions = atomic_load(&family->questions);
+    comm->wait.answered_queries = atomic_load(&family->wait_queries);
     pthread_mutex_unlock(&family->lock);
-    rf_control_listen(comm->links.control, rf_comm_overhear, comm);
+    rf_control_listen(comm->links.control, rf_wait_query_received, comm);
 }
 
 void rf_family_remove(struct rf_comm *comm)
@@ -90,12 +89,11 @@ void rf_family_number(struct rf_comm *comm, uint32_t number)
 
 void rf_family_share(struct rf_family *family)
 {
-    pthread_mutex_lock(&family->lock); /* not while the other one listens */
+    pthread_mutex_lock(&family->lock); /* not while the other thread handles events */
     atomic_store(&family->thread, 0);
     pthread_mutex_unlock(&family->lock);
 }
 
-/* Not while its worker, or a call further up, has it. */
 bool rf_comm_is_idle(const struct rf_comm *comm)
 {
     return !comm->failure.failed && !comm->history.running && !rf_async_busy(comm->async);

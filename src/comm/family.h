@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The communicators that a rank has of one job.
+ * A family: the communicators that a rank has of one job, the first one and those that were split
+ * off it or survived it.
  */
 #ifndef RF_COMM_FAMILY_H
 #define RF_COMM_FAMILY_H
@@ -15,11 +16,12 @@ struct rf_comm;
 struct rf_family {
     pthread_mutex_t lock;
     int holders;
-    uint32_t number;         /* the highest that one of them has had; under lock */
-    struct rf_comm *first;   /* under lock */
-    atomic_ullong thread;    /* the only one that has called any of them; 0: several have */
-    atomic_ullong questions; /* questions of other ranks so far */
+    uint32_t number;            /* the highest of its communicators; under lock */
+    struct rf_comm *first;      /* under lock */
+    atomic_ullong thread;       /* the only thread that has called any of them; 0: several have */
+    atomic_ullong wait_queries; /* received so far (wait_query.c) */
 };
+
 /* A communicator's place in its family. */
 struct rf_family_membership {
     struct rf_family *family;
@@ -28,29 +30,40 @@ struct rf_family_membership {
     bool has_groups;      /* communicators were split off this one */
 };
 
-/* Puts a communicator into its parent's family; NULL: into a new one. */
+/* Puts a communicator into its parent's family; parent NULL: into a new one. */
 RF_MUST_CHECK int rf_family_join(struct rf_comm *comm, const struct rf_comm *parent);
-/* It is complete: others of the family may look after it. */
+
+/* The communicator is complete: waits on others of the family handle its events from now on. */
 void rf_family_add(struct rf_comm *comm);
-/* It is about to go: nobody looks after it, or says anything through it, any more. */
+
+/* The communicator is about to be freed: no other one uses it any more. */
 void rf_family_remove(struct rf_comm *comm);
-void rf_family_leave(struct rf_comm *comm); /* may never have joined */
-/* A number that none of this rank's has had; then, what all its ranks have settled on. */
+
+/* Undoes rf_family_join, which may never have been called. */
+void rf_family_leave(struct rf_comm *comm);
+
+/* A number that none of this rank's communicators has had. All ranks offer one, and take the
+ * highest by rf_family_number. */
 uint32_t rf_family_offer(const struct rf_comm *comm);
 void rf_family_number(struct rf_comm *comm, uint32_t number);
-/* Another one of this rank's that no call is in; NULL: there is none. Until the release no other
- * thread gets in. */
+
+/* Another communicator of the family that is idle; NULL: none has this number, or it is in use.
+ * Locks the family until rf_family_release, also where it returns NULL. */
 struct rf_comm *rf_family_find(const struct rf_comm *comm, uint32_t number);
 void rf_family_release(const struct rf_comm *comm);
-/* Another thread calls: from now on nobody looks after what others may be using. */
+
+/* A second thread calls: from now on no wait handles events of communicators other than its own. */
 void rf_family_share(struct rf_family *family);
+
+/* Every public call begins with it. */
 static inline void rf_family_enter(struct rf_family *family)
 {
     const uint64_t thread = atomic_load_explicit(&family->thread, memory_order_relaxed);
     if (thread != 0 && thread != rf_thread_number())
         rf_family_share(family);
 }
-/* No call is in it, and no worker has it. */
+
+/* No call and no worker uses it, and it has not failed. */
 bool rf_comm_is_idle(const struct rf_comm *comm);
 
 #endif

@@ -93,7 +93,7 @@ static int run_call(struct rf_comm *comm, struct rf_group *group)
     if (rf_async_busy(comm->async))
         rc = rf_async_run(comm, task);
     else
-        rc = comm->failure.failed ? rf_comm_report(comm) : rf_comm_run(comm, &task->call);
+        rc = comm->failure.failed ? rf_comm_failed_earlier(comm) : rf_comm_run(comm, &task->call);
     rf_task_free(task);
     return rc;
 }

@@ -128,8 +128,8 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
     opts.start_timeout_s = opts.start_timeout_s > 0 ? opts.start_timeout_s : DEFAULT_GROW_S;
     opts.checksum = comm->settings.checksum;
     RETURN_IF_ERROR(call_newcomers(comm, join_listener, count, &growth, &listener));
-    int rc =
-        rf_growth_join(comm->links.control, &growth, listener, opts.key, opts.start_timeout_s, &control);
+    int rc = rf_growth_join(comm->links.control, &growth, listener, opts.key, opts.start_timeout_s,
+                            &control);
     if (rc == 0)
         rc = open_larger(control, &opts, &larger);
     rc = vote(comm, rc);
@@ -140,7 +140,7 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
         rf_fail_error(&error);
     }
     if (rc < 0) {
-        rf_set_thread_rank(rf_comm_in_job(comm, comm->rank)); /* adopting has changed it */
+        rf_set_thread_rank(rf_comm_job_rank(comm, comm->rank)); /* adopting has changed it */
         return rc;
     }
     if (give_word(larger) < 0) /* all have voted: the next call on it says so, too */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Leaving: says what this rank has called, and hears what the others have, so that a difference
- * that nobody has noticed yet is named.
+ * Leaving: ranks compare their last calls, so that a difference which no call has found is
+ * reported.
  */
 #include "control_message.h"
 
@@ -24,7 +24,7 @@ int rf_comm_end_leaving(struct rf_comm *comm)
         rank = comm->peers.states[r].differs ? r : -1;
     if (rank < 0)
         return 0;
-    if (rf_comm_failed_within(comm, RF_ASK_NS))
+    if (rf_comm_failed_within(comm, RF_QUERY_NS))
         return rf_fail_error(&comm->failure.error);
     return rf_comm_fail_leaver(comm, rank);
 }

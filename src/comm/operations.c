@@ -83,7 +83,7 @@ struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_cal
 static int run_begun(struct rf_comm *comm, const struct rf_call *call,
                      const struct rf_cached *cached, const struct rf_call_record *record)
 {
-    if (rf_comm_has_news(comm))
+    if (rf_comm_has_events(comm))
         RETURN_IF_ERROR(rf_comm_events(comm));
     if (comm->peers.announced > 0)
         RETURN_IF_ERROR(rf_comm_compare_announced(comm, record));

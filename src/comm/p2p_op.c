@@ -259,7 +259,7 @@ static int run_to_end(struct rf_comm *comm, struct rf_p2p_op *p2p_ops, size_t co
         if (rc == 0) {
             monitor.peer = unfinished->peer;
             monitor.mine = &unfinished->contract;
-            monitor.may_send = send_blocked;
+            monitor.send_blocked = send_blocked;
             rc = rf_p2p_poll(p2p);
         }
         if (rc == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ranks say about themselves over the control link, and what is made of it.
+ * What ranks send each other about themselves over the control link, and how it is handled.
  */
 #ifndef RF_COMM_PEER_H
 #define RF_COMM_PEER_H
@@ -10,6 +10,7 @@
 
 struct rf_probe;
 struct rf_event;
+struct rf_exec;
 
 /* The last things that a peer has said about itself. */
 struct rf_peer_state {
@@ -37,38 +38,57 @@ struct rf_peers {
     int missed;    /* while leaving: a rank that has called more than this one; -1: none */
 };
 
-/* ---- control_message.c, control_receive.c, call_compare.c, leave.c --------------------- */
+/* ---- control_message.c: messages to all other ranks ------------------------------------------ */
 
-void rf_comm_send_waiting(struct rf_comm *comm, const struct rf_contract *mine, int asked);
+/* This rank waits in `mine`. reply_from: this rank is to reply with what it called; -1: none. */
+void rf_comm_send_waiting(struct rf_comm *comm, const struct rf_contract *mine, int reply_from);
+
 void rf_comm_send_failure(struct rf_comm *comm, const struct rf_failure *failure);
-/* This rank has waited in vain for another one, in a group of these ranks. */
+
+/* This rank has waited in vain for another one, in a group of this communicator. */
 void rf_comm_send_gave_up(struct rf_comm *comm);
-/* Says what this rank has called, and compares with what those said who have left before. From now
- * on whoever leaves is compared. */
-RF_MUST_CHECK int rf_comm_begin_leaving(struct rf_comm *comm);
-/* All that will be heard has been: waits a moment for the word of those who know more about a
- * difference. */
-RF_MUST_CHECK int rf_comm_end_leaving(struct rf_comm *comm);
-/* It does not, and the leaver is gone: what is known of it. */
-int rf_comm_fail_leaver(struct rf_comm *comm, int rank);
-/* Whether what a leaver has said fits this rank's own calls, as far as both have come. */
-RF_MUST_CHECK int rf_comm_compare_leaver(struct rf_comm *comm, int rank);
-/* Handles everything that the control link has to say. Negative: the communicator has failed. */
-RF_MUST_CHECK int rf_comm_events(struct rf_comm *comm);
-/* One event of it. */
-RF_MUST_CHECK int rf_comm_receive_event(struct rf_comm *comm, const struct rf_event *event);
-/* Tells the ranks that are none of these survivors, if they should come back to life. */
+
+/* The survivors are these members: for the ranks that are none of them, should they still run. */
 void rf_comm_send_left_out(struct rf_comm *comm, const int *members, int count);
-/* A collective is stuck: does a peer wait in point to point for this very rank, and so for ever? */
+
+/* found: the probe has come back to its first rank, and describes a deadlock. */
+void rf_comm_send_probe(struct rf_comm *comm, const struct rf_probe *probe, bool found);
+
+/* ---- control_receive.c ----------------------------------------------------------------------- */
+
+/* Handles all events of the control link. Negative: the communicator has failed. */
+RF_MUST_CHECK int rf_comm_events(struct rf_comm *comm);
+RF_MUST_CHECK int rf_comm_receive_event(struct rf_comm *comm, const struct rf_event *event);
+
+/* ---- leave.c --------------------------------------------------------------------------------- */
+
+/* Sends this rank's last call, and compares it with those of the ranks that have left. From now on
+ * every rank that leaves is compared. */
+RF_MUST_CHECK int rf_comm_begin_leaving(struct rf_comm *comm);
+
+/* All ranks have left. Where calls differ, waits a moment for a rank that knows more. */
+RF_MUST_CHECK int rf_comm_end_leaving(struct rf_comm *comm);
+
+/* ---- call_compare.c -------------------------------------------------------------------------- */
+
+/* Fails the communicator because a rank that has left called other things: with what is known. */
+int rf_comm_fail_leaver(struct rf_comm *comm, int rank);
+
+/* Compares the last call of a rank that has left with this rank's call of that number. */
+RF_MUST_CHECK int rf_comm_compare_leaver(struct rf_comm *comm, int rank);
+
+/* In a collective without progress: whether a peer waits in a send or receive for this very rank,
+ * so that neither can go on. */
 RF_MUST_CHECK int rf_comm_check_p2p(struct rf_comm *comm, const struct rf_contract *mine,
                                     const struct rf_exec *exec);
-/* A collective begins: compares it with what waiting peers have said. */
+
+/* A collective begins: compares it with the calls in which peers have said that they wait. */
 RF_MUST_CHECK int rf_comm_compare_announced(struct rf_comm *comm,
                                             const struct rf_call_record *mine);
 
-/* True where no rank can end its part before every other has begun its own. */
+/* ---- call_check.c ---------------------------------------------------------------------------- */
+
+/* True where no rank can end its part before every other rank has begun its own. */
 bool rf_call_needs_everybody(const struct rf_contract *contract);
-/* found: it has come back, and is what its circle looks like. */
-void rf_comm_send_probe(struct rf_comm *comm, const struct rf_probe *probe, bool found);
 
 #endif

@@ -174,6 +174,6 @@ int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struc
     for (int i = 0; rc == 0 && old_ranks && i < rf_comm_size(*out); i++)
         old_ranks[i] = members[i];
     rf_free(members);
-    rf_set_thread_rank(rf_comm_in_job(comm, comm->rank)); /* adopting has changed it */
+    rf_set_thread_rank(rf_comm_job_rank(comm, comm->rank)); /* adopting has changed it */
     return rc;
 }

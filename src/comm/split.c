@@ -58,7 +58,7 @@ static int open_group(struct rf_comm *parent, const int *members, int count, str
     struct rf_comm_opts opts = {.timeout_s = parent->settings.timeout_s,
                                 .checksum = parent->settings.checksum};
     rc = rf_comm_adopt(comm, &opts, rc, out);
-    rf_set_thread_rank(rf_comm_in_job(parent, parent->rank)); /* adopting has changed it */
+    rf_set_thread_rank(rf_comm_job_rank(parent, parent->rank)); /* adopting has changed it */
     return rc;
 }
 

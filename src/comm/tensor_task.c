@@ -21,7 +21,7 @@ int rf_comm_wait_after(struct rf_comm *comm, struct rf_point after)
         int rc = rf_point_wait(after, AFTER_SLICE_NS);
         if (rc != RF_ETIMEOUT)
             return rc;
-        if (rf_comm_has_news(comm))
+        if (rf_comm_has_events(comm))
             RETURN_IF_ERROR(rf_comm_events(comm));
     }
 }

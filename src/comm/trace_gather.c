@@ -23,7 +23,7 @@ struct items {
  * nobody's. */
 static bool is_mine(const struct rf_trace_item *item, const struct rf_comm *comm)
 {
-    return item->rank == rf_comm_in_job(comm, comm->rank) ||
+    return item->rank == rf_comm_job_rank(comm, comm->rank) ||
            (item->rank < 0 && (!comm->links.transport->one_process || comm->rank == 0));
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * See wait_graph.h. Ranks become known as ones that another one waits for, and are to say for whom
- * they wait themselves.
+ * See wait_graph.h. A rank becomes known when another rank waits for it.
  */
 #include "wait_graph.h"
 
@@ -15,36 +14,37 @@ static int find(const struct rf_wait_graph *graph, int rank)
     return at < graph->count ? at : -1;
 }
 
-void rf_wait_graph_add(struct rf_wait_graph *graph, const struct rf_comm *comm, int rank, int from)
+void rf_wait_graph_add(struct rf_wait_graph *graph, const struct rf_comm *comm, int rank,
+                       int waiter)
 {
-    if (rank < 0 || rank == comm->rank || graph->count == RF_ASK_RANKS || find(graph, rank) >= 0)
+    if (rank < 0 || rank == comm->rank || graph->count == RF_QUERY_RANKS || find(graph, rank) >= 0)
         return;
-    graph->known[graph->count++] = (struct rf_wait_graph_rank){.rank = rank, .from = from};
+    graph->known[graph->count++] = (struct rf_wait_graph_rank){.rank = rank, .waiter = waiter};
     graph->start_ns = rf_now_ns();
-    graph->patience_ns = 0;
+    graph->elapsed_ns = 0;
 }
 
-void rf_wait_graph_answered(struct rf_comm *comm, int rank, const int32_t *in_job, uint32_t count)
+void rf_wait_graph_reply(struct rf_comm *comm, int rank, const int32_t *job_ranks, uint32_t count)
 {
     struct rf_wait_graph *graph = comm->wait.graph;
     const int at = graph ? find(graph, rank) : -1;
     if (at < 0)
         return;
-    graph->known[at].answered = true;
+    graph->known[at].replied = true;
     for (uint32_t i = 0; i < count; i++) {
-        const int here = rf_comm_from_job(comm, in_job[i]);
-        rf_wait_graph_add(graph, comm, here, at);
-        if (here < 0 && graph->away < 0) {
-            graph->away = rank;
-            graph->away_for = in_job[i];
+        const int local = rf_comm_rank_from_job(comm, job_ranks[i]);
+        rf_wait_graph_add(graph, comm, local, at);
+        if (local < 0 && graph->elsewhere < 0) {
+            graph->elsewhere = rank;
+            graph->elsewhere_for = job_ranks[i];
         }
     }
 }
 
-int rf_wait_graph_silent(const struct rf_wait_graph *graph)
+int rf_wait_graph_unanswered(const struct rf_wait_graph *graph)
 {
     for (int at = 0; at < graph->count; at++)
-        if (!graph->known[at].answered)
+        if (!graph->known[at].replied)
             return at;
     return -1;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The wait monitor of a running operation: gives the processor away while nothing comes, listens to
- * the control link, compares contracts when it is quiet for too long, says for whom it waits when
- * it is asked (ask.c), and ends the wait at the deadline.
+ * The wait monitor of a running operation. It yields the processor while nothing arrives, handles
+ * events of the control link, compares contracts after a while without progress, replies to wait
+ * queries (wait_query.c), and ends the wait at the deadline.
  */
 #include <sched.h>
 
@@ -12,7 +12,7 @@
 #include "family.h"
 #include "p2p.h"
 
-enum { SPINS = 100, LONG_SPINS = 4096, YIELD_EVERY = 64, TICK_EVERY = 256, ANSWER_EVERY = 16 };
+enum { SPINS = 100, LONG_SPINS = 4096, YIELD_EVERY = 64, CLOCK_EVERY = 256, REPLY_EVERY = 16 };
 #define BACKED_OFF_NS 20000000ull
 #define NAP_NS 50000ull
 
@@ -34,9 +34,9 @@ static int waiting_for(const struct rf_wait_monitor *monitor)
     return monitor->exec ? rf_exec_waiting_for(monitor->exec) : monitor->peer;
 }
 
-/* It will take part in nothing more, and what it called last is not what this rank waits in. Where
- * it only leaves a message unserved, another rank may know of a difference that this follows from,
- * and has some time to say so. */
+/* A rank that has left will not take part in the call that this rank waits in. Where it only leaves
+ * a message unserved, another rank may know the difference that caused this, and gets some time to
+ * report it. */
 static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, int rank,
                           uint64_t quiet)
 {
@@ -48,7 +48,7 @@ static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, 
                : rf_contract_is_p2p(last))
         return is_p2p ? rf_comm_fail_mismatch(comm, rank, last, comm->rank, mine)
                       : rf_comm_fail_mismatch(comm, comm->rank, mine, rank, last);
-    if (is_p2p && quiet <= RF_QUIET_NS + RF_ASK_NS)
+    if (is_p2p && quiet <= RF_QUIET_NS + RF_QUERY_NS)
         return 0;
     return rf_comm_fail_text(
         comm, RF_EPEER, rank, mine,
@@ -57,8 +57,8 @@ static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, 
         rf_contract_text(mine, text, sizeof(text)), (unsigned long long)mine->sequence);
 }
 
-/* A rank that has left will never answer. What it called is compared with this rank's calls; where
- * they have differed for longer it is asked, as it may be leaving still. */
+/* Compares what leavers called with this rank's calls. Where they differ, a leaver gets some time
+ * to report the difference, as it may still be leaving. */
 static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *monitor,
                          uint64_t quiet)
 {
@@ -70,7 +70,7 @@ static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *mon
             continue;
         RETURN_IF_ERROR(rf_comm_compare_leaver(comm, rank));
         if (peer->differs) {
-            if (quiet > RF_QUIET_NS + RF_ASK_NS)
+            if (quiet > RF_QUIET_NS + RF_QUERY_NS)
                 return rf_comm_fail_leaver(comm, rank);
         } else if (is_p2p ? rank == waiting_for(monitor) : peer->left_after <= mine->sequence) {
             RETURN_IF_ERROR(fail_on_leaver(comm, mine, rank, quiet));
@@ -79,7 +79,8 @@ static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *mon
     return 0;
 }
 
-/* Whom to name at the deadline: rather one who has not even come than one who waits like us. */
+/* The rank to blame at the deadline: one that has not come to the call, rather than one that waits
+ * in it as well. */
 static int late_rank(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
     int waited = waiting_for(monitor);
@@ -98,54 +99,58 @@ static int late_rank(struct rf_comm *comm, const struct rf_wait_monitor *monitor
     return absent >= 0 ? absent : waited;
 }
 
-/* All that this rank waits for, the nearest first; whoever has not come last. */
+/* All ranks that this one waits for. Last: the rank to blame as far as is known here. */
 static int all_waits(struct rf_comm *comm, const struct rf_wait_monitor *monitor, int *ranks)
 {
     const int late = late_rank(comm, monitor);
     ranks[0] = waiting_for(monitor);
-    const int count = rf_async_waits(comm->async, ranks, 1, RF_TELL_RANKS - 1);
+    const int count = rf_async_waits(comm->async, ranks, 1, RF_REPLY_RANKS - 1);
     ranks[count] = late;
     return count + 1;
 }
 
-/* What is known of the rank that is named. */
-static void state_of(const struct rf_comm *comm, const struct rf_wait_monitor *monitor, int late,
-                     char *state, size_t bytes)
+/* What is known of the rank that is blamed. */
+static void describe_state(const struct rf_comm *comm, const struct rf_wait_monitor *monitor,
+                           int late, char *state, size_t bytes)
 {
     char text[160];
     const struct rf_peer_state *peer = late >= 0 ? &comm->peers.states[late] : NULL;
     const bool waits = peer && peer->has_waiting && !rf_contract_is_p2p(monitor->mine);
     if (!waits)
-        snprintf(state, bytes, "which has not come");
+        snprintf(state, bytes, "which has not called it");
     else if (peer->waiting.contract.sequence >= monitor->mine->sequence)
         snprintf(state, bytes, "which takes part, but its data do not arrive");
     else
-        snprintf(state, bytes, "which was last heard of in %s, operation %llu",
+        snprintf(state, bytes, "whose last known call is %s, operation %llu",
                  rf_contract_text(&peer->waiting.contract, text, 100),
                  (unsigned long long)peer->waiting.contract.sequence);
 }
 
-/* Asks before it blames: the awaited rank may itself be waiting, and another one stand still. */
+/* Sends queries before it blames a rank: the awaited rank may itself wait for another one. */
 static int fail_deadline(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
     char text[160], state[224];
-    int waits[RF_TELL_RANKS];
+    int waits[RF_REPLY_RANKS];
     const struct rf_contract *mine = monitor->mine;
     const int count = all_waits(comm, monitor, waits);
-    struct rf_silent who;
-    RETURN_IF_ERROR(rf_ask(comm, waits, count, &who));
-    if (who.rank < 0 && comm->membership.has_groups && rf_comm_failed_by_groups(comm, waits, count))
+    struct rf_stalled stalled;
+    RETURN_IF_ERROR(rf_wait_query(comm, waits, count, &stalled));
+    if (stalled.rank < 0 && comm->membership.has_groups &&
+        rf_comm_failed_by_groups(comm, waits, count))
         return rf_fail_error(&comm->failure.error);
-    int late = who.rank >= 0 ? who.rank : who.away >= 0 ? who.away : late_rank(comm, monitor);
+    int late = stalled.rank >= 0        ? stalled.rank
+               : stalled.elsewhere >= 0 ? stalled.elsewhere
+                                        : late_rank(comm, monitor);
     int first = late;
-    if (who.rank >= 0 && who.first != who.rank) {
-        first = who.first;
-        snprintf(state, sizeof(state), "which waits for rank %d, which says nothing", late);
-    } else if (who.rank < 0 && who.away >= 0) {
+    if (stalled.rank >= 0 && stalled.via != stalled.rank) {
+        first = stalled.via;
+        snprintf(state, sizeof(state), "which waits for rank %d, which does not reply", late);
+    } else if (stalled.rank < 0 && stalled.elsewhere >= 0) {
         snprintf(state, sizeof(state),
-                 "which waits in another communicator, for rank %d of the job", who.away_for);
+                 "which waits in another communicator, for rank %d of the job",
+                 stalled.elsewhere_for);
     } else {
-        state_of(comm, monitor, late, state, sizeof(state));
+        describe_state(comm, monitor, late, state, sizeof(state));
     }
     return rf_comm_fail_text(comm, RF_ETIMEOUT, late, mine,
                              "rank %d waited %.3g s in %s, operation %llu, for rank %d, %s",
@@ -154,8 +159,7 @@ static int fail_deadline(struct rf_comm *comm, const struct rf_wait_monitor *mon
                              first, state);
 }
 
-/* Since when nothing has moved, as far as has been checked; 0: it has moved since the last check.
- */
+/* For how long no check has found progress. 0: there was progress since the last check. */
 static uint64_t quiet_ns(struct rf_wait_monitor *monitor)
 {
     uint64_t now = rf_now_ns();
@@ -169,17 +173,17 @@ static uint64_t quiet_ns(struct rf_wait_monitor *monitor)
     return now - monitor->quiet_since_ns;
 }
 
-static void listen(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
+static void handle_sibling_events(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
     comm->wait.monitor = monitor;
     int rc = rf_comm_events(comm);
     comm->wait.monitor = NULL;
     if (rc < 0 && comm->failure.failed)
-        comm->failure.unreported = true; /* to the next call on it */
+        comm->failure.unreported = true; /* the next call on it returns the error */
 }
 
-/* Handles what the control links of the family's other communicators have to say: while this thread
- * waits in a call for long, nobody else can. Negative: that in which it waits has failed. */
+/* Handles events of the family's other communicators: while this thread waits in a call, no other
+ * one does. Negative: the communicator in which it waits has failed. */
 static int serve_family(const struct rf_wait_monitor *monitor)
 {
     struct rf_comm *in = monitor->comm;
@@ -191,15 +195,15 @@ static int serve_family(const struct rf_wait_monitor *monitor)
     for (struct rf_comm *comm = family->first;
          comm && !in->failure.failed && atomic_load(&family->thread) == self;
          comm = comm->membership.next)
-        if (comm != in && rf_comm_is_idle(comm) && rf_comm_has_news(comm))
-            listen(comm, monitor);
+        if (comm != in && rf_comm_is_idle(comm) && rf_comm_has_events(comm))
+            handle_sibling_events(comm, monitor);
     pthread_mutex_unlock(&family->lock);
     return in->failure.failed ? rf_fail_error(&in->failure.error) : 0;
 }
 
-/* Looks at the clock. Of what waits while its caller goes on, only time is judged where sends and
- * receives are concerned: what the caller does next may end the wait. */
-static int tick(struct rf_comm *comm, struct rf_wait_monitor *monitor)
+/* Checks the clock. A send or receive whose caller goes on is only checked for its deadline: the
+ * next call may end its wait. */
+static int check_clock(struct rf_comm *comm, struct rf_wait_monitor *monitor)
 {
     const uint64_t quiet = quiet_ns(monitor);
     const bool is_p2p = rf_contract_is_p2p(monitor->mine);
@@ -209,7 +213,7 @@ static int tick(struct rf_comm *comm, struct rf_wait_monitor *monitor)
         (monitor->blocking || !is_p2p)) {
         monitor->announced = true;
         rf_comm_send_waiting(comm, monitor->mine, -1);
-        rf_cycle_probe(comm, monitor);
+        rf_deadlock_probe(comm, monitor);
     }
     if (quiet > RF_QUIET_NS || quiet > monitor->timeout_ns) {
         RETURN_IF_ERROR(check_leavers(comm, monitor, quiet));
@@ -220,8 +224,9 @@ static int tick(struct rf_comm *comm, struct rf_wait_monitor *monitor)
     return quiet > monitor->timeout_ns ? fail_deadline(comm, monitor) : 0;
 }
 
-/* Who gives a core away to strangers may get it back milliseconds later, and all wait for it. */
-static void give_way(const struct rf_comm *comm, uint32_t idle)
+/* A core that is yielded to another program may come back milliseconds later, while all ranks wait.
+ * So it is yielded where another rank may need it, or after many turns. */
+static void yield_core(const struct rf_comm *comm, uint32_t idle)
 {
     struct rf_transport *transport = comm->links.transport;
     bool wanted = transport->ops->idle ? transport->ops->idle(transport) : true;
@@ -247,10 +252,10 @@ static void back_off(const struct rf_comm *comm, const struct rf_wait_monitor *m
     if (monitor->backed_off && idle % YIELD_EVERY == 0)
         rf_sleep_ns(NAP_NS);
     else if (comm->links.transport->yield || (idle > SPINS && idle % YIELD_EVERY == 0))
-        give_way(comm, idle);
+        yield_core(comm, idle);
 }
 
-static int hear(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
+static int handle_events(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
     comm->wait.monitor = monitor;
     int rc = rf_comm_events(comm);
@@ -258,31 +263,31 @@ static int hear(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
     return rc;
 }
 
-/* Oftener than the clock is looked at: on a busy core each turn may take milliseconds. */
-static void answer(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
+/* More often than the clock is checked: on a busy core each turn may take milliseconds. */
+static void reply(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
-    int waits[RF_TELL_RANKS];
-    if (monitor->idle % ANSWER_EVERY == 0 && rf_ask_is_asked(comm))
-        rf_ask_answer(comm, waits, all_waits(comm, monitor, waits));
+    int waits[RF_REPLY_RANKS];
+    if (monitor->idle % REPLY_EVERY == 0 && rf_wait_query_pending(comm))
+        rf_wait_query_reply(comm, waits, all_waits(comm, monitor, waits));
 }
 
 int rf_wait_monitor_turn(struct rf_comm *comm, struct rf_wait_monitor *monitor, uint64_t activity)
 {
-    if (rf_comm_has_news(comm))
-        RETURN_IF_ERROR(hear(comm, monitor));
+    if (rf_comm_has_events(comm))
+        RETURN_IF_ERROR(handle_events(comm, monitor));
     if (moved(monitor, activity))
         return 0;
     back_off(comm, monitor);
-    answer(comm, monitor);
-    return monitor->idle % TICK_EVERY == 0 ? tick(comm, monitor) : 0;
+    reply(comm, monitor);
+    return monitor->idle % CLOCK_EVERY == 0 ? check_clock(comm, monitor) : 0;
 }
 
 int rf_wait_monitor_check(struct rf_comm *comm, struct rf_wait_monitor *monitor, uint64_t activity)
 {
     if (moved(monitor, activity))
         return 0;
-    answer(comm, monitor);
-    return monitor->idle % TICK_EVERY == 0 ? tick(comm, monitor) : 0;
+    reply(comm, monitor);
+    return monitor->idle % CLOCK_EVERY == 0 ? check_clock(comm, monitor) : 0;
 }
 
 void rf_wait_monitor_backoff(const struct rf_comm *comm, struct rf_wait_monitor *monitor,
@@ -291,6 +296,6 @@ void rf_wait_monitor_backoff(const struct rf_comm *comm, struct rf_wait_monitor 
     if (moved(monitor, activity))
         return;
     back_off(comm, monitor);
-    if (monitor->idle % TICK_EVERY == 0)
+    if (monitor->idle % CLOCK_EVERY == 0)
         quiet_ns(monitor);
 }

@@ -203,7 +203,7 @@ static int turn(struct rf_async *async)
     bool any = false;
     /* First, so that a failure is reported by the call in which it happened. */
     RETURN_IF_ERROR(rf_inflight_record(async));
-    if (rf_comm_has_news(comm))
+    if (rf_comm_has_events(comm))
         RETURN_IF_ERROR(rf_comm_events(comm));
     RETURN_IF_ERROR(rf_inflight_advance(async, &activity, &any));
     /* A running collective polls the transport itself. */
@@ -232,7 +232,7 @@ void *rf_worker(void *argument)
 {
     struct rf_async *async = argument;
     struct rf_comm *comm = async->comm;
-    rf_set_thread_rank(rf_comm_in_job(comm, comm->rank));
+    rf_set_thread_rank(rf_comm_job_rank(comm, comm->rank));
     for (;;) {
         take_submitted(async);
         if (is_idle(async)) {
@@ -246,7 +246,7 @@ void *rf_worker(void *argument)
             continue;
         }
         if (comm->failure.failed) { /* before these tasks were submitted */
-            rf_comm_report(comm);
+            rf_comm_failed_earlier(comm);
             const struct rf_error error = *rf_last_error();
             end_all(async, &error);
             count_ended(async);

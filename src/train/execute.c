@@ -7,7 +7,7 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
-#include "../comm/spread.h"
+#include "../comm/failure_broadcast.h"
 #include "../device/device.h"
 #include "run.h"
 #include "verbs.h"
@@ -228,7 +228,7 @@ static int tell_all(struct rf_run *run, int status)
     int rc = look_at_groups(run);
     run->gave_up = true;
     if (rc < 0)
-        rc = before ? rf_comm_wait(run->comm) : rf_comm_spread(run->comm, groups, RF_LANE_COUNT);
+        rc = before ? rf_comm_wait(run->comm) : rf_comm_broadcast_failure(run->comm, groups, RF_LANE_COUNT);
     return rc < 0 ? rc : own.status == status ? rf_fail_error(&own) : status;
 }
 

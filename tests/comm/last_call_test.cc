@@ -102,7 +102,7 @@ void expect_heard(const std::string &here, int call, int closed, uint64_t sequen
     EXPECT_EQ(closed, RF_EMISMATCH) << here << error.message;
     if (closed == RF_OK)
         return;
-    if (!strstr(error.message, "circle")) { /* of which messages can be a part */
+    if (!strstr(error.message, "deadlock")) { /* of which messages can be a part */
         EXPECT_EQ(error.sequence, sequence) << here << error.message;
     }
     EXPECT_EQ(strstr(error.message, "something else"), nullptr) << here << error.message;
