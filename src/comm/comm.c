@@ -15,15 +15,16 @@ enum { PROTOCOL_VERSION = 8 };
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
 
-/* What all ranks must agree on, as schedules and messages depend on it. */
-struct facts {
+/* What ranks exchange when they open a communicator, as schedules and messages depend on it. */
+struct agreement {
     uint32_t version, little_endian;
     uint32_t checksum;
     uint32_t number; /* the highest becomes the communicator's */
     uint64_t segment_bytes;
-    uint32_t far, measure; /* joined over a network; what RF_MEASURE says */
+    uint32_t over_network; /* joined over a network */
+    uint32_t measure;      /* the value of RF_MEASURE */
     uint64_t host;
-    uint8_t job[16]; /* that of rank 0 names this communicator */
+    uint8_t job[16]; /* random; rank 0's names this communicator */
 };
 
 static double start_timeout(const struct rf_comm_opts *opts)
@@ -33,8 +34,8 @@ static double start_timeout(const struct rf_comm_opts *opts)
 
 enum measure { MEASURE_AUTO, MEASURE_ALWAYS, MEASURE_NEVER };
 
-/* Not where all ranks are on one host: the table was made on such. */
-static uint32_t wants_measure(void)
+/* By default links are not measured on one host, for which the table of algorithms was made. */
+static uint32_t measure_setting(void)
 {
     const char *text = rf_env("RF_MEASURE");
     return !text                    ? MEASURE_AUTO
@@ -47,15 +48,15 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
 {
     bool never = false;
     const uint16_t one = 1;
-    struct facts mine = {.version = PROTOCOL_VERSION,
-                         .little_endian = *(const uint8_t *)&one,
-                         .checksum = comm->settings.checksum,
-                         .number = rf_family_offer(comm),
-                         .segment_bytes = comm->links.transport->segment_bytes,
-                         .far = !rf_control_is_local(comm->links.control),
-                         .measure = wants_measure(),
-                         .host = comm->links.control->host};
-    struct facts *all = rf_alloc((size_t)comm->size * sizeof(*all));
+    struct agreement mine = {.version = PROTOCOL_VERSION,
+                             .little_endian = *(const uint8_t *)&one,
+                             .checksum = comm->settings.checksum,
+                             .number = rf_family_offer(comm),
+                             .segment_bytes = comm->links.transport->segment_bytes,
+                             .over_network = !rf_control_is_local(comm->links.control),
+                             .measure = measure_setting(),
+                             .host = comm->links.control->host};
+    struct agreement *all = rf_alloc((size_t)comm->size * sizeof(*all));
     if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
         rf_log("comm", 1, "no random name for the communicator");
     if (!all)
@@ -66,8 +67,8 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
         if (all[rank].version != mine.version || all[rank].little_endian != mine.little_endian)
             rc = rf_fail_rank(
                 RF_ENOTSUP, rank,
-                "rank %d speaks version %u of the messages, rank %d version %u (or their byte "
-                "orders differ); start the same build everywhere",
+                "rank %d has version %u of the messages, rank %d version %u (or their byte orders "
+                "differ); start the same build everywhere",
                 comm->rank, mine.version, rank, all[rank].version);
         else if (all[rank].checksum != mine.checksum)
             rc = rf_fail_rank(
@@ -79,7 +80,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
         else if (all[rank].segment_bytes < mine.segment_bytes)
             mine.segment_bytes = all[rank].segment_bytes;
         mine.number = all[rank].number > mine.number ? all[rank].number : mine.number;
-        *measure = *measure || all[rank].far || all[rank].measure == MEASURE_ALWAYS;
+        *measure = *measure || all[rank].over_network || all[rank].measure == MEASURE_ALWAYS;
         never = never || all[rank].measure == MEASURE_NEVER;
     }
     *measure = *measure && !never && comm->size > 1;
@@ -94,7 +95,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
 }
 
 /* Takes control and transport, also on failure. */
-static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
+static int open_connected(struct rf_comm *comm, const struct rf_comm_opts *opts)
 {
     comm->settings.timeout_s = opts && opts->timeout_s > 0 ? opts->timeout_s : DEFAULT_TIMEOUT_S;
     long checksum = 0;
@@ -110,14 +111,14 @@ static int open_parts(struct rf_comm *comm, const struct rf_comm_opts *opts)
     RETURN_IF_ERROR(rf_p2p_create(comm, &comm->p2p));
     RETURN_IF_ERROR(rf_async_create(comm, &comm->async));
     RETURN_IF_ERROR(rf_survivors_prepare(comm->links.control, start_timeout(opts)));
-    /* Last: after it everybody is ready to take messages in. */
+    /* Last: after it all ranks can receive messages. */
     bool measure = false;
     RETURN_IF_ERROR(agree(comm, opts, &measure));
     return measure ? rf_links_measure(comm) : 0;
 }
 
-/* Everything but the control link's goodbye. */
-static void free_parts(struct rf_comm *comm)
+/* Frees all but the control link. */
+static void free_comm(struct rf_comm *comm)
 {
     rf_async_destroy(comm->async);
     for (int i = 0; i < RF_INFLIGHT; i++)
@@ -147,14 +148,14 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
     if (rc == 0 && !comm->membership.family)
         rc = rf_family_join(comm, NULL);
     if (rc == 0)
-        rc = open_parts(comm, opts);
+        rc = open_connected(comm, opts);
     if (rc < 0) {
         struct rf_error error = *rf_last_error();
         if (comm->links.control) {
             comm->links.control->ops->abort(comm->links.control, error.message);
             comm->links.control->ops->leave(comm->links.control, 0);
         }
-        free_parts(comm);
+        free_comm(comm);
         return rf_fail_error(&error);
     }
     rf_set_thread_rank(comm->rank);
@@ -221,8 +222,8 @@ int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct r
     return rf_comm_adopt(comm, opts, rc, out);
 }
 
-/* Says goodbye, and hears what the others have called until all have left. */
-static int part(struct rf_comm *comm)
+/* Leaves, and compares the last calls of the others until all have left. */
+static int leave_together(struct rf_comm *comm)
 {
     const uint64_t until_ns = rf_after_s(LEAVE_TIMEOUT_S);
     RETURN_IF_ERROR(rf_comm_begin_leaving(comm));
@@ -240,12 +241,12 @@ int rf_comm_close(struct rf_comm *comm)
         rf_comm_abort(comm, "closed with asynchronous work that does not end");
         rf_async_drain(comm->async, 0);
     }
-    if (!comm->failure.failed && part(comm) < 0)
-        rf_log("comm", 2, "noticed while leaving: %s", comm->failure.error.message);
+    if (!comm->failure.failed && leave_together(comm) < 0)
+        rf_log("comm", 2, "an error while leaving: %s", comm->failure.error.message);
     const struct rf_error error = comm->failure.error;
     rf_family_remove(comm);
     comm->links.control->ops->leave(comm->links.control, 0);
-    free_parts(comm);
+    free_comm(comm);
     return error.status < 0 ? rf_fail_error(&error) : 0;
 }
 
@@ -257,7 +258,7 @@ void rf_comm_abort(struct rf_comm *comm, const char *reason)
     snprintf(comm->failure.abort_reason, sizeof(comm->failure.abort_reason), "%.200s",
              reason ? reason : "no reason given");
     atomic_store_explicit(&comm->failure.abort_requested, 1, memory_order_release);
-    /* The worker, if there is one, sees it at its next turn. */
+    /* A worker ends its tasks at its next turn. */
     rf_async_drain(comm->async, 0);
     if (rf_comm_events(comm) == 0)
         rf_log("comm", 1, "abort had no effect");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Mapped memory through which tensors travel that the host cannot reach, and the copies between the
- * two: for each device a buffer of a few slots (coll/windows.c lays them out), as large as the
- * largest call so far has needed, kept until the communicator is closed; and a stream for each
- * direction, so that fetching and storing do not wait for each other. Sends and receives, of which
- * many are under way at once, take slots of their own, for a piece of a message each.
+ * Staging memory: mapped memory for tensors that the host cannot reach, and the copies between the
+ * two. Each device has a buffer, as large as the largest call so far has needed, which is kept
+ * until the communicator is closed. It has a stream for each direction, so that fetching and
+ * storing do not wait for each other. Sends and receives, of which many are under way at once, take
+ * slots of their own for the pieces of messages.
  */
 #include "communicator.h"
 #include "staging.h"
@@ -123,7 +123,7 @@ static int grow(const struct rf_staging_area *area, uint64_t bytes, struct rf_bu
 {
     if (*buffer && rf_buffer_bytes(*buffer) >= bytes)
         return 0;
-    /* The old one first: both at once might not fit, and would not be what was planned. */
+    /* The old one is freed first: both at once are more than was planned. */
     struct rf_transport *transport = area->comm->links.transport;
     drop_buffer(area, buffer, handle);
     RETURN_IF_ERROR(
@@ -158,7 +158,7 @@ int rf_staging_begin(struct rf_comm *comm, struct rf_device *device, struct rf_c
 
 static void wait_for_copies(struct rf_staging_area *area)
 {
-    /* What has been started still uses the tensors; it waits for no network. */
+    /* Copies that have been started still use the tensors, and do not wait for the network. */
     struct rf_error error = *rf_last_error();
     for (int i = 0; i < 2; i++)
         if (rf_stream_wait(area->streams[i]) < 0)
@@ -177,23 +177,23 @@ void rf_staging_abandon_all(struct rf_comm *comm)
         wait_for_copies(area);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------
- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
-static uint64_t room_of(const struct rf_slot *slot)
+static uint64_t capacity_of(const struct rf_slot *slot)
 {
     return slot->buffer ? rf_buffer_bytes(slot->buffer) : 0;
 }
 
-/* The free one that comes closest: the smallest with room for `bytes`, else the largest. */
+/* The best free slot: the smallest that holds `bytes`, else the largest. */
 static struct rf_slot *choose(struct rf_slot *slots, size_t bytes)
 {
     struct rf_slot *best = NULL;
     for (struct rf_slot *slot = slots; slot < slots + RF_SLOTS; slot++) {
-        const uint64_t room = room_of(slot), known = best ? room_of(best) : 0;
+        const uint64_t capacity = capacity_of(slot), best_capacity = best ? capacity_of(best) : 0;
         if (slot->taken)
             continue;
-        if (!best || (known < bytes ? room > known : room >= bytes && room < known))
+        if (!best || (best_capacity < bytes ? capacity > best_capacity
+                                            : capacity >= bytes && capacity < best_capacity))
             best = slot;
     }
     return best;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The communicator itself. What it is made of is in the headers of its parts: call.h,
- * call_record.h, peer.h, failure.h, wait.h, family.h, task.h, p2p.h, staging.h. Nobody outside comm
- * includes them.
+ * The communicator. Its parts are declared in the headers of their subjects: call.h, call_record.h,
+ * failure.h, family.h, peer.h, staging.h and wait.h. No layer but comm includes them.
  *
- * One thread at a time works with a communicator: its owner, or the worker while asynchronous work
- * is outstanding (then the owner waits). So nothing here is locked but the worker's queue.
+ * One thread at a time uses a communicator: its owner, or the worker while asynchronous work is
+ * outstanding. So only the queue between the two is locked.
  */
 #ifndef RF_COMM_COMMUNICATOR_H
 #define RF_COMM_COMMUNICATOR_H
@@ -88,32 +87,13 @@ struct rf_comm {
     struct rf_failure_state failure;
 };
 
-/* ---- comm.c ---------------------------------------------------------------------------------- */
+/* ---- enter.c --------------------------------------------------------------------------------- */
 
-/* What every public call does first: waits for asynchronous work, and refuses on a failed
- * communicator. */
+/* Waits for asynchronous work. Fails on a failed communicator. */
 RF_MUST_CHECK int rf_comm_ready(struct rf_comm *comm);
-/* The same, and looks at the control link. (A collective does so when its contract is on record.)
- */
+
+/* The same, and handles events. (Collectives do so once their contract is on record.) */
 RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
-
-/* Makes a communicator of a control link and a transport, which it takes, also on failure; rc < 0:
- * of what there is by then, only to take it down. */
-int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
-                  struct rf_comm **out);
-
-/* Whom a rank is in the first communicator: by that go logs and traces. */
-static inline int rf_comm_job_rank(const struct rf_comm *comm, int rank)
-{
-    return comm->layout.job_ranks ? comm->layout.job_ranks[rank] : rank;
-}
-
-/* Of a group that is to be adopted: its ranks are these of the parent. */
-RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent,
-                                     const int *members);
-
-/* Which rank that is here; -1: it is not in this communicator. */
-int rf_comm_rank_from_job(const struct rf_comm *comm, int in_job);
 
 static inline bool rf_comm_has_events(const struct rf_comm *comm)
 {
@@ -121,14 +101,36 @@ static inline bool rf_comm_has_events(const struct rf_comm *comm)
             atomic_load_explicit(&comm->failure.abort_requested, memory_order_relaxed)) != 0;
 }
 
+/* ---- comm.c ---------------------------------------------------------------------------------- */
+
+/* Opens a communicator whose control link, transport, rank and size are set, and takes it, also on
+ * failure. rc < 0: setting them has failed, so that it is only freed. */
+int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
+                  struct rf_comm **out);
+
+/* ---- ranks.c --------------------------------------------------------------------------------- */
+
+/* Sets job_ranks of a group whose ranks are these members of the parent. */
+RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent,
+                                     const int *members);
+
+/* A rank's number in the first communicator, which logs and traces use. */
+static inline int rf_comm_job_rank(const struct rf_comm *comm, int rank)
+{
+    return comm->layout.job_ranks ? comm->layout.job_ranks[rank] : rank;
+}
+
+/* The rank of this communicator with that number in the job; -1: it has none. */
+int rf_comm_rank_from_job(const struct rf_comm *comm, int job_rank);
+
 /* ---- hosts.c --------------------------------------------------------------------------------- */
 
-/* Fills comm->layout.hosts from all ranks' numbers, which lie `stride` bytes apart. */
+/* Sets layout.hosts from the host identifiers of all ranks, which lie `stride` bytes apart. */
 RF_MUST_CHECK int rf_hosts_number(struct rf_comm *comm, const uint64_t *first, size_t stride);
 
 /* ---- links.c --------------------------------------------------------------------------------- */
 
-/* Measures, for at most 50 ms, and chooses algorithms by the result from then on. Collective. */
+/* Measures the links for at most 50 ms. The result chooses algorithms from then on. Collective. */
 RF_MUST_CHECK int rf_links_measure(struct rf_comm *comm);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A transport around the real one for the executor's use: completions that belong to point to point
- * are handed there, so that messages which come while a collective runs are taken in and never
- * block what is behind them on the same connection.
+ * A transport around the real one, for the executors. It passes completions of point to point to
+ * p2p_receive.c, so that messages which arrive while a collective runs are received, and never
+ * block the messages behind them on the same connection.
  */
 #include "communicator.h"
 #include "p2p.h"
@@ -11,7 +11,7 @@ struct demux {
     struct rf_transport base;
     struct rf_transport_ops ops;
     struct rf_transport *transport;
-    struct rf_p2p **p2p; /* the communicator's: it is made after this */
+    struct rf_p2p **p2p; /* the communicator's, which is created later */
 };
 
 static struct demux *demux_of(struct rf_transport *t)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every public call does first, so that it finds the communicator idle and not failed.
+ * The beginning of public calls: it waits for asynchronous work, and refuses a failed communicator.
  */
 #include "communicator.h"
 #include "family.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The flight recorder's file: a head and a ring of calls, mapped and shared with the file system,
- * so that what was stored is there even after SIGKILL. Written by comm, read by rf_flight_read,
- * which trusts nothing in it.
+ * The flight recorder's file: a head and a ring of calls. It is a shared mapping, so its contents
+ * survive SIGKILL. comm writes it, and rf_flight_read reads it without trusting any of it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -140,7 +139,7 @@ static int check_head(const char *path, const struct rf_recorder *file, size_t b
 {
     const struct head *head = &file->head;
     if (bytes != sizeof(*file) || memcmp(head->magic, MAGIC, sizeof(MAGIC)) != 0)
-        return rf_fail(RF_ECORRUPT, "%s is no file of the flight recorder", path);
+        return rf_fail(RF_ECORRUPT, "%s is not a file of the flight recorder", path);
     if (head->version != VERSION || head->order != 0x01020304 || head->calls != CALLS ||
         head->call_bytes != sizeof(struct entry))
         return rf_fail(RF_ECORRUPT, "%s was written by another version or kind of machine", path);
@@ -149,10 +148,10 @@ static int check_head(const char *path, const struct rf_recorder *file, size_t b
     return 0;
 }
 
-static bool is_sound(const struct entry *entry, size_t place)
+static bool is_sound(const struct entry *entry, size_t index)
 {
     const struct rf_contract *c = &entry->contract;
-    return entry->number > 0 && (entry->number - 1) % CALLS == place &&
+    return entry->number > 0 && (entry->number - 1) % CALLS == index &&
            c->sequence == entry->number - 1 && c->op > RF_COLL_NONE && c->op < RF_COLL_OP_COUNT &&
            c->dtype < RF_DTYPE_COUNT && c->redop <= RF_CUSTOM && c->order <= RF_ORDER_TREE;
 }
@@ -164,7 +163,7 @@ static int by_sequence(const void *a, const void *b)
            (x->contract.sequence < y->contract.sequence);
 }
 
-static void take(struct rf_flight *flight, const struct rf_recorder *file)
+static void convert(struct rf_flight *flight, const struct rf_recorder *file)
 {
     const struct head *head = &file->head;
     hex(head->job, sizeof(head->job), flight->job);
@@ -205,7 +204,7 @@ int rf_flight_read(const char *path, struct rf_flight **out)
                                      : rf_fail(RF_ENOMEM, "no memory to read %s", path);
     if (rc == 0) {
         flight->calls = calls;
-        take(flight, file);
+        convert(flight, file);
         *out = flight;
     } else {
         rf_free(calls);

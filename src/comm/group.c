@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups of calls: what is called between rf_group_start and rf_group_end is noted here, and runs
- * at the end (group_run.c).
+ * Groups of calls: calls between rf_group_start and rf_group_end are stored here, and run at the
+ * end (group_run.c).
  */
 #include <ringforge/ringforge.h>
 
@@ -50,12 +50,12 @@ int rf_group_add_p2p_ops(struct rf_comm *comm, const struct rf_p2p_op *p2p_ops, 
 {
     struct rf_group *group = comm->group;
     if (group->p2p_op_count + count > group->p2p_op_capacity) {
-        size_t room = 2 * group->p2p_op_capacity + 16;
-        struct rf_p2p_op *grown = rf_realloc(group->p2p_ops, room * sizeof(*grown));
+        size_t capacity = 2 * group->p2p_op_capacity + 16;
+        struct rf_p2p_op *grown = rf_realloc(group->p2p_ops, capacity * sizeof(*grown));
         if (!grown)
-            return rf_fail(RF_ENOMEM, "no memory for a group of %zu messages", room);
+            return rf_fail(RF_ENOMEM, "no memory for a group of %zu messages", capacity);
         group->p2p_ops = grown;
-        group->p2p_op_capacity = room;
+        group->p2p_op_capacity = capacity;
     }
     memcpy(group->p2p_ops + group->p2p_op_count, p2p_ops, count * sizeof(*p2p_ops));
     group->p2p_op_count += count;

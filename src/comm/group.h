@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a group of calls has noted (group.c), for the file that runs it (group_run.c).
+ * The calls that a group has stored (group.c), for the file that runs them (group_run.c).
  */
 #ifndef RF_COMM_GROUP_H
 #define RF_COMM_GROUP_H
@@ -12,7 +12,8 @@ struct rf_group {
     double timeout_s; /* the longest that a send or receive asked for */
     struct rf_p2p_op *p2p_ops;
     size_t p2p_op_count, p2p_op_capacity;
-    struct rf_task *first, **end; /* collectives, and what has a request, in the calls' order */
+    struct rf_task *first,
+        **end; /* collectives, and calls with a request, in the order of the calls */
 };
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of a group of calls: what it has noted runs, sends and receives all at once, then the
- * collectives in the order of the calls.
+ * The end of a group of calls: its sends and receives run at once, then its collectives in the
+ * order of the calls.
  */
 #include <ringforge/ringforge.h>
 
 #include "family.h"
 #include "group.h"
 
-/* The receive of this rank's own message `send`; NULL = there is none. */
+/* The receive that matches `send`, a message of this rank to itself; NULL: there is none. */
 static struct rf_p2p_op *counterpart(struct rf_group *group, int rank, const struct rf_p2p_op *send)
 {
     for (size_t i = 0; i < group->p2p_op_count; i++) {
@@ -20,8 +20,8 @@ static struct rf_p2p_op *counterpart(struct rf_group *group, int rank, const str
     return NULL;
 }
 
-/* Messages to this rank itself are copied, and leave the list. */
-static int run_own(struct rf_comm *comm, struct rf_group *group)
+/* Copies messages of this rank to itself, and takes them off the list. */
+static int run_self_messages(struct rf_comm *comm, struct rf_group *group)
 {
     size_t kept = 0;
     for (size_t i = 0; i < group->p2p_op_count; i++) {
@@ -52,7 +52,7 @@ static int run_own(struct rf_comm *comm, struct rf_group *group)
     return 0;
 }
 
-/* Hands on sends and receives that have a request. */
+/* Queues sends and receives that have a request. */
 static void push_requests(struct rf_comm *comm, struct rf_group *group)
 {
     for (struct rf_task **link = &group->first; *link;) {
@@ -79,7 +79,7 @@ static int run_p2p_ops(struct rf_comm *comm, struct rf_group *group)
     return rf_p2p_exchange(comm, group->p2p_ops, group->p2p_op_count, group->timeout_s);
 }
 
-/* The first collective, which is taken off the group. */
+/* Takes the first collective off the group, and runs it. */
 static int run_call(struct rf_comm *comm, struct rf_group *group)
 {
     struct rf_task *task = group->first;
@@ -98,11 +98,11 @@ static int run_call(struct rf_comm *comm, struct rf_group *group)
     return rc;
 }
 
-static int run(struct rf_comm *comm, struct rf_group *group)
+static int run_group(struct rf_comm *comm, struct rf_group *group)
 {
     if (!rf_async_busy(comm->async))
         RETURN_IF_ERROR(rf_comm_enter(comm));
-    RETURN_IF_ERROR(run_own(comm, group));
+    RETURN_IF_ERROR(run_self_messages(comm, group));
     push_requests(comm, group);
     RETURN_IF_ERROR(run_p2p_ops(comm, group));
     while (group->first)
@@ -119,7 +119,7 @@ int rf_group_end(struct rf_comm *comm)
     struct rf_group *group = comm->group;
     rf_family_enter(comm->membership.family);
     comm->group = NULL;
-    int rc = run(comm, group);
+    int rc = run_group(comm, group);
     rf_group_destroy(group);
     return rc;
 }

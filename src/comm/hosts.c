@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which ranks are on one host: those whose control links have the same number for it.
+ * Which ranks are on one host: those with the same host identifier in their control links.
  */
 
 #include "../base/base.h"

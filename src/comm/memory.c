@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory for the buffers of a communicator's collectives: where its ranks share memory, in what
- * they share; elsewhere as any.
+ * Memory for the buffers of a communicator's collectives: shared memory where its ranks have it,
+ * else the memory of the process.
  */
 #include <ringforge/comm.h>
 

@@ -57,12 +57,11 @@ const struct rf_call_record *rf_call_begin(struct rf_comm *comm, const struct rf
     return record;
 }
 
-/* Messages of different calls, or of calls after different ones, must never meet: a provider that
- * gets a longer message than its receive expects may do anything (libfabric's shm spins for ever).
- * So the tag holds as much of the contract as it has room for, beside 20 bits of the sequence (and
- * without its highest bit, which libfabric's net uses itself).
- * Whoever waits for a message that has another tag is soon quiet, and then contracts are compared.
- */
+/* A message must never match the receive of a different call: a provider that gets a longer message
+ * than the receive expects may do anything (libfabric's shm spins for ever). So the tag holds as
+ * many bits of the contract as fit beside 20 bits of the sequence (without its highest bit, which
+ * libfabric's net uses itself). A receive with another tag makes no progress, and after a while
+ * contracts are compared. */
 struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_call *call,
                                  const struct rf_call_record *record)
 {
@@ -79,9 +78,9 @@ struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_cal
     };
 }
 
-/* An operation that is on record. */
-static int run_begun(struct rf_comm *comm, const struct rf_call *call,
-                     const struct rf_cached *cached, const struct rf_call_record *record)
+/* Runs an operation that is on record. */
+static int run_recorded(struct rf_comm *comm, const struct rf_call *call,
+                        const struct rf_cached *cached, const struct rf_call_record *record)
 {
     if (rf_comm_has_events(comm))
         RETURN_IF_ERROR(rf_comm_events(comm));
@@ -112,7 +111,7 @@ int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
     const struct rf_call_record *record = rf_call_begin(comm, cached, call->label);
     if (comm->history.recorder)
         rf_recorder_begin(comm->history.recorder, record);
-    int rc = run_begun(comm, call, cached, record);
+    int rc = run_recorded(comm, call, cached, record);
     if (comm->history.recorder)
         rf_recorder_end(comm->history.recorder, record->contract.sequence, rc);
     if (start_ns > 0)

@@ -15,10 +15,10 @@ int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent, const
     return 0;
 }
 
-int rf_comm_rank_from_job(const struct rf_comm *comm, int in_job)
+int rf_comm_rank_from_job(const struct rf_comm *comm, int job_rank)
 {
     for (int rank = 0; rank < comm->size; rank++)
-        if (rf_comm_job_rank(comm, rank) == in_job)
+        if (rf_comm_job_rank(comm, rank) == job_rank)
             return rank;
     return -1;
 }

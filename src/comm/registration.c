@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory that a user makes known to a communicator's network once, instead of the network to
- * itself with every message.
+ * Memory that a user registers with a communicator's network once. Otherwise the network registers
+ * it again for every message.
  */
 #include "communicator.h"
 #include "task.h"
@@ -19,7 +19,7 @@ int rf_comm_register(struct rf_comm *comm, void *memory, size_t bytes, struct rf
     RETURN_IF_ERROR(rf_comm_enter(comm));
     struct rf_registration *registration = rf_alloc(sizeof(*registration));
     if (!registration)
-        return rf_fail(RF_ENOMEM, "no memory to note a registration");
+        return rf_fail(RF_ENOMEM, "no memory for a registration");
     registration->comm = comm;
     struct rf_transport *transport = comm->links.transport;
     int rc = 0;
@@ -38,7 +38,7 @@ void rf_comm_deregister(struct rf_registration *registration)
     if (!registration)
         return;
     struct rf_comm *comm = registration->comm;
-    /* A call may still use it; a failed one does not. */
+    /* A call that has not ended may still use it. */
     rf_async_drain(comm->async, 0);
     if (registration->handle)
         comm->links.transport->ops->deregister_memory(comm->links.transport, registration->handle);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Requests: how a caller learns that a collective which it has started on host memory has ended.
- * The worker of async.c ends them; they outlive the communicator.
+ * Requests: how a caller learns that an operation which it has started has ended. The worker
+ * (task_end.c) ends them. They outlive the communicator.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -10,18 +10,19 @@
 #include "communicator.h"
 #include "task.h"
 
-struct bell {
+/* A wait for any of several requests. */
+struct any_wait {
     pthread_mutex_t lock;
-    pthread_cond_t rung;
-    bool rang;
+    pthread_cond_t changed;
+    bool ended; /* one of them has */
 };
 
 struct rf_request {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int holders;          /* the caller, the worker, and whoever else has asked for it */
-    bool ended, reported; /* reported: the caller knows its error */
-    struct bell *bell;    /* of who waits for any of several; NULL: nobody does */
+    int holders;             /* the caller, the worker, and others by rf_request_hold */
+    bool ended, reported;    /* reported: the caller knows its error */
+    struct any_wait *waiter; /* NULL: nobody waits for any of several */
     int status;
     struct rf_error error;
 };
@@ -65,12 +66,12 @@ static void release(struct rf_request *request)
     rf_free(request);
 }
 
-static void ring(struct bell *bell)
+static void notify(struct any_wait *waiter)
 {
-    pthread_mutex_lock(&bell->lock);
-    bell->rang = true;
-    pthread_cond_signal(&bell->rung);
-    pthread_mutex_unlock(&bell->lock);
+    pthread_mutex_lock(&waiter->lock);
+    waiter->ended = true;
+    pthread_cond_signal(&waiter->changed);
+    pthread_mutex_unlock(&waiter->lock);
 }
 
 void rf_request_end(struct rf_request *request, int status)
@@ -81,14 +82,14 @@ void rf_request_end(struct rf_request *request, int status)
     if (status < 0)
         request->error = *rf_last_error();
     pthread_cond_broadcast(&request->changed);
-    if (request->bell)
-        ring(request->bell);
+    if (request->waiter)
+        notify(request->waiter);
     pthread_mutex_unlock(&request->lock);
     release(request);
 }
 
-/* Locked, ended. */
-static int answer(struct rf_request *request)
+/* The status of an ended request; locked. */
+static int report(struct rf_request *request)
 {
     request->reported = true;
     return request->status < 0 ? rf_fail_error(&request->error) : 0;
@@ -100,7 +101,7 @@ int rf_request_test(struct rf_request *request, bool *ended)
         return rf_fail(RF_EINVAL, "test: the request or ended is NULL");
     pthread_mutex_lock(&request->lock);
     *ended = request->ended;
-    int rc = *ended ? answer(request) : 0;
+    int rc = *ended ? report(request) : 0;
     pthread_mutex_unlock(&request->lock);
     return rc;
 }
@@ -114,14 +115,13 @@ int rf_request_wait(struct rf_request *request, double timeout_s)
     pthread_mutex_lock(&request->lock);
     while (!request->ended && rf_cond_wait(&request->changed, &request->lock, until_ns))
         ;
-    int rc = request->ended ? answer(request)
+    int rc = request->ended ? report(request)
                             : rf_fail(RF_ETIMEOUT, "wait: not ended after %g s", timeout_s);
     pthread_mutex_unlock(&request->lock);
     return rc;
 }
 
-/* ---- several ----------------------------------------------------------------------------------
- */
+/* ---- several --------------------------------------------------------------------------------- */
 
 static int check_several(const char *name, struct rf_request *const *requests, size_t count,
                          double timeout_s)
@@ -154,8 +154,9 @@ int rf_request_wait_all(struct rf_request *const *requests, size_t count, double
     return first.status < 0 ? rf_fail_error(&first) : 0;
 }
 
-/* The first that has ended; count: none has. Those before it ring this bell from now on. */
-static size_t find_ended(struct rf_request *const *requests, size_t count, struct bell *bell)
+/* The index of the first that has ended; count: none has. Those before it notify `waiter` from now
+ * on. */
+static size_t find_ended(struct rf_request *const *requests, size_t count, struct any_wait *waiter)
 {
     for (size_t i = 0; i < count; i++) {
         struct rf_request *request = requests[i];
@@ -163,7 +164,7 @@ static size_t find_ended(struct rf_request *const *requests, size_t count, struc
             continue;
         pthread_mutex_lock(&request->lock);
         const bool ended = request->ended;
-        request->bell = ended ? NULL : bell;
+        request->waiter = ended ? NULL : waiter;
         pthread_mutex_unlock(&request->lock);
         if (ended)
             return i;
@@ -198,23 +199,23 @@ int rf_request_wait_any(struct rf_request *const *requests, size_t count, double
     if (!index)
         return rf_fail(RF_EINVAL, "wait_any: index is NULL");
     const uint64_t until_ns = timeout_s > 0 ? rf_after_s(timeout_s) : UINT64_MAX;
-    struct bell bell = {.rang = false};
-    pthread_mutex_init(&bell.lock, NULL);
-    rf_cond_init(&bell.rung);
-    size_t found = find_ended(requests, count, &bell);
+    struct any_wait waiter = {.ended = false};
+    pthread_mutex_init(&waiter.lock, NULL);
+    rf_cond_init(&waiter.changed);
+    size_t found = find_ended(requests, count, &waiter);
     if (found == count && !is_empty(requests, count)) {
-        pthread_mutex_lock(&bell.lock);
-        while (!bell.rang && rf_cond_wait(&bell.rung, &bell.lock, until_ns))
+        pthread_mutex_lock(&waiter.lock);
+        while (!waiter.ended && rf_cond_wait(&waiter.changed, &waiter.lock, until_ns))
             ;
-        pthread_mutex_unlock(&bell.lock);
+        pthread_mutex_unlock(&waiter.lock);
     }
-    /* Nobody rings any more once every request has been told so. */
+    /* The waiter is on the stack: no request may notify it any more. */
     for (size_t i = 0; i < count; i++)
         find_ended(&requests[i], 1, NULL);
     if (found == count)
         found = find_ended(requests, count, NULL);
-    pthread_mutex_destroy(&bell.lock);
-    pthread_cond_destroy(&bell.rung);
+    pthread_mutex_destroy(&waiter.lock);
+    pthread_cond_destroy(&waiter.changed);
     *index = found;
     if (found < count)
         return rf_request_wait(requests[found], 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rf_send, rf_recv, rf_sendrecv: checks, and a state machine for each p2p_op, advanced in one loop
- * until both have ended, so that two ranks may exchange long messages without a deadlock.
+ * rf_send, rf_recv, rf_sendrecv: checks, then the messages run at once (p2p_op.c), are queued, or
+ * are added to a group.
  */
 #include <ringforge/ringforge.h>
 
@@ -56,8 +56,8 @@ static int not_self(const struct rf_comm *comm, const char *name, int peer,
     return 0;
 }
 
-/* Blocks. What has a tensor is one send or receive. */
-static int run_now(struct rf_comm *comm, struct rf_task *job)
+/* Blocks. A task on a tensor is one send or receive. */
+static int run_blocking(struct rf_comm *comm, struct rf_task *job)
 {
     struct rf_p2p_op *p2p_op = &job->p2p_ops[0];
     int rc = 0;
@@ -100,12 +100,12 @@ int rf_p2p_ops_start(struct rf_comm *comm, struct rf_task *job, const struct rf_
         return rf_async_push_request(comm, job, request);
     if (done)
         return rf_async_push(comm, job, rf_buffer_device(job->in.buffer), done);
-    return run_now(comm, job);
+    return run_blocking(comm, job);
 }
 
-/* A short message takes less time than clearing a task. */
-static int run(struct rf_comm *comm, struct rf_p2p_op *p2p_ops, size_t count,
-               const struct rf_coll_opts *opts)
+/* Without a task where the call blocks: clearing one takes longer than a short message. */
+static int start_ops(struct rf_comm *comm, struct rf_p2p_op *p2p_ops, size_t count,
+                     const struct rf_coll_opts *opts)
 {
     if (comm->group || (opts && opts->request) || rf_async_busy(comm->async)) {
         struct rf_task job = {.p2p_ops = p2p_ops, .p2p_op_count = count};
@@ -121,7 +121,7 @@ int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum rf_dtyp
     RETURN_IF_ERROR(rf_p2p_op_check(comm, "send", buffer, count, dtype, peer, tag, opts));
     RETURN_IF_ERROR(not_self(comm, "send", peer, opts));
     struct rf_p2p_op p2p_op = rf_p2p_op_of(RF_COLL_SEND, buffer, count, dtype, peer, tag, opts);
-    return run(comm, &p2p_op, 1, opts);
+    return start_ops(comm, &p2p_op, 1, opts);
 }
 
 int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int peer,
@@ -130,7 +130,7 @@ int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtyp
     RETURN_IF_ERROR(rf_p2p_op_check(comm, "recv", buffer, count, dtype, peer, tag, opts));
     RETURN_IF_ERROR(not_self(comm, "recv", peer, opts));
     struct rf_p2p_op p2p_op = rf_p2p_op_of(RF_COLL_RECV, buffer, count, dtype, peer, tag, opts);
-    return run(comm, &p2p_op, 1, opts);
+    return start_ops(comm, &p2p_op, 1, opts);
 }
 
 static int to_self(const void *send, size_t send_count, void *recv, size_t recv_count, int src,
@@ -166,5 +166,5 @@ int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int d
     struct rf_p2p_op p2p_ops[] = {
         rf_p2p_op_of(RF_COLL_SEND, send, send_count, dtype, dst, tag, opts),
         rf_p2p_op_of(RF_COLL_RECV, recv, recv_count, dtype, src, tag, opts)};
-    return run(comm, p2p_ops, 2, opts);
+    return start_ops(comm, p2p_ops, 2, opts);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Survivors: a communicator of those ranks of a failed one that are still there. The transport
- * layer finds them (rf_survivors_join); here they open what a communicator needs, and the first of
- * them makes sure that all could, before anybody goes on.
+ * Survivors: a communicator of the ranks of a failed one that still run. The transport layer finds
+ * them (rf_survivors_join). Here they open the new communicator, and the first of them collects
+ * votes: no rank uses it before all have opened it.
  */
 #include <ringforge/ringforge.h>
 
@@ -15,19 +15,19 @@
 
 enum vote { VOTE_READY = 0x53686e6b, VOTE_GO, VOTE_AGAIN };
 
-/* Said over the new control link, before anything else is. */
-static int say(struct rf_comm *comm, enum vote vote)
+/* Over the new control link, before any other message. */
+static int send_vote(struct rf_comm *comm, enum vote vote)
 {
-    const uint32_t word = vote;
-    return comm->links.control->ops->notify(comm->links.control, &word, sizeof(word));
+    const uint32_t value = vote;
+    return comm->links.control->ops->notify(comm->links.control, &value, sizeof(value));
 }
 
 static uint32_t vote_of(const struct rf_event *event)
 {
-    uint32_t word = 0;
-    if (event->kind == RF_EVENT_MESSAGE && event->bytes == sizeof(word))
-        memcpy(&word, event->payload, sizeof(word));
-    return word;
+    uint32_t value = 0;
+    if (event->kind == RF_EVENT_MESSAGE && event->bytes == sizeof(value))
+        memcpy(&value, event->payload, sizeof(value));
+    return value;
 }
 
 /* 1: an event; 0: the time is over. */
@@ -41,8 +41,9 @@ static int next_event(struct rf_comm *comm, struct rf_event *event, uint64_t dea
     return 1;
 }
 
-/* The first rank: everybody is ready, or it is to be tried again without who is lost. */
-static int collect(struct rf_comm *comm, uint64_t deadline_ns)
+/* On the first rank: waits until all are ready. RF_EAGAIN: a rank was lost, so try again without
+ * it. */
+static int collect_votes(struct rf_comm *comm, uint64_t deadline_ns)
 {
     struct rf_event event;
     for (int ready = 1; ready < comm->size;) {
@@ -53,18 +54,19 @@ static int collect(struct rf_comm *comm, uint64_t deadline_ns)
         else if (event.kind != RF_EVENT_MESSAGE)
             return RF_EAGAIN;
     }
-    return say(comm, VOTE_GO);
+    return send_vote(comm, VOTE_GO);
 }
 
-/* The others: the first one's word. If it dies before, it may have told some to go on; so all who
- * are ready do, and find its death in their first operation. */
-static int await_word(struct rf_comm *comm, uint64_t deadline_ns)
+/* On the other ranks: waits for the decision of the first one. If that dies, it may have sent its
+ * decision to some; so all that are ready go on, and find its death in their first operation. */
+static int await_decision(struct rf_comm *comm, uint64_t deadline_ns)
 {
     struct rf_event event, death = {0};
-    RETURN_IF_ERROR(say(comm, VOTE_READY));
+    RETURN_IF_ERROR(send_vote(comm, VOTE_READY));
     for (;;) {
         if (!next_event(comm, &event, deadline_ns))
-            return rf_fail_rank(RF_ETIMEOUT, 0, "shrink: the first survivor fell silent");
+            return rf_fail_rank(RF_ETIMEOUT, 0,
+                                "shrink: the first survivor did not decide in time");
         if (event.kind == RF_EVENT_DEAD)
             death = event;
         if (vote_of(&event) == VOTE_GO || (event.kind == RF_EVENT_DEAD && event.rank == 0))
@@ -79,13 +81,13 @@ static int await_word(struct rf_comm *comm, uint64_t deadline_ns)
     return 0;
 }
 
-/* Some errors are those of a peer that has gone since the members were listed. */
+/* Whether an error may come from a survivor that was lost since the members were listed. */
 static bool is_of_a_peer(int status)
 {
     return status == RF_EPEER || status == RF_EABORT || status == RF_ENET || status == RF_ETIMEOUT;
 }
 
-/* Takes control. RF_EAGAIN: somebody was lost meanwhile. */
+/* Takes control. RF_EAGAIN: a rank was lost meanwhile. */
 static int open_survivors(struct rf_comm *old, struct rf_control *control, const int *members,
                           double timeout_s, struct rf_comm **out)
 {
@@ -111,12 +113,12 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, const
     if (rc < 0)
         return is_of_a_peer(rc) ? RF_EAGAIN : rc;
     if (comm->size > 1)
-        rc = comm->rank == 0 ? collect(comm, deadline) : await_word(comm, deadline);
+        rc = comm->rank == 0 ? collect_votes(comm, deadline) : await_decision(comm, deadline);
     if (rc < 0) {
         struct rf_error error = *rf_last_error();
         if (comm->rank == 0)
-            (void)!say(comm, VOTE_AGAIN);
-        rf_comm_abort(comm, "a survivor was lost; the others begin anew");
+            (void)!send_vote(comm, VOTE_AGAIN);
+        rf_comm_abort(comm, "a survivor was lost; the others try again");
         rf_comm_close(comm);
         return rc == RF_EAGAIN ? rc : rf_fail_error(&error);
     }
@@ -165,12 +167,12 @@ int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struc
     int *members = rf_alloc((size_t)comm->size * sizeof(*members));
     if (!members)
         return rf_fail(RF_ENOMEM, "no memory for %d survivors", comm->size);
-    /* Every further round is for a rank that was lost in the one before. */
+    /* Each further round is needed because a rank was lost in the one before. */
     int rc = RF_EAGAIN;
     for (int round = 0; round < comm->size && rc == RF_EAGAIN; round++)
         rc = try_once(comm, timeout_s, members, out);
     if (rc == RF_EAGAIN)
-        rc = rf_fail(RF_EPEER, "shrink: ranks were lost again and again; is the network down?");
+        rc = rf_fail(RF_EPEER, "shrink: a rank was lost in every attempt; is the network down?");
     for (int i = 0; rc == 0 && old_ranks && i < rf_comm_size(*out); i++)
         old_ranks[i] = members[i];
     rf_free(members);

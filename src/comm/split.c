@@ -11,24 +11,24 @@
 
 static const double JOIN_TIMEOUT_S = 60;
 
-struct ticket {
+struct color_key {
     int32_t color, key;
 };
 
-static bool before(const struct ticket *tickets, int a, int b)
+static bool before(const struct color_key *all, int a, int b)
 {
-    return tickets[a].key < tickets[b].key || (tickets[a].key == tickets[b].key && a < b);
+    return all[a].key < all[b].key || (all[a].key == all[b].key && a < b);
 }
 
 /* The ranks of this rank's colour, by key, then by rank. */
-static int find_members(const struct ticket *tickets, int ranks, int color, int *members)
+static int find_members(const struct color_key *all, int ranks, int color, int *members)
 {
     int count = 0;
     for (int r = 0; r < ranks && color >= 0; r++) {
-        if (tickets[r].color != color)
+        if (all[r].color != color)
             continue;
         int at = count++;
-        for (; at > 0 && before(tickets, r, members[at - 1]); at--)
+        for (; at > 0 && before(all, r, members[at - 1]); at--)
             members[at] = members[at - 1];
         members[at] = r;
     }
@@ -68,16 +68,16 @@ int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out
         return rf_fail(RF_EINVAL, "split: the communicator or out is NULL");
     *out = NULL;
     RETURN_IF_ERROR(rf_group_refuse(comm, "split"));
-    struct ticket mine = {color < 0 ? -1 : color, key};
-    struct ticket *tickets = rf_alloc((size_t)comm->size * sizeof(*tickets));
+    struct color_key mine = {color < 0 ? -1 : color, key};
+    struct color_key *all = rf_alloc((size_t)comm->size * sizeof(*all));
     int *members = rf_alloc((size_t)comm->size * sizeof(*members));
     struct rf_coll_opts opts = {.label = "rf_comm_split"};
-    int rc = tickets && members ? rf_all_gather(comm, &mine, tickets, 2, RF_I32, &opts)
-                                : rf_fail(RF_ENOMEM, "no memory to split %d ranks", comm->size);
+    int rc = all && members ? rf_all_gather(comm, &mine, all, 2, RF_I32, &opts)
+                            : rf_fail(RF_ENOMEM, "no memory to split %d ranks", comm->size);
     if (rc == 0)
-        rc = open_group(comm, members, find_members(tickets, comm->size, mine.color, members), out);
+        rc = open_group(comm, members, find_members(all, comm->size, mine.color, members), out);
     comm->membership.has_groups |= rc == 0;
-    rf_free(tickets);
+    rf_free(all);
     rf_free(members);
     return rc;
 }

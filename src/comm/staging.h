@@ -11,7 +11,7 @@ struct rf_slot;
 struct rf_staging_area;
 
 enum {
-    RF_SLOTS = 8, /* for sends, and as many for receives, on a device */
+    RF_SLOTS = 8, /* on each device for sends, and as many for receives */
     RF_SLOT_BYTES = 1 << 20
 };
 
@@ -20,25 +20,25 @@ struct rf_comm_staging {
     uint64_t copied_bytes;           /* between tensors and staging memory, in all */
 };
 
-/* Gives a call of which call->staged tensors are out of the host's reach its mover and buffers. The
- * staging memory is the communicator's, one for each device, for one call at a time; it is kept and
+/* Sets the mover and buffers of a call some of whose tensors the host cannot reach (call->staged).
+ * There is one area of staging memory for each device. It serves one call at a time, is kept, and
  * grows. */
 RF_MUST_CHECK int rf_staging_begin(struct rf_comm *comm, struct rf_device *device,
                                    struct rf_call *call, struct rf_tensor in, struct rf_tensor out);
-/* After the call has failed: waits for the copies that have been started. */
+/* After a call has failed: waits for the copies that have been started. */
 void rf_staging_abandon(struct rf_mover *mover);
-/* The same, of all devices. */
+/* The same for all devices. */
 void rf_staging_abandon_all(struct rf_comm *comm);
 
-/* A piece of a message to or from memory out of the host's reach. Takes staging memory for it, on
- * the device of `remote`: store for a receive. At most RF_SLOTS of either kind are taken at once;
- * who has one gives it back without waiting for who has none. RF_EAGAIN: all are taken. After a
- * failure they go with the communicator. */
+/* Takes a slot of staging memory on the device of `remote`, for a piece of a message. store: for a
+ * receive. There are RF_SLOTS for sends, and as many for receives. The holder of a slot gives it
+ * back without waiting for another slot. RF_EAGAIN: none is free. After a failure slots are freed
+ * with the communicator. */
 RF_MUST_CHECK int rf_slot_take(struct rf_comm *comm, const struct rf_buffer *remote, bool store,
                                size_t bytes, struct rf_slot **out);
 void rf_slot_give(struct rf_slot *slot); /* NULL is allowed */
 void *rf_slot_map(const struct rf_slot *slot);
-/* Starts the copy, from or to byte `at` of `remote`. ended: 1 = it has, 0 = not yet. */
+/* Starts the copy from or to byte `at` of `remote`. rf_slot_ended: 1: it has ended; 0: not yet. */
 RF_MUST_CHECK int rf_slot_copy(struct rf_slot *slot, struct rf_buffer *remote, uint64_t at,
                                size_t bytes);
 RF_MUST_CHECK int rf_slot_ended(const struct rf_slot *slot);

@@ -19,8 +19,8 @@ struct items {
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* Rank threads of one process share one store: each takes what is its own, and rank 0 what is
- * nobody's. */
+/* Ranks that are threads of one process share one store: each takes its own events, and rank 0
+ * those of no rank. */
 static bool is_mine(const struct rf_trace_item *item, const struct rf_comm *comm)
 {
     return item->rank == rf_comm_job_rank(comm, comm->rank) ||
