@@ -75,7 +75,7 @@ struct rf_coll_opts {
      * at most (u (2 + u) + N 2^-24) S, where u = 2^-11 for f16 and 2^-8 for bf16, as long as f16
      * neither overflows (65504) nor becomes subnormal (2^-14). The contract, and predict.h, treat
      * the call as one on this type. */
-    enum rf_dtype wire;
+    enum rf_dtype wire_dtype;
 
     /* For calls on tensors: */
     struct rf_point after; /* the operation starts when this point is reached */

@@ -70,107 +70,95 @@ static bool same_algorithm(const char *a, const char *b)
 static bool same(const struct rf_cached *entry, const struct rf_call *call)
 {
     const struct rf_call *key = &entry->key;
-    return entry->sched && key->count == call->count && key->op == call->op &&
-           key->dtype == call->dtype && key->redop == call->redop && key->order == call->order &&
-           key->root == call->root && key->leaves == call->leaves && key->round == call->round &&
-           key->reduction_hash == call->reduction_hash && key->staged == call->staged &&
+    return entry->sched && key->desc.count == call->desc.count && key->desc.op == call->desc.op &&
+           key->desc.dtype == call->desc.dtype && key->desc.redop == call->desc.redop &&
+           key->desc.order == call->desc.order && key->desc.root == call->desc.root &&
+           key->desc.leaves == call->desc.leaves && key->desc.round == call->desc.round &&
+           key->reduction_hash == call->reduction_hash && key->desc.staged == call->desc.staged &&
            same_algorithm(key->algorithm, call->algorithm) &&
-           same_counts(key->counts, call->counts, entry->ranks) &&
-           same_counts(key->recv_counts, call->recv_counts, entry->ranks) &&
-           (!call->forest ||
-            (key->stride == call->stride && same_forest(key->forest, call->forest)));
+           same_counts(key->desc.counts, call->desc.counts, key->desc.ranks) &&
+           same_counts(key->desc.recv_counts, call->desc.recv_counts, key->desc.ranks) &&
+           (!call->desc.forest || (key->desc.stride == call->desc.stride &&
+                                   same_forest(key->desc.forest, call->desc.forest)));
 }
 
 static uint32_t slot_of(const struct rf_call *call)
 {
-    uint64_t mixed = (uint64_t)call->count * 0x9e3779b97f4a7c15ull;
-    mixed ^= (uint64_t)call->op << 40 ^ (uint64_t)call->dtype << 36 ^ (uint64_t)call->redop << 32 ^
-             (uint64_t)call->order << 28 ^ (uint64_t)(uint32_t)call->root;
-    mixed += (uint64_t)(uint32_t)call->round * 0xc2b2ae3d27d4eb4full;
+    uint64_t mixed = (uint64_t)call->desc.count * 0x9e3779b97f4a7c15ull;
+    mixed ^= (uint64_t)call->desc.op << 40 ^ (uint64_t)call->desc.dtype << 36 ^
+             (uint64_t)call->desc.redop << 32 ^ (uint64_t)call->desc.order << 28 ^
+             (uint64_t)(uint32_t)call->desc.root;
+    mixed += (uint64_t)(uint32_t)call->desc.round * 0xc2b2ae3d27d4eb4full;
     return (uint32_t)((mixed * 0x9e3779b97f4a7c15ull) >> 56) % SLOTS;
 }
 
 /* Copies of counts and name live in one piece of memory. */
-static int copy_counts(const struct rf_call *call, struct rf_cached *entry, uint32_t *extra)
+static int copy_counts(const struct rf_call *call, struct rf_cached *entry)
 {
-    size_t ranks = (size_t)entry->ranks, name = call->algorithm ? strlen(call->algorithm) + 1 : 0;
-    if (!call->counts && !name)
+    const size_t ranks = (size_t)entry->key.desc.ranks, bytes = ranks * sizeof(size_t);
+    const size_t name = call->algorithm ? strlen(call->algorithm) + 1 : 0;
+    if (!call->desc.counts && !name)
         return 0;
-    size_t *counts = rf_alloc(2 * ranks * sizeof(*counts) + name);
+    size_t *counts = rf_alloc(2 * bytes + name);
     if (!counts)
         return rf_fail(RF_ENOMEM, "no memory for the counts of %zu ranks", ranks);
     entry->memory = counts;
-    if (call->counts)
-        entry->key.counts = memcpy(counts, call->counts, ranks * sizeof(*counts));
-    if (call->recv_counts)
-        entry->key.recv_counts = memcpy(counts + ranks, call->recv_counts, ranks * sizeof(*counts));
-    else if (call->counts) /* else they are each rank's own affair */
-        *extra = rf_hash32(counts, ranks * sizeof(*counts), 2);
-    if (name) {
+    if (call->desc.counts)
+        entry->key.desc.counts = memcpy(counts, call->desc.counts, bytes);
+    if (call->desc.recv_counts)
+        entry->key.desc.recv_counts = memcpy(counts + ranks, call->desc.recv_counts, bytes);
+    if (name)
         entry->key.algorithm = memcpy(counts + 2 * ranks, call->algorithm, name);
-        *extra = rf_hash32(call->algorithm, name, *extra + 3);
-    }
+    return 0;
+}
+
+static int copy_forest(const struct rf_call *call, struct rf_cached *entry)
+{
+    if (!call->desc.forest)
+        return 0;
+    const size_t bytes = first_bytes(call->desc.forest);
+    int *first = rf_alloc(bytes);
+    if (!first)
+        return rf_fail(RF_ENOMEM, "no memory for the leaves of %d ranks", call->desc.forest->ranks);
+    memcpy(first, call->desc.forest->first, bytes);
+    entry->forest = *call->desc.forest;
+    entry->forest.first = first;
+    entry->key.desc.forest = &entry->forest;
     return 0;
 }
 
 struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_call *call)
 {
-    return (struct rf_coll_desc){
-        .op = call->op,
-        .rank = comm->rank,
-        .ranks = comm->size,
-        .count = call->count,
-        .dtype = call->dtype,
-        .redop = call->redop,
-        .order = call->order,
-        .root = call->root < 0 ? 0 : call->root,
-        .segment_bytes = comm->settings.segment_bytes,
-        .model = comm->links.model,
-        .hosts = comm->layout.hosts,
-        .forest = call->forest,
-        .counts = call->counts,
-        .recv_counts = call->recv_counts,
-        .stride = call->stride,
-        .leaves = call->leaves,
-        .round = call->round,
-        .window_bytes = RF_WINDOW_BYTES,
-        .staged = call->staged,
-        /* Checksums are of messages, and where there are none nothing would be checked. */
-        .shared = comm->links.transport->one_host && !comm->settings.checksum,
-    };
+    struct rf_coll_desc desc = call->desc;
+    desc.rank = comm->rank;
+    desc.ranks = comm->size;
+    desc.root = desc.root < 0 ? 0 : desc.root;
+    desc.segment_bytes = comm->settings.segment_bytes;
+    desc.model = comm->links.model;
+    desc.hosts = comm->layout.hosts;
+    desc.window_bytes = RF_WINDOW_BYTES;
+    /* Checksums are of messages, and where there are none nothing would be checked. */
+    desc.shared = comm->links.transport->one_host && !comm->settings.checksum;
+    return desc;
 }
 
 static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cached *entry)
 {
     entry->key = *call;
-    entry->key.forest = NULL;
-    entry->key.counts = entry->key.recv_counts = NULL;
+    entry->key.desc.forest = NULL;
+    entry->key.desc.counts = entry->key.desc.recv_counts = NULL;
+    entry->key.desc.ranks = comm->size;
     entry->key.algorithm = NULL;
     entry->key.mover = NULL;
-    entry->ranks = comm->size;
-    uint32_t extra = 0;
-    RETURN_IF_ERROR(copy_counts(call, entry, &extra));
-    if (call->forest) {
-        size_t bytes = first_bytes(call->forest);
-        int *first = rf_alloc(bytes);
-        if (!first)
-            return rf_fail(RF_ENOMEM, "no memory for the leaves of %d ranks", call->forest->ranks);
-        memcpy(first, call->forest->first, bytes);
-        entry->forest = *call->forest;
-        entry->forest.first = first;
-        entry->key.forest = &entry->forest;
-        extra = rf_hash32(first, bytes, extra + 1);
-    }
-    if (call->leaves > 0)
-        extra = rf_hash32(&call->leaves, sizeof(call->leaves), extra + 5);
+    RETURN_IF_ERROR(copy_counts(call, entry));
+    RETURN_IF_ERROR(copy_forest(call, entry));
     const struct rf_coll_desc desc = rf_call_desc(comm, &entry->key);
     if (call->algorithm)
         RETURN_IF_ERROR(rf_sched_build_as(&desc, call->algorithm, &entry->sched));
     else
         RETURN_IF_ERROR(rf_sched_build(&desc, &entry->sched));
-    extra ^= call->reduction_hash;
     rf_contract_fill(&entry->contract, call);
-    entry->hash = rf_contract_hash(&entry->contract, extra);
+    entry->hash = rf_call_hash(&entry->key);
     return 0;
 }
 

@@ -15,30 +15,22 @@ struct rf_comm;
 struct rf_cache;
 struct rf_call_record;
 
-/* One operation, checked: what the schedule, the contract and the executor need. */
+/* One call: its description, which the schedule and the contract are made of; its data; and what
+ * its caller wants besides. */
 struct rf_call {
-    enum rf_coll_op op;
-    enum rf_dtype dtype;
-    enum rf_redop redop;
-    enum rf_order order;
-    int root;                  /* -1 where there is none */
-    size_t count, stride;      /* count: in all, with counts */
-    const size_t *counts;      /* [size], the v forms; else NULL */
-    const size_t *recv_counts; /* [size], all-to-all with counts */
-    const char *algorithm;     /* NULL: the table chooses */
-    const struct rf_forest *forest;
-    int leaves, round; /* of a prefix */
+    struct rf_coll_desc desc; /* what the caller said; rf_call_desc adds the communicator's part.
+                                 root: -1 where there is none */
+    const char *algorithm;    /* NULL: the table chooses */
     const void *in;
     void *out;
+    struct rf_mover *mover; /* where desc.staged is set */
     const char *label;
     double timeout_s;              /* 0: the communicator's */
     struct rf_reduction reduction; /* of RF_CUSTOM; its name only as a hash */
     uint32_t reduction_hash;
     bool scaled;
     double scale;
-    enum rf_dtype wire; /* RF_F32: as it is */
-    unsigned staged;    /* RF_STAGED_*: in or out is staging memory */
-    struct rf_mover *mover;
+    enum rf_dtype wire_dtype; /* of the messages; RF_F32: as the call's */
 };
 
 /* ---- cache.c --------------------------------------------------------------------------------- */
@@ -47,7 +39,6 @@ struct rf_cached {
     struct rf_call key; /* forest, counts and algorithm are copies of its own; no other pointers */
     struct rf_forest forest;
     void *memory; /* of the copies */
-    int ranks;
     struct rf_sched *sched;
     struct rf_contract contract; /* without sequence and label */
     uint32_t hash;
@@ -55,7 +46,8 @@ struct rf_cached {
 };
 int rf_cache_create(struct rf_cache **out);
 void rf_cache_destroy(struct rf_cache *cache);
-/* What a schedule of the call is built from; it points into the call. */
+/* The call's description with what the communicator knows: ranks, hosts, links. It points into the
+ * call. */
 struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_call *call);
 /* Forgets all: what is built from now on may be another algorithm. */
 void rf_cache_clear(struct rf_cache *cache);
@@ -109,10 +101,10 @@ struct rf_conversion {
 
 static inline bool rf_call_converts(const struct rf_call *call)
 {
-    return call->scaled || call->wire != RF_F32;
+    return call->scaled || call->wire_dtype != RF_F32;
 }
 RF_MUST_CHECK int rf_convert_check(const struct rf_call *call);
-/* The call on the type of the wire, but for its buffers. */
+/* The call in the type of its messages, but for its buffers. */
 struct rf_call rf_convert_plain(const struct rf_call *call);
 /* Converts what goes in, and says where to: one call at a time. Then, when that call has ended,
  * what came out. */

@@ -11,11 +11,11 @@
 void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in, size_t *out)
 {
     size_t ranks = (size_t)comm->size, sum = 0;
-    size_t piece = call->counts ? call->counts[comm->rank] : call->count;
-    size_t whole = call->counts ? call->count : call->count * ranks;
-    bool is_root = comm->rank == call->root;
-    *in = *out = call->count;
-    switch (call->op) {
+    size_t piece = call->desc.counts ? call->desc.counts[comm->rank] : call->desc.count;
+    size_t whole = call->desc.counts ? call->desc.count : call->desc.count * ranks;
+    bool is_root = comm->rank == call->desc.root;
+    *in = *out = call->desc.count;
+    switch (call->desc.op) {
     case RF_COLL_REDUCE_SCATTER:
         *in = whole;
         *out = piece;
@@ -25,7 +25,7 @@ void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size
         *out = whole;
         break;
     case RF_COLL_REDUCE:
-        *out = is_root ? call->count : 0;
+        *out = is_root ? call->desc.count : 0;
         break;
     case RF_COLL_GATHER:
         *in = piece;
@@ -36,22 +36,22 @@ void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size
         *out = piece;
         break;
     case RF_COLL_ALL_TO_ALL:
-        for (size_t r = 0; call->recv_counts && r < ranks; r++)
-            sum += call->recv_counts[r];
+        for (size_t r = 0; call->desc.recv_counts && r < ranks; r++)
+            sum += call->desc.recv_counts[r];
         *in = whole;
-        *out = call->recv_counts ? sum : whole;
+        *out = call->desc.recv_counts ? sum : whole;
         break;
     case RF_COLL_FOREST_ALL_REDUCE:
     case RF_COLL_FOREST_REDUCE_SCATTER: {
-        int parts = rf_forest_nodes(call->forest, comm->rank, NULL);
-        *in = parts > 0 ? (size_t)(parts - 1) * call->stride + call->count : 0;
+        int parts = rf_forest_nodes(call->desc.forest, comm->rank, NULL);
+        *in = parts > 0 ? (size_t)(parts - 1) * call->desc.stride + call->desc.count : 0;
         *out = piece;
         break;
     }
     case RF_COLL_PREFIX_REDUCE_SCATTER: {
-        const int64_t leaf = (int64_t)call->round * comm->size + comm->rank;
-        *in = leaf < call->leaves ? call->count : 0;
-        *out = (size_t)rf_prefix_slots(call->leaves, comm->size) * piece;
+        const int64_t leaf = (int64_t)call->desc.round * comm->size + comm->rank;
+        *in = leaf < call->desc.leaves ? call->desc.count : 0;
+        *out = (size_t)rf_prefix_slots(call->desc.leaves, comm->size) * piece;
         break;
     }
     default:
@@ -62,16 +62,16 @@ void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size
 size_t rf_call_own(const struct rf_comm *comm, const struct rf_call *call)
 {
     size_t before = 0;
-    for (int r = 0; call->counts && r < comm->rank; r++)
-        before += call->counts[r];
-    return call->counts ? before : call->count * (size_t)comm->rank;
+    for (int r = 0; call->desc.counts && r < comm->rank; r++)
+        before += call->desc.counts[r];
+    return call->desc.counts ? before : call->desc.count * (size_t)comm->rank;
 }
 
 bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, uint64_t in,
                       uint64_t out)
 {
-    uint64_t own = rf_call_own(comm, call) * rf_dtype_bytes(call->dtype);
-    switch (call->op) {
+    uint64_t own = rf_call_own(comm, call) * rf_dtype_bytes(call->desc.dtype);
+    switch (call->desc.op) {
     case RF_COLL_REDUCE_SCATTER:
     case RF_COLL_FOREST_REDUCE_SCATTER:
     case RF_COLL_SCATTER:
@@ -118,50 +118,50 @@ static bool is_float(enum rf_dtype dtype)
 
 int rf_convert_check(const struct rf_call *call)
 {
-    const char *op = rf_coll_op_name(call->op);
+    const char *op = rf_coll_op_name(call->desc.op);
     if (!rf_call_converts(call))
         return 0;
-    if (!rf_coll_reduces(call->op) || rf_coll_adds_leaves(call->op))
-        return rf_fail(RF_EINVAL, "%s: a scale and a 16-bit wire are for reductions", op);
-    if (call->scaled && call->redop != RF_SUM && call->redop != RF_AVG)
+    if (!rf_coll_reduces(call->desc.op) || rf_coll_adds_leaves(call->desc.op))
+        return rf_fail(RF_EINVAL, "%s: a scale and a 16-bit wire_dtype are for reductions", op);
+    if (call->scaled && call->desc.redop != RF_SUM && call->desc.redop != RF_AVG)
         return rf_fail(RF_EINVAL, "%s: a scale goes with sum and avg, not with %s", op,
-                       rf_redop_name(call->redop));
+                       rf_redop_name(call->desc.redop));
     if (call->scaled && !isfinite(call->scale))
         return rf_fail(RF_EINVAL, "%s: a scale of %g is not finite", op, call->scale);
-    if (call->scaled && !is_float(call->dtype) &&
+    if (call->scaled && !is_float(call->desc.dtype) &&
         (call->scale != trunc(call->scale) || fabs(call->scale) > 0x1p53))
         return rf_fail(RF_EINVAL, "%s: a scale of %s must be a whole number, not %g", op,
-                       rf_dtype_name(call->dtype), call->scale);
-    if (call->wire == RF_F32)
+                       rf_dtype_name(call->desc.dtype), call->scale);
+    if (call->wire_dtype == RF_F32)
         return 0;
-    if (call->dtype != RF_F32 || (call->wire != RF_F16 && call->wire != RF_BF16))
+    if (call->desc.dtype != RF_F32 || (call->wire_dtype != RF_F16 && call->wire_dtype != RF_BF16))
         return rf_fail(RF_EINVAL, "%s: only f32 can travel as f16 or bf16, not %s as %s", op,
-                       rf_dtype_name(call->dtype), rf_dtype_name(call->wire));
-    if (call->redop == RF_CUSTOM)
-        return rf_fail(RF_EINVAL, "%s: a 16-bit wire and a custom reduction exclude each other",
-                       op);
+                       rf_dtype_name(call->desc.dtype), rf_dtype_name(call->wire_dtype));
+    if (call->desc.redop == RF_CUSTOM)
+        return rf_fail(RF_EINVAL,
+                       "%s: a 16-bit wire_dtype and a custom reduction exclude each other", op);
     return 0;
 }
 
 int rf_call_check(const struct rf_comm *comm, const struct rf_call *call)
 {
-    const char *op = rf_coll_op_name(call->op);
-    size_t element = rf_dtype_bytes(call->dtype);
+    const char *op = rf_coll_op_name(call->desc.op);
+    size_t element = rf_dtype_bytes(call->desc.dtype);
     if (element == 0)
-        return rf_fail(RF_EINVAL, "%s: unknown element type %d", op, (int)call->dtype);
-    if ((unsigned)call->redop > RF_CUSTOM)
-        return rf_fail(RF_EINVAL, "%s: unknown reduction %d", op, (int)call->redop);
-    if ((call->redop == RF_CUSTOM) != (call->reduction.combine != NULL))
+        return rf_fail(RF_EINVAL, "%s: unknown element type %d", op, (int)call->desc.dtype);
+    if ((unsigned)call->desc.redop > RF_CUSTOM)
+        return rf_fail(RF_EINVAL, "%s: unknown reduction %d", op, (int)call->desc.redop);
+    if ((call->desc.redop == RF_CUSTOM) != (call->reduction.combine != NULL))
         return rf_fail(RF_EINVAL, "%s: RF_CUSTOM and opts->reduction with a function go together",
                        op);
-    if ((unsigned)call->order > RF_ORDER_TREE)
-        return rf_fail(RF_EINVAL, "%s: unknown order %d", op, (int)call->order);
-    if (rf_coll_has_root(call->op) && (call->root < 0 || call->root >= comm->size))
-        return rf_fail(RF_EINVAL, "%s: root %d is outside the world of %d ranks", op, call->root,
-                       comm->size);
-    size_t whole, most = call->count, received = 0;
-    if (call->recv_counts)
-        RETURN_IF_ERROR(rf_call_sum(comm, call->op, call->recv_counts, &received));
+    if ((unsigned)call->desc.order > RF_ORDER_TREE)
+        return rf_fail(RF_EINVAL, "%s: unknown order %d", op, (int)call->desc.order);
+    if (rf_coll_has_root(call->desc.op) && (call->desc.root < 0 || call->desc.root >= comm->size))
+        return rf_fail(RF_EINVAL, "%s: root %d is outside the world of %d ranks", op,
+                       call->desc.root, comm->size);
+    size_t whole, most = call->desc.count, received = 0;
+    if (call->desc.recv_counts)
+        RETURN_IF_ERROR(rf_call_sum(comm, call->desc.op, call->desc.recv_counts, &received));
     most = received > most ? received : most;
     if (__builtin_mul_overflow(most, element * (size_t)comm->size, &whole) || whole > PTRDIFF_MAX)
         return rf_fail(RF_EINVAL,
@@ -179,9 +179,9 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 
 int rf_call_check_buffers(const struct rf_comm *comm, const struct rf_call *call)
 {
-    size_t in, out, element = rf_dtype_bytes(call->dtype);
-    const char *op = rf_coll_op_name(call->op);
-    if (call->op == RF_COLL_BARRIER)
+    size_t in, out, element = rf_dtype_bytes(call->desc.dtype);
+    const char *op = rf_coll_op_name(call->desc.op);
+    if (call->desc.op == RF_COLL_BARRIER)
         return 0;
     rf_call_counts(comm, call, &in, &out);
     if ((in > 0 && !call->in) || (out > 0 && !call->out))

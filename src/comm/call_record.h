@@ -46,8 +46,9 @@ const struct rf_call_record *rf_call_history_find(const struct rf_call_history *
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);
 void rf_contract_label(struct rf_contract *contract, const char *label);
-/* The low 24 bits of what a message carries; extra covers what a contract has no field for. */
-uint32_t rf_contract_hash(const struct rf_contract *contract, uint32_t extra);
+/* The low 24 bits of what is sent with its messages: a hash of all that ranks must agree about but
+ * the label. desc.ranks of the call is set. */
+uint32_t rf_call_hash(const struct rf_call *call);
 uint32_t rf_label_hash(const char *label); /* in the high 8 bits; 0 = none */
 bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b);
 /* The same call, whatever came before it. */

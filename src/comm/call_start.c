@@ -12,10 +12,10 @@
 /* How its elements are reduced. */
 static int take_reduction(struct rf_call *call, const struct rf_coll_opts *opts)
 {
-    call->wire = opts->wire;
+    call->wire_dtype = opts->wire_dtype;
     call->scaled = opts->scale != NULL;
     call->scale = opts->scale ? *opts->scale : 1;
-    if (!opts->reduction || !rf_coll_reduces(call->op))
+    if (!opts->reduction || !rf_coll_reduces(call->desc.op))
         return 0;
     call->reduction = *opts->reduction;
     const char *name = opts->reduction->name ? opts->reduction->name : "";
@@ -23,12 +23,12 @@ static int take_reduction(struct rf_call *call, const struct rf_coll_opts *opts)
     call->reduction.name = NULL;
     if (call->reduction.commutes)
         return 0;
-    if (call->order == RF_ORDER_RING)
+    if (call->desc.order == RF_ORDER_RING)
         return rf_fail(RF_EINVAL,
                        "%s: a reduction that does not commute keeps the ranks' order, which "
                        "RF_ORDER_RING does not",
-                       rf_coll_op_name(call->op));
-    call->order = RF_ORDER_TREE;
+                       rf_coll_op_name(call->desc.op));
+    call->desc.order = RF_ORDER_TREE;
     return 0;
 }
 
@@ -48,7 +48,7 @@ static int start_beside(struct rf_comm *comm, const struct rf_call *call,
 int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
 {
     if (opts) {
-        call->order = opts->order;
+        call->desc.order = opts->order;
         call->label = opts->label;
         call->algorithm = opts->algorithm;
         call->timeout_s = opts->timeout_s;

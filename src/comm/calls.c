@@ -15,13 +15,10 @@ static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void 
                  enum rf_dtype dtype, enum rf_redop redop, int root,
                  const struct rf_coll_opts *opts)
 {
-    struct rf_call call = {.op = op,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .redop = redop,
-                           .root = root};
+    struct rf_call call = {
+        .desc = {.op = op, .count = count, .dtype = dtype, .redop = redop, .root = root},
+        .in = in,
+        .out = out};
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(op));
     return rf_call_start(comm, &call, opts);
@@ -32,16 +29,13 @@ static int uneven(struct rf_comm *comm, enum rf_coll_op op, const void *in, void
                   const size_t *counts, enum rf_dtype dtype, enum rf_redop redop, int root,
                   const struct rf_coll_opts *opts)
 {
-    struct rf_call call = {.op = op,
-                           .in = in,
-                           .out = out,
-                           .counts = counts,
-                           .dtype = dtype,
-                           .redop = redop,
-                           .root = root};
+    struct rf_call call = {
+        .desc = {.op = op, .counts = counts, .dtype = dtype, .redop = redop, .root = root},
+        .in = in,
+        .out = out};
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(op));
-    RETURN_IF_ERROR(rf_call_sum(comm, op, counts, &call.count));
+    RETURN_IF_ERROR(rf_call_sum(comm, op, counts, &call.desc.count));
     return rf_call_start(comm, &call, opts);
 }
 
@@ -128,12 +122,12 @@ int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *
 static int compare_counts(struct rf_comm *comm, const size_t *sizes, const struct rf_call *call)
 {
     for (int r = 0; r < comm->size; r++) {
-        if (sizes[r] == call->recv_counts[r])
+        if (sizes[r] == call->desc.recv_counts[r])
             continue;
         return rf_comm_fail_text(comm, RF_EMISMATCH, r, NULL,
                                  "all_to_all: rank %d sends %zu %s to rank %d, which expects %zu",
-                                 r, sizes[r], rf_dtype_name(call->dtype), comm->rank,
-                                 call->recv_counts[r]);
+                                 r, sizes[r], rf_dtype_name(call->desc.dtype), comm->rank,
+                                 call->desc.recv_counts[r]);
     }
     return 0;
 }
@@ -149,7 +143,7 @@ int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_call *call,
     size_t *sizes = rf_alloc((size_t)comm->size * sizeof(*sizes));
     if (!sizes)
         return rf_fail(RF_ENOMEM, "all_to_all: no memory for the counts of %d ranks", comm->size);
-    int rc = equal(comm, RF_COLL_ALL_TO_ALL, call->counts, sizes, 1,
+    int rc = equal(comm, RF_COLL_ALL_TO_ALL, call->desc.counts, sizes, 1,
                    sizeof(size_t) == 8 ? RF_I64 : RF_I32, RF_SUM, NO_ROOT, &blocking);
     if (rc == 0)
         rc = compare_counts(comm, sizes, call);
@@ -160,19 +154,19 @@ int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_call *call,
 int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts, void *out,
                     const size_t *recv_counts, enum rf_dtype dtype, const struct rf_coll_opts *opts)
 {
-    struct rf_call call = {.op = RF_COLL_ALL_TO_ALL,
+    struct rf_call call = {.desc = {.op = RF_COLL_ALL_TO_ALL,
+                                    .counts = send_counts,
+                                    .recv_counts = recv_counts,
+                                    .dtype = dtype,
+                                    .root = -1},
                            .in = in,
-                           .out = out,
-                           .counts = send_counts,
-                           .recv_counts = recv_counts,
-                           .dtype = dtype,
-                           .root = -1};
+                           .out = out};
     size_t expected;
     if (!comm)
         return rf_fail(RF_EINVAL, "all_to_all: the communicator is NULL");
     RETURN_IF_ERROR(rf_group_refuse(comm, "all_to_all with counts, which exchanges them first"));
     RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, recv_counts, &expected));
-    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.count));
+    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.desc.count));
     RETURN_IF_ERROR(rf_call_check(comm, &call));
     RETURN_IF_ERROR(rf_call_check_buffers(comm, &call));
     RETURN_IF_ERROR(rf_call_exchange_counts(comm, &call, opts));

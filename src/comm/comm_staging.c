@@ -149,9 +149,9 @@ int rf_staging_begin(struct rf_comm *comm, struct rf_device *device, struct rf_c
     area->tensors[0] = in;
     area->tensors[1] = out;
     call->mover = &area->mover;
-    if (call->staged & RF_STAGED_IN && bytes > 0)
+    if (call->desc.staged & RF_STAGED_IN && bytes > 0)
         call->in = rf_buffer_map(area->buffer);
-    if (call->staged & RF_STAGED_OUT && bytes > 0)
+    if (call->desc.staged & RF_STAGED_OUT && bytes > 0)
         call->out = rf_buffer_map(area->buffer);
     return 0;
 }

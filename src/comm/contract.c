@@ -9,19 +9,19 @@
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)
 {
     memset(contract, 0, sizeof(*contract));
-    contract->count = call->count;
-    contract->op = (uint8_t)call->op;
-    contract->dtype = (uint8_t)call->dtype;
-    contract->redop = rf_coll_reduces(call->op) ? (uint8_t)call->redop : 0;
-    contract->order = (uint8_t)call->order;
+    contract->count = call->desc.count;
+    contract->op = (uint8_t)call->desc.op;
+    contract->dtype = (uint8_t)call->desc.dtype;
+    contract->redop = rf_coll_reduces(call->desc.op) ? (uint8_t)call->desc.redop : 0;
+    contract->order = (uint8_t)call->desc.order;
     /* These have no root; what ranks could disagree about is the number of leaves, or the round. */
-    contract->root = call->forest ? call->forest->leaves : call->root;
-    if (call->op == RF_COLL_PREFIX_REDUCE_SCATTER)
-        contract->root = call->round;
+    contract->root = call->desc.forest ? call->desc.forest->leaves : call->desc.root;
+    if (call->desc.op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        contract->root = call->desc.round;
     if (call->algorithm)
-        contract->algorithm = rf_coll_number(call->op, call->algorithm);
+        contract->algorithm = rf_coll_number(call->desc.op, call->algorithm);
     /* What an all-to-all's ranks send is their own affair; the pieces are agreed on before. */
-    if (call->recv_counts)
+    if (call->desc.recv_counts)
         contract->count = 0;
 }
 
@@ -34,7 +34,8 @@ void rf_contract_label(struct rf_contract *contract, const char *label)
     contract->label[i] = 0;
 }
 
-uint32_t rf_contract_hash(const struct rf_contract *contract, uint32_t extra)
+/* The low 24 bits of what a message carries; extra covers what a contract has no field for. */
+static uint32_t contract_hash(const struct rf_contract *contract, uint32_t extra)
 {
     const uint64_t fields[] = {
         contract->count,
@@ -53,6 +54,25 @@ uint32_t rf_label_hash(const char *label)
     size_t bytes = strnlen(label, sizeof(((struct rf_contract *)0)->label) - 1);
     uint32_t hash = rf_hash32(label, bytes, 0) >> 24;
     return (hash ? hash : 1) << 24;
+}
+
+uint32_t rf_call_hash(const struct rf_call *call)
+{
+    const struct rf_coll_desc *desc = &call->desc;
+    const size_t ranks = (size_t)desc->ranks;
+    struct rf_contract contract;
+    uint32_t hash = 0;
+    rf_contract_fill(&contract, call);
+    /* Those of an all-to-all are each rank's own affair. */
+    if (desc->counts && !desc->recv_counts)
+        hash = rf_hash32(desc->counts, ranks * sizeof(*desc->counts), 2);
+    if (call->algorithm)
+        hash = rf_hash32(call->algorithm, strlen(call->algorithm) + 1, hash + 3);
+    if (desc->forest)
+        hash = rf_hash32(desc->forest->first, (ranks + 1) * sizeof(*desc->forest->first), hash + 1);
+    if (desc->leaves > 0)
+        hash = rf_hash32(&desc->leaves, sizeof(desc->leaves), hash + 5);
+    return contract_hash(&contract, hash ^ call->reduction_hash);
 }
 
 bool rf_contract_is_p2p(const struct rf_contract *contract)

@@ -48,17 +48,17 @@ static void convert_f32(unsigned char *to, const unsigned char *from, size_t cou
                         const struct rf_call *call)
 {
     const float scale = call->scaled ? (float)call->scale : 1.0f;
-    const size_t bytes = rf_dtype_bytes(call->wire);
+    const size_t bytes = rf_dtype_bytes(call->wire_dtype);
     float block[BLOCK];
     for (size_t done = 0; done < count; done += BLOCK) {
         size_t n = count - done < BLOCK ? count - done : BLOCK;
         memcpy(block, from + 4 * done, 4 * n);
         for (size_t i = 0; i < n; i++)
             block[i] *= scale;
-        if (call->wire == RF_F32)
+        if (call->wire_dtype == RF_F32)
             memcpy(to + 4 * done, block, 4 * n);
         else
-            rf_narrow(to + bytes * done, block, n, call->wire);
+            rf_narrow(to + bytes * done, block, n, call->wire_dtype);
     }
 }
 
@@ -66,7 +66,7 @@ static void convert(unsigned char *to, const unsigned char *from, size_t count,
                     const struct rf_call *call)
 {
     const double scale = call->scale;
-    switch (call->dtype) {
+    switch (call->desc.dtype) {
     case RF_F32:
         convert_f32(to, from, count, call);
         break;
@@ -84,7 +84,7 @@ static void convert(unsigned char *to, const unsigned char *from, size_t count,
         SCALE_WHOLE(uint8_t)
         break;
     default:
-        scale_narrow(to, from, count, call->dtype, (float)scale);
+        scale_narrow(to, from, count, call->desc.dtype, (float)scale);
     }
 }
 
@@ -105,18 +105,18 @@ struct rf_call rf_convert_plain(const struct rf_call *call)
 {
     struct rf_call plain = *call;
     plain.scaled = false;
-    if (call->wire != RF_F32)
-        plain.dtype = call->wire;
-    plain.wire = RF_F32;
+    if (call->wire_dtype != RF_F32)
+        plain.desc.dtype = call->wire_dtype;
+    plain.wire_dtype = RF_F32;
     return plain;
 }
 
 int rf_convert_begin(struct rf_comm *comm, const struct rf_call *call, struct rf_call *plain)
 {
-    const bool narrow = call->wire != RF_F32;
+    const bool narrow = call->wire_dtype != RF_F32;
     size_t in, out;
     *plain = rf_convert_plain(call);
-    const size_t element = rf_dtype_bytes(plain->dtype);
+    const size_t element = rf_dtype_bytes(plain->desc.dtype);
     rf_call_counts(comm, call, &in, &out);
     size_t in_bytes = (in * element + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     RETURN_IF_ERROR(make_room(&comm->conversion, in_bytes + (narrow ? out * element : 0)));
@@ -131,6 +131,6 @@ void rf_convert_end(struct rf_comm *comm, const struct rf_call *call, const stru
 {
     size_t in, out;
     rf_call_counts(comm, call, &in, &out);
-    if (call->wire != RF_F32 && out > 0)
-        rf_widen(call->out, plain->out, out, call->wire);
+    if (call->wire_dtype != RF_F32 && out > 0)
+        rf_widen(call->out, plain->out, out, call->wire_dtype);
 }

@@ -55,13 +55,13 @@ int rf_forest_all_reduce_tensor(struct rf_comm *comm, const struct rf_forest *fo
     const int own = rf_forest_nodes(forest, comm->rank, NULL);
     RETURN_IF_ERROR(check_stride(op, own, count, &stride));
     struct rf_task job = {.in = own > 0 ? parts : out, .out = out};
-    job.call = (struct rf_call){.op = RF_COLL_FOREST_ALL_REDUCE,
-                                .count = count,
-                                .redop = RF_SUM,
-                                .order = RF_ORDER_TREE,
-                                .root = -1,
-                                .forest = forest,
-                                .stride = stride};
+    job.call = (struct rf_call){.desc = {.op = RF_COLL_FOREST_ALL_REDUCE,
+                                         .count = count,
+                                         .redop = RF_SUM,
+                                         .order = RF_ORDER_TREE,
+                                         .root = -1,
+                                         .forest = forest,
+                                         .stride = stride}};
     return rf_task_start(comm, &job, opts);
 }
 
@@ -74,16 +74,16 @@ int rf_forest_reduce_scatter_tensor(struct rf_comm *comm, const struct rf_forest
     RETURN_IF_ERROR(check_type(op, parts));
     RETURN_IF_ERROR(check_type(op, out));
     struct rf_task job = {.in = parts, .out = out};
-    job.call = (struct rf_call){.op = RF_COLL_FOREST_REDUCE_SCATTER,
-                                .counts = counts,
-                                .redop = RF_SUM,
-                                .order = RF_ORDER_TREE,
-                                .root = -1,
-                                .forest = forest};
-    RETURN_IF_ERROR(rf_call_sum(comm, job.call.op, counts, &job.call.count));
+    job.call = (struct rf_call){.desc = {.op = RF_COLL_FOREST_REDUCE_SCATTER,
+                                         .counts = counts,
+                                         .redop = RF_SUM,
+                                         .order = RF_ORDER_TREE,
+                                         .root = -1,
+                                         .forest = forest}};
+    RETURN_IF_ERROR(rf_call_sum(comm, job.call.desc.op, counts, &job.call.desc.count));
     const int own = rf_forest_nodes(forest, comm->rank, NULL);
-    RETURN_IF_ERROR(check_stride(op, own, job.call.count, &stride));
-    job.call.stride = stride;
+    RETURN_IF_ERROR(check_stride(op, own, job.call.desc.count, &stride));
+    job.call.desc.stride = stride;
     return rf_task_start(comm, &job, opts);
 }
 
@@ -103,13 +103,13 @@ int rf_prefix_reduce_scatter_tensor(struct rf_comm *comm, int leaves, int round,
     RETURN_IF_ERROR(check_type(op, leaf));
     RETURN_IF_ERROR(check_type(op, slots));
     struct rf_task job = {.in = leaf, .out = slots};
-    job.call = (struct rf_call){.op = RF_COLL_PREFIX_REDUCE_SCATTER,
-                                .counts = counts,
-                                .redop = RF_SUM,
-                                .order = RF_ORDER_TREE,
-                                .root = -1,
-                                .leaves = leaves,
-                                .round = round};
-    RETURN_IF_ERROR(rf_call_sum(comm, job.call.op, counts, &job.call.count));
+    job.call = (struct rf_call){.desc = {.op = RF_COLL_PREFIX_REDUCE_SCATTER,
+                                         .counts = counts,
+                                         .redop = RF_SUM,
+                                         .order = RF_ORDER_TREE,
+                                         .root = -1,
+                                         .leaves = leaves,
+                                         .round = round}};
+    RETURN_IF_ERROR(rf_call_sum(comm, job.call.desc.op, counts, &job.call.desc.count));
     return rf_task_start(comm, &job, opts);
 }

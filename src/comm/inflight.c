@@ -28,7 +28,7 @@ static bool in_the_way(const struct rf_task *task, const struct rf_task *older)
 
 static void place(struct rf_comm *comm, struct rf_task *task)
 {
-    size_t in, out, element = rf_dtype_bytes(task->call.dtype);
+    size_t in, out, element = rf_dtype_bytes(task->call.desc.dtype);
     if (task->on_tensors)
         rf_task_place(comm, task);
     else
@@ -86,8 +86,9 @@ void rf_inflight_complete(struct rf_comm *comm, struct rf_task *task, int rc)
         if (comm->history.running == &task->record.contract)
             comm->history.running = NULL;
         if (task->start_ns > 0)
-            rf_comm_trace(comm, task->call.op,
-                          task->plain.count * rf_dtype_bytes(task->plain.dtype), task->start_ns);
+            rf_comm_trace(comm, task->call.desc.op,
+                          task->plain.desc.count * rf_dtype_bytes(task->plain.desc.dtype),
+                          task->start_ns);
     }
     if (comm->history.recorder)
         rf_recorder_end(comm->history.recorder, task->record.contract.sequence, rc);
@@ -117,7 +118,7 @@ static int exec_for(struct rf_async *async, struct rf_exec **out)
 /* Whether it may run beside the older ones. */
 static bool may_overtake(const struct rf_async *async, const struct rf_task *task)
 {
-    if (task->plain.staged || rf_call_converts(&task->call) ||
+    if (task->plain.desc.staged || rf_call_converts(&task->call) ||
         !rf_sched_meets_early(task->cached->sched))
         return false;
     for (const struct rf_task *older = async->inflight.first; older != task; older = older->next)
@@ -130,7 +131,7 @@ static int start(struct rf_async *async, struct rf_task *task, bool oldest)
 {
     struct rf_comm *comm = async->comm;
     RETURN_IF_ERROR(exec_for(async, &task->exec));
-    if (task->plain.staged)
+    if (task->plain.desc.staged)
         RETURN_IF_ERROR(rf_task_stage(comm, task));
     else if (rf_call_converts(&task->call))
         RETURN_IF_ERROR(rf_convert_begin(comm, &task->call, &task->plain));

@@ -30,14 +30,12 @@ enum pattern { RING, FLAT, WITHIN, BETWEEN };
 
 static int gather(struct bench *b, const char *algorithm, size_t bytes)
 {
-    struct rf_call call = {.op = RF_COLL_ALL_GATHER,
-                           .dtype = RF_U8,
-                           .root = -1,
-                           .count = bytes,
-                           .algorithm = algorithm,
-                           .in = b->in,
-                           .out = b->out,
-                           .label = "links"};
+    struct rf_call call = {
+        .desc = {.op = RF_COLL_ALL_GATHER, .dtype = RF_U8, .root = -1, .count = bytes},
+        .algorithm = algorithm,
+        .in = b->in,
+        .out = b->out,
+        .label = "links"};
     return rf_comm_run(b->comm, &call);
 }
 
@@ -56,12 +54,12 @@ static int exchange(struct bench *b, enum pattern layer, size_t bytes)
     const int *hosts = b->comm->layout.hosts, rank = b->comm->rank;
     for (int r = 0; r < b->comm->size; r++)
         b->counts[r] = r != rank && (hosts[r] == hosts[rank]) == (layer == WITHIN) ? bytes : 0;
-    struct rf_call call = {.op = RF_COLL_ALL_TO_ALL,
-                           .dtype = RF_U8,
-                           .root = -1,
-                           .count = bytes * (size_t)layer_peers(b, rank, layer),
-                           .counts = b->counts,
-                           .recv_counts = b->counts,
+    struct rf_call call = {.desc = {.op = RF_COLL_ALL_TO_ALL,
+                                    .dtype = RF_U8,
+                                    .root = -1,
+                                    .count = bytes * (size_t)layer_peers(b, rank, layer),
+                                    .counts = b->counts,
+                                    .recv_counts = b->counts},
                            .in = b->in,
                            .out = b->out,
                            .label = "links"};
@@ -71,11 +69,11 @@ static int exchange(struct bench *b, enum pattern layer, size_t bytes)
 /* The largest of every rank's figures, everywhere. */
 static int agree(struct bench *b, double *figures, size_t count)
 {
-    struct rf_call call = {.op = RF_COLL_ALL_REDUCE,
-                           .dtype = RF_F64,
-                           .redop = RF_MAX,
-                           .root = -1,
-                           .count = count,
+    struct rf_call call = {.desc = {.op = RF_COLL_ALL_REDUCE,
+                                    .dtype = RF_F64,
+                                    .redop = RF_MAX,
+                                    .root = -1,
+                                    .count = count},
                            .algorithm = b->comm->size <= MOST_FAN ? "flat" : "ring",
                            .in = figures,
                            .out = figures,

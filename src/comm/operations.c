@@ -73,7 +73,7 @@ struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_cal
         .sequence = ((uint32_t)record->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
         .contract = hash | rf_label_hash(call->label),
         .checksum = comm->settings.checksum,
-        .reduction = call->redop == RF_CUSTOM ? &call->reduction : NULL,
+        .reduction = call->desc.redop == RF_CUSTOM ? &call->reduction : NULL,
         .mover = call->mover,
     };
 }
@@ -115,6 +115,7 @@ int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
     if (comm->history.recorder)
         rf_recorder_end(comm->history.recorder, record->contract.sequence, rc);
     if (start_ns > 0)
-        rf_comm_trace(comm, call->op, call->count * rf_dtype_bytes(call->dtype), start_ns);
+        rf_comm_trace(comm, call->desc.op, call->desc.count * rf_dtype_bytes(call->desc.dtype),
+                      start_ns);
     return rc;
 }

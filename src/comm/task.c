@@ -28,8 +28,9 @@ static const void *copy_into(char **at, const void *from, size_t bytes)
 int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job, struct rf_task **out)
 {
     const struct rf_call *call = &job->call;
-    const size_t counts = (size_t)comm->size * sizeof(*call->counts);
-    const size_t first = call->forest ? ((size_t)call->forest->ranks + 1) * sizeof(int) : 0;
+    const size_t counts = (size_t)comm->size * sizeof(*call->desc.counts);
+    const size_t first =
+        call->desc.forest ? ((size_t)call->desc.forest->ranks + 1) * sizeof(int) : 0;
     struct rf_task *copy = rf_alloc(sizeof(*copy));
     char *at = rf_alloc(2 * counts + first + 8);
     if (!copy || !at) {
@@ -48,14 +49,14 @@ int rf_task_copy(const struct rf_comm *comm, const struct rf_task *job, struct r
         }
         memcpy(copy->p2p_ops, job->p2p_ops, job->p2p_op_count * sizeof(*copy->p2p_ops));
     }
-    if (call->counts)
-        copy->call.counts = copy_into(&at, call->counts, counts);
-    if (call->recv_counts)
-        copy->call.recv_counts = copy_into(&at, call->recv_counts, counts);
-    if (call->forest) {
-        copy->forest = *call->forest;
-        copy->forest.first = copy_into(&at, call->forest->first, first);
-        copy->call.forest = &copy->forest;
+    if (call->desc.counts)
+        copy->call.desc.counts = copy_into(&at, call->desc.counts, counts);
+    if (call->desc.recv_counts)
+        copy->call.desc.recv_counts = copy_into(&at, call->desc.recv_counts, counts);
+    if (call->desc.forest) {
+        copy->forest = *call->desc.forest;
+        copy->forest.first = copy_into(&at, call->desc.forest->first, first);
+        copy->call.desc.forest = &copy->forest;
     }
     if (call->label) {
         snprintf(copy->label, sizeof(copy->label), "%s", call->label);

@@ -22,14 +22,14 @@ static bool lacks(struct rf_tensor tensor, size_t elements)
 
 static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
 {
-    const char *op = rf_coll_op_name(job->call.op);
-    size_t in, out, element = rf_dtype_bytes(job->call.dtype);
+    const char *op = rf_coll_op_name(job->call.desc.op);
+    size_t in, out, element = rf_dtype_bytes(job->call.desc.dtype);
     char a[96], b[96];
     rf_call_counts(comm, &job->call, &in, &out);
     const bool both = job->in.buffer && job->out.buffer;
-    const bool rooted = job->call.op == RF_COLL_REDUCE || job->call.op == RF_COLL_GATHER ||
-                        job->call.op == RF_COLL_SCATTER;
-    const bool optional = job->call.counts || (rooted && (job->in.buffer || job->out.buffer));
+    const bool rooted = job->call.desc.op == RF_COLL_REDUCE ||
+                        job->call.desc.op == RF_COLL_GATHER || job->call.desc.op == RF_COLL_SCATTER;
+    const bool optional = job->call.desc.counts || (rooted && (job->in.buffer || job->out.buffer));
     if (!both && (!optional || (in > 0 && !job->in.buffer) || (out > 0 && !job->out.buffer)))
         return rf_fail(RF_EINVAL, "%s: a tensor without a buffer", op);
     if (both && job->in.dtype != job->out.dtype)
@@ -54,20 +54,20 @@ static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
 
 int rf_task_check(struct rf_comm *comm, struct rf_task *job, const struct rf_coll_opts *opts)
 {
-    const char *op = rf_coll_op_name(job->call.op);
+    const char *op = rf_coll_op_name(job->call.desc.op);
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
     RETURN_IF_ERROR(rf_group_refuse(comm, "a call on tensors"));
-    job->call.dtype = job->out.buffer || !job->in.buffer ? job->out.dtype : job->in.dtype;
+    job->call.desc.dtype = job->out.buffer || !job->in.buffer ? job->out.dtype : job->in.dtype;
     if (opts && opts->request && opts->done)
         return rf_fail(RF_EINVAL, "%s: a call has either a request or `done`, not both", op);
-    if (opts && (opts->reduction || opts->scale || opts->wire != RF_F32))
+    if (opts && (opts->reduction || opts->scale || opts->wire_dtype != RF_F32))
         return rf_fail(RF_EINVAL,
-                       "%s: reductions of one's own, scales and 16-bit wires are for host memory",
+                       "%s: reductions of one's own, scales and a wire_dtype are for host memory",
                        op);
     if (opts) {
-        if (!rf_coll_adds_leaves(job->call.op))
-            job->call.order = opts->order;
+        if (!rf_coll_adds_leaves(job->call.desc.op))
+            job->call.desc.order = opts->order;
         job->call.label = opts->label;
         job->call.algorithm = opts->algorithm;
         job->call.timeout_s = opts->timeout_s;
@@ -125,7 +125,7 @@ int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_te
     RETURN_IF_ERROR(same_count("all_reduce", in, 1, out, 1));
     struct rf_task job = {.in = in, .out = out};
     job.call = (struct rf_call){
-        .op = RF_COLL_ALL_REDUCE, .count = count_of(out), .redop = redop, .root = -1};
+        .desc = {.op = RF_COLL_ALL_REDUCE, .count = count_of(out), .redop = redop, .root = -1}};
     return rf_task_start(comm, &job, opts);
 }
 
@@ -136,7 +136,7 @@ int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct r
     RETURN_IF_ERROR(same_count("reduce_scatter", in, ranks, out, 1));
     struct rf_task job = {.in = in, .out = out};
     job.call = (struct rf_call){
-        .op = RF_COLL_REDUCE_SCATTER, .count = count_of(out), .redop = redop, .root = -1};
+        .desc = {.op = RF_COLL_REDUCE_SCATTER, .count = count_of(out), .redop = redop, .root = -1}};
     return rf_task_start(comm, &job, opts);
 }
 
@@ -146,7 +146,8 @@ int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_te
     size_t ranks = comm ? (size_t)comm->size : 1;
     RETURN_IF_ERROR(same_count("all_gather", in, 1, out, ranks));
     struct rf_task job = {.in = in, .out = out};
-    job.call = (struct rf_call){.op = RF_COLL_ALL_GATHER, .count = count_of(in), .root = -1};
+    job.call =
+        (struct rf_call){.desc = {.op = RF_COLL_ALL_GATHER, .count = count_of(in), .root = -1}};
     return rf_task_start(comm, &job, opts);
 }
 
@@ -154,7 +155,8 @@ int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
                         const struct rf_coll_opts *opts)
 {
     struct rf_task job = {.in = tensor, .out = tensor};
-    job.call = (struct rf_call){.op = RF_COLL_BROADCAST, .count = count_of(tensor), .root = root};
+    job.call = (struct rf_call){
+        .desc = {.op = RF_COLL_BROADCAST, .count = count_of(tensor), .root = root}};
     return rf_task_start(comm, &job, opts);
 }
 
@@ -164,7 +166,7 @@ static int rooted(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor in,
                   const struct rf_coll_opts *opts)
 {
     struct rf_task job = {.in = in, .out = out};
-    job.call = (struct rf_call){.op = op, .count = count, .redop = redop, .root = root};
+    job.call = (struct rf_call){.desc = {.op = op, .count = count, .redop = redop, .root = root}};
     return rf_task_start(comm, &job, opts);
 }
 
@@ -201,7 +203,7 @@ int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_te
         return rf_fail(RF_EINVAL, "all_to_all: %zu elements cannot be divided among %zu ranks",
                        count_of(in), ranks);
     struct rf_task job = {.in = in, .out = out};
-    job.call =
-        (struct rf_call){.op = RF_COLL_ALL_TO_ALL, .count = count_of(in) / ranks, .root = -1};
+    job.call = (struct rf_call){
+        .desc = {.op = RF_COLL_ALL_TO_ALL, .count = count_of(in) / ranks, .root = -1}};
     return rf_task_start(comm, &job, opts);
 }

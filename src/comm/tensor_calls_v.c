@@ -15,8 +15,8 @@ static int uneven(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor in,
     struct rf_task job = {.in = in, .out = out};
     if (!comm)
         return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(op));
-    job.call = (struct rf_call){.op = op, .counts = counts, .redop = redop, .root = root};
-    RETURN_IF_ERROR(rf_call_sum(comm, op, counts, &job.call.count));
+    job.call = (struct rf_call){.desc = {.op = op, .counts = counts, .redop = redop, .root = root}};
+    RETURN_IF_ERROR(rf_call_sum(comm, op, counts, &job.call.desc.count));
     return rf_task_start(comm, &job, opts);
 }
 
@@ -53,10 +53,12 @@ int rf_all_to_all_v_tensor(struct rf_comm *comm, struct rf_tensor in, const size
     size_t expected;
     if (!comm)
         return rf_fail(RF_EINVAL, "all_to_all: the communicator is NULL");
-    job.call = (struct rf_call){
-        .op = RF_COLL_ALL_TO_ALL, .counts = send_counts, .recv_counts = recv_counts, .root = -1};
+    job.call = (struct rf_call){.desc = {.op = RF_COLL_ALL_TO_ALL,
+                                         .counts = send_counts,
+                                         .recv_counts = recv_counts,
+                                         .root = -1}};
     RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, recv_counts, &expected));
-    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, send_counts, &job.call.count));
+    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, send_counts, &job.call.desc.count));
     RETURN_IF_ERROR(rf_task_check(comm, &job, opts));
     RETURN_IF_ERROR(rf_call_exchange_counts(comm, &job.call, opts));
     return rf_task_start(comm, &job, opts);

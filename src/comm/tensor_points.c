@@ -21,7 +21,7 @@ static int check(struct rf_comm *comm, const char *name, struct rf_tensor tensor
     RETURN_IF_ERROR(rf_group_refuse(comm, "a call on tensors"));
     if (opts && opts->request && opts->done)
         return rf_fail(RF_EINVAL, "%s: a call has either a request or `done`, not both", name);
-    if (opts && (opts->reduction || opts->scale || opts->wire != RF_F32))
+    if (opts && (opts->reduction || opts->scale || opts->wire_dtype != RF_F32))
         return rf_fail(RF_EINVAL, "%s: a message is not reduced, scaled or converted", name);
     if (opts && opts->done && !tensor.buffer)
         return rf_fail(RF_EINVAL,

@@ -45,8 +45,8 @@ void rf_task_place(const struct rf_comm *comm, struct rf_task *job)
     job->plain = job->call;
     job->plain.in = map_of(job->in);
     job->plain.out = map_of(job->out);
-    job->plain.staged = (in > 0 && !job->plain.in ? RF_STAGED_IN : 0) |
-                        (out > 0 && !job->plain.out ? RF_STAGED_OUT : 0);
+    job->plain.desc.staged = (in > 0 && !job->plain.in ? RF_STAGED_IN : 0) |
+                             (out > 0 && !job->plain.out ? RF_STAGED_OUT : 0);
 }
 
 int rf_task_stage(struct rf_comm *comm, struct rf_task *job)
@@ -58,7 +58,7 @@ int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 {
     RETURN_IF_ERROR(rf_comm_wait_after(comm, job->after));
     rf_task_place(comm, job);
-    if (!job->plain.staged)
+    if (!job->plain.desc.staged)
         return rf_comm_run(comm, &job->plain);
     RETURN_IF_ERROR(rf_task_stage(comm, job));
     int rc = rf_comm_run(comm, &job->plain);

@@ -86,7 +86,7 @@ uint64_t hash_of(const Kept &k)
         rf_coll_opts opts = {};
         opts.order = k.order;
         opts.algorithm = k.algorithm;
-        opts.wire = k.wire;
+        opts.wire_dtype = k.wire;
         auto in = numbers(k.dtype, rank, k.count * static_cast<size_t>(scatter ? k.ranks : 1));
         std::vector<uint8_t> out(k.count * rf_dtype_bytes(k.dtype));
         ASSERT_EQ(

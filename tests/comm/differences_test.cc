@@ -120,7 +120,7 @@ Call narrow(size_t count)
 {
     return [=](rf_comm *comm, Memory &m) {
         rf_coll_opts opts = {};
-        opts.wire = RF_BF16;
+        opts.wire_dtype = RF_BF16;
         return rf_all_reduce(comm, m.in.data(), m.out.data(), count, RF_F32, RF_SUM, &opts);
     };
 }

@@ -239,7 +239,7 @@ TEST_P(Reduction, OnA16BitWireStaysWithinItsBoundAndSendsHalf)
                     size_t all = input_count(form, size, count), first, n;
                     const double u = wire == RF_F16 ? 0x1p-11 : 0x1p-8;
                     rf_coll_opts opts = {};
-                    opts.wire = wire;
+                    opts.wire_dtype = wire;
                     double scale = 0.5;
                     opts.scale = form == ALL ? &scale : nullptr;
                     std::vector<std::vector<float>> inputs;
@@ -304,9 +304,9 @@ TEST(ReductionErrors, WhatMakesNoSenseIsRefused)
     EXPECT_EQ(rf_all_reduce(comm, x, y, 4, RF_F32, RF_MAX, &opts), RF_EINVAL);
     EXPECT_EQ(rf_all_gather(comm, x, y, 4, RF_F32, &opts), RF_EINVAL);
     opts = {};
-    opts.wire = RF_BF16;
+    opts.wire_dtype = RF_BF16;
     EXPECT_EQ(rf_all_reduce(comm, x, y, 2, RF_F64, RF_SUM, &opts), RF_EINVAL);
-    opts.wire = RF_I8;
+    opts.wire_dtype = RF_I8;
     EXPECT_EQ(rf_all_reduce(comm, x, y, 4, RF_F32, RF_SUM, &opts), RF_EINVAL);
     opts = {};
     const rf_reduction reduction = {farther, nullptr, false, "f"};

@@ -582,7 +582,7 @@ TEST(PointErrors, WrongArgumentsAreRefusedWithASentence)
         opts.request = &request;
         EXPECT_EQ(rf_send_tensor(comm, tensor, 1, 0, &opts), RF_EINVAL);
         opts = {};
-        opts.wire = RF_F16;
+        opts.wire_dtype = RF_F16;
         EXPECT_EQ(rf_send_tensor(comm, tensor, 1, 0, &opts), RF_EINVAL);
         opts = {};
         opts.timeout_s = -1;
