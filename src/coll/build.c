@@ -75,13 +75,10 @@ static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const struct rf_coll_desc other = apart(desc);
     RETURN_IF_ERROR(rf_coll_count_sent(&other, NULL, &sched->counted_bytes));
-    const size_t element = sched->element_bytes, ranks = (size_t)desc->ranks;
-    const bool gathers = desc->op == RF_COLL_ALL_GATHER;
-    size_t in =
-        gathers ? rf_share(desc, desc->counts, desc->rank, element).bytes : rf_coll_bytes(desc);
-    size_t out = gathers && !desc->counts ? rf_coll_bytes(desc) * ranks : rf_coll_bytes(desc);
-    sched->in_bytes = desc->staged & RF_STAGED_IN ? 0 : in;
-    sched->out_bytes = desc->staged & RF_STAGED_OUT ? 0 : out;
+    if (!(desc->staged & RF_STAGED_IN))
+        sched->in_bytes = rf_coll_in_count(desc) * sched->element_bytes;
+    if (!(desc->staged & RF_STAGED_OUT))
+        sched->out_bytes = rf_coll_out_count(desc) * sched->element_bytes;
     return 0;
 }
 

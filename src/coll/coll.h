@@ -12,6 +12,7 @@
 #include <ringforge/types.h>
 
 #include "../base/transport_interface.h"
+#include "operation.h"
 
 struct rf_sched;
 struct rf_coll_model;
@@ -89,10 +90,6 @@ void rf_sched_receivers(const struct rf_sched *sched, bool *to);
  */
 uint8_t rf_coll_number(enum rf_coll_op op, const char *algorithm);
 const char *rf_coll_numbered(uint8_t number); /* its name; "?" = there is none */
-
-bool rf_coll_has_root(enum rf_coll_op op); /* or a peer */
-bool rf_coll_reduces(enum rf_coll_op op);
-bool rf_coll_adds_leaves(enum rf_coll_op op); /* f32 sums over micro-batches, in tree order */
 
 /* Runs a compiled schedule; one at a time per exec. All memory it needs is owned by it and reused.
  */

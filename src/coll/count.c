@@ -109,23 +109,12 @@ int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t ele
 
 /* ---- a sum in pieces ------------------------------------------------------------------------- */
 
-/* Of counts, where there are any. */
-static int sum_of(enum rf_coll_op op, const size_t *counts, int ranks, size_t *sum)
-{
-    *sum = 0;
-    for (int r = 0; counts && r < ranks; r++)
-        if (__builtin_add_overflow(*sum, counts[r], sum))
-            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold",
-                           rf_coll_op_name(op));
-    return 0;
-}
-
 static int scatter_desc(const struct rf_forest *forest, int rank, const size_t *counts,
                         struct rf_coll_desc *out)
 {
     size_t elements;
-    RETURN_IF_ERROR(
-        sum_of(RF_COLL_FOREST_REDUCE_SCATTER, counts, forest ? forest->ranks : 0, &elements));
+    RETURN_IF_ERROR(rf_coll_sum_counts(RF_COLL_FOREST_REDUCE_SCATTER, counts,
+                                       forest ? forest->ranks : 0, &elements));
     *out = forest_desc(forest, rank, elements);
     out->op = RF_COLL_FOREST_REDUCE_SCATTER;
     out->counts = counts;
@@ -168,7 +157,7 @@ static int prefix_desc(int leaves, int round, int rank, int ranks, const size_t 
                                  .leaves = leaves,
                                  .round = round,
                                  .window_bytes = RF_WINDOW_BYTES};
-    return sum_of(out->op, counts, ranks, &out->count);
+    return rf_coll_sum_counts(out->op, counts, ranks, &out->count);
 }
 
 int rf_prefix_sent_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
@@ -198,15 +187,13 @@ int rf_prefix_staging_bytes(int leaves, int round, int rank, int ranks, const si
 
 static int counts_desc(const char *function, struct rf_coll_desc *desc, const size_t *counts)
 {
-    const bool takes = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_REDUCE_SCATTER ||
-                       desc->op == RF_COLL_GATHER || desc->op == RF_COLL_SCATTER;
-    if (!takes)
+    if (!rf_coll_has_shares(desc->op) || desc->op == RF_COLL_ALL_TO_ALL)
         return rf_fail(RF_EINVAL, "%s: %s does not take one count for each rank", function,
                        rf_coll_op_name(desc->op));
     if (!counts)
         return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", function, desc->ranks);
     desc->counts = counts;
-    return sum_of(desc->op, counts, desc->ranks, &desc->count);
+    return rf_coll_sum_counts(desc->op, counts, desc->ranks, &desc->count);
 }
 
 int rf_coll_sent_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_t *counts,

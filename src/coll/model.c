@@ -159,13 +159,6 @@ double rf_cost_direct_reduce_scatter(const struct rf_cost_view *v)
     return v->hosts > 0 ? fan(v, v->share) + v->others * v->share * v->m->fold_byte_s : -1;
 }
 
-/* Where a call's count is of one rank's piece. */
-static bool counts_shares(const struct rf_coll_desc *desc)
-{
-    return !desc->counts && (desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER ||
-                             desc->op == RF_COLL_SCATTER || desc->op == RF_COLL_REDUCE_SCATTER);
-}
-
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
                      const char *algorithm, rf_cost *cost)
 {
@@ -173,7 +166,7 @@ double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_des
     while (1 << (int)v.rounds < desc->ranks)
         v.rounds++;
     v.bytes = (double)desc->count * (double)rf_dtype_bytes(desc->dtype);
-    if (counts_shares(desc))
+    if (rf_coll_has_shares(desc->op) && !desc->counts)
         v.bytes *= v.ranks;
     v.share = v.bytes / v.ranks;
     v.segment = (double)rf_model_segment(model, desc, algorithm);

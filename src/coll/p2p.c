@@ -8,7 +8,8 @@
 /* A broadcast is in OUT already. */
 void rf_build_copy(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    if (desc->count > 0 && desc->op != RF_COLL_BROADCAST && desc->op != RF_COLL_BARRIER)
+    const struct rf_operation *row = rf_operation(desc->op);
+    if (desc->count > 0 && row->in != RF_SHAPE_NONE && row->in_place != RF_IN_PLACE_ONE)
         rf_sched_copy(sched, rf_out(0), rf_in(0), desc->count * sched->element_bytes);
 }
 

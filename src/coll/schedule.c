@@ -19,19 +19,13 @@ struct rf_schedule {
 
 /* ---- the description ------------------------------------------------------------------------- */
 
-static bool takes_counts(enum rf_coll_op op)
-{
-    return op == RF_COLL_ALL_GATHER || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_GATHER ||
-           op == RF_COLL_SCATTER || op == RF_COLL_ALL_TO_ALL;
-}
-
 static int check_counts(const struct rf_schedule_desc *desc, struct rf_coll_desc *own)
 {
     const char *op = rf_coll_op_name(desc->op);
     const bool pairs = desc->op == RF_COLL_ALL_TO_ALL;
     if (!desc->counts && !desc->recv_counts)
         return 0;
-    if (!takes_counts(desc->op))
+    if (!rf_coll_has_shares(desc->op))
         return rf_fail(RF_EINVAL, "%s does not take one count for each rank", op);
     if (pairs != (desc->recv_counts != NULL) || !desc->counts)
         return rf_fail(RF_EINVAL,
@@ -40,11 +34,7 @@ static int check_counts(const struct rf_schedule_desc *desc, struct rf_coll_desc
                        op);
     own->counts = desc->counts;
     own->recv_counts = desc->recv_counts;
-    own->count = 0;
-    for (int r = 0; r < desc->ranks; r++)
-        if (__builtin_add_overflow(own->count, desc->counts[r], &own->count))
-            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold", op);
-    return 0;
+    return rf_coll_sum_counts(desc->op, desc->counts, desc->ranks, &own->count);
 }
 
 static int check_hosts(const struct rf_schedule_desc *desc)

@@ -37,9 +37,8 @@ static const char *is_alone(const struct rf_coll_desc *desc)
 static const char *is_empty(const struct rf_coll_desc *desc)
 {
     /* Counts of an all-to-all differ from rank to rank. */
-    bool empty = !(desc->op == RF_COLL_ALL_TO_ALL && desc->counts) &&
-                 (desc->op == RF_COLL_BARRIER ||
-                  (desc->count == 0 && desc->op != RF_COLL_SEND && desc->op != RF_COLL_RECV));
+    bool empty = !desc->recv_counts && (rf_operation(desc->op)->out == RF_SHAPE_NONE ||
+                                        (desc->count == 0 && !rf_coll_is_point(desc->op)));
     return empty ? NULL : "it is for calls without elements";
 }
 
@@ -409,7 +408,7 @@ int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype
     const struct rf_coll_row *row;
     if (!name)
         return rf_fail(RF_EINVAL, "rf_coll_algorithm: name is NULL");
-    if (rf_coll_adds_leaves(op) || op == RF_COLL_SEND || op == RF_COLL_RECV)
+    if (rf_coll_adds_leaves(op) || rf_coll_is_point(op))
         return rf_fail(RF_EINVAL, "rf_coll_algorithm: there is no choice in %s",
                        rf_coll_op_name(op));
     RETURN_IF_ERROR(choose(&desc, &row));

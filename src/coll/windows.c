@@ -24,27 +24,25 @@ static size_t part_of(const struct rf_windows *windows, size_t piece_bytes, uint
 
 /* ---- the pieces of a call -------------------------------------------------------------------- */
 
-enum form { NOTHING, CHUNKS, SHARES, OWN, ALL, PARTS, PART_SHARES, SLOTS };
-
 static struct rf_piece piece_of(const struct rf_windows *windows, const struct rf_side *side,
                                 int index)
 {
     const struct rf_coll_desc *desc = windows->desc;
     const size_t element = windows->element;
     struct rf_piece share;
-    switch ((enum form)side->form) {
-    case CHUNKS:
+    switch (side->shape) {
+    case RF_SHAPE_CHUNKS:
         return rf_chunk(desc->count, desc->ranks, index, element);
-    case SHARES:
+    case RF_SHAPE_SHARES:
         return rf_share(desc, side->counts, index, element);
-    case OWN:
+    case RF_SHAPE_SHARE:
         return (struct rf_piece){0, rf_share(desc, side->counts, desc->rank, element).bytes};
-    case PARTS:
+    case RF_SHAPE_PARTS:
         return (struct rf_piece){(size_t)index * desc->stride * element, desc->count * element};
-    case SLOTS:
+    case RF_SHAPE_SLOTS:
         share = rf_share(desc, side->counts, desc->rank, element);
         return (struct rf_piece){(size_t)index * share.bytes, share.bytes};
-    case PART_SHARES:
+    case RF_SHAPE_PART_SHARES:
         share = rf_share(desc, side->counts, index % desc->ranks, element);
         share.offset += (size_t)(index / desc->ranks) * desc->stride * element;
         return share;
@@ -53,62 +51,22 @@ static struct rf_piece piece_of(const struct rf_windows *windows, const struct r
     }
 }
 
-static int piece_count(const struct rf_coll_desc *desc, enum form form)
+static int piece_count(const struct rf_coll_desc *desc, enum rf_coll_shape shape)
 {
-    if (form == PARTS || form == PART_SHARES)
-        return rf_forest_nodes(desc->forest, desc->rank, NULL) * (form == PARTS ? 1 : desc->ranks);
-    if (form == SLOTS)
+    switch (shape) {
+    case RF_SHAPE_NONE:
+        return 0;
+    case RF_SHAPE_CHUNKS:
+    case RF_SHAPE_SHARES:
+        return desc->ranks;
+    case RF_SHAPE_PARTS:
+        return rf_forest_nodes(desc->forest, desc->rank, NULL);
+    case RF_SHAPE_PART_SHARES:
+        return rf_forest_nodes(desc->forest, desc->rank, NULL) * desc->ranks;
+    case RF_SHAPE_SLOTS:
         return rf_prefix_slots(desc->leaves, desc->ranks);
-    return form == NOTHING ? 0 : form == CHUNKS || form == SHARES ? desc->ranks : 1;
-}
-
-static void forms_of(const struct rf_coll_desc *desc, enum form *in, enum form *out)
-{
-    const bool is_root = desc->rank == desc->root;
-    *in = *out = ALL;
-    switch (desc->op) {
-    case RF_COLL_ALL_REDUCE:
-        *in = *out = desc->counts ? SHARES : CHUNKS;
-        break;
-    case RF_COLL_REDUCE:
-        *in = CHUNKS;
-        *out = is_root ? CHUNKS : NOTHING;
-        break;
-    case RF_COLL_REDUCE_SCATTER:
-        *in = SHARES;
-        *out = OWN;
-        break;
-    case RF_COLL_ALL_GATHER:
-        *in = OWN;
-        *out = SHARES;
-        break;
-    case RF_COLL_GATHER:
-        *in = OWN;
-        *out = is_root ? SHARES : NOTHING;
-        break;
-    case RF_COLL_SCATTER:
-        *in = is_root ? SHARES : NOTHING;
-        *out = OWN;
-        break;
-    case RF_COLL_ALL_TO_ALL:
-        *in = *out = SHARES;
-        break;
-    case RF_COLL_FOREST_ALL_REDUCE:
-        *in = PARTS;
-        break;
-    case RF_COLL_FOREST_REDUCE_SCATTER:
-        *in = PART_SHARES;
-        *out = OWN;
-        break;
-    case RF_COLL_PREFIX_REDUCE_SCATTER:
-        *in = desc->rank < rf_prefix_round(desc).leaves ? SHARES : NOTHING;
-        *out = SLOTS;
-        break;
-    case RF_COLL_BARRIER:
-        *in = *out = NOTHING;
-        break;
     default:
-        break;
+        return 1;
     }
 }
 
@@ -130,10 +88,10 @@ static void place(struct rf_windows *windows, uint32_t w)
     const int own = windows->desc->rank;
     pack(windows, in, w);
     pack(windows, out, w);
-    in->base = in->form == OWN && out->form == SHARES ? out->packed[own] : 0;
-    const bool shares = in->count > 0 && (in->form == SHARES || in->form == PART_SHARES);
-    out->base = out->form == OWN && shares ? in->packed[own] : 0;
-    if (windows->desc->op == RF_COLL_ALL_TO_ALL || out->form == SLOTS)
+    const enum rf_coll_in_place rule = rf_operation(windows->desc->op)->in_place;
+    in->base = rule == RF_IN_PLACE_IN_OUT && out->count > 0 ? out->packed[own] : 0;
+    out->base = rule == RF_IN_PLACE_OUT_IN && in->count > 0 ? in->packed[own] : 0;
+    if (rule == RF_IN_PLACE_NEVER)
         out->base = in->packed[in->count];
 }
 
@@ -142,12 +100,11 @@ static void place(struct rf_windows *windows, uint32_t w)
 /* Pieces that a window has a part of: what all ranks agree about. */
 static size_t breadth(const struct rf_coll_desc *desc)
 {
-    if (desc->op == RF_COLL_BROADCAST)
-        return 1;
-    if (desc->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+    const struct rf_operation *row = rf_operation(desc->op);
+    if (row->out == RF_SHAPE_SLOTS)
         return (size_t)desc->ranks + (size_t)rf_prefix_slots(desc->leaves, desc->ranks);
     if (!desc->forest)
-        return (size_t)desc->ranks;
+        return row->in == RF_SHAPE_WHOLE ? 1 : (size_t)desc->ranks;
     const int most = desc->most_parts > 0 ? desc->most_parts : rf_forest_most_parts(desc->forest);
     return (size_t)most * (size_t)(desc->counts ? desc->ranks : 1);
 }
@@ -185,12 +142,14 @@ static size_t longest_piece(const struct rf_windows *windows)
     return longest;
 }
 
-static int make_side(struct rf_side *side, const struct rf_coll_desc *desc, enum form form,
-                     const size_t *counts, bool staged)
+static int make_side(struct rf_side *side, const struct rf_coll_desc *desc,
+                     enum rf_coll_shape shape, const size_t *counts, bool staged)
 {
-    side->form = form;
+    /* The shares of such a call are chunks whose length somebody else has chosen. */
+    const bool given = counts && shape == RF_SHAPE_CHUNKS;
+    side->shape = given || shape == RF_SHAPE_LEAF ? RF_SHAPE_SHARES : shape;
     side->counts = counts;
-    side->count = piece_count(desc, form);
+    side->count = piece_count(desc, side->shape);
     side->staged = staged && side->count > 0;
     side->packed = rf_alloc(((size_t)side->count + 1) * sizeof(*side->packed));
     return side->packed ? 0
@@ -216,13 +175,13 @@ void rf_windows_cut(struct rf_windows *windows, const struct rf_coll_desc *desc,
 
 int rf_windows_init(struct rf_windows *windows, const struct rf_coll_desc *desc, bool can_cut)
 {
-    enum form in, out;
     *windows = (struct rf_windows){.desc = desc, .element = rf_dtype_bytes(desc->dtype)};
-    forms_of(desc, &in, &out);
-    const size_t *received = desc->op == RF_COLL_ALL_TO_ALL ? desc->recv_counts : desc->counts;
-    int rc = make_side(&windows->in, desc, in, desc->counts, desc->staged & RF_STAGED_IN);
+    const size_t *received = desc->recv_counts ? desc->recv_counts : desc->counts;
+    int rc = make_side(&windows->in, desc, rf_coll_in_shape(desc), desc->counts,
+                       desc->staged & RF_STAGED_IN);
     if (rc == 0)
-        rc = make_side(&windows->out, desc, out, received, desc->staged & RF_STAGED_OUT);
+        rc = make_side(&windows->out, desc, rf_coll_out_shape(desc), received,
+                       desc->staged & RF_STAGED_OUT);
     if (rc < 0)
         return rc;
     rf_windows_cut(windows, desc, longest_piece(windows), can_cut);
@@ -263,7 +222,7 @@ static void describe(struct list *list, uint32_t w)
     struct rf_coll_desc *desc = &list->desc;
     const int ranks = whole->ranks;
     *desc = *whole;
-    if ((whole->op == RF_COLL_ALL_REDUCE || whole->op == RF_COLL_REDUCE) && !whole->counts) {
+    if (rf_operation(whole->op)->in == RF_SHAPE_CHUNKS && !whole->counts) {
         desc->count = 0;
         for (int c = 0; c < ranks; c++)
             desc->count +=
@@ -339,7 +298,7 @@ static bool uses(uint8_t verb, int operand) /* dst, a, b */
 static bool is_moved(const struct rf_windows *windows, const struct rf_side *side, int i,
                      bool store)
 {
-    if (side->form != SLOTS)
+    if (side->shape != RF_SHAPE_SLOTS)
         return true;
     const struct rf_prefix_round round = rf_prefix_round(windows->desc);
     return (store ? round.writes : round.reads) >> (round.lowest + i) & 1;
@@ -378,9 +337,10 @@ static uint32_t fetch_step(struct list *list, uint32_t w, uint32_t after)
 {
     const struct rf_windows *windows = &list->windows;
     const struct rf_coll_desc *desc = windows->desc;
-    const bool told = desc->op == RF_COLL_BROADCAST;
-    const bool reads_out = windows->out.form == SLOTS || (told && desc->rank == desc->root);
-    uint32_t in = windows->in.staged && !told ? move_step(list, w, false, false) : RF_NO_STEP;
+    const bool one = rf_operation(desc->op)->in_place == RF_IN_PLACE_ONE;
+    const bool reads_out =
+        windows->out.shape == RF_SHAPE_SLOTS || (one && desc->rank == desc->root);
+    uint32_t in = windows->in.staged && !one ? move_step(list, w, false, false) : RF_NO_STEP;
     uint32_t out = windows->out.staged && reads_out ? move_step(list, w, false, true) : RF_NO_STEP;
     rf_sched_dep(list->sched, in, after);
     rf_sched_dep(list->sched, out, after);
@@ -395,7 +355,8 @@ static uint32_t fetch_step(struct list *list, uint32_t w, uint32_t after)
 static bool stores(const struct rf_windows *windows)
 {
     const struct rf_coll_desc *desc = windows->desc;
-    return windows->out.staged && !(desc->op == RF_COLL_BROADCAST && desc->rank == desc->root);
+    const bool one = rf_operation(desc->op)->in_place == RF_IN_PLACE_ONE;
+    return windows->out.staged && !(one && desc->rank == desc->root);
 }
 
 /* Ties a window's steps to what comes before and behind them: `begin` before those that wait for

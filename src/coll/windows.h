@@ -10,9 +10,9 @@
 
 /* IN or OUT of a call. */
 struct rf_side {
-    int form;             /* what its pieces are */
-    const size_t *counts; /* of shares */
-    int count;            /* pieces */
+    enum rf_coll_shape shape; /* what its pieces are */
+    const size_t *counts;     /* of shares */
+    int count;                /* pieces */
     bool staged;
     size_t *packed; /* [count + 1] where their parts begin in the window in hand */
     size_t base;    /* of the side in the window's slot */

@@ -76,8 +76,6 @@ RF_MUST_CHECK int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_
 /* Elements of `in` and `out`. */
 void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in,
                     size_t *out);
-/* Where this rank's piece begins, in elements of the whole. */
-size_t rf_call_own(const struct rf_comm *comm, const struct rf_call *call);
 /* Whether in and out, which overlap, do so in the one way that the operation allows. */
 bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, uint64_t in,
                       uint64_t out);

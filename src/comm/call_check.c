@@ -8,83 +8,27 @@
 
 #include "communicator.h"
 
-void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in, size_t *out)
+/* The description, as far as counts and places go. */
+static struct rf_coll_desc desc_of(const struct rf_comm *comm, const struct rf_call *call)
 {
-    size_t ranks = (size_t)comm->size, sum = 0;
-    size_t piece = call->desc.counts ? call->desc.counts[comm->rank] : call->desc.count;
-    size_t whole = call->desc.counts ? call->desc.count : call->desc.count * ranks;
-    bool is_root = comm->rank == call->desc.root;
-    *in = *out = call->desc.count;
-    switch (call->desc.op) {
-    case RF_COLL_REDUCE_SCATTER:
-        *in = whole;
-        *out = piece;
-        break;
-    case RF_COLL_ALL_GATHER:
-        *in = piece;
-        *out = whole;
-        break;
-    case RF_COLL_REDUCE:
-        *out = is_root ? call->desc.count : 0;
-        break;
-    case RF_COLL_GATHER:
-        *in = piece;
-        *out = is_root ? whole : 0;
-        break;
-    case RF_COLL_SCATTER:
-        *in = is_root ? whole : 0;
-        *out = piece;
-        break;
-    case RF_COLL_ALL_TO_ALL:
-        for (size_t r = 0; call->desc.recv_counts && r < ranks; r++)
-            sum += call->desc.recv_counts[r];
-        *in = whole;
-        *out = call->desc.recv_counts ? sum : whole;
-        break;
-    case RF_COLL_FOREST_ALL_REDUCE:
-    case RF_COLL_FOREST_REDUCE_SCATTER: {
-        int parts = rf_forest_nodes(call->desc.forest, comm->rank, NULL);
-        *in = parts > 0 ? (size_t)(parts - 1) * call->desc.stride + call->desc.count : 0;
-        *out = piece;
-        break;
-    }
-    case RF_COLL_PREFIX_REDUCE_SCATTER: {
-        const int64_t leaf = (int64_t)call->desc.round * comm->size + comm->rank;
-        *in = leaf < call->desc.leaves ? call->desc.count : 0;
-        *out = (size_t)rf_prefix_slots(call->desc.leaves, comm->size) * piece;
-        break;
-    }
-    default:
-        break;
-    }
+    struct rf_coll_desc desc = call->desc;
+    desc.rank = comm->rank;
+    desc.ranks = comm->size;
+    return desc;
 }
 
-size_t rf_call_own(const struct rf_comm *comm, const struct rf_call *call)
+void rf_call_counts(const struct rf_comm *comm, const struct rf_call *call, size_t *in, size_t *out)
 {
-    size_t before = 0;
-    for (int r = 0; call->desc.counts && r < comm->rank; r++)
-        before += call->desc.counts[r];
-    return call->desc.counts ? before : call->desc.count * (size_t)comm->rank;
+    const struct rf_coll_desc desc = desc_of(comm, call);
+    *in = rf_coll_in_count(&desc);
+    *out = rf_coll_out_count(&desc);
 }
 
 bool rf_call_in_place(const struct rf_comm *comm, const struct rf_call *call, uint64_t in,
                       uint64_t out)
 {
-    uint64_t own = rf_call_own(comm, call) * rf_dtype_bytes(call->desc.dtype);
-    switch (call->desc.op) {
-    case RF_COLL_REDUCE_SCATTER:
-    case RF_COLL_FOREST_REDUCE_SCATTER:
-    case RF_COLL_SCATTER:
-        return out == in + own;
-    case RF_COLL_ALL_GATHER:
-    case RF_COLL_GATHER:
-        return in == out + own;
-    case RF_COLL_ALL_TO_ALL:
-    case RF_COLL_PREFIX_REDUCE_SCATTER:
-        return false;
-    default:
-        return in == out;
-    }
+    const struct rf_coll_desc desc = desc_of(comm, call);
+    return rf_coll_in_place(&desc, in, out);
 }
 
 int rf_call_sum(const struct rf_comm *comm, enum rf_coll_op op, const size_t *counts, size_t *sum)
@@ -93,22 +37,13 @@ int rf_call_sum(const struct rf_comm *comm, enum rf_coll_op op, const size_t *co
     if (!counts)
         return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", rf_coll_op_name(op),
                        comm->size);
-    for (int r = 0; r < comm->size; r++)
-        if (__builtin_add_overflow(*sum, counts[r], sum))
-            return rf_fail(RF_EINVAL, "%s: the counts add up to more than memory can hold",
-                           rf_coll_op_name(op));
-    return 0;
+    return rf_coll_sum_counts(op, counts, comm->size, sum);
 }
 
 bool rf_call_needs_everybody(const struct rf_contract *contract)
 {
-    if (contract->op == RF_COLL_BARRIER)
-        return true;
-    /* A rank may have no leaves, and a count of 0. */
-    if (contract->op == RF_COLL_FOREST_REDUCE_SCATTER ||
-        contract->op == RF_COLL_PREFIX_REDUCE_SCATTER)
-        return false;
-    return contract->op != RF_COLL_BROADCAST && contract->count > 0;
+    const enum rf_coll_needs needs = rf_operation(contract->op)->needs;
+    return needs == RF_NEEDS_ALL || (needs == RF_NEEDS_ALL_IF_COUNT && contract->count > 0);
 }
 
 static bool is_float(enum rf_dtype dtype)

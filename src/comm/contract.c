@@ -77,7 +77,7 @@ uint32_t rf_call_hash(const struct rf_call *call)
 
 bool rf_contract_is_p2p(const struct rf_contract *contract)
 {
-    return contract->op == RF_COLL_SEND || contract->op == RF_COLL_RECV;
+    return rf_coll_is_point(contract->op);
 }
 
 bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
@@ -92,6 +92,11 @@ bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
            a->order == b->order && a->root == b->root && a->count == b->count &&
            a->algorithm == b->algorithm;
 }
+
+static const char *const root_text[] = {[RF_ROOT_FROM] = "from root",
+                                        [RF_ROOT_TO] = "to root",
+                                        [RF_PEER_TO] = "to rank",
+                                        [RF_PEER_FROM] = "from rank"};
 
 const char *rf_contract_text(const struct rf_contract *contract, char *text, size_t bytes)
 {
@@ -109,14 +114,9 @@ const char *rf_contract_text(const struct rf_contract *contract, char *text, siz
                      (unsigned long long)contract->count, rf_dtype_name(contract->dtype));
     if (rf_coll_reduces(op) && !rf_coll_adds_leaves(op))
         n += snprintf(text + n, bytes - (size_t)n, " %s", rf_redop_name(contract->redop));
-    if (op == RF_COLL_BROADCAST || op == RF_COLL_SCATTER)
-        n += snprintf(text + n, bytes - (size_t)n, " from root %d", contract->root);
-    if (op == RF_COLL_REDUCE || op == RF_COLL_GATHER)
-        n += snprintf(text + n, bytes - (size_t)n, " to root %d", contract->root);
-    if (op == RF_COLL_SEND)
-        n += snprintf(text + n, bytes - (size_t)n, " to rank %d", contract->root);
-    if (op == RF_COLL_RECV)
-        n += snprintf(text + n, bytes - (size_t)n, " from rank %d", contract->root);
+    if (rf_coll_has_root(op))
+        n += snprintf(text + n, bytes - (size_t)n, " %s %d", root_text[rf_operation(op)->root],
+                      contract->root);
     if (op == RF_COLL_PREFIX_REDUCE_SCATTER)
         n += snprintf(text + n, bytes - (size_t)n, " round %d", contract->root);
     else if (rf_coll_adds_leaves(op))

@@ -279,7 +279,7 @@ int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t cou
 {
     if (!comm || !name || !seconds)
         return rf_fail(RF_EINVAL, "algorithm: the communicator, name or seconds is NULL");
-    if (rf_coll_adds_leaves(op) || op == RF_COLL_SEND || op == RF_COLL_RECV)
+    if (rf_coll_adds_leaves(op) || rf_coll_is_point(op))
         return rf_fail(RF_EINVAL, "algorithm: there is no choice in %s", rf_coll_op_name(op));
     const struct rf_coll_desc desc = {.op = op,
                                       .rank = comm->rank,

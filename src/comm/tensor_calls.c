@@ -27,8 +27,8 @@ static int check_tensors(const struct rf_comm *comm, const struct rf_task *job)
     char a[96], b[96];
     rf_call_counts(comm, &job->call, &in, &out);
     const bool both = job->in.buffer && job->out.buffer;
-    const bool rooted = job->call.desc.op == RF_COLL_REDUCE ||
-                        job->call.desc.op == RF_COLL_GATHER || job->call.desc.op == RF_COLL_SCATTER;
+    const struct rf_operation *row = rf_operation(job->call.desc.op);
+    const bool rooted = row->in_on_root || row->out_on_root;
     const bool optional = job->call.desc.counts || (rooted && (job->in.buffer || job->out.buffer));
     if (!both && (!optional || (in > 0 && !job->in.buffer) || (out > 0 && !job->out.buffer)))
         return rf_fail(RF_EINVAL, "%s: a tensor without a buffer", op);
