@@ -27,46 +27,14 @@ struct bench_times bench_quantiles(double *samples, int count)
         .best = samples[0], .p50 = samples[count / 2], .p99 = samples[high]};
 }
 
-static int read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out)
-{
-    static const struct {
-        const char *name;
-        enum rf_dtype dtype;
-    } names[] = {
-        {"float", RF_F32},     {"f32", RF_F32},   {"double", RF_F64}, {"f64", RF_F64},
-        {"half", RF_F16},      {"f16", RF_F16},   {"int8", RF_I8},    {"i8", RF_I8},
-        {"bfloat16", RF_BF16}, {"bf16", RF_BF16}, {"uint8", RF_U8},   {"u8", RF_U8},
-        {"int32", RF_I32},     {"i32", RF_I32},   {"int64", RF_I64},  {"i64", RF_I64},
-    };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(text, names[i].name) == 0) {
-            *out = names[i].dtype;
-            return TOOL_OK;
-        }
-    }
-    return tool_usage_error(command,
-                            "there is no type \"%s\"; there are float, half, bfloat16, "
-                            "double, int8, uint8, int32 and int64",
-                            text);
-}
-
 static int check(const struct tool_command *command, struct bench_options *o, const char *dtype,
                  const char *redop, const char *order)
 {
-    static const char *const redops[] = {"sum", "avg", "min", "max", "prod", NULL};
-    static const char *const orders[] = {"any", "ring", "tree", NULL};
-    int chosen = tool_choice(redop, redops);
-    if (chosen < 0)
-        return tool_usage_error(command,
-                                "there is no reduction \"%s\"; there are sum, avg, min, "
-                                "max and prod",
-                                redop);
-    o->redop = (enum rf_redop)chosen;
-    chosen = tool_choice(order, orders);
-    if (chosen < 0)
-        return tool_usage_error(command, "there is no order \"%s\"; there are any, ring and tree",
-                                order);
-    o->order = (enum rf_order)chosen;
+    int status = tool_read_redop(command, redop, &o->redop);
+    if (status == TOOL_OK)
+        status = tool_read_order(command, order, &o->order);
+    if (status != TOOL_OK)
+        return status;
     static const char *const forms[] = {"nn", "nt", "tn", NULL};
     if (tool_choice(o->form, forms) < 0)
         return tool_usage_error(command, "there is no form \"%s\"; there are nn, nt and tn",
@@ -85,11 +53,11 @@ static int check(const struct tool_command *command, struct bench_options *o, co
     if (!(o->scale > 0 && o->scale <= 1000))
         return tool_usage_error(command, "--scale has to be more than 0, and at most 1000");
     if (o->plot_path && strcmp(o->op, "pipeline") != 0) {
-        int status = tool_plot_check(command, o->plot_path);
+        status = tool_plot_check(command, o->plot_path);
         if (status != TOOL_OK)
             return status;
     }
-    return read_dtype(command, dtype, &o->dtype);
+    return tool_read_dtype(command, dtype, &o->dtype);
 }
 
 /* What a benchmark is one of; an option belongs to some of these. */

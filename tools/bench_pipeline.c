@@ -351,7 +351,7 @@ static int choose(const struct tool_command *command, const struct bench_options
     size_t used = 0;
     if (options->plot_path && !options->schedule)
         return tool_usage_error(command, "--plot draws one schedule; name it by --schedule");
-    if (options->plot_path && timeline_check(command, options->plot_path) != TOOL_OK)
+    if (options->plot_path && svg_check(command, options->plot_path) != TOOL_OK)
         return TOOL_USAGE;
     for (size_t i = 0; i < sizeof(schedules) / sizeof(schedules[0]); i++) {
         if (!options->schedule || strcmp(schedules[i].name, options->schedule) == 0) {

@@ -178,3 +178,50 @@ int tool_choice(const char *text, const char *const *names)
             return i;
     return -1;
 }
+
+/* ---- words that several commands take -------------------------------------------------------- */
+
+int tool_read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out)
+{
+    static const struct {
+        const char *name;
+        enum rf_dtype dtype;
+    } names[] = {
+        {"float", RF_F32},     {"f32", RF_F32},   {"double", RF_F64}, {"f64", RF_F64},
+        {"half", RF_F16},      {"f16", RF_F16},   {"int8", RF_I8},    {"i8", RF_I8},
+        {"bfloat16", RF_BF16}, {"bf16", RF_BF16}, {"uint8", RF_U8},   {"u8", RF_U8},
+        {"int32", RF_I32},     {"i32", RF_I32},   {"int64", RF_I64},  {"i64", RF_I64},
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(text, names[i].name) == 0) {
+            *out = names[i].dtype;
+            return TOOL_OK;
+        }
+    }
+    return tool_usage_error(command,
+                            "there is no type \"%s\"; there are float, half, bfloat16, "
+                            "double, int8, uint8, int32 and int64",
+                            text);
+}
+
+int tool_read_redop(const struct tool_command *command, const char *text, enum rf_redop *out)
+{
+    static const char *const names[] = {"sum", "avg", "min", "max", "prod", NULL};
+    const int chosen = tool_choice(text, names);
+    if (chosen < 0)
+        return tool_usage_error(
+            command, "there is no reduction \"%s\"; there are sum, avg, min, max and prod", text);
+    *out = (enum rf_redop)chosen;
+    return TOOL_OK;
+}
+
+int tool_read_order(const struct tool_command *command, const char *text, enum rf_order *out)
+{
+    static const char *const names[] = {"any", "ring", "tree", NULL};
+    const int chosen = tool_choice(text, names);
+    if (chosen < 0)
+        return tool_usage_error(command, "there is no order \"%s\"; there are any, ring and tree",
+                                text);
+    *out = (enum rf_order)chosen;
+    return TOOL_OK;
+}

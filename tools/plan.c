@@ -266,7 +266,7 @@ static int check(const struct tool_command *command, struct plan_options *o,
     if (setup_ranks(&o->setup) > PLAN_MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", PLAN_MAX_RANKS);
     if (o->plot_path)
-        status = timeline_check(command, o->plot_path);
+        status = svg_check(command, o->plot_path);
     if (status == TOOL_OK)
         status = plan_rates_check(command, &o->setup, o->plot_path ? "--plot" : NULL, rates);
     const int ranks = setup_ranks(&o->setup);

@@ -6,7 +6,7 @@
 #ifndef RF_TOOLS_TIMELINE_H
 #define RF_TOOLS_TIMELINE_H
 
-#include "tool.h"
+#include "svg.h"
 
 /* What a box is, and its colour. */
 enum timeline_kind {
@@ -31,9 +31,7 @@ struct timeline_box {
 
 /* A picture that is drawn from top to bottom. Zeros at first. */
 struct timeline {
-    FILE *body; /* NULL: out of memory */
-    char *text;
-    size_t bytes;
+    struct svg svg;
     double span_s; /* the whole width */
     int y;         /* where the next row begins */
     int panel;     /* where rows of this panel began */
@@ -42,8 +40,6 @@ struct timeline {
     bool used[TIMELINE_KINDS];
 };
 
-/* A usage error for a --plot that is no .svg, and not "-", the standard output. */
-int timeline_check(const struct tool_command *command, const char *path);
 /* span_s: of all panels; boxes lie between 0 and that. */
 void timeline_open(struct timeline *timeline, double span_s);
 /* Rows under a heading. Before a row, and once more for each other part of the picture. */

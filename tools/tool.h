@@ -71,6 +71,10 @@ int tool_options(const struct tool_command *command, const struct tool_option *t
                  char **argv, int *rest);
 /* Index of text in the NULL-terminated list of names, or -1. */
 int tool_choice(const char *text, const char *const *names);
+/* A type ("f32", "float"), a reduction ("sum") or an order ("any") by name, or a usage error. */
+int tool_read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out);
+int tool_read_redop(const struct tool_command *command, const char *text, enum rf_redop *out);
+int tool_read_order(const struct tool_command *command, const char *text, enum rf_order *out);
 
 /* ---- files.c: what the program leaves behind --------------------------------------------------
  */
