@@ -8,7 +8,7 @@
 #include "tool.h"
 
 static const struct tool_command *const commands[] = {
-    &tool_info, &tool_run, &tool_bench, &tool_plan, &tool_train, &tool_tune, &tool_flight,
+    &tool_info, &tool_run, &tool_bench, &tool_plan, &tool_train, &tool_tune, &tool_schedule, &tool_flight,
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
@@ -19,7 +19,7 @@ static void print_usage(FILE *file)
             "Usage: ringforge COMMAND [OPTIONS]\n\nCommands:\n",
             rf_version());
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(file, "  %-8s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(file, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(file, "\n'ringforge COMMAND --help' lists a command's options.\n");
 }
 

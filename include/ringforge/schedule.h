@@ -10,7 +10,7 @@
 #ifndef RINGFORGE_SCHEDULE_H
 #define RINGFORGE_SCHEDULE_H
 
-#include "comm.h"
+#include "collectives.h"
 
 #ifdef __cplusplus
 extern "C" {

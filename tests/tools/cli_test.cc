@@ -31,7 +31,7 @@ static void expect_refused(const BadCase &bad, int status)
 
 TEST(CommandLine, HelpOfEveryCommandExitsWithZeroAndShowsUsage)
 {
-    for (const char *command : {"info", "run", "bench", "plan", "train", "tune"}) {
+    for (const char *command : {"info", "run", "bench", "plan", "train", "tune", "schedule"}) {
         ProgramResult r = run_program({command, "--help"});
         EXPECT_EQ(r.status, 0) << command;
         EXPECT_NE(r.out.find("Usage: ringforge " + std::string(command)), std::string::npos);

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The schedules of all ranks of a call, and a simulation of them: in which round each message
+ * travels, if every message takes one round and nothing else takes time.
+ */
+#include <string.h>
+
+#include "schedule.h"
+
+enum { MOST_SIMULATED = 8 << 20, MOST_DETAILED = 100000 };
+
+static int out_of_memory(const struct tool_command *command)
+{
+    return tool_error(command, "out of memory");
+}
+
+/* ---- the list of a rank ---------------------------------------------------------------------- */
+
+static int by_peer_and_tag(const void *a, const void *b)
+{
+    const struct schedule_receive *x = a, *y = b;
+    if (x->peer != y->peer)
+        return x->peer < y->peer ? -1 : 1;
+    return x->tag < y->tag ? -1 : x->tag > y->tag;
+}
+
+static bool get(const struct rf_schedule *schedule, uint32_t number, struct rf_schedule_step *step)
+{
+    return rf_schedule_get_step(schedule, number, step) == 0;
+}
+
+/* What is added up of a rank, whether or not its list is kept. */
+static void count(struct schedule_job *job, int rank, const struct rf_schedule *schedule)
+{
+    struct schedule_rank *own = &job->of[rank];
+    const int *hosts = job->call->hosts;
+    struct rf_schedule_step step;
+    own->steps = rf_schedule_step_count(schedule);
+    own->sent_bytes = rf_schedule_sent_bytes(schedule);
+    own->temp_bytes = rf_schedule_temp_bytes(schedule);
+    for (uint32_t k = 0; k < own->steps && get(schedule, k, &step); k++) {
+        if (step.verb != RF_SCHEDULE_SEND)
+            continue;
+        own->messages++;
+        if (hosts && hosts[rank] != hosts[step.peer])
+            own->between_bytes += step.bytes;
+    }
+}
+
+/* Keeps what the simulation needs; false: out of memory. */
+static bool keep(struct schedule_rank *own, const struct rf_schedule *schedule)
+{
+    struct rf_schedule_step step;
+    uint32_t edges = 0;
+    own->list = calloc((size_t)own->steps + 1, sizeof(*own->list));
+    own->first = calloc((size_t)own->steps + 2, sizeof(uint32_t));
+    own->receives = malloc(((size_t)own->steps + 1) * sizeof(*own->receives));
+    if (!own->list || !own->first || !own->receives)
+        return false;
+    for (uint32_t k = 0; k < own->steps && get(schedule, k, &step); k++) {
+        own->list[k] = (struct schedule_step){.bytes = step.bytes,
+                                              .peer = step.peer,
+                                              .tag = step.tag,
+                                              .need = step.after_count,
+                                              .verb = (uint8_t)step.verb};
+        if (step.verb == RF_SCHEDULE_RECV) {
+            own->list[k].need++; /* its message */
+            own->receives[own->received++] = (struct schedule_receive){step.peer, step.tag, k};
+        }
+        for (uint32_t i = 0; i < step.after_count; i++)
+            own->first[step.after[i] + 2]++;
+        edges += step.after_count;
+    }
+    for (uint32_t k = 0; k < own->steps; k++)
+        own->first[k + 1] += own->first[k];
+    own->next = malloc(((size_t)edges + 1) * sizeof(uint32_t));
+    if (!own->next)
+        return false;
+    for (uint32_t k = 0; k < own->steps && get(schedule, k, &step); k++)
+        for (uint32_t i = 0; i < step.after_count; i++)
+            own->next[own->first[step.after[i] + 1]++] = k;
+    qsort(own->receives, own->received, sizeof(*own->receives), by_peer_and_tag);
+    return true;
+}
+
+/* ---- the simulation -------------------------------------------------------------------------- */
+
+struct place {
+    int rank;
+    uint32_t number;
+};
+
+struct queue {
+    struct place *places;
+    uint64_t begin, end;
+};
+
+/* The receive of a message; UINT32_MAX: there is none. */
+static uint32_t receive_of(const struct schedule_rank *to, int from, uint32_t tag)
+{
+    const struct schedule_receive wanted = {from, tag, 0};
+    const struct schedule_receive *found =
+        to->received ? bsearch(&wanted, to->receives, to->received, sizeof(wanted), by_peer_and_tag)
+                     : NULL;
+    return found ? found->number : UINT32_MAX;
+}
+
+static void reach(struct schedule_job *job, struct queue *queue, int rank, uint32_t number,
+                  uint32_t round)
+{
+    struct schedule_step *step = &job->of[rank].list[number];
+    step->round = round > step->round ? round : step->round;
+    if (--step->need == 0)
+        queue->places[queue->end++] = (struct place){rank, number};
+}
+
+/* Ends a step: what waits for it may go on. False: its message has no receive. */
+static bool end_step(struct schedule_job *job, struct queue *queue, struct place at)
+{
+    const struct schedule_rank *own = &job->of[at.rank];
+    struct schedule_step *step = &own->list[at.number];
+    const uint32_t round = step->round;
+    job->rounds = round > job->rounds ? round : job->rounds;
+    if (step->verb == RF_SCHEDULE_SEND) {
+        const uint32_t receive = receive_of(&job->of[step->peer], at.rank, step->tag);
+        if (receive == UINT32_MAX)
+            return false;
+        step->round = round + 1;
+        job->of[step->peer].list[receive].range = step->range;
+        job->of[step->peer].list[receive].range_count = step->range_count;
+        reach(job, queue, step->peer, receive, step->round);
+    }
+    for (uint32_t n = own->first[at.number]; n < own->first[at.number + 1]; n++)
+        reach(job, queue, at.rank, own->next[n], round);
+    return true;
+}
+
+static int simulate(const struct tool_command *command, struct schedule_job *job)
+{
+    struct queue queue = {malloc((job->steps + 1) * sizeof(struct place)), 0, 0};
+    struct schedule_memory *memory = job->detailed ? schedule_memory_create(job->ranks) : NULL;
+    int status = queue.places && (memory || !job->detailed) ? TOOL_OK : out_of_memory(command);
+    for (int r = 0; r < job->ranks && status == TOOL_OK; r++)
+        for (uint32_t k = 0; k < job->of[r].steps; k++)
+            if (job->of[r].list[k].need == 0)
+                queue.places[queue.end++] = (struct place){r, k};
+    while (queue.begin < queue.end && status == TOOL_OK) {
+        const struct place at = queue.places[queue.begin++];
+        if (job->detailed && schedule_find_ranges(job, memory, at.rank, at.number) < 0)
+            status = out_of_memory(command);
+        else if (!end_step(job, &queue, at))
+            status = tool_error(command, "step %u of rank %d sends what nobody receives", at.number,
+                                at.rank);
+    }
+    if (status == TOOL_OK && queue.begin < job->steps)
+        status = tool_error(command, "%llu steps wait for each other",
+                            (unsigned long long)(job->steps - queue.begin));
+    schedule_memory_free(memory, job->ranks);
+    free(queue.places);
+    job->simulated = status == TOOL_OK;
+    return status;
+}
+
+/* ---- all ranks ------------------------------------------------------------------------------- */
+
+static int library_error(const struct tool_command *command, int rc)
+{
+    if (rc == RF_EINVAL || rc == RF_ENOTSUP)
+        return tool_usage_error(command, "%s", rf_last_error()->message);
+    return tool_library_error(command, -1);
+}
+
+static int make_schedule(const struct tool_command *command, const struct schedule_job *job,
+                         int rank, struct rf_schedule **out)
+{
+    struct rf_schedule_desc desc;
+    *out = NULL;
+    if (!schedule_desc_of(job->call, rank, &desc))
+        return TOOL_OK;
+    if (job->whole)
+        desc.segment_bytes = desc.window_bytes = SIZE_MAX;
+    int rc = rf_schedule_create(&desc, rank, job->algorithm, out);
+    return rc < 0 ? library_error(command, rc) : TOOL_OK;
+}
+
+static void add_up(struct schedule_job *job)
+{
+    const struct schedule_call *call = job->call;
+    for (int r = 0; r < job->ranks; r++) {
+        const struct schedule_rank *own = &job->of[r];
+        job->steps += own->steps;
+        job->messages += own->messages;
+        job->sent_bytes += own->sent_bytes;
+        job->between_bytes += own->between_bytes;
+        job->most_steps = own->steps > job->most_steps ? own->steps : job->most_steps;
+        if (own->messages > job->most_messages)
+            job->most_messages = own->messages;
+        if (own->sent_bytes > job->most_sent_bytes)
+            job->most_sent_bytes = own->sent_bytes;
+        if (own->temp_bytes > job->most_temp_bytes)
+            job->most_temp_bytes = own->temp_bytes;
+    }
+    for (int host = 0; call->hosts && host < call->host_count; host++) {
+        uint64_t bytes = 0;
+        for (int r = 0; r < job->ranks; r++)
+            bytes += call->hosts[r] == host ? job->of[r].between_bytes : 0;
+        job->most_between_bytes = bytes > job->most_between_bytes ? bytes : job->most_between_bytes;
+    }
+}
+
+/* How much of the job can be simulated, by the steps of its first rank. */
+static int choose_extent(const struct tool_command *command, struct schedule_job *job, bool *kept)
+{
+    struct rf_schedule *schedule;
+    int status = make_schedule(command, job, 0, &schedule);
+    if (status != TOOL_OK)
+        return status;
+    uint64_t steps = (uint64_t)rf_schedule_step_count(schedule) * (uint64_t)job->ranks;
+    job->algorithm = rf_schedule_algorithm(schedule);
+    rf_schedule_destroy(schedule);
+    if (steps > MOST_SIMULATED) {
+        job->whole = true;
+        status = make_schedule(command, job, 0, &schedule);
+        if (status != TOOL_OK)
+            return status;
+        steps = (uint64_t)rf_schedule_step_count(schedule) * (uint64_t)job->ranks;
+        rf_schedule_destroy(schedule);
+    }
+    *kept = steps <= MOST_SIMULATED;
+    job->detailed = steps <= MOST_DETAILED && !job->whole;
+    return TOOL_OK;
+}
+
+static int load(const struct tool_command *command, struct schedule_job *job, int rank, bool kept)
+{
+    struct schedule_rank *own = &job->of[rank];
+    struct rf_schedule *schedule;
+    int status = make_schedule(command, job, rank, &schedule);
+    if (status != TOOL_OK)
+        return status;
+    if (schedule)
+        count(job, rank, schedule);
+    if (kept && !keep(own, schedule))
+        status = out_of_memory(command);
+    if (job->detailed)
+        own->schedule = schedule;
+    else
+        rf_schedule_destroy(schedule);
+    return status;
+}
+
+int schedule_job_make(const struct tool_command *command, const struct schedule_call *call,
+                      struct schedule_job *job)
+{
+    bool kept = false;
+    *job = (struct schedule_job){
+        .call = call, .algorithm = call->algorithm, .ranks = call->desc.ranks};
+    int status = choose_extent(command, job, &kept);
+    if (status != TOOL_OK)
+        return status;
+    job->of = calloc((size_t)job->ranks, sizeof(*job->of));
+    if (!job->of)
+        return out_of_memory(command);
+    for (int r = 0; r < job->ranks && status == TOOL_OK; r++)
+        status = load(command, job, r, kept);
+    if (status != TOOL_OK)
+        return status;
+    add_up(job);
+    return kept ? simulate(command, job) : TOOL_OK;
+}
+
+void schedule_job_free(struct schedule_job *job)
+{
+    for (int r = 0; job->of && r < job->ranks; r++) {
+        rf_schedule_destroy(job->of[r].schedule);
+        free(job->of[r].list);
+        free(job->of[r].first);
+        free(job->of[r].next);
+        free(job->of[r].receives);
+    }
+    free(job->of);
+    free(job->ranges);
+    *job = (struct schedule_job){0};
+}
+
+const struct rf_schedule *schedule_of(const struct schedule_job *job, int rank,
+                                      struct rf_schedule **made)
+{
+    struct rf_schedule_desc desc;
+    *made = NULL;
+    if (job->of[rank].schedule || !schedule_desc_of(job->call, rank, &desc))
+        return job->of[rank].schedule;
+    if (job->whole)
+        desc.segment_bytes = desc.window_bytes = SIZE_MAX;
+    return rf_schedule_create(&desc, rank, job->algorithm, made) < 0 ? NULL : *made;
+}
+
+/* ---- the least ------------------------------------------------------------------------------- */
+
+uint64_t schedule_elements(const struct schedule_call *call)
+{
+    uint64_t elements = call->desc.op == RF_COLL_BARRIER ? 0 : call->desc.count;
+    for (int r = 0; call->counts && r < call->desc.ranks; r++)
+        elements = (r ? elements : 0) + call->counts[r];
+    return elements;
+}
+
+bool schedule_is_of_each(const struct schedule_call *call)
+{
+    const enum rf_coll_op op = call->desc.op;
+    return !call->counts &&
+           (op == RF_COLL_ALL_GATHER || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_GATHER ||
+            op == RF_COLL_SCATTER || op == RF_COLL_ALL_TO_ALL);
+}
+
+static uint64_t share_out(uint64_t bytes, uint64_t times, uint64_t ranks)
+{
+    return (uint64_t)(((unsigned __int128)bytes * times + ranks - 1) / ranks);
+}
+
+/* Of the largest share of any rank but the root. */
+static uint64_t largest_share(const struct rf_schedule_desc *desc, bool with_root)
+{
+    uint64_t largest = 0;
+    for (int r = 0; r < desc->ranks; r++) {
+        const uint64_t share = desc->counts ? desc->counts[r] : desc->count;
+        if ((with_root || r != desc->root) && share > largest)
+            largest = share;
+    }
+    return largest;
+}
+
+uint64_t schedule_least_bytes(const struct schedule_call *call, const char **formula)
+{
+    const struct rf_schedule_desc *desc = &call->desc;
+    const uint64_t element = rf_dtype_bytes(desc->dtype), ranks = (uint64_t)desc->ranks;
+    const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
+    const uint64_t whole = schedule_side(call, desc->root, gathers).count * element;
+    const uint64_t larger = largest_share(desc, true) * element;
+    uint64_t least = 0;
+    *formula = NULL;
+    if (ranks == 1)
+        return 0;
+    switch (desc->op) {
+    case RF_COLL_ALL_REDUCE:
+        *formula = "2 (N-1)/N K";
+        return share_out(whole, 2 * (ranks - 1), ranks);
+    case RF_COLL_ALL_GATHER:
+        *formula = desc->counts ? "the larger of (N-1)/N K and the largest piece" : "(N-1)/N K";
+        least = share_out(whole, ranks - 1, ranks);
+        return larger > least ? larger : least;
+    case RF_COLL_REDUCE_SCATTER:
+    case RF_COLL_ALL_TO_ALL:
+        *formula = desc->counts ? "K less a piece" : "(N-1)/N K";
+        for (int r = 0; r < desc->ranks; r++) {
+            const uint64_t own = (desc->counts ? desc->counts[r] : desc->count) * element;
+            least = whole - own > least ? whole - own : least;
+        }
+        return least;
+    case RF_COLL_GATHER:
+        *formula = desc->counts ? "the largest piece" : "K/N";
+        return largest_share(desc, false) * element;
+    case RF_COLL_SCATTER:
+        *formula = desc->counts ? "K less a piece" : "(N-1)/N K";
+        return whole - (desc->counts ? desc->counts[desc->root] : desc->count) * element;
+    case RF_COLL_BROADCAST:
+    case RF_COLL_REDUCE:
+        *formula = "K";
+        return whole;
+    case RF_COLL_SEND:
+    case RF_COLL_RECV:
+        *formula = "K";
+        return desc->root == 0 ? 0 : desc->count * element;
+    default:
+        return 0;
+    }
+}

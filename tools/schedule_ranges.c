@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Which elements of the whole a step of a schedule is about. Of input and output that follows from
+ * the operation; of temporary memory from what was written there before, so the steps of all ranks
+ * are visited in an order in which they could run.
+ */
+#include <string.h>
+
+#include "schedule.h"
+
+/* Bytes of temporary memory, and where in the whole they are from. */
+struct patch {
+    uint64_t at, bytes, from;
+};
+struct schedule_memory {
+    struct patch *patches; /* by `at`; no two overlap */
+    uint32_t count, room;
+};
+
+struct schedule_memory *schedule_memory_create(int ranks)
+{
+    return calloc((size_t)ranks, sizeof(struct schedule_memory));
+}
+
+void schedule_memory_free(struct schedule_memory *memory, int ranks)
+{
+    for (int r = 0; memory && r < ranks; r++)
+        free(memory[r].patches);
+    free(memory);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static uint64_t elements_before(const struct rf_schedule_desc *desc, int rank)
+{
+    uint64_t before = 0;
+    if (!desc->counts)
+        return (uint64_t)rank * desc->count;
+    for (int r = 0; r < rank; r++)
+        before += desc->counts[r];
+    return before;
+}
+
+uint64_t schedule_base(const struct rf_schedule_desc *desc, int rank, enum rf_schedule_space space)
+{
+    const bool in = space == RF_SCHEDULE_IN, out = space == RF_SCHEDULE_OUT;
+    const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
+    const bool scatters = desc->op == RF_COLL_REDUCE_SCATTER || desc->op == RF_COLL_SCATTER;
+    return (in && gathers) || (out && scatters) ? elements_before(desc, rank) : 0;
+}
+
+struct schedule_range schedule_side(const struct schedule_call *call, int rank, bool out)
+{
+    struct rf_schedule_desc desc;
+    if (!schedule_desc_of(call, rank, &desc))
+        return (struct schedule_range){0, 0};
+    const uint64_t share = desc.counts ? desc.counts[rank] : desc.count;
+    const bool parts = desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER ||
+                       desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER ||
+                       desc.op == RF_COLL_ALL_TO_ALL;
+    const bool own = out ? desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER
+                         : desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER;
+    const bool at_root = out ? desc.op == RF_COLL_REDUCE || desc.op == RF_COLL_GATHER
+                             : desc.op == RF_COLL_BROADCAST || desc.op == RF_COLL_SCATTER;
+    const bool never = desc.op == RF_COLL_BARRIER || (desc.op == RF_COLL_SEND && out) ||
+                       (desc.op == RF_COLL_RECV && !out);
+    if (never || (at_root && rank != desc.root))
+        return (struct schedule_range){0, 0};
+    if (own)
+        return (struct schedule_range){elements_before(&desc, rank), share};
+    return (struct schedule_range){0, parts ? elements_before(&desc, desc.ranks) : desc.count};
+}
+
+/* ---- temporary memory ------------------------------------------------------------------------ */
+
+static bool reserve(void **items, uint32_t count, uint32_t *room, size_t item_bytes)
+{
+    if (count < *room)
+        return true;
+    const uint32_t wanted = *room ? 2 * *room : 64;
+    void *grown = realloc(*items, wanted * item_bytes);
+    if (!grown)
+        return false;
+    *items = grown;
+    *room = wanted;
+    return true;
+}
+
+static bool insert(struct schedule_memory *m, uint32_t index, struct patch patch)
+{
+    if (!reserve((void **)&m->patches, m->count, &m->room, sizeof(*m->patches)))
+        return false;
+    memmove(m->patches + index + 1, m->patches + index, (m->count - index) * sizeof(patch));
+    m->patches[index] = patch;
+    m->count++;
+    return true;
+}
+
+/* Forgets what was there. *index is where a patch that begins at `at` belongs. */
+static bool clear(struct schedule_memory *m, uint64_t at, uint64_t bytes, uint32_t *index)
+{
+    const uint64_t end = at + bytes;
+    uint32_t k = 0;
+    while (k < m->count && m->patches[k].at + m->patches[k].bytes <= at)
+        k++;
+    if (k < m->count && m->patches[k].at < at) {
+        const struct patch old = m->patches[k];
+        m->patches[k++].bytes = at - old.at;
+        if (old.at + old.bytes > end &&
+            !insert(m, k, (struct patch){end, old.at + old.bytes - end, old.from + (end - old.at)}))
+            return false;
+    }
+    uint32_t last = k;
+    while (last < m->count && m->patches[last].at + m->patches[last].bytes <= end)
+        last++;
+    memmove(m->patches + k, m->patches + last, (m->count - last) * sizeof(struct patch));
+    m->count -= last - k;
+    if (k < m->count && m->patches[k].at < end) {
+        struct patch *cut = &m->patches[k];
+        const uint64_t gone = end - cut->at;
+        *cut = (struct patch){end, cut->bytes - gone, cut->from + gone};
+    }
+    *index = k;
+    return true;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int add_range(struct schedule_job *job, struct schedule_step *step, uint64_t first,
+                     uint64_t count)
+{
+    struct schedule_range *last =
+        step->range_count ? &job->ranges[step->range + step->range_count - 1] : NULL;
+    if (count == 0)
+        return 0;
+    if (last && last->first + last->count == first) {
+        last->count += count;
+        return 0;
+    }
+    if (!reserve((void **)&job->ranges, job->range_count, &job->range_room, sizeof(*job->ranges)))
+        return -1;
+    if (step->range_count++ == 0)
+        step->range = job->range_count;
+    job->ranges[job->range_count++] = (struct schedule_range){first, count};
+    return 0;
+}
+
+/* Those of a place that is read. */
+static int read_place(struct schedule_job *job, const struct schedule_memory *m,
+                      const struct rf_schedule_desc *desc, int rank, struct schedule_step *step,
+                      struct rf_schedule_place place)
+{
+    const uint64_t element = rf_dtype_bytes(desc->dtype), end = place.offset + step->bytes;
+    if (place.space != RF_SCHEDULE_TEMP)
+        return add_range(job, step, schedule_base(desc, rank, place.space) + place.offset / element,
+                         step->bytes / element);
+    for (uint32_t k = 0; k < m->count; k++) {
+        const struct patch *p = &m->patches[k];
+        const uint64_t from = p->at > place.offset ? p->at : place.offset;
+        const uint64_t to = p->at + p->bytes < end ? p->at + p->bytes : end;
+        if (from < to &&
+            add_range(job, step, (p->from + (from - p->at)) / element, (to - from) / element) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int write_place(const struct schedule_job *job, struct schedule_memory *m, uint64_t element,
+                       const struct schedule_step *step, struct rf_schedule_place place)
+{
+    uint64_t at = place.offset;
+    uint32_t index;
+    if (place.space != RF_SCHEDULE_TEMP || step->bytes == 0)
+        return 0;
+    if (!clear(m, place.offset, step->bytes, &index))
+        return -1;
+    for (uint32_t i = 0; i < step->range_count; i++) {
+        const struct schedule_range *r = &job->ranges[step->range + i];
+        if (!insert(m, index++, (struct patch){at, r->count * element, r->first * element}))
+            return -1;
+        at += r->count * element;
+    }
+    return 0;
+}
+
+int schedule_find_ranges(struct schedule_job *job, struct schedule_memory *memory, int rank,
+                         uint32_t number)
+{
+    const struct rf_schedule *schedule = job->of[rank].schedule;
+    struct schedule_step *step = &job->of[rank].list[number];
+    struct rf_schedule_step own;
+    struct rf_schedule_place place;
+    struct rf_schedule_desc desc;
+    if (!schedule_desc_of(job->call, rank, &desc) ||
+        rf_schedule_get_step(schedule, number, &own) < 0)
+        return -1;
+    bool reads = own.operands > 0;
+    if (reads && rf_schedule_get_operand(schedule, number, 0, &place) < 0)
+        return -1;
+    if (own.verb == RF_SCHEDULE_DIVIDE || own.verb == RF_SCHEDULE_REDUCE_ALL) {
+        place = own.to;
+        reads = true;
+    }
+    if (reads && read_place(job, &memory[rank], &desc, rank, step, place) < 0)
+        return -1;
+    const bool writes = own.verb == RF_SCHEDULE_RECV || own.verb == RF_SCHEDULE_REDUCE ||
+                        own.verb == RF_SCHEDULE_COPY;
+    return writes ? write_place(job, &memory[rank], rf_dtype_bytes(desc.dtype), step, own.to) : 0;
+}
+
+const char *schedule_ranges_text(const struct schedule_range *ranges, uint32_t count, uint32_t most,
+                                 char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < count && used < size; i++) {
+        const struct schedule_range *r = &ranges[i];
+        const char *comma = i ? "," : "";
+        int more;
+        if (i == most)
+            more = snprintf(text + used, size - used, "...");
+        else if (r->count == 1)
+            more =
+                snprintf(text + used, size - used, "%s%llu", comma, (unsigned long long)r->first);
+        else
+            more = snprintf(text + used, size - used, "%s%llu-%llu", comma,
+                            (unsigned long long)r->first,
+                            (unsigned long long)(r->first + r->count - 1));
+        used += (size_t)more;
+        if (i == most)
+            break;
+    }
+    return text;
+}
