@@ -18,7 +18,7 @@ struct schedule_call {
     const char *algorithm;        /* NULL: the library's choice */
     int *hosts;                   /* [ranks], or NULL */
     int host_count;               /* 1 without hosts */
-    size_t *counts, *same;        /* [ranks], or NULL; same: room for the recv_counts of one rank */
+    size_t *counts, *same;        /* [ranks], or NULL; same: for the recv_counts of one rank */
 };
 /* The description for one rank; false: it has no part in the call. */
 bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out);
@@ -65,7 +65,7 @@ struct schedule_job {
     uint64_t steps, messages, sent_bytes, most_sent_bytes, most_temp_bytes;
     uint64_t between_bytes, most_between_bytes; /* most: of a host */
     struct schedule_range *ranges;
-    uint32_t range_count, range_room;
+    uint32_t range_count, range_capacity;
 };
 
 /* schedule_job.c */

@@ -17,7 +17,7 @@ static int list_call(const struct tool_command *command, const struct rf_schedul
         printf("%-15s %c %-20s %s", rf_coll_op_name(desc->op), a->chosen ? '*' : ' ', a->name,
                a->note);
         if (a->why_not)
-            printf("; cannot serve this call: %s", a->why_not);
+            printf("; does not support this call: %s", a->why_not);
         printf("\n");
     }
     return TOOL_OK;

@@ -102,9 +102,9 @@ static void print_algorithms(const struct schedule_job *job)
             if (strcmp(infos[i].name, job->algorithm) == 0 || (infos[i].why_not == NULL) != can)
                 continue;
             if (can)
-                printf("%s%s", any ? ", " : "\n  others           ", infos[i].name);
+                printf("%s%s", any ? ", " : "\n  also supported   ", infos[i].name);
             else
-                printf("%s%s: %s", any ? "\n                   " : "\n  cannot serve it  ",
+                printf("%s%s: %s", any ? "\n                   " : "\n  not supported    ",
                        infos[i].name, infos[i].why_not);
             any = true;
         }

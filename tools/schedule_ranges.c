@@ -14,7 +14,7 @@ struct patch {
 };
 struct schedule_memory {
     struct patch *patches; /* by `at`; no two overlap */
-    uint32_t count, room;
+    uint32_t count, capacity;
 };
 
 struct schedule_memory *schedule_memory_create(int ranks)
@@ -73,22 +73,22 @@ struct schedule_range schedule_side(const struct schedule_call *call, int rank, 
 
 /* ---- temporary memory ------------------------------------------------------------------------ */
 
-static bool reserve(void **items, uint32_t count, uint32_t *room, size_t item_bytes)
+static bool reserve(void **items, uint32_t count, uint32_t *capacity, size_t item_bytes)
 {
-    if (count < *room)
+    if (count < *capacity)
         return true;
-    const uint32_t wanted = *room ? 2 * *room : 64;
+    const uint32_t wanted = *capacity ? 2 * *capacity : 64;
     void *grown = realloc(*items, wanted * item_bytes);
     if (!grown)
         return false;
     *items = grown;
-    *room = wanted;
+    *capacity = wanted;
     return true;
 }
 
 static bool insert(struct schedule_memory *m, uint32_t index, struct patch patch)
 {
-    if (!reserve((void **)&m->patches, m->count, &m->room, sizeof(*m->patches)))
+    if (!reserve((void **)&m->patches, m->count, &m->capacity, sizeof(*m->patches)))
         return false;
     memmove(m->patches + index + 1, m->patches + index, (m->count - index) * sizeof(patch));
     m->patches[index] = patch;
@@ -113,7 +113,8 @@ static bool clear(struct schedule_memory *m, uint64_t at, uint64_t bytes, uint32
     uint32_t last = k;
     while (last < m->count && m->patches[last].at + m->patches[last].bytes <= end)
         last++;
-    memmove(m->patches + k, m->patches + last, (m->count - last) * sizeof(struct patch));
+    if (last > k)
+        memmove(m->patches + k, m->patches + last, (m->count - last) * sizeof(struct patch));
     m->count -= last - k;
     if (k < m->count && m->patches[k].at < end) {
         struct patch *cut = &m->patches[k];
@@ -137,7 +138,8 @@ static int add_range(struct schedule_job *job, struct schedule_step *step, uint6
         last->count += count;
         return 0;
     }
-    if (!reserve((void **)&job->ranges, job->range_count, &job->range_room, sizeof(*job->ranges)))
+    if (!reserve((void **)&job->ranges, job->range_count, &job->range_capacity,
+                 sizeof(*job->ranges)))
         return -1;
     if (step->range_count++ == 0)
         step->range = job->range_count;

@@ -169,7 +169,7 @@ static const uint8_t inner[] = {[RF_SCHEDULE_SEND] = RF_STEP_SEND,
                                 [RF_SCHEDULE_COPY] = RF_STEP_COPY,
                                 [RF_SCHEDULE_DIVIDE] = RF_STEP_DIVIDE,
                                 [RF_SCHEDULE_JOIN] = RF_STEP_JOIN,
-                                [RF_SCHEDULE_SHOW] = RF_STEP_ADDRESSES,
+                                [RF_SCHEDULE_ADDRESSES] = RF_STEP_ADDRESSES,
                                 [RF_SCHEDULE_AGREE] = RF_STEP_AGREE,
                                 [RF_SCHEDULE_REDUCE_ALL] = RF_STEP_REDUCE_ALL};
 

@@ -60,8 +60,8 @@ TEST(Schedule, OfARingOfTwoRanksIsThisText)
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(r.out, R"TEXT(all_reduce of 5 f32, 20 B, on 2 ranks, sum, any order
   algorithm        ring (long); the library takes flat (short)
-  others           recursive_doubling, flat, rabenseifner, direct, naive
-  cannot serve it  fused: it needs two ranks or more that share memory, and elements
+  also supported   recursive_doubling, flat, rabenseifner, direct, naive
+  not supported    fused: it needs two ranks or more that share memory, and elements
                    shared: it needs 2 to 32 ranks that share memory
                    hierarchical: it needs several hosts, and several ranks on some of them
   rounds           2
@@ -111,7 +111,7 @@ TEST(Schedule, ListsTheAlgorithmsOfAnOperationAndWhyOthersCannotServe)
         EXPECT_NE(all.out.find(word), std::string::npos) << word;
     const ProgramResult one = schedule("all_reduce --ranks 6 --count 1000 --list");
     EXPECT_NE(one.out.find("all_reduce      * direct"), std::string::npos) << one.out;
-    EXPECT_NE(one.out.find("cannot serve this call: the number of ranks is no power of two"),
+    EXPECT_NE(one.out.find("does not support this call: the number of ranks is no power of two"),
               std::string::npos);
 }
 
