@@ -50,6 +50,9 @@ tree_order.h comm
 flight.h comm
 data.h io
 train.h train
+block.h train
+policy.h train
+checkpoint.h train
 parallel.h parallel
 schedule.h coll
 search.h parallel
