@@ -176,12 +176,12 @@ RF_EXPORT void rf_join_listener_set_status(struct rf_join_listener *join_listene
 
 /* Makes a larger communicator: the ranks of comm with their numbers, then `count` processes from
  * the join listener. Collective over comm; blocking. join_listener and count are read on rank 0
- * only. comm stays usable. Close both communicators. opts: as for rf_comm_open, equal on all ranks;
- * may be NULL.
- * rank and size are not read. start_timeout_s (0 = 30) is the time that the new processes have to
- * connect. Errors: RF_EAGAIN on all ranks: some of the new processes left or were late. The message
- * of rank 0 says which; they wait no longer, and comm stays usable. Any other error is one of comm,
- * which has failed then. */
+ * only. comm stays usable. Close both communicators.
+ *   opts: as for rf_comm_open, equal on all ranks; may be NULL. rank and size are not read.
+ * start_timeout_s (0 = 30) is the time that the new processes have to connect.
+ * Errors: RF_EAGAIN on all ranks: some of the new processes left or were late. The message of rank
+ * 0 says which; they wait no longer, and comm stays usable. Any other error is one of comm, which
+ * has failed then. */
 RF_API int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, int count,
                         const struct rf_comm_opts *opts, struct rf_comm **out);
 
@@ -195,8 +195,8 @@ struct rf_join_opts {
 };
 
 /* Joins a running job. url is "tcp://host:port" of its join listener. Blocks until the job admits
- * this process, without a limit. If rank 0 of the job ends, or the job continues without this process,
- * it connects again.
+ * this process, without a limit. If rank 0 of the job ends, or the job continues without this
+ * process, it connects again.
  * Errors: RF_EAUTH (wrong or missing job key), RF_EINVAL (the terms differ: the message says
  * which), RF_EBUSY (too many wait), RF_EPEER (the job has ended), RF_ETIMEOUT (no join listener
  * answered); those of rf_comm_open. */
