@@ -386,7 +386,7 @@ test_fuzz() {
     return $f_status
 }
 
-test_layers() { tools/check_layers.sh && tools/check_cycles.sh $BUILD/library_objects.txt; }
+test_layers() { tools/check_layers.sh && tools/check_text.sh && tools/check_cycles.sh $BUILD/library_objects.txt; }
 
 # ---- what is run, and in which order ---------------------------------------------------------------------
 
