@@ -41,9 +41,8 @@ struct rf_completion {
     int peer;          /* -1 if unknown */
     int status;
     bool is_recv;
-    const void
-        *data; /* receives by post_recv_zero_copy: where the data are, if not in the buffer, and */
-    uint32_t token; /* what to give back then; 0 = nothing is in_place */
+    const void *data; /* zero-copy receives: where the data are, if token is not 0 */
+    uint32_t token;   /* to release them with; 0 = the data are in the buffer */
 };
 
 /* The start of the context of every posted send and receive. */
@@ -160,23 +159,25 @@ struct rf_control {
     uint64_t host; /* a number for this rank's host: equal on all of its ranks, and on no other */
     /* Set (release order) whenever an event is queued, so that the hot loop reads one flag. */
     volatile uint32_t pending;
-    /* Called with each message of another rank before it is queued, on whatever thread brings it,
-     * and with the link locked: it may not block, nor call the link. NULL: nobody listens. */
-    void (*overhear)(void *listener, const void *payload, size_t bytes);
-    void *listener;
+    /* Called with each message of another rank before it is queued, on whatever thread receives it,
+     * and with the link locked: it may not block, nor call the link. NULL: no observer. */
+    void (*observer)(void *owner, const void *payload, size_t bytes);
+    void *observer_owner;
 };
-static inline void rf_control_listen(struct rf_control *c,
-                                     void (*overhear)(void *, const void *, size_t), void *listener)
+
+static inline void rf_control_observe(struct rf_control *c,
+                                      void (*observer)(void *, const void *, size_t), void *owner)
 {
-    c->listener = listener;
-    __atomic_store_n(&c->overhear, overhear, __ATOMIC_RELEASE);
+    c->observer_owner = owner;
+    __atomic_store_n(&c->observer, observer, __ATOMIC_RELEASE);
 }
-static inline void rf_control_overheard(struct rf_control *c, const void *payload, size_t bytes)
+
+static inline void rf_control_call_observer(struct rf_control *c, const void *payload, size_t bytes)
 {
-    void (*overhear)(void *, const void *, size_t) =
-        __atomic_load_n(&c->overhear, __ATOMIC_ACQUIRE);
-    if (overhear)
-        overhear(c->listener, payload, bytes);
+    void (*observer)(void *, const void *, size_t) =
+        __atomic_load_n(&c->observer, __ATOMIC_ACQUIRE);
+    if (observer)
+        observer(c->observer_owner, payload, bytes);
 }
 
 #endif

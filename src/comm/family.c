@@ -40,7 +40,7 @@ void rf_family_add(struct rf_comm *comm)
     family->first = comm;
     comm->wait.answered_queries = atomic_load(&family->wait_queries);
     pthread_mutex_unlock(&family->lock);
-    rf_control_listen(comm->links.control, rf_wait_query_received, comm);
+    rf_control_observe(comm->links.control, rf_wait_query_received, comm);
 }
 
 void rf_family_remove(struct rf_comm *comm)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Many ranks in one thread, over a wire that is as unkind as the rules of
+// Many ranks in one thread, over a transport that is as unkind as the rules of
 // base/transport_interface.h allow: a send finishes only when it is matched, completions come in
 // any order, posting may be refused, a posted receive spoils its buffer at once, and every buffer
 // is checked to have been left alone while it was posted. Used by the tests of this folder.

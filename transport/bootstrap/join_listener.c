@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where newcomers wait for a running job to take them in: a second listener of rank 0, and a thread
- * that answers at it. What happens there never reaches the job: who is odd, silent or gone is
- * dropped. The thread and the job's calls share everything under one lock, which neither holds
- * while it sleeps.
+ * Where newcomers wait for a running job to take them in: a further listener of rank 0, and a
+ * thread that serves it. Errors there never reach the job: a connection that sends unexpected input
+ * or is silent is closed. The thread and the job's calls share everything under one lock, which
+ * neither holds while it sleeps. Called by comm.
  */
 #include "join_listener.h"
 
@@ -21,29 +21,29 @@
 #include "listener.h"
 
 #define HEARTBEAT_NS 500000000ull
-#define ANSWER_NS 500000000ull    /* who answers within it, when asked, is there */
-#define SILENCE_NS 20000000000ull /* who has not is dropped */
+#define ANSWER_NS 500000000ull    /* for an answer to a heartbeat, when newcomers are counted */
+#define SILENCE_NS 20000000000ull /* after which a newcomer is dropped */
 #define TERMS_NS 3000000000ull    /* for a newcomer's terms */
-#define LINGER_NS 2000000000ull   /* for the other end to read the last word */
+#define LINGER_NS 2000000000ull   /* for the other end to read the last frame */
 
 struct newcomer {
     struct rf_link link;
     uint64_t since_ns, answered_ns;
-    bool agreed;   /* its terms are the job's */
-    bool leaving;  /* has had the last word; waits for the other end to close */
-    uint32_t told; /* the number of the notice that it has had */
+    bool agreed;            /* its terms are the job's */
+    bool leaving;           /* the last frame is sent; waits for the other end to close */
+    uint32_t status_number; /* of the last status it was sent */
 };
 
 struct rf_join_listener {
     pthread_mutex_t lock;
-    pthread_cond_t heard; /* somebody has answered, or is gone */
+    pthread_cond_t answered; /* a newcomer has answered, or is gone */
     pthread_t thread;
     int wake_fd, port;
     bool running, stopping;
     struct rf_listener listener;
     char *terms;
-    char notice[400];
-    uint32_t notices;
+    char status[400];
+    uint32_t status_count;
     uint64_t next_heartbeat_ns, asked_ns; /* asked: when the job wanted to know who is there */
     struct newcomer waiting[RF_JOIN_MAX_WAITING]; /* in the order in which they came */
     int count;
@@ -98,7 +98,8 @@ static int refuse(struct newcomer *n, int status, const char *text)
     return dismiss(n, rf_link_queue_refusal(&n->link, 0, status, text));
 }
 
-static int hear_terms(struct rf_join_listener *l, struct newcomer *n, const struct rf_frame *frame)
+static int receive_terms(struct rf_join_listener *l, struct newcomer *n,
+                         const struct rf_frame *frame)
 {
     char why[400], *text = rf_alloc((size_t)frame->bytes + 1);
     if (!text)
@@ -112,21 +113,22 @@ static int hear_terms(struct rf_join_listener *l, struct newcomer *n, const stru
     return refuse(n, RF_EINVAL, why);
 }
 
-static int hear(struct rf_join_listener *l, struct newcomer *n, const struct rf_frame *frame)
+static int receive_frame(struct rf_join_listener *l, struct newcomer *n,
+                         const struct rf_frame *frame)
 {
     n->answered_ns = rf_now_ns();
     if (frame->kind == RF_FRAME_TERMS && !n->agreed)
-        return hear_terms(l, n, frame);
+        return receive_terms(l, n, frame);
     if (frame->kind == RF_FRAME_HEARTBEAT && n->agreed)
         return 0;
     return rf_fail(RF_ECORRUPT, "control: a newcomer sent frames out of order");
 }
 
-static int speak(struct rf_join_listener *l, struct newcomer *n, bool heartbeat)
+static int send_due(struct rf_join_listener *l, struct newcomer *n, bool heartbeat)
 {
-    if (n->agreed && n->told != l->notices) {
-        n->told = l->notices;
-        RETURN_IF_ERROR(rf_link_queue(&n->link, RF_FRAME_NOTE, 0, 0, l->notice, strlen(l->notice)));
+    if (n->agreed && n->status_number != l->status_count) {
+        n->status_number = l->status_count;
+        RETURN_IF_ERROR(rf_link_queue(&n->link, RF_FRAME_NOTE, 0, 0, l->status, strlen(l->status)));
     }
     if (n->agreed && heartbeat)
         RETURN_IF_ERROR(rf_link_queue(&n->link, RF_FRAME_HEARTBEAT, 0, 0, NULL, 0));
@@ -145,12 +147,12 @@ static int serve_newcomer(struct rf_join_listener *l, struct newcomer *n, bool h
     }
     int rc = rf_link_fill(&n->link);
     while (rc > 0 && !n->leaving && (rc = rf_link_next(&n->link, &frame)) > 0)
-        RETURN_IF_ERROR(hear(l, n, &frame));
+        RETURN_IF_ERROR(receive_frame(l, n, &frame));
     if (rc < 0 || n->leaving)
         return rc < 0 ? rc : 0;
     if (rf_now_ns() - n->answered_ns > (n->agreed ? SILENCE_NS : TERMS_NS))
         return rf_fail(RF_ETIMEOUT, "a newcomer fell silent");
-    return speak(l, n, heartbeat);
+    return send_due(l, n, heartbeat);
 }
 
 static void turn(struct rf_join_listener *l)
@@ -182,7 +184,7 @@ static void *serve(void *argument)
     pthread_mutex_lock(&l->lock);
     while (!l->stopping || l->count > 0) {
         turn(l);
-        pthread_cond_broadcast(&l->heard);
+        pthread_cond_broadcast(&l->answered);
         int count = 0;
         polls[count++] = (struct pollfd){.fd = l->wake_fd, .events = POLLIN};
         count += rf_listener_polls(&l->listener, polls + count);
@@ -242,7 +244,7 @@ int rf_join_listener_create(int port, const char *key, const char *terms,
     if (!l)
         return rf_fail(RF_ENOMEM, "no memory for a join_listener");
     pthread_mutex_init(&l->lock, NULL);
-    rf_cond_init(&l->heard);
+    rf_cond_init(&l->answered);
     rf_listener_init(&l->listener, -1, RF_JOIN_WORLD_SIZE, &job_key);
     l->listener.admit = admit;
     l->listener.owner = l;
@@ -263,7 +265,7 @@ void rf_join_listener_close(struct rf_join_listener *l, const char *reason)
         return;
     pthread_mutex_lock(&l->lock);
     l->stopping = true;
-    for (int i = 0; i < l->count; i++) /* who cannot be told sees the connection close */
+    for (int i = 0; i < l->count; i++) /* one that is not reached sees the connection close */
         if (!l->waiting[i].leaving && refuse(&l->waiting[i], RF_EPEER, reason) < 0)
             l->waiting[i].leaving = true;
     pthread_mutex_unlock(&l->lock);
@@ -274,7 +276,7 @@ void rf_join_listener_close(struct rf_join_listener *l, const char *reason)
     rf_listener_close(&l->listener);
     if (l->wake_fd >= 0)
         close(l->wake_fd);
-    pthread_cond_destroy(&l->heard);
+    pthread_cond_destroy(&l->answered);
     pthread_mutex_destroy(&l->lock);
     rf_free(l->terms);
     rf_free(l);
@@ -285,22 +287,22 @@ int rf_join_listener_port(const struct rf_join_listener *l)
     return l->port;
 }
 
-static bool waits(const struct newcomer *n)
+static bool is_waiting(const struct newcomer *n)
 {
     return n->agreed && !n->leaving;
 }
 
-static bool is_there(const struct rf_join_listener *l, const struct newcomer *n)
+static bool answers(const struct rf_join_listener *l, const struct newcomer *n)
 {
-    return waits(n) && n->answered_ns >= l->asked_ns;
+    return is_waiting(n) && n->answered_ns >= l->asked_ns;
 }
 
 /* l->lock is held. */
-static int count_there(const struct rf_join_listener *l)
+static int count_answering(const struct rf_join_listener *l)
 {
     int count = 0;
     for (int i = 0; i < l->count; i++)
-        count += is_there(l, &l->waiting[i]);
+        count += answers(l, &l->waiting[i]);
     return count;
 }
 
@@ -308,7 +310,7 @@ static int count_waiting(const struct rf_join_listener *l)
 {
     int count = 0;
     for (int i = 0; i < l->count; i++)
-        count += waits(&l->waiting[i]);
+        count += is_waiting(&l->waiting[i]);
     return count;
 }
 
@@ -319,9 +321,9 @@ int rf_join_listener_waiting(struct rf_join_listener *l)
     l->asked_ns = rf_now_ns();
     l->next_heartbeat_ns = 0;
     wake(l);
-    while (count_there(l) < count_waiting(l) && rf_cond_wait(&l->heard, &l->lock, until))
+    while (count_answering(l) < count_waiting(l) && rf_cond_wait(&l->answered, &l->lock, until))
         ;
-    const int count = count_there(l);
+    const int count = count_answering(l);
     pthread_mutex_unlock(&l->lock);
     return count;
 }
@@ -329,29 +331,29 @@ int rf_join_listener_waiting(struct rf_join_listener *l)
 void rf_join_listener_set_status(struct rf_join_listener *l, const char *text)
 {
     pthread_mutex_lock(&l->lock);
-    if (strncmp(l->notice, text, sizeof(l->notice) - 1) != 0) {
-        snprintf(l->notice, sizeof(l->notice), "%s", text);
-        l->notices++;
+    if (strncmp(l->status, text, sizeof(l->status) - 1) != 0) {
+        snprintf(l->status, sizeof(l->status), "%s", text);
+        l->status_count++;
         wake(l);
     }
     pthread_mutex_unlock(&l->lock);
 }
 
-/* The first who came are called first. l->lock is held. */
-static void invite(struct rf_join_listener *l, int count, const struct rf_growth *growth)
+/* Invites those that have waited longest. l->lock is held. */
+static void invite_first(struct rf_join_listener *l, int count, const struct rf_growth *growth)
 {
     struct rf_invitation invitation = {.port = growth->port, .size = growth->size};
     uint8_t payload[RF_INVITATION_BYTES];
     memcpy(invitation.job, growth->job, sizeof(invitation.job));
     for (int i = 0, called = 0; i < l->count && called < count; i++) {
-        if (!is_there(l, &l->waiting[i]))
+        if (!answers(l, &l->waiting[i]))
             continue;
         invitation.rank = growth->size - count + called++;
         rf_invitation_write(&invitation, payload);
         struct newcomer *n = &l->waiting[i];
         if (dismiss(n, rf_link_queue(&n->link, RF_FRAME_INVITE, 0, 0, payload, sizeof(payload))) <
             0)
-            rf_log("transport", 1, "newcomer %d could not be called", invitation.rank);
+            rf_log("transport", 1, "newcomer %d could not be invited", invitation.rank);
     }
 }
 
@@ -361,7 +363,7 @@ int rf_growth_begin(struct rf_join_listener *l, struct rf_control *parent, int c
     struct rf_growth growth = {.size = parent->size + count};
     rf_control_local_address(parent, growth.host, sizeof(growth.host));
     pthread_mutex_lock(&l->lock);
-    const int there = count_there(l);
+    const int there = count_answering(l);
     int port, rc = 0;
     if (parent->size > 1 && rf_loop_world(parent))
         rc = rf_fail(RF_ENOTSUP, "ranks that are threads of one process take nobody in");
@@ -372,7 +374,7 @@ int rf_growth_begin(struct rf_join_listener *l, struct rf_control *parent, int c
     if (rc == 0) {
         growth.port = port;
         rf_random(growth.job, sizeof(growth.job));
-        invite(l, count, &growth);
+        invite_first(l, count, &growth);
         wake(l);
         *out = growth;
     }

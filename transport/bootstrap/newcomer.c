@@ -64,9 +64,9 @@ static int ask_to_join(const struct rf_rendezvous *rendezvous, uint64_t deadline
     return rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT ? RF_EAGAIN : rc;
 }
 
-/* 1: called; 0: go on waiting. */
-static int hear(const struct rf_join_request *request, struct rf_link *link,
-                const struct rf_frame *frame, struct rf_invitation *out)
+/* 1: invited; 0: go on waiting. */
+static int receive_frame(const struct rf_join_request *request, struct rf_link *link,
+                         const struct rf_frame *frame, struct rf_invitation *out)
 {
     char text[401];
     switch (frame->kind) {
@@ -79,7 +79,7 @@ static int hear(const struct rf_join_request *request, struct rf_link *link,
             request->note(request->user, text);
         return 0;
     case RF_FRAME_REFUSE: {
-        /* A job that ends says so: nobody else will answer there. */
+        /* A job that has ended refuses all: another attempt is in vain. */
         const int status = rf_join_refusal(frame);
         return status == RF_EAGAIN ? RF_EINVAL : status;
     }
@@ -92,9 +92,9 @@ static int hear(const struct rf_join_request *request, struct rf_link *link,
     }
 }
 
-/* Until called. RF_EAGAIN: rank 0 is gone. */
-static int wait_inside(const struct rf_join_request *request, struct rf_link *link,
-                       struct rf_invitation *out)
+/* RF_EAGAIN: rank 0 is gone. */
+static int wait_for_invitation(const struct rf_join_request *request, struct rf_link *link,
+                               struct rf_invitation *out)
 {
     struct rf_frame frame;
     int rc = rf_link_queue(link, RF_FRAME_TERMS, 0, 0, request->terms, strlen(request->terms));
@@ -104,7 +104,7 @@ static int wait_inside(const struct rf_join_request *request, struct rf_link *li
         rc = rf_link_next_by(link, &frame, rf_now_ns() + SILENCE_NS);
         if (rc < 0)
             return RF_EAGAIN;
-        rc = hear(request, link, &frame, out);
+        rc = receive_frame(request, link, &frame, out);
     }
     return rc < 0 ? rc : 0;
 }
@@ -119,7 +119,7 @@ int rf_newcomer_wait(const struct rf_join_request *request, struct rf_invitation
         struct rf_link link;
         int rc = ask_to_join(&rendezvous, deadline, &link);
         if (rc == 0) {
-            rc = wait_inside(request, &link, out);
+            rc = wait_for_invitation(request, &link, out);
             rf_link_close(&link);
             deadline = rf_after_s(request->timeout_s);
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The control link of a job of several processes, as comm sees it: events, messages, abort,
- * goodbye. A star of TCP connections around rank 0, served by one thread per communicator that
- * sleeps in poll() (control_thread.c). Slow and dependable; nothing here is on the data path.
+ * The control link of a job of several processes, as comm calls it: events, messages, abort,
+ * goodbye. It is a star of TCP connections around rank 0, served by one thread per communicator
+ * that sleeps in poll() (control_thread.c). Nothing here is on the data path.
  */
 #include "control.h"
 
@@ -17,15 +17,15 @@
 #include "socket.h"
 
 static const uint64_t HEARTBEAT_NS = 1000000000, SUSPICION_NS = 10000000000u;
-static const uint64_t FAREWELL_NS = 1000000000; /* to hand over the last words */
+static const uint64_t LAST_FRAMES_NS = 1000000000; /* to send what is queued */
 
 static struct rf_socket_control *control_of(struct rf_control *control)
 {
     return (struct rf_socket_control *)control;
 }
 
-/* Rank 0 tells everybody, the others tell rank 0, which relays. */
-static int tell(struct rf_control *control, int kind, const void *payload, size_t bytes)
+/* Rank 0 sends to all others; the others send to rank 0, which relays. */
+static int send_to_all(struct rf_control *control, int kind, const void *payload, size_t bytes)
 {
     struct rf_socket_control *c = control_of(control);
     pthread_mutex_lock(&c->lock);
@@ -43,12 +43,12 @@ static int socket_notify(struct rf_control *control, const void *payload, size_t
     if (bytes > sizeof(((struct rf_event *)0)->payload))
         return rf_fail(RF_EINVAL, "control: a message of %zu bytes; at most 512 are possible",
                        bytes);
-    return tell(control, RF_FRAME_MESSAGE, payload, bytes);
+    return send_to_all(control, RF_FRAME_MESSAGE, payload, bytes);
 }
 
 static int socket_abort(struct rf_control *control, const char *text)
 {
-    return tell(control, RF_FRAME_ABORT, text ? text : "", text ? strnlen(text, 255) : 0);
+    return send_to_all(control, RF_FRAME_ABORT, text ? text : "", text ? strnlen(text, 255) : 0);
 }
 
 static int socket_next_event(struct rf_control *control, struct rf_event *out)
@@ -96,8 +96,8 @@ static void destroy(struct rf_socket_control *c)
     rf_free(c);
 }
 
-/* Nobody is left, or nobody can be heard of any more. */
-static bool is_alone(const struct rf_socket_control *c)
+/* No other rank is left, or the link to rank 0 is closed. */
+static bool nobody_is_left(const struct rf_socket_control *c)
 {
     if (c->control.rank != 0 && c->peers[0].link.fd < 0)
         return true;
@@ -106,9 +106,9 @@ static bool is_alone(const struct rf_socket_control *c)
 
 static void say_goodbye(struct rf_socket_control *c)
 {
-    if (!c->parted)
-        tell(&c->control, RF_FRAME_LEFT, NULL, 0);
-    c->parted = true;
+    if (!c->said_goodbye)
+        send_to_all(&c->control, RF_FRAME_LEFT, NULL, 0);
+    c->said_goodbye = true;
 }
 
 static int socket_part(struct rf_control *control, uint64_t deadline_ns)
@@ -116,12 +116,12 @@ static int socket_part(struct rf_control *control, uint64_t deadline_ns)
     struct rf_socket_control *c = control_of(control);
     say_goodbye(c);
     pthread_mutex_lock(&c->lock);
-    while (!c->events && !c->aborted && !is_alone(c))
+    while (!c->events && !c->aborted && !nobody_is_left(c))
         if (!rf_cond_wait(&c->changed, &c->lock, deadline_ns))
             break;
-    bool heard = c->events != NULL;
+    bool has_event = c->events != NULL;
     pthread_mutex_unlock(&c->lock);
-    return heard;
+    return has_event;
 }
 
 static void socket_leave(struct rf_control *control, double timeout_s)
@@ -132,11 +132,11 @@ static void socket_leave(struct rf_control *control, double timeout_s)
     const uint64_t deadline_ns = rf_after_s(timeout_s);
     say_goodbye(c);
     pthread_mutex_lock(&c->lock);
-    while (!c->aborted && !is_alone(c))
+    while (!c->aborted && !nobody_is_left(c))
         if (!rf_cond_wait(&c->changed, &c->lock, deadline_ns))
             break;
     c->stopping = true;
-    c->stop_by_ns = rf_now_ns() + FAREWELL_NS;
+    c->stop_by_ns = rf_now_ns() + LAST_FRAMES_NS;
     rf_control_wake(c);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
@@ -206,7 +206,7 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
         }
         c->peers[r].link = links[r];
         c->peers[r].link.max_payload = RF_FRAME_MAX_PAYLOAD;
-        c->peers[r].heard_ns = rf_now_ns();
+        c->peers[r].received_ns = rf_now_ns();
     }
     /* Ranks without a link of their own here. */
     for (int r = count; c->peers && r < size; r++)

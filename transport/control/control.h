@@ -22,10 +22,10 @@ struct rf_control_event {
 
 struct rf_control_peer {
     struct rf_link link; /* rank 0: to every other; the others: [0] only */
-    uint64_t heard_ns;
+    uint64_t received_ns;
     bool left, dead;
-    bool untold; /* rank 0: left, and the others do not know yet */
-    bool ended;  /* dead, as its process is known to be */
+    bool unannounced; /* rank 0: it has left, and the others do not know yet */
+    bool ended;       /* dead, as its process is known to be */
     /* Rank 0: this rank's part of the gather it is in. */
     uint32_t part_number;
     uint8_t *part;
@@ -42,8 +42,8 @@ struct rf_socket_control {
     int wake_fd;                   /* an eventfd: something is to be sent, or it is time to stop */
     struct rf_control_peer *peers; /* [size] */
     int gone;                      /* of them: left or dead */
-    int untold;                    /* rank 0: left, and to be told to the others, */
-    uint64_t untold_since_ns;      /* for as long */
+    int unannounced;               /* rank 0: how many of them, */
+    uint64_t unannounced_since_ns; /* and since when */
     struct rf_listener listener;
     struct rf_processes *processes; /* of this host; NULL: none */
     struct pollfd *polls;
@@ -62,7 +62,7 @@ struct rf_socket_control {
     size_t gather_bytes;
     char gather_text[256]; /* why it failed */
 
-    bool aborted, parted, stopping; /* parted: has said goodbye */
+    bool aborted, said_goodbye, stopping;
 
     /* For recovery, and the endpoint of each rank there; NULL: rank r has endpoint r. Guarded by
      * recovery->lock. */

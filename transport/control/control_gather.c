@@ -70,7 +70,7 @@ void rf_gather_result(struct rf_socket_control *c, uint32_t number, int status, 
                       size_t bytes)
 {
     if (!c->waiting || number != c->gathers)
-        return; /* the one who asked has given up */
+        return; /* the caller has given up */
     if (status == 0 && bytes != c->gather_bytes * (size_t)c->control.size) {
         status = RF_EMISMATCH;
         data = "the sizes differ between ranks";
@@ -90,8 +90,8 @@ static bool wanted(const struct rf_socket_control *c, int rank)
     return c->control.rank != 0 || c->peers[rank].part_number != c->gathers;
 }
 
-/* Why there will be no result any more; 0 = there may still be. A death comes first: who hears of
- * it before this rank does aborts, and leaves. */
+/* Why there will be no result; 0 = there may still be one. A death is reported first, as a rank
+ * that learns of it earlier aborts and leaves. */
 static int broken(struct rf_socket_control *c)
 {
     for (int rank = 0; rank < c->control.size; rank++)

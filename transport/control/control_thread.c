@@ -2,7 +2,7 @@
  *
  * The thread that serves a control link: it sleeps in poll(), reads frames, relays at rank 0,
  * notices deaths (a closed socket or an ended process of this host at once, silence after ten
- * seconds) and turns latecomers away. Everything it reads is checked; a peer that sends nonsense is
+ * seconds) and refuses late ranks. Everything it reads is checked; a peer that sends nonsense is
  * treated as dead.
  */
 #include <errno.h>
@@ -14,11 +14,11 @@
 #include "control.h"
 #include "processes.h"
 
-/* Goodbyes come in crowds: they are passed on together, when the last one is there or after this
- * long, since one by one they would be as many frames as there are ranks, squared. */
-#define CROWD_NS 10000000ull
+/* Many ranks say goodbye at about the same time. Rank 0 passes goodbyes on together, when the last
+ * one is there or after this long; one by one they would be as many frames as ranks squared. */
+#define BATCH_NS 10000000ull
 
-/* Events nobody fetches are a peer's mistake, and must not become ours. */
+/* Limits the memory for events that are not fetched. */
 enum { MOST_EVENTS = 65536 };
 
 void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void *payload,
@@ -26,7 +26,7 @@ void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void
 {
     struct rf_control_event *item = c->event_count < MOST_EVENTS ? rf_alloc(sizeof(*item)) : NULL;
     if (!item) {
-        /* An event lost in silence could become a hang. */
+        /* An event that is lost without a trace could become a hang. */
         c->aborted = true;
     } else {
         item->event.kind = kind;
@@ -52,7 +52,7 @@ void rf_control_send_all(struct rf_socket_control *c, int except, int kind, int 
         struct rf_link *link = &c->peers[r].link;
         if (r == except || link->fd < 0)
             continue;
-        /* Broken for good; the thread sees the closed socket and reports it. */
+        /* The link is broken; the thread sees the closed socket and reports it. */
         if (rf_link_queue(link, kind, rank, 0, payload, bytes) < 0)
             shutdown(link->fd, SHUT_RDWR);
     }
@@ -82,30 +82,30 @@ static void rank_left(struct rf_socket_control *c, int rank)
     peer->left = true;
     c->gone++;
     if (c->control.rank == 0) {
-        peer->untold = true;
-        if (c->untold++ == 0)
-            c->untold_since_ns = rf_now_ns();
+        peer->unannounced = true;
+        if (c->unannounced++ == 0)
+            c->unannounced_since_ns = rf_now_ns();
     }
     rf_control_push(c, RF_EVENT_LEFT, rank, NULL, 0, "left");
 }
 
-static uint64_t crowd_deadline(const struct rf_socket_control *c)
+static uint64_t announce_deadline(const struct rf_socket_control *c)
 {
-    return c->untold > 0 ? c->untold_since_ns + CROWD_NS : UINT64_MAX;
+    return c->unannounced > 0 ? c->unannounced_since_ns + BATCH_NS : UINT64_MAX;
 }
 
-/* Rank 0. Without memory for the list they go one by one. */
-static void tell_left(struct rf_socket_control *c, uint64_t now)
+/* Rank 0. Without memory for the list they are sent one by one. */
+static void announce_left(struct rf_socket_control *c, uint64_t now)
 {
     bool all = c->gone == c->control.size - 1;
-    if (c->untold == 0 || (!all && !c->stopping && now < crowd_deadline(c)))
+    if (c->unannounced == 0 || (!all && !c->stopping && now < announce_deadline(c)))
         return;
-    uint8_t one[4], *list = rf_alloc(4 * (size_t)c->untold);
+    uint8_t one[4], *list = rf_alloc(4 * (size_t)c->unannounced);
     size_t bytes = 0;
     for (int r = 1; r < c->control.size; r++) {
-        if (!c->peers[r].untold)
+        if (!c->peers[r].unannounced)
             continue;
-        c->peers[r].untold = false;
+        c->peers[r].unannounced = false;
         rf_put32(list ? list + bytes : one, (uint32_t)r);
         bytes += 4;
         if (!list)
@@ -113,12 +113,12 @@ static void tell_left(struct rf_socket_control *c, uint64_t now)
     }
     if (list)
         rf_control_send_all(c, -1, RF_FRAME_LEFT, 0, list, bytes);
-    c->untold = 0;
+    c->unannounced = 0;
     rf_free(list);
 }
 
 /* A list from rank 0. */
-static int hear_left(struct rf_socket_control *c, const struct rf_frame *frame)
+static int receive_left(struct rf_socket_control *c, const struct rf_frame *frame)
 {
     if (frame->bytes % 4)
         return rf_fail(RF_ECORRUPT, "control: rank 0 sent a list of %u bytes", frame->bytes);
@@ -132,13 +132,13 @@ static int hear_left(struct rf_socket_control *c, const struct rf_frame *frame)
     return 0;
 }
 
-/* What any rank may say about itself; rank 0 passes it on. */
-static void hear_rank(struct rf_socket_control *c, int rank, const struct rf_frame *frame)
+/* Frames of a rank about itself; rank 0 relays them. */
+static void receive_of_rank(struct rf_socket_control *c, int rank, const struct rf_frame *frame)
 {
     char text[256];
     switch (frame->kind) {
     case RF_FRAME_MESSAGE:
-        rf_control_overheard(&c->control, frame->payload, frame->bytes);
+        rf_control_call_observer(&c->control, frame->payload, frame->bytes);
         rf_control_push(c, RF_EVENT_MESSAGE, rank, frame->payload, frame->bytes, NULL);
         break;
     case RF_FRAME_ABORT:
@@ -154,7 +154,7 @@ static void hear_rank(struct rf_socket_control *c, int rank, const struct rf_fra
         rf_control_send_all(c, rank, frame->kind, rank, frame->payload, frame->bytes);
 }
 
-static int hear_at_rank_0(struct rf_socket_control *c, int from, const struct rf_frame *frame)
+static int receive_at_rank_0(struct rf_socket_control *c, int from, const struct rf_frame *frame)
 {
     char text[256];
     switch (frame->kind) {
@@ -173,14 +173,14 @@ static int hear_at_rank_0(struct rf_socket_control *c, int from, const struct rf
     case RF_FRAME_MESSAGE:
     case RF_FRAME_ABORT:
     case RF_FRAME_LEFT:
-        hear_rank(c, from, frame); /* whose link it is, not whom it claims to be */
+        receive_of_rank(c, from, frame); /* by its link, not by the rank in the frame */
         return 0;
     default:
         return rf_fail(RF_ECORRUPT, "control: rank %d sent a frame of kind %d", from, frame->kind);
     }
 }
 
-static int hear_from_rank_0(struct rf_socket_control *c, const struct rf_frame *frame)
+static int receive_from_rank_0(struct rf_socket_control *c, const struct rf_frame *frame)
 {
     char text[256];
     if (frame->rank >= c->control.size || (frame->rank == c->control.rank && frame->rank != 0))
@@ -200,12 +200,12 @@ static int hear_from_rank_0(struct rf_socket_control *c, const struct rf_frame *
         return 0;
     case RF_FRAME_LEFT:
         if (frame->bytes > 0)
-            return hear_left(c, frame);
+            return receive_left(c, frame);
         rank_left(c, 0);
         return 0;
     case RF_FRAME_MESSAGE:
     case RF_FRAME_ABORT:
-        hear_rank(c, frame->rank, frame);
+        receive_of_rank(c, frame->rank, frame);
         return 0;
     default:
         return rf_fail(RF_ECORRUPT, "control: rank 0 sent a frame of kind %d", frame->kind);
@@ -232,13 +232,13 @@ static void serve_link(struct rf_socket_control *c, int index)
     struct rf_frame frame;
     int rc = rf_link_flush(&peer->link);
     int sent = rc;
-    /* Reads on when sending failed: the last words may be a goodbye. */
+    /* Reads on when sending failed: the last frame may be a goodbye. */
     while ((rc = rf_link_fill(&peer->link)) > 0) {
-        peer->heard_ns = rf_now_ns();
+        peer->received_ns = rf_now_ns();
         while (rc > 0 && (rc = rf_link_next(&peer->link, &frame)) > 0) {
-            int heard = c->control.rank == 0 ? hear_at_rank_0(c, index, &frame)
-                                             : hear_from_rank_0(c, &frame);
-            rc = heard < 0 ? heard : 1;
+            int handled = c->control.rank == 0 ? receive_at_rank_0(c, index, &frame)
+                                               : receive_from_rank_0(c, &frame);
+            rc = handled < 0 ? handled : 1;
         }
         if (rc < 0)
             break;
@@ -249,7 +249,7 @@ static void serve_link(struct rf_socket_control *c, int index)
         close_link(c, index, rc);
 }
 
-/* Where rank 0 has left, nobody passes on a goodbye any more, and an end may be one. */
+/* After rank 0 has left nobody relays goodbyes, so a process that ends may have said goodbye. */
 static void watch_processes(struct rf_socket_control *c)
 {
     for (int r; (r = rf_processes_next(c->processes, rf_now_ns())) >= 0;) {
@@ -259,7 +259,7 @@ static void watch_processes(struct rf_socket_control *c)
         peer->ended = true;
         if (c->control.rank == 0 || r == 0)
             rf_link_close(&peer->link);
-        /* Before anything that this rank says because of it. */
+        /* Sent before anything that this rank sends because of it. */
         const char text[] = "its process has ended";
         if (c->control.rank != 0)
             rf_control_send_all(c, -1, RF_FRAME_DEAD, r, text, sizeof(text) - 1);
@@ -271,7 +271,7 @@ static void heartbeat(struct rf_socket_control *c, uint64_t now)
 {
     if (now < c->next_heartbeat_ns)
         return;
-    /* This process itself was stopped: nobody else is to blame for the silence. */
+    /* This process itself was stopped, so no other rank was silent. */
     bool overslept = c->next_heartbeat_ns && now - c->next_heartbeat_ns > c->suspicion_ns / 2;
     c->next_heartbeat_ns = rf_add_ns(now, c->heartbeat_ns);
     rf_control_send_all(c, -1, RF_FRAME_HEARTBEAT, c->control.rank, NULL, 0);
@@ -281,12 +281,12 @@ static void heartbeat(struct rf_socket_control *c, uint64_t now)
         if (peer->link.fd < 0)
             continue;
         if (overslept)
-            peer->heard_ns = now;
-        if (now - peer->heard_ns <= c->suspicion_ns)
+            peer->received_ns = now;
+        if (now - peer->received_ns <= c->suspicion_ns)
             continue;
         char text[256];
         snprintf(text, sizeof(text), "it has been silent for %.3g s",
-                 (double)(now - peer->heard_ns) * 1e-9);
+                 (double)(now - peer->received_ns) * 1e-9);
         rf_link_close(&peer->link);
         rank_died(c, r, text);
     }
@@ -310,7 +310,7 @@ static int fill_polls(struct rf_socket_control *c)
 }
 
 /* Every link is flushed and closed by the other end, or time is up. */
-static bool has_said_goodbye(struct rf_socket_control *c, uint64_t now)
+static bool is_finished(struct rf_socket_control *c, uint64_t now)
 {
     bool open = false;
     int links = c->control.rank == 0 ? c->control.size : 1;
@@ -325,16 +325,15 @@ static bool has_said_goodbye(struct rf_socket_control *c, uint64_t now)
     return !open || now >= c->stop_by_ns;
 }
 
-/* Only who has something to say costs rank 0 a system call. */
+/* Only links that are ready cost rank 0 a system call. */
 static void serve_links(struct rf_socket_control *c)
 {
     int links = c->control.rank == 0 ? c->control.size : 1;
     for (int r = 0; r < links; r++)
         if (c->peers[r].link.fd >= 0 && c->polls[1 + r].revents)
             serve_link(c, r);
-    tell_left(c, rf_now_ns());
-    /* What was relayed need not wait for the next turn. It goes out in one piece for all that were
-     * heard in this one. */
+    announce_left(c, rf_now_ns());
+    /* Sends what was relayed now, all frames of this turn at once. */
     for (int r = 0; r < links; r++)
         if (rf_link_has_output(&c->peers[r].link) && rf_link_flush(&c->peers[r].link) < 0)
             shutdown(c->peers[r].link.fd, SHUT_WR); /* the next read reports it */
@@ -345,8 +344,8 @@ void *rf_control_thread(void *control)
     struct rf_socket_control *c = control;
     rf_set_thread_rank(c->control.rank);
     pthread_mutex_lock(&c->lock);
-    /* What came together with the last frame of joining lies in the buffers, and poll() would not
-     * speak of it. */
+    /* Frames that came together with the last one of joining are in the buffers already, of which
+     * poll() knows nothing. */
     for (int r = 0; r < (c->control.rank == 0 ? c->control.size : 1); r++)
         if (c->peers[r].link.fd >= 0)
             serve_link(c, r);
@@ -354,7 +353,7 @@ void *rf_control_thread(void *control)
         uint64_t now = rf_now_ns();
         if (!c->stopping)
             heartbeat(c, now);
-        else if (has_said_goodbye(c, now))
+        else if (is_finished(c, now))
             break;
         int count = fill_polls(c);
         uint64_t until = c->stopping ? c->stop_by_ns : c->next_heartbeat_ns;
@@ -364,14 +363,14 @@ void *rf_control_thread(void *control)
             until = pending;
         if (ends < until)
             until = ends;
-        if (crowd_deadline(c) < until)
-            until = crowd_deadline(c);
+        if (announce_deadline(c) < until)
+            until = announce_deadline(c);
         int timeout_ms = rf_poll_ms(until, now);
         pthread_mutex_unlock(&c->lock);
         int ready = poll(c->polls, (nfds_t)count, timeout_ms);
         pthread_mutex_lock(&c->lock);
         for (int i = 0; i < count && ready < 0; i++)
-            c->polls[i].revents = 0; /* interrupted: they say nothing */
+            c->polls[i].revents = 0; /* interrupted: these are not valid */
         uint64_t drained;
         while (read(c->wake_fd, &drained, sizeof(drained)) > 0)
             continue;

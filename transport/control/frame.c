@@ -80,9 +80,9 @@ int rf_frame_parse(const uint8_t *bytes, size_t count, size_t max_payload, struc
     return 1;
 }
 
-void rf_frame_text(const uint8_t *payload, size_t bytes, char *out, size_t room)
+void rf_frame_text(const uint8_t *payload, size_t bytes, char *out, size_t capacity)
 {
-    size_t length = bytes < room - 1 ? bytes : room - 1;
+    size_t length = bytes < capacity - 1 ? bytes : capacity - 1;
     for (size_t i = 0; i < length; i++)
         out[i] = payload[i] >= 0x20 && payload[i] < 0x7f ? (char)payload[i] : '?';
     out[length] = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The frames of the control link: 16 bytes of header and a payload, little-endian. Parsing is a
- * pure function of bytes, since what comes from the network is hostile until parsed.
+ * pure function of bytes, since input from the network is untrusted until parsed.
  */
 #ifndef RF_TRANSPORT_FRAME_H
 #define RF_TRANSPORT_FRAME_H
@@ -26,7 +26,7 @@ enum rf_frame_kind {
     RF_FRAME_ABORT,   /* text */
     RF_FRAME_DEAD,    /* about `rank`: rank 0 to all, or who saw its process end to rank 0; text */
     RF_FRAME_LEFT,    /* goodbye of the sender; from rank 0 also, in 32 bits each, of others */
-    RF_FRAME_MEMBERS, /* among survivors: the new job and who is in it */
+    RF_FRAME_MEMBERS, /* among survivors: the new job and its members (member_list.h) */
     /* Between a newcomer and the join listener (join_listener.h), after WELCOME. */
     RF_FRAME_TERMS,  /* newcomer: text, its terms */
     RF_FRAME_NOTE,   /* rank 0: text, what the newcomer waits for */
@@ -54,8 +54,8 @@ int rf_frame_parse(const uint8_t *bytes, size_t count, size_t max_payload, struc
                    size_t *need);
 void rf_frame_header(uint8_t out[RF_FRAME_HEADER], int kind, int rank, uint32_t number,
                      uint32_t bytes);
-/* Copies text of a payload, at most room - 1 characters, unprintable ones as '?'. */
-void rf_frame_text(const uint8_t *payload, size_t bytes, char *out, size_t room);
+/* Copies text of a payload, at most capacity - 1 characters, unprintable ones as '?'. */
+void rf_frame_text(const uint8_t *payload, size_t bytes, char *out, size_t capacity);
 
 void rf_put32(uint8_t *out, uint32_t value);
 uint32_t rf_get32(const uint8_t *in);

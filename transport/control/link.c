@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "socket.h"
 
-enum { FIRST_ROOM = 1024, LONG_FRAME = 16 << 10, MAX_BACKLOG = 96 << 20 };
+enum { FIRST_CAPACITY = 1024, LONG_FRAME = 16 << 10, MAX_BACKLOG = 96 << 20 };
 
 void rf_link_init(struct rf_link *link, int fd, size_t max_payload)
 {
@@ -30,23 +30,23 @@ void rf_link_close(struct rf_link *link)
 }
 
 /* Makes [*start, *end) of the buffer able to grow by `bytes`. */
-static int reserve(uint8_t **buffer, size_t *start, size_t *end, size_t *room, size_t bytes)
+static int reserve(uint8_t **buffer, size_t *start, size_t *end, size_t *capacity, size_t bytes)
 {
     if (*start > 0) {
         memmove(*buffer, *buffer + *start, *end - *start);
         *end -= *start;
         *start = 0;
     }
-    if (*end + bytes <= *room)
+    if (*end + bytes <= *capacity)
         return 0;
-    size_t grown = *room ? *room : FIRST_ROOM;
+    size_t grown = *capacity ? *capacity : FIRST_CAPACITY;
     while (grown < *end + bytes)
         grown *= 2;
     uint8_t *moved = rf_realloc(*buffer, grown);
     if (!moved)
         return rf_fail(RF_ENOMEM, "control: no memory for a buffer of %zu bytes", grown);
     *buffer = moved;
-    *room = grown;
+    *capacity = grown;
     return 0;
 }
 
@@ -75,7 +75,8 @@ int rf_link_queue(struct rf_link *link, int kind, int rank, uint32_t number, con
                       : 0;
     size_t begin = sent < RF_FRAME_HEADER ? sent : RF_FRAME_HEADER;
     size_t skip = sent - begin, left = RF_FRAME_HEADER + bytes - sent;
-    RETURN_IF_ERROR(reserve(&link->out, &link->out_start, &link->out_end, &link->out_room, left));
+    RETURN_IF_ERROR(
+        reserve(&link->out, &link->out_start, &link->out_end, &link->out_capacity, left));
     memcpy(link->out + link->out_end, header + begin, RF_FRAME_HEADER - begin);
     if (bytes > skip)
         memcpy(link->out + link->out_end + RF_FRAME_HEADER - begin, (const uint8_t *)payload + skip,
@@ -120,16 +121,16 @@ int rf_link_fill(struct rf_link *link)
     /* At most one frame's worth is ever wanted, so the buffer grows with what the header promises.
      */
     struct rf_frame ignored;
-    size_t have = link->in_end - link->in_start, need = FIRST_ROOM;
+    size_t have = link->in_end - link->in_start, need = FIRST_CAPACITY;
     if (have > 0 &&
         rf_frame_parse(link->in + link->in_start, have, link->max_payload, &ignored, &need) != 0)
         return 1; /* there is work in the buffer already, or it is damaged: next() says */
     size_t more = need > have ? need - have : 1;
-    if (more < FIRST_ROOM / 2)
-        more = FIRST_ROOM / 2;
-    RETURN_IF_ERROR(reserve(&link->in, &link->in_start, &link->in_end, &link->in_room, more));
+    if (more < FIRST_CAPACITY / 2)
+        more = FIRST_CAPACITY / 2;
+    RETURN_IF_ERROR(reserve(&link->in, &link->in_start, &link->in_end, &link->in_capacity, more));
     for (;;) {
-        ssize_t got = recv(link->fd, link->in + link->in_end, link->in_room - link->in_end, 0);
+        ssize_t got = recv(link->fd, link->in + link->in_end, link->in_capacity - link->in_end, 0);
         if (got > 0) {
             link->in_end += (size_t)got;
             return 1;

@@ -13,8 +13,8 @@
 struct rf_link {
     int fd; /* -1 = closed */
     uint8_t *in, *out;
-    size_t in_start, in_end, in_room;
-    size_t out_start, out_end, out_room;
+    size_t in_start, in_end, in_capacity;
+    size_t out_start, out_end, out_capacity;
     size_t max_payload; /* of what is accepted */
 };
 

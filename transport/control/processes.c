@@ -16,12 +16,11 @@
 #include "base/base.h"
 #include "control.h"
 
-/* A goodbye travels by way of rank 0, and may be later than the news of the end. */
+/* A goodbye is relayed by rank 0, and may come after the process has ended. */
 #define GRACE_NS 300000000ull
 enum { MOST_WATCHED = 256 };
 
-/* As small as it can be: what every rank says to all goes through rank 0 as often as there are
- * ranks, squared. */
+/* Small, as rank 0 relays those of all ranks to all ranks. */
 struct process {
     uint64_t names; /* the kernel and the namespace of its number, hashed; 0 = unknown */
     uint32_t number;

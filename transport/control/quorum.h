@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether those who have met may go on without the others. Used by survivors.c and
- * loopback_survivors.c.
+ * Whether the ranks that take part in a recovery may go on without the others. Used by survivors.c
+ * and loopback_survivors.c.
  */
 #ifndef RF_TRANSPORT_QUORUM_H
 #define RF_TRANSPORT_QUORUM_H

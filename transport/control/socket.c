@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Plain TCP helpers of the control link. What is said over a socket is known in link.c and above.
+ * Plain TCP helpers of the control link. What is sent over a socket is the business of link.c.
  */
 #define _GNU_SOURCE /* accept4 */
 #include "socket.h"
@@ -153,8 +153,8 @@ bool rf_socket_wait(int fd, short events, uint64_t deadline_ns)
     }
 }
 
-/* A connection to a port nobody listens on can meet itself when the kernel picks that very port for
- * this end. */
+/* A connection to a port on which nobody listens can reach itself when the kernel picks that very
+ * port for this end. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage own = {0}, peer = {0};

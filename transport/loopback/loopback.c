@@ -92,8 +92,8 @@ static void finish(struct rf_loopback *world, struct rf_loop_node *node)
 /* Both nodes are unlinked; the receiver's match_lock is held, so neither side can cancel. */
 static void deliver(struct rf_loopback *world, struct rf_loop_node *send, struct rf_loop_node *recv)
 {
-    uint64_t room = recv->bytes;
-    uint64_t copied = send->bytes < room ? send->bytes : room;
+    uint64_t capacity = recv->bytes;
+    uint64_t copied = send->bytes < capacity ? send->bytes : capacity;
     if (copied > 0)
         memcpy(recv->buffer, send->buffer, copied);
     recv->contract = send->contract;
@@ -104,9 +104,9 @@ static void deliver(struct rf_loopback *world, struct rf_loop_node *send, struct
     }
     if (send->damaged && copied > 0)
         ((uint8_t *)recv->buffer)[copied / 2] ^= 0x10;
-    recv->status = send->bytes > room ? RF_EMISMATCH : 0;
+    recv->status = send->bytes > capacity ? RF_EMISMATCH : 0;
     recv->bytes = send->bytes;
-    recv->tag = room;
+    recv->tag = capacity;
     recv->ready_ns = send->ready_ns;
     finish(world, recv);
     finish(world, send);
@@ -146,7 +146,7 @@ static uint64_t arrival_ns(struct rf_loop_rank *self, int peer, size_t bytes)
 
 /* Counts a message to another rank, and applies throttle and faults to it. Returns 1 when the
  * message is to be lost. */
-static int leave_for(struct rf_loop_rank *self, int peer, struct rf_loop_node *node)
+static int count_and_throttle(struct rf_loop_rank *self, int peer, struct rf_loop_node *node)
 {
     struct rf_loopback *world = self->world;
     const struct rf_loopback_opts *opts = &world->opts;
@@ -194,7 +194,7 @@ static int loop_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32
                                   .peer = peer,
                                   .owner = t->rank};
     atomic_fetch_add_explicit(&self->sends_outstanding, 1, memory_order_relaxed);
-    if (peer != t->rank && leave_for(self, peer, send)) {
+    if (peer != t->rank && count_and_throttle(self, peer, send)) {
         finish(world, send);
         return 0;
     }

@@ -17,10 +17,10 @@ enum { RF_LOOP_BUCKETS = 64 };
  * the start of its context, so posting allocates nothing. */
 struct rf_loop_node {
     struct rf_loop_node *next, *prev;
-    uint64_t tag; /* once finished: how many bytes the receive had room for */
+    uint64_t tag; /* once finished: the capacity of the receive, in bytes */
     void *buffer;
     uint64_t bytes;    /* once finished: how many the sender sent */
-    uint64_t ready_ns; /* not to be seen before */
+    uint64_t ready_ns; /* not delivered before */
     uint32_t contract;
     int32_t peer;
     int32_t owner; /* the rank that posted it */
@@ -66,11 +66,11 @@ struct rf_loop_rank {
         void *data;
         size_t bytes;
     } slot[2];
-    /* A meeting of survivors: this rank waits in it; its rank in the world that came of the last
-     * one, -1 = it is not in it; it never will be in one again; the last one had no majority. */
-    bool meeting, left_out, refused;
-    int place;
-    bool opened_transport, opened_control, left, deaf, dead, aborted;
+    /* Recovery: this rank waits in one; it will never take part in one again; the last one had no
+     * majority. */
+    bool recovering, left_out, refused;
+    int new_rank; /* in the world of the last recovery; -1 = it is not in it */
+    bool opened_transport, opened_control, left, closed, dead, aborted;
 };
 
 struct rf_loopback {
@@ -79,7 +79,7 @@ struct rf_loopback {
     atomic_uint_fast64_t messages; /* sent to others, in the whole world */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t meetings;             /* of survivors that have ended */
+    uint64_t recoveries;           /* of survivors that have ended */
     struct rf_loopback *survivors; /* what came of the last one; its members' */
     struct rf_error refusal;       /* of one that had no majority */
     atomic_uint ends;              /* > 0: the world is freed when so many ends have been */
@@ -88,7 +88,7 @@ struct rf_loopback {
 
 /* loopback_event.c: every other rank learns that `rank` died. */
 void rf_loop_report_death(struct rf_loopback *world, int rank, const char *text);
-/* The world is locked. What one rank, or every one but `from`, has to hear of `from`. */
+/* The world is locked. Queues an event about `from` for one rank, or for every rank but `from`. */
 void rf_loop_push(struct rf_loop_rank *to, int kind, int from, const void *payload, size_t bytes,
                   const char *text);
 void rf_loop_push_to_others(struct rf_loopback *world, int kind, int from, const void *payload,

@@ -37,7 +37,8 @@ static int put_part(struct rf_loop_rank *self, uint64_t number, const void *mine
     return 0;
 }
 
-/* As control_gather.c has it: a death comes first, since who hears of it aborts, and leaves. */
+/* As control_gather.c has it: a death is reported first, as a rank that learns of it aborts and
+ * leaves. */
 static int broken(const struct rf_loop_rank *self, uint64_t number)
 {
     const struct rf_loopback *world = self->world;
@@ -180,9 +181,9 @@ static int loop_part(struct rf_control *c, uint64_t deadline_ns)
     while (!self->events && !self->dead && !self->aborted && !others_are_gone(world))
         if (!rf_cond_wait(&world->changed, &world->lock, deadline_ns))
             break;
-    bool heard = self->events != NULL;
+    bool has_event = self->events != NULL;
     pthread_mutex_unlock(&world->lock);
-    return heard;
+    return has_event;
 }
 
 static void loop_leave(struct rf_control *c, double timeout_s)
@@ -198,7 +199,7 @@ static void loop_leave(struct rf_control *c, double timeout_s)
         if (!rf_cond_wait(&world->changed, &world->lock, until_ns))
             break;
     rf_loop_drop_events(self);
-    self->deaf = true;
+    self->closed = true;
     pthread_mutex_unlock(&world->lock);
     rf_loop_end(world);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a loopback rank has yet to hear over its control link: put there by the others, under the
- * lock of the world.
+ * The queue of events of a loopback rank's control link, which the other ranks fill under the lock
+ * of the world.
  */
 #include "base/base.h"
 #include "loopback.h"
@@ -10,10 +10,10 @@
 void rf_loop_push(struct rf_loop_rank *to, int kind, int from, const void *payload, size_t bytes,
                   const char *text)
 {
-    if (to->deaf || !to->events_end)
+    if (to->closed || !to->events_end)
         return;
     if (kind == RF_EVENT_MESSAGE)
-        rf_control_overheard(&to->control, payload, bytes);
+        rf_control_call_observer(&to->control, payload, bytes);
     struct rf_loop_event *item = rf_alloc(sizeof(*item));
     if (!item) {
         to->aborted = true;

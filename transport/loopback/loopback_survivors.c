@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How the loopback ranks that are still there come to a world of their own: under the lock of the
- * old one, the last to come decides for all, or the first whose patience ends. Called by
+ * Recovery of loopback ranks: those that are still there make a world of their own. Under the lock
+ * of the old world the last of them decides for all, or the first whose timeout ends. Called by
  * survivors.c.
  */
 #include <time.h>
@@ -15,7 +15,7 @@ static bool is_complete(const struct rf_loopback *world)
 {
     for (int r = 0; r < world->size; r++) {
         const struct rf_loop_rank *rank = &world->ranks[r];
-        if (!rank->meeting && !rank->dead && !rank->left)
+        if (!rank->recovering && !rank->dead && !rank->left)
             return false;
     }
     return true;
@@ -30,7 +30,7 @@ static int check_quorum(struct rf_loopback *world)
     bool *gone = here + size;
     for (size_t r = 0; r < size; r++) {
         const struct rf_loop_rank *rank = &world->ranks[r];
-        here[r] = rank->meeting && !rank->dead;
+        here[r] = rank->recovering && !rank->dead;
         gone[r] = rank->dead || rank->left;
     }
     int rc = rf_quorum_has(here, gone, world->size) ? 0 : rf_quorum_fail(here, gone, world->size);
@@ -38,14 +38,14 @@ static int check_quorum(struct rf_loopback *world)
     return rc;
 }
 
-/* The error is this thread's last, and that of all who came. */
-static void break_up(struct rf_loopback *world)
+/* Refuses all ranks in this recovery; the error is the last one of this thread. */
+static void refuse_all(struct rf_loopback *world)
 {
     world->refusal = *rf_last_error();
     for (int r = 0; r < world->size; r++) {
         struct rf_loop_rank *rank = &world->ranks[r];
-        rank->refused = rank->meeting;
-        rank->meeting = false;
+        rank->refused = rank->recovering;
+        rank->recovering = false;
     }
     pthread_cond_broadcast(&world->changed);
 }
@@ -54,39 +54,39 @@ static int decide(struct rf_loopback *world)
 {
     int count = 0, rc = 0;
     for (int r = 0; r < world->size; r++)
-        count += world->ranks[r].meeting && !world->ranks[r].dead;
+        count += world->ranks[r].recovering && !world->ranks[r].dead;
     world->survivors = NULL;
     if (count > 1)
         rc = rf_loop_create_group(world, count, &world->survivors);
-    for (int r = 0, place = 0; r < world->size; r++) {
+    for (int r = 0, new_rank = 0; r < world->size; r++) {
         struct rf_loop_rank *rank = &world->ranks[r];
-        bool taken = rank->meeting && !rank->dead;
-        rank->place = taken ? place++ : -1;
+        bool taken = rank->recovering && !rank->dead;
+        rank->new_rank = taken ? new_rank++ : -1;
         rank->left_out = rank->left_out || !taken;
-        rank->meeting = false;
+        rank->recovering = false;
     }
-    world->meetings++;
+    world->recoveries++;
     pthread_cond_broadcast(&world->changed);
     return rc;
 }
 
-static int meet(struct rf_loopback *world, struct rf_loop_rank *self, double timeout_s)
+static int recover(struct rf_loopback *world, struct rf_loop_rank *self, double timeout_s)
 {
-    const uint64_t number = world->meetings;
+    const uint64_t number = world->recoveries;
     const uint64_t deadline_ns = rf_after_s(timeout_s);
-    self->meeting = true;
+    self->recovering = true;
     pthread_cond_broadcast(&world->changed);
     bool late = false;
     self->refused = false;
-    while (world->meetings == number && !self->dead && !self->left_out && !self->refused) {
+    while (world->recoveries == number && !self->dead && !self->left_out && !self->refused) {
         if ((late || is_complete(world)) && check_quorum(world) < 0)
-            break_up(world);
+            refuse_all(world);
         else if (late || is_complete(world))
             RETURN_IF_ERROR(decide(world));
         else
             late = !rf_cond_wait(&world->changed, &world->lock, deadline_ns);
     }
-    self->meeting = false;
+    self->recovering = false;
     if (self->dead)
         return rf_fail_rank(RF_ENET, self->control.rank, "rank %d was killed by the fault injector",
                             self->control.rank);
@@ -106,10 +106,10 @@ int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members
     struct rf_loop_rank *self = &world->ranks[control->rank];
     struct rf_loopback *next = NULL;
     pthread_mutex_lock(&world->lock);
-    int rc = meet(world, self, timeout_s), place = self->place;
+    int rc = recover(world, self, timeout_s), new_rank = self->new_rank;
     *count = 0;
     for (int r = 0; rc == 0 && r < world->size; r++)
-        if (world->ranks[r].place >= 0)
+        if (world->ranks[r].new_rank >= 0)
             members[(*count)++] = r;
     next = world->survivors;
     pthread_mutex_unlock(&world->lock);
@@ -117,7 +117,7 @@ int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members
         rc = rf_fail(RF_ENOMEM, "no memory for a world of the survivors");
     if (rc < 0)
         return rc;
-    rc = *count > 1 ? rf_loopback_control(next, place, out) : rf_self_control(out);
+    rc = *count > 1 ? rf_loopback_control(next, new_rank, out) : rf_self_control(out);
     if (rc == 0)
         (*out)->host = control->host;
     return rc;
