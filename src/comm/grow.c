@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A job that takes in newcomers: its ranks and they meet as a job of their own while the old
- * communicator still stands, over which the ranks of the job vote whether all could. So whatever a
- * newcomer does until then, the old communicator goes on. Who may come, and where they meet, is the
- * business of the transport layer (join_listener.c, newcomer.c).
+ * Newcomers join a running job. Its ranks and the newcomers open a larger communicator while the
+ * old one still works, and the old ranks vote over the old one whether all could. So nothing that a
+ * newcomer does before the vote harms the old communicator. The transport layer decides which
+ * processes may join, and where (join_listener.c, newcomer.c).
  */
 #include <ringforge/ringforge.h>
 
@@ -15,7 +15,7 @@
 #define DEFAULT_JOIN_S 60.0
 #define LABEL "rf_comm_grow"
 
-/* What the library itself needs to be the same, and then the caller's. */
+/* The library's own terms, then the caller's. */
 static int make_terms(bool checksum, const char *own, char **out)
 {
     const uint16_t one = 1;
@@ -59,43 +59,45 @@ static int open_larger(struct rf_control *control, const struct rf_comm_opts *op
     return rf_comm_adopt(comm, opts, rc, out);
 }
 
-/* Rank 0's word that all ranks of the old job go on with this communicator. */
-static int give_word(struct rf_comm *comm)
+/* Rank 0 tells the newcomers that the old ranks go on with this communicator. */
+static int confirm(struct rf_comm *comm)
 {
-    int32_t word = 1;
+    int32_t go_on = 1;
     const struct rf_coll_opts opts = {.label = LABEL};
-    return rf_broadcast(comm, &word, 1, RF_I32, 0, &opts);
+    return rf_broadcast(comm, &go_on, 1, RF_I32, 0, &opts);
 }
 
 /* ---- ranks of the job ------------------------------------------------------------------------ */
 
-struct call {
+/* Rank 0 broadcasts it. */
+struct invitation_result {
     int32_t status;
     struct rf_growth growth;
     char message[200];
 };
 
-/* Rank 0 calls the newcomers, and says where the larger job meets. *listener: rank 0's, or -1. */
-static int call_newcomers(struct rf_comm *comm, struct rf_join_listener *join_listener, int count,
-                          struct rf_growth *growth, int *listener)
+/* Rank 0 invites the newcomers, and broadcasts where the larger job meets. *listener: rank 0's, or
+ * -1. */
+static int invite_newcomers(struct rf_comm *comm, struct rf_join_listener *join_listener, int count,
+                            struct rf_growth *growth, int *listener)
 {
-    struct call call = {0};
+    struct invitation_result invited = {0};
     const struct rf_coll_opts opts = {.label = LABEL};
     *listener = -1;
     if (comm->rank == 0) {
-        call.status = join_listener ? rf_growth_begin(join_listener, comm->links.control, count,
-                                                      &call.growth, listener)
-                                    : rf_fail(RF_EINVAL, "rank 0 needs a join listener");
-        if (call.status < 0)
-            snprintf(call.message, sizeof(call.message), "%.199s", rf_last_error()->message);
+        invited.status = join_listener ? rf_growth_begin(join_listener, comm->links.control, count,
+                                                         &invited.growth, listener)
+                                       : rf_fail(RF_EINVAL, "rank 0 needs a join listener");
+        if (invited.status < 0)
+            snprintf(invited.message, sizeof(invited.message), "%.199s", rf_last_error()->message);
     }
-    RETURN_IF_ERROR(rf_broadcast(comm, &call, sizeof(call), RF_U8, 0, &opts));
-    call.message[sizeof(call.message) - 1] = 0;
-    *growth = call.growth;
-    return call.status < 0 ? rf_fail(RF_EAGAIN, "grow: %s", call.message) : 0;
+    RETURN_IF_ERROR(rf_broadcast(comm, &invited, sizeof(invited), RF_U8, 0, &opts));
+    invited.message[sizeof(invited.message) - 1] = 0;
+    *growth = invited.growth;
+    return invited.status < 0 ? rf_fail(RF_EAGAIN, "grow: %s", invited.message) : 0;
 }
 
-/* Whether all could. */
+/* Whether all ranks could join the larger job. */
 static int vote(struct rf_comm *comm, int rc)
 {
     const struct rf_error error = *rf_last_error();
@@ -127,7 +129,7 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
     RETURN_IF_ERROR(check(comm, options, out));
     opts.start_timeout_s = opts.start_timeout_s > 0 ? opts.start_timeout_s : DEFAULT_GROW_S;
     opts.checksum = comm->settings.checksum;
-    RETURN_IF_ERROR(call_newcomers(comm, join_listener, count, &growth, &listener));
+    RETURN_IF_ERROR(invite_newcomers(comm, join_listener, count, &growth, &listener));
     int rc = rf_growth_join(comm->links.control, &growth, listener, opts.key, opts.start_timeout_s,
                             &control);
     if (rc == 0)
@@ -143,7 +145,7 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
         rf_set_thread_rank(rf_comm_job_rank(comm, comm->rank)); /* adopting has changed it */
         return rc;
     }
-    if (give_word(larger) < 0) /* all have voted: the next call on it says so, too */
+    if (confirm(larger) < 0) /* all have voted, and the next call on it fails, too */
         rf_log("comm", 1, "a rank was lost at the end of growing: %s", rf_last_error()->message);
     *out = larger;
     return 0;
@@ -151,14 +153,14 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
 
 /* ---- newcomers ------------------------------------------------------------------------------- */
 
-/* Some errors say that it may go better another time. */
-static bool is_of_others(int status)
+/* Whether another attempt may succeed. */
+static bool is_temporary(int status)
 {
     return status == RF_EPEER || status == RF_EABORT || status == RF_ENET ||
            status == RF_ETIMEOUT || status == RF_EAGAIN;
 }
 
-/* RF_EAGAIN: called, and it came to nothing. */
+/* RF_EAGAIN: this process was invited, but the attempt failed. */
 static int try_to_join(const struct rf_join_request *request, const struct rf_comm_opts *opts,
                        struct rf_comm **out)
 {
@@ -170,12 +172,12 @@ static int try_to_join(const struct rf_join_request *request, const struct rf_co
     if (rc == 0)
         rc = open_larger(control, opts, &comm);
     if (rc == 0)
-        rc = give_word(comm);
+        rc = confirm(comm);
     if (rc < 0) {
         const struct rf_error error = *rf_last_error();
         (void)rf_comm_close(comm);
         rf_fail_error(&error);
-        return is_of_others(rc) ? RF_EAGAIN : rc;
+        return is_temporary(rc) ? RF_EAGAIN : rc;
     }
     *out = comm;
     return 0;
