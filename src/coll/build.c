@@ -8,15 +8,6 @@
 #include "table.h"
 #include "windows.h"
 
-/* Shorter ones are sent whole to everybody. */
-enum { SHORTEST_SHARED = 32 << 10 };
-
-/* Whether ranks show each other their buffers first, and may go on with another list. */
-static bool meets(const struct rf_coll_row *row)
-{
-    return row->build == rf_build_fused_all_reduce;
-}
-
 /* The same call among ranks that do not reach each other's memory. */
 static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
 {
@@ -25,24 +16,16 @@ static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
     return other;
 }
 
-/* What ranks go on with where they have shown each other that not all buffers can be reached. */
-static const char *otherwise(const struct rf_coll_desc *desc, struct rf_coll_desc *other)
-{
-    const bool shares = rf_coll_bytes(desc) > SHORTEST_SHARED && rf_coll_can_share(desc);
-    *other = shares ? *desc : apart(desc);
-    return shares ? "shared" : NULL;
-}
-
 /* Such a call has shares that the description does not give: *counts, to be freed, or NULL. */
-static int share_by_hosts(const struct rf_coll_row *row, struct rf_coll_desc *desc, size_t **counts)
+static int add_counts(const struct rf_coll_row *row, struct rf_coll_desc *desc, size_t **counts)
 {
     *counts = NULL;
-    if (row->build != rf_build_hierarchical_all_reduce)
+    if (!row->counts)
         return 0;
     *counts = rf_alloc((size_t)desc->ranks * sizeof(**counts));
     if (!*counts)
         return rf_fail(RF_ENOMEM, "no memory for the shares of %d ranks", desc->ranks);
-    rf_hierarchical_counts(desc, *counts);
+    row->counts(desc, *counts);
     desc->counts = *counts;
     return 0;
 }
@@ -52,14 +35,14 @@ int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorith
     const struct rf_coll_row *row;
     struct rf_windows windows;
     RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    if (meets(row)) {
+    if (row->fallback) {
         struct rf_coll_desc other;
-        const char *name = otherwise(desc, &other);
+        const char *name = row->fallback(desc, &other);
         return rf_sched_staging_bytes(&other, name, out);
     }
     struct rf_coll_desc own = *desc;
     size_t *counts;
-    RETURN_IF_ERROR(share_by_hosts(row, &own, &counts));
+    RETURN_IF_ERROR(add_counts(row, &own, &counts));
     int rc = rf_windows_init(&windows, &own, !row->whole);
     if (rc == 0)
         *out = windows.in.staged || windows.out.staged
@@ -82,37 +65,33 @@ static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
     return 0;
 }
 
-/* With the length of segments that the row's list has. */
 static struct rf_coll_desc segmented(const struct rf_coll_desc *desc, const struct rf_coll_row *row)
 {
     struct rf_coll_desc own = *desc;
-    if (desc->model)
-        own.segment_bytes = rf_model_segment(desc->model, desc, row->name);
-    if (rf_coll_adds_leaves(desc->op))
-        own.segment_bytes = 0; /* their own */
+    own.segment_bytes = rf_coll_segment(desc, row);
     return own;
 }
 
-/* A list with a meeting has nothing staged: a rank whose tensors the host cannot reach shows that,
+/* A list with a fallback has nothing staged: a rank whose tensors the host cannot reach shows that,
  * and all go on with the other. */
 static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
                   struct rf_sched **out)
 {
     struct rf_sched *sched = NULL, *fallback = NULL;
     struct rf_coll_desc own = segmented(desc, row);
-    if (meets(row)) {
+    if (row->fallback) {
         struct rf_coll_desc other;
-        const char *name = otherwise(desc, &other);
+        const char *name = row->fallback(desc, &other);
         own.staged = 0;
         RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &fallback)
                              : rf_sched_build(&other, &fallback));
     }
     size_t *counts;
-    int rc = share_by_hosts(row, &own, &counts);
+    int rc = add_counts(row, &own, &counts);
     if (rc == 0)
         rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
     rf_free(counts);
-    if (rc == 0 && row->near && !fallback)
+    if (rc == 0 && row->shares_memory && !fallback)
         rc = describe(sched, desc);
     if (rc < 0) {
         rf_sched_destroy(sched);

@@ -16,31 +16,18 @@ enum {
     LONGEST_UNCUT = 2 << 20
 };
 
-/* One call, in the model's terms. */
-struct rf_cost_view {
-    const struct rf_coll_model *m;
-    double ranks, others, rounds; /* rounds: log2, rounded up */
-    double bytes;                 /* of the whole */
-    double share;                 /* of one rank's piece of it */
-    double segment;
-    double hosts, here; /* how many, and ranks of one of them, on average; hosts 0: no matter */
-    double windows;     /* that a call by hosts is cut into */
-};
-
 static double messages(const struct rf_cost_view *v, double bytes)
 {
     return bytes > v->segment ? ceil(bytes / v->segment) : 1;
 }
 
-/* All other ranks at the same time, `bytes` to each. */
-static double fan(const struct rf_cost_view *v, double bytes)
+double rf_cost_fan(const struct rf_cost_view *v, double bytes)
 {
     double all = v->others * messages(v, bytes);
     return v->m->round_s + (all - 1) * v->m->fan_message_s + v->others * bytes * v->m->fan_byte_s;
 }
 
-/* One neighbour, `bytes`; cut into segments, of which only the first is waited for. */
-static double hop(const struct rf_cost_view *v, double bytes)
+double rf_cost_hop(const struct rf_cost_view *v, double bytes)
 {
     return v->m->round_s + (messages(v, bytes) - 1) * v->m->fan_message_s + bytes * v->m->byte_s;
 }
@@ -55,11 +42,13 @@ static double uncut(double message, double most, double seconds)
 
 double rf_cost_flat_all_reduce(const struct rf_cost_view *v)
 {
-    return uncut(v->bytes, UNCUT, fan(v, v->bytes) + v->others * v->bytes * v->m->fold_byte_s);
+    return uncut(v->bytes, UNCUT,
+                 rf_cost_fan(v, v->bytes) + v->others * v->bytes * v->m->fold_byte_s);
 }
 double rf_cost_recursive_doubling_all_reduce(const struct rf_cost_view *v)
 {
-    return uncut(v->bytes, UNCUT, v->rounds * (hop(v, v->bytes) + v->bytes * v->m->fold_byte_s));
+    return uncut(v->bytes, UNCUT,
+                 v->rounds * (rf_cost_hop(v, v->bytes) + v->bytes * v->m->fold_byte_s));
 }
 double rf_cost_rabenseifner_all_reduce(const struct rf_cost_view *v)
 {
@@ -69,11 +58,11 @@ double rf_cost_rabenseifner_all_reduce(const struct rf_cost_view *v)
 }
 double rf_cost_direct_all_reduce(const struct rf_cost_view *v)
 {
-    return 2 * fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
+    return 2 * rf_cost_fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
 }
 double rf_cost_ring_all_reduce(const struct rf_cost_view *v)
 {
-    return v->others * (2 * hop(v, v->share) + v->share * v->m->fold_byte_s);
+    return v->others * (2 * rf_cost_hop(v, v->share) + v->share * v->m->fold_byte_s);
 }
 double rf_cost_bruck_all_gather(const struct rf_cost_view *v)
 {
@@ -83,24 +72,24 @@ double rf_cost_bruck_all_gather(const struct rf_cost_view *v)
 }
 double rf_cost_flat_all_gather(const struct rf_cost_view *v)
 {
-    return uncut(v->share, v->ranks > 2 ? UNCUT : HUGE_VAL, fan(v, v->share));
+    return uncut(v->share, v->ranks > 2 ? UNCUT : HUGE_VAL, rf_cost_fan(v, v->share));
 }
 double rf_cost_flat_rooted(const struct rf_cost_view *v)
 {
-    return fan(v, v->share);
+    return rf_cost_fan(v, v->share);
 }
 double rf_cost_ring_all_gather(const struct rf_cost_view *v)
 {
-    return v->others * hop(v, v->share);
+    return v->others * rf_cost_hop(v, v->share);
 }
 double rf_cost_tree_broadcast(const struct rf_cost_view *v)
 {
-    return v->rounds * hop(v, v->bytes);
+    return v->rounds * rf_cost_hop(v, v->bytes);
 }
 double rf_cost_chain_broadcast(const struct rf_cost_view *v)
 {
     double first = v->bytes < v->segment ? v->bytes : v->segment;
-    return (v->others - 1) * (v->m->round_s + first * v->m->byte_s) + hop(v, v->bytes);
+    return (v->others - 1) * (v->m->round_s + first * v->m->byte_s) + rf_cost_hop(v, v->bytes);
 }
 /* Next to the root half of the whole passes a rank, after a quarter has, and so on. */
 double rf_cost_tree_rooted(const struct rf_cost_view *v)
@@ -149,18 +138,18 @@ double rf_cost_hierarchical_broadcast(const struct rf_cost_view *v)
     double first = v->bytes < v->segment ? v->bytes : v->segment;
     if (v->hosts == 0)
         return HUGE_VAL;
-    return (v->hosts - 2) * (v->m->round_s + first * v->m->byte_s) + hop(v, v->bytes) +
+    return (v->hosts - 2) * (v->m->round_s + first * v->m->byte_s) + rf_cost_hop(v, v->bytes) +
            (v->here - 1) * (v->m->near.round_s + first * v->m->near.byte_s) +
            v->bytes * v->m->near.byte_s;
 }
 /* The only other one; where there is no choice, nothing is predicted. */
 double rf_cost_direct_reduce_scatter(const struct rf_cost_view *v)
 {
-    return v->hosts > 0 ? fan(v, v->share) + v->others * v->share * v->m->fold_byte_s : -1;
+    return v->hosts > 0 ? rf_cost_fan(v, v->share) + v->others * v->share * v->m->fold_byte_s : -1;
 }
 
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
-                     const char *algorithm, rf_cost *cost)
+                     size_t segment_bytes, rf_cost *cost)
 {
     struct rf_cost_view v = {.m = model, .ranks = desc->ranks, .others = desc->ranks - 1};
     while (1 << (int)v.rounds < desc->ranks)
@@ -169,7 +158,7 @@ double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_des
     if (rf_coll_has_shares(desc->op) && !desc->counts)
         v.bytes *= v.ranks;
     v.share = v.bytes / v.ranks;
-    v.segment = (double)rf_model_segment(model, desc, algorithm);
+    v.segment = (double)segment_bytes;
     for (int r = 0; desc->hosts && model->near.round_s > 0 && r < desc->ranks; r++)
         v.hosts = desc->hosts[r] >= v.hosts ? desc->hosts[r] + 1 : v.hosts;
     v.here = v.hosts > 0 ? v.ranks / v.hosts : v.ranks;
@@ -178,11 +167,11 @@ double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_des
 }
 
 /* In a chain each rank but the last waits for one segment, and every segment costs a message: the
- * sum is least where both are equal. Elsewhere nothing was measured to depend on it. */
-size_t rf_model_segment(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
-                        const char *algorithm)
+ * sum is least where both are equal. */
+size_t rf_segment_chain(const struct rf_coll_desc *desc)
 {
-    if (strcmp(algorithm, "chain") != 0 || desc->ranks < 3)
+    const struct rf_coll_model *model = desc->model;
+    if (desc->ranks < 3)
         return model->segment_bytes;
     double bytes = (double)desc->count * (double)rf_dtype_bytes(desc->dtype);
     double best = sqrt(bytes * model->fan_message_s / ((desc->ranks - 2) * model->byte_s));

@@ -27,25 +27,26 @@ struct rf_coll_model {
     struct rf_coll_layer near, far; /* where some of several hosts have several ranks; else 0 */
 };
 
-/* What an algorithm costs: a row of the table has one of these. Seconds; negative: not predicted.
- */
-struct rf_cost_view;
-typedef double rf_cost(const struct rf_cost_view *v);
-rf_cost rf_cost_flat_all_reduce, rf_cost_recursive_doubling_all_reduce,
-    rf_cost_rabenseifner_all_reduce;
-rf_cost rf_cost_direct_all_reduce, rf_cost_ring_all_reduce;
-rf_cost rf_cost_bruck_all_gather, rf_cost_flat_all_gather, rf_cost_ring_all_gather;
-rf_cost rf_cost_tree_broadcast, rf_cost_chain_broadcast;
-rf_cost rf_cost_flat_rooted, rf_cost_tree_rooted;
-rf_cost rf_cost_direct_reduce_scatter;
-rf_cost rf_cost_hierarchical_all_reduce, rf_cost_hierarchical_reduce_scatter;
-rf_cost rf_cost_hierarchical_all_gather, rf_cost_hierarchical_broadcast;
+/* One call, in the model's terms. */
+struct rf_cost_view {
+    const struct rf_coll_model *m;
+    double ranks, others, rounds; /* rounds: log2, rounded up */
+    double bytes;                 /* of the whole */
+    double share;                 /* of one rank's piece of it */
+    double segment;
+    double hosts, here; /* how many, and ranks of one of them, on average; hosts 0: no matter */
+    double windows;     /* that a call by hosts is cut into */
+};
 
-/* Seconds that `algorithm`, whose cost is given, would take. */
+/* What an algorithm costs: the row of the table names it. Seconds; negative: not predicted. */
+typedef double rf_cost(const struct rf_cost_view *v);
+/* All other ranks at the same time, `bytes` to each. */
+double rf_cost_fan(const struct rf_cost_view *v, double bytes);
+/* One neighbour, `bytes`; cut into segments, of which only the first is waited for. */
+double rf_cost_hop(const struct rf_cost_view *v, double bytes);
+
+/* Seconds that an algorithm with this cost would take, its messages cut into such segments. */
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
-                     const char *algorithm, rf_cost *cost);
-/* How an algorithm's messages are best cut. */
-size_t rf_model_segment(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
-                        const char *algorithm);
+                     size_t segment_bytes, rf_cost *cost);
 
 #endif

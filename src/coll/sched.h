@@ -161,28 +161,8 @@ size_t rf_sched_temp(struct rf_sched *sched, size_t bytes);
 /* Scratch of a builder, zeroed, freed by rf_free; NULL sets the status. */
 void *rf_sched_scratch(struct rf_sched *sched, size_t count, size_t item_bytes);
 
+/* An algorithm: it writes the list of one rank. */
 typedef void rf_builder(struct rf_sched *sched, const struct rf_coll_desc *desc);
-rf_builder rf_build_ring_all_reduce, rf_build_ring_all_gather;
-rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather, rf_build_flat_reduce;
-rf_builder rf_build_recursive_doubling_all_reduce, rf_build_rabenseifner_all_reduce,
-    rf_build_naive_all_reduce;
-rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter, rf_build_direct_reduce;
-rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
-rf_builder rf_build_shared_all_reduce, rf_build_shared_all_gather;
-rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
-rf_builder rf_build_tree_gather, rf_build_tree_scatter;
-rf_builder rf_build_forest, rf_build_prefix_reduce_scatter;
-rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast, rf_build_flat_broadcast;
-rf_builder rf_build_hierarchical_all_reduce, rf_build_hierarchical_reduce_scatter,
-    rf_build_hierarchical_all_gather;
-rf_builder rf_build_hierarchical_broadcast;
-rf_builder rf_build_barrier;
-rf_builder rf_build_send, rf_build_recv;
-rf_builder rf_build_copy;
-
-/* hierarchical.c: the share of an all-reduce that each rank sums up, in elements. Its builder takes
- * them as the counts of the description. */
-void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts);
 
 /* Runs one builder, window by window where it `can_cut`, and compiles what it wrote. */
 RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm,

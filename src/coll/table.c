@@ -2,13 +2,58 @@
  *
  * Which algorithm serves which collective: the first row that is supported and preferred. A row may
  * look only at what all ranks agree about (operation, ranks, bytes, type, order), never at what one
- * rank sees. A new algorithm is a builder and a row, with a cost (model.c) where it may be chosen
- * by prediction, and the formula of its bytes (sent.c) where there is one. Called by build.c and
- * comm.
+ * rank sees. A new algorithm is a file with its builder, and a row here (docs/adding.md). Called by
+ * build.c and comm.
  */
 #include "table.h"
 #include "../base/base.h"
 #include "model.h"
+
+/* ---- what rows name: builders from the file of each algorithm, costs from there or model.c, bytes
+ * and rounds from there or sent.c and rounds.c ---------------------------------------------------
+ */
+
+rf_builder rf_build_ring_all_reduce, rf_build_ring_all_gather;
+rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather, rf_build_flat_reduce;
+rf_builder rf_build_recursive_doubling_all_reduce, rf_build_rabenseifner_all_reduce,
+    rf_build_naive_all_reduce;
+rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter, rf_build_direct_reduce;
+rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
+rf_builder rf_build_shared_all_reduce, rf_build_shared_all_gather;
+rf_builder rf_build_flat_gather, rf_build_flat_scatter, rf_build_pairs_all_to_all;
+rf_builder rf_build_tree_gather, rf_build_tree_scatter;
+rf_builder rf_build_forest, rf_build_prefix_reduce_scatter;
+rf_builder rf_build_tree_broadcast, rf_build_chain_broadcast, rf_build_flat_broadcast;
+rf_builder rf_build_hierarchical_all_reduce, rf_build_hierarchical_reduce_scatter,
+    rf_build_hierarchical_all_gather;
+rf_builder rf_build_hierarchical_broadcast;
+rf_builder rf_build_barrier;
+rf_builder rf_build_send, rf_build_recv;
+rf_builder rf_build_copy;
+
+rf_cost rf_cost_flat_all_reduce, rf_cost_recursive_doubling_all_reduce,
+    rf_cost_rabenseifner_all_reduce, rf_cost_direct_all_reduce, rf_cost_ring_all_reduce;
+rf_cost rf_cost_bruck_all_gather, rf_cost_flat_all_gather, rf_cost_ring_all_gather;
+rf_cost rf_cost_tree_broadcast, rf_cost_chain_broadcast;
+rf_cost rf_cost_flat_rooted, rf_cost_tree_rooted;
+rf_cost rf_cost_direct_reduce_scatter;
+rf_cost rf_cost_hierarchical_all_reduce, rf_cost_hierarchical_reduce_scatter,
+    rf_cost_hierarchical_all_gather, rf_cost_hierarchical_broadcast;
+rf_segment_length rf_segment_chain;
+
+rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
+rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
+rf_sent rf_sent_recursive_doubling_all_reduce, rf_sent_rabenseifner_all_reduce,
+    rf_sent_naive_all_reduce;
+rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf_sent_tree_scatter;
+rf_sent rf_sent_other_pieces, rf_sent_own_piece, rf_sent_around, rf_sent_bruck;
+rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter, rf_sent_prefix_reduce_scatter;
+
+rf_rounds rf_rounds_none, rf_rounds_two, rf_rounds_log, rf_rounds_tree, rf_rounds_log_twice,
+    rf_rounds_around;
+rf_rounds rf_rounds_around_twice, rf_rounds_hierarchical_twice;
+
+rf_share_counts rf_hierarchical_counts;
 
 /* Of one rank's piece, on average: what all ranks agree about. */
 static size_t share_of(const struct rf_coll_desc *desc)
@@ -183,13 +228,27 @@ static bool prefers_shared_gather(const struct rf_coll_desc *desc)
     return share_of(desc) > 64 * 1024;
 }
 
+/* ---- what ranks go on with ------------------------------------------------------------------- */
+
+/* Shorter ones are sent whole to everybody. */
+enum { SHORTEST_SHARED = 32 << 10 };
+
+static const char *fallback_fused(const struct rf_coll_desc *desc, struct rf_coll_desc *other)
+{
+    const bool shares = rf_coll_bytes(desc) > SHORTEST_SHARED && rf_coll_can_share(desc);
+    *other = *desc;
+    other->shared = shares && desc->shared;
+    return shares ? "shared" : NULL;
+}
+
 static const struct rf_coll_row rows[] = {
     {RF_COLL_NONE, "local", "one rank", is_alone, NULL, NULL, rf_build_copy, rf_sent_nothing,
      .rounds = rf_rounds_none},
     {RF_COLL_NONE, "dissemination", "nothing but the contract", is_empty, NULL, NULL,
      rf_build_barrier, rf_sent_nothing, true, .rounds = rf_rounds_log},
     {RF_COLL_ALL_REDUCE, "fused", "ranks that reach each other's buffers", supported_fused,
-     prefers_fused, NULL, rf_build_fused_all_reduce, NULL, true, true, .rounds = rf_rounds_two},
+     prefers_fused, NULL, rf_build_fused_all_reduce, NULL, true, true, .rounds = rf_rounds_two,
+     .fallback = fallback_fused},
     {RF_COLL_ALL_REDUCE, "shared", "ranks that share memory, whatever their buffers",
      supported_shared, never, NULL, rf_build_shared_all_reduce, NULL, false, true,
      .rounds = rf_rounds_two},
@@ -239,12 +298,14 @@ static const struct rf_coll_row rows[] = {
     {RF_COLL_BROADCAST, "tree", "short", has_peers, prefers_tree_broadcast, rf_cost_tree_broadcast,
      rf_build_tree_broadcast, rf_sent_tree_broadcast, .rounds = rf_rounds_tree},
     {RF_COLL_BROADCAST, "chain", "long", has_peers, NULL, rf_cost_chain_broadcast,
-     rf_build_chain_broadcast, rf_sent_chain_broadcast, .rounds = rf_rounds_around},
+     rf_build_chain_broadcast, rf_sent_chain_broadcast, .rounds = rf_rounds_around,
+     .segment = rf_segment_chain},
     {RF_COLL_BROADCAST, "flat", "from the root to all: for comparison", has_peers, never, NULL,
      rf_build_flat_broadcast, rf_sent_by_root},
     {RF_COLL_ALL_REDUCE, "hierarchical", "within hosts, between, within: where links are measured",
      supported_hierarchical_sum, when_measured, rf_cost_hierarchical_all_reduce,
-     rf_build_hierarchical_all_reduce, .rounds = rf_rounds_hierarchical_twice},
+     rf_build_hierarchical_all_reduce, .rounds = rf_rounds_hierarchical_twice,
+     .counts = rf_hierarchical_counts},
     {RF_COLL_REDUCE_SCATTER, "hierarchical", "the same", supported_hierarchical_sum, when_measured,
      rf_cost_hierarchical_reduce_scatter, rf_build_hierarchical_reduce_scatter,
      .rounds = rf_rounds_two},
@@ -302,6 +363,15 @@ static bool serves(const struct rf_coll_row *row, const struct rf_coll_desc *des
     return is_for(row, desc->op) && !row->why_not(desc);
 }
 
+size_t rf_coll_segment(const struct rf_coll_desc *desc, const struct rf_coll_row *row)
+{
+    if (rf_coll_adds_leaves(desc->op))
+        return 0; /* their own */
+    if (!desc->model)
+        return desc->segment_bytes;
+    return row->segment ? row->segment(desc) : desc->model->segment_bytes;
+}
+
 /* The row of the least predicted time, of those that have a cost; NULL: of none. */
 static const struct rf_coll_row *quickest(const struct rf_coll_desc *desc)
 {
@@ -310,7 +380,8 @@ static const struct rf_coll_row *quickest(const struct rf_coll_desc *desc)
     for (int i = 0; i < ROW_COUNT; i++) {
         if (!rows[i].cost || !serves(&rows[i], desc))
             continue;
-        double time = rf_model_time(desc->model, desc, rows[i].name, rows[i].cost);
+        double time =
+            rf_model_time(desc->model, desc, rf_coll_segment(desc, &rows[i]), rows[i].cost);
         if (time < 0)
             return NULL;
         if (!best || time < least) {
@@ -382,7 +453,9 @@ const char *rf_coll_numbered(uint8_t number)
 
 static double predict(const struct rf_coll_desc *desc, const struct rf_coll_row *row)
 {
-    return desc->model && row->cost ? rf_model_time(desc->model, desc, row->name, row->cost) : -1;
+    return desc->model && row->cost
+               ? rf_model_time(desc->model, desc, rf_coll_segment(desc, row), row->cost)
+               : -1;
 }
 
 int rf_coll_choose(const struct rf_coll_desc *desc, const char **name, double *seconds)

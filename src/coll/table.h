@@ -9,35 +9,35 @@
 #include "model.h"
 #include "sched.h"
 
-/* sent.c: the bytes that desc->rank sends. */
+/* Bytes that desc->rank sends; sent.c has some. */
 typedef uint64_t rf_sent(const struct rf_coll_desc *desc);
-rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
-rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
-rf_sent rf_sent_recursive_doubling_all_reduce, rf_sent_rabenseifner_all_reduce,
-    rf_sent_naive_all_reduce;
-rf_sent rf_sent_tree_broadcast, rf_sent_chain_broadcast, rf_sent_tree_gather, rf_sent_tree_scatter;
-rf_sent rf_sent_other_pieces, rf_sent_own_piece, rf_sent_around, rf_sent_bruck;
-rf_sent rf_sent_forest_all_reduce, rf_sent_forest_reduce_scatter, rf_sent_prefix_reduce_scatter;
-
-/* rounds.c: messages one after the other. */
+/* Messages one after the other, on the longest way through all ranks; rounds.c has some. */
 typedef uint64_t rf_rounds(int ranks);
-rf_rounds rf_rounds_none, rf_rounds_two, rf_rounds_log, rf_rounds_tree, rf_rounds_log_twice,
-    rf_rounds_around;
-rf_rounds rf_rounds_around_twice, rf_rounds_hierarchical_twice;
+/* Length of segments where links are measured (desc->model). */
+typedef size_t rf_segment_length(const struct rf_coll_desc *desc);
+/* The elements of each rank's share in a call that does not say so. */
+typedef void rf_share_counts(const struct rf_coll_desc *desc, size_t *counts);
+/* What ranks go on with where they find that they do not reach each other's buffers: that call, and
+ * the algorithm of it, or NULL: the one that is chosen. */
+typedef const char *rf_fallback(const struct rf_coll_desc *desc, struct rf_coll_desc *other);
 
+/* An algorithm for an operation. What may be NULL or false can be left away. */
 struct rf_coll_row {
-    enum rf_coll_op op; /* RF_COLL_NONE: any */
-    const char *name, *note;
+    enum rf_coll_op op;      /* RF_COLL_NONE: any */
+    const char *name, *note; /* for opts.algorithm, and for people */
     const char *(*why_not)(const struct rf_coll_desc *desc); /* NULL: it would be right */
-    bool (*preferred)(
-        const struct rf_coll_desc *desc); /* it would be good; NULL: wherever it can */
+    /* Whether it would be good; NULL: wherever it is right. The first such row is taken. */
+    bool (*preferred)(const struct rf_coll_desc *desc);
     rf_cost *cost; /* where links are measured; NULL: never taken by prediction */
     rf_builder *build;
-    rf_sent *sent; /* bytes of a call without counts, or of leaves; NULL: its list is counted */
-    bool whole;    /* passes pieces on together: long calls cannot be cut into windows */
-    bool near;     /* of ranks that share memory, and so before all others */
+    rf_sent *sent;        /* of a call without counts, or of leaves; NULL: its list is counted */
+    bool whole;           /* passes pieces on together: long calls cannot be cut into windows */
+    bool shares_memory;   /* of ranks that share memory, and so before all others */
     rf_sent *sent_counts; /* of a call with a count for each rank; NULL: its list is counted */
     rf_rounds *rounds;    /* NULL: all messages at the same time */
+    rf_segment_length *segment; /* NULL: the transport's */
+    rf_share_counts *counts;    /* NULL: the builder needs none */
+    rf_fallback *fallback;      /* NULL: it needs none */
 };
 
 /* The row of this name; without one, what suits the call. */
@@ -46,6 +46,9 @@ RF_MUST_CHECK int rf_coll_find(const struct rf_coll_desc *desc, const char *algo
 
 /* The rows by rf_coll_number, from 1 on; NULL behind the last. */
 const struct rf_coll_row *rf_coll_row_at(int number);
+
+/* The length of segments that the row's list has. */
+size_t rf_coll_segment(const struct rf_coll_desc *desc, const struct rf_coll_row *row);
 
 /* Predicted seconds of this row for the description, which has a model; negative: none. */
 double rf_coll_predict(const struct rf_coll_desc *desc, const char *algorithm);

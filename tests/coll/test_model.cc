@@ -13,6 +13,7 @@ extern "C" {
 #include "coll/model.h"
 #include "coll/sched.h"
 #include "coll/table.h"
+rf_segment_length rf_segment_chain;
 }
 
 namespace
@@ -221,7 +222,7 @@ TEST(Model, AChainIsCutWhereItsPredictionIsLeast)
         for (int ranks : {2, 3, 4, 16})
             for (size_t bytes = 1 << 20; bytes <= 1u << 30; bytes *= 4) {
                 rf_coll_desc desc = describe(RF_COLL_BROADCAST, ranks, bytes, model);
-                size_t segment = rf_model_segment(&model, &desc, "chain");
+                size_t segment = rf_segment_chain(&desc);
                 auto time = [&](double s) {
                     return (ranks - 2) * s * model.byte_s + (double)bytes / s * model.fan_message_s;
                 };
