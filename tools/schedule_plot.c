@@ -22,8 +22,9 @@ enum {
     LETTER = 7, /* of a label */
     LABEL_HEIGHT = 14,
     COLOURS = 8,
-    LONG_TITLE = 98, /* letters that fit at the usual size */
-    MOST_LABELS = 2  /* of a rank and round, on average; with more there are none */
+    LONGEST_SIDE = 7, /* letters beside a row */
+    LONG_TITLE = 98,  /* letters that fit at the usual size */
+    MOST_LABELS = 2   /* of a rank and round, on average; with more there are none */
 };
 
 static const char style[] =
@@ -61,8 +62,10 @@ struct picture {
     int width;
     double column, row; /* width of a round, height of a rank */
     bool labels, merged, by_host;
-    bool alike;        /* all messages are about the same elements */
-    struct box *taken; /* by marks and labels */
+    bool alike;                 /* all messages have the same elements */
+    const char *piece[COLOURS]; /* elements of a message, by colour */
+    int pieces;                 /* 0: too many for colours */
+    struct box *taken;          /* by marks and labels */
     int taken_count;
 };
 
@@ -110,7 +113,7 @@ static void merge(struct picture *p)
             last->bytes += p->arrows[i].bytes;
             if (p->arrows[i].arrival > last->arrival)
                 last->arrival = p->arrows[i].arrival;
-            snprintf(last->label, sizeof(last->label), "%d messages", last->messages);
+            last->label[0] = 0;
         } else {
             p->arrows[kept++] = p->arrows[i];
         }
@@ -144,14 +147,13 @@ static void collect(struct picture *p)
     p->alike = p->count > 1 && !p->merged;
     for (int i = 1; i < p->count; i++)
         p->alike = p->alike && strcmp(p->arrows[0].label, p->arrows[i].label) == 0;
-    p->labels = !p->alike && p->count <= MOST_LABELS * (int)job->rounds * job->ranks;
+    p->labels = !p->alike && !p->merged && p->count <= MOST_LABELS * (int)job->rounds * job->ranks;
 }
 
 /* By host; else by piece, where there are few; else all alike. */
 static void colour(struct picture *p)
 {
     const int *hosts = p->job->call->hosts;
-    int first[COLOURS], known = 0;
     for (int i = 0; i < p->count; i++) {
         struct arrow *arrow = &p->arrows[i];
         int c = 0;
@@ -159,17 +161,17 @@ static void colour(struct picture *p)
             arrow->colour = hosts[arrow->from] != hosts[arrow->to];
             continue;
         }
-        while (c < known && strcmp(p->arrows[first[c]].label, arrow->label) != 0)
+        while (c < p->pieces && strcmp(p->piece[c], arrow->label) != 0)
             c++;
-        if (c == COLOURS)
+        if (c == COLOURS || p->merged) {
+            p->pieces = 0;
             break;
-        if (c == known)
-            first[known++] = i;
+        }
+        if (c == p->pieces)
+            p->piece[p->pieces++] = arrow->label;
         arrow->colour = c;
-        if (i + 1 == p->count)
-            return;
     }
-    for (int i = 0; i < p->count && !p->by_host; i++)
+    for (int i = 0; i < p->count && !p->by_host && p->pieces == 0; i++)
         p->arrows[i].colour = 0;
 }
 
@@ -267,11 +269,18 @@ static void draw_marks(struct picture *p, int rank)
 static void side_text(const struct picture *p, int rank, bool out, char text[64])
 {
     const struct schedule_range range = schedule_side(p->job->call, rank, out);
+    const uint64_t whole = schedule_elements(p->job->call) *
+                           (schedule_is_of_each(p->job->call) ? (uint64_t)p->job->ranks : 1);
+    const char *name = out ? "out" : "in";
     char elements[48];
     text[0] = 0;
-    if (range.count)
-        snprintf(text, 64, "%s %s", out ? "out" : "in",
-                 schedule_ranges_text(&range, 1, 1, elements, sizeof(elements)));
+    if (range.count == 0)
+        return;
+    schedule_ranges_text(&range, 1, 1, elements, sizeof(elements));
+    if (strlen(elements) <= LONGEST_SIDE)
+        snprintf(text, 64, "%s %s", name, elements);
+    else
+        snprintf(text, 64, "%s: %s", name, range.count == whole ? "all" : "a part");
 }
 
 static void draw_rows(const struct picture *p)
@@ -342,6 +351,23 @@ static double draw_sample(const struct picture *p, double x, double y, int c, co
     return x + 34 + 6.8 * (double)strlen(words) + 18;
 }
 
+static double draw_message_sample(const struct picture *p, double x, double y)
+{
+    char words[96] = "a message";
+    if (!p->labels && !p->merged && p->pieces > 1) {
+        for (int c = 0; c < p->pieces; c++)
+            x = draw_sample(p, x, y, c, p->piece[c]);
+        return x;
+    }
+    if (p->alike && p->arrows[0].label[0])
+        snprintf(words, sizeof(words), "a message: elements %s", p->arrows[0].label);
+    else if (p->labels && p->arrows[0].label[0])
+        snprintf(words, sizeof(words), "a message, and its elements");
+    else if (p->merged)
+        snprintf(words, sizeof(words), "one or more messages");
+    return draw_sample(p, x, y, p->arrows[0].colour, words);
+}
+
 static void draw_legend(const struct picture *p, double y)
 {
     double x = 20;
@@ -357,14 +383,7 @@ static void draw_legend(const struct picture *p, double y)
                         p->merged ? "one or more messages within a host" : "within a host");
         x = draw_sample(p, x, y, 1, "between hosts");
     } else if (p->count) {
-        char words[96] = "a message";
-        if (p->alike && p->arrows[0].label[0])
-            snprintf(words, sizeof(words), "a message: elements %s", p->arrows[0].label);
-        else if (p->labels && p->arrows[0].label[0])
-            snprintf(words, sizeof(words), "a message, and its elements");
-        else if (p->merged)
-            snprintf(words, sizeof(words), "one or more messages");
-        x = draw_sample(p, x, y, p->arrows[0].colour, words);
+        x = draw_message_sample(p, x, y);
     }
     if (sums) {
         fprintf(p->file, "<circle class=\"m\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>", x + 7, y, MARK);
@@ -390,7 +409,7 @@ static void say_title(const struct schedule_job *job, char *title, size_t size)
                         job->algorithm, job->ranks, job->ranks == 1 ? "" : "s");
     if (desc->op != RF_COLL_BARRIER)
         used +=
-            snprintf(title + used, size - (size_t)used, ", %llu %s (%s%s)",
+            snprintf(title + used, size - (size_t)used, ", %llu %s (%s)%s",
                      (unsigned long long)elements, rf_dtype_name(desc->dtype),
                      tool_bytes_text(elements * rf_dtype_bytes(desc->dtype), bytes, sizeof(bytes)),
                      schedule_is_of_each(job->call) ? " for each rank" : "");
