@@ -4,7 +4,7 @@
  * The calls of a block that follow each other are a visit. What a visit reads is gathered, or
  * fetched, when the visit before it begins, so that it arrives while that one computes, and at most
  * two blocks' parameters are there at once. What the visit before has stays; else each visit
- * gathers anew, since lifetimes.c gives the memory away after its last reader. Also strikes out
+ * gathers anew, since lifetimes.c gives the memory away after its last reader. Also removes
  * phantoms, which stand for rounds in which this rank computes nothing but takes part in transfers.
  */
 #include "../base/base.h"

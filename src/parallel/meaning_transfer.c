@@ -71,9 +71,9 @@ static int check_round(const struct rf_at *a)
     return 0;
 }
 
-/* A transfer that fails must be heard of before parameters change: the loss, in which the host is
+/* A transfer that fails must be known before parameters change: the loss, in which the host is
  * blocked until all before it have ended, is still to come. */
-static int check_heard(const struct rf_at *a)
+static int check_reported(const struct rf_at *a)
 {
     for (int v = 0; v < a->plan->value_count; v++)
         if (a->plan->values[v].kind == RF_VALUE_SCALARS && a->plan->values[v].slot < 0 &&
@@ -144,7 +144,7 @@ static int bring(const struct rf_at *a, int piece)
         if (rf_plan_type(plan, v->kind) != plan->policy.reduce_dtype)
             return rf_check_fail(plan, a->i, "adds gradients of another type");
     }
-    RETURN_IF_ERROR(check_heard(a));
+    RETURN_IF_ERROR(check_reported(a));
     if (t->dtype != plan->policy.reduce_dtype)
         return rf_check_fail(plan, a->i, "adds in another type");
     if (t->op != sum_of(plan, a->i->lane) || t->order != plan->policy.order)
@@ -216,7 +216,7 @@ static int norm_share(const struct rf_at *a)
     if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F32 || t->counts ||
         t->count != a->plan->chunk_count || t->order != RF_ORDER_RING || at == count)
         return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
-    RETURN_IF_ERROR(check_heard(a));
+    RETURN_IF_ERROR(check_reported(a));
     const int in = rf_token_operand(a, false, RF_VALUE_PARTIALS, -1, -1, -1);
     const int out = rf_token_operand(a, true, RF_VALUE_PARTIALS, -1, -1, -1);
     RETURN_IF_ERROR(rf_token_demand(a, in, at == 0 ? RF_TOKEN_OURS : RF_TOKEN_SHARED));
@@ -352,7 +352,7 @@ int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
             if (a.i->ins != 1 ||
                 a.plan->values[a.plan->operands[a.i->first_operand]].piece != piece)
                 return rf_check_fail(a.plan, a.i, "is of another piece than on the first rank");
-            RETURN_IF_ERROR(check_heard(&a));
+            RETURN_IF_ERROR(check_reported(&a));
         }
         RETURN_IF_ERROR(first->verb == RF_VERB_LOSS         ? loss(&a)
                         : first->verb == RF_VERB_REDUCE     ? rf_meaning_tensor_sum(&a)
@@ -401,7 +401,7 @@ int rf_meaning_message(struct rf_meaning *m, const struct rf_job_group *g)
     rf_token_use_all(&a);
     RETURN_IF_ERROR(rf_lag_check_steps(&a));
     if (sum)
-        RETURN_IF_ERROR(check_heard(&a));
+        RETURN_IF_ERROR(check_reported(&a));
     RETURN_IF_ERROR(sum ? rf_meaning_send_shared(&a, sent)
                         : rf_token_demand(&a, sent, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_end_operands(&a));

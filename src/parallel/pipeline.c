@@ -3,7 +3,7 @@
  * Pipeline schedules as words: see pipeline.h. In every schedule the micro-batches pass each chunk
  * in ascending order, forward and back, so an order is known by its letters alone: F, I and W stand
  * for the three calls, and each letter takes the next micro-batch of its own. Words are written
- * without regard to few or uneven micro-batches: calls of those that do not exist are struck out,
+ * without regard to few or uneven micro-batches: calls of those that do not exist are left out,
  * and what is left keeps its order.
  */
 #include "pipeline.h"

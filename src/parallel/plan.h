@@ -13,7 +13,7 @@
 
 #define RF_NO_GRAD UINT64_MAX
 /* The micro-batch of a round in which this rank has none: expand.c writes it for the passes that
- * need to know of the round, gather.c strikes it out. */
+ * need to know of the round, gather.c removes it. */
 #define RF_PHANTOM (-2)
 /* Parameters start at multiples of this many elements: the grain of the decay words, and a cut that
  * does not change the bits of an update. */

@@ -279,7 +279,7 @@ static int meet_groups(struct rf_run *run, const struct rf_list *list, const str
     return 0;
 }
 
-int rf_run_meet(struct rf_run *run, const char *label)
+int rf_run_begin_call(struct rf_run *run, const char *label)
 {
     const struct rf_list *lists = run->plan->lists;
     const struct rf_list *evaluate = &lists[RF_LIST_EVALUATE_ONE];

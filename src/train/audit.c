@@ -286,21 +286,21 @@ static const struct row *usual(const struct row *rows, int ranks, int other)
 /* All ranks see the same rows, and say the same. */
 static int complain(const struct audit *a, int bad)
 {
-    char name[NAME_BYTES], odd[RANKS_BYTES], most[RANKS_BYTES];
+    char name[NAME_BYTES], different[RANKS_BYTES], most[RANKS_BYTES];
     const struct row *rows = a->rows;
     RETURN_IF_ERROR(rf_run_all_gather(a->run, &a->mine[bad], a->rows, sizeof(*rows), "audit row"));
     const struct row *row = usual(rows, a->ranks, find_other(rows, a->ranks, 1));
     int first = 0;
     while (!is_of(&rows[first], row, true))
         first++;
-    ranks_text(rows, a->ranks, row, true, odd);
+    ranks_text(rows, a->ranks, row, true, different);
     ranks_text(rows, a->ranks, row, false, most);
     return rf_fail_rank(RF_ECORRUPT, first,
                         "audit after step %lld: %s is not the same on all ranks that have it: %s "
                         "differ%s from %s; go on from a checkpoint, and look for the cause there "
                         "(a block, a driver, memory)",
-                        (long long)a->run->step, name_of(a, bad, name), odd,
-                        strncmp(odd, "ranks", 5) ? "s" : "", most);
+                        (long long)a->run->step, name_of(a, bad, name), different,
+                        strncmp(different, "ranks", 5) ? "s" : "", most);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -333,7 +333,7 @@ int rf_run_audit(struct rf_run *run, const struct rf_progress *progress)
     RETURN_IF_ERROR(rf_run_check_whole(run, "audit"));
     if (a.ranks == 1)
         return 0;
-    RETURN_IF_ERROR(rf_run_meet(run, "audit"));
+    RETURN_IF_ERROR(rf_run_begin_call(run, "audit"));
     int rc = rf_run_agree_status(run, fill(&a, progress), "audit");
     if (rc == 0)
         rc = exchange(&a);

@@ -62,7 +62,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     int rc = rf_run_check_batch(run, tokens, targets, micro_batches * rf_plan_whole_rows(plan));
     if (rc < 0)
         return rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
-    RETURN_IF_ERROR(rf_run_meet(run, "evaluate"));
+    RETURN_IF_ERROR(rf_run_begin_call(run, "evaluate"));
     RETURN_IF_ERROR(rf_run_reserve_loss_sums(run, micro_batches));
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
@@ -267,7 +267,7 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
         if (rc < 0 && together) /* the others would wait */
             rc = rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
         else if (rc == 0 && together)
-            rc = rf_run_meet(run, "forward");
+            rc = rf_run_begin_call(run, "forward");
         if (rc == 0) {
             rc = forward(run, tokens, &l, logits);
             if (rc < 0 && together)

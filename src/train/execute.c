@@ -183,8 +183,8 @@ static int finish_transfers(struct rf_pass *p)
     return 0;
 }
 
-/* What is heard here has come too late for this rank's part, but not for what others make of the
- * step: they may have given it up. */
+/* Ends a list. An error that arrives here is too late for this rank's own part. The step fails all
+ * the same, since other ranks may have abandoned it. */
 static int finish(struct rf_pass *p)
 {
     RETURN_IF_ERROR(rf_stalls_wait(p));
@@ -216,9 +216,9 @@ int rf_run_execute(struct rf_pass *p)
     return finish(p);
 }
 
-/* What has failed in a group is told to all ranks, and said with their numbers. Returns the status
- * of this thread's last error. */
-static int tell_all(struct rf_run *run, int status)
+/* Reports a failure of one group to all ranks, with the numbers that ranks have in the job. Returns
+ * the status of this thread's last error. */
+static int report_to_all(struct rf_run *run, int status)
 {
     const struct rf_error own = *rf_last_error();
     const bool before = run->gave_up;
@@ -236,7 +236,7 @@ int rf_run_give_up(struct rf_run *run, int status)
 {
     const bool together = run->comm && rf_comm_size(run->comm) > 1;
     if (together)
-        status = tell_all(run, status);
+        status = report_to_all(run, status);
     const struct rf_error error = *rf_last_error();
     rf_segment_give_up(run);
     if (together) {

@@ -258,16 +258,16 @@ int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progres
     struct rf_load load = {0};
     if (!run || !dir)
         return rf_fail(RF_EINVAL, "load: a run and a folder are needed");
-    RETURN_IF_ERROR(rf_run_meet(run, "load"));
+    RETURN_IF_ERROR(rf_run_begin_call(run, "load"));
     int rc = open_all(run, dir, &load);
     if (rc == 0)
         rc = verify(run, &load);
     if (rc == 0) {
         rc = read_all(run, &load);
         if (rc < 0)
-            rf_run_spoil(run, "load");
+            rf_run_mark_inconsistent(run, "load");
         else
-            run->spoiled.status = 0;
+            run->inconsistent.status = 0;
     }
     if (rc == 0 && progress)
         *progress = (struct rf_progress){.step = load.state.step,

@@ -92,7 +92,7 @@ static int add_parts(struct rf_run *run, enum rf_lane lane, size_t count, float 
 static int meet_for_parts(struct rf_run *run, const char *label)
 {
     const bool all = rf_plan_params_sharded(run->plan) && parts_lane(run->plan) == RF_LANE_JOB;
-    return all ? rf_run_meet(run, label) : 0;
+    return all ? rf_run_begin_call(run, label) : 0;
 }
 
 /* Elements of this rank's part of a parameter, into an array of the whole; but for those that a

@@ -355,7 +355,7 @@ int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
         return rf_fail(RF_EINVAL, "restore: a run is needed");
     struct restore r = {
         .run = run, .mine = snapshot, .ranks = rf_run_ranks(run), .rank = run->plan->rank};
-    RETURN_IF_ERROR(rf_run_meet(run, "restore"));
+    RETURN_IF_ERROR(rf_run_begin_call(run, "restore"));
     int rc = rf_run_agree_status(run, prepare(&r), "restore");
     if (rc == 0)
         rc = share_rows(&r);
@@ -364,9 +364,9 @@ int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
     if (rc == 0) {
         rc = put_all(&r);
         if (rc < 0)
-            rf_run_spoil(run, "restore");
+            rf_run_mark_inconsistent(run, "restore");
         else
-            run->spoiled.status = 0;
+            run->inconsistent.status = 0;
     }
     if (rc == 0 && progress)
         *progress = (struct rf_progress){.step = r.state->step,

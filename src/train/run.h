@@ -71,9 +71,9 @@ struct rf_run {
     int recorded, replayed; /* segments, since the step began */
     bool gave_up;           /* a call has failed, and with it all communicators */
     /* Status < 0: parameters may be of two steps; and why. */
-    struct rf_error spoiled;
-    /* It was spoiled by a step whose update has ended here, and needs nothing of others: this rank
-     * has all that is its own of the next step. */
+    struct rf_error inconsistent;
+    /* With `inconsistent`: the update of the failed step has ended on this rank, which needs
+     * nothing of others and has all of its own state of the next step. */
     bool ahead;
 
     struct rf_memory_stats memory_before;
@@ -109,13 +109,13 @@ struct rf_pass {
  * status of this rank's own checks. */
 RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
 /* Begins a collective call other than a step (the label says which): ranks that make another one,
- * and wait for this one in their groups or for its messages, hear of it and tell all, which the
- * collectives of the call itself would not bring about before the deadline. Nothing without groups
- * and messages. */
-RF_MUST_CHECK int rf_run_meet(struct rf_run *run, const char *label);
+ * and wait for this one in their groups or for its messages, detect it and report it to all, which
+ * the collectives of the call itself would not bring about before the deadline. Nothing without
+ * groups and messages. */
+RF_MUST_CHECK int rf_run_begin_call(struct rf_run *run, const char *label);
 /* Ends a collective call whose inputs this rank refuses, before anything has run: returns status
  * with the sentence that was left. Where all ranks refuse theirs, the run goes on; ranks that do
- * not are told, and do not wait: also in the groups in which this list transfers. */
+ * not get an error, and do not wait: also in the groups in which this list transfers. */
 int rf_run_refuse(struct rf_run *run, int status, enum rf_list_id list);
 
 /* config.c. The settings of all blocks as one text "name=value name=value", in the order in which
@@ -124,7 +124,8 @@ RF_MUST_CHECK int rf_config_merge(const struct rf_block *blocks, int count, char
 /* Whether two such texts differ; writes which settings do, as a piece of a sentence. */
 bool rf_config_differs(const char *theirs, const char *ours, char *text, size_t bytes);
 
-/* talk.c: collectives and messages on host memory whose bytes are added to the plan's account.
+/* host_comm.c: collectives and messages on host memory whose bytes are added to the plan's
+ * account.
  * Collectives do nothing with one rank. */
 int rf_run_ranks(const struct rf_run *run);
 uint64_t rf_run_sent(const struct rf_run *run); /* so far, by all of its communicators */
@@ -139,8 +140,8 @@ RF_MUST_CHECK int rf_run_send(struct rf_run *run, const void *data, size_t bytes
                               const char *label);
 RF_MUST_CHECK int rf_run_recv(struct rf_run *run, void *data, size_t bytes, int peer,
                               const char *label);
-/* Collective; sends what rank `root` met to all: its status and sentence. Who has failed himself
- * keeps his own. */
+/* Collective; sends what rank `root` met to all: its status and sentence. A rank that has failed
+ * itself keeps its own. */
 RF_MUST_CHECK int rf_run_status_of(struct rf_run *run, int status, int root, const char *label);
 /* Collective; a failure of one rank becomes an error on all, with the sentence of the first that
  * failed. Where the communicator fails, its error comes first. */
@@ -218,7 +219,7 @@ RF_MUST_CHECK int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, d
 
 /* step.c. `call` has failed with this thread's last error once it had begun to write parameters:
  * from now on rf_run_check_whole refuses, until a checkpoint has been loaded. */
-void rf_run_spoil(struct rf_run *run, const char *call);
+void rf_run_mark_inconsistent(struct rf_run *run, const char *call);
 RF_MUST_CHECK int rf_run_check_whole(const struct rf_run *run, const char *call);
 /* And no step is under way. */
 RF_MUST_CHECK int rf_run_check_idle(const struct rf_run *run, const char *call);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Saves a run: every rank writes its spans, rank 0 makes the files and completes the checkpoint.
- * What any rank met, good or bad, is told to all, so that every rank returns alike.
+ * The status of any rank goes to all, so that every rank returns alike.
  *
  * All communication is on the caller's thread, at the begin and at the end of a save: a background
  * thread only writes files, so nothing of a save can come between the collectives of training.
@@ -83,7 +83,7 @@ static int prepare(struct rf_save *save, const char *dir, const struct rf_progre
         return rf_fail(RF_ENOMEM, "save: out of host memory");
     int rc = save->run->plan->rank == 0 ? make_files(save, dir) : 0;
     if (rc < 0)
-        rf_checkpoint_discard(&save->draft); /* before the other ranks hear of it */
+        rf_checkpoint_discard(&save->draft); /* before the other ranks know */
     return rc;
 }
 
@@ -166,7 +166,7 @@ static int begin(struct rf_run *run, const char *dir, const struct rf_progress *
 {
     RETURN_IF_ERROR(rf_run_check_idle(run, "save"));
     RETURN_IF_ERROR(rf_run_save_wait(run));
-    RETURN_IF_ERROR(rf_run_meet(run, "save"));
+    RETURN_IF_ERROR(rf_run_begin_call(run, "save"));
     struct rf_save *save = rf_alloc(sizeof(*save));
     int rc = save ? 0 : rf_fail(RF_ENOMEM, "save: out of host memory");
     if (save) {
@@ -219,7 +219,7 @@ static int complete(struct rf_run *run, struct rf_save *save)
     }
     int rc = rf_checkpoint_end(&save->draft, &save->state, run->config, pieces, bytes, save->keep);
     if (rc < 0)
-        rf_checkpoint_discard(&save->draft); /* before the other ranks hear of it */
+        rf_checkpoint_discard(&save->draft); /* before the other ranks know */
     return rc;
 }
 
@@ -232,7 +232,7 @@ int rf_run_save_wait(struct rf_run *run)
         return 0;
     run->save = NULL;
     rf_save_join(save);
-    int rc = rf_run_meet(run, "end of the save");
+    int rc = rf_run_begin_call(run, "end of the save");
     if (rc == 0)
         rc = rf_run_agree_status(run, save->status < 0 ? rf_fail_error(&save->error) : 0, "save");
     if (rc == 0)

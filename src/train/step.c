@@ -29,17 +29,17 @@ static bool began_update(const struct rf_pass *p)
     return false;
 }
 
-void rf_run_spoil(struct rf_run *run, const char *call)
+void rf_run_mark_inconsistent(struct rf_run *run, const char *call)
 {
     const struct rf_error why = *rf_last_error();
-    run->spoiled = why;
-    snprintf(run->spoiled.message, sizeof(run->spoiled.message), "a %s has failed halfway: %.600s",
-             call, why.message);
+    run->inconsistent = why;
+    snprintf(run->inconsistent.message, sizeof(run->inconsistent.message),
+             "a %s has failed halfway: %.600s", call, why.message);
 }
 
 int rf_run_check_whole(const struct rf_run *run, const char *call)
 {
-    const struct rf_error *why = &run->spoiled;
+    const struct rf_error *why = &run->inconsistent;
     if (why->status == 0)
         return 0;
     return rf_fail_rank(RF_EABORT, why->rank,
@@ -67,7 +67,7 @@ static int give_up(struct rf_pass *p, int rc)
     run->step -= run->under_way;
     run->under_way = false;
     if (began_update(p)) {
-        rf_run_spoil(run, "step");
+        rf_run_mark_inconsistent(run, "step");
         run->ahead = p->updated && plan->shards == 1 && !plan->policy.update_on_rank_0;
     }
     return rc;

@@ -11,13 +11,13 @@
 namespace
 {
 
-constexpr int odd = 5; // of the second stage, and second in its tensor group
+constexpr int failed_rank = 5; // of the second stage, and second in its tensor group
 
 struct Disagreement {
     const char *name;
     void (*before_open)(Job &job);
     int (*call)(Job &job, const Folder &folder); // in place of a step
-    bool opens;                                  // it is not heard of before the call
+    bool opens;                                  // the others do not know of it before the call
 };
 
 int step(Job &job, const Folder &)
@@ -78,7 +78,7 @@ struct Common { // of all processes
 void disagree(const Case &c, rf_comm *comm, int rank, Common *common, const Folder &folder)
 {
     Job job(comm, rank, cube);
-    if (rank == odd && c.what->before_open)
+    if (rank == failed_rank && c.what->before_open)
         c.what->before_open(job);
     if (c.what->opens) {
         ASSERT_RF(job.open());
@@ -90,7 +90,7 @@ void disagree(const Case &c, rf_comm *comm, int rank, Common *common, const Fold
     if (!c.what->opens)
         status = job.open();
     else
-        status = rank == odd ? c.what->call(job, folder) : job.step();
+        status = rank == failed_rank ? c.what->call(job, folder) : job.step();
     const double fair_s = clock.seconds(), real_s = (double)(rf_now_ns() - start_ns) * 1e-9;
     EXPECT_EQ(status, RF_EMISMATCH) << rf_last_error()->message;
     EXPECT_NE(strstr(rf_last_error()->message, "rank 5"), nullptr) << rf_last_error()->message;

@@ -108,7 +108,7 @@ std::vector<Death> deaths(fault_kind fault)
 
 struct Common { // of all processes
     std::atomic<int> arrived, done;
-    std::atomic<pid_t> odd;
+    std::atomic<pid_t> failed_rank;
 };
 
 // Of a pipeline one that sends gradients.
@@ -121,42 +121,42 @@ int odd_of(const Death &death)
 
 void die_in_step(const Death &death, rf_comm *comm, int rank, Common *common)
 {
-    const int odd = odd_of(death);
+    const int failed_rank = odd_of(death);
     Job job(comm, rank, *death.kind);
-    static Wires wires; // outlives the communicator; a rank is a process
+    static FaultTransports transports; // outlives the communicator; a rank is a process
     const std::vector<Transfer> all = transfers_of(job.plan);
     const auto last = std::find_if(all.rbegin(), all.rend(), [&](const Transfer &t) {
         return t.verb == death.verb && t.lane == death.lane;
     });
-    ASSERT_TRUE(rank != odd || last != all.rend());
+    ASSERT_TRUE(rank != failed_rank || last != all.rend());
     ASSERT_RF(job.open());
     ASSERT_RF(job.step());
     all_have_come(&common->arrived, ranks_of(*death.kind));
     const std::string before = job.state();
     const double timeout_s = death.fault == FAULT_STOP ? 1 : 60;
-    wires.place(job.run, timeout_s);
-    if (rank == odd) {
-        common->odd = getpid();
-        fault_wire *wire = wires.of(job.run, last->lane);
+    transports.insert(job.run, timeout_s);
+    if (rank == failed_rank) {
+        common->failed_rank = getpid();
+        fault_transport *wire = transports.of(job.run, last->lane);
         if (rf_lane_collects(last->lane))
-            fault_wire_arm(wire, death.fault, last->number, 1);
+            fault_transport_arm(wire, death.fault, last->number, 1);
         else
-            fault_wire_arm_point(wire, death.fault, 1);
+            fault_transport_arm_point(wire, death.fault, 1);
     }
     FairClock clock;
     const uint64_t start_ns = rf_now_ns();
     const int status = job.step();
-    ASSERT_NE(rank, odd) << "it has outlived its transfer";
+    ASSERT_NE(rank, failed_rank) << "it has outlived its transfer";
     const double late_s = death.fault == FAULT_STOP ? timeout_s : 0;
     const double fair_s = clock.seconds() - late_s;
     const double real_s = (double)(rf_now_ns() - start_ns) * 1e-9 - late_s;
     EXPECT_LT(fair_s, promised_s());
-    expect_heard(job, status, before, odd);
+    expect_failure_reported(job, status, before, failed_rank);
     if (++common->done < ranks_of(*death.kind) - 1)
         return;
     printf("%s: by the last survivor %.2f s after the %s (fair %.2f s)\n",
            name_of({death, 0}).c_str(), real_s, late_s > 0 ? "deadline" : "death", fair_s);
-    kill(common->odd, SIGKILL); // a process that is stopped does not end by itself
+    kill(common->failed_rank, SIGKILL); // a process that is stopped does not end by itself
 }
 
 void run_one(const Death &death)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // One of three ranks disagrees: in what it says when a run is opened, or, though all agreed then,
-// in what its list does. All ranks hear which one, and what differs.
+// in what its list does. The error on every rank says which one, and what differs.
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -11,7 +11,7 @@
 namespace
 {
 
-constexpr int odd = 1;
+constexpr int differing_rank = 1;
 
 struct Difference {
     const char *words; // in the message
@@ -42,7 +42,7 @@ void open_differently(const Difference &difference)
         policy.first_bucket_bytes = 2 << 20;
         policy.bucket_bytes = 4 << 20;
         policy.zero = difference.zero;
-        if (rank == odd)
+        if (rank == differing_rank)
             difference.change(&policy, &blocks);
         ASSERT_RF(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan));
         expect_named(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
@@ -133,7 +133,7 @@ bool shorten(rf_plan *plan, size_t number)
 struct Change {
     const char *name;
     bool (*make)(rf_plan *, size_t number);
-    bool at_once; // it is heard of in the transfer itself
+    bool at_once; // the transfer itself reports it
 };
 const Change changes[] = {{"left out", leave_out, false},
                           {"exchanged with the next", exchange, false},
@@ -150,13 +150,13 @@ void step_differently(const StepKind &kind, const Change &change, size_t number)
     ranks::run(world, [&](rf_comm *comm, int rank) {
         Job job(comm, rank, kind);
         const rf_verb verb = transfers_of(job.plan)[number].verb;
-        if (rank == odd) {
+        if (rank == differing_rank) {
             EXPECT_TRUE(change.make(job.plan, number));
         }
         ASSERT_RF(job.open());
         for (int lane = RF_LANE_DATA; kind.groups() && rf_lane_collects(lane); lane++)
             if (job.run->comms[lane])
-                fault_wire_timeout(job.run->comms[lane], 1);
+                fault_transport_timeout(job.run->comms[lane], 1);
         all_have_come(&arrived, world.size);
         std::string before;
         int status = 0;
@@ -171,9 +171,9 @@ void step_differently(const StepKind &kind, const Change &change, size_t number)
         EXPECT_TRUE(status == RF_EMISMATCH || late) << where << ": " << error.message;
         EXPECT_NE(strstr(error.message, "rank 1"), nullptr) << where << ": " << error.message;
         if (change.at_once && before_update(kind, verb)) {
-            EXPECT_EQ(job.run->spoiled.status, 0) << where;
+            EXPECT_EQ(job.run->inconsistent.status, 0) << where;
         }
-        expect_spoiled_or_unchanged(job, before);
+        expect_inconsistent_or_unchanged(job, before);
     });
 }
 
@@ -216,15 +216,15 @@ TEST(Disagree, AMessageOfAPipelineThatIsAnotherOnOneRankIsNamed)
         Job job(comm, rank, kind);
         for (const int place : places_of(job.plan)) {
             const rf_instruction &i = list_of(job.plan).instructions[place];
-            if (rank == odd && i.verb == RF_VERB_SEND)
+            if (rank == differing_rank && i.verb == RF_VERB_SEND)
                 job.plan->transfers[i.transfer].count--;
         }
         ASSERT_RF(job.open());
         const std::string before = job.state();
         EXPECT_EQ(job.step(), RF_EMISMATCH) << rf_last_error()->message;
         EXPECT_NE(strstr(rf_last_error()->message, "rank 1"), nullptr) << rf_last_error()->message;
-        EXPECT_EQ(job.run->spoiled.status, 0);
-        expect_spoiled_or_unchanged(job, before);
+        EXPECT_EQ(job.run->inconsistent.status, 0);
+        expect_inconsistent_or_unchanged(job, before);
     });
 }
 
@@ -261,7 +261,7 @@ TEST(Disagree, AnotherCallOnOneRankIsNamedByAllWithoutADeadline)
                 ranks::run(world, [&](rf_comm *comm, int rank) {
                     Job job(comm, rank, kind);
                     ASSERT_RF(job.open());
-                    int status = rank == odd ? call.second(job, folder) : 0;
+                    int status = rank == differing_rank ? call.second(job, folder) : 0;
                     if (status == 0)
                         status = job.step();
                     EXPECT_EQ(status, RF_EMISMATCH) << where << ": " << rf_last_error()->message;

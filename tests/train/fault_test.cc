@@ -19,8 +19,8 @@ extern "C" {
 namespace
 {
 
-struct Strike {
-    int odd;
+struct Injection {
+    int failed_rank;
     uint64_t number; // of the collective of the call, in the lane's communicator
     int message;     // of it
     bool point;      // `message` is one from rank to rank instead
@@ -36,71 +36,72 @@ struct Call {
 
 // What one call of three ranks, of which one fails, after a step that went well, has come to.
 struct Outcome {
-    bool struck = false;
-    std::atomic<int> spoiled{0}; // runs of survivors
-    std::atomic<int> done{0};    // survivors
-    uint64_t collectives = 0;    // of the call, where nobody fails
+    bool injected = false;
+    std::atomic<int> inconsistent{0}; // runs of survivors
+    std::atomic<int> done{0};         // survivors
+    uint64_t collectives = 0;         // of the call, where nobody fails
 };
 
 struct Trial {
     const StepKind &kind;
     const Call &call;
-    Strike at;
+    Injection at;
     const Folder &folder;
 };
 
 // How long ranks wait for one that stands still.
 constexpr double stop_timeout_s = 1;
 
-void try_rank(const Trial &trial, rf_comm *comm, int rank, std::vector<Wires> &wires,
+void try_rank(const Trial &trial, rf_comm *comm, int rank, std::vector<FaultTransports> &transports,
               std::atomic<int> *arrived, const FairClock &clock, Outcome *out)
 {
-    const Strike &at = trial.at;
-    const bool odd = rank == at.odd;
+    const Injection &at = trial.at;
+    const bool fails = rank == at.failed_rank;
     Job job(comm, rank, trial.kind);
     ASSERT_RF(job.open());
     ASSERT_RF(job.step());
     all_have_come(arrived, ranks_of(trial.kind));
     job.run->hide_folders = trial.call.unseen && rank > 0;
     const std::string before = job.state();
-    wires[(size_t)rank].place(job.run, at.kind == FAULT_STOP ? stop_timeout_s : 60);
-    fault_wire *fault = wires[(size_t)rank].of(job.run, at.lane);
-    rf_comm *struck = job.run->comms[at.lane];
-    if (odd && at.point)
-        fault_wire_arm_point(fault, FAULT_DEATH, at.message);
-    else if (odd)
-        fault_wire_arm(fault, at.kind, at.number, at.message);
-    const uint64_t first = fault_wire_started(struck);
+    transports[(size_t)rank].insert(job.run, at.kind == FAULT_STOP ? stop_timeout_s : 60);
+    fault_transport *fault = transports[(size_t)rank].of(job.run, at.lane);
+    rf_comm *injected = job.run->comms[at.lane];
+    if (fails && at.point)
+        fault_transport_arm_point(fault, FAULT_DEATH, at.message);
+    else if (fails)
+        fault_transport_arm(fault, at.kind, at.number, at.message);
+    const uint64_t first = fault_transport_started(injected);
     const double start = clock.seconds();
     const int status = trial.call.make(job, trial.folder);
-    if (at.odd < 0) {
+    if (at.failed_rank < 0) {
         EXPECT_RF(status);
         if (rank == 0)
-            out->collectives = fault_wire_started(struck) - first;
+            out->collectives = fault_transport_started(injected) - first;
         return;
     }
-    if (odd) {
-        out->struck = fault->struck;
+    if (fails) {
+        out->injected = fault->injected;
         return;
     }
     EXPECT_LT(clock.seconds() - start, promised_s() + (at.kind == FAULT_STOP ? stop_timeout_s : 0));
-    expect_heard(job, status, before, at.odd);
-    out->spoiled += job.run->spoiled.status != 0;
+    expect_failure_reported(job, status, before, at.failed_rank);
+    out->inconsistent += job.run->inconsistent.status != 0;
     if (++out->done == ranks_of(trial.kind) - 1)
-        fault_wire_release(wires[(size_t)at.odd].of(job.run, rf_plan_loss_lane(job.plan)));
+        fault_transport_release(
+            transports[(size_t)at.failed_rank].of(job.run, rf_plan_loss_lane(job.plan)));
 }
 
 void try_call(const Trial &trial, Outcome *out)
 {
     std::atomic<int> arrived{0};
-    std::vector<Wires> wires((size_t)ranks_of(trial.kind));
+    std::vector<FaultTransports> transports((size_t)ranks_of(trial.kind));
     FairClock clock;
     ranks::World world;
     world.size = ranks_of(trial.kind);
     for (int r = 0; r < world.size; r++)
         rank_device(r);
     ranks::run(world, [&](rf_comm *comm, int rank) {
-        try_rank(trial, comm, rank, wires, &arrived, clock, out);
+        try_rank(trial, comm, rank, transports, &arrived, clock, out);
     });
 }
 
@@ -136,7 +137,7 @@ std::string text_of(const Trial &t)
 {
     return std::string(t.kind.name) + ", " + t.call.name + ", collective " +
            std::to_string(t.at.number) + ", message " + std::to_string(t.at.message) + ", rank " +
-           std::to_string(t.at.odd) + ", lane " + std::to_string(t.at.lane);
+           std::to_string(t.at.failed_rank) + ", lane " + std::to_string(t.at.lane);
 }
 
 void try_step(const Trial &trial, rf_verb verb)
@@ -144,9 +145,9 @@ void try_step(const Trial &trial, rf_verb verb)
     Outcome out;
     SCOPED_TRACE(text_of(trial));
     try_call(trial, &out);
-    EXPECT_TRUE(out.struck || (trial.at.message > 1 && !trial.at.point)) << text_of(trial);
+    EXPECT_TRUE(out.injected || (trial.at.message > 1 && !trial.at.point)) << text_of(trial);
     if (trial.at.message == 1 && before_update(trial.kind, verb)) {
-        EXPECT_EQ(out.spoiled, 0) << text_of(trial);
+        EXPECT_EQ(out.inconsistent, 0) << text_of(trial);
     }
 }
 
@@ -203,10 +204,14 @@ TEST(Fault, ADeathInAnyTransferOfAStepIsHeardByAllSurvivors)
         for (const Transfer &t : transfers_of(Job(nullptr, 0, kind).plan))
             for (int message : {1, 2})
                 // Two ranks of a group have one message for each other.
-                for (int odd = 0; odd < 2 && (message == 1 || !groups); odd++)
+                for (int failed_rank = 0; failed_rank < 2 && (message == 1 || !groups);
+                     failed_rank++)
                     if (rf_lane_collects(t.lane))
-                        all.run([&kind, &folder, odd, t, message] {
-                            try_step({kind, step, {odd, t.number, message, false, t.lane}, folder},
+                        all.run([&kind, &folder, failed_rank, t, message] {
+                            try_step({kind,
+                                      step,
+                                      {failed_rank, t.number, message, false, t.lane},
+                                      folder},
                                      t.verb);
                         });
     }
@@ -218,12 +223,13 @@ TEST(Fault, ADeathInAnyMessageOfAPipelineIsHeardByAllSurvivors)
     const Folder folder;
     AtOnce all(6);
     for (const StepKind &kind : step_kinds)
-        for (int odd = 0; kind.pp > 1 && odd < ranks_of(kind); odd++) {
+        for (int failed_rank = 0; kind.pp > 1 && failed_rank < ranks_of(kind); failed_rank++) {
             int messages = 0;
-            for (const Transfer &t : transfers_of(Job(nullptr, odd, kind).plan))
+            for (const Transfer &t : transfers_of(Job(nullptr, failed_rank, kind).plan))
                 if (!rf_lane_collects(t.lane) && t.verb == RF_VERB_SEND)
-                    all.run([&kind, &folder, odd, t, message = ++messages] {
-                        try_step({kind, step, {odd, 0, message, true, t.lane}, folder}, t.verb);
+                    all.run([&kind, &folder, failed_rank, t, message = ++messages] {
+                        try_step({kind, step, {failed_rank, 0, message, true, t.lane}, folder},
+                                 t.verb);
                     });
         }
 }
@@ -241,7 +247,7 @@ TEST(Fault, ARankThatStandsStillInATransferOfAStepIsNamedByAllOthers)
         for (const Transfer &t : transfers_of(Job(nullptr, 0, kind).plan))
             last[{t.verb, t.lane}] = t.number;
         for (const auto &place : last) {
-            const Strike at = {1, place.second, 1, false, place.first.second, FAULT_STOP};
+            const Injection at = {1, place.second, 1, false, place.first.second, FAULT_STOP};
             all.run([&kind, &folder, at, verb = place.first.first] {
                 try_step({kind, step, at, folder}, verb);
             });
@@ -251,12 +257,12 @@ TEST(Fault, ARankThatStandsStillInATransferOfAStepIsNamedByAllOthers)
 
 // One rank of a pipeline stands still as it sends or receives for the first time, and of the others
 // only the one that is the farthest from it has a deadline soon: it waits for ranks that wait.
-static void stop_a_stage(const StepKind &kind, int odd)
+static void stop_a_stage(const StepKind &kind, int failed_rank)
 {
     const double soon_s = 0.3;
-    const int ranks = ranks_of(kind), farthest = odd >= ranks / 2 ? 0 : ranks - 1;
+    const int ranks = ranks_of(kind), farthest = failed_rank >= ranks / 2 ? 0 : ranks - 1;
     std::atomic<int> arrived{0}, done{0};
-    std::vector<Wires> wires((size_t)ranks);
+    std::vector<FaultTransports> transports((size_t)ranks);
     ranks::World world;
     world.size = ranks;
     FairClock clock;
@@ -266,26 +272,27 @@ static void stop_a_stage(const StepKind &kind, int odd)
         ASSERT_RF(job.step());
         all_have_come(&arrived, ranks);
         const std::string before = job.state();
-        wires[(size_t)rank].place(job.run, rank == farthest ? soon_s : 60);
-        fault_wire *fault = wires[(size_t)rank].of(job.run, RF_LANE_SEND_OUT);
-        if (rank == odd)
-            fault_wire_arm_point(fault, FAULT_STOP, 1);
+        transports[(size_t)rank].insert(job.run, rank == farthest ? soon_s : 60);
+        fault_transport *fault = transports[(size_t)rank].of(job.run, RF_LANE_SEND_OUT);
+        if (rank == failed_rank)
+            fault_transport_arm_point(fault, FAULT_STOP, 1);
         const double start = clock.seconds();
         const uint64_t start_ns = rf_now_ns();
         const int status = job.step();
-        if (rank == odd)
+        if (rank == failed_rank)
             return;
         const double fair_s = clock.seconds() - start - soon_s;
         const double real_s = (double)(rf_now_ns() - start_ns) * 1e-9 - soon_s;
         if (rank == farthest)
             printf("%s: rank %d, which stood still, was named %.2f s (fair %.2f s) after the first "
                    "deadline\n",
-                   kind.name, odd, real_s, fair_s);
+                   kind.name, failed_rank, real_s, fair_s);
         EXPECT_LT(fair_s, promised_s());
         EXPECT_EQ(status, RF_ETIMEOUT) << rf_last_error()->message;
-        expect_heard(job, status, before, odd);
+        expect_failure_reported(job, status, before, failed_rank);
         if (++done == ranks - 1)
-            fault_wire_release(wires[(size_t)odd].of(job.run, rf_plan_loss_lane(job.plan)));
+            fault_transport_release(
+                transports[(size_t)failed_rank].of(job.run, rf_plan_loss_lane(job.plan)));
     });
 }
 
@@ -295,8 +302,8 @@ TEST(Fault, AStageThatStandsStillIsNamedByAllThoughTheFirstDeadlineIsOfARankThat
     for (int r = 0; r < FAULT_RANKS_OF_GROUPS; r++)
         rank_device(r);
     for (const StepKind &kind : step_kinds)
-        for (int odd = 0; kind.pp > 1 && odd < ranks_of(kind); odd++)
-            threads.emplace_back([&kind, odd] { stop_a_stage(kind, odd); });
+        for (int failed_rank = 0; kind.pp > 1 && failed_rank < ranks_of(kind); failed_rank++)
+            threads.emplace_back([&kind, failed_rank] { stop_a_stage(kind, failed_rank); });
     for (std::thread &thread : threads)
         thread.join();
 }
@@ -309,9 +316,9 @@ static void die_in_call(const Call &call, uint64_t number, bool point)
     save_before(folder);
     Outcome out;
     try_call({step_kinds[0], call, {1, number, 1, point}, folder}, &out);
-    EXPECT_TRUE(out.struck || point);
+    EXPECT_TRUE(out.injected || point);
     if (strncmp(call.name, "load", 4) != 0) {
-        EXPECT_EQ(out.spoiled, 0);
+        EXPECT_EQ(out.inconsistent, 0);
     }
     expect_loadable(folder);
 }
@@ -351,8 +358,8 @@ TEST(Fault, ADeathInAGroupIsHeardWithTheRunsNumberInCallsThatGather)
             SCOPED_TRACE(text_of(trial));
             Outcome out;
             try_call(trial, &out);
-            EXPECT_TRUE(out.struck);
-            EXPECT_EQ(out.spoiled, 0);
+            EXPECT_TRUE(out.injected);
+            EXPECT_EQ(out.inconsistent, 0);
         }
 }
 
@@ -362,10 +369,10 @@ TEST(Fault, WhatWasSavedBeforeADeathInAGroupIsTrainedOnByTheSurvivors)
 {
     const auto kind = std::find_if(step_kinds.begin(), step_kinds.end(),
                                    [](const StepKind &k) { return k.shard && k.zero == 2; });
-    const int odd = 1;
+    const int failed_rank = 1;
     const Folder folder;
-    std::atomic<int> spoiled{0};
-    std::vector<Wires> wires((size_t)ranks_of(*kind));
+    std::atomic<int> inconsistent{0};
+    std::vector<FaultTransports> transports((size_t)ranks_of(*kind));
     ranks::World world;
     world.size = ranks_of(*kind);
     for (int r = 0; r < world.size; r++)
@@ -378,19 +385,20 @@ TEST(Fault, WhatWasSavedBeforeADeathInAGroupIsTrainedOnByTheSurvivors)
         ASSERT_RF(job.open());
         ASSERT_RF(job.step());
         ASSERT_RF(job.save(folder.path()));
-        wires[(size_t)rank].place(job.run, 60);
-        if (rank == odd)
-            fault_wire_arm(&wires[(size_t)rank].lanes[RF_LANE_SHARD], FAULT_DEATH, gather, 1);
+        transports[(size_t)rank].insert(job.run, 60);
+        if (rank == failed_rank)
+            fault_transport_arm(&transports[(size_t)rank].lanes[RF_LANE_SHARD], FAULT_DEATH, gather,
+                                1);
         const std::string before = job.state();
         const int status = job.step();
-        if (rank == odd)
+        if (rank == failed_rank)
             return;
-        expect_heard(job, status, before, odd);
-        spoiled += job.run->spoiled.status != 0;
+        expect_failure_reported(job, status, before, failed_rank);
+        inconsistent += job.run->inconsistent.status != 0;
         // In this run it is refused, as its communicator has failed.
         EXPECT_EQ(job.load(folder.path()), RF_EABORT);
     });
-    EXPECT_GT(spoiled, 0);
+    EXPECT_GT(inconsistent, 0);
     world.size = 2; // one group of those that are left, without copies
     ranks::run(world, [&](rf_comm *comm, int rank) {
         Job job(comm, rank, *kind, world.size);
@@ -432,15 +440,15 @@ TEST(Fault, InputsThatOneRankRefusesAreHeardByAllWithoutADeadline)
 // It may be an echo: a rank that hears of a death removes the files that others are about to open.
 TEST(Fault, ADeathIsNamedByARankThatHasFailedByItself)
 {
-    fault_wire faults[FAULT_RANKS];
+    fault_transport faults[FAULT_RANKS];
     ranks::World world;
     world.size = FAULT_RANKS;
     ranks::run(world, [&](rf_comm *comm, int rank) {
         rf_run run = {};
         run.comm = comm;
-        fault_wire_place(&faults[rank], comm);
+        fault_transport_insert(&faults[rank], comm);
         if (rank == 1)
-            fault_wire_arm(&faults[rank], FAULT_DEATH, 0, 1);
+            fault_transport_arm(&faults[rank], FAULT_DEATH, 0, 1);
         const int own = rank == 2 ? rf_fail(RF_EIO, "cannot open the file") : 0;
         const int status = rf_run_agree_status(&run, own, "save");
         if (rank == 1)
@@ -456,7 +464,7 @@ static void die_while_opening(const StepKind &kind)
 {
     uint64_t collectives = 1;
     for (uint64_t number = 0; number < collectives; number++) {
-        fault_wire faults[FAULT_RANKS_OF_GROUPS];
+        fault_transport faults[FAULT_RANKS_OF_GROUPS];
         ranks::World world;
         world.size = ranks_of(kind);
         for (int r = 0; r < world.size; r++)
@@ -466,13 +474,13 @@ static void die_while_opening(const StepKind &kind)
                 Job job(comm, rank, kind);
                 ASSERT_RF(job.open());
                 if (rank == 0)
-                    collectives = fault_wire_started(comm);
+                    collectives = fault_transport_started(comm);
             });
         ranks::run(world, [&](rf_comm *comm, int rank) {
             Job job(comm, rank, kind);
-            fault_wire_place(&faults[rank], comm);
+            fault_transport_insert(&faults[rank], comm);
             if (rank == 1)
-                fault_wire_arm(&faults[rank], FAULT_DEATH, number, 1);
+                fault_transport_arm(&faults[rank], FAULT_DEATH, number, 1);
             const int status = job.open();
             EXPECT_EQ(job.run, nullptr);
             if (rank == 1)
@@ -501,8 +509,8 @@ TEST(Fault, ARunWithoutOtherRanksThatLoadsACheckpointGoesOn)
     const std::string saved = job.state();
     ASSERT_RF(job.step());
     rf_fail(RF_EIO, "a disk has failed");
-    rf_run_spoil(job.run, "load");
-    expect_spoiled_or_unchanged(job, job.state());
+    rf_run_mark_inconsistent(job.run, "load");
+    expect_inconsistent_or_unchanged(job, job.state());
     ASSERT_RF(job.load(folder.path()));
     EXPECT_TRUE(job.state() == saved);
     EXPECT_RF(job.step());

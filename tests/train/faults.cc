@@ -208,20 +208,20 @@ std::vector<Transfer> transfers_of(const rf_plan *plan)
     return transfers;
 }
 
-void Wires::place(const rf_run *run, double timeout_s)
+void FaultTransports::insert(const rf_run *run, double timeout_s)
 {
-    fault_wire *all = of(run, rf_plan_loss_lane(run->plan));
-    fault_wire_place(all, run->comm);
-    fault_wire_timeout(run->comm, timeout_s);
+    fault_transport *all = of(run, rf_plan_loss_lane(run->plan));
+    fault_transport_insert(all, run->comm);
+    fault_transport_timeout(run->comm, timeout_s);
     for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++) {
         if (!run->comms[lane] || run->comms[lane] == run->comm)
             continue;
-        fault_wire_place_beside(&lanes[lane], run->comms[lane], all);
-        fault_wire_timeout(run->comms[lane], timeout_s);
+        fault_transport_insert_beside(&lanes[lane], run->comms[lane], all);
+        fault_transport_timeout(run->comms[lane], timeout_s);
     }
 }
 
-fault_wire *Wires::of(const rf_run *run, int lane)
+fault_transport *FaultTransports::of(const rf_run *run, int lane)
 {
     return &lanes[run->comms[lane] == run->comm ? (int)rf_plan_loss_lane(run->plan) : lane];
 }
@@ -334,9 +334,9 @@ std::string Job::state() const
 
 /* ---- what survivors see ---------------------------------------------------------------------- */
 
-void expect_spoiled_or_unchanged(Job &job, const std::string &before)
+void expect_inconsistent_or_unchanged(Job &job, const std::string &before)
 {
-    if (!job.run->spoiled.status) {
+    if (!job.run->inconsistent.status) {
         EXPECT_TRUE(job.state() == before) << "a failed step changed parameters without a word";
         return;
     }
@@ -348,22 +348,22 @@ void expect_spoiled_or_unchanged(Job &job, const std::string &before)
         EXPECT_EQ(call(), RF_EABORT);
         EXPECT_NE(strstr(rf_last_error()->message, "parameters may be of two steps"), nullptr)
             << rf_last_error()->message;
-        EXPECT_EQ(rf_last_error()->rank, job.run->spoiled.rank);
+        EXPECT_EQ(rf_last_error()->rank, job.run->inconsistent.rank);
     }
     EXPECT_EQ(folder.read("latest"), "");
 }
 
-void expect_heard(Job &job, int status, const std::string &before, int odd)
+void expect_failure_reported(Job &job, int status, const std::string &before, int failed_rank)
 {
-    const std::string name = "rank " + std::to_string(odd);
+    const std::string name = "rank " + std::to_string(failed_rank);
     const bool in_time = status == 0;
     const std::string then = in_time ? job.state() : before;
     if (in_time) // it had all that it needs of the others; but the next step has not
         status = job.step();
     EXPECT_TRUE(status == RF_EPEER || status == RF_ETIMEOUT || status == RF_EABORT) << status;
     EXPECT_NE(strstr(rf_last_error()->message, name.c_str()), nullptr) << rf_last_error()->message;
-    EXPECT_EQ(rf_last_error()->rank, odd) << rf_last_error()->message;
-    expect_spoiled_or_unchanged(job, then);
+    EXPECT_EQ(rf_last_error()->rank, failed_rank) << rf_last_error()->message;
+    expect_inconsistent_or_unchanged(job, then);
     Folder folder;
     for (const auto &call : {std::function<int()>([&] { return job.step(); }),
                              std::function<int()>([&] { return job.save(folder.path()); })}) {

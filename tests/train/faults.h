@@ -10,7 +10,7 @@
 #include "folder.h"
 #include "stub_blocks.h"
 #include "support/fair_clock.h"
-#include "support/fault_wire.h"
+#include "support/fault_transport.h"
 #include "support/ranks.h"
 #include "world.h"
 
@@ -49,13 +49,13 @@ bool before_update(const StepKind &kind, rf_verb verb);
 
 enum { FAULT_RANKS = 3, FAULT_RANKS_OF_GROUPS = 4, FAULT_RANKS_OF_CUBE = 8 };
 
-// A wire for each communicator that a rank has.
-struct Wires {
-    fault_wire lanes[RF_LANE_COUNT];
+// A fault transport for each communicator that a rank has.
+struct FaultTransports {
+    fault_transport lanes[RF_LANE_COUNT];
     // Under those of an open run, which from now on wait for so long.
-    void place(const rf_run *run, double timeout_s);
+    void insert(const rf_run *run, double timeout_s);
     // Of a lane; messages go by the job's communicator.
-    fault_wire *of(const rf_run *run, int lane);
+    fault_transport *of(const rf_run *run, int lane);
 };
 
 // One rank's run of a small model whose blocks only fill their outputs.
@@ -90,10 +90,10 @@ class Job
 };
 
 // What a survivor of a call that failed, or ended in time, has to see. status: of the call; before:
-// the state before it; odd: who died, or stood still.
-void expect_heard(Job &job, int status, const std::string &before, int odd);
+// the state before it; failed_rank: who died, or stood still.
+void expect_failure_reported(Job &job, int status, const std::string &before, int failed_rank);
 // The run says that its parameters may be of two steps, whatever is called; or it is as it was.
-void expect_spoiled_or_unchanged(Job &job, const std::string &before);
+void expect_inconsistent_or_unchanged(Job &job, const std::string &before);
 
 // After a death, or after the first deadline of a rank that waits: in time of a FairClock.
 // Sanitizers are slower.

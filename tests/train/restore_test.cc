@@ -95,7 +95,7 @@ TEST(Restore, OfTwoStepsTheNewestIsTaken)
     destroy(newer);
 }
 
-// Its ranks were told of a death when its update had ended: others may not have made it.
+// Its ranks got the error of a death when its update had ended: others may not have made it.
 TEST(Restore, OfAStepThatFailedBehindItsUpdateTheNewParametersAreTaken)
 {
     Training t = small();
@@ -106,7 +106,7 @@ TEST(Restore, OfAStepThatFailedBehindItsUpdateTheNewParametersAreTaken)
             return;
         const rf_progress progress = {1, 0, t.policy.batch, 0, 0}; // that of before the step
         run->step--;
-        run->spoiled.status = RF_EPEER;
+        run->inconsistent.status = RF_EPEER;
         EXPECT_EQ(rf_run_snapshot(run, &progress, &kept), RF_EABORT);
         run->ahead = true;
         ASSERT_RF(rf_run_snapshot(run, &progress, &kept));

@@ -65,7 +65,7 @@ TEST(Run, RanksThatDisagreeAreToldAboutWhat)
                    });
     expect_refusal({RF_EINVAL, RF_EINVAL}, "use dp=2, or start 4 ranks",
                    [](int, rf_mesh *mesh, rf_policy *, uint64_t *) { mesh->dp = 4; });
-    // One rank alone is wrong: the other is told what differs, and does not wait.
+    // One rank alone is wrong: the error of the other says what differs, and it does not wait.
     expect_refusal(
         {RF_EMISMATCH, RF_EINVAL}, "ranks",
         [](int rank, rf_mesh *mesh, rf_policy *, uint64_t *) { mesh->dp = rank ? 1 : 2; });
@@ -456,7 +456,7 @@ TEST(Run, EveryRankHearsInTheSameStepThatOneIsToStopAndThePlanCountsIt)
 {
     const struct {
         std::array<int, 3> says;
-        int heard;
+        int agreed;
     } cases[] = {{{0, 0, 0}, 0}, {{0, 1, 0}, 1}, {{1, 1, 1}, 1}, {{1, 0, 3}, 3}, {{2, 2, 1}, 2}};
     for (const auto &c : cases) {
         Training t = tiny();
@@ -466,7 +466,7 @@ TEST(Run, EveryRankHearsInTheSameStepThatOneIsToStopAndThePlanCountsIt)
             const std::vector<Seen> all = train(t, ranks);
             for (const Seen &seen : all) {
                 for (const rf_step_stats &stats : seen.stats)
-                    EXPECT_EQ(stats.stop, ranks == 1 ? c.says[0] : c.heard) << ranks;
+                    EXPECT_EQ(stats.stop, ranks == 1 ? c.says[0] : c.agreed) << ranks;
                 EXPECT_EQ(seen.measured.sent, seen.planned.sent);
             }
         }

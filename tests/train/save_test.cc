@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Saves and loads of many ranks: each writes and reads its own part, in the background too, and
-// what one of them meets is told to all.
+// the status of one of them goes to all.
 #include <csignal>
 #include <cstring>
 #include <future>

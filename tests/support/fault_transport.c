@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * See fault_wire.h.
+ * See fault_transport.h.
  */
-#include "fault_wire.h"
+#include "fault_transport.h"
 
 #include <signal.h>
 #include <time.h>
@@ -14,7 +14,7 @@
 enum { SEQUENCE_MASK = 0xfffff }; /* what a tag has of it: comm/operations.c */
 
 /* What is under way elsewhere ends by itself: its next turn finds the rank dead. */
-static void die_in(const struct fault_wire *fault, bool here)
+static void die_in(const struct fault_transport *fault, bool here)
 {
     struct rf_transport *t = fault->comm->links.transport;
     struct rf_loop_rank *self = (struct rf_loop_rank *)t;
@@ -24,22 +24,22 @@ static void die_in(const struct fault_wire *fault, bool here)
     rf_loop_report_death(self->world, t->rank, "killed by a test");
 }
 
-static void die(const struct rf_transport *t, struct fault_wire *fault)
+static void die(const struct rf_transport *t, struct fault_transport *fault)
 {
     if (!t->one_process)
         raise(SIGKILL);
     die_in(fault, true);
-    for (struct fault_wire *other = fault->next; other != fault; other = other->next)
+    for (struct fault_transport *other = fault->next; other != fault; other = other->next)
         die_in(other, false);
 }
 
-static void strike(const struct rf_transport *t, struct fault_wire *fault)
+static void inject(const struct rf_transport *t, struct fault_transport *fault)
 {
     fault->armed = false;
-    struct fault_wire *other = fault;
+    struct fault_transport *other = fault;
     do {
         other->kind = fault->kind;
-        __atomic_store_n(&other->struck, true, __ATOMIC_RELEASE);
+        __atomic_store_n(&other->injected, true, __ATOMIC_RELEASE);
         other = other->next;
     } while (other != fault);
     if (fault->kind == FAULT_DEATH)
@@ -48,9 +48,9 @@ static void strike(const struct rf_transport *t, struct fault_wire *fault)
         raise(SIGSTOP);
 }
 
-void fault_wire_release(struct fault_wire *fault)
+void fault_transport_release(struct fault_transport *fault)
 {
-    struct fault_wire *other = fault;
+    struct fault_transport *other = fault;
     do {
         __atomic_store_n(&other->released, true, __ATOMIC_RELEASE);
         other = other->next;
@@ -59,10 +59,10 @@ void fault_wire_release(struct fault_wire *fault)
 
 /* What a thread that is dead gets from its transport: no error after which a call would ask the
  * others what has happened. */
-static int dead(const struct fault_wire *fault)
+static int dead(const struct fault_transport *fault)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
-    if (!__atomic_load_n(&fault->struck, __ATOMIC_ACQUIRE))
+    if (!__atomic_load_n(&fault->injected, __ATOMIC_ACQUIRE))
         return 0;
     while (fault->kind == FAULT_STOP && !__atomic_load_n(&fault->released, __ATOMIC_ACQUIRE))
         nanosleep(&nap, NULL);
@@ -71,7 +71,8 @@ static int dead(const struct fault_wire *fault)
 
 static int count(struct rf_transport *t, uint64_t tag)
 {
-    struct fault_wire *fault = (struct fault_wire *)t->ops; /* they are its first member */
+    struct fault_transport *fault =
+        (struct fault_transport *)t->ops; /* they are its first member */
     if (!fault->armed || fault->points != ((tag >> 52 & 1) == RF_TAG_P2P))
         return dead(fault);
     const uint32_t after = ((uint32_t)(tag >> 24) - fault->sequence) & SEQUENCE_MASK;
@@ -79,14 +80,14 @@ static int count(struct rf_transport *t, uint64_t tag)
         fault->posted++;
     const bool past = !fault->points && after > 0 && after < SEQUENCE_MASK / 2;
     if (fault->posted >= fault->message || (past && fault->posted > 0))
-        strike(t, fault);
+        inject(t, fault);
     return dead(fault);
 }
 
 static int post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                      const void *buffer, size_t bytes, void *context)
 {
-    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    const struct fault_transport *fault = (const struct fault_transport *)t->ops;
     RETURN_IF_ERROR(count(t, tag));
     return fault->real->post_send(t, peer, tag, contract, buffer, bytes, context);
 }
@@ -94,7 +95,7 @@ static int post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t co
 static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
                      void *context)
 {
-    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    const struct fault_transport *fault = (const struct fault_transport *)t->ops;
     RETURN_IF_ERROR(count(t, tag));
     return fault->real->post_recv(t, peer, tag, buffer, bytes, context);
 }
@@ -102,24 +103,22 @@ static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffe
 static int post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                size_t bytes, void *context)
 {
-    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    const struct fault_transport *fault = (const struct fault_transport *)t->ops;
     RETURN_IF_ERROR(count(t, tag));
     return fault->real->post_recv_zero_copy(t, peer, tag, buffer, bytes, context);
 }
 
 static int poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
-    const struct fault_wire *fault = (const struct fault_wire *)t->ops;
+    const struct fault_transport *fault = (const struct fault_transport *)t->ops;
     RETURN_IF_ERROR(dead(fault));
     return fault->real->poll(t, out, max);
 }
 
-void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm)
+void fault_transport_insert(struct fault_transport *fault, struct rf_comm *comm)
 {
-    *fault = (struct fault_wire){.ops = *comm->links.transport->ops,
-                                 .real = comm->links.transport->ops,
-                                 .comm = comm,
-                                 .armed = false};
+    *fault = (struct fault_transport){
+        .ops = *comm->links.transport->ops, .real = comm->links.transport->ops, .comm = comm};
     fault->ops.post_send = post_send;
     fault->ops.post_recv = post_recv;
     fault->ops.poll = poll;
@@ -129,15 +128,15 @@ void fault_wire_place(struct fault_wire *fault, struct rf_comm *comm)
     comm->links.transport->ops = &fault->ops;
 }
 
-void fault_wire_place_beside(struct fault_wire *fault, struct rf_comm *comm,
-                             struct fault_wire *other)
+void fault_transport_insert_beside(struct fault_transport *fault, struct rf_comm *comm,
+                                   struct fault_transport *other)
 {
-    fault_wire_place(fault, comm);
+    fault_transport_insert(fault, comm);
     fault->next = other->next;
     other->next = fault;
 }
 
-static void arm(struct fault_wire *fault, enum fault_kind kind, bool points, int message)
+static void arm(struct fault_transport *fault, enum fault_kind kind, bool points, int message)
 {
     fault->kind = kind;
     fault->points = points;
@@ -146,23 +145,24 @@ static void arm(struct fault_wire *fault, enum fault_kind kind, bool points, int
     fault->armed = true;
 }
 
-void fault_wire_arm(struct fault_wire *fault, enum fault_kind kind, uint64_t number, int message)
+void fault_transport_arm(struct fault_transport *fault, enum fault_kind kind, uint64_t number,
+                         int message)
 {
     fault->sequence = (uint32_t)(fault->comm->history.next_sequence + number) & SEQUENCE_MASK;
     arm(fault, kind, false, message);
 }
 
-void fault_wire_arm_point(struct fault_wire *fault, enum fault_kind kind, int message)
+void fault_transport_arm_point(struct fault_transport *fault, enum fault_kind kind, int message)
 {
     arm(fault, kind, true, message);
 }
 
-uint64_t fault_wire_started(const struct rf_comm *comm)
+uint64_t fault_transport_started(const struct rf_comm *comm)
 {
     return comm->history.next_sequence;
 }
 
-void fault_wire_timeout(struct rf_comm *comm, double seconds)
+void fault_transport_timeout(struct rf_comm *comm, double seconds)
 {
     comm->settings.timeout_s = seconds;
 }
