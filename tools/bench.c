@@ -13,20 +13,6 @@ static const char *const collectives[] = {
     "scatter",    "all_to_all",  "sendrecv",       "barrier",   "overlap", "pipeline",
     "staging",    "host_update", "step",           NULL};
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-struct bench_times bench_quantiles(double *samples, int count)
-{
-    qsort(samples, (size_t)count, sizeof(*samples), compare);
-    int high = (count * 99 + 99) / 100 - 1;
-    return (struct bench_times){
-        .best = samples[0], .p50 = samples[count / 2], .p99 = samples[high]};
-}
-
 static int check(const struct tool_command *command, struct bench_options *o, const char *dtype,
                  const char *redop, const char *order)
 {

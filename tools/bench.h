@@ -44,7 +44,7 @@ int bench_kernels(const struct tool_command *command, const struct bench_options
 /* Training steps of a GPT-2 on one device. */
 int bench_step(const struct tool_command *command, const struct bench_options *options);
 
-/* Sorts samples in place. */
+/* bench_time.c. Sorts samples in place. */
 struct bench_times {
     double best, p50, p99;
 };

@@ -127,7 +127,7 @@ int bench_processors(void); /* of this process, at most 64 */
  * the least processor time of one, if that is less. */
 int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds, double *work);
 
-/* ---- bench_kernel.c -------------------------------------------------------------------------- */
+/* ---- bench_time.c ---------------------------------------------------------------------------- */
 
 /* Of all threads of this process. */
 double bench_processor_seconds(void);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Checks that no two source files of the library need each other, directly or by way of others: reads
-# which symbols each object file defines and which it asks for, and prints every group of files that
+# Checks that no two source files of the library, the models and the program need each other, directly
+# or by way of others: reads which symbols each object file defines and which it asks for, and prints every group of files that
 # need each other, with the symbols by which they do. Needs nothing but sh, nm and awk.
 # Usage: tools/check_cycles.sh LIST     LIST: a file with the path of an object file on each line
 # Exit status 0 = there is no such group, 1 = there is one, 2 = the objects could not be read.
@@ -22,7 +22,7 @@ function file_of(path) {  # .../src/comm/CMakeFiles/rf_comm.dir/cycle.c.o -> src
     sub(/\.o(bj)?$/, "", path)
     gsub(/\/\.\//, "/", path)
     sub(/CMakeFiles\/[^\/]*\.dir\//, "", path)
-    if (match(path, /(src|transport)\/[^ ]*$/)) path = substr(path, RSTART)
+    if (match(path, /(src|transport|tools)\/[^ ]*$/)) path = substr(path, RSTART)
     return path
 }
 # Takes out what cannot be in a circle: files that need nobody who is left, or that nobody left needs.

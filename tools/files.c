@@ -68,6 +68,30 @@ static int check_folder(const struct tool_command *command, const struct tool_ou
     return TOOL_OK;
 }
 
+static bool gnuplot_installed(void)
+{
+    const char *path = getenv("PATH");
+    if (!path)
+        return false;
+    while (*path) {
+        char candidate[4096];
+        int length = (int)strcspn(path, ":");
+        snprintf(candidate, sizeof(candidate), "%.*s/gnuplot", length, path);
+        if (access(candidate, X_OK) == 0)
+            return true;
+        path += length + (path[length] == ':');
+    }
+    return false;
+}
+
+int tool_plot_ready(const struct tool_command *command)
+{
+    if (!gnuplot_installed())
+        return tool_error(command, "--plot needs gnuplot, which is not installed (Debian: apt "
+                                   "install gnuplot-nox)");
+    return TOOL_OK;
+}
+
 int tool_outputs_check(const struct tool_command *command, const struct tool_output *outputs)
 {
     int status = TOOL_OK;

@@ -76,22 +76,6 @@ static const char *terminal_of(const char *path)
     return NULL;
 }
 
-static bool gnuplot_installed(void)
-{
-    const char *path = getenv("PATH");
-    if (!path)
-        return false;
-    while (*path) {
-        char candidate[4096];
-        int length = (int)strcspn(path, ":");
-        snprintf(candidate, sizeof(candidate), "%.*s/gnuplot", length, path);
-        if (access(candidate, X_OK) == 0)
-            return true;
-        path += length + (path[length] == ':');
-    }
-    return false;
-}
-
 int tool_plot_check(const struct tool_command *command, const char *path)
 {
     if (!terminal_of(path))
@@ -99,14 +83,6 @@ int tool_plot_check(const struct tool_command *command, const char *path)
                                 "--plot wants a file name that ends in .svg or .png, "
                                 "not \"%s\"",
                                 path);
-    return TOOL_OK;
-}
-
-int tool_plot_ready(const struct tool_command *command)
-{
-    if (!gnuplot_installed())
-        return tool_error(command, "--plot needs gnuplot, which is not installed (Debian: apt "
-                                   "install gnuplot-nox)");
     return TOOL_OK;
 }
 

@@ -34,13 +34,6 @@ void plan_search_options(struct plan_search *search, struct tool_option *rows,
 
 /* ---- the mesh -------------------------------------------------------------------------------- */
 
-const struct plan_axis plan_axes[PLAN_AXES] = {
-    {"dp", offsetof(struct rf_mesh, dp)},
-    {"shard", offsetof(struct rf_mesh, shard)},
-    {"tp", offsetof(struct rf_mesh, tp)},
-    {"pp", offsetof(struct rf_mesh, pp)},
-};
-
 /* Axes that are named; the others are open: 0. */
 static int read_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
 {

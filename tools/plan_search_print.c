@@ -10,6 +10,13 @@ enum { REJECTIONS = 10, WORD_BYTES = 48 };
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
+const struct plan_axis plan_axes[PLAN_AXES] = {
+    {"dp", offsetof(struct rf_mesh, dp)},
+    {"shard", offsetof(struct rf_mesh, shard)},
+    {"tp", offsetof(struct rf_mesh, tp)},
+    {"pp", offsetof(struct rf_mesh, pp)},
+};
+
 static const char *const offload_words[] = {"optimizer", "params", "grads", "activations"};
 
 /* "optimizer,params"; as initials: "op"; "-" for nothing. */

@@ -125,7 +125,7 @@ int tool_plot_write(const struct tool_command *command, const char *path,
                     const struct tool_plot *plot);
 /* A usage error if the ending is another. */
 int tool_plot_check(const struct tool_command *command, const char *path);
-/* An error if gnuplot is not installed. */
+/* files.c: an error if gnuplot is not installed. */
 int tool_plot_ready(const struct tool_command *command);
 
 /* ---- launch.c: processes --------------------------------------------------------------------- */

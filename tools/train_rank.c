@@ -8,21 +8,6 @@
 
 #include "trainer.h"
 
-#define GPU_WORKSPACE (32u << 20)
-
-/* Before there are parameters that are worth it nobody goes on without others. */
-void trainer_note_loss(struct trainer *t)
-{
-    const bool goes_on = t->placed || t->snapshot || t->newcomer;
-    t->lost = t->o->elastic && t->ranks > 1 && goes_on && train_lost_a_rank();
-}
-
-int trainer_failed(struct trainer *t)
-{
-    trainer_note_loss(t);
-    return tool_library_error(t->command, t->ranks > 1 ? t->rank : -1);
-}
-
 static int open_run(struct trainer *t, uint64_t seed)
 {
     struct rf_run_opts opts = {.seed = seed,
@@ -128,16 +113,6 @@ static int open_batch(struct trainer *t)
     return prepare_evaluation(t);
 }
 
-int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, struct rf_plan **out)
-{
-    const struct train_options *o = t->o;
-    struct rf_policy policy = o->setup.policy;
-    if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
-        policy.workspace_bytes = GPU_WORKSPACE;
-    train_policy_left(&o->setup.mesh, mesh, &policy);
-    return rf_plan_build(t->model.blocks, t->model.count, mesh, &policy, t->rank, out);
-}
-
 static int open_plan(struct trainer *t)
 {
     if (trainer_build_plan(t, &t->mesh, &t->plan) < 0) {
@@ -230,14 +205,6 @@ static int open_session(struct trainer *t)
     if (status == TOOL_OK && t->o->save && rf_run_reserve(t->run, t->o->save) < 0)
         status = trainer_failed(t);
     return status == TOOL_OK ? open_join_listener(t) : status;
-}
-
-void trainer_close_session(struct trainer *t)
-{
-    rf_run_close(t->run);
-    rf_plan_destroy(t->plan);
-    t->run = NULL;
-    t->plan = NULL;
 }
 
 static void trainer_close(struct trainer *t)

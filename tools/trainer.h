@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One rank of `ringforge train`, as train_rank.c (its run) and train_move.c (who is in it) share
- * it. What returns an int without another word returns an exit status, and has said what failed.
+ * One rank of `ringforge train`, as train_rank.c (its run), train_move.c (which ranks are in it)
+ * and train_session.c (what both need) share it. What returns an int without another word returns
+ * an exit status, and has said what failed.
  */
 #ifndef RF_TOOLS_TRAINER_H
 #define RF_TOOLS_TRAINER_H
@@ -41,7 +42,7 @@ struct trainer {
     int stop; /* why all ranks end before the last step; 0 = they do not */
 };
 
-/* ---- train_rank.c ---------------------------------------------------------------------------- */
+/* ---- train_session.c ------------------------------------------------------------------------- */
 
 /* Says why the last call of the library failed, and notes whether a rank was lost that others can
  * go on without. */

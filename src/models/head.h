@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the two files of the head share: the norm, and the head on tensor ranks.
+ * The files of the head. head.c has the block, and calls the other two. head_shared.c has the head
+ * on several tensor ranks. head_norm.c has what both need, and calls neither.
  */
 #ifndef RF_MODELS_HEAD_H
 #define RF_MODELS_HEAD_H
 
 #include "parts.h"
+
+/* ---- head_norm.c ----------------------------------------------------------------------------- */
 
 struct model_head_norm {
     struct rf_tensor norm, mean, rstd; /* (n,C) (n) (n); no mean with RMSNorm */
@@ -15,13 +18,15 @@ int model_head_forward_norm(struct rf_ctx *ctx, const struct model_head *h,
 int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
                           const struct model_head_norm *s, struct rf_tensor din,
                           struct rf_tensor dnorm, struct rf_tensor in);
-/* From the start of ctx->scratch. */
+/* Uses scratch from the start of ctx->scratch. */
 int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
                            const struct model_head_norm *s, struct rf_tensor in,
                            struct rf_tensor dnorm);
 /* Index of the table among the parameters. */
 int model_head_table(const struct model_head *h);
 struct rf_cross_entropy_opts model_head_loss(const struct rf_ctx *ctx);
+
+/* ---- head_shared.c --------------------------------------------------------------------------- */
 
 /* As in struct rf_block_ops, whole or in chunks, on more than one tensor rank. */
 int model_head_shared_forward(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor in,
