@@ -19,7 +19,7 @@ static bool needs(const struct rf_plan *plan, const struct rf_policy *policy, st
     return true;
 }
 
-static int pass_fit(struct rf_plan *plan)
+int rf_pass_fit(struct rf_plan *plan)
 {
     return rf_plan_fit(plan, needs);
 }
@@ -52,7 +52,7 @@ static int count_costs(const struct rf_plan *plan, double *costs)
 }
 
 /* For stages of equal cost: where no block declares any, there are none. */
-static int pass_stage_costs(struct rf_plan *plan)
+int rf_pass_stage_costs(struct rf_plan *plan)
 {
     double sum = 0;
     if (plan->policy.stages != RF_STAGES_COST || plan->policy.stage_blocks || plan->mesh.pp == 1)
@@ -75,12 +75,9 @@ int rf_plan_build_until(const struct rf_block *blocks, int block_count, const st
                         const struct rf_policy *policy, int rank, rf_plan_pass *last,
                         struct rf_plan **out)
 {
-    static int (*const passes[])(struct rf_plan *) = {
-        rf_pass_policy, pass_stage_costs,  rf_pass_stages, rf_pass_partition, rf_pass_layout,
-        rf_pass_pieces, rf_pass_sizes,     rf_pass_expand, rf_pass_recompute, rf_pass_gradients,
-        rf_pass_rounds, rf_pass_update,    rf_pass_gather, rf_pass_bytes,     rf_pass_spill,
-        rf_pass_place,  rf_pass_lifetimes, rf_pass_edges,  rf_pass_sums,      pass_fit,
-    };
+#define PASS_ROW(name) rf_pass_##name,
+    static rf_plan_pass *const passes[] = {RF_PASSES(PASS_ROW)};
+#undef PASS_ROW
 
     if (!blocks || block_count < 1 || !policy || !out)
         return rf_fail(RF_EINVAL, "plan: blocks, a policy and a place for the result are needed");
