@@ -64,9 +64,10 @@ struct rf_value {
     enum rf_value_kind kind;
     int block, micro_batch; /* micro_batch: global index within the step */
     int slot, piece;
-    int region;      /* index of the run's allocation */
-    uint64_t offset; /* bytes, within the region */
-    uint64_t bytes;  /* 0: the value is empty; instructions on it are ordered all the same */
+    int region;           /* index of the run's allocation */
+    uint64_t offset;      /* bytes, within the region */
+    uint64_t bytes;       /* 0: the value is empty; instructions on it are ordered all the same */
+    bool may_stay_unread; /* a pass removed its readers; rf_plan_check then demands none */
 };
 
 /* ---- instructions ---------------------------------------------------------------------------- */

@@ -77,6 +77,17 @@ static int segment_blocks(const struct rf_plan *plan)
     return root > 1 ? root : 1;
 }
 
+/* What a forward pass wrote stays unread where another one writes it again. */
+static void allow_unread(struct rf_plan *plan, const struct rf_instruction *forward)
+{
+    const int *outs = plan->operands + forward->first_operand + forward->ins;
+    for (int o = 0; o < forward->outs; o++) {
+        struct rf_value *value = &plan->values[outs[o]];
+        if (value->kind == RF_VALUE_SAVED || value->kind == RF_VALUE_OUT)
+            value->may_stay_unread = true;
+    }
+}
+
 /* A call and its exchanges: from its first phase, which is at `forward`, to its last. */
 static void write_again(struct rf_writer *w, const struct rf_instruction *forward)
 {
@@ -84,6 +95,7 @@ static void write_again(struct rf_writer *w, const struct rf_instruction *forwar
         const bool exchange = i->verb == RF_VERB_EXCHANGE;
         if (i->block != forward->block || (!exchange && i->verb != RF_VERB_FORWARD))
             continue; /* of another lane */
+        allow_unread(w->plan, i);
         rf_write_copy(w, i);
         if (w->status == 0 && exchange)
             w->list->instructions[w->list->count - 1].call = RF_VERB_RECOMPUTE;

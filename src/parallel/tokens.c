@@ -88,12 +88,12 @@ bool rf_token_is_param(enum rf_value_kind kind)
 /* Not of what is written on the way or for the host, nor of parameters: blocks read one of their
  * two forms, and all pieces have both. Ranks have all inputs, and without a flush get others before
  * the end. */
-static bool must_be_read(const struct rf_plan *plan, enum rf_value_kind kind)
+static bool must_be_read(const struct rf_plan *plan, const struct rf_value *value)
 {
+    const enum rf_value_kind kind = value->kind;
     const bool input = kind == RF_VALUE_TOKENS || kind == RF_VALUE_TARGETS;
     return !plan->policy.forward_only && !(input && rf_plan_lags(plan)) &&
-           !(plan->policy.recompute && kind == RF_VALUE_SAVED) &&
-           !(plan->policy.recompute && kind == RF_VALUE_OUT) && kind != RF_VALUE_SCRATCH &&
+           !value->may_stay_unread && kind != RF_VALUE_SCRATCH &&
            kind != RF_VALUE_WORKSPACE && kind != RF_VALUE_PARTIALS && kind != RF_VALUE_LOSSES &&
            kind != RF_VALUE_SCALARS && !rf_token_is_param(kind);
 }
@@ -111,7 +111,7 @@ static void lose(const struct rf_at *a, int value)
 {
     struct rf_token *t = &a->tokens[value];
     if (t->state != RF_TOKEN_NOTHING && !t->read &&
-        must_be_read(a->plan, a->plan->values[value].kind))
+        must_be_read(a->plan, &a->plan->values[value]))
         a->m->unread = value;
     t->state = RF_TOKEN_NOTHING;
 }
