@@ -93,9 +93,9 @@ static bool must_be_read(const struct rf_plan *plan, const struct rf_value *valu
     const enum rf_value_kind kind = value->kind;
     const bool input = kind == RF_VALUE_TOKENS || kind == RF_VALUE_TARGETS;
     return !plan->policy.forward_only && !(input && rf_plan_lags(plan)) &&
-           !value->may_stay_unread && kind != RF_VALUE_SCRATCH &&
-           kind != RF_VALUE_WORKSPACE && kind != RF_VALUE_PARTIALS && kind != RF_VALUE_LOSSES &&
-           kind != RF_VALUE_SCALARS && !rf_token_is_param(kind);
+           !value->may_stay_unread && kind != RF_VALUE_SCRATCH && kind != RF_VALUE_WORKSPACE &&
+           kind != RF_VALUE_PARTIALS && kind != RF_VALUE_LOSSES && kind != RF_VALUE_SCALARS &&
+           !rf_token_is_param(kind);
 }
 
 /* Whether the parameters of one value are all in another: a shard in its piece, or a piece in its
@@ -110,8 +110,7 @@ static bool within(const struct rf_value *part, const struct rf_value *whole)
 static void lose(const struct rf_at *a, int value)
 {
     struct rf_token *t = &a->tokens[value];
-    if (t->state != RF_TOKEN_NOTHING && !t->read &&
-        must_be_read(a->plan, &a->plan->values[value]))
+    if (t->state != RF_TOKEN_NOTHING && !t->read && must_be_read(a->plan, &a->plan->values[value]))
         a->m->unread = value;
     t->state = RF_TOKEN_NOTHING;
 }
