@@ -6,27 +6,16 @@
 #include <cmath>
 
 #include "folder.h"
-#include "world.h"
+#include "mesh_case.h"
 
 namespace
 {
 
-struct Mesh {
-    int dp, cp, pp = 1;
-    int zero = 0;
-    rf_order order = RF_ORDER_TREE;
-    int recompute = 0;
-    rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
-    int offload = 0;
-    int ranks() const
+struct Mesh : MeshCase {
+    Mesh(int dp, int cp, int pp = 1, int zero = 0, rf_order order = RF_ORDER_TREE,
+         int recompute = 0, rf_pipeline_kind pipeline = RF_PIPELINE_1F1B, int offload = 0)
+        : MeshCase{dp, 1, cp, pp, false, zero, order, pipeline, recompute, offload}
     {
-        return dp * cp * pp;
-    }
-    std::string text() const
-    {
-        return "dp=" + std::to_string(dp) + ",cp=" + std::to_string(cp) +
-               ",pp=" + std::to_string(pp) + ", zero=" + std::to_string(zero) +
-               ", recompute=" + std::to_string(recompute) + ", " + rf_order_name(order);
     }
 };
 
@@ -34,39 +23,19 @@ struct Mesh {
 // ranks have two chunks of 6, 4 and 3 tokens.
 Training of_gpt()
 {
-    Training t;
+    Training t = clipped_training(2);
     t.model = {2, 32, 4, 24, 61};
     t.policy.seq = 24;
     t.policy.batch = 8;
     t.policy.micro_batches = 4;
     t.policy.optimizer.kind = RF_SGD;
     t.lr = 0.1f;
-    t.policy.clip = 0.25f;
-    t.policy.optimizer.weight_decay = 0.1f;
-    t.policy.first_bucket_bytes = 4096;
-    t.policy.bucket_bytes = 30000;
-    t.ignored = 0.3;
-    t.steps = 2;
     return t;
 }
 
 Training of_llama()
 {
-    Training t = of_gpt();
-    t.llama = {2, 32, 4, 2, 64, 61};
-    return t;
-}
-
-Training on(Training t, const Mesh &m)
-{
-    t.cp = m.cp;
-    t.pp = m.pp;
-    t.policy.zero = m.zero;
-    t.policy.order = m.order;
-    t.policy.recompute = m.recompute;
-    t.policy.pipeline = m.pipeline;
-    t.policy.offload = m.offload;
-    return t;
+    return with_llama(of_gpt());
 }
 
 // A row's attention walks the same keys in the same order, and all else is of one row alone: so in
@@ -75,7 +44,7 @@ void expect_close(const Training &t, const std::vector<Mesh> &meshes)
 {
     const Seen one = train(t, 1)[0];
     for (const Mesh &m : meshes)
-        for (const Seen &s : train(on(t, m), m.ranks())) {
+        for (const Seen &s : train_on(t, m)) {
             ASSERT_EQ(s.loss.size(), one.loss.size()) << m.text();
             for (size_t k = 0; k < one.loss.size(); k++) {
                 EXPECT_NEAR(s.loss[k], one.loss[k], 1e-6 * one.loss[k]) << m.text() << ", " << k;
@@ -131,9 +100,9 @@ TEST(Context, InTreeOrderTheBitsDependOnTheContextRanksAlone)
     Training t = of_gpt();
     t.policy.optimizer.kind = RF_ADAMW;
     t.lr = 0.01f;
-    const Seen one = train(on(t, {1, 2}), 2)[0];
+    const Seen one = train_on(t, Mesh(1, 2))[0];
     for (const Mesh &m : {Mesh{2, 2, 1, 1}, Mesh{1, 2, 2}})
-        for (const Seen &s : train(on(t, m), m.ranks())) {
+        for (const Seen &s : train_on(t, m)) {
             EXPECT_EQ(s.sha, one.sha) << m.text();
             EXPECT_EQ(s.loss, one.loss) << m.text();
             EXPECT_EQ(s.norm, one.norm) << m.text();
@@ -165,7 +134,7 @@ TEST(Context, TheGradientOfEveryParameterIsThatOfOneProcess)
             t.after = read(one);
             train(t, 1);
             t.after = read(two);
-            train(on(t, {1, 2}), 2);
+            train_on(t, Mesh(1, 2));
             ASSERT_EQ(one.size(), two.size());
             for (size_t i = 0; i < one.size(); i++) {
                 float largest = 0;
@@ -184,7 +153,7 @@ TEST(Context, InMixedPrecisionTheLossIsThatOfOneProcess)
     Training t = of_gpt();
     t.model.dtype = RF_BF16;
     const Seen one = train(t, 1)[0];
-    for (const Seen &s : train(on(t, {1, 2}), 2))
+    for (const Seen &s : train_on(t, Mesh(1, 2)))
         for (size_t k = 0; k < one.loss.size(); k++) {
             EXPECT_NEAR(s.loss[k], one.loss[k], 2e-3 * one.loss[k]);
             EXPECT_NEAR(s.norm[k], one.norm[k], 2e-2 * one.norm[k]);
@@ -206,7 +175,7 @@ TEST(Context, EvaluatesSavesForAnyMeshAndRefusesToGiveLogits)
         ASSERT_RF(rf_run_params_sha256(run, hex));
         sha[k] = hex;
     };
-    Training saves = on(t, {1, 2}), loads = t;
+    Training saves = Mesh(1, 2).on(t), loads = t;
     saves.after = [&](rf_run *run, rf_comm *, int rank) {
         const rf_progress progress = {1, 5, 8};
         ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));

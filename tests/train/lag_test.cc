@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "folder.h"
-#include "world.h"
+#include "mesh_case.h"
 
 extern "C" {
 #include "parallel/plan.h"
@@ -16,15 +16,9 @@ namespace
 
 Training gpt(rf_order order)
 {
-    Training t;
+    Training t = clipped_training(5);
     t.model.layers = 4;
     t.policy.order = order;
-    t.policy.clip = 0.25f;
-    t.policy.optimizer.weight_decay = 0.1f;
-    t.policy.first_bucket_bytes = 4096;
-    t.policy.bucket_bytes = 30000;
-    t.ignored = 0.3;
-    t.steps = 5;
     return t;
 }
 

@@ -7,28 +7,17 @@
 #include <map>
 
 #include "folder.h"
-#include "world.h"
+#include "mesh_case.h"
 
 namespace
 {
 
-struct Mesh {
-    int dp, tp, pp;
-    bool sequence = false;
-    int zero = 0;
-    rf_order order = RF_ORDER_TREE;
-    rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
-    int recompute = 0, offload = 0;
-    int ranks() const
+struct Mesh : MeshCase {
+    Mesh(int dp, int tp, int pp, bool sequence = false, int zero = 0,
+         rf_order order = RF_ORDER_TREE, rf_pipeline_kind pipeline = RF_PIPELINE_1F1B,
+         int recompute = 0, int offload = 0)
+        : MeshCase{dp, tp, 1, pp, sequence, zero, order, pipeline, recompute, offload}
     {
-        return dp * tp * pp;
-    }
-    std::string text() const
-    {
-        return "dp=" + std::to_string(dp) + ",tp=" + std::to_string(tp) +
-               ",pp=" + std::to_string(pp) + (sequence ? ", sequence" : "") +
-               ", zero=" + std::to_string(zero) + ", recompute=" + std::to_string(recompute) +
-               (order == RF_ORDER_TREE ? ", tree" : ", ring");
     }
 };
 
@@ -36,36 +25,15 @@ struct Mesh {
 // would divide by themselves.
 Training of_gpt()
 {
-    Training t;
+    Training t = clipped_training(2);
     t.policy.optimizer.kind = RF_SGD;
     t.lr = 0.1f;
-    t.policy.clip = 0.25f;
-    t.policy.optimizer.weight_decay = 0.1f;
-    t.policy.first_bucket_bytes = 4096;
-    t.policy.bucket_bytes = 30000;
-    t.ignored = 0.3;
-    t.steps = 2;
     return t;
 }
 
 Training of_llama()
 {
-    Training t = of_gpt();
-    t.llama = {2, 32, 4, 2, 64, 61};
-    return t;
-}
-
-std::vector<Seen> train_on(Training t, const Mesh &m)
-{
-    t.tp = m.tp;
-    t.pp = m.pp;
-    t.policy.sequence_parallel = m.sequence;
-    t.policy.zero = m.zero;
-    t.policy.order = m.order;
-    t.policy.pipeline = m.pipeline;
-    t.policy.recompute = m.recompute;
-    t.policy.offload = m.offload;
-    return train(t, m.ranks());
+    return with_llama(of_gpt());
 }
 
 // Sums over tensor ranks are of other parts, and added in another order: some units in the last
@@ -126,7 +94,7 @@ TEST(Meshes, InTreeOrderTheBitsDependOnTheTensorRanksAlone)
         Training t = of_gpt();
         t.policy.optimizer.kind = RF_ADAMW;
         t.lr = 0.01f;
-        const Seen one = train_on(t, {1, 2, 1, sequence})[0];
+        const Seen one = train_on(t, Mesh(1, 2, 1, sequence))[0];
         const std::vector<Mesh> meshes = {
             {2, 2, 1, sequence, 1},
             {2, 2, 1, sequence, 3, RF_ORDER_TREE, RF_PIPELINE_1F1B, 2},
@@ -182,7 +150,7 @@ TEST(Meshes, ALayerExchangesTwiceForwardAndTwiceBackward)
                     seen[{list[i].call, rf_plan_transfer(plan, &list[i])->op}]++;
         };
         t.steps = 1;
-        train_on(t, {1, 2, 1, sequence});
+        train_on(t, Mesh(1, 2, 1, sequence));
         const std::map<std::pair<rf_verb, rf_coll_op>, int> sums = {
             {{RF_VERB_FORWARD, RF_COLL_ALL_REDUCE}, 2},
             {{RF_VERB_BACKWARD_INPUT, RF_COLL_ALL_REDUCE}, 2}};

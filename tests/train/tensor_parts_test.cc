@@ -6,56 +6,29 @@
 #include <cmath>
 
 #include "folder.h"
-#include "world.h"
+#include "mesh_case.h"
 
 namespace
 {
 
-struct Mesh {
-    int dp, tp, pp;
-    int zero = 0;
-    int recompute = 0;
-    rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
-    int ranks() const
+struct Mesh : MeshCase {
+    Mesh(int dp, int tp, int pp, int zero = 0, int recompute = 0,
+         rf_pipeline_kind pipeline = RF_PIPELINE_1F1B)
+        : MeshCase{dp, tp, 1, pp, false, zero, RF_ORDER_TREE, pipeline, recompute}
     {
-        return dp * tp * pp;
-    }
-    std::string text() const
-    {
-        return "dp=" + std::to_string(dp) + ",tp=" + std::to_string(tp) +
-               ",pp=" + std::to_string(pp) + ", zero=" + std::to_string(zero) +
-               ", recompute=" + std::to_string(recompute);
     }
 };
 
 Training of_gpt()
 {
-    Training t;
+    Training t = clipped_training(2);
     t.policy.tensor_parts = 4;
-    t.policy.clip = 0.25f;
-    t.policy.optimizer.weight_decay = 0.1f;
-    t.policy.first_bucket_bytes = 4096;
-    t.policy.bucket_bytes = 30000;
-    t.ignored = 0.3;
-    t.steps = 2;
     return t;
 }
 
 Training of_llama(int keys)
 {
-    Training t = of_gpt();
-    t.llama = {2, 32, 4, keys, 64, 61};
-    return t;
-}
-
-std::vector<Seen> train_on(Training t, const Mesh &m)
-{
-    t.tp = m.tp;
-    t.pp = m.pp;
-    t.policy.zero = m.zero;
-    t.policy.recompute = m.recompute;
-    t.policy.pipeline = m.pipeline;
-    return train(t, m.ranks());
+    return with_llama(of_gpt(), keys);
 }
 
 void expect_same_bits(const Training &t, const std::vector<Mesh> &meshes)
