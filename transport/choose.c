@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which transport the ranks of a job get: shared memory where all are on one host, both where some
- * hosts have several ranks, else libfabric; or what was asked for by name. Called by comm, for a
- * job and for its groups.
+ * Which transport the ranks of a job get: shared memory where all are on one host, a hybrid of it
+ * and a network where some hosts have several ranks, else libfabric; or what was asked for by name.
+ * Called by comm, for a job and for its groups.
  */
 #include "base/base.h"
 #include "providers.h"
 
 static const double EXCHANGE_TIMEOUT_S = 60;
+enum { NAME_BYTES = 28 };
 
-/* What each rank says to all. */
+/* What each rank sends to all others. */
 struct wish {
     int32_t reach;
-    char provider[28];
+    char provider[NAME_BYTES];
     uint64_t host;
 };
 
@@ -27,7 +28,7 @@ struct chooser {
     size_t why_bytes;
 };
 
-/* Who has a wish has the same as all others who have one. */
+/* All ranks that name a provider must name the same kind of it. */
 static int find_wish(const struct rf_control *control, const struct wish *all, enum rf_reach *out)
 {
     int first = -1;
@@ -36,7 +37,8 @@ static int find_wish(const struct rf_control *control, const struct wish *all, e
             continue;
         if (first < 0)
             first = r;
-        if (all[r].reach == all[first].reach)
+        const bool same_name = strncmp(all[r].provider, all[first].provider, NAME_BYTES) == 0;
+        if (all[r].reach == all[first].reach && (all[r].reach != RF_REACH_HOST || same_name))
             continue;
         return rf_fail_rank(RF_EINVAL, control->rank == r ? first : r,
                             "rank %d asks for provider %.27s, rank %d for %.27s; give every rank "

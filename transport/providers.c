@@ -171,6 +171,8 @@ void rf_provider_resolve(const char *wanted, struct rf_choice *out)
     } else {
         const struct rf_provider *row = rf_provider_row(wanted);
         out->reach = row->reach;
+        if (row->reach == RF_REACH_HOST)
+            out->memory = row;
         if (row->reach == RF_REACH_NETWORK) {
             take_network(out, row, wanted);
             row = out->network;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The wire between processes: over shared memory, and over libfabric for every provider that this
-// machine offers.
+// Transports between processes: what every provider must do (AnyTransport, a row for each), and
+// what those of libfabric must.
 #include "job_helpers.h"
 
 #include <glob.h>
@@ -51,7 +51,7 @@ struct Rank {
             fprintf(stderr, "rank %d: %s\n", me, rf_last_error()->message);
         return rc;
     }
-    void meet() // a barrier outside the data path
+    void barrier() // a barrier outside the data path
     {
         char mine = 0;
         std::vector<char> all((size_t)size);
@@ -59,7 +59,7 @@ struct Rank {
     }
     void close()
     {
-        meet();
+        barrier();
         t->ops->destroy(t);
         c->ops->leave(c, 5);
     }
@@ -101,7 +101,7 @@ void on_processes(int size, const char *provider, const Body &body)
         EXPECT_EQ(processes.wait(r), 0) << provider << " rank " << r;
 }
 
-class Wire : public testing::TestWithParam<const char *>
+class AnyTransport : public testing::TestWithParam<const char *>
 {
 };
 // What only libfabric does.
@@ -125,7 +125,7 @@ int exchange_everything(Rank &r)
             MUST(r.recv(peer, RF_TAG(0xfff, 0xfffffff, k), in.back().data(), sizes[k],
                         contexts.back().get()) == 0);
         }
-    r.meet(); // long messages wait for their receive on some providers
+    r.barrier(); // long messages wait for their receive on some providers
     for (int peer = r.size - 1; peer >= 0; peer--)
         for (int k = count - 1; k >= 0; k--, expected++) {
             out.push_back(payload((uint64_t)(rank * 100 + peer * 10 + k), sizes[k]));
@@ -156,7 +156,7 @@ int exchange_everything(Rank &r)
 
 } // namespace
 
-TEST_P(Wire, EveryPairExchangesExactDataAndContractsInAnyOrderOfTags)
+TEST_P(AnyTransport, EveryPairExchangesExactDataAndContractsInAnyOrderOfTags)
 {
     on_processes(3, GetParam(), exchange_everything);
 }
@@ -194,7 +194,7 @@ TEST_P(Fabric, RegisteredMemoryIsUsedAndCanBeReleased)
     });
 }
 
-TEST_P(Wire, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
+TEST_P(AnyTransport, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
 {
     on_processes(2, GetParam(), [](Rank &r) {
         const int rank = r.rank;
@@ -204,7 +204,7 @@ TEST_P(Wire, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
         std::vector<uint8_t> in(2000, 0xee);
         if (rank == 1)
             MUST(r.recv(0, 5, in.data(), 100, &context) == 0);
-        r.meet();
+        r.barrier();
         if (rank == 0) {
             MUST(r.send(1, 5, out.data(), 2000, &context, 9) == 0);
             MUST(r.next(&done) == 1);
@@ -220,7 +220,7 @@ TEST_P(Wire, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
     });
 }
 
-TEST_P(Wire, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
+TEST_P(AnyTransport, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
 {
     on_processes(2, GetParam(), [](Rank &r) {
         const int rank = r.rank, total = 6000;
@@ -244,7 +244,7 @@ TEST_P(Wire, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
     });
 }
 
-TEST_P(Wire, NothingIsTouchedAfterCancel)
+TEST_P(AnyTransport, NothingIsTouchedAfterCancel)
 {
     on_processes(2, GetParam(), [](Rank &r) {
         const int rank = r.rank;
@@ -260,7 +260,7 @@ TEST_P(Wire, NothingIsTouchedAfterCancel)
             MUST(r.t->ops->poll(r.t, &done, 1) == RF_EABORT);
             MUST(r.t->ops->post_send(r.t, 1, 1, 0, out.data(), 1, self.get()) == RF_EABORT);
         }
-        r.meet();
+        r.barrier();
         if (rank == 1) { // the other end is closed; whatever becomes of this, it ends
             uint64_t end = rf_now_ns() + 100000000;
             while (rf_now_ns() < end &&
@@ -270,7 +270,7 @@ TEST_P(Wire, NothingIsTouchedAfterCancel)
                 r.t->ops->poll(r.t, &done, 1);
             r.t->ops->cancel_all(r.t);
         }
-        r.meet();
+        r.barrier();
         for (uint8_t byte : in)
             MUST(byte == 0xee);
         for (char byte : context->provider)
@@ -304,7 +304,7 @@ TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
             int found = r.t->ops->poll(r.t, &done, 1);
             MUST(found == 0);
         }
-        r.meet();
+        r.barrier();
         for (int i = 0; i < 1000; i++)
             MUST(r.t->ops->poll(r.t, &done, 1) == 0);
         Context a, b;
@@ -319,7 +319,7 @@ TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
     });
 }
 
-TEST_P(Wire, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
+TEST_P(AnyTransport, AfterAPeersDeathEverythingPendingCanBeCancelledAtOnce)
 {
     std::string url = tcp_url(free_port());
     Processes processes;
@@ -373,8 +373,8 @@ static std::string provider_name(const testing::TestParamInfo<const char *> &inf
         c = isalnum(static_cast<unsigned char>(c)) ? c : '_';
     return name;
 }
-INSTANTIATE_TEST_SUITE_P(Providers, Wire, testing::Values("shm", "tcp", "tcp;ofi_rxm", "ofi-shm"),
-                         provider_name);
+INSTANTIATE_TEST_SUITE_P(Providers, AnyTransport,
+                         testing::Values("shm", "tcp", "tcp;ofi_rxm", "ofi-shm"), provider_name);
 INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "ofi-shm"),
                          provider_name);
 
