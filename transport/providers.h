@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The table of providers: what there is to carry messages, how it is opened, and what is true of
- * it. Everything that opens, lists or joins transports goes through it, and asks for what a row
- * says, never for its name. A new transport is a row here and the files it needs.
+ * it. Everything that opens, lists or joins transports uses it, and asks for the
+ * properties in a row, never for its name. A new transport is a file and a row (docs/adding.md).
  */
 #ifndef RF_TRANSPORT_PROVIDERS_H
 #define RF_TRANSPORT_PROVIDERS_H
@@ -101,7 +101,7 @@ RF_MUST_CHECK int rf_provider_probe_all(struct rf_provider_lines *lines);
 /* RF_EINVAL: the machine has no such provider; the sentence lists those that it has. */
 int rf_provider_fail_unknown(const struct rf_provider_table *table, const char *name);
 
-/* ---- what the rooms offer to the table --------------------------------------------------------
+/* ---- what the folders offer to the table --------------------------------------------------------
  */
 
 /* ofi/: the name of libfabric's native TCP, which is net before 1.18, and tcp from then on. Where

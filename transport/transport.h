@@ -48,9 +48,10 @@ bool rf_control_is_local(struct rf_control *control);
 /* Collective: so that survivors will find each other. Called once for every control link. */
 RF_MUST_CHECK int rf_survivors_prepare(struct rf_control *control, double timeout_s);
 /* A job of those ranks of a running or broken one that are alive and call this too, in their old
- * order: members (room for all) receives their ranks in the parent, *count how many. Blocks until
- * everybody who is alive has come, or for timeout_s, after which the others go on without; all who
- * return 0 with each other's job agree about who is in it. RF_EPEER: this rank has been left out.
+ * order: members (of the size of parent) receives their ranks in the parent, *count how many.
+ * Blocks until everybody who is alive has come, or for timeout_s, after which the others go on
+ * without; all who return 0 with each other's job agree about who is in it. RF_EPEER: this rank has
+ * been left out.
  */
 RF_MUST_CHECK int rf_survivors_join(struct rf_control *parent, double timeout_s, int *members,
                                     int *count, struct rf_control **control);

@@ -96,7 +96,7 @@ TEST(ShmCorruption, AcknowledgementsOfWhatWasNeverSentAreNamed)
     rf_transport *from = world.ends[0].t;
     std::vector<uint8_t> data(4);
     std::vector<Context> contexts(RF_SHM_LINES + 1);
-    world.ends[1].shm()->peers[0].told->consumed = 1000;
+    world.ends[1].shm()->peers[0].acks_out->consumed = 1000;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < contexts.size(); i++)
         rc = from->ops->post_send(from, 1, i, 0, data.data(), 4, &contexts[i]);
@@ -168,7 +168,7 @@ TEST(ShmCorruption, AWildPeerNeverCrashesARank)
                        random() >> (random() % 64));
             wild->peers[1].out->lines[(wild->peers[1].sent - 1) % RF_SHM_LINES].tag =
                 random() % (2 * in.size());
-            rf_shm_ack *told = wild->peers[1].told;
+            rf_shm_ack *told = wild->peers[1].acks_out;
             told->done ^= random() & random() & random();
             told->go ^= random() & random();
             told->slots ^= random() & 15;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The wire over libfabric: reliable datagram endpoints, tagged messages, the contract in the remote
- * completion data. Which provider, and how ranks learn each other's addresses, is decided
+ * The transport over libfabric: reliable datagram endpoints, tagged messages, the contract in the
+ * remote completion data. Which provider, and how ranks learn each other's addresses, is decided
  * elsewhere (fabric_select.c, fabric_open.c). Calls are serialised by the caller
  * (FI_THREAD_DOMAIN), and nothing moves unless it polls (manual progress).
  */
@@ -324,7 +324,7 @@ static const struct rf_transport_ops fabric_ops = {
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 /* libfabric's shm names an endpoint by process and number, and a killed process leaves its names
- * behind: a later process of the same number is told that the first is busy, and takes the next. */
+ * behind: a later process of the same number gets FI_EBUSY for the first, and takes the next. */
 static ssize_t enable_endpoint(struct rf_fabric *f)
 {
     ssize_t rc = -FI_EBUSY;

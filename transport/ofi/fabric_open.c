@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How ranks come to a working set of endpoints: each says over the control link where it is and
- * what it could open, all check that this fits together, and all learn the addresses. A rank that
- * fails still takes part to the end, so that the others hear its reason instead of waiting for it.
+ * Opens the libfabric transport. Ranks exchange three things over the control link: where they are,
+ * what they have opened, and the addresses of their endpoints. A rank that fails still takes part
+ * to the end and sends its reason, so that the others do not wait for it. Called by choose.c.
  */
 #include "../control/control.h"
 #include "base/base.h"
@@ -12,7 +12,7 @@ enum { ADDRESS_BYTES = 256 };
 static const double EXCHANGE_TIMEOUT_S = 60;
 
 /* First round: where a rank is. */
-struct place {
+struct location {
     char host[64];    /* of one running kernel; equal means one host */
     char address[64]; /* numeric IP by which it joined */
 };
@@ -36,27 +36,28 @@ static bool is_loopback(const char *address)
 
 /* The address to open endpoints on. Ranks that joined over loopback are reached by the others
  * through the address that rank 0 has towards those. */
-static const char *choose_address(const struct place *places, int rank, int size)
+static const char *choose_address(const struct location *locations, int rank, int size)
 {
     const char *named = rf_env("RF_INTERFACE");
     if (named && *named)
         return named;
     bool all_local = true;
     for (int r = 0; r < size; r++)
-        all_local = all_local && strcmp(places[r].host, places[0].host) == 0;
-    if (!is_loopback(places[rank].address) || all_local)
-        return places[rank].address;
+        all_local = all_local && strcmp(locations[r].host, locations[0].host) == 0;
+    if (!is_loopback(locations[rank].address) || all_local)
+        return locations[rank].address;
     for (int r = 0; r < size; r++)
-        if (strcmp(places[r].host, places[rank].host) == 0 && !is_loopback(places[r].address))
-            return places[r].address;
-    return places[rank].address;
+        if (strcmp(locations[r].host, locations[rank].host) == 0 &&
+            !is_loopback(locations[r].address))
+            return locations[r].address;
+    return locations[rank].address;
 }
 
-static int ranks_here(const struct place *places, int rank, int size)
+static int ranks_here(const struct location *locations, int rank, int size)
 {
     int count = 0;
     for (int r = 0; r < size; r++)
-        count += strcmp(places[r].host, places[rank].host) == 0;
+        count += strcmp(locations[r].host, locations[rank].host) == 0;
     return count;
 }
 
@@ -76,13 +77,13 @@ static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[
 }
 
 /* Opens this rank's end. */
-static int open_here(const struct place *places, const struct rf_opening *opening, int rank,
+static int open_here(const struct location *locations, const struct rf_opening *opening, int rank,
                      int size, struct rf_fabric **out, struct offer *offer,
                      uint8_t address[ADDRESS_BYTES])
 {
     struct fi_info *info = NULL;
-    const char *on = choose_address(places, rank, size);
-    const int here = ranks_here(places, rank, size);
+    const char *on = choose_address(locations, rank, size);
+    const int here = ranks_here(locations, rank, size);
     if ((opening->provider->traits & RF_PROVIDER_ONE_HOST) && here < size)
         return rf_fail(RF_EINVAL,
                        "provider %s works within one host, and only %d of %d ranks are "
@@ -101,7 +102,7 @@ static int open_here(const struct place *places, const struct rf_opening *openin
     return 0;
 }
 
-/* Offers come from other processes: nothing in them is believed before it is checked. */
+/* Offers come from other processes, and are checked before they are used. */
 static int check_offer(const struct offer *mine, const struct offer *theirs, int rank, int other)
 {
     if (theirs->address_bytes == 0 || theirs->address_bytes > ADDRESS_BYTES ||
@@ -130,9 +131,9 @@ static int connect_peers(struct rf_fabric *f, const uint8_t *addresses, size_t s
     return 0;
 }
 
-/* Third round, where some rank has nothing to offer: all hear the reason of the first one. */
-static int hear_reasons(struct rf_control *control, const struct offer *offers, int size,
-                        const char *mine)
+/* Third round, if a rank has opened nothing: all ranks return the reason of the first such rank. */
+static int exchange_reasons(struct rf_control *control, const struct offer *offers, int size,
+                            const char *mine)
 {
     char reason[REASON_BYTES] = "";
     snprintf(reason, sizeof(reason), "%.255s", mine);
@@ -152,9 +153,9 @@ static int hear_reasons(struct rf_control *control, const struct offer *offers, 
     return rc;
 }
 
-/* Third round, where all fit together. */
-static int hear_addresses(struct rf_control *control, struct rf_fabric *f,
-                          const struct offer *offers, const uint8_t address[ADDRESS_BYTES])
+/* Third round, if all offers fit together. */
+static int exchange_addresses(struct rf_control *control, struct rf_fabric *f,
+                              const struct offer *offers, const uint8_t address[ADDRESS_BYTES])
 {
     size_t longest = 0, size = (size_t)control->size;
     for (size_t r = 0; r < size; r++)
@@ -178,29 +179,30 @@ static int exchange_offers(struct rf_control *control, struct rf_fabric *f,
         control->ops->all_gather(control, mine, sizeof(*mine), offers, EXCHANGE_TIMEOUT_S));
     for (int r = 0; r < control->size; r++)
         if (offers[r].status < 0)
-            return hear_reasons(control, offers, control->size, why);
+            return exchange_reasons(control, offers, control->size, why);
     /* Whether offers fit together looks the same from everywhere: all go on, or none. */
     for (int r = 0; r < control->size; r++)
         RETURN_IF_ERROR(check_offer(mine, &offers[r], control->rank, r));
-    return hear_addresses(control, f, offers, address);
+    return exchange_addresses(control, f, offers, address);
 }
 
 static int exchange(struct rf_control *control, const struct rf_opening *opening,
-                    struct place *places, struct offer *offers, struct rf_fabric **out)
+                    struct location *locations, struct offer *offers, struct rf_fabric **out)
 {
     const int rank = control->rank, size = control->size;
-    struct place here = {0};
+    struct location here = {0};
     struct offer offer = {0};
     uint8_t address[ADDRESS_BYTES] = {0};
     rf_host_name(here.host, sizeof(here.host));
     rf_control_local_address(control, here.address, sizeof(here.address));
     RETURN_IF_ERROR(
-        control->ops->all_gather(control, &here, sizeof(here), places, EXCHANGE_TIMEOUT_S));
+        control->ops->all_gather(control, &here, sizeof(here), locations, EXCHANGE_TIMEOUT_S));
     for (int r = 0; r < size; r++)
-        places[r].host[sizeof(here.host) - 1] = places[r].address[sizeof(here.address) - 1] = 0;
+        locations[r].host[sizeof(here.host) - 1] = locations[r].address[sizeof(here.address) - 1] =
+            0;
 
     struct rf_fabric *f = NULL;
-    int opened = open_here(places, opening, rank, size, &f, &offer, address);
+    int opened = open_here(locations, opening, rank, size, &f, &offer, address);
     struct rf_error reason = *rf_last_error();
     offer.status = opened < 0 ? opened : 0;
     int rc = exchange_offers(control, f, &offer, address, opened < 0 ? reason.message : "", offers);
@@ -218,13 +220,13 @@ int rf_fabric_create(struct rf_control *control, const struct rf_opening *openin
                      struct rf_transport **out)
 {
     const size_t size = (size_t)control->size;
-    struct place *places = rf_alloc(size * sizeof(*places));
+    struct location *locations = rf_alloc(size * sizeof(*locations));
     struct offer *offers = rf_alloc(size * sizeof(*offers));
     struct rf_fabric *f = NULL;
-    int rc = places && offers
-                 ? exchange(control, opening, places, offers, &f)
+    int rc = locations && offers
+                 ? exchange(control, opening, locations, offers, &f)
                  : rf_fail(RF_ENOMEM, "no memory for the addresses of %zu ranks", size);
-    rf_free(places);
+    rf_free(locations);
     rf_free(offers);
     if (rc < 0)
         return rc;

@@ -51,7 +51,7 @@ static int count_object(struct dl_phdr_info *info, size_t bytes, void *count)
 static int list_object(struct dl_phdr_info *info, size_t bytes, void *user)
 {
     struct rf_signals *kept = user;
-    if (kept->object_count < kept->object_room)
+    if (kept->object_count < kept->object_capacity)
         kept->objects[kept->object_count++] = extent(info);
     return 0;
 }
@@ -77,8 +77,8 @@ int rf_signals_keep(struct rf_signals *kept)
 {
     sigset_t held;
     *kept = (struct rf_signals){0};
-    dl_iterate_phdr(count_object, &kept->object_room);
-    kept->objects = rf_alloc((kept->object_room + 1) * sizeof(*kept->objects));
+    dl_iterate_phdr(count_object, &kept->object_capacity);
+    kept->objects = rf_alloc((kept->object_capacity + 1) * sizeof(*kept->objects));
     if (!kept->objects)
         return rf_fail(RF_ENOMEM, "no memory to remember how signals are handled");
     pthread_mutex_lock(&brought.lock);

@@ -18,7 +18,7 @@ struct rf_signals {
     bool known[NSIG]; /* two are the C library's own */
     sigset_t mask;
     struct rf_object *objects; /* what was loaded */
-    size_t object_count, object_room;
+    size_t object_count, object_capacity;
     uintptr_t library;
 };
 

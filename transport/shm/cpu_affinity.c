@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that have come to share a core though others are free, or emptier: each message between
- * them then costs a switch between the two, ten times what it costs otherwise, and the system may
- * leave it so for seconds. Whoever waits long looks where the others run, and steps aside. Called
- * by comm while a call waits.
+ * Moves a waiting rank away from a core that several ranks share while others are free, or have
+ * fewer. Each message between ranks on one core costs a switch between them, ten times as much as
+ * otherwise, and the system may leave it so for seconds. Called by comm while a call waits.
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include <errno.h>
@@ -19,7 +18,7 @@
 #define AGAIN_NS 20000000ull
 enum { LOOK_EVERY = 8, LOOK_SELDOM = 64 }; /* the latter of ranks that outnumber the cores */
 
-static void tell(struct rf_shm *h, int core)
+static void publish_core(struct rf_shm *h, int core)
 {
     __atomic_store_n(&((struct rf_shm_header *)h->base)->core, (uint32_t)core + 1,
                      __ATOMIC_RELAXED);
@@ -30,8 +29,8 @@ static int core_of(const struct rf_shm *h, int rank)
 {
     const struct rf_shm_header *header =
         (const struct rf_shm_header *)rf_shm_peer_of(h, rank)->base;
-    uint32_t told = __atomic_load_n(&header->core, __ATOMIC_RELAXED);
-    return told > 0 && told <= CPU_SETSIZE ? (int)told - 1 : -1;
+    uint32_t published = __atomic_load_n(&header->core, __ATOMIC_RELAXED);
+    return published > 0 && published <= CPU_SETSIZE ? (int)published - 1 : -1;
 }
 
 /* How many ranks last waited on each core, this one on `core`. */
@@ -70,7 +69,7 @@ bool rf_shm_emptier(const uint16_t *ranks, int core, const cpu_set_t *mine, cpu_
 }
 
 /* What the thread may use is the same afterwards. */
-static void step_aside(int core, const uint16_t *ranks)
+static void move_away(int core, const uint16_t *ranks)
 {
     cpu_set_t mine, best;
     if (sched_getaffinity(0, sizeof(mine), &mine) != 0 ||
@@ -81,7 +80,7 @@ static void step_aside(int core, const uint16_t *ranks)
         rf_log("transport", 1, "this thread's cores cannot be set back: %s", strerror(errno));
 }
 
-/* The lower ranks stay. */
+/* Only the highest rank on a core moves. */
 bool rf_shm_idle(struct rf_transport *t)
 {
     struct rf_shm *h = (struct rf_shm *)t;
@@ -91,14 +90,14 @@ bool rf_shm_idle(struct rf_transport *t)
     int core = sched_getcpu();
     if (core < 0 || core >= CPU_SETSIZE)
         return true;
-    tell(h, core);
+    publish_core(h, core);
     count_ranks(h, core, ranks);
     h->crowded = ranks[core] > 1;
     uint64_t now = rf_now_ns();
     if (!h->crowded || !is_highest(h, core) || now < h->may_move_ns)
         return t->yield || h->crowded;
     h->may_move_ns = now + AGAIN_NS;
-    step_aside(core, ranks);
-    tell(h, sched_getcpu());
+    move_away(core, ranks);
+    publish_core(h, sched_getcpu());
     return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a rank goes that shares its core; for cpu_affinity.c and its test, which define
+ * To which core a rank moves that shares its own; for cpu_affinity.c and its test, which define
  * _GNU_SOURCE.
  */
 #ifndef RF_TRANSPORT_CPU_AFFINITY_H

@@ -23,7 +23,7 @@ static int check_post(struct rf_shm *h, int peer, size_t bytes)
     if (peer < 0 || peer >= h->transport.size)
         return rf_fail(RF_EINVAL, "shm: there is no rank %d in a world of %d", peer,
                        h->transport.size);
-    if (h->place[peer] < 0)
+    if (h->index_of[peer] < 0)
         return rf_fail_rank(RF_EINVAL, peer, "shm: rank %d is on another host", peer);
     if (bytes >> 48)
         return rf_fail(RF_ENOTSUP, "shm: a message of %zu bytes", bytes);
@@ -188,17 +188,17 @@ static const struct rf_transport_ops shm_ops = {
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* Who is here, and room for each of them. */
+/* Lists the ranks of this host. */
 static int list_ranks(struct rf_shm *h, const uint64_t *hosts)
 {
     const struct rf_transport *t = &h->transport;
-    h->place = rf_alloc((size_t)t->size * sizeof(*h->place));
+    h->index_of = rf_alloc((size_t)t->size * sizeof(*h->index_of));
     h->ranks = rf_alloc((size_t)t->size * sizeof(*h->ranks));
-    if (!h->place || !h->ranks)
+    if (!h->index_of || !h->ranks)
         return rf_fail(RF_ENOMEM, "shm: no memory for %d ranks", t->size);
     for (int r = 0; r < t->size; r++) {
         bool here = !hosts || hosts[r] == hosts[t->rank];
-        h->place[r] = here ? h->count : -1;
+        h->index_of[r] = here ? h->count : -1;
         if (here)
             h->ranks[h->count++] = r;
     }
@@ -242,6 +242,6 @@ void rf_shm_close(struct rf_shm *h)
     pthread_mutex_destroy(&h->lock);
     rf_free(h->peers);
     rf_free(h->ranks);
-    rf_free(h->place);
+    rf_free(h->index_of);
     rf_free(h);
 }

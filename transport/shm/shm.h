@@ -7,7 +7,7 @@
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
- * It begins with what the rank says to each peer:
+ * It begins with what the rank sends to each peer:
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
@@ -17,10 +17,10 @@
  *   eager    in a slot: the sender is done at once, too. The same slot is used again and again, and
  *            stays in the caches, where cells come round like the lines
  *   shared   its buffer lies in the sender's segment: the line says where, the receiver reads it
- *   staged   anything else: the receiver asks for it once it has a place, then it comes in pieces
+ *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
  *            through the slots
- * Nothing that comes out of a peer's segment is believed before it is checked; what does not make
- * sense is RF_ECORRUPT, and names the rank.
+ * Everything read from a peer's segment is checked before it is used; what is invalid is
+ * RF_ECORRUPT, and names the rank.
  */
 #ifndef RF_TRANSPORT_SHM_H
 #define RF_TRANSPORT_SHM_H
@@ -71,7 +71,7 @@ static_assert(sizeof(struct rf_shm_line) == 64, "a line of the cache");
  * slot, so nothing is ever reset. (These, and the turn of a line, are read and written by __atomic
  * builtins only.) */
 struct rf_shm_ack {
-    alignas(64) uint64_t consumed; /* lines; told now and then */
+    alignas(64) uint64_t consumed; /* lines; written now and then */
     uint64_t done, go;             /* tickets */
     uint64_t slots;
 };
@@ -107,7 +107,7 @@ struct rf_shm_list {
     struct rf_shm_node *first, *last;
 };
 
-/* A message that has come before its receive. */
+/* An unexpected message: it has come before its receive. */
 struct rf_shm_early {
     struct rf_shm_early *next;
     struct rf_shm_line line; /* a copy */
@@ -131,7 +131,7 @@ struct rf_shm_peer {
 
     /* Towards the peer. */
     struct rf_shm_channel *out;
-    const struct rf_shm_ack *heard;              /* what the peer has done with it */
+    const struct rf_shm_ack *acks_in;            /* what the peer has done with it */
     uint64_t sent, consumed;                     /* lines */
     uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
     uint64_t busy_slots, slot_bits;
@@ -140,9 +140,9 @@ struct rf_shm_peer {
 
     /* From the peer. */
     const struct rf_shm_channel *in;
-    struct rf_shm_ack *told;
+    struct rf_shm_ack *acks_out;
     uint64_t received, reported;
-    uint64_t done, go, slots; /* as told */
+    uint64_t done, go, slots; /* as in acks_out */
     struct rf_shm_node *recvs[RF_SHM_TICKETS];
     int held_slots;
 };
@@ -162,7 +162,7 @@ struct rf_shm {
     uint64_t job;
     int count;                 /* ranks of this host */
     int *ranks;                /* [count], in order */
-    int *place;                /* [size], of a rank in this list; -1: it is on another host */
+    int *index_of;             /* [size], of a rank in `ranks`; -1: it is on another host */
     struct rf_shm_peer *peers; /* [count] */
     struct rf_shm_list done;   /* completions for poll */
     struct rf_shm_list pulls;  /* receives to be copied from peers' memory */
@@ -181,13 +181,13 @@ struct rf_shm {
 
 static inline struct rf_shm_peer *rf_shm_peer_of(const struct rf_shm *h, int rank)
 {
-    return &h->peers[h->place[rank]];
+    return &h->peers[h->index_of[rank]];
 }
 
 /* Whether the transport reaches a rank. */
 static inline bool rf_shm_has(const struct rf_shm *h, int rank)
 {
-    return h->place[rank] >= 0;
+    return h->index_of[rank] >= 0;
 }
 
 static inline void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node)
@@ -229,7 +229,7 @@ void rf_shm_close(struct rf_shm *h);
 
 /* cpu_affinity.c */
 bool rf_shm_idle(struct rf_transport *t);
-/* shm_send.c. The send is under way, or waits for room in the channel. */
+/* shm_send.c. The send is under way, or waits for capacity in the channel. */
 int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send);
 /* Goes on with what is under way to `rank`. */
 int rf_shm_send_on(struct rf_shm *h, int rank);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * How ranks become ranks of one host: each makes a segment of shared memory and hands it to all
- * others as a file descriptor, over a UNIX socket. Those who can do that are on one host; no
- * privilege is needed. A rank that fails still takes part to the end, so that all come to the same
- * answer.
+ * Opens the shared-memory transport: each rank makes a segment of shared memory and sends it to all
+ * others as a file descriptor, over a UNIX socket. Ranks that can do that are on one host; no
+ * privilege is needed. A rank that fails still takes part to the end, so that all ranks return the
+ * same error. Called by choose.c.
  */
 #include <errno.h>
 #include <poll.h>
@@ -71,10 +71,10 @@ static int open_socket(const struct offer *mine, int *out)
     return 0;
 }
 
-/* The ancillary room for one descriptor. */
+/* The ancillary data of one descriptor. */
 union ancillary {
     struct cmsghdr header;
-    char room[CMSG_SPACE(sizeof(int))];
+    char bytes[CMSG_SPACE(sizeof(int))];
 };
 
 /* 0, RF_EAGAIN: later, or why it is impossible. */
@@ -84,13 +84,13 @@ static int hand_to(struct rf_shm *h, int socket_fd, const struct offer *offer, i
     struct handover handover = {.rank = h->transport.rank};
     memcpy(handover.token, offer->token, TOKEN_BYTES);
     struct iovec data = {&handover, sizeof(handover)};
-    union ancillary ancillary = {.room = {0}};
+    union ancillary ancillary = {.bytes = {0}};
     struct msghdr message = {.msg_name = &address,
                              .msg_namelen = address_of(offer->name, &address),
                              .msg_iov = &data,
                              .msg_iovlen = 1,
-                             .msg_control = ancillary.room,
-                             .msg_controllen = sizeof(ancillary.room)};
+                             .msg_control = ancillary.bytes,
+                             .msg_controllen = sizeof(ancillary.bytes)};
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -113,8 +113,8 @@ static int take_over(struct rf_shm *h, int socket_fd, const struct offer *mine)
     union ancillary ancillary;
     struct msghdr message = {.msg_iov = &data,
                              .msg_iovlen = 1,
-                             .msg_control = ancillary.room,
-                             .msg_controllen = sizeof(ancillary.room)};
+                             .msg_control = ancillary.bytes,
+                             .msg_controllen = sizeof(ancillary.bytes)};
     ssize_t bytes = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
     if (bytes < 0)
         return 0;

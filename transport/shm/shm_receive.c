@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The receiving side of shm.c: matching, and bringing the data to where they are wanted. What a
- * line says is read once and then checked, since a peer gone wild may change it at any time.
+ * line says is read once and then checked, since a faulty peer may change it at any time.
  */
 #include "shm.h"
 
@@ -11,7 +11,7 @@ enum { REPORT_EVERY = RF_SHM_LINES / 4, PULL_BYTES = 4 << 20 };
 #define NO_SLOT 0xff
 #define NO_TICKET 0xff
 
-static int fail_nonsense(int rank, const char *what)
+static int fail_invalid(int rank, const char *what)
 {
     return rf_fail_rank(RF_ECORRUPT, rank,
                         "shm: rank %d has written a message into the shared memory whose %s makes "
@@ -43,24 +43,24 @@ static struct rf_shm_node *find_recv(struct rf_shm *h, int peer, uint64_t tag)
     return NULL;
 }
 
-/* ---- what the sender is told ----------------------------------------------------------------- */
+/* ---- acknowledgements -------------------------------------------------------------------- */
 
-static void tell_done(struct rf_shm_peer *peer, unsigned ticket)
+static void ack_done(struct rf_shm_peer *peer, unsigned ticket)
 {
     peer->done ^= 1ull << ticket;
-    __atomic_store_n(&peer->told->done, peer->done, __ATOMIC_RELEASE);
+    __atomic_store_n(&peer->acks_out->done, peer->done, __ATOMIC_RELEASE);
 }
 
-static void tell_go(struct rf_shm_peer *peer, unsigned ticket)
+static void ack_go(struct rf_shm_peer *peer, unsigned ticket)
 {
     peer->go ^= 1ull << ticket;
-    __atomic_store_n(&peer->told->go, peer->go, __ATOMIC_RELEASE);
+    __atomic_store_n(&peer->acks_out->go, peer->go, __ATOMIC_RELEASE);
 }
 
 static void free_slot(struct rf_shm_peer *peer, unsigned slot)
 {
     peer->slots ^= 1ull << slot;
-    __atomic_store_n(&peer->told->slots, peer->slots, __ATOMIC_RELEASE);
+    __atomic_store_n(&peer->acks_out->slots, peer->slots, __ATOMIC_RELEASE);
 }
 
 void rf_shm_release_zero_copy(struct rf_transport *t, int rank, uint32_t token)
@@ -73,7 +73,7 @@ void rf_shm_release_zero_copy(struct rf_transport *t, int rank, uint32_t token)
         free_slot(peer, slot);
     }
     if ((token >> 8 & 0xff) != NO_TICKET)
-        tell_done(peer, token >> 8 & 0xff);
+        ack_done(peer, token >> 8 & 0xff);
 }
 
 /* ---- a message and its receive --------------------------------------------------------------- */
@@ -100,14 +100,14 @@ static bool can_hold_slot(const struct rf_shm_peer *peer, const struct rf_shm_no
     return recv->zero_copy && peer->held_slots < RF_SHM_SLOTS - 1;
 }
 
-/* A longer message than the receive has room for: nothing of it is wanted. */
+/* The message is longer than the receive: nothing of it is copied. */
 static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_line *line)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     if (!is_at_hand(line))
-        tell_done(peer, line->what.ticket);
+        ack_done(peer, line->what.ticket);
     if (line->what.kind == RF_SHM_STAGED)
-        tell_go(peer, line->what.ticket);
+        ack_go(peer, line->what.ticket);
     recv->status = RF_EMISMATCH;
     recv->moved = line->what.bytes;
     rf_shm_append(&h->done, recv);
@@ -137,9 +137,9 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
     }
     if (line->what.kind == RF_SHM_STAGED) {
         if (peer->recvs[line->what.ticket])
-            return fail_nonsense(recv->peer, "ticket");
+            return fail_invalid(recv->peer, "ticket");
         peer->recvs[line->what.ticket] = recv;
-        tell_go(peer, line->what.ticket);
+        ack_go(peer, line->what.ticket);
         return 0;
     }
     uint64_t offset;
@@ -166,7 +166,7 @@ void rf_shm_pull(struct rf_shm *h)
     recv->moved += bytes;
     if (recv->moved < recv->bytes)
         return;
-    tell_done(rf_shm_peer_of(h, recv->peer), recv->ticket);
+    ack_done(rf_shm_peer_of(h, recv->peer), recv->ticket);
     rf_shm_append(&h->done, rf_shm_take(&h->pulls));
 }
 
@@ -176,7 +176,7 @@ static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_line *line
     struct rf_shm_node *recv = peer->recvs[line->what.ticket];
     if (!recv || line->what.slot >= RF_SHM_SLOTS || line->what.bytes == 0 ||
         line->what.bytes > RF_SHM_SLOT || line->what.bytes > recv->bytes - recv->moved)
-        return fail_nonsense(rank, "piece");
+        return fail_invalid(rank, "piece");
     const unsigned char *data = peer->in->slots[line->what.slot];
     bool whole = line->what.bytes == recv->bytes;
     if (whole && can_hold_slot(peer, recv)) {
@@ -191,7 +191,7 @@ static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_line *line
     if (recv->moved < recv->bytes)
         return 0;
     peer->recvs[line->what.ticket] = NULL;
-    tell_done(peer, line->what.ticket);
+    ack_done(peer, line->what.ticket);
     rf_shm_append(&h->done, recv);
     return 0;
 }
@@ -268,14 +268,14 @@ static int take_in(struct rf_shm *h, int rank, const struct rf_shm_line *line,
     if (line->what.kind == 0 || line->what.kind >= RF_SHM_KINDS ||
         line->what.ticket >= RF_SHM_TICKETS ||
         (line->what.kind == RF_SHM_SHORT && line->what.bytes > RF_SHM_CELL))
-        return fail_nonsense(rank, "length or kind");
+        return fail_invalid(rank, "length or kind");
     if (line->what.kind == RF_SHM_PIECE)
         return take_piece(h, rank, line);
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     const bool is_eager = line->what.kind == RF_SHM_EAGER_ONE;
     if (is_eager && (line->what.slot >= RF_SHM_SLOTS || line->what.bytes <= RF_SHM_CELL ||
                      line->what.bytes > RF_SHM_SLOT))
-        return fail_nonsense(rank, "slot");
+        return fail_invalid(rank, "slot");
     const unsigned char *data = is_eager ? peer->in->slots[line->what.slot] : cell;
     struct rf_shm_node *recv = find_recv(h, rank, line->tag);
     int rc = recv ? join(h, recv, line, data) : keep_early(h, rank, line, data);
@@ -288,21 +288,21 @@ int rf_shm_receive(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     for (;;) {
-        unsigned place = peer->received % RF_SHM_LINES;
-        const struct rf_shm_line *line = &peer->in->lines[place];
+        unsigned index = peer->received % RF_SHM_LINES;
+        const struct rf_shm_line *line = &peer->in->lines[index];
         uint32_t turn = (uint32_t)(peer->received / RF_SHM_LINES) + 1;
         if (__atomic_load_n(&line->turn, __ATOMIC_ACQUIRE) != turn)
             return 0;
-        __builtin_prefetch(peer->in->cells[place]);
+        __builtin_prefetch(peer->in->cells[index]);
         struct rf_shm_line copy;
         memcpy((char *)&copy + sizeof(turn), (const char *)line + sizeof(turn),
                sizeof(copy) - sizeof(turn));
         copy.turn = turn;
-        RETURN_IF_ERROR(take_in(h, rank, &copy, peer->in->cells[place]));
+        RETURN_IF_ERROR(take_in(h, rank, &copy, peer->in->cells[index]));
         peer->received++;
         if (peer->received - peer->reported >= REPORT_EVERY) {
             peer->reported = peer->received;
-            __atomic_store_n(&peer->told->consumed, peer->received, __ATOMIC_RELEASE);
+            __atomic_store_n(&peer->acks_out->consumed, peer->received, __ATOMIC_RELEASE);
         }
         if (h->done.first)
             return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Memory that ranks of one host share: a file in memory for each rank, sealed so that nobody can
- * take pages away from under another's feet, mapped by all. It grows when its rank allocates for
- * its user; peers map more of it when they are first told of something behind what they have.
+ * shrink it while others have it mapped. It grows when its rank allocates for
+ * its user; peers map more of it when they first get an offset behind what they have mapped.
  * Called by shm_open.c, shm.c and, through the transport, by comm.
  */
 #define _GNU_SOURCE /* memfd_create, fallocate */
@@ -32,10 +32,10 @@ static size_t channels_offset(int count)
     return acks_offset() + round_up((size_t)count * sizeof(struct rf_shm_ack), RF_SHM_PAGE);
 }
 
-static size_t channel_offset(int count, int place)
+static size_t channel_offset(int count, int index)
 {
     return channels_offset(count) +
-           (size_t)place * round_up(sizeof(struct rf_shm_channel), RF_SHM_PAGE);
+           (size_t)index * round_up(sizeof(struct rf_shm_channel), RF_SHM_PAGE);
 }
 
 static void *map(int fd, size_t offset, size_t bytes, int protection)
@@ -71,7 +71,7 @@ int rf_shm_segment_create(struct rf_shm *h)
     struct rf_shm_ack *acks = (struct rf_shm_ack *)(h->base + acks_offset());
     for (int i = 0; i < h->count; i++) {
         h->peers[i].out = (struct rf_shm_channel *)(h->base + channel_offset(h->count, i));
-        h->peers[i].told = &acks[i];
+        h->peers[i].acks_out = &acks[i];
     }
     return 0;
 }
@@ -99,7 +99,7 @@ static int check_file(const struct rf_shm *h, int peer, int fd, size_t *bytes)
     return 0;
 }
 
-/* A peer's file is there; what is missing is room in this process. */
+/* The peer's file is valid, but this process has no address space or memory for it. */
 static int fail_to_map(const struct rf_shm *h, int peer, size_t bytes)
 {
     return rf_fail_rank(RF_ENOMEM, h->transport.rank,
@@ -112,7 +112,7 @@ int rf_shm_segment_attach(struct rf_shm *h, int rank, int fd)
 {
     struct rf_transport *t = &h->transport;
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    const int place = h->place[t->rank];
+    const int index = h->index_of[t->rank];
     if (peer->fd >= 0) {
         close(fd);
         return rf_fail_rank(RF_ECORRUPT, rank, "shm: rank %d has handed over two segments", rank);
@@ -128,8 +128,8 @@ int rf_shm_segment_attach(struct rf_shm *h, int rank, int fd)
         header->count != (uint32_t)h->count)
         return rf_fail_rank(RF_ECORRUPT, rank,
                             "shm: the segment of rank %d is of another job or build", rank);
-    peer->in = (const struct rf_shm_channel *)(peer->base + channel_offset(h->count, place));
-    peer->heard = (const struct rf_shm_ack *)(peer->base + acks_offset()) + place;
+    peer->in = (const struct rf_shm_channel *)(peer->base + channel_offset(h->count, index));
+    peer->acks_in = (const struct rf_shm_ack *)(peer->base + acks_offset()) + index;
     return 0;
 }
 
@@ -160,8 +160,8 @@ static int extend_view(struct rf_shm *h, int rank, size_t end)
 static int fail_elsewhere(int rank, uint64_t offset, size_t bytes)
 {
     return rf_fail_rank(RF_ECORRUPT, rank,
-                        "shm: rank %d has shown %zu bytes at %llu, which are not in what it "
-                        "shares",
+                        "shm: rank %d has named %zu bytes at %llu, which are outside of the memory "
+                        "it shares",
                         rank, bytes, (unsigned long long)offset);
 }
 
@@ -200,7 +200,7 @@ static void detach(struct rf_shm *h, struct rf_shm_peer *peer)
 
 /* ---- memory for the user --------------------------------------------------------------------- */
 
-/* Gives pages back to the system; the place stays, for another block. */
+/* Returns the pages to the system; the offset may be used again. */
 static void empty(struct rf_shm *h, struct rf_shm_block *block)
 {
     munmap(block->memory, block->bytes);
@@ -226,32 +226,32 @@ void rf_shm_segment_destroy(struct rf_shm *h)
         close(h->fd);
 }
 
-/* A free place of this size: a part of an old one, or new at the end of the file. Once the
+/* A free block of this size: a part of an old one, or new at the end of the file. Once the
  * communicator has failed, a slow peer may still write to old ones. Locked. */
-static struct rf_shm_block *find_place(struct rf_shm *h, size_t bytes)
+static struct rf_shm_block *find_block(struct rf_shm *h, size_t bytes)
 {
     struct rf_shm_block **link = &h->blocks;
     for (; *link; link = &(*link)->next)
         if (!(*link)->memory && (*link)->bytes >= bytes && !h->cancelled)
             break;
-    struct rf_shm_block *place = *link;
-    if (place && place->bytes == bytes)
-        return place;
+    struct rf_shm_block *found = *link;
+    if (found && found->bytes == bytes)
+        return found;
     struct rf_shm_block *block = rf_alloc(sizeof(*block));
     if (!block)
         return NULL;
     block->bytes = bytes;
-    block->offset = place ? place->offset : h->file_bytes;
-    if (place) {
-        place->offset += bytes;
-        place->bytes -= bytes;
+    block->offset = found ? found->offset : h->file_bytes;
+    if (found) {
+        found->offset += bytes;
+        found->bytes -= bytes;
     } else if (ftruncate(h->fd, (off_t)(h->file_bytes + bytes)) < 0) {
         rf_free(block);
         return NULL;
     } else {
         h->file_bytes += bytes;
     }
-    block->next = place;
+    block->next = found;
     *link = block;
     return block;
 }
@@ -261,7 +261,7 @@ int rf_shm_alloc(struct rf_transport *t, size_t bytes, void **out)
     struct rf_shm *h = (struct rf_shm *)t;
     size_t rounded = round_up(bytes > 0 ? bytes : 1, RF_SHM_PAGE);
     pthread_mutex_lock(&h->lock);
-    struct rf_shm_block *block = bytes < SIZE_MAX / 4 ? find_place(h, rounded) : NULL;
+    struct rf_shm_block *block = bytes < SIZE_MAX / 4 ? find_block(h, rounded) : NULL;
     if (block)
         block->memory = map(h->fd, block->offset, rounded, PROT_READ | PROT_WRITE);
     *out = block ? block->memory : NULL;

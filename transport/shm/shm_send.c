@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sending side of shm.c: lines, tickets of long messages, pieces of staged ones. What a peer
- * says that it has done is checked before it is believed.
+ * The sending side of shm.c: lines, tickets of long messages, pieces of staged ones. A peer's
+ * acknowledgements are checked before they are used.
  */
 #include "shm.h"
 
@@ -9,7 +9,7 @@
 
 enum { SEND_SHARED, SEND_ASKED, SEND_STAGING }; /* rf_shm_node.slot of a send with a ticket */
 
-static int fail_nonsense(int rank, const char *what)
+static int fail_invalid(int rank, const char *what)
 {
     return rf_fail_rank(RF_ECORRUPT, rank, "shm: what rank %d says of %s makes no sense", rank,
                         what);
@@ -23,9 +23,9 @@ static int has_line(struct rf_shm *h, int rank)
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     if (peer->sent - peer->consumed < RF_SHM_LINES)
         return 1;
-    uint64_t consumed = __atomic_load_n(&peer->heard->consumed, __ATOMIC_ACQUIRE);
+    uint64_t consumed = __atomic_load_n(&peer->acks_in->consumed, __ATOMIC_ACQUIRE);
     if (consumed < peer->consumed || consumed > peer->sent)
-        return fail_nonsense(rank, "what it has read");
+        return fail_invalid(rank, "what it has read");
     peer->consumed = consumed;
     return peer->sent - consumed < RF_SHM_LINES;
 }
@@ -93,7 +93,7 @@ static void send_long(struct rf_shm *h, struct rf_shm_node *send)
 /* Its lowest free slot; -1: all are taken. */
 static int find_slot(struct rf_shm_peer *peer)
 {
-    uint64_t free = __atomic_load_n(&peer->heard->slots, __ATOMIC_ACQUIRE);
+    uint64_t free = __atomic_load_n(&peer->acks_in->slots, __ATOMIC_ACQUIRE);
     peer->busy_slots &= free ^ peer->slot_bits;
     uint64_t usable = ~peer->busy_slots & ((1u << RF_SHM_SLOTS) - 1);
     return usable ? __builtin_ctzll(usable) : -1;
@@ -116,12 +116,12 @@ static bool is_eager(const struct rf_shm_node *send)
     return send->bytes > RF_SHM_CELL;
 }
 
-/* Room for what goes at once, a slot included: 1, or 0: not now. */
-static int has_room(struct rf_shm *h, const struct rf_shm_node *send, int *slot)
+/* Whether an eager message can be sent, with its slot: 1, or 0: not now. */
+static int has_capacity(struct rf_shm *h, const struct rf_shm_node *send, int *slot)
 {
-    int room = has_line(h, send->peer);
-    if (room <= 0 || !is_eager(send))
-        return room;
+    int ready = has_line(h, send->peer);
+    if (ready <= 0 || !is_eager(send))
+        return ready;
     *slot = find_slot(rf_shm_peer_of(h, send->peer));
     return *slot >= 0;
 }
@@ -143,9 +143,9 @@ static int send_piece(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     int slot = find_slot(peer);
-    int room = slot >= 0 ? has_line(h, rank) : 0;
-    if (room <= 0)
-        return room;
+    int ready = slot >= 0 ? has_line(h, rank) : 0;
+    if (ready <= 0)
+        return ready;
     struct rf_shm_node *send = peer->staging.first;
     uint64_t left = send->bytes - send->moved;
     size_t bytes = left < RF_SHM_SLOT ? (size_t)left : RF_SHM_SLOT;
@@ -162,14 +162,14 @@ static int send_piece(struct rf_shm *h, int rank)
 static int check_tickets(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    uint64_t go = ~(__atomic_load_n(&peer->heard->go, __ATOMIC_ACQUIRE) ^ peer->go_bits);
-    uint64_t done = ~(__atomic_load_n(&peer->heard->done, __ATOMIC_ACQUIRE) ^ peer->done_bits);
+    uint64_t go = ~(__atomic_load_n(&peer->acks_in->go, __ATOMIC_ACQUIRE) ^ peer->go_bits);
+    uint64_t done = ~(__atomic_load_n(&peer->acks_in->done, __ATOMIC_ACQUIRE) ^ peer->done_bits);
     for (uint64_t ended = peer->tickets & done & go; ended; ended &= ended - 1) {
         struct rf_shm_node *send = peer->sends[__builtin_ctzll(ended)];
         if (!send)
             continue;
         if (send->slot == SEND_STAGING)
-            return fail_nonsense(rank, "a message that it has not yet got");
+            return fail_invalid(rank, "a message that it has not yet got");
         peer->sends[send->ticket] = NULL;
         rf_shm_append(&h->done, send);
     }
@@ -188,15 +188,16 @@ static int check_tickets(struct rf_shm *h, int rank)
 static int send_waiting(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    int room, slot = 0;
-    while (peer->waiting_now.first && (room = has_room(h, peer->waiting_now.first, &slot)) != 0) {
-        if (room < 0)
-            return room;
+    int ready, slot = 0;
+    while (peer->waiting_now.first &&
+           (ready = has_capacity(h, peer->waiting_now.first, &slot)) != 0) {
+        if (ready < 0)
+            return ready;
         send_now(h, rf_shm_take(&peer->waiting_now), slot);
     }
-    while (peer->waiting_long.first && ~peer->tickets && (room = has_line(h, rank)) != 0) {
-        if (room < 0)
-            return room;
+    while (peer->waiting_long.first && ~peer->tickets && (ready = has_line(h, rank)) != 0) {
+        if (ready < 0)
+            return ready;
         send_long(h, rf_shm_take(&peer->waiting_long));
     }
     return 0;
@@ -217,10 +218,10 @@ int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send)
     struct rf_shm_peer *to = rf_shm_peer_of(h, send->peer);
     const bool at_once = goes_at_once(h, send);
     struct rf_shm_list *waiting = at_once ? &to->waiting_now : &to->waiting_long;
-    int slot = 0, room = at_once ? has_room(h, send, &slot) : has_line(h, send->peer);
-    if (room < 0)
-        return room;
-    if (room == 0 || waiting->first || (!at_once && !~to->tickets))
+    int slot = 0, ready = at_once ? has_capacity(h, send, &slot) : has_line(h, send->peer);
+    if (ready < 0)
+        return ready;
+    if (ready == 0 || waiting->first || (!at_once && !~to->tickets))
         rf_shm_append(waiting, send);
     else if (at_once)
         send_now(h, send, slot);
