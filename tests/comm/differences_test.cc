@@ -19,7 +19,7 @@ using Call = std::function<int(rf_comm *comm, Memory &m)>;
 struct Difference {
     const char *name;
     rf_coll_op odd_op, other_op;
-    Call odd, other;
+    Call deviating, other;
     bool alike = false; /* the contracts say the same: it is in what they have no field for */
 };
 
@@ -175,21 +175,21 @@ class Differences : public testing::TestWithParam<ranks::World>
 {
 };
 
-TEST_P(Differences, AreNamedOnAllRanks)
+TEST_P(Differences, AreReportedOnAllRanks)
 {
-    const int odd = 1;
+    const int deviating = 1;
     for (const Difference &difference : differences())
         ranks::run(GetParam(), [&](rf_comm *comm, int rank) {
             SCOPED_TRACE(difference.name);
-            const bool is_odd = rank == odd;
+            const bool is_deviating = rank == deviating;
             const int size = rf_comm_size(comm);
             Memory memory;
             int rc = RF_OK;
             for (int i = 0; i < 2 && rc == RF_OK; i++)
                 rc = rf_barrier(comm, nullptr);
-            bool early = rc < 0; /* the others' quarrel was heard of before this rank came there */
+            bool early = rc < 0; /* another rank's error came before this rank's call */
             if (rc == RF_OK)
-                rc = (is_odd ? difference.odd : difference.other)(comm, memory);
+                rc = (is_deviating ? difference.deviating : difference.other)(comm, memory);
             if (rc == RF_OK) /* its part was over before anybody noticed */
                 rc = rf_barrier(comm, nullptr);
             const rf_error error = *rf_last_error();
@@ -197,13 +197,13 @@ TEST_P(Differences, AreNamedOnAllRanks)
             EXPECT_EQ(error.sequence, 2u) << error.message;
             if (early || (difference.alike && size > 2))
                 return;
-            if (is_odd)
-                EXPECT_NE(error.rank, odd) << error.message;
+            if (is_deviating)
+                EXPECT_NE(error.rank, deviating) << error.message;
             else
-                EXPECT_EQ(error.rank, odd) << error.message;
-            EXPECT_EQ(error.mine.op, is_odd ? difference.odd_op : difference.other_op)
+                EXPECT_EQ(error.rank, deviating) << error.message;
+            EXPECT_EQ(error.mine.op, is_deviating ? difference.odd_op : difference.other_op)
                 << error.message;
-            EXPECT_EQ(error.theirs.op, is_odd ? difference.other_op : difference.odd_op)
+            EXPECT_EQ(error.theirs.op, is_deviating ? difference.other_op : difference.odd_op)
                 << error.message;
             EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
         });

@@ -180,7 +180,7 @@ TEST(LoopbackFaults, AKilledRankIsNamed)
     });
 }
 
-TEST(LoopbackFaults, ALostMessageIsADeadlineThatNamesThePeer)
+TEST(LoopbackFaults, ALostMessageIsATimeoutThatNamesThePeer)
 {
     ranks::World world;
     world.faults.drop_message = 41;
@@ -215,7 +215,7 @@ void expect_late(int rc, int rank)
 
 /* Rank 2 waits for rank 0, which waits for rank 1 in the call before, and for longer; it has not
  * said so at the first deadline, and has at the second. */
-TEST(LoopbackFaults, WhoeverTheAwaitedRankWaitsForIsNamedByAll)
+TEST(LoopbackFaults, TheRankThatStallsAChainOfWaitsIsBlamedByAll)
 {
     for (double timeout_s : {0.05, 0.5}) {
         ranks::World world;
@@ -239,7 +239,7 @@ TEST(LoopbackFaults, WhoeverTheAwaitedRankWaitsForIsNamedByAll)
 }
 
 /* Each receives from the rank before it, as in a pipeline; the last one has the first deadline. */
-TEST(LoopbackFaults, OfRanksThatReceiveFromEachOtherTheOneThatStandsStillIsNamedByAll)
+TEST(LoopbackFaults, TheRankThatStallsAChainOfReceivesIsBlamedByAll)
 {
     for (bool request : {false, true}) {
         ranks::World world;
@@ -266,7 +266,7 @@ TEST(LoopbackFaults, OfRanksThatReceiveFromEachOtherTheOneThatStandsStillIsNamed
 }
 
 /* Rank 1 waits in a group for rank 2, and nobody listens to the communicator of all meanwhile. */
-TEST(LoopbackFaults, WhoIsAwaitedInAnotherCommunicatorIsNamedByAll)
+TEST(LoopbackFaults, ARankAwaitedInAnotherCommunicatorIsBlamedByAll)
 {
     ranks::World world;
     world.size = 3;
@@ -310,7 +310,7 @@ TEST(LoopbackFaults, ADelayedMessageIsNoError)
     });
 }
 
-TEST(Timeouts, OnesTooLongForTheClockAreNone)
+TEST(Timeouts, LongerThanTheClockMeansNoTimeout)
 {
     for (double seconds : {2e10, 1e300, HUGE_VAL}) {
         ranks::World world;
@@ -337,7 +337,7 @@ TEST(Timeouts, OnesTooLongForTheClockAreNone)
     }
 }
 
-TEST(Timeouts, OnesThatAreNoTimesAreRefusedByTheCall)
+TEST(Timeouts, InvalidOnesAreRefusedByTheCall)
 {
     for (double seconds : {-1.0, -HUGE_VAL, std::nan("")}) {
         rf_comm *comm = nullptr, *copy = nullptr;
@@ -389,7 +389,7 @@ TEST(LoopbackFaults, ADamagedContractIsCorruptionAndNotAMismatch)
     });
 }
 
-TEST(Latency, AThrottledLinkChangesTimeAndNothingElse)
+TEST(Latency, AThrottledLinkChangesOnlyTheTime)
 {
     ranks::World world;
     world.size = 3;
@@ -406,7 +406,7 @@ TEST(Latency, AThrottledLinkChangesTimeAndNothingElse)
     });
 }
 
-TEST(Latency, GroupsAndSurvivorsHaveLinksAsSlowAsTheWhole)
+TEST(Latency, GroupsAndSurvivorsHaveLinksAsSlowAsTheirParent)
 {
     ranks::World world;
     world.size = 4;

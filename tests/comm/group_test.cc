@@ -85,8 +85,8 @@ TEST_P(Group, HundredsOfMessagesInAnyOrderArriveInTheOrderOfTheirTags)
                 in.emplace_back(m.count, -1);
             ASSERT_EQ(rf_group_start(comm), RF_OK);
             bool receives_first = own() % 2;
-            for (int half = 0; half < 2; half++) {
-                bool receiving = (half == 0) == receives_first;
+            for (int pass = 0; pass < 2; pass++) {
+                bool receiving = (pass == 0) == receives_first;
                 for (size_t i = 0; receiving && i < receives.size(); i++)
                     ASSERT_EQ(rf_recv(comm, in[i].data(), in[i].size(), RF_I32, receives[i].src,
                                       receives[i].tag, nullptr),

@@ -89,8 +89,8 @@ void run(int size, const std::function<void(rf_comm *)> &job, int newcomers,
     });
 }
 
-int join(const std::string &url, const char *terms, rf_comm **out, std::string *notes = nullptr,
-         const char *provider = nullptr)
+int join(const std::string &url, const char *terms, rf_comm **out,
+         std::string *progress_texts = nullptr, const char *provider = nullptr)
 {
     rf_join_opts opts{};
     opts.comm = options(0, 0);
@@ -100,7 +100,7 @@ int join(const std::string &url, const char *terms, rf_comm **out, std::string *
         if (user)
             *static_cast<std::string *>(user) += std::string(text) + "\n";
     };
-    opts.user = notes;
+    opts.user = progress_texts;
     return rf_comm_join(url.c_str(), &opts, out);
 }
 
@@ -150,7 +150,7 @@ TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNe
 {
     JoinListener join_listener;
     std::atomic<bool> first{false};
-    std::string notes;
+    std::string progress_texts;
     run(
         2,
         [&](rf_comm *comm) {
@@ -201,15 +201,15 @@ TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNe
             while (!first)
                 std::this_thread::yield();
             rf_comm *comm = nullptr;
-            ASSERT_EQ(join(join_listener.url(), "", &comm, &notes), RF_OK)
+            ASSERT_EQ(join(join_listener.url(), "", &comm, &progress_texts), RF_OK)
                 << rf_last_error()->message;
             EXPECT_EQ(rf_comm_rank(comm), 2);
             expect_sum(comm, 3);
             EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
         });
-    EXPECT_NE(notes.find("the job went on without this process, which asks again"),
+    EXPECT_NE(progress_texts.find("the job went on without this process, which asks again"),
               std::string::npos)
-        << notes;
+        << progress_texts;
 }
 
 TEST(Grow, WithFewerNewcomersThanAskedForNobodyIsCalledAndNothingChanges)

@@ -87,15 +87,15 @@ using Pair = std::pair<const Call *, const Call *>; /* of the last rank, and of 
 std::vector<Pair> all_pairs()
 {
     std::vector<Pair> all;
-    for (const Call &odd : calls)
+    for (const Call &different : calls)
         for (const Call &usual : calls)
-            if (&odd != &usual && !(odd.is_point && usual.is_point))
-                all.push_back({&odd, &usual});
+            if (&different != &usual && !(different.is_point && usual.is_point))
+                all.push_back({&different, &usual});
     return all;
 }
 
-/* What a rank has heard of its last call, and of closing. */
-void expect_heard(const std::string &here, int call, int closed, uint64_t sequence)
+/* The statuses of a rank's last call and of closing. */
+void expect_mismatch(const std::string &here, int call, int closed, uint64_t sequence)
 {
     const rf_error &error = *rf_last_error();
     EXPECT_TRUE(call == RF_OK || call == RF_EMISMATCH) << here << call;
@@ -108,28 +108,28 @@ void expect_heard(const std::string &here, int call, int closed, uint64_t sequen
     EXPECT_EQ(strstr(error.message, "something else"), nullptr) << here << error.message;
 }
 
-std::string describe(const Call &odd, const Call &usual, int rank, int size)
+std::string describe(const Call &different, const Call &usual, int rank, int size)
 {
-    return std::string(odd.name) + " against " + usual.name + ", rank " + std::to_string(rank) +
-           " of " + std::to_string(size) + ": ";
+    return std::string(different.name) + " against " + usual.name + ", rank " +
+           std::to_string(rank) + " of " + std::to_string(size) + ": ";
 }
 
-/* The last rank calls `odd`, all others `usual`, after an operation that went well. */
-void end_with(const ranks::World &world, const Call &odd, const Call &usual)
+/* The last rank calls `different`, all others `usual`, after an operation that went well. */
+void end_with(const ranks::World &world, const Call &different, const Call &usual)
 {
-    std::vector<int> heard(static_cast<size_t>(world.size), RF_OK);
+    std::vector<int> statuses(static_cast<size_t>(world.size), RF_OK);
     ranks::run(
         world,
         [&](rf_comm *comm, int rank) {
             std::vector<float> a(64, 1.0f), b(64);
-            int &rc = heard[static_cast<size_t>(rank)];
+            int &rc = statuses[static_cast<size_t>(rank)];
             rc = rf_all_reduce(comm, a.data(), b.data(), 1, RF_F32, RF_SUM, nullptr);
-            if (rc == RF_OK) /* else a quick rank's call was heard of before */
-                rc = (rank == world.size - 1 ? odd : usual).run(comm, a.data(), b.data());
+            if (rc == RF_OK) /* else another rank's call was reported before */
+                rc = (rank == world.size - 1 ? different : usual).run(comm, a.data(), b.data());
         },
         [&](int rank, int closed) {
-            expect_heard(describe(odd, usual, rank, world.size), heard[static_cast<size_t>(rank)],
-                         closed, 1);
+            expect_mismatch(describe(different, usual, rank, world.size),
+                            statuses[static_cast<size_t>(rank)], closed, 1);
         });
 }
 
@@ -137,7 +137,7 @@ class LastCall : public testing::TestWithParam<int>
 {
 };
 
-TEST_P(LastCall, EveryPairOfDifferentOnesIsHeardByEveryRank)
+TEST_P(LastCall, EveryDifferenceIsReportedToEveryRank)
 {
     const std::vector<Pair> all = all_pairs();
     std::atomic<size_t> next{0};
@@ -161,32 +161,34 @@ class LastCallOver : public testing::TestWithParam<ranks::World>
 };
 
 /* The last calls of a communicator of their own. */
-void end_group(rf_comm *comm, const Call &odd, const Call &usual)
+void end_group(rf_comm *comm, const Call &different, const Call &usual)
 {
     const int rank = rf_comm_rank(comm), size = rf_comm_size(comm);
     std::vector<float> a(64, 1.0f), b(64);
     rf_comm *group = nullptr;
     ASSERT_EQ(rf_comm_split(comm, 0, rank, &group), RF_OK) << rf_last_error()->message;
-    const int rc = (rank == size - 1 ? odd : usual).run(group, a.data(), b.data());
-    expect_heard(describe(odd, usual, rank, size), rc, rf_comm_close(group), 0);
+    const int rc = (rank == size - 1 ? different : usual).run(group, a.data(), b.data());
+    expect_mismatch(describe(different, usual, rank, size), rc, rf_comm_close(group), 0);
 }
 
-TEST_P(LastCallOver, IsHeardByEveryRankThoughItOnlySends)
+TEST_P(LastCallOver, IsReportedToEveryRankThoughItOnlySends)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int) {
-        const auto end = [&](const Call &odd, const Call &usual) { end_group(comm, odd, usual); };
-        for (size_t odd : {7, 11, 13})
+        const auto end = [&](const Call &different, const Call &usual) {
+            end_group(comm, different, usual);
+        };
+        for (size_t different : {7, 11, 13})
             for (size_t usual : {7, 11, 13})
-                if (odd != usual)
-                    end(calls[odd], calls[usual]);
+                if (different != usual)
+                    end(calls[different], calls[usual]);
         end(calls[12], calls[0]);  /* gather to 1, all_reduce */
         end(calls[17], calls[16]); /* send, barrier */
     });
 }
 
-/* Minutes for all providers, so only where asked for. A thread of each rank works off every 16th
+/* Takes minutes for all providers, so only with RF_TEST_ALL. A thread of each rank runs every 16th
  * pair, as most of the time they wait. */
-TEST_P(LastCallOver, EveryPairOfDifferentOnesIsHeardByEveryRank)
+TEST_P(LastCallOver, EveryDifferenceIsReportedToEveryRank)
 {
     if (!getenv("RF_TEST_ALL"))
         GTEST_SKIP() << "takes minutes; RF_TEST_ALL=1 runs it";
@@ -216,13 +218,13 @@ INSTANTIATE_TEST_SUITE_P(All, LastCallOver, testing::ValuesIn(ranks::worlds({}, 
  * its tag it is no message for this receive, which then waits for a rank that has left; where the
  * send is a long one, they wait for each other. Only a message that nobody waits for is no error.
  */
-TEST(Closing, TellsBothRanksOfAMessageAndAReceiveThatDoNotFit)
+TEST(Closing, ReportsAMessageAndAReceiveThatDoNotMatchToBothRanks)
 {
     struct Receive {
         size_t more;
         rf_dtype dtype;
         int tag;
-        int told[2]; /* for a short and for a long message */
+        int reported[2]; /* for a short and for a long message */
     };
     const Receive receives[] = {{1, RF_F32, 0, {RF_EMISMATCH, RF_EMISMATCH}},
                                 {0, RF_I32, 0, {RF_EMISMATCH, RF_EMISMATCH}},
@@ -233,7 +235,7 @@ TEST(Closing, TellsBothRanksOfAMessageAndAReceiveThatDoNotFit)
         for (bool is_long : {false, true})
             threads.emplace_back([=] {
                 const size_t count = is_long ? 100000 : 10;
-                const int expected = receive.told[is_long];
+                const int expected = receive.reported[is_long];
                 ranks::run(
                     ranks::World(),
                     [&](rf_comm *comm, int rank) {
@@ -257,7 +259,7 @@ TEST(Closing, TellsBothRanksOfAMessageAndAReceiveThatDoNotFit)
 }
 
 /* Rank 0 waits for rank 1, which has left; why it has is known to rank 2, which comes late. */
-TEST(Closing, OfARankThatAMessageWaitsForIsNamedByWhoKnowsTheDifference)
+TEST(Closing, ReportsTheDifferenceBehindAMessageThatWaitsForALeaver)
 {
     ranks::World world;
     world.size = 3;
@@ -306,7 +308,7 @@ class Close : public testing::TestWithParam<ranks::World>
 };
 
 /* Each is the root of its own broadcast, twice, and then both end with the same one. */
-TEST_P(Close, NamesADifferenceThatIsLongerAgo)
+TEST_P(Close, ReportsAnEarlierDifference)
 {
     ranks::run(
         GetParam(),
@@ -324,27 +326,28 @@ TEST_P(Close, NamesADifferenceThatIsLongerAgo)
         });
 }
 
-TEST_P(Close, NamesACallThatOneRankHasLeftOut)
+TEST_P(Close, ReportsACallThatOneRankHasSkipped)
 {
-    for (int odd : {0, 1}) {
+    for (int different : {0, 1}) {
         ranks::run(
             GetParam(),
-            [odd](rf_comm *comm, int rank) {
+            [different](rf_comm *comm, int rank) {
                 float x = 1;
                 EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
-                for (int i = 0; rank == odd && i < 2; i++)
-                    EXPECT_EQ(rf_broadcast(comm, &x, 1, RF_F32, odd, nullptr), RF_OK);
+                for (int i = 0; rank == different && i < 2; i++)
+                    EXPECT_EQ(rf_broadcast(comm, &x, 1, RF_F32, different, nullptr), RF_OK);
             },
-            [odd](int rank, int closed) {
+            [different](int rank, int closed) {
                 EXPECT_EQ(closed, RF_EMISMATCH);
-                const std::string told = rf_last_error()->message;
-                const std::string root = std::to_string(odd);
-                EXPECT_NE(told.find("rank " + root + " called broadcast(1 f32 from root " + root),
-                          std::string::npos)
-                    << told;
-                EXPECT_NE(told.find("called nothing more"), std::string::npos) << told;
-                EXPECT_NE(told.find("operation 1"), std::string::npos) << told;
-                EXPECT_EQ(rf_last_error()->rank, 1 - rank) << told;
+                const std::string message = rf_last_error()->message;
+                const std::string root = std::to_string(different);
+                EXPECT_NE(
+                    message.find("rank " + root + " called broadcast(1 f32 from root " + root),
+                    std::string::npos)
+                    << message;
+                EXPECT_NE(message.find("called nothing more"), std::string::npos) << message;
+                EXPECT_NE(message.find("operation 1"), std::string::npos) << message;
+                EXPECT_EQ(rf_last_error()->rank, 1 - rank) << message;
             });
     }
 }

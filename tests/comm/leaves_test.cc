@@ -119,10 +119,10 @@ void scatter_forest(rf_comm *comm, int rank, Device &device, const Forest &fores
         return;
     }
     EXPECT_EQ(read(parts), data) << "the input was changed";
-    rf_tensor place = part_of(parts, before(counts, rank), own);
-    RUNS(rf_forest_reduce_scatter_tensor(comm, &forest, parts, stride, place, counts.data(),
+    rf_tensor piece = part_of(parts, before(counts, rank), own);
+    RUNS(rf_forest_reduce_scatter_tensor(comm, &forest, parts, stride, piece, counts.data(),
                                          nullptr));
-    EXPECT_EQ(read(place), want) << "in place";
+    EXPECT_EQ(read(piece), want) << "in place";
 }
 
 rf_tensor leaf_of(Device &device, int leaves, int index, size_t count)
@@ -220,8 +220,8 @@ TEST_P(Leaves, AddUpToTheBitsOfOneProcessWhateverTheCuts)
     });
 }
 
-/* A call's memory is what was told; slots that a round leaves alone are not copied. */
-TEST_P(Leaves, TakeTheStagingThatWasForetold)
+/* A call takes the predicted memory, and slots that a round does not change are not copied. */
+TEST_P(Leaves, TakeThePredictedStagingMemory)
 {
     run(three(), GetParam(), [](rf_comm *comm, int rank, Device &device) {
         const Forest forest({0, 3, 4, 7});
@@ -313,14 +313,14 @@ TEST(LeavesInTwoKindsOfMemory, AreReadWhereTheyLie)
     });
 }
 
-TEST(LeavesThatAreWrong, AreRefusedWithASentence)
+TEST(InvalidLeaves, AreRefusedWithASentence)
 {
     run(2, false, [](rf_comm *comm, int, Device &device) {
         const Forest forest({0, 2, 5}), other({0, 2, 4, 5});
         const Counts counts = {30, 30}, huge = {SIZE_MAX, 2};
         rf_tensor a = device.tensor(Row(120)), b = device.tensor(Row(300)), none = {};
-        rf_tensor half = {};
-        RUNS(rf_tensor_view(a.buffer, 64, rf_shape1(120), RF_F16, &half));
+        rf_tensor f16 = {};
+        RUNS(rf_tensor_view(a.buffer, 64, rf_shape1(120), RF_F16, &f16));
         auto scatter = [&](const rf_forest *f, rf_tensor parts, size_t stride, rf_tensor out,
                            const size_t *n) {
             return rf_forest_reduce_scatter_tensor(comm, f, parts, stride, out, n, nullptr);
@@ -332,7 +332,7 @@ TEST(LeavesThatAreWrong, AreRefusedWithASentence)
         EXPECT_EQ(scatter(&other, b, 60, a, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, a, nullptr), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, a, huge.data()), RF_EINVAL);
-        EXPECT_EQ(scatter(&forest, b, 60, half, counts.data()), RF_EINVAL);
+        EXPECT_EQ(scatter(&forest, b, 60, f16, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, none, 60, a, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, none, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, part_of(b, 7, 30), counts.data()), RF_EINVAL);
@@ -347,7 +347,7 @@ TEST(LeavesThatAreWrong, AreRefusedWithASentence)
                      "prefix_reduce_scatter: 5 leaves on 2 ranks come in rounds 0 to 2, not in 3");
         EXPECT_EQ(round(5, -1, a, b, counts.data()), RF_EINVAL);
         EXPECT_EQ(round(5, 0, a, b, nullptr), RF_EINVAL);
-        EXPECT_EQ(round(5, 0, half, b, counts.data()), RF_EINVAL);
+        EXPECT_EQ(round(5, 0, f16, b, counts.data()), RF_EINVAL);
         EXPECT_EQ(round(5, 0, none, b, counts.data()), RF_EINVAL);
         EXPECT_EQ(round(8, 0, b, a, Counts{50, 50}.data()), RF_EINVAL) << "three slots of 50";
         EXPECT_EQ(round(5, 0, b, b, counts.data()), RF_EINVAL) << "they overlap";
@@ -361,7 +361,7 @@ TEST(LeavesThatAreWrong, AreRefusedWithASentence)
 }
 
 /* One part alone has no distance to another. */
-TEST(LeavesThatAreAlone, NeedNoStride)
+TEST(OneSubtree, NeedsNoStride)
 {
     run(2, false, [](rf_comm *comm, int rank, Device &device) {
         const Forest forest({0, 4, 8});
@@ -377,7 +377,7 @@ TEST(LeavesThatAreAlone, NeedNoStride)
 
 /* What rank 1 calls, and what the others do. */
 void disagree(const char *word,
-              const std::function<int(rf_comm *, rf_tensor in, rf_tensor out, bool odd)> &call)
+              const std::function<int(rf_comm *, rf_tensor in, rf_tensor out, bool deviates)> &call)
 {
     run(three(), 0, [&](rf_comm *comm, int rank, Device &device) {
         rf_tensor in = device.tensor(Row(4000, 1)), out = device.tensor(Row(4000, -1));
@@ -392,9 +392,9 @@ void disagree(const char *word,
     });
 }
 
-TEST(LeavesThatDiffer, AreNamedOnAllRanks)
+TEST(DifferentLeaves, AreReportedOnAllRanks)
 {
-    const Counts usual = {300, 200, 100}, odd_counts = {200, 300, 100};
+    const Counts usual = {300, 200, 100}, other_counts = {200, 300, 100};
     const Forest forest({0, 3, 5, 8}), other({0, 2, 5, 8});
     auto scatter = [](rf_comm *comm, const rf_forest &f, rf_tensor in, rf_tensor out,
                       const Counts &counts) {
@@ -405,36 +405,36 @@ TEST(LeavesThatDiffer, AreNamedOnAllRanks)
         return rf_prefix_reduce_scatter_tensor(comm, leaves, k, in, out, counts.data(), nullptr);
     };
     const char *same = "the leaves and the count for each rank must be the same on all of them";
-    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
-        return scatter(comm, forest, in, out, odd ? odd_counts : usual);
+    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
+        return scatter(comm, forest, in, out, deviates ? other_counts : usual);
     });
-    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
-        return scatter(comm, odd ? other : forest, in, out, usual);
+    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
+        return scatter(comm, deviates ? other : forest, in, out, usual);
     });
-    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
-        return round(comm, 9, 0, in, out, odd ? odd_counts : usual);
+    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
+        return round(comm, 9, 0, in, out, deviates ? other_counts : usual);
     });
-    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
-        return round(comm, odd ? 8 : 9, 1, in, out, usual);
+    disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
+        return round(comm, deviates ? 8 : 9, 1, in, out, usual);
     });
     disagree("rank 1 called prefix_reduce_scatter(600 f32 round 2)",
-             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
-                 return round(comm, 9, odd ? 2 : 1, in, out, usual);
+             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
+                 return round(comm, 9, deviates ? 2 : 1, in, out, usual);
              });
     disagree("rank 1 called prefix_reduce_scatter(600 f32 round 0)",
-             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
-                 return odd ? round(comm, 8, 0, in, out, usual)
-                            : scatter(comm, forest, in, out, usual);
+             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
+                 return deviates ? round(comm, 8, 0, in, out, usual)
+                                 : scatter(comm, forest, in, out, usual);
              });
     disagree("forest_all_reduce(600 f32 8 leaves)",
-             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool odd) {
-                 return odd ? scatter(comm, forest, in, out, usual)
-                            : rf_forest_all_reduce_tensor(comm, &forest, in, 700,
-                                                          part_of(out, 0, 600), nullptr);
+             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
+                 return deviates ? scatter(comm, forest, in, out, usual)
+                                 : rf_forest_all_reduce_tensor(comm, &forest, in, 700,
+                                                               part_of(out, 0, 600), nullptr);
              });
 }
 
-TEST(LeavesOfTheDead, AreAnErrorThatNamesThem)
+TEST(LeavesOfADeadRank, AreAnErrorThatNamesTheRank)
 {
     for (bool by_rounds : {false, true}) {
         ranks::World world = three();

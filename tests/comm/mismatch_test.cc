@@ -18,9 +18,9 @@ class Mismatch : public testing::TestWithParam<ranks::World>
 {
 };
 
-/* Calls: what rank `odd` does, and what all the others do. */
-void disagree(ranks::World world, int odd, rf_coll_op odd_op, rf_coll_op other_op,
-              const std::function<int(rf_comm *)> &odd_call,
+/* Rank `deviating` makes one call, and all others another one. */
+void disagree(ranks::World world, int deviating, rf_coll_op deviating_op, rf_coll_op other_op,
+              const std::function<int(rf_comm *)> &deviating_call,
               const std::function<int(rf_comm *)> &other_call)
 {
     ranks::run(world, [&](rf_comm *comm, int rank) {
@@ -34,22 +34,23 @@ void disagree(ranks::World world, int odd, rf_coll_op odd_op, rf_coll_op other_o
             return;
         }
         const FairClock clock;
-        int rc = rank == odd ? odd_call(comm) : other_call(comm);
-        /* A rank whose part was over before the others noticed is told at its next call. */
+        int rc = rank == deviating ? deviating_call(comm) : other_call(comm);
+        /* A rank whose part had ended before gets the error of its next call. */
         if (rc == RF_OK)
             rc = rf_barrier(comm, nullptr);
         EXPECT_EQ(rc, RF_EMISMATCH) << "rank " << rank << ": " << rf_last_error()->message;
         EXPECT_LT(clock.seconds(), promised_s);
         const rf_error error = *rf_last_error();
         EXPECT_EQ(error.status, RF_EMISMATCH);
-        EXPECT_EQ(error.mine.op, rank == odd ? odd_op : other_op) << error.message;
-        EXPECT_EQ(error.theirs.op, rank == odd ? other_op : odd_op) << error.message;
-        if (rank == odd)
-            EXPECT_NE(error.rank, odd) << error.message;
+        EXPECT_EQ(error.mine.op, rank == deviating ? deviating_op : other_op) << error.message;
+        EXPECT_EQ(error.theirs.op, rank == deviating ? other_op : deviating_op) << error.message;
+        if (rank == deviating)
+            EXPECT_NE(error.rank, deviating) << error.message;
         else
-            EXPECT_EQ(error.rank, odd) << error.message;
+            EXPECT_EQ(error.rank, deviating) << error.message;
         EXPECT_EQ(error.sequence, 3u) << error.message;
-        std::string named = "rank " + std::to_string(odd) + " called " + rf_coll_op_name(odd_op);
+        std::string named =
+            "rank " + std::to_string(deviating) + " called " + rf_coll_op_name(deviating_op);
         EXPECT_NE(strstr(error.message, named.c_str()), nullptr) << error.message;
         EXPECT_NE(strstr(error.message, rf_coll_op_name(other_op)), nullptr) << error.message;
         EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);
@@ -72,7 +73,7 @@ int all_reduce(rf_comm *comm, size_t count, rf_dtype dtype = RF_F32, rf_redop re
     return rf_all_reduce(comm, buffer().data(), buffer().data(), count, dtype, redop, &opts);
 }
 
-TEST_P(Mismatch, OfTheCountIsNamedOnBothSidesForShortAndLongMessages)
+TEST_P(Mismatch, OfTheCountIsReportedOnBothSidesForShortAndLongMessages)
 {
     for (size_t count : {size_t{1000}, size_t{500000}})
         disagree(
@@ -91,7 +92,7 @@ TEST_P(Mismatch, OfTheCountIsNamedOnBothSidesForShortAndLongMessages)
             });
 }
 
-TEST_P(Mismatch, OfTheTypeAtEqualBytesIsNamed)
+TEST_P(Mismatch, OfTheTypeAtEqualBytesIsReported)
 {
     disagree(
         GetParam(), 0, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
@@ -103,7 +104,7 @@ TEST_P(Mismatch, OfTheTypeAtEqualBytesIsNamed)
         [](rf_comm *comm) { return all_reduce(comm, 100, RF_F32); });
 }
 
-TEST_P(Mismatch, OfTheReductionIsNamed)
+TEST_P(Mismatch, OfTheReductionIsReported)
 {
     disagree(
         GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
@@ -115,7 +116,7 @@ TEST_P(Mismatch, OfTheReductionIsNamed)
         });
 }
 
-TEST_P(Mismatch, OfTheOrderIsNamed)
+TEST_P(Mismatch, OfTheOrderIsReported)
 {
     disagree(
         GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE,
@@ -127,7 +128,7 @@ TEST_P(Mismatch, OfTheOrderIsNamed)
         });
 }
 
-TEST_P(Mismatch, OfTheAlgorithmIsNamed)
+TEST_P(Mismatch, OfTheAlgorithmIsReported)
 {
     const auto by = [](const char *algorithm) {
         return [algorithm](rf_comm *comm) {
@@ -146,7 +147,7 @@ TEST_P(Mismatch, OfTheAlgorithmIsNamed)
     disagree(GetParam(), 1, RF_COLL_ALL_REDUCE, RF_COLL_ALL_REDUCE, by("ring"), by("direct"));
 }
 
-TEST_P(Mismatch, OfTheOperationIsNamed)
+TEST_P(Mismatch, OfTheOperationIsReported)
 {
     disagree(
         GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_ALL_REDUCE,
@@ -154,7 +155,7 @@ TEST_P(Mismatch, OfTheOperationIsNamed)
         [](rf_comm *comm) { return all_reduce(comm, 1000); });
 }
 
-TEST_P(Mismatch, OfTheRootIsNamed)
+TEST_P(Mismatch, OfTheRootIsReported)
 {
     auto broadcast = [](int root) {
         return [root](rf_comm *comm) {
@@ -166,8 +167,8 @@ TEST_P(Mismatch, OfTheRootIsNamed)
     disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcast(0), broadcast(1));
 }
 
-/* On a buffering wire a root ends its part without the others. */
-TEST_P(Mismatch, IsNamedThoughBothSidesHaveGoneOn)
+/* Where a transport buffers messages, a root ends its part without the others. */
+TEST_P(Mismatch, IsReportedThoughBothRanksHaveMadeLaterCalls)
 {
     auto broadcasts = [](int first_root) {
         return [first_root](rf_comm *comm) {
@@ -181,7 +182,7 @@ TEST_P(Mismatch, IsNamedThoughBothSidesHaveGoneOn)
     disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcasts(1), broadcasts(0));
 }
 
-TEST_P(Mismatch, IsOneThoughItWasTooLongAgoToSayWhere)
+TEST_P(Mismatch, IsReportedThoughTheRecordOfTheCallIsGone)
 {
     ranks::World world = GetParam();
     world.size = 2;
@@ -197,7 +198,7 @@ TEST_P(Mismatch, IsOneThoughItWasTooLongAgoToSayWhere)
     });
 }
 
-TEST_P(Mismatch, OfTheLabelIsNamedAndAnEmptyLabelMatchesAny)
+TEST_P(Mismatch, OfTheLabelIsReportedAndAnEmptyLabelMatchesAny)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         EXPECT_EQ(all_reduce(comm, 10, RF_F32, RF_SUM, rank == 0 ? "here" : nullptr), RF_OK);
@@ -214,7 +215,7 @@ TEST_P(Mismatch, OfTheLabelIsNamedAndAnEmptyLabelMatchesAny)
         });
 }
 
-TEST_P(Mismatch, OfACallThatOneRankSkipsIsNamedAtTheNext)
+TEST_P(Mismatch, OfACallThatOneRankSkipsIsReportedByTheNextCall)
 {
     disagree(
         GetParam(), 1, RF_COLL_ALL_GATHER, RF_COLL_ALL_REDUCE,
@@ -225,7 +226,7 @@ TEST_P(Mismatch, OfACallThatOneRankSkipsIsNamedAtTheNext)
         [](rf_comm *comm) { return all_reduce(comm, 10); });
 }
 
-TEST_P(Mismatch, OfAReceiveAgainstACollectiveIsNamed)
+TEST_P(Mismatch, OfAReceiveAgainstACollectiveIsReported)
 {
     disagree(
         GetParam(), 1, RF_COLL_RECV, RF_COLL_ALL_REDUCE,
@@ -234,7 +235,7 @@ TEST_P(Mismatch, OfAReceiveAgainstACollectiveIsNamed)
 }
 
 /* The other one finds out first, as it has been quiet for longer. */
-TEST(Circle, OfALateReceiveAndACollectiveIsNamedAsThatOfAnEarlyOne)
+TEST(Deadlock, OfALateReceiveAndACollectiveIsReportedAsWithAnEarlyReceive)
 {
     disagree(
         ranks::World(), 1, RF_COLL_RECV, RF_COLL_ALL_REDUCE,
@@ -247,7 +248,7 @@ TEST(Circle, OfALateReceiveAndACollectiveIsNamedAsThatOfAnEarlyOne)
         [](rf_comm *comm) { return all_reduce(comm, 10); });
 }
 
-TEST_P(Mismatch, RanksThatReceiveFromEachOtherAreNamedAsACircle)
+TEST_P(Mismatch, RanksThatReceiveFromEachOtherAreADeadlock)
 {
     for (bool long_sends : {false, true}) /* which wait for their receiver */
         ranks::run(GetParam(), [=](rf_comm *comm, int rank) {
@@ -270,8 +271,8 @@ TEST_P(Mismatch, RanksThatReceiveFromEachOtherAreNamedAsACircle)
         });
 }
 
-/* A collective closes the circle: nobody's partner is in the same call. */
-TEST(Circle, OfAReceiveAndACollectiveIsFoundAmongThree)
+/* The cycle goes through a collective: no rank is in the same call as the one it waits for. */
+TEST(Deadlock, OfAReceiveAndACollectiveIsFoundAmongThree)
 {
     ranks::World world;
     world.size = 3;
@@ -283,7 +284,7 @@ TEST(Circle, OfAReceiveAndACollectiveIsFoundAmongThree)
 }
 
 /* All but one wait for the next, and that one is busy for longer than the quiet time. */
-TEST_P(Mismatch, AChainOfReceivesBehindASlowRankIsNone)
+TEST_P(Mismatch, AChainOfReceivesBehindASlowRankIsNoDeadlock)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         const int size = rf_comm_size(comm), next = (rank + 1) % size;
@@ -301,7 +302,7 @@ TEST_P(Mismatch, AChainOfReceivesBehindASlowRankIsNone)
     });
 }
 
-TEST_P(Mismatch, OfASendAndItsReceiveIsNamedOnBothSides)
+TEST_P(Mismatch, OfASendAndItsReceiveIsReportedOnBothSides)
 {
     for (size_t count : {size_t{100}, size_t{100000}}) /* travels with its envelope; announced */
         for (bool types : {false, true})
@@ -335,7 +336,7 @@ class MismatchOfThree : public testing::TestWithParam<ranks::World>
 {
 };
 
-TEST_P(MismatchOfThree, IsToldToAllForShortAndLongMessages)
+TEST_P(MismatchOfThree, IsReportedToAllForShortAndLongMessages)
 {
     for (size_t count : {size_t{10}, size_t{700000}})
         disagree(

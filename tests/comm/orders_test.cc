@@ -46,15 +46,15 @@ void expect_named(int rc, const std::vector<std::string> &parts)
             << part << ": " << rf_last_error()->message;
 }
 
-TEST_P(Orders, OfTwoCommunicatorsThatDifferAreNamedOnEveryRank)
+TEST_P(Orders, OfTwoCommunicatorsThatDifferAreReportedOnEveryRank)
 {
     ranks::run(
         GetParam(),
         [](rf_comm *comm, int rank) {
             rf_comm *other = all_of(comm);
-            const bool odd = rank == rf_comm_size(comm) - 1;
+            const bool is_last = rank == rf_comm_size(comm) - 1;
             const FairClock clock;
-            const int rc = odd ? all_reduce(other, 20) : all_reduce(comm, 10);
+            const int rc = is_last ? all_reduce(other, 20) : all_reduce(comm, 10);
             EXPECT_LT(clock.seconds(), promised_s);
             expect_named(rc, {"call communicators in the same order on all ranks: rank ",
                               "waits in all_reduce(10 f32 sum) of communicator 1 for rank " +
@@ -66,7 +66,7 @@ TEST_P(Orders, OfTwoCommunicatorsThatDifferAreNamedOnEveryRank)
 }
 
 /* After calls in which all agree; and the wait is for messages. */
-TEST_P(Orders, OfMessagesAndCollectivesThatDifferAreNamed)
+TEST_P(Orders, OfMessagesAndCollectivesThatDifferAreReported)
 {
     for (size_t count : {size_t{10}, size_t{100000}})
         ranks::run(GetParam(), [=](rf_comm *comm, int rank) {
@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(All, OrdersThatEnd, testing::ValuesIn(two_kinds()),
                          [](const auto &info) { return ranks::name(info.param); });
 
 /* Collectives and messages on any communicator, in one order, with ranks that are often late enough
- * for the others to look for a circle. */
+ * for the others to search for a deadlock. */
 void run_program(unsigned seed)
 {
     ranks::World world;
@@ -202,7 +202,7 @@ class OrdersOfThree : public testing::TestWithParam<ranks::World>
 };
 
 /* Rank r waits for rank r+1 in the group of the two. */
-TEST_P(OrdersOfThree, OfGroupsInACircleAreNamedOnEveryRank)
+TEST_P(OrdersOfThree, OfGroupsInACycleAreReportedOnEveryRank)
 {
     ranks::run(
         GetParam(),
@@ -228,7 +228,7 @@ TEST_P(OrdersOfThree, OfGroupsInACircleAreNamedOnEveryRank)
 }
 
 /* The third only takes part in one of the two, and hears of it there. */
-TEST_P(OrdersOfThree, OfTwoCommunicatorsThatDifferAreNamedToTheThird)
+TEST_P(OrdersOfThree, OfTwoCommunicatorsThatDifferAreReportedToTheThirdRank)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         rf_comm *pair = nullptr;

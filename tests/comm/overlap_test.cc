@@ -95,7 +95,7 @@ std::vector<Step> program(unsigned seed, int size, size_t steps)
 }
 
 /* A step that has been started, and what it must bring. */
-struct Flight {
+struct PendingOp {
     Ints in, out, want;
     rf_request *request = nullptr;
 };
@@ -106,12 +106,12 @@ int32_t value(size_t step, int rank)
 }
 
 /* Starts what this rank does in the step; false: nothing. */
-bool begin(rf_comm *comm, const Step &step, size_t number, Flight &flight, bool later)
+bool begin(rf_comm *comm, const Step &step, size_t number, PendingOp &pending, bool later)
 {
     const int rank = rf_comm_rank(comm), size = rf_comm_size(comm);
     const size_t n = step.count, all = n * (size_t)size;
     rf_coll_opts opts = {};
-    opts.request = later || (step.kind == 6 && step.src == step.dst) ? &flight.request : nullptr;
+    opts.request = later || (step.kind == 6 && step.src == step.dst) ? &pending.request : nullptr;
     int32_t sum = 0;
     for (int r = 0; r < size; r++)
         sum += value(number, r);
@@ -122,90 +122,91 @@ bool begin(rf_comm *comm, const Step &step, size_t number, Flight &flight, bool 
     switch (step.kind) {
     case 0:
     case 1:
-        flight.in = mine;
-        flight.out.assign(n, -1);
-        flight.want.assign(n, sum);
-        rc = rf_all_reduce(comm, flight.in.data(), flight.out.data(), n, RF_I32, RF_SUM, &opts);
+        pending.in = mine;
+        pending.out.assign(n, -1);
+        pending.want.assign(n, sum);
+        rc = rf_all_reduce(comm, pending.in.data(), pending.out.data(), n, RF_I32, RF_SUM, &opts);
         break;
     case 2:
-        flight.in = mine;
-        flight.out.assign(all, -1);
-        flight.want = each;
-        rc = rf_all_gather(comm, flight.in.data(), flight.out.data(), n, RF_I32, &opts);
+        pending.in = mine;
+        pending.out.assign(all, -1);
+        pending.want = each;
+        rc = rf_all_gather(comm, pending.in.data(), pending.out.data(), n, RF_I32, &opts);
         break;
     case 3:
-        flight.out = mine;
-        flight.want.assign(n, value(number, step.root));
-        rc = rf_broadcast(comm, flight.out.data(), n, RF_I32, step.root, &opts);
+        pending.out = mine;
+        pending.want.assign(n, value(number, step.root));
+        rc = rf_broadcast(comm, pending.out.data(), n, RF_I32, step.root, &opts);
         break;
     case 4:
-        flight.in = Ints(all, value(number, rank));
-        flight.out.assign(n, -1);
-        flight.want.assign(n, sum);
-        rc = rf_reduce_scatter(comm, flight.in.data(), flight.out.data(), n, RF_I32, RF_SUM, &opts);
+        pending.in = Ints(all, value(number, rank));
+        pending.out.assign(n, -1);
+        pending.want.assign(n, sum);
+        rc = rf_reduce_scatter(comm, pending.in.data(), pending.out.data(), n, RF_I32, RF_SUM,
+                               &opts);
         break;
     case 5:
-        flight.in = Ints(all, value(number, rank));
-        flight.out.assign(all, -1);
-        flight.want = each;
-        rc = rf_all_to_all(comm, flight.in.data(), flight.out.data(), n, RF_I32, &opts);
+        pending.in = Ints(all, value(number, rank));
+        pending.out.assign(all, -1);
+        pending.want = each;
+        rc = rf_all_to_all(comm, pending.in.data(), pending.out.data(), n, RF_I32, &opts);
         break;
     default:
         if (rank != step.src && rank != step.dst)
             return false;
         if (rank == step.src) {
-            flight.in.assign(n, value(number, rank));
-            rc = rf_send(comm, flight.in.data(), n, RF_I32, step.dst, step.tag, &opts);
+            pending.in.assign(n, value(number, rank));
+            rc = rf_send(comm, pending.in.data(), n, RF_I32, step.dst, step.tag, &opts);
             EXPECT_EQ(rc, RF_OK) << rf_last_error()->message;
         }
         if (rank == step.src && rank == step.dst) {
-            EXPECT_EQ(ended(flight.request), RF_OK) << rf_last_error()->message;
+            EXPECT_EQ(ended(pending.request), RF_OK) << rf_last_error()->message;
         }
         if (rank == step.dst) {
-            flight.out.assign(n, -1);
-            flight.want.assign(n, value(number, step.src));
-            rc = rf_recv(comm, flight.out.data(), n, RF_I32, step.src, step.tag, &opts);
+            pending.out.assign(n, -1);
+            pending.want.assign(n, value(number, step.src));
+            rc = rf_recv(comm, pending.out.data(), n, RF_I32, step.src, step.tag, &opts);
         }
     }
     EXPECT_EQ(rc, RF_OK) << rf_last_error()->message;
     return rc == RF_OK;
 }
 
-TEST_P(Overlap, AnyMixOfOperationsIsExactHoweverEachRankWaits)
+TEST_P(Overlap, AnyMixOfOperationsIsExactInAnyOrderOfWaits)
 {
     const char *programs = getenv("RF_PROGRAMS");
     const unsigned seeds = programs ? (unsigned)atoi(programs) / 100 : 1;
     for (unsigned seed = 1; seed <= std::max(seeds, 1u); seed++)
         ranks::run(GetParam(), [seed](rf_comm *comm, int rank) {
             std::mt19937 mood(seed * 977 + (unsigned)rank);
-            std::vector<std::unique_ptr<Flight>> flights;
+            std::vector<std::unique_ptr<PendingOp>> pending_ops;
             size_t number = 0;
             auto finish = [&](size_t i) {
-                EXPECT_EQ(ended(flights[i]->request), RF_OK) << rf_last_error()->message;
-                EXPECT_EQ(flights[i]->out, flights[i]->want);
-                flights.erase(flights.begin() + (long)i);
+                EXPECT_EQ(ended(pending_ops[i]->request), RF_OK) << rf_last_error()->message;
+                EXPECT_EQ(pending_ops[i]->out, pending_ops[i]->want);
+                pending_ops.erase(pending_ops.begin() + (long)i);
             };
             for (const Step &step : program(seed, rf_comm_size(comm), 150)) {
-                auto flight = std::make_unique<Flight>();
+                auto pending = std::make_unique<PendingOp>();
                 number++;
-                if (!begin(comm, step, number, *flight, mood() % 4 != 0))
+                if (!begin(comm, step, number, *pending, mood() % 4 != 0))
                     continue;
-                if (flight->request) {
-                    flights.push_back(std::move(flight));
+                if (pending->request) {
+                    pending_ops.push_back(std::move(pending));
                 } else {
-                    EXPECT_EQ(flight->out, flight->want);
+                    EXPECT_EQ(pending->out, pending->want);
                 }
-                while (!flights.empty() && (flights.size() > 20 || mood() % 8 == 0))
-                    finish(mood() % flights.size());
+                while (!pending_ops.empty() && (pending_ops.size() > 20 || mood() % 8 == 0))
+                    finish(mood() % pending_ops.size());
             }
-            while (!flights.empty())
-                finish(mood() % flights.size());
+            while (!pending_ops.empty())
+                finish(mood() % pending_ops.size());
             EXPECT_EQ(rf_comm_wait(comm), RF_OK);
         });
 }
 
 /* What one writes another reads, without waiting in between; short behind long. */
-TEST_P(Overlap, WhatDependsOnAnOlderOneComesAfterIt)
+TEST_P(Overlap, ADependentOperationRunsAfterTheOlderOne)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int) {
         const int32_t size = rf_comm_size(comm);
@@ -313,7 +314,7 @@ TEST_P(Overlap, MessagesToOneselfInEitherOrder)
 }
 
 /* A receive that goes on is no promise to call nothing else. */
-TEST_P(Overlap, ReceivesThatWaitStandInNobodysWay)
+TEST_P(Overlap, WaitingReceivesBlockNoOtherOperation)
 {
     if (GetParam().size != 2)
         GTEST_SKIP() << "one number of ranks is enough";
@@ -369,7 +370,7 @@ TEST_P(Overlap, GroupsStartWhatHasARequestAndDoNotWaitForIt)
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-TEST(OverlapEnds, ADeathIsTheErrorOfAll)
+TEST(OverlapEnds, ADeathIsTheErrorOfAllOperations)
 {
     ranks::World world;
     world.size = 3;
@@ -402,7 +403,7 @@ TEST(OverlapEnds, ADeathIsTheErrorOfAll)
     });
 }
 
-TEST(OverlapEnds, AnAbortIsTheErrorOfAll)
+TEST(OverlapEnds, AnAbortIsTheErrorOfAllOperations)
 {
     ranks::World world;
     std::atomic<int> begun{0}; // ranks; a barrier could be ended by the abort
@@ -426,7 +427,7 @@ TEST(OverlapEnds, AnAbortIsTheErrorOfAll)
     });
 }
 
-TEST_P(Overlap, ADifferenceIsFoundAmongThemAndIsTheErrorOfTheRest)
+TEST_P(Overlap, ADifferenceIsFoundAndIsTheErrorOfAllOthers)
 {
     if (GetParam().size != 2)
         GTEST_SKIP() << "one number of ranks is enough";

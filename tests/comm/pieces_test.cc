@@ -214,35 +214,36 @@ void disagree(const ranks::World &world, const std::function<int(rf_comm *, bool
     });
 }
 
-TEST_P(Pieces, DisagreementsAreNamed)
+TEST_P(Pieces, DifferentCallsAreReported)
 {
     static thread_local int32_t in[4096], out[4096];
     const size_t counts[4] = {5, 6, 7, 8}, swapped[4] = {6, 5, 7, 8};
-    disagree(GetParam(), [&](rf_comm *comm, bool odd) {
-        return rf_gather_v(comm, in, out, odd ? swapped : counts, RF_I32, 0, nullptr);
+    disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
+        return rf_gather_v(comm, in, out, deviates ? swapped : counts, RF_I32, 0, nullptr);
     });
-    disagree(GetParam(), [&](rf_comm *comm, bool odd) {
-        return rf_all_gather_v(comm, in, out, odd ? swapped : counts, RF_I32, nullptr);
+    disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
+        return rf_all_gather_v(comm, in, out, deviates ? swapped : counts, RF_I32, nullptr);
     });
-    disagree(GetParam(), [&](rf_comm *comm, bool odd) {
-        return rf_reduce(comm, in, out, 100, RF_I32, RF_SUM, odd ? 1 : 0, nullptr);
+    disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
+        return rf_reduce(comm, in, out, 100, RF_I32, RF_SUM, deviates ? 1 : 0, nullptr);
     });
-    disagree(GetParam(), [&](rf_comm *comm, bool odd) {
-        return odd ? rf_scatter(comm, in, out, 10, RF_I32, 0, nullptr)
-                   : rf_all_to_all(comm, in, out, 10, RF_I32, nullptr);
+    disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
+        return deviates ? rf_scatter(comm, in, out, 10, RF_I32, 0, nullptr)
+                        : rf_all_to_all(comm, in, out, 10, RF_I32, nullptr);
     });
-    disagree(GetParam(), [&](rf_comm *comm, bool odd) {
+    disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
         rf_coll_opts opts = {};
-        opts.algorithm = odd ? "ring" : "direct";
+        opts.algorithm = deviates ? "ring" : "direct";
         return rf_all_reduce(comm, in, out, 100, RF_I32, RF_SUM, &opts);
     });
-    disagree(GetParam(),
-             [&](rf_comm *comm,
-                 bool odd) { /* rank 1 expects more than is sent */
+    disagree(
+        GetParam(),
+        [&](rf_comm *comm,
+            bool deviates) { /* rank 1 expects more than is sent */
                              const size_t tens[4] = {10, 10, 10, 10}, more[4] = {11, 10, 10, 10};
-                             return rf_all_to_all_v(comm, in, tens, out, odd ? more : tens, RF_I32,
-                                                    nullptr);
-             });
+                             return rf_all_to_all_v(comm, in, tens, out, deviates ? more : tens,
+                                                    RF_I32, nullptr);
+        });
 }
 
 TEST_P(Pieces, BadArgumentsAreRefused)

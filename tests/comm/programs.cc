@@ -254,12 +254,12 @@ Outcome run_rank(rf_comm *comm, int rank, const Program &program)
         if (i == program.calls.size()) {
             rc = rf_barrier(comm, nullptr);
         } else {
-            bool deviates = rank == program.odd && i == program.at;
+            bool deviates = rank == program.deviating_rank && i == program.at;
             bool asynchronous = (program.seed + i + (size_t)rank) % 4 == 0;
             rc = run_call(comm, deviates ? program.deviation : program.calls[i], buffers,
                           asynchronous);
             /* Else its part was over before anybody noticed; the result is worth nothing. */
-            if (rc == RF_OK && (program.odd < 0 || i < program.at))
+            if (rc == RF_OK && (program.deviating_rank < 0 || i < program.at))
                 check(program, rank, i, buffers.out);
         }
         outcome.messages.push_back(rf_comm_sent_messages(comm));
@@ -306,7 +306,7 @@ Program make(uint32_t seed, Fault fault, uint64_t messages)
     for (size_t n = 3 + random() % 12; program.calls.size() < n;)
         program.calls.push_back(random_call(random, size));
     if (fault == DEVIATION) {
-        program.odd = (int)(random() % (unsigned)size);
+        program.deviating_rank = (int)(random() % (unsigned)size);
         program.at = random() % program.calls.size();
         program.deviation = deviating(random, program.calls[program.at], size);
     }

@@ -35,7 +35,7 @@ struct Program {
     uint32_t seed;
     std::vector<Call> calls;
     ranks::World world;
-    int odd = -1; /* makes `deviation` of call `at` */
+    int deviating_rank = -1; /* makes `deviation` of call `at` */
     size_t at = 0;
     Call deviation = {};
 };

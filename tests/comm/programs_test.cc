@@ -85,13 +85,13 @@ TEST(Programs, ALateMessageIsNoError)
     });
 }
 
-TEST(Programs, ADeviationIsNamedByAllRanksWithBothSidesCalls)
+TEST(Programs, ADeviationIsReportedToAllRanksWithBothCalls)
 {
     for_seeds(50, [](uint32_t seed) {
         Program program = make(seed, DEVIATION);
         std::vector<Outcome> outcomes = run(program);
         const rf_contract usual = contract(program.calls[program.at], program.at),
-                          odd = contract(program.deviation, program.at);
+                          deviating = contract(program.deviation, program.at);
         for (int rank = 0; rank < program.world.size; rank++) {
             const Outcome &outcome = outcomes[(size_t)rank];
             const rf_error &error = outcome.error;
@@ -101,12 +101,13 @@ TEST(Programs, ADeviationIsNamedByAllRanksWithBothSidesCalls)
             EXPECT_EQ(outcome.afterwards.status, RF_EABORT) << here;
             EXPECT_TRUE(error.rank >= 0 && error.rank < program.world.size) << here;
             EXPECT_NE(error.rank, rank) << here;
-            /* Who has not come that far yet has no side of its own. */
+            /* A rank that has not made this call yet has no call to compare. */
             const bool sided = outcome.failed_at >= program.at;
-            const bool is_odd = sided ? rank == program.odd : error.rank != program.odd;
-            EXPECT_EQ(error.rank == program.odd, !is_odd) << here;
-            expect_contract(error.mine, is_odd ? odd : usual, here);
-            expect_contract(error.theirs, is_odd ? usual : odd, here);
+            const bool is_deviating =
+                sided ? rank == program.deviating_rank : error.rank != program.deviating_rank;
+            EXPECT_EQ(error.rank == program.deviating_rank, !is_deviating) << here;
+            expect_contract(error.mine, is_deviating ? deviating : usual, here);
+            expect_contract(error.theirs, is_deviating ? usual : deviating, here);
         }
     });
 }
@@ -121,7 +122,7 @@ size_t dies_in(const Program &program, const Outcome &alive)
     return call;
 }
 
-TEST(Programs, ADeathIsNamedByAllSurvivorsInTheCallTheyAreIn)
+TEST(Programs, ADeathIsReportedToAllSurvivorsByTheCallTheyAreIn)
 {
     std::atomic<int> deaths{0}, programs{0};
     for_seeds(50, [&](uint32_t seed) {
@@ -162,7 +163,7 @@ TEST(Programs, ADeathIsNamedByAllSurvivorsInTheCallTheyAreIn)
 
 /* Whose messages wait for each other is not foreseen, but that somebody's deadline passes is, and
  * that nobody gets further than the barrier, where some may have been let go. */
-TEST(Programs, ALostMessageIsADeadlineForAll)
+TEST(Programs, ALostMessageIsATimeoutOnAllRanks)
 {
     for_seeds(30, [](uint32_t seed) {
         Program program = make(seed, LOSS, messages_of(clean(seed)));
@@ -185,7 +186,7 @@ TEST(Programs, ALostMessageIsADeadlineForAll)
 /* Damage to data is spared an empty message. Where what goes beside the data is hit, that may be in
  * the barrier at the end: some may have been let go by then, and be no longer there to say what
  * they called. */
-TEST(Programs, ADamagedMessageIsOneVerdictForAllRanks)
+TEST(Programs, ADamagedMessageIsTheSameErrorOnAllRanks)
 {
     std::atomic<int> noticed{0}, programs{0};
     for_seeds(30, [&](uint32_t seed) {

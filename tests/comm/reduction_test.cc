@@ -227,9 +227,9 @@ TEST_P(Reduction, OfOnesOwnThatCommutesMayTakeEveryAlgorithm)
     });
 }
 
-/* ---- 16 bits on the wire --------------------------------------------------------------------- */
+/* ---- 16-bit messages ------------------------------------------------------------------------- */
 
-TEST_P(Reduction, OnA16BitWireStaysWithinItsBoundAndSendsHalf)
+TEST_P(Reduction, In16BitMessagesStaysWithinItsBoundAndSendsHalfTheBytes)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         int size = rf_comm_size(comm);

@@ -139,10 +139,10 @@ TEST_P(Request, SeveralCommunicatorsWorkAtTheSameTime)
         /* Blocking calls in these orders would never end. */
         rf_comm *first = rank % 2 ? comm : other, *second = rank % 2 ? other : comm;
         rf_request *in_first = start_sum(first, rank % 2 ? a : b);
-        std::vector<int32_t> &rest = rank % 2 ? b : a;
-        EXPECT_EQ(
-            rf_all_reduce(second, rest.data(), rest.data(), rest.size(), RF_I32, RF_SUM, nullptr),
-            RF_OK)
+        std::vector<int32_t> &second_input = rank % 2 ? b : a;
+        EXPECT_EQ(rf_all_reduce(second, second_input.data(), second_input.data(),
+                                second_input.size(), RF_I32, RF_SUM, nullptr),
+                  RF_OK)
             << rf_last_error()->message;
         EXPECT_EQ(ended(in_first), RF_OK);
         expect_all(a, size);
@@ -162,7 +162,7 @@ TEST_P(Request, AMismatchIsTheErrorOfTheRequestAndThenOfTheCommunicator)
         rf_request *second = start_sum(comm, bad);
         rf_request *third = start_sum(comm, later);
         int rc = rf_request_wait(second, 0);
-        if (rc == RF_OK) /* with more ranks than two one may have heard only later */
+        if (rc == RF_OK) /* with more than two ranks one may get the error only later */
             rc = rf_request_wait(third, 0);
         EXPECT_EQ(rc, RF_EMISMATCH) << rf_last_error()->message;
         EXPECT_NE(std::string(rf_last_error()->message).find("11"), std::string::npos)
@@ -265,7 +265,7 @@ TEST(RequestEnds, WrongUseIsNamed)
     rf_comm_close(comm);
 }
 
-/* Nobody waits for the request, so nobody has been told when the next call comes. */
+/* No call waits for the request, so none has returned the error before the next call. */
 TEST(RequestAfterADeath, ADeathThatTheWorkerNoticedIsTheNextCallsErrorOnce)
 {
     ranks::World world;

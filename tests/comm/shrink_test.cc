@@ -43,13 +43,13 @@ void expect_works(rf_comm *comm, int old_rank, const std::vector<int> &old_ranks
                   const std::vector<int> &want)
 {
     ASSERT_EQ(rf_comm_size(comm), static_cast<int>(want.size()));
-    int place = -1, total = 0;
+    int new_rank = -1, total = 0;
     for (size_t i = 0; i < want.size(); i++) {
         EXPECT_EQ(old_ranks[i], want[i]);
-        place = want[i] == old_rank ? static_cast<int>(i) : place;
+        new_rank = want[i] == old_rank ? static_cast<int>(i) : new_rank;
         total += want[i] + 1;
     }
-    EXPECT_EQ(rf_comm_rank(comm), place);
+    EXPECT_EQ(rf_comm_rank(comm), new_rank);
     int got = 0;
     ASSERT_EQ(sum(comm, old_rank + 1, &got), RF_OK) << rf_last_error()->message;
     EXPECT_EQ(got, total);
@@ -58,12 +58,12 @@ void expect_works(rf_comm *comm, int old_rank, const std::vector<int> &old_ranks
     for (size_t i = 0; i < all.size(); i++)
         ASSERT_EQ(all[i], want[i / 1001]);
     int size = rf_comm_size(comm);
-    std::vector<float> out(300000, static_cast<float>(place)), in(300000);
-    ASSERT_EQ(rf_sendrecv(comm, out.data(), out.size(), (place + 1) % size, in.data(), in.size(),
-                          (place + size - 1) % size, RF_F32, 1, nullptr),
+    std::vector<float> out(300000, static_cast<float>(new_rank)), in(300000);
+    ASSERT_EQ(rf_sendrecv(comm, out.data(), out.size(), (new_rank + 1) % size, in.data(), in.size(),
+                          (new_rank + size - 1) % size, RF_F32, 1, nullptr),
               RF_OK)
         << rf_last_error()->message;
-    EXPECT_EQ(in[299999], static_cast<float>((place + size - 1) % size));
+    EXPECT_EQ(in[299999], static_cast<float>((new_rank + size - 1) % size));
 }
 
 std::vector<int> without(int size, const std::set<int> &dead)
@@ -149,7 +149,7 @@ TEST_P(ShrinkOfProcesses, ManyDieAtOnceOrOneAfterTheOther)
 }
 
 /* The second one dies at some moment of the shrink that the first one's death brought about. */
-TEST_P(ShrinkOverTcp, OneMoreDiesMeanwhile)
+TEST_P(ShrinkOverTcp, AnotherRankMayDieMeanwhile)
 {
     int size = GetParam().size;
     for (int trial = 0; trial < 8; trial++) {
@@ -194,7 +194,7 @@ TEST_P(ShrinkOverTcp, OneMoreDiesMeanwhile)
     }
 }
 
-TEST_P(ShrinkOverTcp, AStoppedRankIsLeftOutAndToldSo)
+TEST_P(ShrinkOverTcp, AStoppedRankIsLeftOutAndGetsThatError)
 {
     int size = GetParam().size;
     for (int stopped : {0, size - 1}) {
@@ -341,7 +341,7 @@ TEST_P(Shrink, OfAHealthyCommunicatorIsACopyAndOfAnAbortedOneAFreshStart)
     });
 }
 
-TEST_P(ShrinkOverTcp, LeavesOutWhoHasLeft)
+TEST_P(ShrinkOverTcp, LeavesOutRanksThatHaveLeft)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         int size = rf_comm_size(comm), got = 0;
@@ -401,7 +401,7 @@ TEST(ShrinkOfThreads, AKilledRankIsMissing)
     }
 }
 
-TEST(ShrinkOfThreads, WhoComesTooLateIsToldThatTheOthersHaveGoneOn)
+TEST(ShrinkOfThreads, ALateRankGetsTheErrorThatTheOthersHaveGoneOn)
 {
     ranks::World world;
     world.size = 3;

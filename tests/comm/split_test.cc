@@ -25,7 +25,7 @@ class Split : public testing::TestWithParam<ranks::World>
 };
 
 // Of the ranks of the same parity: what carries all, or the part of it that they need.
-std::string provider_of_half(const ranks::World &world, rf_comm *comm, int rank)
+std::string provider_of_parity_group(const ranks::World &world, rf_comm *comm, int rank)
 {
     std::string all = rf_comm_provider(comm), seen;
     if (world.hosts.empty())
@@ -90,12 +90,14 @@ TEST_P(Split, PutsEqualColorsTogetherByKeyAndRank)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         int size = rf_comm_size(comm);
-        rf_comm *half = nullptr, *turned = nullptr;
-        ASSERT_EQ(rf_comm_split(comm, rank % 2, 0, &half), RF_OK) << rf_last_error()->message;
-        EXPECT_EQ(rf_comm_rank(half), rank / 2);
-        EXPECT_EQ(rf_comm_size(half), (size + 1 - rank % 2) / 2);
-        if (rf_comm_size(half) > 1) {
-            EXPECT_EQ(rf_comm_provider(half), provider_of_half(GetParam(), comm, rank));
+        rf_comm *parity_group = nullptr, *turned = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, rank % 2, 0, &parity_group), RF_OK)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_comm_rank(parity_group), rank / 2);
+        EXPECT_EQ(rf_comm_size(parity_group), (size + 1 - rank % 2) / 2);
+        if (rf_comm_size(parity_group) > 1) {
+            EXPECT_EQ(rf_comm_provider(parity_group),
+                      provider_of_parity_group(GetParam(), comm, rank));
         }
         ASSERT_EQ(rf_comm_split(comm, 7, -rank, &turned), RF_OK) << rf_last_error()->message;
         EXPECT_EQ(rf_comm_rank(turned), size - 1 - rank);
@@ -106,14 +108,14 @@ TEST_P(Split, PutsEqualColorsTogetherByKeyAndRank)
         }
         for (int i = 0; i < 20;
              i++) { /* turn about, so that their messages are on their way at once */
-            EXPECT_EQ(sum(half, rank + 1), rank % 2 ? odd : even);
+            EXPECT_EQ(sum(parity_group, rank + 1), rank % 2 ? odd : even);
             EXPECT_EQ(sum(turned, rank + 1), all);
             EXPECT_EQ(sum(comm, rank + 1), all);
         }
         int32_t root = rank;
         EXPECT_EQ(rf_broadcast(turned, &root, 1, RF_I32, 0, nullptr), RF_OK);
         EXPECT_EQ(root, size - 1);
-        rf_comm_close(half);
+        rf_comm_close(parity_group);
         EXPECT_EQ(sum(turned, 1), size);
         rf_comm_close(turned);
         EXPECT_EQ(sum(comm, 1), size);
@@ -139,7 +141,7 @@ TEST_P(Split, NegativeColorsAreInNoGroupAndSingleRanksWork)
     });
 }
 
-TEST_P(Split, AGroupThatFailsLeavesTheWholeAlone)
+TEST_P(Split, AGroupThatFailsDoesNotFailItsParent)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         rf_comm *group = nullptr;
@@ -153,7 +155,7 @@ TEST_P(Split, AGroupThatFailsLeavesTheWholeAlone)
     });
 }
 
-TEST(Groups, SayWhoARankIsInTheJob)
+TEST(Groups, ReportTheNumbersOfRanksInTheJob)
 {
     ranks::World world;
     world.size = 5;

@@ -80,9 +80,9 @@ TEST_P(Staging, OfLongCallsGivesTheBitsOfHostMemory)
         ASSERT_EQ(rf_all_gather_tensor(comm, own, in, nullptr), RF_OK);
         EXPECT_EQ(read(in), want) << "in place";
 
-        rf_tensor told = device.tensor(rank == 2 ? data : std::vector<float>(whole, -1));
-        ASSERT_EQ(rf_broadcast_tensor(comm, told, 2, nullptr), RF_OK);
-        EXPECT_EQ(read(told), thirds(2, whole));
+        rf_tensor received = device.tensor(rank == 2 ? data : std::vector<float>(whole, -1));
+        ASSERT_EQ(rf_broadcast_tensor(comm, received, 2, nullptr), RF_OK);
+        EXPECT_EQ(read(received), thirds(2, whole));
     });
 }
 
@@ -133,7 +133,7 @@ TEST_P(Staging, MixesWithRanksThatCallOnHostMemory)
     });
 }
 
-TEST_P(Staging, TakesTheMemoryThatWasForetoldHoweverLongTheCall)
+TEST_P(Staging, TakesThePredictedMemoryForCallsOfAnyLength)
 {
     run(three(), GetParam(), [](rf_comm *comm, int rank, Device &device) {
         const int first[4] = {0, 3, 4, 7};
@@ -171,7 +171,7 @@ TEST_P(Staging, TakesTheMemoryThatWasForetoldHoweverLongTheCall)
 }
 
 /* The communicator fails while copies are under way; tensors may be destroyed at once. */
-TEST(StagingThatIsCutShort, IsAnErrorThatNamesTheDeadAndLeavesTheTensorsAlone)
+TEST(InterruptedStaging, IsAnErrorThatNamesTheDeadRankAndChangesNoTensor)
 {
     ranks::World world;
     world.size = 3;

@@ -52,9 +52,9 @@ TEST_P(Tensors, GiveTheBitsOfHostMemory)
         ASSERT_EQ(rf_all_gather_tensor(comm, own, in, nullptr), RF_OK);
         EXPECT_EQ(read(in), all) << "in place";
 
-        rf_tensor told = device.tensor(rank == 2 ? data : std::vector<float>(whole, -1));
-        ASSERT_EQ(rf_broadcast_tensor(comm, told, 2, nullptr), RF_OK);
-        EXPECT_EQ(read(told), thirds(2, whole));
+        rf_tensor received = device.tensor(rank == 2 ? data : std::vector<float>(whole, -1));
+        ASSERT_EQ(rf_broadcast_tensor(comm, received, 2, nullptr), RF_OK);
+        EXPECT_EQ(read(received), thirds(2, whole));
     });
 }
 
@@ -105,11 +105,11 @@ TEST_P(Tensors, RootedCallsAndExchangesGiveTheBitsOfHostMemory)
             EXPECT_EQ(read(in), data) << "the input was changed";
             /* In place: the root's piece within the whole. */
             rf_tensor place = {};
-            rf_tensor vessel = is_root ? in : to;
+            rf_tensor whole_tensor = is_root ? in : to;
             const uint64_t first = is_root ? (uint64_t)rank * part * 4 : 0;
-            ASSERT_EQ(
-                rf_tensor_view(vessel.buffer, 64 + first, rf_shape1((int64_t)part), RF_F32, &place),
-                RF_OK);
+            ASSERT_EQ(rf_tensor_view(whole_tensor.buffer, 64 + first, rf_shape1((int64_t)part),
+                                     RF_F32, &place),
+                      RF_OK);
             ASSERT_EQ(rf_scatter_tensor(comm, is_root ? in : none, place, root, nullptr), RF_OK);
             EXPECT_EQ(read(place), own);
             ASSERT_EQ(rf_gather_tensor(comm, place, is_root ? in : none, root, nullptr), RF_OK);
@@ -143,9 +143,9 @@ TEST_P(Tensors, StageAsMuchAsTheLargestCallNeeds)
 TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
 {
     run(3, GetParam(), [](rf_comm *comm, int rank, Device &device) {
-        rf_timeline *gate = nullptr;
+        rf_timeline *timeline = nullptr;
         rf_stream *stream = nullptr;
-        ASSERT_EQ(rf_timeline_create(device.get(), &gate), RF_OK);
+        ASSERT_EQ(rf_timeline_create(device.get(), &timeline), RF_OK);
         ASSERT_EQ(rf_stream_create(device.get(), "test", &stream), RF_OK);
         constexpr int calls = 6;
         rf_tensor tensor[calls];
@@ -153,7 +153,7 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
         for (int i = 0; i < calls; i++) {
             tensor[i] = device.tensor(std::vector<float>(1000, static_cast<float>(rank * i + 1)));
             rf_coll_opts opts = {};
-            opts.after = {gate, i < 3 ? 1u : 2u};
+            opts.after = {timeline, i < 3 ? 1u : 2u};
             opts.done = &done[i];
             opts.label = "bucket";
             ASSERT_EQ(rf_all_reduce_tensor(comm, tensor[i], tensor[i], RF_SUM, &opts), RF_OK);
@@ -168,12 +168,12 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
         rf_point copied = {};
         ASSERT_EQ(rf_stream_submit(stream, &copied), RF_OK);
 
-        ASSERT_EQ(rf_timeline_signal(gate, 1), RF_OK);
+        ASSERT_EQ(rf_timeline_signal(timeline, 1), RF_OK);
         ASSERT_EQ(rf_point_wait(done[2], 20000000000ull), RF_OK);
         EXPECT_TRUE(rf_point_reached(done[0]));
         EXPECT_FALSE(rf_point_reached(done[3]));
         EXPECT_FALSE(rf_point_reached(copied));
-        ASSERT_EQ(rf_timeline_signal(gate, 2), RF_OK);
+        ASSERT_EQ(rf_timeline_signal(timeline, 2), RF_OK);
         /* A blocking call runs behind what is queued. */
         int32_t one = 1;
         ASSERT_EQ(rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_SUM, nullptr), RF_OK);
@@ -185,22 +185,22 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
             EXPECT_EQ(read(tensor[i]), std::vector<float>(1000, static_cast<float>(3 * i + 3)));
         EXPECT_EQ(read(copy), read(tensor[5]));
         rf_stream_destroy(stream);
-        rf_timeline_destroy(gate);
+        rf_timeline_destroy(timeline);
     });
 }
 
 /* The first call cannot even begin, but what has nothing to do with it can end. */
-TEST_P(Tensors, WhatWaitsForADeviceHoldsUpNobodyElse)
+TEST_P(Tensors, ACallThatWaitsForADeviceBlocksNoOther)
 {
     run(3, GetParam(), [](rf_comm *comm, int rank, Device &device) {
-        rf_timeline *gate = nullptr;
-        ASSERT_EQ(rf_timeline_create(device.get(), &gate), RF_OK);
+        rf_timeline *timeline = nullptr;
+        ASSERT_EQ(rf_timeline_create(device.get(), &timeline), RF_OK);
         rf_tensor first = device.tensor(std::vector<float>(3000, 1));
         rf_tensor second = device.tensor(std::vector<float>(5, 2));
         rf_tensor third = device.tensor(std::vector<float>(3000, 5));
         rf_point done = {}, later = {};
         rf_coll_opts opts = {};
-        opts.after = {gate, 1};
+        opts.after = {timeline, 1};
         opts.done = &done;
         ASSERT_EQ(rf_all_reduce_tensor(comm, first, first, RF_SUM, &opts), RF_OK);
         opts.after = {};
@@ -233,7 +233,7 @@ TEST_P(Tensors, WhatWaitsForADeviceHoldsUpNobodyElse)
         EXPECT_FALSE(over);
         EXPECT_FALSE(rf_point_reached(done));
         EXPECT_FALSE(rf_point_reached(later)) << "points keep the order of the calls";
-        ASSERT_EQ(rf_timeline_signal(gate, 1), RF_OK);
+        ASSERT_EQ(rf_timeline_signal(timeline, 1), RF_OK);
         ASSERT_EQ(rf_request_wait(behind, 0), RF_OK) << rf_last_error()->message;
         rf_request_free(behind);
         ASSERT_EQ(rf_comm_wait(comm), RF_OK);
@@ -241,7 +241,7 @@ TEST_P(Tensors, WhatWaitsForADeviceHoldsUpNobodyElse)
         EXPECT_EQ(read(first), std::vector<float>(3000, 3));
         EXPECT_EQ(read(second), std::vector<float>(5, 6));
         EXPECT_EQ(read(third), std::vector<float>(3000, 3));
-        rf_timeline_destroy(gate);
+        rf_timeline_destroy(timeline);
     });
 }
 

@@ -74,24 +74,24 @@ void tell_last(rf_comm *comm, int peer)
     rf_request_free(request);
 }
 
-class Gate
+class HostPoint
 {
   public:
-    explicit Gate(Device &device)
+    explicit HostPoint(Device &device)
     {
         EXPECT_EQ(rf_timeline_create(device.get(), &timeline_), RF_OK);
     }
-    ~Gate()
+    ~HostPoint()
     {
         rf_timeline_destroy(timeline_);
     }
-    Gate(const Gate &) = delete;
-    Gate &operator=(const Gate &) = delete;
+    HostPoint(const HostPoint &) = delete;
+    HostPoint &operator=(const HostPoint &) = delete;
     rf_point point() const
     {
         return {timeline_, 1};
     }
-    void open()
+    void signal()
     {
         EXPECT_EQ(rf_timeline_signal(timeline_, 1), RF_OK);
     }
@@ -194,12 +194,12 @@ INSTANTIATE_TEST_SUITE_P(All, EveryTransport, testing::ValuesIn(ranks::worlds({2
 
 /* ---- independence ---------------------------------------------------------------------------- */
 
-class Points : public testing::TestWithParam<bool>
+class TensorP2p : public testing::TestWithParam<bool>
 {
 }; /* true: memory that cannot be mapped */
 
 /* Envelopes are taken in unasked, the data of long messages are not. */
-TEST_P(Points, NeighboursMayAllSendFirstAtAnySize)
+TEST_P(TensorP2p, NeighboursMayAllSendFirstAtAnySize)
 {
     for (int size = 2; size <= 4; size++)
         run(size, GetParam(), [&](rf_comm *comm, int rank, Device &device) {
@@ -219,7 +219,7 @@ TEST_P(Points, NeighboursMayAllSendFirstAtAnySize)
         });
 }
 
-TEST_P(Points, ManyAreInFlightWithTagsInAnyOrderWithinBoundedMemory)
+TEST_P(TensorP2p, ManyAreInFlightWithTagsInAnyOrderWithinBoundedMemory)
 {
     run(2, GetParam(), [](rf_comm *comm, int rank, Device &device) {
         constexpr int messages = 64;
@@ -252,7 +252,7 @@ TEST_P(Points, ManyAreInFlightWithTagsInAnyOrderWithinBoundedMemory)
     });
 }
 
-TEST_P(Points, AReceiveWhosePeerHasNotSentHoldsUpNothingElse)
+TEST_P(TensorP2p, AReceiveWhosePeerHasNotSentBlocksNothingElse)
 {
     run(2, GetParam(), [](rf_comm *comm, int rank, Device &device) {
         const size_t count = 5000;
@@ -287,7 +287,7 @@ TEST_P(Points, AReceiveWhosePeerHasNotSentHoldsUpNothingElse)
 }
 
 /* All slots for sends would be taken if announced messages held any. */
-TEST(PointsOutOfReach, LongSendsThatNobodyReceivesLeaveSlotsForOthers)
+TEST(TensorP2pStaged, LongSendsWithoutAReceiveLeaveSlotsForOthers)
 {
     run(2, true, [](rf_comm *comm, int rank, Device &device) {
         rf_tensor out = device.tensor(thirds(rank, 4000)), in = device.tensor(thirds(7, 4000));
@@ -308,7 +308,7 @@ TEST(PointsOutOfReach, LongSendsThatNobodyReceivesLeaveSlotsForOthers)
     });
 }
 
-TEST_P(Points, AMessageToOneselfIsReceivedBeforeOrAfterItIsSent)
+TEST_P(TensorP2p, AMessageToOneselfIsReceivedBeforeOrAfterItIsSent)
 {
     run(1, GetParam(), [](rf_comm *comm, int, Device &device) {
         for (size_t count : {size_t(0), size_t(10), size_t(700000)}) {
@@ -316,14 +316,14 @@ TEST_P(Points, AMessageToOneselfIsReceivedBeforeOrAfterItIsSent)
                       second = device.tensor(thirds(2, count));
             rf_tensor a = device.tensor(std::vector<float>(count, -1));
             rf_tensor b = device.tensor(std::vector<float>(count, -1));
-            Gate gate(device);
+            HostPoint host_point(device);
             const rf_point got_a = recv(comm, a, 0, 9),
-                           sent = send(comm, first, 0, 9, gate.point());
+                           sent = send(comm, first, 0, 9, host_point.point());
             const rf_point also = send(comm, second, 0, 9), got_b = recv(comm, b, 0, 9);
             wait(send(comm, first, 0, 8)); /* of another tag: the ones before it have had a turn */
             wait(recv(comm, device.tensor(thirds(3, count)), 0, 8));
             EXPECT_FALSE(rf_point_reached(also)) << "it would overtake the one before it";
-            gate.open();
+            host_point.signal();
             for (const rf_point &point : {got_a, sent, also, got_b})
                 wait(point);
             EXPECT_EQ(read(a), thirds(1, count));
@@ -337,8 +337,8 @@ TEST_P(Points, AMessageToOneselfIsReceivedBeforeOrAfterItIsSent)
 
 /* ---- points before and after ----------------------------------------------------------------- */
 
-/* The device writes the tensor when the gate opens, long after the send was called. */
-TEST_P(Points, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsTag)
+/* The device writes the tensor once the point is signalled, long after the send was called. */
+TEST_P(TensorP2p, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsTag)
 {
     run(2, GetParam(), [](rf_comm *comm, int rank, Device &device) {
         for (size_t count : {size_t(100), size_t(300000)}) {
@@ -359,11 +359,11 @@ TEST_P(Points, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsTag)
             rf_tensor fresh = device.tensor(thirds(5, count)),
                       next = device.tensor(thirds(6, count));
             rf_tensor out = device.tensor(std::vector<float>(count, -9));
-            Gate gate(device);
+            HostPoint host_point(device);
             rf_stream *stream = nullptr;
             rf_point written = {};
             ASSERT_EQ(rf_stream_create(device.get(), "writer", &stream), RF_OK);
-            ASSERT_EQ(rf_stream_after(stream, gate.point()), RF_OK);
+            ASSERT_EQ(rf_stream_after(stream, host_point.point()), RF_OK);
             ASSERT_EQ(
                 rf_stream_copy(stream, out.buffer, out.offset, fresh.buffer, fresh.offset, bytes),
                 RF_OK);
@@ -373,7 +373,7 @@ TEST_P(Points, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsTag)
             EXPECT_FALSE(rf_point_reached(sent));
             EXPECT_FALSE(rf_point_reached(behind)) << "it would overtake the one before it";
             hear(comm, 1, 1);
-            gate.open();
+            host_point.signal();
             wait(sent);
             wait(behind);
             rf_stream_destroy(stream);
@@ -381,7 +381,7 @@ TEST_P(Points, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsTag)
     });
 }
 
-TEST_P(Points, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindTheData)
+TEST_P(TensorP2p, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindTheData)
 {
     run(2, GetParam(), [](rf_comm *comm, int rank, Device &device) {
         for (size_t count : {size_t(100), size_t(300000)}) {
@@ -392,8 +392,8 @@ TEST_P(Points, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindTheDat
                 wait(gone);
                 continue;
             }
-            Gate gate(device);
-            const rf_point got = recv(comm, tensor, 0, 4, gate.point());
+            HostPoint host_point(device);
+            const rf_point got = recv(comm, tensor, 0, 4, host_point.point());
             rf_tensor copy = device.tensor(std::vector<float>(count, -1));
             rf_stream *stream = nullptr;
             rf_point copied = {};
@@ -406,7 +406,7 @@ TEST_P(Points, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindTheDat
             hear(comm, 0, 0); /* so what was sent before it has come */
             EXPECT_EQ(read(tensor), thirds(1, count)) << "nobody may write it yet";
             EXPECT_FALSE(rf_point_reached(copied));
-            gate.open();
+            host_point.signal();
             wait(copied);
             EXPECT_EQ(read(copy), thirds(0, count));
             rf_stream_destroy(stream);
@@ -414,12 +414,12 @@ TEST_P(Points, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindTheDat
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, Points, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Memory, TensorP2p, testing::Bool(),
                          [](const auto &info) { return info.param ? "Staged" : "Mapped"; });
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-TEST(PointErrors, ACountOrTypeThatDiffersIsAMismatchOnBothSides)
+TEST(TensorP2pErrors, ACountOrTypeThatDiffersIsAMismatchOnBothSides)
 {
     for (size_t count : {size_t(10), size_t(5000)}) {
         const bool other_type = count == 5000;
@@ -441,18 +441,18 @@ TEST(PointErrors, ACountOrTypeThatDiffersIsAMismatchOnBothSides)
 }
 
 /* The receiver blocks for longer than it takes until calls are compared. */
-TEST(PointErrors, ASendThatWaitsForItsPointIsNoDifferenceToACollectiveBesideIt)
+TEST(TensorP2pErrors, ASendThatWaitsForItsPointIsNoDifferenceToACollectiveBesideIt)
 {
     run(2, 1, [](rf_comm *comm, int rank, Device &device) {
         rf_tensor tensor = device.tensor(thirds(rank, 5000));
         int32_t one = 1;
-        Gate gate(device);
+        HostPoint host_point(device);
         std::thread opener;
         if (rank == 0) {
-            send(comm, tensor, 1, 2, gate.point());
+            send(comm, tensor, 1, 2, host_point.point());
             opener = std::thread([&] {
                 std::this_thread::sleep_for(std::chrono::milliseconds(600));
-                gate.open();
+                host_point.signal();
             });
         } else {
             EXPECT_EQ(rf_recv_tensor(comm, tensor, 0, 2, nullptr), RF_OK)
@@ -467,7 +467,7 @@ TEST(PointErrors, ASendThatWaitsForItsPointIsNoDifferenceToACollectiveBesideIt)
     });
 }
 
-TEST(PointErrors, OfLongMessagesWithAnotherTagBothSidesAreTold)
+TEST(TensorP2pErrors, LongMessagesWithAnotherTagAreReportedToBothRanks)
 {
     run(2, true, [](rf_comm *comm, int rank, Device &device) {
         rf_tensor tensor = device.tensor(thirds(rank, 5000));
@@ -478,7 +478,7 @@ TEST(PointErrors, OfLongMessagesWithAnotherTagBothSidesAreTold)
     });
 }
 
-TEST(PointErrors, ADeadPeerIsNamedOnAllRanksAndEveryPointIsReached)
+TEST(TensorP2pErrors, ADeadPeerIsReportedOnAllRanksAndEveryPointIsReached)
 {
     ranks::World world;
     world.size = 3;
@@ -494,7 +494,7 @@ TEST(PointErrors, ADeadPeerIsNamedOnAllRanksAndEveryPointIsReached)
                 rc = rf_send_tensor(comm, word, 0, 1, nullptr);
             return;
         }
-        Gate never(device);
+        HostPoint never(device);
         const rf_point points[] = {recv(comm, in, 2, 7), send(comm, out, 1 - rank, 8),
                                    send(comm, out, 1 - rank, 9, never.point())};
         tell_last(comm, 2);
@@ -506,11 +506,11 @@ TEST(PointErrors, ADeadPeerIsNamedOnAllRanksAndEveryPointIsReached)
     });
 }
 
-TEST(PointErrors, AnAbortEndsWhatWaitsForAPeerOrForADevice)
+TEST(TensorP2pErrors, AnAbortEndsWhatWaitsForAPeerOrForADevice)
 {
     run(2, 1, [](rf_comm *comm, int rank, Device &device) {
         rf_tensor in = device.tensor(thirds(rank, 3000)), out = device.tensor(thirds(3, 3000));
-        Gate never(device);
+        HostPoint never(device);
         rf_request *request = nullptr;
         rf_coll_opts opts = {};
         opts.request = &request;
@@ -531,18 +531,18 @@ TEST(PointErrors, AnAbortEndsWhatWaitsForAPeerOrForADevice)
     });
 }
 
-TEST(PointErrors, ADeadlineIsForThePeerAndNotForTheDevice)
+TEST(TensorP2pErrors, ATimeoutCountsWaitsForThePeerAndNotForTheDevice)
 {
     ranks::World world;
     world.timeout_s = 0.3;
     run(world, 1, [](rf_comm *comm, int rank, Device &device) {
         rf_tensor tensor = device.tensor(thirds(rank, 100));
-        Gate gate(device);
+        HostPoint host_point(device);
         if (rank == 0) {
-            const rf_point gone = send(comm, tensor, 1, 2, gate.point());
+            const rf_point gone = send(comm, tensor, 1, 2, host_point.point());
             EXPECT_EQ(rf_point_wait(gone, 600000000), RF_ETIMEOUT);
             EXPECT_EQ(rf_comm_async_error(comm), RF_OK) << rf_last_error()->message;
-            gate.open();
+            host_point.signal();
             wait(gone);
             rf_coll_opts patient = {};
             int32_t word = 0;
@@ -565,7 +565,7 @@ TEST(PointErrors, ADeadlineIsForThePeerAndNotForTheDevice)
     });
 }
 
-TEST(PointErrors, WrongArgumentsAreRefusedWithASentence)
+TEST(TensorP2pErrors, WrongArgumentsAreRefusedWithASentence)
 {
     run(2, false, [](rf_comm *comm, int, Device &device) {
         rf_tensor tensor = device.tensor(thirds(0, 10)), none = {};
