@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * Dissemination barrier (Hensgen, Finkel, Manber 1988): in round i each rank tells the one 2^i
- * ahead that it and all it has heard of are here. Empty messages, which still carry the contract;
- * so it also serves collectives of nothing. Called by table.c.
+ * Dissemination barrier (Hensgen, Finkel, Manber 1988): in round i each rank sends to the one 2^i
+ * ahead that it and all it has received from have come. Empty messages, which still carry the
+ * contract; so it also serves collectives of nothing. Called by table.c.
  */
 #include "sched.h"
 
 void rf_build_barrier(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    uint32_t heard = RF_NO_STEP; /* of all rounds so far: receives may finish in any order */
+    uint32_t received = RF_NO_STEP; /* of all rounds so far: receives may finish in any order */
     uint32_t round = 0;
     for (int64_t ahead = 1; ahead < desc->ranks; ahead *= 2, round++) {
         int to = (int)((desc->rank + ahead) % desc->ranks);
         int from = (int)((desc->rank + desc->ranks - ahead) % desc->ranks);
         uint32_t recv = rf_sched_recv(sched, from, round, rf_tmp(0), 0);
         uint32_t send = rf_sched_send(sched, to, round, rf_tmp(0), 0);
-        rf_sched_dep(sched, send, heard);
+        rf_sched_dep(sched, send, received);
         uint32_t join = rf_sched_join(sched);
         rf_sched_dep(sched, join, recv);
-        rf_sched_dep(sched, join, heard);
-        heard = join;
+        rf_sched_dep(sched, join, received);
+        received = join;
     }
 }

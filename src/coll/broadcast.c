@@ -10,7 +10,7 @@
 
 enum { MOST_CHILDREN = 32 };
 
-/* Sends every segment on to the children as it comes in. Ranks count from the root here. */
+/* Sends every segment on to the children as it comes in. Ranks are relative to the root here. */
 static void pass_down(struct rf_sched *sched, const struct rf_coll_desc *desc, int parent,
                       const int *children, int child_count)
 {
@@ -32,24 +32,24 @@ static void pass_down(struct rf_sched *sched, const struct rf_coll_desc *desc, i
 
 void rf_build_tree_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    int place = (desc->rank - desc->root + desc->ranks) % desc->ranks;
+    int relative = (desc->rank - desc->root + desc->ranks) % desc->ranks;
     int bit = 1;
-    while (bit < desc->ranks && !(place & bit))
+    while (bit < desc->ranks && !(relative & bit))
         bit *= 2;
     /* Below its lowest set bit a rank has one child per bit; the largest subtree is served first.
      */
     int children[MOST_CHILDREN], count = 0;
     for (int below = bit / 2; below > 0; below /= 2)
-        if (place + below < desc->ranks)
-            children[count++] = place + below;
-    pass_down(sched, desc, place == 0 ? -1 : place - bit, children, count);
+        if (relative + below < desc->ranks)
+            children[count++] = relative + below;
+    pass_down(sched, desc, relative == 0 ? -1 : relative - bit, children, count);
 }
 
 void rf_build_chain_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    int place = (desc->rank - desc->root + desc->ranks) % desc->ranks;
-    int child = place + 1;
-    pass_down(sched, desc, place - 1, &child, child < desc->ranks);
+    int relative = (desc->rank - desc->root + desc->ranks) % desc->ranks;
+    int child = relative + 1;
+    pass_down(sched, desc, relative - 1, &child, child < desc->ranks);
 }
 
 void rf_build_flat_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)

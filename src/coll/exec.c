@@ -73,7 +73,7 @@ static uint32_t seal_to_send(struct rf_exec *exec, uint32_t number)
     return exec->sealed;
 }
 
-/* 0, also when the transport has no room now: then the step stays at the head of its queue. */
+/* 0, also when the transport has no capacity now: then the step stays at the head of its queue. */
 static int post_all(struct rf_exec *exec, struct queue *queue)
 {
     struct rf_transport *transport = exec->transport;
@@ -387,7 +387,7 @@ int rf_exec_waiting_for(const struct rf_exec *exec)
     }
     uint32_t step = first[0] != RF_NO_STEP ? first[0] : first[1];
     if (step == RF_NO_STEP && exec->sched && exec->sends.head < exec->sends.tail)
-        step = exec->sends.steps[exec->sends.head]; /* the transport has had no room for it */
+        step = exec->sends.steps[exec->sends.head]; /* the transport had no capacity for it */
     return step != RF_NO_STEP ? exec->sched->steps[step].peer : -1;
 }
 

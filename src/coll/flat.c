@@ -10,7 +10,7 @@
 #include "../base/base.h"
 
 /* Where the inputs of all ranks are at the one who folds: its own in IN, others in temporary
- * memory; and room for a list of operands behind them. */
+ * memory; and space for a list of operands behind them. */
 static struct rf_operand *make_places(struct rf_sched *sched, const struct rf_coll_desc *desc,
                                       size_t bytes)
 {

@@ -25,7 +25,7 @@ static inline float float_of(uint32_t bits)
 }
 
 /* Callers' 16-bit data may lie at any address. */
-typedef uint16_t u16_place __attribute__((aligned(1), may_alias));
+typedef uint16_t unaligned_u16 __attribute__((aligned(1), may_alias));
 
 static inline float f16_to_f32(uint16_t half)
 {
@@ -104,7 +104,7 @@ static size_t narrow_eights(unsigned char *narrow, const float *wide, size_t cou
 
 void rf_widen(float *wide, const void *narrow, size_t count, enum rf_dtype dtype)
 {
-    const u16_place *from = narrow;
+    const unaligned_u16 *from = narrow;
     if (dtype == RF_BF16) {
         for (size_t i = 0; i < count; i++)
             wide[i] = float_of((uint32_t)from[i] << 16);
@@ -117,7 +117,7 @@ void rf_widen(float *wide, const void *narrow, size_t count, enum rf_dtype dtype
 
 void rf_narrow(void *narrow, const float *wide, size_t count, enum rf_dtype dtype)
 {
-    u16_place *to = narrow;
+    unaligned_u16 *to = narrow;
     if (dtype == RF_BF16) {
         for (size_t i = 0; i < count; i++)
             to[i] = f32_to_bf16(wide[i]);

@@ -27,15 +27,15 @@ static enum rf_dtype working_type(const struct rf_fold *fold)
     return is_narrow(fold) ? RF_F32 : fold->dtype;
 }
 
-/* Part i of this block in the working type: in place, or widened into `room`. */
+/* Part i of this block in the working type: in place, or widened into `wide`. */
 static const void *part(const struct rf_fold *fold, uint32_t i, size_t offset, size_t count,
-                        float *room)
+                        float *wide)
 {
     const unsigned char *data = (const unsigned char *)fold->parts[i].data + offset;
     if (!is_narrow(fold))
         return data;
-    rf_widen(room, data, count, fold->dtype);
-    return room;
+    rf_widen(wide, data, count, fold->dtype);
+    return wide;
 }
 
 static void combine(const struct rf_fold *fold, void *dst, const void *left, const void *right,
@@ -50,13 +50,13 @@ static void combine(const struct rf_fold *fold, void *dst, const void *left, con
 static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size_t count, void *dst,
                                  float *sum)
 {
-    float room[BLOCK_FLOATS];
+    float wide[BLOCK_FLOATS];
     const void *left = part(fold, 0, offset, count, sum);
     for (uint32_t i = 1; i < fold->part_count; i++) {
         /* dst may be a part: it is written when all have been read. */
         bool last = i + 1 == fold->part_count;
         void *to = last && !is_narrow(fold) ? dst : sum;
-        combine(fold, to, left, part(fold, i, offset, count, room), count);
+        combine(fold, to, left, part(fold, i, offset, count, wide), count);
         left = to;
     }
     return left;

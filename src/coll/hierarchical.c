@@ -3,7 +3,7 @@
  * Collectives of ranks on several hosts: first within a host, then between hosts, then within
  * again, so that a host gets and gives no byte twice. Uneven hosts, too. Called by table.c.
  *
- * Every rank owns a share of the result. What all ranks of a host have to say about another host's
+ * Every rank owns a share of the result. What all ranks of a host have of another host's
  * share is added up first: each of them sums one piece of it and sends that to the owner. And the
  * other way round: the owner sends a piece of its finished share to each rank of a host, which pass
  * the pieces on to each other.
@@ -11,29 +11,29 @@
 #include "../base/base.h"
 #include "sched.h"
 
-struct hosts {
+struct hierarchy {
     struct rf_sched *sched;
     const struct rf_coll_desc *desc;
-    int rank, ranks, count; /* count: of hosts */
-    int mine, index;        /* this rank's host, and which of its ranks this is */
-    int *first;             /* [count + 1] where a host's ranks begin in... */
-    int *members;           /* [ranks] ...this: ranks by host, in order */
-    struct rf_piece *share; /* [rank] */
-    uint32_t *used;         /* [rank] after which a share's place in OUT may be written */
+    int rank, ranks, count;  /* count: of hosts */
+    int host_id, local_rank; /* this rank's host, and which of its ranks this is */
+    int *first;              /* [count + 1] where a host's ranks begin in... */
+    int *members;            /* [ranks] ...this: ranks by host, in order */
+    struct rf_piece *share;  /* [rank] */
+    uint32_t *used;          /* [rank] after which a share's place in OUT may be written */
     struct rf_operand *operands;
 };
 
-static int local_ranks(const struct hosts *h, int host)
+static int local_ranks(const struct hierarchy *h, int host)
 {
     return h->first[host + 1] - h->first[host];
 }
-static int member(const struct hosts *h, int host, int index)
+static int member(const struct hierarchy *h, int host, int index)
 {
     return h->members[h->first[host] + index];
 }
 
 /* The piece of a share that the index-th rank of a host has to do with. */
-static struct rf_piece part(const struct hosts *h, int owner, int host, int index)
+static struct rf_piece part(const struct hierarchy *h, int owner, int host, int index)
 {
     size_t element = h->sched->element_bytes;
     struct rf_piece share = h->share[owner];
@@ -48,23 +48,23 @@ static uint32_t tag_in(int owner)
 {
     return (uint32_t)owner;
 }
-static uint32_t tag_out(const struct hosts *h, int owner)
+static uint32_t tag_out(const struct hierarchy *h, int owner)
 {
     return (uint32_t)(h->ranks + owner);
 }
-static uint32_t tag_between(const struct hosts *h, bool out)
+static uint32_t tag_between(const struct hierarchy *h, bool out)
 {
     return 2 * (uint32_t)h->ranks + out;
 }
 
-static uint32_t send(struct hosts *h, int to, uint32_t tag, struct rf_operand from, size_t bytes,
-                     uint32_t after)
+static uint32_t send(struct hierarchy *h, int to, uint32_t tag, struct rf_operand from,
+                     size_t bytes, uint32_t after)
 {
     uint32_t step = bytes > 0 ? rf_sched_send(h->sched, to, tag, from, bytes) : RF_NO_STEP;
     rf_sched_dep(h->sched, step, after);
     return step;
 }
-static uint32_t receive(struct hosts *h, int from, uint32_t tag, struct rf_operand into,
+static uint32_t receive(struct hierarchy *h, int from, uint32_t tag, struct rf_operand into,
                         size_t bytes, uint32_t after)
 {
     uint32_t step = bytes > 0 ? rf_sched_recv(h->sched, from, tag, into, bytes) : RF_NO_STEP;
@@ -77,36 +77,36 @@ static uint32_t receive(struct hosts *h, int from, uint32_t tag, struct rf_opera
 
 /* Adds the other local ranks' parts of `piece` to the list of operands, and this rank's at its
  * place; `ready` comes after all of them are here. */
-static uint32_t collect(struct hosts *h, int owner, struct rf_piece piece, uint32_t ready)
+static uint32_t collect(struct hierarchy *h, int owner, struct rf_piece piece, uint32_t ready)
 {
     uint32_t count = 0;
-    for (int i = 0; i < local_ranks(h, h->mine); i++) {
-        if (i == h->index) {
+    for (int i = 0; i < local_ranks(h, h->host_id); i++) {
+        if (i == h->local_rank) {
             h->operands[count++] = rf_in(piece.offset);
             continue;
         }
         struct rf_operand place = rf_tmp(rf_sched_temp(h->sched, piece.bytes));
         rf_sched_dep(
             h->sched, ready,
-            receive(h, member(h, h->mine, i), tag_in(owner), place, piece.bytes, RF_NO_STEP));
+            receive(h, member(h, h->host_id, i), tag_in(owner), place, piece.bytes, RF_NO_STEP));
         h->operands[count++] = place;
     }
     return count;
 }
 
 /* A share of another host: every local rank sums a part of it. */
-static void sum_for_other(struct hosts *h, int owner, int host)
+static void sum_for_other(struct hierarchy *h, int owner, int host)
 {
     uint32_t done = rf_sched_join(h->sched);
-    for (int i = 0; i < local_ranks(h, h->mine); i++) {
-        struct rf_piece piece = part(h, owner, h->mine, i);
-        if (i != h->index)
+    for (int i = 0; i < local_ranks(h, h->host_id); i++) {
+        struct rf_piece piece = part(h, owner, h->host_id, i);
+        if (i != h->local_rank)
             rf_sched_dep(h->sched, done,
-                         send(h, member(h, h->mine, i), tag_in(owner), rf_in(piece.offset),
+                         send(h, member(h, h->host_id, i), tag_in(owner), rf_in(piece.offset),
                               piece.bytes, RF_NO_STEP));
     }
-    struct rf_piece own = part(h, owner, h->mine, h->index);
-    if (own.bytes > 0 && local_ranks(h, h->mine) > 1) {
+    struct rf_piece own = part(h, owner, h->host_id, h->local_rank);
+    if (own.bytes > 0 && local_ranks(h, h->host_id) > 1) {
         uint32_t ready = rf_sched_join(h->sched);
         uint32_t count = collect(h, owner, own, ready);
         struct rf_operand sum = rf_tmp(rf_sched_temp(h->sched, own.bytes));
@@ -123,14 +123,14 @@ static void sum_for_other(struct hosts *h, int owner, int host)
 }
 
 /* This rank's share: parts from its host's ranks, and a sum from each other host. */
-static uint32_t sum_own(struct hosts *h, struct rf_operand result)
+static uint32_t sum_own(struct hierarchy *h, struct rf_operand result)
 {
     struct rf_piece own = h->share[h->rank];
     if (own.bytes == 0)
         return RF_NO_STEP;
     uint32_t ready = rf_sched_join(h->sched), count = collect(h, h->rank, own, ready);
     for (int host = 0; host < h->count; host++) {
-        if (host == h->mine)
+        if (host == h->host_id)
             continue;
         struct rf_operand place = rf_tmp(rf_sched_temp(h->sched, own.bytes));
         for (int i = 0; i < local_ranks(h, host); i++) {
@@ -149,13 +149,13 @@ static uint32_t sum_own(struct hosts *h, struct rf_operand result)
     return fold;
 }
 
-static uint32_t sum_all(struct hosts *h, struct rf_operand result)
+static uint32_t sum_all(struct hierarchy *h, struct rf_operand result)
 {
     for (int host = 0; host < h->count; host++)
         for (int i = 0; i < local_ranks(h, host); i++) {
             int owner = member(h, host, i);
             struct rf_piece share = h->share[owner];
-            if (host != h->mine)
+            if (host != h->host_id)
                 sum_for_other(h, owner, host);
             else if (owner != h->rank)
                 h->used[owner] =
@@ -168,45 +168,45 @@ static uint32_t sum_all(struct hosts *h, struct rf_operand result)
  */
 
 /* This rank's share, from `from`, to all others. */
-static void give_own(struct hosts *h, struct rf_operand from, uint32_t ready)
+static void give_own(struct hierarchy *h, struct rf_operand from, uint32_t ready)
 {
     struct rf_piece own = h->share[h->rank];
     for (int host = 0; host < h->count; host++)
         for (int i = 0; i < local_ranks(h, host); i++) {
-            struct rf_piece piece = host == h->mine ? own : part(h, h->rank, host, i);
+            struct rf_piece piece = host == h->host_id ? own : part(h, h->rank, host, i);
             struct rf_operand at = from;
             at.offset += piece.offset - own.offset;
             if (member(h, host, i) != h->rank)
                 send(h, member(h, host, i),
-                     host == h->mine ? tag_out(h, h->rank) : tag_between(h, true), at, piece.bytes,
-                     ready);
+                     host == h->host_id ? tag_out(h, h->rank) : tag_between(h, true), at,
+                     piece.bytes, ready);
         }
 }
 
 /* Another host's share: this rank gets a part of it, and passes that on within its host. */
-static void take_from_other(struct hosts *h, int owner)
+static void take_from_other(struct hierarchy *h, int owner)
 {
-    for (int i = 0; i < local_ranks(h, h->mine); i++) {
-        struct rf_piece piece = part(h, owner, h->mine, i);
+    for (int i = 0; i < local_ranks(h, h->host_id); i++) {
+        struct rf_piece piece = part(h, owner, h->host_id, i);
         struct rf_operand place = rf_out(piece.offset);
-        if (i != h->index) {
-            receive(h, member(h, h->mine, i), tag_out(h, owner), place, piece.bytes,
+        if (i != h->local_rank) {
+            receive(h, member(h, h->host_id, i), tag_out(h, owner), place, piece.bytes,
                     h->used[owner]);
             continue;
         }
         uint32_t here = receive(h, owner, tag_between(h, true), place, piece.bytes, h->used[owner]);
-        for (int to = 0; to < local_ranks(h, h->mine); to++)
-            if (to != h->index)
-                send(h, member(h, h->mine, to), tag_out(h, owner), place, piece.bytes, here);
+        for (int to = 0; to < local_ranks(h, h->host_id); to++)
+            if (to != h->local_rank)
+                send(h, member(h, h->host_id, to), tag_out(h, owner), place, piece.bytes, here);
     }
 }
 
-static void gather_all(struct hosts *h, struct rf_operand from, uint32_t ready)
+static void gather_all(struct hierarchy *h, struct rf_operand from, uint32_t ready)
 {
     give_own(h, from, ready);
     for (int owner = 0; owner < h->ranks; owner++) {
         struct rf_piece share = h->share[owner];
-        if (h->desc->hosts[owner] != h->mine)
+        if (h->desc->hosts[owner] != h->host_id)
             take_from_other(h, owner);
         else if (owner != h->rank)
             receive(h, owner, tag_out(h, owner), rf_out(share.offset), share.bytes, h->used[owner]);
@@ -216,7 +216,7 @@ static void gather_all(struct hosts *h, struct rf_operand from, uint32_t ready)
 /* ---- the calls ---------------------------------------------------------------------------------
  */
 
-static void end(struct hosts *h)
+static void end(struct hierarchy *h)
 {
     rf_free(h->first);
     rf_free(h->members);
@@ -225,10 +225,10 @@ static void end(struct hosts *h)
     rf_free(h->operands);
 }
 
-static bool begin(struct hosts *h, struct rf_sched *sched, const struct rf_coll_desc *desc)
+static bool begin(struct hierarchy *h, struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t ranks = (size_t)desc->ranks;
-    *h = (struct hosts){.sched = sched, .desc = desc, .rank = desc->rank, .ranks = desc->ranks};
+    *h = (struct hierarchy){.sched = sched, .desc = desc, .rank = desc->rank, .ranks = desc->ranks};
     for (int r = 0; r < desc->ranks; r++)
         h->count = desc->hosts[r] >= h->count ? desc->hosts[r] + 1 : h->count;
     h->first = rf_sched_scratch(sched, (size_t)h->count + 1, sizeof(int));
@@ -240,12 +240,12 @@ static bool begin(struct hosts *h, struct rf_sched *sched, const struct rf_coll_
         end(h);
         return false;
     }
-    h->mine = desc->hosts[desc->rank];
+    h->host_id = desc->hosts[desc->rank];
     for (int host = 0, at = 0; host < h->count; host++) {
         for (int r = 0; r < desc->ranks; r++)
             if (desc->hosts[r] == host) {
                 if (r == desc->rank)
-                    h->index = at - h->first[host];
+                    h->local_rank = at - h->first[host];
                 h->members[at++] = r;
             }
         h->first[host + 1] = at;
@@ -255,7 +255,7 @@ static bool begin(struct hosts *h, struct rf_sched *sched, const struct rf_coll_
     return true;
 }
 
-static void share_by_call(struct hosts *h)
+static void share_by_call(struct hierarchy *h)
 {
     for (int r = 0; r < h->ranks; r++)
         h->share[r] = rf_share(h->desc, h->desc->counts, r, h->sched->element_bytes);
@@ -281,7 +281,7 @@ void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts)
 
 void rf_build_hierarchical_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    struct hosts h;
+    struct hierarchy h;
     if (!begin(&h, sched, desc))
         return;
     share_by_call(&h);
@@ -292,7 +292,7 @@ void rf_build_hierarchical_all_reduce(struct rf_sched *sched, const struct rf_co
 
 void rf_build_hierarchical_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    struct hosts h;
+    struct hierarchy h;
     if (!begin(&h, sched, desc))
         return;
     share_by_call(&h);
@@ -302,7 +302,7 @@ void rf_build_hierarchical_reduce_scatter(struct rf_sched *sched, const struct r
 
 void rf_build_hierarchical_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    struct hosts h;
+    struct hierarchy h;
     if (!begin(&h, sched, desc))
         return;
     share_by_call(&h);
@@ -326,12 +326,12 @@ static void put_first(int *line, int head)
  * others of its host. */
 void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    struct hosts h;
+    struct hierarchy h;
     if (!begin(&h, sched, desc))
         return;
     int from = -1, to[2] = {-1, -1}, root_host = desc->hosts[desc->root];
-    int head = h.mine == root_host ? desc->root : member(&h, h.mine, 0);
-    int *line = h.members + h.first[h.mine], length = local_ranks(&h, h.mine), place = 0;
+    int head = h.host_id == root_host ? desc->root : member(&h, h.host_id, 0);
+    int *line = h.members + h.first[h.host_id], length = local_ranks(&h, h.host_id), place = 0;
     put_first(line, head);
     while (line[place] != h.rank)
         place++;
@@ -339,8 +339,8 @@ void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_col
     if (place > 0) {
         from = line[place - 1];
     } else {
-        int turn = (h.mine - root_host + h.count) % h.count;
-        int before = (h.mine - 1 + h.count) % h.count, next = (h.mine + 1) % h.count;
+        int turn = (h.host_id - root_host + h.count) % h.count;
+        int before = (h.host_id - 1 + h.count) % h.count, next = (h.host_id + 1) % h.count;
         if (turn > 0)
             from = before == root_host ? desc->root : member(&h, before, 0);
         if (turn + 1 < h.count)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Long calls among ranks that reach each other's memory, whatever their buffers are: what a rank
- * has to say lies in one place, from which all others read it. That is the buffer itself where it
+ * sends lies in one place, from which all others read it. That is the buffer itself where it
  * can be reached, else a few places in temporary memory, into which it is copied while the others
  * still read what came before. So nothing is copied once for each reader, and the messages are the
  * same for every kind of memory. Folds are those of direct.c. Called by table.c.
@@ -10,7 +10,7 @@
 
 #include "../base/base.h"
 
-enum { TOLD_BYTES = 1 << 20, LONGEST_SEGMENT = 256 << 10, SHORTEST_SEGMENT = 32 << 10 };
+enum { SENT_BYTES = 1 << 20, LONGEST_SEGMENT = 256 << 10, SHORTEST_SEGMENT = 32 << 10 };
 
 struct shared {
     struct rf_sched *sched;
@@ -22,9 +22,9 @@ struct shared {
     struct rf_operand *operands;
 };
 
-/* What lies in a place: this rank's input for `rank` or (its own) what it tells all, and what came
- * from `rank`: to be folded, or as its result. */
-enum content { TOLD, HEARD, RESULT, CONTENTS };
+/* What lies in a place: this rank's input for `rank` or (its own) what it sends to all, and what
+ * came from `rank`: to be folded, or as its result. */
+enum content { SENT, RECEIVED, RESULT, CONTENTS };
 
 static size_t place_of(const struct shared *s, enum content content, int rank, uint32_t j)
 {
@@ -46,7 +46,7 @@ static bool init(struct shared *s, struct rf_sched *sched, const struct rf_coll_
                  size_t longest)
 {
     size_t places = (size_t)CONTENTS * (size_t)desc->ranks * RF_WINDOW;
-    size_t segment = TOLD_BYTES / (size_t)desc->ranks;
+    size_t segment = SENT_BYTES / (size_t)desc->ranks;
     segment = segment > LONGEST_SEGMENT ? LONGEST_SEGMENT : segment;
     segment = segment < SHORTEST_SEGMENT ? SHORTEST_SEGMENT : segment;
     *s = (struct shared){.sched = sched, .desc = desc};
@@ -70,10 +70,10 @@ static void fini(struct shared *s)
     rf_free(s->operands);
 }
 
-/* What `from` tells of segment j, at its place; it is there until `read`, to be set by the caller,
+/* What `from` sends of segment j, at its place; it is there until `read`, to be set by the caller,
  * has ended. */
-static uint32_t hear(struct shared *s, enum content content, int from, uint32_t tag, uint32_t j,
-                     size_t bytes)
+static uint32_t receive(struct shared *s, enum content content, int from, uint32_t tag, uint32_t j,
+                        size_t bytes)
 {
     size_t place = place_of(s, content, from, j);
     uint32_t recv = rf_sched_recv(s->sched, from, tag, at(s, place), bytes);
@@ -86,7 +86,7 @@ static uint32_t hear(struct shared *s, enum content content, int from, uint32_t 
 static uint32_t take_result(struct shared *s, int from, uint32_t tag, uint32_t j,
                             struct rf_piece piece)
 {
-    uint32_t recv = hear(s, RESULT, from, tag, j, piece.bytes);
+    uint32_t recv = receive(s, RESULT, from, tag, j, piece.bytes);
     size_t place = place_of(s, RESULT, from, j);
     uint32_t copy = rf_sched_copy(s->sched, rf_out(piece.offset), at(s, place), piece.bytes);
     rf_sched_dep(s->sched, copy, recv);
@@ -100,12 +100,12 @@ static struct rf_piece chunk(const struct shared *s, int rank, uint32_t j)
     return rf_segment(whole, s->cut.segment, j);
 }
 
-static void tell_inputs(struct shared *s, uint32_t j)
+static void send_inputs(struct shared *s, uint32_t j)
 {
     for (int distance = 1; distance < s->desc->ranks; distance++) {
         int to = peer_at(s, s->desc->ranks - distance);
         struct rf_piece piece = chunk(s, to, j);
-        size_t place = place_of(s, TOLD, to, j);
+        size_t place = place_of(s, SENT, to, j);
         s->sends[to] = RF_NO_STEP;
         if (piece.bytes == 0)
             continue;
@@ -123,29 +123,29 @@ static void fold_own(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
     struct rf_piece own = chunk(s, desc->rank, j);
-    size_t place = place_of(s, TOLD, desc->rank, j);
+    size_t place = place_of(s, SENT, desc->rank, j);
     bool tree = desc->order == RF_ORDER_TREE;
     if (own.bytes == 0)
         return;
     for (int i = 0; i < desc->ranks; i++) {
         int rank = tree ? i : peer_at(s, i);
         s->operands[i] =
-            rank == desc->rank ? rf_in(own.offset) : at(s, place_of(s, HEARD, rank, j));
+            rank == desc->rank ? rf_in(own.offset) : at(s, place_of(s, RECEIVED, rank, j));
     }
     uint32_t fold =
         rf_sched_fold_published(s->sched, rf_out(own.offset), at(s, place), s->operands,
                                 (uint32_t)desc->ranks, own.bytes, tree, desc->redop == RF_AVG);
     rf_sched_dep(s->sched, fold, s->last[place]);
-    uint32_t told = rf_sched_join(s->sched);
-    s->last[place] = told;
+    uint32_t sent = rf_sched_join(s->sched);
+    s->last[place] = sent;
     for (int distance = 1; distance < desc->ranks; distance++) {
         int from = peer_at(s, distance), to = peer_at(s, desc->ranks - distance);
-        rf_sched_dep(s->sched, fold, hear(s, HEARD, from, j, j, own.bytes));
-        s->last[place_of(s, HEARD, from, j)] = fold;
+        rf_sched_dep(s->sched, fold, receive(s, RECEIVED, from, j, j, own.bytes));
+        s->last[place_of(s, RECEIVED, from, j)] = fold;
         uint32_t send = rf_sched_send_published(s->sched, to, s->cut.count + j, rf_out(own.offset),
                                                 at(s, place), own.bytes);
         rf_sched_dep(s->sched, send, fold);
-        rf_sched_dep(s->sched, told, send);
+        rf_sched_dep(s->sched, sent, send);
     }
 }
 
@@ -167,7 +167,7 @@ void rf_build_shared_all_reduce(struct rf_sched *sched, const struct rf_coll_des
     size_t longest = rf_chunk(desc->count, desc->ranks, 0, sched->element_bytes).bytes;
     bool ready = init(&s, sched, desc, longest);
     for (uint32_t j = 0; ready && sched->status == 0 && j < s.cut.count; j++) {
-        tell_inputs(&s, j);
+        send_inputs(&s, j);
         fold_own(&s, j);
         take_results(&s, j);
     }
@@ -181,23 +181,23 @@ static struct rf_piece share(const struct shared *s, int rank, uint32_t j)
 }
 
 /* This rank's share to all, and to its own place. */
-static void tell_share(struct shared *s, uint32_t j)
+static void send_share(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
     struct rf_piece own = share(s, desc->rank, j);
     struct rf_operand from = rf_in(j * s->cut.segment);
-    size_t place = place_of(s, TOLD, desc->rank, j);
+    size_t place = place_of(s, SENT, desc->rank, j);
     if (own.bytes == 0)
         return;
     uint32_t copy = rf_sched_publish(s->sched, at(s, place), from, own.bytes);
-    uint32_t told = rf_sched_join(s->sched);
+    uint32_t sent = rf_sched_join(s->sched);
     rf_sched_dep(s->sched, copy, s->last[place]);
-    s->last[place] = told;
+    s->last[place] = sent;
     for (int distance = 1; distance < desc->ranks; distance++) {
         int to = peer_at(s, desc->ranks - distance);
         uint32_t send = rf_sched_send_published(s->sched, to, j, from, at(s, place), own.bytes);
         rf_sched_dep(s->sched, send, copy);
-        rf_sched_dep(s->sched, told, send);
+        rf_sched_dep(s->sched, sent, send);
     }
     rf_sched_copy(s->sched, rf_out(own.offset), from, own.bytes);
 }
@@ -208,7 +208,7 @@ void rf_build_shared_all_gather(struct rf_sched *sched, const struct rf_coll_des
     size_t longest = rf_longest_share(desc, desc->counts, sched->element_bytes);
     bool ready = init(&s, sched, desc, longest);
     for (uint32_t j = 0; ready && sched->status == 0 && j < s.cut.count; j++) {
-        tell_share(&s, j);
+        send_share(&s, j);
         for (int distance = 1; distance < desc->ranks; distance++) {
             int from = peer_at(&s, distance);
             struct rf_piece piece = share(&s, from, j);

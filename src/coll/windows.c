@@ -2,18 +2,18 @@
  *
  * Long calls in windows: each window is the same part of every piece that the call has (its chunks,
  * its ranks' shares), and a small call of its own, so chunks are folded in the order of the whole.
- * Windows follow each other in one list, two of them on the wire at a time. What all ranks must
+ * Windows follow each other in one list, two of them in transfer at a time. What all ranks must
  * agree about (where windows begin, tags, messages) is a function of the description alone.
  *
  * Staged: a rank whose tensors the host cannot reach has the very same messages, but IN and OUT are
  * a few slots of mapped memory, and each window is fetched from the tensor before it and stored
- * behind it. So while a window is on the wire, others are being copied. Called by compile.c.
+ * behind it. So while a window is in transfer, others are being copied. Called by compile.c.
  */
 #include "windows.h"
 
 #include "../base/base.h"
 
-enum { ON_THE_WIRE = 2, SHORTEST_WIDTH = 64 << 10, GRAIN = 256 << 10, ALIGNMENT = 256 };
+enum { IN_TRANSFER = 2, SHORTEST_WIDTH = 64 << 10, GRAIN = 256 << 10, ALIGNMENT = 256 };
 
 static size_t part_of(const struct rf_windows *windows, size_t piece_bytes, uint32_t w)
 {
@@ -109,7 +109,7 @@ static size_t breadth(const struct rf_coll_desc *desc)
     return (size_t)most * (size_t)(desc->counts ? desc->ranks : 1);
 }
 
-/* Whole segments of the usual length, where there is room for one. */
+/* Whole segments of the usual length, where one fits. */
 static size_t width_of(const struct rf_coll_desc *desc)
 {
     size_t width = desc->window_bytes / breadth(desc);
@@ -209,7 +209,7 @@ struct list {
     rf_builder *build;
     struct rf_coll_desc desc; /* of the window in hand */
     size_t *counts, *recv_counts;
-    uint32_t free_after[RF_STAGING_SLOTS], ended[ON_THE_WIRE];
+    uint32_t free_after[RF_STAGING_SLOTS], ended[IN_TRANSFER];
     size_t temp; /* bytes of one window */
 };
 
@@ -384,7 +384,7 @@ static void add_window(struct list *list, uint32_t w)
 {
     struct rf_windows *windows = &list->windows;
     struct rf_sched *sched = list->sched;
-    uint32_t *ended = &list->ended[w % ON_THE_WIRE];
+    uint32_t *ended = &list->ended[w % IN_TRANSFER];
     uint32_t *free_after = &list->free_after[w % RF_STAGING_SLOTS];
     place(windows, w);
     describe(list, w);
@@ -396,7 +396,7 @@ static void add_window(struct list *list, uint32_t w)
         rf_sched_dep(sched, begin, fetch != RF_NO_STEP ? fetch : *free_after);
     }
 
-    sched->temp_bytes = (w % ON_THE_WIRE) * list->temp;
+    sched->temp_bytes = (w % IN_TRANSFER) * list->temp;
     const uint32_t first = sched->count, edge = sched->edge_count, operand = sched->operand_count;
     list->build(sched, &list->desc);
     if (sched->status < 0)
@@ -433,7 +433,7 @@ static bool prepare(struct list *list)
     list->recv_counts = list->counts ? list->counts + ranks : NULL;
     for (int i = 0; i < RF_STAGING_SLOTS; i++)
         list->free_after[i] = RF_NO_STEP;
-    for (int i = 0; i < ON_THE_WIRE; i++)
+    for (int i = 0; i < IN_TRANSFER; i++)
         list->ended[i] = RF_NO_STEP;
     return list->counts != NULL;
 }
@@ -452,7 +452,7 @@ void rf_build_windows(struct rf_sched *sched, const struct rf_coll_desc *desc, r
         for (uint32_t w = 0; sched->status == 0 && w < list.windows.count; w++)
             add_window(&list, w);
         sched->temp_bytes =
-            list.temp * (list.windows.count < ON_THE_WIRE ? list.windows.count : ON_THE_WIRE);
+            list.temp * (list.windows.count < IN_TRANSFER ? list.windows.count : IN_TRANSFER);
     }
     rf_free(list.counts);
     rf_windows_fini(&list.windows);
