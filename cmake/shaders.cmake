@@ -1,29 +1,77 @@
-# rf_shader(NAME SOURCE [DEFINES A=1 ...] [OPERAND f16|bf16] [TARGET vulkan1.3]): compiles shaders/SOURCE
-# to SPIR-V in the build tree and embeds it in the library under NAME. Nothing generated is committed.
-# Never -O: drivers optimise, and Debian 12's spirv-opt rejects newer opcodes. With OPERAND the module
-# has markers (shaders/cooperative.glsl), which a small program of the build replaces; matrix operands
-# are then of this type.
-find_program(RF_GLSLANG glslangValidator REQUIRED)
+# How GLSL becomes SPIR-V in the library: rf_shader(NAME SOURCE [DEFINES A=1 ...] [OPERAND f16|bf16]
+# [TARGET vulkan1.3]) compiles shaders/SOURCE in the build tree and embeds it under NAME. Nothing
+# generated is committed. Never -O: drivers optimise, and Debian 12's spirv-opt rejects newer opcodes.
+# With OPERAND the module has markers (shaders/cooperative.glsl), which a small program of the build
+# replaces; matrix operands are then of this type.
+set(RF_GLSL_COMPILER "" CACHE STRING "glslangValidator or glslc; empty: the first of them that is found")
+find_program(RF_GLSLANG glslangValidator)
+find_program(RF_GLSLC glslc)
+if(RF_GLSL_COMPILER STREQUAL "")
+    if(RF_GLSLANG)
+        set(rf_glsl_compiler glslangValidator)
+    else()
+        set(rf_glsl_compiler glslc)
+    endif()
+elseif(RF_GLSL_COMPILER MATCHES "^(glslangValidator|glslc)$")
+    set(rf_glsl_compiler ${RF_GLSL_COMPILER})
+else()
+    message(FATAL_ERROR "RF_GLSL_COMPILER is ${RF_GLSL_COMPILER}; use glslangValidator or glslc")
+endif()
+if((rf_glsl_compiler STREQUAL glslc AND NOT RF_GLSLC) OR
+   (rf_glsl_compiler STREQUAL glslangValidator AND NOT RF_GLSLANG))
+    message(FATAL_ERROR "${rf_glsl_compiler} was not found; install glslang-tools or glslc")
+endif()
 add_executable(spirv_markers ${PROJECT_SOURCE_DIR}/cmake/spirv_markers.c
                              ${PROJECT_SOURCE_DIR}/cmake/spirv_markers_main.c)
 
-# Matrix units by subgroups are built by any compiler (OPERAND below). By whole workgroups only by one
-# that knows these extensions: RF_WORKGROUP_TYPES lists the operands' types for which it does.
-function(rf_compiles variable text)
-    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/shaders/probe.comp @ONLY CONTENT "${text}")
-    execute_process(COMMAND ${RF_GLSLANG} -V --target-env vulkan1.3
-                            -o ${PROJECT_BINARY_DIR}/shaders/probe.spv
-                            ${PROJECT_BINARY_DIR}/shaders/probe.comp
-                    RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+# The command that compiles SOURCE to the module SPV, and writes SPV.d: what it included.
+function(rf_glsl_command variable source spv target defines)
+    list(TRANSFORM defines PREPEND -D)
+    if(rf_glsl_compiler STREQUAL glslc)
+        set(command ${RF_GLSLC} -fshader-stage=compute --target-env=${target} -MD -MF ${spv}.d -MT ${spv})
+    else()
+        set(command ${RF_GLSLANG} -V --quiet --target-env ${target} --depfile ${spv}.d)
+    endif()
+    set(${variable} ${command} -I${PROJECT_SOURCE_DIR}/shaders ${defines} -o ${spv} ${source} PARENT_SCOPE)
+endfunction()
+
+# rf_spirv_header(HEADER ARRAY SOURCE [OPERAND ...] [TARGET ...] [DEFINES ...]): a rule that makes HEADER,
+# which has the module as the array of words ARRAY.
+function(rf_spirv_header header array source)
+    cmake_parse_arguments(S "" "OPERAND;TARGET" "DEFINES" ${ARGN})
+    if(NOT S_TARGET)
+        set(S_TARGET vulkan1.2)
+    endif()
+    if(NOT S_OPERAND)
+        set(S_OPERAND none)
+    endif()
+    string(REGEX REPLACE "\\.h$" ".spv" spv ${header})
+    rf_glsl_command(command ${source} ${spv} ${S_TARGET} "${S_DEFINES}")
+    get_filename_component(name ${header} NAME_WE)
+    add_custom_command(OUTPUT ${spv} ${header}
+        COMMAND ${command}
+        COMMAND spirv_markers ${S_OPERAND} ${array} ${spv} ${header}
+        DEPENDS ${source} DEPFILE ${spv}.d
+        COMMENT "SPIR-V ${name}" VERBATIM)
+endfunction()
+
+# Matrix units by subgroups (OPERAND) are built by any compiler that has GL_EXT_spirv_intrinsics. By whole
+# workgroups only by one that knows these extensions: RF_WORKGROUP_TYPES lists the operands' types.
+function(rf_compiles variable source target defines)
+    rf_glsl_command(command ${source} ${PROJECT_BINARY_DIR}/shaders/probe.spv ${target} "${defines}")
+    execute_process(COMMAND ${command} RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
     set(${variable} ${status} PARENT_SCOPE)
 endfunction()
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/shaders)
+rf_compiles(RF_UNITS_STATUS ${PROJECT_SOURCE_DIR}/shaders/matmul_cooperative.comp vulkan1.2
+            "TYPE=1;SPLIT=0;OUT16=0")
 set(RF_WORKGROUP_TYPES "")
 foreach(type f16 bf16)
     set(extension_f16 GL_EXT_shader_explicit_arithmetic_types_float16)
     set(extension_bf16 GL_EXT_bfloat16)
     set(element_f16 float16_t)
     set(element_bf16 bfloat16_t)
-    rf_compiles(status "#version 450
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/shaders/probe.comp @ONLY CONTENT "#version 450
 #pragma use_vulkan_memory_model
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_cooperative_matrix : require
@@ -36,19 +84,30 @@ void main()
     tensorLayoutNV<2> layout_ = createTensorLayoutNV(2);
 }
 ")
+    rf_compiles(status ${PROJECT_BINARY_DIR}/shaders/probe.comp vulkan1.3 "")
     if(status EQUAL 0)
         list(APPEND RF_WORKGROUP_TYPES ${type})
     endif()
 endforeach()
-execute_process(COMMAND ${RF_GLSLANG} --version OUTPUT_VARIABLE RF_GLSLANG_VERSION)
-string(REGEX MATCH "[0-9]+:[0-9.]+" RF_GLSLANG_VERSION "${RF_GLSLANG_VERSION}")
-message(STATUS "Matrix units by subgroups: f16 bf16")
+set(rf_glsl_program ${RF_GLSLANG})
+if(rf_glsl_compiler STREQUAL glslc)
+    set(rf_glsl_program ${RF_GLSLC})
+endif()
+execute_process(COMMAND ${rf_glsl_program} --version OUTPUT_VARIABLE RF_GLSLANG_VERSION)
+string(REGEX MATCH "[0-9]+[:.][0-9.]+[0-9]" RF_GLSLANG_VERSION "${RF_GLSLANG_VERSION}")
+message(STATUS "Shaders are compiled by ${rf_glsl_program} ${RF_GLSLANG_VERSION}")
+if(RF_UNITS_STATUS EQUAL 0)
+    message(STATUS "Matrix units by subgroups: f16 bf16")
+else()
+    message(STATUS "Matrix units by subgroups: not built, since ${rf_glsl_compiler} "
+                   "${RF_GLSLANG_VERSION} does not know GL_EXT_spirv_intrinsics")
+endif()
 if(RF_WORKGROUP_TYPES)
     string(REPLACE ";" " " types "${RF_WORKGROUP_TYPES}")
     message(STATUS "Matrix units by workgroups: ${types}")
 else()
-    message(STATUS "Matrix units by workgroups: not built, since glslangValidator "
-                   "${RF_GLSLANG_VERSION} does not know GL_NV_cooperative_matrix2 (16 does)")
+    message(STATUS "Matrix units by workgroups: not built, since ${rf_glsl_compiler} "
+                   "${RF_GLSLANG_VERSION} does not know GL_NV_cooperative_matrix2 (glslang 16 does)")
 endif()
 
 define_property(GLOBAL PROPERTY RF_SHADERS)
@@ -61,26 +120,12 @@ function(rf_shader_left_out name)
 endfunction()
 
 function(rf_shader name source)
-    cmake_parse_arguments(S "" "OPERAND;TARGET" "DEFINES" ${ARGN})
-    if(NOT S_TARGET)
-        set(S_TARGET vulkan1.2)
+    if("OPERAND" IN_LIST ARGN AND NOT RF_UNITS_STATUS EQUAL 0)
+        rf_shader_left_out(${name})
+        return()
     endif()
-    list(TRANSFORM S_DEFINES PREPEND -D)
-    set(out ${PROJECT_BINARY_DIR}/shaders/${name}.h)
-    file(GLOB includes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shaders/*.glsl
-         ${PROJECT_SOURCE_DIR}/shaders/*.h ${PROJECT_SOURCE_DIR}/shaders/push/*.h)
-    set(compile ${RF_GLSLANG} -V --quiet --target-env ${S_TARGET} -I${PROJECT_SOURCE_DIR}/shaders
-                ${S_DEFINES} ${PROJECT_SOURCE_DIR}/shaders/${source})
-    if(S_OPERAND)
-        set(marked ${PROJECT_BINARY_DIR}/shaders/${name}.marked.spv)
-        set(commands COMMAND ${compile} -o ${marked}
-                     COMMAND spirv_markers ${S_OPERAND} rf_spv_${name} ${marked} ${out})
-    else()
-        set(commands COMMAND ${compile} --vn rf_spv_${name} -o ${out})
-    endif()
-    add_custom_command(OUTPUT ${out} ${commands}
-        DEPENDS ${PROJECT_SOURCE_DIR}/shaders/${source} ${includes}
-        COMMENT "SPIR-V ${name}" VERBATIM)
+    rf_spirv_header(${PROJECT_BINARY_DIR}/shaders/${name}.h rf_spv_${name}
+                    ${PROJECT_SOURCE_DIR}/shaders/${source} ${ARGN})
     set_property(GLOBAL APPEND PROPERTY RF_SHADERS ${name})
 endfunction()
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * spirv_markers f16|bf16 NAME IN OUT: reads the SPIR-V module IN, replaces its markers, and writes
- * it as the C array NAME to OUT. Run by cmake/shaders.cmake.
+ * spirv_markers none|f16|bf16 NAME IN OUT: reads the SPIR-V module IN, replaces its markers (none:
+ * leaves it as it is), and writes it as the C array NAME to OUT. Run by cmake/shaders.cmake.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -52,8 +52,9 @@ static int write_array(const char *path, const char *name, const uint32_t *words
 
 int main(int argc, char **argv)
 {
-    if (argc != 5 || (strcmp(argv[1], "f16") && strcmp(argv[1], "bf16"))) {
-        fprintf(stderr, "usage: spirv_markers f16|bf16 NAME IN OUT\n");
+    if (argc != 5 ||
+        (strcmp(argv[1], "none") && strcmp(argv[1], "f16") && strcmp(argv[1], "bf16"))) {
+        fprintf(stderr, "usage: spirv_markers none|f16|bf16 NAME IN OUT\n");
         return 2;
     }
     size_t bytes = 0, count = 0;
@@ -65,10 +66,11 @@ int main(int argc, char **argv)
         wrong = "it is larger than any shader: more than 16 MiB";
     else if (bytes % 4 != 0)
         wrong = "its size is not a multiple of four bytes: it is no SPIR-V, or cut short";
-    else
+    else if (strcmp(argv[1], "none") != 0)
         wrong = markers_replace(in, bytes / 4, strcmp(argv[1], "bf16") ? MARKER_F16 : MARKER_BF16,
                                 &out, &count);
-    int status = wrong ? fail(argv[3], wrong) : write_array(argv[4], argv[2], out, count);
+    int status = wrong ? fail(argv[3], wrong)
+                       : write_array(argv[4], argv[2], out ? out : in, out ? count : bytes / 4);
     free(out);
     free(in);
     return status;

@@ -344,6 +344,8 @@ static int units_can(const struct rf_attention_call *call)
         why = info->matrix_reason;
     else if (type == RF_F32)
         why = "matrix units take f16 or bf16";
+    else if (!rf_is_built(&forward_pass.units[0], type))
+        why = "the shader compiler of this build does not know GL_EXT_spirv_intrinsics";
     else if (type == RF_BF16 ? !info->bfloat16 : !info->float16)
         why = "the driver does not offer arithmetic in this type";
     else if (!units_of(info, type, &f))

@@ -58,9 +58,9 @@ RF_MUST_CHECK int rf_matmul_check(struct rf_product *product, struct rf_stream *
 
 /* ---- matmul_split.c -------------------------------------------------------------------------- */
 
-/* Length of the parts that k is split into, with room for so many sums; or 0. */
+/* Length of the parts that k is split into, with capacity for so many sums; or 0. */
 int64_t rf_matmul_part(const struct rf_product *product, const struct rf_matmul_path *path,
-                       int64_t room);
+                       int64_t capacity);
 int64_t rf_matmul_parts(const struct rf_product *product, int64_t part);
 RF_MUST_CHECK int rf_matmul_run_split(struct rf_stream *stream, const struct rf_matmul_path *path,
                                       const struct rf_product *product, struct rf_tensor scratch,
@@ -109,6 +109,7 @@ bool rf_matmul_cooperative_suits(const struct rf_device_info *info,
 int64_t rf_matmul_cooperative_tiles(const struct rf_device_info *info,
                                     const struct rf_product *product);
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *product);
+bool rf_matmul_cooperative_built(enum rf_dtype type);
 /* matmul_workgroup.c */
 const char *rf_matmul_workgroup_why_not(const struct rf_device_info *info,
                                         const struct rf_product *product);

@@ -106,6 +106,18 @@ static bool has_operand(const struct rf_device_info *info, enum rf_dtype type)
     return false;
 }
 
+/* By the parts of a split; and for results of the operands' type. */
+static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
+                                          RF_BUILD_16(matmul_cooperative_split1),
+                                          RF_BUILD_16(matmul_cooperative_split2),
+                                          RF_BUILD_16(matmul_cooperative_split3)},
+                             same_type = RF_BUILD_16(matmul_cooperative_same);
+
+bool rf_matmul_cooperative_built(enum rf_dtype type)
+{
+    return rf_is_built(&same_type, type == RF_F32 ? RF_F16 : type); /* f32: as parts in f16 */
+}
+
 const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
                                           const struct rf_product *p)
 {
@@ -115,6 +127,9 @@ const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
         return info->matrix_reason;
     if (p->a.dtype == RF_F32 && !p->split)
         return "matrix units take 16-bit operands; the option split lets them take f32";
+    if (!rf_matmul_cooperative_built(type))
+        return "not built in: the shader compiler of this build does not know "
+               "GL_EXT_spirv_intrinsics; glslang 11.7 does";
     if (p->a.dtype != RF_F32 && p->split)
         return "only f32 operands can be split";
     if (p->split && p->out.dtype != RF_F32)
@@ -156,11 +171,6 @@ static bool wide(struct rf_tensor tensor, struct rf_layout layout, int64_t colum
 
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
-                                              RF_BUILD_16(matmul_cooperative_split1),
-                                              RF_BUILD_16(matmul_cooperative_split2),
-                                              RF_BUILD_16(matmul_cooperative_split3)},
-                                 same_type = RF_BUILD_16(matmul_cooperative_same);
     const struct rf_device_info *info = rf_device_get_info(p->device);
     bool same = p->out.dtype != RF_F32;
     struct rf_push_matmul push;

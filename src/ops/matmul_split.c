@@ -17,15 +17,16 @@ int64_t rf_matmul_parts(const struct rf_product *p, int64_t part)
     return (p->k + part - 1) / part;
 }
 
-int64_t rf_matmul_part(const struct rf_product *p, const struct rf_matmul_path *path, int64_t room)
+int64_t rf_matmul_part(const struct rf_product *p, const struct rf_matmul_path *path,
+                       int64_t capacity)
 {
     const struct rf_device_info *info = rf_device_get_info(p->device);
     int64_t wanted = info->kind == RF_DEVICE_CPU ? 8 : 256; /* workgroups */
     int64_t parts = wanted / path->tiles(info, p);
     parts = parts < p->k / LEAST_PART ? parts : p->k / LEAST_PART;
     parts = parts < MOST_PARTS ? parts : MOST_PARTS;
-    room = room < INT32_MAX ? room : INT32_MAX;
-    parts = parts < room / (p->m * p->n) ? parts : room / (p->m * p->n);
+    capacity = capacity < INT32_MAX ? capacity : INT32_MAX;
+    parts = parts < capacity / (p->m * p->n) ? parts : capacity / (p->m * p->n);
     if (parts < 2 || p->batch > 1)
         return 0;
     return (p->k + PART_MULTIPLE * parts - 1) / (PART_MULTIPLE * parts) * PART_MULTIPLE;
