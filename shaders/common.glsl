@@ -110,6 +110,7 @@ void set_quad(uvec2 base, uint i, vec4 v)
  * nothing is written within a branch or a loop. Elsewhere it is as right, and slower.
  * DIGITS is the last member of Push; src/ops/pick.c fills it and counts the workgroups. */
 #define DIGITS uint digit[4];
+#define DIGITS_OR_2(a, b) DIGITS
 #define DIGIT(g, i) (pc.digit[(g) >> (2 * i) & 3u] << (2 * i))
 #define UNIFORM_GROUP(g)                                                                           \
     (DIGIT(g, 0) | DIGIT(g, 1) | DIGIT(g, 2) | DIGIT(g, 3) | DIGIT(g, 4) | DIGIT(g, 5) |           \
@@ -148,6 +149,7 @@ void set_quad(uvec2 base, uint i, vec4 v)
                 subgroupShuffle((v)[c_], l_);
 #else
 #define DIGITS
+#define DIGITS_OR_2(a, b) word64 a, b;
 #define WRITTEN(n, t)
 #define WRITTEN_FLOATS(n, t)
 #endif

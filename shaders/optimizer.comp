@@ -13,18 +13,19 @@
 #include "round.glsl"
 #include "step_scalars.glsl"
 
-/* enum rf_optimizer of ringforge/ops.h */
-const uint ADAMW = 0, SGD = 1, MOMENTUM = 2, NESTEROV = 3, ADAGRAD = 4, RMSPROP = 5, ADAM = 6,
-           LION = 7;
 layout(constant_id = 1) const uint KIND = 0;
 /* As in src/ops/optimizer.c. */
 layout(constant_id = 2) const uint FLAGS = 0;
 const bool HAS_M = (FLAGS & 1) != 0, HAS_V = (FLAGS & 2) != 0, HAS_A = (FLAGS & 4) != 0;
-const bool DECOUPLED = (FLAGS & 8) != 0, EPS_INSIDE = (FLAGS & 16) != 0;
-const bool STOCHASTIC = (FLAGS & 32) != 0;
+const bool HAS_U = (FLAGS & 8) != 0;
+const bool DECOUPLED = (FLAGS & 256) != 0, EPS_INSIDE = (FLAGS & 512) != 0;
+const bool STOCHASTIC = (FLAGS & 1024) != 0;
 layout(constant_id = 3) const uint PARAM_TYPE = TYPE_F32;
 layout(constant_id = 4) const uint GRAD_TYPE = TYPE_F32;
 layout(constant_id = 5) const uint COPY_TYPE = TYPE_F32; /* f32: no copy */
+/* Numbers for which the push constants have no place; see rf_optimizer_opts. */
+layout(constant_id = 6) const float EXTRA0 = 0.0;
+layout(constant_id = 7) const float EXTRA1 = 0.0;
 
 #include "push/optimizer.h"
 VIEW(0, param)
@@ -105,41 +106,26 @@ ITEM root_of(ITEM x)
 }
 
 struct State {
-    ITEM m, v, a;
+    ITEM m, v, a, u;
 };
+
+#define RULE(number, name) if (KIND == number)
+#define RULES_ALIKE(number, name, other_number, other) if (KIND == number || KIND == other_number)
+#define NUMBER precise ITEM
+#define ROOT(x) root_of(x)
+#define POSITIVE(x) max(x, ITEM(0.0))
+#define SIGN(x) sign(x)
+#define MAX(x, y) max(x, y)
 
 /* What the learning rate is multiplied with; moves the state. g: gradient. first: of all updates. */
 ITEM direction(ITEM g, bool first, float bias1, float bias2, inout State s)
 {
-    precise ITEM m = s.m, v = s.v, a = s.a, d = g;
+    precise ITEM m = s.m, v = s.v, a = s.a, u = s.u, d = g;
     precise float rest1 = 1.0 - pc.beta1, rest2 = 1.0 - pc.beta2, rest = 1.0 - pc.dampening;
-    if (KIND == ADAM || KIND == ADAMW) {
-        m = pc.beta1 * m + rest1 * g;
-        v = pc.beta2 * v + rest2 * (g * g);
-        d = (m / bias1) / root_of(v / bias2);
-    } else if (KIND == MOMENTUM || KIND == NESTEROV) {
-        m = first ? g : pc.momentum * m + rest * g;
-        d = KIND == NESTEROV ? g + pc.momentum * m : m;
-    } else if (KIND == ADAGRAD) {
-        v = v + g * g;
-        d = g / root_of(v);
-    } else if (KIND == RMSPROP) {
-        v = pc.beta2 * v + rest2 * (g * g);
-        precise ITEM spread = v;
-        if (HAS_A) {
-            a = a + rest2 * (g - a);
-            spread = max(v - a * a, ITEM(0.0));
-        }
-        d = g / root_of(spread);
-        if (HAS_M) {
-            m = pc.momentum * m + d;
-            d = m;
-        }
-    } else if (KIND == LION) {
-        d = sign(pc.beta1 * m + rest1 * g);
-        m = pc.beta2 * m + rest2 * g;
-    }
-    s = State(m, v, a);
+    float beta1 = pc.beta1, beta2 = pc.beta2, momentum = pc.momentum;
+    float extra0 = EXTRA0, extra1 = EXTRA1;
+#include "optimizer_rules.h"
+    s = State(m, v, a, u);
     return d;
 }
 
@@ -163,13 +149,17 @@ void main()
         uint item = min(first + k, pc.items - 1);
         precise ITEM g = LOAD_AS(GRAD_TYPE, grad, item) * prescale * factor;
         precise ITEM p = LOAD_AS(PARAM_TYPE, param, item), old = p;
-        State state = State(ITEM(0.0), ITEM(0.0), ITEM(0.0));
+        State state = State(ITEM(0.0), ITEM(0.0), ITEM(0.0), ITEM(0.0));
         if (HAS_M)
             state.m = load_item(FROM(m), item);
         if (HAS_V)
             state.v = load_item(FROM(v), item);
+#if !WIDE /* has m and v only */
         if (HAS_A)
             state.a = load_item(pc.a, item);
+        if (HAS_U)
+            state.u = load_item(pc.u, item);
+#endif
         State before = state;
         if (DECOUPLED)
             p = p - shrink * p;
@@ -178,7 +168,7 @@ void main()
         precise ITEM d = direction(g, updates <= 1, bias1, bias2, state);
         p = p - lr * d;
         uvec4 random = random_of(seed, updates, item);
-#if WIDE /* f32 without a or copy */
+#if WIDE /* f32 without further states or copy */
         if (HAS_M)
             PUT(m, from + k, PER_LANE, mix(before.m, state.m, bvec4(goes)))
         if (HAS_V)
@@ -192,6 +182,8 @@ void main()
                 store_item(pc.v, item, state.v);
             if (HAS_A)
                 store_item(pc.a, item, state.a);
+            if (HAS_U)
+                store_item(pc.u, item, state.u);
             store_as(PARAM_TYPE, pc.param, item, p, random);
             if (COPY_TYPE != TYPE_F32)
                 store_as(COPY_TYPE, pc.copy, item, p, random);

@@ -274,8 +274,7 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
 {
     const enum rf_optimizer kind = (enum rf_optimizer)rf_optimizer_find(s->optimizer);
     const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
-    const bool adam = kind == RF_ADAM || kind == RF_ADAMW, rms = kind == RF_RMSPROP;
-    const bool has_momentum = kind == RF_MOMENTUM || kind == RF_NESTEROV || rms;
+    const bool adam = info->corrects_bias;
     const struct {
         const char *name;
         bool has;
@@ -286,8 +285,9 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
         {"beta2", info->beta2 != 0, s->beta2, adam ? 0.95 : info->beta2, 1,
          &s->policy.optimizer.beta2},
         {"eps", info->eps != 0, s->eps, info->eps, INFINITY, &s->policy.optimizer.eps},
-        {"momentum", has_momentum, s->momentum, info->momentum, 1, &s->policy.optimizer.momentum},
-        {"dampening", kind == RF_MOMENTUM, s->dampening, 0, 1, &s->policy.optimizer.dampening},
+        {"momentum", info->takes_momentum, s->momentum, info->momentum, 1,
+         &s->policy.optimizer.momentum},
+        {"dampening", info->takes_dampening, s->dampening, 0, 1, &s->policy.optimizer.dampening},
         {"weight-decay", true, s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY,
          &s->policy.optimizer.weight_decay},
     };
@@ -296,7 +296,7 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
         bool has, given;
     } flags[] = {{"eps-inside", info->eps != 0, s->eps_inside},
                  {"no-bias-correction", adam, s->no_bias_correction},
-                 {"centered", rms, s->centered}};
+                 {"centered", info->takes_centered, s->centered}};
     s->policy.optimizer = (struct rf_optimizer_opts){.kind = kind,
                                                      .eps_inside = s->eps_inside,
                                                      .no_bias_correction = s->no_bias_correction,

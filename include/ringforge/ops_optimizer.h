@@ -85,24 +85,31 @@ enum rf_optimizer {
     RF_OPTIMIZER_COUNT
 };
 
+#define RF_OPTIMIZER_EXTRA 2
+
 struct rf_optimizer_opts {
     enum rf_optimizer kind;
     float beta1, beta2, eps;
     float weight_decay;
-    float momentum, dampening; /* dampening: RF_MOMENTUM only */
-    bool eps_inside;           /* eps inside the root, as in some papers; else as in PyTorch */
-    bool no_bias_correction;   /* Adam: without the divisions by 1 - beta^t */
-    bool centered;             /* RMSProp */
-    bool stochastic_rounding;  /* of parameters, or their copy, in 16 bits */
+    float momentum, dampening;       /* dampening: RF_MOMENTUM only */
+    float extra[RF_OPTIMIZER_EXTRA]; /* further numbers of a rule; none of the above has any */
+    bool eps_inside;          /* eps inside the root, as in some papers; else as in PyTorch */
+    bool no_bias_correction;  /* Adam: without the divisions by 1 - beta^t */
+    bool centered;            /* RMSProp */
+    bool stochastic_rounding; /* of parameters, or their copy, in 16 bits */
 };
 
-/* The states of an optimizer, each one f32 for each parameter: m, v and a above. */
-enum rf_optimizer_state { RF_STATE_M = 0, RF_STATE_V, RF_STATE_A, RF_STATE_COUNT };
+/* The states of an optimizer, each one f32 for each parameter: m, v and a above; u is for rules
+ * with four. */
+enum rf_optimizer_state { RF_STATE_M = 0, RF_STATE_V, RF_STATE_A, RF_STATE_U, RF_STATE_COUNT };
 
 struct rf_optimizer_info {
     const char *name;                  /* "adamw" */
     float beta1, beta2, eps, momentum; /* customary values; 0 if the rule has none */
     bool decoupled;                    /* weight decay */
+    bool corrects_bias;                /* divides by 1 - beta^t; no_bias_correction */
+    bool takes_momentum, takes_dampening, takes_centered, takes_extra; /* options that it has */
+    float extra[RF_OPTIMIZER_EXTRA];                                   /* customary values */
 };
 
 /* Constant data. */
@@ -110,6 +117,9 @@ RF_EXPORT const struct rf_optimizer_info *rf_optimizer_get_info(enum rf_optimize
 
 /* The rule of this name (enum rf_optimizer); -1: there is none. */
 RF_EXPORT int rf_optimizer_find(const char *name);
+
+/* "m", "v", ...: also the end of a tensor's name in checkpoints. NULL: there is no such state. */
+RF_EXPORT const char *rf_optimizer_state_name(enum rf_optimizer_state state);
 
 /* Whether the rule keeps this state with these options. */
 RF_EXPORT bool rf_optimizer_has(const struct rf_optimizer_opts *opts,

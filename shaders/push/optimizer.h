@@ -5,10 +5,10 @@
 #include "push.h"
 
 PUSH_BEGIN(optimizer)
-    word64 param, grad, m, v, a, copy, decay, scalars;
+    word64 param, grad, m, v, copy, decay, scalars;
     uint items;
     uint first_block; /* of 64 elements, in the whole buffer */
     float beta1, beta2, eps, weight_decay, momentum, dampening;
     TEXELS_4(param, grad, m, v)
-    DIGITS
+    DIGITS_OR_2(a, u) /* states beyond m and v */
 PUSH_END(optimizer)

@@ -9,6 +9,7 @@
  *   TEXELS_2(a, b)      first texels of views, a_first and b_first; in C an array `first`
  *   STRIDES(a)          a_batch, a_row, a_head; in C an array `a_strides` (rf_heads_strides)
  *   OPERANDS_8(all, ...) addresses by name; in C an array `all`
+ *   DIGITS_OR_2(a, b)   DIGITS, or in the other builds two word64; in C a union with `more`
  *   DIGITS              last, of builds that write by whole subgroups (common.glsl); in C `digits`
  */
 #ifndef RF_PUSH_H
@@ -33,6 +34,11 @@ typedef struct {
 #define TEXELS_4(a, b, c, d) uint32_t first[4];
 #define STRIDES(a) uint32_t a##_strides[3];
 #define DIGITS uint32_t digits[4];
+#define DIGITS_OR_2(a, b)                                                                          \
+    union {                                                                                        \
+        uint32_t digits[4];                                                                        \
+        word64 more[2];                                                                            \
+    };
 #define OPERANDS_8(all, a, b, c, d, e, f, g, h) word64 all[8];
 
 #else

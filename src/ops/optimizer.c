@@ -2,10 +2,9 @@
  *
  * One optimizer update of a flat buffer (optimizer.comp), for all rules. What changes from step to
  * step is in the block of scalars (step_scalars.c); what a run fixes is in specialization constants
- * and push constants.
+ * and push constants. A new rule is a row of the table here and a case of
+ * shaders/optimizer_rules.h.
  */
-#include <stddef.h>
-
 #include "pick.h"
 
 #include "../base/base.h"
@@ -14,61 +13,71 @@
 #define PER_LANE 4 /* of optimizer.comp with views */
 #define GRAIN 64   /* elements of a decay word, and of a cut */
 
+enum { BEYOND = RF_STATE_A }; /* the first state for which optimizer_wide has no place */
+_Static_assert(RF_STATE_COUNT - BEYOND <= 2, "push constants hold the addresses of so many");
+
 /* FLAGS of optimizer.comp; the first are 1 << enum rf_optimizer_state. */
 #define HAS(state) (1u << (state))
-#define DECOUPLED 8u
-#define EPS_INSIDE 16u
-#define STOCHASTIC 32u
+#define DECOUPLED 256u
+#define EPS_INSIDE 512u
+#define STOCHASTIC 1024u
 
-static const struct rf_optimizer_info kinds[RF_OPTIMIZER_COUNT] = {
-    [RF_ADAMW] = {"adamw", 0.9f, 0.999f, 1e-8f, 0, true},
-    [RF_SGD] = {"sgd", 0, 0, 0, 0, true},
-    [RF_MOMENTUM] = {"momentum", 0, 0, 0, 0.9f, false},
-    [RF_NESTEROV] = {"nesterov", 0, 0, 0, 0.9f, false},
-    [RF_ADAGRAD] = {"adagrad", 0, 0, 1e-10f, 0, false},
-    [RF_RMSPROP] = {"rmsprop", 0, 0.99f, 1e-8f, 0, false},
-    [RF_ADAM] = {"adam", 0.9f, 0.999f, 1e-8f, 0, false},
-    [RF_LION] = {"lion", 0.9f, 0.99f, 0, 0, true},
-};
+#define M HAS(RF_STATE_M)
+#define V HAS(RF_STATE_V)
+#define A HAS(RF_STATE_A)
+#define U HAS(RF_STATE_U)
 
-/* States that a rule always has. RMSProp's others depend on its options. */
-static const uint32_t states[RF_OPTIMIZER_COUNT] = {
-    [RF_ADAMW] = HAS(RF_STATE_M) | HAS(RF_STATE_V),
-    [RF_MOMENTUM] = HAS(RF_STATE_M),
-    [RF_NESTEROV] = HAS(RF_STATE_M),
-    [RF_ADAGRAD] = HAS(RF_STATE_V),
-    [RF_RMSPROP] = HAS(RF_STATE_V),
-    [RF_ADAM] = HAS(RF_STATE_M) | HAS(RF_STATE_V),
-    [RF_LION] = HAS(RF_STATE_M),
-};
-
-/* FLOPs of an element: factor, decay, states, division by the root, step. */
-static const uint8_t flops[RF_OPTIMIZER_COUNT] = {
-    [RF_ADAMW] = 17,   [RF_SGD] = 5,      [RF_MOMENTUM] = 8, [RF_NESTEROV] = 10,
-    [RF_ADAGRAD] = 10, [RF_RMSPROP] = 12, [RF_ADAM] = 17,    [RF_LION] = 12,
+/* All that the library knows of a rule but its arithmetic, which is in shaders/optimizer_rules.h.
+ */
+static const struct rule {
+    struct rf_optimizer_info info;
+    uint32_t states, with_momentum, centered; /* those it always has; those it has with options */
+    uint8_t flops; /* of an element: factor, decay, states, division by the root, step */
+} rules[RF_OPTIMIZER_COUNT] = {
+    [RF_ADAMW] = {{"adamw", 0.9f, 0.999f, 1e-8f, .decoupled = true, .corrects_bias = true},
+                  M | V,
+                  .flops = 17},
+    [RF_SGD] = {{"sgd", .decoupled = true}, .flops = 5},
+    [RF_MOMENTUM] = {{"momentum", .momentum = 0.9f, .takes_momentum = true,
+                      .takes_dampening = true},
+                     M,
+                     .flops = 8},
+    [RF_NESTEROV] = {{"nesterov", .momentum = 0.9f, .takes_momentum = true}, M, .flops = 10},
+    [RF_ADAGRAD] = {{"adagrad", .eps = 1e-10f}, V, .flops = 10},
+    [RF_RMSPROP] = {{"rmsprop", .beta2 = 0.99f, .eps = 1e-8f, .takes_momentum = true,
+                     .takes_centered = true},
+                    V,
+                    .with_momentum = M,
+                    .centered = A,
+                    .flops = 12},
+    [RF_ADAM] = {{"adam", 0.9f, 0.999f, 1e-8f, .corrects_bias = true}, M | V, .flops = 17},
+    [RF_LION] = {{"lion", 0.9f, 0.99f, .decoupled = true}, M, .flops = 12},
 };
 
 const struct rf_optimizer_info *rf_optimizer_get_info(enum rf_optimizer kind)
 {
-    return (unsigned)kind < RF_OPTIMIZER_COUNT ? &kinds[kind] : NULL;
+    return (unsigned)kind < RF_OPTIMIZER_COUNT ? &rules[kind].info : NULL;
 }
 
 int rf_optimizer_find(const char *name)
 {
     for (int kind = 0; name && kind < RF_OPTIMIZER_COUNT; kind++)
-        if (strcmp(name, kinds[kind].name) == 0)
+        if (strcmp(name, rules[kind].info.name) == 0)
             return kind;
     return -1;
 }
 
+const char *rf_optimizer_state_name(enum rf_optimizer_state state)
+{
+    static const char *const names[RF_STATE_COUNT] = {"m", "v", "a", "u"};
+    return (unsigned)state < RF_STATE_COUNT ? names[state] : NULL;
+}
+
 static uint32_t states_of(const struct rf_optimizer_opts *opts)
 {
-    uint32_t has = states[opts->kind];
-    if (opts->kind == RF_RMSPROP && opts->momentum != 0)
-        has |= HAS(RF_STATE_M);
-    if (opts->kind == RF_RMSPROP && opts->centered)
-        has |= HAS(RF_STATE_A);
-    return has;
+    const struct rule *rule = &rules[opts->kind];
+    return rule->states | (opts->momentum != 0 ? rule->with_momentum : 0) |
+           (opts->centered ? rule->centered : 0);
 }
 
 bool rf_optimizer_has(const struct rf_optimizer_opts *opts, enum rf_optimizer_state state)
@@ -88,13 +97,11 @@ void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count, enu
         updated += states_of(opts) & HAS(i) ? sizeof(float) : 0;
     *out = (struct rf_work){
         .launches = 1,
-        .flops = count * flops[opts->kind],
+        .flops = count * rules[opts->kind].flops,
         .read = count * (updated + sizeof(float)) + words / GRAIN * sizeof(int32_t) +
                 RF_SCALAR_WORDS * sizeof(float),
         .written = count * updated + (copy != RF_F32 ? count * rf_dtype_bytes(copy) : 0)};
 }
-
-static const char *const state_names[RF_STATE_COUNT] = {"state m", "state v", "state a"};
 
 static int check_types(const char *op, const struct rf_optimizer_part *part, int64_t count)
 {
@@ -110,15 +117,21 @@ static int check_types(const char *op, const struct rf_optimizer_part *part, int
     return 0;
 }
 
+static const char *const state_texts[RF_STATE_COUNT] = {"state m", "state v", "state a", "state u"};
+
 static int check_part(const char *op, uint32_t has, const struct rf_optimizer_part *part,
                       struct rf_tensor scalars)
 {
     RETURN_IF_ERROR(rf_check_typed(op, "param", part->param, -1));
     int64_t count = rf_tensor_count(part->param);
     RETURN_IF_ERROR(check_types(op, part, count));
-    for (int i = 0; i < RF_STATE_COUNT; i++)
+    struct rf_operand written[2 + RF_STATE_COUNT] = {{"param", part->param}, {"copy", part->copy}};
+    for (int i = 0; i < RF_STATE_COUNT; i++) {
+        const char *name = state_texts[i];
         if (has & HAS(i))
-            RETURN_IF_ERROR(rf_check_operand(op, state_names[i], part->state[i], RF_F32, count));
+            RETURN_IF_ERROR(rf_check_operand(op, name, part->state[i], RF_F32, count));
+        written[2 + i] = (struct rf_operand){name, part->state[i]};
+    }
     RETURN_IF_ERROR(
         rf_check_operand(op, "decay", part->decay, RF_I32, (count + GRAIN - 1) / GRAIN));
     RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, RF_SCALAR_WORDS));
@@ -126,13 +139,7 @@ static int check_part(const char *op, uint32_t has, const struct rf_optimizer_pa
         return rf_fail(RF_EINVAL, "%s: first is %llu; a buffer is cut at multiples of %d elements",
                        op, (unsigned long long)part->first, GRAIN);
     return rf_check_apart(
-        op,
-        (struct rf_operand[]){{"param", part->param},
-                              {state_names[0], part->state[0]},
-                              {state_names[1], part->state[1]},
-                              {state_names[2], part->state[2]},
-                              {"copy", part->copy}},
-        5,
+        op, written, 2 + RF_STATE_COUNT,
         (struct rf_operand[]){{"grad", part->grad}, {"decay", part->decay}, {"scalars", scalars}},
         3);
 }
@@ -141,6 +148,14 @@ static int check_part(const char *op, uint32_t has, const struct rf_optimizer_pa
 static uint32_t type_of(struct rf_tensor tensor)
 {
     return !tensor.buffer || tensor.dtype == RF_F32 ? 0 : tensor.dtype == RF_F16 ? 1 : 2;
+}
+
+/* Whether every tensor that an update touches by element is made of whole quads. */
+static bool is_vector(const struct rf_optimizer_part *part)
+{
+    struct rf_tensor all[3 + RF_STATE_COUNT] = {part->param, part->grad, part->copy};
+    memcpy(all + 3, part->state, sizeof(part->state));
+    return rf_pick_vector(rf_tensor_count(part->param), all, 3 + RF_STATE_COUNT);
 }
 
 /* What optimizer_wide declares as storage buffers; without a state the parameters stand in for it.
@@ -166,18 +181,13 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     static const struct rf_builds typed = {.aligned = RF_BUILD(optimizer_v),
                                            .any = RF_BUILD(optimizer_s)};
     const struct rf_tensor *state = part->state;
-    const bool vector = rf_pick_vector(
-        rf_tensor_count(part->param),
-        (struct rf_tensor[]){part->param, part->grad, state[0], state[1], state[2], part->copy}, 6);
+    const bool vector = is_vector(part);
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = "optimizer_step",
-                         .push = push,
-                         .push_bytes = offsetof(struct rf_push_optimizer, digits)};
+    struct rf_job job = {.op = "optimizer_step", .push = push, .push_bytes = sizeof(*push)};
     push->param = rf_address_of(part->param);
     push->grad = rf_address_of(part->grad);
     push->m = rf_address_of(state[RF_STATE_M]);
     push->v = rf_address_of(state[RF_STATE_V]);
-    push->a = rf_address_of(state[RF_STATE_A]);
     push->copy = rf_address_of(part->copy);
     push->decay = rf_address_of(part->decay);
     push->first_block = (uint32_t)(part->first / GRAIN);
@@ -189,10 +199,11 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     if (wide && job.view_count > 0) {
         struct rf_tensor written[RF_MAX_WRITTEN];
         job.shader = f32.wide;
-        job.push_bytes = sizeof(*push);
         rf_job_wide(&job, device, push->items, PER_LANE, written, list_written(part, written),
                     push->digits);
     } else {
+        for (int i = BEYOND; i < RF_STATE_COUNT; i++)
+            push->more[i - BEYOND] = rf_address_of(state[i]);
         rf_job_flat(&job, device, push->items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
     }
     rf_job_spec(&job, 1, (uint32_t)opts->kind);
@@ -200,7 +211,12 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     rf_job_spec(&job, 3, type_of(part->param));
     rf_job_spec(&job, 4, type_of(part->grad));
     rf_job_spec(&job, 5, type_of(part->copy));
-    job.work.flops = (uint64_t)rf_tensor_count(part->param) * flops[opts->kind];
+    for (uint32_t i = 0; i < RF_OPTIMIZER_EXTRA && rules[opts->kind].info.takes_extra; i++) {
+        uint32_t bits;
+        memcpy(&bits, &opts->extra[i], sizeof(bits));
+        rf_job_spec(&job, 6 + i, bits);
+    }
+    job.work.flops = (uint64_t)rf_tensor_count(part->param) * rules[opts->kind].flops;
     rf_job_reads(&job, part->grad);
     rf_job_reads(&job, part->decay);
     rf_job_reads(&job, scalars);
@@ -226,19 +242,19 @@ static struct rf_optimizer_part part_of(const struct rf_optimizer_part *whole, i
     return part;
 }
 
-static int run(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
-               const struct rf_optimizer_part *whole, struct rf_tensor scalars,
-               struct rf_push_optimizer *push)
+/* Parts by the build that writes by whole subgroups, as far as it goes, then the rest. */
+static int run_parts(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
+                     const struct rf_optimizer_part *whole, struct rf_tensor scalars,
+                     struct rf_push_optimizer *push)
 {
     struct rf_device *device = rf_stream_device(stream);
     const int64_t count = rf_tensor_count(whole->param);
-    const struct rf_tensor *state = whole->state;
     int64_t done = 0, items = 0;
     struct rf_optimizer_part part;
     bool wide = whole->param.dtype == RF_F32 && whole->grad.dtype == RF_F32 &&
-                !whole->copy.buffer && !state[RF_STATE_A].buffer &&
-                rf_pick_vector(
-                    count, (struct rf_tensor[]){whole->param, whole->grad, state[0], state[1]}, 4);
+                !whole->copy.buffer && is_vector(whole);
+    for (int i = BEYOND; i < RF_STATE_COUNT; i++)
+        wide = wide && !whole->state[i].buffer;
     for (; wide && done < count; done += items) {
         struct rf_tensor written[RF_MAX_WRITTEN];
         part = part_of(whole, done, count - done);
@@ -269,15 +285,16 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
     RETURN_IF_ERROR(check_part(op, has, &part, scalars));
     if (rf_tensor_count(part.param) == 0)
         return 0;
-    uint32_t flags = has | (kinds[opts->kind].decoupled ? DECOUPLED : 0) |
+    uint32_t flags = has | (rules[opts->kind].info.decoupled ? DECOUPLED : 0) |
                      (opts->eps_inside ? EPS_INSIDE : 0) |
                      (opts->stochastic_rounding ? STOCHASTIC : 0);
-    struct rf_push_optimizer push = {.scalars = rf_address_of(scalars),
-                                     .beta1 = opts->beta1,
-                                     .beta2 = opts->beta2,
-                                     .eps = opts->eps,
-                                     .weight_decay = opts->weight_decay,
-                                     .momentum = opts->momentum,
-                                     .dampening = opts->kind == RF_MOMENTUM ? opts->dampening : 0};
-    return run(stream, opts, flags, &part, scalars, &push);
+    struct rf_push_optimizer push = {
+        .scalars = rf_address_of(scalars),
+        .beta1 = opts->beta1,
+        .beta2 = opts->beta2,
+        .eps = opts->eps,
+        .weight_decay = opts->weight_decay,
+        .momentum = opts->momentum,
+        .dampening = rules[opts->kind].info.takes_dampening ? opts->dampening : 0};
+    return run_parts(stream, opts, flags, &part, scalars, &push);
 }

@@ -32,12 +32,13 @@ int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts
     if (!(opts->beta1 >= 0 && opts->beta1 < 1) || !(opts->beta2 >= 0 && opts->beta2 < 1))
         return rf_fail(RF_EINVAL, "%s: beta1 %g and beta2 %g must be in [0, 1)", op,
                        (double)opts->beta1, (double)opts->beta2);
-    const bool adam = opts->kind == RF_ADAM || opts->kind == RF_ADAMW;
+    const struct rf_optimizer_info *info = rf_optimizer_get_info(opts->kind);
     struct rf_push_step_begin push = {.scalars = rf_address_of(scalars),
                                       .sum_squares = rf_address_of(sum_squares),
                                       .beta1 = opts->beta1,
                                       .beta2 = opts->beta2,
-                                      .correct_bias = adam && !opts->no_bias_correction};
+                                      .correct_bias =
+                                          info && info->corrects_bias && !opts->no_bias_correction};
     struct rf_job job = {
         .op = op, .shader = RF_BUILD(step_begin), .push = &push, .push_bytes = sizeof(push)};
     rf_job_reads(&job, sum_squares);

@@ -19,13 +19,14 @@ struct terms {
     double bias2_inverse;
     bool quick;           /* Adam's quotients by bias2 as products with bias2_inverse */
     float momentum, rest; /* rest: 1 - dampening */
-    bool first;           /* of all updates */
+    float extra[RF_OPTIMIZER_EXTRA];
+    bool first; /* of all updates */
 };
 struct update {
     struct rf_host_part part; /* states that the rule has not are NULL */
     struct terms terms;
     enum rf_optimizer kind;
-    bool eps_inside, stochastic;
+    bool decoupled, eps_inside, stochastic;
     uint64_t seed;
     uint32_t updates;
 };
@@ -34,17 +35,17 @@ struct update {
 struct span {
     int blocks;
     bool decays;
-    f32_place *p, *g, *m, *v, *a;
+    f32_place *p, *g, *m, *v, *a, *u;
 };
 /* A rule with its states and options: constants of a loop. */
 struct form {
     enum rf_optimizer kind; /* RF_ADAM stands for RF_ADAMW, too */
     bool decoupled;         /* weight decay */
-    bool m, v, a, inside;
+    bool m, v, a, u, inside;
     bool by_bias1, by_bias2; /* whether Adam divides by them: sooner or later they are 1 */
 };
 struct state {
-    float m, v, a;
+    float m, v, a, u;
 };
 
 RF_LOOPS float root_of(float x, float eps, bool inside)
@@ -52,36 +53,37 @@ RF_LOOPS float root_of(float x, float eps, bool inside)
     return inside ? sqrtf(x + eps) : sqrtf(x) + eps;
 }
 
+/* Of shaders/optimizer_rules.h. */
+#define RULE(number, name)                                                                         \
+    _Static_assert(RF_##name == (number), "the number of ops_optimizer.h");                        \
+    if (f.kind == RF_##name)
+#define RULES_ALIKE(number, name, other_number, other)                                             \
+    _Static_assert(RF_##name == (number) && RF_##other == (other_number),                          \
+                   "the numbers of ops_optimizer.h");                                              \
+    if (f.kind == RF_##name || f.kind == RF_##other)
+#define NUMBER float
+#define ROOT(x) root_of(x, t->eps, f.inside)
+#define POSITIVE(x) ((x) > 0 ? (x) : 0)
+#define SIGN(x) (((x) > 0 ? 1.0f : 0.0f) - ((x) < 0 ? 1.0f : 0.0f))
+#define MAX(x, y) ((x) > (y) ? (x) : (y))
+#define HAS_M f.m
+#define HAS_V f.v
+#define HAS_A f.a
+#define HAS_U f.u
+
 /* What the learning rate is multiplied with; moves the state. */
 RF_LOOPS float direction(const struct terms *t, struct form f, float g, struct state *s)
 {
-    if (f.kind == RF_MOMENTUM || f.kind == RF_NESTEROV) {
-        const float next = t->momentum * s->m + t->rest * g;
-        s->m = t->first ? g : next;
-        return f.kind == RF_NESTEROV ? g + t->momentum * s->m : s->m;
-    }
-    if (f.kind == RF_ADAGRAD) {
-        s->v = s->v + g * g;
-        return g / root_of(s->v, t->eps, f.inside);
-    }
-    if (f.kind == RF_RMSPROP) {
-        s->v = t->beta2 * s->v + t->rest2 * (g * g);
-        float spread = s->v;
-        if (f.a) {
-            s->a = s->a + t->rest2 * (g - s->a);
-            spread = s->v - s->a * s->a;
-            spread = spread > 0 ? spread : 0;
-        }
-        const float d = g / root_of(spread, t->eps, f.inside);
-        s->m = f.m ? t->momentum * s->m + d : d;
-        return s->m;
-    }
-    if (f.kind == RF_LION) {
-        const float c = t->beta1 * s->m + t->rest1 * g;
-        s->m = t->beta2 * s->m + t->rest2 * g;
-        return (c > 0 ? 1.0f : 0.0f) - (c < 0 ? 1.0f : 0.0f);
-    }
-    return g; /* RF_SGD */
+    const float beta1 = t->beta1, beta2 = t->beta2, momentum = t->momentum;
+    const float rest1 = t->rest1, rest2 = t->rest2, rest = t->rest;
+    const float bias1 = t->bias1, bias2 = t->bias2, extra0 = t->extra[0], extra1 = t->extra[1];
+    const bool first = t->first;
+    float m = s->m, v = s->v, a = s->a, u = s->u, d = g;
+    (void)extra0;
+    (void)extra1;
+#include "shaders/optimizer_rules.h"
+    *s = (struct state){m, v, a, u};
+    return d;
 }
 
 /* Weight decay of the elements of a loop, 0 where they do not decay. */
@@ -108,10 +110,10 @@ RF_LOOPS float shrunk(struct form f, struct decay d, float p)
 /* A block. The arrays do not overlap: restrict. */
 RF_LOOPS void loop(const struct terms *t, struct form f, struct decay decay, f32_place *restrict p,
                    const f32_place *restrict g, f32_place *restrict m, f32_place *restrict v,
-                   f32_place *restrict a)
+                   f32_place *restrict a, f32_place *restrict u)
 {
     for (int e = 0; e < GRAIN; e++) {
-        struct state s = {f.m ? m[e] : 0, f.v ? v[e] : 0, f.a ? a[e] : 0};
+        struct state s = {f.m ? m[e] : 0, f.v ? v[e] : 0, f.a ? a[e] : 0, f.u ? u[e] : 0};
         const float d = direction(t, f, gradient_of(t, f, decay, g[e], p[e]), &s);
         if (f.m)
             m[e] = s.m;
@@ -119,18 +121,20 @@ RF_LOOPS void loop(const struct terms *t, struct form f, struct decay decay, f32
             v[e] = s.v;
         if (f.a)
             a[e] = s.a;
+        if (f.u)
+            u[e] = s.u;
         p[e] = shrunk(f, decay, p[e]) - t->lr * d;
     }
 }
 
-RF_LOOPS void run(const struct update *u, struct form f, const struct span *s)
+RF_LOOPS void run_form(const struct update *u, struct form f, const struct span *s)
 {
     const struct terms t = u->terms;
     const struct decay decay = decay_of(&t, s->decays);
     for (int b = 0; b < s->blocks; b++) {
         const int i = b * GRAIN;
         loop(&t, f, decay, s->p + i, s->g + i, f.m ? s->m + i : NULL, f.v ? s->v + i : NULL,
-             f.a ? s->a + i : NULL);
+             f.a ? s->a + i : NULL, f.u ? s->u + i : NULL);
     }
 }
 
@@ -176,11 +180,11 @@ RF_LOOPS void run_root(const struct update *u, struct form f, const struct span 
 {
     f.inside = true;
     if (u->eps_inside) {
-        run(u, f, s);
+        run_form(u, f, s);
         return;
     }
     f.inside = false;
-    run(u, f, s);
+    run_form(u, f, s);
 }
 
 RF_LOOPS void run_adam_root(const struct update *u, struct form f, const struct span *s)
@@ -223,7 +227,19 @@ RF_LOOPS void run_rmsprop(const struct update *u, const struct span *s)
         run_root(u, (struct form){RF_RMSPROP, .v = true}, s);
 }
 
-/* Each rule has a loop of its own. */
+/* A rule without a loop of its own: what it is, is asked within the loop. */
+RF_LOOPS void run_other(const struct update *u, const struct span *s)
+{
+    const struct form f = {.kind = u->kind,
+                           .decoupled = u->decoupled,
+                           .m = s->m != NULL,
+                           .v = s->v != NULL,
+                           .a = s->a != NULL,
+                           .u = s->u != NULL};
+    run_root(u, f, s);
+}
+
+/* Most rules have a loop of their own, of which the compiler knows the form. */
 RF_LOOPS void run_rule(const struct update *u, const struct span *s)
 {
     switch (u->kind) {
@@ -234,10 +250,10 @@ RF_LOOPS void run_rule(const struct update *u, const struct span *s)
         run_adam(u, false, s);
         break;
     case RF_MOMENTUM:
-        run(u, (struct form){RF_MOMENTUM, .m = true}, s);
+        run_form(u, (struct form){RF_MOMENTUM, .m = true}, s);
         break;
     case RF_NESTEROV:
-        run(u, (struct form){RF_NESTEROV, .m = true}, s);
+        run_form(u, (struct form){RF_NESTEROV, .m = true}, s);
         break;
     case RF_ADAGRAD:
         run_root(u, (struct form){RF_ADAGRAD, .v = true}, s);
@@ -246,10 +262,13 @@ RF_LOOPS void run_rule(const struct update *u, const struct span *s)
         run_rmsprop(u, s);
         break;
     case RF_LION:
-        run(u, (struct form){RF_LION, .decoupled = true, .m = true}, s);
+        run_form(u, (struct form){RF_LION, .decoupled = true, .m = true}, s);
+        break;
+    case RF_SGD:
+        run_form(u, (struct form){RF_SGD, .decoupled = true}, s);
         break;
     default:
-        run(u, (struct form){RF_SGD, .decoupled = true}, s);
+        run_other(u, s);
     }
 }
 
@@ -284,18 +303,20 @@ RF_LOOPS void update_blocks(const struct update *u, int64_t from, int64_t end)
     float *const *state = part->state;
     for (int64_t i = from, n; i < end; i += n) {
         n = span_of(u, i, end);
-        _Alignas(64) float room[2 + RF_STATE_COUNT][SPAN];
+        _Alignas(64) float buffers[2 + RF_STATE_COUNT][SPAN];
         uint32_t words[SPAN];
         f32_place *at[RF_STATE_COUNT];
         for (int k = 0; k < RF_STATE_COUNT; k++)
-            at[k] = state[k] ? take(state[k], RF_F32, i, n, room[k]) : NULL;
-        const struct span s = {.blocks = blocks_of(n),
-                               .decays = part->decay[i / GRAIN] != 0,
-                               .p = take(part->param, part->param_type, i, n, room[3]),
-                               .g = take((void *)part->grad, part->grad_type, i, n, room[4]),
-                               .m = at[RF_STATE_M],
-                               .v = at[RF_STATE_V],
-                               .a = at[RF_STATE_A]};
+            at[k] = state[k] ? take(state[k], RF_F32, i, n, buffers[k]) : NULL;
+        const struct span s = {
+            .blocks = blocks_of(n),
+            .decays = part->decay[i / GRAIN] != 0,
+            .p = take(part->param, part->param_type, i, n, buffers[RF_STATE_COUNT]),
+            .g = take((void *)part->grad, part->grad_type, i, n, buffers[RF_STATE_COUNT + 1]),
+            .m = at[RF_STATE_M],
+            .v = at[RF_STATE_V],
+            .a = at[RF_STATE_A],
+            .u = at[RF_STATE_U]};
         run_rule(u, &s);
         const uint32_t *random = draw(words, u, part->first + (uint64_t)i, s.blocks);
         for (int k = 0; k < RF_STATE_COUNT; k++)

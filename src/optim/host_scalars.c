@@ -62,8 +62,8 @@ int rf_host_step_begin(const struct rf_optimizer_opts *opts, struct rf_step_scal
     s->prescale = clips && large ? 1 / HALF : 1;
     s->skipped = skip;
     s->updates += skip ? 0 : 1;
-    const bool adam = opts->kind == RF_ADAM || opts->kind == RF_ADAMW;
-    const bool correct = adam && !opts->no_bias_correction;
+    const struct rf_optimizer_info *info = rf_optimizer_get_info(opts->kind);
+    const bool correct = info && info->corrects_bias && !opts->no_bias_correction;
     const uint32_t t = s->updates ? s->updates : 1;
     s->bias1 = correct ? correction(opts->beta1, t) : 1;
     s->bias2 = correct ? correction(opts->beta2, t) : 1;

@@ -70,16 +70,15 @@ static int check_apart(const struct array *arrays, int count, int written)
 
 static int check_arrays(const struct rf_optimizer_opts *opts, const struct rf_host_part *part)
 {
-    static const char *const names[RF_STATE_COUNT] = {"state m", "state v", "state a"};
+    static const char *const names[RF_STATE_COUNT] = {"state m", "state v", "state a", "state u"};
     const uint64_t n = (uint64_t)part->count;
-    const struct array arrays[] = {
+    struct array arrays[4 + RF_STATE_COUNT] = {
         {"param", part->param, n * rf_dtype_bytes(part->param_type)},
         {"copy", part->copy, n * rf_dtype_bytes(part->copy_type)},
-        {names[0], part->state[0], n * sizeof(float)},
-        {names[1], part->state[1], n * sizeof(float)},
-        {names[2], part->state[2], n * sizeof(float)},
-        {"grad", part->grad, n * rf_dtype_bytes(part->grad_type)},
+        [2 + RF_STATE_COUNT] = {"grad", part->grad, n * rf_dtype_bytes(part->grad_type)},
         {"decay", part->decay, (n + GRAIN - 1) / GRAIN * sizeof(int32_t)}};
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        arrays[2 + k] = (struct array){names[k], part->state[k], n * sizeof(float)};
     if (!part->param || !part->grad || !part->decay)
         return rf_fail(RF_EINVAL, "%s: %s is NULL; a part needs param, grad and decay", op,
                        !part->param  ? "param"
@@ -89,7 +88,7 @@ static int check_arrays(const struct rf_optimizer_opts *opts, const struct rf_ho
         if (rf_optimizer_has(opts, (enum rf_optimizer_state)k) && !part->state[k])
             return rf_fail(RF_EINVAL, "%s: %s is NULL; %s needs it", op, names[k],
                            rf_optimizer_get_info(opts->kind)->name);
-    return check_apart(arrays, sizeof(arrays) / sizeof(arrays[0]), 5);
+    return check_apart(arrays, 4 + RF_STATE_COUNT, 2 + RF_STATE_COUNT);
 }
 
 static int check_part(const struct rf_optimizer_opts *opts, const struct rf_host_part *part)
@@ -116,7 +115,7 @@ static int check_part(const struct rf_optimizer_opts *opts, const struct rf_host
 static struct terms terms_of(const struct rf_optimizer_opts *opts,
                              const struct rf_step_scalars *scalars)
 {
-    const float dampening = opts->kind == RF_MOMENTUM ? opts->dampening : 0;
+    const bool dampens = rf_optimizer_get_info(opts->kind)->takes_dampening;
     return (struct terms){.prescale = scalars->prescale == 0 ? 1 : scalars->prescale,
                           .factor = scalars->factor,
                           .lr = scalars->lr,
@@ -129,7 +128,8 @@ static struct terms terms_of(const struct rf_optimizer_opts *opts,
                           .bias2 = scalars->bias2,
                           .eps = opts->eps,
                           .momentum = opts->momentum,
-                          .rest = 1 - dampening,
+                          .rest = 1 - (dampens ? opts->dampening : 0),
+                          .extra = {opts->extra[0], opts->extra[1]},
                           .first = scalars->updates <= 1};
 }
 
@@ -143,6 +143,7 @@ static int prepare(const struct rf_optimizer_opts *opts, const struct rf_host_pa
     struct update u = {.part = *part,
                        .terms = terms_of(opts, scalars),
                        .kind = opts->kind,
+                       .decoupled = rf_optimizer_get_info(opts->kind)->decoupled,
                        .eps_inside = opts->eps_inside,
                        .stochastic =
                            opts->stochastic_rounding && (part->copy || part->param_type != RF_F32),

@@ -298,6 +298,8 @@ static int check_optimizer(struct rf_policy *policy)
     o->beta2 = o->beta2 != 0 ? o->beta2 : info->beta2;
     o->eps = o->eps != 0 ? o->eps : info->eps;
     o->momentum = o->momentum != 0 ? o->momentum : info->momentum;
+    for (int i = 0; i < RF_OPTIMIZER_EXTRA; i++)
+        o->extra[i] = o->extra[i] != 0 ? o->extra[i] : info->extra[i];
     if (!(o->momentum >= 0 && o->momentum < 1) || !(o->dampening >= 0 && o->dampening <= 1))
         return rf_fail(RF_EINVAL,
                        "optimizer: momentum %g must be in [0, 1), and dampening %g in [0, 1]",

@@ -128,7 +128,8 @@ static uint32_t hash_blocks(const struct rf_plan *plan)
 
 static uint32_t hash_optimizer(const struct rf_optimizer_opts *o)
 {
-    const float values[] = {o->beta1, o->beta2, o->eps, o->weight_decay, o->momentum, o->dampening};
+    const float values[] = {o->beta1,    o->beta2,     o->eps,      o->weight_decay,
+                            o->momentum, o->dampening, o->extra[0], o->extra[1]};
     const int32_t choices[] = {(int32_t)o->kind, o->eps_inside, o->no_bias_correction, o->centered,
                                o->stochastic_rounding};
     return rf_hash32(values, sizeof(values), rf_hash32(choices, sizeof(choices), 0));

@@ -10,14 +10,14 @@
 #include "../base/base.h"
 #include "stored.h"
 
-static const char *const suffixes[RF_PLAN_STATES] = {".m", ".v", ".a", ".b"};
-
-static void add(struct rf_listing *list, const struct rf_run *run, int param, const char *suffix,
+/* state: its name; NULL: the parameter itself. */
+static void add(struct rf_listing *list, const struct rf_run *run, int param, const char *state,
                 int region)
 {
     const struct rf_param_desc *desc = run->plan->params[param].desc;
     struct rf_listed *listed = &list->listed[list->count];
-    snprintf(listed->name, sizeof(listed->name), "%s%s", desc->name, suffix);
+    snprintf(listed->name, sizeof(listed->name), "%s%s%s", desc->name, state ? "." : "",
+             state ? state : "");
     listed->param = param;
     listed->region = region;
     list->tensors[list->count++] =
@@ -40,11 +40,14 @@ int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, stru
             rc =
                 rf_fail(RF_ENOTSUP, "checkpoint: the name %.60s... is too long", param->desc->name);
         else if (part == RF_PART_MODEL)
-            add(&list, run, i, "", (int)rf_plan_stored_region(plan));
+            add(&list, run, i, NULL, (int)rf_plan_stored_region(plan));
         /* Also where rank 0 alone has them: a listing is the same on all ranks. */
         for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_PLAN_STATES; k++)
             if (rf_plan_trains(plan, i) && rf_plan_has_state(plan, k))
-                add(&list, run, i, suffixes[k], RF_REGION_STATE + k);
+                add(&list, run, i,
+                    k == RF_STATE_BEFORE ? "b"
+                                         : rf_optimizer_state_name((enum rf_optimizer_state)k),
+                    RF_REGION_STATE + k);
     }
     if (rc < 0)
         rf_listing_close(&list);

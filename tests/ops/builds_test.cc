@@ -120,6 +120,7 @@ class Model
         part.state[RF_STATE_M] = m;
         part.state[RF_STATE_V] = v;
         part.state[RF_STATE_A] = a;
+        part.state[RF_STATE_U] = f32(rf_shape1(parameters));
         for (int kind = 0; kind < RF_OPTIMIZER_COUNT; kind++) {
             opts.kind = (rf_optimizer)kind;
             opts.momentum = 0.9f;

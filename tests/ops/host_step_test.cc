@@ -195,7 +195,7 @@ TEST_F(HostStep, EveryRuleFollowsTheReferenceForTwentySteps)
                 if (host.part.state[k]) {
                     Doubles state;
                     for (const reference::OptimizerState &s : states)
-                        state.push_back(k == RF_STATE_M ? s.m : k == RF_STATE_V ? s.v : s.a);
+                        state.push_back(s.of(k));
                     expect_near(host.state(k), state, o.centered && k == RF_STATE_M ? 1e-3 : 4e-6,
                                 rule.name + ", state " + std::to_string(k));
                 }

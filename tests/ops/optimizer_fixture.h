@@ -27,6 +27,7 @@ inline std::vector<Rule> all_rules()
         o.eps = info->eps != 0 ? 1e-6f : 0;
         o.momentum = info->momentum;
         o.weight_decay = 0.1f;
+        std::copy(info->extra, info->extra + RF_OPTIMIZER_EXTRA, o.extra);
         rules.push_back({info->name, o});
         if (o.eps != 0) {
             rules.push_back({std::string(info->name) + " eps inside", o});
@@ -123,8 +124,8 @@ class OptimizerTest : public OpTest
     static Floats contents(const Flat &f)
     {
         Floats all;
-        for (rf_tensor t :
-             {f.part.param, f.part.state[0], f.part.state[1], f.part.state[2], f.part.copy})
+        for (rf_tensor t : {f.part.param, f.part.state[0], f.part.state[1], f.part.state[2],
+                            f.part.state[3], f.part.copy})
             if (t.buffer)
                 for (float x : read(t))
                     all.push_back(x);

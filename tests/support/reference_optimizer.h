@@ -14,7 +14,12 @@ namespace reference
 {
 
 struct OptimizerState {
-    double m = 0, v = 0, a = 0;
+    double m = 0, v = 0, a = 0, u = 0;
+
+    double of(int k) const /* enum rf_optimizer_state */
+    {
+        return k == RF_STATE_M ? m : k == RF_STATE_V ? v : k == RF_STATE_A ? a : u;
+    }
 };
 
 /* t: from 1. decays: whether weight decay applies. */
