@@ -79,7 +79,7 @@ static int check_grads(const struct rf_attention_call *call)
     return check_lse(call, "delta", g->delta);
 }
 
-static int run(struct rf_stream *stream, const struct rf_attention_call *call)
+static int run_path(struct rf_stream *stream, const struct rf_attention_call *call)
 {
     const struct rf_attention_args *a = call->args;
     if (a->q.batch == 0 || a->q.rows == 0)
@@ -105,7 +105,7 @@ static int forward(struct rf_stream *stream, const char *op, const struct rf_att
         (struct rf_named_heads[]){
             {"out", a->out}, {"lse", rf_heads_flat(a->lse)}, {"q", a->q}, {"k", a->k}, {"v", a->v}},
         2, 5));
-    return run(stream, &call);
+    return run_path(stream, &call);
 }
 
 static int backward(struct rf_stream *stream, const char *op, const struct rf_attention_args *a,
@@ -127,7 +127,7 @@ static int backward(struct rf_stream *stream, const char *op, const struct rf_at
                                                        {"k", a->k},
                                                        {"v", a->v}},
                              4, 10));
-    return run(stream, &call);
+    return run_path(stream, &call);
 }
 
 int rf_attend(struct rf_stream *stream, const struct rf_attention_args *args)

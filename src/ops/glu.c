@@ -49,9 +49,9 @@ static int check_out(const char *op, const char *name, struct rf_tensor out, int
     return 0;
 }
 
-static int run(struct rf_stream *stream, const char *op, enum rf_activation kind,
-               struct rf_tensor out, const struct pair *d, struct rf_tensor dout,
-               const struct pair *in, int64_t rows, int64_t columns)
+static int run_glu(struct rf_stream *stream, const char *op, enum rf_activation kind,
+                   struct rf_tensor out, const struct pair *d, struct rf_tensor dout,
+                   const struct pair *in, int64_t rows, int64_t columns)
 {
     static const struct rf_builds forward = RF_BUILDS(glu);
     static const struct rf_builds backward = RF_BUILDS(glu_backward);
@@ -106,7 +106,7 @@ int rf_glu(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor o
     } else {
         RETURN_IF_ERROR(rf_check_alias(op, "out", out, "gate", gate));
     }
-    return run(stream, op, kind, out, &none, (struct rf_tensor){0}, &in, rows, columns);
+    return run_glu(stream, op, kind, out, &none, (struct rf_tensor){0}, &in, rows, columns);
 }
 
 int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor dgate,
@@ -128,5 +128,5 @@ int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, struct rf
     RETURN_IF_ERROR(rf_check_alias(op, "dup", dup, "gate", gate));
     RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"dgate", dgate}, {"dup", dup}}, 2,
                                    (struct rf_operand[]){{"dout", dout}}, 1));
-    return run(stream, op, kind, (struct rf_tensor){0}, &d, dout, &in, rows, columns);
+    return run_glu(stream, op, kind, (struct rf_tensor){0}, &d, dout, &in, rows, columns);
 }

@@ -146,9 +146,10 @@ static int check_layout(const char *what, struct rf_tensor *tensor, struct rf_la
                        "matmul: %s has rows of %lld, %lld elements apart, and products %lld apart; "
                        "rows must not overlap, and steps not be negative",
                        what, (long long)columns, (long long)layout->row, (long long)layout->step);
-    int64_t room = rf_tensor_count(*tensor), count = 0;
-    bool fits = rows <= room && columns <= room &&
-                (count = (rows - 1) * layout->row + (batch - 1) * layout->step + columns) <= room;
+    int64_t capacity = rf_tensor_count(*tensor), count = 0;
+    bool fits =
+        rows <= capacity && columns <= capacity &&
+        (count = (rows - 1) * layout->row + (batch - 1) * layout->step + columns) <= capacity;
     if (!fits)
         return rf_fail(RF_EINVAL,
                        "matmul: %s is %s; %lld products of (%lld, %lld), rows %lld and products "

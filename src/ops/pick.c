@@ -65,8 +65,8 @@ uint64_t rf_wide_quads(struct rf_device *device, uint64_t quads, uint32_t per_la
     const uint64_t group = (uint64_t)rf_device_get_info(device)->subgroup_size * per_lane;
     uint64_t most = RF_WIDE_GROUPS * group;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t room = rf_wide_bytes(written[i]) / (4 * rf_dtype_bytes(written[i].dtype));
-        most = room < most ? room : most;
+        uint64_t capacity = rf_wide_bytes(written[i]) / (4 * rf_dtype_bytes(written[i].dtype));
+        most = capacity < most ? capacity : most;
     }
     return (quads < most ? quads : most) / group * group;
 }

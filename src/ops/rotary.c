@@ -43,8 +43,8 @@ static int check(const char *op, const struct rf_named_heads *out, const struct 
     return rf_check_heads_apart(op, (struct rf_named_heads[]){*out, *x}, 1, in_place ? 1 : 2);
 }
 
-static int run(struct rf_stream *stream, const char *op, struct rf_named_heads out,
-               struct rf_named_heads x, const struct rf_rotary_opts *given, bool back)
+static int run_rotary(struct rf_stream *stream, const char *op, struct rf_named_heads out,
+                      struct rf_named_heads x, const struct rf_rotary_opts *given, bool back)
 {
     static const struct rf_build shaders[2][2] = {
         {RF_BUILD_TYPES(rotary_s), RF_BUILD_TYPES(rotary_v)},
@@ -91,13 +91,13 @@ static int run(struct rf_stream *stream, const char *op, struct rf_named_heads o
 int rf_rotary(struct rf_stream *stream, struct rf_heads out, struct rf_heads x,
               const struct rf_rotary_opts *opts)
 {
-    return run(stream, "rotary", (struct rf_named_heads){"out", out},
-               (struct rf_named_heads){"x", x}, opts, false);
+    return run_rotary(stream, "rotary", (struct rf_named_heads){"out", out},
+                      (struct rf_named_heads){"x", x}, opts, false);
 }
 
 int rf_rotary_backward(struct rf_stream *stream, struct rf_heads dx, struct rf_heads dout,
                        const struct rf_rotary_opts *opts)
 {
-    return run(stream, "rotary_backward", (struct rf_named_heads){"dx", dx},
-               (struct rf_named_heads){"dout", dout}, opts, true);
+    return run_rotary(stream, "rotary_backward", (struct rf_named_heads){"dx", dx},
+                      (struct rf_named_heads){"dout", dout}, opts, true);
 }

@@ -9,8 +9,8 @@
 #include "shaders/push/softmax.h"
 
 /* out = f(x, dout); dout may have no buffer. */
-static int run(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
-               struct rf_tensor out, struct rf_tensor x, struct rf_tensor dout)
+static int run_rows(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
+                    struct rf_tensor out, struct rf_tensor x, struct rf_tensor dout)
 {
     int64_t columns = out.shape.ndim > 0 ? out.shape.dim[out.shape.ndim - 1] : 1;
     int64_t rows = columns ? rf_tensor_count(out) / columns : 0;
@@ -41,7 +41,7 @@ int rf_softmax(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor 
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "x", x, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "x", x));
-    return run(stream, op, &builds, out, x, (struct rf_tensor){0});
+    return run_rows(stream, op, &builds, out, x, (struct rf_tensor){0});
 }
 
 int rf_softmax_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
@@ -54,5 +54,5 @@ int rf_softmax_backward(struct rf_stream *stream, struct rf_tensor dx, struct rf
     RETURN_IF_ERROR(rf_check_operand(op, "out", out, dx.dtype, rf_tensor_count(dx)));
     RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
     RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "out", out));
-    return run(stream, op, &builds, dx, out, dout);
+    return run_rows(stream, op, &builds, dx, out, dout);
 }

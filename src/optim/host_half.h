@@ -97,22 +97,22 @@ RF_LOOPS int blocks_of(int64_t n)
 }
 
 /* Where elements i to i + n - 1 of an array can be worked on as blocks: in place; or, of a part of
- * a block, in `room`, filled up with zeros. */
-RF_LOOPS void *reach(void *array, size_t size, int64_t i, int64_t n, void *room)
+ * a block, in `buffer`, filled up with zeros. */
+RF_LOOPS void *reach(void *array, size_t size, int64_t i, int64_t n, void *buffer)
 {
     char *at = (char *)array + (size_t)i * size;
     if (n % GRAIN == 0)
         return at;
-    memset(room, 0, GRAIN * size);
-    memcpy(room, at, (size_t)n * size);
-    return room;
+    memset(buffer, 0, GRAIN * size);
+    memcpy(buffer, at, (size_t)n * size);
+    return buffer;
 }
 
-/* Puts elements that were worked on in `room` where they belong. */
-RF_LOOPS void bring_back(void *array, size_t size, int64_t i, int64_t n, const void *room)
+/* Puts elements that were worked on in `buffer` where they belong. */
+RF_LOOPS void bring_back(void *array, size_t size, int64_t i, int64_t n, const void *buffer)
 {
     if (n % GRAIN != 0)
-        memcpy((char *)array + (size_t)i * size, room, (size_t)n * size);
+        memcpy((char *)array + (size_t)i * size, buffer, (size_t)n * size);
 }
 
 RF_LOOPS void widen(float *restrict to, const u16_place *restrict from, enum rf_dtype type,
@@ -146,13 +146,13 @@ RF_LOOPS void narrow(u16_place *restrict to, const f32_place *restrict from, enu
 }
 
 /* Elements of an array of f32, f16 or bf16 as f32: whole blocks, or a part of one. */
-RF_LOOPS f32_place *take(void *array, enum rf_dtype type, int64_t i, int64_t n, float *room)
+RF_LOOPS f32_place *take(void *array, enum rf_dtype type, int64_t i, int64_t n, float *buffer)
 {
     uint16_t half[GRAIN];
     if (type == RF_F32)
-        return reach(array, sizeof(float), i, n, room);
-    widen(room, reach(array, sizeof(*half), i, n, half), type, blocks_of(n));
-    return room;
+        return reach(array, sizeof(float), i, n, buffer);
+    widen(buffer, reach(array, sizeof(*half), i, n, half), type, blocks_of(n));
+    return buffer;
 }
 
 /* The other way, of what was worked on at `from`. */

@@ -20,8 +20,8 @@ RF_LOOPS float sum_of(const struct rf_host_flat *flat, int64_t first, int64_t co
     float part[PARTS] = {0}, four[4];
     for (int64_t i = 0; i < count; i += GRAIN) {
         const int64_t n = count - i < GRAIN ? count - i : GRAIN;
-        float room[GRAIN];
-        const f32_place *x = take((void *)flat->data, flat->dtype, first + i, n, room);
+        float buffer[GRAIN];
+        const f32_place *x = take((void *)flat->data, flat->dtype, first + i, n, buffer);
         for (int e = 0; e < GRAIN; e += PARTS)
             for (int k = 0; k < PARTS; k++) {
                 const float scaled = x[e + k] * scale;

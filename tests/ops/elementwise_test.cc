@@ -14,21 +14,31 @@ class Elementwise : public TypedOpTest
 };
 ALL_TYPES(Elementwise);
 
+/* The operations of two operands, and what an element of the result is, to the bit. */
+struct Pair {
+    std::string name;
+    int (*call)(rf_stream *stream, rf_tensor out, rf_tensor a, rf_tensor b);
+    float (*want)(float a, float b);
+};
+const Pair pairs[] = {
+    {"add", rf_add, [](float a, float b) { return a + b; }},
+    {"mul", rf_mul, [](float a, float b) { return a * b; }},
+    {"maximum", rf_maximum, [](float a, float b) { return std::max(a, b); }},
+};
+
 TEST_P(Elementwise, SumsAndProductsAreExactAlsoInPlace)
 {
     for (int64_t n : sizes)
         for (int mode : {0, 1, 2, 3}) { /* apart, out = a, out = b, apart and not aligned */
-            Floats a = rounded(normal(n)), b = rounded(normal(n)), sums(n), products(n);
-            for (int64_t i = 0; i < n; i++) {
-                sums[i] = a[i] + b[i];
-                products[i] = a[i] * b[i];
-            }
-            for (bool product : {false, true}) {
+            const Floats a = rounded(normal(n)), b = rounded(normal(n));
+            for (const Pair &pair : pairs) {
+                Floats want(n);
+                for (int64_t i = 0; i < n; i++)
+                    want[i] = pair.want(a[i], b[i]);
                 rf_tensor ta = in(rf_shape1(n), a, mode == 3), tb = in(rf_shape1(n), b);
                 rf_tensor to = mode == 1 ? ta : mode == 2 ? tb : out(rf_shape1(n));
-                ASSERT_OK((product ? rf_mul : rf_add)(stream, to, ta, tb));
-                expect_same_bits(read(to), rounded(product ? products : sums),
-                                 "add or mul " + std::to_string(n));
+                ASSERT_OK(pair.call(stream, to, ta, tb));
+                expect_same_bits(read(to), rounded(want), pair.name + std::to_string(n));
             }
         }
 }
