@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The list of steps that a collective is: its form, and how builders write it. One builder per
- * algorithm (ring.c, flat.c, ...) fills it; exec.c runs it, print.c shows it, count.c counts it. A
+ * algorithm (ring.c, flat.c, ...) fills it; exec.c runs it, schedule.c shows it, count.c counts it. A
  * builder is a pure function of struct rf_coll_desc.
  */
 #ifndef RF_COLL_SCHED_H
 #define RF_COLL_SCHED_H
 
 #include <assert.h>
-#include <stdio.h>
 
 #include "coll.h"
 
@@ -180,9 +179,6 @@ struct rf_prefix_round {
     uint32_t reads, writes; /* bit l: the slot of level l */
 };
 struct rf_prefix_round rf_prefix_round(const struct rf_coll_desc *desc);
-/* One line per step. */
-void rf_sched_print(const struct rf_sched *sched, FILE *file);
-const char *rf_step_verb_name(enum rf_step_verb verb);
 
 /* ---- cutting: by (count, ranks) and the segment only ----------------------------------------- */
 

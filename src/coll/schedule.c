@@ -163,25 +163,30 @@ uint32_t rf_schedule_step_count(const struct rf_schedule *schedule)
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Fetches and stores are of device memory, which is not described here. */
-static const uint8_t inner[] = {[RF_SCHEDULE_SEND] = RF_STEP_SEND,
-                                [RF_SCHEDULE_RECV] = RF_STEP_RECV,
-                                [RF_SCHEDULE_REDUCE] = RF_STEP_REDUCE,
-                                [RF_SCHEDULE_COPY] = RF_STEP_COPY,
-                                [RF_SCHEDULE_DIVIDE] = RF_STEP_DIVIDE,
-                                [RF_SCHEDULE_JOIN] = RF_STEP_JOIN,
-                                [RF_SCHEDULE_ADDRESSES] = RF_STEP_ADDRESSES,
-                                [RF_SCHEDULE_AGREE] = RF_STEP_AGREE,
-                                [RF_SCHEDULE_REDUCE_ALL] = RF_STEP_REDUCE_ALL};
+static const struct {
+    enum rf_step_verb inner;
+    const char *name;
+} verbs[] = {
+    [RF_SCHEDULE_SEND] = {RF_STEP_SEND, "send"},
+    [RF_SCHEDULE_RECV] = {RF_STEP_RECV, "recv"},
+    [RF_SCHEDULE_REDUCE] = {RF_STEP_REDUCE, "reduce"},
+    [RF_SCHEDULE_COPY] = {RF_STEP_COPY, "copy"},
+    [RF_SCHEDULE_DIVIDE] = {RF_STEP_DIVIDE, "divide"},
+    [RF_SCHEDULE_JOIN] = {RF_STEP_JOIN, "join"},
+    [RF_SCHEDULE_ADDRESSES] = {RF_STEP_ADDRESSES, "addresses"},
+    [RF_SCHEDULE_AGREE] = {RF_STEP_AGREE, "agree"},
+    [RF_SCHEDULE_REDUCE_ALL] = {RF_STEP_REDUCE_ALL, "reduce_all"},
+};
 
 const char *rf_schedule_verb_name(enum rf_schedule_verb verb)
 {
-    return (unsigned)verb < sizeof(inner) ? rf_step_verb_name((enum rf_step_verb)inner[verb]) : "?";
+    return (unsigned)verb < sizeof(verbs) / sizeof(verbs[0]) ? verbs[verb].name : "?";
 }
 
 static enum rf_schedule_verb verb_of(const struct rf_step *step)
 {
     unsigned verb = 0;
-    while (inner[verb] != step->verb)
+    while (verbs[verb].inner != step->verb)
         verb++;
     return (enum rf_schedule_verb)verb;
 }

@@ -213,23 +213,4 @@ TEST(Table, RefusesWhatMakesNoSense)
     EXPECT_EQ(status(static_cast<enum rf_coll_op>(77), 0, 2, 1, RF_F32, 0), RF_EINVAL);
 }
 
-TEST(Schedule, PrintsOneLineAStep)
-{
-    struct rf_coll_desc desc = {};
-    desc.op = RF_COLL_ALL_REDUCE;
-    desc.ranks = 2;
-    desc.count = 4;
-    struct rf_sched *sched = nullptr;
-    ASSERT_EQ(rf_sched_build_as(&desc, "ring", &sched), 0);
-    char *text = nullptr;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    rf_sched_print(sched, file);
-    fclose(file);
-    EXPECT_EQ(std::count(text, text + bytes, '\n'), 1 + int(sched->count));
-    EXPECT_NE(strstr(text, "reduce"), nullptr);
-    free(text);
-    rf_sched_destroy(sched);
-}
-
 } // namespace

@@ -95,6 +95,20 @@ TEST(PublicSchedule, RefusesStepsAndOperandsThatDoNotExist)
     rf_schedule_destroy(schedule);
 }
 
+rf_schedule_verb verb_of(uint8_t verb)
+{
+    switch (verb) {
+    case RF_STEP_ADDRESSES:
+        return RF_SCHEDULE_ADDRESSES;
+    case RF_STEP_AGREE:
+        return RF_SCHEDULE_AGREE;
+    case RF_STEP_REDUCE_ALL:
+        return RF_SCHEDULE_REDUCE_ALL;
+    default: // the others have the same numbers
+        return (rf_schedule_verb)verb;
+    }
+}
+
 // Every step, with what it waits for, against the list that is run.
 void expect_same(const rf_schedule *schedule, const rf_sched *sched)
 {
@@ -110,7 +124,7 @@ void expect_same(const rf_schedule *schedule, const rf_sched *sched)
         rf_schedule_step step = {};
         ASSERT_EQ(rf_schedule_get_step(schedule, k, &step), 0);
         const rf_step &own = sched->steps[k];
-        EXPECT_STREQ(rf_schedule_verb_name(step.verb), rf_step_verb_name((rf_step_verb)own.verb));
+        EXPECT_EQ(step.verb, verb_of(own.verb));
         EXPECT_EQ(step.bytes, own.bytes);
         EXPECT_EQ(std::vector<uint32_t>(step.after, step.after + step.after_count), before[k]);
         const bool message = own.verb == RF_STEP_SEND || own.verb == RF_STEP_RECV;
