@@ -25,30 +25,6 @@ static const enum rf_coll_op operations[] = {
     RF_COLL_BARRIER,    RF_COLL_SEND,           RF_COLL_RECV};
 enum { OPERATIONS = sizeof(operations) / sizeof(operations[0]) };
 
-static bool is_message(enum rf_coll_op op)
-{
-    return op == RF_COLL_SEND || op == RF_COLL_RECV;
-}
-
-bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out)
-{
-    *out = call->desc;
-    if (is_message(call->desc.op)) { /* between rank 0 and the root */
-        if (rank != 0 && rank != call->desc.root)
-            return false;
-        if (rank != 0) {
-            out->op = call->desc.op == RF_COLL_SEND ? RF_COLL_RECV : RF_COLL_SEND;
-            out->root = 0;
-        }
-    }
-    if (call->same) { /* an all-to-all: what each sends to this rank */
-        for (int r = 0; r < out->ranks; r++)
-            call->same[r] = call->counts[rank];
-        out->recv_counts = call->same;
-    }
-    return true;
-}
-
 /* ---- lists in options ------------------------------------------------------------------------ */
 
 /* How many words a list has, and whether each is a whole number that fits. */
@@ -161,7 +137,7 @@ static int read_operation(const struct tool_command *command, const char *name,
 static bool has_root(enum rf_coll_op op)
 {
     return op == RF_COLL_BROADCAST || op == RF_COLL_REDUCE || op == RF_COLL_GATHER ||
-           op == RF_COLL_SCATTER || is_message(op);
+           op == RF_COLL_SCATTER || schedule_is_message(op);
 }
 
 /* Options that the operation has no use for. */
@@ -190,7 +166,7 @@ static int check_numbers(const struct tool_command *command, struct options *o)
                                 SCHEDULE_MOST_RANKS);
     if (!o->count_given && !o->counts && desc->op != RF_COLL_BARRIER && !o->list)
         return tool_usage_error(command, "say with --count how many elements %s has", op);
-    if (!o->root_given && is_message(desc->op))
+    if (!o->root_given && schedule_is_message(desc->op))
         o->root = o->ranks > 1;
     if (o->root >= o->ranks)
         return tool_usage_error(command, "--root %lld is not one of %lld ranks", (long long)o->root,

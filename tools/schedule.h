@@ -20,13 +20,29 @@ struct schedule_call {
     int host_count;               /* 1 without hosts */
     size_t *counts, *same;        /* [ranks], or NULL; same: for the recv_counts of one rank */
 };
-/* The description for one rank; false: it has no part in the call. */
-bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out);
-
 /* Elements of the whole, one after the other. */
 struct schedule_range {
     uint64_t first, count;
 };
+
+/* ---- schedule_call.c: what follows from the call alone --------------------------------------- */
+
+/* send or recv */
+bool schedule_is_message(enum rf_coll_op op);
+/* The description for one rank; false: it has no part in the call. */
+bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out);
+/* As in the call; with counts their sum. */
+uint64_t schedule_elements(const struct schedule_call *call);
+/* Whether that is a piece for each rank, and not the whole. */
+bool schedule_is_of_each(const struct schedule_call *call);
+/* Bytes that the busiest rank has to send, by whatever algorithm, and the formula. */
+uint64_t schedule_least_bytes(const struct schedule_call *call, const char **formula);
+/* Where elements of a rank's input or output lie in the whole. */
+uint64_t schedule_base(const struct rf_schedule_desc *desc, int rank, enum rf_schedule_space space);
+/* What a rank brings or gets, in elements of the whole; count 0: nothing. */
+struct schedule_range schedule_side(const struct schedule_call *call, int rank, bool out);
+
+/* ---- schedule_job.c: what all ranks do ------------------------------------------------------- */
 
 struct schedule_step {
     uint64_t bytes;
@@ -52,7 +68,6 @@ struct schedule_rank {
     struct rf_schedule *schedule; /* NULL: too many */
 };
 
-/* What all ranks do. */
 struct schedule_job {
     const struct schedule_call *call;
     const char *algorithm;
@@ -68,7 +83,6 @@ struct schedule_job {
     uint32_t range_count, range_capacity;
 };
 
-/* schedule_job.c */
 int schedule_job_make(const struct tool_command *command, const struct schedule_call *call,
                       struct schedule_job *job);
 void schedule_job_free(struct schedule_job *job);
@@ -76,37 +90,29 @@ void schedule_job_free(struct schedule_job *job);
  * has no part in the call, or there is no memory. */
 const struct rf_schedule *schedule_of(const struct schedule_job *job, int rank,
                                       struct rf_schedule **made);
-/* As in the call; with counts their sum. */
-uint64_t schedule_elements(const struct schedule_call *call);
-/* Whether that is a piece for each rank, and not the whole. */
-bool schedule_is_of_each(const struct schedule_call *call);
-/* Bytes that the busiest rank has to send, by whatever algorithm, and the formula. */
-uint64_t schedule_least_bytes(const struct schedule_call *call, const char **formula);
-/* Where elements of a rank's input or output lie in the whole. */
-uint64_t schedule_base(const struct rf_schedule_desc *desc, int rank, enum rf_schedule_space space);
-/* What a rank brings or gets, in elements of the whole; count 0: nothing. */
-struct schedule_range schedule_side(const struct schedule_call *call, int rank, bool out);
+
+/* ---- schedule_ranges.c: which elements a step is about --------------------------------------- */
+
+/* What the temporary memory of all ranks holds. */
+struct schedule_memory;
+struct schedule_memory *schedule_memory_create(int ranks);
+void schedule_memory_free(struct schedule_memory *memory, int ranks);
+/* Fills in the elements of a step whose predecessors have ended. Those of a receive are known: they
+ * are those of its message. 0, or -1: out of memory. */
+int schedule_find_ranges(struct schedule_job *job, struct schedule_memory *memory, int rank,
+                         uint32_t number);
 /* "0-3,8"; at most `most` ranges, then "...". Returns text. */
 const char *schedule_ranges_text(const struct schedule_range *ranges, uint32_t count, uint32_t most,
                                  char *text, size_t size);
 
-/* schedule_ranges.c: fills in the elements of a step whose predecessors have ended; of a receive
- * those of its message are known already. 0, or -1: out of memory. */
-struct schedule_memory;
-struct schedule_memory *schedule_memory_create(int ranks);
-void schedule_memory_free(struct schedule_memory *memory, int ranks);
-int schedule_find_ranges(struct schedule_job *job, struct schedule_memory *memory, int rank,
-                         uint32_t number);
+/* ---- what is shown; rank: the one that was asked for, or -1 ---------------------------------- */
 
-/* schedule_print.c; rank: the one that was asked for, or -1 */
 void schedule_print(const struct schedule_job *job, int rank);
 int schedule_write_json(const struct tool_command *command, const struct schedule_job *job,
                         int rank, const char *path);
-/* schedule_list.c: without an operation, the algorithms of all. */
-int schedule_list(const struct tool_command *command, const struct schedule_call *call);
-
-/* schedule_plot.c */
 int schedule_plot(const struct tool_command *command, const struct schedule_job *job,
                   const char *path);
+/* Algorithms; without a call those of all operations. */
+int schedule_list(const struct tool_command *command, const struct schedule_call *call);
 
 #endif

@@ -29,48 +29,6 @@ void schedule_memory_free(struct schedule_memory *memory, int ranks)
     free(memory);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
-
-static uint64_t elements_before(const struct rf_schedule_desc *desc, int rank)
-{
-    uint64_t before = 0;
-    if (!desc->counts)
-        return (uint64_t)rank * desc->count;
-    for (int r = 0; r < rank; r++)
-        before += desc->counts[r];
-    return before;
-}
-
-uint64_t schedule_base(const struct rf_schedule_desc *desc, int rank, enum rf_schedule_space space)
-{
-    const bool in = space == RF_SCHEDULE_IN, out = space == RF_SCHEDULE_OUT;
-    const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
-    const bool scatters = desc->op == RF_COLL_REDUCE_SCATTER || desc->op == RF_COLL_SCATTER;
-    return (in && gathers) || (out && scatters) ? elements_before(desc, rank) : 0;
-}
-
-struct schedule_range schedule_side(const struct schedule_call *call, int rank, bool out)
-{
-    struct rf_schedule_desc desc;
-    if (!schedule_desc_of(call, rank, &desc))
-        return (struct schedule_range){0, 0};
-    const uint64_t share = desc.counts ? desc.counts[rank] : desc.count;
-    const bool parts = desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER ||
-                       desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER ||
-                       desc.op == RF_COLL_ALL_TO_ALL;
-    const bool own = out ? desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER
-                         : desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER;
-    const bool at_root = out ? desc.op == RF_COLL_REDUCE || desc.op == RF_COLL_GATHER
-                             : desc.op == RF_COLL_BROADCAST || desc.op == RF_COLL_SCATTER;
-    const bool never = desc.op == RF_COLL_BARRIER || (desc.op == RF_COLL_SEND && out) ||
-                       (desc.op == RF_COLL_RECV && !out);
-    if (never || (at_root && rank != desc.root))
-        return (struct schedule_range){0, 0};
-    if (own)
-        return (struct schedule_range){elements_before(&desc, rank), share};
-    return (struct schedule_range){0, parts ? elements_before(&desc, desc.ranks) : desc.count};
-}
-
 /* ---- temporary memory ------------------------------------------------------------------------ */
 
 static bool reserve(void **items, uint32_t count, uint32_t *capacity, size_t item_bytes)

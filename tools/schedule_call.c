@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What follows from a call alone, whatever its algorithm: what each rank does of it, brings and
+ * gets, and how many bytes have to be sent at least.
+ */
+#include "schedule.h"
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+bool schedule_is_message(enum rf_coll_op op)
+{
+    return op == RF_COLL_SEND || op == RF_COLL_RECV;
+}
+
+bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out)
+{
+    *out = call->desc;
+    if (schedule_is_message(call->desc.op)) { /* between rank 0 and the root */
+        if (rank != 0 && rank != call->desc.root)
+            return false;
+        if (rank != 0) {
+            out->op = call->desc.op == RF_COLL_SEND ? RF_COLL_RECV : RF_COLL_SEND;
+            out->root = 0;
+        }
+    }
+    if (call->same) { /* an all-to-all: what each sends to this rank */
+        for (int r = 0; r < out->ranks; r++)
+            call->same[r] = call->counts[rank];
+        out->recv_counts = call->same;
+    }
+    return true;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static uint64_t elements_before(const struct rf_schedule_desc *desc, int rank)
+{
+    uint64_t before = 0;
+    if (!desc->counts)
+        return (uint64_t)rank * desc->count;
+    for (int r = 0; r < rank; r++)
+        before += desc->counts[r];
+    return before;
+}
+
+uint64_t schedule_base(const struct rf_schedule_desc *desc, int rank, enum rf_schedule_space space)
+{
+    const bool in = space == RF_SCHEDULE_IN, out = space == RF_SCHEDULE_OUT;
+    const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
+    const bool scatters = desc->op == RF_COLL_REDUCE_SCATTER || desc->op == RF_COLL_SCATTER;
+    return (in && gathers) || (out && scatters) ? elements_before(desc, rank) : 0;
+}
+
+struct schedule_range schedule_side(const struct schedule_call *call, int rank, bool out)
+{
+    struct rf_schedule_desc desc;
+    if (!schedule_desc_of(call, rank, &desc))
+        return (struct schedule_range){0, 0};
+    const uint64_t share = desc.counts ? desc.counts[rank] : desc.count;
+    const bool parts = desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER ||
+                       desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER ||
+                       desc.op == RF_COLL_ALL_TO_ALL;
+    const bool own = out ? desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER
+                         : desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER;
+    const bool at_root = out ? desc.op == RF_COLL_REDUCE || desc.op == RF_COLL_GATHER
+                             : desc.op == RF_COLL_BROADCAST || desc.op == RF_COLL_SCATTER;
+    const bool never = desc.op == RF_COLL_BARRIER || (desc.op == RF_COLL_SEND && out) ||
+                       (desc.op == RF_COLL_RECV && !out);
+    if (never || (at_root && rank != desc.root))
+        return (struct schedule_range){0, 0};
+    if (own)
+        return (struct schedule_range){elements_before(&desc, rank), share};
+    return (struct schedule_range){0, parts ? elements_before(&desc, desc.ranks) : desc.count};
+}
+
+/* ---- the least ------------------------------------------------------------------------------- */
+
+uint64_t schedule_elements(const struct schedule_call *call)
+{
+    uint64_t elements = call->desc.op == RF_COLL_BARRIER ? 0 : call->desc.count;
+    for (int r = 0; call->counts && r < call->desc.ranks; r++)
+        elements = (r ? elements : 0) + call->counts[r];
+    return elements;
+}
+
+bool schedule_is_of_each(const struct schedule_call *call)
+{
+    const enum rf_coll_op op = call->desc.op;
+    return !call->counts &&
+           (op == RF_COLL_ALL_GATHER || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_GATHER ||
+            op == RF_COLL_SCATTER || op == RF_COLL_ALL_TO_ALL);
+}
+
+static uint64_t share_out(uint64_t bytes, uint64_t times, uint64_t ranks)
+{
+    return (uint64_t)(((unsigned __int128)bytes * times + ranks - 1) / ranks);
+}
+
+/* Of the largest share of any rank but the root. */
+static uint64_t largest_share(const struct rf_schedule_desc *desc, bool with_root)
+{
+    uint64_t largest = 0;
+    for (int r = 0; r < desc->ranks; r++) {
+        const uint64_t share = desc->counts ? desc->counts[r] : desc->count;
+        if ((with_root || r != desc->root) && share > largest)
+            largest = share;
+    }
+    return largest;
+}
+
+uint64_t schedule_least_bytes(const struct schedule_call *call, const char **formula)
+{
+    const struct rf_schedule_desc *desc = &call->desc;
+    const uint64_t element = rf_dtype_bytes(desc->dtype), ranks = (uint64_t)desc->ranks;
+    const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
+    const uint64_t whole = schedule_side(call, desc->root, gathers).count * element;
+    const uint64_t larger = largest_share(desc, true) * element;
+    uint64_t least = 0;
+    *formula = NULL;
+    if (ranks == 1)
+        return 0;
+    switch (desc->op) {
+    case RF_COLL_ALL_REDUCE:
+        *formula = "2 (N-1)/N K";
+        return share_out(whole, 2 * (ranks - 1), ranks);
+    case RF_COLL_ALL_GATHER:
+        *formula = desc->counts ? "the larger of (N-1)/N K and the largest piece" : "(N-1)/N K";
+        least = share_out(whole, ranks - 1, ranks);
+        return larger > least ? larger : least;
+    case RF_COLL_REDUCE_SCATTER:
+    case RF_COLL_ALL_TO_ALL:
+        *formula = desc->counts ? "K less a piece" : "(N-1)/N K";
+        for (int r = 0; r < desc->ranks; r++) {
+            const uint64_t own = (desc->counts ? desc->counts[r] : desc->count) * element;
+            least = whole - own > least ? whole - own : least;
+        }
+        return least;
+    case RF_COLL_GATHER:
+        *formula = desc->counts ? "the largest piece" : "K/N";
+        return largest_share(desc, false) * element;
+    case RF_COLL_SCATTER:
+        *formula = desc->counts ? "K less a piece" : "(N-1)/N K";
+        return whole - (desc->counts ? desc->counts[desc->root] : desc->count) * element;
+    case RF_COLL_BROADCAST:
+    case RF_COLL_REDUCE:
+        *formula = "K";
+        return whole;
+    case RF_COLL_SEND:
+    case RF_COLL_RECV:
+        *formula = "K";
+        return desc->root == 0 ? 0 : desc->count * element;
+    default:
+        return 0;
+    }
+}
