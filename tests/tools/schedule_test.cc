@@ -300,6 +300,23 @@ TEST(SchedulePicture, LabelsMessagesWithTheirElementsAndMarksReductions)
         EXPECT_NE(hosts.find(word), std::string::npos) << word;
 }
 
+TEST(SchedulePicture, OfTheDocumentationIsWhatItsCommandDraws)
+{
+    const std::string docs = read_text(RF_SOURCE "/docs/collectives.md");
+    const std::string name = "\nringforge schedule ", plot = "--plot ";
+    int drawn = 0;
+    for (size_t at = 0; (at = docs.find(name, at)) != std::string::npos; drawn++) {
+        at += name.size();
+        std::string words = docs.substr(at, docs.find("\n```", at) - at);
+        std::replace(words.begin(), words.end(), '\\', ' ');
+        const size_t path = words.find(plot);
+        ASSERT_NE(path, std::string::npos) << words;
+        const std::string file = RF_SOURCE "/" + words.substr(path + plot.size());
+        EXPECT_EQ(schedule(words.substr(0, path) + "--plot -").out, read_text(file)) << file;
+    }
+    EXPECT_EQ(drawn, 4);
+}
+
 TEST(SchedulePicture, ThatCannotBeReadOrWrittenIsRefused)
 {
     EXPECT_NE(schedule("all_reduce -n 64 -c 64 -a ring --plot -").err.find("cannot be read"),
