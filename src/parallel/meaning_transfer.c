@@ -78,7 +78,8 @@ static int check_reported(const struct rf_at *a)
     for (int v = 0; v < a->plan->value_count; v++)
         if (a->plan->values[v].kind == RF_VALUE_SCALARS && a->plan->values[v].slot < 0 &&
             a->tokens[v].state != RF_TOKEN_HELD)
-            return rf_check_fail(a->plan, a->i, "comes after the loss: nobody hears if it fails");
+            return rf_check_fail(a->plan, a->i,
+                                 "comes after the loss, so its failure would not be reported");
     return 0;
 }
 

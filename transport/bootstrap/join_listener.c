@@ -366,7 +366,8 @@ int rf_growth_begin(struct rf_join_listener *l, struct rf_control *parent, int c
     const int there = count_answering(l);
     int port, rc = 0;
     if (parent->size > 1 && rf_loop_world(parent))
-        rc = rf_fail(RF_ENOTSUP, "ranks that are threads of one process take nobody in");
+        rc = rf_fail(RF_ENOTSUP,
+                     "a job whose ranks are threads of one process cannot admit newcomers");
     else if (count < 1 || there < count)
         rc = rf_fail(RF_EAGAIN, "%d of %d newcomers answer", there, count);
     else

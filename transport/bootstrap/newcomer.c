@@ -128,7 +128,7 @@ int rf_newcomer_wait(const struct rf_join_request *request, struct rf_invitation
         if (rf_now_ns() >= deadline) {
             const struct rf_error last = *rf_last_error();
             return rf_fail_rank(RF_ETIMEOUT, 0,
-                                "no job took this process in at %s port %d within %.3g s: %.400s",
+                                "no job admitted this process at %s port %d within %.3g s: %.400s",
                                 rendezvous.host, rendezvous.port, request->timeout_s, last.message);
         }
         rf_sleep_ns(RETRY_NS);
