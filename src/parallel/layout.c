@@ -16,9 +16,9 @@ enum { LEAST_OVERWRITTEN = 16384 };
 enum { LEAST_PART = 8 };
 
 /* Parameters by name, so that a plan takes no longer than its parameters are many: a hash table of
- * 2^k places, at most half of them taken. */
+ * 2^k entries, at most half of them taken. */
 struct names {
-    int *places; /* a parameter's index + 1; 0: free */
+    int *entries; /* a parameter's index + 1; 0: free */
     uint32_t mask;
 };
 
@@ -26,9 +26,9 @@ struct names {
 static int *place_of(const struct rf_plan *plan, const struct names *names, const char *name)
 {
     uint32_t at = rf_hash32(name, strlen(name), 0) & names->mask;
-    while (names->places[at] && strcmp(plan->params[names->places[at] - 1].desc->name, name) != 0)
+    while (names->entries[at] && strcmp(plan->params[names->entries[at] - 1].desc->name, name) != 0)
         at = (at + 1) & names->mask;
-    return &names->places[at];
+    return &names->entries[at];
 }
 
 static int check_tie(struct rf_plan *plan, const struct names *names, int index)
@@ -133,18 +133,18 @@ static int collect_params(struct rf_plan *plan)
     struct names names = {.mask = 1};
     while ((int64_t)(names.mask / 2) < total)
         names.mask = 2 * names.mask + 1;
-    names.places = rf_alloc(((size_t)names.mask + 1) * sizeof(*names.places));
+    names.entries = rf_alloc(((size_t)names.mask + 1) * sizeof(*names.entries));
     plan->params = rf_alloc((size_t)(total ? total : 1) * sizeof(*plan->params));
     plan->first_param = rf_alloc((size_t)plan->block_count * sizeof(*plan->first_param));
     int rc = 0;
-    if (!plan->params || !plan->first_param || !names.places)
+    if (!plan->params || !plan->first_param || !names.entries)
         rc = rf_fail(RF_ENOMEM, "plan: out of memory for %d parameters", total);
     for (int b = 0; rc == 0 && b < plan->block_count; b++) {
         plan->first_param[b] = plan->param_count;
         for (int i = 0; rc == 0 && i < plan->blocks[b].param_count; i++)
             rc = add_param(plan, &names, b, i);
     }
-    rf_free(names.places);
+    rf_free(names.entries);
     return rc;
 }
 

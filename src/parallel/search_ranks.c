@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What each rank of a pipeline has of a model, and what a micro-batch needs there: sums over its
- * blocks, from which search_bytes.c and search_time.c judge thousands of candidates.
+ * blocks, from which search_bytes.c and search_time.c evaluate thousands of candidates.
  */
 #include "../base/base.h"
 #include "search.h"
@@ -190,19 +190,19 @@ static void load_stages(const struct rf_search_view *view, const struct rf_searc
     }
 }
 
-/* ---- micro-batches that are under way -------------------------------------------------------- */
+/* ---- micro-batches in flight ----------------------------------------------------------------- */
 
-struct flight {
+struct in_flight {
     int kept, most_kept;       /* forward has been, backward weight not yet */
     int put_off, most_put_off; /* backward input has been, and not the next call yet */
 };
 
 /* Follows the calls of a rank. Its chunks' memory is not shared (lifetimes.c), so each counts by
  * its own. A weight half that comes at once is not put off. */
-static void follow(const struct rf_pipeline_call *calls, int count, struct flight *flights)
+static void follow(const struct rf_pipeline_call *calls, int count, struct in_flight *in_flight)
 {
     for (int k = 0; k < count; k++) {
-        struct flight *f = &flights[calls[k].chunk];
+        struct in_flight *f = &in_flight[calls[k].chunk];
         const bool next = k + 1 < count && calls[k + 1].verb == RF_VERB_BACKWARD_WEIGHT &&
                           calls[k + 1].chunk == calls[k].chunk &&
                           calls[k + 1].micro_batch == calls[k].micro_batch;
@@ -217,13 +217,13 @@ static void follow(const struct rf_pipeline_call *calls, int count, struct fligh
     }
 }
 
-static void add_flights(struct rf_search_ranks *r, int rank, const struct flight *flights)
+static void add_kept(struct rf_search_ranks *r, int rank, const struct in_flight *in_flight)
 {
     for (int chunk = 0; chunk < r->pipeline.chunks; chunk++) {
         const struct rf_search_stage *stage =
             &r->stages[rf_pipeline_stage(&r->pipeline, rank, chunk)];
-        r->ranks[rank].kept += (uint64_t)flights[chunk].most_kept * stage->kept +
-                               (uint64_t)flights[chunk].most_put_off * stage->put_off;
+        r->ranks[rank].kept += (uint64_t)in_flight[chunk].most_kept * stage->kept +
+                               (uint64_t)in_flight[chunk].most_put_off * stage->put_off;
     }
 }
 
@@ -243,16 +243,16 @@ int rf_search_load(const struct rf_search_view *view, const struct rf_search_blo
     RETURN_IF_ERROR(rf_pipeline_check(&p));
     const int count = rf_pipeline_call_count(&p);
     struct rf_pipeline_call *calls = rf_alloc((size_t)count * sizeof(*calls));
-    struct flight *flights = rf_alloc((size_t)p.chunks * sizeof(*flights));
-    for (int rank = 0; calls && flights && rank < p.ranks; rank++) {
-        memset(flights, 0, (size_t)p.chunks * sizeof(*flights));
+    struct in_flight *in_flight = rf_alloc((size_t)p.chunks * sizeof(*in_flight));
+    for (int rank = 0; calls && in_flight && rank < p.ranks; rank++) {
+        memset(in_flight, 0, (size_t)p.chunks * sizeof(*in_flight));
         rf_pipeline_order(&p, rank, calls);
-        follow(calls, count, flights);
-        add_flights(r, rank, flights);
+        follow(calls, count, in_flight);
+        add_kept(r, rank, in_flight);
     }
     const int rc =
-        calls && flights ? 0 : rf_fail(RF_ENOMEM, "search: out of memory for %d calls", count);
+        calls && in_flight ? 0 : rf_fail(RF_ENOMEM, "search: out of memory for %d calls", count);
     rf_free(calls);
-    rf_free(flights);
+    rf_free(in_flight);
     return rc;
 }

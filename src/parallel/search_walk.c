@@ -66,8 +66,8 @@ static int find_divisors(int64_t number, struct divisors *out)
 struct slot {
     int shard;
     int64_t judged;
-    struct rf_rejection rejection;          /* the quickest that does not fit */
-    signed char verdicts[STAGES][OFFLOADS]; /* of the policy's check: 1 good, -1 refused */
+    struct rf_rejection rejection;         /* the quickest that does not fit */
+    signed char allowed[STAGES][OFFLOADS]; /* of the policy's check: 1 good, -1 refused */
 };
 
 /* The model on these tensor ranks, with or without sequence parallelism. */
@@ -157,19 +157,19 @@ static int keep(struct walk *w, struct slot *slot, const struct rf_candidate *c)
 /* The policy is one that plans are made of. */
 static bool is_allowed(struct slot *slot, struct rf_plan *probe, int offload)
 {
-    signed char *verdict = &slot->verdicts[probe->policy.zero][offload];
-    if (*verdict < 0)
+    signed char *allowed = &slot->allowed[probe->policy.zero][offload];
+    if (*allowed < 0)
         return false;
     if (rf_pass_policy(probe) < 0) {
-        *verdict = -1;
+        *allowed = -1;
         refuse(slot, rf_last_error()->message);
         return false;
     }
-    *verdict = 1;
+    *allowed = 1;
     return true;
 }
 
-static int judge(struct walk *w, struct slot *slot, struct rf_candidate *c, int offload)
+static int evaluate(struct walk *w, struct slot *slot, struct rf_candidate *c, int offload)
 {
     struct rf_search_case one = {
         .view = &w->form->view, .ranks = &w->ranks, .rates = &w->opts->rates};
@@ -190,7 +190,7 @@ static int judge(struct walk *w, struct slot *slot, struct rf_candidate *c, int 
 
 /* With everything given but what is sharded and what lies with the host, which takes no less time:
  * where it is open, the first that fits is enough. */
-static int judge_all(struct walk *w, int64_t micro_batches, int recompute)
+static int evaluate_all(struct walk *w, int64_t micro_batches, int recompute)
 {
     const struct rf_policy *policy = &w->opts->policy;
     const bool open = (w->opts->open & RF_SEARCH_OFFLOAD) != 0;
@@ -214,7 +214,7 @@ static int judge_all(struct walk *w, int64_t micro_batches, int recompute)
                                          .chunks = w->order.chunks,
                                          .micro_batches = micro_batches};
                 c.mesh.shard = w->slots[k].shard;
-                RETURN_IF_ERROR(judge(w, &w->slots[k], &c, offload));
+                RETURN_IF_ERROR(evaluate(w, &w->slots[k], &c, offload));
             }
         }
     return 0;
@@ -245,7 +245,7 @@ static int take_micro_batches(struct walk *w, int k)
         const int recompute = open ? recompute_of(w, choice) : rows->recompute;
         RETURN_IF_ERROR(rf_search_load(&w->form->view, rows->blocks,
                                        (int)((count - 1) / w->mesh.dp) + 1, recompute, &w->ranks));
-        RETURN_IF_ERROR(judge_all(w, count, recompute));
+        RETURN_IF_ERROR(evaluate_all(w, count, recompute));
     }
     return 0;
 }
@@ -261,7 +261,7 @@ static int take_order(struct walk *w)
         rc = 0;
     } else if (rc == 0) {
         for (int k = 0; k < w->slot_count; k++)
-            memset(w->slots[k].verdicts, 0, sizeof(w->slots[k].verdicts));
+            memset(w->slots[k].allowed, 0, sizeof(w->slots[k].allowed));
         int taken = 0;
         /* The smallest first: what they refuse, all refuse. */
         for (int k = w->micro_batches.count - 1; rc == 0 && k >= 0; k--)
