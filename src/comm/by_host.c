@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks in an order in which groups of neighbours lie within hosts.
+ * rf_comm_by_host: an order of the ranks in which groups of neighbours lie within hosts.
  */
 #include <ringforge/ringforge.h>
 

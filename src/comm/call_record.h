@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The calls that this rank has started: contracts, the record of them in memory, and that in a
- * file.
+ * The calls that this rank has started: contracts, their records in memory, and those in a file.
  */
 #ifndef RF_COMM_CALL_RECORD_H
 #define RF_COMM_CALL_RECORD_H
@@ -10,16 +9,15 @@
 
 struct rf_recorder;
 
-/* As the root of a contract that is none: its rank called nothing more. */
+/* The root of a contract without operation: its rank left, and called nothing more. */
 enum { RF_ROOT_LEFT = -2 };
 
-/* A collective that this rank has started. chain_hash: a hash of all before it, so that two ranks
- * which agree about this one still notice that they did not about an earlier one: a broadcast of
- * which each believes itself to be the root ends well on both. */
+/* A collective that this rank has started. By the chain hash two ranks find an earlier difference
+ * that caused no error: if each of them is the root of its broadcast, both calls succeed. */
 struct rf_call_record {
     struct rf_contract contract;
-    uint32_t hash; /* of the contract and what it has no field for; labels apart */
-    uint32_t chain_hash;
+    uint32_t hash;       /* of the contract and of what it has no field for, without the label */
+    uint32_t chain_hash; /* of all collectives before this one */
 };
 
 /* Records that are kept, so that a difference which is found late can still be named. */
@@ -38,28 +36,31 @@ struct rf_call_history {
     const char *trace_track;           /* NULL: "comm" */
 };
 
-/* The record of collective `sequence`. NULL: it has not begun, or is no longer kept. */
-const struct rf_call_record *rf_call_history_find(const struct rf_call_history *history,
-                                                  uint64_t sequence);
-
 /* ---- contract.c ------------------------------------------------------------------------------ */
 
 void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call);
 void rf_contract_label(struct rf_contract *contract, const char *label);
+
 /* The low 24 bits of what is sent with its messages: a hash of all that ranks must agree about but
  * the label. desc.ranks of the call is set. */
 uint32_t rf_call_hash(const struct rf_call *call);
 uint32_t rf_label_hash(const char *label); /* in the high 8 bits; 0 = none */
 bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b);
-/* The same call, whatever came before it. */
+bool rf_contract_is_p2p(const struct rf_contract *contract); /* a send or receive */
+
+/* ---- call_record.c --------------------------------------------------------------------------- */
+
+/* The record of collective `sequence`. NULL: it has not begun, or is no longer kept. */
+const struct rf_call_record *rf_call_history_find(const struct rf_call_history *history,
+                                                  uint64_t sequence);
+
+/* Whether two records are of the same call. Earlier calls do not count. */
 bool rf_call_record_equal(const struct rf_call_record *a, const struct rf_call_record *b);
+
 /* The chain hash after a call. */
 uint32_t rf_call_chain_hash(const struct rf_call_record *record);
-bool rf_contract_is_p2p(const struct rf_contract *contract); /* send or recv */
 
-/* ---- flight_recorder.c: the last calls, in a file
- * ------------------------------------------------------
- */
+/* ---- flight_recorder.c: the last calls, in a file -------------------------------------------- */
 
 /* *out is NULL where RF_FLIGHT is not set. job: the same bytes on all ranks. */
 RF_MUST_CHECK int rf_recorder_open(const struct rf_comm *comm, const uint8_t job[16],

@@ -118,7 +118,7 @@ int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *
     return uneven(comm, RF_COLL_SCATTER, in, out, counts, dtype, RF_SUM, root, opts);
 }
 
-/* What others say they will send is what this rank expects; else both sides are named. */
+/* Compares what others will send with what this rank expects. */
 static int compare_counts(struct rf_comm *comm, const size_t *sizes, const struct rf_call *call)
 {
     for (int r = 0; r < comm->size; r++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reductions whose data are not reduced as they lie: scaled by a factor of this rank's own, or sent
- * in 16 bits. They are copied, block by block, into memory of the communicator, and the plain call
- * runs on that. Called by operations.c.
+ * Reductions whose input is scaled by a factor of this rank, or sent in 16 bits. The data are
+ * converted, block by block, into memory of the communicator, and a plain call runs on that. Called
+ * by operations.c and inflight.c.
  */
 #include <ringforge/ringforge.h>
 
@@ -43,7 +43,7 @@ static void scale_f64(unsigned char *to, const unsigned char *from, size_t count
     }
 }
 
-/* To `to` in the type of the wire. */
+/* Converts to the type of the messages. */
 static void convert_f32(unsigned char *to, const unsigned char *from, size_t count,
                         const struct rf_call *call)
 {
@@ -88,7 +88,7 @@ static void convert(unsigned char *to, const unsigned char *from, size_t count,
     }
 }
 
-static int make_room(struct rf_conversion *conversion, size_t bytes)
+static int reserve(struct rf_conversion *conversion, size_t bytes)
 {
     if (bytes <= conversion->bytes)
         return 0;
@@ -119,7 +119,7 @@ int rf_convert_begin(struct rf_comm *comm, const struct rf_call *call, struct rf
     const size_t element = rf_dtype_bytes(plain->desc.dtype);
     rf_call_counts(comm, call, &in, &out);
     size_t in_bytes = (in * element + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-    RETURN_IF_ERROR(make_room(&comm->conversion, in_bytes + (narrow ? out * element : 0)));
+    RETURN_IF_ERROR(reserve(&comm->conversion, in_bytes + (narrow ? out * element : 0)));
     convert(comm->conversion.memory, call->in, in, call);
     plain->in = comm->conversion.memory;
     if (narrow)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asynchronous collectives from the record to their end. They go on record in the order of the
- * calls, a few at a time; the oldest runs, and so does each younger one that can neither get in the
- * way of it (flow_control.c) nor touches memory that an older one works in. Only the worker calls
+ * Asynchronous collectives from their record to their end. They go on record in the order of the
+ * calls, a few at a time. The oldest runs, and so does each younger one that depends on no older
+ * one by its memory, and whose messages cannot block theirs (flow_control.c). Only the worker calls
  * this.
  */
 #include "worker.h"
 
-/* ---- on record ------------------------------------------------------------------ */
+/* ---- on record ------------------------------------------------------------------------------- */
 
 static struct rf_extent range_of(const void *host, struct rf_tensor tensor, size_t bytes)
 {
@@ -15,22 +15,22 @@ static struct rf_extent range_of(const void *host, struct rf_tensor tensor, size
     return (struct rf_extent){host ? NULL : tensor.buffer, begin, begin + bytes};
 }
 
-static bool meet(struct rf_extent a, struct rf_extent b)
+static bool overlap(struct rf_extent a, struct rf_extent b)
 {
     return a.space == b.space && a.begin < b.end && b.begin < a.end;
 }
 
-static bool in_the_way(const struct rf_task *task, const struct rf_task *older)
+static bool depends_on(const struct rf_task *task, const struct rf_task *older)
 {
-    return meet(task->writes, older->reads) || meet(task->writes, older->writes) ||
-           meet(task->reads, older->writes);
+    return overlap(task->writes, older->reads) || overlap(task->writes, older->writes) ||
+           overlap(task->reads, older->writes);
 }
 
-static void place(struct rf_comm *comm, struct rf_task *task)
+static void prepare(struct rf_comm *comm, struct rf_task *task)
 {
     size_t in, out, element = rf_dtype_bytes(task->call.desc.dtype);
     if (task->on_tensors)
-        rf_task_place(comm, task);
+        rf_task_prepare(comm, task);
     else
         task->plain = rf_convert_plain(&task->call);
     rf_call_counts(comm, &task->call, &in, &out);
@@ -42,7 +42,7 @@ static void place(struct rf_comm *comm, struct rf_task *task)
 static int record(struct rf_async *async, struct rf_task *task)
 {
     struct rf_comm *comm = async->comm;
-    place(comm, task);
+    prepare(comm, task);
     RETURN_IF_ERROR(rf_cache_find(comm, &task->plain, &task->cached));
     rf_cache_hold(task->cached);
     task->record = *rf_call_begin(comm, task->cached, task->call.label);
@@ -96,7 +96,7 @@ void rf_inflight_complete(struct rf_comm *comm, struct rf_task *task, int rc)
     task->state = RF_TASK_ENDED;
 }
 
-/* ---- running -------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static int exec_for(struct rf_async *async, struct rf_exec **out)
 {
@@ -122,7 +122,7 @@ static bool may_overtake(const struct rf_async *async, const struct rf_task *tas
         !rf_sched_meets_early(task->cached->sched))
         return false;
     for (const struct rf_task *older = async->inflight.first; older != task; older = older->next)
-        if (older->state != RF_TASK_ENDED && in_the_way(task, older))
+        if (older->state != RF_TASK_ENDED && depends_on(task, older))
             return false;
     return true;
 }
@@ -188,8 +188,8 @@ static int advance(struct rf_async *async, struct rf_task *task, bool oldest, ui
                                   &task->record.contract);
 }
 
-/* Ends those that have completed: a point on a timeline says that all before it have been reached.
- */
+/* Ends those that have completed, in order for each timeline: a point means that all before it are
+ * reached, too. */
 static void retire(struct rf_async *async)
 {
     for (struct rf_task **link = &async->inflight.first; *link;) {

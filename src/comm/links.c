@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measuring a new communicator's links, by its own collectives: a ring's all-gather for messages to
- * a neighbour, the flat one for a fan, and, where some of several hosts have several ranks, an
- * exchange with those of the same host and one with all others. All ranks take the slowest one's
- * figures, so all choose the same algorithms.
+ * Measures a new communicator's links by its own collectives: a ring's all-gather for messages to a
+ * neighbour, and the flat one for messages to many ranks. Where some of several hosts have several
+ * ranks, also an exchange within hosts and one between hosts. All ranks take the figures of the
+ * slowest one, so all choose the same algorithms.
  */
 #include <ringforge/ringforge.h>
 
 #include "../coll/model.h"
 #include "communicator.h"
 
-/* Beyond so many ranks no fan is measured: it would connect everybody with everybody. */
+/* With more ranks no fan is measured: it would connect all ranks with each other. */
 enum { MOST_FAN = 32 };
 #define BUDGET_S 0.040     /* for all of it */
 #define LONG_ROUND_S 0.006 /* how long a ring of long pieces should take */
@@ -39,7 +39,7 @@ static int gather(struct bench *b, const char *algorithm, size_t bytes)
     return rf_comm_run(b->comm, &call);
 }
 
-/* How many ranks this one has to do with there. */
+/* The number of ranks that this one exchanges with in a layer. */
 static int layer_peers(const struct bench *b, int rank, enum pattern layer)
 {
     const int *hosts = b->comm->layout.hosts;
@@ -66,7 +66,7 @@ static int exchange(struct bench *b, enum pattern layer, size_t bytes)
     return rf_comm_run(b->comm, &call);
 }
 
-/* The largest of every rank's figures, everywhere. */
+/* Sets each figure to the largest of all ranks. */
 static int agree(struct bench *b, double *figures, size_t count)
 {
     struct rf_call call = {.desc = {.op = RF_COLL_ALL_REDUCE,
@@ -132,7 +132,7 @@ static int measure_ring(struct bench *b, struct rf_coll_model *m, size_t most, s
     RETURN_IF_ERROR(measure(b, RING, 8, 1, 1, &little)); /* connects */
     RETURN_IF_ERROR(measure(b, RING, 8, 3, batch > 2 ? batch : 2, &little));
     m->round_s = little / others;
-    /* A first guess says how long a piece may be. */
+    /* A first measurement gives the length of the pieces. */
     *bytes = most < LEAST_BYTES ? most : LEAST_BYTES;
     RETURN_IF_ERROR(measure(b, RING, *bytes, 1, 1, &large));
     double each = positive(large - little, 1e-9) / (others * (double)*bytes), spent;

@@ -76,13 +76,13 @@ bool rf_async_drain(struct rf_async *async, double timeout_s)
     return empty;
 }
 
-int rf_async_waits(const struct rf_async *async, int *ranks, int count, int room)
+int rf_async_waits(const struct rf_async *async, int *ranks, int count, int capacity)
 {
     for (const struct rf_task *task = async->running_p2p.first; task; task = task->next)
-        for (size_t i = 0; i < task->p2p_op_count && count < room; i++)
+        for (size_t i = 0; i < task->p2p_op_count && count < capacity; i++)
             if (task->p2p_ops[i].state != RF_P2P_OP_DONE)
                 ranks[count++] = task->p2p_ops[i].peer;
-    for (const struct rf_task *task = async->inflight.first; task && count < room;
+    for (const struct rf_task *task = async->inflight.first; task && count < capacity;
          task = task->next)
         if (task->state == RF_TASK_RUNNING)
             ranks[count++] = rf_exec_waiting_for(task->exec);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A queued or blocking call on device tensors as what runs it sees it: where its data are, what of
- * them goes by way of staging memory (comm_staging.c), and the wait for the point that it comes
- * after.
+ * How a call on device tensors runs: where its data are, which of them need staging memory
+ * (comm_staging.c), and the wait for the point that it comes after.
  */
 #include <ringforge/ringforge.h>
 
@@ -38,7 +37,7 @@ static void *map_of(struct rf_tensor tensor)
     return tensor.buffer ? rf_tensor_map(tensor) : NULL;
 }
 
-void rf_task_place(const struct rf_comm *comm, struct rf_task *job)
+void rf_task_prepare(const struct rf_comm *comm, struct rf_task *job)
 {
     size_t in, out;
     rf_call_counts(comm, &job->call, &in, &out);
@@ -57,7 +56,7 @@ int rf_task_stage(struct rf_comm *comm, struct rf_task *job)
 int rf_task_run(struct rf_comm *comm, struct rf_task *job)
 {
     RETURN_IF_ERROR(rf_comm_wait_after(comm, job->after));
-    rf_task_place(comm, job);
+    rf_task_prepare(comm, job);
     if (!job->plain.desc.staged)
         return rf_comm_run(comm, &job->plain);
     RETURN_IF_ERROR(rf_task_stage(comm, job));
