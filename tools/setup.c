@@ -4,6 +4,7 @@
  * nobody measures something else than was asked for.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "setup.h"
@@ -11,6 +12,18 @@
 /* Gradients are sums over tokens here, not means: where those of a mean begin at 65536, as
  * elsewhere, with a thousand tokens, these begin at that many times less. */
 #define F16_SCALE 64
+
+/* The rules by name; the one that a run has unless it is told otherwise is the first. */
+static void list_optimizers(char *text, size_t bytes)
+{
+    size_t at = 0;
+    for (int k = 0; k < RF_OPTIMIZER_COUNT && at < bytes; k++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s",
+                               k == 0                        ? ""
+                               : k + 1 == RF_OPTIMIZER_COUNT ? " or "
+                                                             : ", ",
+                               rf_optimizer_get_info((enum rf_optimizer)k)->name);
+}
 
 void setup_init(struct setup *s, struct tool_option *rows)
 {
@@ -38,6 +51,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .schedule = "1f1b",
                         .stages = "even",
                         .optimizer = "adamw"};
+    list_optimizers(s->optimizers, sizeof(s->optimizers));
     const struct tool_option all[SETUP_ROWS] = {
         {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)"},
         {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)"},
@@ -93,8 +107,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "with pp: blocks divided even, by cost (arithmetic), or as a list such as 3,4,4,1 (even)"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
          "in which products with long sums are done in parts (32M on a GPU, else 0)"},
-        {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME",
-         "adamw, sgd, momentum, nesterov, adagrad, rmsprop, adam or lion (adamw)"},
+        {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME", s->optimizers},
         {"beta1", 0, TOOL_REAL, &s->beta1, "X", "of adamw, adam and lion (0.9)"},
         {"beta2", 0, TOOL_REAL, &s->beta2, "X",
          "of adamw and adam (0.95), lion and rmsprop (0.99)"},
@@ -243,8 +256,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (status != TOOL_OK)
         return status;
     if (rf_optimizer_find(s->optimizer) < 0)
-        return refuse(command, "optimizer", s->optimizer, none,
-                      "adamw, sgd, momentum, nesterov, adagrad, rmsprop, adam or lion");
+        return refuse(command, "optimizer", s->optimizer, none, s->optimizers);
     if (tool_choice(s->order, orders) < 0)
         return refuse(command, "order", s->order, none, "ring or tree");
     if (tool_choice(s->update, updates) < 0)

@@ -35,6 +35,7 @@ struct setup {
     const char *model; /* gpt2, llama */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
+    char optimizers[160]; /* the names of all: "adamw, sgd or lion" */
     /* filled by setup_check */
     struct recompute recompute;
     bool sequence_parallel;
