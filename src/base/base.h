@@ -57,7 +57,7 @@ FILE *rf_open_input(const char *path, const char **why);
 
 /* ---- alloc.c --------------------------------------------------------------------------------- */
 
-void *rf_alloc(size_t bytes); /* zeroed; NULL when out of memory or told to fail */
+void *rf_alloc(size_t bytes); /* zeroed; NULL when out of memory or made to fail */
 void *rf_alloc_aligned(size_t bytes, size_t alignment); /* zeroed; rf_free */
 void *rf_realloc(void *memory, size_t bytes);
 char *rf_strdup(const char *text);
@@ -72,11 +72,11 @@ uint64_t rf_alloc_largest(void);
 
 /* memcpy of a piece of `whole` bytes: past the caches where the whole would only empty them. */
 void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole);
-/* Always past the caches; rf_copy_fence comes before anybody is told. */
+/* Always past the caches; call rf_copy_fence before others may read. */
 void rf_copy_past(void *to, const void *from, size_t bytes);
-/* The same to `offset` of several places at once. */
-void rf_copy_past_all(unsigned char *const *places, int count, size_t offset, const void *from,
-                      size_t bytes);
+/* The same to `offset` of several destinations at once. */
+void rf_copy_past_all(unsigned char *const *destinations, int count, size_t offset,
+                      const void *from, size_t bytes);
 void rf_copy_fence(void);
 enum { RF_PAST_CACHES = 16 << 20 };
 

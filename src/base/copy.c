@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Copies that are larger than the caches. Stores that bypass them save reading what is overwritten,
- * and leave in them what others will read. Where the processor stores a whole line of the cache at
- * once that is used: four stores of a quarter each took a third longer.
+ * and keep in the caches what others will read. A processor that can store a whole cache line at
+ * once does so: four stores of a quarter each took a third longer.
  */
 #include "base.h"
 
@@ -11,7 +11,7 @@ enum { LINE = 64 };
 #if defined(__SSE2__)
 #include <immintrin.h>
 
-/* One line of the cache to `count` places. `out` are on lines. */
+/* One line of the cache to `count` destinations. `out` are on lines. */
 static void stream_quarters(unsigned char *const *out, int count, size_t offset, const void *from,
                             size_t bytes)
 {
@@ -72,9 +72,9 @@ void rf_copy_fence(void)
 }
 #endif
 
-static size_t to_next_line(const unsigned char *place)
+static size_t to_next_line(const unsigned char *address)
 {
-    return (LINE - (uintptr_t)place % LINE) % LINE;
+    return (LINE - (uintptr_t)address % LINE) % LINE;
 }
 
 void rf_copy_past(void *to, const void *from, size_t bytes)
@@ -89,18 +89,18 @@ void rf_copy_past(void *to, const void *from, size_t bytes)
     memcpy(out + head + lines, in + head + lines, bytes - head - lines);
 }
 
-void rf_copy_past_all(unsigned char *const *places, int count, size_t offset, const void *from,
-                      size_t bytes)
+void rf_copy_past_all(unsigned char *const *destinations, int count, size_t offset,
+                      const void *from, size_t bytes)
 {
     bool on_lines = bytes % LINE == 0;
     for (int p = 0; p < count; p++)
-        on_lines = on_lines && to_next_line(places[p] + offset) == 0;
+        on_lines = on_lines && to_next_line(destinations[p] + offset) == 0;
     if (on_lines) {
-        stream(places, count, offset, from, bytes);
+        stream(destinations, count, offset, from, bytes);
         return;
     }
     for (int p = 0; p < count; p++)
-        rf_copy_past(places[p] + offset, from, bytes);
+        rf_copy_past(destinations[p] + offset, from, bytes);
 }
 
 void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole)

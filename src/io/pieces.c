@@ -15,14 +15,14 @@ enum { NUMBERS = 4, NUMBERS_3 = 1 };
 
 int rf_pieces_add(struct rf_pieces *pieces, const struct rf_piece *more, size_t count)
 {
-    if (pieces->room - pieces->count < count) {
-        size_t room = 2 * pieces->room > pieces->count + count ? 2 * pieces->room
-                                                               : pieces->count + count + 16;
-        struct rf_piece *grown = rf_realloc(pieces->list, room * sizeof(*grown));
+    if (pieces->capacity - pieces->count < count) {
+        size_t capacity = 2 * pieces->capacity > pieces->count + count ? 2 * pieces->capacity
+                                                                       : pieces->count + count + 16;
+        struct rf_piece *grown = rf_realloc(pieces->list, capacity * sizeof(*grown));
         if (!grown)
-            return rf_fail(RF_ENOMEM, "checkpoint: out of host memory for %zu hashes", room);
+            return rf_fail(RF_ENOMEM, "checkpoint: out of host memory for %zu hashes", capacity);
         pieces->list = grown;
-        pieces->room = room;
+        pieces->capacity = capacity;
     }
     if (count > 0)
         memcpy(pieces->list + pieces->count, more, count * sizeof(*more));
@@ -105,7 +105,7 @@ int rf_pieces_write(const struct rf_pieces *pieces, const char *path, char hex[6
     return rc;
 }
 
-/* The piece behind one that ends at byte `at`, where only ends are told. */
+/* The piece behind one that ends at byte `at`, if only ends are known. */
 static struct rf_piece piece_of(const uint8_t *row, bool ends, uint64_t at)
 {
     struct rf_piece piece = {.begin = at, .run = get_number(row) - at, .runs = 1};
@@ -124,7 +124,7 @@ static int take_rows(const char *path, const uint8_t *rows, size_t count, uint64
     const size_t row_bytes = 8 * (ends ? NUMBERS_3 : NUMBERS) + RF_PIECE_HASH_BYTES;
     uint64_t at = 0;
     out->list = rf_alloc(count * sizeof(*out->list)); /* not twice as many, as by adding */
-    out->room = out->list ? count : 0;
+    out->capacity = out->list ? count : 0;
     for (size_t i = 0; i < count; i++) {
         const struct rf_piece piece = piece_of(rows + i * row_bytes, ends, at);
         const bool behind = i == 0 || piece.begin > out->list[i - 1].begin;

@@ -24,7 +24,7 @@ static inline uint64_t rf_piece_end(const struct rf_piece *piece)
 }
 struct rf_pieces { /* zero: none */
     struct rf_piece *list;
-    size_t count, room;
+    size_t count, capacity;
 };
 RF_MUST_CHECK int rf_pieces_add(struct rf_pieces *pieces, const struct rf_piece *more,
                                 size_t count);
@@ -53,8 +53,8 @@ RF_MUST_CHECK int rf_pieces_covered(const struct rf_pieces *pieces, uint64_t *ou
 struct rf_piece_reader { /* of an open file */
     int fd;
     const char *path;
-    uint8_t *buffer; /* of `room` bytes */
-    size_t room;
+    uint8_t *buffer; /* of `capacity` bytes */
+    size_t capacity;
 };
 /* Reads the group of `count` pieces, once and from its begin to its end. RF_ECORRUPT: one is not
  * what was hashed. */

@@ -41,8 +41,8 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* How often a byte is covered is a function c of its place k. This writes where the function
- * c(k) - c(k - 1) - c(k - step) + c(k - step - 1) is not 0: four places for each piece, however
+/* How often a byte is covered is a function c of its index k. This writes where the function
+ * c(k) - c(k - 1) - c(k - step) + c(k - step - 1) is not 0: four indices for each piece, however
  * many runs it has, as those between cancel out. No two functions c have the same. */
 static struct point *mark(struct point *out, const struct rf_piece *p, uint64_t step, int64_t sign)
 {
@@ -196,7 +196,7 @@ int rf_pieces_verify(const struct rf_pieces *pieces, size_t first, size_t count,
     if (rc == 0)
         start(&pieces->list[first], count, cursors, heap);
     for (uint64_t at = pieces->list[first].begin, n; rc == 0 && at < end; at += n) {
-        n = end - at < r->room ? end - at : r->room;
+        n = end - at < r->capacity ? end - at : r->capacity;
         rc = rf_read_at(r->fd, r->path, at, r->buffer, (size_t)n);
         if (rc == 0)
             hash_part(heap, &left, r->buffer, at, n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One file written by several ranks, each at its own places; see pieces.h.
+ * One file written by several ranks, each in its own ranges; see pieces.h.
  */
 #define _GNU_SOURCE /* fallocate */
 #include <errno.h>
@@ -59,8 +59,8 @@ int rf_shared_open(struct rf_shared_file *file, const char *path, uint64_t bytes
     return 0;
 }
 
-static int write_run(const struct rf_shared_file *file, uint64_t at, const uint8_t *from,
-                     uint64_t bytes)
+static int write_range(const struct rf_shared_file *file, uint64_t at, const uint8_t *from,
+                       uint64_t bytes)
 {
     for (const uint64_t end = at + bytes; at < end;) {
         ssize_t n = pwrite(file->fd, from, (size_t)(end - at), (off_t)at);
@@ -90,7 +90,7 @@ int rf_shared_put_runs(struct rf_shared_file *file, const struct rf_piece *where
     for (uint64_t i = 0; i < piece.runs; i++) {
         const uint8_t *from = (const uint8_t *)data + i * stride;
         crypto_hash_sha256_update(&hash, from, piece.run);
-        RETURN_IF_ERROR(write_run(file, piece.begin + i * piece.step, from, piece.run));
+        RETURN_IF_ERROR(write_range(file, piece.begin + i * piece.step, from, piece.run));
     }
     crypto_hash_sha256_final(&hash, piece.hash);
     return rf_pieces_add(&file->pieces, &piece, 1);

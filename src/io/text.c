@@ -24,18 +24,18 @@ struct rf_dataset {
 
 struct paths {
     char **list;
-    size_t count, room;
+    size_t count, capacity;
 };
 
 static int add_path(struct paths *paths, const char *path)
 {
-    if (paths->count == paths->room) {
-        size_t room = paths->room ? 2 * paths->room : 64;
-        char **grown = rf_realloc(paths->list, room * sizeof(*grown));
+    if (paths->count == paths->capacity) {
+        size_t capacity = paths->capacity ? 2 * paths->capacity : 64;
+        char **grown = rf_realloc(paths->list, capacity * sizeof(*grown));
         if (!grown)
             return rf_fail(RF_ENOMEM, "data %s: out of memory", path);
         paths->list = grown;
-        paths->room = room;
+        paths->capacity = capacity;
     }
     paths->list[paths->count] = rf_strdup(path);
     if (!paths->list[paths->count])

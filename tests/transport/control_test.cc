@@ -204,18 +204,18 @@ namespace
 {
 
 // Shared between forked ranks: who has joined, when the victim died, when each heard of it.
-struct Board {
+struct Shared {
     int joined[3];
     int go;
 };
-Board *make_board()
+Shared *make_shared()
 {
-    return (Board *)mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                         -1, 0);
+    return (Shared *)mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
 // Exit code 0: heard of exactly this death.
-int survive(rf_control *c, int victim, Board *board, int me)
+int survive(rf_control *c, int victim, Shared *shared, int me)
 {
     rf_event event;
     if (!wait_event(c, RF_EVENT_DEAD, &event, 20))
@@ -228,9 +228,9 @@ int survive(rf_control *c, int victim, Board *board, int me)
     if (c->ops->all_gather(c, &mine, sizeof mine, all, 5) != RF_EPEER ||
         rf_last_error()->rank != victim)
         return 5;
-    __atomic_store_n(&board->joined[me], 2, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&shared->joined[me], 2, __ATOMIC_SEQ_CST);
     // Not before everybody has heard, as rank 0 relays.
-    while (__atomic_load_n(&board->go, __ATOMIC_SEQ_CST) == 0)
+    while (__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST) == 0)
         usleep(1000);
     c->ops->leave(c, 0);
     return 0;
@@ -239,7 +239,7 @@ int survive(rf_control *c, int victim, Board *board, int me)
 void kill_one(int victim, int signal, double suspicion, double within)
 {
     std::string url = tcp_url(free_port());
-    Board *board = make_board();
+    Shared *shared = make_shared();
     Processes ranks;
     ranks.start(3, [&](int me) {
         Member m = join(url, me, 3);
@@ -249,24 +249,24 @@ void kill_one(int victim, int signal, double suspicion, double within)
         }
         if (suspicion > 0)
             rf_control_set_suspicion(m.c, suspicion);
-        __atomic_store_n(&board->joined[me], 1, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&shared->joined[me], 1, __ATOMIC_SEQ_CST);
         if (me == victim)
             for (;;)
                 pause();
-        return survive(m.c, victim, board, me);
+        return survive(m.c, victim, shared, me);
     });
     for (int r = 0; r < 3; r++)
-        while (__atomic_load_n(&board->joined[r], __ATOMIC_SEQ_CST) == 0)
+        while (__atomic_load_n(&shared->joined[r], __ATOMIC_SEQ_CST) == 0)
             usleep(1000);
     const uint64_t died = rf_now_ns();
     FairClock clock;
     kill(ranks.pids[(size_t)victim], signal);
     for (int r = 0; r < 3; r++)
-        while (r != victim && __atomic_load_n(&board->joined[r], __ATOMIC_SEQ_CST) < 2 &&
+        while (r != victim && __atomic_load_n(&shared->joined[r], __ATOMIC_SEQ_CST) < 2 &&
                rf_now_ns() - died < 25000000000u)
             usleep(1000);
     EXPECT_LT(clock.seconds(), within);
-    __atomic_store_n(&board->go, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&shared->go, 1, __ATOMIC_SEQ_CST);
     for (int r = 0; r < 3; r++) {
         if (r == victim)
             continue;
@@ -274,7 +274,7 @@ void kill_one(int victim, int signal, double suspicion, double within)
     }
     kill(ranks.pids[(size_t)victim], SIGKILL);
     ranks.wait(victim);
-    munmap(board, sizeof *board);
+    munmap(shared, sizeof *shared);
 }
 
 } // namespace

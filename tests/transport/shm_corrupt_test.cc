@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What becomes of a rank whose peer writes nonsense into the memory that both share.
+// Invalid contents of shared memory: they are an error of the rank that wrote them, and crash
+// nobody.
 #include "shm_helpers.h"
 
 #include <random>
