@@ -82,7 +82,7 @@ uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
 const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */
 
 /* Whether all its receives can be posted at once, before any message has come. */
-bool rf_sched_meets_early(const struct rf_sched *sched);
+bool rf_sched_can_prepost(const struct rf_sched *sched);
 /* Sets to[rank] for everybody to whom it sends. */
 void rf_sched_receivers(const struct rf_sched *sched, bool *to);
 

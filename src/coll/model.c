@@ -107,12 +107,13 @@ double rf_cost_tree_rooted(const struct rf_cost_view *v)
 static double within(const struct rf_cost_view *v)
 {
     double others = v->ranks - v->here;
-    return v->windows * (others + 1) * v->m->near.round_s +
-           v->bytes * (v->here - 1) / v->here * v->m->near.byte_s;
+    return v->windows * (others + 1) * v->m->intra_host.round_s +
+           v->bytes * (v->here - 1) / v->here * v->m->intra_host.byte_s;
 }
 static double between(const struct rf_cost_view *v)
 {
-    return v->windows * v->m->far.round_s + v->bytes * (v->hosts - 1) / v->ranks * v->m->far.byte_s;
+    return v->windows * v->m->inter_host.round_s +
+           v->bytes * (v->hosts - 1) / v->ranks * v->m->inter_host.byte_s;
 }
 static double fold_by_hosts(const struct rf_cost_view *v)
 {
@@ -139,8 +140,8 @@ double rf_cost_hierarchical_broadcast(const struct rf_cost_view *v)
     if (v->hosts == 0)
         return HUGE_VAL;
     return (v->hosts - 2) * (v->m->round_s + first * v->m->byte_s) + rf_cost_hop(v, v->bytes) +
-           (v->here - 1) * (v->m->near.round_s + first * v->m->near.byte_s) +
-           v->bytes * v->m->near.byte_s;
+           (v->here - 1) * (v->m->intra_host.round_s + first * v->m->intra_host.byte_s) +
+           v->bytes * v->m->intra_host.byte_s;
 }
 /* The only other one; where there is no choice, nothing is predicted. */
 double rf_cost_direct_reduce_scatter(const struct rf_cost_view *v)
@@ -159,7 +160,7 @@ double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_des
         v.bytes *= v.ranks;
     v.share = v.bytes / v.ranks;
     v.segment = (double)segment_bytes;
-    for (int r = 0; desc->hosts && model->near.round_s > 0 && r < desc->ranks; r++)
+    for (int r = 0; desc->hosts && model->intra_host.round_s > 0 && r < desc->ranks; r++)
         v.hosts = desc->hosts[r] >= v.hosts ? desc->hosts[r] + 1 : v.hosts;
     v.here = v.hosts > 0 ? v.ranks / v.hosts : v.ranks;
     v.windows = ceil(fmax(v.bytes, 1) / (double)RF_WINDOW_BYTES);

@@ -24,7 +24,8 @@ struct rf_coll_model {
     double fan_byte_s;    /* each byte, of all messages of a rank together */
     double fold_byte_s;   /* adding a byte to a sum */
     size_t segment_bytes; /* of the transport: where the model has no reason for another */
-    struct rf_coll_layer near, far; /* where some of several hosts have several ranks; else 0 */
+    struct rf_coll_layer intra_host,
+        inter_host; /* where some of several hosts have several ranks; else 0 */
 };
 
 /* One call, in the model's terms. */

@@ -254,7 +254,7 @@ void rf_sched_destroy(struct rf_sched *sched)
     rf_free(sched);
 }
 
-bool rf_sched_meets_early(const struct rf_sched *sched)
+bool rf_sched_can_prepost(const struct rf_sched *sched)
 {
     return sched->recv_roots == sched->recv_count && !sched->fallback && sched->move_count == 0;
 }

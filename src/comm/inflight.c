@@ -119,7 +119,7 @@ static int exec_for(struct rf_async *async, struct rf_exec **out)
 static bool may_overtake(const struct rf_async *async, const struct rf_task *task)
 {
     if (task->plain.desc.staged || rf_call_converts(&task->call) ||
-        !rf_sched_meets_early(task->cached->sched))
+        !rf_sched_can_prepost(task->cached->sched))
         return false;
     for (const struct rf_task *older = async->inflight.first; older != task; older = older->next)
         if (older->state != RF_TASK_ENDED && depends_on(task, older))

@@ -202,8 +202,8 @@ static int measure_hosts(struct bench *b, struct rf_coll_model *m)
     /* The ranks of a host share what it has of a network. */
     double between = LONG_ROUND_S / (m->byte_s * most);
     size_t bytes = between < (double)LAYER_BYTES ? (size_t)between : LAYER_BYTES;
-    RETURN_IF_ERROR(measure_layer(b, WITHIN, LAYER_BYTES, &m->near));
-    return measure_layer(b, BETWEEN, bytes > LEAST_BYTES ? bytes : LEAST_BYTES, &m->far);
+    RETURN_IF_ERROR(measure_layer(b, WITHIN, LAYER_BYTES, &m->intra_host));
+    return measure_layer(b, BETWEEN, bytes > LEAST_BYTES ? bytes : LEAST_BYTES, &m->inter_host);
 }
 
 static int measure_all(struct bench *b, struct rf_coll_model *m)
@@ -264,11 +264,11 @@ int rf_comm_links(const struct rf_comm *comm, struct rf_link_figures *out)
                                         .more_message_s = m->fan_message_s,
                                         .more_bytes_per_s = 1 / m->fan_byte_s,
                                         .fold_bytes_per_s = 1 / m->fold_byte_s};
-    if (m && m->near.round_s > 0) {
-        out->host_round_s = m->near.round_s;
-        out->host_bytes_per_s = 1 / m->near.byte_s;
-        out->between_round_s = m->far.round_s;
-        out->between_bytes_per_s = 1 / m->far.byte_s;
+    if (m && m->intra_host.round_s > 0) {
+        out->host_round_s = m->intra_host.round_s;
+        out->host_bytes_per_s = 1 / m->intra_host.byte_s;
+        out->between_round_s = m->inter_host.round_s;
+        out->between_bytes_per_s = 1 / m->inter_host.byte_s;
     }
     return 0;
 }

@@ -168,8 +168,8 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
     const int hosts[] = {0, 0, 0, 0, 1, 1, 1, 1};
     rf_coll_model model = models[1];
     model.fan_byte_s = 4 * model.byte_s; // four ranks share what one has
-    model.near = {1e-6, 1e-10};
-    model.far = {6e-5, 4 * model.byte_s};
+    model.intra_host = {1e-6, 1e-10};
+    model.inter_host = {6e-5, 4 * model.byte_s};
     for (rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER}) {
         rf_coll_desc desc = describe(op, 8, 16 << 20, model);
         double seconds = -1;
@@ -194,7 +194,7 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
         }
         desc.order = RF_ORDER_ANY;
         rf_coll_model slow = model;
-        slow.near.byte_s = 1e-6;
+        slow.intra_host.byte_s = 1e-6;
         desc.model = &slow;
         EXPECT_NE(choice(desc), "hierarchical");
         desc.model = &models[1];
