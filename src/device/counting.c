@@ -33,13 +33,13 @@ int rf_counting_allocate(struct rf_buffer *buffer, enum rf_memory memory)
                            (unsigned long long)buffer->bytes);
     }
     pthread_mutex_lock(&device->memory_lock);
-    const bool room = bytes <= UINT64_MAX - device->next_address;
-    if (room) {
+    const bool fits = bytes <= UINT64_MAX - device->next_address;
+    if (fits) {
         buffer->address = device->next_address;
         device->next_address += bytes;
     }
     pthread_mutex_unlock(&device->memory_lock);
-    return room ? 0
+    return fits ? 0
                 : rf_fail(RF_ENOMEM,
                           "no addresses are left for a buffer of %llu bytes; open "
                           "another device that counts",

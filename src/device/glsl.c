@@ -127,11 +127,11 @@ int rf_glsl_compile_by(const struct rf_glsl_compilers *compilers, const char *na
                        const char *text, uint32_t **spirv, size_t *bytes)
 {
     const bool whole = strncmp(text, "#version", 8) == 0;
-    const size_t room = sizeof(prelude) + strlen(text);
-    char *all = rf_alloc(room);
+    const size_t capacity = sizeof(prelude) + strlen(text);
+    char *all = rf_alloc(capacity);
     if (!all)
         return rf_fail(RF_ENOMEM, "no memory to compile kernel %s", name);
-    snprintf(all, room, "%s%s", whole ? "" : prelude, text);
+    snprintf(all, capacity, "%s%s", whole ? "" : prelude, text);
     int rc = by_library(compilers, name, all, spirv, bytes);
     if (rc == RF_ENOTSUP) {
         char why[200];

@@ -114,8 +114,8 @@ static int refuse(const struct folder *f, const char *name)
     return rc;
 }
 
-static int run(const struct folder *f, const char *program, const char *name, const char *text,
-               uint32_t **spirv, size_t *bytes)
+static int run_compiler(const struct folder *f, const char *program, const char *name,
+                        const char *text, uint32_t **spirv, size_t *bytes)
 {
     char *words = NULL;
     int status = 0;
@@ -135,7 +135,7 @@ int rf_glslang_run(const char *program, const char *name, const char *text, uint
 {
     struct folder folder;
     RETURN_IF_ERROR(open_folder(&folder));
-    const int rc = run(&folder, program, name, text, spirv, bytes);
+    const int rc = run_compiler(&folder, program, name, text, spirv, bytes);
     remove_folder(&folder);
     return rc;
 }
