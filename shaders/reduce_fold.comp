@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * One level of a pairwise reduction: each lane joins 64 neighbours as a binary tree, by sums, with
- * SQUARES by sums of squares, or with MOST by the larger. Beyond the end there is what changes nothing, so any number of levels of this
+ * One level of a pairwise reduction: each lane joins 64 neighbours as a binary tree, by sums, or with
+ * MOST by the larger. Beyond the end there is what changes nothing, so any number of levels of this
  * makes the pairwise tree over the index.
  */
 #extension GL_GOOGLE_include_directive : require
@@ -13,11 +13,6 @@
 #define START LEAST
 #define JOIN(a, b) most(vec4(a), vec4(b)).x
 #define FINISH(v) most4(v)
-#elif SQUARES
-#include "squares.glsl"
-#define START 0.0
-#define JOIN(a, b) join_squares(vec4(a), vec4(b)).x
-#define FINISH(v) join4_squares(v)
 #else
 #define START 0.0
 #define JOIN(a, b) ((a) + (b))

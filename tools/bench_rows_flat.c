@@ -145,7 +145,7 @@ static void plan_sum_squares(struct bench_case *c)
     bench_add_typed(c, rf_shape1(1), RF_F32, BENCH_NOTHING, BENCH_WRITE, 0);
     bench_add(c, all(c), BENCH_RANDOM, BENCH_READ);
     bench_add_typed(c, rf_shape2(chunks, 2), RF_I32, BENCH_CHUNKS, BENCH_READ, c->dim[0]);
-    bench_add_scratch(c, 2 * chunks, RF_F32);
+    bench_add_scratch(c, rf_sum_squares_scratch(chunks), RF_F32);
     c->flops = 2 * count(c);
 }
 static int launch_sum(struct bench_case *c)

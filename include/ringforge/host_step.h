@@ -69,16 +69,15 @@ struct rf_host_flat {
     enum rf_dtype dtype; /* f32, f16 or bf16 */
 };
 
-/* The first of two calls that do what rf_sum_squares does, by the same tree. out[i] = the sum of
+/* The first of two calls that do what rf_sum_squares does, to the same bits. out[i] = the sum of
  * squares over chunks[i] of `flat`, for `count` chunks. Several threads may work on different
  * chunks. If a sum overflows f32, out[i] is minus the sum divided by 2^192. A chunk outside of flat
  * gives NaN. */
 RF_API int rf_host_squares(float *out, const struct rf_host_flat *flat,
                            const struct rf_norm_chunk *chunks, int64_t count);
 
-/* The second: returns the sum of all, pairwise by index; 0 if count is 0. squares (count) is
- * overwritten. */
-RF_EXPORT float rf_host_join_squares(float *squares, int64_t count);
+/* The second: returns the exact sum of all, rounded once; 0 if count is 0. */
+RF_EXPORT float rf_host_join_squares(const float *squares, int64_t count);
 
 #ifdef __cplusplus
 }

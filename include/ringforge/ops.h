@@ -255,24 +255,37 @@ struct rf_norm_chunk {
     uint32_t first, count;
 };
 
-/* out (1) = the sum of squares of the elements of `flat` that are in chunks, pairwise by the index
- * of the chunk. The result depends on the table of chunks only, not on how a buffer is divided.
- *   flat: f32, f16 or bf16. chunks: device i32 (chunks,2), as struct rf_norm_chunk. scratch: f32,
- * 2 * chunks elements.
- * If the sum overflows f32, out is minus the sum divided by 2^192, which rf_step_begin accepts. out
- * is infinite or NaN only if an element is. */
+/* out (1) = the sum of squares of the elements of `flat` that are in chunks: each chunk's by a
+ * fixed tree in f32, and the sum of these exactly, rounded once. So the result depends neither on
+ * the order of chunks nor on how a buffer is divided between them. flat: f32, f16 or bf16. chunks:
+ * device i32 (chunks,2), as struct rf_norm_chunk. scratch: f32, rf_sum_squares_scratch(chunks)
+ * elements. If the sum overflows f32, out is minus the sum divided by 2^192, which rf_step_begin
+ * accepts. out is infinite or NaN only if an element is. */
+RF_EXPORT int64_t rf_sum_squares_scratch(int64_t chunks);
+
 RF_API int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
                           struct rf_tensor chunks, struct rf_tensor scratch);
 
-/* rf_sum_squares in two calls, for ranks that each have a part of the gradients. The first writes
- * the sum of each chunk into the first half of partials (2*chunks) f32; a chunk with count 0 gives
- * 0. The second adds them up, and uses the second half as scratch. In between, the partials of
- * ranks that have the other chunks can be added. */
-RF_API int rf_square_chunks(struct rf_stream *stream, struct rf_tensor partials,
-                            struct rf_tensor flat, struct rf_tensor chunks);
+/* rf_sum_squares in three calls, for ranks that each have a part of the gradients. The first:
+ * sums (chunks) f32 = the sum of squares of each chunk, in the form above; 0 if its count is 0. */
+RF_API int rf_square_chunks(struct rf_stream *stream, struct rf_tensor sums, struct rf_tensor flat,
+                            struct rf_tensor chunks);
 
-RF_API int rf_fold_squares(struct rf_stream *stream, struct rf_tensor out,
-                           struct rf_tensor partials);
+/* The second: exact (RF_EXACT_WORDS) i32 = the sum of sums, f32 numbers in that form: an integer in
+ * units of 2^-149 as 43 words of 12 bits, the lowest first, and how many are infinite and NaN, as 1
+ * or 0. Every word is below 2^14, so up to 2^17 ranks may add theirs word by word, as integers, in
+ * any order.
+ *   scratch: i32, rf_add_squares_scratch(number of sums) elements.
+ * RF_ENOTSUP: more than 2.6e8 sums. */
+#define RF_EXACT_WORDS 45
+RF_EXPORT int64_t rf_add_squares_scratch(int64_t sums);
+
+RF_API int rf_add_squares(struct rf_stream *stream, struct rf_tensor exact, struct rf_tensor sums,
+                          struct rf_tensor scratch);
+
+/* The third: out (1) f32 = exact, which may be added up over ranks, rounded to the nearest;
+ * infinite from 2^320 on. */
+RF_API int rf_round_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor exact);
 
 #ifdef __cplusplus
 }

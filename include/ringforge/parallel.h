@@ -51,8 +51,9 @@ enum rf_value_kind {
     RF_VALUE_HOST_SAVED,
     RF_VALUE_SCALARS,   /* struct rf_step_scalars */
     RF_VALUE_NORM,      /* the sum of squares of all gradients */
-    RF_VALUE_PARTIALS,  /* of the chunks of the norm */
-    RF_VALUE_CHUNKS,    /* table: the chunks of the norm */
+    RF_VALUE_PARTIALS,  /* the same exactly, of the ranks that have shared it */
+    RF_VALUE_SQUARES,   /* of the chunks of the norm that this rank has */
+    RF_VALUE_CHUNKS,    /* table: these chunks */
     RF_VALUE_DECAY,     /* table: where weight decay applies */
     RF_VALUE_SCRATCH,   /* working memory of one call of a block */
     RF_VALUE_WORKSPACE, /* working memory of products */
@@ -83,9 +84,9 @@ enum rf_verb {
     RF_VERB_REDUCE,       /* reduce gradients of a piece over the ranks */
     RF_VERB_LOSS,         /* the host shares losses and token counts */
     RF_VERB_TIE,          /* gradients of a parameter += those of a tied use */
-    RF_VERB_NORM_PARTIAL, /* sums of squares of the chunks of this rank's gradients */
-    RF_VERB_NORM_SHARE,   /* share those of all ranks */
-    RF_VERB_NORM,         /* add them up */
+    RF_VERB_NORM_PARTIAL, /* the sum of squares of this rank's gradients, exactly */
+    RF_VERB_NORM_SHARE,   /* add those of all ranks */
+    RF_VERB_NORM,         /* round the sum */
     RF_VERB_BEGIN_STEP,   /* norm, clipping, overflow, bias correction */
     RF_VERB_STEP,         /* optimizer update */
     RF_VERB_END_STEP,     /* update the loss scale */

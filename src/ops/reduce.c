@@ -27,12 +27,11 @@ static const struct kind sum = {
     {.any = RF_BUILD_TYPES(reduce_sum), .any_views = RF_BUILD(reduce_sum_views)},
     RF_BUILD(reduce_fold),
     0};
-static const struct kind squares = {
-    "sum_squares",
-    {.any = RF_BUILD_TYPES(reduce_squares), .any_views = RF_BUILD(reduce_squares_views)},
-    RF_BUILD(reduce_fold_squares),
-    0,
-    true};
+static const struct kind squares = {/* squares.c adds them */
+                                    .op = "square_chunks",
+                                    .builds = {.any = RF_BUILD_TYPES(reduce_squares),
+                                               .any_views = RF_BUILD(reduce_squares_views)},
+                                    .multiplies = true};
 static const struct kind most = {
     "max",
     {.any = RF_BUILD_TYPES(reduce_max), .any_views = RF_BUILD(reduce_max_views)},
@@ -113,12 +112,12 @@ static int run_levels(struct rf_stream *stream, const struct kind *kind, struct 
 
 /* Chunks, then levels. */
 static int run_tree(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
-                    struct rf_tensor x, struct rf_tensor table, int64_t chunks,
-                    struct rf_tensor scratch)
+                    struct rf_tensor x, int64_t chunks, struct rf_tensor scratch)
 {
+    const struct rf_tensor whole = {0};
     if (chunks == 1)
-        return run_chunks(stream, kind, out, x, table, 1);
-    RETURN_IF_ERROR(run_chunks(stream, kind, part_of(scratch, 0, chunks), x, table, chunks));
+        return run_chunks(stream, kind, out, x, whole, 1);
+    RETURN_IF_ERROR(run_chunks(stream, kind, part_of(scratch, 0, chunks), x, whole, chunks));
     return run_levels(stream, kind, out, chunks, scratch);
 }
 
@@ -140,7 +139,7 @@ static int run_whole(struct rf_stream *stream, const struct kind *kind, struct r
                                    (struct rf_operand[]){{"x", x}}, 1));
     if (count == 0)
         return rf_fill(stream, out, kind->empty);
-    return run_tree(stream, kind, out, x, (struct rf_tensor){0}, chunk_count(count), scratch);
+    return run_tree(stream, kind, out, x, chunk_count(count), scratch);
 }
 
 int rf_sum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
@@ -161,55 +160,15 @@ int rf_any_nonfinite(struct rf_stream *stream, struct rf_tensor out, struct rf_t
     return run_whole(stream, &nonfinite, out, x, scratch);
 }
 
-static int check_chunks(const char *op, struct rf_tensor chunks)
-{
-    char text[96];
-    RETURN_IF_ERROR(rf_check_operand(op, "chunks", chunks, RF_I32, -1));
-    if (chunks.shape.ndim != 2 || chunks.shape.dim[1] != 2)
-        return rf_fail(RF_EINVAL, "%s: chunks is %s, expected (chunks, 2)", op,
-                       rf_tensor_text(chunks, text, sizeof(text)));
-    return 0;
-}
-
-int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
-                   struct rf_tensor chunks, struct rf_tensor scratch)
-{
-    static const char op[] = "sum_squares";
-    RETURN_IF_ERROR(rf_check_typed(op, "flat", flat, -1));
-    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
-    RETURN_IF_ERROR(check_chunks(op, chunks));
-    int64_t count = chunks.shape.dim[0];
-    RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, 2 * count));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
-                                   (struct rf_operand[]){{"flat", flat}, {"chunks", chunks}}, 2));
-    if (count == 0)
-        return rf_fill(stream, out, 0.0f);
-    return run_tree(stream, &squares, out, flat, chunks, count, scratch);
-}
-
-int rf_square_chunks(struct rf_stream *stream, struct rf_tensor partials, struct rf_tensor flat,
+int rf_square_chunks(struct rf_stream *stream, struct rf_tensor sums, struct rf_tensor flat,
                      struct rf_tensor chunks)
 {
     static const char op[] = "square_chunks";
     RETURN_IF_ERROR(rf_check_typed(op, "flat", flat, -1));
-    RETURN_IF_ERROR(check_chunks(op, chunks));
-    const int64_t count = chunks.shape.dim[0];
-    RETURN_IF_ERROR(rf_check_operand(op, "partials", partials, RF_F32, 2 * count));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"partials", partials}}, 1,
+    RETURN_IF_ERROR(rf_check_rows(op, "chunks", chunks, RF_I32, -1, 2));
+    const int64_t count = rf_tensor_count(chunks) / 2;
+    RETURN_IF_ERROR(rf_check_operand(op, "sums", sums, RF_F32, count));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"sums", sums}}, 1,
                                    (struct rf_operand[]){{"flat", flat}, {"chunks", chunks}}, 2));
-    if (count == 0)
-        return 0;
-    return run_chunks(stream, &squares, part_of(partials, 0, count), flat, chunks, count);
-}
-
-int rf_fold_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor partials)
-{
-    static const char op[] = "fold_squares";
-    RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
-    RETURN_IF_ERROR(rf_check_operand(op, "partials", partials, RF_F32, -1));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}}, 1,
-                                   (struct rf_operand[]){{"partials", partials}}, 1));
-    const int64_t count = rf_tensor_count(partials) / 2;
-    return count == 0 ? rf_fill(stream, out, 0.0f)
-                      : run_levels(stream, &squares, out, count, partials);
+    return count == 0 ? 0 : run_chunks(stream, &squares, sums, flat, chunks, count);
 }

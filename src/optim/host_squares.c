@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums of squares in memory of the host, by the tree of shaders/reduce.comp and reduce_fold.comp
- * and in the form of squares.glsl: what f32 does not hold is minus the sum over 2^192.
+ * Sums of squares in memory of the host, by the tree of shaders/reduce.comp, exactly added as in
+ * squares_add.comp, and in the form of squares.glsl: what f32 does not hold is minus the sum over
+ * 2^192.
  */
 #include "host_half.h"
 
@@ -97,29 +98,56 @@ int rf_host_squares(float *out, const struct rf_host_flat *flat, const struct rf
 
 /* ---- the sum of chunks ----------------------------------------------------------------------- */
 
-/* Over 2^192, of either form. */
-static float shrunk(float sum)
+/* As in shaders/exact_squares.glsl. */
+enum { WORD_BITS = 12, WORD_MASK = 4095, NUMBER_WORDS = 43, LARGE_BITS = 192 };
+
+static void add_exactly(uint64_t words[NUMBER_WORDS], uint32_t bits)
 {
-    return sum < 0 ? -sum : sum * SHRINK * SHRINK; /* f32 has no 2^-192 */
+    const uint32_t exponent = bits >> 23 & 255, part = bits & 0x7fffff;
+    const uint64_t number = exponent ? part | 0x800000 : part;
+    const uint32_t at = (exponent ? exponent - 1 : 0) + (bits >> 31) * LARGE_BITS;
+    const uint64_t shifted = number << at % WORD_BITS;
+    for (uint32_t k = 0; k < 3; k++)
+        words[at / WORD_BITS + k] += shifted >> k * WORD_BITS & WORD_MASK;
 }
 
-static float join(float a, float b)
+/* As squares_round.comp; the words are below 2^12. */
+static uint32_t rounded(const uint64_t words[NUMBER_WORDS])
 {
-    const float plain = a + b;
-    if (!isfinite(a) || !isfinite(b) || (a >= 0 && b >= 0 && isfinite(plain)))
-        return plain;
-    return -(shrunk(a) + shrunk(b));
+    uint64_t window = 0; /* the sum's highest bits */
+    int word = NUMBER_WORDS - 1, first = 0, cut = 0;
+    bool rest = false;
+    while (word > 0 && words[word] == 0)
+        word--;
+    for (int k = 0; k < 3; k++)
+        window = window << WORD_BITS | (word >= k ? words[word - k] : 0);
+    for (int k = 0; k + 2 < word; k++)
+        rest = rest || words[k];
+    first = WORD_BITS * (word - 2); /* bit of the sum that is the window's bit 0 */
+    while (window >> cut > 0xffffff || first + cut < 0)
+        cut++;
+    const uint64_t half = cut ? 1ull << (cut - 1) : 0, lost = window & ((1ull << cut) - 1);
+    const uint64_t number = window >> cut;
+    const bool up = lost > half || (cut && lost == half && (rest || number & 1));
+    const uint32_t bits = ((uint32_t)(first + cut) << 23) + (uint32_t)number + up;
+    const uint32_t large = bits - ((uint32_t)LARGE_BITS << 23);
+    if (bits < 0x7f800000)
+        return bits;
+    return large < 0x7f800000 ? large | 0x80000000 : 0x7f800000;
 }
 
-float rf_host_join_squares(float *squares, int64_t count)
+float rf_host_join_squares(const float *squares, int64_t count)
 {
-    if (count <= 0)
-        return 0;
-    for (int64_t n = count; n > 1; n = (n + 1) / 2) {
-        for (int64_t i = 0; i < n / 2; i++)
-            squares[i] = join(squares[2 * i], squares[2 * i + 1]);
-        if (n % 2)
-            squares[n / 2] = squares[n - 1];
+    uint64_t words[NUMBER_WORDS] = {0}; /* 2^52 terms fit */
+    float sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(squares[i]))
+            add_exactly(words, bits_of(squares[i]));
+        else
+            sum += squares[i];
+    for (int k = 0; k + 1 < NUMBER_WORDS; k++) {
+        words[k + 1] += words[k] >> WORD_BITS;
+        words[k] &= WORD_MASK;
     }
-    return squares[0];
+    return isfinite(sum) ? float_of(rounded(words)) : sum;
 }

@@ -256,7 +256,9 @@ static void plan_states(struct rf_plan *plan)
                                   : sizeof(struct rf_step_scalars));
     set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, sizeof(float));
     set_region(plan, RF_REGION_PARTIALS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
-               2 * sizeof(float) * plan->chunk_count);
+               RF_EXACT_WORDS * sizeof(int32_t));
+    set_region(plan, RF_REGION_SQUARES, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
+               rf_plan_squares_bytes(plan->chunk_count));
 }
 
 static void sum_memory(struct rf_plan *plan)

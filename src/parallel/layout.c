@@ -302,13 +302,9 @@ static int mark_overwritten(struct rf_plan *plan)
 static void count_elements(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
-        struct rf_param_cut cut = plan->params[i].cut;
-        if (plan->params[i].logical != i)
-            continue;
-        plan->logical_elements += rf_shape_count(cut.shape);
-        cut.count = 1;
-        for (cut.rank = 0; rf_plan_trains(plan, i) && cut.rank < cut.ranks; cut.rank++)
-            plan->chunk_count += rf_cut_count_chunks(&cut, RF_NORM_CHUNK);
+        plan->trains = plan->trains || rf_plan_trains(plan, i);
+        if (plan->params[i].logical == i)
+            plan->logical_elements += rf_shape_count(plan->params[i].cut.shape);
     }
 }
 

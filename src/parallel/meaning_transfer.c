@@ -214,8 +214,8 @@ static int norm_share(const struct rf_at *a)
     int at = 0;
     while (at < count && lanes[at] != a->i->lane)
         at++;
-    if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_F32 || t->counts ||
-        t->count != a->plan->chunk_count || t->order != RF_ORDER_RING || at == count)
+    if (t->op != RF_COLL_ALL_REDUCE || t->dtype != RF_I32 || t->counts ||
+        t->count != RF_EXACT_WORDS || t->order != RF_ORDER_RING || at == count)
         return rf_check_fail(a->plan, a->i, "transfers %zu elements", t->count);
     RETURN_IF_ERROR(check_reported(a));
     const int in = rf_token_operand(a, false, RF_VALUE_PARTIALS, -1, -1, -1);

@@ -205,6 +205,7 @@ int rf_meaning_norm_partial(const struct rf_at *a)
         if (a->plan->pieces[piece].use < 0)
             RETURN_IF_ERROR(read_total(a, piece, true));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_SQUARES, -1, -1, RF_TOKEN_NOTHING));
     enum rf_lane lanes[3];
     const bool alone = rf_meaning_norm_lanes(a->plan, lanes) == 0;
     return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, alone ? RF_TOKEN_HELD : RF_TOKEN_OURS);
@@ -213,7 +214,6 @@ int rf_meaning_norm_partial(const struct rf_at *a)
 int rf_meaning_norm(const struct rf_at *a)
 {
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_HELD));
-    RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, RF_TOKEN_NOTHING));
     return rf_token_write(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_HELD);
 }
 

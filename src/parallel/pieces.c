@@ -296,5 +296,6 @@ int rf_pass_pieces(struct rf_plan *plan)
     assign_params(plan);
     RETURN_IF_ERROR(cut_pieces(plan));
     place_shards(plan);
+    plan->chunk_count = rf_plan_chunks(plan, plan->shard);
     return 0;
 }

@@ -93,9 +93,10 @@ enum rf_region_id {
     RF_REGION_LOSSES,      /* likewise */
     RF_REGION_DECAY,
     RF_REGION_CHUNKS,
-    RF_REGION_SCALARS, /* host-visible: struct rf_step_scalars */
-    RF_REGION_NORM,    /* the sum of squares of the gradients */
-    RF_REGION_PARTIALS,
+    RF_REGION_SCALARS,  /* host-visible: struct rf_step_scalars */
+    RF_REGION_NORM,     /* the sum of squares of the gradients */
+    RF_REGION_PARTIALS, /* the same before it is rounded: RF_EXACT_WORDS */
+    RF_REGION_SQUARES,  /* of each chunk, then what adding them takes: rf_plan_squares_bytes */
     RF_REGION_WORKSPACE,  /* of products */
     RF_REGION_SCRATCH,    /* of one call of one block */
     RF_REGION_HOST_GRADS, /* as states lie */
@@ -176,7 +177,8 @@ struct rf_plan {
     bool keep_units; /* and that stay until the end of the list */
     int sum_slots;   /* places for partial sums of a shard: in tree order with zero >= 2 several */
     enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
-    uint64_t chunk_count; /* pieces of the norm: at most RF_NORM_CHUNK elements of one parameter */
+    bool trains;             /* whether any parameter is updated, on any rank */
+    uint64_t chunk_count;    /* rf_plan_chunks of this rank's shard */
 
     /* Of each block: what this rank has of it, all parts together; and of each of its parts. */
     struct rf_block_sizes *sizes, *part_sizes;
@@ -544,6 +546,17 @@ RF_MUST_CHECK int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_b
  * computes several parts of a block, they have the same gradients of these, and all but the first
  * write them into scratch. 0 with one part. */
 uint64_t rf_plan_spare_bytes(const struct rf_plan *plan);
+
+/* chunks.c: room for the pieces of the norm, each at most RF_NORM_CHUNK elements of one parameter,
+ * that the rank with this shard has; as much for tensor ranks whose parts have equal shapes. */
+uint64_t rf_plan_chunks(const struct rf_plan *plan, int shard);
+/* Their table (plan->chunk_count), in no particular order, from elements of this rank's memory of
+ * gradients. Every trained element is in one chunk of one rank, but that copies of shards have the
+ * same tables; what is left of a table is empty. Where chunks begin depends on the parameter and
+ * its tensor parts alone. */
+void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks);
+/* Bytes of RF_REGION_SQUARES. */
+uint64_t rf_plan_squares_bytes(uint64_t chunks);
 
 /* Bytes of one of the optimizer's states on the rank that has this shard; and with the frozen
  * pieces, which have none. */

@@ -86,6 +86,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_SCALARS] = "scalars",
     [RF_VALUE_NORM] = "norm",
     [RF_VALUE_PARTIALS] = "partial norms",
+    [RF_VALUE_SQUARES] = "sums of squares",
     [RF_VALUE_CHUNKS] = "norm chunks",
     [RF_VALUE_DECAY] = "decay",
     [RF_VALUE_SCRATCH] = "scratch",

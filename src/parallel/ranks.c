@@ -172,13 +172,16 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     const uint64_t grads = rf_plan_aligned(rf_plan_grad_elements(plan, shard) * sizeof(float));
     const uint64_t evicted = rf_plan_evicts(plan) ? rf_plan_aligned(state) : 0;
     bytes->grads += sign * (grads + evicted);
-    bytes->scratch +=
-        sign * rf_plan_aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
+    const uint64_t chunks = rf_plan_chunks(plan, shard);
+    const uint64_t decay =
+        rf_plan_aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
+    bytes->scratch += sign * (decay + rf_plan_aligned(chunks * sizeof(struct rf_norm_chunk)) +
+                              rf_plan_aligned(rf_plan_squares_bytes(chunks)));
     bytes->host += sign * evicted;
     if (plan->stage >= 2 && plan->policy.offload & RF_OFFLOAD_GRADS)
         bytes->host += sign * grads;
     if (plan->policy.offload & RF_OFFLOAD_OPTIMIZER)
-        bytes->host += bytes->optimizer - before.optimizer + bytes->scratch - before.scratch;
+        bytes->host += bytes->optimizer - before.optimizer + sign * decay;
 }
 
 static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *bytes,

@@ -10,13 +10,14 @@ static uint64_t *place_of(struct rf_scaling *scaling, int region, enum rf_catego
     switch (region) {
     case RF_REGION_SCALARS:
     case RF_REGION_NORM:
+    case RF_REGION_PARTIALS:
     case RF_REGION_WORKSPACE:
         return &scaling->fixed;
     case RF_REGION_SCRATCH:
         return &scaling->tokens;
     case RF_REGION_DECAY:
     case RF_REGION_CHUNKS:
-    case RF_REGION_PARTIALS:
+    case RF_REGION_SQUARES:
         return &scaling->params;
     default: /* of values that come and go, scratch is what nobody reads of activations */
         return category == RF_CATEGORY_ACTIVATIONS || category == RF_CATEGORY_SCRATCH

@@ -20,7 +20,8 @@ struct rf_search_param {
     uint64_t count;     /* elements of a tensor rank, padded */
     bool narrow;        /* in 16 bits */
     bool trained;
-    bool summed; /* its gradients are added over the tensor ranks */
+    bool summed;     /* its gradients are added over the tensor ranks */
+    uint64_t chunks; /* of the norm */
 };
 
 struct rf_search_view {
@@ -28,7 +29,6 @@ struct rf_search_view {
     int tp;
     struct rf_search_param *params;
     int param_count;
-    uint64_t chunks; /* of the norm */
     enum rf_dtype copy_type;
 };
 /* By the plan of a rank that has the whole model, or its part of each block. RF_EINVAL: the model
@@ -68,6 +68,7 @@ struct rf_search_rank {
      * ranks of the pipeline have, too. */
     uint64_t all, narrow, trained, tied;
     uint64_t summed; /* of those that are trained: added over the tensor ranks, too */
+    uint64_t chunks; /* of the norm, in all its shards */
     uint64_t unit_params, unit_grads; /* the most that two blocks in a row have, bytes */
     /* Of a micro-batch: what is there while it is computed besides what stays, and two visits,
      * where others are spilled. */

@@ -73,11 +73,12 @@ static void add_optimizer(const struct rf_search_case *c, const struct rf_search
 {
     const struct rf_plan *plan = &c->probe;
     const uint64_t state = 4 * shard_of(plan, r->trained), decay = state / RF_FLAT_GRAIN;
+    const uint64_t chunks = r->chunks / (uint64_t)plan->shards;
     for (int k = 0; k < RF_PLAN_STATES; k++)
         if (rf_plan_has_state(plan, k))
             out->optimizer += state;
     out->scratch = c->ranks->scratch + plan->policy.workspace_bytes + decay +
-                   c->view->chunks * (sizeof(struct rf_norm_chunk) + 2 * sizeof(float));
+                   chunks * sizeof(struct rf_norm_chunk) + rf_plan_squares_bytes(chunks);
     if (plan->policy.offload & RF_OFFLOAD_OPTIMIZER)
         out->host += out->optimizer + decay;
 }
@@ -132,7 +133,7 @@ uint64_t rf_search_sent(const struct rf_search_case *c, const struct rf_search_r
     const int dp = plan->mesh.dp, shards = plan->shards, copies = dp / shards;
     const uint64_t grads = (rf_plan_narrows(plan) ? 2 : 4) * r->trained;
     const uint64_t rounds = plan->stage >= 2 ? (uint64_t)rf_plan_rounds(plan) : 1;
-    const uint64_t partials = 4 * c->view->chunks;
+    const uint64_t partials = RF_EXACT_WORDS * sizeof(int32_t);
     const uint64_t micro_batches = (uint64_t)plan->local_micro_batches;
     uint64_t sent = micro_batches * (r->from_before + r->to_next + r->exchanged);
     if (plan->stage == 0)

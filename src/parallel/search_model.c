@@ -34,15 +34,15 @@ static int plan_one(const struct rf_search_model *model, const struct rf_policy 
 static void take_params(const struct rf_plan *plan, struct rf_search_view *out)
 {
     for (int k = 0; k < plan->param_count; k++)
-        out->params[k] =
-            (struct rf_search_param){.block = plan->params[k].block,
-                                     .logical = plan->params[k].logical,
-                                     .count = rf_padded((uint64_t)plan->params[k].count),
-                                     .narrow = plan->params[k].desc->dtype != RF_F32,
-                                     .trained = rf_plan_trains(plan, k),
-                                     .summed = rf_plan_sums_tensor(plan, k)};
+        out->params[k] = (struct rf_search_param){
+            .block = plan->params[k].block,
+            .logical = plan->params[k].logical,
+            .count = rf_padded((uint64_t)plan->params[k].count),
+            .narrow = plan->params[k].desc->dtype != RF_F32,
+            .trained = rf_plan_trains(plan, k),
+            .summed = rf_plan_sums_tensor(plan, k),
+            .chunks = rf_cut_count_chunks(&plan->params[k].cut, RF_NORM_CHUNK, 0, UINT64_MAX)};
     out->param_count = plan->param_count;
-    out->chunks = plan->chunk_count;
     out->copy_type = plan->copy_type;
 }
 

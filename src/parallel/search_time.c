@@ -147,7 +147,7 @@ static double update_s(const struct rf_search_case *c, const struct rf_search_ra
 {
     const struct rf_plan *plan = &c->probe;
     const uint64_t count = r->trained / (uint64_t)plan->shards;
-    const double partials = 4 * (double)c->view->chunks;
+    const double partials = RF_EXACT_WORDS * sizeof(int32_t);
     const struct rf_plan_group shard =
         plan->shards > 1 ? plan->groups[plan->shard_lane] : (struct rf_plan_group){0};
     const struct rf_plan_group pipeline = plan->groups[RF_LANE_PIPELINE];

@@ -283,18 +283,26 @@ bool rf_cut_has_copies(const struct rf_param_cut *cut)
     return cut->ranks > 1 && (is_whole(cut) || has_copies(cut));
 }
 
-uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most)
+/* Multiples of `step` in [from, to), which is not empty. */
+static uint64_t multiples(uint64_t step, uint64_t from, uint64_t to)
 {
-    uint64_t chunks = 0, at = 0, first, count;
-    if (is_whole(cut) && cut->rank > 0)
-        return 0;
-    for (int k = 0; k < parts_of(cut) && !has_copies(cut); k++) {
+    return (to - 1) / step - (from > 0 ? (from - 1) / step : 0) + (from == 0);
+}
+
+uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most, uint64_t from,
+                             uint64_t to)
+{
+    const uint64_t behind_copies = has_copies(cut) ? (uint64_t)segment_count(&cut->split) : 0;
+    uint64_t chunks = 0, before = 0;
+    for (int k = 0; k < parts_of(cut); k++) {
         const struct rf_param_cut one = rf_cut_part(cut, k);
         const uint64_t all = own_elements(&one);
-        chunks += all / most + (all % most > 0);
+        const uint64_t low = from > before ? from - before : 0;
+        const uint64_t high = to < before ? 0 : to - before < all ? to - before : all;
+        if (low < high)
+            chunks += multiples(most, low, high) + behind_copies;
+        before += all;
     }
-    while (has_copies(cut) && rf_cut_next_chunk(cut, most, &at, &first, &count))
-        chunks++;
     return chunks;
 }
 

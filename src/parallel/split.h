@@ -54,8 +54,10 @@ struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at);
 bool rf_cut_next_chunk(const struct rf_param_cut *cut, uint64_t most, uint64_t *at, uint64_t *first,
                        uint64_t *count);
 
-/* How many there are: not counted one by one but where some are copies. */
-uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most);
+/* At most so many of them begin at elements [from, to): the same for all ranks whose parts have the
+ * same shape. */
+uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most, uint64_t from,
+                             uint64_t to);
 
 /* Elements [first, first + count) of this rank's part, from or to an array of the whole. Those that
  * a lower rank has, too, are not put: the sum of what all ranks put into zeros is the whole. */

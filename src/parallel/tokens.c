@@ -94,7 +94,7 @@ static bool must_be_read(const struct rf_plan *plan, const struct rf_value *valu
     const bool input = kind == RF_VALUE_TOKENS || kind == RF_VALUE_TARGETS;
     return !plan->policy.forward_only && !(input && rf_plan_lags(plan)) &&
            !value->may_stay_unread && kind != RF_VALUE_SCRATCH && kind != RF_VALUE_WORKSPACE &&
-           kind != RF_VALUE_PARTIALS && kind != RF_VALUE_LOSSES && kind != RF_VALUE_SCALARS &&
+           kind != RF_VALUE_SQUARES && kind != RF_VALUE_LOSSES && kind != RF_VALUE_SCALARS &&
            !rf_token_is_param(kind);
 }
 

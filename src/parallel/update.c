@@ -157,19 +157,21 @@ static void share_partials(struct rf_writer *w, enum rf_lane lane)
     rf_write_in(w, single(w, RF_VALUE_PARTIALS));
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
-                                              .count = w->plan->chunk_count,
-                                              .dtype = RF_F32,
+                                              .count = RF_EXACT_WORDS,
+                                              .dtype = RF_I32,
                                               .order = RF_ORDER_RING});
 }
 
-/* Every rank adds the squares of its shards, chunk by chunk; the others' chunks are 0 there, so
- * that the sum over the ranks is exact, and the same fold follows on every rank. */
+/* Every rank adds the squares of its own chunks. Chunks are the same on any mesh, and all sums of
+ * them are exact integers, so the norm is, too. The lanes' groups have 2^17 ranks at most, all
+ * together: words do not overflow (rf_add_squares). */
 static void write_partials(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
     rf_write(w, RF_VERB_NORM_PARTIAL, RF_LANE_COMPUTE, -1, -1);
     operands(w, RF_VALUE_GRAD_SHARD, -1, false);
     rf_write_in(w, single(w, RF_VALUE_CHUNKS));
+    rf_write_out(w, single(w, RF_VALUE_SQUARES));
     rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     if (plan->shards > 1)
         share_partials(w, plan->shard_lane);
@@ -184,7 +186,6 @@ static void write_norm(struct rf_writer *w)
     rf_write(w, RF_VERB_NORM, RF_LANE_COMPUTE, -1, -1);
     rf_write_in(w, single(w, RF_VALUE_PARTIALS));
     rf_write_out(w, single(w, RF_VALUE_NORM));
-    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
     rf_write(w, RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, -1, -1);
     rf_write_in(w, single(w, RF_VALUE_NORM));
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
@@ -331,7 +332,7 @@ static void write_broadcasts(struct rf_writer *w)
 
 static bool updates(const struct rf_plan *plan)
 {
-    return rf_plan_updates(plan) && plan->chunk_count > 0;
+    return rf_plan_updates(plan) && plan->trains;
 }
 
 /* What comes of gradients that are complete. */

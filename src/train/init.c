@@ -44,60 +44,6 @@ int rf_run_init_params(struct rf_run *run)
     return rc < 0 ? rc : rf_run_refresh_before(run, true);
 }
 
-/* The chunks are those of logical parameters in registration order, of each those of one part
- * after the other: the norm does not depend on buckets or other ranks. Those of other ranks'
- * shards, stages and parts are empty here. */
-static bool is_ours(const struct rf_plan *plan, const struct rf_plan_param *param, uint64_t first)
-{
-    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-    const uint64_t at = first - piece->first;
-    return at >= piece->cuts[plan->shard] && at < piece->cuts[plan->shard + 1];
-}
-
-/* Where a parameter's gradient lies in the gradients' memory. */
-static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_param *param,
-                             uint64_t first)
-{
-    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-    const uint64_t sums = piece->counts[plan->shard] * (uint64_t)(plan->sum_slots - 1);
-    if (plan->stage < 2)
-        return first;
-    return piece->part_first + rf_padded(sums) + first - piece->first - piece->cuts[plan->shard];
-}
-
-/* Of one of all parts of a parameter. */
-static struct rf_norm_chunk *fill_part(const struct rf_plan *plan,
-                                       const struct rf_plan_param *param, int part,
-                                       struct rf_norm_chunk *chunks)
-{
-    const int own = part - param->cut.rank; /* the how many-th of this rank's */
-    const bool mine = own >= 0 && own < (param->cut.count > 1 ? param->cut.count : 1);
-    const bool here = rf_plan_holds(plan, param->block) && mine;
-    const uint64_t before = here ? param->first + rf_cut_part_first(&param->cut, own) : 0;
-    struct rf_param_cut cut = param->cut;
-    uint64_t at = 0, first, count;
-    cut.rank = part;
-    cut.count = 1;
-    for (; rf_cut_next_chunk(&cut, RF_NORM_CHUNK, &at, &first, &count); chunks++) {
-        *chunks = (struct rf_norm_chunk){0};
-        if (here && is_ours(plan, param, before + first))
-            *chunks =
-                (struct rf_norm_chunk){.first = (uint32_t)grad_element(plan, param, before + first),
-                                       .count = (uint32_t)count};
-    }
-    return chunks;
-}
-
-/* As layout.c counts them. */
-static void fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)
-{
-    for (int i = 0; i < plan->param_count; i++)
-        for (int k = 0; plan->params[i].logical == i && rf_plan_trains(plan, i) &&
-                        k < plan->params[i].cut.ranks;
-             k++)
-            chunks = fill_part(plan, &plan->params[i], k, chunks);
-}
-
 static void fill_decay(const struct rf_plan *plan, uint32_t *words)
 {
     for (int i = 0; i < plan->param_count; i++) {
@@ -128,16 +74,16 @@ int rf_run_upload_tables(struct rf_run *run)
         return 0;
     struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
     *scalars = (struct rf_step_scalars){.loss_scale = plan->policy.loss_scale};
-    if (plan->chunk_count == 0)
+    if (!plan->trains)
         return 0;
     const uint64_t words = rf_plan_state_bytes(plan, plan->shard) / sizeof(float) / RF_FLAT_GRAIN;
-    struct rf_norm_chunk *chunks = rf_alloc(plan->chunk_count * sizeof(*chunks));
+    struct rf_norm_chunk *chunks = rf_alloc((plan->chunk_count + 1) * sizeof(*chunks));
     uint32_t *decay = rf_alloc((words + 1) * sizeof(*decay));
     int rc = 0;
     if (!chunks || !decay) {
         rc = rf_fail(RF_ENOMEM, "run: out of host memory for the tables");
     } else {
-        fill_chunks(plan, chunks);
+        rf_plan_fill_chunks(plan, chunks);
         fill_decay(plan, decay);
         rc = upload(run->regions[RF_REGION_CHUNKS], chunks, plan->chunk_count * sizeof(*chunks));
         if (rc == 0)

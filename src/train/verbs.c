@@ -216,10 +216,10 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
 
 /* ---- update ---------------------------------------------------------------------------------- */
 
-static struct rf_tensor partials_of(const struct rf_pass *p, struct rf_tensor partials)
+static struct rf_tensor exact_of(struct rf_tensor partials)
 {
-    partials = as_f32(partials);
-    partials.shape = rf_shape1(2 * (int64_t)p->run->plan->chunk_count);
+    partials = rf_as(partials, RF_I32);
+    partials.shape = rf_shape1(RF_EXACT_WORDS);
     return partials;
 }
 
@@ -227,23 +227,30 @@ static struct rf_tensor partials_of(const struct rf_pass *p, struct rf_tensor pa
 static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
-    const struct rf_tensor partials = partials_of(p, out_span(p, i, RF_VALUE_PARTIALS));
+    const int64_t count = (int64_t)plan->chunk_count;
+    const struct rf_tensor exact = exact_of(out_span(p, i, RF_VALUE_PARTIALS));
     struct rf_tensor grads = p->run->regions[RF_REGION_GRADS];
-    if (!grads.buffer) /* all shards of this rank are empty */
-        return rf_fill(p->run->stream, partials, 0.0f);
+    struct rf_tensor sums = as_f32(out_span(p, i, RF_VALUE_SQUARES)), scratch = sums;
+    if (count == 0) /* all shards of this rank are empty, or other ranks count them */
+        return fill(p, exact, 0);
     struct rf_tensor chunks = rf_as(in_span(p, i, RF_VALUE_CHUNKS), RF_I32);
     grads.shape = rf_shape1((int64_t)(plan->stage >= 2 ? rf_plan_grad_elements(plan, plan->shard)
                                                        : plan->train_elements));
     grads.dtype = RF_F32;
-    chunks.shape = rf_shape2((int64_t)plan->chunk_count, 2);
-    return rf_square_chunks(p->run->stream, partials, grads, chunks);
+    chunks.shape = rf_shape2(count, 2);
+    sums.shape = rf_shape1(count);
+    scratch = rf_as(scratch, RF_I32);
+    scratch.offset += rf_tensor_bytes(sums);
+    scratch.shape = rf_shape1(rf_add_squares_scratch(count));
+    RETURN_IF_ERROR(rf_square_chunks(p->run->stream, sums, grads, chunks));
+    return rf_add_squares(p->run->stream, exact, sums, scratch);
 }
 
 static int norm(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_tensor sum = rf_as(out_span(p, i, RF_VALUE_NORM), RF_F32);
     sum.shape = rf_shape1(1);
-    return rf_fold_squares(p->run->stream, sum, partials_of(p, in_span(p, i, RF_VALUE_PARTIALS)));
+    return rf_round_squares(p->run->stream, sum, exact_of(in_span(p, i, RF_VALUE_PARTIALS)));
 }
 
 static int begin_step(struct rf_pass *p, const struct rf_instruction *i)

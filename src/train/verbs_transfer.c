@@ -169,12 +169,12 @@ int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_p
     return rf_stream_submit(stream, done);
 }
 
-/* Other ranks' chunks are 0 here. */
 int rf_start_norm_share(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                         struct rf_point *done)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
-    struct rf_tensor partials = as_f32(rf_run_value(p->run, outs(p, i)[0]));
+    struct rf_tensor partials = rf_run_value(p->run, outs(p, i)[0]);
+    partials.dtype = t->dtype;
     partials.shape = rf_shape1((int64_t)t->count);
     return rf_all_reduce_tensor(
         p->run->comms[i->lane], partials, partials, RF_SUM,

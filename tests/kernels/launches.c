@@ -329,12 +329,16 @@ static void reductions(const struct run *run)
     plain(run, "sum", RF_F32, rf_sum(s, out, x, scratch));
     plain(run, "max", RF_F32, rf_max(s, out, x, scratch));
     plain(run, "any_nonfinite", RF_F32, rf_any_nonfinite(s, out, x, scratch));
-    scratch = take(run, RF_F32, 1, 2 * chunks);
+    scratch = take(run, RF_F32, 1, rf_sum_squares_scratch(chunks));
     plain(run, "sum_squares", RF_F32,
           rf_sum_squares(s, out, x, take(run, RF_I32, chunks, 2), scratch));
-    plain(run, "square_chunks", RF_F32,
-          rf_square_chunks(s, scratch, x, take(run, RF_I32, chunks, 2)));
-    plain(run, "fold_squares", RF_F32, rf_fold_squares(s, out, scratch));
+    plain(
+        run, "square_chunks", RF_F32,
+        rf_square_chunks(s, reshape(scratch, rf_shape1(chunks)), x, take(run, RF_I32, chunks, 2)));
+    struct rf_tensor exact = take(run, RF_I32, 1, RF_EXACT_WORDS);
+    struct rf_tensor rows = take(run, RF_I32, 1, rf_add_squares_scratch(n));
+    plain(run, "add_squares", RF_F32, rf_add_squares(s, exact, x, rows));
+    plain(run, "round_squares", RF_F32, rf_round_squares(s, out, exact));
 }
 
 static void optimizer(const struct run *run, int64_t n, const struct rf_optimizer_opts *opts,

@@ -39,7 +39,8 @@ class HostScalars : public OptimizerTest
         const int64_t n = (int64_t)chunks.size();
         rf_tensor out = blank(rf_shape1(1));
         EXPECT_OK(rf_sum_squares(stream, out, typed(rf_shape1((int64_t)flat.size()), type, flat),
-                                 i32(rf_shape2(n, 2), table), blank(rf_shape1(2 * n))));
+                                 i32(rf_shape2(n, 2), table),
+                                 blank(rf_shape1(rf_sum_squares_scratch(n)))));
         return read(out)[0];
     }
     static float on_host(int path, rf_dtype type, const Floats &flat,

@@ -84,7 +84,8 @@ TEST_P(OptimizerTypes, TheNormOfSixteenBitGradientsIsThatOfTheirValues)
     const Floats g = rounded(normal(n));
     const Ints table = {0, 1024, 1024, 1000, 2048, 1024, 3072, 1024, 4096, 904};
     for (int shift : {0, 1, 3, 7}) {
-        rf_tensor chunks = i32(rf_shape2(5, 2), table), scratch = blank(rf_shape1(10));
+        rf_tensor chunks = i32(rf_shape2(5, 2), table),
+                  scratch = blank(rf_shape1(rf_sum_squares_scratch(5)));
         rf_tensor out = blank(rf_shape1(1)), wide = blank(rf_shape1(1));
         ASSERT_OK(
             rf_sum_squares(stream, out, typed(rf_shape1(n), type(), g, shift), chunks, scratch));

@@ -31,7 +31,7 @@ const Family families[] = {
     {"Vocabulary", {"embedding", "cross_entropy"}},
     {"Attention", {"attention", "rotary", "copy_heads"}},
     {"Matmul", {"matmul"}},
-    {"Reductions", {"reduce"}},
+    {"Reductions", {"reduce", "squares"}},
     {"Optimizers", {"optimizer", "step_begin", "loss_scale"}},
 };
 
@@ -305,13 +305,16 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         rf_tensor x = some(rf_shape1(n), type), out = blank(rf_shape1(1)),
                   scratch = blank(rf_shape1(rf_sum_scratch(n))),
                   chunks = i32(rf_shape2(3, 2), {0, 1000, 1000, 1024, 2100, 800}),
-                  partial = blank(rf_shape1(6));
+                  squares = blank(rf_shape1(3)), room = blank(rf_shape1(rf_sum_squares_scratch(3))),
+                  exact = blank_i32(RF_EXACT_WORDS), many = some(rf_shape1(4097), RF_F32),
+                  rows = blank_i32(rf_add_squares_scratch(4097));
         EXPECT_OK(rf_sum(stream, out, x, scratch));
         EXPECT_OK(rf_max(stream, out, x, scratch));
         EXPECT_OK(rf_any_nonfinite(stream, out, x, scratch));
-        EXPECT_OK(rf_sum_squares(stream, out, x, chunks, partial));
-        EXPECT_OK(rf_square_chunks(stream, partial, x, chunks));
-        EXPECT_OK(rf_fold_squares(stream, out, partial));
+        EXPECT_OK(rf_sum_squares(stream, out, x, chunks, room));
+        EXPECT_OK(rf_square_chunks(stream, squares, x, chunks));
+        EXPECT_OK(rf_add_squares(stream, exact, many, rows));
+        EXPECT_OK(rf_round_squares(stream, out, exact));
     }
 
     void optimizers(rf_dtype type, int64_t n)

@@ -52,7 +52,8 @@ class Reduce : public TypedOpTest
         int64_t n = (int64_t)chunks.size();
         rf_tensor out = blank(rf_shape1(1));
         EXPECT_OK(rf_sum_squares(stream, out, typed(rf_shape1((int64_t)flat.size()), type(), flat),
-                                 i32(rf_shape2(n, 2), table), blank(rf_shape1(2 * n))));
+                                 i32(rf_shape2(n, 2), table),
+                                 blank(rf_shape1(rf_sum_squares_scratch(n)))));
         return read(out)[0];
     }
     static std::vector<rf_norm_chunk> table_for(size_t count)
@@ -87,13 +88,15 @@ TEST_P(Reduce, SumFollowsItsTree)
     }
 }
 
-TEST_P(Reduce, SumSquaresFollowsItsTree)
+/* Sums of few chunks: f64 holds them. */
+TEST_P(Reduce, SumSquaresAddsTheTreesOfItsChunksExactly)
 {
     for (size_t n : {1u, 1000u, 5000u, 300001u}) {
-        Floats x = rounded(normal(n)), chunks;
+        const Floats x = rounded(normal(n));
+        double sum = 0;
         for (rf_norm_chunk c : table_for(n))
-            chunks.push_back(chunk_sum(&x[c.first], c.count, true));
-        EXPECT_EQ(squares_on_device(x, table_for(n)), pairwise(chunks)) << n;
+            sum += chunk_sum(&x[c.first], c.count, true);
+        EXPECT_EQ(squares_on_device(x, table_for(n)), (float)sum) << n;
     }
 }
 
@@ -140,22 +143,26 @@ TEST_P(Reduce, SumSquaresOfRanksThatHaveSomeOfTheChunksIsThatOfOneToTheBit)
     for (size_t count : {700u, 5000u, 200000u}) {
         const Floats x = rounded(normal(count));
         const auto chunks = table_for(count);
-        const int64_t n = (int64_t)chunks.size();
         rf_tensor flat = typed(rf_shape1((int64_t)count), type(), x), out = blank(rf_shape1(1));
-        Floats all((size_t)(2 * n));
+        Ints all(RF_EXACT_WORDS);
         for (int rank = 0; rank < 3; rank++) {
             Ints table;
-            for (size_t i = 0; i < chunks.size(); i++) {
-                table.push_back((int32_t)chunks[i].first);
-                table.push_back((int)i % 3 == rank ? (int32_t)chunks[i].count : 0);
-            }
-            rf_tensor partials = blank(rf_shape1(2 * n));
-            ASSERT_OK(rf_square_chunks(stream, partials, flat, i32(rf_shape2(n, 2), table)));
-            const Floats of_rank = read(partials);
-            for (int64_t i = 0; i < n; i++)
-                all[(size_t)i] += of_rank[(size_t)i];
+            for (size_t i = 0; i < chunks.size(); i++)
+                if ((int)i % 3 == rank) {
+                    table.push_back((int32_t)chunks[i].first);
+                    table.push_back((int32_t)chunks[i].count);
+                }
+            const int64_t own = (int64_t)table.size() / 2;
+            rf_tensor sums = blank(rf_shape1(own)), exact = blank_i32(RF_EXACT_WORDS);
+            ASSERT_OK(rf_square_chunks(stream, sums, flat, i32(rf_shape2(own, 2), table)));
+            ASSERT_OK(rf_add_squares(stream, exact, sums, blank_i32(rf_add_squares_scratch(own))));
+            ASSERT_OK(rf_stream_wait(stream));
+            Ints words(RF_EXACT_WORDS);
+            ASSERT_OK(rf_tensor_read(exact, words.data(), 4 * words.size()));
+            for (size_t k = 0; k < words.size(); k++)
+                all[k] += words[k];
         }
-        ASSERT_OK(rf_fold_squares(stream, out, f32(rf_shape1(2 * n), all)));
+        ASSERT_OK(rf_round_squares(stream, out, i32(rf_shape1(RF_EXACT_WORDS), all)));
         EXPECT_EQ(read(out)[0], squares_on_device(x, chunks)) << count;
     }
 }
@@ -232,24 +239,24 @@ TEST_P(Reduce, TenRunsGiveTheSameBits)
 
 TEST_P(Reduce, WrongOperandsAreNamed)
 {
-    rf_tensor x = blank(rf_shape1(3000)), one = blank(rf_shape1(1)), two = blank(rf_shape1(2));
-    rf_tensor scratch = blank(rf_shape1(rf_sum_scratch(3000))), table = blank_i32(6), pairs;
+    rf_tensor x = blank(rf_shape1(3000)), one = blank(rf_shape1(1)), two = blank(rf_shape1(2)),
+              three = blank(rf_shape1(3));
+    rf_tensor scratch = blank(rf_shape1(rf_sum_scratch(3000))), table = blank_i32(6), pairs,
+              some = blank_i32(7);
     ASSERT_OK(rf_tensor_reshape(table, rf_shape2(3, 2), &pairs));
     EXPECT_FAILS(RF_EINVAL, "sum: out is f32 (2)", rf_sum(stream, two, x, scratch));
     EXPECT_FAILS(RF_EINVAL, "max: out is f32 (2)", rf_max(stream, two, x, scratch));
     EXPECT_FAILS(RF_EINVAL, "any_nonfinite: x is i32", rf_any_nonfinite(stream, one, table, two));
     EXPECT_FAILS(RF_EINVAL, "sum: scratch is f32 (2)", rf_sum(stream, one, x, two));
     EXPECT_FAILS(RF_EINVAL, "scratch must not overlap x", rf_sum(stream, one, two, two));
-    EXPECT_FAILS(RF_EINVAL, "expected (chunks, 2)", rf_sum_squares(stream, one, x, table, scratch));
+    EXPECT_FAILS(RF_EINVAL, "expected rows of 2", rf_sum_squares(stream, one, x, some, scratch));
     EXPECT_FAILS(RF_EINVAL, "chunks is f32", rf_sum_squares(stream, one, x, x, scratch));
-    EXPECT_FAILS(RF_EINVAL, "scratch is f32 (2), expected 6",
+    EXPECT_FAILS(RF_EINVAL, "scratch is f32 (2), expected 93",
                  rf_sum_squares(stream, one, x, pairs, two));
-    EXPECT_FAILS(RF_EINVAL, "square_chunks: partials is f32 (2), expected 6",
+    EXPECT_FAILS(RF_EINVAL, "square_chunks: sums is f32 (2), expected 3",
                  rf_square_chunks(stream, two, x, pairs));
-    EXPECT_FAILS(RF_EINVAL, "expected (chunks, 2)", rf_square_chunks(stream, scratch, x, table));
-    EXPECT_FAILS(RF_EINVAL, "partials must not overlap flat",
-                 rf_square_chunks(stream, scratch, scratch, pairs));
-    EXPECT_FAILS(RF_EINVAL, "fold_squares: out is f32 (2)", rf_fold_squares(stream, two, scratch));
-    EXPECT_FAILS(RF_EINVAL, "out must not overlap partials", rf_fold_squares(stream, one, one));
+    EXPECT_FAILS(RF_EINVAL, "expected rows of 2", rf_square_chunks(stream, scratch, x, some));
+    EXPECT_FAILS(RF_EINVAL, "sums must not overlap flat",
+                 rf_square_chunks(stream, three, three, pairs));
 }
 } // namespace

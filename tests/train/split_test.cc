@@ -4,6 +4,7 @@
 // the words of struct rf_split, element by element.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -167,18 +168,30 @@ TEST(Split, ChunksCoverWhatIsCountedOnceAndDoNotCrossTheGrid)
             const std::vector<Line> part = part_of(cut);
             for (uint64_t most : {(uint64_t)1, (uint64_t)7, (uint64_t)16, UINT64_MAX}) {
                 std::vector<int> covered(part.size(), 0);
+                std::vector<uint64_t> firsts;
                 uint64_t at = 0, first = 0, count = 0, chunks = 0;
                 for (; rf_cut_next_chunk(&cut, most, &at, &first, &count); chunks++) {
                     ASSERT_GT(count, 0u);
                     ASSERT_LE(first + count, part.size()) << text(cut);
                     ASSERT_EQ(first / most, (first + count - 1) / most) << text(cut);
                     ASSERT_TRUE(first % most == 0 || !part[first - 1].first_copy) << text(cut);
+                    firsts.push_back(first);
                     for (uint64_t i = 0; i < count; i++)
                         covered[first + i]++;
                 }
                 for (size_t i = 0; i < part.size(); i++)
                     ASSERT_EQ(covered[i], part[i].first_copy) << text(cut);
-                ASSERT_EQ(rf_cut_count_chunks(&cut, most), chunks) << text(cut);
+                const uint64_t grid = part.size() / most + (part.size() % most > 0);
+                ASSERT_LE(rf_cut_count_chunks(&cut, most, 0, UINT64_MAX), grid + RF_MAX_SEGMENTS);
+                if (chunks == grid && !rf_cut_has_copies(&cut))
+                    ASSERT_EQ(rf_cut_count_chunks(&cut, most, 0, UINT64_MAX), chunks) << text(cut);
+                for (uint64_t from = 0; from <= part.size(); from += 1 + part.size() / 5)
+                    for (uint64_t to = from; to <= part.size() + 1; to += 1 + part.size() / 4)
+                        ASSERT_GE(rf_cut_count_chunks(&cut, most, from, to),
+                                  (uint64_t)std::count_if(
+                                      firsts.begin(), firsts.end(),
+                                      [&](uint64_t k) { return k >= from && k < to; }))
+                            << text(cut) << from << " to " << to;
             }
         }
     });

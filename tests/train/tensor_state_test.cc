@@ -46,21 +46,19 @@ TEST(TensorState, TheNormsChunksHaveEveryTrainedElementOfAllRanksOnce)
         std::vector<std::vector<int>> counted(std::size(model));
         for (size_t i = 0; i < std::size(model); i++)
             counted[i].resize((size_t)rf_shape_count(model[i].shape));
-        std::vector<int> filled;
         if (mesh.zero >= 2)
             continue; // gradients lie elsewhere
         on(mesh, 7, [&](rf_run *run, int) {
             const rf_plan *plan = run->plan;
             std::vector<rf_norm_chunk> chunks(plan->chunk_count);
             const rf_tensor region = run->regions[RF_REGION_CHUNKS];
-            ASSERT_RF(rf_buffer_read(region.buffer, region.offset, chunks.data(),
-                                     chunks.size() * sizeof(chunks[0])));
+            if (plan->chunk_count)
+                ASSERT_RF(rf_buffer_read(region.buffer, region.offset, chunks.data(),
+                                         chunks.size() * sizeof(chunks[0])));
             if (plan->shards == 1 && plan->dp_rank > 0)
                 return; // the same as those of another rank
             std::lock_guard<std::mutex> lock(mutex);
-            filled.resize(chunks.size());
             for (size_t k = 0; k < chunks.size(); k++) {
-                filled[k] += chunks[k].count > 0;
                 for (int i = 0; i < plan->param_count; i++) {
                     const rf_plan_param &p = plan->params[i];
                     if (p.owner != i || p.first > chunks[k].first ||
@@ -72,8 +70,6 @@ TEST(TensorState, TheNormsChunksHaveEveryTrainedElementOfAllRanksOnce)
                 }
             }
         });
-        for (int n : filled)
-            EXPECT_EQ(n, 1) << mesh.text();
         for (size_t i = 0; i < std::size(model); i++)
             for (int n : counted[i])
                 ASSERT_EQ(n, !(model[i].flags & RF_PARAM_FROZEN) && !model[i].tied_to)
