@@ -169,8 +169,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "halves of backward for inputs and for weights (100x100x100)",
          STAGES},
         {"schedule", 0, TOOL_TEXT, &o.schedule, "NAME",
-         "pipeline: only this one: naive, gpipe, 1f1b, interleaved:2, zbh1, zbv, data parallel, "
-         "zero 3 (all)",
+         "pipeline: only this one: naive, gpipe, 1f1b, interleaved:2, zbh1, zbv, 2bw, data "
+         "parallel, zero 3 (all)",
          STAGES},
         {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
          "speed of the link in Gbit/s, to print how much of it is used", SIZED},

@@ -67,7 +67,7 @@ static double idle_s(const struct pipeline *p, const struct schedule *schedule)
     const double forward = p->seconds.forward, input = p->seconds.backward_input,
                  weight = p->seconds.backward_weight, others = p->ranks - 1;
     const bool equal = forward == input && input == weight;
-    if (schedule->data_parallel || schedule->overlaps)
+    if (schedule->data_parallel)
         return 0;
     switch (schedule->kind) {
     case RF_PIPELINE_NAIVE:
@@ -78,6 +78,8 @@ static double idle_s(const struct pipeline *p, const struct schedule *schedule)
         return weight <= forward && weight <= input ? others * (forward + input - weight) : NAN;
     case RF_PIPELINE_ZBV:
         return equal ? others * forward / 2 : NAN;
+    case RF_PIPELINE_2BW:
+        return equal ? 0 : NAN;
     default:
         return others * (forward + input);
     }
@@ -149,14 +151,14 @@ static void put_row(struct pipeline *p, const struct schedule *schedule, double 
 static void put_header(const struct pipeline *p)
 {
     if (!is_quiet(p))
-        printf(
-            "# %d ranks, %d micro-batches, %d blocks, %g + %g + %g ms for a rank's blocks and a "
-            "micro-batch;\n# the best of %lld steps in ms (2bw: their mean), what the plan's "
-            "simulator says, and a formula; idle: %% of the step\n%-14s %8s %8s %8s %8s %8s %8s %8s %8s %7s\n",
-            p->ranks, p->micro_batches, p->blocks, p->seconds.forward * 1e3,
-            p->seconds.backward_input * 1e3, p->seconds.backward_weight * 1e3,
-            (long long)p->options->samples, "schedule", "step", "plan", "formula", "plan/st",
-            "st/form", "idle", "plan", "formula", "over");
+        printf("# %d ranks, %d micro-batches, %d blocks, %g + %g + %g ms for a rank's blocks and a "
+               "micro-batch;\n# the best of %lld steps in ms (2bw: their mean), what the plan's "
+               "simulator says, and a formula; idle: %% of the step\n%-14s %8s %8s %8s %8s %8s %8s "
+               "%8s %8s %7s\n",
+               p->ranks, p->micro_batches, p->blocks, p->seconds.forward * 1e3,
+               p->seconds.backward_input * 1e3, p->seconds.backward_weight * 1e3,
+               (long long)p->options->samples, "schedule", "step", "plan", "formula", "plan/st",
+               "st/form", "idle", "plan", "formula", "over");
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */

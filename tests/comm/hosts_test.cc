@@ -140,7 +140,7 @@ TEST(OneHost, HasNothingToServeByHosts)
         EXPECT_EQ(rf_all_reduce(comm, &x, &x, 1, RF_F32, RF_SUM, &opts), RF_EINVAL);
         EXPECT_STREQ(
             rf_last_error()->message,
-            "all_reduce: algorithm \"hosts\" cannot serve 1 f32 in any order on 3 ranks: it "
+            "all_reduce: algorithm \"hierarchical\" cannot serve 1 f32 in any order on 3 ranks: it "
             "needs several hosts, and several ranks on some of them");
         EXPECT_EQ(rf_all_reduce(comm, &x, &x, 1, RF_F32, RF_SUM, nullptr), 0);
         EXPECT_EQ(x, 3);

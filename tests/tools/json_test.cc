@@ -363,8 +363,8 @@ TEST(BenchJson, OverlapOfEachStageSendsWhatIsPlannedAndIsPredictedAsByAFormula)
  * of equal and of other lengths, on ranks that are threads and on processes. */
 TEST(BenchJson, EveryPipelineScheduleIsPredictedAsByItsFormula)
 {
-    const char *const schedules[] = {"data parallel", "zero 3",        "naive", "gpipe",
-                                     "1f1b",          "interleaved:2", "zbh1",  "zbv"};
+    const char *const schedules[] = {"data parallel", "zero 3", "naive", "gpipe", "1f1b",
+                                     "interleaved:2", "zbh1",   "zbv",   "2bw"};
     for (bool equal : {true, false}) {
         const ProgramResult r =
             run_program({"bench", "pipeline", "-n", "1", "--scale", "0.01", "--ranks", "2",
@@ -381,8 +381,9 @@ TEST(BenchJson, EveryPipelineScheduleIsPredictedAsByItsFormula)
             ASSERT_LT(count, std::size(schedules));
             EXPECT_EQ(schedule, schedules[count++]);
             EXPECT_NEAR(number(row, "busy_ms"), 12, 1e-9);
-            EXPECT_GE(number(row, "step_ms"), 12);
-            if (schedule == "zbv" && !equal)
+            // A call of rf_run_step may end early where steps overlap.
+            EXPECT_GE(number(row, "step_ms"), schedule == "2bw" ? 0 : 12);
+            if ((schedule == "zbv" || schedule == "2bw") && !equal)
                 EXPECT_TRUE(cJSON_IsNull(cJSON_GetObjectItem(row, "computed_step_ms")));
             else
                 EXPECT_NEAR(number(row, "planned_step_ms"), number(row, "computed_step_ms"), 1e-9)
