@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <ringforge/parallel.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -205,5 +206,46 @@ TEST(Kinds, TensorRanksWithEqualPartsArePlannedOnce)
                 rf_plan_destroy(others[k]);
             rf_free(others);
         }
+    }
+}
+
+// Whatever the size of the model, ranks exchange the one exact sum of their chunks on each lane.
+TEST(Kinds, ARankHasTheChunksOfTheNormThatAreItsOwnAndSendsAsMuchOfItOnEveryMesh)
+{
+    const Model model(false, 64);
+    const uint64_t whole = plan_of(model, {{1, 1, 1, 0}, 64, 4}, 0)->chunk_count;
+    const struct {
+        Row row;
+        uint64_t parts, lanes;
+    } cases[] = {{{{4, 1, 1, 0}, 64, 4}, 1, 0},
+                 {{{4, 1, 1, 0}, 64, 4, false, false, 1}, 4, 1},
+                 {{{4, 1, 1, 0}, 64, 4, false, false, 3}, 4, 1},
+                 {{{1, 4, 1, 0}, 64, 4}, 4, 1},
+                 {{{2, 2, 1, 0}, 64, 4, false, false, 2}, 4, 2},
+                 {{{1, 1, 2, 0}, 64, 4}, 2, 1},
+                 {{{2, 2, 2, 0}, 64, 4, false, false, 1}, 8, 3}};
+    ASSERT_GT(whole, 100u);
+    for (const auto &c : cases) {
+        uint64_t chunks = 0;
+        for (int rank = 0; rank < c.row.ranks(); rank++) {
+            const Plan plan = plan_of(model, c.row, rank);
+            const rf_list &list = plan->lists[RF_LIST_STEP];
+            uint64_t lanes = 0;
+            chunks = std::max(chunks, plan->chunk_count);
+            for (int k = 0; k < list.count; k++) {
+                const rf_instruction &i = list.instructions[k];
+                if (i.verb != RF_VERB_NORM_SHARE)
+                    continue;
+                const rf_transfer &t = plan->transfers[i.transfer];
+                EXPECT_EQ(t.count, (size_t)RF_EXACT_WORDS) << c.row.text();
+                EXPECT_EQ(t.dtype, RF_I32) << c.row.text();
+                lanes++;
+            }
+            EXPECT_EQ(lanes, c.lanes) << c.row.text();
+        }
+        // A part of a parameter has one chunk more than its size asks for, at most: those of the
+        // 28 parameters here, and parts are not quite equal.
+        EXPECT_LE(chunks, whole / c.parts + 40) << c.row.text();
+        EXPECT_GE(chunks * c.parts, whole) << c.row.text();
     }
 }
