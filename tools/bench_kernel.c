@@ -258,7 +258,7 @@ static int check(const struct tool_command *command, const struct bench_options 
     return TOOL_OK;
 }
 
-static int run(struct bench *b, const struct bench_kernel *kernel)
+static int measure_kernel(struct bench *b, const struct bench_kernel *kernel)
 {
     int rc = rf_device_open(b->o->device, NULL, &b->device);
     if (rc == 0)
@@ -292,7 +292,7 @@ int bench_kernels(const struct tool_command *command, const struct bench_options
     b.results = calloc(ROWS_MOST, sizeof(*b.results));
     if (!b.results)
         return tool_error(command, "out of memory");
-    status = run(&b, kernel);
+    status = measure_kernel(&b, kernel);
     if (status == TOOL_OK && o->json_path)
         status = write_json(&b);
     if (status == TOOL_OK && o->plot_path)

@@ -40,7 +40,7 @@ static int choice(const struct table *t, enum rf_coll_op op, uint64_t bytes, con
 }
 
 /* What only ranks that share memory do. */
-static bool is_near(const char *name)
+static bool is_intra_host(const char *name)
 {
     return strcmp(name, "fused") == 0 || strcmp(name, "shared") == 0;
 }
@@ -57,7 +57,7 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
     const char *counted = name; /* what others would send counts as sent in shared memory, too */
     double ignored;
     own.apart = true;
-    if (is_near(name) && choice(&own, op, to, &counted, &ignored) < 0)
+    if (is_intra_host(name) && choice(&own, op, to, &counted, &ignored) < 0)
         return;
     snprintf(call, sizeof(call), "%s%s", rf_coll_op_name(op), t->apart ? " (apart)" : "");
     for (int rank = 0; rank < t->ranks && rank < 2; rank++) /* a root and another */
@@ -109,7 +109,7 @@ static int show_op(const struct table *t, enum rf_coll_op op)
     show_algorithm(t, op, before, from, bytes / 2, then);
     struct table own = *t;
     own.apart = true;
-    return !t->apart && is_near(before) ? show_op(&own, op) : TOOL_OK;
+    return !t->apart && is_intra_host(before) ? show_op(&own, op) : TOOL_OK;
 }
 
 static void show_links(const struct table *t, const struct rf_link_figures *l)

@@ -301,8 +301,8 @@ static int tell(const struct tool_command *command, const struct plan_options *o
     return status;
 }
 
-static int run(const struct tool_command *command, const struct plan_options *o,
-               const struct plan_rates *rates)
+static int print_plan(const struct tool_command *command, const struct plan_options *o,
+                      const struct plan_rates *rates)
 {
     struct outcome out = {.ranks = setup_ranks(&o->setup), .rates = *rates};
     struct model model = {NULL};
@@ -371,7 +371,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK && o.search.wanted)
         return plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
                                o.json_path);
-    return status == TOOL_OK ? run(command, &o, &rates) : status;
+    return status == TOOL_OK ? print_plan(command, &o, &rates) : status;
 }
 
 const struct tool_command tool_plan = {

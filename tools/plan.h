@@ -13,9 +13,10 @@ struct plan_rates {
     /* As given: 10^12 FLOP/s, 10^9 bytes/s, 10^9 bit/s, microseconds. Rates: 0 = not given. */
     double peak, memory, host_memory, link, launch, latency;
     const char *hosts_text, *links_text;
-    int hosts, host_ranks;     /* 0: not given */
-    double near, near_latency; /* between ranks of a host; near 0: as the other links */
-    const char *device;        /* whose measured rates stand for those that are not given */
+    int hosts, host_ranks; /* 0: not given */
+    double intra_host,
+        intra_host_latency; /* between ranks of a host; intra_host 0: as the other links */
+    const char *device;     /* whose measured rates stand for those that are not given */
     bool launch_given, latency_given;
     bool known; /* a step can be predicted */
     struct rf_sim_rates rates;

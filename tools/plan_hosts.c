@@ -50,7 +50,7 @@ int plan_hosts_check(const struct tool_command *command, struct plan_rates *r)
     if (r->link > 0 || r->latency_given)
         return tool_usage_error(command, "--links has what --link-gbps and --latency say; use "
                                          "either");
-    const char *end = read_link(r->links_text, &r->near, &r->near_latency);
+    const char *end = read_link(r->links_text, &r->intra_host, &r->intra_host_latency);
     if (end && *end == ',')
         end = read_link(end + 1, &r->link, &r->latency);
     else

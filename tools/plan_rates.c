@@ -89,9 +89,9 @@ int plan_rates_check(const struct tool_command *command, const struct setup *set
         .launch_s = 1e-6 * r->launch,
         .link_bytes_per_s = r->link > 0 ? 1e9 / 8 * r->link : 1,
         .link_latency_s = 1e-6 * r->latency,
-        .host_ranks = r->near > 0 ? r->host_ranks : 0,
-        .near_bytes_per_s = 1e9 / 8 * r->near,
-        .near_latency_s = 1e-6 * r->near_latency,
+        .host_ranks = r->intra_host > 0 ? r->host_ranks : 0,
+        .intra_host_bytes_per_s = 1e9 / 8 * r->intra_host,
+        .intra_host_latency_s = 1e-6 * r->intra_host_latency,
     };
     r->known = true;
     return TOOL_OK;

@@ -241,7 +241,7 @@ static bool is_stdout(const char *path)
     return path && strcmp(path, "-") == 0;
 }
 
-static int run(const struct tool_command *command, const struct options *o)
+static int show(const struct tool_command *command, const struct options *o)
 {
     struct schedule_job job;
     const int rank = o->rank_given ? (int)o->rank : -1;
@@ -304,7 +304,7 @@ static int schedule_main(const struct tool_command *command, int argc, char **ar
                                                   {"plot", o.plot_path, TOOL_OUTPUT_FILE},
                                                   {NULL}});
     if (status == TOOL_OK)
-        status = o.list ? schedule_list(command, &o.call) : run(command, &o);
+        status = o.list ? schedule_list(command, &o.call) : show(command, &o);
     free(o.call.hosts);
     free(o.call.counts);
     free(o.call.same);

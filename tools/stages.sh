@@ -428,7 +428,7 @@ stages_all() {
     # TSan does not see what other processes do: only tests whose ranks are threads.
     # And not those that compute a lot, which take minutes there.
     if_time 300 tsan test_sanitized thread tsan "transport comm" -R oopback \
-        -E 'OnA16BitWire|SharedBuffers.AllReduces'
+        -E 'In16BitMessages|SharedBuffers.AllReduces'
     if_time 380 lavapipe-sid test_newest
     if_time 100 lavapipe-backports/4 test_subgroups 128 lavapipe-backports ops "$SLOW_WIDTHS"
     if_time 240 lavapipe-backports/16 test_subgroups 512 lavapipe-backports ops "$SLOW_WIDTHS"

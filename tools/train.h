@@ -147,15 +147,15 @@ int train_grow(const struct train_options *options, struct rf_comm *comm,
 int train_join(const struct tool_command *command, struct train_options *options,
                struct rf_comm **out);
 /* What newcomers do not know. */
-struct train_news {
+struct train_job_state {
     struct rf_mesh wanted, mesh; /* at the start, and now */
     int64_t batch, micro_batches;
     uint64_t seed;
     double lr;
 };
 /* Collective over the larger communicator: rank 0's goes to all. A status of the library. */
-int train_share_news(struct rf_comm *comm, struct train_news *news);
-void train_hear_news(struct train_options *options, const struct train_news *news);
+int train_share_job_state(struct rf_comm *comm, struct train_job_state *state);
+void train_take_job_state(struct train_options *options, const struct train_job_state *state);
 
 /* ---- train_rank.c ---------------------------------------------------------------------------- */
 

@@ -126,14 +126,14 @@ int train_join(const struct tool_command *command, struct train_options *o, stru
     return rc < 0 ? tool_library_error(command, -1) : TOOL_OK;
 }
 
-int train_share_news(struct rf_comm *comm, struct train_news *news)
+int train_share_job_state(struct rf_comm *comm, struct train_job_state *state)
 {
-    return rf_broadcast(comm, news, sizeof(*news), RF_U8, 0, NULL);
+    return rf_broadcast(comm, state, sizeof(*state), RF_U8, 0, NULL);
 }
 
-void train_hear_news(struct train_options *o, const struct train_news *news)
+void train_take_job_state(struct train_options *o, const struct train_job_state *state)
 {
-    o->setup.mesh = news->wanted;
-    o->setup.policy.batch = o->setup.batch = news->batch;
-    o->setup.policy.micro_batches = o->setup.micro_batches = news->micro_batches;
+    o->setup.mesh = state->wanted;
+    o->setup.policy.batch = o->setup.batch = state->batch;
+    o->setup.policy.micro_batches = o->setup.micro_batches = state->micro_batches;
 }

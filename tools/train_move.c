@@ -78,22 +78,22 @@ int trainer_place(struct trainer *t)
     return status;
 }
 
-/* Of the larger communicator: newcomers hear what they need to open the run. */
-static int share_news(struct trainer *t, struct train_news *news)
+/* Of the larger communicator: newcomers get what they need to open the run. */
+static int share_job_state(struct trainer *t, struct train_job_state *state)
 {
     const struct rf_policy *p = &t->o->setup.policy;
-    *news = (struct train_news){.wanted = t->o->setup.mesh,
-                                .mesh = t->mesh,
-                                .batch = p->batch,
-                                .micro_batches = p->micro_batches,
-                                .seed = t->progress.seed,
-                                .lr = t->lr};
-    return train_share_news(t->comm, news) < 0 ? trainer_failed(t) : TOOL_OK;
+    *state = (struct train_job_state){.wanted = t->o->setup.mesh,
+                                      .mesh = t->mesh,
+                                      .batch = p->batch,
+                                      .micro_batches = p->micro_batches,
+                                      .seed = t->progress.seed,
+                                      .lr = t->lr};
+    return train_share_job_state(t->comm, state) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 int trainer_move(struct trainer *t)
 {
-    struct train_news news;
+    struct train_job_state state;
     t->placed = false;
     t->again = true;
     trainer_close_session(t);
@@ -103,26 +103,26 @@ int trainer_move(struct trainer *t)
     t->first = NULL;
     trainer_be_in(t, t->grown);
     t->grown = NULL;
-    const int status = share_news(t, &news);
+    const int status = share_job_state(t, &state);
     return status == TOOL_OK ? trainer_place(t) : status;
 }
 
 int trainer_join(struct trainer *t, struct train_options *o)
 {
-    struct train_news news;
+    struct train_job_state state;
     struct rf_comm *comm = NULL;
     int status = train_join(t->command, o, &comm);
     if (status != TOOL_OK)
         return status;
     trainer_be_in(t, comm);
     t->again = true;
-    status = share_news(t, &news);
+    status = share_job_state(t, &state);
     if (status != TOOL_OK)
         return status;
-    train_hear_news(o, &news);
-    t->mesh = news.mesh;
-    t->progress.seed = news.seed;
-    t->lr = news.lr;
+    train_take_job_state(o, &state);
+    t->mesh = state.mesh;
+    t->progress.seed = state.seed;
+    t->lr = state.lr;
     t->newcomer = true; /* from now on it could go on with others that are left */
     return TOOL_OK;
 }

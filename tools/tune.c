@@ -232,7 +232,7 @@ static int tune_memory(struct tune *t)
     return TOOL_OK;
 }
 
-static int run(struct tune *t, int only, bool dry)
+static int measure_chosen(struct tune *t, int only, bool dry)
 {
     char path[1100] = "";
     int rc = rf_device_open(t->o.device, NULL, &t->device);
@@ -300,7 +300,7 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
         return status;
     t.quiet = t.o.json_path && strcmp(t.o.json_path, "-") == 0;
     t.rows = cJSON_CreateArray();
-    status = run(&t, only, dry);
+    status = measure_chosen(&t, only, dry);
     cJSON *json = cJSON_CreateObject();
     if (t.device)
         cJSON_AddStringToObject(json, "device", rf_device_get_info(t.device)->name);

@@ -281,7 +281,7 @@ struct rf_sim_rates {
      * hosts hold neither whole tensor groups nor equal parts of each, all exchanges of tensor
      * groups go between hosts. 0: one kind of links; the figures below are not read. */
     int host_ranks;
-    double near_bytes_per_s, near_latency_s;
+    double intra_host_bytes_per_s, intra_host_latency_s;
 };
 
 /* How the time of an instruction is computed. A transfer: link_latency_s for each round of its

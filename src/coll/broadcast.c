@@ -14,10 +14,10 @@ enum { MOST_CHILDREN = 32 };
 static void pass_down(struct rf_sched *sched, const struct rf_coll_desc *desc, int parent,
                       const int *children, int child_count)
 {
-    struct rf_piece whole = {0, desc->count * sched->element_bytes};
+    struct rf_byte_range whole = {0, desc->count * sched->element_bytes};
     struct rf_cut cut = rf_cut(whole.bytes, desc->segment_bytes, sched->element_bytes, 1);
     for (uint32_t j = 0; j < cut.count; j++) {
-        struct rf_piece piece = rf_segment(whole, cut.segment, j);
+        struct rf_byte_range piece = rf_segment(whole, cut.segment, j);
         uint32_t recv = RF_NO_STEP;
         if (parent >= 0)
             recv = rf_sched_recv(sched, (parent + desc->root) % desc->ranks, j,

@@ -72,7 +72,7 @@ static struct rf_coll_desc segmented(const struct rf_coll_desc *desc, const stru
     return own;
 }
 
-/* A list with a fallback has nothing staged: a rank whose tensors the host cannot reach shows that,
+/* A list with a fallback has nothing staged: a rank whose tensors the host cannot reach says so,
  * and all go on with the other. */
 static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
                   struct rf_sched **out)

@@ -18,11 +18,11 @@ struct rf_sched;
 struct rf_coll_model;
 
 /* Calls with more than this much data are carried out in windows of about as much (windows.c): so
- * many bytes that a window keeps a network busy, few enough that its memory is no matter. The same
- * on all ranks. */
+ * many bytes that a window keeps a network busy, few enough that its memory does not matter. The
+ * same on all ranks. */
 #define RF_WINDOW_BYTES ((size_t)4 << 20)
-/* Windows that have a place in staging memory at the same time: one that is fetched, two on the
- * wire, one that is stored. */
+/* Windows that have a place in staging memory at the same time: one that is fetched, two in
+ * flight, one that is stored. */
 enum { RF_STAGING_SLOTS = 4 };
 enum { RF_STAGED_IN = 1, RF_STAGED_OUT = 2 };
 

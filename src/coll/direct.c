@@ -47,7 +47,7 @@ static struct rf_operand slot(const struct direct *direct, int rank, int part, u
     return rf_tmp(direct->temp + number * direct->slot_bytes);
 }
 
-static struct rf_piece own_piece(const struct direct *direct, uint32_t segment)
+static struct rf_byte_range own_piece(const struct direct *direct, uint32_t segment)
 {
     return rf_segment(direct->plan->chunk(direct->plan, direct->rank), direct->cut.segment,
                       segment);
@@ -62,7 +62,8 @@ static bool collects(const struct direct *direct, int rank)
 
 /* Where this rank's result goes: into its place where all results are collected, to `offset` in OUT
  * where it stays, else out of the way. */
-static struct rf_operand result(const struct direct *direct, struct rf_piece own, size_t offset)
+static struct rf_operand result(const struct direct *direct, struct rf_byte_range own,
+                                size_t offset)
 {
     if (collects(direct, direct->rank))
         return rf_out(own.offset);
@@ -74,7 +75,7 @@ static struct rf_operand result(const struct direct *direct, struct rf_piece own
 
 static void receive_parts(struct direct *direct, uint32_t segment)
 {
-    struct rf_piece own = own_piece(direct, segment);
+    struct rf_byte_range own = own_piece(direct, segment);
     direct->receive_count = 0;
     if (own.bytes == 0)
         return;
@@ -99,7 +100,8 @@ static void send_parts(struct direct *direct, uint32_t segment)
     const struct rf_direct *plan = direct->plan;
     for (int distance = 1; distance < direct->ranks; distance++) {
         int to = neighbour(direct, -distance);
-        struct rf_piece piece = rf_segment(plan->chunk(plan, to), direct->cut.segment, segment);
+        struct rf_byte_range piece =
+            rf_segment(plan->chunk(plan, to), direct->cut.segment, segment);
         if (piece.bytes == 0)
             continue;
         uint32_t first = RF_NO_STEP;
@@ -119,7 +121,7 @@ static void send_parts(struct direct *direct, uint32_t segment)
 }
 
 /* What this rank's sums are made of, in their order; returns how many there are. */
-static uint32_t list_operands(struct direct *direct, struct rf_piece own, uint32_t segment)
+static uint32_t list_operands(struct direct *direct, struct rf_byte_range own, uint32_t segment)
 {
     const struct rf_direct *plan = direct->plan;
     const size_t base = plan->chunk(plan, direct->rank).offset;
@@ -142,8 +144,8 @@ static uint32_t list_operands(struct direct *direct, struct rf_piece own, uint32
 }
 
 /* Another one of this rank's sums, behind `before`. */
-static uint32_t add_sum(struct direct *direct, const struct rf_direct_sum *sum, struct rf_piece own,
-                        uint32_t before)
+static uint32_t add_sum(struct direct *direct, const struct rf_direct_sum *sum,
+                        struct rf_byte_range own, uint32_t before)
 {
     struct rf_sched *sched = direct->sched;
     uint32_t step =
@@ -158,7 +160,7 @@ static uint32_t add_sum(struct direct *direct, const struct rf_direct_sum *sum, 
 static void fold(struct direct *direct, uint32_t segment)
 {
     const struct rf_direct *plan = direct->plan;
-    struct rf_piece own = own_piece(direct, segment);
+    struct rf_byte_range own = own_piece(direct, segment);
     if (own.bytes == 0)
         return;
     const struct rf_direct_sum all = {.count = list_operands(direct, own, segment)};
@@ -197,7 +199,7 @@ static void prepare(struct direct *direct, const struct rf_coll_desc *desc)
     size_t longest = 0;
     for (int r = 0; r < direct->ranks; r++) {
         uint32_t parts = (uint32_t)parts_of(direct, r);
-        struct rf_piece piece = direct->plan->chunk(direct->plan, r);
+        struct rf_byte_range piece = direct->plan->chunk(direct->plan, r);
         direct->first_slot[r] = others;
         others += r == direct->rank ? 0 : parts;
         direct->parts += parts;
@@ -235,12 +237,12 @@ void rf_direct_build(struct rf_sched *sched, const struct rf_coll_desc *desc,
     rf_free(direct.operands);
 }
 
-struct rf_piece rf_direct_ragged_chunk(const struct rf_direct *plan, int rank)
+struct rf_byte_range rf_direct_ragged_chunk(const struct rf_direct *plan, int rank)
 {
     return rf_chunk(plan->count, plan->ranks, rank, plan->element_bytes);
 }
 
-struct rf_piece rf_direct_share_chunk(const struct rf_direct *plan, int rank)
+struct rf_byte_range rf_direct_share_chunk(const struct rf_direct *plan, int rank)
 {
     struct rf_coll_desc desc = {.count = plan->count};
     return rf_share(&desc, plan->counts, rank, plan->element_bytes);

@@ -29,7 +29,7 @@ struct rf_direct {
     int ranks;
     size_t element_bytes;
     /* The chunk of IN that `rank` owns. */
-    struct rf_piece (*chunk)(const struct rf_direct *plan, int rank);
+    struct rf_byte_range (*chunk)(const struct rf_direct *plan, int rank);
     const int *part_counts; /* [rank]; NULL: one each */
     const uint8_t *levels;  /* of all parts, in index order; NULL: all 0 */
     size_t stride_bytes;    /* between the parts of one rank in IN */
@@ -46,8 +46,8 @@ struct rf_direct {
 void rf_direct_build(struct rf_sched *sched, const struct rf_coll_desc *desc,
                      const struct rf_direct *plan);
 /* Chunks of `count` elements, the first few one longer. */
-struct rf_piece rf_direct_ragged_chunk(const struct rf_direct *plan, int rank);
+struct rf_byte_range rf_direct_ragged_chunk(const struct rf_direct *plan, int rank);
 /* Chunks of counts[] elements, or of `count` each. */
-struct rf_piece rf_direct_share_chunk(const struct rf_direct *plan, int rank);
+struct rf_byte_range rf_direct_share_chunk(const struct rf_direct *plan, int rank);
 
 #endif

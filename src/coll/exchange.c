@@ -14,8 +14,8 @@ void rf_build_pairs_all_to_all(struct rf_sched *sched, const struct rf_coll_desc
     for (int distance = 0; distance < desc->ranks; distance++) {
         int from = (desc->rank + distance) % desc->ranks;
         int to = (desc->rank - distance + desc->ranks) % desc->ranks;
-        struct rf_piece get = rf_share(desc, out, from, element);
-        struct rf_piece put = rf_share(desc, in, to, element);
+        struct rf_byte_range get = rf_share(desc, out, from, element);
+        struct rf_byte_range put = rf_share(desc, in, to, element);
         if (distance == 0) {
             if (put.bytes > 0)
                 rf_sched_copy(sched, rf_out(get.offset), rf_in(put.offset), put.bytes);
@@ -25,7 +25,7 @@ void rf_build_pairs_all_to_all(struct rf_sched *sched, const struct rf_coll_desc
         struct rf_cut get_cut = rf_cut(get.bytes, desc->segment_bytes, element, 1);
         struct rf_cut put_cut = rf_cut(put.bytes, desc->segment_bytes, element, 1);
         for (uint32_t j = 0; j < get_cut.count || j < put_cut.count; j++) {
-            struct rf_piece piece = rf_segment(get, get_cut.segment, j);
+            struct rf_byte_range piece = rf_segment(get, get_cut.segment, j);
             if (piece.bytes > 0)
                 rf_sched_recv(sched, from, j, rf_out(piece.offset), piece.bytes);
             piece = rf_segment(put, put_cut.segment, j);

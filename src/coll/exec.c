@@ -115,18 +115,18 @@ static int post_ready(struct rf_exec *exec)
 static void begin(struct rf_exec *exec, const struct rf_sched *sched);
 
 /* Everything that was posted has ended: another schedule can take over. */
-static int run_meet(struct rf_exec *exec, const struct rf_step *step)
+static int run_agree(struct rf_exec *exec, const struct rf_step *step)
 {
     const struct rf_sched *sched = exec->sched;
-    int met = rf_exec_meet(exec, step);
-    if (met < 0)
-        return met;
-    exec->other_bytes -= (int64_t)sched->shown_bytes;
-    if (met)
+    int all_reachable = rf_exec_agree(exec, step);
+    if (all_reachable < 0)
+        return all_reachable;
+    exec->other_bytes -= (int64_t)sched->address_bytes;
+    if (all_reachable)
         exec->other_bytes += (int64_t)sched->fallback->counted_bytes;
     else
         begin(exec, sched->fallback);
-    return met;
+    return all_reachable;
 }
 
 /* One piece of work that takes time, and whatever joins stand before it. */
@@ -137,10 +137,10 @@ static void run_one(struct rf_exec *exec)
     while (exec->work_count > 0) {
         const struct rf_step *step = &exec->sched->steps[exec->work[--exec->work_count]];
         if (step->verb == RF_STEP_AGREE) {
-            int met = run_meet(exec, step);
-            if (met < 0)
-                exec->status = met;
-            if (met <= 0)
+            int all_reachable = run_agree(exec, step);
+            if (all_reachable < 0)
+                exec->status = all_reachable;
+            if (all_reachable <= 0)
                 return;
         }
         rf_exec_work(exec, step);
@@ -289,7 +289,7 @@ static void begin(struct rf_exec *exec, const struct rf_sched *sched)
     exec->sealed_step = RF_NO_STEP;
     if (!sched->fallback)
         exec->other_bytes += (int64_t)(sched->counted_bytes - sched->sent_bytes);
-    rf_exec_look(exec);
+    rf_exec_find_reachable(exec);
     for (uint32_t i = 0; i < sched->count; i++)
         exec->need[i] = sched->steps[i].need;
     for (uint32_t i = 0; i < sched->root_count; i++)

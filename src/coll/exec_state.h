@@ -61,7 +61,7 @@ struct rf_exec {
     int status;            /* of a failed run, until reset */
     int mismatch_peer;
     uint64_t activity;
-    uint32_t sealed_step, sealed; /* the last send's contract on the wire */
+    uint32_t sealed_step, sealed; /* the last send's contract */
 
     uint32_t step_capacity; /* of need, ..., work, moves: one allocation at `need` */
     struct message *messages;
@@ -72,11 +72,11 @@ struct rf_exec {
     void *temp, *temp_handle;
     size_t temp_capacity;
 
-    bool shares;                /* ranks reach each other's memory */
-    bool shown[RF_SPACE_COUNT]; /* the run's IN, OUT: others can reach it */
+    bool shares;                    /* ranks reach each other's memory */
+    bool reachable[RF_SPACE_COUNT]; /* the run's IN, OUT: others can reach it */
     struct zero_copy *zero_copies;
     uint32_t zero_copy_count;
-    struct buffers *all;    /* [rank], once all have met */
+    struct buffers *all;    /* [rank], once all have all_reachable */
     unsigned char **places; /* [rank]: one allocation with all */
     int all_capacity;
     int64_t other_bytes;
@@ -86,7 +86,7 @@ struct rf_exec {
 static inline void *rf_exec_published(const struct rf_exec *exec, struct rf_operand operand,
                                       struct rf_operand copy)
 {
-    struct rf_operand read = exec->shown[operand.space] ? operand : copy;
+    struct rf_operand read = exec->reachable[operand.space] ? operand : copy;
     return exec->base[read.space] + read.offset;
 }
 
@@ -102,11 +102,11 @@ int rf_exec_reserve(struct rf_exec *exec, const struct rf_sched *sched);
 void rf_exec_free_messages(struct rf_exec *exec);
 
 /* exec_work.c. Finds out what of the run's buffers others can reach. */
-void rf_exec_look(struct rf_exec *exec);
+void rf_exec_find_reachable(struct rf_exec *exec);
 /* A step that takes no message and no move: reductions, copies. */
 void rf_exec_work(struct rf_exec *exec, const struct rf_step *step);
-/* A step at which all have shown their buffers. 1: all can be reached; 0: not all; negative:
- * somebody has shown what is not there. */
-int rf_exec_meet(struct rf_exec *exec, const struct rf_step *step);
+/* A step at which all addresses have come. 1: all can be reached; 0: not all; negative:
+ * an address is not valid. */
+int rf_exec_agree(struct rf_exec *exec, const struct rf_step *step);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the steps of a schedule do to memory: reductions, copies, data that were left where they
- * were received, and buffers that ranks show each other.
+ * were received, and addresses that ranks exchange.
  */
 #include "exec_state.h"
 
@@ -37,7 +37,7 @@ static void run_copy(struct rf_exec *exec, const struct rf_step *step)
     void *dst = rf_exec_address(exec, step->dst);
     const void *from = source(exec, step->a);
     uint64_t whole = exec->sched->out_bytes > step->bytes ? exec->sched->out_bytes : step->bytes;
-    if (step->published && !exec->shown[step->a.space])
+    if (step->published && !exec->reachable[step->a.space])
         memcpy(dst, from, step->bytes);
     else if (!step->published && dst != from)
         rf_copy_bytes(dst, from, step->bytes, whole);
@@ -94,38 +94,38 @@ static bool can_be_reached(struct rf_exec *exec, const void *buffer, uint64_t by
     return bytes > 0 && exec->transport->ops->locate(exec->transport, buffer, bytes, &offset);
 }
 
-void rf_exec_look(struct rf_exec *exec)
+void rf_exec_find_reachable(struct rf_exec *exec)
 {
-    exec->shown[RF_SPACE_IN] = can_be_reached(exec, exec->args.in, exec->sched->in_bytes);
-    exec->shown[RF_SPACE_OUT] = can_be_reached(exec, exec->args.out, exec->sched->out_bytes);
+    exec->reachable[RF_SPACE_IN] = can_be_reached(exec, exec->args.in, exec->sched->in_bytes);
+    exec->reachable[RF_SPACE_OUT] = can_be_reached(exec, exec->args.out, exec->sched->out_bytes);
 }
 
-static void run_show(struct rf_exec *exec, const struct rf_step *step)
+static void run_exchange_addresses(struct rf_exec *exec, const struct rf_step *step)
 {
     const struct rf_transport_ops *ops = exec->transport->ops;
     size_t bytes = exec->sched->buffer_bytes;
-    struct rf_addresses shown = {0};
-    shown.can = ops->locate(exec->transport, exec->args.in, bytes, &shown.in) &&
-                ops->locate(exec->transport, exec->args.out, bytes, &shown.out);
-    memcpy(rf_exec_address(exec, step->dst), &shown, sizeof(shown));
+    struct rf_addresses addresses = {0};
+    addresses.valid = ops->locate(exec->transport, exec->args.in, bytes, &addresses.in) &&
+                      ops->locate(exec->transport, exec->args.out, bytes, &addresses.out);
+    memcpy(rf_exec_address(exec, step->dst), &addresses, sizeof(addresses));
 }
 
-int rf_exec_meet(struct rf_exec *exec, const struct rf_step *step)
+int rf_exec_agree(struct rf_exec *exec, const struct rf_step *step)
 {
     const struct rf_sched *sched = exec->sched;
     const unsigned char *place = rf_exec_address(exec, step->a);
     for (int rank = 0; rank < sched->ranks; rank++, place += RF_TEMP_ALIGNMENT) {
-        struct rf_addresses shown;
-        memcpy(&shown, place, sizeof(shown));
-        if (!shown.can)
+        struct rf_addresses addresses;
+        memcpy(&addresses, place, sizeof(addresses));
+        if (!addresses.valid)
             return 0;
         exec->all[rank] = (struct buffers){exec->base[RF_SPACE_IN], exec->base[RF_SPACE_OUT]};
         if (rank == sched->rank)
             continue;
         struct rf_transport *t = exec->transport;
         const size_t bytes = sched->buffer_bytes;
-        RETURN_IF_ERROR(t->ops->reach(t, rank, shown.in, bytes, &exec->all[rank].in));
-        RETURN_IF_ERROR(t->ops->reach(t, rank, shown.out, bytes, &exec->all[rank].out));
+        RETURN_IF_ERROR(t->ops->reach(t, rank, addresses.in, bytes, &exec->all[rank].in));
+        RETURN_IF_ERROR(t->ops->reach(t, rank, addresses.out, bytes, &exec->all[rank].out));
     }
     return 1;
 }
@@ -157,7 +157,7 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
         run_copy(exec, step);
         break;
     case RF_STEP_ADDRESSES:
-        run_show(exec, step);
+        run_exchange_addresses(exec, step);
         break;
     case RF_STEP_REDUCE_ALL:
         run_reduce_all(exec, step, count);

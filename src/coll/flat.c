@@ -39,7 +39,7 @@ static uint32_t exchange(struct rf_sched *sched, const struct rf_coll_desc *desc
 }
 
 static uint32_t fold_chunk(struct rf_sched *sched, const struct rf_coll_desc *desc,
-                           struct rf_operand *places, struct rf_piece piece, int start,
+                           struct rf_operand *places, struct rf_byte_range piece, int start,
                            uint32_t after)
 {
     struct rf_operand *operands = places + desc->ranks;
@@ -59,10 +59,10 @@ static uint32_t fold_all(struct rf_sched *sched, const struct rf_coll_desc *desc
                          struct rf_operand *places, size_t bytes, uint32_t after)
 {
     if (desc->order == RF_ORDER_TREE)
-        return fold_chunk(sched, desc, places, (struct rf_piece){0, bytes}, 0, after);
+        return fold_chunk(sched, desc, places, (struct rf_byte_range){0, bytes}, 0, after);
     uint32_t join = rf_sched_join(sched);
     for (int c = 0; c < desc->ranks; c++) {
-        struct rf_piece piece = rf_chunk(desc->count, desc->ranks, c, sched->element_bytes);
+        struct rf_byte_range piece = rf_chunk(desc->count, desc->ranks, c, sched->element_bytes);
         if (piece.bytes > 0)
             rf_sched_dep(sched, join, fold_chunk(sched, desc, places, piece, c, after));
     }
@@ -112,11 +112,11 @@ void rf_build_naive_all_reduce(struct rf_sched *sched, const struct rf_coll_desc
 
 void rf_build_flat_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    struct rf_piece own = rf_share(desc, desc->counts, desc->rank, sched->element_bytes);
+    struct rf_byte_range own = rf_share(desc, desc->counts, desc->rank, sched->element_bytes);
     for (int distance = 1; distance < desc->ranks; distance++) {
         int from = (desc->rank + distance) % desc->ranks;
         int to = (desc->rank - distance + desc->ranks) % desc->ranks;
-        struct rf_piece share = rf_share(desc, desc->counts, from, sched->element_bytes);
+        struct rf_byte_range share = rf_share(desc, desc->counts, from, sched->element_bytes);
         if (share.bytes > 0)
             rf_sched_recv(sched, from, 0, rf_out(share.offset), share.bytes);
         if (own.bytes > 0)

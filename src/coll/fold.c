@@ -65,18 +65,18 @@ static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size
 /* A binary counter: parts arrive in leaf order, and two neighbours of equal level become one of the
  * next. What remains at the end has no sibling and is added to the subtree before it. */
 static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_t count,
-                                float (*rooms)[BLOCK_FLOATS])
+                                float (*sums)[BLOCK_FLOATS])
 {
     const void *waiting[MOST_LEVELS];
     int levels[MOST_LEVELS], depth = 0;
     for (uint32_t i = 0; i < fold->part_count; i++) {
-        waiting[depth] = part(fold, i, offset, count, rooms[depth]);
+        waiting[depth] = part(fold, i, offset, count, sums[depth]);
         levels[depth++] = fold->parts[i].level;
         bool last = i + 1 == fold->part_count;
         while (depth > 1 && (last || levels[depth - 1] == levels[depth - 2])) {
             depth--;
-            combine(fold, rooms[depth - 1], waiting[depth - 1], waiting[depth], count);
-            waiting[depth - 1] = rooms[depth - 1];
+            combine(fold, sums[depth - 1], waiting[depth - 1], waiting[depth], count);
+            waiting[depth - 1] = sums[depth - 1];
             levels[depth - 1]++;
         }
     }
@@ -86,13 +86,13 @@ static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_
 /* Elements [offset / element, ... + count) of the sum, to `to`. */
 static void fold_block(void *to, const struct rf_fold *fold, size_t offset, size_t count)
 {
-    _Alignas(64) float rooms[MOST_LEVELS][BLOCK_FLOATS];
-    const void *sum = fold->tree ? fold_by_tree(fold, offset, count, rooms)
-                                 : fold_in_order(fold, offset, count, to, rooms[0]);
+    _Alignas(64) float sums[MOST_LEVELS][BLOCK_FLOATS];
+    const void *sum = fold->tree ? fold_by_tree(fold, offset, count, sums)
+                                 : fold_in_order(fold, offset, count, to, sums[0]);
     if (is_narrow(fold)) {
         if (fold->divisor != 1)
-            rf_divide(rooms[0], count, RF_F32, fold->divisor);
-        rf_narrow(to, rooms[0], count, fold->dtype);
+            rf_divide(sums[0], count, RF_F32, fold->divisor);
+        rf_narrow(to, sums[0], count, fold->dtype);
         return;
     }
     if (sum != to)

@@ -3,7 +3,7 @@
  * All-reduce among ranks that reach each other's memory: each folds its chunk out of all ranks'
  * inputs and writes the sum into all ranks' outputs, so that every input is read once and every
  * output written once. Chunks and folds are those of the ring, so the bits are the same. Where a
- * rank's buffers cannot be reached, all see it in what was shown and go on with another schedule.
+ * rank's buffers cannot be reached, all see it in the addresses and go on with another schedule.
  * Called by table.c.
  *
  * In place is safe: a chunk is read and written by its owner alone.
@@ -13,43 +13,44 @@
 enum { SEGMENT_BYTES = 256 << 10 };
 
 /* Tags that no schedule begins with. */
-enum { TAG_SHOWN = RF_MAX_TAG, TAG_ENDED = RF_MAX_TAG - 1 };
+enum { TAG_ADDRESSES = RF_MAX_TAG, TAG_ENDED = RF_MAX_TAG - 1 };
 
 static_assert(sizeof(struct rf_addresses) <= RF_TEMP_ALIGNMENT, "one place for each rank");
 
-/* Everybody shows everybody; the result comes after all have been seen. */
+/* All exchange addresses. Nothing is read before all have come. */
 static uint32_t agree(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const size_t place = RF_TEMP_ALIGNMENT;
-    size_t shown = rf_sched_temp(sched, place * (size_t)desc->ranks);
-    struct rf_operand own = rf_tmp(shown + place * (size_t)desc->rank);
+    size_t table = rf_sched_temp(sched, place * (size_t)desc->ranks);
+    struct rf_operand own = rf_tmp(table + place * (size_t)desc->rank);
     uint32_t addresses = rf_sched_exchange_addresses(sched, own),
-             agreed = rf_sched_agree(sched, rf_tmp(shown));
+             agreed = rf_sched_agree(sched, rf_tmp(table));
     for (int distance = 1; distance < desc->ranks; distance++) {
         int to = (desc->rank + distance) % desc->ranks;
         int from = (desc->rank - distance + desc->ranks) % desc->ranks;
-        uint32_t send = rf_sched_send(sched, to, TAG_SHOWN, own, sizeof(struct rf_addresses));
-        uint32_t recv = rf_sched_recv(sched, from, TAG_SHOWN, rf_tmp(shown + place * (size_t)from),
-                                      sizeof(struct rf_addresses));
+        uint32_t send = rf_sched_send(sched, to, TAG_ADDRESSES, own, sizeof(struct rf_addresses));
+        uint32_t recv =
+            rf_sched_recv(sched, from, TAG_ADDRESSES, rf_tmp(table + place * (size_t)from),
+                          sizeof(struct rf_addresses));
         rf_sched_dep(sched, send, addresses);
         rf_sched_dep(sched, agreed, send);
         rf_sched_dep(sched, agreed, recv);
     }
     rf_sched_dep(sched, agreed, addresses);
-    sched->shown_bytes = sched->sent_bytes;
+    sched->address_bytes = sched->sent_bytes;
     return agreed;
 }
 
 void rf_build_fused_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    struct rf_piece own = rf_chunk(desc->count, desc->ranks, desc->rank, sched->element_bytes);
+    struct rf_byte_range own = rf_chunk(desc->count, desc->ranks, desc->rank, sched->element_bytes);
     bool tree = desc->order == RF_ORDER_TREE;
     size_t segment = SEGMENT_BYTES / (size_t)desc->ranks / 64 * 64;
     uint32_t before = agree(sched, desc), ended = rf_sched_join(sched);
     sched->buffer_bytes = desc->count * sched->element_bytes;
     rf_sched_dep(sched, ended, before);
     for (size_t j = 0; j * segment < own.bytes; j++) {
-        struct rf_piece piece = rf_segment(own, segment, j);
+        struct rf_byte_range piece = rf_segment(own, segment, j);
         uint32_t fold = rf_sched_reduce_all(sched, piece.offset, piece.bytes, desc->rank, tree,
                                             desc->redop == RF_AVG);
         rf_sched_dep(sched, fold, before);

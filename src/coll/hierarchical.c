@@ -14,12 +14,12 @@
 struct hierarchy {
     struct rf_sched *sched;
     const struct rf_coll_desc *desc;
-    int rank, ranks, count;  /* count: of hosts */
-    int host_id, local_rank; /* this rank's host, and which of its ranks this is */
-    int *first;              /* [count + 1] where a host's ranks begin in... */
-    int *members;            /* [ranks] ...this: ranks by host, in order */
-    struct rf_piece *share;  /* [rank] */
-    uint32_t *used;          /* [rank] after which a share's place in OUT may be written */
+    int rank, ranks, count;      /* count: of hosts */
+    int host_id, local_rank;     /* this rank's host, and which of its ranks this is */
+    int *first;                  /* [count + 1] where a host's ranks begin in... */
+    int *members;                /* [ranks] ...this: ranks by host, in order */
+    struct rf_byte_range *share; /* [rank] */
+    uint32_t *used;              /* [rank] after which a share's place in OUT may be written */
     struct rf_operand *operands;
 };
 
@@ -33,11 +33,12 @@ static int member(const struct hierarchy *h, int host, int index)
 }
 
 /* The piece of a share that the index-th rank of a host has to do with. */
-static struct rf_piece part(const struct hierarchy *h, int owner, int host, int index)
+static struct rf_byte_range part(const struct hierarchy *h, int owner, int host, int index)
 {
     size_t element = h->sched->element_bytes;
-    struct rf_piece share = h->share[owner];
-    struct rf_piece piece = rf_chunk(share.bytes / element, local_ranks(h, host), index, element);
+    struct rf_byte_range share = h->share[owner];
+    struct rf_byte_range piece =
+        rf_chunk(share.bytes / element, local_ranks(h, host), index, element);
     piece.offset += share.offset;
     return piece;
 }
@@ -77,7 +78,7 @@ static uint32_t receive(struct hierarchy *h, int from, uint32_t tag, struct rf_o
 
 /* Adds the other local ranks' parts of `piece` to the list of operands, and this rank's at its
  * place; `ready` comes after all of them are here. */
-static uint32_t collect(struct hierarchy *h, int owner, struct rf_piece piece, uint32_t ready)
+static uint32_t collect(struct hierarchy *h, int owner, struct rf_byte_range piece, uint32_t ready)
 {
     uint32_t count = 0;
     for (int i = 0; i < local_ranks(h, h->host_id); i++) {
@@ -99,13 +100,13 @@ static void sum_for_other(struct hierarchy *h, int owner, int host)
 {
     uint32_t done = rf_sched_join(h->sched);
     for (int i = 0; i < local_ranks(h, h->host_id); i++) {
-        struct rf_piece piece = part(h, owner, h->host_id, i);
+        struct rf_byte_range piece = part(h, owner, h->host_id, i);
         if (i != h->local_rank)
             rf_sched_dep(h->sched, done,
                          send(h, member(h, h->host_id, i), tag_in(owner), rf_in(piece.offset),
                               piece.bytes, RF_NO_STEP));
     }
-    struct rf_piece own = part(h, owner, h->host_id, h->local_rank);
+    struct rf_byte_range own = part(h, owner, h->host_id, h->local_rank);
     if (own.bytes > 0 && local_ranks(h, h->host_id) > 1) {
         uint32_t ready = rf_sched_join(h->sched);
         uint32_t count = collect(h, owner, own, ready);
@@ -125,7 +126,7 @@ static void sum_for_other(struct hierarchy *h, int owner, int host)
 /* This rank's share: parts from its host's ranks, and a sum from each other host. */
 static uint32_t sum_own(struct hierarchy *h, struct rf_operand result)
 {
-    struct rf_piece own = h->share[h->rank];
+    struct rf_byte_range own = h->share[h->rank];
     if (own.bytes == 0)
         return RF_NO_STEP;
     uint32_t ready = rf_sched_join(h->sched), count = collect(h, h->rank, own, ready);
@@ -134,7 +135,7 @@ static uint32_t sum_own(struct hierarchy *h, struct rf_operand result)
             continue;
         struct rf_operand place = rf_tmp(rf_sched_temp(h->sched, own.bytes));
         for (int i = 0; i < local_ranks(h, host); i++) {
-            struct rf_piece piece = part(h, h->rank, host, i);
+            struct rf_byte_range piece = part(h, h->rank, host, i);
             struct rf_operand into = place;
             into.offset += piece.offset - own.offset;
             rf_sched_dep(h->sched, ready,
@@ -154,7 +155,7 @@ static uint32_t sum_all(struct hierarchy *h, struct rf_operand result)
     for (int host = 0; host < h->count; host++)
         for (int i = 0; i < local_ranks(h, host); i++) {
             int owner = member(h, host, i);
-            struct rf_piece share = h->share[owner];
+            struct rf_byte_range share = h->share[owner];
             if (host != h->host_id)
                 sum_for_other(h, owner, host);
             else if (owner != h->rank)
@@ -170,10 +171,10 @@ static uint32_t sum_all(struct hierarchy *h, struct rf_operand result)
 /* This rank's share, from `from`, to all others. */
 static void give_own(struct hierarchy *h, struct rf_operand from, uint32_t ready)
 {
-    struct rf_piece own = h->share[h->rank];
+    struct rf_byte_range own = h->share[h->rank];
     for (int host = 0; host < h->count; host++)
         for (int i = 0; i < local_ranks(h, host); i++) {
-            struct rf_piece piece = host == h->host_id ? own : part(h, h->rank, host, i);
+            struct rf_byte_range piece = host == h->host_id ? own : part(h, h->rank, host, i);
             struct rf_operand at = from;
             at.offset += piece.offset - own.offset;
             if (member(h, host, i) != h->rank)
@@ -187,7 +188,7 @@ static void give_own(struct hierarchy *h, struct rf_operand from, uint32_t ready
 static void take_from_other(struct hierarchy *h, int owner)
 {
     for (int i = 0; i < local_ranks(h, h->host_id); i++) {
-        struct rf_piece piece = part(h, owner, h->host_id, i);
+        struct rf_byte_range piece = part(h, owner, h->host_id, i);
         struct rf_operand place = rf_out(piece.offset);
         if (i != h->local_rank) {
             receive(h, member(h, h->host_id, i), tag_out(h, owner), place, piece.bytes,
@@ -205,7 +206,7 @@ static void gather_all(struct hierarchy *h, struct rf_operand from, uint32_t rea
 {
     give_own(h, from, ready);
     for (int owner = 0; owner < h->ranks; owner++) {
-        struct rf_piece share = h->share[owner];
+        struct rf_byte_range share = h->share[owner];
         if (h->desc->hosts[owner] != h->host_id)
             take_from_other(h, owner);
         else if (owner != h->rank)
@@ -274,7 +275,7 @@ void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts)
                 index += other < r;
                 ranks++;
             }
-        struct rf_piece whole = rf_chunk(desc->count, hosts, desc->hosts[r], 1);
+        struct rf_byte_range whole = rf_chunk(desc->count, hosts, desc->hosts[r], 1);
         counts[r] = rf_chunk(whole.bytes, ranks, index, 1).bytes;
     }
 }
@@ -306,7 +307,7 @@ void rf_build_hierarchical_all_gather(struct rf_sched *sched, const struct rf_co
     if (!begin(&h, sched, desc))
         return;
     share_by_call(&h);
-    struct rf_piece own = h.share[h.rank];
+    struct rf_byte_range own = h.share[h.rank];
     gather_all(&h, rf_in(0), RF_NO_STEP);
     if (own.bytes > 0)
         rf_sched_copy(sched, rf_out(own.offset), rf_in(0), own.bytes);
@@ -346,10 +347,10 @@ void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_col
         if (turn + 1 < h.count)
             to[0] = member(&h, next, 0);
     }
-    struct rf_piece whole = {0, desc->count * sched->element_bytes};
+    struct rf_byte_range whole = {0, desc->count * sched->element_bytes};
     struct rf_cut cut = rf_cut(whole.bytes, desc->segment_bytes, sched->element_bytes, 1);
     for (uint32_t j = 0; j < cut.count; j++) {
-        struct rf_piece piece = rf_segment(whole, cut.segment, j);
+        struct rf_byte_range piece = rf_segment(whole, cut.segment, j);
         uint32_t here = RF_NO_STEP;
         if (from >= 0)
             here = receive(&h, from, j, rf_out(piece.offset), piece.bytes, RF_NO_STEP);

@@ -10,27 +10,27 @@
 
 enum { MOST_ROUNDS = 31 };
 
-static struct rf_piece range(const struct rf_sched *sched, const struct rf_coll_desc *desc,
-                             int first, int count)
+static struct rf_byte_range range(const struct rf_sched *sched, const struct rf_coll_desc *desc,
+                                  int first, int count)
 {
-    struct rf_piece begin = rf_chunk(desc->count, desc->ranks, first, sched->element_bytes);
-    struct rf_piece last =
+    struct rf_byte_range begin = rf_chunk(desc->count, desc->ranks, first, sched->element_bytes);
+    struct rf_byte_range last =
         rf_chunk(desc->count, desc->ranks, first + count - 1, sched->element_bytes);
-    return (struct rf_piece){begin.offset, last.offset + last.bytes - begin.offset};
+    return (struct rf_byte_range){begin.offset, last.offset + last.bytes - begin.offset};
 }
 
 void rf_build_rabenseifner_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     int rank = desc->rank;
     uint32_t sent[MOST_ROUNDS], ready = RF_NO_STEP;
-    struct rf_piece given[MOST_ROUNDS], kept[MOST_ROUNDS];
+    struct rf_byte_range given[MOST_ROUNDS], kept[MOST_ROUNDS];
     int rounds = 0;
     for (int half = desc->ranks / 2; half > 0; half /= 2, rounds++) {
         int peer = rank ^ half, base = rank & ~(2 * half - 1);
         bool lower = rank < peer;
         given[rounds] = range(sched, desc, base + (lower ? half : 0), half);
         kept[rounds] = range(sched, desc, base + (lower ? 0 : half), half);
-        struct rf_piece keep = kept[rounds], give = given[rounds];
+        struct rf_byte_range keep = kept[rounds], give = given[rounds];
         struct rf_operand mine = rounds == 0 ? rf_in(keep.offset) : rf_out(keep.offset);
         struct rf_operand theirs = rf_tmp(rf_sched_temp(sched, keep.bytes));
         sent[rounds] = RF_NO_STEP;

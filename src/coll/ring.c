@@ -22,7 +22,7 @@ struct ring {
     uint32_t *ready; /* [segment] the step after which the chunk in hand may be sent */
 };
 
-static struct rf_piece chunk(const struct ring *ring, int c)
+static struct rf_byte_range chunk(const struct ring *ring, int c)
 {
     int ranks = ring->desc->ranks;
     return rf_chunk(ring->desc->count, ranks, (c + 2 * ranks) % ranks, ring->sched->element_bytes);
@@ -38,10 +38,10 @@ static uint32_t tag(const struct ring *ring, int hop, uint32_t segment)
 static void pass_on(struct ring *ring, int hop)
 {
     const struct rf_coll_desc *desc = ring->desc;
-    struct rf_piece whole = chunk(ring, desc->rank - hop);
+    struct rf_byte_range whole = chunk(ring, desc->rank - hop);
     int gather = desc->ranks - 1; /* tags of the second round start here */
     for (uint32_t j = 0; j < ring->cut.count; j++) {
-        struct rf_piece piece = rf_segment(whole, ring->cut.segment, j);
+        struct rf_byte_range piece = rf_segment(whole, ring->cut.segment, j);
         if (piece.bytes == 0)
             break;
         struct rf_operand from = hop == 0 ? rf_in(piece.offset) : rf_out(piece.offset);
@@ -63,9 +63,9 @@ static void pass_on(struct ring *ring, int hop)
 /* Receives the partial sum of chunk rank-1-hop and adds this rank's part at its end. */
 static void add_own(struct ring *ring, int hop)
 {
-    struct rf_piece whole = chunk(ring, ring->desc->rank - 1 - hop);
+    struct rf_byte_range whole = chunk(ring, ring->desc->rank - 1 - hop);
     for (uint32_t j = 0; j < ring->cut.count; j++) {
-        struct rf_piece piece = rf_segment(whole, ring->cut.segment, j);
+        struct rf_byte_range piece = rf_segment(whole, ring->cut.segment, j);
         if (piece.bytes == 0)
             break;
         uint32_t slot = ring->received++ % ring->slot_count;
@@ -86,9 +86,9 @@ static void add_own(struct ring *ring, int hop)
 static void send_sum(struct ring *ring)
 {
     const struct rf_coll_desc *desc = ring->desc;
-    struct rf_piece whole = chunk(ring, desc->rank + 1);
+    struct rf_byte_range whole = chunk(ring, desc->rank + 1);
     for (uint32_t j = 0; j < ring->cut.count; j++) {
-        struct rf_piece piece = rf_segment(whole, ring->cut.segment, j);
+        struct rf_byte_range piece = rf_segment(whole, ring->cut.segment, j);
         if (piece.bytes == 0)
             break;
         uint32_t last = ring->ready[j];
@@ -146,9 +146,9 @@ void rf_build_ring_all_gather(struct rf_sched *sched, const struct rf_coll_desc 
         return;
     for (int hop = 0; hop < desc->ranks; hop++) {
         int owner = (desc->rank - hop + desc->ranks) % desc->ranks;
-        struct rf_piece share = rf_share(desc, desc->counts, owner, sched->element_bytes);
+        struct rf_byte_range share = rf_share(desc, desc->counts, owner, sched->element_bytes);
         for (uint32_t j = 0; j < ring.cut.count; j++) {
-            struct rf_piece piece = rf_segment(share, ring.cut.segment, j);
+            struct rf_byte_range piece = rf_segment(share, ring.cut.segment, j);
             if (piece.bytes == 0)
                 break;
             struct rf_operand place = rf_out(piece.offset);

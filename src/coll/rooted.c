@@ -18,7 +18,7 @@ static int rank_at(const struct rooted *r, int place)
     return (place + r->desc->root) % r->desc->ranks;
 }
 
-static struct rf_piece share_at(const struct rooted *r, int place)
+static struct rf_byte_range share_at(const struct rooted *r, int place)
 {
     return rf_share(r->desc, r->desc->counts, rank_at(r, place), r->sched->element_bytes);
 }
@@ -31,14 +31,14 @@ static size_t bytes_between(const struct rooted *r, int begin, int end)
     return bytes;
 }
 
-/* A message towards the root (gather) or away from it (scatter); `near` says which end this rank
- * is: the one nearer to the root. */
-static uint32_t message(const struct rooted *r, int other, bool near, uint32_t tag,
+/* A message towards the root (gather) or away from it (scatter); `sends_up` says which end this
+ * rank is: the one nearer to the root. */
+static uint32_t message(const struct rooted *r, int other, bool is_parent, uint32_t tag,
                         struct rf_operand data, size_t bytes)
 {
     int peer = rank_at(r, other);
-    return near == r->scatter ? rf_sched_send(r->sched, peer, tag, data, bytes)
-                              : rf_sched_recv(r->sched, peer, tag, data, bytes);
+    return is_parent == r->scatter ? rf_sched_send(r->sched, peer, tag, data, bytes)
+                                   : rf_sched_recv(r->sched, peer, tag, data, bytes);
 }
 
 /* The whole on the root, and a rank's own piece. */
@@ -62,18 +62,19 @@ static void build_flat(const struct rooted *r)
     const struct rf_coll_desc *desc = r->desc;
     size_t longest = rf_longest_share(desc, desc->counts, r->sched->element_bytes);
     struct rf_cut cut = rf_cut(longest, desc->segment_bytes, r->sched->element_bytes, 1);
-    struct rf_piece mine = share_at(r, (desc->rank - desc->root + desc->ranks) % desc->ranks);
+    struct rf_byte_range mine = share_at(r, (desc->rank - desc->root + desc->ranks) % desc->ranks);
     if (desc->rank == desc->root && mine.bytes > 0)
         copy(r, whole(r, mine.offset), own(r, 0), mine.bytes);
     for (uint32_t j = 0; j < cut.count; j++) {
         if (desc->rank != desc->root) {
-            struct rf_piece piece = rf_segment((struct rf_piece){0, mine.bytes}, cut.segment, j);
+            struct rf_byte_range piece =
+                rf_segment((struct rf_byte_range){0, mine.bytes}, cut.segment, j);
             if (piece.bytes > 0)
                 message(r, 0, false, j, own(r, piece.offset), piece.bytes);
             continue;
         }
         for (int place = 1; place < desc->ranks; place++) {
-            struct rf_piece piece = rf_segment(share_at(r, place), cut.segment, j);
+            struct rf_byte_range piece = rf_segment(share_at(r, place), cut.segment, j);
             if (piece.bytes > 0)
                 message(r, place, true, j, whole(r, piece.offset), piece.bytes);
         }

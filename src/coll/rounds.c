@@ -2,7 +2,7 @@
  *
  * Messages of a call that come one after the other, on the longest way through all ranks, by
  * formula. What is cut into segments or windows counts once: only the first of them is waited for.
- * Named by the rows of table.c, where no name means one; tests/coll/test_rounds.cc holds each of
+ * Named by the rows of table.c, where no name means one; tests/coll/rounds_test.cc holds each of
  * them against the lists.
  */
 #include "../base/base.h"

@@ -178,9 +178,9 @@ uint32_t rf_sched_exchange_addresses(struct rf_sched *sched, struct rf_operand d
                                           .bytes = sizeof(struct rf_addresses)});
 }
 
-uint32_t rf_sched_agree(struct rf_sched *sched, struct rf_operand shown)
+uint32_t rf_sched_agree(struct rf_sched *sched, struct rf_operand addresses)
 {
-    return append(sched, (struct rf_step){.verb = RF_STEP_AGREE, .a = shown});
+    return append(sched, (struct rf_step){.verb = RF_STEP_AGREE, .a = addresses});
 }
 
 uint32_t rf_sched_reduce_all(struct rf_sched *sched, size_t offset, size_t bytes, int first,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The list of steps that a collective is: its form, and how builders write it. One builder per
- * algorithm (ring.c, flat.c, ...) fills it; exec.c runs it, schedule.c shows it, count.c counts it. A
- * builder is a pure function of struct rf_coll_desc.
+ * algorithm (ring.c, flat.c, ...) fills it; exec.c runs it, schedule.c shows it, count.c counts it.
+ * A builder is a pure function of struct rf_coll_desc.
  */
 #ifndef RF_COLL_SCHED_H
 #define RF_COLL_SCHED_H
@@ -22,7 +22,7 @@ enum rf_step_verb {
     RF_STEP_STORE, /* and back */
     /* Where ranks reach each other's memory (fused.c): */
     RF_STEP_ADDRESSES, /* dst = where IN and OUT are, for others */
-    RF_STEP_AGREE, /* a = what all have shown; if not all can be reached, go on with `fallback` */
+    RF_STEP_AGREE, /* a = the addresses of all; if not all can be reached, go on with `fallback` */
     RF_STEP_REDUCE_ALL /* OUT of every rank = the fold of IN of all, from `peer` on, or by tree */
 };
 
@@ -84,16 +84,16 @@ struct rf_sched {
     uint64_t sent_bytes;
     struct rf_sched *fallback;    /* of a schedule with an AGREE */
     uint64_t buffer_bytes;        /* of IN and of OUT, there */
-    uint64_t shown_bytes;         /* of sent_bytes: no payload */
+    uint64_t address_bytes;       /* of sent_bytes: no payload */
     uint64_t in_bytes, out_bytes; /* of a schedule that publishes: of the caller's IN and OUT, 0
                                      where it is staged */
     uint64_t counted_bytes;       /* what the schedule for other networks would send */
 };
 
-/* What ranks show each other. */
+/* The addresses that ranks exchange. */
 struct rf_addresses {
     uint64_t in, out; /* offsets in what the rank shares */
-    uint32_t can;     /* both are in it */
+    uint32_t valid;   /* both are in it */
 };
 
 static inline struct rf_operand rf_in(size_t offset)
@@ -148,7 +148,7 @@ void rf_sched_move(struct rf_sched *sched, struct rf_move move);
 uint32_t rf_sched_move_step(struct rf_sched *sched, enum rf_step_verb verb, bool out,
                             uint32_t first, uint64_t bytes);
 uint32_t rf_sched_exchange_addresses(struct rf_sched *sched, struct rf_operand dst);
-uint32_t rf_sched_agree(struct rf_sched *sched, struct rf_operand shown);
+uint32_t rf_sched_agree(struct rf_sched *sched, struct rf_operand addresses);
 /* [offset, offset+bytes) of all ranks' IN, folded from `first` on (or by tree), to all their OUT.
  */
 uint32_t rf_sched_reduce_all(struct rf_sched *sched, size_t offset, size_t bytes, int first,
@@ -182,30 +182,30 @@ struct rf_prefix_round rf_prefix_round(const struct rf_coll_desc *desc);
 
 /* ---- cutting: by (count, ranks) and the segment only ----------------------------------------- */
 
-struct rf_piece {
+struct rf_byte_range {
     size_t offset, bytes;
 };
 
 /* Chunk c of count elements over ranks: the first count % ranks chunks are one longer. */
-static inline struct rf_piece rf_chunk(size_t count, int ranks, int c, size_t element_bytes)
+static inline struct rf_byte_range rf_chunk(size_t count, int ranks, int c, size_t element_bytes)
 {
     size_t base = count / (size_t)ranks, longer = count % (size_t)ranks, i = (size_t)c;
-    return (struct rf_piece){.offset = (base * i + (i < longer ? i : longer)) * element_bytes,
-                             .bytes = (base + (i < longer)) * element_bytes};
+    return (struct rf_byte_range){.offset = (base * i + (i < longer ? i : longer)) * element_bytes,
+                                  .bytes = (base + (i < longer)) * element_bytes};
 }
 
 /* What rank r brings to or gets from a gather, a scatter or an all-to-all: the r-th of equal
  * pieces, or of counts[]. */
-static inline struct rf_piece rf_share(const struct rf_coll_desc *desc, const size_t *counts, int r,
-                                       size_t element_bytes)
+static inline struct rf_byte_range rf_share(const struct rf_coll_desc *desc, const size_t *counts,
+                                            int r, size_t element_bytes)
 {
     if (!counts)
-        return (struct rf_piece){desc->count * element_bytes * (size_t)r,
-                                 desc->count * element_bytes};
+        return (struct rf_byte_range){desc->count * element_bytes * (size_t)r,
+                                      desc->count * element_bytes};
     size_t before = 0;
     for (int i = 0; i < r; i++)
         before += counts[i];
-    return (struct rf_piece){before * element_bytes, counts[r] * element_bytes};
+    return (struct rf_byte_range){before * element_bytes, counts[r] * element_bytes};
 }
 static inline size_t rf_longest_share(const struct rf_coll_desc *desc, const size_t *counts,
                                       size_t element_bytes)
@@ -217,11 +217,11 @@ static inline size_t rf_longest_share(const struct rf_coll_desc *desc, const siz
 }
 
 /* Segment j of a piece; bytes is 0 behind its end. */
-static inline struct rf_piece rf_segment(struct rf_piece piece, size_t segment, size_t j)
+static inline struct rf_byte_range rf_segment(struct rf_byte_range piece, size_t segment, size_t j)
 {
     size_t begin = j * segment < piece.bytes ? j * segment : piece.bytes;
     size_t left = piece.bytes - begin;
-    return (struct rf_piece){piece.offset + begin, left < segment ? left : segment};
+    return (struct rf_byte_range){piece.offset + begin, left < segment ? left : segment};
 }
 
 /* How the longest piece of a schedule is cut. */

@@ -3,7 +3,7 @@
  * Bytes that one rank sends, by formula: what the list of each algorithm would say, without the
  * list. The formulas are for calls whose ranks have equal pieces, for some with a count for each
  * rank, and for sums over micro-batches, cut into windows and segments or not. Named by the rows of
- * table.c; tests/coll/test_sent.cc holds each of them against the lists.
+ * table.c; tests/coll/sent_test.cc holds each of them against the lists.
  */
 #include "../base/base.h"
 #include "table.h"
@@ -121,8 +121,8 @@ uint64_t rf_sent_rabenseifner_all_reduce(const struct rf_coll_desc *desc)
     uint64_t sent = 0;
     for (int ranks = desc->ranks; ranks > 1; ranks /= 2) {
         const int first = desc->rank & ~(ranks - 1);
-        struct rf_piece begin = rf_chunk(desc->count, desc->ranks, first, element);
-        struct rf_piece last = rf_chunk(desc->count, desc->ranks, first + ranks - 1, element);
+        struct rf_byte_range begin = rf_chunk(desc->count, desc->ranks, first, element);
+        struct rf_byte_range last = rf_chunk(desc->count, desc->ranks, first + ranks - 1, element);
         sent += last.offset + last.bytes - begin.offset;
     }
     return sent;

@@ -84,7 +84,7 @@ static uint32_t receive(struct shared *s, enum content content, int from, uint32
 
 /* The result of another rank, to its place in OUT. */
 static uint32_t take_result(struct shared *s, int from, uint32_t tag, uint32_t j,
-                            struct rf_piece piece)
+                            struct rf_byte_range piece)
 {
     uint32_t recv = receive(s, RESULT, from, tag, j, piece.bytes);
     size_t place = place_of(s, RESULT, from, j);
@@ -94,9 +94,10 @@ static uint32_t take_result(struct shared *s, int from, uint32_t tag, uint32_t j
     return copy;
 }
 
-static struct rf_piece chunk(const struct shared *s, int rank, uint32_t j)
+static struct rf_byte_range chunk(const struct shared *s, int rank, uint32_t j)
 {
-    struct rf_piece whole = rf_chunk(s->desc->count, s->desc->ranks, rank, s->sched->element_bytes);
+    struct rf_byte_range whole =
+        rf_chunk(s->desc->count, s->desc->ranks, rank, s->sched->element_bytes);
     return rf_segment(whole, s->cut.segment, j);
 }
 
@@ -104,7 +105,7 @@ static void send_inputs(struct shared *s, uint32_t j)
 {
     for (int distance = 1; distance < s->desc->ranks; distance++) {
         int to = peer_at(s, s->desc->ranks - distance);
-        struct rf_piece piece = chunk(s, to, j);
+        struct rf_byte_range piece = chunk(s, to, j);
         size_t place = place_of(s, SENT, to, j);
         s->sends[to] = RF_NO_STEP;
         if (piece.bytes == 0)
@@ -122,7 +123,7 @@ static void send_inputs(struct shared *s, uint32_t j)
 static void fold_own(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
-    struct rf_piece own = chunk(s, desc->rank, j);
+    struct rf_byte_range own = chunk(s, desc->rank, j);
     size_t place = place_of(s, SENT, desc->rank, j);
     bool tree = desc->order == RF_ORDER_TREE;
     if (own.bytes == 0)
@@ -154,7 +155,7 @@ static void take_results(struct shared *s, uint32_t j)
 {
     for (int distance = 1; distance < s->desc->ranks; distance++) {
         int from = peer_at(s, distance);
-        struct rf_piece piece = chunk(s, from, j);
+        struct rf_byte_range piece = chunk(s, from, j);
         if (piece.bytes > 0)
             rf_sched_dep(s->sched, take_result(s, from, s->cut.count + j, j, piece),
                          s->sends[from]);
@@ -174,7 +175,7 @@ void rf_build_shared_all_reduce(struct rf_sched *sched, const struct rf_coll_des
     fini(&s);
 }
 
-static struct rf_piece share(const struct shared *s, int rank, uint32_t j)
+static struct rf_byte_range share(const struct shared *s, int rank, uint32_t j)
 {
     return rf_segment(rf_share(s->desc, s->desc->counts, rank, s->sched->element_bytes),
                       s->cut.segment, j);
@@ -184,7 +185,7 @@ static struct rf_piece share(const struct shared *s, int rank, uint32_t j)
 static void send_share(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
-    struct rf_piece own = share(s, desc->rank, j);
+    struct rf_byte_range own = share(s, desc->rank, j);
     struct rf_operand from = rf_in(j * s->cut.segment);
     size_t place = place_of(s, SENT, desc->rank, j);
     if (own.bytes == 0)
@@ -211,7 +212,7 @@ void rf_build_shared_all_gather(struct rf_sched *sched, const struct rf_coll_des
         send_share(&s, j);
         for (int distance = 1; distance < desc->ranks; distance++) {
             int from = peer_at(&s, distance);
-            struct rf_piece piece = share(&s, from, j);
+            struct rf_byte_range piece = share(&s, from, j);
             if (piece.bytes > 0)
                 take_result(&s, from, j, j, piece);
         }

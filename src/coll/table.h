@@ -67,7 +67,7 @@ static inline size_t rf_coll_bytes(const struct rf_coll_desc *desc)
     return desc->count * rf_dtype_bytes(desc->dtype);
 }
 
-/* Ranks that all read what each has shown (shared.c): with more there are too many places. */
+/* Ranks that all read from each address (shared.c): with more there are too many. */
 static inline bool rf_coll_can_share(const struct rf_coll_desc *desc)
 {
     return desc->ranks > 1 && desc->shared && desc->ranks <= 32;

@@ -24,30 +24,31 @@ static size_t part_of(const struct rf_windows *windows, size_t piece_bytes, uint
 
 /* ---- the pieces of a call -------------------------------------------------------------------- */
 
-static struct rf_piece piece_of(const struct rf_windows *windows, const struct rf_side *side,
-                                int index)
+static struct rf_byte_range piece_of(const struct rf_windows *windows, const struct rf_side *side,
+                                     int index)
 {
     const struct rf_coll_desc *desc = windows->desc;
     const size_t element = windows->element;
-    struct rf_piece share;
+    struct rf_byte_range share;
     switch (side->shape) {
     case RF_SHAPE_CHUNKS:
         return rf_chunk(desc->count, desc->ranks, index, element);
     case RF_SHAPE_SHARES:
         return rf_share(desc, side->counts, index, element);
     case RF_SHAPE_SHARE:
-        return (struct rf_piece){0, rf_share(desc, side->counts, desc->rank, element).bytes};
+        return (struct rf_byte_range){0, rf_share(desc, side->counts, desc->rank, element).bytes};
     case RF_SHAPE_PARTS:
-        return (struct rf_piece){(size_t)index * desc->stride * element, desc->count * element};
+        return (struct rf_byte_range){(size_t)index * desc->stride * element,
+                                      desc->count * element};
     case RF_SHAPE_SLOTS:
         share = rf_share(desc, side->counts, desc->rank, element);
-        return (struct rf_piece){(size_t)index * share.bytes, share.bytes};
+        return (struct rf_byte_range){(size_t)index * share.bytes, share.bytes};
     case RF_SHAPE_PART_SHARES:
         share = rf_share(desc, side->counts, index % desc->ranks, element);
         share.offset += (size_t)(index / desc->ranks) * desc->stride * element;
         return share;
     default:
-        return (struct rf_piece){0, desc->count * element};
+        return (struct rf_byte_range){0, desc->count * element};
     }
 }
 
@@ -313,7 +314,7 @@ static uint32_t move_step(struct list *list, uint32_t w, bool store, bool in_out
     const uint32_t first = sched->move_count;
     uint64_t total = 0;
     for (int i = 0; i < side->count; i++) {
-        struct rf_piece piece = piece_of(windows, side, i);
+        struct rf_byte_range piece = piece_of(windows, side, i);
         const size_t bytes = part_of(windows, piece.bytes, w);
         const uint64_t tensor = piece.offset + (size_t)w * windows->width;
         const uint64_t slot = slot_of(windows, w) + side->base + side->packed[i];

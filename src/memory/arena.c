@@ -50,9 +50,9 @@ int rf_arena_create(struct rf_device *device, const char *what, enum rf_memory m
                     struct rf_arena **out)
 {
     uint64_t limit = rf_device_get_info(device)->max_allocation_bytes;
-    size_t room = (size_t)(count > 0 ? count : 1);
+    size_t at_least_one = (size_t)(count > 0 ? count : 1);
     struct rf_arena *arena = rf_alloc(sizeof(*arena));
-    uint64_t *buffer_bytes = rf_alloc(room * sizeof(*buffer_bytes));
+    uint64_t *buffer_bytes = rf_alloc(at_least_one * sizeof(*buffer_bytes));
     int rc = 0;
     if (!arena || !buffer_bytes) {
         rc = rf_fail(RF_ENOMEM, "memory for %s: out of host memory", what);
@@ -60,8 +60,8 @@ int rf_arena_create(struct rf_device *device, const char *what, enum rf_memory m
     }
     limit = limit ? limit / RF_ARENA_ALIGNMENT * RF_ARENA_ALIGNMENT : UINT64_MAX / 2;
     arena->piece_count = count;
-    arena->pieces = rf_alloc(room * sizeof(*arena->pieces));
-    arena->buffers = rf_alloc(room * sizeof(struct rf_buffer *));
+    arena->pieces = rf_alloc(at_least_one * sizeof(*arena->pieces));
+    arena->buffers = rf_alloc(at_least_one * sizeof(struct rf_buffer *));
     if (!arena->pieces || !arena->buffers) {
         rc = rf_fail(RF_ENOMEM, "memory for %s: out of host memory", what);
         goto fail;

@@ -170,8 +170,8 @@ int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tenso
     static const char op[] = "attention";
     struct rf_attention_args args;
     RETURN_IF_ERROR(unpack(op, out, lse, qkv, heads, &args));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"lse", lse}}, 2,
-                                   (struct rf_operand[]){{"qkv", qkv}}, 1));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}, {"lse", lse}}, 2,
+                                   (struct rf_named_tensor[]){{"qkv", qkv}}, 1));
     return forward(stream, op, &args);
 }
 
@@ -186,8 +186,8 @@ int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv, struc
     RETURN_IF_ERROR(rf_check_rows(op, "dqkv", dqkv, qkv.dtype, rows, 3 * heads * size));
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, qkv.dtype, rows, heads * size));
     RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"dqkv", dqkv}, {"delta", delta}}, 2,
-        (struct rf_operand[]){{"dout", dout}, {"out", out}, {"lse", lse}, {"qkv", qkv}}, 4));
+        op, (struct rf_named_tensor[]){{"dqkv", dqkv}, {"delta", delta}}, 2,
+        (struct rf_named_tensor[]){{"dout", dout}, {"out", out}, {"lse", lse}, {"qkv", qkv}}, 4));
     struct rf_tensor grad = qkv, dmixed = out;
     grad.buffer = dqkv.buffer;
     grad.offset = dqkv.offset;

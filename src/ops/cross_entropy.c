@@ -216,14 +216,16 @@ int rf_cross_entropy(struct rf_stream *stream, struct rf_tensor losses, struct r
     if (dlogits.buffer)
         RETURN_IF_ERROR(check_dlogits(op, &c));
     RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"losses", losses}, {"scratch", scratch}}, 2,
-        (struct rf_operand[]){{"logits", logits}, {"targets", targets}, {"dlogits", dlogits}}, 3));
+        op, (struct rf_named_tensor[]){{"losses", losses}, {"scratch", scratch}}, 2,
+        (struct rf_named_tensor[]){{"logits", logits}, {"targets", targets}, {"dlogits", dlogits}},
+        3));
     RETURN_IF_ERROR(rf_check_alias(op, "dlogits", dlogits, "targets", targets));
     if (c.opts->device_scale)
         RETURN_IF_ERROR(rf_check_apart(
             op,
-            (struct rf_operand[]){{"dlogits", dlogits}, {"losses", losses}, {"scratch", scratch}},
-            3, (struct rf_operand[]){{"device_scale", *c.opts->device_scale}}, 1));
+            (struct rf_named_tensor[]){
+                {"dlogits", dlogits}, {"losses", losses}, {"scratch", scratch}},
+            3, (struct rf_named_tensor[]){{"device_scale", *c.opts->device_scale}}, 1));
     if (c.rows == 0)
         return 0;
 
@@ -267,9 +269,9 @@ int rf_cross_entropy_part_rows(struct rf_stream *stream, const struct rf_cross_e
     RETURN_IF_ERROR(check_values(op, part, c.rows));
     RETURN_IF_ERROR(
         rf_check_apart(op,
-                       (struct rf_operand[]){
+                       (struct rf_named_tensor[]){
                            {"most", part->most}, {"total", part->total}, {"wanted", part->wanted}},
-                       3, (struct rf_operand[]){{"logits", logits}, {"targets", targets}}, 2));
+                       3, (struct rf_named_tensor[]){{"logits", logits}, {"targets", targets}}, 2));
     return c.rows == 0 ? 0 : run_losses(stream, &c);
 }
 
@@ -290,11 +292,11 @@ int rf_cross_entropy_part_sums(struct rf_stream *stream, struct rf_tensor sums,
     const int64_t rows = rf_tensor_count(greatest);
     RETURN_IF_ERROR(check_values(op, part, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "sums", sums, RF_F32, 2 * rows));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"sums", sums}}, 1,
-                                   (struct rf_operand[]){{"greatest", greatest},
-                                                         {"most", part->most},
-                                                         {"total", part->total},
-                                                         {"wanted", part->wanted}},
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"sums", sums}}, 1,
+                                   (struct rf_named_tensor[]){{"greatest", greatest},
+                                                              {"most", part->most},
+                                                              {"total", part->total},
+                                                              {"wanted", part->wanted}},
                                    4));
     if (rows == 0)
         return 0;
@@ -329,8 +331,9 @@ int rf_cross_entropy_part_losses(struct rf_stream *stream, struct rf_tensor loss
     RETURN_IF_ERROR(rf_check_operand(op, "greatest", greatest, RF_F32, rows));
     RETURN_IF_ERROR(rf_check_operand(op, "sums", sums, RF_F32, 2 * rows));
     RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"losses", losses}, {"lse", lse}}, 2,
-        (struct rf_operand[]){{"greatest", greatest}, {"sums", sums}, {"targets", targets}}, 3));
+        op, (struct rf_named_tensor[]){{"losses", losses}, {"lse", lse}}, 2,
+        (struct rf_named_tensor[]){{"greatest", greatest}, {"sums", sums}, {"targets", targets}},
+        3));
     if (vocabulary < 1 || vocabulary > INT32_MAX)
         return rf_fail(RF_EINVAL, "%s: a vocabulary of %lld must be from 1 to %d", op,
                        (long long)vocabulary, INT32_MAX);
@@ -372,8 +375,9 @@ int rf_cross_entropy_part_gradient(struct rf_stream *stream, struct rf_tensor dl
     RETURN_IF_ERROR(check_part(op, part, &c));
     RETURN_IF_ERROR(check_dlogits(op, &c));
     RETURN_IF_ERROR(rf_check_operand(op, "lse", lse, RF_F32, c.rows));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"dlogits", dlogits}}, 1,
-                                   (struct rf_operand[]){{"targets", targets}, {"lse", lse}}, 2));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"dlogits", dlogits}}, 1,
+                                   (struct rf_named_tensor[]){{"targets", targets}, {"lse", lse}},
+                                   2));
     if (c.opts->device_scale)
         RETURN_IF_ERROR(
             rf_check_alias(op, "dlogits", dlogits, "device_scale", *c.opts->device_scale));

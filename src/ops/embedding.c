@@ -85,9 +85,9 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
     const int64_t table_rows = rf_tensor_count(wte) / channels;
     RETURN_IF_ERROR(check_part(op, part, table_rows, rows));
     RETURN_IF_ERROR(rf_check_rows(op, "out", out, wte.dtype, rows, channels));
-    RETURN_IF_ERROR(
-        rf_check_apart(op, (struct rf_operand[]){{"out", out}}, 1,
-                       (struct rf_operand[]){{"tokens", tokens}, {"wte", wte}, {"wpe", wpe}}, 3));
+    RETURN_IF_ERROR(rf_check_apart(
+        op, (struct rf_named_tensor[]){{"out", out}}, 1,
+        (struct rf_named_tensor[]){{"tokens", tokens}, {"wte", wte}, {"wpe", wpe}}, 3));
     if (rows == 0)
         return 0;
 
@@ -237,8 +237,8 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
     /* All rows may hold the same token. */
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));
     RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"dwte", dwte}, {"dwpe", dwpe}, {"scratch", scratch}}, 3,
-        (struct rf_operand[]){{"dout", dout}, {"tokens", tokens}}, 2));
+        op, (struct rf_named_tensor[]){{"dwte", dwte}, {"dwpe", dwpe}, {"scratch", scratch}}, 3,
+        (struct rf_named_tensor[]){{"dout", dout}, {"tokens", tokens}}, 2));
     if (rows == 0)
         return 0;
 

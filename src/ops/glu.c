@@ -126,7 +126,7 @@ int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, struct rf
     RETURN_IF_ERROR(rf_check_in_place(op, "dup", dup, "up", up));
     RETURN_IF_ERROR(rf_check_alias(op, "dgate", dgate, "up", up));
     RETURN_IF_ERROR(rf_check_alias(op, "dup", dup, "gate", gate));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"dgate", dgate}, {"dup", dup}}, 2,
-                                   (struct rf_operand[]){{"dout", dout}}, 1));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"dgate", dgate}, {"dup", dup}},
+                                   2, (struct rf_named_tensor[]){{"dout", dout}}, 1));
     return run_glu(stream, op, kind, (struct rf_tensor){0}, &d, dout, &in, rows, columns);
 }

@@ -77,15 +77,15 @@ static int check_norm(struct rf_stream *stream, const char *op, const struct nor
         RETURN_IF_ERROR(rf_check_in_place(op, "sum", n->sum, "x", n->x));
         RETURN_IF_ERROR(rf_check_in_place(op, "sum", n->sum, "residual", n->residual));
     }
-    const struct rf_operand weights[] = {{"gamma", n->gamma}, {"beta", n->beta}};
+    const struct rf_named_tensor weights[] = {{"gamma", n->gamma}, {"beta", n->beta}};
     RETURN_IF_ERROR(
         rf_check_apart(op,
-                       (struct rf_operand[]){
+                       (struct rf_named_tensor[]){
                            {"out", n->out}, {"sum", n->sum}, {"mean", n->mean}, {"rstd", n->rstd}},
                        4, weights, 2));
     return rf_check_apart(
-        op, (struct rf_operand[]){{"out", n->out}, {"mean", n->mean}, {"rstd", n->rstd}}, 3,
-        (struct rf_operand[]){{"x", n->x}, {"residual", n->residual}}, 2);
+        op, (struct rf_named_tensor[]){{"out", n->out}, {"mean", n->mean}, {"rstd", n->rstd}}, 3,
+        (struct rf_named_tensor[]){{"x", n->x}, {"residual", n->residual}}, 2);
 }
 
 static int run_norm(struct rf_stream *stream, const char *op, const struct norm *n)
@@ -209,8 +209,8 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
     else
         RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "dout", dout));
     RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"dx", dx}}, 1,
-        (struct rf_operand[]){{"x", x}, {"mean", mean}, {"rstd", rstd}, {"gamma", gamma}}, 4));
+        op, (struct rf_named_tensor[]){{"dx", dx}}, 1,
+        (struct rf_named_tensor[]){{"x", x}, {"mean", mean}, {"rstd", rstd}, {"gamma", gamma}}, 4));
     if (rows == 0)
         return 0;
 
@@ -316,8 +316,9 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
     RETURN_IF_ERROR(
         rf_check_operand(op, "scratch", scratch, RF_F32, rf_layernorm_scratch(rows, channels)));
     RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"dgamma", dgamma}, {"dbeta", dbeta}, {"scratch", scratch}}, 3,
-        (struct rf_operand[]){{"dout", dout}, {"x", x}, {"mean", mean}, {"rstd", rstd}}, 4));
+        op, (struct rf_named_tensor[]){{"dgamma", dgamma}, {"dbeta", dbeta}, {"scratch", scratch}},
+        3, (struct rf_named_tensor[]){{"dout", dout}, {"x", x}, {"mean", mean}, {"rstd", rstd}},
+        4));
     if (rows == 0)
         return 0;
 

@@ -50,16 +50,20 @@ static int check_head(const char *op, struct head *h)
     if (h->dx.buffer) {
         RETURN_IF_ERROR(rf_check_rows(op, "dx", h->dx, h->x.dtype, h->rows, h->channels));
         RETURN_IF_ERROR(rf_check_in_place(op, "dx", h->dx, "x", h->x));
-        RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"dx", h->dx}}, 1,
-                                       (struct rf_operand[]){{"w", h->w}, {"targets", h->targets}},
-                                       2));
+        RETURN_IF_ERROR(
+            rf_check_apart(op, (struct rf_named_tensor[]){{"dx", h->dx}}, 1,
+                           (struct rf_named_tensor[]){{"w", h->w}, {"targets", h->targets}}, 2));
     }
     if (h->dw.buffer)
         RETURN_IF_ERROR(rf_check_rows(op, "dw", h->dw, h->dw.dtype == RF_F32 ? RF_F32 : h->w.dtype,
                                       h->vocabulary, h->channels));
     return rf_check_apart(
-        op, (struct rf_operand[]){{"losses", h->losses}, {"scratch", h->scratch}, {"dw", h->dw}}, 3,
-        (struct rf_operand[]){{"x", h->x}, {"w", h->w}, {"targets", h->targets}, {"dx", h->dx}}, 4);
+        op,
+        (struct rf_named_tensor[]){{"losses", h->losses}, {"scratch", h->scratch}, {"dw", h->dw}},
+        3,
+        (struct rf_named_tensor[]){
+            {"x", h->x}, {"w", h->w}, {"targets", h->targets}, {"dx", h->dx}},
+        4);
 }
 
 /* The most rows whose logits fit into the scratch. */

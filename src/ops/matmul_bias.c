@@ -83,9 +83,9 @@ int rf_bias_grad(struct rf_stream *stream, struct rf_tensor dbias, struct rf_ten
                            (long long)rf_tensor_count(scratch), (long long)rows, (long long)columns,
                            (long long)needed);
     }
-    RETURN_IF_ERROR(rf_check_apart(op,
-                                   (struct rf_operand[]){{"dbias", dbias}, {"scratch", scratch}}, 2,
-                                   (struct rf_operand[]){{"dout", dout}}, 1));
+    RETURN_IF_ERROR(
+        rf_check_apart(op, (struct rf_named_tensor[]){{"dbias", dbias}, {"scratch", scratch}}, 2,
+                       (struct rf_named_tensor[]){{"dout", dout}}, 1));
     struct rf_tensor x = dout;
     uint64_t offset = scratch.offset;
     while (rows > ROW_BLOCK) {

@@ -210,21 +210,21 @@ static int check_sizes(struct rf_product *p)
 
 static int check_memory(const struct rf_product *p, struct rf_tensor scratch)
 {
-    const struct rf_operand all[] = {{"out", p->out},     {"a", p->a},
-                                     {"b", p->b},         {"bias", p->bias},
-                                     {"pre", p->pre},     {"residual", p->residual},
-                                     {"scratch", scratch}};
+    const struct rf_named_tensor all[] = {{"out", p->out},     {"a", p->a},
+                                          {"b", p->b},         {"bias", p->bias},
+                                          {"pre", p->pre},     {"residual", p->residual},
+                                          {"scratch", scratch}};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i].tensor.buffer && rf_buffer_device(all[i].tensor.buffer) != p->device)
             return rf_fail(RF_EINVAL, "matmul: %s and the stream are of different devices",
                            all[i].name);
     struct rf_tensor none = {0}, written = p->act_backward ? none : p->pre;
     RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_operand[]){{"out", p->out}, {"pre", written}, {"scratch", scratch}}, 3,
-        (struct rf_operand[]){{"a", p->a}, {"b", p->b}, {"bias", p->bias}}, 3));
-    RETURN_IF_ERROR(rf_check_apart(op,
-                                   (struct rf_operand[]){{"pre", written}, {"scratch", scratch}}, 2,
-                                   (struct rf_operand[]){{"residual", p->residual}}, 1));
+        op, (struct rf_named_tensor[]){{"out", p->out}, {"pre", written}, {"scratch", scratch}}, 3,
+        (struct rf_named_tensor[]){{"a", p->a}, {"b", p->b}, {"bias", p->bias}}, 3));
+    RETURN_IF_ERROR(
+        rf_check_apart(op, (struct rf_named_tensor[]){{"pre", written}, {"scratch", scratch}}, 2,
+                       (struct rf_named_tensor[]){{"residual", p->residual}}, 1));
     if (p->act_backward)
         RETURN_IF_ERROR(rf_check_alias(op, "scratch", scratch, "pre", p->pre));
     if (p->act_backward)

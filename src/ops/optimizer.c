@@ -125,12 +125,13 @@ static int check_part(const char *op, uint32_t has, const struct rf_optimizer_pa
     RETURN_IF_ERROR(rf_check_typed(op, "param", part->param, -1));
     int64_t count = rf_tensor_count(part->param);
     RETURN_IF_ERROR(check_types(op, part, count));
-    struct rf_operand written[2 + RF_STATE_COUNT] = {{"param", part->param}, {"copy", part->copy}};
+    struct rf_named_tensor written[2 + RF_STATE_COUNT] = {{"param", part->param},
+                                                          {"copy", part->copy}};
     for (int i = 0; i < RF_STATE_COUNT; i++) {
         const char *name = state_texts[i];
         if (has & HAS(i))
             RETURN_IF_ERROR(rf_check_operand(op, name, part->state[i], RF_F32, count));
-        written[2 + i] = (struct rf_operand){name, part->state[i]};
+        written[2 + i] = (struct rf_named_tensor){name, part->state[i]};
     }
     RETURN_IF_ERROR(
         rf_check_operand(op, "decay", part->decay, RF_I32, (count + GRAIN - 1) / GRAIN));
@@ -138,10 +139,10 @@ static int check_part(const char *op, uint32_t has, const struct rf_optimizer_pa
     if (part->first % GRAIN != 0 || part->first / GRAIN > UINT32_MAX)
         return rf_fail(RF_EINVAL, "%s: first is %llu; a buffer is cut at multiples of %d elements",
                        op, (unsigned long long)part->first, GRAIN);
-    return rf_check_apart(
-        op, written, 2 + RF_STATE_COUNT,
-        (struct rf_operand[]){{"grad", part->grad}, {"decay", part->decay}, {"scalars", scalars}},
-        3);
+    return rf_check_apart(op, written, 2 + RF_STATE_COUNT,
+                          (struct rf_named_tensor[]){
+                              {"grad", part->grad}, {"decay", part->decay}, {"scalars", scalars}},
+                          3);
 }
 
 /* TYPE_... of common.glsl. */

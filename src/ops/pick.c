@@ -157,8 +157,8 @@ int rf_check_in_place(const char *op, const char *out_name, struct rf_tensor out
     return rf_check_alias(op, out_name, out, in_name, in);
 }
 
-int rf_check_apart(const char *op, const struct rf_operand *outs, size_t out_count,
-                   const struct rf_operand *ins, size_t in_count)
+int rf_check_apart(const char *op, const struct rf_named_tensor *outs, size_t out_count,
+                   const struct rf_named_tensor *ins, size_t in_count)
 {
     for (size_t i = 0; i < out_count; i++) {
         for (size_t k = 0; k < in_count; k++)

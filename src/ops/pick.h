@@ -84,12 +84,13 @@ RF_MUST_CHECK int rf_check_in_place(const char *op, const char *out_name, struct
                                     const char *in_name, struct rf_tensor in);
 
 /* One operand of a table of checks. */
-struct rf_operand {
+struct rf_named_tensor {
     const char *name;
     struct rf_tensor tensor;
 };
 /* No output may overlap another output or an input. Tensors without a buffer do not count. */
-RF_MUST_CHECK int rf_check_apart(const char *op, const struct rf_operand *outs, size_t out_count,
-                                 const struct rf_operand *ins, size_t in_count);
+RF_MUST_CHECK int rf_check_apart(const char *op, const struct rf_named_tensor *outs,
+                                 size_t out_count, const struct rf_named_tensor *ins,
+                                 size_t in_count);
 
 #endif

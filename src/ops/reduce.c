@@ -135,8 +135,9 @@ static int run_whole(struct rf_stream *stream, const struct kind *kind, struct r
     RETURN_IF_ERROR(rf_check_typed(op, "x", x, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
     RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, rf_sum_scratch(count)));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
-                                   (struct rf_operand[]){{"x", x}}, 1));
+    RETURN_IF_ERROR(rf_check_apart(op,
+                                   (struct rf_named_tensor[]){{"out", out}, {"scratch", scratch}},
+                                   2, (struct rf_named_tensor[]){{"x", x}}, 1));
     if (count == 0)
         return rf_fill(stream, out, kind->empty);
     return run_tree(stream, kind, out, x, chunk_count(count), scratch);
@@ -168,7 +169,8 @@ int rf_square_chunks(struct rf_stream *stream, struct rf_tensor sums, struct rf_
     RETURN_IF_ERROR(rf_check_rows(op, "chunks", chunks, RF_I32, -1, 2));
     const int64_t count = rf_tensor_count(chunks) / 2;
     RETURN_IF_ERROR(rf_check_operand(op, "sums", sums, RF_F32, count));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"sums", sums}}, 1,
-                                   (struct rf_operand[]){{"flat", flat}, {"chunks", chunks}}, 2));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"sums", sums}}, 1,
+                                   (struct rf_named_tensor[]){{"flat", flat}, {"chunks", chunks}},
+                                   2));
     return count == 0 ? 0 : run_chunks(stream, &squares, sums, flat, chunks, count);
 }

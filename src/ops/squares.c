@@ -56,9 +56,9 @@ int rf_add_squares(struct rf_stream *stream, struct rf_tensor exact, struct rf_t
     RETURN_IF_ERROR(rf_check_operand(op, "sums", sums, RF_F32, -1));
     RETURN_IF_ERROR(
         rf_check_operand(op, "scratch", scratch, RF_I32, rf_add_squares_scratch(count)));
-    RETURN_IF_ERROR(rf_check_apart(op,
-                                   (struct rf_operand[]){{"exact", exact}, {"scratch", scratch}}, 2,
-                                   (struct rf_operand[]){{"sums", sums}}, 1));
+    RETURN_IF_ERROR(
+        rf_check_apart(op, (struct rf_named_tensor[]){{"exact", exact}, {"scratch", scratch}}, 2,
+                       (struct rf_named_tensor[]){{"sums", sums}}, 1));
     if (count == 0)
         return rf_stream_fill(stream, exact.buffer, exact.offset, rf_tensor_bytes(exact), 0);
     if (rows == 1)
@@ -75,8 +75,8 @@ int rf_round_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_t
     static const char op[] = "round_squares";
     RETURN_IF_ERROR(rf_check_operand(op, "out", out, RF_F32, 1));
     RETURN_IF_ERROR(rf_check_operand(op, "exact", exact, RF_I32, RF_EXACT_WORDS));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}}, 1,
-                                   (struct rf_operand[]){{"exact", exact}}, 1));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}}, 1,
+                                   (struct rf_named_tensor[]){{"exact", exact}}, 1));
     struct rf_push_squares_round push = {.out_ = rf_address_of(out), .x = rf_address_of(exact)};
     struct rf_job job = {
         .op = op, .shader = RF_BUILD(squares_round), .push = &push, .push_bytes = sizeof(push)};
@@ -103,8 +103,9 @@ int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_ten
     const int64_t count = rf_tensor_count(chunks) / 2;
     RETURN_IF_ERROR(
         rf_check_operand(op, "scratch", scratch, RF_F32, rf_sum_squares_scratch(count)));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"out", out}, {"scratch", scratch}}, 2,
-                                   (struct rf_operand[]){{"flat", flat}, {"chunks", chunks}}, 2));
+    RETURN_IF_ERROR(
+        rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}, {"scratch", scratch}}, 2,
+                       (struct rf_named_tensor[]){{"flat", flat}, {"chunks", chunks}}, 2));
     const struct rf_tensor sums = rf_elements(scratch, 0, count);
     const struct rf_tensor exact = words_of(scratch, count, RF_EXACT_WORDS);
     const struct rf_tensor rows =

@@ -27,8 +27,8 @@ int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts
         return rf_fail(RF_EINVAL, "%s: the optimizer's options are needed", op);
     RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, RF_SCALAR_WORDS));
     RETURN_IF_ERROR(rf_check_operand(op, "sum_squares", sum_squares, RF_F32, 1));
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_operand[]){{"scalars", scalars}}, 1,
-                                   (struct rf_operand[]){{"sum_squares", sum_squares}}, 1));
+    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"scalars", scalars}}, 1,
+                                   (struct rf_named_tensor[]){{"sum_squares", sum_squares}}, 1));
     if (!(opts->beta1 >= 0 && opts->beta1 < 1) || !(opts->beta2 >= 0 && opts->beta2 < 1))
         return rf_fail(RF_EINVAL, "%s: beta1 %g and beta2 %g must be in [0, 1)", op,
                        (double)opts->beta1, (double)opts->beta2);

@@ -7,6 +7,7 @@
 #include "../base/base.h"
 #include "exchange.h"
 #include "passes.h"
+#include "traffic.h"
 
 static uint64_t largest(uint64_t a, uint64_t b)
 {

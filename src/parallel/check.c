@@ -10,8 +10,8 @@
 #include <stdarg.h>
 
 #include "../base/base.h"
-#include "exchange.h"
 #include "clocks.h"
+#include "exchange.h"
 #include "passes.h"
 
 /* ---- one rank -------------------------------------------------------------------------------- */

@@ -136,8 +136,8 @@ int rf_clocks_needs(struct rf_clocks *c, const struct rf_instruction *i, int nee
         need[lane] = -1;
     for (int k = 0; k < i->ins + i->outs; k++)
         RETURN_IF_ERROR(touch(c, operands[k], k >= i->ins, (int)i->lane, need));
-    /* The host is blocked in it, and hears what became of all transfers so far; but not of those of
-     * a newer step, for which no rank is to wait. */
+    /* The host is blocked in it, and learns what became of all transfers so far; but not of those
+     * of a newer step, for which no rank is to wait. */
     for (int lane = 0; i->verb == RF_VERB_LOSS && lane < RF_LANE_COUNT; lane++)
         if (rf_lane_transfers(lane) && lane != (int)i->lane)
             need[lane] = (i->behind ? c->summed[lane] : c->passed[lane]) - 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Refuses a plan that needs more device memory than its policy allows. Called by plan.c as the last
- * pass. The error names the cheapest change that makes it fit: plans are built with changed policies,
- * in the order of what these cost in time, until one fits.
+ * pass. The error names the cheapest change that makes it fit: plans are built with changed
+ * policies, in the order of what these cost in time, until one fits.
  */
 #include "../base/base.h"
 #include "passes.h"

@@ -5,6 +5,7 @@
  */
 #include "../base/base.h"
 #include "plan.h"
+#include "traffic.h"
 
 /* Ranks of the group on the host of its first one. */
 static int here(const struct rf_sim_rates *rates, const struct rf_plan_group *group)
@@ -16,7 +17,7 @@ static int here(const struct rf_sim_rates *rates, const struct rf_plan_group *gr
     return count < group->size ? count : group->size;
 }
 
-bool rf_link_is_near(const struct rf_sim_rates *rates, const struct rf_plan_group *group)
+bool rf_link_is_intra_host(const struct rf_sim_rates *rates, const struct rf_plan_group *group)
 {
     return rates->host_ranks > 0 && here(rates, group) == group->size;
 }
@@ -27,8 +28,8 @@ bool rf_link_cuts_tensor(const struct rf_sim_rates *rates, const struct rf_plan 
     return host > 0 && rf_plan_ranks(plan) > host && host % tp != 0 && tp % host != 0;
 }
 
-/* These are also done by hosts (coll/hierarchical.c): within them, between those with the same place in
- * their hosts, and within again. */
+/* These are also done by hosts (coll/hierarchical.c): within them, between those with the same
+ * place in their hosts, and within again. */
 static bool goes_by_hosts(enum rf_coll_op op)
 {
     return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_ALL_GATHER;
@@ -37,17 +38,17 @@ static bool goes_by_hosts(enum rf_coll_op op)
 double rf_link_s(const struct rf_sim_rates *rates, const struct rf_plan_group *group,
                  enum rf_coll_op op, uint64_t rounds, uint64_t bytes)
 {
-    const bool near = rf_link_is_near(rates, group);
+    const bool intra_host = rf_link_is_intra_host(rates, group);
     const double latency_s =
-        (double)rounds * (near ? rates->near_latency_s : rates->link_latency_s);
-    if (near)
-        return latency_s + (double)bytes / rates->near_bytes_per_s;
-    const double far_s = (double)bytes / rates->link_bytes_per_s;
+        (double)rounds * (intra_host ? rates->intra_host_latency_s : rates->link_latency_s);
+    if (intra_host)
+        return latency_s + (double)bytes / rates->intra_host_bytes_per_s;
+    const double inter_host_s = (double)bytes / rates->link_bytes_per_s;
     if (rates->host_ranks == 0 || !goes_by_hosts(op))
-        return latency_s + far_s;
+        return latency_s + inter_host_s;
     const double ranks = group->size, local = here(rates, group), hosts = ranks / local;
-    const double within_s = (double)bytes / rates->near_bytes_per_s;
+    const double intra_host_s = (double)bytes / rates->intra_host_bytes_per_s;
     const double by_hosts_s =
-        (within_s * (local - 1) / local * ranks + far_s * (hosts - 1)) / (ranks - 1);
-    return latency_s + (by_hosts_s < far_s ? by_hosts_s : far_s);
+        (intra_host_s * (local - 1) / local * ranks + inter_host_s * (hosts - 1)) / (ranks - 1);
+    return latency_s + (by_hosts_s < inter_host_s ? by_hosts_s : inter_host_s);
 }

@@ -87,8 +87,7 @@ int rf_meaning_end(struct rf_meaning *m)
                 return rf_fail(RF_EINVAL, "plan of rank %d: %s were not added", rank,
                                rf_check_value(plan, NULL, k, text));
             if ((kept && state != (trained ? RF_TOKEN_UPDATED : RF_TOKEN_HELD)) ||
-                (v->kind == RF_VALUE_SCALARS && v->slot < 0 && plan->trains &&
-                 state != scalars))
+                (v->kind == RF_VALUE_SCALARS && v->slot < 0 && plan->trains && state != scalars))
                 return rf_fail(RF_EINVAL, "plan of rank %d: at the end %s was not updated (%d)",
                                rank, rf_check_value(plan, NULL, k, text), (int)state);
         }

@@ -93,10 +93,10 @@ enum rf_region_id {
     RF_REGION_LOSSES,      /* likewise */
     RF_REGION_DECAY,
     RF_REGION_CHUNKS,
-    RF_REGION_SCALARS,  /* host-visible: struct rf_step_scalars */
-    RF_REGION_NORM,     /* the sum of squares of the gradients */
-    RF_REGION_PARTIALS, /* the same before it is rounded: RF_EXACT_WORDS */
-    RF_REGION_SQUARES,  /* of each chunk, then what adding them takes: rf_plan_squares_bytes */
+    RF_REGION_SCALARS,    /* host-visible: struct rf_step_scalars */
+    RF_REGION_NORM,       /* the sum of squares of the gradients */
+    RF_REGION_PARTIALS,   /* the same before it is rounded: RF_EXACT_WORDS */
+    RF_REGION_SQUARES,    /* of each chunk, then what adding them takes: rf_plan_squares_bytes */
     RF_REGION_WORKSPACE,  /* of products */
     RF_REGION_SCRATCH,    /* of one call of one block */
     RF_REGION_HOST_GRADS, /* as states lie */
@@ -571,13 +571,6 @@ uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
 bool rf_instruction_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
                          const struct rf_instruction *instruction, struct rf_work *out);
 
-/* Bytes this rank sends in a transfer. */
-RF_MUST_CHECK int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *transfer,
-                                   uint64_t *out);
-
-/* Bytes this rank sends in one run of a list. */
-RF_MUST_CHECK int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *out);
-
 /* policy.c: whether this many micro-batches of a data-parallel rank are enough for a pipeline
  * without a flush. */
 RF_MUST_CHECK int rf_plan_check_lag(const struct rf_plan *plan, int64_t least);
@@ -585,28 +578,5 @@ RF_MUST_CHECK int rf_plan_check_lag(const struct rf_plan *plan, int64_t least);
 void rf_plan_form_groups(struct rf_plan *plan);
 /* layout.c: units and keep_units, by policy, stage and copy_type. */
 void rf_plan_decide_units(struct rf_plan *plan);
-
-/* Bytes of staging memory that it takes where the host cannot reach the values. */
-RF_MUST_CHECK int rf_transfer_staging(const struct rf_plan *plan,
-                                      const struct rf_transfer *transfer, uint64_t *out);
-
-/* Messages of a transfer that come one after the other, and the most bytes that pass through this
- * rank in one direction. 0 on one rank. */
-RF_MUST_CHECK int rf_transfer_rounds(const struct rf_plan *plan, const struct rf_transfer *transfer,
-                                     uint64_t *out);
-RF_MUST_CHECK int rf_transfer_carried(const struct rf_plan *plan,
-                                      const struct rf_transfer *transfer, uint64_t *out);
-
-/* links.c: whether all ranks of a group are on one host; and the seconds of a transfer between
- * them: `rounds` messages that come one after the other, `bytes` through the rank that carries
- * most. */
-bool rf_link_is_near(const struct rf_sim_rates *rates, const struct rf_plan_group *group);
-/* Whether hosts cut some of the job's tensor groups unevenly. All wait for the slowest of these. */
-bool rf_link_cuts_tensor(const struct rf_sim_rates *rates, const struct rf_plan *plan);
-double rf_link_s(const struct rf_sim_rates *rates, const struct rf_plan_group *group,
-                 enum rf_coll_op op, uint64_t rounds, uint64_t bytes);
-
-/* Bytes that another rank of the mesh sends in a step: the transfers are the same on all. */
-RF_MUST_CHECK int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out);
 
 #endif

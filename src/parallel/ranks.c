@@ -6,6 +6,7 @@
  */
 #include "../base/base.h"
 #include "passes.h"
+#include "traffic.h"
 
 /* What the instructions and the memory of a rank depend on, beside what all ranks have in common.
  */

@@ -10,6 +10,7 @@
 #include "passes.h"
 #include "search.h"
 #include "simulate.h"
+#include "traffic.h"
 
 /* Up to a pass: of the list, which takes most of the time, nothing is asked. */
 static int plan_one(const struct rf_search_model *model, const struct rf_policy *policy, int tp,

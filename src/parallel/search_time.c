@@ -10,6 +10,7 @@
 #include "../coll/table.h"
 #include "search.h"
 #include "simulate.h"
+#include "traffic.h"
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
@@ -41,8 +42,9 @@ static double message_s(const struct rf_search_case *c, uint64_t bytes)
     const struct rf_plan_group all = {.stride = stride, .size = pp};
     struct rf_plan_group pair = {.stride = stride, .size = 2};
     /* As slow as the slowest of all stages'. */
-    pair.first =
-        rf_link_is_near(c->rates, &all) || c->rates->host_ranks == 0 ? 0 : c->rates->host_ranks - 1;
+    pair.first = rf_link_is_intra_host(c->rates, &all) || c->rates->host_ranks == 0
+                     ? 0
+                     : c->rates->host_ranks - 1;
     return rf_link_s(c->rates, &pair, RF_COLL_SEND, 1, bytes);
 }
 

@@ -231,7 +231,7 @@ static bool try_lane(struct rf_sim *sim, int number, int lane)
     }
 }
 
-static int run(struct rf_sim *sim)
+static int simulate(struct rf_sim *sim)
 {
     char text[96];
     for (bool moved = true; moved;) {
@@ -265,7 +265,7 @@ static int open_and_run(struct rf_sim *sim, const struct rf_sim_opts *opts)
         RETURN_IF_ERROR(open_rank(sim, k, opts));
         find_leaders(sim, k);
     }
-    return run(sim);
+    return simulate(sim);
 }
 
 static int create(const struct rf_plan *const *plans, int count, const struct rf_sim_opts *opts,

@@ -8,6 +8,7 @@
 
 #include "../base/base.h"
 #include "simulate.h"
+#include "traffic.h"
 
 static int check_rate(const char *name, double rate)
 {
@@ -42,8 +43,8 @@ int rf_sim_check_opts(const struct rf_sim_opts *opts)
         return rf_fail(RF_EINVAL, "simulate: host_ranks is %d; use the ranks of a host, or 0",
                        r->host_ranks);
     if (r->host_ranks > 0) {
-        RETURN_IF_ERROR(check_rate("near_bytes_per_s", r->near_bytes_per_s));
-        RETURN_IF_ERROR(check_seconds("near_latency_s", r->near_latency_s));
+        RETURN_IF_ERROR(check_rate("intra_host_bytes_per_s", r->intra_host_bytes_per_s));
+        RETURN_IF_ERROR(check_seconds("intra_host_latency_s", r->intra_host_latency_s));
     }
     for (int verb = 0; opts->verb_s && verb < RF_VERB_COUNT; verb++)
         if (!isfinite(opts->verb_s[verb]))

@@ -5,6 +5,7 @@
 #include "../base/base.h"
 #include "../coll/table.h"
 #include "plan.h"
+#include "traffic.h"
 
 static struct rf_coll_desc describe(const struct rf_plan *plan, const struct rf_transfer *t)
 {

@@ -356,7 +356,7 @@ static void write_results(struct rf_writer *w)
         write_broadcasts(w);
 }
 
-/* The host is blocked in the loss until all transfers before it have ended, and hears of an error
+/* The host is blocked in the loss until all transfers before it have ended, and learns of an error
  * in any of them: so what the update needs of other ranks comes before it. */
 static void write_training(struct rf_writer *w)
 {

@@ -4,6 +4,7 @@
  */
 #include "../base/base.h"
 #include "../coll/reduce.h"
+#include "../parallel/traffic.h"
 #include "run.h"
 
 /* Bytes this rank sends to share the losses of `micro_batches`. */

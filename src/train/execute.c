@@ -31,8 +31,9 @@ static int wait_exposed(struct rf_pass *p, struct rf_point point)
     return rc;
 }
 
-/* For the points of its waits, and for what its lane did before. Where it is of the step before, this
- * step computes meanwhile: nothing is exposed, and the host must not wait for all of the computing. */
+/* For the points of its waits, and for what its lane did before. Where it is of the step before,
+ * this step computes meanwhile: nothing is exposed, and the host must not wait for all of the
+ * computing. */
 static int wait_on_host(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
@@ -85,7 +86,7 @@ static int compute(struct rf_pass *p, int at, const char *text)
     struct rf_run *run = p->run;
     const struct rf_instruction *i = &run->plan->lists[p->list].instructions[at];
     if (!run->segment) {
-        rf_stalls_look(p);
+        rf_stalls_poll(p);
         RETURN_IF_ERROR(wait_on_stream(p, i));
         RETURN_IF_ERROR(begin_segment(p, at));
     }
@@ -138,7 +139,7 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
 
 /* A transfer that has failed has ended, too; its communicator says so in the next call on it, which
  * for a group's may come after the update. */
-static int look_at_groups(const struct rf_run *run)
+static int check_groups(const struct rf_run *run)
 {
     for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
         if (run->comms[lane] && run->comms[lane] != run->comm)
@@ -149,7 +150,7 @@ static int look_at_groups(const struct rf_run *run)
 static int on_host(struct rf_pass *p, const struct rf_instruction *i, const char *text)
 {
     RETURN_IF_ERROR(wait_on_host(p, i));
-    RETURN_IF_ERROR(look_at_groups(p->run));
+    RETURN_IF_ERROR(check_groups(p->run));
     *point_of(p, (int)i->lane, p->next[i->lane]) = (struct rf_point){0};
     const uint64_t start = rf_now_ns();
     int rc = rf_verbs[i->verb].act(p, i);
@@ -225,10 +226,11 @@ static int report_to_all(struct rf_run *run, int status)
     struct rf_comm *groups[RF_LANE_COUNT];
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         groups[lane] = run->comms[lane] == run->comm ? NULL : run->comms[lane];
-    int rc = look_at_groups(run);
+    int rc = check_groups(run);
     run->gave_up = true;
     if (rc < 0)
-        rc = before ? rf_comm_wait(run->comm) : rf_comm_broadcast_failure(run->comm, groups, RF_LANE_COUNT);
+        rc = before ? rf_comm_wait(run->comm)
+                    : rf_comm_broadcast_failure(run->comm, groups, RF_LANE_COUNT);
     return rc < 0 ? rc : own.status == status ? rf_fail_error(&own) : status;
 }
 

@@ -43,7 +43,7 @@ static void end(struct rf_pass *p, const struct rf_stall *s)
     p->stalls_seen++;
 }
 
-void rf_stalls_look(struct rf_pass *p)
+void rf_stalls_poll(struct rf_pass *p)
 {
     while (p->stalls_seen < p->stalls) {
         struct rf_stall *s = &p->run->stalls[p->stalls_seen];
@@ -61,7 +61,7 @@ void rf_stalls_add(struct rf_pass *p, struct rf_point transfer)
     if (rf_point_reached(transfer))
         return;
     p->run->stalls[p->stalls++] = (struct rf_stall){.before = p->computed, .transfer = transfer};
-    rf_stalls_look(p);
+    rf_stalls_poll(p);
 }
 
 /* What this rank waits for in a group may never come where the job has failed. */
@@ -83,7 +83,7 @@ int rf_run_wait(struct rf_pass *p, struct rf_point point)
 
 int rf_stalls_wait(struct rf_pass *p)
 {
-    for (rf_stalls_look(p); p->stalls_seen < p->stalls; rf_stalls_look(p)) {
+    for (rf_stalls_poll(p); p->stalls_seen < p->stalls; rf_stalls_poll(p)) {
         struct rf_stall *s = &p->run->stalls[p->stalls_seen];
         RETURN_IF_ERROR(rf_run_wait(p, s->before));
         if (!rf_point_reached(s->transfer))

@@ -100,7 +100,7 @@ int rf_run_status_of(struct rf_run *run, int status, int root, const char *label
 }
 
 /* The communicator has failed, after this rank itself: which may be an echo, as of a file that
- * another one has removed when it heard of the same. */
+ * another one has removed when it learned of the same. */
 static int after_own(const struct rf_error *own)
 {
     const struct rf_error why = *rf_last_error();

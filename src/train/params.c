@@ -6,6 +6,7 @@
 #include <sodium.h>
 
 #include "../base/base.h"
+#include "../parallel/traffic.h"
 #include "run.h"
 #include "stored.h"
 

@@ -167,7 +167,7 @@ void rf_stalls_close(struct rf_run *run);
 /* What is handed to the device next waits for this transfer. */
 void rf_stalls_add(struct rf_pass *p, struct rf_point transfer);
 /* Adds those that are over; does not block. */
-void rf_stalls_look(struct rf_pass *p);
+void rf_stalls_poll(struct rf_pass *p);
 /* Waits for all. */
 RF_MUST_CHECK int rf_stalls_wait(struct rf_pass *p);
 /* Blocks until the point is reached, or the job's communicator has failed: its error, then. */

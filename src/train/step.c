@@ -5,6 +5,7 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
+#include "../parallel/traffic.h"
 #include "run.h"
 
 /* Whether an instruction that has begun writes what a step leaves to the next one: shards are what

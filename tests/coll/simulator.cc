@@ -11,9 +11,10 @@ namespace sim
 
 enum { MARGIN = 64, POISON = 0xAB };
 
-// ---- the wire ---------------------------------------------------------------------------------
+// ---- the network
+// ---------------------------------------------------------------------------------
 
-Wire::Wire(int ranks, uint32_t seed, bool refuse) : random_(seed), refuse_(refuse)
+Network::Network(int ranks, uint32_t seed, bool refuse) : random_(seed), refuse_(refuse)
 {
     static struct rf_transport_ops ops = {
         post_send, post_recv, poll, nullptr, nullptr, cancel_all, nullptr,
@@ -27,97 +28,98 @@ Wire::Wire(int ranks, uint32_t seed, bool refuse) : random_(seed), refuse_(refus
         end.base.name = "simulator";
         end.base.rank = rank;
         end.base.size = ranks;
-        end.wire = this;
-        end.shows = random_() % 2;
+        end.network = this;
+        end.reachable = random_() % 2;
     }
 }
 
-struct rf_transport *Wire::transport(int rank)
+struct rf_transport *Network::transport(int rank)
 {
     return &ends_[rank]->base;
 }
 
-uint64_t Wire::sent_bytes(int rank) const
+uint64_t Network::sent_bytes(int rank) const
 {
     return ends_[rank]->sent;
 }
 
-bool Wire::has_events() const
+bool Network::has_events() const
 {
     return std::any_of(ends_.begin(), ends_.end(), [](auto &end) { return !end->events.empty(); });
 }
 
-bool Wire::is_empty() const
+bool Network::is_empty() const
 {
     return !has_events() && sends_.empty() && recvs_.empty();
 }
 
-void Wire::next_run()
+void Network::next_run()
 {
     used_.clear();
 }
 
-const std::string &Wire::fault() const
+const std::string &Network::fault() const
 {
     return fault_;
 }
 
-std::mt19937 &Wire::random()
+std::mt19937 &Network::random()
 {
     return random_;
 }
 
-void Wire::fail(const std::string &text)
+void Network::fail(const std::string &text)
 {
     if (fault_.empty())
         fault_ = text;
 }
 
-bool Wire::refused()
+bool Network::refused()
 {
     return refuse_ && random_() % 8 == 0;
 }
 
-int Wire::post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
-                    const void *buffer, size_t bytes, void *context)
+int Network::post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                       const void *buffer, size_t bytes, void *context)
 {
     End *end = reinterpret_cast<End *>(t);
-    Wire *wire = end->wire;
-    if (wire->refused())
+    Network *network = end->network;
+    if (network->refused())
         return RF_EAGAIN;
     if (bytes == 0) // its address means nothing
         buffer = "";
     const unsigned char *data = static_cast<const unsigned char *>(buffer);
     Key key{t->rank, peer, tag};
-    if (wire->used_[key]++)
-        wire->fail("tag " + std::to_string(tag) + " used twice from " + std::to_string(t->rank) +
-                   " to " + std::to_string(peer));
-    wire->sends_[key] = Post{const_cast<void *>(buffer), bytes, contract, context,
-                             std::vector<unsigned char>(data, data + bytes)};
+    if (network->used_[key]++)
+        network->fail("tag " + std::to_string(tag) + " used twice from " + std::to_string(t->rank) +
+                      " to " + std::to_string(peer));
+    network->sends_[key] = Post{const_cast<void *>(buffer), bytes, contract, context,
+                                std::vector<unsigned char>(data, data + bytes)};
     end->sent += bytes;
     memset(context, 0x5A, 64); // it is the provider's now
-    wire->match(key);
+    network->match(key);
     return 0;
 }
 
-int Wire::post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
-                    void *context)
+int Network::post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                       void *context)
 {
-    Wire *wire = reinterpret_cast<End *>(t)->wire;
-    if (wire->refused())
+    Network *network = reinterpret_cast<End *>(t)->network;
+    if (network->refused())
         return RF_EAGAIN;
     Key key{peer, t->rank, tag};
-    if (wire->recvs_.count(key))
-        wire->fail("a receive for a tag that is posted already");
+    if (network->recvs_.count(key))
+        network->fail("a receive for a tag that is posted already");
     if (bytes > 0)
         memset(buffer, POISON, bytes);
-    wire->recvs_[key] = Post{buffer, bytes, 0, context, std::vector<unsigned char>(bytes, POISON)};
+    network->recvs_[key] =
+        Post{buffer, bytes, 0, context, std::vector<unsigned char>(bytes, POISON)};
     memset(context, 0x5A, 64);
-    wire->match(key);
+    network->match(key);
     return 0;
 }
 
-void Wire::match(const Key &key)
+void Network::match(const Key &key)
 {
     auto send = sends_.find(key), recv = recvs_.find(key);
     if (send == sends_.end() || recv == recvs_.end())
@@ -130,7 +132,7 @@ void Wire::match(const Key &key)
     recvs_.erase(recv);
 }
 
-int Wire::finish(End &end, size_t index, struct rf_completion *out)
+int Network::finish(End &end, size_t index, struct rf_completion *out)
 {
     Event event = std::move(end.events[index]);
     end.events.erase(end.events.begin() + static_cast<long>(index));
@@ -153,29 +155,29 @@ int Wire::finish(End &end, size_t index, struct rf_completion *out)
     return 1;
 }
 
-int Wire::poll(struct rf_transport *t, struct rf_completion *out, int max)
+int Network::poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
     End *end = reinterpret_cast<End *>(t);
-    Wire *wire = end->wire;
-    if (max < 1 || end->events.empty() || wire->random_() % 4 == 0)
+    Network *network = end->network;
+    if (max < 1 || end->events.empty() || network->random_() % 4 == 0)
         return 0;
-    return wire->finish(*end, wire->random_() % end->events.size(), out);
+    return network->finish(*end, network->random_() % end->events.size(), out);
 }
 
-void Wire::cancel_all(struct rf_transport *t)
+void Network::cancel_all(struct rf_transport *t)
 {
-    Wire *wire = reinterpret_cast<End *>(t)->wire;
-    for (auto i = wire->recvs_.begin(); i != wire->recvs_.end();)
-        i = std::get<1>(i->first) == t->rank ? wire->recvs_.erase(i) : std::next(i);
-    for (auto i = wire->sends_.begin(); i != wire->sends_.end();)
-        i = std::get<0>(i->first) == t->rank ? wire->sends_.erase(i) : std::next(i);
+    Network *network = reinterpret_cast<End *>(t)->network;
+    for (auto i = network->recvs_.begin(); i != network->recvs_.end();)
+        i = std::get<1>(i->first) == t->rank ? network->recvs_.erase(i) : std::next(i);
+    for (auto i = network->sends_.begin(); i != network->sends_.end();)
+        i = std::get<0>(i->first) == t->rank ? network->sends_.erase(i) : std::next(i);
     reinterpret_cast<End *>(t)->events.clear();
 }
 
-bool Wire::locate(struct rf_transport *t, const void *, size_t, uint64_t *offset)
+bool Network::locate(struct rf_transport *t, const void *, size_t, uint64_t *offset)
 {
     *offset = 0;
-    return reinterpret_cast<End *>(t)->shows;
+    return reinterpret_cast<End *>(t)->reachable;
 }
 
 // ---- memory -----------------------------------------------------------------------------------
@@ -201,8 +203,8 @@ bool Memory::margins_are_intact() const
 Layout layout_of(const struct rf_coll_desc &desc, bool in_place)
 {
     size_t element = rf_dtype_bytes(desc.dtype), bytes = desc.count * element;
-    struct rf_piece share = rf_share(&desc, desc.counts, desc.rank, element);
-    struct rf_piece last = rf_share(&desc, desc.counts, desc.ranks - 1, element);
+    struct rf_byte_range share = rf_share(&desc, desc.counts, desc.rank, element);
+    struct rf_byte_range last = rf_share(&desc, desc.counts, desc.ranks - 1, element);
     size_t own = share.offset, piece = share.bytes, whole = last.offset + last.bytes;
     bool is_root = desc.rank == desc.root;
     switch (desc.op) {
@@ -219,7 +221,7 @@ Layout layout_of(const struct rf_coll_desc &desc, bool in_place)
     case RF_COLL_SCATTER:
         return {is_root ? whole : 0, piece, in_place && is_root, 0, own};
     case RF_COLL_ALL_TO_ALL: {
-        struct rf_piece end = rf_share(&desc, desc.recv_counts, desc.ranks - 1, element);
+        struct rf_byte_range end = rf_share(&desc, desc.recv_counts, desc.ranks - 1, element);
         return {whole, desc.counts ? end.offset + end.bytes : whole, false, 0, 0};
     }
     case RF_COLL_FOREST_ALL_REDUCE: {
@@ -267,8 +269,8 @@ void Rank::move(const struct rf_sched &sched, const struct rf_step &step)
     }
 }
 
-Mover::Mover(const struct rf_sched *sched, Rank &memory, Wire &wire)
-    : sched_(sched), memory_(memory), wire_(wire)
+Mover::Mover(const struct rf_sched *sched, Rank &memory, Network &network)
+    : sched_(sched), memory_(memory), network_(network)
 {
     rf_mover::start = start;
     rf_mover::ended = ended;
@@ -291,7 +293,7 @@ int Mover::start(struct rf_mover *mover, bool store, bool out, const struct rf_m
 int Mover::ended(struct rf_mover *mover, bool store, uint64_t ticket)
 {
     Mover *self = static_cast<Mover *>(mover);
-    while (self->ended_[store] < self->started_[store].size() && self->wire_.random()() % 3 == 0)
+    while (self->ended_[store] < self->started_[store].size() && self->network_.random()() % 3 == 0)
         self->memory_.move(*self->sched_, self->started_[store][self->ended_[store]++]);
     return self->ended_[store] >= ticket;
 }
@@ -314,17 +316,18 @@ bool Rank::margins_are_intact() const
 
 // ---- any order ----------------------------------------------------------------------------------
 
-AnyOrder::AnyOrder(const struct rf_sched *sched, Wire &wire, Rank &memory, Combine combine,
+AnyOrder::AnyOrder(const struct rf_sched *sched, Network &network, Rank &memory, Combine combine,
                    Divide divide)
-    : sched_(sched), wire_(wire), transport_(wire.transport(sched->rank)), memory_(memory),
+    : sched_(sched), network_(network), transport_(network.transport(sched->rank)), memory_(memory),
       temp_(sched->temp_bytes, 0xDD), combine_(combine), divide_(divide), contexts_(sched->count),
       left_(sched->count)
 {
     base_[RF_SPACE_IN] = memory.work(false);
     base_[RF_SPACE_OUT] = memory.work(true);
     base_[RF_SPACE_TMP] = temp_.data();
-    shown_[RF_SPACE_IN] = wire.random()() % 2;
-    shown_[RF_SPACE_OUT] = memory.layout.in_place ? shown_[RF_SPACE_IN] : wire.random()() % 2;
+    reachable_[RF_SPACE_IN] = network.random()() % 2;
+    reachable_[RF_SPACE_OUT] =
+        memory.layout.in_place ? reachable_[RF_SPACE_IN] : network.random()() % 2;
     for (uint32_t i = 0; i < sched->count; i++) {
         need_.push_back(sched->steps[i].need);
         if (need_.back() == 0)
@@ -339,8 +342,8 @@ bool AnyOrder::done() const
 
 bool AnyOrder::turn()
 {
-    if (!ready_.empty() && wire_.random()() % 2) {
-        size_t index = wire_.random()() % ready_.size();
+    if (!ready_.empty() && network_.random()() % 2) {
+        size_t index = network_.random()() % ready_.size();
         uint32_t step = ready_[index];
         if (start(step)) {
             auto place = std::find(ready_.begin(), ready_.end(), step);
@@ -365,7 +368,7 @@ bool AnyOrder::start(uint32_t index)
     if (step.verb == RF_STEP_SEND)
         return transport_->ops->post_send(
                    transport_, step.peer, step.tag, 1,
-                   at(step.published && !shown_[step.a.space] ? step.b : step.a), step.bytes,
+                   at(step.published && !reachable_[step.a.space] ? step.b : step.a), step.bytes,
                    context) == 0;
     if (step.verb == RF_STEP_RECV)
         return transport_->ops->post_recv(transport_, step.peer, step.tag, at(step.dst), step.bytes,
@@ -421,13 +424,13 @@ void AnyOrder::work(const struct rf_step &step)
     if (step.verb == RF_STEP_FETCH || step.verb == RF_STEP_STORE)
         memory_.move(*sched_, step);
     if (step.verb == RF_STEP_COPY && at(step.dst) != at(step.a) &&
-        !(step.published && shown_[step.a.space]))
+        !(step.published && reachable_[step.a.space]))
         memcpy(at(step.dst), at(step.a), step.bytes);
     for (size_t i = 0; step.verb == RF_STEP_DIVIDE && i < count; i++)
         at(step.dst)[i] = divide_(at(step.dst)[i]);
     for (size_t i = 0; step.verb == RF_STEP_REDUCE && i < count; i++)
         at(step.dst)[i] = step.list_count ? fold(step, i) : combine_(at(step.a)[i], at(step.b)[i]);
-    if (step.verb == RF_STEP_REDUCE && step.published && !shown_[step.dst.space])
+    if (step.verb == RF_STEP_REDUCE && step.published && !reachable_[step.dst.space])
         memcpy(at(step.a), at(step.dst), step.bytes);
 }
 
@@ -461,26 +464,26 @@ World::~World()
         rf_sched_destroy(sched);
 }
 
-static std::string verdict(const World &world, const Wire &wire, bool finished)
+static std::string outcome(const World &world, const Network &network, bool finished)
 {
-    if (!wire.fault().empty())
-        return wire.fault();
+    if (!network.fault().empty())
+        return network.fault();
     if (!finished)
         return "no rank can go on";
-    if (!wire.is_empty())
+    if (!network.is_empty())
         return "a message was never matched";
     for (auto &rank : world.ranks)
         if (!rank->margins_are_intact())
             return "memory outside the buffers was written";
-    return check_sent(world, wire);
+    return check_sent(world, network);
 }
 
-std::string check_sent(const World &world, const Wire &wire)
+std::string check_sent(const World &world, const Network &network)
 {
     for (size_t r = 0; r < world.scheds.size(); r++)
-        if (wire.sent_bytes(static_cast<int>(r)) != rf_sched_sent_bytes(world.scheds[r]))
+        if (network.sent_bytes(static_cast<int>(r)) != rf_sched_sent_bytes(world.scheds[r]))
             return "rank " + std::to_string(r) + " sent " +
-                   std::to_string(wire.sent_bytes(static_cast<int>(r))) + " bytes, not " +
+                   std::to_string(network.sent_bytes(static_cast<int>(r))) + " bytes, not " +
                    std::to_string(rf_sched_sent_bytes(world.scheds[r]));
     return "";
 }
@@ -489,48 +492,48 @@ std::string run_any_order(World &world, uint32_t seed, AnyOrder::Combine combine
                           AnyOrder::Divide divide)
 {
     int ranks = static_cast<int>(world.scheds.size());
-    Wire wire(ranks, seed);
+    Network network(ranks, seed);
     std::vector<std::unique_ptr<AnyOrder>> runners;
     for (int r = 0; r < ranks; r++)
         runners.push_back(
-            std::make_unique<AnyOrder>(world.scheds[r], wire, *world.ranks[r], combine, divide));
+            std::make_unique<AnyOrder>(world.scheds[r], network, *world.ranks[r], combine, divide));
     // Ranks run in bursts of random length, so that some are far ahead of others.
     int idle = 0, running = 0;
     for (auto &runner : runners)
         running += !runner->done(); // a list may have no steps
-    while (running > 0 && wire.fault().empty()) {
-        AnyOrder &runner = *runners[wire.random()() % static_cast<unsigned>(ranks)];
+    while (running > 0 && network.fault().empty()) {
+        AnyOrder &runner = *runners[network.random()() % static_cast<unsigned>(ranks)];
         bool was_done = runner.done(), moved = false;
-        for (unsigned burst = wire.random()() % 16; burst > 0; burst--)
+        for (unsigned burst = network.random()() % 16; burst > 0; burst--)
             moved = runner.turn() || moved;
         running -= !was_done && runner.done();
-        idle = moved || wire.has_events() ? 0 : idle + 1;
+        idle = moved || network.has_events() ? 0 : idle + 1;
         if (idle > 1000 * ranks)
             break;
     }
-    return verdict(world, wire, running == 0);
+    return outcome(world, network, running == 0);
 }
 
 std::string run_executor(World &world, uint32_t seed)
 {
     int ranks = static_cast<int>(world.scheds.size());
-    Wire wire(ranks, seed);
+    Network network(ranks, seed);
     std::vector<struct rf_exec *> execs(static_cast<size_t>(ranks), nullptr);
     std::vector<std::unique_ptr<Mover>> movers;
     std::string error;
     int running = ranks, idle = 0;
     for (int r = 0; r < ranks && error.empty(); r++) {
-        movers.push_back(std::make_unique<Mover>(world.scheds[r], *world.ranks[r], wire));
+        movers.push_back(std::make_unique<Mover>(world.scheds[r], *world.ranks[r], network));
         struct rf_exec_args args = {
             world.ranks[r]->work(false), world.ranks[r]->work(true), 5, seed, 77,
             movers.back().get()};
-        if (rf_exec_create(wire.transport(r), &execs[r]) < 0 ||
+        if (rf_exec_create(network.transport(r), &execs[r]) < 0 ||
             rf_exec_start(execs[r], world.scheds[r], &args) < 0)
             error = rf_last_error()->message;
     }
     std::vector<bool> done(static_cast<size_t>(ranks));
-    while (running > 0 && error.empty() && wire.fault().empty() && idle < 10000 * ranks) {
-        int r = static_cast<int>(wire.random()() % static_cast<unsigned>(ranks));
+    while (running > 0 && error.empty() && network.fault().empty() && idle < 10000 * ranks) {
+        int r = static_cast<int>(network.random()() % static_cast<unsigned>(ranks));
         if (done[r])
             continue;
         uint64_t before = rf_exec_activity(execs[r]);
@@ -539,12 +542,13 @@ std::string run_executor(World &world, uint32_t seed)
             error = rf_last_error()->message;
         done[r] = status == 1;
         running -= status == 1;
-        idle =
-            status == 1 || wire.has_events() || before != rf_exec_activity(execs[r]) ? 0 : idle + 1;
+        idle = status == 1 || network.has_events() || before != rf_exec_activity(execs[r])
+                   ? 0
+                   : idle + 1;
     }
     for (struct rf_exec *exec : execs)
         rf_exec_destroy(exec);
-    return error.empty() ? verdict(world, wire, running == 0) : error;
+    return error.empty() ? outcome(world, network, running == 0) : error;
 }
 
 } // namespace sim

@@ -24,10 +24,10 @@ extern "C" {
 namespace sim
 {
 
-class Wire
+class Network
 {
   public:
-    Wire(int ranks, uint32_t seed, bool refuse = true);
+    Network(int ranks, uint32_t seed, bool refuse = true);
     struct rf_transport *transport(int rank);
     uint64_t sent_bytes(int rank) const;
     // Matched messages whose completions nobody has taken yet.
@@ -60,10 +60,10 @@ class Wire
     };
     struct End {
         struct rf_transport base;
-        Wire *wire;
+        Network *network;
         std::vector<Event> events;
         uint64_t sent = 0;
-        bool shows = false; // others can reach its buffers
+        bool reachable = false; // others can reach its buffers
     };
     using Key = std::tuple<int, int, uint64_t>; // from, to, tag
 
@@ -130,7 +130,7 @@ class Rank
 class Mover : public rf_mover
 {
   public:
-    Mover(const struct rf_sched *sched, Rank &memory, Wire &wire);
+    Mover(const struct rf_sched *sched, Rank &memory, Network &network);
 
   private:
     static int start(struct rf_mover *mover, bool store, bool out, const struct rf_move *moves,
@@ -138,7 +138,7 @@ class Mover : public rf_mover
     static int ended(struct rf_mover *mover, bool store, uint64_t ticket);
     const struct rf_sched *sched_;
     Rank &memory_;
-    Wire &wire_;
+    Network &network_;
     std::vector<struct rf_step> started_[2];
     uint64_t ended_[2] = {};
 };
@@ -151,7 +151,7 @@ class AnyOrder
   public:
     using Combine = std::function<int64_t(int64_t, int64_t)>;
     using Divide = std::function<int64_t(int64_t)>;
-    AnyOrder(const struct rf_sched *sched, Wire &wire, Rank &memory, Combine combine,
+    AnyOrder(const struct rf_sched *sched, Network &network, Rank &memory, Combine combine,
              Divide divide);
     bool done() const;
     // One random thing; false if there was nothing to do.
@@ -169,10 +169,10 @@ class AnyOrder
     int64_t fold(const struct rf_step &step, size_t element);
 
     const struct rf_sched *sched_;
-    Wire &wire_;
+    Network &network_;
     struct rf_transport *transport_;
     unsigned char *base_[3];
-    bool shown_[3] = {};
+    bool reachable_[3] = {};
     Rank &memory_;
     Memory temp_;
     Combine combine_;
@@ -199,8 +199,8 @@ struct World {
 std::string run_any_order(World &world, uint32_t seed, AnyOrder::Combine combine,
                           AnyOrder::Divide divide);
 std::string run_executor(World &world, uint32_t seed);
-// Per-rank bytes on the wire of the last run equal what the schedules say.
-std::string check_sent(const World &world, const Wire &wire);
+// Per-rank bytes on the network of the last run equal what the schedules say.
+std::string check_sent(const World &world, const Network &network);
 
 } // namespace sim
 

@@ -19,7 +19,7 @@ struct Kept {
     int ranks;
     size_t count;
     const char *algorithm;
-    rf_dtype wire;
+    rf_dtype wire_dtype;
     uint64_t hash;
 };
 
@@ -86,7 +86,7 @@ uint64_t hash_of(const Kept &k)
         rf_coll_opts opts = {};
         opts.order = k.order;
         opts.algorithm = k.algorithm;
-        opts.wire_dtype = k.wire;
+        opts.wire_dtype = k.wire_dtype;
         auto in = numbers(k.dtype, rank, k.count * static_cast<size_t>(scatter ? k.ranks : 1));
         std::vector<uint8_t> out(k.count * rf_dtype_bytes(k.dtype));
         ASSERT_EQ(

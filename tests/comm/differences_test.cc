@@ -140,7 +140,7 @@ std::vector<Difference> differences()
          all_reduce(100, RF_F32, RF_SUM, RF_ORDER_ANY, "norm")},
         {"algorithm", ar, ar, all_reduce(100, RF_F32, RF_SUM, RF_ORDER_ANY, nullptr, "ring"),
          all_reduce(100, RF_F32, RF_SUM, RF_ORDER_ANY, nullptr, "direct"), true},
-        {"16-bit wire", ar, ar, narrow(100), all_reduce(100)},
+        {"sent in 16 bits", ar, ar, narrow(100), all_reduce(100)},
         {"own reduction", ar, ar, custom("first"), custom("one"), true},
         {"count of a reduce_scatter", RF_COLL_REDUCE_SCATTER, RF_COLL_REDUCE_SCATTER,
          reduce_scatter(51), reduce_scatter(50)},

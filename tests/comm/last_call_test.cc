@@ -2,7 +2,7 @@
  *
  * The last call of a job, after which nothing follows in which ranks could notice that they have
  * called different things: then closing says so. Whatever two different calls the last ones are,
- * every rank hears RF_EMISMATCH, of the call or of the close.
+ * every rank gets RF_EMISMATCH, of the call or of the close.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>

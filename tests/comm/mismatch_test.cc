@@ -28,7 +28,7 @@ void disagree(ranks::World world, int deviating, rf_coll_op deviating_op, rf_col
         for (int i = 0; i < 3; i++) { /* so that the sequence is not trivial */
             if (rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_MAX, nullptr) == RF_OK)
                 continue;
-            /* A slow third rank hears of the others' quarrel before it has come there itself. */
+            /* A slow third rank learns of the others' quarrel before it has come there itself. */
             EXPECT_GT(world.size, 2);
             EXPECT_EQ(rf_last_error()->status, RF_EMISMATCH) << rf_last_error()->message;
             return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ranks that call several communicators in different orders, and so wait for each other: every rank
- * hears RF_EMISMATCH with all calls, of the call that it waits in. And what looks like it but ends:
+ * gets RF_EMISMATCH with all calls, of the call that it waits in. And what looks like it but ends:
  * a rank that comes late, and ranks whose threads share their communicators out.
  */
 #include <gtest/gtest.h>
@@ -227,7 +227,7 @@ TEST_P(OrdersOfThree, OfGroupsInACycleAreReportedOnEveryRank)
         [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
 }
 
-/* The third only takes part in one of the two, and hears of it there. */
+/* The third only takes part in one of the two, and learns of it there. */
 TEST_P(OrdersOfThree, OfTwoCommunicatorsThatDifferAreReportedToTheThirdRank)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {

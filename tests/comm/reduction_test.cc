@@ -233,13 +233,13 @@ TEST_P(Reduction, In16BitMessagesStaysWithinItsBoundAndSendsHalfTheBytes)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         int size = rf_comm_size(comm);
-        for (rf_dtype wire : {RF_F16, RF_BF16})
+        for (rf_dtype wire_dtype : {RF_F16, RF_BF16})
             for (Form form : forms)
                 for (size_t count : {size_t{0}, size_t{1}, size_t{1031}, size_t{300001}}) {
                     size_t all = input_count(form, size, count), first, n;
-                    const double u = wire == RF_F16 ? 0x1p-11 : 0x1p-8;
+                    const double u = wire_dtype == RF_F16 ? 0x1p-11 : 0x1p-8;
                     rf_coll_opts opts = {};
-                    opts.wire_dtype = wire;
+                    opts.wire_dtype = wire_dtype;
                     double scale = 0.5;
                     opts.scale = form == ALL ? &scale : nullptr;
                     std::vector<std::vector<float>> inputs;
@@ -260,8 +260,8 @@ TEST_P(Reduction, In16BitMessagesStaysWithinItsBoundAndSendsHalfTheBytes)
                         << rf_last_error()->message;
                     uint64_t sent = rf_comm_sent_bytes(comm) - before, narrow = 0;
                     if (form == ALL && count > 100000) { /* a ring of f32 sends twice as much */
-                        ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, rank, size, count, wire,
-                                                     RF_ORDER_ANY, -1, &narrow),
+                        ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, rank, size, count,
+                                                     wire_dtype, RF_ORDER_ANY, -1, &narrow),
                                   RF_OK);
                         EXPECT_EQ(sent, narrow);
                         const auto ranks = static_cast<size_t>(size);

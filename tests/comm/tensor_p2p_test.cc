@@ -50,13 +50,13 @@ void wait(rf_point point)
 }
 
 /* A word by host memory, for the order of a test's events. */
-void tell(rf_comm *comm, int peer, int tag)
+void send_signal(rf_comm *comm, int peer, int tag)
 {
     ASSERT_EQ(rf_send(comm, &tag, 1, RF_I32, peer, 1000 + tag, nullptr), RF_OK)
         << rf_last_error()->message;
 }
 
-void hear(rf_comm *comm, int peer, int tag)
+void receive_signal(rf_comm *comm, int peer, int tag)
 {
     ASSERT_EQ(rf_recv(comm, &tag, 1, RF_I32, peer, 1000 + tag, nullptr), RF_OK)
         << rf_last_error()->message;
@@ -269,7 +269,7 @@ TEST_P(TensorP2p, AReceiveWhosePeerHasNotSentBlocksNothingElse)
             wait(received);
             wait(summed);
             EXPECT_FALSE(rf_point_reached(awaited));
-            tell(comm, 1, 0);
+            send_signal(comm, 1, 0);
             wait(awaited);
             EXPECT_EQ(read(late), thirds(1, count));
         } else {
@@ -278,7 +278,7 @@ TEST_P(TensorP2p, AReceiveWhosePeerHasNotSentBlocksNothingElse)
             wait(received);
             wait(gone);
             wait(summed);
-            hear(comm, 0, 0);
+            receive_signal(comm, 0, 0);
             ASSERT_EQ(rf_send_tensor(comm, out, 0, 1, nullptr), RF_OK);
         }
         EXPECT_EQ(read(in), thirds(1 - rank, count));
@@ -299,8 +299,8 @@ TEST(TensorP2pStaged, LongSendsWithoutAReceiveLeaveSlotsForOthers)
         wait(received);
         EXPECT_EQ(read(in), thirds(1 - rank, 4000));
         EXPECT_FALSE(rf_point_reached(points[0]));
-        tell(comm, 1 - rank, 0);
-        hear(comm, 1 - rank, 0);
+        send_signal(comm, 1 - rank, 0);
+        receive_signal(comm, 1 - rank, 0);
         for (int i = 0; i < 20; i++)
             points.push_back(recv(comm, in, 1 - rank, 5));
         for (const rf_point &point : points)
@@ -347,9 +347,9 @@ TEST_P(TensorP2p, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsT
                 rf_tensor in = device.tensor(std::vector<float>(count, -1));
                 rf_tensor then = device.tensor(std::vector<float>(count, -1));
                 const rf_point first = recv(comm, in, 0, 4), second = recv(comm, then, 0, 4);
-                hear(comm, 0, 0); /* no message of tag 4 has begun */
+                receive_signal(comm, 0, 0); /* no message of tag 4 has begun */
                 EXPECT_FALSE(rf_point_reached(first));
-                tell(comm, 0, 1);
+                send_signal(comm, 0, 1);
                 wait(first);
                 wait(second);
                 EXPECT_EQ(read(in), thirds(5, count));
@@ -369,10 +369,10 @@ TEST_P(TensorP2p, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsT
                 RF_OK);
             ASSERT_EQ(rf_stream_submit(stream, &written), RF_OK);
             const rf_point sent = send(comm, out, 1, 4, written), behind = send(comm, next, 1, 4);
-            tell(comm, 1, 0); /* another tag goes through meanwhile */
+            send_signal(comm, 1, 0); /* another tag goes through meanwhile */
             EXPECT_FALSE(rf_point_reached(sent));
             EXPECT_FALSE(rf_point_reached(behind)) << "it would overtake the one before it";
-            hear(comm, 1, 1);
+            receive_signal(comm, 1, 1);
             host_point.signal();
             wait(sent);
             wait(behind);
@@ -388,7 +388,7 @@ TEST_P(TensorP2p, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindThe
             rf_tensor tensor = device.tensor(thirds(rank, count));
             if (rank == 0) {
                 const rf_point gone = send(comm, tensor, 1, 4);
-                tell(comm, 1, 0);
+                send_signal(comm, 1, 0);
                 wait(gone);
                 continue;
             }
@@ -403,7 +403,7 @@ TEST_P(TensorP2p, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindThe
                                      count * sizeof(float)),
                       RF_OK);
             ASSERT_EQ(rf_stream_submit(stream, &copied), RF_OK);
-            hear(comm, 0, 0); /* so what was sent before it has come */
+            receive_signal(comm, 0, 0); /* so what was sent before it has come */
             EXPECT_EQ(read(tensor), thirds(1, count)) << "nobody may write it yet";
             EXPECT_FALSE(rf_point_reached(copied));
             host_point.signal();
@@ -487,8 +487,8 @@ TEST(TensorP2pErrors, ADeadPeerIsReportedOnAllRanksAndEveryPointIsReached)
     run(world, 2, [](rf_comm *comm, int rank, Device &device) {
         rf_tensor in = device.tensor(thirds(rank, 3000)), out = device.tensor(thirds(3, 3000));
         if (rank == 2) {
-            hear(comm, 0, 0);
-            hear(comm, 1, 0);
+            receive_signal(comm, 0, 0);
+            receive_signal(comm, 1, 0);
             rf_tensor word = device.tensor(thirds(2, 1));
             for (int rc = RF_OK; rc == RF_OK;) /* its second message never leaves */
                 rc = rf_send_tensor(comm, word, 0, 1, nullptr);
@@ -518,7 +518,7 @@ TEST(TensorP2pErrors, AnAbortEndsWhatWaitsForAPeerOrForADevice)
                                    send(comm, out, 1 - rank, 2, never.point())};
         ASSERT_EQ(rf_send_tensor(comm, out, 1 - rank, 3, &opts), RF_OK);
         if (rank == 0) {
-            hear(comm, 1, 0); /* it has called all of them, too */
+            receive_signal(comm, 1, 0); /* it has called all of them, too */
             rf_comm_abort(comm, "enough");
         } else {
             tell_last(comm, 0);
@@ -554,7 +554,7 @@ TEST(TensorP2pErrors, ATimeoutCountsWaitsForThePeerAndNotForTheDevice)
         rf_coll_opts opts = {};
         opts.timeout_s = 20;
         ASSERT_EQ(rf_recv_tensor(comm, tensor, 0, 2, &opts), RF_OK) << rf_last_error()->message;
-        tell(comm, 0, 0);
+        send_signal(comm, 0, 0);
         rf_point done = {};
         opts = with_done(&done);
         opts.timeout_s = 0.3;

@@ -3,8 +3,8 @@
  * Frames of the control link: the first byte chooses the limit, the rest is what has arrived.
  */
 #include "fuzz.h"
-#include "transport/control/frame.h"
 #include "transport/bootstrap/handshake.h"
+#include "transport/control/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -212,17 +212,17 @@ TEST_F(MatmulBatch, PartsOfKAddUpInOneOrder)
                 Floats want(m * n);
                 for (int64_t i = 0; i < m * n; i++)
                     want[i] = (float)(product[i] + before[i]);
-                // Parts of all there is room for, of fewer, and none.
-                for (int64_t room : {needed, needed - 1, 2 * m * n, 2 * m * n - 1}) {
-                    rf_tensor part = blank(rf_shape1(room));
+                // Parts of as many as the scratch memory holds, of fewer, and none.
+                for (int64_t scratch_elements : {needed, needed - 1, 2 * m * n, 2 * m * n - 1}) {
+                    rf_tensor part = blank(rf_shape1(scratch_elements));
                     rf_tensor sum = typed(rf_shape2(m, n), type, before, 1);
                     opts.scratch = &part;
                     ASSERT_OK(rf_matmul(stream, sum, at, bt, &opts));
                     expect_near(read(sum), wide(rounded_to(type, want)), 0,
                                 std::string(path) + " " + form.name + " " + rf_dtype_name(type) +
-                                    " room for " + std::to_string(room));
+                                    " scratch elements " + std::to_string(scratch_elements));
                     const bool used = read(part)[0] != -12345.0f;
-                    EXPECT_EQ(used, room >= 2 * m * n) << room;
+                    EXPECT_EQ(used, scratch_elements >= 2 * m * n) << scratch_elements;
                 }
                 opts.scratch = &scratch;
                 opts.accumulate = false;

@@ -269,9 +269,9 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             opts.pre = &pre;
         }
         rf_tensor scratch = {};
-        const int64_t room = rf_matmul_scratch(device, type, m, n, k, &opts);
-        if (room > 0 && epilogue == 1) {
-            scratch = blank(rf_shape1(room));
+        const int64_t elements = rf_matmul_scratch(device, type, m, n, k, &opts);
+        if (elements > 0 && epilogue == 1) {
+            scratch = blank(rf_shape1(elements));
             opts.scratch = &scratch;
         }
         EXPECT_OK(rf_matmul(stream, out, a, b, &opts));
@@ -305,13 +305,14 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         rf_tensor x = some(rf_shape1(n), type), out = blank(rf_shape1(1)),
                   scratch = blank(rf_shape1(rf_sum_scratch(n))),
                   chunks = i32(rf_shape2(3, 2), {0, 1000, 1000, 1024, 2100, 800}),
-                  squares = blank(rf_shape1(3)), room = blank(rf_shape1(rf_sum_squares_scratch(3))),
+                  squares = blank(rf_shape1(3)),
+                  square_scratch = blank(rf_shape1(rf_sum_squares_scratch(3))),
                   exact = blank_i32(RF_EXACT_WORDS), many = some(rf_shape1(4097), RF_F32),
                   rows = blank_i32(rf_add_squares_scratch(4097));
         EXPECT_OK(rf_sum(stream, out, x, scratch));
         EXPECT_OK(rf_max(stream, out, x, scratch));
         EXPECT_OK(rf_any_nonfinite(stream, out, x, scratch));
-        EXPECT_OK(rf_sum_squares(stream, out, x, chunks, room));
+        EXPECT_OK(rf_sum_squares(stream, out, x, chunks, square_scratch));
         EXPECT_OK(rf_square_chunks(stream, squares, x, chunks));
         EXPECT_OK(rf_add_squares(stream, exact, many, rows));
         EXPECT_OK(rf_round_squares(stream, out, exact));

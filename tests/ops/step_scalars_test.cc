@@ -58,7 +58,8 @@ TEST_F(StepScalars, LargeFiniteGradientsAreClippedAndNotSkipped)
             Flat f = flat(sgd, Floats(n), {0}, {0, n, 0});
             set(f.scalars, 1, inv_tokens, 0.5f);
             rf_tensor tg = f32(rf_shape1(n), g), sum = blank(rf_shape1(1)),
-                      chunks = i32(rf_shape2(1, 2), {0, (int)n}), scratch = blank(rf_shape1(rf_sum_squares_scratch(1)));
+                      chunks = i32(rf_shape2(1, 2), {0, (int)n}),
+                      scratch = blank(rf_shape1(rf_sum_squares_scratch(1)));
             ASSERT_OK(rf_sum_squares(stream, sum, tg, chunks, scratch));
             ASSERT_OK(rf_step_begin(stream, &sgd, f.scalars, sum));
             f.part.grad = tg;
@@ -136,7 +137,8 @@ TEST_F(StepScalars, AStepWithAGradientThatIsNotFiniteChangesNothingToTheBit)
             g[(size_t)(turn * 37 % n)] = bad[turn % 3];
             turn++;
             rf_tensor tg = typed(rf_shape1(n), grad_type, g), sum = blank(rf_shape1(1)),
-                      chunks = i32(rf_shape2(1, 2), {0, (int)n}), scratch = blank(rf_shape1(rf_sum_squares_scratch(1)));
+                      chunks = i32(rf_shape2(1, 2), {0, (int)n}),
+                      scratch = blank(rf_shape1(rf_sum_squares_scratch(1)));
             ASSERT_OK(rf_sum_squares(stream, sum, tg, chunks, scratch));
             ASSERT_OK(rf_step_begin(stream, &o, f.scalars, sum));
             f.part.grad = tg;

@@ -137,13 +137,14 @@ TEST_F(Work, ASplitProductMovesItsPartialSums)
     const int64_t m = 64, n = 64, k = 4096;
     const rf_tensor a = tensor(rf_shape2(m, k)), b = tensor(rf_shape2(k, n)),
                     out = tensor(rf_shape2(m, n));
-    const int64_t room = rf_matmul_scratch(device, RF_F32, m, n, k, nullptr);
-    ASSERT_GT(room, 0);
-    const rf_tensor scratch = tensor(rf_shape1(room));
+    const int64_t scratch_elements = rf_matmul_scratch(device, RF_F32, m, n, k, nullptr);
+    ASSERT_GT(scratch_elements, 0);
+    const rf_tensor scratch = tensor(rf_shape1(scratch_elements));
     rf_matmul_opts opts = {};
     opts.scratch = &scratch;
     ASSERT_OK(rf_matmul(stream, out, a, b, &opts));
-    EXPECT_WORK(2, 2 * m * n * k + room, 4 * (m * k + k * n + room), 4 * (room + m * n));
+    EXPECT_WORK(2, 2 * m * n * k + scratch_elements, 4 * (m * k + k * n + scratch_elements),
+                4 * (scratch_elements + m * n));
 }
 
 // (B,T,3C) packed: the extents of q, k and v are all of it, three times.

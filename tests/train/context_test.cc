@@ -8,6 +8,10 @@
 #include "folder.h"
 #include "mesh_case.h"
 
+extern "C" {
+#include "parallel/traffic.h"
+}
+
 namespace
 {
 

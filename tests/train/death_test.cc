@@ -137,11 +137,11 @@ void die_in_step(const Death &death, rf_comm *comm, int rank, Common *common)
     transports.insert(job.run, timeout_s);
     if (rank == failed_rank) {
         common->failed_rank = getpid();
-        fault_transport *wire = transports.of(job.run, last->lane);
+        fault_transport *transport = transports.of(job.run, last->lane);
         if (rf_lane_collects(last->lane))
-            fault_transport_arm(wire, death.fault, last->number, 1);
+            fault_transport_arm(transport, death.fault, last->number, 1);
         else
-            fault_transport_arm_point(wire, death.fault, 1);
+            fault_transport_arm_point(transport, death.fault, 1);
     }
     FairClock clock;
     const uint64_t start_ns = rf_now_ns();

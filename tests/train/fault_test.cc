@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A rank dies, or stands still, in each of the transfers that a run has: every survivor hears whom
-// it missed, and parameters are those of before or the run says that they may not be. Ranks are
-// threads here, of which every transfer of every kind of step is tried; death_test.cc has
+// A rank dies, or stands still, in each of the transfers that a run has: every survivor learns
+// which rank it missed, and parameters are those of before or the run says that they may not be.
+// Ranks are threads here, of which every transfer of every kind of step is tried; death_test.cc has
 // processes.
 #include <algorithm>
 #include <cstring>
@@ -341,7 +341,8 @@ TEST(Fault, ADeathInAnyTransferOfAnotherCallIsHeardByAllSurvivors)
     }
 }
 
-// Who is in another group goes on, and hears of it in the next call. Rank 3 is rank 1 of its group.
+// Who is in another group goes on, and learns of it in the next call. Rank 3 is rank 1 of its
+// group.
 TEST(Fault, ADeathInAGroupIsHeardWithTheRunsNumberInCallsThatGather)
 {
     const auto kind = std::find_if(step_kinds.begin(), step_kinds.end(),
@@ -437,7 +438,7 @@ TEST(Fault, InputsThatOneRankRefusesAreHeardByAllWithoutADeadline)
     }
 }
 
-// It may be an echo: a rank that hears of a death removes the files that others are about to open.
+// It may be an echo: a rank that learns of a death removes the files that others are about to open.
 TEST(Fault, ADeathIsNamedByARankThatHasFailedByItself)
 {
     fault_transport faults[FAULT_RANKS];

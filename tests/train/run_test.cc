@@ -553,7 +553,7 @@ TEST(Run, ABlockThatFailsOnOneRankEndsTheStepOnAllAndChangesNoParameter)
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         ASSERT_RF(rf_run_step(run, words, words, 0.1f, nullptr));
         ASSERT_RF(rf_run_params_sha256(run, before));
-        // Rank 0 has ended its step before rank 1 fails, and may hear of that in the barrier.
+        // Rank 0 has ended its step before rank 1 fails, and may learn of that in the barrier.
         const int met = rf_barrier(comm, nullptr);
         EXPECT_TRUE(met == RF_OK || (rank == 0 && met == RF_EABORT)) << rf_last_error()->message;
         EXPECT_EQ(rf_run_step(run, words, words, 0.1f, nullptr), rank ? RF_EDEVICE : RF_EABORT)

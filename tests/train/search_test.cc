@@ -211,7 +211,7 @@ TEST(Search, TheAnswerHasTheBytesAndTheTimeOfItsPlanAndFits)
     rf_search_opts opts = options(8);
     opts.policy.device_bytes = 60 << 20;
     opts.rates.host_ranks = 4;
-    opts.rates.near_bytes_per_s = 1e11;
+    opts.rates.intra_host_bytes_per_s = 1e11;
     Search s = search({model.of}, opts);
     ASSERT_GT(rf_search_count(s.get()), 20);
     for (int64_t k = 0; k < 20; k++) {
@@ -436,7 +436,7 @@ TEST(Search, PutsTensorRanksIntoAHostAndRefusesMeshesThatStraddleHosts)
     opts.top = -1;
     model.of.heads = 0;
     opts.rates.host_ranks = 4;
-    opts.rates.near_bytes_per_s = 1e12;
+    opts.rates.intra_host_bytes_per_s = 1e12;
     opts.rates.link_bytes_per_s = 1e8;
     Search s = search({model.of}, opts);
     ASSERT_GT(rf_search_count(s.get()), 0);
@@ -506,7 +506,7 @@ TEST(Search, RefusesOptionsThatContradictEachOther)
     refused(opts, "shard=3 does not divide");
     opts = options(8);
     opts.rates.host_ranks = 3;
-    opts.rates.near_bytes_per_s = 1;
+    opts.rates.intra_host_bytes_per_s = 1;
     refused(opts, "8 ranks cannot be divided into hosts of 3");
     opts = options(8);
     opts.open = 0;

@@ -436,8 +436,8 @@ TEST(Simulate, RanksOfOneHostReachEachOtherByTheirOwnLinks)
         opts.rates.link_bytes_per_s = 1;
         opts.rates.link_latency_s = 1000;
         opts.rates.host_ranks = host_ranks;
-        opts.rates.near_bytes_per_s = 16;
-        opts.rates.near_latency_s = 2000;
+        opts.rates.intra_host_bytes_per_s = 16;
+        opts.rates.intra_host_latency_s = 2000;
         return result_of(run({list.plan()}, opts)).step_s;
     };
     const double rounds = std::floor(all_reduce_s(0, 4, 0) / 1000);
@@ -463,8 +463,8 @@ TEST(Simulate, TensorGroupsTakeAsLongAsTheSlowestWhereHostsCutThemUnevenly)
         opts.rates.link_bytes_per_s = 1;
         opts.rates.link_latency_s = 1000;
         opts.rates.host_ranks = host_ranks;
-        opts.rates.near_bytes_per_s = 16;
-        opts.rates.near_latency_s = 10;
+        opts.rates.intra_host_bytes_per_s = 16;
+        opts.rates.intra_host_latency_s = 10;
         return result_of(run({list.plan()}, opts)).step_s;
     };
     for (const int first : {0, 4, 8}) {
@@ -512,13 +512,13 @@ TEST(Simulate, RefusesRatesThatAreNoneAndListsThatWaitForEver)
         refused(opts, "link_latency_s is ");
         opts = free_of_cost();
         opts.rates.host_ranks = 2;
-        opts.rates.near_bytes_per_s = 1;
-        opts.rates.near_latency_s = bad;
-        refused(opts, "near_latency_s is ");
+        opts.rates.intra_host_bytes_per_s = 1;
+        opts.rates.intra_host_latency_s = bad;
+        refused(opts, "intra_host_latency_s is ");
     }
     rf_sim_opts hosts = free_of_cost();
     hosts.rates.host_ranks = 2;
-    refused(hosts, "near_bytes_per_s is 0");
+    refused(hosts, "intra_host_bytes_per_s is 0");
     hosts.rates.host_ranks = -1;
     refused(hosts, "host_ranks is -1");
     std::vector<double> verb_s(RF_VERB_COUNT, 0);

@@ -239,10 +239,10 @@ TEST(Spill, ReplayedStepsAndEvaluationsGiveTheSameBitsAndAllocateNothing)
     EXPECT_EQ(grads[0], grads[1]);
 }
 
-// S saved, O an output or its gradient, H saved_for_weight: of each block as much. At the same time there
-// are S of two blocks, outputs and their gradients of two, and H of one; what is taken is no more
-// than an output above that, since blocks of other sizes lie beside each other. With the host are S
-// of all but the last two blocks, and outputs of all but the last three.
+// S saved, O an output or its gradient, H saved_for_weight: of each block as much. At the same time
+// there are S of two blocks, outputs and their gradients of two, and H of one; what is taken is no
+// more than an output above that, since blocks of other sizes lie beside each other. With the host
+// are S of all but the last two blocks, and outputs of all but the last three.
 TEST(Spill, TheDeviceHoldsTwoBlocksHoweverManyThereAre)
 {
     const uint64_t S = 64 * 12, O = 64 * 40, H = 64 * 8, least = 2 * S + 4 * O + H;

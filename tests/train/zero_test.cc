@@ -12,6 +12,7 @@
 
 extern "C" {
 #include "parallel/plan.h"
+#include "parallel/traffic.h"
 }
 
 namespace

@@ -113,7 +113,7 @@ TEST(Control, AbortReachesEveryOtherRankAndEndsItsGather)
     }
 }
 
-/* Rank 3 hears of the death first, aborts and leaves, before the others have begun to gather. */
+/* Rank 3 learns of the death first, aborts and leaves, before the others have begun to gather. */
 TEST(Control, ADeathIsNamedToWhoGathersThoughAnAbortBecauseOfItCameFirst)
 {
     for (bool seen_by_rank_0 : {true, false}) {
@@ -203,7 +203,7 @@ TEST(Control, LeavingTogetherIsQuick)
 namespace
 {
 
-// Shared between forked ranks: who has joined, when the victim died, when each heard of it.
+// Shared between forked ranks: who has joined, when the victim died, when each learned of it.
 struct Shared {
     int joined[3];
     int go;
@@ -214,14 +214,14 @@ Shared *make_shared()
                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
-// Exit code 0: heard of exactly this death.
+// Exit code 0: learned of exactly this death.
 int survive(rf_control *c, int victim, Shared *shared, int me)
 {
     rf_event event;
     if (!wait_event(c, RF_EVENT_DEAD, &event, 20))
         return 3;
     if (event.rank != victim) {
-        fprintf(stderr, "rank %d heard of rank %d: %s\n", me, event.rank, event.text);
+        fprintf(stderr, "rank %d learned of rank %d: %s\n", me, event.rank, event.text);
         return 4;
     }
     int mine = 0, all[3];
@@ -229,7 +229,7 @@ int survive(rf_control *c, int victim, Shared *shared, int me)
         rf_last_error()->rank != victim)
         return 5;
     __atomic_store_n(&shared->joined[me], 2, __ATOMIC_SEQ_CST);
-    // Not before everybody has heard, as rank 0 relays.
+    // Not before all ranks have learned of it, as rank 0 relays.
     while (__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST) == 0)
         usleep(1000);
     c->ops->leave(c, 0);

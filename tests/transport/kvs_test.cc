@@ -110,7 +110,7 @@ struct Launcher {
         at += name.size() + 1;
         return line.substr(at, line.find(' ', at) - at);
     }
-    void hear(int rank, const std::string &line)
+    void keep(int rank, const std::string &line)
     {
         std::string own = instead ? instead(rank, line) : "", cmd = word(line, "cmd");
         if (!own.empty())
@@ -156,7 +156,7 @@ struct Launcher {
                 partial[r].append(text, (size_t)got);
                 for (size_t end; (end = partial[r].find('\n')) != std::string::npos;
                      partial[r].erase(0, end + 1))
-                    hear((int)r, partial[r].substr(0, end));
+                    keep((int)r, partial[r].substr(0, end));
             }
         EXPECT_EQ(open, 0u) << "a rank hangs";
     }

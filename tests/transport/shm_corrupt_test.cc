@@ -169,10 +169,10 @@ TEST(ShmCorruption, AWildPeerNeverCrashesARank)
                        random() >> (random() % 64));
             wild->peers[1].out->lines[(wild->peers[1].sent - 1) % RF_SHM_LINES].tag =
                 random() % (2 * in.size());
-            rf_shm_ack *told = wild->peers[1].acks_out;
-            told->done ^= random() & random() & random();
-            told->go ^= random() & random();
-            told->slots ^= random() & 15;
+            rf_shm_ack *sent = wild->peers[1].acks_out;
+            sent->done ^= random() & random() & random();
+            sent->go ^= random() & random();
+            sent->slots ^= random() & 15;
             rc = to->ops->poll(to, &done, 1);
             if (rc == 1 && done.token)
                 to->ops->release_zero_copy(to, 0, done.token);

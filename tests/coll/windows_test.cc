@@ -155,7 +155,7 @@ TEST_P(Windows, OfAnExchangeWithCountsAreExact)
     for (uint64_t staged : stagings) {
         std::vector<struct rf_sched *> scheds;
         std::vector<std::unique_ptr<sim::Rank>> memory;
-        sim::Wire wire(ranks, 7);
+        sim::Network network(ranks, 7);
         std::vector<std::unique_ptr<sim::Mover>> movers;
         std::vector<struct rf_exec *> execs(ranks);
         std::vector<struct rf_coll_desc> descs;
@@ -174,13 +174,13 @@ TEST_P(Windows, OfAnExchangeWithCountsAreExact)
             ASSERT_EQ(rf_sched_staging_bytes(&desc, nullptr, &bytes), 0);
             ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
             memory.push_back(std::make_unique<sim::Rank>(desc, false, bytes));
-            movers.push_back(std::make_unique<sim::Mover>(sched, *memory[r], wire));
+            movers.push_back(std::make_unique<sim::Mover>(sched, *memory[r], network));
             int32_t *in = reinterpret_cast<int32_t *>(memory[r]->in());
             for (size_t i = 0; i < desc.count; i++)
                 in[i] = value(r, i);
             scheds.push_back(sched);
             descs.push_back(desc);
-            ASSERT_EQ(rf_exec_create(wire.transport(r), &execs[r]), 0);
+            ASSERT_EQ(rf_exec_create(network.transport(r), &execs[r]), 0);
             struct rf_exec_args args = {memory[r]->work(false), memory[r]->work(true), 5, 1, 7,
                                         movers[r].get()};
             ASSERT_EQ(rf_exec_start(execs[r], sched, &args), 0);
@@ -189,7 +189,7 @@ TEST_P(Windows, OfAnExchangeWithCountsAreExact)
         for (int turn = 0; turn < 100000; turn++)
             if (status[turn % ranks] == 0)
                 status[turn % ranks] = rf_exec_progress(execs[turn % ranks]);
-        EXPECT_EQ(wire.fault(), "");
+        EXPECT_EQ(network.fault(), "");
         for (int r = 0; r < ranks; r++) {
             ASSERT_EQ(status[r], 1) << "rank " << r << " of " << ranks;
             const int32_t *out = reinterpret_cast<const int32_t *>(memory[r]->out());

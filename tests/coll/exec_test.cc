@@ -19,15 +19,15 @@ struct rf_coll_desc all_reduce(int rank, size_t count)
     return desc;
 }
 
-// Two executors on one wire, which takes every message at once: so what a rank has to send is under
-// way before the other can fail, and stop.
+// Two executors on one network, which takes every message at once: so what a rank has to send is
+// under way before the other can fail, and stop.
 class Exec : public testing::Test
 {
   protected:
-    Exec() : wire(2, 1, false)
+    Exec() : network(2, 1, false)
     {
         for (int r = 0; r < 2; r++)
-            EXPECT_EQ(rf_exec_create(wire.transport(r), &exec[r]), 0);
+            EXPECT_EQ(rf_exec_create(network.transport(r), &exec[r]), 0);
     }
     ~Exec() override
     {
@@ -56,7 +56,7 @@ class Exec : public testing::Test
                 if (status[r] == 0)
                     status[r] = rf_exec_progress(exec[r]);
     }
-    sim::Wire wire;
+    sim::Network network;
     struct rf_exec *exec[2] = {};
     struct rf_sched *sched[2] = {};
     std::vector<float> in[2], out[2];
@@ -95,7 +95,7 @@ TEST_F(Exec, AcceptsAnEmptyLabelAndRefusesAnotherOne)
     finish();
     EXPECT_EQ(status[0], 1);
     EXPECT_EQ(status[1], 1);
-    wire.next_run();
+    network.next_run();
     start(0, 100, 0x13000007);
     start(1, 100, 0x12000007);
     finish();
@@ -115,7 +115,7 @@ TEST_F(Exec, NamesThePeerWhoseMessageHasAnotherSize)
 
 TEST_F(Exec, PassesOnTheTransportsError)
 {
-    wire.meddle = [](struct rf_completion &completion) {
+    network.meddle = [](struct rf_completion &completion) {
         completion.status = rf_fail(RF_EPEER, "rank %d is gone", completion.peer);
     };
     start(0, 100, 7);
@@ -132,11 +132,11 @@ TEST_F(Exec, SaysForWhomItWaitsAndRunsAgainAfterAReset)
     finish(100);
     EXPECT_EQ(status[0], 0);
     EXPECT_EQ(rf_exec_waiting_for(exec[0]), 1);
-    struct rf_transport *transport = wire.transport(0);
+    struct rf_transport *transport = network.transport(0);
     transport->ops->cancel_all(transport);
     rf_exec_reset(exec[0]);
     EXPECT_EQ(rf_exec_waiting_for(exec[0]), -1);
-    wire.next_run();
+    network.next_run();
     start(0, 100, 7, 2);
     start(1, 100, 7, 2);
     finish();
@@ -192,7 +192,7 @@ TEST_F(Exec, TwoOfOneTransportEachGetTheirOwnCompletions)
     for (int r = 0; r < 2; r++) {
         struct rf_coll_desc desc = all_reduce(r, 1);
         struct rf_exec_args args = {&a[r], &b[r], 4, 1, 9};
-        ASSERT_EQ(rf_exec_create(wire.transport(r), &second[r]), 0);
+        ASSERT_EQ(rf_exec_create(network.transport(r), &second[r]), 0);
         ASSERT_EQ(rf_sched_build(&desc, &other[r]), 0);
         ASSERT_EQ(rf_exec_start(second[r], other[r], &args), 0);
     }
@@ -296,13 +296,13 @@ TEST(Allocation, FailingAnywhereInABuildIsAnErrorAndLeaksNothing)
 TEST(Allocation, FailingAnywhereInAStartIsAnErrorAndTheExecutorCanTryAgain)
 {
     for (uint64_t nth = 1;; nth++) {
-        sim::Wire wire(2, 1, false);
+        sim::Network network(2, 1, false);
         struct rf_coll_desc desc = all_reduce(0, 100000);
         struct rf_sched *sched = nullptr;
         struct rf_exec *exec = nullptr;
         std::vector<float> data(100000);
         ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
-        ASSERT_EQ(rf_exec_create(wire.transport(0), &exec), 0);
+        ASSERT_EQ(rf_exec_create(network.transport(0), &exec), 0);
         struct rf_exec_args args = {data.data(), data.data()};
         rf_alloc_fail_at(nth);
         int status = rf_exec_start(exec, sched, &args);
@@ -311,7 +311,7 @@ TEST(Allocation, FailingAnywhereInAStartIsAnErrorAndTheExecutorCanTryAgain)
             EXPECT_EQ(status, RF_ENOMEM);
             EXPECT_EQ(rf_exec_start(exec, sched, &args), 0);
         }
-        wire.transport(0)->ops->cancel_all(wire.transport(0));
+        network.transport(0)->ops->cancel_all(network.transport(0));
         rf_exec_destroy(exec);
         rf_sched_destroy(sched);
         if (status == 0)

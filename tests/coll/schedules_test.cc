@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Every algorithm gives the exact result on every rank and element, for every number of ranks, odd
-// sizes, in and out of place, with and without segments, over the simulator's wire.
+// sizes, in and out of place, with and without segments, over the simulator's network.
 #include <cstring>
 #include <gtest/gtest.h>
 
@@ -321,10 +321,10 @@ TEST(Schedules, NobodyLeavesABarrierBeforeTheLastHasCome)
             desc.ranks = ranks;
             sim::World world(desc, "dissemination", false);
             ASSERT_EQ(world.error, "");
-            sim::Wire wire(ranks, static_cast<uint32_t>(late) + 1);
+            sim::Network network(ranks, static_cast<uint32_t>(late) + 1);
             std::vector<std::unique_ptr<sim::AnyOrder>> runners;
             for (int r = 0; r < ranks; r++)
-                runners.push_back(std::make_unique<sim::AnyOrder>(world.scheds[r], wire,
+                runners.push_back(std::make_unique<sim::AnyOrder>(world.scheds[r], network,
                                                                   *world.ranks[r], none, same));
             auto run_all_but = [&](int missing) {
                 for (int turn = 0; turn < 100 * ranks; turn++)
@@ -362,7 +362,7 @@ TEST(Schedules, SendAndReceiveMoveOneMessageAndSendToSelfCopies)
     EXPECT_EQ(rf_sched_sent_bytes(scheds[0]), 40u);
     EXPECT_EQ(rf_sched_sent_bytes(scheds[2]), 0u);
 
-    sim::Wire wire(2, 1);
+    sim::Network network(2, 1);
     float from[10], to[10] = {}, copy[10] = {};
     for (int i = 0; i < 10; i++)
         from[i] = static_cast<float>(i);
@@ -370,7 +370,7 @@ TEST(Schedules, SendAndReceiveMoveOneMessageAndSendToSelfCopies)
     struct rf_exec *execs[3] = {};
     int done = 0;
     for (int i = 0; i < 3; i++) {
-        ASSERT_EQ(rf_exec_create(wire.transport(i % 2), &execs[i]), 0);
+        ASSERT_EQ(rf_exec_create(network.transport(i % 2), &execs[i]), 0);
         ASSERT_EQ(rf_exec_start(execs[i], scheds[i], &args[i]), 0);
     }
     for (int turn = 0; turn < 1000 && done != 7; turn++)

@@ -57,7 +57,7 @@ int64_t *words(unsigned char *bytes)
 int owner_of(size_t element, size_t count, int ranks)
 {
     for (int c = 0; c < ranks; c++) {
-        struct rf_piece piece = rf_chunk(count, ranks, c, 1);
+        struct rf_byte_range piece = rf_chunk(count, ranks, c, 1);
         if (element >= piece.offset && element < piece.offset + piece.bytes)
             return c;
     }
