@@ -24,10 +24,8 @@ static void die_in(const struct fault_transport *fault, bool here)
     rf_loop_report_death(self->world, t->rank, "killed by a test");
 }
 
-static void die(const struct rf_transport *t, struct fault_transport *fault)
+static void die(struct fault_transport *fault)
 {
-    if (!t->one_process)
-        raise(SIGKILL);
     die_in(fault, true);
     for (struct fault_transport *other = fault->next; other != fault; other = other->next)
         die_in(other, false);
@@ -36,6 +34,9 @@ static void die(const struct rf_transport *t, struct fault_transport *fault)
 static void inject(const struct rf_transport *t, struct fault_transport *fault)
 {
     fault->armed = false;
+    /* Before other lanes' threads see it, whose errors would reach other ranks first. */
+    if (fault->kind == FAULT_DEATH && !t->one_process)
+        raise(SIGKILL);
     struct fault_transport *other = fault;
     do {
         other->kind = fault->kind;
@@ -43,7 +44,7 @@ static void inject(const struct rf_transport *t, struct fault_transport *fault)
         other = other->next;
     } while (other != fault);
     if (fault->kind == FAULT_DEATH)
-        die(t, fault);
+        die(fault);
     else if (!t->one_process)
         raise(SIGSTOP);
 }
