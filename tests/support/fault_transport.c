@@ -21,7 +21,12 @@ static void die_in(const struct fault_transport *fault, bool here)
     atomic_store(&self->killed, true);
     if (here)
         fault->real->cancel_all(t);
-    rf_loop_report_death(self->world, t->rank, "killed by a test");
+}
+
+static void report_death(const struct fault_transport *fault)
+{
+    const struct rf_loop_rank *self = (const struct rf_loop_rank *)fault->comm->links.transport;
+    rf_loop_report_death(self->world, fault->comm->links.transport->rank, "killed by a test");
 }
 
 static void die(struct fault_transport *fault)
@@ -34,10 +39,16 @@ static void die(struct fault_transport *fault)
 static void inject(const struct rf_transport *t, struct fault_transport *fault)
 {
     fault->armed = false;
-    /* Before other lanes' threads see it, whose errors would reach other ranks first. */
+    /* The death comes before other lanes' threads see it: their errors would reach other ranks
+     * first. */
     if (fault->kind == FAULT_DEATH && !t->one_process)
         raise(SIGKILL);
     struct fault_transport *other = fault;
+    do {
+        if (fault->kind == FAULT_DEATH)
+            report_death(other);
+        other = other->next;
+    } while (other != fault);
     do {
         other->kind = fault->kind;
         __atomic_store_n(&other->injected, true, __ATOMIC_RELEASE);
