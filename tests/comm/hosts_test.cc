@@ -104,7 +104,7 @@ TEST(MeasuredHosts, AllRanksChooseTheSameAndSumsAreWhatTheyWere)
                                         &name, &seconds),
                       0);
             EXPECT_STRNE(name, "fused") << "ranks of two hosts share no memory";
-            char mine[16] = "", all[4][16];
+            char mine[64] = "", all[4][64];
             strncpy(mine, name, sizeof mine - 1);
             ASSERT_EQ(rf_all_gather(comm, mine, all, sizeof mine, RF_U8, nullptr), 0);
             for (const char *other : all)
