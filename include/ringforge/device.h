@@ -48,7 +48,9 @@ struct rf_device_info {
     enum rf_device_kind kind;
     bool usable;      /* has what the library requires */
     char reason[256]; /* why it is not usable; empty if it is */
-    uint32_t subgroup_size;
+    uint32_t subgroup_size; /* of a kernel that requires none */
+    /* What a kernel may require: powers of 2 between these. */
+    uint32_t min_subgroup_size, max_subgroup_size;
     bool subgroup_shuffle, subgroup_arithmetic;
     bool int64, float16, int16, int8, float64;
     bool storage16, storage8;  /* 16- and 8-bit loads and stores in storage memory */

@@ -151,6 +151,8 @@ static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice ph
         caps->subgroup_min = p.subgroup_size.minSubgroupSize;
         caps->subgroup_max = p.subgroup_size.maxSubgroupSize;
     }
+    info->min_subgroup_size = caps->subgroup_min;
+    info->max_subgroup_size = caps->subgroup_max;
     info->external_memory_host = caps->ext_external_memory_host;
     info->dma_buf = caps->ext_dma_buf && caps->ext_memory_fd;
     info->min_import_alignment = p.external_host.minImportedHostPointerAlignment;

@@ -5,3 +5,4 @@ rf_test(ops_matmul_test
                 matmul_layout_test.cc matmul_types_test.cc ../support/oracle.cc ../support/reference_ops.cc
         LAYERS base device tensor ops)
 rf_test(ops_matmul_table_test SOURCES matmul_table_test.cc LAYERS base device tensor ops)
+rf_test(ops_budget_test SOURCES budget_test.cc LAYERS base device tensor ops)

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The register budget of a subgroup, and the estimate of what a kernel needs of it.
+ */
+#include "budget.h"
+
+#define NARROW_REGISTERS 128 /* of a subgroup, each of as many lanes as the smallest one has */
+#define OWN_REGISTERS 256    /* of an invocation */
+#define FIXED_REGISTERS 24   /* addresses, indices and counters of each invocation */
+
+static bool is_narrow(const struct rf_device_info *info)
+{
+    return info->min_subgroup_size > 0 && info->min_subgroup_size < 32;
+}
+
+uint32_t rf_register_budget(const struct rf_device_info *info)
+{
+    if (info->kind == RF_DEVICE_CPU)
+        return RF_REGISTERS_UNLIMITED;
+    return is_narrow(info) ? 4 * NARROW_REGISTERS * info->min_subgroup_size
+                           : 4 * OWN_REGISTERS * info->subgroup_size;
+}
+
+uint32_t rf_register_lanes(const struct rf_device_info *info)
+{
+    return info->kind != RF_DEVICE_CPU && is_narrow(info) ? info->min_subgroup_size
+                                                          : info->subgroup_size;
+}
+
+uint32_t rf_register_bytes(const struct rf_register_need *need)
+{
+    return 4 * need->sums + 2 * need->operands + need->lanes * (need->staged + 4 * FIXED_REGISTERS);
+}
