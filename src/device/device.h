@@ -76,6 +76,27 @@ struct rf_kernel_statistic {
  * opts.kernel_statistics and its driver has VK_KHR_pipeline_executable_properties. */
 uint32_t rf_kernel_statistics(const struct rf_kernel *kernel, struct rf_kernel_statistic *out,
                               uint32_t capacity);
+
+/* The figures that drivers report under different names; -1: the driver does not say. Registers,
+ * instructions and occupancy are in the units of the driver, and not comparable between drivers. */
+struct rf_kernel_figures {
+    int64_t registers;     /* of an invocation (Intel: of a subgroup; Adreno: of four words) */
+    int64_t spills;        /* registers (AMD) or moves (others) that the compiler put in memory */
+    int64_t scratch_bytes; /* memory of spills and of arrays with computed indices */
+    int64_t shared_bytes;  /* of a workgroup */
+    int64_t subgroup;
+    int64_t instructions;
+    int64_t occupancy; /* most subgroups that a SIMD (AMD), SM (NVIDIA) or core (Adreno) holds */
+};
+
+/* The figures among statistics of a driver. False when neither spills nor scratch memory is among
+ * them: nothing can be said about whether the kernel spills. */
+bool rf_kernel_figures_of(const struct rf_kernel_statistic *list, uint32_t count,
+                          struct rf_kernel_figures *out);
+
+/* The figures of a kernel: rf_kernel_figures_of its rf_kernel_statistics. */
+bool rf_kernel_get_figures(const struct rf_kernel *kernel, struct rf_kernel_figures *out);
+
 /* Calls `visit` for each kernel that the device has compiled for the library, in no order. */
 void rf_device_each_kernel(struct rf_device *device,
                            void (*visit)(void *user, const struct rf_kernel_desc *desc,

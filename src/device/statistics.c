@@ -1,9 +1,49 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the driver's compiler says of the device's kernels: registers, spills, shared memory,
- * occupancy. For devices opened with opts.kernel_statistics; used by the tests' table of pipelines.
+ * occupancy. For devices opened with opts.kernel_statistics. Every driver has its own names.
  */
+#include <stddef.h>
+
 #include "internal.h"
+
+/* What drivers call the figures. Of several names that a driver uses, the first row counts. */
+static const struct {
+    const char *name;
+    size_t figure; /* its offset in struct rf_kernel_figures */
+} names[] = {
+#define FIGURE(name, member)                                                                       \
+    {                                                                                              \
+        name, offsetof(struct rf_kernel_figures, member)                                           \
+    }
+    FIGURE("Subgroup size", subgroup), /* of rf_kernel_statistics, for all drivers */
+    /* RADV. Scalar registers are spilled to vector registers and not to memory. */
+    FIGURE("VGPRs", registers),
+    FIGURE("Spilled VGPRs", spills),
+    FIGURE("Scratch size", scratch_bytes),
+    FIGURE("LDS size", shared_bytes),
+    FIGURE("Subgroups per SIMD", occupancy),
+    /* ANV */
+    FIGURE("Max live registers", registers),
+    FIGURE("Spills", spills), /* from Mesa 26 */
+    FIGURE("Spill Count", spills),
+    FIGURE("Scratch Memory Size", scratch_bytes),
+    FIGURE("Workgroup Memory Size", shared_bytes),
+    /* NVK. "Spills to reg" stay in registers; SLM is the local memory of an invocation. */
+    FIGURE("Number of GPRs", registers),
+    FIGURE("Spills to memory", spills),
+    FIGURE("SLM size", scratch_bytes),
+    FIGURE("Max warps/SM", occupancy),
+    /* Turnip: STP stores to the private memory of an invocation. */
+    FIGURE("Registers used", registers),
+    FIGURE("STP Count", spills),
+    FIGURE("Max Waves Per Core", occupancy),
+    /* several */
+    FIGURE("Instructions", instructions),
+    FIGURE("Instruction count", instructions),
+    FIGURE("Instruction Count", instructions),
+#undef FIGURE
+};
 
 static double value_of(const VkPipelineExecutableStatisticKHR *statistic)
 {
@@ -53,4 +93,23 @@ uint32_t rf_kernel_statistics(const struct rf_kernel *kernel, struct rf_kernel_s
         out[count].value = value_of(&list[i]);
     }
     return count;
+}
+
+bool rf_kernel_figures_of(const struct rf_kernel_statistic *list, uint32_t count,
+                          struct rf_kernel_figures *out)
+{
+    *out = (struct rf_kernel_figures){-1, -1, -1, -1, -1, -1, -1};
+    for (size_t row = 0; row < sizeof(names) / sizeof(names[0]); row++) {
+        int64_t *figure = (int64_t *)((char *)out + names[row].figure);
+        for (uint32_t i = 0; i < count && *figure < 0; i++)
+            if (strcmp(list[i].name, names[row].name) == 0)
+                *figure = (int64_t)list[i].value;
+    }
+    return out->spills >= 0 || out->scratch_bytes >= 0;
+}
+
+bool rf_kernel_get_figures(const struct rf_kernel *kernel, struct rf_kernel_figures *out)
+{
+    struct rf_kernel_statistic list[RF_MAX_STATISTICS];
+    return rf_kernel_figures_of(list, rf_kernel_statistics(kernel, list, RF_MAX_STATISTICS), out);
 }

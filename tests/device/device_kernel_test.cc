@@ -6,6 +6,7 @@
 #include "device_fixture.h"
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "constants_spv.h"
 #include "wide_spv.h"
@@ -156,12 +157,89 @@ TEST(DeviceStatistics, ADeviceOpenedForThemRunsWithOrWithoutThem)
     struct rf_kernel_statistic list[RF_MAX_STATISTICS];
     const uint32_t count = rf_kernel_statistics(kernel, list, RF_MAX_STATISTICS);
     ASSERT_LE(count, (uint32_t)RF_MAX_STATISTICS);
+    struct rf_kernel_figures figures;
+    const bool known = rf_kernel_get_figures(kernel, &figures);
     if (count > 0) {
         EXPECT_STREQ(list[0].name, "Subgroup size");
         EXPECT_EQ(rf_kernel_statistics(kernel, list, 1), 1u);
-    }
+        EXPECT_EQ((double)figures.subgroup, list[0].value);
+    } else
+        EXPECT_FALSE(known);
     rf_kernel_destroy(kernel);
     rf_device_close(device);
+}
+
+static struct rf_kernel_figures figures_of(std::vector<struct rf_kernel_statistic> list, bool known)
+{
+    struct rf_kernel_figures figures;
+    EXPECT_EQ(rf_kernel_figures_of(list.data(), (uint32_t)list.size(), &figures), known);
+    return figures;
+}
+
+static void expect_figures(const struct rf_kernel_figures &f, std::vector<int64_t> expected)
+{
+    EXPECT_EQ(std::vector<int64_t>({f.registers, f.spills, f.scratch_bytes, f.shared_bytes,
+                                    f.subgroup, f.instructions, f.occupancy}),
+              expected);
+}
+
+TEST(DeviceStatistics, FiguresOfEveryDriverAreFoundUnderItsOwnNames)
+{
+    expect_figures(figures_of({{"Subgroup size", 64},
+                               {"SGPRs", 48},
+                               {"VGPRs", 36},
+                               {"Spilled SGPRs", 9},
+                               {"Spilled VGPRs", 3},
+                               {"Code size", 7400},
+                               {"LDS size", 8704},
+                               {"Scratch size", 16},
+                               {"Subgroups per SIMD", 2},
+                               {"Instructions", 1564},
+                               {"Pre-Sched VGPRs", 33}},
+                              true),
+                   {36, 3, 16, 8704, 64, 1564, 2}); // RADV
+    expect_figures(figures_of({{"Subgroup size", 16},
+                               {"Instructions", 1488},
+                               {"Spills", 7},
+                               {"Fills", 9},
+                               {"Scratch Memory Size", 1024},
+                               {"GRF registers", 0},
+                               {"Max live registers", 125},
+                               {"Workgroup Memory Size", 8704}},
+                              true),
+                   {125, 7, 1024, 8704, 16, 1488, -1}); // ANV 26
+    expect_figures(figures_of({{"Subgroup size", 8},
+                               {"Instruction Count", 100},
+                               {"Spill Count", 5},
+                               {"Fill Count", 6},
+                               {"Scratch Memory Size", 512}},
+                              true),
+                   {-1, 5, 512, -1, 8, 100, -1}); // ANV before it
+    expect_figures(figures_of({{"Subgroup size", 32},
+                               {"Instruction count", 1785},
+                               {"Max warps/SM", 48},
+                               {"Spills to memory", 4},
+                               {"Spills to reg", 8},
+                               {"Number of GPRs", 32},
+                               {"SLM size", 64}},
+                              true),
+                   {32, 4, 64, -1, 32, 1785, 48}); // NVK
+    expect_figures(figures_of({{"Subgroup size", 64},
+                               {"Max Waves Per Core", 16},
+                               {"Instruction Count", 1453},
+                               {"Registers used", 12},
+                               {"Half-registers used", 1},
+                               {"STP Count", 2},
+                               {"LDP Count", 3}},
+                              true),
+                   {12, 2, -1, -1, 64, 1453, 16}); // Turnip
+}
+
+TEST(DeviceStatistics, ADriverOfOtherNamesIsNotTakenForOneThatSpillsNothing)
+{
+    expect_figures(figures_of({}, false), {-1, -1, -1, -1, -1, -1, -1});
+    expect_figures(figures_of({{"Subgroup size", 32}, {"Regs", 10}, {"spill bytes", 0}}, false),
+                   {-1, -1, -1, -1, 32, -1, -1});
 }
 
 TEST_F(DeviceKernel, TheTableGivesTheSameKernelForTheSameConstants)
