@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention and positions where ranks share sequences; see context.h.
+ * Attention and positions for layers whose sequences are split over ranks; see context.h.
  */
 #include "context.h"
 
@@ -18,7 +18,8 @@ struct model_context model_context_of(const struct rf_ctx *ctx, int64_t heads, i
 void model_cut_sequences(const struct model_layer *m, struct model_sequences *s,
                          struct model_cut cuts[MODEL_SEQUENCE_CUTS])
 {
-    const int64_t columns = m->context.ranks * m->key_columns; /* of own rows: of all, together */
+    /* Rows are counted by this rank's own number of rows, so the gathered rows become columns. */
+    const int64_t columns = m->context.ranks * m->key_columns;
     const bool alone = m->context.ranks <= 1;
     cuts[0] = (struct model_cut){&s->keys, columns, m->dtype, alone};
     cuts[1] = (struct model_cut){&s->grads, columns, m->dtype, alone};
@@ -42,7 +43,8 @@ static int64_t width(const struct model_context *c)
     return 2 * c->keys * c->size;
 }
 
-/* Chunks [first, first + count) of a tensor in sequence, those of a sequence side by side. */
+/* Chunks [first, first + count) of a tensor in sequence order. The chunks of a sequence are
+ * adjacent. */
 static struct rf_heads in_sequence(const struct model_context *c, struct rf_tensor t, int64_t first,
                                    int64_t count)
 {
@@ -58,7 +60,7 @@ static struct rf_heads in_sequence(const struct model_context *c, struct rf_tens
                              .head_stride = c->chunk * w};
 }
 
-/* The same of what is exchanged: first or second chunks of `count` ranks. */
+/* The same for an exchanged tensor: the first or the second chunks of `count` ranks. */
 static struct rf_heads of_ranks(const struct model_context *c, struct rf_tensor t, int half,
                                 int64_t rank, int64_t count)
 {
@@ -74,7 +76,7 @@ static struct rf_heads of_ranks(const struct model_context *c, struct rf_tensor 
                              .head_stride = c->batch * own * w};
 }
 
-/* This rank's part of what is exchanged, as the keys and values of its rows. */
+/* This rank's part of an exchanged tensor, viewed as the keys and values of its rows. */
 static struct rf_heads own_part(const struct model_context *c, struct rf_tensor t)
 {
     struct rf_heads own = of_ranks(c, t, 0, c->ctx->context.rank, 1);
@@ -94,7 +96,7 @@ int model_take_key_grads(const struct model_context *c, struct rf_heads grads)
     return rf_copy_heads(c->ctx->stream, grads, own_part(c, c->ctx->exchanged), false);
 }
 
-/* Second chunks lie in the order of falling ranks. */
+/* The second chunks follow the first ones, in descending order of ranks. */
 int model_take_keys(const struct model_context *c, const struct model_sequences *s)
 {
     const int64_t ranks = c->ctx->context.ranks;
@@ -110,7 +112,7 @@ int model_take_keys(const struct model_context *c, const struct model_sequences 
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Keys or values in sequence that a chunk of queries sees: those as far as its end. */
+/* The keys or values, in sequence order, that a chunk of queries attends to: all up to its end. */
 static struct rf_heads seen(const struct model_context *c, struct rf_tensor t, int half, bool value)
 {
     struct rf_heads h = in_sequence(c, t, 0, 1);
@@ -121,7 +123,7 @@ static struct rf_heads seen(const struct model_context *c, struct rf_tensor t, i
     return h;
 }
 
-/* (B,H,s) of one chunk. */
+/* The (B,H,s) floats of one chunk. */
 static int floats_of(const struct model_context *c, struct rf_tensor both, int half,
                      struct rf_tensor *out)
 {
@@ -154,9 +156,9 @@ int model_attend(const struct model_context *c, const struct model_sequences *s,
     return 0;
 }
 
-/* Of both chunks' gradients the sum, to the ranks whose keys they are of. What the second chunk of
- * a rank does not see, second chunks of lower ones, has none; the first chunk sees first chunks of
- * ranks up to this one. */
+/* Adds the key gradients of both chunks of queries, for the ranks that own the keys. The second
+ * chunk of queries does not see the second chunks of lower ranks, so their gradient is zero. The
+ * first chunk of queries sees only the first chunks of ranks up to this one. */
 static int give_key_grads(const struct model_context *c, const struct model_sequences *s)
 {
     const int64_t ranks = c->ctx->context.ranks, rank = c->ctx->context.rank;

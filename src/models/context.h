@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * What layers do where ranks share sequences (struct rf_context_part): keys and values of all ranks
- * are gathered, put in the order of the sequence, and each rank's queries attend to those before
- * them (Llama Team 2024, section 3.3.2). Back, each rank has the gradients that its queries make of
- * all keys and values; they are added over the ranks, and each gets its own.
+ * Attention of layers whose sequences are split over ranks (struct rf_context_part). The keys and
+ * values of all ranks are gathered and put in the order of the sequence. The queries of each rank
+ * attend to the keys before them (Llama Team 2024, section 3.3.2). In the backward pass each rank
+ * computes the gradients of all keys and values by its own queries. These are added over the ranks,
+ * and each rank gets those of its own keys and values.
  */
 #ifndef RF_MODELS_CONTEXT_H
 #define RF_MODELS_CONTEXT_H
 
 #include "steps.h"
 
-/* A layer's attention: B sequences of c ranks, two chunks of s rows from each; H heads of queries
- * and K of keys and values, of size D. Of a tensor "in sequence" rows are (B, 2 c s) and have keys,
- * then values, W = 2 K D; exchanged, rows are (c, B, 2 s). */
+/* Sizes of a layer's attention: B sequences on c ranks, with two chunks of s rows on each rank; H
+ * heads of queries and K heads of keys and values, of size D. A tensor in sequence order has rows
+ * (B, 2 c s) of keys, then values, with W = 2 K D columns. An exchanged tensor
+ * has rows (c, B, 2 s). */
 struct model_context {
     const struct rf_ctx *ctx;
     int64_t batch, chunk;
@@ -21,9 +23,9 @@ struct model_context {
 struct model_context model_context_of(const struct rf_ctx *ctx, int64_t heads, int64_t keys,
                                       int64_t size);
 
-/* What is in sequence, in a layer's scratch: keys and values, and in backward their gradients, of
- * this rank's second chunk, and of its first one. As cuts: of a layer whose sequences are not
- * shared all are absent. */
+/* Tensors in sequence order, in a layer's scratch: keys and values, and in backward their gradients
+ * by this rank's second chunk and by its first chunk of queries. All cuts are absent in a layer
+ * whose sequences are not split. */
 struct model_sequences {
     struct rf_tensor keys, grads, first;
 };
@@ -31,26 +33,27 @@ struct model_sequences {
 void model_cut_sequences(const struct model_layer *m, struct model_sequences *s,
                          struct model_cut cuts[MODEL_SEQUENCE_CUTS]);
 
-/* One of the two chunks of each of this rank's sequences, and of (n,H) floats. */
+/* The first or the second chunk of each of this rank's sequences. */
 struct rf_heads model_chunk_of(struct rf_heads heads, int half);
-/* Where it begins in the sequence. */
+/* The position in the sequence where the chunk begins. */
 int64_t model_chunk_first(const struct model_context *c, int half);
 
-/* Own keys and values, (B, 2 s) rows of 2 K heads, for MODEL_KEYS. */
+/* Writes this rank's keys and values, (B, 2 s) rows of 2 K heads, for the exchange MODEL_KEYS. */
 int model_give_keys(const struct model_context *c, struct rf_heads keys);
-/* Behind it: all of them, in sequence. */
+/* After the exchange: puts all keys and values in sequence order. */
 int model_take_keys(const struct model_context *c, const struct model_sequences *s);
-/* args: of this rank's rows; k and v are not looked at. lse (n,H), by chunks. */
+/* args describes this rank's rows; its k and v are ignored. lse is (n,H), chunk after chunk. */
 int model_attend(const struct model_context *c, const struct model_sequences *s,
                  const struct rf_attention_args *args);
-/* The gradient of own queries; those of all keys and values for MODEL_KEY_GRADS. grads: dk and dv
- * are not looked at. */
+/* Computes the gradient of this rank's queries, and writes those of all keys and values for the
+ * exchange MODEL_KEY_GRADS. dk and dv of grads are ignored. */
 int model_attend_back(const struct model_context *c, const struct model_sequences *s,
                       const struct rf_attention_args *args, const struct rf_attention_grads *grads);
-/* Behind it: those of own keys and values, as given. */
+/* After the exchange: the gradients of this rank's keys and values. */
 int model_take_key_grads(const struct model_context *c, struct rf_heads grads);
 
-/* Rows of a table of positions (T,C) that own rows have, (2 s,C); and gradients of these to it. */
+/* Copies the rows of a table of positions (T,C) that belong to this rank's tokens into `own` (2
+ * s,C), or adds the gradients in `own` to the table. */
 int model_own_positions(const struct rf_ctx *ctx, struct rf_tensor table, struct rf_tensor own);
 int model_add_positions(const struct rf_ctx *ctx, struct rf_tensor table, struct rf_tensor own);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The embedding of either model; see vocabulary.h. Tensor ranks look up the tokens whose rows they
- * have; the first one adds the positions, so that the ranks' sum is rounded as one rank's result
- * is.
+ * The embedding of both models; see vocabulary.h. Each tensor rank looks up the tokens whose rows
+ * it has. Only the first one adds the positions, so the sum over the ranks is rounded like the
+ * result of a single rank.
  */
 #include <stdio.h>
 
@@ -38,11 +38,12 @@ int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t r
     *out = (struct rf_block_sizes){0};
     if (part->ranks > vocab)
         snprintf(out->fault, sizeof(out->fault),
-                 "%d tensor ranks are more than the %lld rows of the vocabulary; use fewer",
+                 "%d tensor ranks are more than the %lld rows of the vocabulary; use fewer ranks",
                  part->ranks, (long long)vocab);
     else if (part->sequence && rows % part->ranks != 0)
         snprintf(out->fault, sizeof(out->fault),
-                 "%d tensor ranks do not divide the %lld tokens of a micro-batch; change its size",
+                 "%d tensor ranks do not divide the %lld tokens of a micro-batch; change the "
+                 "micro-batch size",
                  part->ranks, (long long)rows);
     return out->fault[0] ? RF_EINVAL : 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes a GPT-2: its blocks and the declaration of every parameter. What the blocks compute is in
- * gpt2_embedding.c, gpt2_layer.c and head.c.
+ * Creates a GPT-2: its blocks and the declarations of its parameters. gpt2_embedding.c,
+ * gpt2_layer.c and head.c have the computation of the blocks.
  */
 #include "gpt2.h"
 
@@ -13,7 +13,7 @@
 #include "gpt2_internal.h"
 
 struct gpt2 {
-    struct gpt2_config config; /* with its defaults filled in */
+    struct gpt2_config config; /* the defaults are filled in */
     struct model_head head;
     struct model_blocks model;
 };
@@ -23,11 +23,11 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->seq < 1 || c->vocab < 0)
         return "layers, channels, heads and sequence length must be at least 1";
     if (c->head_rows < 0)
-        return "rows of the head must be 0 (all) or more";
+        return "head_rows must be 0 (all rows at once) or more";
     if (c->channels % c->heads != 0)
         return "heads must divide channels; for example 4 heads for 128 channels";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24)
-        return "channels, layers or vocabulary are too large";
+        return "channels, layers or vocabulary are too large; use smaller sizes";
     const char *fault = model_type_fault(c->dtype, c->residual);
     return fault ? fault : model_recompute_fault(c->recompute);
 }
@@ -65,7 +65,7 @@ static void make_embedding(struct model_part *part, const struct gpt2_config *c)
 static void make_layer(struct model_part *part, const struct gpt2_config *config, int layer)
 {
     const int64_t c = config->channels;
-    /* Radford et al. 2019: residual projections are smaller by the root of their number. */
+    /* Radford et al. 2019: residual projections are scaled by 1 / sqrt(their number). */
     const float residual = 0.02f / sqrtf(2.0f * (float)config->layers);
     const enum rf_dtype type = config->dtype;
     char prefix[32];
@@ -106,7 +106,7 @@ static void make_head(struct model_part *part, const struct gpt2_config *c)
         table->flags |= RF_PARAM_OVERWRITE_GRAD;
 }
 
-/* What has to go as well where a part goes. */
+/* Adds the parts that must be recomputed together with the parts asked for. */
 static unsigned whole_recompute(const struct gpt2_config *c)
 {
     unsigned parts = c->recompute;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The embedding block of a GPT-2: token and position tables.
+ * The embedding block of a GPT-2: the tables of tokens and positions.
  */
 #include <stdio.h>
 

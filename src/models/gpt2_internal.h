@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the GPT-2 share: operations of its blocks,
- * whose self is the config.
+ * Declarations shared by the files of the GPT-2: the operations of its blocks. Their self is the
+ * config.
  */
 #ifndef RF_MODELS_GPT2_INTERNAL_H
 #define RF_MODELS_GPT2_INTERNAL_H

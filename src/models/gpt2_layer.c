@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A transformer layer of a GPT-2: x + attention(norm(x)), then that + mlp(norm(that)). Here: its
- * memory and its exchanges. What it does not keep (recompute.h) passes through scratch, and is made
- * again in the backward pass by the same kernels; what both halves of that need and costs a product
- * or attention goes by saved_for_weight.
+ * A transformer layer of a GPT-2: y = x + attention(norm(x)), then y + mlp(norm(y)). This file has
+ * its memory and its exchanges. Values that are recomputed (recompute.h) are written to scratch,
+ * and the same kernels compute them again in the backward pass. A value that costs a product or an
+ * attention, and that both halves of the backward pass need, is kept in saved_for_weight.
  */
 #include <string.h>
 
@@ -94,7 +94,7 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *
     l->m.key_columns = 2 * l->width;
 }
 
-/* For a phase, with what this rank has; what forward does not keep is for the steps to place. */
+/* Sets up the call for one phase. The steps set the tensors that forward does not keep. */
 static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *g)
 {
     struct model_cut saved[SAVED_CUTS];

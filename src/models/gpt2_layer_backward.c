@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backward pass of a GPT-2's layer, in steps: the half for its input, and that for its weights.
+ * The backward pass of a GPT-2 layer, in steps: one half for its input, one for its weights.
  */
 #include "gpt2_layer.h"
 
-/* ---- once more ------------------------------------------------------------------------------- */
+/* ---- recomputation --------------------------------------------------------------------------- */
 
-/* Whole, as in forward: so it is the same bits. What it writes of mean and rstd are those kept. */
+/* Computes whole rows, like forward, so the bits are the same. It overwrites mean and rstd with the
+ * values that they already have. */
 static int norm_again(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_NORMS))
@@ -14,7 +15,7 @@ static int norm_again(struct layer *l, enum param weight, struct rf_tensor x, st
     return MODEL_AGAIN(l->m.ctx, gpt2_norm(l, weight, x, kept, l->w.mean, l->w.rstd));
 }
 
-/* pre where its gradient will be, which replaces it. */
+/* Writes `pre` to the memory of its gradient, which later overwrites it. */
 static int mlp_again(struct layer *l)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_MLP))
@@ -33,7 +34,7 @@ static int attention_again(struct layer *l)
     return MODEL_AGAIN(l->m.ctx, gpt2_attend(l));
 }
 
-/* act: of saved_for_weight, or made of pre, or kept. */
+/* Gets `act` from saved_for_weight, computes it from `pre`, or uses the kept one. */
 static int act_again(struct layer *l)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_GELU))
@@ -53,7 +54,7 @@ static int begin(struct layer *l)
     return l->m.residual != l->m.dtype ? rf_cast(l->m.ctx->stream, l->h.dout, l->dout) : 0;
 }
 
-/* What comes before the MLP's own products. */
+/* The steps before the products of the MLP. */
 static int take_dout(struct layer *l)
 {
     if (l->m.part.sequence)
@@ -72,12 +73,12 @@ static int mlp(struct layer *l)
     return model_project_back(&l->m, l->h.dnorm2, l->h.dact, p[FC_W]);
 }
 
-/* din is the gradient of the sum in the middle, to which that of the first norm is added. */
+/* din has the gradient of the sum in the middle; the gradient of the first norm is added to it. */
 static int middle(struct layer *l)
 {
     struct rf_stream *stream = l->m.ctx->stream;
     RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm2));
-    /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
+    /* backward_weight needs dout unchanged, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(stream, l->din, l->dout));
     RETURN_IF_FAILED(rf_layernorm_backward_input(stream, l->din, l->h.dnorm2, l->s.middle,
                                                  l->s.mean2, l->s.rstd2, l->m.ctx->params[LN2_W],
@@ -168,8 +169,8 @@ static int bias_grad(struct layer *l, enum param bias, struct rf_tensor dout)
     return rf_bias_grad(l->m.ctx->stream, l->m.ctx->grads[bias], dout, scratch);
 }
 
-/* dw += dout^T in, db += column sums of dout, of own rows where the bias is not split. `in` may be
- * in scratch: after the product it is not needed. */
+/* dw += dout^T in; db += column sums of dout, over this rank's rows only if the bias is not
+ * sharded. `in` may be in scratch, because it is not needed after the product. */
 static int linear_grads(struct layer *l, enum param weight, struct rf_tensor dout,
                         struct rf_tensor in)
 {

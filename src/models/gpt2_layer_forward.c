@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forward pass of a GPT-2's layer, in steps, and those parts of it that the backward pass makes
+ * The forward pass of a GPT-2 layer, in steps, and the parts of it that the backward pass computes
  * again.
  */
 #include "gpt2_layer.h"

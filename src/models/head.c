@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The head of a model: last norm, logits by a table, and the loss; see parts.h. The chunked form is
- * for vocabularies whose logits would be most of a model's memory. The norm is head_norm.c's.
- * Where tensor ranks share the head, head_shared.c computes the rest.
+ * for vocabularies whose logits would be most of a model's memory. head_norm.c has the norm.
+ * head_shared.c has the head that is split over tensor ranks.
  */
 #include "head.h"
 
@@ -104,7 +104,7 @@ static int64_t chunk_bytes(const struct model_head *h, int64_t rows)
     return rf_lm_head_scratch(h->rows < rows ? h->rows : rows, h->vocab, h->dtype);
 }
 
-/* Losses and, where there are tensors for them, gradients. */
+/* Computes losses and, if there are tensors for them, gradients. */
 static int run_chunks(struct rf_ctx *ctx, const struct model_head *h,
                       const struct model_head_norm *s, struct rf_tensor dnorm,
                       struct rf_tensor dtable)
@@ -128,7 +128,7 @@ static int chunked_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in,
         return model_head_shared_forward(ctx, h, in, out);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(model_head_forward_norm(ctx, h, &s, in));
-    /* In training the losses come with the gradients, which need the logits, too. */
+    /* In training, the losses are computed with the gradients, which need the logits, too. */
     return ctx->evaluate ? run_chunks(ctx, h, &s, none, none) : 0;
 }
 
@@ -179,7 +179,7 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     return h->rows ? chunked_sizes(h, rows, seq, out) : sizes(h, rows, seq, out);
 }
 
-/* Rows have nothing to do with each other. */
+/* The rows are independent, so a split of the sequences changes nothing here. */
 static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
                          int64_t seq, struct rf_block_sizes *out)
 {

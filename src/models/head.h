@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The files of the head. head.c has the block, and calls the other two. head_shared.c has the head
- * on several tensor ranks. head_norm.c has what both need, and calls neither.
+ * that is split over tensor ranks. head_norm.c has the functions that both need, and calls neither.
  */
 #ifndef RF_MODELS_HEAD_H
 #define RF_MODELS_HEAD_H
@@ -11,7 +11,7 @@
 /* ---- head_norm.c ----------------------------------------------------------------------------- */
 
 struct model_head_norm {
-    struct rf_tensor norm, mean, rstd; /* (n,C) (n) (n); no mean with RMSNorm */
+    struct rf_tensor norm, mean, rstd; /* (n,C) (n) (n); RMSNorm has no mean */
 };
 int model_head_forward_norm(struct rf_ctx *ctx, const struct model_head *h,
                             const struct model_head_norm *s, struct rf_tensor in);
@@ -22,13 +22,14 @@ int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
 int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
                            const struct model_head_norm *s, struct rf_tensor in,
                            struct rf_tensor dnorm);
-/* Index of the table among the parameters. */
+/* The index of the table among the parameters. */
 int model_head_table(const struct model_head *h);
 struct rf_cross_entropy_opts model_head_loss(const struct rf_ctx *ctx);
 
 /* ---- head_shared.c --------------------------------------------------------------------------- */
 
-/* As in struct rf_block_ops, whole or in chunks, on more than one tensor rank. */
+/* Like the functions of struct rf_block_ops, for both forms of the head, on several tensor ranks.
+ */
 int model_head_shared_forward(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor in,
                               struct rf_tensor out);
 int model_head_shared_input(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor in,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the head needs whether tensor ranks share it or not: its norm, the index of its table and
- * the options of its loss. Called by head.c and head_shared.c; calls neither.
+ * The parts of the head that do not depend on the number of tensor ranks: its norm, the index of
+ * its table and the options of its loss. head.c and head_shared.c call it; it calls neither.
  */
 #include "head.h"
 

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * The head where tensor ranks share it. Each has some rows of the table, hence some columns of the
- * logits, of all rows; exchanged are three floats of each row, and the gradient of the norm's
- * output. With sequence parallelism a rank norms its own rows, and gathers those of the others.
+ * The head, split over tensor ranks. Each rank has some rows of the table, and hence some columns
+ * of the logits of all rows. The ranks exchange three floats of each row, and the gradient of the
+ * norm's output. With sequence parallelism a rank applies the norm to its own rows, and gathers
+ * those of the others.
  *
- * In chunks, logits are made twice: for the losses in forward, for gradients in backward_input.
+ * The chunked form computes logits twice: in forward for the losses, in backward_input for the
+ * gradients.
  */
 #include "head.h"
 #include "vocabulary.h"
 
 struct saved {
-    struct model_head_norm own; /* statistics of this rank's rows; norm: all rows */
-    /* Of each row, (n): struct rf_cross_entropy_part. After the first exchange `most` is that of
-     * all ranks, after the second `total` is lse. */
+    struct model_head_norm own; /* mean, rstd: of this rank's rows; norm: of all rows */
+    /* (n) each: see struct rf_cross_entropy_part. `most` is the maximum over all ranks after the
+     * first exchange. `total` is lse after the second exchange. */
     struct rf_tensor most, total, wanted;
 };
 
@@ -28,7 +30,7 @@ static struct rf_cross_entropy_part columns_of(const struct rf_ctx *ctx, const s
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-#define OF_ROWS 4 /* cuts of all rows; those after them are of own rows */
+#define OF_ROWS 4 /* the first cuts are of all rows, the others of this rank's rows */
 
 static int cut_saved(const struct model_head *h, struct saved *s,
                      struct model_cut cuts[OF_ROWS + 2])
@@ -58,8 +60,8 @@ static int get_saved(const struct rf_ctx *ctx, const struct model_head *h, struc
                              count - OF_ROWS);
 }
 
-/* Where the gradient of the norm's output is kept for backward_weight, of own rows: in the output,
- * which has no other use, if logits are made in chunks. */
+/* Where backward_weight finds the gradient of the norm's output, of this rank's rows. The chunked
+ * form has no other use for the block's output, and keeps it there. */
 static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor dout,
                      struct rf_tensor *out)
 {
@@ -71,15 +73,15 @@ static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struc
     return 0;
 }
 
-/* Rows whose logits exist at once. */
+/* The number of rows whose logits exist at once. */
 static int64_t chunk_rows(const struct model_head *h, int64_t rows, int64_t columns)
 {
     const int64_t wanted = h->rows && h->rows < rows ? h->rows : rows;
-    const int64_t most = INT32_MAX / columns; /* kernels index up to this */
+    const int64_t most = INT32_MAX / columns; /* kernels use 32-bit indices */
     return h->rows && most < wanted ? model_max(most, 1) : wanted;
 }
 
-/* The logits of rows: of `all` of them, or, in chunks, in the scratch. */
+/* The logits of some rows: part of `all`, or, in the chunked form, in the scratch. */
 static int get_logits(const struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor all,
                       struct model_span rows, struct rf_tensor *out)
 {
@@ -101,7 +103,7 @@ static int make_logits(const struct rf_ctx *ctx, const struct model_head *h, con
                         &(struct rf_matmul_opts){.transpose_b = true});
 }
 
-/* Logits, and of each row the largest, for the exchange. */
+/* Computes the logits, and writes the maximum of each row for the exchange. */
 static int go_over_logits(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
                           struct rf_tensor out)
 {
@@ -174,8 +176,8 @@ int model_head_shared_forward(struct rf_ctx *ctx, const struct model_head *h, st
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Of rows: the gradient of the norm's output by this rank's columns, for the exchange; and the
- * table's gradient. */
+/* For some rows: writes the gradient of the norm's output by this rank's columns for the exchange,
+ * and adds to the gradient of the table. */
 static int pass_back_chunk(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
                            struct model_span rows)
 {

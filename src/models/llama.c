@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes a Llama-style model: its blocks and the declaration of every parameter. What the blocks
- * compute is in llama_embedding.c, llama_layer.c and head.c.
+ * Creates a Llama-style model: its blocks and the declarations of its parameters.
+ * llama_embedding.c, llama_layer.c and head.c have the computation of the blocks.
  */
 #include "llama.h"
 
@@ -12,7 +12,7 @@
 #include "llama_internal.h"
 
 struct llama {
-    struct llama_config config; /* with its defaults filled in */
+    struct llama_config config; /* the defaults are filled in */
     struct model_head head;
     struct model_blocks model;
 };
@@ -35,15 +35,16 @@ const char *llama_config_fault(const struct llama_config *c)
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->vocab < 0)
         return "layers, channels and heads must be at least 1";
     if (c->kv_heads < 0 || c->hidden < 0 || c->head_rows < 0)
-        return "heads of keys, hidden size and rows of the head must be 0 (as usual) or more";
+        return "kv_heads, hidden and head_rows must be 0 (the default) or more";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24 || c->hidden > 1 << 24)
-        return "channels, layers, hidden size or vocabulary are too large";
+        return "channels, layers, hidden size or vocabulary are too large; use smaller sizes";
     if (c->channels % c->heads != 0)
         return "heads must divide channels; for example 4 heads for 128 channels";
     if (c->channels / c->heads % 2 != 0)
-        return "channels of a head must be even: they are turned in pairs";
+        return "channels per head must be even, because the rotary embedding rotates pairs of "
+               "channels";
     if (c->kv_heads && c->heads % c->kv_heads != 0)
-        return "heads of keys and values must divide heads; for example 2 for 8 heads";
+        return "kv_heads must divide heads; for example 2 for 8 heads";
     if ((c->theta != 0 && !(c->theta >= 1)) || !(c->eps >= 0))
         return "theta must be at least 1, and eps must not be negative";
     const char *fault = model_type_fault(c->dtype, c->residual);
@@ -86,7 +87,7 @@ static void make_embedding(struct model_part *part, const struct llama_config *c
 static void make_layer(struct model_part *part, const struct llama_config *g, int layer)
 {
     const int64_t c = g->channels;
-    /* As in a GPT-2: projections into the residual are smaller by the root of their number. */
+    /* As in GPT-2, residual projections are scaled by 1 / sqrt(their number). */
     const float residual = 0.02f / sqrtf(2.0f * (float)g->layers);
     char prefix[32];
     snprintf(part->name, sizeof(part->name), "layer %d", layer);
@@ -97,7 +98,7 @@ static void make_layer(struct model_part *part, const struct llama_config *g, in
     add_norm(part, g, prefix, "norm2");
     add_projection(part, g, prefix, "mlp.gate_up", 2 * (int64_t)g->hidden, c, 0.02f);
     add_projection(part, g, prefix, "mlp.down", c, g->hidden, residual);
-    /* Fewer heads of keys than ranks are copied. */
+    /* If there are fewer key heads than tensor ranks, several ranks have a copy of a head. */
     const int64_t size = c / g->heads, keys = g->kv_heads * size;
     part->params[1].split = (struct rf_split){
         .kind = RF_SPLIT_ROWS, .segments = 3, .unit = (int)size, .sizes = {c, keys, keys}};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A Llama-style transformer (Touvron et al. 2023) as a list of blocks: embedding, layers, head.
- * RMSNorm before each half, rotary positions, grouped queries (Ainslie et al. 2023), SwiGLU, no
- * biases, and a head of its own or tied to the embedding. Written against the public headers, as
- * anybody would.
+ * A Llama-style transformer (Touvron et al. 2023) as a list of blocks: embedding, layers, head. It
+ * has RMSNorm before each half, rotary positions, grouped-query attention (Ainslie et al. 2023),
+ * SwiGLU, no biases, and a head of its own or tied to the embedding. It uses public headers only,
+ * like any user's model.
  */
 #ifndef RF_MODELS_LLAMA_H
 #define RF_MODELS_LLAMA_H
@@ -18,25 +18,25 @@ extern "C" {
 
 struct llama_config {
     int layers, channels, heads;
-    int kv_heads;  /* of keys and values: divides heads; 0 = heads */
-    int hidden;    /* of the gated unit; 0 = 8/3 of channels, rounded up to a multiple of 32 */
-    int vocab;     /* 0 = 257, bytes and end of text */
-    float theta;   /* of the rotary embedding; 0 = 10000 */
-    float eps;     /* of the norms; 0 = 1e-5 */
-    bool tied;     /* the head is the embedding's table */
-    int head_rows; /* as in gpt2.h */
+    int kv_heads; /* heads of keys and values; divides heads; 0 = heads */
+    int hidden;   /* width of the gated unit; 0 = 8/3 of channels, rounded up to a multiple of 32 */
+    int vocab;    /* 0 = 257: bytes and end of text */
+    float theta;  /* base of the rotary embedding; 0 = 10000 */
+    float eps;    /* of the norms; 0 = 1e-5 */
+    bool tied;    /* the head is the embedding's table */
+    int head_rows;                 /* as in gpt2.h */
     enum rf_dtype dtype, residual; /* as in gpt2.h */
     unsigned recompute;            /* as in gpt2.h */
 };
 
 struct llama;
-/* The status is RF_EINVAL when llama_config_fault has something to say. */
+/* Returns RF_EINVAL when llama_config_fault returns a fault. */
 RF_MUST_CHECK int llama_create(const struct llama_config *config, struct llama **out);
 void llama_destroy(struct llama *model); /* after its runs and plans; NULL is allowed */
-/* layers + 2 blocks, owned by the model. */
+/* layers + 2 blocks. The model owns them. */
 const struct rf_block *llama_blocks(const struct llama *model, int *count);
-/* What was wrong with the config of a llama_create that failed, in one sentence; NULL when the
- * fault is not there. */
+/* One sentence on what was wrong with the config of a llama_create that failed. NULL when the
+ * config was not the cause. */
 const char *llama_config_fault(const struct llama_config *config);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The embedding block of a Llama-style model: a table of tokens. Positions come in the layers.
+ * The embedding block of a Llama-style model: the table of tokens. The layers add the positions.
  */
 #include "llama_internal.h"
 #include "vocabulary.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the Llama-style model share: operations of its blocks,
- * whose self is the config.
+ * Declarations shared by the files of the Llama-style model: the operations of its blocks. Their
+ * self is the config.
  */
 #ifndef RF_MODELS_LLAMA_INTERNAL_H
 #define RF_MODELS_LLAMA_INTERNAL_H

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * A layer of a Llama-style model: x + attention(norm(x)), then that + gated unit(norm(that)). Here:
- * its memory and its exchanges. What it does not keep (recompute.h) passes through scratch, and is
- * made again in the backward pass by the same kernels; what both halves of that need and costs a
- * product or attention goes by saved_for_weight.
+ * A layer of a Llama-style model: y = x + attention(norm(x)), then y + gated unit(norm(y)). This
+ * file has its memory and its exchanges. Values that are recomputed (recompute.h) are written to
+ * scratch, and the same kernels compute them again in the backward pass. A value that costs a
+ * product or an attention, and that both halves of the backward pass need, is kept in
+ * saved_for_weight.
  */
 #include <string.h>
 
 #include "llama_layer.h"
 
-/* Of queries, keys and values. */
+/* Columns of the packed queries, keys and values of this rank. */
 static int64_t packed(const struct layer *l)
 {
     return l->size * (l->heads + 2 * l->keys);
@@ -103,7 +104,7 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_config 
     l->m.copied = g->kv_heads < ranks ? 2 * g->kv_heads * l->size : 0;
 }
 
-/* For a phase, with what this rank has; what forward does not keep is for the steps to place. */
+/* Sets up the call for one phase. The steps set the tensors that forward does not keep. */
 static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct llama_config *g)
 {
     struct model_cut saved[SAVED_CUTS];

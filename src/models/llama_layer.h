@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A layer of a Llama-style model in a call: what its forward and backward files share.
+ * One call of a layer of a Llama-style model: declarations shared by its forward and backward
+ * files.
  */
 #ifndef RF_MODELS_LLAMA_LAYER_H
 #define RF_MODELS_LLAMA_LAYER_H
@@ -11,27 +12,28 @@
 
 enum param { NORM1, QKV, PROJ, NORM2, GATE_UP, DOWN };
 
-/* n rows, of which this rank has n' (fewer with sequence parallelism); C channels, H heads of size
- * D, K of keys and values, F hidden. Of t tensor ranks each has c = C/t, h = H/t, f = F/t, and k =
- * K/t, or 1 where several ranks have copies of a head of keys; q = (h+2k)D. */
+/* Sizes: n rows, of which this rank has n' (fewer with sequence parallelism); C channels, H heads
+ * of size D, K heads of keys and values, F hidden channels. Each of t tensor ranks has c = C/t, h =
+ * H/t, f = F/t, and k = K/t, or k = 1 where several ranks have a copy of a key head. q = (h+2k)D.
+ */
 
-/* What forward makes. All but what is recomputed is kept. */
+/* Results of forward. All but the recomputed ones are kept. */
 struct saved {
     struct rf_tensor norm1, rstd1;    /* (n',C) (n') */
-    struct rf_tensor qkv, mixed, lse; /* (n,q), turned; (n,c) (n,h) */
+    struct rf_tensor qkv, mixed, lse; /* (n,q), rotated; (n,c) (n,h) */
     struct rf_tensor middle;          /* (n',C): x + attention */
     struct rf_tensor norm2, rstd2;
     struct rf_tensor gates, act; /* (n,2f): gate and up; (n,f) */
 };
-/* What backward_input keeps for backward_weight, all in the type of products. */
+/* Values that backward_input keeps for backward_weight, in the operand type of products. */
 struct saved_for_weight {
     struct rf_tensor dgates, dmiddle, dqkv; /* (n,2f) (n,C) (n,q) */
     struct rf_tensor dnorm1, dnorm2;        /* (n',C) */
-    struct rf_tensor dout;       /* (n,C): where the residual stream has another type or is cut */
-    struct rf_tensor mixed, act; /* (n,c) (n,f): kept where attention or the unit is recomputed */
+    struct rf_tensor dout;       /* (n,C): if the residual stream has another type or is sharded */
+    struct rf_tensor mixed, act; /* (n,c) (n,f): if attention or the gated unit is recomputed */
 };
-/* What lives inside a phase, in scratch: `operands` of products, which are not kept; what attention
- * uses; and the gradient of the unit's output. Each from the start. */
+/* Scratch of a phase: operands of products that are not kept; the tensors of attention; the
+ * gradient of the gated unit's output. Each group begins at the start of the scratch. */
 struct work {
     struct rf_tensor norm, rstd, gates, act; /* (n',C) (n') (n,2f) (n,f) */
     struct rf_tensor mixed, delta, lse;      /* (n,c), or its gradient; (n,h) (n,h) */
@@ -52,26 +54,27 @@ struct layer {
 extern const struct model_steps llama_layer_forward, llama_layer_backward_input,
     llama_layer_backward_weight;
 
-/* Heads of a packed tensor, or of one of (n,c). */
+/* Heads of a packed tensor, or of an (n,c) tensor. */
 int llama_heads(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
                 struct rf_heads *out);
-/* (B,h,T) of (n,h) floats: the same count. */
+/* Views (n,h) floats as (B,h,T). */
 int llama_by_head(const struct layer *l, struct rf_tensor t, struct rf_tensor *out);
-/* Where sequences are shared: of own rows, and lse is not cut into heads. */
+/* If sequences are split, the arguments describe this rank's rows, and lse stays (n,h). */
 int llama_attention_args(const struct layer *l, struct rf_attention_args *args);
-/* Queries and keys of qkv, or its gradient, turned or turned back, in place. */
+/* Rotates the queries and keys of qkv, or rotates their gradient back, in place. */
 int llama_turn(const struct layer *l, struct rf_tensor qkv, bool back);
 struct model_context llama_context(const struct layer *l);
-/* Own keys and values side by side, of qkv or its gradient. */
+/* This rank's keys and values of qkv or of its gradient; they are adjacent. */
 int llama_own_keys(const struct layer *l, struct rf_tensor qkv, struct rf_heads *out);
 int llama_give_keys(struct layer *l);
 
-/* Norm of own rows, given to the other ranks; kept where norms are kept. */
+/* Norm of this rank's rows, and its exchange with the other ranks. The result is kept in `kept` if
+ * norms are kept. */
 int llama_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept,
                struct rf_tensor rstd);
-/* Where that is for a product, with all rows. */
+/* The result of llama_norm as the operand of a product, with all rows. */
 struct rf_tensor llama_normed(const struct layer *l, struct rf_tensor kept);
-/* Where sequences are shared: with keys in w.sequences. */
+/* If sequences are split, w.sequences must have the keys. */
 int llama_attend(const struct layer *l);
 int llama_gate(const struct layer *l);
 int llama_widen(const struct layer *l);

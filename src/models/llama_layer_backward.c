@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The backward pass of a Llama-style model's layer, in steps: the half for its input, and that for
+ * The backward pass of a layer of a Llama-style model, in steps: one half for its input, one for
  * its weights.
  */
 #include "llama_layer.h"
 
-/* ---- once more ------------------------------------------------------------------------------- */
+/* ---- recomputation --------------------------------------------------------------------------- */
 
-/* Whole, as in forward: so it is the same bits. The rstd that it writes is the one kept. */
+/* Computes whole rows, like forward, so the bits are the same. It overwrites rstd with the values
+ * that it already has. */
 static int norm_again(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_NORMS))
@@ -15,7 +16,7 @@ static int norm_again(struct layer *l, enum param weight, struct rf_tensor x, st
     return MODEL_AGAIN(l->m.ctx, llama_norm(l, weight, x, kept, l->w.rstd));
 }
 
-/* The gates where their gradients will be, which replace them. */
+/* Writes the gates to the memory of their gradients, which later overwrite them. */
 static int unit_again(struct layer *l)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_MLP))
@@ -34,7 +35,7 @@ static int attention_again(struct layer *l)
     return MODEL_AGAIN(l->m.ctx, llama_attend(l));
 }
 
-/* act: of saved_for_weight, or made of the gates, or kept. */
+/* Gets `act` from saved_for_weight, computes it from the gates, or uses the kept one. */
 static int act_again(struct layer *l)
 {
     if (!model_drops(&l->m, MODEL_RECOMPUTE_GELU))
@@ -52,7 +53,7 @@ static int begin(struct layer *l)
     return l->m.residual != l->m.dtype ? rf_cast(l->m.ctx->stream, l->h.dout, l->dout) : 0;
 }
 
-/* What comes before the unit's own products. */
+/* The steps before the products of the gated unit. */
 static int take_dout(struct layer *l)
 {
     if (l->m.part.sequence)
@@ -71,12 +72,12 @@ static int unit(struct layer *l)
     return model_project_back(&l->m, l->h.dnorm2, l->h.dgates, p[GATE_UP]);
 }
 
-/* din is the gradient of the sum in the middle, to which that of the first norm is added. */
+/* din has the gradient of the sum in the middle; the gradient of the first norm is added to it. */
 static int middle(struct layer *l)
 {
     struct rf_stream *stream = l->m.ctx->stream;
     RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm2));
-    /* dout is needed unchanged for the weights, so the residual branch starts from a copy. */
+    /* backward_weight needs dout unchanged, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(stream, l->din, l->dout));
     RETURN_IF_FAILED(rf_rmsnorm_backward_input(stream, l->din, l->h.dnorm2, l->s.middle, l->s.rstd2,
                                                l->m.ctx->params[NORM2], true));
@@ -84,8 +85,9 @@ static int middle(struct layer *l)
                               : rf_cast(stream, l->h.dmiddle, l->din);
 }
 
-/* Of keys that ranks have copies of, each has the part of the gradient that its queries make: sums
- * of what follows from it are right, and its weights' gradient is added by MODEL_COPIES. */
+/* Where ranks have copies of a key head, each rank computes the part of the gradient that its own
+ * queries contribute. The later sum over the ranks adds these parts. MODEL_COPIES adds those of the
+ * weights. */
 static int attend_back(struct layer *l)
 {
     const int64_t heads = l->heads, k = l->keys;
@@ -183,12 +185,13 @@ static int middle_weights(struct layer *l)
     return norm_again(l, NORM1, l->x, l->s.norm1);
 }
 
-/* Rows of QKV, or of its gradient, that are copies: of the key and the value behind the queries. */
+/* The rows of the QKV weight, or of its gradient, that other ranks have copies of: those of the key
+ * and the value after the queries. */
 static int own_copies(const struct layer *l, struct rf_tensor qkv, struct rf_tensor *out)
 {
     return rf_tensor_rows(qkv, l->heads * l->size, 2 * l->size, out);
 }
-/* And those of all ranks, of which each has those of one head. */
+/* The rows of this rank's head among those of all heads that have copies. */
 static int shared_copies(const struct layer *l, struct rf_tensor all, struct rf_tensor *out)
 {
     const int64_t head = (int64_t)l->m.part.rank * l->g->kv_heads / l->m.part.ranks;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forward pass of a Llama-style model's layer, in steps, and those parts of it that the
- * backward pass makes again.
+ * The forward pass of a layer of a Llama-style model, in steps, and the parts of it that the
+ * backward pass computes again.
  */
 #include "llama_layer.h"
 
@@ -44,7 +44,7 @@ static int turn(const struct layer *l, struct rf_heads turned, int64_t position,
 int llama_turn(const struct layer *l, struct rf_tensor qkv, bool back)
 {
     const struct model_context c = llama_context(l);
-    struct rf_heads turned; /* queries and keys lie side by side */
+    struct rf_heads turned; /* queries and keys are adjacent */
     RETURN_IF_FAILED(llama_heads(l, qkv, 0, l->heads + l->keys, &turned));
     if (l->m.context.ranks <= 1)
         return turn(l, turned, 0, back);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The list of blocks, and cutting the memory of a block into tensors; see parts.h.
+ * The list of blocks, and suballocation of a block's memory for tensors; see parts.h.
  */
 #include "parts.h"
 
@@ -104,16 +104,16 @@ uint64_t model_scratch_bytes(int64_t elements)
 const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual)
 {
     if (dtype != RF_F32 && dtype != RF_F16 && dtype != RF_BF16)
-        return "the type must be f32, f16 or bf16";
+        return "the type of activations must be f32, f16 or bf16";
     if (residual != RF_F32 && residual != dtype)
-        return "the type of the residual stream must be f32 or that of the other activations";
+        return "the type of the residual stream must be f32 or the type of the other activations";
     return NULL;
 }
 
 const char *model_recompute_fault(unsigned recompute)
 {
     return recompute & ~(unsigned)MODEL_RECOMPUTE_ALL
-               ? "recompute has a bit that is none of MODEL_RECOMPUTE_*"
+               ? "recompute has an unknown bit; use only bits of enum model_recompute_part"
                : NULL;
 }
 

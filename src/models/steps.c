@@ -139,7 +139,7 @@ struct rf_tensor model_all_rows(const struct model_layer *m, struct rf_tensor ow
     return m->part.sequence ? m->ctx->exchanged : own;
 }
 
-/* ---- what divides what ----------------------------------------------------------------------- */
+/* ---- divisions ------------------------------------------------------------------------------- */
 
 static const struct model_division *refused(const struct model_division *d, int count,
                                             int64_t ranks)

@@ -327,7 +327,7 @@ TEST(Llama, FaultsAreNamed)
     EXPECT_EQ(llama_config_fault(&good), nullptr);
     EXPECT_NE(fault([](llama_config *c) { c->heads = 5; }).find("divide channels"),
               std::string::npos);
-    EXPECT_NE(fault([](llama_config *c) { c->kv_heads = 3; }).find("keys"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->kv_heads = 3; }).find("kv_heads"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->heads = 32; }).find("even"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->theta = 0.5f; }).find("theta"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->dtype = RF_I32; }).find("type"), std::string::npos);

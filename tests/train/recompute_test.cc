@@ -336,7 +336,7 @@ TEST(Recompute, AnUnknownPartIsRefused)
     llama *other = nullptr;
     EXPECT_EQ(gpt2_create(&t.model, &model), RF_EINVAL);
     EXPECT_STREQ(gpt2_config_fault(&t.model),
-                 "recompute has a bit that is none of MODEL_RECOMPUTE_*");
+                 "recompute has an unknown bit; use only bits of enum model_recompute_part");
     EXPECT_EQ(llama_create(&t.llama, &other), RF_EINVAL);
     EXPECT_STREQ(llama_config_fault(&t.llama), gpt2_config_fault(&t.model));
 }

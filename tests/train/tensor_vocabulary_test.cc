@@ -274,7 +274,7 @@ TEST(TensorVocabulary, WhatCannotBeSharedIsSaidInASentence)
         const rf_tensor_part many = {4, 1, false}, uneven = {3, 1, true};
         EXPECT_EQ(block->ops->tensor_sizes(block->self, &many, rows, seq, &sizes), RF_EINVAL);
         EXPECT_EQ(std::string(sizes.fault),
-                  "4 tensor ranks are more than the 3 rows of the vocabulary; use fewer");
+                  "4 tensor ranks are more than the 3 rows of the vocabulary; use fewer ranks");
         EXPECT_EQ(block->ops->tensor_sizes(block->self, &uneven, 32, seq, &sizes), RF_EINVAL);
         EXPECT_NE(std::string(sizes.fault).find("3 tensor ranks do not divide the 32 tokens"),
                   std::string::npos);
