@@ -7,6 +7,7 @@
 #define RF_DEVICE_DEVICE_H
 
 #include <ringforge/device.h>
+#include <stdio.h>
 
 /* The device's kernel for this SPIR-V and these specialization constants: compiled on first use,
  * kept until the device is closed. Keyed by desc->spirv (the pointer), specs, push_bytes and
@@ -141,5 +142,26 @@ void rf_device_fail_next_submit(struct rf_device *device);
  * user's); `create`: makes the folders on the way. False: there is no folder for it. */
 bool rf_device_cache_path(const struct rf_device *device, const char *suffix, char *path,
                           bool create);
+
+/* ---- files of lines in the cache folder (cache_lines.c) -------------------------------------- */
+
+#define RF_CACHE_LINE_BYTES 128 /* of a line, at most, with its end */
+struct rf_cache_lines {
+    const char *suffix; /* of the file, and in its first line */
+    int version;        /* of what its lines mean */
+    uint32_t most;      /* lines */
+    const char *remedy; /* for a damaged file: "run `ringforge tune` again" */
+};
+/* Gives the lines of this device and driver's file to `take`, which says whether a line makes
+ * sense. False: there is no file, or (logged) it is damaged, and what was taken is void. */
+bool rf_cache_lines_load(const struct rf_device *device, const struct rf_cache_lines *kind,
+                         bool (*take)(void *user, const char *line), void *user);
+/* Writes or replaces the file as a whole. `print` writes line i, with its end. path (NULL: not
+ * wanted) receives the file's name, at most `bytes`. RF_EIO: it cannot be written. Two threads of a
+ * process must not write the same file at once. */
+RF_MUST_CHECK int rf_cache_lines_save(const struct rf_device *device,
+                                      const struct rf_cache_lines *kind, uint32_t count,
+                                      void (*print)(void *user, uint32_t i, FILE *file), void *user,
+                                      char *path, size_t bytes);
 
 #endif

@@ -5,14 +5,15 @@
  * device and driver, and is read when a device's first product is picked. Nothing in a file is
  * trusted: a line that cannot be read ends it, and a path that cannot run a product is passed over.
  */
-#include <errno.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include "../base/base.h"
 #include "matmul.h"
 
-enum { MOST_TABLES = 16, MOST_CHOICES = 4096, VERSION = 1 };
+enum { MOST_TABLES = 16, MOST_CHOICES = 4096 };
+
+static const struct rf_cache_lines lines = {"matmul", 1, MOST_CHOICES,
+                                            "run `ringforge tune` again"};
 
 struct table {
     uint8_t device_uuid[16], driver_uuid[16];
@@ -82,96 +83,39 @@ static bool read_line(const char *line, struct rf_matmul_choice *c)
     return strspn(form, "nt") == 2 && read_type(type, &c->type) && is_sound(c);
 }
 
-static void head_text(const struct table *key, char *text, size_t bytes)
+static bool take_line(void *user, const char *line)
 {
-    char device[33], driver[33];
-    for (int i = 0; i < 16; i++) {
-        snprintf(device + 2 * i, 3, "%02x", key->device_uuid[i]);
-        snprintf(driver + 2 * i, 3, "%02x", key->driver_uuid[i]);
-    }
-    snprintf(text, bytes, "ringforge-matmul %d %s %s %u\n", VERSION, device, driver,
-             key->driver_version);
-}
-
-/* Why the file is not taken; NULL: it is, or there is none. */
-static const char *read_file(FILE *file, struct table *table)
-{
-    char line[128], head[128];
-    head_text(table, head, sizeof(head));
-    if (!fgets(line, sizeof(line), file) || strcmp(line, head) != 0)
-        return "it is of another version, device or driver";
-    table->choices = rf_alloc(MOST_CHOICES * sizeof(*table->choices));
-    if (!table->choices)
-        return "there is no memory for it";
-    while (fgets(line, sizeof(line), file)) {
-        unsigned count;
-        char end;
-        if (sscanf(line, "end %u %c", &count, &end) == 1)
-            return count == table->count ? NULL : "it is not complete";
-        if (table->count == MOST_CHOICES || !read_line(line, &table->choices[table->count]))
-            return "a line of it makes no sense";
-        table->count++;
-    }
-    return "it is not complete";
+    struct table *table = user;
+    return read_line(line, &table->choices[table->count]) && ++table->count;
 }
 
 static void load(struct rf_device *device, struct table *table)
 {
-    char path[RF_CACHE_PATH_BYTES];
-    const char *why;
-    if (!rf_device_cache_path(device, "matmul", path, false))
+    table->choices = rf_alloc(MOST_CHOICES * sizeof(*table->choices));
+    if (table->choices && rf_cache_lines_load(device, &lines, take_line, table))
         return;
-    FILE *file = rf_open_input(path, &why);
-    if (!file && errno == ENOENT)
-        return;
-    if (file) {
-        why = read_file(file, table);
-        fclose(file);
-    }
-    if (!why) {
-        rf_log("ops", 2, "%u measured paths of matmul from %s", table->count, path);
-        return;
-    }
-    rf_log("ops", 1, "%s is ignored: %s; run `ringforge tune` again", path, why);
     rf_free(table->choices);
     table->choices = NULL;
     table->count = 0;
 }
 
+static void print_line(void *user, uint32_t i, FILE *file)
+{
+    const struct rf_matmul_choice *c = (const struct rf_matmul_choice *)user + i;
+    fprintf(file, "%s %c%c %d %d %d %s\n", rf_dtype_name(c->type), c->transpose_a ? 't' : 'n',
+            c->transpose_b ? 't' : 'n', c->m_class, c->n_class, c->k_class, c->path);
+}
+
 int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice *choices,
                          uint32_t count, char *path, size_t bytes)
 {
-    char name[RF_CACHE_PATH_BYTES], temporary[RF_CACHE_PATH_BYTES + 16], head[128];
     if (!device || (count > 0 && !choices) || count > MOST_CHOICES)
         return rf_fail(RF_EINVAL, "rf_matmul_table_save: a device and up to %d choices are needed",
                        MOST_CHOICES);
-    if (!rf_device_cache_path(device, "matmul", name, true))
-        return rf_fail(RF_EIO, "there is no folder for the table; set RF_CACHE_DIR");
     for (uint32_t i = 0; i < count; i++)
         if (!is_sound(&choices[i]))
             return rf_fail(RF_EINVAL, "rf_matmul_table_save: choice %u is no choice", i);
-    snprintf(temporary, sizeof(temporary), "%s.%ld", name, (long)getpid());
-    unlink(temporary); /* of a process that was killed and had this number */
-    FILE *file = fopen(temporary, "wxe");
-    if (!file)
-        return rf_fail(RF_EIO, "%s cannot be written", temporary);
-    struct table key = key_of(device);
-    head_text(&key, head, sizeof(head));
-    fputs(head, file);
-    for (uint32_t i = 0; i < count; i++)
-        fprintf(file, "%s %c%c %d %d %d %s\n", rf_dtype_name(choices[i].type),
-                choices[i].transpose_a ? 't' : 'n', choices[i].transpose_b ? 't' : 'n',
-                choices[i].m_class, choices[i].n_class, choices[i].k_class, choices[i].path);
-    fprintf(file, "end %u\n", count);
-    bool ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
-    ok = fclose(file) == 0 && ok;
-    if (!ok || rename(temporary, name) != 0) {
-        unlink(temporary);
-        return rf_fail(RF_EIO, "%s cannot be written", name);
-    }
-    if (path)
-        snprintf(path, bytes, "%s", name);
-    return 0;
+    return rf_cache_lines_save(device, &lines, count, print_line, (void *)choices, path, bytes);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */

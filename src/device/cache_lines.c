@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Text files of lines beside the pipeline cache, one per device and driver: what was measured or
+ * found out about a device. The first line names kind, device and driver, the last one counts the
+ * lines between. Nothing in a file is trusted, and one that is not whole is ignored.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+static void head_text(const struct rf_device *device, const struct rf_cache_lines *kind, char *text,
+                      size_t bytes)
+{
+    const struct rf_device_info *info = &device->info;
+    char uuid[2][33];
+    for (int i = 0; i < 16; i++) {
+        snprintf(uuid[0] + 2 * i, 3, "%02x", info->device_uuid[i]);
+        snprintf(uuid[1] + 2 * i, 3, "%02x", info->driver_uuid[i]);
+    }
+    snprintf(text, bytes, "ringforge-%s %d %s %s %u\n", kind->suffix, kind->version, uuid[0],
+             uuid[1], info->driver_version);
+}
+
+/* Why the file is not taken; NULL: it is. */
+static const char *read_lines(FILE *file, const char *head, uint32_t most,
+                              bool (*take)(void *user, const char *line), void *user)
+{
+    char line[RF_CACHE_LINE_BYTES];
+    uint32_t taken = 0, count;
+    char end;
+    if (!fgets(line, sizeof(line), file) || strcmp(line, head) != 0)
+        return "it is of another version, device or driver";
+    while (fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "end %u %c", &count, &end) == 1)
+            return count == taken ? NULL : "it is not complete";
+        if (taken == most || !take(user, line))
+            return "a line of it makes no sense";
+        taken++;
+    }
+    return "it is not complete";
+}
+
+bool rf_cache_lines_load(const struct rf_device *device, const struct rf_cache_lines *kind,
+                         bool (*take)(void *user, const char *line), void *user)
+{
+    char path[RF_CACHE_PATH_BYTES], head[RF_CACHE_LINE_BYTES];
+    const char *why;
+    if (!rf_device_cache_path(device, kind->suffix, path, false))
+        return false;
+    FILE *file = rf_open_input(path, &why);
+    if (!file && errno == ENOENT)
+        return false;
+    if (file) {
+        head_text(device, kind, head, sizeof(head));
+        why = read_lines(file, head, kind->most, take, user);
+        fclose(file);
+    }
+    if (why)
+        rf_log("device", 1, "%s is ignored: %s; %s", path, why, kind->remedy);
+    else
+        rf_log("device", 2, "read %s", path);
+    return !why;
+}
+
+int rf_cache_lines_save(const struct rf_device *device, const struct rf_cache_lines *kind,
+                        uint32_t count, void (*print)(void *user, uint32_t i, FILE *file),
+                        void *user, char *path, size_t bytes)
+{
+    char name[RF_CACHE_PATH_BYTES], temporary[RF_CACHE_PATH_BYTES + 16], head[RF_CACHE_LINE_BYTES];
+    if (!rf_device_cache_path(device, kind->suffix, name, true))
+        return rf_fail(RF_EIO,
+                       "there is no folder for the file of the device's %s; set RF_CACHE_DIR",
+                       kind->suffix);
+    snprintf(temporary, sizeof(temporary), "%s.%ld", name, (long)getpid());
+    unlink(temporary); /* of a process that was killed and had this number */
+    FILE *file = fopen(temporary, "wxe");
+    if (!file)
+        return rf_fail(RF_EIO, "%s cannot be written", temporary);
+    head_text(device, kind, head, sizeof(head));
+    fputs(head, file);
+    for (uint32_t i = 0; i < count; i++)
+        print(user, i, file);
+    fprintf(file, "end %u\n", count);
+    bool ok = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    ok = fclose(file) == 0 && ok;
+    if (!ok || rename(temporary, name) != 0) {
+        unlink(temporary);
+        return rf_fail(RF_EIO, "%s cannot be written", name);
+    }
+    if (path)
+        snprintf(path, bytes, "%s", name);
+    return 0;
+}
