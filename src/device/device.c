@@ -84,7 +84,7 @@ static void enable(const struct rf_device *device, struct enabled *e)
         tail = &e->bfloat16.pNext;
         e->extensions[e->extension_count++] = VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME;
     }
-    if (device->opts.kernel_statistics && caps->ext_executable_properties) {
+    if (device->has_statistics) {
         *tail = &e->executable;
         e->extensions[e->extension_count++] = VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME;
     }
@@ -98,6 +98,10 @@ static int create_device(struct rf_device *device)
 {
     struct enabled e;
     float priorities[RF_MAX_QUEUES] = {1, 1, 1, 1};
+    /* Kernels are chosen by them, but not on CPUs. */
+    device->has_statistics =
+        device->caps.ext_executable_properties &&
+        (device->opts.kernel_statistics || device->info.kind != RF_DEVICE_CPU);
     enable(device, &e);
     VkDeviceQueueCreateInfo queues = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                       .queueFamilyIndex = device->caps.family,

@@ -98,6 +98,21 @@ bool rf_kernel_figures_of(const struct rf_kernel_statistic *list, uint32_t count
 /* The figures of a kernel: rf_kernel_figures_of its rf_kernel_statistics. */
 bool rf_kernel_get_figures(const struct rf_kernel *kernel, struct rf_kernel_figures *out);
 
+/* What the compiler says of a kernel, which is compiled for that and nothing else: the kernels that
+ * run are compiled as on any other device. RF_ENOTSUP: the driver says nothing, or not what its
+ * figures mean. */
+RF_MUST_CHECK int rf_device_probe(struct rf_device *device, const struct rf_kernel_desc *desc,
+                                  struct rf_kernel_figures *out);
+
+/* Whether rf_device_probe can be asked at all. */
+bool rf_device_probes(const struct rf_device *device);
+
+/* Tests: rf_device_probe asks this function instead of the driver; false: it says nothing. */
+void rf_device_fake_figures(struct rf_device *device,
+                            bool (*figures)(void *user, const struct rf_kernel_desc *desc,
+                                            struct rf_kernel_figures *figures),
+                            void *user);
+
 /* Calls `visit` for each kernel that the device has compiled for the library, in no order. */
 void rf_device_each_kernel(struct rf_device *device,
                            void (*visit)(void *user, const struct rf_kernel_desc *desc,

@@ -299,8 +299,12 @@ struct rf_kernel {
     VkPipelineLayout layout;
     VkPipeline pipeline;
     uint32_t push_bytes;
-    bool views; /* reads through texel views */
+    bool views;    /* reads through texel views */
+    bool captured; /* the driver has kept its statistics */
 };
+/* rf_kernel_create of SPIR-V, whose statistics are kept where the device has them. */
+int rf_kernel_create_captured(struct rf_device *device, const struct rf_kernel_desc *desc,
+                              struct rf_kernel **out);
 struct rf_kernel_slot;
 struct rf_kernel_table {
     pthread_mutex_t lock;
@@ -375,6 +379,10 @@ struct rf_device {
     VkDescriptorSetLayout view_layout; /* VK_NULL_HANDLE without views */
     uint32_t cache_hash;
     uint64_t cache_bytes;
+    bool has_statistics; /* the driver can be asked for statistics of a kernel */
+    bool (*fake_figures)(void *user, const struct rf_kernel_desc *desc,
+                         struct rf_kernel_figures *figures); /* tests */
+    void *fake_user;
 
     /* Profile: host time = timestamp * period + offset. */
     int64_t timestamp_offset_ns;

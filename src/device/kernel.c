@@ -71,20 +71,21 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
                   .pName = "main",
                   .pSpecializationInfo = desc->spec_count ? &specs : NULL},
         .layout = kernel->layout};
-    if (device->opts.kernel_statistics && device->caps.ext_executable_properties)
+    if (kernel->captured)
         create.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
     return device->vk.CreateComputePipelines(device->handle, device->cache, 1, &create, NULL,
                                              &kernel->pipeline);
 }
 
 static int create_of_spirv(struct rf_device *device, const struct rf_kernel_desc *desc,
-                           struct rf_kernel **out)
+                           bool capture, struct rf_kernel **out)
 {
     RETURN_IF_ERROR(check_desc(device, desc));
     struct rf_kernel *kernel = rf_alloc(sizeof(*kernel));
     if (!kernel)
         return rf_fail(RF_ENOMEM, "no memory for kernel %s", desc->name);
     kernel->device = device;
+    kernel->captured = capture && device->has_statistics;
     kernel->push_bytes = desc->push_bytes;
     kernel->views = rf_spirv_declares(desc, RF_SPIRV_SAMPLED_BUFFER);
     snprintf(kernel->name, sizeof(kernel->name), "%s", desc->name);
@@ -123,7 +124,7 @@ static int create_of_glsl(struct rf_device *device, const struct rf_kernel_desc 
                        desc->name);
     RETURN_IF_ERROR(rf_glsl_compile(desc->name, desc->glsl, &spirv, &compiled.spirv_bytes));
     compiled.spirv = spirv;
-    const int rc = create_of_spirv(device, &compiled, out);
+    const int rc = create_of_spirv(device, &compiled, device->opts.kernel_statistics, out);
     rf_free(spirv);
     return rc;
 }
@@ -135,7 +136,16 @@ int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc
         return rf_fail(RF_EINVAL,
                        "rf_kernel_create needs a device, a description and a place for its result");
     RETURN_IF_ERROR(rf_device_check(device));
-    return desc->glsl ? create_of_glsl(device, desc, out) : create_of_spirv(device, desc, out);
+    return desc->glsl
+               ? create_of_glsl(device, desc, out)
+               : create_of_spirv(device, desc, device->opts.kernel_statistics, out);
+}
+
+int rf_kernel_create_captured(struct rf_device *device, const struct rf_kernel_desc *desc,
+                              struct rf_kernel **out)
+{
+    RETURN_IF_ERROR(rf_device_check(device));
+    return create_of_spirv(device, desc, true, out);
 }
 
 void rf_kernel_destroy(struct rf_kernel *kernel)

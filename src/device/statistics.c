@@ -72,7 +72,7 @@ uint32_t rf_kernel_statistics(const struct rf_kernel *kernel, struct rf_kernel_s
                                   .pipeline = kernel->pipeline};
     VkPipelineExecutableInfoKHR first = {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR,
                                          .pipeline = kernel->pipeline};
-    if (!device->opts.kernel_statistics || !device->caps.ext_executable_properties)
+    if (!kernel->captured)
         return 0;
     for (uint32_t i = 0; i < RF_MAX_STATISTICS; i++)
         list[i] = (VkPipelineExecutableStatisticKHR){
