@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Do all ranks train the same model the same way? Asked once, when a run is opened, so that a
- * difference is named then and never becomes a hang or a silent divergence.
+ * Checks that all ranks train the same model in the same way. Runs once, when a run is opened, so a
+ * difference is reported then and does not become a hang or a silent divergence.
  */
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
 #include "run.h"
 
-/* What is compared, in the order of the names below. */
+/* The values compared, in the order of the names below. */
 enum field {
     FIELD_VERSION,
     FIELD_RANKS,
@@ -72,7 +72,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "seed"};
 
 struct record {
-    int32_t status; /* of the rank's own checks */
+    int32_t status; /* of this rank's own checks */
     uint32_t driver;
     uint64_t fields[FIELD_COUNT];
 };
@@ -98,7 +98,7 @@ static uint32_t hash_params(const struct rf_plan *plan)
     return hash;
 }
 
-/* Whose the elements are. */
+/* Hashes which ranks have which elements. */
 static uint32_t hash_splits(const struct rf_plan *plan)
 {
     uint32_t hash = 0;
@@ -116,7 +116,7 @@ static uint32_t hash_blocks(const struct rf_plan *plan)
     uint32_t hash = 0;
     for (int b = 0; b < plan->block_count; b++) {
         hash = hash_text(plan->blocks[b].name, hash);
-        struct rf_block_sizes sizes; /* of the same tensor rank on all ranks */
+        struct rf_block_sizes sizes; /* the same on all ranks for the same tensor rank */
         if (rf_plan_sizes_of(plan, &plan->blocks[b], 0, &sizes) < 0)
             continue;
         const int64_t limits[] = {sizes.vocabulary, sizes.classes};
@@ -149,8 +149,9 @@ static uint32_t hash_pipeline(const struct rf_plan *plan)
     return plan->mesh.pp > 1 ? rf_hash32(choices, sizeof(choices), stages) : 0;
 }
 
-/* What decides when parameters are gathered. Where nobody gathers, ranks may differ in it: one may
- * have less memory. Not so in whose arithmetic updates. */
+/* Hashes the options that decide when parameters are gathered. Ranks may differ in these if no rank
+ * gathers: one of them may have less memory. They may not differ in the side (host or device) that
+ * computes the update. */
 static uint32_t hash_gathers(const struct rf_plan *plan)
 {
     const struct rf_policy *p = &plan->policy;
@@ -250,7 +251,7 @@ int rf_run_agree(struct rf_run *run, int local)
     return rc;
 }
 
-/* Met by all; with anyone's collectives of another call it is a mismatch. */
+/* All ranks call this. A rank that is in another collective call detects a mismatch. */
 static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine, const char *label)
 {
     const int ranks = rf_comm_size(comm);
@@ -267,7 +268,7 @@ static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine, const ch
     return rc;
 }
 
-/* In the groups in which `list` transfers, but for those of `except`, which may be NULL. */
+/* Meets in the groups in which `list` transfers, except those of `except`, which may be NULL. */
 static int meet_groups(struct rf_run *run, const struct rf_list *list, const struct rf_list *except,
                        int32_t mine, const char *label)
 {
@@ -287,11 +288,11 @@ int rf_run_begin_call(struct rf_run *run, const char *label)
     int rc = 0;
     if (!run->comm || rf_comm_size(run->comm) == 1)
         return 0;
-    /* Who evaluates does not come to the other groups of a step. */
+    /* A rank that evaluates does not enter the other groups of a step. */
     rc = meet_groups(run, evaluate, NULL, 0, label);
     if (rc == 0)
         rc = meet_groups(run, &lists[RF_LIST_STEP], evaluate, 0, label);
-    if (rc == 0 && run->plan->mesh.pp > 1) /* messages alone tell nothing of a call */
+    if (rc == 0 && run->plan->mesh.pp > 1) /* messages do not name the call */
         rc = meet(run, run->comm, 0, label);
     return rc < 0 ? rf_run_give_up(run, rc) : 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Do all ranks that hold the same still hold the same? Every rank hashes what it has of each
- * tensor, as it would load it (spans.h), so who has copies of whom follows from the plan: equal
- * parts of one tensor. Row k of all ranks goes to one rank, which compares it: so a rank sends each
- * of its hashes once. Called between steps.
+ * Checks that ranks with copies of the same data still have equal copies. Every rank hashes its
+ * part of each tensor as it would load it (spans.h). The plan therefore determines which ranks have
+ * copies: those with equal parts of a tensor. One rank compares row k of all ranks, so a rank sends
+ * each of its hashes once. Called between steps.
  */
 #include <ringforge/ringforge.h>
 #include <sodium.h>
@@ -13,7 +13,7 @@
 
 enum { HASH_BYTES = 16, NAME_BYTES = 256, RANKS_BYTES = 160 };
 
-/* Numbers that are the same on all ranks. */
+/* Numbers that must be equal on all ranks. */
 enum number {
     NUMBER_STEP,
     NUMBER_UPDATES,
@@ -35,10 +35,10 @@ static const char *const number_names[NUMBER_COUNT] = {
     "the data cursor's number of samples",
     "the data cursor's seed"};
 
-/* What follows the numbers: rows of each tensor of a listing. */
+/* The rows after the numbers: one for each tensor of a listing. */
 enum group { GROUP_PARAMS, GROUP_COPIES, GROUP_STATES, GROUP_COUNT };
 
-/* What a rank has of one thing: which part of it, and its content. Zero: nothing. */
+/* A rank's part of one tensor: which part, and a hash of its content. Zero: no part. */
 struct row {
     uint8_t part[HASH_BYTES], content[HASH_BYTES];
 };
@@ -48,10 +48,10 @@ struct audit {
     int ranks;
     struct rf_listing listings[RF_PART_COUNT];
     int first[GROUP_COUNT + 1]; /* row of each group's first tensor */
-    int each;                   /* rows that a rank compares */
+    int each;                   /* number of rows that a rank compares */
     struct row *mine, *theirs;  /* ranks * each */
-    struct row *rows;           /* one of each rank */
-    int32_t *bad;               /* likewise */
+    struct row *rows;           /* one row of each rank */
+    int32_t *bad;               /* one of each rank */
     uint8_t *buffer;
 };
 
@@ -94,7 +94,7 @@ static int hash_span(struct audit *a, const struct rf_span *span, crypto_generic
     return 0;
 }
 
-/* Its 16-bit copy, which lies as the parameters do; false: there is none. */
+/* The 16-bit copy of a span, which has the layout of the parameters; false if there is none. */
 static bool copy_of(const struct audit *a, struct rf_span *span)
 {
     const struct rf_plan *plan = a->run->plan;
@@ -109,7 +109,7 @@ static bool copy_of(const struct audit *a, struct rf_span *span)
     return true;
 }
 
-/* Spans of one tensor follow each other. */
+/* Spans of one tensor are adjacent in the list. */
 static int hash_spans(struct audit *a, const struct rf_spans *spans, enum group group)
 {
     for (size_t i = 0; i < spans->count;) {
@@ -172,7 +172,7 @@ static int fill(struct audit *a, const struct rf_progress *progress)
     return 0;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static bool has(const struct row *row)
 {
@@ -190,8 +190,8 @@ static bool same(const struct row *a, const struct row *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* A rank that has the same part as one before it, with another content; -1: there is none. rows: of
- * all ranks, `step` apart. */
+/* Returns a rank that has the same part as a lower rank, with other content; -1 if there is none.
+ * rows: of all ranks, `step` apart. */
 static int find_other(const struct row *rows, int ranks, int step)
 {
     for (int r = 1; r < ranks; r++) {
@@ -204,7 +204,7 @@ static int find_other(const struct row *rows, int ranks, int step)
     return -1;
 }
 
-/* The first row of all that is not the same; INT32_MAX: all are. */
+/* Finds the first row that differs between ranks; INT32_MAX if all are equal. */
 static int compare(const struct audit *a, int32_t *bad)
 {
     int32_t mine = INT32_MAX;
@@ -218,7 +218,7 @@ static int compare(const struct audit *a, int32_t *bad)
     return 0;
 }
 
-/* ---- saying what differs --------------------------------------------------------------------- */
+/* ---- the error message ----------------------------------------------------------------------- */
 
 static const char *name_of(const struct audit *a, int row, char text[NAME_BYTES])
 {
@@ -235,13 +235,13 @@ static const char *name_of(const struct audit *a, int row, char text[NAME_BYTES]
     return text;
 }
 
-/* Whether a rank has this part: with this content, or with another one. */
+/* Whether a rank has this part, with this content or (others) with other content. */
 static bool is_of(const struct row *theirs, const struct row *row, bool others)
 {
     return same_part(theirs, row) && same(theirs, row) != others;
 }
 
-/* "rank 3", "ranks 0-2, 5". */
+/* Writes "rank 3" or "ranks 0-2, 5". */
 static void ranks_text(const struct row *rows, int ranks, const struct row *row, bool others,
                        char text[RANKS_BYTES])
 {
@@ -266,7 +266,8 @@ static void ranks_text(const struct row *rows, int ranks, const struct row *row,
     }
 }
 
-/* What most ranks with the part of rows[other] have; of several the content of the lowest rank. */
+/* The content that most ranks have for the part of rows[other]; of equally frequent contents, that
+ * of the lowest rank. */
 static const struct row *usual(const struct row *rows, int ranks, int other)
 {
     const struct row *best = NULL;
@@ -283,7 +284,7 @@ static const struct row *usual(const struct row *rows, int ranks, int other)
     return best;
 }
 
-/* All ranks see the same rows, and say the same. */
+/* All ranks see the same rows, so they give the same message. */
 static int complain(const struct audit *a, int bad)
 {
     char name[NAME_BYTES], different[RANKS_BYTES], most[RANKS_BYTES];
@@ -295,12 +296,12 @@ static int complain(const struct audit *a, int bad)
         first++;
     ranks_text(rows, a->ranks, row, true, different);
     ranks_text(rows, a->ranks, row, false, most);
-    return rf_fail_rank(RF_ECORRUPT, first,
-                        "audit after step %lld: %s is not the same on all ranks that have it: %s "
-                        "differ%s from %s; go on from a checkpoint, and look for the cause there "
-                        "(a block, a driver, memory)",
-                        (long long)a->run->step, name_of(a, bad, name), different,
-                        strncmp(different, "ranks", 5) ? "s" : "", most);
+    return rf_fail_rank(
+        RF_ECORRUPT, first,
+        "audit after step %lld: %s is not the same on all ranks that have it: %s differ%s from %s; "
+        "continue from a checkpoint, and look for the cause there (a block, a driver, memory)",
+        (long long)a->run->step, name_of(a, bad, name), different,
+        strncmp(different, "ranks", 5) ? "s" : "", most);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */

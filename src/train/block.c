@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One call of one block: makes its context from the operands of an instruction. Called by the
- * executor; knows nothing of the order of calls. Where this rank has several parts of a block, it
- * is called once for each, with its part of every operand.
+ * Calls one block: makes its context from the operands of an instruction. The executor calls this
+ * file; the order of calls is not decided here. If this rank has several parts of a block, the
+ * block is called once for each part, with that part of every operand.
  */
 #include <stddef.h>
 
@@ -17,7 +17,7 @@ struct call {
     int part; /* from 0 */
 };
 
-/* Bytes of a region, from `first` on. */
+/* Bytes [first, first + bytes) of a region. */
 static struct rf_tensor bytes_of(struct rf_tensor region, uint64_t first, uint64_t bytes)
 {
     if (!region.buffer)
@@ -27,7 +27,7 @@ static struct rf_tensor bytes_of(struct rf_tensor region, uint64_t first, uint64
     return region;
 }
 
-/* This part's bytes of what a block keeps: those of lower parts lie before them. */
+/* This part's bytes of the memory that a block keeps. Those of lower parts precede them. */
 static struct rf_tensor kept(const struct call *c, struct rf_tensor region, bool for_weight)
 {
     const struct rf_plan *plan = c->run->plan;
@@ -113,7 +113,7 @@ static struct rf_tensor param_of(const struct call *c, const struct rf_plan_para
     const enum rf_dtype dtype = param->desc->dtype;
     const enum rf_value_kind kind = dtype == RF_F32 ? RF_VALUE_PARAM : RF_VALUE_COPY;
     int value = of_piece(c, c->ins, c->i->ins, kind, param->piece);
-    if (value < 0 && dtype == RF_F32) /* as they were before the last update */
+    if (value < 0 && dtype == RF_F32) /* the version before the last update */
         value = of_piece(c, c->ins, c->i->ins, RF_VALUE_STATE, param->piece);
     if (value < 0)
         return (struct rf_tensor){0};
@@ -124,13 +124,14 @@ static struct rf_tensor param_of(const struct call *c, const struct rf_plan_para
     return part_of_param(c, param, t);
 }
 
-/* Parts have the same gradients of what is not cut: what the first one makes counts. */
+/* Parts have equal gradients of parameters that are not sharded, so only the first part's gradient
+ * is used. */
 static bool is_spare(const struct call *c, const struct rf_plan_param *param)
 {
     return c->part > 0 && param->cut.split.kind == RF_SPLIT_NONE;
 }
 
-/* Memory for a gradient that does not count. */
+/* Memory for a gradient that is not used. */
 static struct rf_tensor spare(const struct call *c, const struct rf_plan_param *param, uint64_t *at)
 {
     const struct rf_tensor scratch = out_of(c, RF_VALUE_SCRATCH);
@@ -143,7 +144,7 @@ static struct rf_tensor spare(const struct call *c, const struct rf_plan_param *
     return t;
 }
 
-/* A gradient that the call writes and does not read had no value before. */
+/* A gradient that the call writes without reading it had no value before. */
 static void take_params(const struct call *c)
 {
     const struct rf_run *run = c->run;
@@ -184,7 +185,7 @@ static struct rf_tensor scalars(const struct call *c)
     return t;
 }
 
-/* The losses are those of the micro-batch, also where this call does not write them. */
+/* The losses of the micro-batch, even if this call does not write them. */
 static struct rf_tensor losses(const struct rf_run *run, struct rf_tensor targets)
 {
     struct rf_tensor t = run->regions[RF_REGION_LOSSES];
@@ -219,7 +220,7 @@ static struct exchanged find_exchange(const struct call *c, const int *operands,
     return (struct exchanged){0};
 }
 
-/* What this phase writes, and what the phase before it wrote. */
+/* The tensor that this phase writes, and the one that the phase before it wrote. */
 static struct exchanged given(const struct call *c)
 {
     return find_exchange(c, c->outs, c->i->outs, c->i->phase);
@@ -230,7 +231,7 @@ static struct exchanged got(const struct call *c)
     return find_exchange(c, c->ins, c->i->ins, c->i->phase - 1);
 }
 
-/* Part `part` of it: as a block writes it, or, `sum`, as it is added. All read the first one's. */
+/* Part `part` of an exchange: as a block writes it or, if `sum`, as it is added. */
 static struct rf_tensor part_of_exchange(const struct call *c, const struct exchanged *x, int part,
                                          bool sum)
 {
@@ -297,7 +298,7 @@ static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
     if (is_forward(i))
         return b->ops->forward(&ctx, b->self, input(c),
                                output(c, c->outs, i->outs, RF_VALUE_OUT, i->block));
-    /* The last block's output carries its own gradient. */
+    /* The output of the last block has its own gradient. */
     const bool last = i->block + 1 == c->run->plan->block_count;
     struct rf_tensor dout =
         output(c, c->ins, i->ins, last ? RF_VALUE_OUT : RF_VALUE_DOUT, i->block);
@@ -307,8 +308,8 @@ static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
                                   output(c, c->outs, i->outs, RF_VALUE_DOUT, i->block - 1));
 }
 
-/* What the parts of this rank give to an exchange becomes one tensor, the first one's: as a tree,
- * which is a part of that over all ranks. */
+/* Adds what the parts of this rank write for an exchange into the first part's tensor. The sum is a
+ * subtree of the tree over all ranks. */
 static int join_parts(const struct call *c)
 {
     struct rf_stream *stream = c->run->stream;
@@ -329,7 +330,7 @@ static int join_parts(const struct call *c)
     return 0;
 }
 
-/* The sum, in the type of the exchange. */
+/* Rounds the sum to the type of the exchange. */
 static int round_sum(const struct call *c)
 {
     const struct exchanged x = got(c);

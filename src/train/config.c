@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the blocks of a model say about themselves (struct rf_block, config), as one text, and the
- * differences of two such texts by name. Called when a run is opened, saved and loaded.
+ * Merges the config texts of a model's blocks (struct rf_block, config) into one text, and lists
+ * the differences of two such texts by name. Called when a run is opened, saved and loaded.
  */
 #define _GNU_SOURCE /* memrchr */
 #include "../base/base.h"
@@ -15,7 +15,8 @@ struct setting {
     int name_bytes, value_bytes;
 };
 
-/* The next one, or false at the end. *at moves on. What has no '=' has an empty value. */
+/* Reads the next setting and advances *at; false at the end. A setting without '=' has an empty
+ * value. */
 static bool next(const char **at, struct setting *out)
 {
     *at += strspn(*at, " ");
@@ -60,7 +61,7 @@ static int check(const struct rf_block *block)
     return 0;
 }
 
-/* Adds a value that differs from the last one of its name: heads=4,8,4. */
+/* Appends a value that differs from the last one of its name: heads=4,8,4. */
 static int add(char *text, const struct setting *s, const char *block)
 {
     struct setting have;

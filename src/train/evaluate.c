@@ -7,7 +7,7 @@
 #include "../parallel/traffic.h"
 #include "run.h"
 
-/* Bytes this rank sends to share the losses of `micro_batches`. */
+/* Bytes that this rank sends to share the losses of `micro_batches`. */
 static int sent_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64_t *out)
 {
     return rf_transfer_sent(plan,
@@ -19,8 +19,8 @@ static int sent_bytes(const struct rf_plan *plan, int64_t micro_batches, uint64_
                             out);
 }
 
-/* Micro-batches [first, end) of the call, as many at once as a step has. rounds > 0: one at a time,
- * in so many rounds, as the ranks gather parameters together. */
+/* Evaluates micro-batches [first, end) of the call, as many at once as a step has. rounds > 0: one
+ * at a time, in that many rounds, because the ranks gather parameters together. */
 static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                           int64_t first, int64_t end, int64_t rounds)
 {
@@ -51,14 +51,14 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
                     int64_t micro_batches, double *loss)
 {
     if (!run || !tokens || !targets || !loss || micro_batches < 1)
-        return rf_fail(RF_EINVAL, "evaluate: a run, tokens, targets, a place for the loss and at "
+        return rf_fail(RF_EINVAL, "evaluate: a run, tokens, targets, a pointer for the loss and at "
                                   "least one micro-batch are needed");
     const struct rf_plan *plan = run->plan;
     const int64_t ranks = plan->mesh.dp, rank = plan->dp_rank;
     int64_t counted = 0;
     uint64_t sent = 0;
     double sum = 0;
-    int stop = 0; /* is for steps */
+    int stop = 0; /* only steps use it */
     RETURN_IF_ERROR(rf_run_check_idle(run, "evaluate"));
     int rc = rf_run_check_batch(run, tokens, targets, micro_batches * rf_plan_whole_rows(plan));
     if (rc < 0)
@@ -93,12 +93,12 @@ static int read_f32(struct rf_tensor out, float *to)
     return rc;
 }
 
-/* The logits of all tensor ranks, whose parts of the last block have columns of them. */
+/* The logits of all tensor ranks. Each part of the last block has some of their columns. */
 struct logits {
-    struct rf_tensor own; /* what the list leaves behind on this rank; else a NULL buffer */
+    struct rf_tensor own; /* this rank's output of the list; NULL buffer: none */
     int64_t rows, columns;
-    bool parts;     /* there are several, and each has some of the columns */
-    size_t *counts; /* of each part, then of each tensor rank; free with rf_free */
+    bool parts;     /* several parts have some of the columns each */
+    size_t *counts; /* of each part, then of each tensor rank; freed with rf_free */
 };
 
 static struct rf_tensor last_output(const struct rf_run *run)
@@ -123,7 +123,7 @@ static int64_t columns_of(struct rf_shape shape)
     return shape.ndim > 1 ? shape.dim[shape.ndim - 1] : 1;
 }
 
-/* Where a rank's output is not that of the block on one rank, it has some columns of it. */
+/* If a rank's output is smaller than the block's output on one rank, it has some columns of it. */
 static int find_logits(const struct rf_run *run, struct logits *out)
 {
     const struct rf_plan *plan = run->plan;
@@ -159,7 +159,7 @@ static int find_logits(const struct rf_run *run, struct logits *out)
     return rc;
 }
 
-/* What the parts of this rank have, one behind the other. */
+/* Reads the output of each part of this rank, one after the other. */
 static int read_parts(const struct rf_run *run, const struct logits *l, float *to)
 {
     const struct rf_plan *plan = run->plan;
@@ -184,14 +184,14 @@ static int gather_parts(struct rf_run *run, const struct logits *l, const float 
                                   .group = RF_LANE_TENSOR};
     const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = "logits"};
     uint64_t sent = 0;
-    if (plan->mesh.tp == 1) /* they are all here */
+    if (plan->mesh.tp == 1) /* all parts are on this rank */
         return 0;
     RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
     run->planned_sent += sent;
     return rf_all_gather_v(run->comms[RF_LANE_TENSOR], own, all, counts, RF_F32, &opts);
 }
 
-/* Columns of all parts, side by side. */
+/* Puts the columns of all parts side by side. */
 static int join_columns(struct rf_run *run, const struct logits *l, float *logits)
 {
     const struct rf_plan *plan = run->plan;
@@ -215,7 +215,7 @@ static int join_columns(struct rf_run *run, const struct logits *l, float *logit
     return rc;
 }
 
-/* From the rank that has the last block to the others of its pipeline. */
+/* Sends logits from the rank that has the last block to the others of its pipeline. */
 static int spread_logits(struct rf_run *run, float *logits, uint64_t bytes)
 {
     const struct rf_plan *plan = run->plan;
@@ -249,13 +249,13 @@ static int forward(struct rf_run *run, const int32_t *tokens, const struct logit
 int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uint64_t logits_bytes)
 {
     if (!run || !tokens || !logits)
-        return rf_fail(RF_EINVAL, "forward: a run, tokens and a place for the logits are needed");
+        return rf_fail(RF_EINVAL, "forward: a run, tokens and memory for the logits are needed");
     const bool together = rf_plan_params_sharded(run->plan);
     struct logits l;
     if (rf_plan_cuts_sequences(run->plan))
         return rf_fail(RF_ENOTSUP,
-                       "forward: with cp=%d each rank has the logits of its part of the sequences "
-                       "alone, and they are not put together in this version; use cp=1",
+                       "forward: with cp=%d each rank has only the logits of its part of the "
+                       "sequences, and this version does not gather them; use cp=1",
                        run->plan->mesh.cp);
     RETURN_IF_ERROR(find_logits(run, &l));
     const uint64_t bytes = (uint64_t)(l.rows * l.columns) * sizeof(float);
@@ -265,7 +265,7 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
                            (unsigned long long)bytes, (unsigned long long)logits_bytes);
     if (rc == 0) {
         rc = rf_run_check_batch(run, tokens, NULL, run->plan->rows);
-        if (rc < 0 && together) /* the others would wait */
+        if (rc < 0 && together) /* the other ranks would wait for this one */
             rc = rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
         else if (rc == 0 && together)
             rc = rf_run_begin_call(run, "forward");

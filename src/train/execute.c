@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a list of a plan. It decides nothing: what happens, in which order and on which lane is in
- * the list. Compute is recorded on the run's stream and handed over in segments (segment.c);
- * collectives run beside it, each after the points it waits for; what the host does blocks.
+ * Runs a list of a plan. The list decides all: which instructions run, in which order and on which
+ * lane. Compute is recorded on the run's stream and submitted in segments (segment.c). Collectives
+ * run beside it, each after the points that it waits for. Host instructions block.
  */
 #include <ringforge/ringforge.h>
 
@@ -12,17 +12,18 @@
 #include "run.h"
 #include "verbs.h"
 
-/* The point of a lane's place in the list. */
+/* The point for a position in a lane's list. */
 static struct rf_point *point_of(struct rf_pass *p, int lane, int position)
 {
     return &p->run->points[p->base[lane] + position];
 }
 
-/* What the host waits for a transfer once all that was handed to the device has run is exposed. */
+/* Time that the host waits for a transfer after all submitted compute has finished counts as
+ * exposed. */
 static int wait_exposed(struct rf_pass *p, struct rf_point point)
 {
     if (rf_point_reached(point))
-        return rf_point_wait(point, UINT64_MAX); /* how it went */
+        return rf_point_wait(point, UINT64_MAX); /* its status */
     RETURN_IF_ERROR(rf_stalls_wait(p));
     RETURN_IF_ERROR(rf_run_wait(p, p->computed));
     const uint64_t start = rf_now_ns();
@@ -31,9 +32,9 @@ static int wait_exposed(struct rf_pass *p, struct rf_point point)
     return rc;
 }
 
-/* For the points of its waits, and for what its lane did before. Where it is of the step before,
- * this step computes meanwhile: nothing is exposed, and the host must not wait for all of the
- * computing. */
+/* Waits for the points of the instruction's waits and for the preceding work of its lane. If that
+ * work belongs to the previous step, this step computes meanwhile: nothing is exposed, and the host
+ * must not wait for all compute. */
 static int wait_on_host(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
@@ -62,7 +63,7 @@ static int wait_on_stream(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-/* A segment is named after the instruction that hands it over. */
+/* The name of a segment is that of its last instruction, which submits it. */
 static int begin_segment(struct rf_pass *p, int first)
 {
     struct rf_run *run = p->run;
@@ -103,8 +104,8 @@ static int compute(struct rf_pass *p, int at, const char *text)
     return 0;
 }
 
-/* After the last of the points that it waits for, and not before what its lane did before. The
- * communicator keeps the order of calls, but begins each of them by its own point. */
+/* Starts a transfer after the last of the points that it waits for, and after the preceding work of
+ * its lane. The communicator keeps the order of calls, but each call begins at its own point. */
 static int transfer(struct rf_pass *p, const struct rf_instruction *i, const char *text)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
@@ -117,7 +118,7 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
         *after = point.timeline ? point : *after;
     }
     uint64_t start = 0;
-    /* Messages are not waited for: the peer may be sending one, too. */
+    /* Messages are not waited for, because the peer may be sending one, too. */
     const bool wait =
         p->run->one_by_one && (rf_lane_collects((int)i->lane) || p->run->copies[i->lane]);
     if (wait) {
@@ -137,8 +138,8 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
     return 0;
 }
 
-/* A transfer that has failed has ended, too; its communicator says so in the next call on it, which
- * for a group's may come after the update. */
+/* A failed transfer has completed, too. The communicator reports the failure in its next call. For
+ * a group's communicator this may be after the update, so it is checked here. */
 static int check_groups(const struct rf_run *run)
 {
     for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
@@ -168,7 +169,7 @@ static int execute(struct rf_pass *p, int at, const char *text)
     return rc;
 }
 
-/* Nothing else is under way. */
+/* From here on no transfer is in flight. */
 static int finish_transfers(struct rf_pass *p)
 {
     if (!p->transferring)
@@ -184,8 +185,8 @@ static int finish_transfers(struct rf_pass *p)
     return 0;
 }
 
-/* Ends a list. An error that arrives here is too late for this rank's own part. The step fails all
- * the same, since other ranks may have abandoned it. */
+/* Ends a list. An error that arrives here no longer affects this rank's own part. The step still
+ * fails, because other ranks may have abandoned it. */
 static int finish(struct rf_pass *p)
 {
     RETURN_IF_ERROR(rf_stalls_wait(p));
@@ -208,7 +209,7 @@ int rf_run_execute(struct rf_pass *p)
     for (int i = 0; i < list->count; i++) {
         const struct rf_instruction *instruction = &list->instructions[i];
         int rc = execute(p, i, rf_instruction_text(plan, instruction, text, sizeof(text)));
-        /* A block of the user's has no means to leave a sentence. */
+        /* A user's block may return a status without an error message. */
         if (rc < 0 && rf_last_error()->status != rc)
             return rf_fail(rc, "%s failed: %s", text, rf_status_text(rc));
         if (rc < 0)
@@ -217,8 +218,8 @@ int rf_run_execute(struct rf_pass *p)
     return finish(p);
 }
 
-/* Reports a failure of one group to all ranks, with the numbers that ranks have in the job. Returns
- * the status of this thread's last error. */
+/* Reports a failure of one group to all ranks, with ranks numbered as in the job. Returns the
+ * status of this thread's last error. */
 static int report_to_all(struct rf_run *run, int status)
 {
     const struct rf_error own = *rf_last_error();
@@ -242,7 +243,7 @@ int rf_run_give_up(struct rf_run *run, int status)
     const struct rf_error error = *rf_last_error();
     rf_segment_give_up(run);
     if (together) {
-        /* The others must not wait for a rank that will not come. */
+        /* Aborts the groups, so that other ranks do not wait for this one. */
         for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++)
             if (run->comms[lane])
                 rf_comm_abort(run->comms[lane], error.message);

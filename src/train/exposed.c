@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How long computing stands still for communication. The device waits for transfers by itself, so
- * the host writes down what waits for what, and looks: when it hands over the next segment, and
- * when it has nothing to do but wait. Called by the executor.
+ * Measures how long compute waits for communication. The device waits for transfers by itself, so
+ * the host records which submission waits for which transfer. It checks them when it submits the
+ * next segment, and while it has nothing to do but wait. Called by the executor.
  */
 #include <ringforge/ringforge.h>
 
@@ -31,7 +31,7 @@ void rf_stalls_close(struct rf_run *run)
     run->stalls = NULL;
 }
 
-/* The device has come to it. */
+/* The device has reached the stall. */
 static void begin(struct rf_stall *s)
 {
     s->begin_ns = s->begin_ns ? s->begin_ns : rf_now_ns();
@@ -64,7 +64,7 @@ void rf_stalls_add(struct rf_pass *p, struct rf_point transfer)
     rf_stalls_poll(p);
 }
 
-/* What this rank waits for in a group may never come where the job has failed. */
+/* If the job has failed, a transfer that this rank waits for in a group may never complete. */
 int rf_run_wait(struct rf_pass *p, struct rf_point point)
 {
     struct rf_comm *job = p->run->comm;
@@ -76,7 +76,7 @@ int rf_run_wait(struct rf_pass *p, struct rf_point point)
         if (status == 0)
             continue;
         const struct rf_error error = *rf_last_error();
-        rc = rf_comm_wait(job); /* says why, where a transfer has failed with it */
+        rc = rf_comm_wait(job); /* gives the reason if a transfer failed, too */
         return rc == status ? rc : rf_fail_error(&error);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collectives and messages on host memory outside the instruction list (opening, checkpoints). Each
- * adds what it sends to the run's account, so that planned and measured bytes stay equal.
+ * adds the bytes that it sends to the run's account, so that planned and measured bytes stay equal.
  */
 #include "../base/base.h"
 #include "run.h"
@@ -99,13 +99,13 @@ int rf_run_status_of(struct rf_run *run, int status, int root, const char *label
     return 0;
 }
 
-/* The communicator has failed, after this rank itself: which may be an echo, as of a file that
- * another one has removed when it learned of the same. */
+/* The communicator has failed after this rank's own error. The later failure may be a consequence
+ * of the same cause: for example a file that another rank removed when it learned of that. */
 static int after_own(const struct rf_error *own)
 {
     const struct rf_error why = *rf_last_error();
     struct rf_error error = why;
-    snprintf(error.message, sizeof(error.message), "%.500s; before, on this rank: %.200s",
+    snprintf(error.message, sizeof(error.message), "%.500s; before that, on this rank: %.200s",
              why.message, own->message);
     return rf_fail_error(&error);
 }

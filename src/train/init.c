@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is written to a run's memory when it is opened: parameters by counter-based random numbers,
- * the same on every rank and mesh, and the tables of norm and decay,
- * and the block of scalars.
+ * Initializes a run's memory when it is opened: the parameters by counter-based random numbers,
+ * which are the same on every rank and mesh; the tables of norm and decay; the block of scalars.
  */
 #include "../base/base.h"
 #include "run.h"

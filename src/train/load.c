@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads a run: rank 0 says which checkpoint; the ranks that see it share out the work of verifying
- * it; then each reads what it needs. Nothing of the run is changed before all ranks have found
- * everything right.
+ * Loads a run. Rank 0 chooses the checkpoint. The ranks that see it share the work of verifying it.
+ * Then each reads what it needs. The run is changed only after all ranks have verified everything.
  */
 #include "load.h"
 
 #include "../base/base.h"
 
-/* ---- does it fit? rank 0 --------------------------------------------------------------------- */
+/* ---- does the checkpoint fit the run? (rank 0) ----------------------------------------------- */
 
 static int check_config(const struct rf_run *run, const struct rf_checkpoint *c)
 {
@@ -31,7 +30,7 @@ static int check_config(const struct rf_run *run, const struct rf_checkpoint *c)
                    (long long)policy->batch, (long long)policy->seq);
 }
 
-/* The states of two rules may have the same names and another meaning. */
+/* The states of two optimizers may have the same names and different meanings. */
 static int check_rule(const struct rf_policy *policy, const struct rf_checkpoint *c)
 {
     const char *ours = rf_optimizer_get_info(policy->optimizer.kind)->name;
@@ -66,7 +65,7 @@ static int check_tensor(const struct rf_checkpoint *c, struct rf_safetensors *fi
                    rf_tensor_text(b, ours, sizeof(ours)));
 }
 
-/* Of how many parameters the checkpoint has the version before the last update, too. */
+/* The number of parameters of which the checkpoint also has the version before the last update. */
 static int count_before(const struct rf_load *load)
 {
     const struct rf_listing *model = &load->listings[RF_PART_MODEL];
@@ -88,13 +87,13 @@ static int check_tensors(const struct rf_run *run, const struct rf_load *load)
     if (rf_plan_lags(run->plan) && before == 0)
         return rf_fail(RF_EINVAL,
                        "the checkpoint %s has one version of the weights, and a pipeline without a "
-                       "flush (2bw) goes on from two: use the schedule it was trained with",
+                       "flush (2bw) continues from two: use the schedule it was trained with",
                        c->path);
     for (int part = 0; part < RF_PART_COUNT; part++)
         for (int i = 0; i < lists[part].count; i++)
             RETURN_IF_ERROR(check_tensor(c, c->parts[part].tensors, &lists[part].tensors[i]));
     const int models = rf_safetensors_count(c->parts[RF_PART_MODEL].tensors);
-    /* Other schedules go on from the newest version alone. */
+    /* Other schedules continue from the newest version alone. */
     const int states = rf_safetensors_count(c->parts[RF_PART_OPTIMIZER].tensors) -
                        (rf_plan_lags(run->plan) ? 0 : before);
     if (models == lists[RF_PART_MODEL].count &&
@@ -116,7 +115,7 @@ static void take_loss_scale(struct rf_load *load)
     load->state.good_steps = good ? (uint32_t)strtoul(good, NULL, 10) : 0;
 }
 
-/* ---- which, and who sees it ------------------------------------------------------------------ */
+/* ---- which checkpoint, and which ranks see it ------------------------------------------------ */
 
 static int prepare(const struct rf_run *run, struct rf_load *load)
 {
@@ -132,7 +131,7 @@ static int prepare(const struct rf_run *run, struct rf_load *load)
     return 0;
 }
 
-struct which { /* checkpoint is loaded; from rank 0 */
+struct which { /* the checkpoint to load; from rank 0 */
     char name[64], hash[65];
 };
 
@@ -170,9 +169,10 @@ static int open_all(struct rf_run *run, const char *dir, struct rf_load *load)
     return rf_run_agree_status(run, rc, "load");
 }
 
-/* ---- verifying ------------------------------------------------------------------------------- */
+/* ---- verification ---------------------------------------------------------------------------- */
 
-/* Ranks that see the same files share out the work; who has a copy of his own verifies that. */
+/* Ranks that see the same files share the work. A rank with a copy of its own verifies that copy.
+ */
 static int find_verifiers(struct rf_run *run, struct rf_load *load)
 {
     struct view {

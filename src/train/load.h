@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A load that goes on. Shared by load.c, which finds, verifies and checks a checkpoint, and
+ * A load in progress. Shared by load.c, which finds, verifies and checks a checkpoint, and
  * load_read.c, which then reads it into the run's memory.
  */
 #ifndef RF_TRAIN_LOAD_H
@@ -11,21 +11,21 @@
 struct rf_load {
     struct rf_checkpoint checkpoint; /* open on ranks that see it */
     struct rf_checkpoint_state state;
-    bool sees;               /* this rank reaches the same checkpoint as rank 0 */
+    bool sees;               /* this rank sees the same checkpoint as rank 0 */
     uint8_t *all_see;        /* by rank */
-    int verifier, verifiers; /* this rank's place among those that see the same files */
+    int verifier, verifiers; /* this rank's index among those that see the same files */
     struct rf_listing listings[RF_PART_COUNT];
     struct rf_spans spans[RF_PART_COUNT];
     uint8_t *buffer; /* one piece */
     struct rf_load_window {
-        uint8_t *bytes; /* NULL: not needed so far; else one piece */
+        uint8_t *bytes; /* one piece; NULL until it is needed */
         int part, tensor;
-        uint64_t at, count; /* bytes [at, at + count) of the tensor; count 0: of none */
-    } window;               /* of a file, for elements of which few lie behind each other there */
+        uint64_t at, count; /* bytes [at, at + count) of the tensor; count 0: empty */
+    } window;               /* part of a file, for elements that are not contiguous there */
 };
 
-/* load_read.c. Fills this rank's spans: from the files, or from what rank 0 sends, which reads the
- * files. Collective. Errors of one rank are those of all. */
+/* load_read.c. Fills this rank's spans from the files, or from rank 0, which reads the files for
+ * ranks that do not see them. Collective. An error of one rank is returned on all. */
 RF_MUST_CHECK int rf_load_read(struct rf_run *run, struct rf_load *load);
 
 #endif

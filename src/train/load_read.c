@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads what has been verified into the memory of a run, piece by piece. See load.h.
+ * Reads a verified checkpoint into the memory of a run, piece by piece. See load.h.
  */
 #include "../base/base.h"
 #include "load.h"
 
-/* Bytes that are worth a read of their own. */
+/* The least number of contiguous bytes for which a separate read is worthwhile. */
 enum { LEAST_DIRECT = 1 << 14 };
 
 static uint64_t piece_left(const struct rf_run *run, uint64_t count, uint64_t from)
@@ -14,7 +14,7 @@ static uint64_t piece_left(const struct rf_run *run, uint64_t count, uint64_t fr
     return left < most ? left : most;
 }
 
-/* Bytes [at, at + bytes) of a tensor of the listing. */
+/* Reads bytes [at, at + bytes) of a tensor of the listing. */
 static int read_file(struct rf_load *load, int part, int tensor, uint64_t at, uint64_t bytes,
                      uint8_t *out)
 {
@@ -26,7 +26,7 @@ static int read_file(struct rf_load *load, int part, int tensor, uint64_t at, ui
     return rf_safetensors_read(file, index, at, out, bytes);
 }
 
-/* The same out of the window, which moves if they are not in it; at most one piece. */
+/* The same by way of the window, which moves if the bytes are not in it. At most one piece. */
 static int read_window(const struct rf_run *run, struct rf_load *load, int part, int tensor,
                        struct rf_span_run r, uint8_t *out)
 {
@@ -51,8 +51,9 @@ static int read_window(const struct rf_run *run, struct rf_load *load, int part,
     return 0;
 }
 
-/* Bytes [from, from + bytes) of a span into the buffer. Where few of them lie behind each other in
- * the file, what is between is read as well: it is other ranks', and one long read is faster. */
+/* Reads bytes [from, from + bytes) of a span into the buffer. If few of them are contiguous in the
+ * file, the bytes between them, which belong to other ranks, are read as well: one long read is
+ * faster. */
 static int read_piece(const struct rf_run *run, struct rf_load *load, int part,
                       const struct rf_span *span, uint64_t from, uint64_t bytes)
 {
@@ -89,8 +90,8 @@ static int read_own(struct rf_run *run, struct rf_load *load)
 
 /* ---- through rank 0 -------------------------------------------------------------------------- */
 
-/* Both sides cut a span into the same pieces, and go on after a failure (*status), so that both
- * stay in step. What is returned is the communicator's. */
+/* Both sides divide a span into the same pieces and continue after a failure (*status), so that
+ * they stay in step. Returns the communicator's status. */
 static int serve_span(struct rf_run *run, struct rf_load *load, int peer, int *status)
 {
     struct rf_span_name name;

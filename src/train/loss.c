@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Losses and token counts: taken from mapped memory, summed in double per micro-batch, and shared
- * so that every rank adds the same numbers in the same order: the mean loss does not depend on the
- * ranks. With them travels whether a rank is to stop, so that all stop after the same step.
+ * Losses and token counts. They are read from mapped memory, summed in double per micro-batch, and
+ * shared so that every rank adds the same numbers in the same order. The mean loss therefore does
+ * not depend on the number of ranks. The same message has each rank's request to stop, so that all
+ * stop after the same step.
  */
 #include "../base/base.h"
 #include "run.h"
 
-/* A reason's weight counts up to 65535 ranks below the next one's: sums are exact. */
+/* The weight of a reason leaves room for 65535 ranks with the reason below it, so sums are exact.
+ */
 enum { REASON_MAX = 3, REASON_BITS = 16 };
 
 static double stop_weight(int reason)
@@ -49,12 +51,12 @@ int rf_run_check_batch(const struct rf_run *run, const int32_t *tokens, const in
     for (int64_t i = 0; targets && i < count; i++)
         if (targets[i] >= vocab)
             return rf_fail(RF_EINVAL,
-                           "target %d at position %lld is not below the vocabulary of %lld",
+                           "target %d at position %lld must be below the vocabulary of %lld",
                            targets[i], (long long)i, (long long)vocab);
     return 0;
 }
 
-/* Of whole sequences what this rank has of them: all, or two chunks (struct rf_context_part). */
+/* Copies this rank's part of whole sequences: all of it, or two chunks (struct rf_context_part). */
 static void take_rows(const struct rf_plan *plan, const int32_t *from, int32_t *to)
 {
     const int64_t seq = rf_plan_seq(plan), chunk = seq / 2, whole = plan->policy.seq;
@@ -78,7 +80,7 @@ void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t
     take_rows(plan, tokens + first, run->tokens + local * rows);
     if (targets)
         take_rows(plan, targets + first, run->targets + local * rows);
-    else /* -1: all ignored */
+    else /* -1: ignore all */
         memset(run->targets + local * rows, 0xff, (size_t)rows * sizeof(*targets));
 }
 
@@ -117,9 +119,9 @@ int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum, in
     double *weights = &run->loss_sums[2 * micro_batches];
     *weights = stop_weight(run->stop ? __atomic_load_n(run->stop, __ATOMIC_RELAXED) : 0);
     if (rf_run_ranks(run) > 1) {
-        /* Every loss is zero but on one rank, or on those that have parts of its sequences, and
-         * counts and weights are whole numbers; so the sums are exact in any order, or losses those
-         * of f64 in the ring's order, the same on all. */
+        /* Every loss is zero except on one rank, or on the ranks that have parts of its sequences.
+         * Counts and weights are whole numbers. So the sums are either exact in any order, or sums
+         * of f64 losses in the ring's order, which is the same on all ranks. */
         RETURN_IF_ERROR(rf_all_reduce(
             run->comm, run->loss_sums, run->loss_sums, rf_plan_loss_elements(micro_batches), RF_F64,
             RF_SUM, &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = "losses"}));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The operands of an instruction as tensors, for the files verbs*.c.
+ * Views an instruction's operands as tensors, for the files verbs*.c.
  */
 #ifndef RF_TRAIN_OPERANDS_H
 #define RF_TRAIN_OPERANDS_H
@@ -34,14 +34,15 @@ static inline struct rf_tensor as_f32(struct rf_tensor t)
     return t.buffer ? rf_as(t, RF_F32) : t;
 }
 
-/* All values of that kind, by its type. */
+/* A tensor of all values of a kind, with that kind's type. */
 static inline struct rf_tensor typed(const struct rf_pass *p, struct rf_tensor t,
                                      enum rf_value_kind kind)
 {
     return t.buffer ? rf_as(t, rf_plan_type(p->run->plan, kind)) : t;
 }
 
-/* The elements that a value of a shard has, without padding behind them; a NULL buffer: none. */
+/* The elements of a shard's value, without the padding after them. A NULL buffer if there are none.
+ */
 static inline struct rf_tensor shard(const struct rf_pass *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;

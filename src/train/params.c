@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Parameters and gradients by name, and the hash of all parameters. For inspection, tests and
- * checkpoints; blocks never come here.
+ * checkpoints; blocks do not use it.
  */
 #include <sodium.h>
 
@@ -23,7 +23,8 @@ static uint64_t whole_elements(const struct rf_plan *plan, int index)
     return (uint64_t)rf_shape_count(plan->params[index].cut.shape);
 }
 
-/* The index of the first of what is tied, or a negative status. */
+/* The index of the parameter with this name (the first one of tied parameters), or a negative
+ * status. */
 static int param_of(const struct rf_run *run, const char *name, uint64_t bytes)
 {
     int index = run && name ? rf_run_find_param(run, name) : -1;
@@ -56,13 +57,14 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
     return (struct rf_own_part){span.first - param->first, span.count, t};
 }
 
-/* The ranks among which each element of a parameter is on one. */
+/* The ranks over which each element of a parameter is on exactly one rank. */
 static enum rf_lane parts_lane(const struct rf_plan *plan)
 {
     return rf_plan_loss_lane(plan) == RF_LANE_JOB ? RF_LANE_JOB : plan->shard_lane;
 }
 
-/* Whether this rank brings what it has of a parameter: of those with the same one does. */
+/* Whether this rank contributes its part of a parameter. Of ranks with equal parts only one does.
+ */
 static bool brings(const struct rf_plan *plan, int index)
 {
     const bool sharded = rf_plan_shards_params(plan);
@@ -71,8 +73,8 @@ static bool brings(const struct rf_plan *plan, int index)
            (first && rf_plan_holds(plan, plan->params[index].block));
 }
 
-/* Of an array of all of a parameter, which is 0 else, what ranks of a lane have: whole numbers add
- * up to the bits that are there. */
+/* Adds arrays over the ranks of a lane. Each array has a rank's part of a parameter and is 0
+ * elsewhere. The elements are added as whole numbers, so the bits are preserved. */
 static int add_parts(struct rf_run *run, enum rf_lane lane, size_t count, float *values)
 {
     const struct rf_transfer t = {.op = RF_COLL_ALL_REDUCE,
@@ -89,15 +91,15 @@ static int add_parts(struct rf_run *run, enum rf_lane lane, size_t count, float 
     return rc < 0 ? rf_run_give_up(run, rc) : 0;
 }
 
-/* Ranks whose parts all ranks add are in groups. */
+/* Meets in the groups whose parts all ranks add. */
 static int meet_for_parts(struct rf_run *run, const char *label)
 {
     const bool all = rf_plan_params_sharded(run->plan) && parts_lane(run->plan) == RF_LANE_JOB;
     return all ? rf_run_begin_call(run, label) : 0;
 }
 
-/* Elements of this rank's part of a parameter, into an array of the whole; but for those that a
- * lower tensor rank puts there. */
+/* Copies elements of this rank's part of a parameter into an array of the whole one, except those
+ * that a lower tensor rank contributes. */
 static int read_part(const struct rf_param_cut *cut, uint64_t first, uint64_t count,
                      struct rf_tensor stored, float *whole)
 {
@@ -115,7 +117,7 @@ static int read_part(const struct rf_param_cut *cut, uint64_t first, uint64_t co
     return rc;
 }
 
-/* All of a parameter; where it is not all here, from the ranks that have it. */
+/* Gets a whole parameter. The parts that this rank does not have come from other ranks. */
 static int collect(struct rf_run *run, int index, float *values)
 {
     const struct rf_plan *plan = run->plan;
@@ -123,7 +125,7 @@ static int collect(struct rf_run *run, int index, float *values)
     struct rf_own_part own = {0};
     if (brings(plan, index))
         own = rf_run_own_part(run, rf_plan_holder(plan, index));
-    if (rf_plan_params_sharded(plan)) /* what others bring is 0 here */
+    if (rf_plan_params_sharded(plan)) /* the parts of other ranks are 0 here */
         memset(values, 0, count * sizeof(*values));
     if (own.count)
         RETURN_IF_ERROR(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Takes a folder for the checkpoints of one run, so that no other run saves there. Rank 0 alone
- * holds the lock, and its status goes to all.
+ * Reserves a folder for the checkpoints of one run, so that no other run saves there. Only rank 0
+ * holds the lock, and all ranks get its status.
  */
 #include "../base/base.h"
 #include "run.h"
@@ -10,7 +10,7 @@ int rf_run_reserve(struct rf_run *run, const char *dir)
 {
     if (!run || !dir)
         return rf_fail(RF_EINVAL, "reserve: a run and a folder are needed");
-    RETURN_IF_ERROR(rf_run_save_wait(run)); /* it may need the folder that is given back */
+    RETURN_IF_ERROR(rf_run_save_wait(run)); /* it may use the folder that is released here */
     RETURN_IF_ERROR(rf_run_begin_call(run, "reserve"));
     int rc = 0;
     if (run->plan->rank == 0) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Puts what several ranks had of a run (snapshot.c) into another run, on any mesh. All ranks know
- * what each of them has, and walk through all tensors in one order: what every rank has comes out
- * of its own memory, the rest from the lowest rank that has it, to all.
+ * Restores the snapshots of several ranks of a run (snapshot.c) into another run, on any mesh. All
+ * ranks know what each of them has, and go through all tensors in the same order. An element that
+ * every rank has comes from its own memory. The lowest rank that has any other element sends it to
+ * all.
  */
 #include <ringforge/ringforge.h>
 
@@ -10,7 +11,7 @@
 #include "snapshot.h"
 
 struct header {  /* of one rank */
-    int64_t has; /* rows; -1: no snapshot */
+    int64_t has; /* number of rows; -1: no snapshot */
     struct rf_checkpoint_state state;
 };
 
@@ -23,22 +24,23 @@ struct restore {
     struct header *headers;   /* of each rank */
     struct rf_span_row *rows; /* `most` of each rank */
     int64_t most;
-    int64_t *next;  /* of each rank: the row that the walk has come to */
-    uint64_t value; /* of this rank's next row: its place in the snapshot's values */
-    size_t needed;  /* the span of this rank that it has come to */
+    int64_t *next;  /* of each rank: its current row */
+    uint64_t value; /* of this rank's current row: its position in the snapshot's values */
+    size_t needed;  /* this rank's current span */
     int needed_part;
     float *buffer; /* one piece */
-    /* Segments whose elements are to go through the buffer together, and how many elements each
-     * owner, from -1 on, has of them. */
+    /* Segments whose elements go through the buffer together, and the number of these elements of
+     * each owner, from -1 on. */
     struct waiting *waiting;
     size_t waiting_count;
     uint64_t *elements, all_elements;
-    const struct rf_checkpoint_state *state; /* that is put in */
+    const struct rf_checkpoint_state *state; /* of the step that is restored */
     int status;                              /* of this rank's own memory */
     struct rf_error error;
 };
 
-/* Elements [first, first + count) of a tensor, and who sends them; -1: every rank has them. */
+/* Elements [first, first + count) of a tensor, and the rank that sends them; -1: every rank has
+ * them. */
 struct segment {
     int part, tensor, owner;
     uint64_t first, count;
@@ -46,14 +48,14 @@ struct segment {
 
 struct waiting {
     struct segment segment;
-    const float *values; /* of this rank; NULL: another one's */
-    uint64_t place;      /* in the buffer */
+    const float *values; /* in this rank's snapshot; NULL: in another rank's */
+    uint64_t place;      /* position in the buffer */
 };
 enum { MOST_WAITING = 8192 };
 
-/* ---- who has what ---------------------------------------------------------------------------- */
+/* ---- what each rank has ---------------------------------------------------------------------- */
 
-/* The same elements in spans of which each lies together in the whole tensor. */
+/* Divides spans so that the elements of each one are contiguous in the whole tensor. */
 static int cut_runs(struct rf_spans *spans)
 {
     struct rf_spans runs = {0};
@@ -149,7 +151,7 @@ static bool is_before(const struct rf_span_row *row, const struct segment *s)
     return row->first + row->count <= s->first;
 }
 
-/* The row of a rank that has the segment's first element at the step that is put in; or NULL. */
+/* The row of a rank that has the segment's first element at the step that is restored, or NULL. */
 static const struct rf_span_row *row_of(struct restore *r, int rank, const struct segment *s)
 {
     const struct rf_span_row *row;
@@ -163,8 +165,8 @@ static const struct rf_span_row *row_of(struct restore *r, int rank, const struc
                                                                                              : NULL;
 }
 
-/* From s->first on, at most s->count elements: as many as one rank has. false: none has the first.
- */
+/* Sets the segment from s->first on to as many elements as one rank has, at most s->count. Returns
+ * false if no rank has the first one. */
 static bool find(struct restore *r, struct segment *s)
 {
     uint64_t count = s->count;
@@ -210,7 +212,7 @@ static int walk(struct restore *r, struct segment *missing,
     return 0;
 }
 
-/* The newest step of which everything is there. */
+/* Chooses the newest step of which some rank has every element. */
 static int choose(struct restore *r)
 {
     struct segment missing = {.part = -1}, first = {.part = -1};
@@ -233,15 +235,15 @@ static int choose(struct restore *r)
     if (first.part < 0)
         return rf_fail(RF_ECORRUPT, "restore: no rank has a snapshot; load a checkpoint");
     return rf_fail(RF_ECORRUPT,
-                   "restore: no rank that is left has element %llu of %s, of which there was no "
-                   "copy; load a checkpoint",
+                   "restore: no remaining rank has element %llu of %s, of which there was no copy; "
+                   "load a checkpoint",
                    (unsigned long long)first.first,
                    r->listings[first.part].listed[first.tensor].name);
 }
 
-/* ---- putting it in --------------------------------------------------------------------------- */
+/* ---- writing the run ------------------------------------------------------------------------- */
 
-/* What this rank's run has of a segment. */
+/* Writes this rank's elements of a segment to its run. */
 static int put(struct restore *r, const struct segment *s, const float *values)
 {
     const struct rf_spans *spans = &r->spans[s->part];
@@ -258,7 +260,7 @@ static int put(struct restore *r, const struct segment *s, const float *values)
         struct rf_plan_span part = {span->first, span->count};
         if (!rf_plan_clip(&part, s->first, s->count))
             break;
-        float *copy = rf_alloc(part.count * sizeof(*copy)); /* writing loses it */
+        float *copy = rf_alloc(part.count * sizeof(*copy)); /* rf_span_write overwrites it */
         if (!copy)
             return rf_fail(RF_ENOMEM, "restore: out of host memory");
         memcpy(copy, values + (part.first - s->first), part.count * sizeof(*copy));
@@ -270,8 +272,8 @@ static int put(struct restore *r, const struct segment *s, const float *values)
     return 0;
 }
 
-/* Moves what waits: one message of each owner. Fails only where the communicator does: all ranks go
- * through all segments. */
+/* Sends what is waiting: one message of each owner. Fails only if the communicator fails, because
+ * all ranks go through all segments. */
 static int flush(struct restore *r)
 {
     uint64_t at = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens and closes runs: the only place where training allocates device memory, exactly what the
- * plan says. Also answers what was planned and what was measured.
+ * Opens and closes runs. This is the only file of training that allocates device memory: exactly
+ * what the plan lists. It also returns planned and measured bytes.
  */
 #include "run.h"
 
@@ -91,8 +91,8 @@ static int make_views(struct rf_run *run)
     return rf_run_reserve_loss_sums(run, plan->policy.micro_batches);
 }
 
-/* The ranks of this rank's groups, each with connections of its own; all ranks, and messages, by
- * the job's. */
+/* Opens a communicator with its own connections for each of this rank's groups. The group of all
+ * ranks, and messages, use the job's communicator. */
 static int open_groups(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
@@ -122,7 +122,7 @@ static void close_groups(struct rf_run *run)
             rf_log("train", 2, "a group's communicator: %s", rf_last_error()->message);
 }
 
-/* A stream for each lane that copies between host and device. */
+/* Opens a stream for each lane that copies between host and device. */
 static int open_copies(struct rf_run *run)
 {
     static const bool copies[RF_LANE_COUNT] = {[RF_LANE_FETCH] = true, [RF_LANE_EVICT] = true};
@@ -139,8 +139,9 @@ static int open_copies(struct rf_run *run)
     return 0;
 }
 
-/* A pass waits for its streams at its end: no more submissions are under way than one pass makes.
- * Of very long lists the first ones: what is beyond them is made when it is needed. */
+/* A pass waits for its streams at its end, so the submissions of one pass bound those in flight.
+ * For very long lists only the first ones are made here; the others are made when they are needed.
+ */
 #define MOST_SUBMISSIONS 256
 
 static int reserve_submissions(const struct rf_run *run, struct rf_stream *stream, int lane)
@@ -149,7 +150,7 @@ static int reserve_submissions(const struct rf_run *run, struct rf_stream *strea
     int most = 0;
     for (int id = 0; stream && id < RF_LIST_COUNT; id++) {
         const struct rf_list *list = &plan->lists[id];
-        int count = 2; /* what comes before the first instruction, and after the last */
+        int count = 2; /* before the first instruction, and after the last one */
         for (int i = 0; i < list->count; i++)
             count += list->instructions[i].lane == (enum rf_lane)lane &&
                      (lane != RF_LANE_COMPUTE || list->instructions[i].posts);
@@ -181,7 +182,7 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
                 const struct rf_run_opts *opts, struct rf_run **out)
 {
     if (!device || !plan || !out)
-        return rf_fail(RF_EINVAL, "run: a device, a plan and a place for the result are needed");
+        return rf_fail(RF_EINVAL, "run: a device, a plan and a pointer for the result are needed");
     struct rf_run *run = rf_alloc(sizeof(*run));
     if (!run)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
@@ -266,9 +267,8 @@ static struct rf_tensor memory_of(const struct rf_run *run, int value)
     return run->regions[run->plan->values[value].region];
 }
 
-/* What the host cannot reach travels through staging memory, of each communicator as much as the
- * largest transfer needs.
- * Whether that is so depends on the device, so the plan cannot know. */
+/* Memory that the host cannot map is transferred by way of staging buffers. Each communicator needs
+ * as much as its largest transfer. This depends on the device, so the plan cannot have it. */
 static uint64_t staging_bytes(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Saves a run: every rank writes its spans, rank 0 makes the files and completes the checkpoint.
- * The status of any rank goes to all, so that every rank returns alike.
+ * Saves a run. Every rank writes its spans. Rank 0 creates the files and completes the checkpoint.
+ * All ranks get the status of every rank, so all return the same.
  *
- * All communication is on the caller's thread, at the begin and at the end of a save: a background
- * thread only writes files, so nothing of a save can come between the collectives of training.
+ * All communication is on the caller's thread, at the begin and at the end of a save. A background
+ * thread only writes files, so the communication of a save cannot come between the collectives of
+ * training.
  */
 #include "save.h"
 
 #include "../base/base.h"
 
-/* ---- before anything is written -------------------------------------------------------------- */
+/* ---- checks before anything is written ------------------------------------------------------- */
 
 static int lay_out(struct rf_save *save)
 {
@@ -44,7 +45,7 @@ static int lay_out(struct rf_save *save)
     return 0;
 }
 
-/* Rank 0: the folder, and the files in their full size with their headers. */
+/* Rank 0 creates the folder, and the files with their full size and their headers. */
 static int make_files(struct rf_save *save, const char *dir)
 {
     const struct rf_run *run = save->run;
@@ -83,11 +84,11 @@ static int prepare(struct rf_save *save, const char *dir, const struct rf_progre
         return rf_fail(RF_ENOMEM, "save: out of host memory");
     int rc = save->run->plan->rank == 0 ? make_files(save, dir) : 0;
     if (rc < 0)
-        rf_checkpoint_discard(&save->draft); /* before the other ranks know */
+        rf_checkpoint_discard(&save->draft); /* before the other ranks learn of it */
     return rc;
 }
 
-/* ---- who reaches the folder ------------------------------------------------------------------ */
+/* ---- which ranks see the folder -------------------------------------------------------------- */
 
 static int open_files(struct rf_save *save, const char *folder)
 {
@@ -117,7 +118,7 @@ static int join_files(struct rf_run *run, struct rf_save *save, const char *dir)
     return save->sees ? open_files(save, folder) : 0;
 }
 
-/* Spans of ranks that do not reach the folder go through rank 0, one rank after the other. */
+/* The spans of ranks that do not see the folder are written by rank 0, one rank after the other. */
 static int send_unseen(struct rf_run *run, struct rf_save *save)
 {
     const int ranks = rf_run_ranks(run);
@@ -141,7 +142,7 @@ static int send_unseen(struct rf_run *run, struct rf_save *save)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-/* Files first: what goes on in the background must not find them gone. */
+/* Stops the background thread before its files are discarded. */
 void rf_save_close(struct rf_save *save)
 {
     if (!save)
@@ -195,8 +196,9 @@ int rf_run_save_begin(struct rf_run *run, const char *dir, const struct rf_progr
                       const struct rf_save_opts *opts)
 {
     if (!run || !dir || !progress || (opts && opts->keep < 0))
-        return rf_fail(RF_EINVAL, "save: a run, a folder and the progress are needed, and keep "
-                                  "must not be negative");
+        return rf_fail(
+            RF_EINVAL,
+            "save: a run, a folder and the progress are needed, and keep must not be negative");
     return begin(run, dir, progress, opts ? opts->keep : 0, true);
 }
 
@@ -219,7 +221,7 @@ static int complete(struct rf_run *run, struct rf_save *save)
     }
     int rc = rf_checkpoint_end(&save->draft, &save->state, run->config, pieces, bytes, save->keep);
     if (rc < 0)
-        rf_checkpoint_discard(&save->draft); /* before the other ranks know */
+        rf_checkpoint_discard(&save->draft); /* before the other ranks learn of it */
     return rc;
 }
 
@@ -252,7 +254,7 @@ int rf_run_save_test(struct rf_run *run, struct rf_save_progress *progress)
         uint64_t ended, written, bytes;
     } mine, *all;
     if (!run || !progress)
-        return rf_fail(RF_EINVAL, "save: a run and a place for the progress are needed");
+        return rf_fail(RF_EINVAL, "save: a run and a pointer for the progress are needed");
     *progress = (struct rf_save_progress){.ended = true};
     struct rf_save *save = run->save;
     if (!save)

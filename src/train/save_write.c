@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes one rank's spans of a checkpoint, in pieces: from the device or from a snapshot, into the
- * shared files or through rank 0. See save.h.
+ * Writes one rank's spans of a checkpoint in pieces, from the device or from a snapshot, to the
+ * shared files or by way of rank 0. See save.h.
  */
 #include <signal.h>
 
@@ -29,7 +29,7 @@ static uint64_t piece_left(const struct rf_save *save, const struct rf_span *spa
     return rf_span_piece(span, from, rf_run_piece_bytes(save->run));
 }
 
-/* Reads the next one. *snapshot: where it is in the snapshot, if there is one. */
+/* Reads the next piece. *snapshot: its position in the snapshot, if there is one. */
 static int read_piece(struct rf_save *save, const struct rf_span *span, uint64_t from,
                       uint64_t bytes, const uint8_t **data)
 {
@@ -65,8 +65,9 @@ int rf_save_snapshot(struct rf_save *save)
 
 /* ---- into the files -------------------------------------------------------------------------- */
 
-/* `rows` rows of a part of which columns are cut, from byte `from` of the span on: of each segment
- * one piece, as its columns lie at equal distances in the file. */
+/* Writes `rows` rows of a part that has some columns of a tensor, from byte `from` of the span on.
+ * Each segment of columns is one strided write, because its rows are at equal distances in the
+ * file. */
 static int write_rows(struct rf_save_part *part, const struct rf_span *span, uint64_t from,
                       uint64_t rows, const uint8_t *data)
 {
@@ -84,8 +85,8 @@ static int write_rows(struct rf_save_part *part, const struct rf_span *span, uin
     return 0;
 }
 
-/* Bytes [from, from + bytes) of a span: what of them lies behind each other in the file at once,
- * and whole rows together. */
+/* Writes bytes [from, from + bytes) of a span. Contiguous bytes are written at once, and whole rows
+ * together. */
 static int write_piece(struct rf_save_part *part, const struct rf_span *span, uint64_t from,
                        uint64_t bytes, const uint8_t *data)
 {
@@ -113,7 +114,7 @@ static int write_span(struct rf_save *save, struct rf_save_part *part, const str
         const uint8_t *data = NULL;
         bytes = piece_left(save, span, from);
         if (atomic_load(&save->give_up))
-            return rf_fail(RF_EABORT, "save: given up, because the run was closed");
+            return rf_fail(RF_EABORT, "save: abandoned, because the run was closed");
         RETURN_IF_ERROR(read_piece(save, span, from, bytes, &data));
         RETURN_IF_ERROR(write_piece(part, span, from, bytes, data));
         atomic_fetch_add(&save->written, bytes);
@@ -151,7 +152,7 @@ void rf_save_write(struct rf_save *save)
         return;
     }
     if (save->snapshot) {
-        /* Signals are for the caller's threads. */
+        /* Signals are handled by the caller's threads. */
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         save->threaded = pthread_create(&save->thread, NULL, work, save) == 0;
@@ -170,8 +171,8 @@ void rf_save_join(struct rf_save *save)
 
 /* ---- through rank 0 -------------------------------------------------------------------------- */
 
-/* Both sides cut a span into the same pieces. What cannot be read or written is sent and received
- * all the same, so that both stay in step. */
+/* Both sides divide a span into the same pieces. A piece that cannot be read or written is
+ * transferred all the same, so that both sides stay in step. */
 int rf_save_send(struct rf_run *run, struct rf_save *save)
 {
     uint64_t count =
@@ -219,7 +220,7 @@ int rf_save_receive(struct rf_run *run, struct rf_save *save, int peer)
     return 0;
 }
 
-/* ---- what was written ------------------------------------------------------------------------ */
+/* ---- the list of pieces ---------------------------------------------------------------------- */
 
 enum { PIECES_AT_ONCE = 128 };
 

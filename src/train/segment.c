@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Segments: what a step records between two handovers to the device is recorded anew only until it
- * is known not to depend on the step. It is recorded in two steps, and when both have the same
- * commands with the same arguments, it is replayed from then on; what differs between steps (the
- * learning rate and its like) is read from memory. Now and then it is recorded all the same, and
- * has to be what would have been replayed. Called by the executor and by evaluation.
+ * Segments: the commands of a step between two submissions. A segment is recorded in two steps. If
+ * both recordings have the same commands with the same arguments, it is replayed from then on.
+ * Values that differ between steps, like the learning rate, are read from memory. From time to time
+ * a segment is recorded again, and must equal the replayed one. Called by the executor and by
+ * evaluation.
  */
 #include <ringforge/ringforge.h>
 
@@ -44,14 +44,14 @@ void rf_segments_close(struct rf_run *run)
     run->points = NULL;
 }
 
-/* Whether what is kept is known to be what would be recorded now. */
+/* Whether the kept recording is known to equal a new one. */
 static bool known(const struct rf_run *run, const struct rf_segment *s, int64_t micro_batch)
 {
     return s->recording && (s->any_step || s->step == run->step) &&
            (s->any_micro_batch || s->micro_batch == micro_batch);
 }
 
-/* Spot checks, in steps that get rarer: 16, 32, 64, ... */
+/* Checks in steps 16, 32, 64, ... */
 static bool to_be_checked(const struct rf_run *run)
 {
     return run->check_replay || (run->step >= 16 && (run->step & (run->step - 1)) == 0);
@@ -81,7 +81,7 @@ int rf_segment_begin(struct rf_run *run, struct rf_segment *segment, int64_t mic
     return run->mode == RF_SEGMENT_KEEP ? rf_record_begin(run->stream) : 0;
 }
 
-/* Compares with what was recorded before, and takes its place. */
+/* Compares with the recording that was kept before, and replaces it. */
 static int keep(struct rf_run *run, struct rf_segment *s)
 {
     const int64_t micro_batch = run->segment_micro_batch;
@@ -96,7 +96,7 @@ static int keep(struct rf_run *run, struct rf_segment *s)
             rf_recording_destroy(recorded);
             return rf_fail(RF_EINVAL,
                            "a step would not be replayed as it is recorded now (%s): a block whose "
-                           "launches differ from step to step has to say so, by varies",
+                           "launches differ from step to step must set varies",
                            why);
         }
         rf_log("train", 2, "a part of the step is recorded in every step: %s", why);

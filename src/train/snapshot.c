@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Takes what this rank has of a run to host memory, also when the run's communicator has failed:
- * for the run of those that are left (restore.c). Communicates with nobody.
+ * Copies this rank's part of a run to host memory. This works even after the run's communicator has
+ * failed. The snapshot is for a run of the remaining ranks (restore.c). Does not communicate.
  */
 #include "snapshot.h"
 
@@ -22,8 +22,9 @@ uint32_t rf_listings_hash(const struct rf_listing listings[RF_PART_COUNT])
     return hash;
 }
 
-/* An update that has begun leaves parameters of two steps; one that has ended on a rank that needs
- * nothing of others for it leaves those of the next one, though others may have given theirs up. */
+/* An update that was interrupted leaves parameters of two steps. If the update has completed on a
+ * rank that needs nothing of others for it, the rank has the parameters of the next step, even if
+ * other ranks abandoned that step. */
 static int take_state(struct rf_run *run, const struct rf_progress *progress,
                       struct rf_checkpoint_state *out)
 {
@@ -46,7 +47,7 @@ static int take_state(struct rf_run *run, const struct rf_progress *progress,
     return 0;
 }
 
-/* What of the spans lies behind each other in the whole tensors; NULL: only counts. */
+/* Lists the contiguous rows of the spans in the whole tensors. rows NULL: only counts them. */
 static size_t list_rows(const struct rf_spans *spans, int part, struct rf_span_row *rows)
 {
     size_t count = 0;
@@ -94,8 +95,8 @@ int rf_run_snapshot(struct rf_run *run, const struct rf_progress *progress,
     struct rf_listing listings[RF_PART_COUNT] = {{0}};
     struct rf_spans spans[RF_PART_COUNT] = {{0}};
     if (!run || !progress || !out)
-        return rf_fail(RF_EINVAL, "snapshot: a run, its progress and a place for the result are "
-                                  "needed");
+        return rf_fail(RF_EINVAL,
+                       "snapshot: a run, its progress and a pointer for the result are needed");
     struct rf_snapshot *s = rf_alloc(sizeof(*s));
     if (!s)
         return rf_fail(RF_ENOMEM, "snapshot: out of host memory");

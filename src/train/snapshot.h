@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a rank had of a run, in host memory: taken by snapshot.c, put into another run by restore.c.
+ * A rank's part of a run in host memory. snapshot.c makes it; restore.c writes it to another run.
  */
 #ifndef RF_TRAIN_SNAPSHOT_H
 #define RF_TRAIN_SNAPSHOT_H
@@ -15,13 +15,13 @@ struct rf_span_row {
 
 struct rf_snapshot {
     struct rf_checkpoint_state state;
-    uint32_t tensors;         /* a hash of the listings: whose tensors the rows are of */
+    uint32_t tensors;         /* hash of the listings to whose tensors the rows refer */
     struct rf_span_row *rows; /* ascending */
     size_t count;
-    float *values; /* of the rows, one after the other */
+    float *values; /* the values of the rows, one after the other */
 };
 
-/* Names and sizes of all tensors. */
+/* Hash of the names and sizes of all tensors. */
 uint32_t rf_listings_hash(const struct rf_listing listings[RF_PART_COUNT]);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Logical tensors, and what of them a rank has; see spans.h. What every rank has is written in
- * equal parts, and needed whole; that are parameters and, unless rank 0 alone updates, states. Of
- * what is sharded each rank needs its shards; ranks that have the same ones write them in equal
- * parts. Tensor ranks that have the same write it in turns.
+ * Logical tensors, and the parts of them that a rank has; see spans.h. Data that every rank has is
+ * loaded whole by each rank, and saved in equal shares: parameters and, unless only rank 0 updates,
+ * states. Of sharded data each rank loads its shards; ranks with copies of a shard save it in equal
+ * shares. Tensor ranks with copies of the same elements save them in turns.
  */
 #include "spans.h"
 
 #include "../base/base.h"
 #include "stored.h"
 
-/* state: its name; NULL: the parameter itself. */
+/* state: the name of a state; NULL: the parameter itself. */
 static void add(struct rf_listing *list, const struct rf_run *run, int param, const char *state,
                 int region)
 {
@@ -41,7 +41,7 @@ int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, stru
                 rf_fail(RF_ENOTSUP, "checkpoint: the name %.60s... is too long", param->desc->name);
         else if (part == RF_PART_MODEL)
             add(&list, run, i, NULL, (int)rf_plan_stored_region(plan));
-        /* Also where rank 0 alone has them: a listing is the same on all ranks. */
+        /* Included even if only rank 0 has them, because a listing is the same on all ranks. */
         for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_PLAN_STATES; k++)
             if (rf_plan_trains(plan, i) && rf_plan_has_state(plan, k))
                 add(&list, run, i,
@@ -77,7 +77,7 @@ static int append_one(struct rf_spans *spans, const struct rf_span *span)
     return 0;
 }
 
-/* Of a rank that has several parts of a parameter, each has a span of its own. */
+/* If a rank has several parts of a parameter, each part has its own span. */
 static int append(struct rf_spans *spans, const struct rf_span *span)
 {
     for (uint64_t done = 0, part = 0; done < span->count; part++) {
@@ -99,7 +99,7 @@ static int append(struct rf_spans *spans, const struct rf_span *span)
     return 0;
 }
 
-/* Elements of the memory in which a tensor of the listing lies. */
+/* Elements of the memory of a tensor of the listing. */
 static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed *listed,
                                uint64_t first, uint64_t count)
 {
@@ -110,8 +110,8 @@ static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed 
     return t;
 }
 
-/* Where this rank has a tensor of the listing; -1: it does not. What several ranks of a pipeline
- * have is written by the first of them. */
+/* The index of the plan's parameter by which this rank has a tensor of the listing; -1 if it has
+ * none. A tensor that several ranks of a pipeline have is written by the first of them. */
 static int holder_of(const struct rf_run *run, const struct rf_listed *listed, bool writes)
 {
     const struct rf_plan *plan = run->plan;
@@ -120,17 +120,17 @@ static int holder_of(const struct rf_run *run, const struct rf_listed *listed, b
     return rf_plan_holder(plan, listed->param);
 }
 
-/* ---- who of several tensor ranks writes what they all have ------------------------------------
- */
+/* ---- turns of tensor ranks that have copies of the same elements ----------------------------- */
 
 enum { LONGEST_TURN = 1 << 18 }; /* elements: 1 MiB */
 
 struct turns {
     uint64_t length; /* elements */
-    uint64_t before; /* elements of tensors with copies that the walk has passed */
+    uint64_t before; /* elements of tensors with copies before the current one */
 };
 
-/* Elements of a tensor of the listing some of which several tensor ranks have; of others 0. */
+/* The number of elements of a tensor of the listing, if several tensor ranks have some of them;
+ * otherwise 0. */
 static uint64_t copied_of(const struct rf_run *run, const struct rf_listed *listed)
 {
     const struct rf_param_cut *cut = &run->plan->params[listed->param].cut;
@@ -147,7 +147,7 @@ static struct turns turns_of(const struct rf_run *run, const struct rf_listing *
     return (struct turns){.length = length > RF_SPAN_GRAIN ? length : RF_SPAN_GRAIN};
 }
 
-/* Elements of a rank's part from *at on that it writes; *at moves behind them. */
+/* The next elements of a rank's part, from *at on, that it writes. *at is advanced past them. */
 static bool next_written(const struct rf_param_cut *cut, const struct turns *turns, uint64_t *at,
                          struct rf_plan_span *out)
 {
@@ -167,7 +167,7 @@ static bool next_written(const struct rf_param_cut *cut, const struct turns *tur
     return false;
 }
 
-/* The next elements of a rank's part that it writes, or, without turns, that it has. */
+/* The next elements of a rank's part that it writes. Without turns: that it has. */
 static bool next_range(const struct rf_plan_param *param, const struct turns *turns, uint64_t *at,
                        struct rf_plan_span *out)
 {
@@ -180,7 +180,8 @@ static bool next_range(const struct rf_plan_param *param, const struct turns *tu
 /* ---- this rank's spans ------------------------------------------------------------------------
  */
 
-/* What [from, to) of all tensors that this rank has, one after the other, has of each. */
+/* Of the elements of all tensors that this rank has, counted one tensor after the other, adds a
+ * span for each tensor in [from, to). */
 static int cut(const struct rf_run *run, const struct rf_listing *list, bool writes, uint64_t from,
                uint64_t to, struct rf_spans *out)
 {
@@ -225,13 +226,13 @@ static uint64_t all_elements(const struct rf_run *run, const struct rf_listing *
     return count;
 }
 
-/* Whether this rank has what is listed of the part. */
+/* Whether this rank has the tensors listed for this part of a checkpoint. */
 static bool has(const struct rf_run *run, enum rf_checkpoint_part part)
 {
     return part == RF_PART_MODEL || rf_plan_updates(run->plan);
 }
 
-/* Of each tensor what lies in this rank's shard of its piece. */
+/* Adds the elements of each tensor that are in this rank's shard of its piece. */
 static int own_shards(const struct rf_run *run, const struct rf_listing *list, bool writes,
                       struct rf_spans *out)
 {
@@ -267,7 +268,7 @@ static bool is_sharded(const struct rf_run *run, enum rf_checkpoint_part part)
     return part == RF_PART_OPTIMIZER ? run->plan->shards > 1 : rf_plan_shards_params(run->plan);
 }
 
-/* The share of a rank in so many elements: borders are at multiples of RF_SPAN_GRAIN. */
+/* A rank's share of `all` elements. Borders are at multiples of RF_SPAN_GRAIN. */
 static struct rf_plan_span share_of(uint64_t all, uint64_t rank, uint64_t ranks)
 {
     const uint64_t grains = (all + RF_SPAN_GRAIN - 1) / RF_SPAN_GRAIN;
@@ -276,7 +277,7 @@ static struct rf_plan_span share_of(uint64_t all, uint64_t rank, uint64_t ranks)
     return (struct rf_plan_span){from, (to < all ? to : all) - from};
 }
 
-/* Of spans that several ranks have alike, one after the other, those of a rank's share. */
+/* Reduces spans that several ranks have to this rank's share of them. */
 static void keep_share(struct rf_spans *spans, uint64_t rank, uint64_t ranks)
 {
     const struct rf_plan_span share = share_of(rf_spans_bytes(spans) / sizeof(float), rank, ranks);
@@ -417,10 +418,10 @@ int rf_span_of_name(const struct rf_run *run, const struct rf_span_name *name,
     }
     *out = span;
     return known ? 0
-                 : rf_fail_rank(RF_EINVAL, peer,
-                                "rank %d names elements of tensor %d that are not in the "
-                                "checkpoint",
-                                peer, name->tensor);
+                 : rf_fail_rank(
+                       RF_EINVAL, peer,
+                       "rank %d refers to elements of tensor %d that are not in the checkpoint",
+                       peer, name->tensor);
 }
 
 void rf_spans_free(struct rf_spans *spans)

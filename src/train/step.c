@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One optimizer step: inputs in, the list of the plan, numbers out.
+ * One optimizer step: loads the inputs, runs the list of the plan, returns the statistics.
  */
 #include <ringforge/ringforge.h>
 
@@ -8,8 +8,8 @@
 #include "../parallel/traffic.h"
 #include "run.h"
 
-/* Whether an instruction that has begun writes what a step leaves to the next one: shards are what
- * an update writes, and whole parameters only what rank 0 has updated alone. */
+/* Whether an instruction that has begun writes state of the next step. An update writes shards;
+ * whole parameters are written only if rank 0 alone updates. */
 static bool began_update(const struct rf_pass *p)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -43,23 +43,23 @@ int rf_run_check_whole(const struct rf_run *run, const char *call)
     const struct rf_error *why = &run->inconsistent;
     if (why->status == 0)
         return 0;
-    return rf_fail_rank(RF_EABORT, why->rank,
-                        "%s: parameters may be of two steps; open another run and load a "
-                        "checkpoint, as %.640s",
-                        call, why->message);
+    return rf_fail_rank(
+        RF_EABORT, why->rank,
+        "%s: parameters may be of two steps; open another run and load a checkpoint, as %.640s",
+        call, why->message);
 }
 
 int rf_run_check_idle(const struct rf_run *run, const char *call)
 {
     RETURN_IF_ERROR(rf_run_check_whole(run, call));
-    return run->under_way ? rf_fail(RF_EINVAL,
-                                    "%s: a step is under way (pipeline 2bw); call rf_run_drain "
-                                    "first",
-                                    call)
-                          : 0;
+    return run->under_way
+               ? rf_fail(RF_EINVAL,
+                         "%s: a step is in progress (pipeline 2bw); call rf_run_drain first", call)
+               : 0;
 }
 
-/* After an error: a step that was under way is lost with what its micro-batches have left. */
+/* Called after an error. A step of 2bw that is in progress is lost, with the results of its
+ * micro-batches. */
 static int give_up(struct rf_pass *p, int rc)
 {
     struct rf_run *run = p->run;
@@ -74,7 +74,7 @@ static int give_up(struct rf_pass *p, int rc)
     return rc;
 }
 
-/* Runs a list of training, and says which step its results are of. */
+/* Runs a list of training, and sets the step to which its results belong. */
 static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
 {
     struct rf_run *run = p->run;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cuts tensors off a region of bytes: how blocks divide what they were given (saved,
+ * Takes tensors from a region of bytes. Blocks divide their memory with it (saved,
  * saved_for_weight, scratch).
  */
 #include "../base/base.h"
@@ -22,8 +22,8 @@ int rf_suballocate(struct rf_tensor region, uint64_t *offset, struct rf_shape sh
         bytes > capacity - *offset)
         return rf_fail(
             RF_EINVAL,
-            "suballocate: %s does not fit in the %llu bytes left; sizes() must ask for as much "
-            "as is taken",
+            "suballocate: %s does not fit in the %llu bytes left; sizes() must return at least the "
+            "bytes that are taken",
             rf_tensor_text((struct rf_tensor){.shape = shape, .dtype = dtype}, text, sizeof(text)),
             (unsigned long long)(*offset <= capacity ? capacity - *offset : 0));
     *out = (struct rf_tensor){

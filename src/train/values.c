@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Values of the plan as tensors in the run's memory. Called by the executor and by block.c.
+ * Returns values of the plan as tensors in the run's memory. Called by the executor and by block.c.
  */
 #include "../base/base.h"
 #include "run.h"
@@ -15,7 +15,7 @@ struct rf_tensor rf_as(struct rf_tensor bytes, enum rf_dtype dtype)
 struct rf_tensor rf_run_value(const struct rf_run *run, int value)
 {
     const struct rf_value *v = &run->plan->values[value];
-    if (v->bytes == 0) /* it lies nowhere */
+    if (v->bytes == 0) /* it has no memory */
         return (struct rf_tensor){0};
     struct rf_tensor t = run->regions[v->region];
     if (!t.buffer)
@@ -48,7 +48,7 @@ struct rf_tensor rf_run_span(const struct rf_run *run, const int *operands, int 
             span = t;
             continue;
         }
-        /* Pieces are in the order of their reduction, which may be either way. */
+        /* Pieces are in the order of their reduction, so offsets may ascend or descend. */
         const uint64_t end = span.offset + rf_tensor_bytes(span);
         const uint64_t first = t.offset < span.offset ? t.offset : span.offset;
         const uint64_t last = t.offset + rf_tensor_bytes(t);

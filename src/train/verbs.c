@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What each verb does with its operands: see verbs.h.
+ * Implementation of each verb; see verbs.h.
  */
 #include "verbs.h"
 
@@ -19,7 +19,7 @@ static bool training(const struct rf_pass *p)
     return rf_list_trains((int)p->list);
 }
 
-/* The scalars of an update, or (slot) those that blocks read where it is another step's. */
+/* Sets the scalars of an update or, for a slot, those that blocks of another step read. */
 static void set_scalars(const struct rf_pass *p, int slot, float lr, int64_t update)
 {
     const struct rf_run *run = p->run;
@@ -32,14 +32,14 @@ static void set_scalars(const struct rf_pass *p, int slot, float lr, int64_t upd
                                                  .seed = run->seed});
 }
 
-/* For kernels of this step; again when the tokens are known. */
+/* For the kernels of this step. Called again when the number of tokens is known. */
 static void fill_scalars(const struct rf_pass *p)
 {
     const struct rf_run *run = p->run;
     set_scalars(p, 0, run->under_way ? run->lr : p->lr, run->updates + 1);
 }
 
-/* Of the step that is under way, beside the next one's. */
+/* The inputs and losses of the step in progress, which the next step would overwrite. */
 static void keep(const struct rf_pass *p, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->ins; k++) {
@@ -84,7 +84,7 @@ static int fill(const struct rf_pass *p, struct rf_tensor t, uint32_t word)
     return rf_stream_fill(p->run->stream, t.buffer, t.offset, rf_tensor_bytes(t), word);
 }
 
-/* Checks blocks: a gradient that should have been overwritten and was not stays NaN. */
+/* Checks blocks: a gradient that should be overwritten, and is not, stays NaN. */
 static int poison_overwritten(struct rf_pass *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -95,7 +95,7 @@ static int poison_overwritten(struct rf_pass *p, int value)
     return 0;
 }
 
-/* All but what blocks write: of the pieces of a slot, side by side, or of one. */
+/* Zeroes what blocks do not overwrite: the adjacent pieces of a slot, or a single piece. */
 static int zero(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -127,7 +127,7 @@ static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor fr
                      : 0;
 }
 
-/* Each result is a copy of the operand in its place. */
+/* Each result is a copy of the operand at the same index. */
 static int hold(struct rf_pass *p, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->outs; k++)
@@ -140,7 +140,7 @@ static int merge(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_value *values = p->run->plan->values;
     const int *added = ins(p, i) + i->outs;
-    if (values[added[0]].kind == RF_VALUE_GRAD_PART) { /* a round's part of a shard */
+    if (values[added[0]].kind == RF_VALUE_GRAD_PART) { /* the part of a shard in this round */
         struct rf_tensor sum = shard(p, outs(p, i)[0]), part = shard(p, added[0]);
         return sum.buffer ? rf_add(p->run->stream, sum, sum, part) : 0;
     }
@@ -150,12 +150,13 @@ static int merge(struct rf_pass *p, const struct rf_instruction *i)
     return left.buffer ? rf_add(p->run->stream, left, left, right) : 0;
 }
 
-/* The second operand is a tied use alone, of an owner in the first: what this rank has of it. */
+/* Adds the part that this rank has of a tied use's gradient, the second operand, to the owner's
+ * gradient, the first operand. */
 static int tie(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_value *to = &plan->values[outs(p, i)[0]];
-    if (plan->values[ins(p, i)[1]].kind == RF_VALUE_GRAD_TIED) { /* another rank's */
+    if (plan->values[ins(p, i)[1]].kind == RF_VALUE_GRAD_TIED) { /* of another rank */
         struct rf_tensor all = shard(p, outs(p, i)[0]), more = shard(p, ins(p, i)[1]);
         return all.buffer ? rf_add(p->run->stream, all, all, more) : 0;
     }
@@ -172,8 +173,7 @@ static int tie(struct rf_pass *p, const struct rf_instruction *i)
     return rf_add(p->run->stream, sum, sum, use);
 }
 
-/* ---- what the host does -------------------------------------------------------------------------
- */
+/* ---- host instructions ----------------------------------------------------------------------- */
 
 static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
 {
@@ -191,7 +191,7 @@ static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-/* Takes the losses of this rank's micro-batches, and adds them over the ranks. */
+/* Reads the losses of this rank's micro-batches, and adds them over the ranks. */
 static int loss(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -223,7 +223,7 @@ static struct rf_tensor exact_of(struct rf_tensor partials)
     return partials;
 }
 
-/* The table of chunks counts from the start of the gradients' memory. */
+/* Offsets in the table of chunks are relative to the start of the gradients' memory. */
 static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -261,7 +261,8 @@ static int begin_step(struct rf_pass *p, const struct rf_instruction *i)
                          sum);
 }
 
-/* What an update changes: f32 parameters, beside which it may write copies, or those in 16 bits. */
+/* The kind that an update changes: f32 parameters, for which it may also write 16-bit copies, or
+ * 16-bit parameters. */
 static enum rf_value_kind updated_kind(const struct rf_pass *p, const struct rf_instruction *i)
 {
     const bool wide = rf_run_find(p->run, outs(p, i), i->outs, RF_VALUE_PARAM_SHARD) >= 0;
@@ -275,7 +276,7 @@ static struct rf_tensor updated_copy(const struct rf_pass *p, const struct rf_in
     return typed(p, out_span(p, i, RF_VALUE_COPY_SHARD), RF_VALUE_COPY_SHARD);
 }
 
-/* Of the pieces that an update writes side by side, the one that comes first in memory. */
+/* Of the adjacent pieces that an update writes, the first one in memory. */
 static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
                                                const struct rf_instruction *i)
 {
@@ -290,7 +291,8 @@ static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
     return first;
 }
 
-/* Where the next step begins before this update: what its micro-batches go on to see. */
+/* Keeps the version before this update, because the next step has begun: its micro-batches continue
+ * to use it. */
 static int keep_version(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_run *run = p->run;
@@ -323,7 +325,7 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
     return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
 }
 
-/* Threads cost some microseconds each. */
+/* Starting a thread costs some microseconds. */
 enum { LEAST_OF_A_THREAD = 65536 };
 
 static int host_step(struct rf_pass *p, const struct rf_instruction *i)
@@ -363,7 +365,7 @@ static int end_step(struct rf_pass *p, const struct rf_instruction *i)
                                 rf_run_scalars(p->run));
 }
 
-/* Of one kind to another, side by side in both; padding need not come along. */
+/* Casts the values of one kind to another. Both are adjacent. Padding may be left out. */
 static int cast(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_value *values = p->run->plan->values;
@@ -377,8 +379,8 @@ static int cast(struct rf_pass *p, const struct rf_instruction *i)
     return rf_cast(p->run->stream, out, in);
 }
 
-/* The device has decided by itself whether this step is skipped. All ranks hold the same gradients,
- * so all skip alike. */
+/* The device has decided whether this step is skipped. All ranks have the same gradients, so all
+ * decide the same. */
 void rf_take_scalars(struct rf_pass *p)
 {
     struct rf_run *run = p->run;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What each verb does. A verb is recorded on the stream, or starts a transfer, or acts on the host.
+ * The action of each verb: it is recorded on the stream, or starts a transfer, or runs on the host.
  */
 #ifndef RF_TRAIN_VERBS_H
 #define RF_TRAIN_VERBS_H
@@ -9,7 +9,7 @@
 
 struct rf_verb_row {
     int (*record)(struct rf_pass *, const struct rf_instruction *);
-    /* Asynchronous, after a point; says when it has ended. */
+    /* Asynchronous. Starts at the point `after`, and returns a point that is reached at its end. */
     int (*start)(struct rf_pass *, const struct rf_instruction *, struct rf_point after,
                  struct rf_point *done);
     int (*act)(struct rf_pass *, const struct rf_instruction *); /* blocks */
@@ -27,7 +27,8 @@ RF_STARTS(norm_share);
 
 extern const struct rf_verb_row rf_verbs[RF_VERB_COUNT];
 
-/* What the device said in the step's scalars, into the pass's stats. Nothing in evaluation. */
+/* Copies the step's scalars from the device to the statistics of the pass. Does nothing in
+ * evaluation. */
 void rf_take_scalars(struct rf_pass *pass);
 
 #endif

@@ -9,7 +9,7 @@
 #include "operands.h"
 #include "verbs.h"
 
-/* The subtrees of a forest lie a slot apart, the first one at `first`. */
+/* The subtrees of a forest are a slot apart; `first` is the first one. */
 static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct rf_tensor first)
 {
     const int64_t stride = (int64_t)p->run->plan->slot_elements;
@@ -17,7 +17,7 @@ static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct 
     return first;
 }
 
-/* No elements, on the run's device: a rank whose shard is empty takes part all the same. */
+/* A tensor without elements on the run's device. A rank with an empty shard still takes part. */
 static struct rf_tensor nothing(const struct rf_pass *p, enum rf_dtype dtype)
 {
     struct rf_tensor t = p->run->regions[RF_REGION_TOKENS];
@@ -26,7 +26,7 @@ static struct rf_tensor nothing(const struct rf_pass *p, enum rf_dtype dtype)
     return t;
 }
 
-/* A round of sums that its owner keeps: the rank's leaf, if it has one, and all places for sums. */
+/* A round of sums to its owner: the rank's leaf, if it has one, and the memory for all sums. */
 static int push_round(struct rf_pass *p, const struct rf_instruction *i,
                       const struct rf_coll_opts *opts)
 {
@@ -35,7 +35,7 @@ static int push_round(struct rf_pass *p, const struct rf_instruction *i,
     const int *operands = ins(p, i);
     const int leaf = rf_run_find(p->run, operands, i->ins, RF_VALUE_GRAD);
     const int parts = rf_run_find(p->run, operands, i->ins + i->outs, RF_VALUE_GRAD_PART);
-    const int whole = parts < 0 ? outs(p, i)[0] : parts; /* one place, which is the shard */
+    const int whole = parts < 0 ? outs(p, i)[0] : parts; /* the shard itself */
     struct rf_tensor in = {0}, sums = shard(p, whole);
     if (leaf >= 0) {
         in = as_f32(rf_run_value(p->run, leaf));
@@ -97,7 +97,7 @@ int rf_start_gather(struct rf_pass *p, const struct rf_instruction *i, struct rf
         &(struct rf_coll_opts){.order = t->order, .label = label, .after = after, .done = done});
 }
 
-/* Of the tensor ranks, between two phases of a call: in place. */
+/* An exchange of the tensor ranks between two phases of a call, in place. */
 int rf_start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                       struct rf_point *done)
 {
@@ -111,7 +111,7 @@ int rf_start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct 
              v->block, v->micro_batch, v->slot % RF_MAX_EXCHANGES);
     const struct rf_coll_opts opts = {
         .order = t->order, .label = label, .after = after, .done = done};
-    /* This rank's parts have been added to the first one's. */
+    /* The sums of this rank's parts are at the first part's place. */
     whole.offset += rf_exchange_part_first(p->run->plan, x, 0, true);
     whole.dtype = t->dtype;
     whole.shape = rf_shape1(rf_shape_count(x->shape));
@@ -129,7 +129,7 @@ int rf_start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct 
     }
 }
 
-/* A value to another rank, or from there. */
+/* Sends a value to another rank, or receives it. */
 int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                      struct rf_point *done)
 {
@@ -153,7 +153,7 @@ int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct r
                  : rf_recv_tensor(comm, value, t->peer, t->tag, &opts);
 }
 
-/* Between memory of the host and of the device, beside what is computed. */
+/* Copies between host and device memory, beside compute. */
 int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                   struct rf_point *done)
 {

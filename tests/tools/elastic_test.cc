@@ -76,7 +76,7 @@ TEST(Elastic, WhatIsLostWithARankComesFromTheLastCheckpoint)
         folder, 3, {2}, {"--provider", "tcp", "--zero", "1", "--save", save, "--save-every", "2"});
     EXPECT_EQ(e.program.status, 0) << e.program.err;
     EXPECT_EQ(sha_of(e.program.out), uninterrupted(folder)) << e.program.out;
-    EXPECT_NE(e.program.err.find("no rank that is left has element "), std::string::npos)
+    EXPECT_NE(e.program.err.find("no remaining rank has element "), std::string::npos)
         << e.program.err;
     EXPECT_NE(e.program.out.find(", from " + save + "\n"), std::string::npos) << e.program.out;
 }
@@ -86,7 +86,7 @@ TEST(Elastic, ALostStageWithoutACheckpointEndsTheJobByName)
     TempFolder folder;
     const Ended e = killed(folder, 2, {1}, {"--mesh", "pp=2"});
     EXPECT_EQ(e.program.status, 137) << e.program.err;
-    EXPECT_NE(e.program.err.find("no rank that is left has element 0 of blocks.0."),
+    EXPECT_NE(e.program.err.find("no remaining rank has element 0 of blocks.0."),
               std::string::npos)
         << e.program.err;
     EXPECT_NE(e.program.err.find("use --save DIR --save-every N"), std::string::npos)

@@ -146,7 +146,7 @@ TEST(Restore, WhatWasLostWithARankIsNamedAndChangesNothing)
         rf_progress progress = {};
         EXPECT_EQ(rf_run_restore(run, kept.at(rank), &progress), RF_ECORRUPT);
         EXPECT_NE(std::string(rf_last_error()->message)
-                      .find("restore: no rank that is left has element "),
+                      .find("restore: no remaining rank has element "),
                   std::string::npos)
             << rf_last_error()->message;
         EXPECT_EQ(rf_run_restore(run, nullptr, &progress), RF_ECORRUPT);
