@@ -6,8 +6,11 @@
 #
 #   drivers.sh fetch FOLDER NAME   unpacks the driver NAME into FOLDER/NAME, unless it is there
 #   drivers.sh names               the names, each with what it is
+#   drivers.sh gpus                the GPUs of gpu-compilers
 #
 # FOLDER/NAME/run PROGRAM ARGUMENTS... then runs a program on that driver and on no other.
+# FOLDER/gpu-compilers/run-gpu GPU PROGRAM ARGUMENTS... runs it on the driver of a GPU that need not be
+# there: pipelines are compiled, and nothing that is submitted runs.
 set -eu
 
 names() {
@@ -15,6 +18,28 @@ names() {
 swiftshader         SwiftShader, the poorest device allowed (chromium-common)
 lavapipe-backports  lavapipe and RADV of this Debian's backports, on this machine's own libraries
 lavapipe-sid        lavapipe of Debian sid, with sid's C library, Vulkan loader and validation layer
+gpu-compilers       Mesa's compilers for Intel, NVIDIA (NVK) and Adreno: those of trixie-backports
+gpu-compilers-sid   the same of sid, which know newer GPUs
+END
+}
+
+# GPU, driver, and what tells the stub of its kernel driver which GPU it is.
+gpus() {
+    cat <<'END'
+skl    intel      INTEL_STUB_DEVICE=1912
+tgl    intel      INTEL_STUB_DEVICE=9a49
+dg2    intel      INTEL_STUB_DEVICE=5690
+lnl    intel      INTEL_STUB_DEVICE=64a0
+bmg    intel      INTEL_STUB_DEVICE=e20b
+ptl    intel      INTEL_STUB_DEVICE=b080
+tu102  nouveau    NOUVEAU_CHIPSET=162
+ga102  nouveau    NOUVEAU_CHIPSET=172
+gh100  nouveau    NOUVEAU_CHIPSET=180
+ad102  nouveau    NOUVEAU_CHIPSET=192
+gb202  nouveau    NOUVEAU_CHIPSET=1b2
+a660   freedreno  FD_GPU_ID=660
+a750   freedreno  FD_GPU_ID=750
+a830   freedreno  FD_GPU_ID=830
 END
 }
 die() {
@@ -72,12 +97,16 @@ apt() {
     APT_CONFIG="$home/apt.conf" within 180 "$tool" "$@"
 }
 
-update() { # update SUITES
+have_lists() { # have_lists SUITES
     for mirror in $(mirrors); do
         write_sources "$mirror" "$1"
         apt apt-get update --error-on=any && return 0
     done
-    die "the package lists of $1 could not be fetched"
+    return 1
+}
+
+update() { # update SUITES
+    have_lists "$1" || die "the package lists of $1 could not be fetched"
 }
 
 # "name=version" of everything that installing these would bring.
@@ -165,10 +194,74 @@ lib=lib/$(triplet)
 exec \"\$here\"/root/usr/\$lib/ld-linux-* --library-path \"\$here/root/usr/\$lib:/usr/\$lib:/\$lib\" \"\$@\""
 }
 
+# Three drivers with the C library and all else that they load; none of them needs LLVM. Debian packages the
+# stubs of the kernel drivers for NVIDIA and Adreno; for Intel there is one in tests/kernels.
+GPU_PACKAGES="mesa-vulkan-drivers mesa-drm-shim libvulkan1 libstdc++6 libdrm-dev"
+BACKPORTS="trixie trixie-backports"
+fetch_gpu_compilers() { fetch_gpu_compilers_of "$BACKPORTS" sid; } # backports change less often
+fetch_gpu_compilers_sid() { fetch_gpu_compilers_of sid "$BACKPORTS"; }
+fetch_gpu_compilers_of() { # fetch_gpu_compilers_of SUITES OTHER_SUITES: where the first lacks them
+    : >"$home/status"
+    write_settings "$home/status"
+    packages=
+    for suites in "$1" "$2"; do
+        have_lists "$suites" || continue
+        # shellcheck disable=SC2086
+        packages=$(closure -t "${suites##* }" $GPU_PACKAGES |
+            awk '!/^(libllvm|libclang|libz3|linux-libc)/ && (!/-dev=/ || /^libdrm-dev=/)')
+        case $packages in *mesa-drm-shim=*) break ;; esac
+    done
+    [ -n "$packages" ] || die "neither trixie-backports nor sid has $GPU_PACKAGES"
+    unpack "$packages"
+    find "$new/root" -name 'libvulkan_*.so' ! -name '*_intel.so' ! -name '*_nouveau.so' \
+        ! -name '*_freedreno.so' -delete
+    # Of the headers those of the kernel drivers, as the C library's are another version than this machine's.
+    mkdir "$new/include"
+    mv "$new/root/usr/include/xf86drm.h" "$new"/root/usr/include/libdrm/*.h "$new/include"
+    rm -rf "$new/root/usr/share" "$new/root/usr/include"
+    for kind in intel nouveau freedreno; do
+        write_icd $kind libvulkan_$kind.so
+    done
+}
+
+# What this project adds to the packages: made each time, for it may have changed since they were fetched.
+write_gpu_runner() {
+    new=$folder/$driver lib=lib/$(triplet)
+    cc -O2 -fPIC -shared -I"$new/include" -o "$new/libintel_stub.so.$$" \
+        "$here/../tests/kernels/intel_stub.c" -ldl
+    mv "$new/libintel_stub.so.$$" "$new/libintel_stub.so"
+    gpus >"$new/gpus"
+    cat >"$new/run-gpu.$$" <<END
+#!/bin/sh
+here=\$(cd "\$(dirname "\$0")" && pwd)
+line=\$(awk -v gpu="\${1:-}" '\$1 == gpu { print \$2, \$3 }' "\$here/gpus")
+[ -n "\$line" ] || {
+    echo "run-gpu: there is no GPU \"\${1:-}\"; see \$here/gpus" >&2
+    exit 2
+}
+shift
+kind=\${line% *}
+export "\${line#* }"
+export VK_DRIVER_FILES="\$here/\$kind.json" VK_LOADER_LAYERS_DISABLE=~implicit~
+export NVK_I_WANT_A_BROKEN_VULKAN_DRIVER=1 # GPUs that NVK does not yet know well
+export MESA_SHADER_CACHE_DISABLE=true
+lib=\$here/root/usr/$lib
+stub=\$lib/lib\${kind}_noop_drm_shim.so
+[ "\$kind" != intel ] || stub=\$here/libintel_stub.so
+exec "\$lib"/ld-linux-* --library-path "\$lib:/usr/$lib:/$lib" --preload "\$stub" "\$@"
+END
+    chmod +x "$new/run-gpu.$$"
+    mv "$new/run-gpu.$$" "$new/run-gpu"
+}
+
 fetch() {
     driver=$1
     names | grep -q "^$driver " || die "there is no driver \"$driver\""
-    [ -x "$folder/$driver/run" ] && return 0
+    [ -d "$folder/$driver" ] || fetch_packages
+    case $driver in gpu-compilers*) write_gpu_runner ;; esac
+}
+
+fetch_packages() {
     for tool in apt-get dpkg timeout; do
         command -v $tool >/dev/null || die "$tool is missing: drivers are fetched on Debian only"
     done
@@ -181,13 +274,15 @@ fetch() {
     mv "$new" "$folder/$driver"
 }
 
+here=$(cd "$(dirname "$0")" && pwd)
 case ${1:-} in
 names) names ;;
+gpus) gpus ;;
 fetch)
     [ $# = 3 ] || die "use: drivers.sh fetch FOLDER NAME"
     mkdir -p "$2"
     folder=$(cd "$2" && pwd)
     fetch "$3"
     ;;
-*) die "use: drivers.sh fetch FOLDER NAME, or drivers.sh names" ;;
+*) die "use: drivers.sh fetch FOLDER NAME, drivers.sh names, or drivers.sh gpus" ;;
 esac
