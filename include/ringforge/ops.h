@@ -140,6 +140,23 @@ struct rf_matmul_path_info {
 RF_API int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
                            uint32_t capacity, uint32_t *count);
 
+/* The form (tiles, parts of a subgroup) that a kernel has on a device, and why. */
+enum { RF_KERNEL_FAMILY_BYTES = 48, RF_KERNEL_FORM_BYTES = 48 };
+struct rf_kernel_form {
+    char family[RF_KERNEL_FAMILY_BYTES]; /* "matmul_cooperative/f16/nt" */
+    char form[RF_KERNEL_FORM_BYTES];     /* "128x128 tile, 32x32 per subgroup" */
+    bool asked;           /* the driver's compiler was asked; else registers were counted */
+    int64_t spills;       /* as the compiler says, in its units; -1: it was not asked */
+    uint32_t spilling;    /* forms that would be preferred, but spill, as the compiler says */
+    uint32_t over_budget; /* ... but need more registers than the device is taken to have */
+};
+
+/* Fills at most `capacity` records, for the kernels that have been chosen on this device so far in
+ * this process; *count is the number of all. Sizes may take a smaller form than the one shown.
+ * There are none on CPU devices: nothing is chosen by registers there. */
+RF_API int rf_kernel_forms(struct rf_device *device, struct rf_kernel_form *forms,
+                           uint32_t capacity, uint32_t *count);
+
 /* The number of elements of the scratch of rf_bias_grad. */
 RF_EXPORT int64_t rf_bias_grad_scratch(int64_t rows, int64_t columns);
 

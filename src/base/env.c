@@ -24,6 +24,9 @@ static const struct rf_env_row rows[] = {
     {"RF_HOST_VISIBLE", "1",
      "0: treat device memory as if the host could not map it, so that tensors are staged"},
     {"RF_MATRIX_UNITS", "1", "0: leave the matrix units of devices alone"},
+    {"RF_KERNEL_FORMS", NULL,
+     "fresh: ask the driver's compiler again which forms of kernels spill; budget: never ask, "
+     "estimate registers"},
     {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge"},
     {"RF_FLIGHT", NULL,
      "folder in which every rank keeps its last collectives; see ringforge flight"},

@@ -9,17 +9,33 @@
 
 #include "internal.h"
 
+struct rf_driver_key rf_driver_key_of(const struct rf_device *device)
+{
+    const struct rf_device_info *info = &device->info;
+    struct rf_driver_key key = {.driver_version = info->driver_version};
+    memcpy(key.device_uuid, info->device_uuid, sizeof(key.device_uuid));
+    memcpy(key.driver_uuid, info->driver_uuid, sizeof(key.driver_uuid));
+    return key;
+}
+
+bool rf_driver_keys_equal(const struct rf_driver_key *a, const struct rf_driver_key *b)
+{
+    return memcmp(a->device_uuid, b->device_uuid, sizeof(a->device_uuid)) == 0 &&
+           memcmp(a->driver_uuid, b->driver_uuid, sizeof(a->driver_uuid)) == 0 &&
+           a->driver_version == b->driver_version;
+}
+
 static void head_text(const struct rf_device *device, const struct rf_cache_lines *kind, char *text,
                       size_t bytes)
 {
-    const struct rf_device_info *info = &device->info;
+    const struct rf_driver_key key = rf_driver_key_of(device);
     char uuid[2][33];
     for (int i = 0; i < 16; i++) {
-        snprintf(uuid[0] + 2 * i, 3, "%02x", info->device_uuid[i]);
-        snprintf(uuid[1] + 2 * i, 3, "%02x", info->driver_uuid[i]);
+        snprintf(uuid[0] + 2 * i, 3, "%02x", key.device_uuid[i]);
+        snprintf(uuid[1] + 2 * i, 3, "%02x", key.driver_uuid[i]);
     }
     snprintf(text, bytes, "ringforge-%s %d %s %s %u\n", kind->suffix, kind->version, uuid[0],
-             uuid[1], info->driver_version);
+             uuid[1], key.driver_version);
 }
 
 /* Why the file is not taken; NULL: it is. */

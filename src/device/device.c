@@ -99,9 +99,8 @@ static int create_device(struct rf_device *device)
     struct enabled e;
     float priorities[RF_MAX_QUEUES] = {1, 1, 1, 1};
     /* Kernels are chosen by them, but not on CPUs. */
-    device->has_statistics =
-        device->caps.ext_executable_properties &&
-        (device->opts.kernel_statistics || device->info.kind != RF_DEVICE_CPU);
+    device->has_statistics = device->caps.ext_executable_properties &&
+                             (device->opts.kernel_statistics || device->info.kind != RF_DEVICE_CPU);
     enable(device, &e);
     VkDeviceQueueCreateInfo queues = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                       .queueFamilyIndex = device->caps.family,

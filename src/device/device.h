@@ -99,8 +99,8 @@ bool rf_kernel_figures_of(const struct rf_kernel_statistic *list, uint32_t count
 bool rf_kernel_get_figures(const struct rf_kernel *kernel, struct rf_kernel_figures *out);
 
 /* What the compiler says of a kernel, which is compiled for that and nothing else: the kernels that
- * run are compiled as on any other device. RF_ENOTSUP: the driver says nothing, or not what its
- * figures mean. */
+ * run are compiled as on any other device. Figures that the driver does not give are -1. Errors are
+ * those of rf_kernel_create. */
 RF_MUST_CHECK int rf_device_probe(struct rf_device *device, const struct rf_kernel_desc *desc,
                                   struct rf_kernel_figures *out);
 
@@ -159,6 +159,14 @@ bool rf_device_cache_path(const struct rf_device *device, const char *suffix, ch
                           bool create);
 
 /* ---- files of lines in the cache folder (cache_lines.c) -------------------------------------- */
+
+/* What such files belong to. */
+struct rf_driver_key {
+    uint8_t device_uuid[16], driver_uuid[16];
+    uint32_t driver_version;
+};
+struct rf_driver_key rf_driver_key_of(const struct rf_device *device);
+bool rf_driver_keys_equal(const struct rf_driver_key *a, const struct rf_driver_key *b);
 
 #define RF_CACHE_LINE_BYTES 128 /* of a line, at most, with its end */
 struct rf_cache_lines {

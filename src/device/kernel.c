@@ -136,9 +136,8 @@ int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc
         return rf_fail(RF_EINVAL,
                        "rf_kernel_create needs a device, a description and a place for its result");
     RETURN_IF_ERROR(rf_device_check(device));
-    return desc->glsl
-               ? create_of_glsl(device, desc, out)
-               : create_of_spirv(device, desc, device->opts.kernel_statistics, out);
+    return desc->glsl ? create_of_glsl(device, desc, out)
+                      : create_of_spirv(device, desc, device->opts.kernel_statistics, out);
 }
 
 int rf_kernel_create_captured(struct rf_device *device, const struct rf_kernel_desc *desc,

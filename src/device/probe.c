@@ -23,9 +23,9 @@ int rf_device_probe(struct rf_device *device, const struct rf_kernel_desc *desc,
         known = rf_kernel_get_figures(kernel, out);
         rf_kernel_destroy(kernel);
     }
-    return known ? 0
-                 : rf_fail(RF_ENOTSUP, "the driver of %s does not say whether %s spills",
-                           device->info.name, desc->name);
+    if (!known)
+        *out = (struct rf_kernel_figures){-1, -1, -1, -1, -1, -1, -1};
+    return 0;
 }
 
 void rf_device_fake_figures(struct rf_device *device,

@@ -80,27 +80,33 @@ static void count(struct rf_stream *stream, const struct rf_job *job)
     rf_stream_count(stream, &work);
 }
 
-int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
+int rf_job_kernel(const struct rf_job *job, struct rf_kernel_desc *out)
 {
     const struct rf_shader *shader = find_shader(&job->shader, job->type);
     if (!shader)
         return rf_fail(RF_ENOTSUP, "%s: this library has no build of the shader for %s", job->op,
                        rf_dtype_name(job->type));
+    *out = (struct rf_kernel_desc){.name = shader->name,
+                                   .spirv = shader->words,
+                                   .spirv_bytes = shader->bytes,
+                                   .specs = job->specs,
+                                   .spec_count = job->spec_count,
+                                   .push_bytes = job->push_bytes,
+                                   .subgroup_size = job->subgroup_size};
+    return 0;
+}
+
+int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
+{
+    struct rf_kernel_desc desc;
+    struct rf_kernel *kernel = NULL;
+    RETURN_IF_ERROR(rf_job_kernel(job, &desc));
     if (job->range_count > RF_MAX_RANGES)
         return rf_fail(RF_EINVAL,
                        "%s: the launch declares %u ranges of memory and a job holds %d; raise "
                        "RF_MAX_RANGES in src/ops/launch.h",
                        job->op, job->range_count, RF_MAX_RANGES);
-    struct rf_kernel *kernel = NULL;
-    RETURN_IF_ERROR(rf_device_kernel(rf_stream_device(stream),
-                                     &(struct rf_kernel_desc){.name = shader->name,
-                                                              .spirv = shader->words,
-                                                              .spirv_bytes = shader->bytes,
-                                                              .specs = job->specs,
-                                                              .spec_count = job->spec_count,
-                                                              .push_bytes = job->push_bytes,
-                                                              .subgroup_size = job->subgroup_size},
-                                     &kernel));
+    RETURN_IF_ERROR(rf_device_kernel(rf_stream_device(stream), &desc, &kernel));
     RETURN_IF_ERROR(rf_launch_views(stream, kernel, job->push, job->push_bytes, job->groups,
                                     job->ranges, job->range_count, job->views, job->view_count));
     if (rf_device_counts(rf_stream_device(stream)))

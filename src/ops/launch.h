@@ -66,6 +66,8 @@ void rf_job_touches(struct rf_job *job, struct rf_tensor tensor, int64_t element
  * elements) if `wide`, and gives its first texel. False: there is
  * no such view; take a build of the shader that needs none. */
 bool rf_job_view(struct rf_job *job, struct rf_tensor tensor, bool wide, uint32_t *first);
+/* The kernel that the job runs. Its constants are those of the job. */
+RF_MUST_CHECK int rf_job_kernel(const struct rf_job *job, struct rf_kernel_desc *out);
 RF_MUST_CHECK int rf_job_run(struct rf_stream *stream, const struct rf_job *job);
 /* Whether there is a build for the type, and it is in this library (some need a newer compiler). */
 bool rf_is_built(const struct rf_build *build, enum rf_dtype type);

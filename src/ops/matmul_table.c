@@ -16,8 +16,7 @@ static const struct rf_cache_lines lines = {"matmul", 1, MOST_CHOICES,
                                             "run `ringforge tune` again"};
 
 struct table {
-    uint8_t device_uuid[16], driver_uuid[16];
-    uint32_t driver_version;
+    struct rf_driver_key key;
     struct rf_matmul_choice *choices;
     uint32_t count;
 };
@@ -32,22 +31,6 @@ int rf_matmul_class(int64_t size)
     while (class < 62 && ((int64_t)1 << class) < size)
         class ++;
     return class;
-}
-
-static struct table key_of(struct rf_device *device)
-{
-    const struct rf_device_info *info = rf_device_get_info(device);
-    struct table key = {.driver_version = info->driver_version};
-    memcpy(key.device_uuid, info->device_uuid, sizeof(key.device_uuid));
-    memcpy(key.driver_uuid, info->driver_uuid, sizeof(key.driver_uuid));
-    return key;
-}
-
-static bool same_device(const struct table *a, const struct table *b)
-{
-    return memcmp(a->device_uuid, b->device_uuid, sizeof(a->device_uuid)) == 0 &&
-           memcmp(a->driver_uuid, b->driver_uuid, sizeof(a->driver_uuid)) == 0 &&
-           a->driver_version == b->driver_version;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -123,14 +106,14 @@ int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice
 /* Locked. NULL: there are too many devices. */
 static struct table *table_of(struct rf_device *device)
 {
-    struct table key = key_of(device);
+    const struct rf_driver_key key = rf_driver_key_of(device);
     for (int i = 0; i < table_count; i++)
-        if (same_device(&tables[i], &key))
+        if (rf_driver_keys_equal(&tables[i].key, &key))
             return &tables[i];
     if (table_count == MOST_TABLES)
         return NULL;
     struct table *table = &tables[table_count++];
-    *table = key;
+    *table = (struct table){.key = key};
     load(device, table);
     return table;
 }

@@ -6,3 +6,4 @@ rf_test(ops_matmul_test
         LAYERS base device tensor ops)
 rf_test(ops_matmul_table_test SOURCES matmul_table_test.cc LAYERS base device tensor ops)
 rf_test(ops_budget_test SOURCES budget_test.cc LAYERS base device tensor ops)
+rf_test(ops_forms_test SOURCES forms_test.cc LAYERS base device tensor ops)

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Remembers which forms of kernels spill on a device: in this process, and for later ones in a file
+ * beside the pipeline cache. A row of the file holds for the very kernel that was asked about, so a
+ * library with another shader asks again. Called by launchers that have several forms; what a form
+ * computes is not known here.
+ */
+#include "forms.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+
+#include "../base/base.h"
+#include "budget.h"
+
+enum { MOST_TABLES = 16, MOST_ROWS = 2048, MOST_FORMS = 1000 };
+#define OVER_BUDGET (INT64_C(1) << 40) /* more than any compiler spills */
+
+static const struct rf_cache_lines lines = {"forms", 1, MOST_ROWS, "the compiler is asked again"};
+
+struct row {
+    char family[RF_KERNEL_FAMILY_BYTES], text[RF_KERNEL_FORM_BYTES];
+    uint32_t family_hash, form;
+    uint64_t kernel; /* hash of the kernel that was asked about */
+    int64_t cost;    /* 0: does not spill, or is not expected to */
+    bool asked;      /* the compiler was, and has told */
+    bool checked;    /* holds for this process; else it comes from the file */
+};
+
+struct table {
+    struct rf_driver_key key;
+    struct row *rows;
+    uint32_t count, capacity;
+    bool asks;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct table tables[MOST_TABLES];
+static int table_count;
+
+static uint32_t hash_name(const char *family)
+{
+    return rf_hash32(family, strlen(family), 0);
+}
+
+static struct row *find_row(const struct table *table, const char *family, uint32_t hash,
+                            size_t form)
+{
+    for (uint32_t i = 0; i < table->count; i++) {
+        struct row *row = &table->rows[i];
+        if (row->family_hash == hash && row->form == form && strcmp(row->family, family) == 0)
+            return row;
+    }
+    return NULL;
+}
+
+/* NULL: there is no room for more. */
+static struct row *add_row(struct table *table, const struct row *row)
+{
+    if (table->count == table->capacity) {
+        const uint32_t wider = table->capacity ? 2 * table->capacity : 32;
+        struct row *rows =
+            wider <= MOST_ROWS ? rf_realloc(table->rows, wider * sizeof(*rows)) : NULL;
+        if (!rows)
+            return NULL;
+        table->rows = rows;
+        table->capacity = wider;
+    }
+    table->rows[table->count] = *row;
+    return &table->rows[table->count++];
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* "matmul_cooperative/f16/nt 2 0123456789abcdef 14" */
+static bool take_line(void *user, const char *line)
+{
+    struct table *table = user;
+    struct row row = {.asked = true};
+    char end;
+    _Static_assert(RF_KERNEL_FAMILY_BYTES == 48, "the length in the format");
+    if (sscanf(line, "%47s %" SCNu32 " %16" SCNx64 " %" SCNd64 " %c", row.family, &row.form,
+               &row.kernel, &row.cost, &end) != 4 ||
+        strspn(row.family, "abcdefghijklmnopqrstuvwxyz0123456789_/") != strlen(row.family) ||
+        row.form >= MOST_FORMS || row.cost < 0 || row.cost >= OVER_BUDGET)
+        return false;
+    row.family_hash = hash_name(row.family);
+    /* What is known already counts more. */
+    return find_row(table, row.family, row.family_hash, row.form) || add_row(table, &row);
+}
+
+static void print_line(void *user, uint32_t i, FILE *file)
+{
+    const struct row *row = *((const struct row **)user + i);
+    fprintf(file, "%s %u %016" PRIx64 " %" PRId64 "\n", row->family, row->form, row->kernel,
+            row->cost);
+}
+
+/* Adds what the file knows of other forms. Nothing of a damaged one. */
+static void merge_file(struct rf_device *device, struct table *table)
+{
+    struct table read = {0};
+    if (rf_cache_lines_load(device, &lines, take_line, &read))
+        for (uint32_t i = 0; i < read.count; i++) {
+            const struct row *row = &read.rows[i];
+            if (!find_row(table, row->family, row->family_hash, row->form))
+                add_row(table, row);
+        }
+    rf_free(read.rows);
+}
+
+/* With what other processes have written. A folder that cannot be written is no error. */
+static void save(struct rf_device *device, struct table *table)
+{
+    uint32_t count = 0;
+    merge_file(device, table);
+    const struct row **told = rf_alloc((table->count + 1) * sizeof(struct row *));
+    for (uint32_t i = 0; told && i < table->count; i++)
+        if (table->rows[i].asked)
+            told[count++] = &table->rows[i];
+    if (told && rf_cache_lines_save(device, &lines, count, print_line, told, NULL, 0) < 0)
+        rf_log("ops", 1, "what was found out about kernels is not kept: %s",
+               rf_last_error()->message);
+    rf_free(told);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* Locked. NULL: there are too many devices. */
+static struct table *table_of(struct rf_device *device)
+{
+    const struct rf_driver_key key = rf_driver_key_of(device);
+    const char *how = rf_env("RF_KERNEL_FORMS");
+    for (int i = 0; i < table_count; i++)
+        if (rf_driver_keys_equal(&tables[i].key, &key))
+            return &tables[i];
+    if (table_count == MOST_TABLES)
+        return NULL;
+    struct table *table = &tables[table_count++];
+    const bool budget = how && strcmp(how, "budget") == 0, fresh = how && strcmp(how, "fresh") == 0;
+    *table = (struct table){.key = key, .asks = !budget && rf_device_probes(device)};
+    if (table->asks && !fresh)
+        merge_file(device, table);
+    return table;
+}
+
+static uint64_t hash_kernel(const struct rf_kernel_desc *desc)
+{
+    const uint32_t rest[2] = {desc->push_bytes, desc->subgroup_size};
+    uint64_t hash = 0;
+    for (uint32_t seed = 1; seed <= 2; seed++) {
+        uint32_t h = rf_hash32(desc->spirv, desc->spirv_bytes, seed);
+        h = rf_hash32(desc->specs, desc->spec_count * sizeof(*desc->specs), h);
+        hash = hash << 32 | rf_hash32(rest, sizeof(rest), h);
+    }
+    return hash;
+}
+
+static int64_t over_budget(const struct rf_device *device, const struct rf_form *form,
+                           uint32_t allowance)
+{
+    const uint64_t budget = rf_register_budget(rf_device_get_info(device));
+    return form->registers <= allowance * budget
+               ? 0
+               : OVER_BUDGET + (int64_t)(form->registers - budget);
+}
+
+/* Asks the compiler, unless it has told before about this very kernel; else counts registers. */
+static void judge(struct rf_device *device, const struct table *table, const struct rf_form *form,
+                  const struct row *known, struct row *row, bool *told)
+{
+    struct rf_kernel_desc desc;
+    struct rf_kernel_figures figures;
+    row->cost = INT64_MAX; /* it cannot be had */
+    if (rf_job_kernel(&form->job, &desc) < 0)
+        return;
+    row->kernel = hash_kernel(&desc);
+    row->asked = known && known->asked && known->kernel == row->kernel;
+    row->cost = row->asked ? known->cost : over_budget(device, form, table->asks ? 2 : 1);
+    if (row->asked || !table->asks || row->cost > 0)
+        return;
+    if (rf_device_probe(device, &desc, &figures) < 0) {
+        row->cost = INT64_MAX;
+        rf_log("ops", 1, "%s: %s is passed over: %s", row->family, row->text,
+               rf_last_error()->message);
+        return;
+    }
+    const int64_t spills = figures.spills > 0 ? figures.spills : figures.scratch_bytes;
+    row->asked = *told = figures.spills >= 0 || figures.scratch_bytes >= 0;
+    row->cost = !row->asked            ? over_budget(device, form, 1)
+                : spills < 0           ? 0
+                : spills < OVER_BUDGET ? spills
+                                       : OVER_BUDGET - 1;
+}
+
+/* The row of a form that holds for this process; *told: it is news for the file. */
+static struct row *row_of(struct rf_device *device, struct table *table,
+                          const struct rf_forms *forms, uint32_t hash, size_t i, void *user,
+                          bool *told)
+{
+    struct row *known = find_row(table, forms->family, hash, i);
+    if (known && known->checked)
+        return known;
+    struct rf_form form = {.job = {.op = forms->family}};
+    struct row row = {.family_hash = hash, .form = (uint32_t)i, .checked = true};
+    forms->describe(user, i, &form);
+    snprintf(row.family, sizeof(row.family), "%s", forms->family);
+    snprintf(row.text, sizeof(row.text), "%s", form.text);
+    judge(device, table, &form, known, &row, told);
+    rf_log("ops", 2, "%s: %s %s", row.family, row.text,
+           row.cost == 0 ? "does not spill"
+           : row.asked   ? "spills"
+                         : "needs too many registers");
+    if (known)
+        *known = row;
+    return known ? known : add_row(table, &row);
+}
+
+static size_t pick(struct rf_device *device, struct table *table, const struct rf_forms *forms,
+                   void *user)
+{
+    const uint32_t hash = hash_name(forms->family);
+    size_t best = forms->count;
+    int64_t least = INT64_MAX;
+    bool told = false;
+    for (size_t i = 0; i < forms->count && least > 0; i++) {
+        if (forms->fits && !forms->fits(user, i))
+            continue;
+        const struct row *row = row_of(device, table, forms, hash, i, user, &told);
+        const int64_t cost = row ? row->cost : INT64_MAX;
+        if (best == forms->count || cost < least) {
+            best = i;
+            least = cost;
+        }
+    }
+    if (told)
+        save(device, table);
+    return best;
+}
+
+size_t rf_pick_form(struct rf_device *device, const struct rf_forms *forms, void *user)
+{
+    const bool any = rf_device_get_info(device)->kind == RF_DEVICE_CPU || rf_device_counts(device);
+    size_t i = 0;
+    if (any) {
+        while (i < forms->count && forms->fits && !forms->fits(user, i))
+            i++;
+        return i;
+    }
+    struct table none = {0}; /* nothing is asked, nothing is kept */
+    pthread_mutex_lock(&lock);
+    struct table *table = table_of(device);
+    i = pick(device, table ? table : &none, forms, user);
+    pthread_mutex_unlock(&lock);
+    rf_free(none.rows);
+    return i;
+}
+
+/* ---- showing --------------------------------------------------------------------------------- */
+
+/* Describes the family of row `first`, its first one. */
+static void describe(const struct table *table, uint32_t first, struct rf_kernel_form *out)
+{
+    const struct row *best = &table->rows[first];
+    uint32_t spilling = 0, wide = 0;
+    for (uint32_t i = first; i < table->count; i++) {
+        const struct row *row = &table->rows[i];
+        if (!row->checked || strcmp(row->family, best->family) != 0)
+            continue;
+        if (row->cost < best->cost || (row->cost == best->cost && row->form < best->form))
+            best = row;
+    }
+    for (uint32_t i = first; i < table->count; i++) {
+        const struct row *row = &table->rows[i];
+        if (!row->checked || row->form >= best->form || strcmp(row->family, best->family) != 0)
+            continue;
+        spilling += row->asked;
+        wide += !row->asked;
+    }
+    *out = (struct rf_kernel_form){.asked = best->asked,
+                                   .spills = best->asked ? best->cost : -1,
+                                   .spilling = spilling,
+                                   .over_budget = wide};
+    snprintf(out->family, sizeof(out->family), "%s", best->family);
+    snprintf(out->form, sizeof(out->form), "%s", best->text);
+}
+
+int rf_kernel_forms(struct rf_device *device, struct rf_kernel_form *forms, uint32_t capacity,
+                    uint32_t *count)
+{
+    if (!device || !count || (capacity > 0 && !forms))
+        return rf_fail(RF_EINVAL, "rf_kernel_forms needs a device and a place for its results");
+    *count = 0;
+    if (rf_device_get_info(device)->kind == RF_DEVICE_CPU || rf_device_counts(device))
+        return 0;
+    pthread_mutex_lock(&lock);
+    const struct table *table = table_of(device);
+    for (uint32_t i = 0; table && i < table->count; i++) {
+        bool first = table->rows[i].checked;
+        for (uint32_t k = 0; k < i && first; k++)
+            first = !table->rows[k].checked ||
+                    strcmp(table->rows[k].family, table->rows[i].family) != 0;
+        if (first && *count < capacity)
+            describe(table, i, &forms[*count]);
+        *count += first;
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
