@@ -230,9 +230,14 @@ void main()
     }
 
     const uint lane = id - gl_SubgroupID * SUBGROUP_LANES, mine = gl_SubgroupID * PATCH;
-    [[unroll]] for (uint r = 0; r < ACROSS_M; r++) {
-        [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
-            matrix_store(stage[mine + s * FRAGMENT_N / 4], sum[r][s], ROWS, PATCH_PITCH, SHARED);
+    // Compilers do not unroll a loop that holds another one. Indexed by such a loop's counter, all
+    // sums would live in memory, in the loop over k, too.
+    for (uint r = 0; r < ACROSS_M; r++) {
+        [[unroll]] for (uint i = 0; i < ACROSS_M; i++)
+            if (i == r)
+                [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
+                    matrix_store(stage[mine + s * FRAGMENT_N / 4], sum[i][s], ROWS, PATCH_PITCH,
+                                 SHARED);
         barrier();
         for (uint quad = lane; quad < FRAGMENT_M * SUB_N / 4; quad += SUBGROUP_LANES) {
             const uint row = quad / (SUB_N / 4), column = quad % (SUB_N / 4);
