@@ -11,6 +11,11 @@
 #include "../base/base.h"
 
 #define VALIDATION_LAYER "VK_LAYER_KHRONOS_validation"
+/* Before this version (Debian 12 has 1.3.239) the layer keeps the labels of all command buffers of
+ * an instance in one hash table, and removes those of freed ones without its lock. Two threads that
+ * free command buffers, each from a pool of its own, crash in it ("layers: Fix debug label race
+ * conditions", February 2023). Without labels the table stays empty, and nothing is removed. */
+#define LAYER_OF_SAFE_LABELS VK_MAKE_API_VERSION(0, 1, 3, 242)
 #define INSTALL_HINT                                                                               \
     "install a Vulkan driver (Debian, Ubuntu: apt install mesa-vulkan-drivers, which also has a "  \
     "driver for the CPU; NVIDIA: the vendor's driver)"
@@ -51,17 +56,18 @@ static bool has_extension(const char *layer, const char *name)
     return false;
 }
 
-static bool has_layer(const char *name)
+/* The version of Vulkan that the layer was written for; 0: there is no such layer. */
+static uint32_t layer_version(const char *name)
 {
     VkLayerProperties list[64];
     uint32_t count = 64;
     if (vkEnumerateInstanceLayerProperties(&count, list) < 0)
-        return false;
+        return 0;
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(list[i].layerName, name) == 0)
-            return true;
+            return list[i].specVersion;
     }
-    return false;
+    return 0;
 }
 
 static int load_instance_functions(struct rf_vk_instance *instance)
@@ -86,7 +92,7 @@ static int validation_wanted(bool *out)
 {
     const char *text = rf_env("RF_VALIDATION");
     *out = text && text[0] && strcmp(text, "0") != 0;
-    if (*out && !has_layer(VALIDATION_LAYER))
+    if (*out && layer_version(VALIDATION_LAYER) == 0)
         return rf_fail(RF_ENOTSUP,
                        "RF_VALIDATION is set, but %s is not installed (Debian, Ubuntu: "
                        "apt install vulkan-validationlayers)",
@@ -129,8 +135,10 @@ int rf_vk_instance_init(struct rf_vk_instance *instance)
         .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
         .pEngineName = "ringforge",
         .apiVersion = version >= VK_API_VERSION_1_3 ? VK_API_VERSION_1_3 : VK_API_VERSION_1_2};
-    instance->debug_utils = has_extension(NULL, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
-    if (instance->debug_utils)
+    const bool debug_utils = has_extension(NULL, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
+    instance->labels =
+        debug_utils && (!validate || layer_version(VALIDATION_LAYER) >= LAYER_OF_SAFE_LABELS);
+    if (debug_utils)
         extensions[extension_count++] = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
     if (validate)
         extensions[extension_count++] = VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME;
@@ -184,6 +192,10 @@ int rf_vk_load_device(const struct rf_vk_instance *instance, VkDevice device,
 #undef REQUIRE
     if (missing)
         return rf_fail(RF_ENODEV, "the Vulkan driver lacks %s", missing);
+    if (!instance->labels) {
+        out->CmdBeginDebugUtilsLabelEXT = NULL;
+        out->CmdEndDebugUtilsLabelEXT = NULL;
+    }
     return 0;
 }
 

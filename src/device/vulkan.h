@@ -90,7 +90,7 @@
 struct rf_vk_instance {
     VkInstance handle;
     VkDebugUtilsMessengerEXT messenger;
-    bool debug_utils;              /* labels are possible */
+    bool labels;                   /* command buffers get labels */
     atomic_uint_fast64_t messages; /* warnings and errors of the validation layer */
     RF_INSTANCE_FUNCTIONS(RF_FUNCTION_FIELD)
     RF_INSTANCE_FUNCTIONS_OPTIONAL(RF_FUNCTION_FIELD)

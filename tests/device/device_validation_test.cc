@@ -5,6 +5,7 @@
  */
 #include "device_fixture.h"
 #include <cstdlib>
+#include <thread>
 
 namespace
 {
@@ -12,10 +13,12 @@ namespace
 class DeviceValidation : public DeviceTest
 {
   protected:
+    bool profile = true;
+
     void SetUp() override
     {
         setenv("RF_VALIDATION", "1", 1);
-        opts.profile = true;
+        opts.profile = profile;
         opts.hide_host_memory = true;
         int rc = rf_device_open(nullptr, &opts, &device);
         unsetenv("RF_VALIDATION");
@@ -64,6 +67,40 @@ TEST_F(DeviceValidation, IsSilentAboutEverythingWeDo)
     rf_stream_destroy(a);
     rf_stream_destroy(b);
     rf_timeline_destroy(timeline);
+    EXPECT_EQ(rf_device_validation_messages(device), 0u);
+}
+
+class DeviceValidationOfThreads : public DeviceValidation
+{
+  protected:
+    DeviceValidationOfThreads()
+    {
+        profile = false; /* much faster */
+    }
+};
+
+/* Layers before 1.3.242 crash here in most runs if labels reach them (src/device/vulkan.c). */
+TEST_F(DeviceValidationOfThreads, DoesNotCrashWhenRecordingsWithLabelsAreDestroyed)
+{
+    const auto work = [this](struct rf_buffer *y) {
+        struct rf_stream *stream = nullptr;
+        ASSERT_RF_OK(rf_stream_create(device, "labelled", &stream));
+        for (int round = 0; round < 20000; round++) {
+            struct rf_recording *recording = nullptr;
+            EXPECT_RF_OK(rf_record_begin(stream));
+            rf_stream_push_label(stream, "fill");
+            EXPECT_RF_OK(rf_stream_fill(stream, y, 0, words * 4, 0));
+            rf_stream_pop_label(stream);
+            EXPECT_RF_OK(rf_record_end(stream, &recording));
+            rf_recording_destroy(recording);
+        }
+        rf_stream_destroy(stream);
+    };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++)
+        threads.emplace_back(work, buffer());
+    for (std::thread &thread : threads)
+        thread.join();
     EXPECT_EQ(rf_device_validation_messages(device), 0u);
 }
 

@@ -151,13 +151,11 @@ void try_step(const Trial &trial, rf_verb verb)
     }
 }
 
-// Several trials at once, as survivors wait. Devices are open then. Under the validation layer one
-// after the other: that of Debian 12 has crashed within itself, in a call that frees command
-// buffers, where trials used the same devices at once.
+// Several trials at once, as survivors wait. Devices are open then.
 class AtOnce
 {
   public:
-    explicit AtOnce(size_t count) : count_(getenv("RF_VALIDATION") ? 1 : count)
+    explicit AtOnce(size_t count) : count_(count)
     {
         for (int r = 0; r < FAULT_RANKS_OF_GROUPS; r++)
             rank_device(r);
