@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: every region of device memory that lives as long as the run, with its size and category. At
- * the end: sums by category, and the bytes one step sends. What is written here and in lifetimes.c
- * is what train/run.c allocates, so planned and measured bytes are equal.
+ * Pass: the size and category of every region of device memory that lives as long as the run. At
+ * the end it sums bytes by category, and the bytes that a step sends. train/run.c allocates exactly
+ * the regions listed here and in lifetimes.c, so planned and measured bytes are equal.
  */
 #include "../base/base.h"
 #include "exchange.h"
@@ -70,17 +70,17 @@ static int check_exchanges(const struct rf_plan *plan, int b)
         }
     if (rf_plan_cuts_sequences(plan) && !block->ops->context_sizes)
         return rf_fail(RF_ENOTSUP,
-                       "block %s has no context_sizes: with cp=%d every block must say what it "
-                       "does with its part of the sequences; use cp=1, or such a block",
+                       "block %s has no context_sizes: with cp=%d every block must define it; use "
+                       "cp=1, or a block that has it",
                        block->name, plan->mesh.cp);
     if (any && !rf_plan_cuts_sequences(plan) &&
         (rf_plan_all_parts(plan) == 1 || !block->ops->tensor_sizes))
-        return rf_fail(RF_EINVAL, "block %s: sizes() gives exchanges; tensor_sizes() does that",
+        return rf_fail(RF_EINVAL, "block %s: sizes() returns exchanges; only tensor_sizes() may",
                        block->name);
     if (rf_plan_tensor_part(plan, 0).sequence && !block->ops->tensor_sizes)
         return rf_fail(RF_ENOTSUP,
                        "block %s has no tensor_sizes: with sequence parallelism every block must "
-                       "say what it does with its part of the rows; leave it out, or use tp=1",
+                       "define it; do not use sequence parallelism, or use tp=1",
                        block->name);
     return 0;
 }
@@ -94,10 +94,10 @@ static int check_sizes(const struct rf_block *block, const struct rf_block_sizes
         return rf_fail(RF_EINVAL, "block %s: its output has an empty or impossible shape",
                        block->name);
     if (sizes->vocabulary < 0 || sizes->classes < 0)
-        return rf_fail(RF_EINVAL,
-                       "block %s: its vocabulary is %lld and its classes are %lld; use 0 for "
-                       "what it does not limit",
-                       block->name, (long long)sizes->vocabulary, (long long)sizes->classes);
+        return rf_fail(
+            RF_EINVAL,
+            "block %s: its vocabulary is %lld and its classes are %lld; use 0 for no limit",
+            block->name, (long long)sizes->vocabulary, (long long)sizes->classes);
     return 0;
 }
 
@@ -109,14 +109,15 @@ static int ask_part(const struct rf_plan *plan, const struct rf_block *block, in
         return rf_fail(rc, "block %s: %.119s", block->name, out->fault);
     if (rc < 0)
         return rf_fail(rc,
-                       "block %s refuses micro-batches of %lld tokens in sequences of %lld "
-                       "(%s); use shorter sequences or a model made for them",
+                       "block %s refuses micro-batches of %lld tokens in sequences of %lld (%s); "
+                       "use shorter sequences, or a model made for them",
                        block->name, (long long)plan->rows, (long long)plan->policy.seq,
                        rf_status_text(rc));
     return check_sizes(block, out);
 }
 
-/* Parts lie behind each other, each aligned. They use scratch one after the other. */
+/* The memory of parts is contiguous, and each part is aligned. They use scratch one after the
+ * other. */
 static void join_parts(struct rf_block_sizes *all, const struct rf_block_sizes *part, bool first)
 {
     const uint64_t element = rf_dtype_bytes(part->dtype);
@@ -189,7 +190,8 @@ uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
                                        : plan->param_elements;
 }
 
-/* Slots; or, with sharded gradients, the partial sums of the shards: place_shards in pieces.c. */
+/* Slots of gradients. With sharded gradients, the partial sums of the shards: place_shards in
+ * pieces.c. */
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
 {
     uint64_t elements = 0;
@@ -293,7 +295,7 @@ int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *
         const int of = t.group == RF_LANE_REPLICATE || t.op == RF_COLL_SEND
                            ? plan->values[plan->operands[i->first_operand]].piece
                            : -1;
-        if (of >= 0) /* a message of gradients, too: of the rank's own shard */
+        if (of >= 0) /* messages of gradients have this rank's shard only */
             t.count = plan->pieces[of].counts[plan->shard];
         RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
         *out += sent;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks the lists of all ranks of a job. On each rank by itself: waits are for what comes earlier,
- * order all conflicting accesses, and fit the places where work is handed over. All ranks together:
- * lanes run in list order, a transfer begins when all ranks of its group are there with equal
- * contracts; what cannot go on is a deadlock. On the way every value is followed (meaning.c).
+ * Checks the lists of all ranks of a job. For each rank alone: waits are for earlier instructions,
+ * they order all conflicting accesses, and they are at points where work is submitted. For all
+ * ranks together: lanes run in list order, and a transfer begins when all ranks of its group have
+ * reached it with the same arguments. If no lane can continue, that is a deadlock. The content of
+ * every value is tracked on the way (meaning.c).
  */
 #include "check.h"
 
@@ -50,9 +51,9 @@ static bool has_transfer(const struct rf_plan *plan, enum rf_verb verb)
     return rf_lane_transfers((int)lane_of(plan, verb));
 }
 
-/* Copies of shards are added up on a lane of their own, gradients of own rows on that of the tensor
- * ranks; norms are shared over shards, then over tensor ranks, then over stages; of messages
- * outputs and gradients have lanes. */
+/* Copies of shards are added on a lane of their own, and gradients of each rank's own rows on that
+ * of the tensor ranks. Norms are shared over shards, then over tensor ranks, then over stages.
+ * Messages have one lane for outputs and one for gradients. */
 static bool fits_lane(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     return i->lane == lane_of(plan, i->verb) ||
@@ -64,7 +65,7 @@ static bool fits_lane(const struct rf_plan *plan, const struct rf_instruction *i
            (i->verb == RF_VERB_RECV && rf_lane_receives((int)i->lane));
 }
 
-/* Phases are those that the block says there are. */
+/* The phases must be those that the block declares. */
 static bool fits_phase(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const bool exchange = i->verb == RF_VERB_EXCHANGE;
@@ -91,13 +92,14 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
     const bool block =
         rf_verb_calls_block(i->verb) || i->verb == RF_VERB_EXCHANGE || (message && i->block >= 0);
     if (block ? i->block < 0 || i->block >= plan->block_count : i->block != -1)
-        return rf_check_fail(plan, i, "there are %d blocks", plan->block_count);
+        return rf_check_fail(plan, i, "refers to one of %d blocks that is not there",
+                             plan->block_count);
     if (!fits_phase(plan, i))
-        return rf_check_fail(plan, i, "there is no phase %d", i->phase);
+        return rf_check_fail(plan, i, "has no phase %d", i->phase);
     if (!block && i->micro_batch != -1)
-        return rf_check_fail(plan, i, "is of no micro-batch");
+        return rf_check_fail(plan, i, "has no micro-batch");
     if (i->behind < 0 || i->behind > rf_plan_lags(plan))
-        return rf_check_fail(plan, i, "is of the step %d before", i->behind);
+        return rf_check_fail(plan, i, "belongs to the step %d before", i->behind);
     for (int k = 0; k < i->ins + i->outs; k++) {
         const int value = plan->operands[i->first_operand + k];
         if (value < 0 || value >= plan->value_count)
@@ -107,8 +109,8 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
     return 0;
 }
 
-/* Values lie within the memory that there is; and those that stay where the run and its kernels
- * look for them: pieces side by side, slots at equal distances. */
+/* Values must be inside the allocated memory. Values that live as long as the run must be where the
+ * run and its kernels expect them: pieces are adjacent, slots are at equal distances. */
 static int check_places(const struct rf_plan *plan)
 {
     char text[96];
@@ -117,19 +119,20 @@ static int check_places(const struct rf_plan *plan)
         struct rf_value placed = *v;
         rf_place_value(plan, &placed);
         if (v->bytes != placed.bytes || v->region != placed.region || v->offset != placed.offset)
-            return rf_fail(RF_EINVAL, "plan of rank %d: %s is not in its place", plan->rank,
-                           rf_value_text(v, text, sizeof(text)));
+            return rf_fail(RF_EINVAL, "plan of rank %d: %s is not at its place in memory",
+                           plan->rank, rf_value_text(v, text, sizeof(text)));
         if (v->bytes > 0 &&
             (v->region < 0 || v->region >= plan->region_count ||
              v->bytes > plan->regions[v->region].bytes ||
              v->offset > plan->regions[v->region].bytes - v->bytes || v->offset % 4 != 0))
-            return rf_fail(RF_EINVAL, "plan of rank %d: %s does not lie in its memory", plan->rank,
+            return rf_fail(RF_EINVAL, "plan of rank %d: %s is outside its memory", plan->rank,
                            rf_value_text(v, text, sizeof(text)));
     }
     return 0;
 }
 
-/* Where segments of the compute lane begin and end, for the waits of others and its own. */
+/* Where segments of the compute lane begin and end, to check the waits of other lanes and its own.
+ */
 struct segments {
     const struct rf_instruction *of_lane[RF_LANE_COUNT];
     int begin; /* list index of the first of the open segment */
@@ -145,8 +148,8 @@ static const struct rf_instruction *find(const struct rf_list *list, struct rf_w
     return NULL;
 }
 
-/* A wait is for a point, so what is waited for is handed over; and in the middle of a segment
- * nothing is waited for but what the host has done before it began. */
+/* A wait is for a point, so the work that it waits for must be submitted. In the middle of a
+ * segment nothing may be waited for, except work that the host did before the segment began. */
 static int check_handover(const struct rf_plan *plan, const struct rf_list *list, int at,
                           const struct segments *s)
 {
@@ -156,7 +159,7 @@ static int check_handover(const struct rf_plan *plan, const struct rf_list *list
         int index = 0;
         const struct rf_instruction *other = find(list, wait, &index);
         if (other->lane == RF_LANE_COMPUTE && !other->posts)
-            return rf_check_fail(plan, i, "waits for work that is not handed over");
+            return rf_check_fail(plan, i, "waits for work that is not submitted");
         if (i->lane == RF_LANE_COMPUTE && s->open &&
             !(rf_verb_blocks(other->verb) && index < s->begin))
             return rf_check_fail(plan, i, "waits in the middle of a segment");
@@ -173,13 +176,13 @@ static int check_order(const struct rf_plan *plan, const struct rf_list *list, s
         RETURN_IF_ERROR(check_form(plan, i));
         RETURN_IF_ERROR(rf_clocks_needs(c, i, need));
         if (rf_clocks_pass(c, i) < 0)
-            return rf_check_fail(plan, i, "waits for what comes later");
+            return rf_check_fail(plan, i, "waits for a later instruction");
         for (int lane = 0; lane < RF_LANE_COUNT; lane++)
             if (need[lane] > rf_clocks_now(c, i->lane)[lane])
-                return rf_check_fail(plan, i,
-                                     "does not wait for place %d of lane %d, which touches the "
-                                     "same memory",
-                                     need[lane], lane);
+                return rf_check_fail(
+                    plan, i,
+                    "does not wait for position %d of lane %d, which accesses the same memory",
+                    need[lane], lane);
         RETURN_IF_ERROR(check_handover(plan, list, at, &s));
         if (i->lane == RF_LANE_COMPUTE) {
             s.begin = s.open ? s.begin : at;
@@ -187,7 +190,7 @@ static int check_order(const struct rf_plan *plan, const struct rf_list *list, s
         }
     }
     return s.open
-               ? rf_fail(RF_EINVAL, "plan of rank %d: the last work is not handed over", plan->rank)
+               ? rf_fail(RF_EINVAL, "plan of rank %d: the last work is not submitted", plan->rank)
                : 0;
 }
 
@@ -245,7 +248,7 @@ static int open_rank(struct job *j, int rank)
     return 0;
 }
 
-/* The next instruction of a lane, if nothing keeps it back but its peers. */
+/* The next instruction of a lane, if only its peers hold it back. */
 static const struct rf_instruction *ready(const struct job *j, int rank, int lane)
 {
     const struct rf_plan *plan = j->plans[rank];
@@ -289,7 +292,7 @@ static int check_contract(const struct job *j, int rank)
     return 0;
 }
 
-/* The collective that all ranks of a group have come to, if they have. */
+/* The next collective of a group, if all its ranks have reached it. */
 static int try_transfer(struct job *j, const struct rf_plan_group *group, int lane)
 {
     j->group.count = group->size;
@@ -309,7 +312,7 @@ static int try_transfer(struct job *j, const struct rf_plan_group *group, int la
     return 0;
 }
 
-/* Each group once: by its first rank. */
+/* Tries each group once: when its first rank is visited. */
 static int try_transfers(struct job *j)
 {
     for (int rank = 0; rank < j->ranks; rank++)
@@ -319,7 +322,7 @@ static int try_transfers(struct job *j)
     return 0;
 }
 
-/* A message whose sender and receiver have both come to it. */
+/* Tries the next message of a lane, if its sender and its receiver have both reached it. */
 static int try_message(struct job *j, int rank, int lane, int other_lane)
 {
     const struct rf_instruction *send = ready(j, rank, lane);
@@ -370,9 +373,9 @@ static int try_lane(struct job *j, int rank, int lane)
     }
 }
 
-/* What keeps a lane that has not come to its end, by how near that is to the cause: a message that
- * its peer does not meet, a collective that others have not come to, something that waits for
- * these. */
+/* The reason that a lane has not reached its end, ordered by how close it is to the cause: a
+ * message whose peer has not reached it, a collective that other ranks have not reached, an
+ * instruction that waits for one of these. */
 enum { STUCK_MESSAGE, STUCK_COLLECTIVE, STUCK_WAITING, STUCK_KINDS };
 
 static bool is_stuck(const struct job *j, int rank, int lane, int kind)
@@ -389,7 +392,7 @@ static int stops(const struct job *j, int rank, int lane)
     const int at = j->passed[rank][lane];
     const int k = j->of_lane[rank][j->first[rank][lane] + at];
     return rf_check_fail(j->plans[rank], &list_of(j, rank)->instructions[k],
-                         "deadlock: lane %s stops here, at its place %d of %d",
+                         "deadlock: lane %s stops here, at its position %d of %d",
                          rf_lane_name((enum rf_lane)lane), at, list_of(j, rank)->positions[lane]);
 }
 
@@ -413,8 +416,8 @@ static int run_job(struct job *j)
     return rf_meaning_end(j->meaning);
 }
 
-/* What ranks find in a list does not end with it: after the second of the same kind nothing new is
- * left to the next one. */
+/* Values may live longer than a list. Each kind of list runs twice: after the second run the next
+ * one finds nothing new. */
 static int run_lists(struct job *j)
 {
     static const enum rf_list_id step[] = {RF_LIST_STEP, RF_LIST_COUNT};
@@ -468,7 +471,7 @@ int rf_plan_check(const struct rf_plan *const *plans, int ranks)
         return rf_fail(RF_EINVAL, "check: the plans of all ranks of a job are needed");
     for (int rank = 0; rank < ranks; rank++)
         if (!plans[rank] || plans[rank]->rank != rank || rf_plan_ranks(plans[rank]) != ranks)
-            return rf_fail(RF_EINVAL, "check: plan %d is not that of rank %d of %d", rank, rank,
+            return rf_fail(RF_EINVAL, "check: plan %d is not the plan of rank %d of %d", rank, rank,
                            ranks);
     for (int rank = 0; rank < ranks; rank++)
         RETURN_IF_ERROR(check_rank(plans[rank]));

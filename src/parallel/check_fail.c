@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sentences of the checker: which rank, which instruction, and the parameters that it is of.
+ * Error messages of the checker: they name the rank, the instruction, and its parameters.
  */
 #include "check.h"
 
@@ -9,7 +9,7 @@
 #include "../base/base.h"
 #include "passes.h"
 
-/* The piece of all operands that have one; -1: there is none, or several. */
+/* The piece that all operands with a piece have; -1: none, or several. */
 static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(plan, i);

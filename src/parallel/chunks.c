@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The chunks of the norm that a rank has: how many, which plans ask for every shard, and their
+ * The chunks of the norm that a rank has: their number, which plans need for every shard, and their
  * table, which a run writes to its memory.
  */
 #include <ringforge/ops.h>
@@ -8,8 +8,8 @@
 #include "../base/base.h"
 #include "plan.h"
 
-/* Chunks are those of logical parameters, of each those of one part after the other. A parameter
- * that other stages use, too, is counted where its first use is. */
+/* Chunks are counted for logical parameters, part after part. A parameter that several stages use
+ * is counted on the stage with its first use. */
 static bool counts(const struct rf_plan *plan, int param)
 {
     const struct rf_plan_param *p = &plan->params[param];
@@ -40,7 +40,7 @@ uint64_t rf_plan_chunks(const struct rf_plan *plan, int shard)
     return chunks;
 }
 
-/* Where a parameter's gradient lies in the gradients' memory. */
+/* The element in the gradients' memory at which a parameter's gradient begins. */
 static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_param *param,
                              uint64_t first)
 {

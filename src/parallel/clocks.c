@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Last accesses and vector clocks: see clocks.h. A region is cut into spans of bytes with the same
- * history: per lane the last read and the last write. What writes a span comes after all earlier
- * accesses to it, so these are forgotten.
+ * Last accesses and vector clocks: see clocks.h. A region is divided into spans of bytes with the
+ * same history: the last read and the last write of each lane. A write to a span comes after all
+ * earlier accesses to it, so these are dropped.
  */
 #include "clocks.h"
 
@@ -10,7 +10,7 @@
 #include "list.h"
 
 struct span {
-    uint64_t first; /* byte; it ends where the next one begins */
+    uint64_t first; /* byte; it ends where the next span begins */
     int read[RF_LANE_COUNT], written[RF_LANE_COUNT];
 };
 
@@ -21,15 +21,16 @@ struct history {
 
 struct rf_clocks {
     const struct rf_plan *plan;
-    struct history *regions; /* then one for values that have no bytes, by their number */
+    struct history *regions; /* and one history more: of values without bytes, by their number */
     int (*rows)[RF_LANE_COUNT];
-    int first[RF_LANE_COUNT]; /* row of a lane's first instruction */
+    int first[RF_LANE_COUNT]; /* row of each lane's first instruction */
     int passed[RF_LANE_COUNT];
-    int summed[RF_LANE_COUNT]; /* of these, by when the last norms were shared */
+    /* Of these, those before the last exchange of norms. */
+    int summed[RF_LANE_COUNT];
     int now[RF_LANE_COUNT][RF_LANE_COUNT];
 };
 
-/* No access yet, in bytes that are all ones: -1. */
+/* All bits set is -1: no access yet. */
 static void forget(struct span *span, uint64_t first)
 {
     memset(span, 0xff, sizeof(*span));
@@ -80,7 +81,7 @@ static int span_at(const struct history *h, uint64_t byte)
     return low;
 }
 
-/* Makes a span begin at `byte`; returns it, or -1 when out of memory. */
+/* Makes a span begin at `byte`. Returns its index, or -1 when out of memory. */
 static int cut(struct history *h, uint64_t byte)
 {
     if (!rf_array_reserve((void **)&h->spans, h->count + 1, &h->capacity, sizeof(*h->spans)))
@@ -136,15 +137,15 @@ int rf_clocks_needs(struct rf_clocks *c, const struct rf_instruction *i, int nee
         need[lane] = -1;
     for (int k = 0; k < i->ins + i->outs; k++)
         RETURN_IF_ERROR(touch(c, operands[k], k >= i->ins, (int)i->lane, need));
-    /* The host is blocked in it, and learns what became of all transfers so far; but not of those
-     * of a newer step, for which no rank is to wait. */
+    /* The host blocks in this verb and learns the status of all earlier transfers; but not of those
+     * of a newer step, for which no rank may wait. */
     for (int lane = 0; i->verb == RF_VERB_LOSS && lane < RF_LANE_COUNT; lane++)
         if (rf_lane_transfers(lane) && lane != (int)i->lane)
             need[lane] = (i->behind ? c->summed[lane] : c->passed[lane]) - 1;
     if (i->verb == RF_VERB_NORM_SHARE)
         for (int lane = 0; lane < RF_LANE_COUNT; lane++)
             c->summed[lane] = c->passed[lane] + (lane == (int)i->lane);
-    if (need[i->lane] == self) /* what it reads and writes; whatever it had before came earlier */
+    if (need[i->lane] == self) /* it reads and writes the same bytes */
         need[i->lane] = self - 1;
     return 0;
 }
@@ -167,7 +168,7 @@ int rf_clocks_pass(struct rf_clocks *c, const struct rf_instruction *i)
         const struct rf_wait wait = c->plan->waits[i->first_wait + k];
         if (wait.lane < 0 || wait.lane >= RF_LANE_COUNT || wait.position < 0 ||
             wait.position >= c->passed[wait.lane])
-            return rf_fail(RF_EINVAL, "plan: an instruction waits for what comes later");
+            return rf_fail(RF_EINVAL, "plan: an instruction waits for a later one");
         most(now, rf_clocks_at(c, wait.lane, wait.position));
     }
     now[i->lane] = position;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What blocks cost: each is called as in a step, on a device that counts its launches and runs none
- * of them. So a block of one's own has a cost without a formula. Nothing is timed here, and no
- * driver is asked. What a step makes of it is work.c's.
+ * The costs of blocks. Each block is called as in a step, on a device that counts launches and runs
+ * none. So a user's block has a cost without a formula. Nothing is timed here, and no driver is
+ * called. work.c computes the cost of a step from these.
  */
 #include "../base/base.h"
 #include "exchange.h"
@@ -14,7 +14,7 @@ struct counter {
     struct rf_stream *stream;
     struct rf_buffer *memory[2]; /* by enum rf_memory */
     uint64_t used[2];
-    struct rf_tensor *params, *grads; /* of the block that is called */
+    struct rf_tensor *params, *grads; /* of the block being called */
     bool *overwrite_grad;
 };
 
@@ -29,7 +29,8 @@ static void counter_close(struct counter *c)
     rf_device_close(c->device);
 }
 
-/* Device memory without end, as it is addresses only; host memory for what a run has mapped. */
+/* Device memory without a limit, because only addresses are used; host memory for what a run maps.
+ */
 static int counter_open(struct counter *c, const struct rf_plan *plan)
 {
     const uint64_t mapped = 3 * rf_plan_aligned((uint64_t)plan->rows * sizeof(int32_t)) +
@@ -52,7 +53,7 @@ static int counter_open(struct counter *c, const struct rf_plan *plan)
     return rf_stream_create(c->device, "costs", &c->stream);
 }
 
-/* Where there is nothing there is no buffer, as in a run. */
+/* An empty tensor has no buffer, like in a run. */
 static struct rf_tensor take(struct counter *c, enum rf_memory memory, struct rf_shape shape,
                              enum rf_dtype dtype)
 {
@@ -102,7 +103,7 @@ static void take_params(struct counter *c, int block)
     }
 }
 
-/* What a run gives to the block: train/block.c. The first of this rank's parts. */
+/* The same context as in train/block.c, for the first of this rank's parts. */
 static void make_call(struct counter *c, int block, struct call *call)
 {
     const struct rf_plan *plan = c->plan;
@@ -185,7 +186,7 @@ static int count_half(struct counter *c, const struct call *call, enum rf_call h
     if (rc < 0)
         return rc;
     rf_device_work(c->device, &after);
-    const uint64_t parts = (uint64_t)rf_plan_parts(c->plan); /* of about one size */
+    const uint64_t parts = (uint64_t)rf_plan_parts(c->plan); /* parts are of about the same size */
     *out = (struct rf_work){.launches = (after.launches - before.launches) * parts,
                             .unranged = (after.unranged - before.unranged) * parts,
                             .flops = (after.flops - before.flops) * parts,
@@ -219,7 +220,8 @@ int rf_block_costs(const struct rf_plan *plan, struct rf_block_cost *out)
 {
     struct counter c;
     if (!plan || !out)
-        return rf_fail(RF_EINVAL, "rf_block_costs needs a plan and room for a cost of each block");
+        return rf_fail(RF_EINVAL,
+                       "rf_block_costs: a plan and memory for a cost of each block are needed");
     int rc = counter_open(&c, plan);
     for (int b = 0; rc == 0 && b < plan->block_count; b++) {
         out[b] = (struct rf_block_cost){0};

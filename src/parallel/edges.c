@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: what each instruction has to wait for. Instructions of different lanes that touch the same
- * bytes, at least one of them writing, keep their order in the list; the waits are the fewest that
- * do so: none that another one implies, and none within a lane.
+ * Pass: the waits of each instruction. Instructions of different lanes that access the same bytes,
+ * with at least one write, keep their list order. The waits are the minimum for that: none is
+ * implied by another, and none is within a lane.
  */
 #include "clocks.h"
 
@@ -20,7 +20,7 @@ static int add_wait(struct rf_plan *plan, struct rf_instruction *i, struct rf_wa
     return 0;
 }
 
-/* Whether one of the other needs has this one behind it. */
+/* Whether one of the other needs implies this one. */
 static bool implied(const struct rf_clocks *c, const int need[RF_LANE_COUNT], int lane)
 {
     for (int other = 0; other < RF_LANE_COUNT; other++)
@@ -48,10 +48,10 @@ static int derive(struct rf_plan *plan, struct rf_clocks *c, struct rf_instructi
 struct marking {
     const struct rf_plan *plan;
     struct rf_list *list;
-    int *of_lane;             /* list index by lane and place */
-    int first[RF_LANE_COUNT]; /* where a lane begins in it */
+    int *of_lane;             /* list index by lane and position */
+    int first[RF_LANE_COUNT]; /* index in of_lane at which a lane begins */
     int next[RF_LANE_COUNT];
-    int segment; /* list index where the open segment of the compute lane began; -1: none is open */
+    int segment; /* list index of its first instruction; -1: none is open */
 };
 
 static struct rf_instruction *at_place(const struct marking *m, int lane, int position, int *index)
@@ -60,8 +60,8 @@ static struct rf_instruction *at_place(const struct marking *m, int lane, int po
     return &m->list->instructions[*index];
 }
 
-/* Whether all that `i` waits for has ended by itself when the open segment begins: the host was
- * blocked in it. */
+/* Whether all waits of `i` are for work that had ended when the open segment began, because the
+ * host blocked in it. */
 static bool settled(const struct marking *m, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->waits; k++) {
@@ -83,8 +83,9 @@ static void mark_waits(const struct marking *m, const struct rf_instruction *i)
     }
 }
 
-/* Work is handed over where others wait for it, before an instruction that waits, at the end; and
- * after each forward pass, so that the device starts while the backward pass is being recorded. */
+/* Work is submitted where another lane waits for it, before an instruction that waits, and at the
+ * end. It is also submitted after each forward pass, so that the device starts while the backward
+ * pass is being recorded. */
 static void mark_posts(struct marking *m)
 {
     struct rf_list *list = m->list;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * The phases of a call of a block that ranks share, and the values of the exchanges between them:
- * what parts of a block give to one, where that lies, and in which type and order it is added. Used
- * by whoever writes, checks and runs exchanges.
+ * the tensors of a rank's parts, their places in the value, and the type and order in which they
+ * are added. Used by the files that write, check and run exchanges.
  */
 #ifndef RF_PARALLEL_EXCHANGE_H
 #define RF_PARALLEL_EXCHANGE_H
 
 #include "plan.h"
 
-/* Calls that have exchanges of their own. */
+/* Calls that may have exchanges. */
 enum rf_call { RF_CALL_FORWARD, RF_CALL_BACKWARD_INPUT, RF_CALL_BACKWARD_WEIGHT };
 static inline enum rf_call rf_call_of(enum rf_verb verb)
 {
@@ -18,7 +18,8 @@ static inline enum rf_call rf_call_of(enum rf_verb verb)
                                              : RF_CALL_FORWARD;
 }
 
-/* What lies between phases `number` and `number` + 1 of a call; NULL: that phase is its last. */
+/* The exchange between phases `number` and `number` + 1 of a call; NULL: that phase is the last
+ * one. */
 static inline const struct rf_exchange *rf_plan_exchange(const struct rf_plan *plan, int block,
                                                          enum rf_call call, int number)
 {
@@ -30,7 +31,7 @@ static inline const struct rf_exchange *rf_plan_exchange(const struct rf_plan *p
     return there ? &all[number] : NULL;
 }
 
-/* The slot of RF_VALUE_EXCHANGE, and back. */
+/* The slot of RF_VALUE_EXCHANGE, and its inverse. */
 static inline int rf_exchange_slot(enum rf_call call, int number)
 {
     return (int)call * RF_MAX_EXCHANGES + number;
@@ -43,28 +44,28 @@ static inline const struct rf_exchange *rf_plan_exchange_of(const struct rf_plan
                             value->slot % RF_MAX_EXCHANGES);
 }
 
-/* Whether this is the last phase of a call of a block; of a phantom the only one. */
+/* Whether this is the last phase of a block's call. A phantom has only one phase. */
 static inline bool rf_plan_ends_call(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     return i->micro_batch == RF_PHANTOM ||
            !rf_plan_exchange(plan, i->block, rf_call_of(i->verb), i->phase);
 }
 
-/* Whether each part of a rank writes a tensor of its own for an exchange, which are added up
- * before; of a gathering all write into one. */
+/* Whether each part of a rank writes its own tensor for an exchange, and these are added before it.
+ * In a gather all parts write into one tensor. */
 static inline bool rf_exchange_adds(const struct rf_exchange *exchange)
 {
     return exchange->kind != RF_EXCHANGE_GATHER;
 }
 
-/* What one of them takes. */
+/* Bytes of one of these tensors. */
 static inline uint64_t rf_exchange_bytes(const struct rf_exchange *exchange)
 {
     return (uint64_t)rf_shape_count(exchange->shape) * rf_dtype_bytes(exchange->dtype);
 }
 
-/* Sums over fixed parts are made in f32, also of 16-bit types, and rounded once: so it does not
- * matter which of them a rank makes. */
+/* Sums over a fixed number of parts are computed in f32, also for 16-bit types, and rounded once.
+ * So the result does not depend on the rank that computes a part. */
 static inline enum rf_dtype rf_exchange_type(const struct rf_plan *plan,
                                              const struct rf_exchange *exchange)
 {
@@ -77,8 +78,8 @@ static inline bool rf_exchange_widens(const struct rf_plan *plan,
     return rf_exchange_type(plan, exchange) != exchange->dtype;
 }
 
-/* In the value of an exchange: where what part `part` gives begins, as the block writes it, and as
- * it is added; and all that it takes. */
+/* Offsets in the value of an exchange: where the tensor of part `part` begins, as the block writes
+ * it or as it is added; and the size of the value. */
 static inline uint64_t rf_exchange_part_first(const struct rf_plan *plan,
                                               const struct rf_exchange *exchange, int part,
                                               bool sum)
@@ -102,7 +103,7 @@ static inline uint64_t rf_exchange_value_bytes(const struct rf_plan *plan,
            (uint64_t)rf_shape_count(exchange->shape) * element;
 }
 
-/* How ranks add what they exchange: with fixed parts as a tree over these. */
+/* The order in which ranks add an exchange: a tree if the number of parts is fixed. */
 static inline enum rf_order rf_exchange_order(const struct rf_plan *plan)
 {
     return plan->policy.tensor_parts ? RF_ORDER_TREE : RF_ORDER_RING;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Pass: the forward and backward passes of this rank's micro-batches, one after the other, and the
- * lists of evaluation. Says what each call of a block reads and writes; gradients of parameters are
- * gradients.c's. Where all ranks take part in every round, a rank without a micro-batch has a
- * phantom: its calls without operands.
+ * lists of evaluation. It defines what each call of a block reads and writes, except the gradients
+ * of parameters, which gradients.c adds. If all ranks take part in every round, a rank without a
+ * micro-batch has a phantom: its calls without operands.
  */
 #include "../base/base.h"
 #include "exchange.h"
@@ -38,7 +38,7 @@ static int block_scalars(struct rf_writer *w)
     return scalars(w, rf_plan_lags(w->plan) ? slot : -1);
 }
 
-/* What was loaded for the step that is under way, and its losses, while the next one is loaded. */
+/* Inputs and losses of the step in progress, while the next one is loaded. */
 static void keep(struct rf_writer *w, int count, bool out)
 {
     void (*const write)(struct rf_writer *, int) = out ? rf_write_out : rf_write_in;
@@ -54,7 +54,7 @@ static void keep(struct rf_writer *w, int count, bool out)
     w->behind = 0;
 }
 
-/* Inputs, and with training the scalars that kernels read. */
+/* Inputs and, in training, the scalars that kernels read. */
 static void load(struct rf_writer *w, int count, enum rf_list_id id)
 {
     const bool under_way = rf_plan_lags(w->plan) && (id == RF_LIST_STEP || id == RF_LIST_DRAIN);
@@ -72,7 +72,7 @@ static void load(struct rf_writer *w, int count, enum rf_list_id id)
         rf_write_out(w, block_scalars(w));
 }
 
-/* A piece of parameters in this form, of the version that the calls see which are written. */
+/* A piece of parameters in this form, in the version that the calls being written see. */
 static int param_value(struct rf_writer *w, enum rf_value_kind kind, int piece)
 {
     const bool older = w->older && w->plan->pieces[piece].trained;
@@ -81,7 +81,7 @@ static int param_value(struct rf_writer *w, enum rf_value_kind kind, int piece)
     return rf_value_of(w->plan, kind, -1, -1, older ? RF_SLOT_BEFORE : -1, piece);
 }
 
-/* The pieces that hold the block's parameters in this form, each once. */
+/* Reads the pieces with the block's parameters in this form, each once. */
 static void read_params(struct rf_writer *w, int block, enum rf_value_kind kind)
 {
     const struct rf_plan *plan = w->plan;
@@ -99,7 +99,7 @@ static void read_params(struct rf_writer *w, int block, enum rf_value_kind kind)
     }
 }
 
-/* What every call of a block reads. */
+/* The operands of every call of a block. */
 static void read_block(struct rf_writer *w, int block, int micro_batch)
 {
     rf_write_in(w, block == 0 ? of_micro_batch(w, RF_VALUE_TOKENS, micro_batch)
@@ -117,14 +117,14 @@ static void write_scratch(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_WORKSPACE));
 }
 
-/* The last block's output carries its own gradient. */
+/* The output of the last block has its own gradient. */
 static int dout(struct rf_writer *w, int block, int micro_batch)
 {
     bool last = block + 1 == w->plan->block_count;
     return of_block(w, last ? RF_VALUE_OUT : RF_VALUE_DOUT, block, micro_batch);
 }
 
-/* One phase of a call of a block: which, and which exchange is before it. */
+/* One phase of a call of a block, and the exchange before it. */
 struct phase {
     enum rf_verb verb;
     int block, micro_batch, number;
@@ -153,7 +153,7 @@ static void write_losses(struct rf_writer *w, const struct phase *p, bool out)
         rf_write_in(w, value);
 }
 
-/* What a call makes, and keeps from one of its phases to the next. */
+/* The values that a call makes, and keeps from one of its phases to the next. */
 static void made(struct rf_writer *w, const struct phase *p, bool out)
 {
     void (*const write)(struct rf_writer *, int) = out ? rf_write_out : rf_write_in;
@@ -197,14 +197,14 @@ static void write_phase(struct rf_writer *w, const struct phase *p)
     write_scratch(w);
 }
 
-/* Between phase p->number and the next one, over the tensor ranks. */
+/* The exchange between phase p->number and the next one, over the tensor ranks. */
 static void write_exchange(struct rf_writer *w, const struct phase *p)
 {
     const struct rf_exchange *x =
         rf_plan_exchange(w->plan, p->block, rf_call_of(p->verb), p->number);
     const bool parts = x->kind == RF_EXCHANGE_GATHER || x->kind == RF_EXCHANGE_SCATTER;
     const int value = exchange_value(w, p, p->number);
-    if (rf_plan_tensor_ranks(w->plan) == 1) /* all parts are here */
+    if (rf_plan_tensor_ranks(w->plan) == 1) /* this rank has all parts */
         return;
     rf_write(w, RF_VERB_EXCHANGE, RF_LANE_TENSOR, p->block, p->micro_batch);
     rf_write_phase(w, p->number);
@@ -221,8 +221,8 @@ static void write_exchange(struct rf_writer *w, const struct phase *p)
                                 .order = rf_exchange_order(w->plan)});
 }
 
-/* A weight half that is put off: to when the next block's gradients are being exchanged, for which
- * computing would wait. -1: none. */
+/* A weight half that is delayed until the gradients of the next block are being exchanged: compute
+ * would otherwise wait for the exchange. -1: none. */
 struct put_off {
     int block, micro_batch;
 };
@@ -245,7 +245,8 @@ static void call(struct rf_writer *w, enum rf_verb verb, int block, int micro_ba
     }
 }
 
-/* A value of this micro-batch goes to the rank that has the other block, or comes from there. */
+/* Sends a value of this micro-batch to the rank that has the other block, or receives it from
+ * there. */
 static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
                     enum rf_value_kind kind, int block, int other, int micro_batch)
 {
@@ -253,7 +254,7 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
     const struct rf_block_sizes *sizes = &plan->sizes[block];
     const bool sends = verb == RF_VERB_SEND;
     const int back = rf_plan_goes_back(plan, block) ? RF_LANE_SEND_OUT_BACK - RF_LANE_SEND_OUT : 0;
-    if (micro_batch == RF_PHANTOM) /* of the peer, too */
+    if (micro_batch == RF_PHANTOM) /* it is a phantom on the peer, too */
         return;
     rf_write(w, verb, (enum rf_lane)((int)lane + back), block, micro_batch);
     if (sends)
@@ -268,13 +269,13 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
                                 .tag = rf_message_tag((int)lane + back)});
 }
 
-/* Whether block `b` is of the stage that is called. */
+/* Whether block `b` belongs to the stage. */
 static bool is_of(const struct rf_plan *plan, int b, int stage)
 {
     return b >= 0 && b < plan->block_count && plan->stage_of[b] == stage;
 }
 
-/* The blocks of a stage, and messages where the block before or the next one is another rank's. */
+/* The blocks of a stage, and messages if the block before or after them is on another rank. */
 static void forward_pass(struct rf_writer *w, int stage, int m)
 {
     const struct rf_plan *plan = w->plan;
@@ -289,26 +290,29 @@ static void forward_pass(struct rf_writer *w, int stage, int m)
     }
 }
 
-/* Whether weight halves are put off until tensor ranks exchange: not where parameters are gathered
- * for a block, which would be dropped and gathered again. */
+/* Whether weight halves are delayed until tensor ranks exchange. Not if parameters are gathered for
+ * a block, because they would be dropped and gathered again. */
 static bool puts_off(const struct rf_plan *plan, bool input, bool weight)
 {
     return rf_plan_tensor_ranks(plan) > 1 && !plan->units && input && weight;
 }
 
-/* The first of the backward passes that are left to the next list; the rank behind has made it. */
+/* The first of the backward passes that are left to the next list; the rank after this one has
+ * already done it. */
 static int first_left(const struct rf_plan *plan)
 {
     return rf_plan_micro_batch(plan, plan->local_micro_batches - rf_plan_leftovers(plan));
 }
 
-/* Whether a list before has received its gradient: what is sent in a list arrives in it. */
+/* Whether an earlier list has received its gradient: a message arrives in the list in which it is
+ * sent. */
 static bool is_here(const struct rf_writer *w, int m)
 {
     return w->behind && m == first_left(w->plan);
 }
 
-/* One half, or both. A gradient leaves before the half that nobody waits for. */
+/* One half of the backward pass, or both. A gradient is sent before the half that no rank waits
+ * for. */
 static void backward_pass(struct rf_writer *w, int stage, int m, bool input, bool weight)
 {
     const struct rf_plan *plan = w->plan;
@@ -334,10 +338,10 @@ static void backward_pass(struct rf_writer *w, int stage, int m, bool input, boo
         call(w, RF_VERB_BACKWARD_WEIGHT, later.block, m, NULL);
 }
 
-/* Whether both halves of a block follow each other, which keeps the least. Not where another rank
- * waits for the gradient of the stage's input: that one leaves before all of the weight halves.
- * Recomputation, sharded gradients and parameters that are gathered for a block would need the
- * memory of a whole stage for it, and are asked for to save memory; tensor ranks exchange beside
+/* Whether both halves of a block follow each other, which keeps the least memory. Not if another
+ * rank waits for the gradient of the stage's input: it is sent before all weight halves. But
+ * recomputation, sharded gradients and parameters that are gathered for a block are chosen to save
+ * memory, and would need the memory of a whole stage for this order. Tensor ranks exchange during
  * weight halves. */
 static bool halves_alternate(const struct rf_plan *plan, int stage)
 {
@@ -383,8 +387,8 @@ static void receive_left(struct rf_writer *w)
         message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, first_left(plan));
 }
 
-/* A list of training of a pipeline without a flush. Where no step is under way the newest update is
- * that of the step before, which this one must not see. */
+/* A training list of a pipeline without a flush. If no step is in progress, the newest update is
+ * that of the previous step, which this step must not see. */
 static int write_lag_list(struct rf_plan *plan, enum rf_list_id id)
 {
     struct rf_list list = {0};
@@ -400,8 +404,8 @@ static int write_lag_list(struct rf_plan *plan, enum rf_list_id id)
     return rf_write_end(&w, &plan->lists[id]);
 }
 
-/* The backward passes that are left to a list are made in it before their micro-batches come again,
- * and so are those of the other ranks of data. */
+/* The backward passes that are left to a list must run before their micro-batches are used again,
+ * and likewise those of the other data-parallel ranks. */
 static int check_micro_batches(const struct rf_plan *plan)
 {
     int least = plan->local_micro_batches;

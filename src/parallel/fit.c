@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * Refuses a plan that needs more device memory than its policy allows. Called by plan.c as the last
- * pass. The error names the cheapest change that makes it fit: plans are built with changed
- * policies, in the order of what these cost in time, until one fits.
+ * pass. The error names the cheapest change that makes the plan fit. To find it, plans are built
+ * with changed policies, in the order of their cost in time, until one fits.
  */
 #include "../base/base.h"
 #include "passes.h"
 
-/* A change of a policy: what is 0 stays as it is. Listed by what it costs. */
+/* A change of a policy. Members that are 0 change nothing. Listed by cost. */
 struct change {
     int zero, recompute, offload;
-    bool smallest; /* micro-batches of one sequence, or as many as ranks can share */
+    bool smallest; /* micro-batches of one sequence, or as few sequences as ranks can share */
 };
 
 #define ALL (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS)
@@ -48,7 +48,7 @@ static uint64_t device_bytes(const struct rf_bytes *b)
     return b->params + b->grads + b->optimizer + b->activations + b->comm + b->scratch - b->host;
 }
 
-/* False: it does not change anything. */
+/* Returns false if the change has no effect. */
 static bool apply(const struct change *change, struct rf_policy *policy)
 {
     const struct rf_policy before = *policy;
@@ -103,13 +103,12 @@ int rf_plan_fit(const struct rf_plan *plan, rf_plan_needs *needs)
         if (bytes <= limit)
             return rf_fail(
                 RF_ENOMEM,
-                "the plan needs %llu bytes of device memory and may have %llu: with%s it "
-                "needs %llu",
+                "the plan needs %llu bytes of device memory and may use %llu; with%s it needs %llu",
                 (unsigned long long)all, (unsigned long long)limit, text,
                 (unsigned long long)bytes);
     }
     return rf_fail(RF_ENOMEM,
-                   "the plan needs %llu bytes of device memory and may have %llu; the least that "
+                   "the plan needs %llu bytes of device memory and may use %llu; the least that "
                    "was found is %llu%s%s: use a smaller model or shorter sequences",
                    (unsigned long long)all, (unsigned long long)limit, (unsigned long long)least,
                    text[0] ? " with" : "", text);

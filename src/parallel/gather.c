@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: parameters that are sharded (ZeRO-3; Zhao et al. 2023, PyTorch FSDP), or lie with the host.
- * The calls of a block that follow each other are a visit. What a visit reads is gathered, or
- * fetched, when the visit before it begins, so that it arrives while that one computes, and at most
- * two blocks' parameters are there at once. What the visit before has stays; else each visit
- * gathers anew, since lifetimes.c gives the memory away after its last reader. Also removes
- * phantoms, which stand for rounds in which this rank computes nothing but takes part in transfers.
+ * Pass: parameters that are sharded (ZeRO-3; Zhao et al. 2023, PyTorch FSDP) or in host memory.
+ * Consecutive calls of a block are a visit. The parameters that a visit reads are gathered or
+ * fetched when the previous visit begins, so that they arrive while that one computes. At most two
+ * blocks' parameters are in memory at once. Parameters of the previous visit are reused; otherwise
+ * each visit gathers again, because lifetimes.c reuses the memory after the last reader. This pass
+ * also removes phantoms, which stand for rounds in which this rank computes nothing but takes part
+ * in transfers.
  */
 #include "../base/base.h"
 #include "list.h"
 #include "passes.h"
 
-/* A piece in one of its two forms. */
+/* The two forms of a piece. */
 enum form { WHOLE, NARROW, FORMS };
 
 struct pass {
     struct rf_writer w;
     struct rf_plan *plan;
     const struct rf_list *list;
-    int *visit;        /* of a piece and form: the last one that has it; -1: none */
-    int visits, block; /* those that have begun */
+    int *visit;        /* by piece and form: the last visit that has it; -1: none */
+    int visits, block; /* the visits that have begun */
 };
 
-/* The rank has all of it, with the host. */
+/* This rank has the whole piece in host memory. */
 static void fetch_piece(struct pass *p, int piece, enum form form)
 {
     const bool narrow = form == NARROW;
@@ -33,7 +34,8 @@ static void fetch_piece(struct pass *p, int piece, enum form form)
                  rf_value_of(p->plan, narrow ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
 }
 
-/* What a block reads and the visit before does not have, nor, where all is kept, any before. */
+/* Gathers what a block reads, unless the previous visit has it, or any earlier visit if all pieces
+ * are kept. */
 static void gather_block(struct pass *p, int block, int visit)
 {
     const struct rf_plan *plan = p->plan;
@@ -52,7 +54,7 @@ static void gather_block(struct pass *p, int block, int visit)
     }
 }
 
-/* The block of the visit after the one that is at `at`; -1: it is the last. */
+/* The block of the visit after the one at `at`; -1: it is the last visit. */
 static int next_block(const struct pass *p, int at)
 {
     const struct rf_instruction *list = p->list->instructions;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: where the gradients of each micro-batch go, when they are cleared, merged and reduced.
+ * Pass: the slots of each micro-batch's gradients, and when they are cleared, merged and reduced.
  *
- * Ring order: one slot; micro-batches accumulate in it one after the other. Tree order: a stack of
- * slots; each micro-batch is pushed, and sibling subtrees are merged, so that what is left are the
- * rank's maximal subtrees, in index order, in the first slots. Where weight halves are put off,
- * several micro-batches have slots of their own before they are pushed. Either way a piece is
- * reduced as soon as the last micro-batch's backward pass has completed it. A call that finds no
- * earlier gradients of its block in the slot does not read it: what it declares as written, it may
- * write.
+ * Ring order: there is one slot, in which micro-batches accumulate one after the other. Tree order:
+ * there is a stack of slots. Each micro-batch is pushed, and sibling subtrees are merged, so the
+ * first slots finally have the rank's maximal subtrees in index order. If weight halves are
+ * delayed, several micro-batches have slots of their own before they are pushed. In both orders a
+ * piece is reduced as soon as the backward pass of the last micro-batch has completed it. A call
+ * that finds no earlier gradients of its block in the slot does not read it, and overwrites the
+ * gradients for which it declares that.
  */
 #include <assert.h>
 
@@ -24,7 +24,7 @@ struct node {
 
 /* A micro-batch in a chunk of this rank. */
 struct leaf {
-    int slot;                /* where its gradients go */
+    int slot;                /* slot of its gradients */
     int first_merge, merges; /* subtrees that it completes, in p->pairs */
 };
 
@@ -38,18 +38,18 @@ struct pass {
     struct rf_writer w;
     struct rf_plan *plan;
     bool tree;
-    bool at_once;        /* a slot is cleared and merged as a whole: one micro-batch is under way */
+    bool at_once;        /* a slot is cleared and merged as a whole: one micro-batch at a time */
     struct leaf *leaves; /* by chunk and local micro-batch */
     struct pair *pairs;
     int pair_count;
-    int left;        /* subtrees of the rank at the end */
-    int held;        /* 2bw: as many slots, the first ones, have them until the update */
-    bool behind;     /* 2bw: the last backward passes were those of the step before */
-    int micro_batch; /* whose slot was cleared last, local; -1: none */
-    int *cleared;    /* of a piece: the same */
-    int *age;        /* of a piece's sum that has travelled in 16 bits: blocks since; -1: none */
-    int *only;       /* of a block: the one micro-batch whose gradients it has; or: */
-    int incomplete;  /* blocks of this rank whose last micro-batch is still to come */
+    int left;        /* number of the rank's subtrees at the end */
+    int held;        /* 2bw: number of slots, the first ones, that keep these until the update */
+    bool behind;     /* 2bw: the last backward passes belonged to the previous step */
+    int micro_batch; /* the local micro-batch whose slot was cleared last; -1: none */
+    int *cleared;    /* the same by piece */
+    int *age;        /* by piece: blocks since its 16-bit sum was sent; -1: none */
+    int *only;      /* by block: the only micro-batch whose gradients are in the slot; or one of: */
+    int incomplete; /* blocks of this rank whose last micro-batch is still to come */
 };
 
 enum { NONE = -1, SEVERAL = -2 };
@@ -64,7 +64,7 @@ static int grad(struct pass *p, int slot, int piece)
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, slot, piece);
 }
 
-/* One piece, or all (-1). */
+/* Clears one piece, or all (-1). */
 static void write_zero(struct pass *p, int slot, int piece)
 {
     rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
@@ -73,7 +73,7 @@ static void write_zero(struct pass *p, int slot, int piece)
             rf_write_out(&p->w, grad(p, slot, k));
 }
 
-/* The next step's backward passes come before this one's update. */
+/* Holds the sum, because the next step's backward passes come before this step's update. */
 static void write_hold(struct pass *p, int piece)
 {
     rf_write(&p->w, RF_VERB_HOLD, RF_LANE_COMPUTE, -1, -1);
@@ -83,7 +83,7 @@ static void write_hold(struct pass *p, int piece)
         rf_write_out(&p->w, grad(p, slot, piece));
 }
 
-/* Of one piece, or of all (-1). */
+/* Merges one piece, or all (-1). */
 static void write_merge(struct pass *p, struct pair slots, int piece)
 {
     const int first = piece < 0 ? 0 : piece;
@@ -108,7 +108,7 @@ static struct leaf *leaf_of(const struct pass *p, int block, int local)
     return &p->leaves[chunk_of(p, block) * p->plan->local_micro_batches + local];
 }
 
-/* Whether the two nodes at the top of a stack are left and right sibling. */
+/* Whether the top two nodes of a stack are siblings. */
 static bool siblings(const struct node *stack, int depth)
 {
     const struct node *left = &stack[depth - 2], *top = &stack[depth - 1];
@@ -127,13 +127,13 @@ static void push(struct node *stack, int *depth, struct node leaf, struct pass *
     }
 }
 
-/* Assigns slots to the leaves of one chunk, in the order of its calls. What begins one of the
- * subtrees that are left at the end has its slot; any other leaf the lowest free one behind it, or,
- * where later ones may have begun, behind all of these. */
+/* Assigns slots to the leaves of one chunk, in the order of its calls. A leaf that begins one of
+ * the final subtrees gets that subtree's slot. Any other leaf gets the lowest free slot after it,
+ * or, if later subtrees may have begun, after all of these. */
 struct assignment {
     struct pass *p;
     struct leaf *leaves;
-    const struct node *parts; /* that are left at the end */
+    const struct node *parts; /* the final subtrees */
     bool deferred;
     bool *taken; /* slots */
     struct node stack[MOST_DEPTH];
@@ -208,7 +208,7 @@ static int assign_slots(struct pass *p)
     return rc;
 }
 
-/* Whether a call finds nothing of its block's in the slot but what the same micro-batch has left.
+/* Whether a call finds in the slot no gradients of its block except those of the same micro-batch.
  */
 static bool is_fresh(const struct pass *p, int block, int local)
 {
@@ -231,7 +231,7 @@ static void clear(struct pass *p, int block, int local)
     }
 }
 
-/* The call as it was, with the gradients of its block's parameters. */
+/* Writes the call with the gradients of its block's parameters. */
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
@@ -259,13 +259,13 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
     }
 }
 
-/* Where a sum in 16 bits arrives: in place, unless each rank has a shard of it. */
+/* The kind of a sum that arrives in 16 bits: in place, unless each rank has a shard of it. */
 static enum rf_value_kind narrow_sum(const struct rf_plan *plan)
 {
     return plan->shards > 1 ? RF_VALUE_GRAD_NARROW_SHARD : RF_VALUE_GRAD_NARROW;
 }
 
-/* This rank's part of a sum over the ranks. */
+/* Reduces this rank's part of a sum over the ranks. */
 static void write_reduce(struct pass *p, int piece)
 {
     const struct rf_plan *plan = p->plan;
@@ -299,7 +299,7 @@ static void write_reduce(struct pass *p, int piece)
     p->age[piece] = narrow && rf_plan_updates(plan) ? 0 : -1;
 }
 
-/* Sums that have travelled long enough. */
+/* Widens the sums that were sent at least `age` blocks ago. */
 static void widen(struct pass *p, int age)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++) {
@@ -310,7 +310,7 @@ static void widen(struct pass *p, int age)
     }
 }
 
-/* Subtrees that the micro-batch completes in a piece, or in all (-1). */
+/* Merges the subtrees that the micro-batch completes, in a piece or in all (-1). */
 static void merge(struct pass *p, int local, int piece)
 {
     const struct leaf *leaf = leaf_of(p, piece < 0 ? -1 : p->plan->pieces[piece].block, local);
@@ -318,7 +318,7 @@ static void merge(struct pass *p, int local, int piece)
         write_merge(p, p->pairs[leaf->first_merge + i], piece);
 }
 
-/* Of all pieces whose last block this is. */
+/* Merges all pieces of which this is the last block. */
 static void merge_block(struct pass *p, int block, int local)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++)
@@ -326,8 +326,9 @@ static void merge_block(struct pass *p, int block, int local)
             merge(p, local, k);
 }
 
-/* Not a power of two: the tree's right edge is cut off, and what is there is folded from the right,
- * as the reduction over ranks does it. Of one piece, or of all (-1). */
+/* If the number of micro-batches is not a power of two, the right edge of the tree is cut off. Its
+ * subtrees are folded from the right, like in the reduction over ranks. For one piece, or all (-1).
+ */
 static void fold(struct pass *p, int piece)
 {
     for (int slot = p->left - 1; p->plan->mesh.dp == 1 && p->w.status == 0 && slot > 0; slot--)
@@ -355,7 +356,7 @@ static void complete_block(struct pass *p, int block, int local)
     widen(p, p->incomplete == 0 ? 0 : RF_SETTLE);
 }
 
-/* The backward passes that follow are of a new step. */
+/* From here on backward passes belong to a new step. */
 static void begin_step(struct pass *p)
 {
     for (int k = 0; k < p->plan->piece_count; k++)
@@ -431,8 +432,8 @@ static void close_pass(struct pass *p)
     rf_free(p->only);
 }
 
-/* A list of training. Where a rank has made all of a step's backward passes when the next one
- * begins, that list begins with what follows them. */
+/* A training list. If a rank has done all backward passes of a step when the next one begins, that
+ * list begins with what follows them. */
 static int write_list(struct pass *p, enum rf_list_id id)
 {
     struct rf_list *list = &p->plan->lists[id], written = {0};

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: the flat buffers. Parameters lie in reverse registration order, because backward finishes
- * them in that order, so a bucket is a contiguous piece; each starts at a multiple of 64 elements.
- * Those in 16 bits come before those in f32, and frozen parameters last in the parameter buffer. In
- * ring order all uses of a tied parameter accumulate in one place; in tree order, where that sum
- * would depend on the ranks, each has its own, last in a gradient slot.
+ * Pass: the flat buffers. Parameters are in reverse registration order, because backward completes
+ * them in that order; so a bucket is contiguous. Each starts at a multiple of 64 elements. 16-bit
+ * parameters precede f32 ones, and frozen parameters are last in the parameter buffer. In ring
+ * order all uses of a tied parameter accumulate in the same memory. In tree order that sum would
+ * depend on the ranks, so each use has its own memory, at the end of a gradient slot.
  */
 #include "../base/base.h"
 #include "passes.h"
 
-/* Elements: 64 KiB cost no more to clear than a command more. */
+/* Elements: clearing 64 KiB costs no more than another command. */
 enum { LEAST_OVERWRITTEN = 16384 };
 
 /* Elements: a vector of 16 bytes of any type. */
 enum { LEAST_PART = 8 };
 
-/* Parameters by name, so that a plan takes no longer than its parameters are many: a hash table of
- * 2^k entries, at most half of them taken. */
+/* Parameters by name, so that the time of planning is linear in their number: a hash table of 2^k
+ * entries, at most half of them used. */
 struct names {
     int *entries; /* a parameter's index + 1; 0: free */
     uint32_t mask;
 };
 
-/* Where the parameter of this name is, or would be. */
+/* The entry with the parameter of this name, or the free one for it. */
 static int *place_of(const struct rf_plan *plan, const struct names *names, const char *name)
 {
     uint32_t at = rf_hash32(name, strlen(name), 0) & names->mask;
@@ -47,8 +47,8 @@ static int check_tie(struct rf_plan *plan, const struct names *names, int index)
                        desc->tied_to);
     if (!rf_cut_same(&plan->params[owner].cut, &param->cut))
         return rf_fail(RF_EINVAL,
-                       "parameter %s is tied to %s, but tensor ranks cut them otherwise; declare "
-                       "the same split, in blocks that both have tensor_sizes",
+                       "parameter %s is tied to %s, but tensor ranks split them differently; "
+                       "declare the same split, in blocks that both have tensor_sizes",
                        desc->name, desc->tied_to);
     param->logical = owner;
     return 0;
@@ -59,16 +59,18 @@ static int check_type(struct rf_plan *plan, const struct rf_param_desc *desc)
     if (desc->dtype == RF_F32)
         return 0;
     if (desc->dtype != RF_F16 && desc->dtype != RF_BF16)
-        return rf_fail(RF_ENOTSUP, "parameter %s is %s: use f32, f16 or bf16", desc->name,
+        return rf_fail(RF_ENOTSUP, "parameter %s has the type %s: use f32, f16 or bf16", desc->name,
                        rf_dtype_name(desc->dtype));
     if (plan->copy_type != RF_F32 && plan->copy_type != desc->dtype)
-        return rf_fail(RF_ENOTSUP, "parameter %s is %s, others are %s: use one type of 16 bits",
+        return rf_fail(RF_ENOTSUP,
+                       "parameter %s has the type %s, others have %s: use a single 16-bit type",
                        desc->name, rf_dtype_name(desc->dtype), rf_dtype_name(plan->copy_type));
     plan->copy_type = desc->dtype;
     return 0;
 }
 
-/* Kernels choose their form by alignment, too: where a part lies must not depend on the ranks. */
+/* Kernels choose their form by alignment, so the alignment of a part must not depend on the number
+ * of ranks. */
 static int check_grain(const struct rf_plan *plan, const struct rf_param_cut *cut, const char *name)
 {
     for (int k = 0; plan->policy.tensor_parts && k + 1 < cut->ranks; k++) {
@@ -76,8 +78,8 @@ static int check_grain(const struct rf_plan *plan, const struct rf_param_cut *cu
         const int64_t count = rf_shape_count(rf_cut_shape(&part));
         if (cut->split.kind != RF_SPLIT_NONE && count % LEAST_PART != 0)
             return rf_fail(RF_EINVAL,
-                           "parameter %s: a part of it in %d parts has %lld elements, which must "
-                           "be a multiple of %d; use fewer tensor_parts, or a larger model",
+                           "parameter %s: each of its %d parts has %lld elements, which must be a "
+                           "multiple of %d; use fewer tensor_parts, or a larger model",
                            name, cut->ranks, (long long)count, LEAST_PART);
     }
     return 0;
@@ -127,7 +129,7 @@ static int collect_params(struct rf_plan *plan)
     int total = 0;
     for (int b = 0; b < plan->block_count; b++) {
         if (!plan->blocks[b].ops || !plan->blocks[b].name)
-            return rf_fail(RF_EINVAL, "block %d has no name or no operations", b);
+            return rf_fail(RF_EINVAL, "block %d has no name or no operations; set both", b);
         total += plan->blocks[b].param_count;
     }
     struct names names = {.mask = 1};
@@ -148,8 +150,8 @@ static int collect_params(struct rf_plan *plan)
     return rc;
 }
 
-/* Where what is updated is sharded and all calls of blocks want parameters in 16 bits, nobody needs
- * the f32 ones whole. */
+/* If the updated parameters are sharded and all blocks use 16-bit parameters, no rank needs the
+ * whole f32 parameters. */
 void rf_plan_decide_units(struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
@@ -159,7 +161,7 @@ void rf_plan_decide_units(struct rf_plan *plan)
         policy->keep_gathered || (plan->stage < 3 && !(policy->offload & RF_OFFLOAD_PARAMS));
 }
 
-/* Without masters all parameters are stored as the blocks want them. */
+/* Without masters all parameters are stored in the type that blocks use. */
 static int check_masters(const struct rf_plan *plan)
 {
     for (int i = 0; plan->policy.no_masters && i < plan->param_count; i++)
@@ -171,21 +173,22 @@ static int check_masters(const struct rf_plan *plan)
     return 0;
 }
 
-/* Which of the parameters that this rank's blocks use have storage of their own. */
+/* Finds which of the parameters of this rank's blocks have their own storage. */
 static void find_owners(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_plan_param *param = &plan->params[i];
         if (!rf_plan_holds(plan, param->block))
             continue;
-        /* At most two uses of few parameters are tied. */
+        /* Few parameters are tied, and each has at most two uses. */
         const int holder = param->logical == i ? -1 : rf_plan_holder(plan, i);
         param->owner = holder < 0 ? i : holder;
     }
 }
 
-/* Uses of a tied parameter are added in the order of their blocks. With two of them a sum is the
- * same either way; more would be added rank by rank first, in tree order to other bits. */
+/* Uses of a tied parameter are added in the order of their blocks. A sum of two is the same in
+ * either order. More than two would be added rank by rank first, which in tree order changes the
+ * bits. */
 static int check_uses(const struct rf_plan *plan)
 {
     for (int i = 0; plan->policy.order == RF_ORDER_TREE && i < plan->param_count; i++) {
@@ -210,7 +213,7 @@ static bool frozen(const struct rf_plan *plan, int param)
     return !rf_plan_trains(plan, param);
 }
 
-/* Trained ones, then frozen ones, and of each one zone after the other. */
+/* Trained parameters, then frozen ones; within each group one zone after the other. */
 static void place_owners(struct rf_plan *plan)
 {
     uint64_t at = 0;
@@ -249,7 +252,7 @@ static void place_params(struct rf_plan *plan)
     plan->slot_elements = at;
 }
 
-/* The use that backward comes to first. */
+/* Whether this is the first use in backward. */
 static bool touches_first(const struct rf_plan *plan, int param)
 {
     const struct rf_plan_param *p = &plan->params[param];
@@ -261,15 +264,16 @@ static bool touches_first(const struct rf_plan *plan, int param)
     return rf_plan_trains(plan, param);
 }
 
-/* The spans of a gradient slot that are cleared: all but the gradients that the first micro-batch
- * overwrites. Spans are in order. Small gradients are cleared, so that there are few spans. */
+/* The spans of a gradient slot that are cleared: all except the gradients that the first
+ * micro-batch overwrites. Spans are in order. Small gradients are cleared in any case, so that
+ * there are few spans. */
 static int place_cleared(struct rf_plan *plan)
 {
     uint64_t at = 0;
     plan->cleared = rf_alloc(((size_t)plan->param_count + 1) * sizeof(*plan->cleared));
     if (!plan->cleared)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the layout");
-    for (;;) { /* the next that is overwritten: they are few beside all parameters */
+    for (;;) { /* the next overwritten gradient: they are few among all parameters */
         const struct rf_plan_param *next = NULL;
         for (int i = 0; i < plan->param_count; i++) {
             const struct rf_plan_param *param = &plan->params[i];
@@ -290,7 +294,7 @@ static int mark_overwritten(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_plan_param *param = &plan->params[i];
-        /* What is put off comes when another micro-batch has already added to it. */
+        /* A delayed weight half runs after another micro-batch has added to the gradient. */
         param->overwrite_grad = (param->desc->flags & RF_PARAM_OVERWRITE_GRAD) != 0 &&
                                 param->count >= LEAST_OVERWRITTEN && touches_first(plan, i) &&
                                 !rf_plan_puts_off(plan);
@@ -298,7 +302,7 @@ static int mark_overwritten(struct rf_plan *plan)
     return place_cleared(plan);
 }
 
-/* Of all ranks. */
+/* Counts the elements of all ranks. */
 static void count_elements(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {

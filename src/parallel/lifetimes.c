@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: memory of values that come and go: activations, and whatever is sharded while it is whole.
- * A value lives from an instruction that writes it without reading it to the last one that uses it.
- * Values that are never alive together may share memory: the largest are placed first, each at the
- * lowest place that is free while it lives. The micro-batches of a rank follow each other, so a
- * value has the same place in all of them, and what was recorded for one fits the next; where
- * several are under way at once (pipelines), as few places as these, in turns.
+ * Pass: memory of temporary values: activations, and whole copies of sharded data. A value lives
+ * from an instruction that writes it without reading it to its last use. Values that are never
+ * alive together may share memory. The largest are placed first, each at the lowest offset that is
+ * free during its lifetime. The micro-batches of a rank follow each other, so a value has the same
+ * memory in all of them, and a recording of one micro-batch fits the next. If several are in flight
+ * (pipelines), they take turns in as few places as possible.
  *
- * What another lane reads is not free at its place in the list, but when that lane has done it. If
- * computing reused such memory at once it would wait; so it is kept for SETTLE more calls of
- * blocks. What leaves for the host is copied while the next block computes, and kept for its call.
- * A message leaves when its reader has come to it, which may be as many passes through a stage
- * later as a pipeline has ranks: so long nothing has to wait for it.
+ * Memory that another lane reads becomes free when that lane has read it, not at its position in
+ * the list. If compute reused such memory at once, it would wait; so it is kept for SETTLE more
+ * calls of blocks. A value that is copied to the host while the next block computes is kept for
+ * that call. The memory of a message is kept until its receiver reaches it: at most as many passes
+ * through a stage later as a pipeline has ranks. Then no rank has to wait for it.
  *
- * Where messages go around (several stages on a rank) memory that is sent is kept until something
- * comes from the same peer that shows that it has arrived: each of several ranks could else wait,
- * before it receives, for memory that it is still sending to the next one.
+ * If messages travel in a cycle (several stages on a rank), the memory of a sent value is kept
+ * until a message from the same peer shows that it has arrived. Otherwise each of several ranks
+ * could wait, before it receives, for memory that it is still sending to the next one.
  */
 #include <stdlib.h>
 
@@ -24,38 +24,39 @@
 #include "passes.h"
 #include "stages.h"
 
-/* What one region holds at most, unless a single value is larger: below the largest allocation of
+/* The maximum size of a region, unless a single value is larger: below the largest allocation of
  * known drivers. */
 #define EXTENT ((uint64_t)1 << 30)
 enum { SETTLE = 2, SETTLE_EVICTED = 1 };
 
 struct interval {
-    int place;      /* that it is of */
-    int begin, end; /* instructions, over all lists */
+    int place;      /* that it belongs to */
+    int begin, end; /* instruction indices, over all lists */
 };
 
-/* The values of one thing, for one micro-batch or several. */
+/* The memory shared by a value of one micro-batch and those of others. */
 struct place {
-    int value; /* the first of them */
+    int value; /* the first of its values */
     uint64_t bytes, offset;
     enum rf_category category;
     enum rf_memory memory;
     int region;       /* -1: not yet */
-    int first, count; /* intervals, in order */
+    int first, count; /* its intervals, in order */
 };
 
 struct pass {
     struct rf_plan *plan;
     struct place *places;
-    int *place_of; /* value -> place; -1: it stays */
+    int *place_of; /* by value; -1: lives as long as the run */
     struct interval *intervals;
     int place_count, interval_count, interval_capacity;
-    /* Of all ranks of the pipeline, where messages go around: */
+    /* If messages travel in a cycle: the calls of all ranks of the pipeline. */
     struct rf_pipeline_call **calls;
-    int *open;     /* value -> its interval that may go on; -1: none */
-    bool *carried; /* of a value: a list of training leaves it to the next one (2bw) */
-    int *
-        turns; /* of the value for the first micro-batch: how many places it has; 0: one for each */
+    int *open;     /* by value: its interval that may be extended; -1: none */
+    bool *carried; /* by value: a training list leaves it to the next one (2bw) */
+    /* By the value of the first micro-batch: how many places its micro-batches share; 0: each has
+     * its own. */
+    int *turns;
 };
 
 bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind)
@@ -96,7 +97,7 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
     case RF_VALUE_GRAD_NARROW_SHARD:
     case RF_VALUE_GRAD_TIED:
         return RF_CATEGORY_GRADS;
-    case RF_VALUE_SAVED: /* without a backward pass nobody reads it */
+    case RF_VALUE_SAVED: /* without a backward pass it is not read */
         return plan->policy.forward_only ? RF_CATEGORY_SCRATCH : RF_CATEGORY_ACTIVATIONS;
     default:
         return RF_CATEGORY_ACTIVATIONS;
@@ -111,7 +112,7 @@ static enum rf_memory memory_of(enum rf_value_kind kind)
 
 /* ---- lifetimes ------------------------------------------------------------------------------- */
 
-/* For how many more calls of blocks memory is kept that a lane reads. */
+/* The number of further calls of blocks for which memory that a lane reads is kept. */
 static int settle(const struct rf_plan *plan, int lane)
 {
     int most = 0, here = 0; /* blocks of a stage */
@@ -124,7 +125,7 @@ static int settle(const struct rf_plan *plan, int lane)
     return plan->mesh.pp * most;
 }
 
-/* Until when memory is kept that the instruction at `at` reads. */
+/* The list position until which memory that the instruction at `at` reads is kept. */
 static int settled(const struct rf_plan *plan, const struct rf_list *list, int at)
 {
     const int lane = (int)list->instructions[at].lane;
@@ -135,7 +136,8 @@ static int settled(const struct rf_plan *plan, const struct rf_list *list, int a
     return at;
 }
 
-/* Calls of blocks write parts of gradients; what makes them anew is clearing. */
+/* Calls of blocks write parts of gradients, so the lifetime of a gradient begins with its clearing.
+ */
 static bool begins(const struct rf_plan *plan, const struct rf_instruction *i, int value)
 {
     const int *ins = plan->operands + i->first_operand;
@@ -162,8 +164,8 @@ static int use(struct pass *p, int value, int begin, int end, bool anew)
     return 0;
 }
 
-/* Where the instruction's message is known to have arrived; the end of the list where nothing shows
- * it. */
+/* The list position at which the instruction's message is known to have arrived; the end of the
+ * list if nothing shows it. */
 static int arrived(const struct pass *p, const struct rf_list *list, int at)
 {
     const struct rf_plan *plan = p->plan;
@@ -186,7 +188,7 @@ static int later(int a, int b)
     return a > b ? a : b;
 }
 
-/* What a list reads before it has written it. */
+/* Finds the values that a list reads before it writes them. */
 static void find_carried(struct pass *p)
 {
     const struct rf_plan *plan = p->plan;
@@ -205,7 +207,7 @@ static void find_carried(struct pass *p)
     }
 }
 
-/* Before the list (begins), or behind it: what is carried over is there. */
+/* Extends carried values to the time before the list (begins) or after it. */
 static int carry(struct pass *p, const struct rf_list *list, int base, bool begins)
 {
     const struct rf_list *lists = p->plan->lists;
@@ -264,14 +266,14 @@ static int find_lifetimes(struct pass *p)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* The same for another of this rank's micro-batches; -1: there is none, as with what only some of
- * them copy to the host. */
+/* The same value for another of this rank's micro-batches; -1: there is none. Only some
+ * micro-batches copy values to the host. */
 static int of_local(const struct rf_plan *plan, const struct rf_value *value, int local)
 {
     return rf_value_find(plan, value, rf_plan_micro_batch(plan, local));
 }
 
-/* The value whose place this one takes, as its micro-batch comes later; or itself. */
+/* The value of an earlier micro-batch whose memory this one reuses; or itself. */
 static int takes_turn_of(const struct pass *p, int v)
 {
     const struct rf_plan *plan = p->plan;
@@ -282,7 +284,7 @@ static int takes_turn_of(const struct pass *p, int v)
     return turns ? of_local(plan, value, local % turns) : v;
 }
 
-/* Values of one thing were made one after the other or far apart. */
+/* The values that share a place may be far apart in plan->values. */
 static int collect(struct pass *p)
 {
     const struct rf_plan *plan = p->plan;
@@ -321,8 +323,8 @@ static bool alive_together(const struct pass *p, const struct place *a, const st
     return false;
 }
 
-/* The lowest place in a region that is free while `place` lives. `order`: places by their offset.
- */
+/* The lowest offset in a region that is free during the lifetime of `place`. `order`: places by
+ * their offset. */
 static uint64_t lowest(const struct pass *p, struct place *const *order, int count,
                        const struct place *place)
 {
@@ -396,7 +398,7 @@ static int put_all(struct pass *p)
     return rc;
 }
 
-/* When a thing is alive, of all micro-batches, by their begin. */
+/* A lifetime of a value of one micro-batch, for all micro-batches sorted by begin. */
 struct turn_taker {
     int begin, end, local;
 };
@@ -408,9 +410,9 @@ static int by_begin(const void *a, const void *b)
                                 : (x->local > y->local) - (x->local < y->local);
 }
 
-/* Whether with so many places no two micro-batches want the same one at once. What is computed
- * again lives twice, so neighbours that are apart do not show that all are. last: of each place,
- * the one that has it longest so far. */
+/* Whether that many places are enough for no two micro-batches to need the same one at once. A
+ * recomputed value lives twice, so neighbours that do not overlap do not prove that none do. last:
+ * of each place, the lifetime that ends last so far. */
 static bool enough_turns(const struct turn_taker *all, int count, const struct turn_taker **last,
                          int turns)
 {
@@ -425,7 +427,7 @@ static bool enough_turns(const struct turn_taker *all, int count, const struct t
     return true;
 }
 
-/* Of all micro-batches, into `all`, sorted; how many. */
+/* Collects those of all micro-batches into `all`, sorted. Returns their number. */
 static int collect_takers(const struct pass *p, const struct rf_value *first,
                           struct turn_taker *all)
 {
@@ -440,8 +442,9 @@ static int collect_takers(const struct pass *p, const struct rf_value *first,
     return count;
 }
 
-/* The fewest places that a thing needs, which its micro-batches take in turns. 0: not all of them
- * have it, and each has its own. `all` and `last` have room for all intervals and micro-batches. */
+/* The fewest places that the micro-batches of a value can share in turns. 0: not all micro-batches
+ * have this value, and each has its own place. `all` and `last` have room for all intervals and
+ * micro-batches. */
 static int count_turns(const struct pass *p, const struct rf_value *first, struct turn_taker *all,
                        const struct turn_taker **last)
 {
@@ -478,8 +481,8 @@ static void forget_places(struct pass *p)
     p->place_count = p->interval_count = 0;
 }
 
-/* With one micro-batch after the other one place is enough. Else each has its own at first, to see
- * how many are alive at once. */
+/* If micro-batches follow each other, one place is enough. Otherwise each has its own at first, to
+ * count how many are alive at once. */
 static int find_turns(struct pass *p)
 {
     struct rf_plan *plan = p->plan;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a transfer takes by the links between its ranks: those of one host have links of their own.
- * Asked by the simulator and by the search for a mesh.
+ * The duration of a transfer on the links between its ranks; ranks of the same host have faster
+ * links. Used by the simulator and by the search for a mesh.
  */
 #include "../base/base.h"
 #include "plan.h"
 #include "traffic.h"
 
-/* Ranks of the group on the host of its first one. */
+/* The number of ranks of the group on the host of its first rank. */
 static int here(const struct rf_sim_rates *rates, const struct rf_plan_group *group)
 {
     if (group->size <= 1)
@@ -28,8 +28,8 @@ bool rf_link_cuts_tensor(const struct rf_sim_rates *rates, const struct rf_plan 
     return host > 0 && rf_plan_ranks(plan) > host && host % tp != 0 && tp % host != 0;
 }
 
-/* These are also done by hosts (coll/hierarchical.c): within them, between those with the same
- * place in their hosts, and within again. */
+/* Hierarchical algorithms exist for these (coll/hierarchical.c): within hosts, between ranks with
+ * the same index in their hosts, and within hosts again. */
 static bool goes_by_hosts(enum rf_coll_op op)
 {
     return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_ALL_GATHER;

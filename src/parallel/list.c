@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing lists: see list.h. Operands, waits and transfers lie in arrays of the plan; what a pass
- * has replaced stays there unused.
+ * Writes lists: see list.h. Operands, waits and transfers are in arrays of the plan. Entries that a
+ * pass has replaced stay there unused.
  */
 #include "list.h"
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing lists: values are found or made by what they are of, instructions are appended. A pass
- * goes through one list and writes another. The first error sticks, so that only the end is asked.
+ * Writing lists: values are found or created by their key, instructions are appended. A pass reads
+ * one list and writes another. The first error is kept and returned at the end, so writers need no
+ * checks in between.
  */
 #ifndef RF_PARALLEL_LIST_H
 #define RF_PARALLEL_LIST_H
 
 #include "plan.h"
 
-/* The value of this kind, made on first use; what does not apply is -1. Only what makes one may
- * move plan->values. Out of memory: negative. */
+/* The value with this key, created on first use; members that do not apply are -1. A call may
+ * reallocate plan->values. Negative if out of memory. */
 int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int micro_batch, int slot,
                 int piece);
 
@@ -20,18 +21,18 @@ struct rf_writer {
     struct rf_plan *plan;
     struct rf_list *list;
     int status;
-    int behind; /* rf_instruction.behind of what is written */
-    bool older; /* its blocks see the parameters of before the last update */
-    bool fills; /* so do all of the list */
+    int behind; /* rf_instruction.behind of written instructions */
+    bool older; /* blocks see the parameters from before the last update */
+    bool fills; /* so do all blocks of the list */
 };
 
-/* Appends an instruction; its operands follow: first all that are read, then all that are
- * written. */
+/* Appends an instruction. Its operands follow: first all that are read, then all that are written.
+ */
 void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int block,
               int micro_batch);
-/* Of which phase of its call the instruction is; rf_write writes 0. */
+/* Sets the phase of the instruction within its call; rf_write sets 0. */
 void rf_write_phase(struct rf_writer *w, int phase);
-/* An exchange: of which call. */
+/* Sets the call of an exchange. */
 void rf_write_call(struct rf_writer *w, enum rf_verb call);
 void rf_write_in(struct rf_writer *w, int value);
 void rf_write_out(struct rf_writer *w, int value);
@@ -40,21 +41,21 @@ void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer);
 /* Appends a copy of an instruction of this plan. */
 void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction);
 
-/* From the ranks' shards of a piece all of it: its f32 parameters, or their copies in 16 bits. */
+/* Gathers a whole piece from the ranks' shards: its f32 parameters, or their 16-bit copies. */
 void rf_write_gather(struct rf_writer *w, int piece, enum rf_dtype dtype);
 
-/* Gradients of a piece (of slot 0), in another type. */
+/* Casts the gradients of a piece (of slot 0) to another type. */
 void rf_write_cast(struct rf_writer *w, enum rf_value_kind from, enum rf_value_kind to, int piece);
 
 /* Blocks' backward passes between the start of a transfer and the use of its result, so that
- * computing does not wait for it. */
+ * compute does not wait for it. */
 enum { RF_SETTLE = 2 };
 
-/* Where there are copies of the shards, each has the sum over its own ranks: adds these up, as they
- * have travelled. */
+/* If there are copies of the shards, each has the sum over its own ranks. Adds these sums, in the
+ * type in which they were sent. */
 void rf_write_replicas(struct rf_writer *w, int piece);
 
-/* Takes the place of *list, which is freed, if all went well; frees w->list otherwise. */
+/* Replaces *list, which is freed, if there was no error; otherwise frees w->list. */
 RF_MUST_CHECK int rf_write_end(struct rf_writer *w, struct rf_list *list);
 
 /* Grows an array of `size`-byte elements to hold one more; false: out of memory. */

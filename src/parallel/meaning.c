@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What verbs mean: which of meaning*.c says it, and what has to be true at the end of a step.
+ * The effects of verbs: dispatches each verb to its function in meaning*.c, and checks the state at
+ * the end of a step.
  */
 #include "meaning.h"
 
@@ -69,7 +70,7 @@ void rf_meaning_begin(struct rf_meaning *m, enum rf_list_id list)
 int rf_meaning_end(struct rf_meaning *m)
 {
     char text[RF_CHECK_TEXT];
-    if (m->list == RF_LIST_FILL) /* ends no step */
+    if (m->list == RF_LIST_FILL) /* this list ends no step */
         return 0;
     for (int rank = 0; rank < m->ranks; rank++) {
         const struct rf_plan *plan = m->plans[rank];

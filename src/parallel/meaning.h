@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What values hold while the checker runs lists on symbols. Every write says what a value holds
- * from then on, and makes invalid what shares its memory; every read demands what it has to find.
- * Shared by tokens.c and the files meaning*.c.
+ * The content of values while the checker executes lists symbolically. Every write sets what a
+ * value holds from then on, and invalidates values in the same memory. Every read checks that the
+ * value holds what the verb needs. Shared by tokens.c and the files meaning*.c.
  */
 #ifndef RF_PARALLEL_MEANING_H
 #define RF_PARALLEL_MEANING_H
@@ -12,49 +12,49 @@
 /* What a value holds. */
 enum rf_token_state {
     RF_TOKEN_NOTHING = 0,
-    RF_TOKEN_HELD,    /* what its kind says */
-    RF_TOKEN_PARTLY,  /* of what a call makes: phases are still to come */
+    RF_TOKEN_HELD,    /* what its kind names */
+    RF_TOKEN_PARTLY,  /* of a call's results: some phases are still to come */
     RF_TOKEN_BROUGHT, /* of an exchange: this rank's, not yet exchanged */
     RF_TOKEN_CARRIED, /* of the last output: its own gradient */
     RF_TOKEN_KNOWN,   /* of scalars: with the token count */
     RF_TOKEN_BEGUN,   /* of scalars: with norm and clipping */
     RF_TOKEN_MOVED,   /* of scalars: the loss scale as well */
-    RF_TOKEN_OURS,    /* of partial norms: those of this rank's chunks alone */
-    RF_TOKEN_SHARED,  /* and those of the groups that have shared them so far */
-    RF_TOKEN_UPDATED, /* of parameters, copies and states: after the step */
-    RF_TOKEN_CLEARED, /* of gradients: no micro-batch yet */
+    RF_TOKEN_OURS,    /* of partial norms: of this rank's chunks only */
+    RF_TOKEN_SHARED,  /* with those of the groups that have shared them so far */
+    RF_TOKEN_UPDATED, /* of parameters, copies and states: updated by the step */
+    RF_TOKEN_CLEARED, /* of gradients: of no micro-batch yet */
     RF_TOKEN_SUM,     /* of gradients: of some micro-batches */
     RF_TOKEN_TOTAL    /* of gradients: of all micro-batches of all ranks */
 };
 
 struct rf_token {
     enum rf_token_state state;
-    bool read;     /* since it was written */
+    bool read;     /* the value was read after it was written */
     int low, high; /* RF_TOKEN_SUM: micro-batches, by global index */
-    int ties;      /* RF_TOKEN_TOTAL: tied uses that were added */
+    int ties;      /* RF_TOKEN_TOTAL: number of tied uses that were added */
     int homes;     /* and ranks with other blocks whose uses were; -1: sent to one, not yet back */
-    bool normed;   /* it is in the norm */
-    bool summed;   /* RF_TOKEN_TOTAL: over the tensor ranks, too */
-    int shares;    /* of partial norms: groups that have shared them */
-    /* Of values that are made in phases, and of exchanges: which phase of which call wrote it. */
+    bool normed;   /* it is included in the norm */
+    bool summed;   /* RF_TOKEN_TOTAL: added over the tensor ranks, too */
+    int shares;    /* of partial norms: number of groups that have shared them */
+    /* For results of phases, and exchanges: the phase and the call that wrote it. */
     enum rf_verb call;
     int phase;
-    int step;        /* of inputs and activations: which they are of */
-    bool gathered;   /* of a shard of parameters: the others have it, too */
-    uint8_t *counts; /* RF_TOKEN_SUM: per block, micro-batch and half: how often it is in */
+    int step;        /* of inputs and activations: the step that they belong to */
+    bool gathered;   /* of a shard of parameters: it was gathered */
+    uint8_t *counts; /* RF_TOKEN_SUM: how often each block, micro-batch and half is included */
 };
 
 struct rf_meaning {
     const struct rf_plan *const *plans;
     int ranks;
     struct rf_token **tokens; /* per rank, by value */
-    bool *used;               /* of the operands of one instruction: it had to be there */
+    bool *used;               /* by operand of the current instruction: the verb needs it */
     int used_capacity;
-    uint8_t *sum;         /* what a group's gradients have together, as the counts of a token */
-    int unread;           /* a value that was overwritten before anyone had read it; -1: none */
-    enum rf_list_id list; /* that runs */
-    int begun;            /* steps that began in lists before it */
-    int **updates;        /* per rank, by piece: how many its parameters have had */
+    uint8_t *sum;         /* counts of a group's gradients together, like those of a token */
+    int unread;           /* a value that was overwritten before it was read; -1: none */
+    enum rf_list_id list; /* the current list */
+    int begun;            /* number of steps that began in earlier lists */
+    int **updates;        /* per rank, by piece: number of updates of its parameters */
 };
 
 struct rf_at { /* one instruction on one rank */
@@ -66,23 +66,22 @@ struct rf_at { /* one instruction on one rank */
 
 /* tokens.c */
 
-/* Bytes of the counts of a sum. */
+/* Size of the counts of a sum in bytes. */
 size_t rf_token_count_bytes(const struct rf_plan *plan);
 bool rf_token_is_param(enum rf_value_kind kind);
-/* Gradients, whole or in part: their tokens count. */
+/* Whether values of this kind are gradients, whole or in part: their tokens have counts. */
 bool rf_token_is_sum(enum rf_value_kind kind);
 
-/* What a value holds from now on. */
+/* Sets what a value holds from now on. */
 void rf_token_put(const struct rf_at *a, int value, enum rf_token_state state);
 
-/* An instruction has the operands that it needs, each once, and no others: between begin and end
- * all of them are asked for. */
+/* Checks that an instruction has the operands that it needs, each once, and no others. Between
+ * begin and end the verb asks for each of them. */
 RF_MUST_CHECK int rf_token_begin_operands(const struct rf_at *a);
 RF_MUST_CHECK int rf_token_end_operands(const struct rf_at *a);
 void rf_token_use_all(const struct rf_at *a);
 
-/* The operand of this kind and these places (-1: any) that was not asked for yet; -1: there is
- * none. */
+/* The operand with this key (-1: any) that was not asked for yet; -1: there is none. */
 int rf_token_operand(const struct rf_at *a, bool out, enum rf_value_kind kind, int block,
                      int micro_batch, int piece);
 RF_MUST_CHECK int rf_token_demand(const struct rf_at *a, int value, enum rf_token_state state);
@@ -96,51 +95,55 @@ RF_MUST_CHECK int rf_meaning_forward(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_backward(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_zero(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
-/* Both halves of all of its micro-batches are in a piece's sum, for every block that has a part. */
+/* Checks that a piece's sum has both halves of all its micro-batches, for every block with a part
+ * of the piece. */
 RF_MUST_CHECK int rf_token_check_whole(const struct rf_at *a, int value);
-/* A sum over ranks or rounds: nothing is in it twice; with everything in it, it is the total. */
+/* Completes a sum over ranks or rounds. Nothing may be included twice; a sum that includes
+ * everything becomes the total. */
 RF_MUST_CHECK int rf_token_complete(const struct rf_at *a, int value);
-/* All operands are of this kind of gradients. */
+/* Checks that all operands are gradients of this kind. */
 RF_MUST_CHECK int rf_token_check_gradients(const struct rf_at *a, enum rf_value_kind kind);
 
 /* meaning_phases.c */
 
-/* A value of the call's block or another, and its micro-batch, that the call makes: it is `whole`
- * after the last phase. The first one finds `first` in it; RF_TOKEN_NOTHING: does not read it. */
+/* A result of the call, for its block or another one and its micro-batch. It becomes `whole` after
+ * the last phase. The first phase must find `first` in it; RF_TOKEN_NOTHING: it does not read the
+ * value. */
 RF_MUST_CHECK int rf_phase_value(const struct rf_at *a, enum rf_value_kind kind, int block,
                                  enum rf_token_state first, enum rf_token_state whole);
-/* Of a call's phase: what the exchange before it gave, and what it brings to the next one. */
+/* Checks the exchange before a call's phase, and sets the one after it. */
 RF_MUST_CHECK int rf_phase_exchanges(const struct rf_at *a);
-/* One rank's part in an exchange. */
+/* One rank's part of an exchange. */
 RF_MUST_CHECK int rf_meaning_exchange(const struct rf_at *a);
 
 /* meaning_version.c */
 
-/* Of which step an instruction is, counted from 0. */
+/* The step that an instruction belongs to, counted from 0. */
 int rf_lag_step(const struct rf_at *a);
-/* What it reads is of its step; what it has written is from now on. */
+/* Checks that an instruction reads values of its step, and marks the values that it writes. */
 RF_MUST_CHECK int rf_lag_check_steps(const struct rf_at *a);
 void rf_lag_mark_steps(const struct rf_at *a);
-/* Without a flush a call sees, in this value of parameters, the version of its step. */
+/* In a pipeline without a flush: checks that this value of parameters has the version that the call
+ * must see. */
 RF_MUST_CHECK int rf_lag_check_version(const struct rf_at *a, int value);
 
 /* meaning_lag.c: inputs and gradients of two steps. */
 RF_MUST_CHECK int rf_lag_load(const struct rf_at *a);
 RF_MUST_CHECK int rf_lag_hold(const struct rf_at *a);
 
-/* meaning_spill.c: an evict or a fetch that copies activations. */
+/* meaning_spill.c: whether an evict or a fetch copies activations. */
 bool rf_meaning_is_spill(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_spill(const struct rf_at *a);
 
 /* meaning_update.c */
 RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
-/* Gradients of a parameter that ranks with other blocks use, too: sent, and received. */
+/* Gradients of a parameter that ranks with other blocks use, too: sent, or received. */
 RF_MUST_CHECK int rf_meaning_send_shared(const struct rf_at *a, int value);
 RF_MUST_CHECK int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at *from,
                                          int sent);
-/* Gradients of own rows, over the tensor ranks. */
+/* The sum of the gradients of each rank's own rows over the tensor ranks. */
 RF_MUST_CHECK int rf_meaning_tensor_sum(const struct rf_at *a);
-/* The lanes over which partial norms are shared, in order; returns how many there are. */
+/* The lanes over which partial norms are shared, in order. Returns their number. */
 int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3]);
 RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm(const struct rf_at *a);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What calls of blocks need and leave behind, and sums of gradients: which micro-batches of which
- * block, in both halves, are in a sum, each exactly once, and in tree order its shape.
+ * Effects of the calls of blocks, and of sums of gradients. A sum knows which micro-batches of
+ * which blocks it includes, for both halves: each must be included exactly once. In tree order the
+ * shape of the sum is checked, too.
  */
 #include "meaning.h"
 
@@ -37,7 +38,7 @@ static int begin_block(const struct rf_at *a)
     const int local = i->micro_batch < 0 ? -1 : rf_plan_local(a->plan, i->micro_batch);
     if (i->block < 0 || i->micro_batch < 0 || local < 0 || local >= a->plan->local_micro_batches ||
         rf_plan_micro_batch(a->plan, local) != i->micro_batch)
-        return rf_check_fail(a->plan, i, "is not of this rank");
+        return rf_check_fail(a->plan, i, "calls a block of another rank");
     RETURN_IF_ERROR(
         i->block == 0
             ? rf_token_read(a, RF_VALUE_TOKENS, -1, i->micro_batch, RF_TOKEN_HELD)
@@ -82,7 +83,7 @@ uint8_t *rf_token_count_of(const struct rf_at *a, struct rf_token *t, int block,
                       (size_t)half];
 }
 
-/* Whether a sum has something of this block from another micro-batch. */
+/* Whether a sum includes another micro-batch of this block. */
 static bool has_others(const struct rf_at *a, struct rf_token *t)
 {
     for (int m = 0; m < a->plan->policy.micro_batches; m++)
@@ -113,8 +114,8 @@ static int add_leaf(const struct rf_at *a, int value, int half)
     return 0;
 }
 
-/* What is not read is written, where the block writes; so nothing may be there, and the other way
- * round. */
+/* A gradient that the call does not read is overwritten by the block if it declares that, so the
+ * sum must not include anything yet; and vice versa. */
 static int add_gradients(const struct rf_at *a, int half)
 {
     char text[RF_CHECK_TEXT];
@@ -134,10 +135,10 @@ static int add_gradients(const struct rf_at *a, int half)
                                  rf_check_piece(plan, a->i, piece, text));
         if (has_others(a, &a->tokens[out]) != (in >= 0))
             return rf_check_fail(plan, a->i,
-                                 in < 0 ? "writes over earlier gradients"
-                                        : "adds to what was not cleared");
+                                 in < 0 ? "overwrites earlier gradients"
+                                        : "adds to gradients that were not cleared");
         if (a->tokens[out].state != RF_TOKEN_CLEARED && a->tokens[out].state != RF_TOKEN_SUM)
-            return rf_check_fail(plan, a->i, "adds to gradients that hold no sum");
+            return rf_check_fail(plan, a->i, "adds to gradients without a sum");
         if (rf_plan_ends_call(plan, a->i))
             RETURN_IF_ERROR(add_leaf(a, out, half));
     }
@@ -170,12 +171,12 @@ int rf_meaning_backward(const struct rf_at *a)
     return end_block(a);
 }
 
-/* That all operands are gradients. */
+/* Checks that all operands are gradients. */
 int rf_token_check_gradients(const struct rf_at *a, enum rf_value_kind kind)
 {
     for (int k = 0; k < a->i->ins + a->i->outs; k++)
         if (a->plan->values[a->plan->operands[a->i->first_operand + k]].kind != kind)
-            return rf_check_fail(a->plan, a->i, "operand %d is no gradient", k);
+            return rf_check_fail(a->plan, a->i, "operand %d is not a gradient", k);
     rf_token_use_all(a);
     return 0;
 }
@@ -193,7 +194,8 @@ int rf_meaning_zero(const struct rf_at *a)
     return 0;
 }
 
-/* Both halves of all of its micro-batches are in a piece's sum, for every block that has a part. */
+/* Checks that a piece's sum has both halves of all its micro-batches, for every block with a part
+ * of the piece. */
 int rf_token_check_whole(const struct rf_at *a, int value)
 {
     const struct rf_plan *plan = a->plan;
@@ -209,7 +211,7 @@ int rf_token_check_whole(const struct rf_at *a, int value)
     return 0;
 }
 
-/* Siblings of the tree over all micro-batches, whose right edge may be cut off. */
+/* Whether these are siblings in the tree over all micro-batches. Its right edge may be cut off. */
 static bool siblings(const struct rf_plan *plan, const struct rf_token *left,
                      const struct rf_token *right)
 {
@@ -233,7 +235,7 @@ static int merge_one(const struct rf_at *a, int left, int right)
     return 0;
 }
 
-/* What a round adds to a shard. */
+/* The addition of a round's sum to a shard. */
 static int merge_round(const struct rf_at *a, int shard, int part)
 {
     struct rf_token *sum = &a->tokens[shard], *more = &a->tokens[part];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * What pipelines without a flush (2bw) carry from one list to the next, and that a step's gradients
- * are held until its update.
+ * Effects of verbs in pipelines without a flush (2bw): the values that one list leaves to the next,
+ * and the sums that are held until the update of their step.
  */
 #include "meaning.h"
 
 #include "../base/base.h"
 
-/* ---- what is carried from list to list ------------------------------------------------------- */
+/* ---- values left to the next list ------------------------------------------------------------ */
 
-/* The place among its operands of a value that was not asked for yet; -1: there is none. */
+/* The index among its operands of a value that was not asked for yet; -1: there is none. */
 static int place_of(const struct rf_at *a, bool out, enum rf_value_kind kind, int micro_batch,
                     int slot)
 {
@@ -35,24 +35,24 @@ static int write_slot(const struct rf_at *a, enum rf_value_kind kind, int micro_
     return 0;
 }
 
-/* From one slot to another: operands are copied in their order. */
+/* A copy from one slot to another. Operands are copied in their order. */
 static int keep(const struct rf_at *a, enum rf_value_kind kind, int micro_batch, int from, int to)
 {
     const int in = place_of(a, false, kind, micro_batch, from);
     const int out = place_of(a, true, kind, micro_batch, to);
     if (in < 0 || out != a->i->ins + in)
-        return rf_check_fail(a->plan, a->i, "does not keep what the step before needs");
+        return rf_check_fail(a->plan, a->i, "does not keep what the previous step needs");
     const int *operands = a->plan->operands + a->i->first_operand;
     RETURN_IF_ERROR(rf_token_demand(a, operands[in], RF_TOKEN_HELD));
     if (a->tokens[operands[in]].step != a->m->begun - 1)
-        return rf_check_fail(a->plan, a->i, "keeps what is of another step");
+        return rf_check_fail(a->plan, a->i, "keeps a value of another step");
     rf_token_put(a, operands[out], RF_TOKEN_HELD);
     a->tokens[operands[out]].step = a->m->begun - 1;
     a->tokens[operands[in]].state = RF_TOKEN_NOTHING;
     return 0;
 }
 
-/* Of the step that is under way: all of its micro-batches. */
+/* All micro-batches of the step in progress. */
 static int keep_all(const struct rf_at *a)
 {
     static const enum rf_value_kind kinds[] = {RF_VALUE_TOKENS, RF_VALUE_TARGETS, RF_VALUE_LOSSES};
@@ -80,7 +80,7 @@ int rf_lag_load(const struct rf_at *a)
     return write_slot(a, RF_VALUE_SCALARS, -1, RF_SCALARS_NOW);
 }
 
-/* Sums, each whole, to the slots from which they are added up and updated with. */
+/* Copies sums, each whole, to the slots from which they are reduced and updated. */
 int rf_lag_hold(const struct rf_at *a)
 {
     const int *ins = a->plan->operands + a->i->first_operand, *outs = ins + a->i->ins;
@@ -91,7 +91,7 @@ int rf_lag_hold(const struct rf_at *a)
         const struct rf_value *from = &a->plan->values[ins[k]], *to = &a->plan->values[outs[k]];
         struct rf_token *in = &a->tokens[ins[k]], *out = &a->tokens[outs[k]];
         if (from->piece != to->piece || to->slot != k || from->slot != a->i->ins + k)
-            return rf_check_fail(a->plan, a->i, "holds another sum than it is to");
+            return rf_check_fail(a->plan, a->i, "holds a sum in the wrong slot");
         RETURN_IF_ERROR(rf_token_check_whole(a, ins[k]));
         rf_token_put(a, outs[k], RF_TOKEN_SUM);
         memcpy(out->counts, in->counts, rf_token_count_bytes(a->plan));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What calls of blocks that tensor ranks share need and leave behind, phase by phase, and the
- * exchanges between their phases.
+ * Effects of the calls of blocks that tensor ranks share, phase by phase, and of the exchanges
+ * between their phases.
  */
 #include "meaning.h"
 
 #include "../base/base.h"
 #include "exchange.h"
 
-/* A mark of which phase of which call a value is. */
+/* Marks a value with the phase and the call that wrote it. */
 static void mark(const struct rf_at *a, int value, enum rf_verb call, int phase)
 {
     a->tokens[value].call = call;
@@ -62,7 +62,7 @@ int rf_phase_exchanges(const struct rf_at *a)
     const struct rf_instruction *i = a->i;
     if (i->phase > 0) {
         const int in = exchange_of(a, false, i->phase - 1);
-        /* Where one rank has all parts, nothing is exchanged between two phases. */
+        /* If one rank has all parts, there is no exchange between two phases. */
         RETURN_IF_ERROR(demand_marked(
             a, in, rf_plan_tensor_ranks(a->plan) > 1 ? RF_TOKEN_HELD : RF_TOKEN_BROUGHT, i->verb,
             i->phase - 1));
@@ -72,7 +72,7 @@ int rf_phase_exchanges(const struct rf_at *a)
         return 0;
     const int out = exchange_of(a, true, i->phase);
     if (out < 0)
-        return rf_check_fail(a->plan, i, "lacks what it is to exchange");
+        return rf_check_fail(a->plan, i, "lacks the operand to exchange");
     rf_token_put(a, out, RF_TOKEN_BROUGHT);
     mark(a, out, i->verb, i->phase);
     return 0;
@@ -86,7 +86,7 @@ int rf_meaning_exchange(const struct rf_at *a)
     const struct rf_exchange *x =
         rf_plan_exchange(a->plan, i->block, rf_call_of(i->call), i->phase);
     if (i->ins != 1 || i->outs != 1 || operands[0] != operands[1] || !x)
-        return rf_check_fail(a->plan, i, "is not of one value, in place");
+        return rf_check_fail(a->plan, i, "does not exchange a single value in place");
     const struct rf_value *v = &a->plan->values[operands[0]];
     if (v->kind != RF_VALUE_EXCHANGE || v->block != i->block || v->micro_batch != i->micro_batch ||
         v->slot != rf_exchange_slot(rf_call_of(i->call), i->phase))

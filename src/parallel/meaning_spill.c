@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What copies of activations to memory of the host and back need and leave behind.
+ * Effects of copies of activations to host memory and back.
  */
 #include "meaning.h"
 
 #include "../base/base.h"
 
-/* Of each kind that is copied the one that it becomes: to the host, and back. */
+/* Pairs of kinds: on the device, and in host memory. */
 static const enum rf_value_kind pairs[][2] = {{RF_VALUE_OUT, RF_VALUE_HOST_OUT},
                                               {RF_VALUE_SAVED, RF_VALUE_HOST_SAVED}};
 
@@ -23,13 +23,13 @@ bool rf_meaning_is_spill(const struct rf_at *a)
     return pair_of(a, a->i->verb == RF_VERB_FETCH) >= 0;
 }
 
-/* The same of the same block and micro-batch, in the other memory. */
+/* The other value must have the same block and micro-batch. */
 int rf_meaning_spill(const struct rf_at *a)
 {
     const bool back = a->i->verb == RF_VERB_FETCH;
     const int pair = pair_of(a, back);
     const int from = rf_token_operand(a, false, pairs[pair][back], -1, -1, -1);
-    /* Between the halves of the last block its output is its gradient. */
+    /* Between the halves of the last block's backward pass its output is its own gradient. */
     const bool carried = from >= 0 && a->tokens[from].state == RF_TOKEN_CARRIED;
     const enum rf_token_state state = carried ? RF_TOKEN_CARRIED : RF_TOKEN_HELD;
     RETURN_IF_ERROR(rf_token_demand(a, from, state));

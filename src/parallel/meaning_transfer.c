@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * What transfers need of all ranks and leave behind on each.
+ * Effects of transfers: what they need of all ranks, and what they leave on each.
  */
 #include "meaning.h"
 
 #include "../base/base.h"
 
-/* The parts of this rank in the forest, each complete. */
+/* Checks this rank's parts of the forest: each must be complete. */
 static int check_parts(const struct rf_at *a)
 {
     struct rf_forest_node nodes[62];
     const int parts = rf_forest_nodes(&a->plan->forest, a->plan->dp_rank, nodes);
     if (parts != a->i->ins)
-        return rf_check_fail(a->plan, a->i, "brings %d subtrees, not %d", a->i->ins, parts);
+        return rf_check_fail(a->plan, a->i, "sends %d subtrees, not %d", a->i->ins, parts);
     for (int k = 0; k < parts; k++) {
         const int value = a->plan->operands[a->i->first_operand + k];
         const struct rf_token *t = &a->tokens[value];
@@ -25,7 +25,7 @@ static int check_parts(const struct rf_at *a)
     return 0;
 }
 
-/* This rank's micro-batches up to now, all that it has of the sum: or, in rounds, the round's one.
+/* Checks this rank's sum: of all its micro-batches so far or, in rounds, of the one of this round.
  */
 static int check_local_sum(const struct rf_at *a)
 {
@@ -36,7 +36,7 @@ static int check_local_sum(const struct rf_at *a)
         return rf_check_fail(plan, a->i, "has %d operands", a->i->ins);
     if (plan->round_robin && t->state == RF_TOKEN_CLEARED &&
         plan->local_micro_batches < rf_plan_rounds(plan))
-        return 0; /* a round in which this rank has none */
+        return 0; /* a round without a micro-batch of this rank */
     RETURN_IF_ERROR(rf_token_check_whole(a, value));
     if (!plan->round_robin &&
         (t->low != rf_plan_micro_batch(plan, 0) ||
@@ -45,7 +45,7 @@ static int check_local_sum(const struct rf_at *a)
     return 0;
 }
 
-/* The leaf of this round, and the sums of the rounds before. */
+/* Checks the leaf of this round, and the sums of earlier rounds. */
 static int check_round(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
@@ -71,8 +71,8 @@ static int check_round(const struct rf_at *a)
     return 0;
 }
 
-/* A transfer that fails must be known before parameters change: the loss, in which the host is
- * blocked until all before it have ended, is still to come. */
+/* A failed transfer must be known before parameters change. The host blocks in the loss until all
+ * earlier transfers have ended, so the loss must still be to come. */
 static int check_reported(const struct rf_at *a)
 {
     for (int v = 0; v < a->plan->value_count; v++)
@@ -83,7 +83,7 @@ static int check_reported(const struct rf_at *a)
     return 0;
 }
 
-/* How a plan of this policy sums over the ranks of a lane. */
+/* How a plan with this policy sums over the ranks of a lane. */
 static enum rf_coll_op sum_of(const struct rf_plan *plan, enum rf_lane lane)
 {
     const bool tree = plan->policy.order == RF_ORDER_TREE;
@@ -108,7 +108,7 @@ static int check_counts(const struct rf_at *a, int piece, bool sharded)
     return 0;
 }
 
-/* Shards that copies have of the same sum, each over its own ranks. */
+/* Checks sums of the same shard by ranks with copies of it, each over its own ranks. */
 static int check_replicas(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
@@ -131,7 +131,7 @@ static int check_addends(const struct rf_at *a, int piece)
     return plan->policy.order == RF_ORDER_TREE ? check_parts(a) : check_local_sum(a);
 }
 
-/* What a rank brings; adds it to what the group has. */
+/* Checks what a rank contributes, and adds it to the group's sum. */
 static int bring(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
@@ -141,7 +141,7 @@ static int bring(const struct rf_at *a, int piece)
         const bool shard = v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_GRAD_NARROW_SHARD;
         if (!rf_token_is_sum(v->kind) || (shard && a->i->lane != RF_LANE_REPLICATE) ||
             v->piece != piece)
-            return rf_check_fail(plan, a->i, "is of another piece than on the first rank");
+            return rf_check_fail(plan, a->i, "belongs to another piece than on the first rank");
         if (rf_plan_type(plan, v->kind) != plan->policy.reduce_dtype)
             return rf_check_fail(plan, a->i, "adds gradients of another type");
     }
@@ -149,12 +149,12 @@ static int bring(const struct rf_at *a, int piece)
     if (t->dtype != plan->policy.reduce_dtype)
         return rf_check_fail(plan, a->i, "adds in another type");
     if (t->op != sum_of(plan, a->i->lane) || t->order != plan->policy.order)
-        return rf_check_fail(plan, a->i, "adds in another way");
+        return rf_check_fail(plan, a->i, "uses another algorithm");
     RETURN_IF_ERROR(check_addends(a, piece));
     for (int k = 0; k < a->i->ins; k++) {
         const int value = plan->operands[a->i->first_operand + k];
         a->m->used[k] = true;
-        /* Partial sums are the owner's, of all ranks: they are not brought. */
+        /* Partial sums belong to the owner and include all ranks, so they are not contributed. */
         for (size_t n = 0; n < rf_token_count_bytes(plan); n++)
             if (plan->values[value].kind != RF_VALUE_GRAD_PART)
                 a->m->sum[n] = (uint8_t)(a->m->sum[n] + a->tokens[value].counts[n]);
@@ -162,7 +162,7 @@ static int bring(const struct rf_at *a, int piece)
     return 0;
 }
 
-/* What a rank has afterwards. */
+/* Sets what a rank has afterwards. */
 static int take(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
@@ -175,10 +175,11 @@ static int take(const struct rf_at *a, int piece)
                                     : plan->shards > 1     ? RF_VALUE_GRAD_NARROW_SHARD
                                                            : RF_VALUE_GRAD_NARROW;
     int out = parts >= 0 ? parts : rf_token_operand(a, true, sums, -1, -1, piece);
-    if (out < 0 && passing) /* of a round */
+    if (out < 0 && passing) /* temporary: of one round */
         out = rf_token_operand(a, true, RF_VALUE_GRAD_PART, -1, -1, piece);
     if (root != (out >= 0))
-        return rf_check_fail(plan, a->i, "does not leave the sum where it has to be");
+        return rf_check_fail(plan, a->i,
+                             "does not leave the sum where the next instruction expects it");
     const uint8_t *before = NULL;
     for (int k = 0; k < a->i->ins; k++) {
         const int value = plan->operands[a->i->first_operand + k];
@@ -198,7 +199,7 @@ static int take(const struct rf_at *a, int piece)
     if (rounds) {
         const bool last = t->round + 1 == rf_plan_rounds(plan);
         if (last != (parts < 0))
-            return rf_check_fail(plan, a->i, "leaves the sum where it is not looked for");
+            return rf_check_fail(plan, a->i, "leaves a sum that no instruction expects");
         sum->low = 0;
         sum->high = last ? (int)plan->policy.micro_batches : (t->round + 1) * plan->mesh.dp;
         sum->state = last ? sum->state : RF_TOKEN_SUM;
@@ -222,7 +223,7 @@ static int norm_share(const struct rf_at *a)
     const int out = rf_token_operand(a, true, RF_VALUE_PARTIALS, -1, -1, -1);
     RETURN_IF_ERROR(rf_token_demand(a, in, at == 0 ? RF_TOKEN_OURS : RF_TOKEN_SHARED));
     if (in != out || (at > 0 && a->tokens[in].shares != at))
-        return rf_check_fail(a->plan, a->i, "shares norms in another order than its lanes have");
+        return rf_check_fail(a->plan, a->i, "shares norms in the wrong order of lanes");
     rf_token_put(a, out, at + 1 < count ? RF_TOKEN_SHARED : RF_TOKEN_HELD);
     a->tokens[out].shares = at + 1;
     return 0;
@@ -239,7 +240,8 @@ static int gather(const struct rf_at *a, int piece)
         return rf_check_fail(a->plan, a->i, "gathers another type");
     const int shard = rf_token_operand(a, false, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD,
                                        -1, -1, piece);
-    const bool units = a->plan->units; /* before they are needed, not when they have changed */
+    const bool units =
+        a->plan->units; /* gathered when they are needed, not when they have changed */
     const enum rf_token_state state = units ? RF_TOKEN_HELD : RF_TOKEN_UPDATED;
     RETURN_IF_ERROR(rf_token_demand(a, shard, state));
     if (a->tokens[shard].gathered && !units)
@@ -272,7 +274,7 @@ static int loss(const struct rf_at *a)
                                      : rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_KNOWN);
 }
 
-/* The root's state of each value goes to the others. */
+/* Copies the root's state of each value to the other ranks. */
 static int broadcast(const struct rf_at *a, const struct rf_at *root)
 {
     const bool sends = a->plan->rank == root->plan->rank;
@@ -282,7 +284,7 @@ static int broadcast(const struct rf_at *a, const struct rf_at *root)
     const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
     uint64_t bytes = 0;
     if (t->op != RF_COLL_BROADCAST || t->order != RF_ORDER_RING || t->root != 0)
-        return rf_check_fail(a->plan, a->i, "is no broadcast of rank 0");
+        return rf_check_fail(a->plan, a->i, "is not a broadcast from rank 0");
     if (count != root->i->ins || (sends ? a->i->outs : a->i->ins) != 0)
         return rf_check_fail(a->plan, a->i, "has other operands than the root");
     rf_token_use_all(a);
@@ -293,7 +295,7 @@ static int broadcast(const struct rf_at *a, const struct rf_at *root)
             t->dtype != (v->piece >= 0 ? rf_plan_stored_type(a->plan) : RF_U8))
             return rf_check_fail(a->plan, a->i, "has other operands than the root");
         if (state != RF_TOKEN_UPDATED && state != RF_TOKEN_BEGUN && state != RF_TOKEN_MOVED)
-            return rf_check_fail(a->plan, a->i, "sends what was not updated");
+            return rf_check_fail(a->plan, a->i, "sends parameters that were not updated");
         bytes += v->bytes;
         if (!sends)
             rf_token_put(a, mine[k], state);
@@ -352,7 +354,8 @@ int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
         if (first->verb == RF_VERB_REDUCE) { /* over the tensor ranks */
             if (a.i->ins != 1 ||
                 a.plan->values[a.plan->operands[a.i->first_operand]].piece != piece)
-                return rf_check_fail(a.plan, a.i, "is of another piece than on the first rank");
+                return rf_check_fail(a.plan, a.i,
+                                     "belongs to another piece than on the first rank");
             RETURN_IF_ERROR(check_reported(&a));
         }
         RETURN_IF_ERROR(first->verb == RF_VERB_LOSS         ? loss(&a)
@@ -366,7 +369,7 @@ int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
     return 0;
 }
 
-/* A message has all of its value, and nothing that is of collectives. */
+/* Checks that a message transfers the whole value, and has nothing that belongs to collectives. */
 static int check_message(const struct rf_at *a, const struct rf_value *v)
 {
     const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
@@ -380,14 +383,14 @@ static int check_message(const struct rf_at *a, const struct rf_value *v)
     return 0;
 }
 
-/* What arrives is what was sent; of gradients the whole sum. */
+/* The receiver's value gets the state of the sender's. Gradients must be the whole sum. */
 int rf_meaning_message(struct rf_meaning *m, const struct rf_job_group *g)
 {
     const int from = g->members[0], to = g->members[1];
     struct rf_at a = {m, m->plans[from], g->of_ranks[from], m->tokens[from]};
     struct rf_at b = {m, m->plans[to], g->of_ranks[to], m->tokens[to]};
     if (a.i->ins != 1 || a.i->outs != 0 || b.i->ins != 0 || b.i->outs != 1)
-        return rf_check_fail(a.plan, a.i, "is not of one value");
+        return rf_check_fail(a.plan, a.i, "does not transfer a single value");
     const int sent = a.plan->operands[a.i->first_operand];
     const int got = b.plan->operands[b.i->first_operand];
     const struct rf_value *v = &a.plan->values[sent], *w = &b.plan->values[got];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What ties, norm and update need and leave behind.
+ * Effects of ties, the norm and the update.
  */
 #include "meaning.h"
 
 #include "../base/base.h"
 
-/* The sum of which this is a shard. */
+/* The sum to which this shard belongs. */
 static int whole_of(const struct rf_at *a, int shard)
 {
     for (int k = 0; k < a->plan->value_count; k++)
@@ -26,8 +26,8 @@ static int uses_of(const struct rf_plan *plan, int piece)
     return uses;
 }
 
-/* The gradients of all micro-batches in this rank's shard. With one rank no reduction makes a sum
- * the total. */
+/* Turns this rank's shard into the total of all micro-batches. On one rank no reduction does that.
+ */
 static int make_total(const struct rf_at *a, int shard)
 {
     struct rf_token *t = &a->tokens[shard];
@@ -35,7 +35,7 @@ static int make_total(const struct rf_at *a, int shard)
     if (t->state == RF_TOKEN_TOTAL || a->plan->mesh.dp > 1)
         return rf_token_demand(a, shard, RF_TOKEN_TOTAL);
     if (whole < 0)
-        return rf_check_fail(a->plan, a->i, "takes a shard of nothing");
+        return rf_check_fail(a->plan, a->i, "takes a shard of a sum that is not there");
     RETURN_IF_ERROR(rf_token_check_whole(a, whole));
     if (a->tokens[whole].low != 0 || a->tokens[whole].high != a->plan->policy.micro_batches)
         return rf_check_fail(a->plan, a->i, "takes micro-batches %d to %d for all",
@@ -46,7 +46,7 @@ static int make_total(const struct rf_at *a, int shard)
 
 /* ---- parameters that ranks with other blocks use, too ---------------------------------------- */
 
-/* The parameter that is the piece, by its first use anywhere. */
+/* The parameter of a piece, by its first use on any rank. */
 static int logical_of(const struct rf_plan *plan, int piece)
 {
     for (int i = 0; i < plan->param_count; i++)
@@ -55,7 +55,7 @@ static int logical_of(const struct rf_plan *plan, int piece)
     return -1;
 }
 
-/* How many other ranks of the pipeline use it. */
+/* The number of other ranks of the pipeline that use it. */
 static int others_of(const struct rf_plan *plan, int piece)
 {
     const int logical = logical_of(plan, piece);
@@ -71,7 +71,8 @@ static bool is_home(const struct rf_plan *plan, int piece)
     return logical >= 0 && rf_plan_holds(plan, plan->params[logical].block);
 }
 
-/* Of this rank's blocks, to the rank with the first use; from there the whole sum. */
+/* Gradients of this rank's blocks go to the rank with the first use. That rank sends back the whole
+ * sum. */
 int rf_meaning_send_shared(const struct rf_at *a, int value)
 {
     struct rf_token *t = &a->tokens[value];
@@ -97,7 +98,7 @@ int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at 
         tied != is_home(a->plan, piece) || tied == is_home(from->plan, theirs))
         return rf_check_fail(a->plan, a->i, "receives gradients of another parameter");
     if (tied ? a->plan->values[value].slot != from->plan->pp_rank : t->homes != -1)
-        return rf_check_fail(a->plan, a->i, "receives what it has not asked for");
+        return rf_check_fail(a->plan, a->i, "receives gradients that it has not asked for");
     t->read = true;
     rf_token_put(a, value, RF_TOKEN_TOTAL);
     t->ties = uses_of(a->plan, piece);
@@ -106,7 +107,7 @@ int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at 
     return 0;
 }
 
-/* Adds what another rank has sent. */
+/* Adds gradients from another rank. */
 static int tie_shared(const struct rf_at *a, int sum, int more)
 {
     const int piece = a->plan->values[sum].piece;
@@ -134,7 +135,7 @@ int rf_meaning_tie(const struct rf_at *a)
     const int use = plan->pieces[plan->values[operands[1]].piece].use;
     if (use < 0 ||
         plan->params[plan->params[use].owner].grad_piece != plan->values[operands[0]].piece)
-        return rf_check_fail(plan, a->i, "adds what is not tied");
+        return rf_check_fail(plan, a->i, "adds gradients that are not tied");
     RETURN_IF_ERROR(make_total(a, operands[0]));
     RETURN_IF_ERROR(make_total(a, operands[1]));
     a->tokens[operands[0]].ties++;
@@ -158,14 +159,14 @@ int rf_meaning_tensor_sum(const struct rf_at *a)
     rf_token_use_all(a);
     RETURN_IF_ERROR(make_total(a, operands[0]));
     if (!plan->pieces[piece].sums_tensor || sum->summed)
-        return rf_check_fail(plan, a->i, "adds what all tensor ranks have alike");
+        return rf_check_fail(plan, a->i, "adds gradients that are equal on all tensor ranks");
     if (sum->ties != uses_of(plan, piece) || sum->homes != others_of(plan, piece) || sum->normed)
         return rf_check_fail(plan, a->i, "comes before all uses are added, or after the norm");
     sum->summed = true;
     return 0;
 }
 
-/* The gradients of all micro-batches and uses in this rank's shard of a piece. */
+/* Checks that this rank's shard of a piece has the gradients of all micro-batches and uses. */
 static int read_total(const struct rf_at *a, int piece, bool norm)
 {
     char text[RF_CHECK_TEXT];
@@ -224,7 +225,7 @@ int rf_meaning_begin_step(const struct rf_at *a)
     return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN);
 }
 
-/* The operand of this kind, slot and piece. */
+/* The operand with this kind, slot and piece. */
 static int operand_of_slot(const struct rf_at *a, bool out, enum rf_value_kind kind, int slot,
                            int piece)
 {
@@ -269,7 +270,7 @@ static int update_piece(const struct rf_at *a, int piece)
     return 0;
 }
 
-/* All pieces; with shards one. */
+/* Updates all pieces, or one if they are sharded. */
 int rf_meaning_step(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
@@ -287,14 +288,15 @@ int rf_meaning_step(const struct rf_at *a)
     return 0;
 }
 
-/* One piece; of gradients what was copied to the host, if it was. */
+/* Updates one piece on the host. It reads the gradients that were copied to the host, if there are
+ * any. */
 int rf_meaning_host_step(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
     const int piece = a->i->ins > 0 ? plan->values[plan->operands[a->i->first_operand]].piece : -1;
     if (piece < 0 || piece >= plan->trained_pieces ||
         !(plan->policy.offload & RF_OFFLOAD_OPTIMIZER))
-        return rf_check_fail(plan, a->i, "is not the host's");
+        return rf_check_fail(plan, a->i, "updates a piece on the host that is not updated there");
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
     if (rf_plan_evicts(plan))
@@ -305,7 +307,7 @@ int rf_meaning_host_step(const struct rf_at *a)
     return update_piece(a, piece);
 }
 
-/* With all its tied uses. */
+/* Copies a gradient with all its tied uses. */
 int rf_meaning_evict(const struct rf_at *a)
 {
     char text[RF_CHECK_TEXT];
@@ -325,7 +327,7 @@ int rf_meaning_evict(const struct rf_at *a)
     return 0;
 }
 
-/* Parameters of one piece, in one form. */
+/* Fetches the parameters of one piece, in one form. */
 int rf_meaning_fetch(const struct rf_at *a)
 {
     int shard = rf_token_operand(a, false, RF_VALUE_PARAM_SHARD, -1, -1, -1);
@@ -347,7 +349,7 @@ int rf_meaning_end_step(const struct rf_at *a)
     return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_MOVED);
 }
 
-/* Gradients change their type on the way to other ranks and back, and keep what they are of. */
+/* Gradients change their type for the transfer, and back after it. Their content is the same. */
 static int cast_sum(const struct rf_at *a, int from, int to)
 {
     const struct rf_value *values = a->plan->values;
@@ -361,9 +363,9 @@ static int cast_sum(const struct rf_at *a, int from, int to)
         values[to].kind == RF_VALUE_GRAD_SHARD || values[to].kind == RF_VALUE_GRAD_PART;
     if (a->i->ins != 1 || a->i->outs != 1 || values[from].piece != values[to].piece ||
         (narrows ? values[to].kind != narrow : values[from].kind != narrow || !wide))
-        return rf_check_fail(a->plan, a->i, "casts to what is no gradient of that piece");
+        return rf_check_fail(a->plan, a->i, "casts to gradients of another piece, or to none");
     if (in->state != RF_TOKEN_CLEARED && in->state != RF_TOKEN_SUM && in->state != RF_TOKEN_TOTAL)
-        return rf_check_fail(a->plan, a->i, "casts gradients that hold no sum");
+        return rf_check_fail(a->plan, a->i, "casts gradients without a sum");
     rf_token_use_all(a);
     const struct rf_token before = *in;
     in->state = RF_TOKEN_NOTHING; /* a sum is used once */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Of which step a value is, and of which version of the weights: with pipelines without a flush
- * (2bw) there are two of each. Of other pipelines everything is of the one step.
+ * The step that a value belongs to, and the version of the weights. Pipelines without a flush (2bw)
+ * have two of each; in other pipelines everything belongs to one step.
  */
 #include "meaning.h"
 
@@ -12,7 +12,8 @@ int rf_lag_step(const struct rf_at *a)
     return a->m->begun - a->i->behind;
 }
 
-/* Whether a value is of a step: inputs, activations, and the scalars that blocks read. */
+/* Whether a kind of values belongs to a step: inputs, activations, and the scalars that blocks
+ * read. */
 static bool is_of_step(const struct rf_value *v)
 {
     return v->micro_batch >= 0 || (v->kind == RF_VALUE_SCALARS && v->slot > 0);
@@ -42,7 +43,7 @@ void rf_lag_mark_steps(const struct rf_at *a)
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
-/* How many updates this value of parameters has had. */
+/* The number of updates of this value of parameters. */
 static int version_of(const struct rf_at *a, const struct rf_value *v)
 {
     const int updates = a->m->updates[a->plan->rank][v->piece];
@@ -57,14 +58,14 @@ int rf_lag_check_version(const struct rf_at *a, int value)
     if (!rf_plan_lags(a->plan) || !a->plan->pieces[v->piece].trained)
         return 0;
     if (v->kind == RF_VALUE_STATE && v->slot != RF_STATE_BEFORE)
-        return rf_check_fail(a->plan, a->i, "takes a state of the optimizer for parameters");
+        return rf_check_fail(a->plan, a->i, "uses a state of the optimizer as parameters");
     const int version = version_of(a, v);
     if (version == wanted)
         return 0;
     if (a->i->verb == RF_VERB_FORWARD)
         return rf_check_fail(a->plan, a->i,
-                             "sees version %d of the weights: in step %d it is version %d, one "
-                             "update behind the newest",
+                             "sees version %d of the weights: in step %d it must be version %d, "
+                             "one update behind the newest",
                              version, step, wanted);
     return rf_check_fail(a->plan, a->i,
                          "sees version %d of the weights, but its forward pass saw version %d",

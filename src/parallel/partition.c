@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: divides the micro-batches among the data-parallel ranks. Called by plan.c.
- * A rank's micro-batches are contiguous, so that its gradients are whole subtrees of the pairwise
- * sum. In tree order a part that is one subtree is preferred (4+2+2 rather than 3+3+2 for 8
- * micro-batches on 3 ranks): it sends half as many partial sums. With sharded gradients they go to
- * ranks round-robin, so that the ranks' next ones follow each other in the tree.
+ * Pass: divides the micro-batches among the data-parallel ranks. Called by plan.c. A rank's
+ * micro-batches are contiguous, so its gradients are whole subtrees of the pairwise sum. In tree
+ * order a part that is one subtree is preferred (4+2+2 rather than 3+3+2 for 8 micro-batches on 3
+ * ranks), because it sends half as many partial sums. With sharded gradients micro-batches go to
+ * ranks round-robin, so that those of a round are adjacent in the tree.
  */
 #include "../base/base.h"
 #include "../coll/coll.h"
@@ -17,7 +17,7 @@ static void even_parts(int *first, int ranks, int64_t leaves)
 }
 
 /* Divides leaves [begin, begin + leaves) of a subtree of `width` (a power of two) leaves over
- * `ranks` ranks by splitting the ranks between its two halves. */
+ * `ranks` ranks, by splitting the ranks between its two halves. */
 static void tree_parts(int *first, int ranks, int64_t begin, int64_t leaves, int64_t width)
 {
     first[0] = (int)begin;
@@ -29,7 +29,7 @@ static void tree_parts(int *first, int ranks, int64_t begin, int64_t leaves, int
         return;
     }
     int64_t right = leaves - half;
-    /* Rounded, a tie going to the right half: 3 ranks on 4+4 leaves are 1 and 2. */
+    /* Rounded, with a tie going to the right half: 3 ranks on 4+4 leaves are split into 1 and 2. */
     int64_t left_ranks = (2 * ranks * half + leaves - 1) / (2 * leaves);
     if (left_ranks > half)
         left_ranks = half;
@@ -68,7 +68,8 @@ int rf_pass_partition(struct rf_plan *plan)
             width *= 2;
         tree_parts(first, ranks, 0, leaves, width);
         first[ranks] = (int)leaves;
-        /* Bytes are worth some imbalance, but not more than a third of the slowest rank's time. */
+        /* Fewer bytes are worth some imbalance, but not more than a third of the slowest rank's
+         * time. */
         if (3 * largest_part(first, ranks) > 4 * even)
             even_parts(first, ranks, leaves);
     }

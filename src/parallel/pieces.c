@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: pieces, which are reduced and updated together; those of data parallelism are buckets.
- * Walks the flat buffer from its front, which backward completes first (Li et al. 2020, PyTorch
- * Distributed). The first bucket is small, so that communication starts early; a bucket exceeds its
- * limit only for a single parameter. Frozen parameters are the last pieces. A piece is of one type,
- * so that only that type is gathered; where gradients are sharded it is of one block, too, and a
- * tied parameter is one by itself.
+ * Pass: pieces, which are reduced and updated together; in data parallelism they are called
+ * buckets. The pass goes through the flat buffer from its front, which backward completes first (Li
+ * et al. 2020, PyTorch Distributed). The first bucket is small, so that communication starts early.
+ * A bucket exceeds its limit only for a single parameter. Frozen parameters form the last pieces. A
+ * piece has one type, so that only that type is gathered. If gradients are sharded, it belongs to
+ * one block, too, and a tied parameter is a piece of its own.
  */
 #include "../base/base.h"
 #include "passes.h"
 
-/* Trained pieces are in the order of readiness: backward goes from the last block to the first. */
+/* Trained pieces are in the order in which backward, from the last block to the first, completes
+ * them. */
 static void add_piece(struct rf_plan *plan, struct rf_plan_piece piece)
 {
     int at = plan->piece_count++;
@@ -74,7 +75,7 @@ static bool is_frozen(const struct rf_plan *plan, int param)
     return plan->params[param].grad_first == RF_NO_GRAD;
 }
 
-/* Whether a parameter lies in one piece with the one that follows it in memory. */
+/* Whether a parameter is in the same piece as the one that follows it in memory. */
 static bool joins(const struct rf_plan *plan, int param, int before)
 {
     return plan->params[param].block == plan->params[before].block && !is_tied(plan, param) &&
@@ -120,8 +121,8 @@ static void cut_frozen(struct rf_plan *plan, int zone)
         add_piece(plan, piece);
 }
 
-/* In ring order the uses of a tied parameter share a gradient. In tree order that would depend on
- * the ranks, so every use has a tree of its own. */
+/* In ring order the uses of a tied parameter share a gradient. In tree order the result would
+ * depend on the ranks, so every use has its own tree. */
 static void add_uses(struct rf_plan *plan)
 {
     for (int i = plan->param_count - 1; i >= 0; i--) {
@@ -140,8 +141,8 @@ static uint64_t distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Takes the start of a chunk of this parameter for a cut, if it is nearer to `wanted`; of two the
- * lower. */
+/* Takes the start of a chunk of this parameter as the cut if it is nearer to `wanted`; of two
+ * equally near ones, the lower. */
 static void improve_cut(uint64_t *cut, uint64_t wanted, uint64_t start, uint64_t count)
 {
     const uint64_t within = wanted < start           ? 0
@@ -155,8 +156,8 @@ static void improve_cut(uint64_t *cut, uint64_t wanted, uint64_t start, uint64_t
     }
 }
 
-/* Chunks begin anew in each part of a parameter; not all of these begin at a multiple of the grain.
- */
+/* In each part of a parameter chunks begin anew. Some parts do not begin at a multiple of the
+ * grain. */
 static void improve_cuts(struct rf_plan_piece *piece, uint64_t shards,
                          const struct rf_plan_param *p)
 {
@@ -171,8 +172,9 @@ static void improve_cuts(struct rf_plan_piece *piece, uint64_t shards,
     }
 }
 
-/* Shards of equal size, but that they begin at the start of a chunk of the norm, or at the end:
- * every chunk then lies in one shard, and every shard begins at a multiple of RF_FLAT_GRAIN. */
+/* Makes shards of equal size, except that each begins at the start of a chunk of the norm, or at
+ * the end. Then every chunk is in one shard, and every shard begins at a multiple of RF_FLAT_GRAIN.
+ */
 static void cut_evenly(const struct rf_plan *plan, struct rf_plan_piece *piece)
 {
     const uint64_t shards = (uint64_t)plan->shards;
@@ -192,7 +194,7 @@ static uint64_t between(uint64_t x, uint64_t first, uint64_t count)
     return x < first ? 0 : x - first < count ? x - first : count;
 }
 
-/* A tied use is cut where its owner is, since they are added shard by shard. */
+/* A tied use is cut where its owner is cut, because they are added shard by shard. */
 static void cut_use(const struct rf_plan *plan, struct rf_plan_piece *piece)
 {
     const struct rf_plan_param *owner = &plan->params[plan->params[piece->use].owner];
@@ -212,7 +214,7 @@ static int cut_shards(struct rf_plan *plan, struct rf_plan_piece *piece)
     return 0;
 }
 
-/* The owners' first, then the uses'. */
+/* Owners first, then uses. */
 static int cut_pieces(struct rf_plan *plan)
 {
     for (int k = 0; k < plan->piece_count; k++)
@@ -227,8 +229,9 @@ static int cut_pieces(struct rf_plan *plan)
     return 0;
 }
 
-/* This rank's shards, one behind the other; of tied uses, which only gradients have, last. Partial
- * sums have the length of the shard without padding, and the highest of them is the shard. */
+/* Places this rank's shards one after the other, with those of tied uses, which only gradients
+ * have, at the end. Partial sums have the length of the shard without padding, and the highest of
+ * them is the shard. */
 static void place_shards(struct rf_plan *plan)
 {
     uint64_t at = 0, part = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Pipeline schedules as words: see pipeline.h. In every schedule the micro-batches pass each chunk
- * in ascending order, forward and back, so an order is known by its letters alone: F, I and W stand
- * for the three calls, and each letter takes the next micro-batch of its own. Words are written
- * without regard to few or uneven micro-batches: calls of those that do not exist are left out,
- * and what is left keeps its order.
+ * in ascending order, forward and backward. So the letters alone define an order: F, I and W are
+ * the three calls, and each letter takes its own next micro-batch. The words are written as if
+ * there were always enough micro-batches. Calls of micro-batches that do not exist are dropped, and
+ * the others keep their order.
  */
 #include "pipeline.h"
 
@@ -18,7 +18,7 @@ struct writer {
     const struct rf_pipeline *p;
     int rank;
     struct rf_pipeline_call *next;
-    int written[LETTERS][2]; /* by letter: capitals, small letters */
+    int written[LETTERS][2]; /* by letter: in capitals, in small letters */
 };
 
 static int smaller(int a, int b)
@@ -33,9 +33,9 @@ static int larger(int a, int b)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* Without small letters, chunks take turns: so many micro-batches as there are ranks pass the
- * first, then the second, and so on, backward passes from the last chunk on. In zbv capitals are
- * the first chunk and small letters the second. */
+/* In a word without small letters the chunks take turns: as many micro-batches as there are ranks
+ * pass the first chunk, then the second, and so on; backward passes begin with the last chunk. In
+ * zbv capitals are the first chunk and small letters the second. */
 static struct rf_pipeline_call call_of(const struct writer *w, int letter, int is_small, int k)
 {
     static const enum rf_verb verbs[LETTERS] = {RF_VERB_FORWARD, RF_VERB_BACKWARD_INPUT,
@@ -54,7 +54,7 @@ static struct rf_pipeline_call call_of(const struct writer *w, int letter, int i
     return call;
 }
 
-/* times: of 0 or less nothing is written. */
+/* Writes the word `times` times; nothing if times is 0 or less. */
 static void put(struct writer *w, int times, const char *word)
 {
     static const char letters[] = "FIWfiw";
@@ -80,8 +80,9 @@ static void gpipe(struct writer *w)
     put(w, w->p->micro_batches, "IW");
 }
 
-/* A rank is ahead by one forward pass for each rank behind it. Over several steps it also waits for
- * the version that a micro-batch is to see: step t begins after the update of step t - 2. */
+/* A rank is one forward pass ahead for each rank after it. If the order has several steps, the rank
+ * also waits for the version that a micro-batch must see: step t begins after the update of step t
+ * - 2. */
 static void alternate(struct writer *w)
 {
     const int m = w->p->micro_batches;
@@ -100,8 +101,8 @@ static void interleaved(struct writer *w)
     put(w, (m + p - 1) / p * p * chunks, "FIW");
 }
 
-/* Weight halves wait until as many micro-batches are kept as there are ranks; they fill the end,
- * where forward passes are missing. */
+/* Weight halves are delayed until as many micro-batches are kept as there are ranks. They fill the
+ * idle time at the end. */
 static void zbh1(struct writer *w)
 {
     const int p = w->p->ranks, r = w->rank;
@@ -111,7 +112,7 @@ static void zbh1(struct writer *w)
     put(w, r, "W");
 }
 
-/* Forward passes of the first chunk fill the time until the first output reaches the second one.
+/* Forward passes of the first chunk fill the time until the first output reaches the second chunk.
  * Then the six calls of both chunks take turns. At the end input halves go first, because other
  * ranks wait for them. */
 static void zbv(struct writer *w)
@@ -162,7 +163,7 @@ int rf_pipeline_find(const char *name, enum rf_pipeline_kind *out)
 
 static int check_size(const struct rf_pipeline *p)
 {
-    /* Words are longer than what is left of them by less than 2 * ranks micro-batches. */
+    /* A word is longer than what remains of it by fewer than 2 * ranks micro-batches. */
     const double padded = (double)p->micro_batches * p->steps + 2.0 * p->ranks;
     if (padded * LETTERS * p->chunks <= INT_MAX && 2.0 * p->ranks * p->chunks * padded <= INT_MAX)
         return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The orders of a pipeline's ranks, run against each other with nothing buffered: see pipeline.h.
- * What passes from stage to stage (an output forward, a gradient back) is a message. One between
- * two ranks is in a lane of each; one that stays on a rank has arrived when it is made.
+ * Simulates the orders of a pipeline's ranks without buffering: see pipeline.h. A value that passes
+ * from stage to stage (an output forward, a gradient backward) is a message. A message between two
+ * ranks is in a lane of each. A message within a rank has arrived when it is made.
  */
 #include "pipeline.h"
 
@@ -15,7 +15,7 @@ enum { SENDS, RECEIVES, WAYS };
 enum { LANES = WAYS * KINDS * 2 };
 
 static const struct split {
-    bool way, kind, peer; /* what has lanes of its own */
+    bool way, kind, peer; /* what separates lanes */
 } rows[] = {
     [RF_PIPELINE_BY_PEER_AND_KIND] = {true, true, true},
     [RF_PIPELINE_BY_PEER] = {true, false, true},
@@ -26,19 +26,19 @@ static const struct split {
 
 struct message {
     double made_s, arrived_s; /* < 0: not yet */
-    int reader;               /* the place of the call on its rank */
-    int next[WAYS];           /* message in the lane of the sender, of the receiver; -1: none */
+    int reader;               /* position of the call on its rank */
+    int next[WAYS]; /* next message in the lane of the sender, of the receiver; -1: none */
 };
 
 struct lane {
     int head, tail; /* messages; -1: none */
-    double free_s;  /* when the one before the head has ended */
+    double free_s;  /* end of the message before the head */
 };
 
 struct rank {
     const struct rf_pipeline_call *calls;
-    double *ends_s; /* of each call that has been made */
-    int at;         /* the next call */
+    double *ends_s; /* of each call so far */
+    int at;         /* index of the next call */
     struct lane lanes[LANES];
     struct rf_pipeline_span span;
 };
@@ -47,15 +47,15 @@ struct run {
     const struct rf_pipeline *p;
     const struct rf_pipeline_run_opts *opts;
     struct rank *ranks;
-    struct message *messages; /* by kind, by the stage before, by micro-batch */
+    struct message *messages; /* by kind, by the first of the two stages, by micro-batch */
     double *ends_s;
-    int total; /* micro-batches */
+    int total; /* number of micro-batches */
 };
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* -1: a call at an end of the model, or a weight half, has none. The message of a kind between a
- * stage and the next has the number of the first. */
+/* -1: a call at an end of the model, or a weight half, has no message. A message between two stages
+ * has the number of the first one. */
 static int message_of(const struct run *run, int rank, const struct rf_pipeline_call *call, int way)
 {
     const int stage = rf_pipeline_stage(run->p, rank, call->chunk);
@@ -105,7 +105,7 @@ static void append(const struct run *run, int message, int way)
     lane->tail = message;
 }
 
-/* ---- the beginning --------------------------------------------------------------------------- */
+/* ---- setup ----------------------------------------------------------------------------------- */
 
 static int bad_call(const struct run *run, int rank, int at, const char *why)
 {
@@ -115,8 +115,8 @@ static int bad_call(const struct run *run, int rank, int at, const char *why)
                    call->micro_batch, call->chunk, why);
 }
 
-/* As many calls as there are, none twice: so all of them. done: zeros, one for each chunk and
- * micro-batch. */
+/* There are as many calls as there should be, so it is enough that none occurs twice. done: zeros,
+ * one for each chunk and micro-batch. */
 static int check_calls(const struct run *run, int rank, unsigned char *done)
 {
     for (int at = 0; at < rf_pipeline_call_count(run->p); at++) {
@@ -182,7 +182,7 @@ static double cost_of(const struct run *run, enum rf_verb verb)
                                             : run->opts->backward_weight_s;
 }
 
-/* What a blocking rank has sent has left before it goes on. */
+/* Whether the sends of a blocking rank have ended, so that it can continue. */
 static bool has_sent(const struct run *run, int rank)
 {
     const struct rank *r = &run->ranks[rank];
@@ -218,7 +218,7 @@ static bool call_next(struct run *run, int rank)
     return true;
 }
 
-/* When the receive of a message is posted; < 0: it cannot be yet. */
+/* The time at which the receive of a message is posted; < 0: not yet known. */
 static double posted_s(const struct run *run, const struct rank *r, const struct message *m)
 {
     const int last = m->reader - 1 - run->opts->receive_ahead;
@@ -227,7 +227,7 @@ static double posted_s(const struct run *run, const struct rank *r, const struct
     return last < 0 ? 0 : r->ends_s[last];
 }
 
-/* Transfers the head of a lane, where this rank receives it. */
+/* Transfers the head of a lane, if this rank receives it. */
 static bool receive_next(struct run *run, int rank, struct lane *lane)
 {
     if (lane->head < 0 || lane_of(run, lane->head, RECEIVES) != lane)
@@ -250,10 +250,10 @@ static int end(const struct run *run)
 {
     for (int r = 0; r < run->p->ranks; r++)
         if (run->ranks[r].at < rf_pipeline_call_count(run->p))
-            return bad_call(run, r, run->ranks[r].at,
-                            "waits for ever: the ranks' orders, or their transfers, block each "
-                            "other; use an order of rf_pipeline_order, and a lane for each peer "
-                            "and kind");
+            return bad_call(
+                run, r, run->ranks[r].at,
+                "waits forever: the ranks' orders, or their transfers, block each other; use an "
+                "order of rf_pipeline_order, and a lane for each peer and kind");
     return 0;
 }
 

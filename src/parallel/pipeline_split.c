@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks to stages of a pipeline: see pipeline.h. First the smallest bound under which all stages
- * fit, then, under that bound, the most even division. All sums of a stage are added from its first
- * block on, so that both steps round alike.
+ * Divides blocks into the stages of a pipeline: see pipeline.h. First finds the smallest bound
+ * under which all stages fit, then the most even division under that bound. All sums of a stage are
+ * added from its first block on, so that both steps round in the same way.
  */
 #include "pipeline.h"
 
@@ -22,7 +22,7 @@ static int check_stages(const struct rf_pipeline *p, int blocks)
         rf_pipeline_name(p->kind), p->ranks, p->chunks, p->chunks > 1 ? "s" : "", stages, blocks);
 }
 
-/* Whether so many stages are enough when none may cost more than the bound. */
+/* Whether that many stages are enough if none may cost more than the bound. */
 static bool fits(const double *costs, int blocks, int stages, double bound)
 {
     double sum = 0;
@@ -39,7 +39,7 @@ static bool fits(const double *costs, int blocks, int stages, double bound)
     return true;
 }
 
-/* The smallest number under which the stages fit: the largest sum of the best division. */
+/* The smallest bound under which the stages fit: the largest sum of the best division. */
 static double smallest_bound(const double *costs, int blocks, int stages)
 {
     double low = 0, high = 0;
@@ -59,11 +59,11 @@ static double smallest_bound(const double *costs, int blocks, int stages)
 }
 
 struct cell {
-    double squares; /* smallest sum of squares of the stages so far; < 0: there is no way */
-    int from;       /* where the last of them begins */
+    double squares; /* smallest sum of squares of the stages so far; < 0: no division exists */
+    int from;       /* first block of the last stage */
 };
 
-/* Where the first `stages` stages have the first `blocks` blocks. */
+/* Entries for the first `stages` stages with the first `blocks` blocks. */
 struct table {
     struct cell *cells;
     size_t width;
@@ -95,7 +95,7 @@ static void fill(const struct table *t, const double *costs, int blocks, int sta
         }
 }
 
-/* Costs as parts of the largest, so that squares stay in range. */
+/* Divides costs by the largest one, so that squares stay in range. */
 static int scale(const double *costs, int blocks, double *out)
 {
     double most = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: how much memory every value takes, and where those lie that live as long as the run.
+ * Pass: the size of every value, and the place of those that live as long as the run.
  */
 #include "../base/base.h"
 #include "exchange.h"
@@ -19,8 +19,7 @@ static uint64_t out_bytes(const struct rf_plan *plan, int block)
     return (uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype);
 }
 
-/* A shard lies in its piece, or, where nobody has the whole piece for long, beside the other
- * shards. */
+/* A shard is in its piece or, if no rank keeps the whole piece, next to the other shards. */
 static void place_shard(const struct rf_plan *plan, struct rf_value *v)
 {
     const struct rf_plan_piece *piece = &plan->pieces[v->piece];
@@ -66,7 +65,7 @@ static void place_piece(const struct rf_plan *plan, struct rf_value *v)
     place(v, region, (slot + piece->first) * element, count * element);
 }
 
-/* On all ranks alike, so that what comes and goes lies in the same places. */
+/* The same on all ranks, so that temporary values have the same places. */
 static uint64_t largest_shard(const struct rf_plan_piece *piece, int shards)
 {
     uint64_t most = 0;
@@ -75,7 +74,7 @@ static uint64_t largest_shard(const struct rf_plan_piece *piece, int shards)
     return rf_padded(most);
 }
 
-/* How much a value takes that lifetimes.c will place. */
+/* The size of a value that lifetimes.c will place. */
 static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value *v)
 {
     switch (v->kind) {

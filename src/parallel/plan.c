@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Builds a plan by running the passes in order, and answers questions about a finished one. Called
+ * Builds a plan by calling the passes in order, and answers questions about a finished plan. Called
  * by users and by train/run.c. Nothing here runs a plan.
  */
 #include "../base/base.h"
 #include "passes.h"
 
-/* ---- what passes ask of other plans ---------------------------------------------------------- */
+/* ---- plans built for passes ------------------------------------------------------------------ */
 
-/* With a changed policy. */
+/* The bytes with a changed policy. */
 static bool needs(const struct rf_plan *plan, const struct rf_policy *policy, struct rf_bytes *out)
 {
     struct rf_plan *other = NULL;
@@ -24,8 +24,8 @@ int rf_pass_fit(struct rf_plan *plan)
     return rf_plan_fit(plan, needs);
 }
 
-/* Arithmetic of a micro-batch in each block, forward and back. What blocks cost depends on no mesh,
- * so it is counted on a plan of one rank, of one micro-batch. */
+/* The arithmetic of a micro-batch in each block, forward and backward. The costs of blocks do not
+ * depend on the mesh, so they are counted on a plan of one rank and one micro-batch. */
 static int count_costs(const struct rf_plan *plan, double *costs)
 {
     const int blocks = plan->block_count;
@@ -51,7 +51,7 @@ static int count_costs(const struct rf_plan *plan, double *costs)
     return rc;
 }
 
-/* For stages of equal cost: where no block declares any, there are none. */
+/* Costs for stages of equal cost; none if no block declares any. */
 int rf_pass_stage_costs(struct rf_plan *plan)
 {
     double sum = 0;

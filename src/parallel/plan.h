@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a plan is: where every parameter and gradient lies, which pieces are reduced together, which
- * memory is needed, and the lists of instructions of one step and of evaluation on one rank. Built
- * by parallel/ with pure functions; run by train/execute.c, which decides nothing.
+ * A plan: where every parameter and gradient is in memory, which pieces are reduced together, how
+ * much memory is needed, and the lists of instructions of a step and of evaluation on one rank.
+ * parallel/ builds it with pure functions. train/execute.c runs it and decides nothing.
  */
 #ifndef RF_PARALLEL_PLAN_H
 #define RF_PARALLEL_PLAN_H
@@ -12,23 +12,23 @@
 #include "split.h"
 
 #define RF_NO_GRAD UINT64_MAX
-/* The micro-batch of a round in which this rank has none: expand.c writes it for the passes that
- * need to know of the round, gather.c removes it. */
+/* The micro-batch of a round in which this rank has none. expand.c writes it for the passes that
+ * need all rounds; gather.c removes it. */
 #define RF_PHANTOM (-2)
-/* Parameters start at multiples of this many elements: the grain of the decay words, and a cut that
- * does not change the bits of an update. */
+/* Parameters start at multiples of this many elements. This is the grain of the decay words, and
+ * cuts at these multiples do not change the bits of an update. */
 #define RF_FLAT_GRAIN 64u
-/* Where a pipeline has no flush (2bw): the slot of inputs, losses and 16-bit parameters that are of
- * the step before; f32 parameters of then are a state of the optimizer. */
+/* In a pipeline without a flush (2bw): the slot of inputs, losses and 16-bit parameters of the
+ * previous step. The f32 parameters of that step are a state of the optimizer. */
 #define RF_SLOT_BEFORE 1
 enum { RF_STATE_BEFORE = RF_STATE_COUNT, RF_PLAN_STATES };
-/* Slots of scalars: those of the update have none; of the newest step, and of the one before. Each
- * lies at a multiple of these bytes. */
+/* Slots of scalars. The scalars of the update have no slot; the newest step and the one before have
+ * one each. Each starts at a multiple of these bytes. */
 enum { RF_SCALARS_NOW = 1, RF_SCALARS_BEFORE, RF_SCALARS_COUNT };
 #define RF_SCALARS_STRIDE 256u
 #define RF_NORM_CHUNK 1024u
 
-/* Elements with the padding behind them. */
+/* The number of elements including padding. */
 static inline uint64_t rf_padded(uint64_t count)
 {
     return (count + RF_FLAT_GRAIN - 1) / RF_FLAT_GRAIN * RF_FLAT_GRAIN;
@@ -37,25 +37,26 @@ static inline uint64_t rf_padded(uint64_t count)
 /* One declared use of a parameter. */
 struct rf_plan_param {
     const struct rf_param_desc *desc;
-    int block, index; /* whose, and which in its list */
-    int logical;      /* the first of those tied to each other: itself when not tied */
-    int owner;        /* of the same, the first one whose block is on this rank, which has the
-                       * storage here; -1: this one's block is on another rank */
+    int block, index; /* its block, and its index in the block's list */
+    int logical;      /* the first of the uses tied to each other; itself if not tied */
+    /* The first of these whose block is on this rank, which has the storage here; -1: this use's
+     * block is on another rank. */
+    int owner;
     struct rf_param_cut cut; /* over the tensor ranks */
     int64_t count;           /* elements of this rank's part */
-    uint64_t first;          /* element of the flat parameter buffer */
-    uint64_t grad_first;     /* element of a gradient slot; RF_NO_GRAD when frozen */
-    bool overwrite_grad; /* the first to touch its gradient, which it writes: ctx->overwrite_grad */
-    int piece;           /* which holds its parameter; those of tied uses: the owner's */
-    int grad_piece;      /* which holds its gradient; -1 when frozen */
+    uint64_t first;          /* index in the flat parameter buffer */
+    uint64_t grad_first;     /* index in a gradient slot; RF_NO_GRAD if frozen */
+    bool overwrite_grad;     /* the first use of its gradient overwrites it: ctx->overwrite_grad */
+    int piece;               /* that contains the parameter; for tied uses the owner's */
+    int grad_piece;          /* that contains its gradient; -1 if frozen */
 };
 
-/* A piece of a gradient slot that is cleared before its first micro-batch. */
+/* A part of a gradient slot that is cleared before its first micro-batch. */
 struct rf_plan_span {
     uint64_t first, count; /* elements */
 };
 
-/* What of a span lies in these elements; false: nothing. */
+/* Intersects a span with these elements; false: the intersection is empty. */
 static inline bool rf_plan_clip(struct rf_plan_span *span, uint64_t first, uint64_t count)
 {
     const uint64_t end = span->first + span->count, last = first + count;
@@ -65,26 +66,25 @@ static inline bool rf_plan_clip(struct rf_plan_span *span, uint64_t first, uint6
     return to > from;
 }
 
-/* What is reduced and updated together. A contiguous part of the flat parameter buffer and of each
- * gradient slot; or (use >= 0) of the gradient slots only. */
+/* A part that is reduced and updated together. It is a contiguous part of the flat parameter buffer
+ * and of each gradient slot or, if use >= 0, of the gradient slots only. */
 struct rf_plan_piece {
-    uint64_t first, count; /* elements; padding behind the last parameter is not counted */
-    int block;             /* gradients are complete once backward has passed it */
-    int use;               /* the parameter whose tied use this is of; -1: none */
+    uint64_t first, count; /* elements, without padding after the last parameter */
+    int block;             /* gradients are complete after its backward pass */
+    int use;               /* the parameter whose tied use this is; -1: none */
     bool trained;
     bool sums_tensor;     /* rf_plan_sums_tensor, of all its parameters */
-    uint64_t *cuts;       /* shards + 1 of them, from 0 to count: where shards begin */
+    uint64_t *cuts;       /* shards + 1 elements, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
-    uint64_t shard_first; /* element of this rank's shard in memory that has only its shards */
-    uint64_t
-        part_first; /* element of its partial sums, of which the shard of gradients is the last */
+    uint64_t shard_first; /* index of this rank's shard in memory that has shards only */
+    uint64_t part_first; /* index of its partial sums; the last of them is the shard of gradients */
 };
 
-/* Every piece of device memory of a run. Those of a block come after the fixed ones. */
+/* Every region of device memory of a run. Those of blocks follow the fixed ones. */
 enum rf_region_id {
-    RF_REGION_PARAMS = 0, /* where they are sharded: this rank's shards */
-    RF_REGION_COPY,       /* the same in 16 bits, for blocks that want that */
-    RF_REGION_GRADS,      /* all slots, one after the other; where they are sharded: the shards */
+    RF_REGION_PARAMS = 0, /* if they are sharded: this rank's shards */
+    RF_REGION_COPY,       /* the same in 16 bits, for blocks that use 16-bit parameters */
+    RF_REGION_GRADS,      /* all slots, one after the other; if they are sharded: the shards */
     RF_REGION_STATE,      /* of the optimizer: one for each enum rf_optimizer_state, and BEFORE */
     RF_REGION_STATE_END = RF_REGION_STATE + RF_PLAN_STATES - 1,
     RF_REGION_COPY_BEFORE, /* 2bw: RF_REGION_COPY before the last update, trained parameters */
@@ -96,11 +96,11 @@ enum rf_region_id {
     RF_REGION_SCALARS,    /* host-visible: struct rf_step_scalars */
     RF_REGION_NORM,       /* the sum of squares of the gradients */
     RF_REGION_PARTIALS,   /* the same before it is rounded: RF_EXACT_WORDS */
-    RF_REGION_SQUARES,    /* of each chunk, then what adding them takes: rf_plan_squares_bytes */
-    RF_REGION_WORKSPACE,  /* of products */
+    RF_REGION_SQUARES,    /* of each chunk, then scratch for their sum: rf_plan_squares_bytes */
+    RF_REGION_WORKSPACE,  /* scratch of products */
     RF_REGION_SCRATCH,    /* of one call of one block */
-    RF_REGION_HOST_GRADS, /* as states lie */
-    RF_REGION_FIXED       /* then those of values that come and go: lifetimes.c */
+    RF_REGION_HOST_GRADS, /* with the layout of the states */
+    RF_REGION_FIXED       /* regions of temporary values follow: lifetimes.c */
 };
 
 struct rf_plan_region {
@@ -109,7 +109,7 @@ struct rf_plan_region {
     uint64_t bytes; /* a multiple of 256; 0 = none */
 };
 
-/* Instructions in their order, and how many of each lane there are. */
+/* Instructions in order, and their number on each lane. */
 struct rf_list {
     struct rf_instruction *instructions;
     int count, capacity;
@@ -117,19 +117,20 @@ struct rf_list {
 };
 
 enum rf_list_id {
-    RF_LIST_STEP = 0,      /* one step; with forward_only: a forward pass; 2bw: where a step is
-                              under way, what is left of it, its update, and most of the next one */
-    RF_LIST_FILL,          /* 2bw: where none is, most of a step; else empty */
-    RF_LIST_DRAIN,         /* 2bw: what is left of the step that is under way; else empty */
-    RF_LIST_EVALUATE,      /* a forward pass of as many micro-batches as a step has on this rank */
-    RF_LIST_EVALUATE_ONE,  /* of one */
-    RF_LIST_EVALUATE_NONE, /* what this rank does while others have one: empty without sharded
-                              parameters */
+    /* A step; with forward_only a forward pass; with 2bw the rest of the step in progress, its
+     * update, and most of the next step. */
+    RF_LIST_STEP = 0,
+    RF_LIST_FILL,         /* 2bw: if no step is in progress, most of a step; otherwise empty */
+    RF_LIST_DRAIN,        /* 2bw: the rest of the step in progress; otherwise empty */
+    RF_LIST_EVALUATE,     /* a forward pass of as many micro-batches as a step has on this rank */
+    RF_LIST_EVALUATE_ONE, /* of one micro-batch */
+    /* This rank's part while other ranks evaluate one micro-batch: empty without sharded
+     * parameters. */
+    RF_LIST_EVALUATE_NONE,
     RF_LIST_COUNT
 };
 
-/* The ranks that a lane's transfers are between: its rank k is rank first + k * stride of the mesh.
- */
+/* The ranks of a lane's transfers: rank k of the group is rank first + k * stride of the mesh. */
 struct rf_plan_group {
     int first, stride;
     int size, rank; /* size 0: the lane is not used */
@@ -141,46 +142,46 @@ struct rf_plan {
     const struct rf_block *blocks;
     int block_count;
     struct rf_mesh mesh;
-    struct rf_policy policy; /* with every default filled in */
+    struct rf_policy policy; /* all defaults are filled in */
     int rank;
-    int tp_rank, dp_rank, pp_rank; /* its place in the mesh: rf_plan_rank_at; the first among those
-                                    * that share its micro-batches: rf_plan_tensor_ranks */
+    /* Its place in the mesh: rf_plan_rank_at. tp_rank: among the ranks that share its
+     * micro-batches, rf_plan_tensor_ranks. */
+    int tp_rank, dp_rank, pp_rank;
     double *stage_costs; /* [block_count] by which stages are divided; NULL: evenly, or by a list */
-    int *stage_of,
-        *home_of;      /* of each block: its stage, and the pp_rank of the ranks that have it */
-    int *stage_blocks; /* of each stage: how many it has; policy.stage_blocks where pp > 1 */
+    int *stage_of, *home_of; /* of each block: its stage, and the pp_rank of its ranks */
+    int *stage_blocks;       /* number of blocks of each stage; policy.stage_blocks where pp > 1 */
     int stage_count;
-    int64_t rows;            /* tokens of a micro-batch that this rank has: rf_plan_whole_rows */
-    struct rf_forest forest; /* which micro-batches are whose */
+    int64_t rows;            /* this rank's tokens of a micro-batch: rf_plan_whole_rows */
+    struct rf_forest forest; /* how micro-batches are divided among ranks */
     int *first_micro_batch;  /* forest.first */
-    int most_parts;          /* subtrees of the rank that has most; in tree order only */
+    int most_parts;          /* the maximum number of subtrees of a rank; in tree order only */
     int local_micro_batches;
-    bool round_robin; /* micro-batches go to ranks in turns, not in contiguous parts */
+    bool round_robin; /* micro-batches go to ranks round-robin, not in contiguous parts */
 
     struct rf_plan_param *params; /* in registration order */
     int param_count;
     int *first_param;        /* of each block */
-    enum rf_dtype copy_type; /* of RF_REGION_COPY; RF_F32: there is none */
-    uint64_t param_elements; /* of the flat buffer, frozen ones last */
-    uint64_t train_elements; /* its front part: what the optimizer updates */
-    uint64_t slot_elements;  /* of one gradient slot: as above, then, in tree order, tied uses */
+    enum rf_dtype copy_type; /* of RF_REGION_COPY; RF_F32: there is no copy */
+    uint64_t param_elements; /* of the flat buffer; frozen ones are last */
+    uint64_t train_elements; /* its front part, which the optimizer updates */
+    uint64_t slot_elements;  /* of one gradient slot: the same, then, in tree order, tied uses */
     struct rf_plan_span *cleared;
     int cleared_count;
     int64_t logical_elements;
     int slots;
     struct rf_plan_piece *pieces; /* trained ones in the order of reduction, then the frozen one */
     int piece_count, trained_pieces;
-    int stage;         /* policy.zero, or 0 where there is nothing to share */
-    int shards, shard; /* into how many parts is cut what is sharded, and which this rank has */
+    int stage;         /* policy.zero, or 0 if there is nothing to shard */
+    int shards, shard; /* number of shards, and this rank's shard */
     struct rf_plan_group groups[RF_LANE_COUNT];
-    bool units;      /* blocks see parameters that have been gathered or fetched for them */
-    bool keep_units; /* and that stay until the end of the list */
-    int sum_slots;   /* places for partial sums of a shard: in tree order with zero >= 2 several */
+    bool units;      /* blocks see parameters that are gathered or fetched for them */
+    bool keep_units; /* and that stay in memory until the end of the list */
+    int sum_slots;   /* places for partial sums of a shard: several in tree order with zero >= 2 */
     enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
-    bool trains;             /* whether any parameter is updated, on any rank */
+    bool trains;             /* any parameter is updated, on any rank */
     uint64_t chunk_count;    /* rf_plan_chunks of this rank's shard */
 
-    /* Of each block: what this rank has of it, all parts together; and of each of its parts. */
+    /* For each block: the sizes on this rank, of all its parts together, and of each part. */
     struct rf_block_sizes *sizes, *part_sizes;
     struct rf_plan_region *regions;
     int region_count;
@@ -198,20 +199,21 @@ struct rf_plan {
     struct rf_bytes bytes;
 };
 
-/* Ranks that share every micro-batch: those of the tensor lane. Tensor ranks or context ranks, as
- * policy.c refuses both at once. */
+/* The number of ranks that share every micro-batch, on the tensor lane: tensor ranks or context
+ * ranks. policy.c refuses both at once. */
 static inline int rf_plan_tensor_ranks(const struct rf_plan *plan)
 {
     return plan->mesh.cp > 1 ? plan->mesh.cp : plan->mesh.tp;
 }
 
-/* Whether these have parts of sequences. */
+/* Whether these ranks have parts of sequences. */
 static inline bool rf_plan_cuts_sequences(const struct rf_plan *plan)
 {
     return plan->mesh.cp > 1;
 }
 
-/* Tokens of a micro-batch and of a sequence, of which this rank has plan->rows and rf_plan_seq. */
+/* Tokens of a whole micro-batch and of a whole sequence. This rank has plan->rows and rf_plan_seq
+ * of them. */
 static inline int64_t rf_plan_whole_rows(const struct rf_plan *plan)
 {
     return rf_plan_cuts_sequences(plan) ? plan->rows * plan->mesh.cp : plan->rows;
@@ -222,8 +224,8 @@ static inline int64_t rf_plan_seq(const struct rf_plan *plan)
     return rf_plan_cuts_sequences(plan) ? plan->policy.seq / plan->mesh.cp : plan->policy.seq;
 }
 
-/* In how many parts blocks or sequences are shared: tensor or context ranks, or
- * policy.tensor_parts; and how many of them this rank computes, one after the other. */
+/* The number of parts of blocks or sequences: tensor or context ranks, or policy.tensor_parts. And
+ * how many of them this rank computes, one after the other. */
 static inline int rf_plan_all_parts(const struct rf_plan *plan)
 {
     if (rf_plan_cuts_sequences(plan))
@@ -241,15 +243,15 @@ static inline uint64_t rf_plan_aligned(uint64_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* What part `part` (from 0) of a block that is on this rank needs. */
+/* The sizes of part `part` (from 0) of a block on this rank. */
 static inline const struct rf_block_sizes *rf_plan_part_sizes(const struct rf_plan *plan, int block,
                                                               int part)
 {
     return &plan->part_sizes[block * rf_plan_parts(plan) + part];
 }
 
-/* Whether the gradients of a parameter are added over the tensor lane: each of its ranks has those
- * of its own rows. */
+/* Whether the gradients of a parameter are added over the tensor lane, because each of its ranks
+ * has those of its own rows. */
 static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
 {
     if (rf_plan_cuts_sequences(plan))
@@ -258,9 +260,10 @@ static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
            plan->params[param].cut.split.kind == RF_SPLIT_NONE;
 }
 
-/* Parameters in 16 bits lie before those in f32, which are few among them: so pieces of one type
- * are few. So it is with those whose gradients are added over the tensor lane. A model that is all
- * f32, and not shared by tensor ranks, has one zone. */
+/* In the flat buffer 16-bit parameters precede f32 ones, of which there are few, so that few pieces
+ * are needed for pieces of a single type. Parameters whose gradients are added over the tensor lane
+ * are grouped in the same way. A model that is all f32, and not shared by tensor ranks, has one
+ * zone. */
 enum { RF_ZONES = 4 };
 
 static inline int rf_plan_zone(const struct rf_plan *plan, int param)
@@ -276,19 +279,19 @@ static inline bool rf_plan_lags(const struct rf_plan *plan)
            !plan->policy.forward_only;
 }
 
-/* Of how many of a step's last micro-batches the backward passes are left to the next list. */
+/* The number of a step's last micro-batches whose backward passes are left to the next list. */
 static inline int rf_plan_leftovers(const struct rf_plan *plan)
 {
     return rf_plan_lags(plan) ? plan->mesh.pp - 1 - plan->pp_rank : 0;
 }
 
-/* Whether a list is of training. */
+/* Whether it is a training list. */
 static inline bool rf_list_trains(int id)
 {
     return id <= RF_LIST_DRAIN;
 }
 
-/* Whether there is this state of a parameter; k: enum rf_optimizer_state, or RF_STATE_BEFORE. */
+/* Whether a parameter has this state; k: enum rf_optimizer_state, or RF_STATE_BEFORE. */
 static inline bool rf_plan_has_state(const struct rf_plan *plan, int k)
 {
     return k == RF_STATE_BEFORE
@@ -302,13 +305,13 @@ static inline bool rf_plan_updates(const struct rf_plan *plan)
     return !plan->policy.update_on_rank_0 || plan->dp_rank == 0;
 }
 
-/* Whether an update writes 16-bit copies beside the parameters. */
+/* Whether an update writes 16-bit copies in addition to the parameters. */
 static inline bool rf_plan_step_copies(const struct rf_plan *plan)
 {
     return plan->copy_type != RF_F32 && !plan->policy.no_masters;
 }
 
-/* What an update writes, and where that lies. */
+/* The kind of values that an update writes, and their region. */
 static inline enum rf_value_kind rf_plan_stored(const struct rf_plan *plan)
 {
     return plan->policy.no_masters ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD;
@@ -324,13 +327,13 @@ static inline enum rf_region_id rf_plan_stored_region(const struct rf_plan *plan
     return plan->policy.no_masters ? RF_REGION_COPY : RF_REGION_PARAMS;
 }
 
-/* Whether gradients travel in 16 bits. */
+/* Whether gradients are sent in 16 bits. */
 static inline bool rf_plan_narrows(const struct rf_plan *plan)
 {
     return plan->policy.reduce_dtype != RF_F32 && plan->mesh.dp > 1;
 }
 
-/* The type of a value's elements, where it has one. */
+/* The type of a value's elements, if it has one. */
 static inline enum rf_dtype rf_plan_type(const struct rf_plan *plan, enum rf_value_kind kind)
 {
     if (kind == RF_VALUE_COPY || kind == RF_VALUE_COPY_SHARD)
@@ -340,7 +343,7 @@ static inline enum rf_dtype rf_plan_type(const struct rf_plan *plan, enum rf_val
     return RF_F32;
 }
 
-/* Whether the f32 parameters lie with the host: with all that can, but for activations. */
+/* Whether the f32 parameters are in host memory: with any offload except that of activations. */
 static inline bool rf_plan_params_with_host(const struct rf_plan *plan)
 {
     return (plan->policy.offload & ~RF_OFFLOAD_ACTIVATIONS) != 0;
@@ -359,13 +362,13 @@ static inline bool rf_lane_transfers(int lane)
     return lane >= RF_LANE_DATA && lane <= RF_LANE_RECV_GRAD_BACK;
 }
 
-/* Whether these are between all ranks of a group, and not messages of two ranks. */
+/* Whether these are collectives of a group, and not messages between two ranks. */
 static inline bool rf_lane_collects(int lane)
 {
     return lane >= RF_LANE_DATA && lane <= RF_LANE_JOB;
 }
 
-/* Whether messages are sent on a lane; those that it meets come on the next one. */
+/* Whether messages are sent on a lane; the matching receives are on the next one. */
 static inline bool rf_lane_sends(int lane)
 {
     return lane >= RF_LANE_SEND_OUT && lane <= RF_LANE_RECV_GRAD_BACK &&
@@ -377,13 +380,13 @@ static inline bool rf_lane_receives(int lane)
     return lane > RF_LANE_SEND_OUT && rf_lane_sends(lane - 1);
 }
 
-/* Messages of a lane are met in its order, so one tag is enough for all of them. */
+/* Messages of a lane match in its order, so a lane needs a single tag. */
 static inline int rf_message_tag(int lane)
 {
     return (lane - RF_LANE_SEND_OUT) / 2;
 }
 
-/* Where the losses of all ranks are added up. */
+/* The lane on which the losses of all ranks are added. */
 static inline enum rf_lane rf_plan_loss_lane(const struct rf_plan *plan)
 {
     return plan->mesh.pp > 1 || rf_plan_tensor_ranks(plan) > 1 ? RF_LANE_JOB : RF_LANE_DATA;
@@ -395,26 +398,27 @@ static inline bool rf_plan_holds(const struct rf_plan *plan, int block)
     return plan->home_of[block] == plan->pp_rank;
 }
 
-/* Whether ranks have several stages of a pipeline, so that messages go around. */
+/* Whether ranks have several stages of a pipeline, so that messages travel in a cycle. */
 static inline bool rf_plan_goes_around(const struct rf_plan *plan)
 {
     return plan->stage_count > plan->mesh.pp;
 }
 
-/* Whether weight halves come when other micro-batches' input halves have been done. */
+/* Whether weight halves run after the input halves of later micro-batches. */
 static inline bool rf_plan_puts_off(const struct rf_plan *plan)
 {
     return plan->mesh.pp > 1 &&
            (plan->policy.pipeline == RF_PIPELINE_ZBH1 || plan->policy.pipeline == RF_PIPELINE_ZBV);
 }
 
-/* How often each rank takes a micro-batch, or, in the last round, maybe none. */
+/* The number of rounds: in each one, every rank takes a micro-batch; in the last one some ranks may
+ * have none. */
 static inline int rf_plan_rounds(const struct rf_plan *plan)
 {
     return (int)((plan->policy.micro_batches - 1) / plan->mesh.dp) + 1;
 }
 
-/* The global index of one of this rank's micro-batches, and back. */
+/* The global index of one of this rank's micro-batches, and its inverse. */
 static inline int rf_plan_micro_batch(const struct rf_plan *plan, int local)
 {
     return plan->round_robin ? local * plan->mesh.dp + plan->dp_rank
@@ -427,7 +431,7 @@ static inline int rf_plan_local(const struct rf_plan *plan, int micro_batch)
                              : micro_batch - plan->first_micro_batch[plan->dp_rank];
 }
 
-/* Whether a block on the ranks of this pp_rank uses the parameter, or one that is tied to it. */
+/* Whether a block on the ranks with this pp_rank uses the parameter, or one that is tied to it. */
 static inline bool rf_plan_uses(const struct rf_plan *plan, int param, int home)
 {
     for (int i = 0; i < plan->param_count; i++)
@@ -437,7 +441,7 @@ static inline bool rf_plan_uses(const struct rf_plan *plan, int param, int home)
     return false;
 }
 
-/* Whether of a block's parameters a rank has its shards only, and gathers the rest. */
+/* Whether a rank has only shards of a block's parameters, and gathers the rest. */
 static inline bool rf_plan_shards_params(const struct rf_plan *plan)
 {
     return plan->units && plan->shards > 1;
@@ -448,7 +452,7 @@ static inline int rf_plan_ranks(const struct rf_plan *plan)
     return plan->mesh.dp * plan->mesh.pp * rf_plan_tensor_ranks(plan);
 }
 
-/* The rank with this stage and these micro-batches that has the same part of blocks. */
+/* The rank at this place of the mesh that has the same part of blocks. */
 static inline int rf_plan_rank_at(const struct rf_plan *plan, int pp_rank, int dp_rank)
 {
     return (pp_rank * plan->mesh.dp + dp_rank) * rf_plan_tensor_ranks(plan) + plan->tp_rank;
@@ -464,15 +468,15 @@ static inline int rf_plan_pp_rank_of(const struct rf_plan *plan, int rank)
     return rank / rf_plan_tensor_ranks(plan) / plan->mesh.dp;
 }
 
-/* Whether this rank says what the losses of its micro-batches are. */
+/* Whether this rank returns the losses of its micro-batches. */
 static inline bool rf_plan_has_losses(const struct rf_plan *plan)
 {
     return (plan->tp_rank == 0 || rf_plan_cuts_sequences(plan)) &&
            rf_plan_holds(plan, plan->block_count - 1);
 }
 
-/* What one of this rank's parts is among those that share its blocks; and what the rank is among
- * those that share its sequences. */
+/* A part of this rank as one of all parts of a block; and this rank as one of those that share
+ * sequences. */
 static inline struct rf_tensor_part rf_plan_tensor_part(const struct rf_plan *plan, int part)
 {
     if (rf_plan_cuts_sequences(plan))
@@ -488,19 +492,19 @@ static inline struct rf_context_part rf_plan_context_part(const struct rf_plan *
     return (struct rf_context_part){cuts ? plan->mesh.cp : 1, cuts ? plan->tp_rank : 0};
 }
 
-/* The declaration that counts: that of the first of what is tied. */
+/* The declaration that applies: that of the first of tied parameters. */
 static inline const struct rf_param_desc *rf_plan_desc(const struct rf_plan *plan, int param)
 {
     return plan->params[plan->params[param].logical].desc;
 }
 
-/* Whether a parameter is updated: the same on all ranks. */
+/* Whether a parameter is updated; the same on all ranks. */
 static inline bool rf_plan_trains(const struct rf_plan *plan, int param)
 {
     return !plan->policy.forward_only && (rf_plan_desc(plan, param)->flags & RF_PARAM_FROZEN) == 0;
 }
 
-/* Which parameter has the storage of this one on this rank; -1: none, it is on other ranks. */
+/* The parameter with the storage of this one on this rank; -1: it is on other ranks. */
 static inline int rf_plan_holder(const struct rf_plan *plan, int param)
 {
     for (int i = 0; i < plan->param_count; i++)
@@ -509,74 +513,75 @@ static inline int rf_plan_holder(const struct rf_plan *plan, int param)
     return -1;
 }
 
-/* Where a piece's shard begins in memory that has all states. */
+/* Where a piece's shard begins in memory with all states. */
 static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece)
 {
     return plan->pieces[piece].shard_first;
 }
 
-/* What carries gradients to rank 0, and weights from there, where it alone updates. */
+/* The algorithm that carries gradients to rank 0, and weights from there, if only rank 0 updates.
+ */
 #define RF_TO_RANK_0 "flat"
 
-/* Whether it is a call of a block. */
+/* Whether the verb calls a block. */
 static inline bool rf_verb_calls_block(enum rf_verb verb)
 {
     return verb == RF_VERB_FORWARD || verb == RF_VERB_RECOMPUTE || verb == RF_VERB_BACKWARD_INPUT ||
            verb == RF_VERB_BACKWARD_WEIGHT;
 }
 
-/* Whether the host does it and goes on only when it has been done. */
+/* Whether the host does it, and blocks until it is done. */
 static inline bool rf_verb_blocks(enum rf_verb verb)
 {
     return verb == RF_VERB_LOAD || verb == RF_VERB_LOSS || verb == RF_VERB_BROADCAST ||
            verb == RF_VERB_HOST_STEP;
 }
 
-/* Elements (f64) that are summed to share `micro_batches` losses and token counts. */
+/* The number of elements (f64) that are summed to share `micro_batches` losses and token counts. */
 static inline size_t rf_plan_loss_elements(int64_t micro_batches)
 {
-    return 2 * (size_t)micro_batches + 1; /* and whether a rank is to stop */
+    return 2 * (size_t)micro_batches + 1; /* and one for requests to stop */
 }
 
-/* What a part of a block needs; `part` is of all ranks' parts. */
+/* The sizes of a part of a block; `part` counts the parts of all ranks. */
 RF_MUST_CHECK int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_block *block,
                                    int part, struct rf_block_sizes *out);
 
-/* bytes.c: of the parameters that are not cut, of the block that has most of them: where a rank
- * computes several parts of a block, they have the same gradients of these, and all but the first
- * write them into scratch. 0 with one part. */
+/* bytes.c. If a rank computes several parts of a block, they have the same gradients of parameters
+ * that are not split, and all except the first write them to scratch. Returns the bytes of these
+ * for the block that has most; 0 with one part. */
 uint64_t rf_plan_spare_bytes(const struct rf_plan *plan);
 
-/* chunks.c: room for the pieces of the norm, each at most RF_NORM_CHUNK elements of one parameter,
- * that the rank with this shard has; as much for tensor ranks whose parts have equal shapes. */
+/* chunks.c. The number of norm chunks, each at most RF_NORM_CHUNK elements of one parameter, for
+ * the rank with this shard. The same for tensor ranks whose parts have equal shapes. */
 uint64_t rf_plan_chunks(const struct rf_plan *plan, int shard);
-/* Their table (plan->chunk_count), in no particular order, from elements of this rank's memory of
- * gradients. Every trained element is in one chunk of one rank, but that copies of shards have the
- * same tables; what is left of a table is empty. Where chunks begin depends on the parameter and
- * its tensor parts alone. */
+/* Fills their table (plan->chunk_count), in no particular order, with elements of this rank's
+ * memory of gradients. Every trained element is in one chunk of one rank, except that copies of
+ * shards have equal tables. The rest of the table is empty. The borders of chunks depend only on
+ * the parameter and its tensor parts. */
 void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks);
 /* Bytes of RF_REGION_SQUARES. */
 uint64_t rf_plan_squares_bytes(uint64_t chunks);
 
-/* Bytes of one of the optimizer's states on the rank that has this shard; and with the frozen
- * pieces, which have none. */
+/* Bytes of one of the optimizer's states on the rank with this shard; and the same including frozen
+ * pieces, which have no states. */
 uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen);
-/* Elements of the regions of parameters and of gradients there. */
+/* Elements of the regions of parameters and of gradients on that rank. */
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
 
-/* What an instruction computes and moves, blocks by `costs` (NULL: not known). False where no rule
- * says: what is sent, what the host does, and scalars; *out stays. */
+/* The work of an instruction; that of blocks is taken from `costs` (NULL: not known). False if it
+ * has none: transfers, host instructions, and scalars. *out is then unchanged. */
 bool rf_instruction_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
                          const struct rf_instruction *instruction, struct rf_work *out);
 
-/* policy.c: whether this many micro-batches of a data-parallel rank are enough for a pipeline
- * without a flush. */
+/* policy.c. Whether a pipeline without a flush is possible if a data-parallel rank has this many
+ * micro-batches. */
 RF_MUST_CHECK int rf_plan_check_lag(const struct rf_plan *plan, int64_t least);
-/* policy.c: which ranks a rank exchanges what with. */
+/* policy.c. The groups of ranks of this rank's transfers. */
 void rf_plan_form_groups(struct rf_plan *plan);
-/* layout.c: units and keep_units, by policy, stage and copy_type. */
+/* layout.c. Sets units and keep_units, by policy, stage and copy_type. */
 void rf_plan_decide_units(struct rf_plan *plan);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: do mesh, policy and batch fit each other? Fills in defaults. Every refusal says what to
- * change.
+ * Pass: checks that mesh, policy and batch are compatible, and fills in defaults. Every error tells
+ * what to change.
  */
 #include <math.h>
 
@@ -36,7 +36,7 @@ static int check_mesh(struct rf_plan *plan)
     return 0;
 }
 
-/* Sums over a fixed number of parts, as a tree: those of a rank are a subtree. */
+/* Sums over a fixed number of parts form a tree; those of a rank are a subtree. */
 static int check_parts(const struct rf_plan *plan)
 {
     const int parts = plan->policy.tensor_parts, tp = plan->mesh.tp;
@@ -59,7 +59,7 @@ static int check_parts(const struct rf_plan *plan)
     return 0;
 }
 
-/* What does not go with blocks or sequences that several ranks share. */
+/* Refuses options that are impossible if ranks share blocks or sequences. */
 static int check_tensor(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
@@ -70,7 +70,7 @@ static int check_tensor(const struct rf_plan *plan)
         return 0;
     if (policy->update_on_rank_0)
         return rf_fail(RF_EINVAL,
-                       "the update on rank 0 alone with %s=%d: no rank has all "
+                       "the update on rank 0 alone with %s=%d is not possible: no rank has all "
                        "gradients; update on all ranks",
                        axis, ranks);
     if (rf_plan_cuts_sequences(plan) && policy->offload & RF_OFFLOAD_ACTIVATIONS)
@@ -81,7 +81,7 @@ static int check_tensor(const struct rf_plan *plan)
     return 0;
 }
 
-/* What does not go with a pipeline without a flush. */
+/* Refuses options that are impossible in a pipeline without a flush. */
 static int check_lag(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
@@ -105,7 +105,7 @@ static int check_lag(const struct rf_plan *plan)
     return 0;
 }
 
-/* What does not go with blocks that are spread over ranks. */
+/* Refuses options that are impossible if blocks are on different ranks. */
 static int check_pipeline(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
@@ -114,16 +114,15 @@ static int check_pipeline(const struct rf_plan *plan)
         return rf_fail(RF_EINVAL, "pipeline %d: use one of enum rf_pipeline_kind",
                        (int)policy->pipeline);
     if (pp == 1 && policy->pipeline == RF_PIPELINE_2BW && !policy->forward_only)
-        return rf_fail(RF_EINVAL, "a pipeline without a flush (2bw) with pp=1: its weights are one "
-                                  "update behind, for which one stage gains nothing; use pp=2 or "
-                                  "more, or 1f1b");
+        return rf_fail(RF_EINVAL, "a pipeline without a flush (2bw) with pp=1 gains nothing, and "
+                                  "its weights are one update behind; use pp=2 or more, or 1f1b");
     if (pp == 1)
         return 0;
     if (policy->pipeline == RF_PIPELINE_2BW && !policy->forward_only)
         RETURN_IF_ERROR(check_lag(plan));
     if (policy->update_on_rank_0)
         return rf_fail(RF_EINVAL,
-                       "the update on rank 0 alone with pp=%d: no rank has all "
+                       "the update on rank 0 alone with pp=%d is not possible: no rank has all "
                        "gradients; update on all ranks",
                        pp);
     return 0;
@@ -139,8 +138,8 @@ static int check_offload(const struct rf_plan *plan)
                        policy->offload);
     if ((policy->offload & RF_OFFLOAD_GRADS) && policy->zero < 2)
         return rf_fail(RF_EINVAL,
-                       "offload of gradients with zero=%d: only what is sharded can lie with the "
-                       "host; use zero=2 or 3, or leave it out",
+                       "offload of gradients with zero=%d: only sharded gradients can be in host "
+                       "memory; use zero=2 or 3, or leave it out",
                        policy->zero);
     if ((policy->offload & RF_OFFLOAD_PARAMS) && policy->zero == 1 && mesh->shard > 1)
         return rf_fail(RF_ENOTSUP,
@@ -148,21 +147,21 @@ static int check_offload(const struct rf_plan *plan)
                        "zero=2 or 3, or zero=0",
                        mesh->dp);
     if (rf_plan_params_with_host(plan) && policy->update_on_rank_0)
-        return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone: use one of the two, or "
-                                  "offload of activations alone");
+        return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone is not possible; use "
+                                  "one of the two, or offload activations only");
     return 0;
 }
 
-/* Over which ranks is spread what is sharded, and who has the same of it. */
+/* The ranks over which data is sharded, and the ranks with copies of the same shards. */
 static int check_shards(struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
     struct rf_mesh *mesh = &plan->mesh;
     if (mesh->shard > 1 && !policy->zero)
-        return rf_fail(RF_EINVAL,
-                       "mesh shard=%d: with zero=0 nothing is sharded; use zero=1, 2 or 3, or no "
-                       "shard",
-                       mesh->shard);
+        return rf_fail(
+            RF_EINVAL,
+            "mesh shard=%d: with zero=0 nothing is sharded; use zero=1, 2 or 3, or leave shard out",
+            mesh->shard);
     mesh->shard = mesh->shard ? mesh->shard : policy->zero ? mesh->dp : 1;
     if (mesh->dp % mesh->shard != 0)
         return rf_fail(RF_EINVAL,
@@ -176,7 +175,7 @@ static int check_shards(struct rf_plan *plan)
                        mesh->dp / mesh->shard, mesh->dp, mesh->shard, mesh->dp);
     if ((policy->keep_gathered || policy->no_prefetch) && policy->zero != 3)
         return rf_fail(RF_EINVAL,
-                       "zero=%d with %s: parameters are gathered with zero=3 only; use that, or "
+                       "zero=%d with %s: parameters are gathered with zero=3 only; use zero=3, or "
                        "leave it out",
                        policy->zero, policy->keep_gathered ? "keep_gathered" : "no_prefetch");
     if (policy->recompute < RF_RECOMPUTE_AUTO)
@@ -229,7 +228,7 @@ int rf_plan_check_lag(const struct rf_plan *plan, int64_t least)
         plan->mesh.dp * plan->mesh.pp);
 }
 
-/* The divisor of `batch` that is nearest to `wanted`, and at least `least`. */
+/* The divisor of `batch` that is nearest to `wanted`, but at least `least`. */
 static int64_t nearest_divisor(int64_t batch, int64_t wanted, int64_t least)
 {
     for (int64_t d = 0; d <= batch; d++) {
@@ -327,7 +326,7 @@ static int check_loss_scale(const struct rf_plan *plan)
     if (policy->loss_scale != 0 && !last->scales_loss)
         return rf_fail(RF_ENOTSUP,
                        "loss scale %g: the last block, %s, does not multiply by it; use 0, or a "
-                       "block that does and says so (scales_loss)",
+                       "block that does and sets scales_loss",
                        policy->loss_scale, last->name);
     return 0;
 }
@@ -340,8 +339,8 @@ static int check_reduce_dtype(const struct rf_policy *policy)
                        (int)type);
     if (type != RF_F32 && policy->order == RF_ORDER_TREE)
         return rf_fail(RF_EINVAL,
-                       "reduce_dtype %s in tree order: its bits are those of one process, which "
-                       "rounds no gradients; use ring order, or f32",
+                       "reduce_dtype %s in tree order is not possible: tree order has the bits of "
+                       "one process, which rounds no gradients; use ring order, or f32",
                        rf_dtype_name(type));
     return 0;
 }
@@ -368,11 +367,11 @@ int rf_pass_policy(struct rf_plan *plan)
                                    "version; use ring order, or update on all ranks");
     if (policy->update_on_rank_0 && policy->zero > 0)
         return rf_fail(RF_EINVAL,
-                       "zero=%d with the update on rank 0 alone: rank 0 would have no states of "
-                       "the others; use zero=0, or update on all ranks",
+                       "zero=%d with the update on rank 0 alone is not possible: rank 0 would not "
+                       "have the states of the other ranks; use zero=0, or update on all ranks",
                        policy->zero);
     rf_plan_form_groups(plan);
-    /* One rank is rank 0. */
+    /* A single rank is rank 0 already. */
     policy->update_on_rank_0 = policy->update_on_rank_0 && plan->mesh.dp > 1;
     if (!policy->bucket_bytes)
         policy->bucket_bytes = 25u << 20;

@@ -171,7 +171,8 @@ TEST(Mixed, TwoTypesOfSixteenBitsAreRefused)
     rf_mesh mesh = {1, 1, 1};
     rf_plan *plan = nullptr;
     EXPECT_EQ(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), RF_ENOTSUP);
-    EXPECT_NE(strstr(rf_last_error()->message, "parameter b is bf16, others are f16"), nullptr);
+    EXPECT_NE(strstr(rf_last_error()->message, "parameter b has the type bf16, others have f16"),
+              nullptr);
     params[1].dtype = RF_I32;
     EXPECT_EQ(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), RF_ENOTSUP);
 }

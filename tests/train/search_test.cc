@@ -481,8 +481,8 @@ TEST(Search, SaysWhyMeshesAreRejectedAndWhichCameNearest)
         reasons.insert(r->reason);
     EXPECT_EQ(reasons.count("5 tensor ranks cannot share 8 heads"), 1u);
     EXPECT_EQ(
-        reasons.count("offload of gradients with zero=0: only what is sharded can lie with the "
-                      "host; use zero=2 or 3, or leave it out"),
+        reasons.count("offload of gradients with zero=0: only sharded gradients can be in host "
+                      "memory; use zero=2 or 3, or leave it out"),
         1u);
 }
 
