@@ -1,66 +1,102 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# What AMD's compilers make of the library's kernels: compiles every pipeline for GPUs that are not
-# there (RADV's null hardware), and writes what was found. Called by forge, after the build.
+# What compilers make of the library's kernels: compiles every pipeline for GPUs that are not there, and
+# writes what was found. tests/kernels/gpus.txt lists the GPUs. Called by forge, after the build.
 #
-#   kernel_table.sh BUILD GPU    compiles for vega10, navi21 (with the installed Mesa) or navi31 (with
-#                                that of lavapipe-backports); 77: there is no such driver here
-#   kernel_table.sh BUILD write  puts the table of those compiled so far into docs/performance.md
+#   kernel_table.sh BUILD gpus STAGE     the GPUs of a stage, one a line
+#   kernel_table.sh BUILD drivers STAGE  the drivers that these need, by their names in tools/drivers.sh
+#   kernel_table.sh BUILD GPU            compiles for this one; 77: there is no such driver here
+#   kernel_table.sh BUILD several JOBS UNTIL GPUS...
+#                                        compiles for these, JOBS at a time, and starts none after UNTIL
+#                                        (seconds of the epoch; 0: whenever it is). BUILD/kernels/GPU.status
+#                                        then has the exit status and the seconds of each
+#   kernel_table.sh BUILD write          puts the tables of those compiled so far into docs/performance.md
 set -eu
 cd "$(dirname "$0")/.."
 build=$1 what=$2 out=$1/kernels
 mkdir -p "$out"
 
-compile() { # compile GPU COMMAND...
-    gpu=$1
-    shift
-    status=0
-    RADV_FORCE_FAMILY=$gpu "$@" "$build/tests/kernels/kernel_report" \
-        --json "$out/$gpu.json" --table "$out/$gpu.new" ||
-        status=$?
-    [ -s "$out/$gpu.new" ] && mv "$out/$gpu.new" "$out/$gpu.table"
+list() { awk -v stage="$1" -v column="$2" '!/^#/ && $3 == stage { print $column }' tests/kernels/gpus.txt; }
+
+compile() { # compile GPU DRIVER SPILLING OTHERS
+    report=$build/tests/kernels/kernel_report status=0
+    case $2 in
+    installed)
+        icd=$(find /usr/share/vulkan/icd.d -name 'radeon_icd*.json' 2>/dev/null | head -n 1)
+        [ -n "$icd" ] || return 77
+        run="env VK_DRIVER_FILES=$icd VK_ICD_FILENAMES=$icd"
+        ;;
+    lavapipe-backports) run=$build/drivers/$2/run-radv ;;
+    *) run="$build/drivers/$2/run-gpu $1" ;;
+    esac
+    case $run in "$build"*) [ -x "${run%% *}" ] || return 77 ;; esac
+    # What was measured or chosen on this machine before has no part in it.
+    rm -rf "$out/cache-$1"
+    # shellcheck disable=SC2086
+    RADV_FORCE_FAMILY=$1 RF_CACHE_DIR=$out/cache-$1 $run "$report" --json "$out/$1.json" \
+        --table "$out/$1.new" --spilling "$3" --others "$4" || status=$?
+    [ -s "$out/$1.new" ] && mv "$out/$1.new" "$out/$1.table"
     return $status
 }
 
-# A line for each shader, whatever its types, with a column for each GPU: the worst of all pipelines that
-# launchers made of it.
-table() {
-    echo "| shader | pipelines | vega10 | navi21 | navi31 |"
-    echo "|---|---|---|---|---|"
-    awk -F ' [|] ' '
-        FNR == 1 { gpu++ }
-        $2 != "default constants" {
-            name = $1
-            gsub(/_(f32|f16|bf16)/, "", name)
+several() { # several JOBS UNTIL GPUS...
+    jobs=$1 until=$2
+    shift 2
+    for gpu in "$@"; do
+        rm -f "$out/$gpu.status"
+    done
+    # shellcheck disable=SC2016
+    printf '%s\n' "$@" | xargs -P "$jobs" -I GPU sh -c '
+        begun=$(date +%s) status=0
+        [ "$3" = 0 ] || [ "$begun" -lt "$3" ] || exit 0
+        timeout -k 5 900 "$0" "$1" GPU >"$2/GPU.log" 2>&1 || status=$?
+        echo "$status $(($(date +%s) - begun))" >"$2/GPU.status"
+        echo "GPU: $(tail -n 1 "$2/GPU.log")"' tools/kernel_table.sh "$build" "$out" "$until"
+}
+
+# A line for each shader, whatever its types, forms and width of access, with a column for each GPU: the
+# worst of all pipelines that launchers made of it.
+table() { # table GPUS...
+    echo "| shader |$(printf ' %s |' "$@")"
+    echo "|---|$(printf -- '---|%.0s' "$@")"
+    for gpu in "$@"; do
+        awk -F ' [|] ' -v gpu="$gpu" -v OFS=' | ' '$2 != "default constants" { print $1, gpu, $3 }' "$out/$gpu.table"
+    done | awk -F ' [|] ' -v gpus="$*" '
+        {
+            gsub(/_(f32|f16|bf16|nn|nt|tn|tt|s|v)/, "", $1)
+            names[$1]
             split($3, figure, " / ")
-            first = !((name, gpu) in count)
-            if (++count[name, gpu] > pipelines[name]) pipelines[name] = count[name, gpu]
-            for (i = 1; i <= 4; i++) {
-                worse = i < 4 ? figure[i] + 0 > worst[name, gpu, i] : figure[i] + 0 < worst[name, gpu, i]
-                if (first || worse) worst[name, gpu, i] = figure[i] + 0
-            }
+            for (i = 1; i <= 4; i++)
+                if (!(($1, $2, i) in worst) || figure[i] + 0 > worst[$1, $2, i] + 0)
+                    worst[$1, $2, i] = figure[i]
         }
         END {
-            for (name in pipelines) {
-                line = "| " name " | " pipelines[name]
-                for (g = 1; g <= 3; g++)
-                    line = line " | " (!((name, g) in count) ? "-" : worst[name, g, 1] " / " \
-                        worst[name, g, 2] " / " worst[name, g, 3] " / " worst[name, g, 4])
-                print line " |"
+            count = split(gpus, columns, " ")
+            for (name in names) {
+                line = "| " name " |"
+                for (c = 1; c <= count; c++) {
+                    cell = "-"
+                    for (i = 1; (name, columns[c], i) in worst; i++)
+                        cell = (i == 1 ? "" : cell " / ") worst[name, columns[c], i]
+                    line = line " " cell " |"
+                }
+                print line
             }
-        }' "$out/vega10.table" "$out/navi21.table" "$out/navi31.table" | LC_ALL=C sort
+        }' | LC_ALL=C sort
 }
 
 write() {
-    for gpu in vega10 navi21 navi31; do
+    for gpu in $(list test 1); do
         [ -s "$out/$gpu.table" ] || {
             echo "kernel_table.sh: not compiled for $gpu yet" >&2
             exit 1
         }
     done
-    table >"$out/table.md"
-    awk -v table="$out/table.md" '
+    table vega10 navi21 navi31 >"$out/tables.md"
+    echo >>"$out/tables.md"
+    table dg2 bmg ga102 a750 >>"$out/tables.md"
+    awk -v table="$out/tables.md" '
         /<!-- kernels end -->/ { skip = 0 }
         !skip { print }
         /<!-- kernels begin -->/ {
@@ -72,18 +108,20 @@ write() {
 }
 
 case $what in
-vega10 | navi21)
-    icd=$(find /usr/share/vulkan/icd.d -name 'radeon_icd*.json' 2>/dev/null | head -n 1)
-    [ -n "$icd" ] || exit 77
-    compile "$what" env VK_DRIVER_FILES="$icd" VK_ICD_FILENAMES="$icd"
-    ;;
-navi31)
-    [ -x "$build/drivers/lavapipe-backports/run-radv" ] || exit 77
-    compile "$what" "$build/drivers/lavapipe-backports/run-radv"
+gpus) list "$3" 1 ;;
+drivers) list "$3" 2 | grep -vx installed | sort -u ;;
+several)
+    shift 2
+    several "$@"
     ;;
 write) write ;;
 *)
-    echo "use: kernel_table.sh BUILD vega10|navi21|navi31|write" >&2
-    exit 2
+    row=$(awk -v gpu="$what" '$1 == gpu { print $1, $2, $4, $5 }' tests/kernels/gpus.txt)
+    [ -n "$row" ] || {
+        echo "use: kernel_table.sh BUILD GPU|several|gpus|drivers|write; tests/kernels/gpus.txt lists GPUs" >&2
+        exit 2
+    }
+    # shellcheck disable=SC2086
+    compile $row
     ;;
 esac

@@ -238,16 +238,39 @@ test_subgroups() {
     return $g_status
 }
 
-# Every pipeline, compiled for an AMD GPU that need not be there.
-# test_compiler GPU
-test_compiler() {
-    case $1 in navi31) fetch_driver lavapipe-backports || return 77 ;; esac
-    c_log=$BUILD/kernels-$1.log c_status=0
-    quietly "$c_log" "$s_name" timeout -k 5 900 tools/kernel_table.sh $BUILD "$1" || c_status=$?
+# Every pipeline, compiled for GPUs that need not be there (tests/kernels/gpus.txt): as many at once as there
+# are cores. What came of each GPU is a stage of its own, see compiled.
+# test_compilers STAGE SECONDS: those of STAGE, which take about SECONDS each
+test_compilers() {
+    c_until=0 c_log=$BUILD/kernels-$1.log
+    for c_driver in $(tools/kernel_table.sh $BUILD drivers "$1"); do
+        fetch_driver "$c_driver" || true
+    done
+    c_gpus=$(tools/kernel_table.sh $BUILD gpus "$1")
+    if [ "$deadline" != 0 ] && [ "$1" = all ]; then
+        # Where time is short, other GPUs come first on another day.
+        c_until=$((deadline - $2))
+        c_gpus=$(echo "$c_gpus" | awk -v first="$(($(now) / 86400))" '
+            { gpu[NR - 1] = $1 }
+            END { for (i = 0; i < NR; i++) print gpu[(first * 2 + i) % NR] }')
+    fi
+    # shellcheck disable=SC2086
+    quietly "$c_log" "$s_name" tools/kernel_table.sh $BUILD several "$(test_jobs)" $c_until $c_gpus
+    s_note="$(grep -c ' pipelines, ' "$c_log" || true) GPUs; logs in $BUILD/kernels"
+}
+
+# compiled GPU: what came of it
+compiled() {
+    c_log=$BUILD/kernels/$1.log
+    [ -f $BUILD/kernels/"$1".status ] || {
+        s_note="no time was left"
+        return 77
+    }
+    read -r c_status c_seconds <$BUILD/kernels/"$1".status
     grep '^FAILED' "$c_log" || true
-    s_note=$(tail -n 1 "$c_log")
-    [ $c_status != 77 ] || s_note="no RADV on this machine"
-    return $c_status
+    s_note="$(tail -n 1 "$c_log"); $c_seconds s"
+    [ "$c_status" != 77 ] || s_note="its driver is not on this machine"
+    return "$c_status"
 }
 
 # The driver that is installed, where the default device is not it already.
@@ -397,6 +420,7 @@ SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*"
 SHORT_TSAN="transport/transport_loopback_test comm/comm_request_test comm/comm_group_test"
 SHORT_TSAN_TESTS="*-*net*:*tcp*:*shm*"
 stages_always() {
+    rm -f $BUILD/kernels/*.status
     stage build compile $BUILD
     [ $failures = 0 ] || exit 1
     stage layers test_layers
@@ -406,8 +430,9 @@ stages_always() {
     for launcher in run torchrun openmpi mpich slurm; do
         stage launch/$launcher test_launcher $launcher
     done
-    for gpu in vega10 navi21 navi31; do
-        stage compile/$gpu test_compiler $gpu
+    stage compile test_compilers test 0
+    for gpu in $(tools/kernel_table.sh $BUILD gpus test); do
+        stage compile/"$gpu" compiled "$gpu"
     done
     stage asan+ubsan/short test_sanitized_short address,undefined asan "$SHORT_ASAN" "$SHORT_ASAN_TESTS"
     stage tsan/short test_sanitized_short thread tsan "$SHORT_TSAN" "$SHORT_TSAN_TESTS"
@@ -434,6 +459,10 @@ stages_all() {
     if_time 80 fuzz test_fuzz 12
     [ -n "$offline" ] || if_time 600 bundle test_bundle
     stage drivers test_matrix
+    if_time 180 compile/more test_compilers all 170
+    for gpu in $(tools/kernel_table.sh $BUILD gpus all); do
+        stage compile/"$gpu" compiled "$gpu"
+    done
 }
 
 # test_all [--all] [--minutes N] [--offline]

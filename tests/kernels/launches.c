@@ -39,12 +39,35 @@ static void afresh(const struct run *run)
     run->operands->used = 0;
 }
 
+static bool on_cpu(const struct run *run)
+{
+    return run->operands->info->kind == RF_DEVICE_CPU;
+}
+
+/* ---- which devices may refuse ---------------------------------------------------------------- */
+
+static bool no_units(const struct rf_device_info *info)
+{
+    return !info->cooperative_matrix;
+}
+
+static bool no_bfloat16(const struct rf_device_info *info)
+{
+    return info->cooperative_matrix && !info->bfloat16;
+}
+
+/* Forced paths on matrix units. */
+static const struct refusal without_units[] = {
+    {no_units, "its driver does not offer VK_KHR_cooperative_matrix"},
+    {no_bfloat16, "the driver does not offer VK_KHR_shader_bfloat16"},
+    {no_bfloat16, "the driver does not offer arithmetic in this type"},
+    {0}};
+
 /* Ends a launch; a buffer that is too small shows as a refusal. */
 static void end(const struct run *run, struct launch launch, enum rf_dtype dtype, int status)
 {
     size_t used = strlen(launch.name);
     snprintf(launch.name + used, sizeof(launch.name) - used, " %s", rf_dtype_name(dtype));
-    launch.must_run = launch.chosen && dtype == RF_F32;
     run->done(run->user, &launch, status);
 }
 
@@ -57,42 +80,96 @@ static void plain(const struct run *run, const char *name, enum rf_dtype dtype, 
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
-static void matmul(const struct run *run, const char *path, enum rf_dtype dtype, int form,
-                   const int64_t size[3], int epilogue)
+struct product {
+    const char *path; /* NULL: the library chooses */
+    int form, epilogue;
+    uint32_t split;
+    enum rf_dtype split_type;
+};
+
+static void name_product(struct launch *launch, const struct product *p, const int64_t size[3])
 {
     static const char *const forms[] = {"nn", "nt", "tn", "tt"};
     static const char *const epilogues[] = {"", " +=", " bias gelu"};
+    char parts[24] = "";
+    if (p->split)
+        snprintf(parts, sizeof(parts), " %u parts %s", p->split, rf_dtype_name(p->split_type));
+    snprintf(launch->name, sizeof(launch->name), "matmul%s%s%s %s %lldx%lldx%lld%s",
+             p->path ? " " : "", p->path ? p->path : "", parts, forms[p->form], (long long)size[0],
+             (long long)size[1], (long long)size[2], epilogues[p->epilogue]);
+}
+
+static void matmul(const struct run *run, enum rf_dtype dtype, const struct product *product,
+                   const int64_t size[3])
+{
     const int64_t m = size[0], k = size[1], n = size[2];
-    const bool ta = form & 2, tb = form & 1;
+    const bool ta = product->form & 2, tb = product->form & 1;
     afresh(run);
     struct rf_tensor a = take(run, dtype, ta ? k : m, ta ? m : k);
     struct rf_tensor b = take(run, dtype, tb ? n : k, tb ? k : n);
     struct rf_tensor out = take(run, dtype, m, n), pre = take(run, dtype, m, n);
     struct rf_tensor bias = reshape(take(run, dtype, 1, n), rf_shape1(n));
-    struct rf_matmul_opts opts = {
-        .transpose_a = ta, .transpose_b = tb, .accumulate = epilogue == 1, .path = path};
-    if (epilogue == 2) {
+    struct rf_matmul_opts opts = {.transpose_a = ta,
+                                  .transpose_b = tb,
+                                  .accumulate = product->epilogue == 1,
+                                  .split = product->split,
+                                  .split_type = product->split_type,
+                                  .path = product->path};
+    if (product->epilogue == 2) {
         opts.bias = &bias;
         opts.pre = &pre;
         opts.act = RF_ACT_GELU;
     }
-    struct launch launch = {.chosen = !path, .may_not_spill = !path};
-    snprintf(launch.name, sizeof(launch.name), "matmul%s%s %s %lldx%lldx%lld%s", path ? " " : "",
-             path ? path : "", forms[form], (long long)m, (long long)k, (long long)n,
-             epilogues[epilogue]);
+    const bool units = product->path && strcmp(product->path, "cooperative") == 0;
+    struct launch launch = {.chosen = !product->path,
+                            .may_not_spill = !product->path,
+                            .refusals = units ? without_units : NULL};
+    name_product(&launch, product, size);
     end(run, launch, dtype, rf_matmul(run->operands->stream, out, a, b, &opts));
+}
+
+static const int64_t product_sizes[][3] = {
+    {1024, 64, 4096}, {64, 64, 64}, {65, 13, 67}, {1, 768, 1}};
+#define PRODUCT_SIZES (sizeof(product_sizes) / sizeof(product_sizes[0]))
+
+static void matmuls_of(const struct run *run, const char *path, enum rf_dtype dtype)
+{
+    for (size_t size = 0; size < PRODUCT_SIZES; size++)
+        for (int form = 0; form < 4; form++)
+            for (int epilogue = 0; epilogue < 3; epilogue++)
+                matmul(run, dtype,
+                       &(struct product){.path = path, .form = form, .epilogue = epilogue},
+                       product_sizes[size]);
+}
+
+/* Products of f32 by parts: what is staged differs, the epilogue is that of the others. The path is
+ * forced, since devices without matrix units choose one that ignores the option. */
+static void split_matmuls(const struct run *run)
+{
+    for (uint32_t split = 1; split <= 3; split++)
+        for (size_t type = 1; type < TYPES; type++)
+            for (size_t size = 0; size < PRODUCT_SIZES; size += 2)
+                for (int form = 0; form < 4; form += 3)
+                    matmul(run, RF_F32,
+                           &(struct product){.path = "cooperative",
+                                             .form = form,
+                                             .split = split,
+                                             .split_type = types[type]},
+                           product_sizes[size]);
 }
 
 static void matmuls(const struct run *run)
 {
-    static const char *const paths[] = {NULL, "subgroup", "tiled", "cooperative"};
-    static const int64_t sizes[][3] = {{1024, 64, 4096}, {64, 64, 64}, {65, 13, 67}, {1, 768, 1}};
-    for (size_t path = 0; path < sizeof(paths) / sizeof(paths[0]); path++)
-        for (size_t type = 0; type < TYPES; type++)
-            for (size_t size = 0; size < sizeof(sizes) / sizeof(sizes[0]); size++)
-                for (int form = 0; form < 4; form++)
-                    for (int epilogue = 0; epilogue < 3; epilogue++)
-                        matmul(run, paths[path], types[type], form, sizes[size], epilogue);
+    for (size_t type = 0; type < TYPES; type++)
+        matmuls_of(run, NULL, types[type]);
+    for (size_t type = 0; type < TYPES; type++) {
+        if (on_cpu(run))
+            matmuls_of(run, "subgroup", types[type]);
+        matmuls_of(run, "tiled", types[type]);
+        if (types[type] != RF_F32)
+            matmuls_of(run, "cooperative", types[type]);
+    }
+    split_matmuls(run);
 }
 
 static void bias_grad(const struct run *run, enum rf_dtype dtype, int64_t rows, int64_t columns)
@@ -232,8 +309,10 @@ static void attention(const struct run *run, const char *path, enum rf_dtype dty
         .dk = rf_heads_in(dqkv, head, H, K),
         .dv = rf_heads_in(dqkv, head, H + K, K),
         .delta = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T))};
+    const bool units = path && strcmp(path, "units") == 0;
     for (int backward = 0; backward < 2; backward++) {
-        struct launch launch = {.chosen = !path, .may_not_spill = !path};
+        struct launch launch = {
+            .chosen = !path, .may_not_spill = !path, .refusals = units ? without_units : NULL};
         snprintf(launch.name, sizeof(launch.name), "attention%s%s%s head %lld%s%s",
                  backward ? "_backward" : "", path ? " " : "", path ? path : "", (long long)head,
                  groups > 1 ? " grouped" : "", full ? " full" : "");
@@ -242,14 +321,22 @@ static void attention(const struct run *run, const char *path, enum rf_dtype dty
     }
 }
 
+static void attentions_of(const struct run *run, const char *path, enum rf_dtype dtype)
+{
+    static const int64_t heads[] = {32, 40, 64, 80, 128, 33, 8};
+    for (size_t head = 0; head < sizeof(heads) / sizeof(heads[0]); head++)
+        for (int form = 0; form < 3; form++)
+            attention(run, path, dtype, heads[head], form == 2 ? 2 : 1, form == 1);
+}
+
 static void attentions(const struct run *run, enum rf_dtype dtype)
 {
-    static const char *const paths[] = {NULL, "rows", "tiled", "cooperative"};
-    static const int64_t heads[] = {32, 40, 64, 80, 128, 33, 8};
-    for (size_t path = 0; path < sizeof(paths) / sizeof(paths[0]); path++)
-        for (size_t head = 0; head < sizeof(heads) / sizeof(heads[0]); head++)
-            for (int form = 0; form < 3; form++)
-                attention(run, paths[path], dtype, heads[head], form == 2 ? 2 : 1, form == 1);
+    attentions_of(run, NULL, dtype);
+    if (on_cpu(run)) /* GPUs' compilers take minutes for kernels of so many registers */
+        attentions_of(run, "rows", dtype);
+    attentions_of(run, "tiled", dtype);
+    if (dtype != RF_F32)
+        attentions_of(run, "units", dtype);
 }
 
 static void rotary(const struct run *run, enum rf_dtype dtype)
@@ -364,7 +451,7 @@ static void optimizer(const struct run *run, int64_t n, const struct rf_optimize
     end(run, launch, param, rf_optimizer_step(run->operands->stream, opts, &part, scalars));
 }
 
-/* Every rule in every mixture of types; what is not allowed is refused. */
+/* Every rule in every mixture of types; copies are of f32 parameters only. */
 static void optimizers(const struct run *run, int64_t n)
 {
     struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 16), rf_shape1(RF_SCALAR_WORDS));
@@ -384,6 +471,8 @@ static void optimizers(const struct run *run, int64_t n)
                 for (size_t copy = 0; copy < TYPES; copy++)
                     for (int stochastic = 0; stochastic < 2; stochastic++) {
                         opts.stochastic_rounding = stochastic;
+                        if (types[param] != RF_F32 && types[copy] != RF_F32)
+                            continue;
                         optimizer(run, n, &opts, types[param], types[grad], types[copy]);
                     }
     }

@@ -10,16 +10,23 @@
 
 /* Where launches get their operands: tensors of one buffer, which are never read or written. */
 struct operands {
+    const struct rf_device_info *info;
     struct rf_stream *stream;
     struct rf_buffer *buffer;
     uint64_t used;
 };
 
+/* Devices that may refuse a launch, and what their message then has to contain. */
+struct refusal {
+    bool (*by)(const struct rf_device_info *info);
+    const char *reason;
+};
+
 struct launch {
-    char name[64];      /* "matmul nt 1024x64x4096 bf16" */
-    bool chosen;        /* by the library for this device, and not forced */
-    bool must_run;      /* a refusal is a failure */
-    bool may_not_spill; /* as a matmul or attention that the library would choose */
+    char name[64];                  /* "matmul nt 1024x64x4096 bf16" */
+    bool chosen;                    /* by the library for this device, and not forced */
+    bool may_not_spill;             /* as a matmul or attention that the library would choose */
+    const struct refusal *refusals; /* ends with a reason NULL; NULL: every device must run it */
 };
 
 /* Records every launch, and calls `done` after each with what the launcher returned. */

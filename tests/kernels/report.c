@@ -4,13 +4,16 @@
  * compiler made of it: registers, spills, shared memory, occupancy. Nothing runs, so the device may
  * be one that cannot: RADV's null hardware, which compiles for AMD GPUs that are not there.
  *
- *   kernel_report [--json FILE] [--table FILE]
+ *   kernel_report [--json FILE] [--table FILE] [--spilling N] [--others N]
  *
  * Pipelines come from the library's own launchers, with the constants that these choose; shaders
  * that no launcher reached are compiled with their default constants. Fails when a pipeline does
- * not compile, or when one spills that the library would choose for a matmul or attention.
+ * not compile, when a launch is refused that should run, when the driver does not say whether
+ * pipelines spill, and when too many spill that the library would choose: more than --spilling (0)
+ * matmuls and attentions at all, or more than --others (0) others over SPILLS_OF_OTHERS.
  */
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,43 +28,36 @@
 #define MAX_ROWS 4096
 #define BUFFER_BYTES ((uint64_t)64 << 20)
 
+#define SPILLS_OF_OTHERS 8
+
 static const struct column {
-    const char *key, *driver; /* in JSON; as drivers call it */
+    const char *key; /* in JSON */
+    size_t figure;
 } columns[] = {
-    {"subgroup", "Subgroup size"},
-    {"vgprs", "VGPRs"},
-    {"sgprs", "SGPRs"},
-    {"spilled_vgprs", "Spilled VGPRs"},
-    {"spilled_sgprs", "Spilled SGPRs"},
-    {"lds_bytes", "LDS size"},
-    {"scratch_bytes", "Scratch size"},
-    {"subgroups_per_simd", "Subgroups per SIMD"},
-    {"instructions", "Instructions"},
-    {"code_bytes", "Code size"},
+#define COLUMN(name)                                                                               \
+    {                                                                                              \
+#name, offsetof(struct rf_kernel_figures, name)                                            \
+    }
+    COLUMN(registers), COLUMN(spills),       COLUMN(scratch_bytes), COLUMN(shared_bytes),
+    COLUMN(subgroup),  COLUMN(instructions), COLUMN(occupancy),
+#undef COLUMN
 };
-enum {
-    SUBGROUP,
-    VGPRS,
-    SGPRS,
-    SPILLED_VGPRS,
-    SPILLED_SGPRS,
-    LDS,
-    SCRATCH,
-    OCCUPANCY,
-    COLUMNS = 10
-};
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 struct row {
     char shader[64], launch[64], constants[128];
     const struct rf_kernel *kernel;
+    struct rf_kernel_figures figures;
     bool chosen;
-    long values[COLUMNS]; /* -1: the driver does not say */
 };
 
 struct report {
     struct rf_device *device;
     struct row *rows;
-    uint32_t count, failures, refused, spilling, unfit;
+    uint32_t count, failures, refused, unfit;
+    uint32_t spilling,
+        others;       /* chosen: matmuls and attentions; of the rest those that spill much */
+    uint32_t unknown; /* the driver says nothing of spills */
     const struct launch *launch; /* while its pipelines are gathered */
 };
 
@@ -79,18 +75,6 @@ static void failed(struct report *report, const char *format, ...)
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-static void fill_values(struct row *row)
-{
-    struct rf_kernel_statistic list[RF_MAX_STATISTICS];
-    uint32_t count = rf_kernel_statistics(row->kernel, list, RF_MAX_STATISTICS);
-    for (int column = 0; column < COLUMNS; column++) {
-        row->values[column] = -1;
-        for (uint32_t i = 0; i < count; i++)
-            if (strcmp(list[i].name, columns[column].driver) == 0)
-                row->values[column] = (long)list[i].value;
-    }
-}
 
 static struct row *find(struct report *report, const struct rf_kernel *kernel)
 {
@@ -115,36 +99,53 @@ static struct row *add(struct report *report, const struct rf_kernel_desc *desc,
     for (uint32_t i = 0; i < desc->spec_count && used < sizeof(row->constants); i++)
         used += (size_t)snprintf(row->constants + used, sizeof(row->constants) - used, "%s%u",
                                  i ? " " : "", desc->specs[i].value);
-    fill_values(row);
+    if (!rf_kernel_get_figures(kernel, &row->figures))
+        report->unknown++;
     return row;
+}
+
+static void note_spills(struct report *report, const struct row *row)
+{
+    const struct rf_kernel_figures *f = &row->figures;
+    const bool strict = report->launch->may_not_spill;
+    if (!row->chosen ||
+        (strict ? f->spills <= 0 && f->scratch_bytes <= 0 : f->spills <= SPILLS_OF_OTHERS))
+        return;
+    *(strict ? &report->spilling : &report->others) += 1;
+    printf("SPILLS: %s (%s): %lld spills, %lld bytes of scratch memory\n", row->shader, row->launch,
+           (long long)f->spills, (long long)f->scratch_bytes);
 }
 
 static void visit(void *user, const struct rf_kernel_desc *desc, const struct rf_kernel *kernel)
 {
     struct report *report = user;
-    const struct launch *launch = report->launch;
     if (find(report, kernel))
         return;
-    struct row *row = add(report, desc, kernel, launch->name);
+    struct row *row = add(report, desc, kernel, report->launch->name);
     if (!row)
         return;
-    row->chosen = launch->chosen;
-    if (!launch->may_not_spill || (row->values[SPILLED_VGPRS] <= 0 && row->values[SCRATCH] <= 0))
-        return;
-    report->spilling++;
-    failed(report, "%s (%s) spills %ld registers and uses %ld bytes of scratch memory", row->shader,
-           row->launch, row->values[SPILLED_VGPRS], row->values[SCRATCH]);
+    row->chosen = report->launch->chosen;
+    note_spills(report, row);
 }
 
 /* ---- where pipelines come from --------------------------------------------------------------- */
 
+static bool may_refuse(const struct report *report, const struct launch *launch)
+{
+    const struct rf_device_info *info = rf_device_get_info(report->device);
+    for (const struct refusal *r = launch->refusals; r && r->reason; r++)
+        if (r->by(info) && strstr(rf_last_error()->message, r->reason))
+            return true;
+    return false;
+}
+
 static void launched(void *user, const struct launch *launch, int status)
 {
     struct report *report = user;
-    if (status < 0 && (launch->must_run || (status != RF_EINVAL && status != RF_ENOTSUP)))
-        failed(report, "%s: %s", launch->name, rf_last_error()->message);
-    else if (status < 0)
+    if (status < 0 && may_refuse(report, launch))
         report->refused++;
+    else if (status < 0)
+        failed(report, "%s: %s", launch->name, rf_last_error()->message);
     report->launch = launch;
     rf_device_each_kernel(report->device, visit, report);
 }
@@ -208,24 +209,50 @@ static void write_json(const struct report *report, const char *path)
         fprintf(file, "%s\n {\"shader\": \"%s\", \"launch\": \"%s\", \"constants\": \"%s\", ",
                 i ? "," : "", row->shader, row->launch, row->constants);
         fprintf(file, "\"chosen\": %s", row->chosen ? "true" : "false");
-        for (int column = 0; column < COLUMNS; column++)
-            if (row->values[column] >= 0)
-                fprintf(file, ", \"%s\": %ld", columns[column].key, row->values[column]);
+        for (size_t column = 0; column < COLUMNS; column++) {
+            const int64_t value =
+                *(const int64_t *)((const char *)&row->figures + columns[column].figure);
+            if (value >= 0)
+                fprintf(file, ", \"%s\": %lld", columns[column].key, (long long)value);
+        }
         fprintf(file, "}");
     }
     fprintf(file, "]}\n");
     fclose(file);
 }
 
-/* Lines of "shader | launch | VGPRs / spilled / LDS / subgroups per SIMD", sorted. */
+/* Lines of "shader | launch | registers / spills / subgroup / scratch bytes", sorted; "-": the
+ * driver does not say. */
 static void write_table(const struct report *report, FILE *file)
 {
     for (uint32_t i = 0; i < report->count; i++) {
         const struct row *row = &report->rows[i];
-        fprintf(file, "%s | %s | %ld / %ld / %ld / %ld\n", row->shader, row->launch,
-                row->values[VGPRS], row->values[SPILLED_VGPRS], row->values[LDS],
-                row->values[OCCUPANCY]);
+        const struct rf_kernel_figures *f = &row->figures;
+        const int64_t cells[] = {f->registers, f->spills, f->subgroup, f->scratch_bytes};
+        fprintf(file, "%s | %s |", row->shader, row->launch);
+        for (size_t cell = 0; cell < sizeof(cells) / sizeof(cells[0]); cell++) {
+            fprintf(file, cell ? " / " : " ");
+            if (cells[cell] < 0)
+                fprintf(file, "-");
+            else
+                fprintf(file, "%lld", (long long)cells[cell]);
+        }
+        fprintf(file, "\n");
     }
+}
+
+static void check_counts(struct report *report, uint32_t spilling, uint32_t others)
+{
+    if (report->unknown)
+        failed(report,
+               "the driver does not say of %u pipelines whether they spill, or not under a "
+               "name that src/device/statistics.c knows",
+               report->unknown);
+    if (report->spilling > spilling)
+        failed(report, "%u matmuls and attentions spill; %u may", report->spilling, spilling);
+    if (report->others > others)
+        failed(report, "%u other pipelines have more than %d spills; %u may", report->others,
+               SPILLS_OF_OTHERS, others);
 }
 
 static void report_all(struct report *report, const char *json, const char *table)
@@ -234,14 +261,13 @@ static void report_all(struct report *report, const char *json, const char *tabl
                                .device = report->device,
                                .bytes = BUFFER_BYTES,
                                .address = (uint64_t)1 << 32};
-    struct operands operands = {.buffer = &buffer};
+    struct operands operands = {.buffer = &buffer, .info = rf_device_get_info(report->device)};
     record_nothing(report->device);
     if (rf_stream_create(report->device, "report", &operands.stream) < 0) {
         failed(report, "%s", rf_last_error()->message);
         return;
     }
     launch_all(&operands, launched, report);
-    uint32_t from_launches = report->count;
     compile_rest(report);
     qsort(report->rows, report->count, sizeof(*report->rows), compare);
     write_table(report, stdout);
@@ -252,34 +278,40 @@ static void report_all(struct report *report, const char *json, const char *tabl
         write_table(report, file);
         fclose(file);
     }
-    printf("%u pipelines of launchers, %u with default constants, %u shaders not for this device; "
-           "%u matmuls and attentions spill, %u failures\n",
-           from_launches, report->count - from_launches, report->unfit, report->spilling,
-           report->failures);
+}
+
+static void usage(void)
+{
+    fprintf(stderr,
+            "use: kernel_report [--json FILE] [--table FILE] [--spilling N] [--others N]\n");
+    exit(2);
 }
 
 int main(int argc, char **argv)
 {
-    const char *json = NULL, *table = NULL;
+    static const char *const names[] = {"--json", "--table", "--spilling", "--others"};
+    const char *values[] = {NULL, NULL, "0", "0"};
     for (int i = 1; i < argc; i += 2) {
-        const char **file = NULL;
-        if (strcmp(argv[i], "--json") == 0)
-            file = &json;
-        else if (strcmp(argv[i], "--table") == 0)
-            file = &table;
-        if (!file || i + 1 == argc) {
-            fprintf(stderr, "use: kernel_report [--json FILE] [--table FILE]\n");
-            return 2;
-        }
-        *file = argv[i + 1];
+        int option = 0;
+        while (option < 4 && strcmp(argv[i], names[option]) != 0)
+            option++;
+        if (option == 4 || i + 1 == argc)
+            usage();
+        values[option] = argv[i + 1];
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* compilers take minutes */
     struct report report = {.rows = calloc(MAX_ROWS, sizeof(*report.rows))};
     if (!report.rows ||
         rf_device_open(NULL, &(struct rf_device_opts){.kernel_statistics = true}, &report.device)) {
         fprintf(stderr, "kernel_report: %s\n", rf_last_error()->message);
         return 1;
     }
-    report_all(&report, json, table);
+    report_all(&report, values[0], values[1]);
+    check_counts(&report, (uint32_t)atoi(values[2]), (uint32_t)atoi(values[3]));
+    printf("%u pipelines, %u shaders not for this device, %u launches refused as expected; "
+           "%u matmuls and attentions spill, %u others over %d, %u failures\n",
+           report.count, report.unfit, report.refused, report.spilling, report.others,
+           SPILLS_OF_OTHERS, report.failures);
     fflush(NULL);
     /* Nothing is closed: RADV's null hardware crashes when it is waited for. */
     _exit(report.failures > 0);
