@@ -160,8 +160,11 @@ static void matmul(struct products *p, const char *path, enum rf_dtype dtype, in
     const int64_t n = 4096;
     char name[64], parts[16] = "";
     const struct rf_shape square = rf_shape2(n, n);
-    const struct rf_matmul_opts opts = {
-        .transpose_a = form == 2, .transpose_b = form == 1, .split = split, .path = path};
+    const struct rf_matmul_opts opts = {.transpose_a = form == 2,
+                                        .transpose_b = form == 1,
+                                        .split = split,
+                                        .split_type = RF_F16,
+                                        .path = path};
     if (split)
         snprintf(parts, sizeof(parts), " split%u", split);
     snprintf(name, sizeof(name), "matmul%s%s %s %s%s", path ? " " : "", path ? path : "",
@@ -253,15 +256,14 @@ static VkResult make_layout(struct rf_device *device, VkPipelineLayout *out)
 {
     VkDescriptorSetLayoutBinding bindings[MAX_BINDINGS];
     for (uint32_t i = 0; i < MAX_BINDINGS; i++)
-        bindings[i] = (VkDescriptorSetLayoutBinding){
-            i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, NULL};
-    VkDescriptorSetLayoutCreateInfo set = {
-        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
-        .bindingCount = MAX_BINDINGS,
-        .pBindings = bindings};
+        bindings[i] = (VkDescriptorSetLayoutBinding){i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1,
+                                                     VK_SHADER_STAGE_COMPUTE_BIT, NULL};
+    VkDescriptorSetLayoutCreateInfo set = {.sType =
+                                               VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                           .bindingCount = MAX_BINDINGS,
+                                           .pBindings = bindings};
     VkDescriptorSetLayout set_layout;
-    VkResult result =
-        device->vk.CreateDescriptorSetLayout(device->handle, &set, NULL, &set_layout);
+    VkResult result = device->vk.CreateDescriptorSetLayout(device->handle, &set, NULL, &set_layout);
     VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, 128};
     VkPipelineLayoutCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                                          .setLayoutCount = 1,
@@ -289,9 +291,8 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const uint32_t *words, s
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT subgroup = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT,
         .requiredSubgroupSize = subgroup_size};
-    VkShaderModuleCreateInfo module = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                       .codeSize = bytes,
-                                       .pCode = words};
+    VkShaderModuleCreateInfo module = {
+        .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = bytes, .pCode = words};
     VkComputePipelineCreateInfo create = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
@@ -341,9 +342,10 @@ int main(int argc, char **argv)
     const char *spirv = option(argc, argv, "--spirv", NULL);
     struct rf_device *device;
     if (argc < 2) {
-        fprintf(stderr, "use: kernel_disassemble FOLDER [WORD...]\n"
-                        "     kernel_disassemble --spirv FILE --to FILE [--constants \"0=256 ...\"] "
-                        "[--subgroup N]\n");
+        fprintf(stderr,
+                "use: kernel_disassemble FOLDER [WORD...]\n"
+                "     kernel_disassemble --spirv FILE --to FILE [--constants \"0=256 ...\"] "
+                "[--subgroup N]\n");
         return 2;
     }
     if (rf_device_open(NULL, &(struct rf_device_opts){.kernel_statistics = true}, &device)) {
