@@ -211,12 +211,13 @@ void main()
                 [[unroll]] for (uint r = 0; r < ACROSS_M; r++) {
 #if SPLIT > 1
                     // Units may cut sums off instead of rounding them: the long sum is fp32's.
-                    // Small products come first.
+                    // Small products come first. Loops with constant ends, or some are not unrolled.
                     MATRIX_SUM part = matrix_splat(0.0);
                     [[unroll]] for (uint order = 0; order < PARTS; order++)
-                        [[unroll]] for (uint i = 0; i < PARTS - order; i++)
-                            part = matrix_multiply_add(a[r * PARTS + i], b[PARTS - 1 - order - i],
-                                                       part);
+                        [[unroll]] for (uint i = 0; i < PARTS; i++)
+                            if (i + order < PARTS)
+                                part = matrix_multiply_add(a[r * PARTS + i],
+                                                           b[PARTS - 1 - order - i], part);
                     sum[r][s] = matrix_add(sum[r][s], part);
 #else
                     sum[r][s] = matrix_multiply_add(a[r], b[0], sum[r][s]);
