@@ -134,19 +134,12 @@ static int read_operation(const struct tool_command *command, const char *name,
     return tool_usage_error(command, "there is no operation \"%s\"; there are %s", name, names);
 }
 
-static bool has_root(enum rf_coll_op op)
-{
-    return op == RF_COLL_BROADCAST || op == RF_COLL_REDUCE || op == RF_COLL_GATHER ||
-           op == RF_COLL_SCATTER || schedule_is_message(op);
-}
-
 /* Options that the operation has no use for. */
 static int check_use(const struct tool_command *command, const struct options *o)
 {
     const enum rf_coll_op op = o->call.desc.op;
-    const bool reduces =
-        op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_REDUCE;
-    const char *unused = o->root_given && !has_root(op)            ? "root"
+    const bool reduces = rf_coll_reduces(op);
+    const char *unused = o->root_given && !rf_coll_has_root(op)    ? "root"
                          : o->redop_given && !reduces              ? "op"
                          : o->order_given && !reduces              ? "order"
                          : o->count_given && op == RF_COLL_BARRIER ? "count"
@@ -166,7 +159,7 @@ static int check_numbers(const struct tool_command *command, struct options *o)
                                 SCHEDULE_MOST_RANKS);
     if (!o->count_given && !o->counts && desc->op != RF_COLL_BARRIER && !o->list)
         return tool_usage_error(command, "say with --count how many elements %s has", op);
-    if (!o->root_given && schedule_is_message(desc->op))
+    if (!o->root_given && rf_coll_is_point(desc->op))
         o->root = o->ranks > 1;
     if (o->root >= o->ranks)
         return tool_usage_error(command, "--root %lld is not one of %lld ranks", (long long)o->root,

@@ -20,15 +20,9 @@ struct schedule_call {
     int host_count;               /* 1 without hosts */
     size_t *counts, *same;        /* [ranks], or NULL; same: for the recv_counts of one rank */
 };
-/* Elements of the whole, one after the other. */
-struct schedule_range {
-    uint64_t first, count;
-};
 
 /* ---- schedule_call.c: what follows from the call alone --------------------------------------- */
 
-/* send or recv */
-bool schedule_is_message(enum rf_coll_op op);
 /* The description for one rank; false: it has no part in the call. */
 bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out);
 /* As in the call; with counts their sum. */
@@ -37,10 +31,9 @@ uint64_t schedule_elements(const struct schedule_call *call);
 bool schedule_is_of_each(const struct schedule_call *call);
 /* Bytes that the busiest rank has to send, by whatever algorithm, and the formula. */
 uint64_t schedule_least_bytes(const struct schedule_call *call, const char **formula);
-/* Where elements of a rank's input or output lie in the whole. */
-uint64_t schedule_base(const struct rf_schedule_desc *desc, int rank, enum rf_schedule_space space);
-/* What a rank brings or gets, in elements of the whole; count 0: nothing. */
-struct schedule_range schedule_side(const struct schedule_call *call, int rank, bool out);
+/* rf_schedule_get_side of a rank; count 0 where it has no part in the call. */
+struct rf_schedule_range schedule_side(const struct schedule_call *call, int rank,
+                                       enum rf_schedule_space space);
 
 /* ---- schedule_job.c: what all ranks do ------------------------------------------------------- */
 
@@ -79,7 +72,7 @@ struct schedule_job {
     uint32_t rounds, most_steps, most_messages;
     uint64_t steps, messages, sent_bytes, most_sent_bytes, most_temp_bytes;
     uint64_t between_bytes, most_between_bytes; /* most: of a host */
-    struct schedule_range *ranges;
+    struct rf_schedule_range *ranges;
     uint32_t range_count, range_capacity;
 };
 
@@ -102,8 +95,8 @@ void schedule_memory_free(struct schedule_memory *memory, int ranks);
 int schedule_find_ranges(struct schedule_job *job, struct schedule_memory *memory, int rank,
                          uint32_t number);
 /* "0-3,8"; at most `most` ranges, then "...". Returns text. */
-const char *schedule_ranges_text(const struct schedule_range *ranges, uint32_t count, uint32_t most,
-                                 char *text, size_t size);
+const char *schedule_ranges_text(const struct rf_schedule_range *ranges, uint32_t count,
+                                 uint32_t most, char *text, size_t size);
 
 /* ---- what is shown; rank: the one that was asked for, or -1 ---------------------------------- */
 

@@ -7,15 +7,10 @@
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-bool schedule_is_message(enum rf_coll_op op)
-{
-    return op == RF_COLL_SEND || op == RF_COLL_RECV;
-}
-
 bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out)
 {
     *out = call->desc;
-    if (schedule_is_message(call->desc.op)) { /* between rank 0 and the root */
+    if (rf_coll_is_point(call->desc.op)) { /* between rank 0 and the root */
         if (rank != 0 && rank != call->desc.root)
             return false;
         if (rank != 0) {
@@ -33,44 +28,15 @@ bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_sche
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static uint64_t elements_before(const struct rf_schedule_desc *desc, int rank)
-{
-    uint64_t before = 0;
-    if (!desc->counts)
-        return (uint64_t)rank * desc->count;
-    for (int r = 0; r < rank; r++)
-        before += desc->counts[r];
-    return before;
-}
-
-uint64_t schedule_base(const struct rf_schedule_desc *desc, int rank, enum rf_schedule_space space)
-{
-    const bool in = space == RF_SCHEDULE_IN, out = space == RF_SCHEDULE_OUT;
-    const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
-    const bool scatters = desc->op == RF_COLL_REDUCE_SCATTER || desc->op == RF_COLL_SCATTER;
-    return (in && gathers) || (out && scatters) ? elements_before(desc, rank) : 0;
-}
-
-struct schedule_range schedule_side(const struct schedule_call *call, int rank, bool out)
+struct rf_schedule_range schedule_side(const struct schedule_call *call, int rank,
+                                       enum rf_schedule_space space)
 {
     struct rf_schedule_desc desc;
-    if (!schedule_desc_of(call, rank, &desc))
-        return (struct schedule_range){0, 0};
-    const uint64_t share = desc.counts ? desc.counts[rank] : desc.count;
-    const bool parts = desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER ||
-                       desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER ||
-                       desc.op == RF_COLL_ALL_TO_ALL;
-    const bool own = out ? desc.op == RF_COLL_REDUCE_SCATTER || desc.op == RF_COLL_SCATTER
-                         : desc.op == RF_COLL_ALL_GATHER || desc.op == RF_COLL_GATHER;
-    const bool at_root = out ? desc.op == RF_COLL_REDUCE || desc.op == RF_COLL_GATHER
-                             : desc.op == RF_COLL_BROADCAST || desc.op == RF_COLL_SCATTER;
-    const bool never = desc.op == RF_COLL_BARRIER || (desc.op == RF_COLL_SEND && out) ||
-                       (desc.op == RF_COLL_RECV && !out);
-    if (never || (at_root && rank != desc.root))
-        return (struct schedule_range){0, 0};
-    if (own)
-        return (struct schedule_range){elements_before(&desc, rank), share};
-    return (struct schedule_range){0, parts ? elements_before(&desc, desc.ranks) : desc.count};
+    struct rf_schedule_range range;
+    if (!schedule_desc_of(call, rank, &desc) ||
+        rf_schedule_get_side(&desc, rank, space, &range) < 0)
+        return (struct rf_schedule_range){0, 0};
+    return range;
 }
 
 /* ---- the least ------------------------------------------------------------------------------- */
@@ -85,10 +51,7 @@ uint64_t schedule_elements(const struct schedule_call *call)
 
 bool schedule_is_of_each(const struct schedule_call *call)
 {
-    const enum rf_coll_op op = call->desc.op;
-    return !call->counts &&
-           (op == RF_COLL_ALL_GATHER || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_GATHER ||
-            op == RF_COLL_SCATTER || op == RF_COLL_ALL_TO_ALL);
+    return !call->counts && rf_coll_has_shares(call->desc.op);
 }
 
 static uint64_t share_out(uint64_t bytes, uint64_t times, uint64_t ranks)
@@ -113,7 +76,8 @@ uint64_t schedule_least_bytes(const struct schedule_call *call, const char **for
     const struct rf_schedule_desc *desc = &call->desc;
     const uint64_t element = rf_dtype_bytes(desc->dtype), ranks = (uint64_t)desc->ranks;
     const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
-    const uint64_t whole = schedule_side(call, desc->root, gathers).count * element;
+    const uint64_t whole =
+        schedule_side(call, desc->root, gathers ? RF_SCHEDULE_OUT : RF_SCHEDULE_IN).count * element;
     const uint64_t larger = largest_share(desc, true) * element;
     uint64_t least = 0;
     *formula = NULL;

@@ -57,7 +57,7 @@ static cJSON *step_json(const struct schedule_job *job, int rank,
     }
     cJSON *ranges = cJSON_AddArrayToObject(json, "elements");
     for (uint32_t i = 0; own && i < own->range_count; i++) {
-        const struct schedule_range *range = &job->ranges[own->range + i];
+        const struct rf_schedule_range *range = &job->ranges[own->range + i];
         const double pair[2] = {(double)range->first, (double)range->count};
         cJSON_AddItemToArray(ranges, cJSON_CreateDoubleArray(pair, 2));
     }

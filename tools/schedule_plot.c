@@ -268,7 +268,8 @@ static void draw_marks(struct picture *p, int rank)
 
 static void side_text(const struct picture *p, int rank, bool out, char text[64])
 {
-    const struct schedule_range range = schedule_side(p->job->call, rank, out);
+    const struct rf_schedule_range range =
+        schedule_side(p->job->call, rank, out ? RF_SCHEDULE_OUT : RF_SCHEDULE_IN);
     const uint64_t whole = schedule_elements(p->job->call) *
                            (schedule_is_of_each(p->job->call) ? (uint64_t)p->job->ranks : 1);
     const char *name = out ? "out" : "in";

@@ -42,11 +42,6 @@ static const char *bytes_text(uint64_t bytes, char text[48])
 
 /* ---- summary --------------------------------------------------------------------------------- */
 
-static bool reduces(enum rf_coll_op op)
-{
-    return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_REDUCE;
-}
-
 static void print_call(const struct schedule_job *job)
 {
     const struct rf_schedule_desc *desc = &job->call->desc;
@@ -65,7 +60,7 @@ static void print_call(const struct schedule_job *job)
     printf(" on %d rank%s", desc->ranks, s);
     if (job->call->hosts)
         printf(" of %d host%s", job->call->host_count, job->call->host_count == 1 ? "" : "s");
-    if (reduces(desc->op))
+    if (rf_coll_reduces(desc->op))
         printf(", %s, %s order", rf_redop_name(desc->redop), rf_order_name(desc->order));
     if (desc->op == RF_COLL_SEND)
         printf(", from rank 0 to rank %d", desc->root);

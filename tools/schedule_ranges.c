@@ -88,7 +88,7 @@ static bool clear(struct schedule_memory *m, uint64_t at, uint64_t bytes, uint32
 static int add_range(struct schedule_job *job, struct schedule_step *step, uint64_t first,
                      uint64_t count)
 {
-    struct schedule_range *last =
+    struct rf_schedule_range *last =
         step->range_count ? &job->ranges[step->range + step->range_count - 1] : NULL;
     if (count == 0)
         return 0;
@@ -101,7 +101,7 @@ static int add_range(struct schedule_job *job, struct schedule_step *step, uint6
         return -1;
     if (step->range_count++ == 0)
         step->range = job->range_count;
-    job->ranges[job->range_count++] = (struct schedule_range){first, count};
+    job->ranges[job->range_count++] = (struct rf_schedule_range){first, count};
     return 0;
 }
 
@@ -111,9 +111,12 @@ static int read_place(struct schedule_job *job, const struct schedule_memory *m,
                       struct rf_schedule_place place)
 {
     const uint64_t element = rf_dtype_bytes(desc->dtype), end = place.offset + step->bytes;
-    if (place.space != RF_SCHEDULE_TEMP)
-        return add_range(job, step, schedule_base(desc, rank, place.space) + place.offset / element,
-                         step->bytes / element);
+    struct rf_schedule_range side;
+    if (place.space != RF_SCHEDULE_TEMP) {
+        if (rf_schedule_get_side(desc, rank, place.space, &side) < 0)
+            return -1;
+        return add_range(job, step, side.first + place.offset / element, step->bytes / element);
+    }
     for (uint32_t k = 0; k < m->count; k++) {
         const struct patch *p = &m->patches[k];
         const uint64_t from = p->at > place.offset ? p->at : place.offset;
@@ -135,7 +138,7 @@ static int write_place(const struct schedule_job *job, struct schedule_memory *m
     if (!clear(m, place.offset, step->bytes, &index))
         return -1;
     for (uint32_t i = 0; i < step->range_count; i++) {
-        const struct schedule_range *r = &job->ranges[step->range + i];
+        const struct rf_schedule_range *r = &job->ranges[step->range + i];
         if (!insert(m, index++, (struct patch){at, r->count * element, r->first * element}))
             return -1;
         at += r->count * element;
@@ -168,13 +171,13 @@ int schedule_find_ranges(struct schedule_job *job, struct schedule_memory *memor
     return writes ? write_place(job, &memory[rank], rf_dtype_bytes(desc.dtype), step, own.to) : 0;
 }
 
-const char *schedule_ranges_text(const struct schedule_range *ranges, uint32_t count, uint32_t most,
-                                 char *text, size_t size)
+const char *schedule_ranges_text(const struct rf_schedule_range *ranges, uint32_t count,
+                                 uint32_t most, char *text, size_t size)
 {
     size_t used = 0;
     text[0] = 0;
     for (uint32_t i = 0; i < count && used < size; i++) {
-        const struct schedule_range *r = &ranges[i];
+        const struct rf_schedule_range *r = &ranges[i];
         const char *comma = i ? "," : "";
         int more;
         if (i == most)

@@ -39,6 +39,16 @@ enum rf_coll_op {
 /* "all_reduce", ... */
 RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op);
 
+/* What an operation takes. All are false for what is no operation.
+ *   has_root: a root, or the peer of a message.
+ *   is_point: it is one side of a message, send or recv.
+ *   reduces: a reduction and an order.
+ *   has_shares: `count` is what one rank has, and there is a form with a count for each rank. */
+RF_EXPORT bool rf_coll_has_root(enum rf_coll_op op);
+RF_EXPORT bool rf_coll_is_point(enum rf_coll_op op);
+RF_EXPORT bool rf_coll_reduces(enum rf_coll_op op);
+RF_EXPORT bool rf_coll_has_shares(enum rf_coll_op op);
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 /* A user-defined reduction for RF_CUSTOM on host memory. It must be associative up to rounding.

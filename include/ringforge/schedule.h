@@ -48,6 +48,19 @@ struct rf_schedule_desc {
     size_t segment_bytes, window_bytes;
 };
 
+/* The input of the call, its output, and temporary memory of the library. */
+enum rf_schedule_space { RF_SCHEDULE_IN, RF_SCHEDULE_OUT, RF_SCHEDULE_TEMP };
+
+struct rf_schedule_range {
+    uint64_t first, count;
+};
+
+/* Which elements the input or output (RF_SCHEDULE_IN, RF_SCHEDULE_OUT) of a rank consists of, where
+ * shares of several ranks are numbered one after the other. count 0: the rank has no such buffer.
+ * Errors: RF_EINVAL (the call is invalid). */
+RF_API int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
+                                enum rf_schedule_space space, struct rf_schedule_range *out);
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 enum rf_schedule_verb {
@@ -63,9 +76,6 @@ enum rf_schedule_verb {
     RF_SCHEDULE_AGREE,     /* if a buffer is not in shared memory, all ranks run another list */
     RF_SCHEDULE_REDUCE_ALL /* `to` of every rank = the reduction of the inputs of all ranks */
 };
-
-/* The input of the call, its output, and temporary memory of the library. */
-enum rf_schedule_space { RF_SCHEDULE_IN, RF_SCHEDULE_OUT, RF_SCHEDULE_TEMP };
 
 struct rf_schedule_place {
     enum rf_schedule_space space;

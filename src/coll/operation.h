@@ -59,12 +59,7 @@ struct rf_operation {
 /* Of any number: what is no operation has the name "?" and else zeros. */
 const struct rf_operation *rf_operation(enum rf_coll_op op);
 
-bool rf_coll_has_root(enum rf_coll_op op); /* or a peer */
-bool rf_coll_reduces(enum rf_coll_op op);
 bool rf_coll_adds_leaves(enum rf_coll_op op);
-bool rf_coll_is_point(enum rf_coll_op op);   /* send or receive */
-bool rf_coll_has_shares(enum rf_coll_op op); /* so `count` is of one rank's share, and there is a
-                                                form with a count for each rank */
 
 /* ---- shape.c ------------------------------------------------------------------------------- */
 
@@ -73,6 +68,8 @@ enum rf_coll_shape rf_coll_in_shape(const struct rf_coll_desc *desc);
 enum rf_coll_shape rf_coll_out_shape(const struct rf_coll_desc *desc);
 size_t rf_coll_in_count(const struct rf_coll_desc *desc);
 size_t rf_coll_out_count(const struct rf_coll_desc *desc);
+/* Elements of the shares of the ranks before this one. */
+size_t rf_coll_share_offset(const struct rf_coll_desc *desc);
 /* Whether in and out, two addresses, which overlap, do so in the one way that is allowed. */
 bool rf_coll_in_place(const struct rf_coll_desc *desc, uint64_t in, uint64_t out);
 /* The sum of all ranks' counts; 0 where there are none. RF_EINVAL: too large. */

@@ -82,6 +82,32 @@ static int read_desc(const struct rf_schedule_desc *desc, int rank, struct rf_co
     return check_hosts(desc);
 }
 
+int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
+                         enum rf_schedule_space space, struct rf_schedule_range *out)
+{
+    struct rf_coll_desc own;
+    const struct rf_coll_row *row;
+    const bool in = space == RF_SCHEDULE_IN;
+    if (!out || (!in && space != RF_SCHEDULE_OUT))
+        return rf_fail(RF_EINVAL,
+                       "rf_schedule_get_side: out is NULL, or %d is neither the input "
+                       "nor the output",
+                       (int)space);
+    RETURN_IF_ERROR(read_desc(desc, rank, &own));
+    RETURN_IF_ERROR(rf_coll_find(&own, NULL, &row)); /* checks the rest */
+    const enum rf_coll_shape shape = in ? rf_coll_in_shape(&own) : rf_coll_out_shape(&own);
+    /* The one buffer of a broadcast is both sides of the root, and the output of all others. */
+    const bool other_side =
+        in ? own.op == RF_COLL_RECV || own.op == RF_COLL_BROADCAST : own.op == RF_COLL_SEND;
+    const bool none = other_side && own.root != rank;
+    *out = (struct rf_schedule_range){.first =
+                                          shape == RF_SHAPE_SHARE ? rf_coll_share_offset(&own) : 0,
+                                      .count = none ? 0
+                                               : in ? rf_coll_in_count(&own)
+                                                    : rf_coll_out_count(&own)};
+    return 0;
+}
+
 /* ---- the list -------------------------------------------------------------------------------- */
 
 /* Successors, turned round. */

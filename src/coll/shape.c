@@ -60,8 +60,7 @@ size_t rf_coll_out_count(const struct rf_coll_desc *desc)
                     desc->recv_counts ? desc->recv_counts : desc->counts);
 }
 
-/* Elements of the whole before this rank's share. */
-static size_t share_offset(const struct rf_coll_desc *desc)
+size_t rf_coll_share_offset(const struct rf_coll_desc *desc)
 {
     size_t before = 0;
     for (int r = 0; desc->counts && r < desc->rank; r++)
@@ -71,7 +70,7 @@ static size_t share_offset(const struct rf_coll_desc *desc)
 
 bool rf_coll_in_place(const struct rf_coll_desc *desc, uint64_t in, uint64_t out)
 {
-    const uint64_t share = share_offset(desc) * rf_dtype_bytes(desc->dtype);
+    const uint64_t share = rf_coll_share_offset(desc) * rf_dtype_bytes(desc->dtype);
     switch (rf_operation(desc->op)->in_place) {
     case RF_IN_PLACE_NEVER:
         return false;

@@ -3,7 +3,9 @@
 // Schedules as callers see them (ringforge/schedule.h): what is shown is what a communicator runs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
 extern "C" {
@@ -192,6 +194,104 @@ TEST(PublicSchedule, IsCutAsItIsAsked)
     EXPECT_EQ(steps[2], 15u); // six messages each way, and three reductions
     EXPECT_GT(steps[0], 15u);
     EXPECT_GT(steps[1], steps[0]);
+}
+
+// Every step stays within the side that it reads or writes, and the sides of all ranks make up the
+// whole.
+void expect_within(const rf_schedule_desc &desc)
+{
+    size_t whole[2] = {0, 0}, covered[2] = {0, 0};
+    for (int rank = 0; rank < desc.ranks; rank++) {
+        rf_schedule *schedule = nullptr;
+        rf_schedule_range sides[2] = {};
+        const std::string where =
+            std::string(rf_coll_op_name(desc.op)) + " rank " + std::to_string(rank);
+        for (int k = 0; k < 2; k++) {
+            ASSERT_EQ(rf_schedule_get_side(&desc, rank, (rf_schedule_space)k, &sides[k]), 0);
+            whole[k] = std::max<size_t>(whole[k], sides[k].first + sides[k].count);
+            covered[k] += sides[k].count;
+        }
+        ASSERT_EQ(rf_schedule_create(&desc, rank, nullptr, &schedule), 0);
+        const auto expect_inside = [&](rf_schedule_place place, uint64_t bytes) {
+            if (place.space != RF_SCHEDULE_TEMP) {
+                EXPECT_LE(place.offset + bytes, sides[place.space].count * 4) << where;
+            }
+        };
+        for (uint32_t k = 0; k < rf_schedule_step_count(schedule); k++) {
+            rf_schedule_step step = {};
+            rf_schedule_place place = {};
+            ASSERT_EQ(rf_schedule_get_step(schedule, k, &step), 0);
+            for (uint32_t i = 0; i < step.operands; i++) {
+                ASSERT_EQ(rf_schedule_get_operand(schedule, k, i, &place), 0);
+                expect_inside(place, step.bytes);
+            }
+            if (step.verb == RF_SCHEDULE_RECV || step.verb == RF_SCHEDULE_COPY ||
+                step.verb == RF_SCHEDULE_REDUCE)
+                expect_inside(step.to, step.bytes);
+        }
+        rf_schedule_destroy(schedule);
+    }
+    for (int k = 0; k < 2; k++)
+        if (covered[k] > 0) {
+            EXPECT_EQ(covered[k] % whole[k], 0u) << rf_coll_op_name(desc.op);
+        }
+}
+
+TEST(PublicSchedule, StepsStayWithinTheSidesOfTheCall)
+{
+    const std::vector<size_t> counts = {3, 0, 7, 2, 5};
+    const rf_coll_op ops[] = {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER,
+                              RF_COLL_BROADCAST,  RF_COLL_REDUCE,         RF_COLL_GATHER,
+                              RF_COLL_SCATTER,    RF_COLL_BARRIER};
+    for (rf_coll_op op : ops) {
+        rf_schedule_desc desc = call(op, 5, 12);
+        desc.root = 2;
+        expect_within(desc);
+        desc.counts = rf_coll_has_shares(op) ? counts.data() : nullptr;
+        expect_within(desc);
+    }
+    expect_within(call(RF_COLL_ALL_TO_ALL, 5, 12));
+}
+
+TEST(PublicSchedule, SidesAreThoseOfTheCall)
+{
+    const std::vector<size_t> counts = {3, 0, 7, 2}, received = {2, 2, 2, 2};
+    const auto side = [](const rf_schedule_desc &desc, int rank, rf_schedule_space space) {
+        rf_schedule_range range = {99, 99};
+        EXPECT_EQ(rf_schedule_get_side(&desc, rank, space, &range), 0) << rf_last_error()->message;
+        return std::vector<uint64_t>{range.first, range.count};
+    };
+    using Side = std::vector<uint64_t>;
+    rf_schedule_desc desc = call(RF_COLL_GATHER, 4, 5);
+    desc.root = 1;
+    EXPECT_EQ(side(desc, 2, RF_SCHEDULE_IN), (Side{10, 5}));
+    EXPECT_EQ(side(desc, 2, RF_SCHEDULE_OUT), (Side{0, 0}));
+    EXPECT_EQ(side(desc, 1, RF_SCHEDULE_OUT), (Side{0, 20}));
+    desc.counts = counts.data();
+    EXPECT_EQ(side(desc, 3, RF_SCHEDULE_IN), (Side{10, 2}));
+    EXPECT_EQ(side(desc, 1, RF_SCHEDULE_OUT), (Side{0, 12}));
+    desc.op = RF_COLL_ALL_TO_ALL;
+    desc.recv_counts = received.data();
+    EXPECT_EQ(side(desc, 2, RF_SCHEDULE_IN), (Side{0, 12}));
+    EXPECT_EQ(side(desc, 2, RF_SCHEDULE_OUT), (Side{0, 8}));
+    desc = call(RF_COLL_BROADCAST, 4, 5);
+    desc.root = 1;
+    EXPECT_EQ(side(desc, 0, RF_SCHEDULE_IN), (Side{0, 0}));
+    EXPECT_EQ(side(desc, 1, RF_SCHEDULE_IN), (Side{0, 5}));
+    EXPECT_EQ(side(desc, 0, RF_SCHEDULE_OUT), (Side{0, 5}));
+    desc = call(RF_COLL_SEND, 4, 5);
+    desc.root = 1;
+    EXPECT_EQ(side(desc, 0, RF_SCHEDULE_IN), (Side{0, 5}));
+    EXPECT_EQ(side(desc, 0, RF_SCHEDULE_OUT), (Side{0, 0}));
+    EXPECT_EQ(side(desc, 1, RF_SCHEDULE_OUT), (Side{0, 5})); // to itself
+    desc.op = RF_COLL_RECV;
+    EXPECT_EQ(side(desc, 0, RF_SCHEDULE_IN), (Side{0, 0}));
+    EXPECT_EQ(side(desc, 0, RF_SCHEDULE_OUT), (Side{0, 5}));
+    rf_schedule_range range = {};
+    EXPECT_EQ(rf_schedule_get_side(&desc, 0, RF_SCHEDULE_TEMP, &range), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_side(&desc, 4, RF_SCHEDULE_IN, &range), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_side(&desc, 0, RF_SCHEDULE_IN, nullptr), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_side(nullptr, 0, RF_SCHEDULE_IN, &range), RF_EINVAL);
 }
 
 } // namespace
