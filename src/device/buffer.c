@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Buffers: zeroed memory with a device address. Reading and writing from the host is staging.c's
- * where the memory is not mapped.
+ * Buffers: zeroed memory with a device address. staging.c reads and writes memory that is not
+ * mapped.
  */
 #include "internal.h"
 

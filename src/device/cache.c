@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The driver's pipeline cache on disk: one file per device and driver, with a header and a checksum
- * of our own. A file that is damaged or of another driver is ignored and written anew; a folder
- * that cannot be written is no error. Of use on GPUs; CPU drivers put next to nothing into it.
+ * The driver's pipeline cache on disk: one file for each device and driver, with a header and a
+ * checksum. A damaged file, or one of another driver, is ignored and replaced. A folder that cannot
+ * be written is not an error. Useful on GPUs; CPU drivers put almost nothing into it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 struct file_header {
     char magic[8];
     uint8_t pipeline_cache_uuid[16];
-    uint32_t driver_version, hash; /* hash: of the bytes that follow the header */
-    uint64_t bytes;                /* how many follow */
+    uint32_t driver_version, hash; /* hash: of the bytes after the header */
+    uint64_t bytes;                /* number of these */
 };
 static const char magic[8] = "RFPIPE1";
 
@@ -43,7 +43,7 @@ bool rf_device_cache_path(const struct rf_device *device, const char *suffix, ch
     size_t used = 0;
     if (device->counting || !folder(path))
         return false;
-    if (create) { /* every folder on the way */
+    if (create) { /* all parent folders */
         for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
             *slash = '\0';
             mkdir(path, 0700);
@@ -77,8 +77,8 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-/* The payload of a sound file (rf_free), or NULL; *why then says what is wrong with it, or is NULL
- * when there is no file. */
+/* The payload of a valid file (rf_free), or NULL. *why then tells what is wrong with the file, or
+ * is NULL if there is none. */
 static void *read_file(const struct rf_device *device, const char *path, uint64_t *bytes,
                        const char **why)
 {
@@ -94,7 +94,7 @@ static void *read_file(const struct rf_device *device, const char *path, uint64_
     if (fstat(fileno(file), &info) < 0 || fread(&header, sizeof(header), 1, file) != 1)
         *why = "it is too short";
     else if (memcmp(header.magic, magic, sizeof(magic)) != 0)
-        *why = "it is no pipeline cache";
+        *why = "it is not a pipeline cache";
     else if (header.driver_version != device->info.driver_version ||
              memcmp(header.pipeline_cache_uuid, device->caps.pipeline_cache_uuid, 16) != 0)
         *why = "it is of another driver version";
@@ -151,7 +151,7 @@ void rf_cache_load(struct rf_device *device)
                                         .initialDataSize = payload ? bytes : 0,
                                         .pInitialData = payload};
     VkResult result = device->vk.CreatePipelineCache(device->handle, &create, NULL, &device->cache);
-    if (result != VK_SUCCESS && payload) { /* the driver does not like it either: without */
+    if (result != VK_SUCCESS && payload) { /* the driver rejects it, too: try without */
         create.initialDataSize = 0;
         result = device->vk.CreatePipelineCache(device->handle, &create, NULL, &device->cache);
         bytes = 0;
@@ -159,8 +159,8 @@ void rf_cache_load(struct rf_device *device)
     if (result != VK_SUCCESS)
         device->cache = VK_NULL_HANDLE;
     rf_free(payload);
-    /* What the driver would give back now, which need not be what it was given: only what goes
-     * beyond it is worth writing. */
+    /* The driver may return other data than it was given. The file is written only if there is more
+     * than that. */
     uint32_t hash;
     payload = get_data(device, &bytes, &hash);
     device->cache_bytes = payload && create.initialDataSize ? bytes : 0;
@@ -168,7 +168,7 @@ void rf_cache_load(struct rf_device *device)
     rf_free(payload);
 }
 
-/* What other processes have stored since we loaded is kept. */
+/* Keeps what other processes have stored since this one loaded the file. */
 static void merge_from_disk(struct rf_device *device, const char *path)
 {
     uint64_t bytes;
@@ -187,8 +187,7 @@ static void merge_from_disk(struct rf_device *device, const char *path)
     rf_free(payload);
 }
 
-/* Under a name of this process and moment, then renamed: readers see the old file or the new one.
- */
+/* Written under a unique name, then renamed: readers see the old file or the new one. */
 static bool write_file(const char *path, const struct file_header *header, const void *payload)
 {
     static atomic_uint counter;

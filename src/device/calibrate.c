@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The offset between timestamps of the device and the clock of the host, measured when a device is
- * opened with profile.
+ * The offset between device timestamps and the host clock, measured when a device is opened with
+ * profile.
  */
 #include <ringforge/ringforge.h>
 
@@ -9,8 +9,8 @@
 
 #define CALIBRATIONS 5
 
-/* Pairs a timestamp with the moment at which the host sees its submission finished. That is always
- * late, so the smallest difference of several tries is the best. */
+/* Pairs a timestamp with the time at which the host sees its submission finished. The host always
+ * sees it late, so the smallest difference of several tries is the best. */
 static int calibrate(struct rf_device *device, struct rf_stream *stream)
 {
     int64_t best = INT64_MAX;
@@ -29,7 +29,7 @@ static int calibrate(struct rf_device *device, struct rf_stream *stream)
                                            &ticks, sizeof(ticks), VK_QUERY_RESULT_64_BIT);
         if (result != VK_SUCCESS)
             return rf_vk_fail(result, "reading a timestamp");
-        regions->count = 0; /* not for the trace */
+        regions->count = 0; /* keeps it out of the trace */
         int64_t offset = (int64_t)(now - rf_profile_ns(device, ticks));
         best = offset < best ? offset : best;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The hazard checker: keeps the list of commands and barriers of a submission as they were really
- * recorded, and proves that no two conflicting commands lack a barrier between them. Shares nothing
- * with track.c, whose mistakes it is to find: validation layers cannot see what goes through device
- * addresses. It only knows the ranges that launches declare.
+ * The hazard checker: keeps the commands and barriers of a submission as they were recorded, and
+ * verifies that there is a barrier between any two conflicting commands. It shares no code with
+ * track.c, whose errors it has to find: validation layers cannot see accesses through device
+ * addresses. It knows only the ranges that launches declare.
  */
 #include "internal.h"
 
@@ -16,11 +16,11 @@ struct checked_range {
 struct rf_check {
     struct checked_range *ranges;
     size_t range_count, range_capacity;
-    char (*names)[RF_NAME_BYTES]; /* of each command */
+    char (*names)[RF_NAME_BYTES]; /* one of each command */
     size_t command_count, command_capacity;
-    size_t *barriers; /* each: how many ranges had been recorded before it */
+    size_t *barriers; /* one each: the number of ranges recorded before it */
     size_t barrier_count, barrier_capacity;
-    int status; /* RF_ENOMEM: not everything could be kept */
+    int status; /* RF_ENOMEM: some commands could not be kept */
 };
 
 int rf_check_create(struct rf_check **out)
@@ -42,7 +42,7 @@ void rf_check_destroy(struct rf_check *check)
     rf_free(check);
 }
 
-/* Room for one more element. */
+/* Makes room for one more element. */
 static int grow(struct rf_check *check, void **list, size_t count, size_t *capacity, size_t bytes)
 {
     if (count < *capacity)
@@ -96,7 +96,7 @@ static int by_first(const void *a, const void *b)
     return x->command < y->command ? -1 : x->command > y->command;
 }
 
-/* Looks at what lies between two barriers; counts conflicts and keeps the first. */
+/* Checks the commands between two barriers; counts conflicts and keeps the first one. */
 static void verify_between(struct checked_range *ranges, size_t count, uint64_t *conflicts,
                            struct checked_range found[2])
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * RF_CHECK_RANGES: whether launches keep to the ranges that they declare, from which barriers are
- * derived. Called by launch.c, which in this mode runs each command by itself. What is declared
- * as written may be read, too, and written in part; so a launch keeps to its ranges if it leaves
- * all bytes outside of those written as they were, and leaves the same bytes in those whatever
- * memory outside of its ranges holds. It is run as it is, then from the same memory with zeros
- * outside of its ranges (as indices they stay within buffers), then with NaNs. Memory that others
- * write meanwhile, as a collective does, is taken for the launch's doing.
+ * RF_CHECK_RANGES: checks that launches access only the ranges that they declare, from which
+ * barriers are derived. Called by launch.c, which in this mode runs each command alone. Declared
+ * writes may also be read, and written in part. So a launch is correct if it changes no byte
+ * outside of its written ranges, and if its results do not depend on memory outside of its ranges.
+ * It runs first on the real memory, then from the same state with zeros outside of its ranges (as
+ * indices these stay within buffers), then with NaNs. Memory that other code writes meanwhile, such
+ * as a collective, would be attributed to the launch.
  */
 #include "check_ranges.h"
 
@@ -95,7 +95,7 @@ void rf_ranges_remove_buffer(const struct rf_buffer *buffer)
 
 /* ---- one launch ------------------------------------------------------------------------------ */
 
-/* The range that is nearest to an address, in words. */
+/* Describes the range that is nearest to an address. */
 static void describe_nearest(const struct rf_command *c, uint64_t address, char *out, size_t size)
 {
     uint64_t best = UINT64_MAX;
@@ -152,7 +152,7 @@ int rf_ranges_run(struct rf_stream *stream, const struct rf_command *command)
     struct rf_ranges *r = stream->device->ranges;
     const struct attempt attempt = {stream, command};
     struct declared declared;
-    /* What the stream waits for may need the device: not with the lock held. */
+    /* Work that the stream waits for may need the device, so the lock is not held here. */
     RETURN_IF_ERROR(rf_stream_wait(stream));
     pthread_mutex_lock(&r->lock);
     int rc = 0;
@@ -162,7 +162,7 @@ int rf_ranges_run(struct rf_stream *stream, const struct rf_command *command)
             rc = check(r, &attempt, &declared);
             rf_ranges_undeclare(&declared);
         }
-    } else { /* a copy or fill is what it says; a launch without ranges may touch everything */
+    } else { /* copies and fills need no check; a launch without ranges may access everything */
         rc = rf_ranges_run_command(stream, command);
     }
     pthread_mutex_unlock(&r->lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What check_ranges.c, which checks launches, judge_ranges.c, which judges them by a declaration,
- * and try_ranges.c, which tries wrong ones, share. What the device calls of them is in internal.h.
+ * Declarations shared by check_ranges.c, which checks launches, judge_ranges.c, which judges a
+ * launch by a declaration, and try_ranges.c, which tries wrong declarations. The functions for
+ * other files of the device are in internal.h.
  */
 #ifndef RF_DEVICE_CHECK_RANGES_H
 #define RF_DEVICE_CHECK_RANGES_H
@@ -9,10 +10,10 @@
 #include "internal.h"
 
 enum copy {
-    BEFORE, /* the launch */
-    AFTER,  /* it was run as it is */
-    FILLED, /* BEFORE, with a pattern where nothing is declared */
-    NOW,    /* the memory itself */
+    BEFORE, /* before the launch */
+    AFTER,  /* after the real run */
+    FILLED, /* BEFORE, with a pattern in memory that is not declared */
+    NOW,    /* the current memory */
     COPIES
 };
 struct image {
@@ -21,7 +22,7 @@ struct image {
 };
 
 struct rf_ranges {
-    pthread_mutex_t lock; /* held while a command runs; guards the rest */
+    pthread_mutex_t lock; /* held while a command runs; guards the other members */
     struct image *images; /* of each buffer */
     size_t count, capacity;
     bool tries; /* rf_device_try_ranges */
@@ -37,7 +38,7 @@ struct attempt {
 struct span {
     uint64_t first, end;
 };
-/* Sorted, with gaps between them. */
+/* Sorted, and disjoint with gaps between. */
 struct cover {
     struct span *spans;
     uint32_t count;
@@ -50,25 +51,25 @@ int rf_ranges_declare(struct declared *d, const struct rf_range *ranges, uint32_
 void rf_ranges_undeclare(struct declared *d);
 
 struct finding {
-    enum { KEPT, WROTE, READ } what; /* outside of what is declared */
-    const struct image *image;       /* READ: where the result differs */
+    enum { KEPT, WROTE, READ } what; /* outside of the declared ranges */
+    const struct image *image;       /* READ: the image where the result differs */
     uint64_t offset;
-    const uint8_t *pattern; /* of two bytes */
+    const uint8_t *pattern; /* two bytes */
 };
-/* BEFORE and AFTER are known; the others are overwritten. An error is the device's. */
+/* BEFORE and AFTER are inputs; the other images are overwritten. Returns errors of the device. */
 int rf_ranges_judge(struct rf_ranges *r, const struct attempt *a, const struct declared *d,
                     struct finding *f);
 
-/* Of the bytes that were filled one whose pattern makes the difference. */
+/* Finds, among the bytes that were filled, one whose pattern changes the result. */
 int rf_ranges_find_read(struct rf_ranges *r, const struct attempt *a, const struct declared *d,
                         struct finding *f);
 void rf_ranges_copy_all(struct rf_ranges *r, enum copy to, enum copy from);
-/* Alone, to its end. */
+/* Runs a command alone and waits for its end. */
 int rf_ranges_run_command(struct rf_stream *stream, const struct rf_command *command);
 
 /* ---- try_ranges.c ---------------------------------------------------------------------------- */
 
-/* As rf_ranges_judge. `d` is what the launch declares. */
+/* Like rf_ranges_judge. `d` is the declaration of the launch. */
 int rf_ranges_try(struct rf_ranges *r, const struct attempt *a, const struct declared *d);
 
 #endif

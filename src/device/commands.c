@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Recording launches, copies and fills into a stream's command buffer, with a barrier where two
+ * Records launches, copies and fills into a stream's command buffer, with a barrier where two
  * conflict.
  */
 #include "internal.h"
@@ -26,7 +26,7 @@ static void forget_track(struct rf_track *track)
     track->everything = track->viewed = track->written = false;
 }
 
-/* There is a command buffer to record into. */
+/* Makes sure that there is a command buffer to record into. */
 static int begin(struct rf_stream *stream)
 {
     if (stream->recording)
@@ -55,7 +55,8 @@ static int begin(struct rf_stream *stream)
     stream->recording = submission;
     stream->bound = VK_NULL_HANDLE;
     forget_track(&stream->track);
-    /* What this stream submitted before may still run; it is not tracked across submissions. */
+    /* Earlier submissions of this stream may still run. Ranges are not tracked across submissions.
+     */
     record_barrier(stream, submission->commands);
     rf_profile_begin(submission);
     return 0;
@@ -66,17 +67,17 @@ int rf_stream_record_nothing(struct rf_stream *stream)
     return begin(stream);
 }
 
-/* What validation knows a command by: a launch with addresses only by none of these. */
+/* How validation identifies accesses of a command. It sees none of those by addresses. */
 enum { VIEWS = 1, WRITES = 2 /* copies, fills, storage buffers */ };
 
-/* A view covers more of its buffer than the launch reads, and validation goes by the view: so
- * writes that it sees are kept apart from launches with views, whatever the ranges say. */
+/* A view covers more of its buffer than the launch reads, and validation uses the whole view. So a
+ * barrier separates writes that it sees from launches with views, whatever their ranges are. */
 static bool must_part(const struct rf_track *track, unsigned seen)
 {
     return ((seen & VIEWS) && track->written) || ((seen & WRITES) && track->viewed);
 }
 
-/* Notes what the next command touches, with a barrier before it where it conflicts. */
+/* Records the ranges of the next command, and a barrier before it if it conflicts. */
 static int touch(struct rf_stream *stream, unsigned seen, const struct rf_command *c)
 {
     const struct rf_range *ranges = c->ranges;
@@ -147,7 +148,7 @@ int rf_stream_record(struct rf_stream *stream, const struct rf_command *c)
 static int end(struct rf_stream *stream, struct rf_submission *submission)
 {
     const struct rf_vk_functions *vk = &stream->device->vk;
-    /* The host may read mapped memory once the point is reached. */
+    /* The host may read mapped memory after the point is reached. */
     VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                .srcAccessMask = BARRIER_WRITES,
                                .dstAccessMask = VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Devices that run nothing and count what they are given. There is no driver behind one: its
- * buffers are addresses, its kernels are names, and commands end in commands.c, where they are
- * counted. Used by parallel/costs.c, and by whoever wants to know what launches amount to.
+ * Devices that run nothing and count the work of commands. They have no driver: buffers are
+ * addresses, kernels are names, and commands.c counts commands. Used by parallel/costs.c, and by
+ * users who want to know the work of launches.
  */
 #include "internal.h"
 
@@ -41,8 +41,8 @@ int rf_counting_allocate(struct rf_buffer *buffer, enum rf_memory memory)
     pthread_mutex_unlock(&device->memory_lock);
     return fits ? 0
                 : rf_fail(RF_ENOMEM,
-                          "no addresses are left for a buffer of %llu bytes; open "
-                          "another device that counts",
+                          "no addresses are left for a buffer of %llu bytes; open another counting "
+                          "device",
                           (unsigned long long)buffer->bytes);
 }
 
@@ -75,7 +75,7 @@ void rf_counting_ranges(struct rf_stream *stream, const struct rf_range *ranges,
 
 void rf_device_work(const struct rf_device *device, struct rf_work *out)
 {
-    struct rf_device *d = (struct rf_device *)device; /* only its lock is touched */
+    struct rf_device *d = (struct rf_device *)device; /* only its lock is modified */
     pthread_mutex_lock(&d->memory_lock);
     *out = d->counted;
     pthread_mutex_unlock(&d->memory_lock);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening a device that counts (counting.c).
+ * Opens a counting device (counting.c).
  */
 #include "internal.h"
 
-/* A discrete GPU that has all but matrix units. Nothing here is measured or asked of a driver, so
- * that counts are the same everywhere. */
+/* The profile of a discrete GPU with all features except matrix units. Nothing is measured or taken
+ * from a driver, so counts are the same everywhere. */
 static const struct rf_device_info profile = {
     .name = "a device that counts",
     .driver = "none: nothing runs",
-    .device_uuid = "ringforge count", /* of no device, for tables that are kept by it */
+    .device_uuid = "ringforge count", /* identifies no real device, for tables by device */
     .kind = RF_DEVICE_DISCRETE,
     .usable = true,
     .subgroup_size = 32,
@@ -37,7 +37,7 @@ static const struct rf_device_info profile = {
 int rf_device_open_counting(struct rf_device **out)
 {
     if (!out)
-        return rf_fail(RF_EINVAL, "rf_device_open_counting needs a place for its result");
+        return rf_fail(RF_EINVAL, "rf_device_open_counting needs a pointer for its result");
     struct rf_device *device = rf_alloc(sizeof(*device));
     if (!device)
         return rf_fail(RF_ENOMEM, "no memory for a device's record");
@@ -46,7 +46,7 @@ int rf_device_open_counting(struct rf_device **out)
     device->caps = (struct rf_device_caps){
         .subgroup_size_control = true, .subgroup_min = 1, .subgroup_max = 128};
     device->queue_count = 1;
-    device->next_address = RF_COUNTING_BYTES; /* above what a driver gives out */
+    device->next_address = RF_COUNTING_BYTES; /* above the addresses that drivers return */
     pthread_mutex_init(&device->memory_lock, NULL);
     pthread_mutex_init(&device->staging.lock, NULL);
     int rc = rf_submit_open(device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening and closing a device: what is enabled, in which order its parts come up, and waiting for
- * all of it. Which device is meant is select.c's.
+ * Opens and closes a device: enables features, initializes its parts in order, and waits for all
+ * work. select.c chooses the device.
  */
 #include "internal.h"
 
@@ -18,7 +18,8 @@ struct enabled {
     uint32_t extension_count;
 };
 
-/* Only what the library uses; robustBufferAccess stays off, it costs and hides bugs. */
+/* Only features that the library uses. robustBufferAccess stays off, because it costs time and
+ * hides bugs. */
 static void enable(const struct rf_device *device, struct enabled *e)
 {
     const struct rf_device_info *info = &device->info;
@@ -123,7 +124,7 @@ static int create_device(struct rf_device *device)
     return 0;
 }
 
-/* Everything after the locks exist. */
+/* Everything that needs the locks. */
 static int start(struct rf_device *device, const char *select)
 {
     long check, visible;
@@ -151,7 +152,7 @@ static int start(struct rf_device *device, const char *select)
 int rf_device_open(const char *select, const struct rf_device_opts *opts, struct rf_device **out)
 {
     if (!out)
-        return rf_fail(RF_EINVAL, "rf_device_open needs a place for its result");
+        return rf_fail(RF_EINVAL, "rf_device_open needs a pointer for its result");
     struct rf_device *device = rf_alloc(sizeof(*device));
     if (!device)
         return rf_fail(RF_ENOMEM, "no memory for a device's record");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the layers above may use of the device beyond the public header: the kernel cache, and hooks
- * for the tests of the barrier checker.
+ * Functions of the device for the layers above, beyond the public header: the kernel cache, and
+ * hooks for tests.
  */
 #ifndef RF_DEVICE_DEVICE_H
 #define RF_DEVICE_DEVICE_H
@@ -9,9 +9,9 @@
 #include <ringforge/device.h>
 #include <stdio.h>
 
-/* The device's kernel for this SPIR-V and these specialization constants: compiled on first use,
- * kept until the device is closed. Keyed by desc->spirv (the pointer), specs, push_bytes and
- * subgroup_size. Thread-safe. */
+/* The device's kernel for this SPIR-V and these specialization constants. It is compiled on first
+ * use, and kept until the device is closed. The key is desc->spirv (the pointer), specs, push_bytes
+ * and subgroup_size. Thread-safe. */
 RF_MUST_CHECK int rf_device_kernel(struct rf_device *device, const struct rf_kernel_desc *desc,
                                    struct rf_kernel **out);
 
@@ -20,22 +20,23 @@ RF_MUST_CHECK int rf_device_kernel(struct rf_device *device, const struct rf_ker
 /* A kernel whose SPIR-V declares SampledBuffer reads floats through uniform texel buffers: set 0,
  * bindings 0 .. RF_MAX_VIEWS-1. */
 #define RF_MAX_VIEWS 6
-/* ... and writes storage buffers that it declares as bindings RF_MAX_VIEWS and after. */
+/* Such a kernel writes storage buffers that it declares as bindings RF_MAX_VIEWS and after. */
 #define RF_MAX_WRITTEN 3
 struct rf_view {
     struct rf_buffer *buffer;
-    uint64_t offset, bytes; /* what the kernel reads or writes */
+    uint64_t offset, bytes; /* the range that the kernel reads or writes */
     uint32_t components; /* floats of a texel: 1, 2 or 4; 0: written, as the next storage buffer */
 };
-/* Whether such kernels run here, which is where they are faster: CPU drivers. */
+/* Whether this device should run such kernels: on CPU drivers they are faster. */
 bool rf_device_has_views(const struct rf_device *device);
-/* The number of the texel at view->offset in what a launch binds. False: there is no such view,
- * since it is not on whole texels, or too long, or the device has none. */
+/* The index of the texel at view->offset in the bound view. False: there is no such view, because
+ * it is not on whole texels, or too long, or the device has none. */
 bool rf_view_first(const struct rf_view *view, uint32_t *first);
-/* Bytes of a storage buffer that such a kernel may write, at most; 0: not this one, since it is not
- * aligned, or kernels that write so are not for this device. */
+/* The maximum size in bytes of a storage buffer that such a kernel may write. 0: it may not write
+ * this one, because it is not aligned, or because such kernels are not for this device. */
 uint64_t rf_view_writable(const struct rf_view *view);
-/* rf_launch, with views for the bindings from 0. The ranges say what is read through views, too. */
+/* rf_launch with views for the bindings from 0. The ranges must include what is read through views.
+ */
 RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel,
                                   const void *push, uint32_t push_bytes, const uint32_t groups[3],
                                   const struct rf_range *ranges, uint32_t range_count,
@@ -43,34 +44,34 @@ RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *ke
 
 /* ---- streams (submission.c) ------------------------------------------------------------------ */
 
-/* Makes what so many submissions need that are under way at once, each of which waits for points of
- * at most `waits` other streams and communicators: up to that, submitting allocates nothing on the
- * host. Waits for what the stream has under way. A stream that holds as much already is left as it
- * is. */
+/* Allocates what that many submissions in flight need, each of which waits for points of at most
+ * `waits` other streams and communicators. Up to that number, submitting allocates nothing on the
+ * host. Waits for the stream's work. A stream that has as much already is unchanged. */
 RF_MUST_CHECK int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits);
 
-/* Whether it runs nothing: rf_device_open_counting. */
+/* Whether it is a counting device: rf_device_open_counting. */
 bool rf_device_counts(const struct rf_device *device);
 
 /* ---- recordings (record.c) ------------------------------------------------------------------- */
 
-/* Whether RF_CHECK_RANGES is on: every command has run when its call returns, streams cannot be
- * recorded, and nothing else may touch the device's memory during a launch. */
+/* Whether RF_CHECK_RANGES is on. Then every command has finished when its call returns, streams
+ * cannot be recorded, and no other code may access the device's memory during a launch. */
 bool rf_device_checks_ranges(const struct rf_device *device);
 
-/* Whether everything that the recording needs is still there. */
+/* Whether everything that the recording needs still exists. */
 bool rf_recording_valid(const struct rf_recording *recording);
-/* Whether two recordings have the same commands with the same arguments; if not, why. */
+/* Whether two recordings have the same commands with the same arguments. If not, `why` tells the
+ * difference. */
 bool rf_recording_same(const struct rf_recording *a, const struct rf_recording *b, char *why,
                        size_t size);
-/* Command buffers that the stream has begun to record so far; replays begin none. */
+/* The number of command buffers that the stream has begun to record; replays begin none. */
 uint64_t rf_stream_recorded(const struct rf_stream *stream);
 
 /* ---- the driver's compiler (statistics.c) ---------------------------------------------------- */
 
 #define RF_MAX_STATISTICS 64
 struct rf_kernel_statistic {
-    char name[64]; /* as the driver calls it: "VGPRs"; the first is "Subgroup size" */
+    char name[64]; /* the driver's name for it, such as "VGPRs"; the first is "Subgroup size" */
     double value;
 };
 /* Fills up to `capacity` figures and returns how many; 0 unless the device was opened with
@@ -120,27 +121,27 @@ void rf_device_each_kernel(struct rf_device *device,
                            void *user);
 
 /* Tests: leaves out the nth (from 1) barrier between commands of one submission that the stream
- * would record from now on; 0 = none. */
+ * would record from now on. 0: none. */
 void rf_stream_skip_barrier(struct rf_stream *stream, uint64_t nth);
-/* Barriers put between commands of one submission so far, and conflicts that the checker has found.
- */
+/* The number of barriers between commands of one submission so far, and of conflicts that the
+ * checker has found. */
 uint64_t rf_stream_barriers(const struct rf_stream *stream);
 uint64_t rf_stream_conflicts(const struct rf_stream *stream);
 
-/* Warnings and errors of the validation layer so far; always 0 unless RF_VALIDATION=1 was set when
- * the device was opened (which then fails where the layer is not installed). */
+/* The number of warnings and errors of the validation layer so far. Always 0 unless RF_VALIDATION=1
+ * was set when the device was opened; opening fails if the layer is not installed. */
 uint64_t rf_device_validation_messages(const struct rf_device *device);
 
-/* Tests, with RF_CHECK_RANGES: from now on each launch is also judged as if each of its ranges were
- * declared wrong, until that was noticed; does nothing without. Returns what has been tried, valid
- * until the next launch. */
+/* Tests, with RF_CHECK_RANGES: from now on each launch is also judged with each of its ranges
+ * declared wrong, until that was detected. Without RF_CHECK_RANGES it does nothing. Returns the
+ * mistakes that were tried, valid until the next launch. */
 enum rf_range_mistake { RF_RANGE_HALVED, RF_RANGE_SHIFTED, RF_RANGE_LEFT_OUT, RF_RANGE_MISTAKES };
 struct rf_range_trial {
     char kernel[48];
     uint32_t range, range_count;
     enum rf_range_mistake mistake;
     bool write, noticed;
-    uint32_t tries; /* 0: other ranges of each launch declare what this one has lost */
+    uint32_t tries; /* 0: other ranges of each launch include what this one lost */
 };
 void rf_device_try_ranges(struct rf_device *device);
 const struct rf_range_trial *rf_device_range_trials(const struct rf_device *device, size_t *count);
@@ -149,12 +150,13 @@ const struct rf_range_trial *rf_device_range_trials(const struct rf_device *devi
  * buffers that many bytes. */
 void rf_device_limit_views(struct rf_device *device, uint32_t texels);
 
-/* Tests: the next submission is refused as if the device had been lost. */
+/* Tests: the next submission fails as if the device had been lost. */
 void rf_device_fail_next_submit(struct rf_device *device);
 
 #define RF_CACHE_PATH_BYTES 1024
-/* The file of a device and its driver with this suffix, in the cache folder (RF_CACHE_DIR, else the
- * user's); `create`: makes the folders on the way. False: there is no folder for it. */
+/* The path of a file for a device and its driver, with this suffix, in the cache folder
+ * (RF_CACHE_DIR, or the user's). `create` makes the parent folders. False: there is no cache
+ * folder. */
 bool rf_device_cache_path(const struct rf_device *device, const char *suffix, char *path,
                           bool create);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A device that has failed: the first error is kept, what was held back is dropped, and all who
- * wait are woken.
+ * Failure of a device: the first error is kept, submissions that were held back are dropped, and
+ * all waiting threads are woken.
  */
 #include "internal.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels given as GLSL text: compiled by libshaderc (https://github.com/google/shaderc, its C
- * interface), which is loaded when it is first asked for, or by the program glslangValidator where
- * that library is not there, or cannot be loaded, as that of Debian 12. Whoever gives SPIR-V needs
- * neither.
+ * Compiles kernels from GLSL text, by libshaderc (https://github.com/google/shaderc, its C
+ * interface), which is loaded on first use. If it cannot be loaded, or is one like that of Debian
+ * 12, the program glslangValidator compiles the text. Kernels in SPIR-V need neither.
  */
 #include "glsl.h"
 
@@ -14,7 +13,7 @@
 
 #include "../base/base.h"
 
-/* Of shaderc/shaderc.h and env.h. */
+/* Values of shaderc/shaderc.h and env.h. */
 enum { COMPUTE_SHADER = 2, TARGET_VULKAN = 0 };
 #define VULKAN_1_2 ((1u << 22) | (2u << 12))
 
@@ -33,7 +32,7 @@ struct shaderc {
     void (*release)(void *result);
 };
 
-/* Before text that does not say its version. */
+/* Added before text without a version. */
 static const char prelude[] =
     "#version 450\n"
     "#extension GL_EXT_buffer_reference : require\n"
@@ -61,9 +60,10 @@ static int find_all(void *handle, struct shaderc *s)
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         void *symbol = dlsym(handle, all[i].name);
         if (!symbol)
-            return rf_fail(RF_ENOTSUP, "the libshaderc that was found has no %s; install another",
+            return rf_fail(RF_ENOTSUP,
+                           "the libshaderc that was found has no %s; install another version",
                            all[i].name);
-        memcpy(all[i].function, &symbol, sizeof(symbol)); /* C has no conversion between the two */
+        memcpy(all[i].function, &symbol, sizeof(symbol)); /* C cannot convert between the two */
     }
     return 0;
 }
@@ -140,8 +140,8 @@ int rf_glsl_compile_by(const struct rf_glsl_compilers *compilers, const char *na
         if (rc == RF_ENOTSUP)
             rc = rf_fail(
                 RF_ENOTSUP,
-                "kernel %s is GLSL text, which libshaderc or glslangValidator compile: "
-                "neither is there (%s); install one (Debian: glslang-tools), or give SPIR-V",
+                "kernel %s is GLSL text, which needs libshaderc or glslangValidator: neither is "
+                "installed (%s); install one (Debian: glslang-tools), or use SPIR-V",
                 name, why);
     }
     rf_free(all);

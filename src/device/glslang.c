@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * GLSL text compiled by another process: glslangValidator, in a folder of its own that is removed
- * afterwards. What it prints goes to a file there.
+ * Compiles GLSL text in another process: glslangValidator, in a temporary folder of its own, with
+ * its output in a file there.
  */
 #include "glsl.h"
 
@@ -29,7 +29,7 @@ static int open_folder(struct folder *f)
     static const char *const names[FILES] = {"kernel.comp", "kernel.spv", "said"};
     snprintf(f->path, sizeof(f->path), "%.80s/ringforge-glsl-XXXXXX", rf_env("TMPDIR"));
     if (!mkdtemp(f->path))
-        return rf_fail(RF_EIO, "cannot make a folder for a compiler, %s: %s", f->path,
+        return rf_fail(RF_EIO, "cannot create a folder for a compiler, %s: %s", f->path,
                        strerror(errno));
     for (int i = 0; i < FILES; i++)
         snprintf(f->files[i], sizeof(f->files[i]), "%s/%s", f->path, names[i]);
@@ -53,7 +53,7 @@ static int write_text(const struct folder *f, const char *text)
                : rf_fail(RF_EIO, "cannot write %s: %s", f->files[TEXT], strerror(errno));
 }
 
-/* All of a file, with a zero behind it. */
+/* Reads a whole file, and appends a zero. */
 static int read_all(const char *path, char **out, size_t *bytes)
 {
     FILE *file = fopen(path, "re");
@@ -71,7 +71,7 @@ static int read_all(const char *path, char **out, size_t *bytes)
     return rf_fail(RF_EIO, "cannot read %s, which a compiler has written", path);
 }
 
-/* RF_ENOTSUP: there is no such program. *status: how it ended. */
+/* RF_ENOTSUP: there is no such program. *status: its exit status. */
 static int start(const struct folder *f, const char *program, int *status)
 {
     char *const argv[] = {(char *)program,
@@ -96,12 +96,13 @@ static int start(const struct folder *f, const char *program, int *status)
     if (error)
         return rf_fail(RF_ENOTSUP, "cannot start %s: %s", program, strerror(error));
     while (waitpid(child, status, 0) < 0)
-        if (errno != EINTR) /* a program that takes no notice of its children */
-            return rf_fail(RF_EIO, "how %s ended is not to be known: %s", program, strerror(errno));
+        if (errno != EINTR) /* this program ignores its child processes */
+            return rf_fail(RF_EIO, "the exit status of %s is not known: %s", program,
+                           strerror(errno));
     return 0;
 }
 
-/* Its errors, without the lines that only name the file. */
+/* Its error messages, without the lines that only name the file. */
 static int refuse(const struct folder *f, const char *name)
 {
     char *said = NULL, *error = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Buffers in memory that the host has allocated (VK_EXT_external_memory_host): kernels and
- * collectives work in it in place. Making and freeing memory of the device's own is memory.c's.
+ * Buffers in host memory of the caller (VK_EXT_external_memory_host): kernels and collectives use
+ * it in place. memory.c allocates and frees the device's own memory.
  */
 #include "internal.h"
 
@@ -77,8 +77,10 @@ static int bind(struct rf_buffer *buffer, void *memory)
         choose_type(device, pointer.memoryTypeBits & needs.memoryTypeBits, &info.memoryTypeIndex));
     result = vk->AllocateMemory(device->handle, &info, NULL, &buffer->memory);
     if (result == VK_ERROR_INVALID_EXTERNAL_HANDLE)
-        return rf_fail(RF_ENOTSUP, "import: %s refuses this memory; it may lie in a file",
-                       device->info.name);
+        return rf_fail(
+            RF_ENOTSUP,
+            "import: %s refuses this memory; memory mapped from a file is one possible reason",
+            device->info.name);
     if (result == VK_SUCCESS)
         result = vk->BindBufferMemory(device->handle, buffer->handle, buffer->memory, 0);
     if (result != VK_SUCCESS)
@@ -97,7 +99,7 @@ int rf_buffer_import(struct rf_device *device, void *memory, uint64_t bytes, str
 {
     if (!device || !memory || !out)
         return rf_fail(RF_EINVAL,
-                       "rf_buffer_import needs a device, memory and a place for its result");
+                       "rf_buffer_import needs a device, memory and a pointer for its result");
     RETURN_IF_ERROR(check(device, memory, bytes));
     struct rf_buffer *buffer = rf_alloc(sizeof(*buffer));
     if (!buffer)

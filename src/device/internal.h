@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of device/ share: the objects behind the public handles, and who guards what.
- * Nothing outside this folder includes it.
+ * Declarations shared by the files of device/: the objects of the public handles, and the locks
+ * that guard their members. No file outside this folder includes it.
  */
 #ifndef RF_DEVICE_INTERNAL_H
 #define RF_DEVICE_INTERNAL_H
@@ -17,7 +17,7 @@
 
 /* ---- select.c -------------------------------------------------------------------------------- */
 
-/* What opening needs to know beyond the public record. */
+/* Properties that opening a device needs in addition to the public ones. */
 struct rf_device_caps {
     VkSubgroupFeatureFlags subgroup_operations; /* in compute shaders */
     bool subgroup_size_control, full_subgroups;
@@ -35,7 +35,7 @@ struct rf_device_caps {
     uint8_t pipeline_cache_uuid[16];
     bool ext_push_descriptor, views; /* views: kernels may read through texel views */
     uint32_t max_texels;             /* of one view */
-    bool wide_writes;                /* kernels are quick at storage buffers: rf_view_writable */
+    bool wide_writes;                /* storage buffer writes are fast: rf_view_writable */
     uint64_t max_storage_range, storage_alignment;
 };
 int rf_select_device(const struct rf_vk_instance *instance, const char *select,
@@ -44,13 +44,13 @@ int rf_select_device(const struct rf_vk_instance *instance, const char *select,
 
 /* ---- matrix.c -------------------------------------------------------------------------------- */
 
-/* Fills what info and caps say about matrix units; the features are what the driver has filled. */
+/* Fills the members of info and caps about matrix units. The driver has filled the features. */
 void rf_matrix_describe(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                         const VkPhysicalDeviceCooperativeMatrixFeaturesKHR *khr,
                         const VkPhysicalDeviceShaderBfloat16FeaturesKHR *bfloat16,
                         const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *nv,
                         struct rf_device_info *info, struct rf_device_caps *caps);
-/* As if there were none. */
+/* Sets the members as if there were no matrix units. */
 void rf_matrix_hide(struct rf_device_info *info, struct rf_device_caps *caps, const char *why);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
@@ -59,14 +59,14 @@ struct rf_buffer {
     struct rf_device *device;
     VkBuffer handle;
     VkDeviceMemory memory;
-    uint64_t bytes, address, shift; /* shift: of our first byte in handle */
+    uint64_t bytes, address, shift; /* shift: offset of this buffer's first byte in handle */
     uint64_t allocated;             /* as counted */
     enum rf_category category;
     uint8_t *map;
     struct rf_buffer_view *views; /* made on first use; guarded by device->memory_lock */
 };
 #define RF_ADDRESS_ALIGNMENT 256 /* of every buffer */
-/* A buffer of which nothing but its allocation is known elsewhere; zeroed where it is mapped. */
+/* A buffer that is known only by its allocation; zeroed if it is mapped. */
 int rf_buffer_make(struct rf_device *device, uint64_t bytes, enum rf_memory memory,
                    enum rf_category category, struct rf_buffer **out);
 void rf_buffer_free(struct rf_buffer *buffer);
@@ -82,14 +82,14 @@ struct rf_kernel;
 int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
                   const struct rf_kernel *kernel, const struct rf_view *views, uint32_t count);
 
-/* The memory type for a purpose, and whether it is to be mapped. `hide`: never map it. */
+/* The memory type for a purpose, and whether to map it. `hide`: never map it. */
 uint32_t rf_memory_type(const VkPhysicalDeviceMemoryProperties *memory, enum rf_device_kind kind,
                         enum rf_memory purpose, bool hide, bool *mapped);
 void rf_memory_choose(struct rf_device *device);
 
 /* ---- staging.c ------------------------------------------------------------------------------- */
 
-/* Pages through which unmapped buffers are read and written; made on first use. */
+/* The size of the staging buffers for reading and writing unmapped buffers; made on first use. */
 #define RF_STAGING_BYTES ((uint64_t)8 << 20)
 struct rf_device_staging {
     pthread_mutex_t lock;
@@ -97,25 +97,25 @@ struct rf_device_staging {
     struct rf_buffer *half[2];
 };
 void rf_staging_fini(struct rf_device *device);
-/* Blocking; the caller has checked the span. */
+/* Blocking. The caller has checked the range. */
 int rf_staging_write(struct rf_buffer *buffer, uint64_t offset, const void *src, uint64_t bytes);
 int rf_staging_read(struct rf_buffer *buffer, uint64_t offset, void *dst, uint64_t bytes);
 int rf_staging_zero(struct rf_buffer *buffer);
 
 /* ---- timeline.c ------------------------------------------------------------------------------ */
 
-/* Either a host timeline (made by the user, signalled by the host, no semaphore) or a stream's (a
- * Vulkan timeline semaphore, signalled by submissions alone). */
+/* A host timeline (created by the user, signalled by the host, no semaphore) or a stream's timeline
+ * (a Vulkan timeline semaphore, signalled only by submissions). */
 struct rf_timeline {
     struct rf_device *device;
     VkSemaphore semaphore;         /* VK_NULL_HANDLE: a host timeline */
     atomic_uint_fast64_t reached;  /* known to be reached */
-    uint64_t submitted;            /* streams: handed to the queue; guarded by device->lock */
+    uint64_t submitted;            /* streams: submitted to the queue; guarded by device->lock */
     struct rf_timeline *next_free; /* device->free_timelines */
 };
 int rf_timeline_acquire(struct rf_device *device, struct rf_timeline **out);
 void rf_timeline_release(struct rf_timeline *timeline);
-/* Asks the driver; true when value has been reached. */
+/* Asks the driver. Returns true if value has been reached. */
 bool rf_timeline_poll(struct rf_timeline *timeline, uint64_t value);
 
 /* ---- profile.c ------------------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ int rf_profile_open(struct rf_device *device); /* calibrate.c */
 bool rf_profile_times(const struct rf_device *device);
 int rf_profile_prepare(struct rf_submission *submission);
 void rf_profile_release(struct rf_submission *submission);
-/* The stream's open labels go into a command buffer that begins, and end with it. */
+/* Begins the stream's open labels in a new command buffer; they end with it. */
 void rf_profile_begin(struct rf_submission *submission);
 void rf_profile_end(struct rf_submission *submission);
 /* Turns the timestamps of a finished submission into trace events. */
@@ -167,52 +167,52 @@ void rf_check_destroy(struct rf_check *check);
 int rf_check_command(struct rf_check *check, const char *name, const struct rf_range *ranges,
                      uint32_t count);
 void rf_check_barrier(struct rf_check *check);
-/* Judges what was recorded since the last call, and forgets it. */
+/* Checks what was recorded since the last call, and clears it. */
 int rf_check_verify(struct rf_check *check, const char *stream, uint64_t *conflicts);
 
 /* ---- check_ranges.c: whether launches keep to the ranges that they declare ------------------- */
 
-/* A mode for tests: device->ranges is NULL when it is off. */
+/* A mode for tests. device->ranges is NULL if it is off. */
 int rf_ranges_open(struct rf_device *device);
 void rf_ranges_close(struct rf_device *device);
 int rf_ranges_add_buffer(const struct rf_buffer *buffer);
 void rf_ranges_remove_buffer(const struct rf_buffer *buffer);
-/* Runs a command by itself, and a launch several times. Blocks; RF_EDEVICE: it reads or writes what
- * it does not declare. */
+/* Runs a command alone, and a launch several times. Blocks. RF_EDEVICE: it reads or writes memory
+ * that it does not declare. */
 struct rf_command;
 int rf_ranges_run(struct rf_stream *stream, const struct rf_command *command);
 
 /* ---- submit.c -------------------------------------------------------------------------------- */
 
-/* A command buffer and where it stands. Owned by its stream, which recycles it. */
+/* A command buffer and its state. Its stream owns and recycles it. */
 struct rf_submission {
     struct rf_submission *next;    /* in the stream's list */
     struct rf_submission *pending; /* in device->pending; guarded by device->lock */
     struct rf_stream *stream;
     VkCommandPool pool;
     VkCommandBuffer commands;
-    bool recorded;                       /* has commands; else it only waits and signals */
-    const struct rf_submission *replays; /* whose commands it runs, instead of its own; or NULL */
+    bool recorded;                       /* has commands; otherwise it only waits and signals */
+    const struct rf_submission *replays; /* whose commands it runs instead of its own; or NULL */
     struct rf_point *waits;
     uint32_t wait_count, wait_capacity;
-    uint64_t value; /* what it signals on the stream's timeline */
+    uint64_t value; /* the value that it signals on the stream's timeline */
     struct rf_regions regions;
 };
-/* Hands over what can run and keeps the rest; does not block. */
+/* Submits what can run and holds back the rest. Does not block. */
 int rf_submit(struct rf_submission *submission);
 int rf_submit_open(struct rf_device *device);
 void rf_submit_close(struct rf_device *device);
 /* Both with device->lock held: */
-void rf_submit_wake(struct rf_device *device); /* a host timeline has moved */
+void rf_submit_wake(struct rf_device *device); /* a host timeline has advanced */
 void rf_submit_forget(struct rf_device *device, struct rf_timeline *timeline);
 
 /* ---- failure.c ------------------------------------------------------------------------------- */
 
-/* The device is of no use any more: keeps the first such error and wakes all who wait. */
+/* The device can no longer be used. Keeps the first such error and wakes all waiting threads. */
 int rf_device_failed(struct rf_device *device, VkResult result, const char *what);
-/* The same, of this thread's last error; device->lock is held. */
+/* The same for this thread's last error. device->lock is held. */
 void rf_device_fail_locked(struct rf_device *device, int status);
-/* 0, or the error that the device failed with. */
+/* Returns 0, or the error with which the device failed. */
 int rf_device_check(struct rf_device *device);
 
 /* ---- stream.c -------------------------------------------------------------------------------- */
@@ -242,31 +242,33 @@ struct rf_stream {
 
 /* Submits the command buffer of a recording. */
 int rf_stream_send_again(struct rf_stream *stream, const struct rf_submission *kept);
-/* Gives up the recording that is being made, if there is one. */
+/* Discards the open recording, if there is one. */
 void rf_stream_give_up(struct rf_stream *stream);
-/* Waits until the stream has reached the value, or its device is idle because it failed. */
+/* Waits until the stream has reached the value, or its device is idle after a failure. */
 void rf_stream_finish(struct rf_stream *stream, uint64_t value);
 
 /* ---- commands.c ------------------------------------------------------------------------------ */
 
 struct rf_command;
-/* Into the stream's command buffer, behind a barrier where it conflicts with what is there. */
+/* Records into the stream's command buffer, after a barrier if it conflicts with earlier commands.
+ */
 int rf_stream_record(struct rf_stream *stream, const struct rf_command *command);
 /* Makes sure that a command buffer is being recorded. */
 int rf_stream_record_nothing(struct rf_stream *stream);
-/* Ends the command buffer that is being recorded; it is the caller's from then on. */
+/* Ends the open command buffer, which then belongs to the caller. */
 int rf_stream_end(struct rf_stream *stream);
 
 /* ---- submission.c ---------------------------------------------------------------------------- */
 
 int rf_submission_create(struct rf_stream *stream, struct rf_submission **out);
 void rf_submission_destroy(struct rf_submission *submission);
-/* One that nothing uses any more, else a new one; and back, if it has not been submitted. */
+/* rf_submission_take: one that is no longer in use, or a new one. rf_submission_give_back: returns
+ * one that was not submitted. */
 int rf_submission_take(struct rf_stream *stream, struct rf_submission **out);
 void rf_submission_give_back(struct rf_stream *stream, struct rf_submission *submission);
 int rf_submission_reserve_waits(struct rf_stream *stream, struct rf_point **waits,
                                 uint32_t *capacity, uint32_t wanted);
-/* Takes back those whose work has finished. */
+/* Recycles those whose work has finished. */
 void rf_stream_reap(struct rf_stream *stream);
 
 /* ---- recording.c ----------------------------------------------------------------------------- */
@@ -287,7 +289,7 @@ struct rf_command {
 int rf_recording_note(struct rf_recording *recording, const struct rf_command *command);
 struct rf_submission *rf_recording_submission(const struct rf_recording *recording);
 void rf_recording_free(struct rf_recording *recording);
-/* What recordings need is about to be destroyed: those that do are of no use any more. */
+/* Called before a buffer or a kernel is destroyed: recordings that need it become invalid. */
 void rf_recordings_lose_buffer(struct rf_device *device, const struct rf_buffer *buffer);
 void rf_recordings_lose_kernel(struct rf_device *device, const struct rf_kernel *kernel);
 
@@ -325,10 +327,10 @@ bool rf_spirv_declares(const struct rf_kernel_desc *desc, uint32_t capability);
 
 /* ---- counting.c ------------------------------------------------------------------------------ */
 
-/* A device without Vulkan behind it: whatever would call a driver asks device->counting first. */
+/* A device without Vulkan: every call of a driver checks device->counting first. */
 #define RF_COUNTING_BYTES (UINT64_C(1) << 56) /* of a buffer */
 int rf_counting_allocate(struct rf_buffer *buffer, enum rf_memory memory);
-/* A command of which the ranges are all that is known. */
+/* Counts a command of which only the ranges are known. */
 void rf_counting_ranges(struct rf_stream *stream, const struct rf_range *ranges, uint32_t count);
 
 /* ---- device.c -------------------------------------------------------------------------------- */
@@ -348,11 +350,11 @@ struct rf_device {
     /* Submissions and timelines. */
     pthread_mutex_t lock;
     pthread_cond_t work;    /* for the submission thread */
-    pthread_cond_t changed; /* for waiters: submitted, signalled or failed */
+    pthread_cond_t changed; /* for waiting threads: submitted, signalled or failed */
     uint32_t waiters;
     struct rf_submission *pending, **pending_tail; /* held back, oldest first */
     uint64_t pass;
-    bool foreign_waits; /* something held back waits for another device's timeline */
+    bool foreign_waits; /* a submission that is held back waits for another device's timeline */
     bool stop, submit_opened, thread_started, fail_next;
     pthread_t thread;
     struct rf_timeline *free_timelines;
@@ -366,7 +368,7 @@ struct rf_device {
     bool memory_mapped[2];
     struct rf_device_staging staging;
     struct rf_recording *recordings; /* guarded by memory_lock */
-    struct rf_ranges *ranges;        /* NULL: launches are believed */
+    struct rf_ranges *ranges;        /* NULL: the ranges of launches are not checked */
 
     /* Counting: guarded by memory_lock. */
     bool counting; /* nothing runs, and there is no driver */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges one launch: runs it several times from the same memory, and looks for bytes that it wrote
- * or read outside of what a declaration says. Called by check_ranges.c and try_ranges.c.
+ * Judges one launch: runs it several times from the same memory, and looks for bytes outside of the
+ * declared ranges that it wrote or read. Called by check_ranges.c and try_ranges.c.
  */
 #include "check_ranges.h"
 
-/* Of every second byte: a NaN as f32, f16 and bf16. */
+/* Bytes at even and odd addresses: zeros, or NaNs as f32, f16 and bf16. */
 static const uint8_t patterns[][2] = {{0, 0}, {0xc0, 0xff}};
 
 void rf_ranges_copy_all(struct rf_ranges *r, enum copy to, enum copy from)
@@ -53,14 +53,14 @@ void rf_ranges_undeclare(struct declared *d)
     rf_free(d->touched.spans);
 }
 
-/* The next piece of the buffer, from piece->end on, that the spans have, or leave out; its offsets.
+/* The next piece of the buffer, from piece->end on, inside or outside of the spans, as offsets.
  * False: there is none. */
 static bool next_piece(const struct cover *c, bool inside, const struct rf_buffer *buffer,
                        struct span *piece)
 {
     uint64_t at = buffer->address + piece->end, end = buffer->address + buffer->bytes;
     for (uint32_t i = 0; i <= c->count && at < end; i++) {
-        /* Before each span there is a gap; the last one reaches the end of all. */
+        /* There is a gap before each span; the last gap reaches the end. */
         const struct span gap = {i ? c->spans[i - 1].end : 0,
                                  i < c->count ? c->spans[i].first : UINT64_MAX};
         const struct span span = i < c->count ? c->spans[i] : (struct span){end, end};
@@ -74,7 +74,7 @@ static bool next_piece(const struct cover *c, bool inside, const struct rf_buffe
     return false;
 }
 
-/* Whether two copies differ inside or outside of the spans, and where first. */
+/* Whether two images differ inside or outside of the spans, and where first. */
 static bool differ(const struct rf_ranges *r, const struct cover *c, bool inside, enum copy a,
                    enum copy b, struct finding *f)
 {
@@ -100,8 +100,8 @@ int rf_ranges_run_command(struct rf_stream *stream, const struct rf_command *com
     return rf_stream_wait(stream);
 }
 
-/* From what was before, with a pattern in those of the first `limit` bytes that are not declared.
- */
+/* Runs from the state before, with a pattern in those of the first `limit` bytes that are not
+ * declared. */
 static int run_filled(struct rf_ranges *r, const struct attempt *a, const struct declared *d,
                       const uint8_t pattern[2], uint64_t limit)
 {
@@ -142,7 +142,7 @@ int rf_ranges_judge(struct rf_ranges *r, const struct attempt *a, const struct d
 int rf_ranges_find_read(struct rf_ranges *r, const struct attempt *a, const struct declared *d,
                         struct finding *f)
 {
-    uint64_t same = 0, other = 0; /* filled up to there the result is the same, or another one */
+    uint64_t same = 0, other = 0; /* filled up to this byte, the result is the same, or differs */
     for (size_t i = 0; i < r->count; i++)
         other += r->images[i].buffer->bytes;
     while (other - same > 1) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compute pipelines made of SPIR-V, push constants and specialization constants, and the device's
- * table of those that the library itself uses.
+ * Compute pipelines from SPIR-V, push constants and specialization constants, and the device's
+ * table of the library's own kernels.
  */
 #include "glsl.h"
 #include "internal.h"
@@ -58,7 +58,7 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
         .requiredSubgroupSize = desc->subgroup_size};
     bool sized = desc->subgroup_size && device->caps.subgroup_size_control &&
                  device->caps.subgroup_min < device->caps.subgroup_max;
-    /* The invocations of a subgroup share matrices: none may be missing. */
+    /* The invocations of a subgroup share matrices, so all must be active. */
     bool full = device->caps.full_subgroups && rf_spirv_declares(desc, RF_SPIRV_COOPERATIVE_MATRIX);
     VkComputePipelineCreateInfo create = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
@@ -120,8 +120,7 @@ static int create_of_glsl(struct rf_device *device, const struct rf_kernel_desc 
     if (!desc->name)
         return rf_fail(RF_EINVAL, "a kernel needs a name");
     if (desc->spirv)
-        return rf_fail(RF_EINVAL, "%s: give a kernel as GLSL or as SPIR-V, not as both",
-                       desc->name);
+        return rf_fail(RF_EINVAL, "%s: give a kernel as GLSL or as SPIR-V, not both", desc->name);
     RETURN_IF_ERROR(rf_glsl_compile(desc->name, desc->glsl, &spirv, &compiled.spirv_bytes));
     compiled.spirv = spirv;
     const int rc = create_of_spirv(device, &compiled, device->opts.kernel_statistics, out);
@@ -133,8 +132,9 @@ int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc
                      struct rf_kernel **out)
 {
     if (!device || !desc || !out)
-        return rf_fail(RF_EINVAL,
-                       "rf_kernel_create needs a device, a description and a place for its result");
+        return rf_fail(
+            RF_EINVAL,
+            "rf_kernel_create needs a device, a description and a pointer for its result");
     RETURN_IF_ERROR(rf_device_check(device));
     return desc->glsl ? create_of_glsl(device, desc, out)
                       : create_of_spirv(device, desc, device->opts.kernel_statistics, out);
@@ -188,7 +188,7 @@ static bool same(const struct rf_kernel_slot *slot, const struct rf_kernel_desc 
             memcmp(slot->specs, desc->specs, desc->spec_count * sizeof(*desc->specs)) == 0);
 }
 
-/* Where it is, or the empty place where it belongs. The table is never full. */
+/* Its slot, or the free one for it. The table is never full. */
 static struct rf_kernel_slot **place_of(const struct rf_kernel_table *table, uint32_t hash,
                                         const struct rf_kernel_desc *desc)
 {
@@ -215,8 +215,8 @@ static int resize(struct rf_kernel_table *table, uint32_t capacity)
     return 0;
 }
 
-/* Removing shifts the slots behind it, so the rest is put in anew. Only after a failed compilation.
- */
+/* Removing an entry moves those after it, so the rest is inserted again. Only after a failed
+ * compilation. */
 static void remove_slot(struct rf_kernel_table *table, struct rf_kernel_slot *slot)
 {
     for (uint32_t i = 0; i < table->capacity; i++) {
@@ -234,7 +234,7 @@ static void remove_slot(struct rf_kernel_table *table, struct rf_kernel_slot *sl
     }
 }
 
-/* Compiles without the lock, so that those who only look up do not wait. */
+/* Compiles without the lock, so that lookups do not wait. */
 static int compile(struct rf_device *device, const struct rf_kernel_desc *desc, uint32_t hash,
                    struct rf_kernel **out)
 {
@@ -278,7 +278,7 @@ int rf_device_kernel(struct rf_device *device, const struct rf_kernel_desc *desc
             *out = slot->kernel;
             break;
         }
-        if (slot) { /* another thread compiles it; if it fails, the slot is gone and we try */
+        if (slot) { /* another thread compiles it; if that fails, the slot is removed and we try */
             pthread_cond_wait(&table->compiled, &table->lock);
             continue;
         }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Launches, copies and fills: checked, then recorded (commands.c), counted (counting.c), or run
- * under the check of ranges (check_ranges.c).
+ * Launches, copies and fills: they are checked, then recorded (commands.c), counted (counting.c),
+ * or run under the check of ranges (check_ranges.c).
  */
 #include "internal.h"
 
 static int issue(struct rf_stream *stream, const struct rf_command *command)
 {
     if (stream->device->counting) {
-        if (!command->kernel) /* who launches a kernel knows more than its ranges */
+        if (!command->kernel) /* launches of a kernel count more than ranges */
             rf_counting_ranges(stream, command->ranges, command->range_count);
         return 0;
     }
@@ -16,7 +16,7 @@ static int issue(struct rf_stream *stream, const struct rf_command *command)
                                   : rf_stream_record(stream, command);
 }
 
-/* Whether the stream may use what is of this device. */
+/* Whether the stream may use objects of this device. */
 static bool is_for(const struct rf_stream *stream, const struct rf_device *device)
 {
     return device == stream->device || stream->device->counting;
@@ -49,12 +49,14 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
                     uint32_t range_count, const struct rf_view *views, uint32_t view_count)
 {
     if (!stream || !kernel || !groups || (push_bytes && !push) || (range_count && !ranges))
-        return rf_fail(RF_EINVAL, "rf_launch needs a stream, a kernel, groups, and what it counts");
+        return rf_fail(
+            RF_EINVAL,
+            "rf_launch needs a stream, a kernel, groups, and data where a size is not 0");
     if (push_bytes != kernel->push_bytes)
-        return rf_fail(RF_EINVAL, "%s: it was made for %u bytes of push constants, not %u",
+        return rf_fail(RF_EINVAL, "%s: it was created for %u bytes of push constants, not %u",
                        kernel->name, kernel->push_bytes, push_bytes);
     if (!is_for(stream, kernel->device))
-        return rf_fail(RF_EINVAL, "%s: the kernel and stream %s are of different devices",
+        return rf_fail(RF_EINVAL, "%s: the kernel and stream %s belong to different devices",
                        kernel->name, stream->name);
     if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0)
         return 0;
@@ -82,11 +84,11 @@ int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst
     if (!stream || !dst || !src)
         return rf_fail(RF_EINVAL, "rf_stream_copy needs a stream and two buffers");
     if (!is_for(stream, dst->device) || !is_for(stream, src->device))
-        return rf_fail(RF_EINVAL, "copy: the buffers and stream %s are of different devices",
+        return rf_fail(RF_EINVAL, "copy: the buffers and stream %s belong to different devices",
                        stream->name);
     if (!inside(dst, dst_offset, bytes) || !inside(src, src_offset, bytes))
         return rf_fail(RF_EINVAL,
-                       "copy of %llu bytes from %llu (of %llu) to %llu (of %llu) leaves a buffer",
+                       "copy of %llu bytes from %llu (of %llu) to %llu (of %llu) exceeds a buffer",
                        (unsigned long long)bytes, (unsigned long long)src_offset,
                        (unsigned long long)src->bytes, (unsigned long long)dst_offset,
                        (unsigned long long)dst->bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the matrix units of a device offer: which sizes and types of product, by a subgroup or by a
- * whole workgroup. Called by select.c for every device. What is not of use to the library's kernels
- * (16-bit operands, sums in fp32) is left out.
+ * The matrix units of a device: the sizes and types of products, by a subgroup or by a whole
+ * workgroup. select.c calls it for every device. Shapes that the library's kernels cannot use
+ * (other than 16-bit operands with fp32 sums) are left out.
  */
 #include "internal.h"
 
@@ -12,7 +12,7 @@ static bool operand_of(VkComponentTypeKHR type, enum rf_dtype *out)
     return type == VK_COMPONENT_TYPE_FLOAT16_KHR || type == VK_COMPONENT_TYPE_BFLOAT16_KHR;
 }
 
-/* Adds a shape unless its types are of no use. */
+/* Adds a shape if the kernels can use its types. */
 static void add(struct rf_device_info *info, struct rf_matrix_shape shape, VkComponentTypeKHR a,
                 VkComponentTypeKHR b, VkComponentTypeKHR c, VkComponentTypeKHR result)
 {
@@ -77,7 +77,7 @@ static void list_workgroup(const struct rf_vk_instance *vk, VkPhysicalDevice phy
     rf_free(list);
 }
 
-/* What the workgroup kernels use. */
+/* Whether the features for the workgroup kernels are there. */
 static bool whole_workgroup(const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *f)
 {
     return f->cooperativeMatrixWorkgroupScope && f->cooperativeMatrixFlexibleDimensions &&

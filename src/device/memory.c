@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of buffers: one allocation each, with a device address; and the counts by category.
+ * The memory of buffers: one allocation each, with a device address; and the byte counts by
+ * category.
  */
 #include "internal.h"
 
@@ -30,12 +31,13 @@ static uint64_t score_type(VkMemoryPropertyFlags flags, uint64_t heap_mib, enum 
         return mappable ? 1 + 4u * cached + 2u * (kind != RF_DEVICE_DISCRETE || !(flags & LOCAL))
                         : 0;
     }
-    /* Reading a discrete GPU's memory over its bus without a cache is slower than staging, so that
+    /* Host reads of a discrete GPU's memory without a cache are slower than staging, so such memory
      * counts as not mapped. */
     *mapped = mappable && (cached || kind == RF_DEVICE_INTEGRATED || kind == RF_DEVICE_CPU);
     if (!(flags & LOCAL))
         return 0;
-    /* The largest heap first: a small window of mappable memory is no place for tensors. */
+    /* The largest heap is preferred: a small window of mappable memory is not suitable for tensors.
+     */
     return 1 + heap_mib * 4 + 2u * *mapped + (*mapped ? cached : !mappable);
 }
 
@@ -84,7 +86,7 @@ static void count(struct rf_device *device, enum rf_category category, uint64_t 
 
 void rf_device_memory(const struct rf_device *device, struct rf_memory_stats *out)
 {
-    struct rf_device *d = (struct rf_device *)device; /* only its lock is touched */
+    struct rf_device *d = (struct rf_device *)device; /* only its lock is modified */
     pthread_mutex_lock(&d->memory_lock);
     *out = d->stats;
     pthread_mutex_unlock(&d->memory_lock);
@@ -125,7 +127,7 @@ uint64_t rf_buffer_ask_address(const struct rf_buffer *buffer)
     return buffer->device->vk.GetBufferDeviceAddress(buffer->device->handle, &info);
 }
 
-/* Makes the buffer and binds memory of its own to it. `slack` bytes more than asked for. */
+/* Creates the buffer and binds new memory to it, `slack` bytes more than asked for. */
 static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t slack)
 {
     struct rf_device *device = buffer->device;
@@ -180,7 +182,7 @@ static void release(struct rf_buffer *buffer)
         rf_free(buffer->map);
     if (buffer->handle)
         device->vk.DestroyBuffer(device->handle, buffer->handle, NULL);
-    if (buffer->memory) /* unmaps as well */
+    if (buffer->memory) /* unmaps it, too */
         device->vk.FreeMemory(device->handle, buffer->memory, NULL);
     pthread_mutex_lock(&device->memory_lock);
     device->stats.now[buffer->category] -= buffer->allocated;
@@ -210,7 +212,7 @@ int rf_buffer_make(struct rf_device *device, uint64_t bytes, enum rf_memory memo
     *buffer = (struct rf_buffer){.device = device, .bytes = bytes, .category = category};
     int rc = allocate(buffer, memory, 0);
     if (rc == 0 && buffer->address % RF_ADDRESS_ALIGNMENT != 0) {
-        /* This driver aligns less: again, with room to start further on. */
+        /* The driver's alignment is smaller, so allocate again with room to start later. */
         release(buffer);
         rc = allocate(buffer, memory, RF_ADDRESS_ALIGNMENT);
         buffer->shift = (0 - buffer->address) % RF_ADDRESS_ALIGNMENT;

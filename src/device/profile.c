@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Labels: they go into command buffers for debuggers (VK_EXT_debug_utils), and, when the device was
- * opened with profile, each labelled region is timed by the device and becomes an event of the
- * trace, on a track of the stream's name. A label that is open across submissions gives one region
- * in each.
+ * Labels. They are recorded into command buffers for debuggers (VK_EXT_debug_utils). If the device
+ * was opened with profile, it also times each labelled region, which becomes an event of the trace,
+ * on a track with the stream's name. A label that is open across submissions gives one region in
+ * each.
  */
 #include <ringforge/ringforge.h>
 
@@ -60,8 +60,8 @@ static void open_region(struct rf_submission *submission, uint32_t depth, const 
     regions->open[depth] = region;
     snprintf(regions->list[region].name, RF_NAME_BYTES, "%s", name);
     regions->list[region].closed = false;
-    /* When the commands before have finished, not when this one is seen: regions then do not
-     * overlap those before them. */
+    /* Written when the earlier commands have finished, not when this command is reached, so that
+     * regions do not overlap earlier ones. */
     device->vk.CmdWriteTimestamp(submission->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
                                  regions->queries, 2 * region);
 }
@@ -99,7 +99,7 @@ void rf_profile_end(struct rf_submission *submission)
         close_region(submission, --depth);
 }
 
-/* Deeper labels than RF_LABEL_DEPTH are counted, so that they pair up, and not shown. */
+/* Labels nested deeper than RF_LABEL_DEPTH are counted, so that they pair up, but not shown. */
 void rf_stream_push_label(struct rf_stream *stream, const char *label)
 {
     if (!stream)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a device was measured to reach: a text file beside the pipeline cache, named by device and
- * driver. Written by `ringforge tune`, read by whoever compares with it. Nothing in a file is
- * trusted, and one that is not whole is ignored.
+ * The measured rates of a device: a text file next to the pipeline cache, named by device and
+ * driver. `ringforge tune` writes it; the simulator and others read it. Nothing in a file is
+ * trusted, and an incomplete one is ignored.
  */
 #include <errno.h>
 #include <math.h>
@@ -44,7 +44,7 @@ static void head_text(const struct rf_device *device, char *text, size_t bytes)
              info->driver_version);
 }
 
-/* "name number", the number finite and not negative. */
+/* Reads "name number"; the number must be finite and not negative. */
 static bool read_line(FILE *file, const char *name, double *out)
 {
     char line[128], word[8], end;
@@ -52,20 +52,20 @@ static bool read_line(FILE *file, const char *name, double *out)
            strcmp(word, name) == 0 && isfinite(*out) && *out >= 0;
 }
 
-/* Why the file is not taken; NULL: it is. */
+/* Why the file is not used; NULL if it is. */
 static const char *read_file(const struct rf_device *device, FILE *file,
                              struct rf_device_rates *out)
 {
     char line[128], head[128];
     head_text(device, head, sizeof(head));
     if (!fgets(line, sizeof(line), file) || strcmp(line, head) != 0)
-        return "it is of another version, device or driver";
+        return "it belongs to another version, device or driver";
     bool good = true;
     for (size_t i = 0; good && i < TYPES; i++)
         good = read_line(file, rf_dtype_name(types[i]), &out->products[i]);
     if (!good || !read_line(file, "memory", &out->bytes_per_s) ||
         !read_line(file, "launch", &out->launch_s))
-        return "a line of it makes no sense";
+        return "a line of it is not valid";
     return fgets(line, sizeof(line), file) && strcmp(line, "end\n") == 0 ? NULL
                                                                          : "it is not complete";
 }
@@ -99,7 +99,7 @@ int rf_device_rates_save(const struct rf_device *device, const struct rf_device_
     if (!rf_device_cache_path(device, "rates", name, true))
         return rf_fail(RF_EIO, "there is no folder for the rates; set RF_CACHE_DIR");
     snprintf(temporary, sizeof(temporary), "%s.%ld", name, (long)getpid());
-    unlink(temporary); /* of a process that was killed and had this number */
+    unlink(temporary); /* of a killed process with the same number */
     FILE *file = fopen(temporary, "wxe");
     if (!file)
         return rf_fail(RF_EIO, "%s cannot be written", temporary);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Recordings: command buffers that are kept, and handed to the device as often as wanted without
- * being recorded again. What they are made of is recording.c's.
+ * Recordings: command buffers that are kept, and submitted any number of times without being
+ * recorded again. recording.c has their content.
  */
 #include "recording.h"
 
@@ -11,19 +11,19 @@ int rf_record_begin(struct rf_stream *stream)
         return rf_fail(RF_EINVAL, "rf_record_begin without a stream");
     if (stream->keeping)
         return rf_fail(RF_EINVAL,
-                       "stream %s is being recorded already; rf_record_end comes before another "
+                       "stream %s is being recorded already; call rf_record_end before another "
                        "rf_record_begin",
                        stream->name);
     if (stream->device->ranges)
         return rf_fail(RF_ENOTSUP,
-                       "stream %s: with RF_CHECK_RANGES nothing is recorded to be replayed; launch "
-                       "it each time",
+                       "stream %s: with RF_CHECK_RANGES nothing can be recorded and replayed; "
+                       "launch it each time",
                        stream->name);
     if (stream->device->counting)
         return rf_fail(RF_ENOTSUP,
-                       "stream %s: a device that counts keeps no commands; launch them each time",
+                       "stream %s: a counting device keeps no commands; launch them each time",
                        stream->name);
-    if (stream->recording) /* what it waits for is for what is replayed next */
+    if (stream->recording) /* its waits belong to the next replay */
         RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
     struct rf_recording *r = rf_alloc(sizeof(*r));
     if (!r)
@@ -42,7 +42,7 @@ int rf_record_end(struct rf_stream *stream, struct rf_recording **out)
 {
     if (!stream || !stream->keeping) {
         if (!out)
-            return 0; /* nothing to give up */
+            return 0; /* nothing to discard */
         return rf_fail(RF_EINVAL, "rf_record_end without rf_record_begin");
     }
     struct rf_recording *r = stream->keeping;
@@ -87,7 +87,8 @@ int rf_record_replay(struct rf_stream *stream, struct rf_recording *r)
         RETURN_IF_ERROR(rf_stream_submit(stream, NULL));
     if (r->empty)
         return 0;
-    /* With profile it may block: timestamps are read before the next run overwrites them. */
+    /* With profile it may block, because timestamps are read before the next run overwrites them.
+     */
     if (r->kept->regions.queries && r->last)
         RETURN_IF_ERROR(rf_stream_wait(stream));
     RETURN_IF_ERROR(rf_stream_send_again(stream, r->kept));
@@ -111,10 +112,11 @@ bool rf_recording_same(const struct rf_recording *a, const struct rf_recording *
     size_t least = a->marks.count < b->marks.count ? a->marks.count : b->marks.count;
     for (size_t i = 0; i < least; i++)
         if (x[i].hash != y[i].hash) {
-            snprintf(why, size, "command %zu was %s and is %s now, or its arguments differ", i,
+            snprintf(why, size, "command %zu was %s and is now %s, or its arguments differ", i,
                      x[i].name, y[i].name);
             return false;
         }
-    snprintf(why, size, "there were %zu commands and are %zu now", a->marks.count, b->marks.count);
+    snprintf(why, size, "there were %zu commands, and now there are %zu", a->marks.count,
+             b->marks.count);
     return a->marks.count == b->marks.count;
 }

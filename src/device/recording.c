@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a recording is made of: a mark for every command, so that two can be compared, and the
- * addresses and kernels that it needs, so that it is not replayed once one of them is gone.
+ * The content of a recording: a mark for every command, to compare two recordings; and the
+ * addresses and kernels that it needs, so that it is not replayed after one of them was destroyed.
  */
 #include "recording.h"
 
@@ -25,7 +25,8 @@ static int add_span(struct rf_recording *r, uint64_t address, uint64_t bytes)
     return bytes ? append(&r->spans, &span, sizeof(span)) : 0;
 }
 
-/* A launch that declares no ranges: whatever in its push constants may be an address is one. */
+/* For a launch without declared ranges: every value in its push constants that may be an address is
+ * taken for one. */
 static int add_guesses(struct rf_recording *r, const struct rf_command *c)
 {
     for (uint32_t at = 0; at + 8 <= c->push_bytes; at += 4) {
@@ -132,7 +133,7 @@ struct rf_submission *rf_recording_submission(const struct rf_recording *recordi
 
 void rf_recordings_lose_buffer(struct rf_device *device, const struct rf_buffer *buffer)
 {
-    if (!buffer->address) /* half-built */
+    if (!buffer->address) /* not yet complete */
         return;
     pthread_mutex_lock(&device->memory_lock);
     for (struct rf_recording *r = device->recordings; r; r = r->up)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A recording, for the files that make it (recording.c) and that begin, end and replay it
+ * A recording, for the files that fill it (recording.c) and that begin, end and replay it
  * (record.c).
  */
 #ifndef RF_DEVICE_RECORDING_H
@@ -30,13 +30,13 @@ struct rf_recording {
     bool empty;
     uint64_t last;                    /* the stream's value of the last replay; 0 = none yet */
     struct rf_recording_list marks;   /* struct rf_recording_mark */
-    struct rf_recording_list spans;   /* struct rf_recording_span; after the end sorted and apart */
+    struct rf_recording_list spans;   /* struct rf_recording_span; sorted, disjoint after the end */
     struct rf_recording_list kernels; /* const struct rf_kernel *, each once */
     atomic_int stale;                 /* enum rf_recording_stale */
     struct rf_recording *up;          /* in device->recordings; guarded by device->memory_lock */
 };
 
-/* Sorted, and those that overlap made one: few are left, since tensors share buffers. */
+/* Sorts them and joins those that overlap. Few are left, because tensors share buffers. */
 void rf_recording_join_spans(struct rf_recording_list *list);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which devices there are, what each can do, and which one is meant. Makes no device.
+ * Lists devices and their properties, and finds the selected one. Does not open devices.
  */
 #define _GNU_SOURCE /* strcasestr */
 #include <ctype.h>
@@ -27,7 +27,7 @@ struct properties {
     VkPhysicalDeviceExternalMemoryHostPropertiesEXT external_host;
 };
 
-/* Puts a structure behind the others of a chain. */
+/* Appends a structure to a chain. */
 static void chain(void *head, void *added)
 {
     VkBaseOutStructure *last = head;
@@ -67,8 +67,8 @@ static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     rf_free(list);
 }
 
-/* The compute family with the most queues; of equals one without graphics, which the desktop does
- * not share. */
+/* The compute family with the most queues. Of equal ones, a family without graphics, because the
+ * desktop does not use it. */
 static bool find_family(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                         struct rf_device_info *info, struct rf_device_caps *caps)
 {
@@ -106,8 +106,8 @@ static enum rf_device_kind kind_of(VkPhysicalDeviceType type)
     }
 }
 
-/* Of "llvmpipe, Mesa 25.0.7 (LLVM 19.1.7)": 25; 0 when it is not Mesa. The driver's version as a
- * number is 0.0.1 in every version of that driver. */
+/* 25 for "llvmpipe, Mesa 25.0.7 (LLVM 19.1.7)"; 0 if it is not Mesa. The driver's numeric version
+ * is 0.0.1 in every release of that driver. */
 static int mesa_version(const struct rf_device_info *info)
 {
     const char *mesa = strstr(info->driver, "Mesa ");
@@ -165,7 +165,8 @@ static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     caps->max_storage_range = limits->maxStorageBufferRange;
     caps->storage_alignment = limits->minStorageBufferOffsetAlignment;
     caps->views = info->kind == RF_DEVICE_CPU && caps->ext_push_descriptor;
-    /* Three times as quick with 22.3; with 25.0 and 26.2 some kernels gain and others lose. */
+    /* Three times as fast with 22.3. With 25.0 and 26.2 some kernels are faster and others slower.
+     */
     caps->wide_writes =
         caps->views && info->driver_id == VK_DRIVER_ID_MESA_LLVMPIPE && mesa_version(info) < 25;
     info->max_allocation_bytes = p.v11.maxMemoryAllocationSize;
@@ -222,8 +223,8 @@ static const char *fill_features(const struct rf_vk_instance *vk, VkPhysicalDevi
     return NULL;
 }
 
-/* The memory that buffers of kind RF_MEMORY_DEVICE come from: heap size and whether it is mapped.
- * The choice of the type itself is memory.c's; the two agree by using the same rule. */
+/* The memory of buffers of kind RF_MEMORY_DEVICE: the size of its heap, and whether it is mapped.
+ * memory.c chooses the type by the same rule. */
 static void fill_memory(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                         struct rf_device_info *info)
 {
@@ -255,7 +256,7 @@ static void describe(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
     info->kind = kind_of(p->deviceType);
     if (p->apiVersion < VK_API_VERSION_1_2) {
         snprintf(info->reason, sizeof(info->reason),
-                 "its driver speaks Vulkan %u.%u; 1.2 is needed",
+                 "its driver supports Vulkan %u.%u; 1.2 is needed",
                  VK_API_VERSION_MAJOR(p->apiVersion), VK_API_VERSION_MINOR(p->apiVersion));
         return;
     }
@@ -287,7 +288,7 @@ static int enumerate(const struct rf_vk_instance *vk, VkPhysicalDevice *list, ui
 int rf_device_list(struct rf_device_info *infos, uint32_t capacity, uint32_t *count)
 {
     if (!count || (capacity > 0 && !infos))
-        return rf_fail(RF_EINVAL, "rf_device_list needs a place for its results");
+        return rf_fail(RF_EINVAL, "rf_device_list needs a pointer for its results");
     struct rf_vk_instance vk;
     VkPhysicalDevice list[MAX_DEVICES];
     uint32_t found;
@@ -302,7 +303,7 @@ int rf_device_list(struct rf_device_info *infos, uint32_t capacity, uint32_t *co
     return rc;
 }
 
-/* Discrete before integrated before others before CPU. */
+/* Discrete, then integrated, then other, then CPU. */
 static int rank_of(const struct rf_device_info *info)
 {
     static const int rank[] = {[RF_DEVICE_OTHER] = 2,
@@ -333,7 +334,7 @@ static void name_all(const struct rf_device_info *infos, uint32_t count, char *t
                                  infos[i].name, infos[i].usable ? "" : " (not usable)");
 }
 
-/* Index of the device meant by `select`; -1: there is none. */
+/* Index of the device that `select` names; -1: none. */
 static int find(const char *select, const struct rf_device_info *infos, uint32_t count)
 {
     if (is_number(select)) {

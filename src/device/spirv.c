@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the capabilities that a SPIR-V module declares, before a driver sees it: some drivers crash
- * on what they lack instead of refusing it. Called by kernel.c.
+ * Reads the capabilities that a SPIR-V module declares, before a driver gets it: some drivers crash
+ * on capabilities that they lack. Called by kernel.c.
  */
 #include "internal.h"
 
@@ -12,7 +12,7 @@ static bool has_subgroup(const struct rf_device *device, VkSubgroupFeatureFlags 
     return device->caps.subgroup_operations & bit;
 }
 
-/* Only what the library enables may be used; all else counts as absent. */
+/* Only capabilities that the library enables may be used; all others count as absent. */
 static bool offered(const struct rf_device *device, uint32_t capability, const char **name)
 {
     const struct rf_device_info *info = &device->info;
@@ -68,7 +68,7 @@ int rf_spirv_check(const struct rf_device *device, const struct rf_kernel_desc *
     const uint32_t *words = desc->spirv;
     size_t count = desc->spirv_bytes / 4;
     if (!words || desc->spirv_bytes % 4 || count < HEADER_WORDS || words[0] != SPIRV_MAGIC)
-        return rf_fail(RF_EINVAL, "%s: this is not a SPIR-V module of this machine's byte order",
+        return rf_fail(RF_EINVAL, "%s: it is not a SPIR-V module in this machine's byte order",
                        desc->name);
     /* Capabilities are the first instructions of every module. */
     for (size_t i = HEADER_WORDS; i < count;) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reaching memory that the host cannot map: through two halves of mapped memory, so that the device
- * copies one while the host copies the other. Called by buffer.c.
+ * Accesses memory that the host cannot map through two halves of a mapped staging buffer: the
+ * device copies one half while the host copies the other. Called by buffer.c.
  */
 #include "internal.h"
 
@@ -76,7 +76,7 @@ static int read_locked(struct rf_buffer *buffer, uint64_t offset, uint8_t *dst, 
     struct rf_point ready[2];
     uint64_t pieces = (bytes + RF_STAGING_BYTES - 1) / RF_STAGING_BYTES;
     RETURN_IF_ERROR(staging_ready(buffer->device));
-    /* The device is asked for piece i before the host takes piece i - 1. */
+    /* The device copies piece i while the host copies piece i - 1. */
     for (uint64_t i = 0; i <= pieces; i++) {
         uint64_t at = i * RF_STAGING_BYTES, taken = at - RF_STAGING_BYTES, half = i & 1;
         if (i < pieces) {
@@ -118,8 +118,8 @@ int rf_staging_read(struct rf_buffer *buffer, uint64_t offset, void *dst, uint64
 {
     if (buffer->device->counting)
         return rf_fail(RF_ENOTSUP,
-                       "reading %llu bytes of a buffer that has none: its device only "
-                       "counts; open another to compute",
+                       "reading %llu bytes of a buffer without content: its device only counts; "
+                       "open another device to compute",
                        (unsigned long long)bytes);
     pthread_mutex_lock(&buffer->device->staging.lock);
     int rc = read_locked(buffer, offset, dst, bytes);

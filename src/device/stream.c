@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Streams: making and ending them, waiting for points, submitting. What is recorded is
- * commands.c's; handing over to the queue is submit.c's.
+ * Streams: creating and destroying them, waiting for points, submitting. commands.c records,
+ * submit.c submits to the queue.
  */
 #include "internal.h"
 
@@ -17,7 +17,7 @@ static void destroy_list(struct rf_submission *list)
 int rf_stream_create(struct rf_device *device, const char *name, struct rf_stream **out)
 {
     if (!device || !out)
-        return rf_fail(RF_EINVAL, "rf_stream_create needs a device and a place for its result");
+        return rf_fail(RF_EINVAL, "rf_stream_create needs a device and a pointer for its result");
     RETURN_IF_ERROR(rf_device_check(device));
     struct rf_stream *stream = rf_alloc(sizeof(*stream));
     if (!stream)
@@ -54,9 +54,11 @@ void rf_stream_destroy(struct rf_stream *stream)
         return;
     struct rf_device *device = stream->device;
     rf_stream_give_up(stream);
-    /* Twice: the first may fail because of what was recorded last, which is then gone. */
+    /* Two attempts: the first may fail because of the last recorded command, which is then
+     * discarded. */
     if (stream->timeline && rf_stream_wait(stream) < 0 && rf_stream_wait(stream) < 0) {
-        /* A failed device: nothing more is submitted, but what runs must not lose its memory. */
+        /* On a failed device nothing more is submitted, but running work must not lose its memory.
+         */
         pthread_mutex_lock(&device->lock);
         device->vk.DeviceWaitIdle(device->handle);
         pthread_mutex_unlock(&device->lock);
@@ -103,8 +105,8 @@ static int check_not_keeping(const struct rf_stream *stream)
     if (!stream->keeping)
         return 0;
     return rf_fail(RF_EINVAL,
-                   "stream %s is between rf_record_begin and rf_record_end: there it neither "
-                   "submits nor waits",
+                   "stream %s is between rf_record_begin and rf_record_end, where it can neither "
+                   "submit nor wait",
                    stream->name);
 }
 
@@ -121,7 +123,7 @@ int rf_stream_after(struct rf_stream *stream, struct rf_point point)
     return add_wait(stream, point);
 }
 
-/* With what the stream waits for, as its next value. */
+/* Submits it with the stream's waits and its next value. */
 static int send(struct rf_stream *stream, struct rf_submission *submission)
 {
     struct rf_point *waits = submission->waits;
@@ -160,7 +162,7 @@ int rf_stream_submit(struct rf_stream *stream, struct rf_point *done)
     struct rf_submission *submission = stream->recording;
     if (submission) {
         int rc = rf_stream_end(stream);
-        if (rc < 0) { /* nothing of it has run, nor will */
+        if (rc < 0) { /* nothing of it has run, or will run */
             rf_submission_give_back(stream, submission);
             return rc;
         }
@@ -225,7 +227,7 @@ int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits)
         return rf_fail(RF_EINVAL, "rf_stream_reserve needs a stream and a number of submissions");
     if (stream->device->counting)
         return 0;
-    RETURN_IF_ERROR(rf_stream_wait(stream)); /* then all there are, are free */
+    RETURN_IF_ERROR(rf_stream_wait(stream)); /* then all of them are free */
     RETURN_IF_ERROR(
         rf_submission_reserve_waits(stream, &stream->waits, &stream->wait_capacity, waits));
     int made = 0;

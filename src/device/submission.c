@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Command buffers of streams: made, taken again once what they held has run. Called by stream.c,
- * commands.c and record.c.
+ * Command buffers of streams: created, and reused after their work has finished. Called by
+ * stream.c, commands.c and record.c.
  */
 #include "internal.h"
 

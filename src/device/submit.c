@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Handing work to the queue, late: a submission goes out only when all it waits for has been
- * signalled or is itself on a queue already, because a queue that waits holds up everything behind
- * it. What can go at once goes on the caller's thread, under the device's lock; the rest is held
- * back and handed over by the device's submission thread. Order within a stream is kept.
+ * Submits work to the queue, late: only when everything that it waits for has been signalled or is
+ * on a queue itself, because a queue that waits blocks everything after it. Work that can run at
+ * once is submitted by the caller's thread, under the device's lock. Other work is held back, and
+ * submitted by the device's submission thread. The order within a stream is kept.
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
 
 #include "internal.h"
 
-/* How often the thread looks at timelines of other devices, which cannot wake it. */
+/* How often the thread polls timelines of other devices, which cannot wake it. */
 #define FOREIGN_POLL_NS 100000
 
-/* Another device's timeline: 1 reached, 0 not yet, or the error of a device that will never get
- * there. Takes no lock, for ours is held. */
+/* Another device's timeline: 1 reached, 0 not yet, or the error of a device that has failed. Takes
+ * no lock, because this device's lock is held. */
 static int ask_foreign(struct rf_point wait, const struct rf_stream *stream)
 {
     struct rf_device *other = wait.timeline->device;
@@ -30,7 +30,7 @@ static int ask_foreign(struct rf_point wait, const struct rf_stream *stream)
     return 0;
 }
 
-/* Drops the waits that are over. 1: those left may wait on the device itself; 0: not yet. */
+/* Removes the waits that are over. 1: the others may be waited for on the device; 0: not yet. */
 static int can_run(struct rf_device *device, struct rf_submission *submission)
 {
     uint32_t kept = 0;
@@ -56,8 +56,8 @@ static int can_run(struct rf_device *device, struct rf_submission *submission)
     return ready;
 }
 
-/* Once the queue has the last batch it may have run at any time, and the stream's owner, who needs
- * no lock for that, may use the submission again: so nothing is read from it afterwards. */
+/* After the queue has the last batch, it may have run at any time. The stream's owner may then
+ * reuse the submission without a lock, so nothing is read from it afterwards. */
 static VkResult queue_submit(struct rf_device *device, const struct rf_submission *submission)
 {
     enum { MAX_WAITS = 16 };
@@ -72,8 +72,8 @@ static VkResult queue_submit(struct rf_device *device, const struct rf_submissio
     uint32_t waits = 0, next = 0;
     bool last = false;
     VkResult result = VK_SUCCESS;
-    /* More waits than fit go ahead in empty batches: what comes later on the queue is behind them.
-     */
+    /* If there are more waits than fit, empty batches with the others are submitted first: later
+     * work on the queue runs after them. */
     do {
         for (waits = 0; waits < MAX_WAITS && next < count; waits++, next++) {
             semaphores[waits] = submission->waits[next].timeline->semaphore;
@@ -101,8 +101,8 @@ static VkResult queue_submit(struct rf_device *device, const struct rf_submissio
     return result;
 }
 
-/* What can run leaves the list, at *link. 1: handed over; 0: not yet; or the error that ends the
- * device. */
+/* Submits one that can run and removes it from the list, at *link. 1: submitted; 0: not yet; or the
+ * error of the failed device. */
 static int hand_over(struct rf_device *device, struct rf_submission **link)
 {
     struct rf_submission *submission = *link;
@@ -122,7 +122,7 @@ static int hand_over(struct rf_device *device, struct rf_submission **link)
     return 1;
 }
 
-/* Everything that can go, goes. device->lock is held. Returns the error that ended the device. */
+/* Submits everything that can run. device->lock is held. Returns the error of a failed device. */
 static int pump(struct rf_device *device)
 {
     bool again = true;
@@ -138,11 +138,11 @@ static int pump(struct rf_device *device)
                 return rc;
             }
             if (rc == 0) {
-                s->stream->held_back_mark = pass; /* those behind it on the stream stay, too */
+                s->stream->held_back_mark = pass; /* later ones of the same stream stay, too */
                 link = &s->pending;
                 continue;
             }
-            again = device->pending != NULL; /* it may be what an earlier one waits for */
+            again = device->pending != NULL; /* an earlier one may have waited for it */
         }
     }
     if (device->waiters)
@@ -182,7 +182,8 @@ void rf_submit_forget(struct rf_device *device, struct rf_timeline *timeline)
                 s->waits[kept++] = s->waits[i];
             else if (atomic_load(&timeline->reached) < s->waits[i].value)
                 rf_log("device", 0,
-                       "a timeline was destroyed while stream %s waits for it; it waits no longer",
+                       "a timeline was destroyed while stream %s waits for it; the stream no "
+                       "longer waits",
                        s->stream->name);
         }
         s->wait_count = kept;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Points in time. A host timeline is a counter under the device's lock; a stream's timeline is a
- * Vulkan timeline semaphore. Work that waits for either is submit.c's.
+ * Points in time. A host timeline is a counter under the device's lock. A stream's timeline is a
+ * Vulkan timeline semaphore. submit.c handles work that waits for either.
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
@@ -11,7 +11,7 @@
 int rf_timeline_create(struct rf_device *device, struct rf_timeline **out)
 {
     if (!device || !out)
-        return rf_fail(RF_EINVAL, "rf_timeline_create needs a device and a place for its result");
+        return rf_fail(RF_EINVAL, "rf_timeline_create needs a device and a pointer for its result");
     struct rf_timeline *timeline = rf_alloc(sizeof(*timeline));
     if (!timeline)
         return rf_fail(RF_ENOMEM, "no memory for a timeline");
@@ -43,15 +43,16 @@ int rf_timeline_signal(struct rf_timeline *timeline, uint64_t value)
     }
     pthread_mutex_unlock(&device->lock);
     if (value <= now)
-        return rf_fail(RF_EINVAL, "a timeline at %llu cannot be signalled with %llu; it only grows",
+        return rf_fail(RF_EINVAL,
+                       "a timeline at %llu cannot be signalled with %llu; the value must grow",
                        (unsigned long long)now, (unsigned long long)value);
     return 0;
 }
 
 /* ---- timelines of streams -------------------------------------------------------------------- */
 
-/* Recycled: the next stream goes on counting where the last one stopped, so points of a destroyed
- * stream stay valid (and reached) until the device is closed. */
+/* Recycled: the next stream continues the count of the last one, so points of a destroyed stream
+ * stay valid (and reached) until the device is closed. */
 int rf_timeline_acquire(struct rf_device *device, struct rf_timeline **out)
 {
     pthread_mutex_lock(&device->lock);
@@ -67,7 +68,7 @@ int rf_timeline_acquire(struct rf_device *device, struct rf_timeline **out)
     if (!timeline)
         return rf_fail(RF_ENOMEM, "no memory for a timeline");
     timeline->device = device;
-    if (device->counting) { /* streams never submit: their points stay at 0, which is reached */
+    if (device->counting) { /* its streams never submit: points stay at 0, which is reached */
         *out = timeline;
         return 0;
     }
@@ -127,7 +128,8 @@ bool rf_point_reached(struct rf_point point)
 {
     if (!point.timeline || rf_timeline_poll(point.timeline, point.value))
         return true;
-    /* A failed device will never get there: who polls must not hang, and learns why by waiting. */
+    /* A failed device never reaches its points. A thread that polls must not hang; it gets the
+     * error by waiting. */
     return atomic_load(&point.timeline->device->failed);
 }
 
@@ -137,7 +139,7 @@ static int fail_timeout(struct rf_point point)
                    (unsigned long long)point.value);
 }
 
-/* Waits until the value has been signalled (host timeline) or handed to the queue (stream). */
+/* Waits until the value has been signalled (host timeline) or submitted to the queue (stream). */
 static int wait_submitted(struct rf_point point, uint64_t deadline_ns)
 {
     struct rf_timeline *timeline = point.timeline;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a barrier is needed: the ranges touched since the last one, and whether a new launch
- * conflicts with them (read after write, write after read, write after write). Called by stream.c
- * for every launch, so it is short; check.c verifies its work by other means.
+ * Decides where a barrier is needed: the ranges accessed since the last one, and whether a new
+ * launch conflicts with them (read after write, write after read, write after write). Called for
+ * every launch, so it must be fast. check.c verifies it independently.
  */
 #include "internal.h"
 
 static bool overlap(const struct rf_range *a, const struct rf_range *b)
 {
-    /* Written so that a range up to the end of the address space does not wrap. */
+    /* Written so that a range up to the end of the address space does not overflow. */
     return a->address < b->address ? b->address - a->address < a->bytes
                                    : a->address - b->address < b->bytes;
 }
@@ -39,7 +39,7 @@ void rf_track_add(struct rf_track *track, const struct rf_range *ranges, uint32_
     }
     for (uint32_t i = 0; i < count; i++) {
         bool known = ranges[i].bytes == 0;
-        /* Launches that share an input would fill the list with it. */
+        /* Without this check, launches that share an input would fill the list with it. */
         for (uint32_t j = 0; j < track->count && !known; j++) {
             struct rf_range *t = &track->touched[j];
             known = t->address == ranges[i].address && t->bytes == ranges[i].bytes &&

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether the checker of ranges would notice a wrong declaration, for tests: each range of a launch
- * is halved, shifted by half of its length, and left out, one at a time, and judged as if the
- * launcher had declared that. Launches of a kernel are tried until each was noticed once. Called by
+ * For tests: whether the checker of ranges detects a wrong declaration. Each range of a launch is
+ * halved, shifted by half of its length, and left out, one at a time, and the launch is judged with
+ * that declaration. Launches of a kernel are tried until each mistake was detected once. Called by
  * check_ranges.c.
  */
 #include "check_ranges.h"
 
-/* Of launches in which it was not noticed: then it is given up. */
+/* A mistake is given up after so many launches in which it was not detected. */
 #define MOST_TRIES 12
 
 static int find_trial(struct rf_ranges *r, const struct rf_range_trial *key,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Texel views: how kernels read float tensors on CPU drivers, which gather texels without a branch
- * but walk the lanes for every element behind an address (4 to 5 times slower in a matmul). Used by
- * ops/ through device.h; nothing here is needed for a kernel to be right, and GPUs have no views.
+ * Texel views: on CPU drivers, kernels read float tensors through them. These drivers gather texels
+ * without a branch, but handle the lanes one by one for every element at an address (4 to 5 times
+ * slower in a matmul). ops/ uses them through device.h. Kernels are correct without them, and GPUs
+ * do not use them.
  *
- * A view covers a window of its buffer, since a driver bounds the texels of a view; windows overlap
- * by half, so that whatever is not longer than half a window lies within one.
+ * A view covers a window of its buffer, because a driver limits the texels of a view. Windows
+ * overlap by half, so a range of at most half a window is always inside one.
  */
 #include "internal.h"
 
@@ -97,7 +98,7 @@ uint64_t rf_view_writable(const struct rf_view *view)
     return device->caps.max_storage_range / 65536 * 65536;
 }
 
-/* The Vulkan view of the window; made once per buffer. Called with the memory lock held. */
+/* The Vulkan view of the window; created once per buffer. Called with the memory lock held. */
 static VkResult find_view(const struct rf_view *view, VkBufferView *out)
 {
     struct rf_buffer *buffer = view->buffer;
@@ -135,7 +136,7 @@ static VkResult find_view(const struct rf_view *view, VkBufferView *out)
     return VK_SUCCESS;
 }
 
-/* Pushes what the launch writes as storage buffers. */
+/* Pushes the storage buffers that the launch writes. */
 static int bind_written(struct rf_device *device, VkCommandBuffer commands,
                         const struct rf_kernel *kernel, const struct rf_view *views, uint32_t count)
 {
@@ -164,7 +165,7 @@ static int bind_written(struct rf_device *device, VkCommandBuffer commands,
 int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
                   const struct rf_kernel *kernel, const struct rf_view *views, uint32_t all)
 {
-    uint32_t count = 0; /* of texel views: they come first */
+    uint32_t count = 0; /* of texel views, which come first */
     while (count < all && views[count].components > 0)
         count++;
     VkBufferView handles[RF_MAX_VIEWS];
@@ -174,7 +175,7 @@ int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
     for (uint32_t i = 0; i < count; i++) {
         uint32_t first;
         if (!rf_view_first(&views[i], &first))
-            return rf_fail(RF_ENOTSUP, "%s: no view of %llu bytes at %llu by %u components",
+            return rf_fail(RF_ENOTSUP, "%s: no view of %llu bytes at %llu with %u components",
                            kernel->name, (unsigned long long)views[i].bytes,
                            (unsigned long long)views[i].offset, views[i].components);
         pthread_mutex_lock(&device->memory_lock);
@@ -183,7 +184,7 @@ int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
         if (result != VK_SUCCESS)
             return rf_vk_fail(result, "making a view of a buffer");
     }
-    /* A variant names bindings that its constants leave unread: those must hold something, too. */
+    /* A variant declares bindings that its constants leave unread. These need a view, too. */
     for (uint32_t i = count; i < RF_MAX_VIEWS; i++)
         handles[i] = handles[0];
     VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loading Vulkan at run time, instances, the validation layer, and what a VkResult means.
- * A program that never opens a device needs no Vulkan on the machine.
+ * Loads Vulkan at run time, creates instances, sets up the validation layer, and translates
+ * VkResult. A program that never opens a device needs no Vulkan on the machine.
  */
 #include <pthread.h>
 
@@ -20,7 +20,7 @@
     "install a Vulkan driver (Debian, Ubuntu: apt install mesa-vulkan-drivers, which also has a "  \
     "driver for the CPU; NVIDIA: the vendor's driver)"
 
-/* volk keeps the loader's entry points in globals; they are the same for every instance. */
+/* volk keeps the loader's entry points in globals, which are the same for every instance. */
 static pthread_once_t loader_once = PTHREAD_ONCE_INIT;
 static VkResult loader_result;
 
@@ -35,7 +35,7 @@ static VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlag
                                                  void *user)
 {
     struct rf_vk_instance *instance = user;
-    /* The loader's own remarks about other drivers of the machine come as GENERAL. */
+    /* The loader's own messages about other drivers of the machine have the type GENERAL. */
     if (types & VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT) {
         atomic_fetch_add(&instance->messages, 1);
         rf_log("device", 0, "validation: %s", data->pMessage);
@@ -159,7 +159,7 @@ int rf_vk_instance_init(struct rf_vk_instance *instance)
         result = instance->CreateDebugUtilsMessengerEXT(instance->handle, &messenger, NULL,
                                                         &instance->messenger);
         if (result != VK_SUCCESS)
-            rc = rf_vk_fail(result, "listening to the validation layer");
+            rc = rf_vk_fail(result, "setting up the validation layer");
     }
     if (rc < 0)
         rf_vk_instance_fini(instance);
@@ -207,13 +207,13 @@ const char *rf_vk_result_text(VkResult result)
     } rows[] = {
         {VK_ERROR_OUT_OF_HOST_MEMORY, "the driver ran out of host memory"},
         {VK_ERROR_OUT_OF_DEVICE_MEMORY, "the device ran out of memory"},
-        {VK_ERROR_INITIALIZATION_FAILED, "the driver could not start"},
+        {VK_ERROR_INITIALIZATION_FAILED, "the driver could not be initialized"},
         {VK_ERROR_DEVICE_LOST, "the device was lost (a crashed or hung kernel, or a driver reset)"},
         {VK_ERROR_MEMORY_MAP_FAILED, "the memory could not be mapped"},
         {VK_ERROR_LAYER_NOT_PRESENT, "a Vulkan layer is not installed"},
         {VK_ERROR_EXTENSION_NOT_PRESENT, "a Vulkan extension is not offered"},
         {VK_ERROR_FEATURE_NOT_PRESENT, "a Vulkan feature is not offered"},
-        {VK_ERROR_INCOMPATIBLE_DRIVER, "the driver does not speak this version of Vulkan"},
+        {VK_ERROR_INCOMPATIBLE_DRIVER, "the driver does not support this version of Vulkan"},
         {VK_ERROR_TOO_MANY_OBJECTS, "the driver allows no more objects of this kind"},
         {VK_ERROR_INVALID_EXTERNAL_HANDLE, "the driver cannot import this memory"},
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The Vulkan functions that the library uses, loaded per instance and per device; making an
- * instance; turning a VkResult into a sentence. Included by every file of device/, by nothing else.
+ * The Vulkan functions that the library uses, loaded per instance and per device; instances;
+ * messages for VkResult. Only the files of device/ include it.
  */
 #ifndef RF_DEVICE_VULKAN_H
 #define RF_DEVICE_VULKAN_H
@@ -23,7 +23,7 @@
     X(EnumerateDeviceExtensionProperties)                                                          \
     X(CreateDevice)                                                                                \
     X(GetDeviceProcAddr)
-/* NULL where the extension is absent. */
+/* NULL if the extension is absent. */
 #define RF_INSTANCE_FUNCTIONS_OPTIONAL(X)                                                          \
     X(CreateDebugUtilsMessengerEXT)                                                                \
     X(DestroyDebugUtilsMessengerEXT)                                                               \
@@ -100,8 +100,8 @@ struct rf_vk_functions {
     RF_DEVICE_FUNCTIONS_OPTIONAL(RF_FUNCTION_FIELD)
 };
 
-/* Loads Vulkan and makes an instance in place (its address must not change: the validation layer
- * keeps it). RF_ENODEV says what to install. */
+/* Loads Vulkan and creates an instance in place. Its address must not change, because the
+ * validation layer keeps it. RF_ENODEV: the message tells what to install. */
 int rf_vk_instance_init(struct rf_vk_instance *instance);
 void rf_vk_instance_fini(struct rf_vk_instance *instance);
 /* Loads the functions of a device. */

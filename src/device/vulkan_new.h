@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations of Vulkan extensions that are newer than the oldest headers this project builds
- * with. Each is left out where the installed headers have it. Only device/ includes this.
+ * Declarations of Vulkan extensions that are newer than the oldest headers that this project builds
+ * with. Each is skipped if the installed headers have it. Only device/ includes this.
  */
 #ifndef RF_DEVICE_VULKAN_NEW_H
 #define RF_DEVICE_VULKAN_NEW_H

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Waiting for all that a device has been given.
+ * Waits for all work of a device.
  */
 #include <ringforge/ringforge.h>
 
 #include "internal.h"
 
-/* Waits behind everything that the queues have been given, by a signal of our own at their ends. */
+/* Waits for all work of the queues, by a signal that is submitted to each of them. */
 static int wait_queue(struct rf_device *device, VkQueue queue)
 {
     struct rf_timeline *timeline = NULL;

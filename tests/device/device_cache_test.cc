@@ -93,7 +93,7 @@ TEST_F(DeviceCache, ADamagedFileIsNamedIgnoredAndRebuilt)
                 stranger = "something else entirely, but long enough to be read as a header....";
     flipped[flipped.size() - 3] = (char)(flipped[flipped.size() - 3] ^ 0x10);
     for (const Case &c :
-         {Case{"checksum", flipped}, Case{"size", shorter}, Case{"no pipeline cache", stranger},
+         {Case{"checksum", flipped}, Case{"size", shorter}, Case{"not a pipeline cache", stranger},
           Case{"too short", "x"}, Case{"too short", ""}}) {
         std::ofstream(files()[0], std::ios::binary | std::ios::trunc) << c.bytes;
         log.clear();

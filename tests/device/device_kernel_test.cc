@@ -102,7 +102,7 @@ TEST_F(DeviceKernel, GlslTextThatDoesNotCompileIsRefusedWithTheLine)
     EXPECT_NE(strstr(rf_last_error()->message, "'y'"), nullptr) << rf_last_error()->message;
     desc.spirv = constants_spv;
     EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
-    EXPECT_NE(strstr(rf_last_error()->message, "not as both"), nullptr);
+    EXPECT_NE(strstr(rf_last_error()->message, "not both"), nullptr);
     desc.name = nullptr;
     EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_EINVAL);
 }

@@ -184,7 +184,7 @@ TEST_F(DeviceRecord, TwoRecordingsAreComparedCommandByCommand)
     ASSERT_RF_OK(launch(stream, y, x, 1));
     ASSERT_RF_OK(rf_record_end(stream, &shorter));
     EXPECT_FALSE(rf_recording_same(recording, shorter, why, sizeof(why)));
-    EXPECT_STREQ(why, "there were 2 commands and are 1 now");
+    EXPECT_STREQ(why, "there were 2 commands, and now there are 1");
     rf_recording_destroy(shorter);
 }
 
