@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Instructions and values as text, for plans that print themselves, for labels and for tests.
+ * Instructions and values as text, for printed plans, labels and tests.
  */
 #include "../base/base.h"
 #include "plan.h"
@@ -139,7 +139,7 @@ const char *rf_value_text(const struct rf_value *v, char *text, size_t bytes)
     return text;
 }
 
-/* Slot of the first gradient among these operands; -1: there is none. */
+/* The first gradient among these operands; its slot is printed. NULL: none. */
 static const struct rf_value *gradient(const struct rf_plan *plan, const int *operands, int count)
 {
     for (int k = 0; k < count; k++)
@@ -152,7 +152,7 @@ static const struct rf_value *gradient(const struct rf_plan *plan, const int *op
     return NULL;
 }
 
-/* Of an update: the piece, if there is one. */
+/* The piece of an update, if it has one. */
 static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(plan, i);

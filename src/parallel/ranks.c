@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes and the work of all ranks of a mesh. Ranks of one kind have the same memory and, but
- * for the numbers of their micro-batches, the same instructions, so one of them is planned; what a
- * rank sends is counted for each. Called by users.
+ * The bytes and the work of all ranks of a mesh. Ranks of one kind have the same memory and, except
+ * for the numbers of their micro-batches, the same instructions, so only one of each kind is
+ * planned. The bytes that a rank sends are counted for each. Called by users.
  */
 #include "../base/base.h"
 #include "passes.h"
 #include "traffic.h"
 
-/* What the instructions and the memory of a rank depend on, beside what all ranks have in common.
- */
+/* The properties that determine the instructions and the memory of a rank, in addition to those
+ * common to all ranks. */
 struct kind {
     int stage;  /* of the pipeline */
-    int tensor; /* the tensor rank that is planned for those like it */
+    int tensor; /* the tensor rank that is planned for those of its kind */
     int micro_batches;
-    int place; /* in tree order: of the first of them, in a subtree that has room for all */
+    /* In tree order: index of the first micro-batch in a subtree that can hold all of the rank's.
+     */
+    int place;
     bool updates;
 };
 
@@ -24,12 +26,12 @@ struct kinds {
         int shard;
         struct rf_bytes bytes;
         struct rf_work work;
-        struct rf_plan *own; /* where they are kept */
+        struct rf_plan *own; /* the plans made here */
     } * all;
     int count, capacity;
     const struct rf_block_cost *costs; /* NULL: work is not counted */
-    int *tensor_like; /* of each tensor rank: the one that is planned for those like it */
-    int host_ranks;   /* 0: it does not matter on which hosts ranks are */
+    int *tensor_like; /* of each tensor rank: the one that is planned for those of its kind */
+    int host_ranks;   /* 0: the hosts of ranks do not matter */
 };
 
 static bool has_equal_sizes(const struct rf_plan *plan, const struct rf_block *block, int a, int b)
@@ -46,7 +48,8 @@ static bool has_equal_sizes(const struct rf_plan *plan, const struct rf_block *b
     return equal;
 }
 
-/* Whether tensor ranks have as much of all parameters and blocks. Only the first has losses. */
+/* Whether two tensor ranks have the same amount of all parameters and blocks. Only the first one
+ * has losses. */
 static bool is_alike(const struct rf_plan *plan, int a, int b)
 {
     if (a == b || a == 0 || b == 0)
@@ -64,15 +67,15 @@ static bool is_alike(const struct rf_plan *plan, int a, int b)
     return true;
 }
 
-/* Whether the groups of all tensor ranks lie on hosts alike. */
+/* Whether the groups of all tensor ranks are spread over hosts in the same way. */
 static bool fits_hosts(const struct kinds *kinds, int tensor_ranks)
 {
     const int host = kinds->host_ranks;
     return host == 0 || host % tensor_ranks == 0 || tensor_ranks % host == 0;
 }
 
-/* In all stages and for all data ranks the same tensor ranks are planned, so that they are of the
- * same groups and messages; the plan's own is one of them. */
+/* The same tensor ranks are planned in all stages and for all data-parallel ranks, so that they
+ * belong to the same groups and messages. The given plan's own tensor rank is one of them. */
 static int open_kinds(struct kinds *kinds, const struct rf_plan *plan)
 {
     kinds->tensor_like = rf_alloc((size_t)rf_plan_tensor_ranks(plan) * sizeof(*kinds->tensor_like));
@@ -153,7 +156,8 @@ static int add(struct kinds *kinds, const struct rf_plan *plan, struct kind kind
     return rc;
 }
 
-/* Of shards every rank has its own: adds (or, before adding others, takes away) what is theirs. */
+/* Every rank has its own shards: adds their bytes or, before another rank's are added, subtracts
+ * them. */
 static void add_shards(const struct rf_plan *plan, int shard, bool take, struct rf_bytes *bytes)
 {
     const uint64_t sign = take ? UINT64_MAX : 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Why an instruction sends: from which declaration its transfer follows, in words. A block says how
- * its parameters are split and what its phases exchange; all else follows from mesh and policy.
- * Called by users.
+ * Explains in words why an instruction sends: from which declaration its transfer follows. A block
+ * declares how its parameters are split and what its phases exchange; everything else follows from
+ * mesh and policy. Called by users.
  */
 #include <stdarg.h>
 
@@ -34,7 +34,7 @@ static const char *block_name(const struct rf_plan *plan, int block)
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* The parameters of a piece: the first by name. */
+/* The parameters of a piece: the name of the first one and the number of others. */
 static void put_piece(struct words *w, const struct rf_plan *plan, int piece)
 {
     const char *first = NULL;
@@ -51,7 +51,8 @@ static void put_piece(struct words *w, const struct rf_plan *plan, int piece)
         put(w, " and %d more", count - 1);
 }
 
-/* How the block's parameters are cut over the tensor ranks; biases are cut as their matrices. */
+/* How the block's parameters are split over the tensor ranks. Biases are split like their matrices.
+ */
 static void put_cuts(struct words *w, const struct rf_plan *plan, int block)
 {
     int count = 0;
@@ -135,7 +136,7 @@ static void put_share(struct words *w, const struct rf_plan *plan, enum rf_lane 
                                    : "shards");
 }
 
-/* A message between stages; i->block: of the value. */
+/* A message between stages. i->block is the block of the value. */
 static void put_message(struct words *w, const struct rf_plan *plan, const struct rf_instruction *i,
                         const struct rf_value *v)
 {
@@ -175,7 +176,7 @@ const char *rf_instruction_reason(const struct rf_plan *plan, const struct rf_in
         put_share(&w, plan, i->lane);
         break;
     case RF_VERB_LOSS:
-        put(&w, "losses and token counts are with the ranks whose micro-batches they are of");
+        put(&w, "losses and token counts are on the ranks that have the micro-batches");
         break;
     case RF_VERB_BROADCAST:
         put(&w, "update on rank 0: the others get what it has updated");

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: recomputation (Chen et al. 2016). Blocks are taken together in segments; of a segment only
- * the last output is kept. Before its backward pass its forward passes run once more, with the same
- * operands. What is not kept needs no word here: a value that is written again lives no longer than
- * to its last reader before that. The last segment's backward pass follows at once, so it is kept
- * whole. How many blocks a segment has may be chosen here, by the sizes of the blocks.
+ * Pass: recomputation (Chen et al. 2016). Consecutive blocks form segments; only the last output of
+ * a segment is kept. Its forward passes are repeated before its backward pass, with the same
+ * operands. Values that are not kept need no special treatment: a value that is written again lives
+ * only to its last reader before that. The last segment is kept whole, because its backward pass
+ * follows at once. The number of blocks of a segment may be chosen here, by the sizes of the
+ * blocks.
  */
 #include <math.h>
 
@@ -19,10 +20,10 @@ static uint64_t out_bytes(const struct rf_plan *plan, int block)
     return rf_plan_aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype));
 }
 
-/* The most that a micro-batch has in memory at once with segments of this many blocks: the outputs
- * that segments before leave, and of the segment whose backward pass runs all that was kept or made
- * again up to the block that it has come to, with the gradients of that block's output and input.
- * For blocks that keep their output alone, of one unit, N / K + K units. */
+/* The maximum memory of a micro-batch with segments of this many blocks. It includes the outputs of
+ * the earlier segments; and of the segment in its backward pass all that was kept or recomputed up
+ * to the current block, with the gradients of that block's output and input. For blocks of one unit
+ * that keep only their output it is N / K + K units. */
 static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
 {
     const int count = plan->block_count;
@@ -37,7 +38,7 @@ static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
             most = now > most ? now : most;
             here += out_bytes(plan, b);
         }
-        /* All is made again while the gradient of the segment's output is there. */
+        /* The whole segment is recomputed while the gradient of its output is in memory. */
         now = here + (end < count ? out_bytes(plan, end - 1) : 0);
         most = now > most ? now : most;
         left += out_bytes(plan, end - 1);
@@ -45,13 +46,13 @@ static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
     return most;
 }
 
-/* Where the last segment begins, which is not computed again. */
+/* The first block of the last segment, which is not recomputed. */
 static int last_segment(const struct rf_plan *plan, int blocks)
 {
     return (plan->block_count - 1) / blocks * blocks;
 }
 
-/* Of those that need the least memory the one that computes the fewest blocks again. */
+/* Of those that need the least memory, the one that recomputes the fewest blocks. */
 static int least_blocks(const struct rf_plan *plan)
 {
     int best = 1;
@@ -77,7 +78,7 @@ static int segment_blocks(const struct rf_plan *plan)
     return root > 1 ? root : 1;
 }
 
-/* What a forward pass wrote stays unread where another one writes it again. */
+/* Outputs of a forward pass that is repeated may be overwritten unread. */
 static void allow_unread(struct rf_plan *plan, const struct rf_instruction *forward)
 {
     const int *outs = plan->operands + forward->first_operand + forward->ins;
@@ -88,7 +89,7 @@ static void allow_unread(struct rf_plan *plan, const struct rf_instruction *forw
     }
 }
 
-/* A call and its exchanges: from its first phase, which is at `forward`, to its last. */
+/* Repeats a call with its exchanges: from its first phase, at `forward`, to its last. */
 static void write_again(struct rf_writer *w, const struct rf_instruction *forward)
 {
     for (const struct rf_instruction *i = forward;; i++) {
@@ -106,7 +107,7 @@ static void write_again(struct rf_writer *w, const struct rf_instruction *forwar
     }
 }
 
-/* Where the segment of a block begins: segments are of one pipeline stage. */
+/* The first block of a block's segment. A segment is in one pipeline stage. */
 static int segment_of(const struct rf_plan *plan, int block, int blocks)
 {
     int first = block;
@@ -115,7 +116,7 @@ static int segment_of(const struct rf_plan *plan, int block, int blocks)
     return first + (block - first) / blocks * blocks;
 }
 
-/* Whether a segment ends with the block, and is computed again. */
+/* Whether the block is the last of a segment that is recomputed. */
 static bool ends(const struct rf_plan *plan, int block, int blocks)
 {
     const int next = block + 1;
@@ -131,7 +132,8 @@ int rf_pass_recompute(struct rf_plan *plan)
     const size_t micro_batches = (size_t)rf_plan_rounds(plan) + (size_t)plan->local_micro_batches;
     if (blocks == 0 || plan->policy.forward_only)
         return 0;
-    /* Forward passes in the list, by block and by local micro-batch; all phantoms are alike. */
+    /* List indices of forward passes, by block and by local micro-batch. All phantoms share an
+     * index. */
     int *forward = rf_alloc((size_t)plan->block_count * (micro_batches + 1) * sizeof(*forward));
     if (!forward)
         return rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches come in rounds, one for each rank; as soon
- * as a piece's gradients of a round are complete they are added over the ranks, and each rank keeps
- * its shard of the sum. So a piece's gradients live from the first block that adds to them to the
- * end of their reduction; in a pipeline those of several rounds at once, each in a slot. Ring
- * order: a round's shard is added to that of the rounds before. Tree order: the owner pushes the
- * ranks' gradients, which follow each other in the tree, onto its partial sums. In the last round
- * some ranks may have no micro-batch: in ring order they bring zeros, in tree order nothing.
+ * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches come in rounds, one for each rank. As soon
+ * as a piece's gradients of a round are complete, they are added over the ranks, and each rank
+ * keeps its shard of the sum. So a piece's gradients live from the first block that adds to them to
+ * the end of their reduction. In a pipeline several rounds are in flight at once, each in its own
+ * slot. Ring order: a round's shard is added to that of the earlier rounds. Tree order: the owner
+ * pushes the ranks' gradients, which are adjacent in the tree, onto its partial sums. In the last
+ * round some ranks may have no micro-batch: in ring order they contribute zeros, in tree order
+ * nothing.
  */
 #include "../base/base.h"
 #include "exchange.h"
@@ -18,17 +19,17 @@ struct pass {
     struct rf_plan *plan;
     bool tree;
     int micro_batch, round; /* of the call */
-    int *rounds;            /* of a piece and slot: whose gradients are there; NONE: nobody's */
+    int *rounds;            /* by piece and slot: the round whose gradients it holds; NONE: empty */
     int incomplete;         /* blocks of this rank whose last round is still to come */
     struct sum *sums;
 };
 
 enum { NONE = -1 };
 
-/* What is still to be written of a piece's sum that is under way. */
+/* The state of a piece's sum that is in flight. */
 struct sum {
-    int age;        /* blocks since the transfer began; -1: nothing is under way */
-    bool first;     /* it is the first round's: the shard itself */
+    int age;        /* blocks since the transfer began; -1: nothing is in flight */
+    bool first;     /* it is the first round's, written to the shard itself */
     bool last;      /* it is the last round's */
     bool of_copies; /* it is the sum over the copies of the shard */
 };
@@ -43,7 +44,7 @@ static int *slot_at(const struct pass *p, int piece, int slot)
     return &p->rounds[(size_t)piece * (size_t)rf_plan_rounds(p->plan) + (size_t)slot];
 }
 
-/* The lowest slot that has this; that there is one the caller knows. */
+/* The lowest slot with this round. The caller knows that there is one. */
 static int find_slot(const struct pass *p, int piece, int round)
 {
     int slot = 0;
@@ -52,7 +53,7 @@ static int find_slot(const struct pass *p, int piece, int round)
     return slot;
 }
 
-/* This round's. */
+/* The gradient of this round. */
 static int grad(struct pass *p, int piece)
 {
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, find_slot(p, piece, p->round), piece);
@@ -69,7 +70,7 @@ static void clear(struct pass *p, int piece)
     rf_write_out(&p->w, grad(p, piece));
 }
 
-/* The call as it was, with the gradients of its block's parameters. */
+/* Writes the call with the gradients of its block's parameters. */
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
@@ -117,7 +118,7 @@ static void add_copies(struct pass *p, int piece)
         p->sums[piece] = (struct sum){.first = true, .of_copies = true};
 }
 
-/* What has arrived goes where it belongs. */
+/* Adds the sum that has arrived to the shard. */
 static void add_round(struct pass *p, int piece)
 {
     const struct sum sum = p->sums[piece];
@@ -136,7 +137,7 @@ static void add_round(struct pass *p, int piece)
         add_copies(p, piece);
 }
 
-/* What was begun long enough ago. */
+/* Adds the sums whose transfers began at least `age` blocks ago. */
 static void add_rounds(struct pass *p, int age)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++)
@@ -188,7 +189,7 @@ static void push_tree(struct pass *p, int piece)
                                                   .round = p->round});
 }
 
-/* Adds the ranks' gradients of this round, whose slot is free from then on. */
+/* Adds the ranks' gradients of this round. Their slot is then free. */
 static void reduce(struct pass *p, int piece)
 {
     const bool phantom = p->micro_batch == RF_PHANTOM;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What of a plan's memory grows with the parameters, and what with the tokens of a micro-batch.
+ * Divides a plan's memory into the part that grows with the parameters, and the part that grows
+ * with the tokens of a micro-batch.
  */
 #include "../base/base.h"
 #include "plan.h"
@@ -19,7 +20,7 @@ static uint64_t *place_of(struct rf_scaling *scaling, int region, enum rf_catego
     case RF_REGION_CHUNKS:
     case RF_REGION_SQUARES:
         return &scaling->params;
-    default: /* of values that come and go, scratch is what nobody reads of activations */
+    default: /* of temporary values, the scratch of activations has no reader */
         return category == RF_CATEGORY_ACTIVATIONS || category == RF_CATEGORY_SCRATCH
                    ? &scaling->tokens
                    : &scaling->params;

@@ -15,7 +15,7 @@ enum { MOST_RANKS = 1 << 20 };
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* What has a time first. */
+/* Those with a time come first. */
 static int compare_rejections(const void *a, const void *b)
 {
     const struct rf_rejection *x = a, *y = b;
@@ -49,8 +49,7 @@ static int check_mesh(const struct rf_search_opts *o)
     }
     if (o->mesh.cp > 1)
         return rf_fail(RF_ENOTSUP,
-                       "search: cp=%d: parts of sequences are not searched in this version; plan "
-                       "such a mesh by itself",
+                       "search: cp=%d is not searched in this version; plan such a mesh directly",
                        o->mesh.cp);
     if (o->ranks % product)
         return rf_fail(RF_EINVAL,

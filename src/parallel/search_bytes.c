@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes of a candidate by formula: what its ranks hold, by category as in bytes.c and
- * lifetimes.c, and what they send. What lives as long as the run is as in a plan but for the
- * padding of shards; of what comes and goes the formula knows what is there at once, not where it
- * is placed. Tests hold it against plans.
+ * The bytes of a candidate by formula: the memory of its ranks, by category as in bytes.c and
+ * lifetimes.c, and the bytes that they send. Memory that lives as long as the run is the same as in
+ * a plan, except for the padding of shards. For temporary values the formula knows what is alive at
+ * once, but not how it is placed. Tests compare it with plans.
  */
 #include "../base/base.h"
 #include "../coll/coll.h"
@@ -14,7 +14,7 @@ static uint64_t shard_of(const struct rf_plan *plan, uint64_t elements)
     return plan->shards > 1 ? rf_padded(elements / (uint64_t)plan->shards) : elements;
 }
 
-/* Places for sums of gradients over micro-batches. */
+/* The number of slots for sums of gradients over micro-batches. */
 static uint64_t slots(const struct rf_plan *plan)
 {
     uint64_t count = 1;
@@ -38,7 +38,7 @@ static void add_params(const struct rf_plan *plan, const struct rf_search_rank *
         out->host += stored;
     if (plan->units && plan->keep_units)
         out->params += 2 * r->narrow + 4 * (r->all - r->narrow);
-    else if (plan->units) /* a segment's first block is gathered while others of it are there */
+    else if (plan->units) /* a segment's first block is gathered while others of it are in memory */
         out->params += plan->policy.recompute > 1 ? r->unit_params * 3 / 2 : r->unit_params;
 }
 
@@ -91,7 +91,7 @@ static void add_activations(const struct rf_search_case *c, const struct rf_sear
         (uint64_t)c->probe.rows * (uint64_t)c->probe.local_micro_batches * steps;
     out->activations = r->kept + r->working;
     if (c->probe.policy.offload & RF_OFFLOAD_ACTIVATIONS) {
-        /* Two visits are there, as if nothing else were kept. */
+        /* Two visits are in memory, as if nothing else were kept. */
         const uint64_t device = r->visits + r->working;
         if (device < out->activations) {
             out->host += r->kept;
@@ -102,7 +102,7 @@ static void add_activations(const struct rf_search_case *c, const struct rf_sear
     out->host += 12 * tokens;
 }
 
-/* ---- what is sent ---------------------------------------------------------------------------- */
+/* ---- bytes sent ------------------------------------------------------------------------------ */
 
 /* (n - 1) / n of the bytes. */
 static uint64_t of_others(uint64_t bytes, int ranks)
@@ -110,7 +110,7 @@ static uint64_t of_others(uint64_t bytes, int ranks)
     return bytes / (uint64_t)ranks * (uint64_t)(ranks - 1);
 }
 
-/* Bytes of all parameters, as they are gathered. */
+/* Bytes of all parameters in the type in which they are gathered. */
 static uint64_t gathered(const struct rf_plan *plan, const struct rf_search_rank *r)
 {
     return plan->units ? 2 * r->narrow + 4 * (r->all - r->narrow) : 4 * r->trained;

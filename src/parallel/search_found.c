@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a search has found: candidates and rejections as they come, and their order.
+ * The results of a search: candidates and rejections as they are found, and their order.
  */
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ static int compare(const void *a, const void *b)
     const struct rf_candidate *y = *(struct rf_candidate *const *)b;
     if (rf_search_is_before(x, y) || rf_search_is_before(y, x))
         return rf_search_is_before(x, y) ? -1 : 1;
-    return (x > y) - (x < y); /* as they were found */
+    return (x > y) - (x < y); /* in the order in which they were found */
 }
 
 void rf_search_sort(struct rf_candidate **order, int count)
@@ -55,7 +55,7 @@ struct rf_policy rf_search_policy(const struct rf_search_opts *opts, const struc
     policy.pipeline = c->pipeline;
     policy.chunks = c->chunks;
     policy.micro_batches = c->micro_batches;
-    policy.keep_gathered &= c->zero == 3; /* of other stages they would be refused */
+    policy.keep_gathered &= c->zero == 3; /* other stages would be refused with it */
     policy.no_prefetch &= c->zero == 3;
     return policy;
 }

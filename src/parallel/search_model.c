@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A model as the search sees it: its parameters, and what its blocks keep, take and exchange for
- * one micro-batch, on one tensor rank. All of it is asked of plans of that rank without
- * data-parallel ranks and stages, one for each number of tensor ranks and size of micro-batch.
+ * A model for the search: its parameters, and the memory and exchanges of its blocks for one
+ * micro-batch, on one tensor rank. All values come from plans of that rank without data-parallel
+ * ranks and stages, one for each number of tensor ranks and size of micro-batch.
  */
 #include "../base/base.h"
 #include "../coll/table.h"
@@ -12,7 +12,7 @@
 #include "simulate.h"
 #include "traffic.h"
 
-/* Up to a pass: of the list, which takes most of the time, nothing is asked. */
+/* Up to a pass: the list, which takes most of the time, is not needed. */
 static int plan_one(const struct rf_search_model *model, const struct rf_policy *policy, int tp,
                     int64_t sequences, rf_plan_pass *last, struct rf_plan **out)
 {
@@ -79,7 +79,7 @@ static double work_s(const struct rf_search_view *view, const struct rf_sim_rate
     return rf_sim_cost_s(&cost);
 }
 
-/* Exchanges of one call: seconds; *sent grows by what this rank sends. */
+/* The exchanges of one call: seconds. Adds this rank's bytes to *sent. */
 static double exchanges_s(const struct rf_plan *plan, const struct rf_sim_rates *rates, int block,
                           enum rf_call call, uint64_t *largest, uint64_t *sent)
 {

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * The best of a search are planned and simulated, so that what it answers is what a plan of it
- * says. Begins with the quickest by formula; one whose plan turns out slower goes to its place, and
- * is passed by the next. What would be too much work keeps what formulas say. Called by search.c.
+ * Plans and simulates the best candidates of a search, so that its answers agree with their plans.
+ * Begins with the fastest by formula. A candidate whose plan turns out slower moves to its place,
+ * and the next one follows. Candidates that would take too much work keep the values of the
+ * formulas. Called by search.c.
  */
 #include "../base/base.h"
 #include "passes.h"
 #include "search.h"
 
-/* Calls of blocks on all stages, of all plans together: a few seconds. */
+/* Calls of blocks on all stages, of all plans together: this limits the work to a few seconds. */
 enum { MOST_CALLS = 300000 };
 
 static int64_t calls_of(const struct rf_search_model *model, const struct rf_candidate *c)
 {
     const int64_t rounds = (c->micro_batches - 1) / c->mesh.dp + 1;
     const int64_t calls = (c->recompute ? 4 : 3) * rounds * model->block_count;
-    /* With tensor ranks a layer's call has three phases, with exchanges between them, of which each
-     * rank of a stage counts its own. */
+    /* With tensor ranks a layer's call has three phases, with exchanges between them, which every
+     * rank of a stage simulates. */
     return c->mesh.tp > 1 ? calls * (5 + (int64_t)c->mesh.dp * c->mesh.tp / 8) : calls;
 }
 
@@ -64,7 +65,7 @@ static int simulate(const struct rf_plan *plan, const struct rf_search_model *mo
     return rc;
 }
 
-/* Idle share by the order of calls, without a plan. */
+/* The idle share from the order of calls, without a plan. */
 static void find_bubble(const struct rf_search_model *model, const struct rf_search_opts *opts,
                         struct rf_candidate *c)
 {
@@ -75,7 +76,7 @@ static void find_bubble(const struct rf_search_model *model, const struct rf_sea
     c->bubble = rf_plan_bubble(&probe);
 }
 
-/* Takes the candidate at a place out, as the reason says. */
+/* Removes the candidate at a place, with this reason. */
 static int drop(struct rf_search *s, int place, const char *reason)
 {
     struct rf_rejection r = {.candidate = *s->order[place]};
@@ -86,7 +87,7 @@ static int drop(struct rf_search *s, int place, const char *reason)
     return rf_search_reject(s, &r);
 }
 
-/* *slower: it takes longer than it seemed. */
+/* *slower: it takes longer than the formula said. */
 static int plan_one(struct rf_search *s, const struct rf_search_model *model,
                     const struct rf_search_opts *opts, int place)
 {
@@ -126,7 +127,7 @@ int rf_search_plan_best(struct rf_search *s, const struct rf_search_model *model
     const int64_t top = opts->top ? opts->top : 20;
     int64_t left = MOST_CALLS;
     int place = 0;
-    /* Some more, of which plans may be quicker than formulas say. */
+    /* A few more, whose plans may be faster than the formulas say. */
     while (place < s->count && place < top + top / 2) {
         struct rf_candidate *c = s->order[place];
         const struct rf_search_model *model = &models[c->model];

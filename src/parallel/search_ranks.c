@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What each rank of a pipeline has of a model, and what a micro-batch needs there: sums over its
- * blocks, from which search_bytes.c and search_time.c evaluate thousands of candidates.
+ * The part of a model on each rank of a pipeline, and the memory of a micro-batch there: sums over
+ * its blocks, from which search_bytes.c and search_time.c evaluate thousands of candidates.
  */
 #include "../base/base.h"
 #include "search.h"
@@ -22,7 +22,7 @@ static bool same_rank(const struct rf_search_ranks *r, int block, int other)
     return home_of(r, block) == home_of(r, other);
 }
 
-/* Bytes of a parameter where blocks see it: in their own type. */
+/* Bytes of a parameter in the type that blocks see. */
 static uint64_t seen_bytes(const struct rf_search_param *param)
 {
     return param->count * (param->narrow ? 2 : 4);
@@ -51,7 +51,8 @@ static void add_param(const struct rf_search_view *view, struct rf_search_ranks 
     rank->summed += param->summed && param->trained ? param->count : 0;
 }
 
-/* What two blocks in a row see, and their gradients; with one stage the first follows no other. */
+/* The parameters of two consecutive blocks, and their gradients. With one stage no other block
+ * precedes the first. */
 static void find_units(const struct rf_search_view *view, struct rf_search_ranks *r)
 {
     const int blocks = view->model->block_count;
@@ -117,7 +118,8 @@ void rf_search_ranks_close(struct rf_search_ranks *r)
 
 /* ---- a micro-batch --------------------------------------------------------------------------- */
 
-/* A stage, block by block: what stays of it, and the most that is there at once (recompute.c). */
+/* A stage, block by block: the memory that it keeps, and the maximum in use at once (recompute.c).
+ */
 static void load_stage(const struct rf_search_block *blocks, int count, int segment,
                        struct rf_search_stage *stage, struct rf_search_rank *rank)
 {
@@ -136,7 +138,7 @@ static void load_stage(const struct rf_search_block *blocks, int count, int segm
             rank->again_s += again ? blocks[b].forward_s : 0;
             rank->exchanged += again ? blocks[b].sent_forward : 0;
         }
-        /* All is made again while the gradient of the segment's output is there. */
+        /* The whole segment is recomputed while the gradient of its output is in memory. */
         most = here + blocks[stop - 1].out > most ? here + blocks[stop - 1].out : most;
         put_off += again ? here - kept - blocks[begin].in : 0;
         kept = again ? kept + blocks[begin].in : here;
@@ -194,12 +196,12 @@ static void load_stages(const struct rf_search_view *view, const struct rf_searc
 /* ---- micro-batches in flight ----------------------------------------------------------------- */
 
 struct in_flight {
-    int kept, most_kept;       /* forward has been, backward weight not yet */
-    int put_off, most_put_off; /* backward input has been, and not the next call yet */
+    int kept, most_kept;       /* after forward, before the end of backward weight */
+    int put_off, most_put_off; /* after backward input, before the next call has ended */
 };
 
-/* Follows the calls of a rank. Its chunks' memory is not shared (lifetimes.c), so each counts by
- * its own. A weight half that comes at once is not put off. */
+/* Follows the calls of a rank. Its chunks do not share memory (lifetimes.c), so each is counted
+ * separately. A weight half that follows at once is not delayed. */
 static void follow(const struct rf_pipeline_call *calls, int count, struct in_flight *in_flight)
 {
     for (int k = 0; k < count; k++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The time of a step by formula, to sort candidates by: computing, the idle part of its pipeline,
- * and of communication and copies what computing does not hide. The best are simulated after that
+ * The time of a step by formula, to sort candidates: compute, the idle part of the pipeline, and
+ * communication and copies that compute does not hide. The best candidates are then simulated
  * (search.c), which replaces these times.
  */
 #include <math.h>
@@ -14,7 +14,7 @@
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-/* A collective of `bytes` in all, in `pieces` pieces of equal size. */
+/* A collective of `bytes` in total, in `pieces` pieces of equal size. */
 static double collective_s(const struct rf_search_case *c, enum rf_coll_op op,
                            struct rf_plan_group group, double bytes, double pieces)
 {
@@ -41,7 +41,7 @@ static double message_s(const struct rf_search_case *c, uint64_t bytes)
     const int pp = c->probe.mesh.pp, stride = c->probe.mesh.dp * c->probe.mesh.tp;
     const struct rf_plan_group all = {.stride = stride, .size = pp};
     struct rf_plan_group pair = {.stride = stride, .size = 2};
-    /* As slow as the slowest of all stages'. */
+    /* The slowest of all stages. */
     pair.first = rf_link_is_intra_host(c->rates, &all) || c->rates->host_ranks == 0
                      ? 0
                      : c->rates->host_ranks - 1;
@@ -51,10 +51,11 @@ static double message_s(const struct rf_search_case *c, uint64_t bytes)
 /* ---- the pipeline ---------------------------------------------------------------------------- */
 
 struct sums {
-    double all, most; /* of a micro-batch: all ranks' calls but weight halves; a rank's calls */
-    double weights;   /* the largest weight halves of a rank */
-    double both;      /* forward and backward input of the rank with the most calls */
-    double message;   /* there and back */
+    /* Per micro-batch: all ranks' calls except weight halves; the maximum of a rank. */
+    double all, most;
+    double weights; /* the maximum of a rank's weight halves */
+    double both;    /* forward and backward input of the rank with the most calls */
+    double message; /* in both directions */
 };
 
 static double calls_s(const struct rf_search_rank *r)
@@ -81,7 +82,8 @@ static struct sums sum_up(const struct rf_search_case *c)
     return s;
 }
 
-/* Calls of all micro-batches, with what a rank waits for others (docs/parallelism.md). */
+/* The calls of all micro-batches, including the time that a rank waits for others
+ * (docs/parallelism.md). */
 static double pipeline_s(const struct rf_search_case *c)
 {
     const struct rf_pipeline *p = &c->ranks->pipeline;
@@ -97,7 +99,7 @@ static double pipeline_s(const struct rf_search_case *c)
         return m * s.most + (s.all - s.both) / p->chunks + (ranks - 1) * s.message;
     case RF_PIPELINE_ZBH1:
         return m * s.most + fmax(fill - (ranks - 1) * s.weights, (ranks - 1) * s.message);
-    case RF_PIPELINE_2BW: /* in the midst of other steps */
+    case RF_PIPELINE_2BW: /* in the middle of other steps */
         return m * s.most;
     case RF_PIPELINE_ZBV:
         return m * s.most + (ranks - 1) * s.message +
@@ -107,10 +109,10 @@ static double pipeline_s(const struct rf_search_case *c)
     }
 }
 
-/* ---- what is not hidden ---------------------------------------------------------------------- */
+/* ---- exposed communication ------------------------------------------------------------------- */
 
-/* Gradients that are added over the ranks, and parameters that are gathered, beyond what computes
- * at the same time. r: the rank with most parameters. */
+/* Sums of gradients over the ranks and gathers of parameters, beyond the compute that overlaps with
+ * them. r: the rank with the most parameters. */
 static double exposed_s(const struct rf_search_case *c, const struct rf_search_rank *r)
 {
     const struct rf_plan *plan = &c->probe;
@@ -144,7 +146,7 @@ static double exposed_s(const struct rf_search_case *c, const struct rf_search_r
                 gather + rounds * reduce + copied - computed);
 }
 
-/* Norm, optimizer, and what they share. */
+/* Norm and optimizer, with their communication. */
 static double update_s(const struct rf_search_case *c, const struct rf_search_rank *r)
 {
     const struct rf_plan *plan = &c->probe;
@@ -170,7 +172,7 @@ static double update_s(const struct rf_search_case *c, const struct rf_search_ra
     return seconds + collective_s(c, RF_COLL_ALL_REDUCE, pipeline, partials, 1);
 }
 
-/* Copies to and from the host beyond what computes at the same time. */
+/* Copies to and from the host, beyond the compute that overlaps with them. */
 static double copies_s(const struct rf_search_case *c, const struct rf_search_rank *r)
 {
     const struct rf_plan *plan = &c->probe;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * All meshes and policies of a search, one after the other: each is judged by formulas. Which
- * combinations there may be is asked of the pass that checks policies, so none is listed here.
- * What is alike in many candidates is in an outer loop. Called by search.c.
+ * Goes through all meshes and policies of a search and judges each by formulas. The pass that
+ * checks policies decides which combinations are possible, so none is listed here. Values that many
+ * candidates share are computed in outer loops. Called by search.c.
  */
 #include "../base/base.h"
 #include "passes.h"
 #include "search.h"
 
-/* ---- what is open ---------------------------------------------------------------------------- */
+/* ---- open options ---------------------------------------------------------------------------- */
 
 static const int offloads[] = {
     0,
@@ -62,30 +62,30 @@ static int find_divisors(int64_t number, struct divisors *out)
 
 /* ---- one mesh -------------------------------------------------------------------------------- */
 
-/* Of what is sharded over so many ranks. */
+/* The candidates with this number of shards. */
 struct slot {
     int shard;
     int64_t judged;
-    struct rf_rejection rejection;         /* the quickest that does not fit */
-    signed char allowed[STAGES][OFFLOADS]; /* of the policy's check: 1 good, -1 refused */
+    struct rf_rejection rejection;         /* the fastest that does not fit */
+    signed char allowed[STAGES][OFFLOADS]; /* by the policy's check: 1 allowed, -1 refused */
 };
 
-/* The model on these tensor ranks, with or without sequence parallelism. */
+/* The model on this number of tensor ranks, with or without sequence parallelism. */
 struct form {
     struct rf_policy policy;
     struct rf_search_view view;
-    struct rf_search_rows *rows; /* of each number of micro-batches; rows 0: not yet */
+    struct rf_search_rows *rows; /* for each number of micro-batches; rows 0: not yet */
 };
 
 struct walk {
     struct rf_search *s;
     const struct rf_search_opts *opts;
     const struct rf_search_model *model;
-    int number; /* of the model */
+    int number; /* index of the model */
     struct divisors micro_batches;
     struct form forms[FORMS];
     int form_count;
-    struct form *form; /* which of them is looked at */
+    struct form *form; /* the current one */
     struct rf_mesh mesh;
     struct slot *slots;
     int slot_count;
@@ -133,8 +133,8 @@ void rf_search_say_too_large(const struct rf_candidate *c, uint64_t limit,
         snprintf(reason + said, (size_t)(RF_REJECTION_BYTES - said), ": %s of them %s",
                  unit_text(parts[most].bytes, text[2]), parts[most].name);
     else
-        snprintf(reason + said, (size_t)(RF_REJECTION_BYTES - said), " beside %s with the host",
-                 unit_text(c->bytes.host, text[2]));
+        snprintf(reason + said, (size_t)(RF_REJECTION_BYTES - said),
+                 " in addition to %s in host memory", unit_text(c->bytes.host, text[2]));
 }
 
 static int keep(struct walk *w, struct slot *slot, const struct rf_candidate *c)
@@ -154,7 +154,7 @@ static int keep(struct walk *w, struct slot *slot, const struct rf_candidate *c)
     return 0;
 }
 
-/* The policy is one that plans are made of. */
+/* Whether a plan can have this policy. */
 static bool is_allowed(struct slot *slot, struct rf_plan *probe, int offload)
 {
     signed char *allowed = &slot->allowed[probe->policy.zero][offload];
@@ -188,8 +188,8 @@ static int evaluate(struct walk *w, struct slot *slot, struct rf_candidate *c, i
     return keep(w, slot, c);
 }
 
-/* With everything given but what is sharded and what lies with the host, which takes no less time:
- * where it is open, the first that fits is enough. */
+/* Everything is given except the stage of sharding and the offload. Later ones take no less time,
+ * so if they are open, the first that fits is enough. */
 static int evaluate_all(struct walk *w, int64_t micro_batches, int recompute)
 {
     const struct rf_policy *policy = &w->opts->policy;
@@ -198,7 +198,7 @@ static int evaluate_all(struct walk *w, int64_t micro_batches, int recompute)
     for (int k = 0; k < w->slot_count; k++)
         for (int zero = 0; zero < STAGES; zero++) {
             const int64_t before = w->s->count;
-            /* On one shard there is nothing to share. */
+            /* With one shard nothing is shared. */
             const bool shares = zero > 0 && (w->opts->open & RF_SEARCH_ZERO || w->mesh.dp > 1);
             const bool taken = w->opts->open & RF_SEARCH_ZERO || zero == policy->zero;
             if (!taken || shares != (w->slots[k].shard > 1))
@@ -250,7 +250,7 @@ static int take_micro_batches(struct walk *w, int k)
     return 0;
 }
 
-/* Fewer micro-batches than ranks cannot be shared. */
+/* Fewer micro-batches than ranks are not possible. */
 static int take_order(struct walk *w)
 {
     const struct rf_pipeline pipeline = {
@@ -263,7 +263,7 @@ static int take_order(struct walk *w)
         for (int k = 0; k < w->slot_count; k++)
             memset(w->slots[k].allowed, 0, sizeof(w->slots[k].allowed));
         int taken = 0;
-        /* The smallest first: what they refuse, all refuse. */
+        /* The smallest size comes first: if it is refused, all are. */
         for (int k = w->micro_batches.count - 1; rc == 0 && k >= 0; k--)
             if (w->micro_batches.all[k] >= w->mesh.dp) {
                 rc = take_micro_batches(w, k);
@@ -285,7 +285,7 @@ static int take_orders(struct walk *w)
         w->order = open ? orders[k] : (struct order){policy->pipeline, policy->chunks};
         if (w->mesh.pp == 1)
             w->order = (struct order){RF_PIPELINE_1F1B, 0};
-        /* Parts of a rank are only looked for where there are so many. */
+        /* Chunks of a rank are only tried if there are enough blocks. */
         if (k > 0 && w->mesh.pp * (w->order.chunks ? w->order.chunks : 2) > w->model->block_count)
             continue;
         RETURN_IF_ERROR(take_order(w));
@@ -293,8 +293,7 @@ static int take_orders(struct walk *w)
     return 0;
 }
 
-/* One for all ways to share what is sharded: the quickest; or, where nothing could be judged, why.
- */
+/* One result for all stages and offloads: the fastest or, if none could be judged, the reason. */
 static int end_mesh(struct walk *w)
 {
     struct rf_rejection *quickest = NULL;
@@ -349,7 +348,7 @@ static bool fits_given(int value, int given)
     return given == 0 || value == given;
 }
 
-/* Tensor ranks share hosts, or fill them, so that all groups of them have the same links. */
+/* Tensor ranks must divide or fill hosts, so that all their groups have the same links. */
 static int check_hosts(const struct walk *w, int tp)
 {
     const int host = w->opts->rates.host_ranks;
@@ -371,8 +370,8 @@ static int add_form(struct walk *w, int tp, bool sequence)
                       : rf_fail(RF_ENOMEM, "search: out of memory for numbers of micro-batches");
 }
 
-/* With and without sequence parallelism where that is open; a model that refuses it is taken
- * without. */
+/* With and without sequence parallelism if that is open. A model that refuses it is tried without.
+ */
 static int open_forms(struct walk *w, int tp)
 {
     const bool open = tp > 1 && w->opts->open & RF_SEARCH_SEQUENCE;
@@ -429,7 +428,8 @@ static int take_all(struct walk *w)
     return rc;
 }
 
-/* Divisors of the batch, or what is given: one for each data-parallel rank is none of these. */
+/* Divisors of the batch, or the given number. 0, which means one for each data-parallel rank, is
+ * not among them. */
 static int choose_micro_batches(struct walk *w)
 {
     const struct rf_policy *policy = &w->opts->policy;

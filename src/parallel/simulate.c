@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * When the instructions of some ranks of a job begin and end: lanes run in list order, an
- * instruction begins when what it waits for has ended, a transfer when all ranks of its group have
- * come to it.
- * Knows no policy, and of a verb only what it costs (simulate_cost.c). Called by users.
+ * Computes when the instructions of some ranks of a job begin and end. Lanes run in list order. An
+ * instruction begins when what it waits for has ended; a transfer begins when all ranks of its
+ * group have reached it. It does not use policies, and only the costs of verbs (simulate_cost.c).
+ * Called by users.
  */
 #include "simulate.h"
 
@@ -29,7 +29,7 @@ void rf_sim_destroy(struct rf_sim *sim)
     rf_free(sim);
 }
 
-/* ---- before it runs -------------------------------------------------------------------------- */
+/* ---- setup ----------------------------------------------------------------------------------- */
 
 static int check_instruction(const struct rf_sim_rank *r, const struct rf_instruction *i)
 {
@@ -41,7 +41,7 @@ static int check_instruction(const struct rf_sim_rank *r, const struct rf_instru
         good = (unsigned)wait.lane < RF_LANE_COUNT && wait.position >= 0;
     }
     return good ? 0
-                : rf_fail(RF_EINVAL, "simulate: rank %d: %s: its verb, lane or waits are none",
+                : rf_fail(RF_EINVAL, "simulate: rank %d: %s has an unknown verb, lane or wait",
                           plan->rank, rf_instruction_text(plan, i, text, sizeof(text)));
 }
 
@@ -79,7 +79,7 @@ static int open_rank(struct rf_sim *sim, int number, const struct rf_sim_opts *o
     return 0;
 }
 
-/* Groups of a lane differ by their first ranks. */
+/* Groups of a lane are identified by their first ranks. */
 static void find_leaders(struct rf_sim *sim, int number)
 {
     struct rf_sim_rank *r = &sim->ranks[number];
@@ -90,7 +90,7 @@ static void find_leaders(struct rf_sim *sim, int number)
 
 /* ---- one instruction ------------------------------------------------------------------------- */
 
-/* List index of the next instruction of a lane; -1: there is none. */
+/* List index of the next instruction of a lane; -1: none. */
 static int next_of(const struct rf_sim_rank *r, int lane)
 {
     const int at = r->first[lane] + r->passed[lane];
@@ -106,7 +106,7 @@ static void after(struct rf_sim *sim, int number, int at, int other)
     r->causes[at] = (struct rf_sim_place){number, other};
 }
 
-/* Whether nothing keeps the instruction back but its peers; says since when. */
+/* Whether only its peers hold the instruction back, and since when. */
 static bool is_ready(struct rf_sim *sim, int number, int at)
 {
     struct rf_sim_rank *r = &sim->ranks[number];
@@ -139,7 +139,8 @@ static void pass(struct rf_sim *sim, int number, int at, double begin_s, double 
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-/* The plan of the rank that a message is for; or of one that is like it: with the same blocks. */
+/* The plan of the rank to which a message goes, or of one of the same kind, which has the same
+ * blocks. */
 static int find_peer(const struct rf_sim *sim, int number, int peer)
 {
     const struct rf_plan *plan = sim->ranks[number].plan;
@@ -156,8 +157,8 @@ static int find_peer(const struct rf_sim *sim, int number, int peer)
     return like;
 }
 
-/* A message begins when both have come to it. Of ranks that are alike one is simulated, so the
- * first that sends is the one whose message it is. */
+/* A message begins when both ranks have reached it. Only one rank of each kind is simulated, so the
+ * first one that sends is the sender. */
 static bool try_message(struct rf_sim *sim, int number, int lane, int other_lane)
 {
     struct rf_sim_rank *r = &sim->ranks[number];
@@ -186,8 +187,8 @@ static bool is_member(const struct rf_sim *sim, int number, int lane, int leader
     return sim->ranks[number].leader[lane] == leader;
 }
 
-/* The next call on the lane is one of all ranks of a group: when the last of them is ready it
- * begins, for as long as the slowest takes. */
+/* A collective begins when the last rank of its group is ready, and takes as long as the slowest of
+ * them. */
 static bool try_transfer(struct rf_sim *sim, int lane, int leader)
 {
     struct rf_sim_place late = {-1, -1};
@@ -253,7 +254,7 @@ static int simulate(struct rf_sim *sim)
             const int at = next_of(r, lane);
             if (at >= 0)
                 return rf_fail(
-                    RF_EINVAL, "simulate: rank %d waits for ever at \"%s\"", r->plan->rank,
+                    RF_EINVAL, "simulate: rank %d waits forever at \"%s\"", r->plan->rank,
                     rf_instruction_text(r->plan, &r->list->instructions[at], text, sizeof(text)));
         }
     return 0;
@@ -300,10 +301,10 @@ int rf_plan_simulate(const struct rf_plan *const *plans, int count, const struct
                      struct rf_sim **out)
 {
     if (!plans || count < 1 || !out)
-        return rf_fail(RF_EINVAL, "simulate: plans and a place for the result are needed");
+        return rf_fail(RF_EINVAL, "simulate: plans and a pointer for the result are needed");
     for (int k = 0; k < count; k++)
         if (!plans[k] || rf_plan_ranks(plans[k]) != rf_plan_ranks(plans[0]))
-            return rf_fail(RF_EINVAL, "simulate: plan %d is not of the job of plan 0", k);
+            return rf_fail(RF_EINVAL, "simulate: plan %d does not belong to the job of plan 0", k);
     RETURN_IF_ERROR(rf_sim_check_opts(opts));
     return create(plans, count, opts, out);
 }
@@ -314,7 +315,7 @@ int rf_plan_simulate_job(const struct rf_plan *plan, const struct rf_sim_opts *o
     struct rf_plan **others = NULL;
     int count = 0;
     if (!plan || !out)
-        return rf_fail(RF_EINVAL, "simulate: a plan and a place for the result are needed");
+        return rf_fail(RF_EINVAL, "simulate: a plan and a pointer for the result are needed");
     RETURN_IF_ERROR(rf_sim_check_opts(opts));
     RETURN_IF_ERROR(rf_plan_other_kinds(plan, opts->rates.host_ranks, &others, &count));
     const struct rf_plan **plans = rf_alloc(((size_t)count + 1) * sizeof(*plans));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Between the files of the simulator: what instructions cost (simulate_cost.c), when they run
- * (simulate.c), and what follows from that (simulate_result.c).
+ * Declarations shared by the files of the simulator: the costs of instructions (simulate_cost.c),
+ * when they run (simulate.c), and the results (simulate_result.c).
  */
 #ifndef RF_PARALLEL_SIMULATE_H
 #define RF_PARALLEL_SIMULATE_H
 
 #include "plan.h"
 
-/* Seconds of an instruction, by what they go to. */
+/* Seconds of an instruction, by cause. */
 struct rf_sim_cost {
     double part_s[RF_BOUND_COUNT];
 };
@@ -22,14 +22,15 @@ struct rf_sim_rank {
     const struct rf_plan *plan;
     const struct rf_list *list;
     struct rf_sim_time *times;   /* of each instruction */
-    struct rf_sim_cost *costs;   /* likewise */
-    struct rf_sim_place *causes; /* likewise: whose end let it begin */
+    struct rf_sim_cost *costs;   /* of each instruction */
+    struct rf_sim_place *causes; /* of each instruction: the one whose end let it begin */
     int *of_lane;                /* list indices, lane after lane */
     int first[RF_LANE_COUNT], passed[RF_LANE_COUNT];
-    int leader[RF_LANE_COUNT];   /* the first of the plans that are of its group there */
-    struct rf_plan *own;         /* the plan, where the simulation has made it */
+    int leader[RF_LANE_COUNT];   /* the first of the plans with the same group on that lane */
+    struct rf_plan *own;         /* the plan, if the simulation has made it */
     const struct rf_wait *waits; /* of the instructions */
-    /* simulate_steps.c: lists one after the other, and where that of the step begins; else 0. */
+    /* simulate_steps.c: several lists one after the other, and the index at which the step begins;
+     * otherwise 0. */
     struct rf_list joined;
     struct rf_wait *own_waits;
     int wait_count, first_of_step;
@@ -39,28 +40,29 @@ struct rf_sim {
     struct rf_sim_rank *ranks;
     int count;
     double *flops; /* of the model, of each plan */
-    bool counted;  /* what blocks compute is in it */
+    bool counted;  /* includes the compute of blocks */
     double block_flops_per_s;
     double step_s;
-    struct rf_sim_place last; /* what ends last */
+    struct rf_sim_place last; /* the instruction that ends last */
     double path_s[RF_BOUND_COUNT];
 };
 
-/* Whether all numbers are such as the header says; RF_EINVAL names the one that is not. */
+/* Whether all values are valid. RF_EINVAL: the message names the one that is not. */
 RF_MUST_CHECK int rf_sim_check_opts(const struct rf_sim_opts *opts);
 RF_MUST_CHECK int rf_sim_count_cost(const struct rf_plan *plan, const struct rf_instruction *i,
                                     const struct rf_sim_opts *opts, struct rf_sim_cost *out);
 
-/* Of what launches do; out: zeros. */
+/* The costs of launches; out: zeros. */
 void rf_sim_work_cost(const struct rf_work *work, double flops_per_s,
                       const struct rf_sim_rates *rates, struct rf_sim_cost *out);
 
-/* simulate_steps.c: where steps overlap, the rank's list becomes that of several steps; and after
- * the run what is in it is that of the last one. Also what the step waits for. */
+/* simulate_steps.c. Before the run: if steps overlap, the rank's list becomes that of several
+ * steps. After the run: its content becomes that of the last one. Also the path that the step waits
+ * for. */
 RF_MUST_CHECK int rf_sim_join(struct rf_sim_rank *r);
 void rf_sim_finish(struct rf_sim *sim);
 
-/* Where the places of a lane in of_lane end. */
+/* The end of a lane's entries in of_lane. */
 static inline int rf_sim_lane_end(const struct rf_sim_rank *r, int lane)
 {
     return lane + 1 < RF_LANE_COUNT ? r->first[lane + 1] : r->list->count;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What an instruction takes by rates: from its transfer, from what its launches compute and move
- * (work.c), or from its operands. No verb is asked for here, so one that is new has a cost. Called
- * by simulate.c.
+ * The time of an instruction by rates: from its transfer, from the work of its launches (work.c),
+ * or from its operands. It does not distinguish verbs, so a new one has a cost. Called by
+ * simulate.c.
  */
 #include <math.h>
 
@@ -14,17 +14,16 @@ static int check_rate(const char *name, double rate)
 {
     if (rate > 0)
         return 0;
-    return rf_fail(RF_EINVAL,
-                   "simulate: %s is %g; a rate has to be more than 0, and may be infinite", name,
-                   rate);
+    return rf_fail(RF_EINVAL, "simulate: %s is %g; a rate must be more than 0, and may be infinite",
+                   name, rate);
 }
 
 static int check_seconds(const char *name, double seconds)
 {
     if (seconds >= 0 && isfinite(seconds))
         return 0;
-    return rf_fail(RF_EINVAL, "simulate: %s is %g; seconds have to be finite and not negative",
-                   name, seconds);
+    return rf_fail(RF_EINVAL, "simulate: %s is %g; seconds must be finite and not negative", name,
+                   seconds);
 }
 
 int rf_sim_check_opts(const struct rf_sim_opts *opts)
@@ -40,7 +39,8 @@ int rf_sim_check_opts(const struct rf_sim_opts *opts)
     RETURN_IF_ERROR(check_seconds("launch_s", r->launch_s));
     RETURN_IF_ERROR(check_seconds("link_latency_s", r->link_latency_s));
     if (r->host_ranks < 0)
-        return rf_fail(RF_EINVAL, "simulate: host_ranks is %d; use the ranks of a host, or 0",
+        return rf_fail(RF_EINVAL,
+                       "simulate: host_ranks is %d; use the number of ranks of a host, or 0",
                        r->host_ranks);
     if (r->host_ranks > 0) {
         RETURN_IF_ERROR(check_rate("intra_host_bytes_per_s", r->intra_host_bytes_per_s));
@@ -50,12 +50,12 @@ int rf_sim_check_opts(const struct rf_sim_opts *opts)
         if (!isfinite(opts->verb_s[verb]))
             return rf_fail(RF_EINVAL,
                            "simulate: \"%s\" takes %g seconds; use a finite number, or a negative "
-                           "one for what follows from rates",
+                           "one for the time by rates",
                            rf_verb_name((enum rf_verb)verb), opts->verb_s[verb]);
     return 0;
 }
 
-/* Of a message: its two ranks. */
+/* The two ranks of a message. */
 static struct rf_plan_group ranks_of(const struct rf_plan *plan, const struct rf_transfer *t)
 {
     const int rank = plan->rank, peer = t->peer;
@@ -75,7 +75,7 @@ static int transfer_cost(const struct rf_plan *plan, const struct rf_transfer *t
     const struct rf_plan_group group = ranks_of(plan, t);
     double s = rf_link_s(rates, &group, t->op, rounds, bytes);
     if (t->group == RF_LANE_TENSOR && rf_link_cuts_tensor(rates, plan)) {
-        /* By the links of the slowest pair of the job's tensor groups, whichever this rank's is. */
+        /* Uses the links of the slowest pair of the job's tensor groups. */
         struct rf_sim_rates between = *rates;
         between.host_ranks = 0;
         s = fmax(s, rf_link_s(&between, &group, t->op, rounds, bytes));
@@ -84,7 +84,7 @@ static int transfer_cost(const struct rf_plan *plan, const struct rf_transfer *t
     return 0;
 }
 
-/* In the memory that has more of them: what is copied counts once. */
+/* The larger of the bytes in device and in host memory, so that copied bytes count once. */
 static uint64_t operand_bytes(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(plan, i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What follows from the times of a simulation: busy and idle lanes, communication that nothing
- * hides, and what the step waits for. Called by users.
+ * Results of a simulation: busy and idle lanes, exposed communication, and what the step waits for.
+ * Called by users.
  */
 #include "simulate.h"
 
@@ -21,9 +21,9 @@ const struct rf_sim_time *rf_sim_times(const struct rf_sim *sim, int number, int
 
 /* ---- exposed communication ------------------------------------------------------------------- */
 
-/* Where a lane's next change is: its instructions follow each other. */
+/* A lane's next change. Its instructions do not overlap. */
 struct cursor {
-    int next, end; /* in the places of the rank's lanes */
+    int next, end; /* in the entries of the rank's lanes */
     bool transfers;
 };
 
@@ -43,7 +43,7 @@ static double change_after(const struct rf_sim_rank *r, struct cursor *c, double
     return HUGE_VAL;
 }
 
-/* Time in which transfers are ready or under way, and nothing else. */
+/* The time in which only transfers are ready or running. */
 static double exposed_s(const struct rf_sim_rank *r)
 {
     struct cursor lanes[RF_LANE_COUNT];

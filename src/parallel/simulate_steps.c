@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The lists of a pipeline without a flush, one after the other: a step in the midst of others is
- * what is simulated. A rank begins a list when all lanes have ended the one before, whatever the
- * others do. Called by simulate.c, before it runs and after.
+ * Joins the lists of several steps of a pipeline without a flush, to simulate a step in the middle
+ * of others. A rank begins a list when all its lanes have ended the previous one, regardless of
+ * other ranks. Called by simulate.c, before and after the run.
  */
 #include <math.h>
 
@@ -10,7 +10,8 @@
 #include "list.h"
 #include "simulate.h"
 
-/* Ranks wait for each other in the first steps; after so many they do so for as long in all. */
+/* In the first steps ranks wait for each other. After this many steps the waits have become
+ * periodic. */
 enum { STEPS = 6 };
 
 static int add_wait(struct rf_sim_rank *r, int *capacity, struct rf_instruction *i,
@@ -23,7 +24,8 @@ static int add_wait(struct rf_sim_rank *r, int *capacity, struct rf_instruction 
     return 0;
 }
 
-/* Appends a list; where each lane begins in it, it waits for all lanes of the one before. */
+/* Appends a list. The first instruction of each lane in it waits for all lanes of the previous
+ * list. */
 static int append(struct rf_sim_rank *r, int *capacity, const struct rf_list *list)
 {
     struct rf_list *all = &r->joined;
@@ -67,7 +69,7 @@ int rf_sim_join(struct rf_sim_rank *r)
     return 0;
 }
 
-/* When the last rank has ended what comes before the step. */
+/* The time at which the last rank has ended the list before the step. */
 static double begin_of(const struct rf_sim *sim)
 {
     double begin_s = 0;
@@ -77,7 +79,7 @@ static double begin_of(const struct rf_sim *sim)
     return begin_s;
 }
 
-/* What the last rank's end waits for, back to when the step began. */
+/* The path that the last rank's end waits for, back to the begin of the step. */
 static void follow_path(struct rf_sim *sim, double begin_s)
 {
     for (struct rf_sim_place at = sim->last; at.plan >= 0;) {
@@ -93,7 +95,7 @@ static void follow_path(struct rf_sim *sim, double begin_s)
     }
 }
 
-/* Times, costs and lanes of the last list alone, from when its first rank begins it. */
+/* Reduces times, costs and lanes to the last list, relative to the begin of its first rank. */
 static void cut(struct rf_sim_rank *r, double origin_s)
 {
     const int first = r->first_of_step, count = r->list->count - first;

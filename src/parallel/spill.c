@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: activations in memory of the host (Rhu et al. 2016, vDNN). The calls of a block that follow
- * each other are a visit, with what runs while tensor ranks exchange between its phases. What a
- * block saved or gave, and nobody reads for some visits, is copied to the host after its last use
- * before them, and comes back when the visit before its next use begins, so that it arrives while
- * that one computes. It comes back as a value of its own: between the two its memory is free
- * (lifetimes.c). What has not changed since it was copied is not copied again, and what is used
- * again at once stays where it is.
+ * Pass: activations in host memory (Rhu et al. 2016, vDNN). Consecutive calls of a block are a
+ * visit, together with what runs while tensor ranks exchange between its phases. A value that a
+ * block saved or returned, and that is not read for some visits, is copied to the host after its
+ * last use before them. It is copied back when the visit before its next use begins, so that it
+ * arrives while that one computes. It comes back as a value of its own, so between the two its
+ * memory is free (lifetimes.c). A value that has not changed since it was copied is not copied
+ * again. A value that is used again at once stays in device memory.
  */
 #include <stdlib.h>
 
@@ -15,29 +15,29 @@
 #include "list.h"
 #include "passes.h"
 
-/* The slot of what came back; what a block writes has none. */
+/* The slot of a value that was copied back; what a block writes has no slot. */
 enum { BACK = 1 };
 
-/* A copy that comes before the instruction at `before`. */
+/* A copy before the instruction at `before`. */
 struct move {
     int before, order;
     enum rf_verb verb;
     int from, to;
 };
 
-/* Where a value of the list is. */
+/* The state of a value. */
 struct track {
-    int last;    /* the instruction that used it last; -1: none */
-    int now;     /* itself, or what came back of it */
-    bool copied; /* the host has the same */
+    int last;    /* the last instruction that used it; -1: none */
+    int now;     /* the value itself, or the one that was copied back */
+    bool copied; /* the host has a valid copy */
 };
 
 struct pass {
     struct rf_plan *plan;
     const struct rf_list *list;
     struct track *tracks; /* by value */
-    int *visit;           /* of an instruction: the visit that it is in; -1: before the first */
-    int *begin;           /* of a visit: its first call */
+    int *visit;           /* by instruction: its visit; -1: before the first one */
+    int *begin;           /* by visit: its first call */
     struct move *moves;
     int move_count, move_capacity;
 };
@@ -62,7 +62,7 @@ static bool has(const struct pass *p, int first, int count, int value)
 static void find_visits(struct pass *p)
 {
     int visits = 0, block = -1, micro_batch = -1;
-    bool between = false; /* two phases of a call of that block */
+    bool between = false; /* between two phases of a call of that block */
     for (int at = 0; at < p->list->count; at++) {
         const struct rf_instruction *i = &p->list->instructions[at];
         const bool calls = rf_verb_calls_block(i->verb);
@@ -86,7 +86,8 @@ static int add_move(struct pass *p, int before, enum rf_verb verb, int from, int
     return 0;
 }
 
-/* To the host, unless the same is there; and back before the instruction at `begin`. */
+/* Copies a value to the host, unless its copy there is valid, and back before the instruction at
+ * `begin`. */
 static int spill(struct pass *p, int value, int begin)
 {
     const struct rf_value v = p->plan->values[value];
@@ -120,7 +121,7 @@ static int use(struct pass *p, int at, int value)
     return 0;
 }
 
-/* The instruction with what there is of its operands. */
+/* Writes the instruction with the current values of its operands. */
 static int rename_operands(struct pass *p, struct rf_writer *w, int at)
 {
     const struct rf_instruction *i = &p->list->instructions[at];

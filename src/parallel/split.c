@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Cuts of parameters over tensor ranks; see split.h.
+ * Splits of parameters over tensor ranks; see split.h.
  */
 #include "split.h"
 
 #include "../base/base.h"
 
-/* Of one segment, in rows or columns: where it begins in the whole, and what of it the rank has. */
+/* One segment, in rows or columns: where it begins in the whole, and the part of it that the rank
+ * has. */
 struct segment {
     int64_t first, size;
-    int64_t begin, end; /* of the segment */
-    int copies, copy;   /* as of struct rf_cut_run */
+    int64_t begin, end; /* relative to the segment */
+    int copies, copy;   /* like those of struct rf_cut_run */
 };
 
 static int segment_count(const struct rf_split *split)
@@ -23,7 +24,7 @@ static int64_t unit_of(const struct rf_split *split)
     return split->unit > 0 ? split->unit : 1;
 }
 
-/* Rows or columns of the whole. */
+/* The number of rows or columns of the whole. */
 static int64_t length_of(const struct rf_param_cut *cut)
 {
     return cut->split.kind == RF_SPLIT_COLUMNS ? cut->shape.dim[cut->shape.ndim - 1]
@@ -47,12 +48,13 @@ static struct segment segment_of(const struct rf_param_cut *cut, int segment, in
     const bool copied = units < cut->ranks;
     s.begin = begin * unit;
     s.end = (copied ? begin + 1 : end) * unit;
-    s.copies = copied ? (int)(cut->ranks / units) : 1; /* the units divide the ranks then */
+    /* Copies exist only if the number of ranks is a multiple of the units. */
+    s.copies = copied ? (int)(cut->ranks / units) : 1;
     s.copy = cut->rank % s.copies;
     return s;
 }
 
-/* Whether the rank has all elements, in their order. */
+/* Whether the rank has all elements, in order. */
 static bool is_whole(const struct rf_param_cut *cut)
 {
     return cut->split.kind == RF_SPLIT_NONE || cut->ranks == 1;
@@ -88,7 +90,7 @@ uint64_t rf_cut_part_first(const struct rf_param_cut *cut, int part)
     return first;
 }
 
-/* The part that has an element of a cut, and where that is within it. */
+/* The part with an element of a cut, and the element's index in it. */
 static struct rf_param_cut part_at(const struct rf_param_cut *cut, uint64_t *at)
 {
     struct rf_param_cut one = rf_cut_part(cut, 0);
@@ -108,7 +110,7 @@ static int check_segments(const struct rf_param_cut *cut, const char *name)
         if ((split->sizes[k] != 0) != (split->sizes[0] != 0 && k < count))
             return rf_fail(RF_EINVAL,
                            "parameter %s: its split has %d segments; give the sizes of these, or "
-                           "none where they are equal",
+                           "none if they are equal",
                            name, count);
     for (int k = 0; k < count; k++) {
         const int64_t size = size_of(cut, k), units = size / unit_of(split);
@@ -202,15 +204,15 @@ uint64_t rf_cut_line(const struct rf_param_cut *cut)
     return cut->split.kind == RF_SPLIT_COLUMNS && !is_whole(cut) ? (uint64_t)own_length(cut) : 0;
 }
 
-/* In a cut of one part. */
+/* The run in a cut of one part. */
 static struct rf_cut_run run_in_part(const struct rf_param_cut *cut, uint64_t at)
 {
     const uint64_t all = (uint64_t)rf_shape_count(cut->shape);
     const uint64_t length = (uint64_t)length_of(cut);
     const bool rows = cut->split.kind == RF_SPLIT_ROWS;
-    const uint64_t width = rows ? all / length : 1; /* elements of what is counted in `length` */
+    const uint64_t width = rows ? all / length : 1; /* elements in a unit of `length` */
     const uint64_t own = rows ? 0 : (uint64_t)part_length(cut);
-    const uint64_t line = rows ? 0 : at / own; /* of columns: which row */
+    const uint64_t line = rows ? 0 : at / own; /* of columns: the row */
     uint64_t left = rows ? at : at % own;
     int64_t first = 0;
     for (int k = 0; k < segment_count(&cut->split); k++) {
@@ -235,7 +237,8 @@ struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at)
     return run_in_part(&one, at);
 }
 
-/* How many elements from `at` on no lower rank has, as far as `most`; 0: a lower one has `at`. */
+/* The number of elements from `at` on, at most `most`, that no lower rank has; 0: a lower rank has
+ * `at`. */
 static uint64_t counted_at(const struct rf_param_cut *cut, uint64_t at, uint64_t most)
 {
     uint64_t count = 0;
@@ -283,7 +286,7 @@ bool rf_cut_has_copies(const struct rf_param_cut *cut)
     return cut->ranks > 1 && (is_whole(cut) || has_copies(cut));
 }
 
-/* Multiples of `step` in [from, to), which is not empty. */
+/* The number of multiples of `step` in [from, to), which is not empty. */
 static uint64_t multiples(uint64_t step, uint64_t from, uint64_t to)
 {
     return (to - 1) / step - (from > 0 ? (from - 1) / step : 0) + (from == 0);

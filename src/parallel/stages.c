@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: pipelines. Which rank has which blocks, and in which order it calls them.
+ * Pass: pipelines. Determines the blocks of each rank, and the order in which it calls them.
  */
 #include "stages.h"
 
@@ -48,8 +48,8 @@ static int split(struct rf_plan *plan, const struct rf_pipeline *p, int *first)
     return rf_pipeline_split(p, plan->stage_costs, plan->block_count, first);
 }
 
-/* What was chosen by a rule becomes the policy's list, so that plans of other ranks take it over.
- */
+/* A division that was chosen by a rule becomes the policy's list, so that plans of other ranks use
+ * it. */
 static void take_split(struct rf_plan *plan, const struct rf_pipeline *p, const int *first)
 {
     for (int stage = 0; stage < plan->stage_count; stage++) {
@@ -101,7 +101,8 @@ bool rf_plan_goes_back(const struct rf_plan *plan, int block)
     return plan->policy.pipeline == RF_PIPELINE_ZBV && plan->stage_of[block] >= plan->mesh.pp;
 }
 
-/* One rank: each micro-batch forward and back before the next, which keeps the least. */
+/* One rank: each micro-batch runs forward and backward before the next, which keeps the least
+ * memory. */
 static struct rf_pipeline order_of(const struct rf_plan *plan, int micro_batches, bool training)
 {
     struct rf_pipeline p = pipeline_of(plan, micro_batches);
@@ -133,7 +134,7 @@ int rf_plan_calls(const struct rf_plan *plan, int micro_batches, bool training,
     return 0;
 }
 
-/* Where the forward passes of a step begin, whose first micro-batch this is. */
+/* The index at which the forward passes of a step begin; `micro_batch` is its first one. */
 static int begin_of(const struct rf_pipeline_call *calls, int micro_batch)
 {
     int at = 0;
@@ -147,7 +148,7 @@ int rf_plan_lag_calls(const struct rf_plan *plan, enum rf_list_id id, struct rf_
 {
     const int m = plan->local_micro_batches;
     struct rf_pipeline p = order_of(plan, m, true);
-    p.steps = 3; /* the second one is like any later one */
+    p.steps = 3; /* the second one is like all later ones */
     RETURN_IF_ERROR(rf_pipeline_check(&p));
     const int all = rf_pipeline_call_count(&p);
     struct rf_pipeline_call *calls = rf_alloc((size_t)all * sizeof(*calls));
@@ -170,7 +171,7 @@ int rf_plan_lag_calls(const struct rf_plan *plan, enum rf_list_id id, struct rf_
     return 0;
 }
 
-/* Calls of all ranks, one after the other; NULL: out of memory. */
+/* The calls of all ranks, one after the other. NULL: out of memory. */
 static struct rf_pipeline_call **all_calls(const struct rf_pipeline *p)
 {
     const size_t count = (size_t)rf_pipeline_call_count(p), ranks = (size_t)p->ranks;
@@ -187,7 +188,7 @@ static struct rf_pipeline_call **all_calls(const struct rf_pipeline *p)
     return NULL;
 }
 
-/* Of so many steps; negative: they cannot be run. */
+/* The time of this many steps; negative: they cannot be run. */
 static double makespan(const struct rf_plan *plan, int steps, double *busy_s)
 {
     struct rf_pipeline p = order_of(plan, plan->local_micro_batches, true);
@@ -213,7 +214,7 @@ double rf_plan_bubble(const struct rf_plan *plan)
     double busy_s = 0;
     if (plan->mesh.pp == 1 || plan->policy.forward_only)
         return 0;
-    const bool lags = rf_plan_lags(plan); /* then a step between others */
+    const bool lags = rf_plan_lags(plan); /* then a step in the middle of others */
     const double before_s = lags ? makespan(plan, 3, &busy_s) : 0;
     const double all_s = makespan(plan, lags ? 4 : 1, &busy_s);
     return before_s < 0 || all_s < 0 ? 0 : 1 - busy_s / (all_s - before_s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every value of every rank holds, and the operands of the instruction that runs: see
+ * The content of every value on every rank, and the operands of the current instruction: see
  * meaning.h.
  */
 #include "meaning.h"
@@ -85,9 +85,9 @@ bool rf_token_is_param(enum rf_value_kind kind)
            kind == RF_VALUE_COPY_SHARD;
 }
 
-/* Not of what is written on the way or for the host, nor of parameters: blocks read one of their
- * two forms, and all pieces have both. Ranks have all inputs, and without a flush get others before
- * the end. */
+/* All values except intermediate ones, those for the host, and parameters: blocks read one of their
+ * two forms, and all pieces have both. Ranks have all inputs, and without a flush new inputs arrive
+ * before the end. */
 static bool must_be_read(const struct rf_plan *plan, const struct rf_value *value)
 {
     const enum rf_value_kind kind = value->kind;
@@ -98,8 +98,8 @@ static bool must_be_read(const struct rf_plan *plan, const struct rf_value *valu
            !rf_token_is_param(kind);
 }
 
-/* Whether the parameters of one value are all in another: a shard in its piece, or a piece in its
- * only shard. */
+/* Whether a value of parameters is inside another one: a shard inside its piece, or a piece inside
+ * its only shard. */
 static bool within(const struct rf_value *part, const struct rf_value *whole)
 {
     return part->region == whole->region && part->piece == whole->piece &&
@@ -130,7 +130,7 @@ void rf_token_put(const struct rf_at *a, int value, enum rf_token_state state)
         }
 }
 
-/* An instruction has the operands that it needs, each once, and no others. */
+/* Checks that an instruction has the operands that it needs, each once, and no others. */
 int rf_token_begin_operands(const struct rf_at *a)
 {
     struct rf_meaning *m = a->m;
@@ -153,9 +153,9 @@ int rf_token_end_operands(const struct rf_at *a)
     char text[RF_CHECK_TEXT];
     for (int k = 0; k < a->i->ins + a->i->outs; k++)
         if (!a->m->used[k])
-            return rf_check_fail(a->plan, a->i, "has no use for its operand %d", k);
+            return rf_check_fail(a->plan, a->i, "has an operand %d that it does not use", k);
     if (a->m->unread >= 0)
-        return rf_check_fail(a->plan, a->i, "overwrites %s, which nobody has read",
+        return rf_check_fail(a->plan, a->i, "overwrites %s, which was not read",
                              rf_check_value(a->plan, a->i, a->m->unread, text));
     return 0;
 }
@@ -166,7 +166,7 @@ void rf_token_use_all(const struct rf_at *a)
         a->m->used[k] = true;
 }
 
-/* The operand of this kind and these places (-1: any) that was not used yet; -1: there is none. */
+/* The operand with this key (-1: any) that was not used yet; -1: none. */
 int rf_token_operand(const struct rf_at *a, bool out, enum rf_value_kind kind, int block,
                      int micro_batch, int piece)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes of a transfer, by the schedule that will run. Asked by plans and by runs.
+ * The bytes of a transfer, from the schedule that will run. Used by plans and by runs.
  */
 #include "../base/base.h"
 #include "../coll/table.h"
@@ -19,7 +19,7 @@ static struct rf_coll_desc describe(const struct rf_plan *plan, const struct rf_
                                  .root = t->root};
 }
 
-/* Without adding up the counts of all ranks, whose sum is known. */
+/* Does not add the counts of all ranks, because their sum is known. */
 static int sent_by_counts(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
     const struct rf_coll_desc desc = describe(plan, t);
@@ -30,7 +30,7 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
 {
     const int rank = plan->groups[t->group].rank, ranks = plan->groups[t->group].size;
     *out = t->op == RF_COLL_SEND ? t->count * rf_dtype_bytes(t->dtype) : 0;
-    if (ranks <= 1) /* a message is of no group */
+    if (ranks <= 1) /* a message has no group */
         return 0;
     if (t->op == RF_COLL_FOREST_ALL_REDUCE)
         return rf_forest_count_sent(&plan->forest, plan->most_parts, rank, t->count, out);

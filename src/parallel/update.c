@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: what follows the backward passes: losses are shared, tied uses added, the norm taken, and
- * the parameters updated.
+ * Pass: the instructions after the backward passes: losses are shared, tied uses added, the norm
+ * computed, and the parameters updated.
  */
 #include "../base/base.h"
 #include "list.h"
@@ -39,7 +39,7 @@ static void write_loss(struct rf_writer *w)
                                 .order = RF_ORDER_RING});
 }
 
-/* In tree order, by the order of registration. */
+/* In tree order, in the order of registration. */
 static void write_ties(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -56,13 +56,14 @@ static void write_ties(struct rf_writer *w)
     }
 }
 
-/* This rank's gradients of a parameter, to a rank that uses it, too, or from there. */
+/* Sends this rank's gradients of a parameter to another rank that uses it, or receives that rank's.
+ */
 static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int param, int stage)
 {
     const struct rf_plan *plan = w->plan;
     const bool sends = verb == RF_VERB_SEND;
     const struct rf_plan_param *holder = &plan->params[rf_plan_holder(plan, param)];
-    /* Without a flush those of blocks' outputs do not wait for them. */
+    /* Without a flush, these do not wait for messages of blocks' outputs. */
     const int apart = rf_plan_lags(plan) ? RF_LANE_SEND_GRAD_BACK - RF_LANE_SEND_GRAD : 0;
     const enum rf_lane lane =
         (enum rf_lane)((int)(sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD) + apart);
@@ -79,8 +80,8 @@ static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int pa
                                 .tag = rf_message_tag((int)lane)});
 }
 
-/* The rank with the first use of a parameter adds those of ranks with other blocks, in their order,
- * and sends them the sum. */
+/* The rank with the first use of a parameter adds the gradients of ranks with other blocks, in
+ * their order, and sends them the sum. */
 static void write_shared(struct rf_writer *w, int param)
 {
     struct rf_plan *plan = w->plan;
@@ -119,8 +120,8 @@ static void write_all_shared(struct rf_writer *w)
             write_shared(w, i);
 }
 
-/* Gradients that each tensor rank has of its own rows. After the sums over micro-batches and ranks:
- * so the bits depend on the number of tensor ranks alone. */
+/* Adds the gradients that each tensor rank has of its own rows. This comes after the sums over
+ * micro-batches and ranks, so the bits depend only on the number of tensor ranks. */
 static void write_tensor_sums(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -138,7 +139,7 @@ static void write_tensor_sums(struct rf_writer *w)
     }
 }
 
-/* A value of each piece that has parameters and is trained. */
+/* One value for each trained piece with parameters. */
 static void operands(struct rf_writer *w, enum rf_value_kind kind, int slot, bool out)
 {
     for (int k = 0; k < w->plan->trained_pieces; k++) {
@@ -163,8 +164,8 @@ static void share_partials(struct rf_writer *w, enum rf_lane lane)
 }
 
 /* Every rank adds the squares of its own chunks. Chunks are the same on any mesh, and all sums of
- * them are exact integers, so the norm is, too. The lanes' groups have 2^17 ranks at most, all
- * together: words do not overflow (rf_add_squares). */
+ * them are exact integers, so the norm is the same, too. The lanes' groups have at most 2^17 ranks
+ * in total, so words do not overflow (rf_add_squares). */
 static void write_partials(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -192,7 +193,8 @@ static void write_norm(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_SCALARS));
 }
 
-/* The pieces that one launch updates: all, side by side; or one, of which this rank has a shard. */
+/* The pieces that one launch updates: all of them, which are adjacent; or one, of which this rank
+ * has a shard. */
 struct updated {
     int first, end;
 };
@@ -243,8 +245,8 @@ static void write_cast(struct rf_writer *w)
     operands(w, RF_VALUE_COPY, -1, true);
 }
 
-/* Each piece goes to all ranks as soon as it has been updated, unless it is gathered only when it
- * is needed. */
+/* Gathers each piece on all ranks as soon as it has been updated, unless it is gathered only when
+ * it is needed. */
 static void write_shards(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -262,7 +264,7 @@ static bool host_updates(const struct rf_plan *plan)
     return (plan->policy.offload & RF_OFFLOAD_OPTIMIZER) != 0;
 }
 
-/* What the host's optimizer is to read, as soon as it is complete. */
+/* Copies the gradients that the host's optimizer reads, as soon as they are complete. */
 static void write_evictions(struct rf_writer *w)
 {
     for (int k = 0; rf_plan_evicts(w->plan) && k < w->plan->trained_pieces; k++) {
@@ -274,7 +276,7 @@ static void write_evictions(struct rf_writer *w)
     }
 }
 
-/* Piece by piece; blocks see it when they fetch or gather it next. */
+/* Piece by piece. Blocks see the result when they next fetch or gather it. */
 static void write_host_steps(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -303,7 +305,7 @@ static void write_step(struct rf_writer *w)
     rf_write_out(w, single(w, RF_VALUE_SCALARS));
 }
 
-/* Rank 0 alone has updated: its scalars and parameters go to all. */
+/* If rank 0 alone updates, its scalars and parameters go to all ranks. */
 static void write_broadcasts(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -335,7 +337,7 @@ static bool updates(const struct rf_plan *plan)
     return rf_plan_updates(plan) && plan->trains;
 }
 
-/* What comes of gradients that are complete. */
+/* The instructions for complete gradients. */
 static void write_sums(struct rf_writer *w)
 {
     write_ties(w);
@@ -356,8 +358,8 @@ static void write_results(struct rf_writer *w)
         write_broadcasts(w);
 }
 
-/* The host is blocked in the loss until all transfers before it have ended, and learns of an error
- * in any of them: so what the update needs of other ranks comes before it. */
+/* The host blocks in the loss until all earlier transfers have ended, and learns of their errors.
+ * So transfers that the update needs come before the loss. */
 static void write_training(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -370,11 +372,11 @@ static void write_training(struct rf_writer *w)
     write_results(w);
 }
 
-/* Without a flush the update of the step before ends a list: so it does not matter that ranks have
- * its gradients at different times, if they share their norms early enough. The first rank has them
- * when it has made the backward passes of as many micro-batches as there are ranks behind it. The
- * others share when they have made about as many: a rank begins a forward pass after the rank
- * before it, which takes about a third of what it does for a micro-batch. */
+/* Without a flush a list ends with the update of the previous step. Ranks have its gradients at
+ * different times, which does not matter if they share their norms early enough. The first rank has
+ * them after as many backward passes as there are ranks after it. The other ranks share after about
+ * as many: a rank begins a forward pass, which takes about a third of its time for a micro-batch,
+ * after the rank before it. */
 static void write_lag_list(struct rf_writer *w, const struct rf_list *list)
 {
     const struct rf_plan *plan = w->plan;
@@ -417,7 +419,7 @@ static int write_list(struct rf_plan *plan, enum rf_list_id id)
 
 int rf_pass_update(struct rf_plan *plan)
 {
-    if (rf_plan_lags(plan)) /* where no step is under way, none ends */
+    if (rf_plan_lags(plan)) /* if no step is in progress, none ends */
         RETURN_IF_ERROR(write_list(plan, RF_LIST_DRAIN));
     return write_list(plan, RF_LIST_STEP);
 }

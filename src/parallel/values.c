@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The values of a plan, found by what they are of. Where they lie is place.c's.
+ * The values of a plan, found by their keys. place.c determines their memory.
  */
 #include "../base/base.h"
 #include "list.h"
@@ -46,7 +46,7 @@ static int *find(const struct rf_value_index *index, const struct rf_value *valu
     }
 }
 
-/* At most half of it is taken. */
+/* At most half of it is used. */
 static int grow(struct rf_plan *plan)
 {
     struct rf_value_index *index = plan->value_index;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a step of a plan amounts to on its rank: for each instruction the cost of its block
- * (costs.c), or, for what a plan does beside its blocks, that of a few flat passes by rule.
+ * The work of a step on a plan's rank: for each call of a block the block's cost (costs.c); for
+ * other instructions the cost of a few passes over their operands, by rule.
  */
 #include "../base/base.h"
 #include "exchange.h"
@@ -18,7 +18,7 @@ static uint64_t elements(const struct rf_plan *plan, const int *operands, int co
     return bytes / rf_dtype_bytes(rf_plan_type(plan, kind));
 }
 
-/* Whether the call of a block finds earlier gradients of its own: then it adds to all of them. */
+/* Whether a block's call finds earlier gradients of its own, and therefore adds to all of them. */
 static bool adds(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *ins = rf_plan_operands(plan, i);
@@ -53,8 +53,8 @@ static struct rf_work clear_work(const struct rf_plan *plan, const int *outs, in
     return work;
 }
 
-/* Squares of this rank's gradients by the table of chunks; what is left to add up is a value for
- * each. */
+/* The squares of this rank's gradients by the table of chunks. Adding the chunks' sums is counted
+ * as one value for each. */
 static struct rf_work norm_work(const struct rf_plan *plan, uint64_t count)
 {
     const uint64_t chunks = plan->chunk_count;
@@ -84,7 +84,7 @@ static struct rf_work cast_work(const struct rf_plan *plan, const struct rf_inst
         .written = count * rf_dtype_bytes(rf_plan_type(plan, plan->values[outs[0]].kind))};
 }
 
-/* False: what is sent, what the host does, and scalars; *out stays. */
+/* False for transfers, host instructions and scalars; *out is then unchanged. */
 static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i,
                       struct rf_work *out)
 {
@@ -101,7 +101,7 @@ static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i
         out->flops = 0;
         out->read /= 2;
         return true;
-    case RF_VERB_TIE: /* the second operand is of the tied use alone */
+    case RF_VERB_TIE: /* the second operand belongs only to the tied use */
         *out = add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD_SHARD));
         return true;
     case RF_VERB_NORM_PARTIAL:
@@ -120,7 +120,8 @@ static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i
     }
 }
 
-/* A phase is taken for an equal share of its call, of which only the whole is known. */
+/* A phase counts as an equal share of its call, because only the cost of the whole call is known.
+ */
 static void take_share(const struct rf_plan *plan, const struct rf_instruction *i,
                        struct rf_work *work)
 {

@@ -92,7 +92,7 @@ TEST(Reasons, OfEachTransferNameTheSplitThePhaseAndTheAxisThatItFollowsFrom)
           "blocks.0.mlp.proj.weight by columns",
           "declares a maximum after phase 0 of forward; it splits ",
           "the norm of all gradients: those that are counted are spread over the tensor ranks",
-          "losses and token counts are with the ranks"}},
+          "losses and token counts are on the ranks"}},
         {{1, 2, 1, 0},
          0,
          true,

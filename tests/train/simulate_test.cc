@@ -533,5 +533,5 @@ TEST(Simulate, RefusesRatesThatAreNoneAndListsThatWaitForEver)
     plan = waits.plan();
     opts = free_of_cost();
     EXPECT_EQ(rf_plan_simulate(&plan, 1, &opts, &sim), RF_EINVAL);
-    EXPECT_STREQ(rf_last_error()->message, "simulate: rank 0 waits for ever at \"forward\"");
+    EXPECT_STREQ(rf_last_error()->message, "simulate: rank 0 waits forever at \"forward\"");
 }
