@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text files of lines beside the pipeline cache, one per device and driver: what was measured or
- * found out about a device. The first line names kind, device and driver, the last one counts the
- * lines between. Nothing in a file is trusted, and one that is not whole is ignored.
+ * Text files of lines next to the pipeline cache, one for each device and driver, with values that
+ * were measured or found for a device. The first line names kind, device and driver, the last one
+ * has the number of lines between them. Nothing in a file is trusted, and an incomplete one is
+ * ignored.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ static void head_text(const struct rf_device *device, const struct rf_cache_line
              uuid[1], key.driver_version);
 }
 
-/* Why the file is not taken; NULL: it is. */
+/* Why the file is not used; NULL if it is. */
 static const char *read_lines(FILE *file, const char *head, uint32_t most,
                               bool (*take)(void *user, const char *line), void *user)
 {
@@ -46,12 +47,12 @@ static const char *read_lines(FILE *file, const char *head, uint32_t most,
     uint32_t taken = 0, count;
     char end;
     if (!fgets(line, sizeof(line), file) || strcmp(line, head) != 0)
-        return "it is of another version, device or driver";
+        return "it belongs to another version, device or driver";
     while (fgets(line, sizeof(line), file)) {
         if (sscanf(line, "end %u %c", &count, &end) == 1)
             return count == taken ? NULL : "it is not complete";
         if (taken == most || !take(user, line))
-            return "a line of it makes no sense";
+            return "a line of it is not valid";
         taken++;
     }
     return "it is not complete";
@@ -89,7 +90,7 @@ int rf_cache_lines_save(const struct rf_device *device, const struct rf_cache_li
                        "there is no folder for the file of the device's %s; set RF_CACHE_DIR",
                        kind->suffix);
     snprintf(temporary, sizeof(temporary), "%s.%ld", name, (long)getpid());
-    unlink(temporary); /* of a process that was killed and had this number */
+    unlink(temporary); /* of a killed process with the same number */
     FILE *file = fopen(temporary, "wxe");
     if (!file)
         return rf_fail(RF_EIO, "%s cannot be written", temporary);
