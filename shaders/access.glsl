@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads and stores of f32 elements, or reads through views of them; included by common.glsl. The
- * names get the suffix that NAMED gives. half.glsl is the same for 16-bit elements.
+ * Loads and stores of f32 elements, by address or through views; included by common.glsl. NAMED
+ * adds a suffix to the names. half.glsl has the same functions for 16-bit elements.
  */
 
 /* Four elements from element e; with VEC, e is a multiple of 4. */
@@ -26,8 +26,8 @@ void NAMED(store4)(uvec2 base, uint e, vec4 v)
 #endif
 }
 
-/* Four elements of a row that starts at element `row` and has `limit` columns; `fill` beyond its end.
- * Never reads outside the row. */
+/* Four elements of a row that starts at element `row` and has `limit` columns. Elements beyond its
+ * end are `fill`. Never reads outside the row. */
 vec4 NAMED(load4_within)(SOURCE, uint row, uint column, uint limit, float fill)
 {
 #if VIEWS && VEC
@@ -51,7 +51,7 @@ void NAMED(store4_within)(uvec2 base, uint row, uint column, uint limit, vec4 v)
         f.at[row + column + 3] = v.w;
 }
 
-/* From a tensor of single values, whose texels are always one float. */
+/* Reads from a tensor of single values, whose texels are always one float. */
 float NAMED(load1)(SOURCE, uint e)
 {
     return ONE(e);

@@ -1,13 +1,13 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out[i] = f(x[i]), or with BACKWARD out[i] = dout[i] f'(x[i]). Each lane does UNROLL items.
+ * out[i] = f(x[i]), or with BACKWARD out[i] = dout[i] f'(x[i]). Each invocation does UNROLL items.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "activation.glsl"
 
-/* As in src/ops/elementwise.c. */
+/* The same as in src/ops/elementwise.c. */
 #if WIDE
 #define UNROLL 16
 #else

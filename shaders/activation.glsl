@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The activations of enum rf_activation and their slopes; KIND, set when the pipeline is made, picks
- * one. A new one is a number and two cases here, and a row of the enum. NaN stays NaN.
+ * The activations of enum rf_activation and their slopes. KIND, set when the pipeline is created,
+ * selects one. A new activation needs a number and two cases here, and a row of the enum. NaN stays
+ * NaN.
  */
 layout(constant_id = 1) const uint KIND = 0;
 const uint NONE = 0, RELU = 1, GELU = 2, SILU = 3, GELU_ERF = 4, SIGMOID = 5, TANH = 6;
@@ -12,7 +13,7 @@ const uint NONE = 0, RELU = 1, GELU = 2, SILU = 3, GELU_ERF = 4, SIGMOID = 5, TA
 #define LESS(a, b) ((a) < (b))
 #endif
 
-/* r, or x where that is no number: on some drivers exp of none is one. */
+/* r, or x if x is NaN: on some drivers exp(NaN) is not NaN. */
 ITEM keep_nan(ITEM x, ITEM r)
 {
 #if VEC
@@ -22,7 +23,8 @@ ITEM keep_nan(ITEM x, ITEM r)
 #endif
 }
 
-/* Both branches see exp of what is not above zero: no overflow, and full accuracy far left. */
+/* Both branches call exp for an argument that is not above zero. It cannot overflow, and the result
+ * is accurate far left of zero. */
 ITEM logistic(ITEM x)
 {
     ITEM e = exp(-abs(x));
@@ -33,7 +35,7 @@ ITEM logistic_slope(ITEM x)
     ITEM e = exp(-abs(x)), sum = 1.0 + e;
     return e / (sum * sum);
 }
-/* Cephes' polynomial beside zero, where 1 - 2 / (e + 1) would cancel. */
+/* Cephes' polynomial near zero, where 1 - 2 / (e + 1) would cancel. */
 ITEM tanh_of(ITEM x)
 {
     ITEM a = abs(x), z = x * x;
@@ -43,9 +45,10 @@ ITEM tanh_of(ITEM x)
     return mix(mix(far, -far, LESS(x, 0.0)), x + x * z * near, LESS(a, 0.625));
 }
 
-/* gelu(x) = x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), since
- * (1 + tanh u) / 2 = s(2u): this keeps its relative accuracy far left of zero. gelu is that of
- * matmul_epilogue.glsl to the bit: who keeps what went into a product's makes its output again. */
+/* gelu(x) = x s(2u) with the logistic s and u = sqrt(2/pi) (x + 0.044715 x^3), because (1 + tanh u)
+ * / 2 = s(2u). This form keeps its relative accuracy far left of zero. gelu has the same bits as in
+ * matmul_epilogue.glsl, so a kept input of a product's activation reproduces the product's output.
+ */
 const float ROOT = 0.7978845608028654, CUBE = 0.044715;
 ITEM gelu_u2(ITEM x)
 {

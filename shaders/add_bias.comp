@@ -1,13 +1,13 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out = a + bias + residual, bias added to every row. Each lane does UNROLL items. LOAD and STORE are
- * for a, residual and out that are f32 where bias has the build's type.
+ * out = a + bias + residual, with bias added to every row. Each invocation does UNROLL items. LOAD
+ * and STORE are set if a, residual and out are f32 while bias has the build's type.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-#define UNROLL 4 /* as in src/ops/add_bias.c */
+#define UNROLL 4 /* the same as in src/ops/add_bias.c */
 #ifndef LOAD
 #define LOAD load_item
 #define STORE store_item

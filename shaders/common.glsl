@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every training kernel shares: memory through raw device addresses, groups of four elements,
- * and flat indices. Included first, by every .comp file; macros that choose a build come from the
- * shader lists (training.cmake):
+ * Declarations shared by all training kernels: memory access by device addresses, groups of four
+ * elements, and flat indices. Every .comp file includes it first. The shader lists (training.cmake)
+ * set the macros that select a build:
  *   VEC=1  every row starts at a multiple of 16 bytes and has a multiple of 4 elements
  *   VEC=0  any alignment and any size
  *   VIEWS=1  for CPU drivers with 64-bit integers: reads through texel views, which Mesa gathers
- *            without a branch, and writes 64 bits at a time, since it walks the lanes for every
- *            write; see matmul_subgroup.comp
- *   TYPE=TYPE_F32, TYPE_F16 or TYPE_BF16  in what the tensors of the build's type are stored;
- *            16-bit elements are packed in words (half.glsl), so any device can do them. Arithmetic
- *            is f32. Rows of VEC builds then start at multiples of 8 bytes.
+ *            without a branch, and writes 64 bits at a time, because it handles the lanes one by
+ *            one for every write; see matmul_subgroup.comp
+ *   TYPE=TYPE_F32, TYPE_F16 or TYPE_BF16  the type of the build's tensors; 16-bit elements are
+ *            packed in words (half.glsl), so every device can use them. Arithmetic is f32. Rows of
+ *            VEC builds then start at multiples of 8 bytes.
+ *   WIDE=1  VIEWS, and writes by whole subgroups, each of which is a workgroup; see below
  * All builds add in the same order, so they give the same bits.
  *
  * load4, store4, load_item and so on are for tensors of the build's type; load4_f32 and so on for
- * those that are f32 in every build (statistics, scratch).
- *
- *   WIDE=1  VIEWS, and writes by whole subgroups, each of which is a workgroup; see below
+ * tensors that are f32 in every build (statistics, scratch).
  *
  * VIEW(n, t) declares the view of the tensor at pc.t as binding n; pc.t_first is its first texel.
- * FROM(t) is what the loads below take. Texels are four floats with VEC, else one.
+ * FROM(t) is the argument of the loads below. Texels are four floats with VEC, otherwise one.
  */
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
@@ -48,7 +47,7 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 
-/* Lanes of a workgroup. No kernel's result depends on it. */
+/* Invocations of a workgroup. No kernel's result depends on it. */
 layout(local_size_x_id = 0, local_size_y = 1, local_size_z = 1) in;
 
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Vec4s { vec4 at[]; };
@@ -56,15 +55,15 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { flo
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Ints { int at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Uints { uint at[]; };
 
-/* What to read of a tensor that may be absent (address 0): it, or another that is there, from the word
- * in which that begins. A branch around the read is not enough: Mesa 26's CPU driver reads first and
- * chooses afterwards. */
+/* The address to read for a tensor that may be absent (address 0): the tensor, or another one, from
+ * the word in which that one begins. A branch around the read is not enough: Mesa 26's CPU driver
+ * reads first and selects afterwards. */
 uvec2 readable(uvec2 address, uvec2 other)
 {
     return address == uvec2(0) ? uvec2(other.x & ~3u, other.y) : address;
 }
 
-/* Workgroup number of a launch with rf_flat_groups(). */
+/* The workgroup's index in a launch with rf_flat_groups(). */
 uint flat_group()
 {
     return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
@@ -102,13 +101,14 @@ void set_quad(uvec2 base, uint i, vec4 v)
 #endif
 
 #if WIDE
-/* Mesa's CPU driver walks the lanes for every value that is written to an address (22.3: 30 cycles each), but
- * writes one value for all lanes at once to an element of a storage buffer whose index it knows to be
- * the same in all of them. So each lane writes what every lane has. The driver knows it of sums of constants
- * and push constants only, also of those that are picked from an array, since Vulkan demands that its
- * index be uniform: hence the workgroup's number is put together of digits out of such an array, and
- * nothing is written within a branch or a loop. Elsewhere it is as right, and slower.
- * DIGITS is the last member of Push; src/ops/pick.c fills it and counts the workgroups. */
+/* Mesa's CPU driver handles the lanes one by one for every value that is written to an address
+ * (22.3: 30 cycles each). But it writes one value for all lanes at once to an element of a storage
+ * buffer whose index is known to be uniform. So each lane writes the values of all lanes. The
+ * driver recognizes sums of constants and push constants as uniform, and elements of an array,
+ * because Vulkan demands that its index be uniform. Therefore the workgroup's index is composed of
+ * digits from such an array, and nothing is written within a branch or a loop. On other drivers
+ * this is correct, too, but slower. DIGITS is the last member of Push; src/ops/pick.c fills it and
+ * counts the workgroups. */
 #define DIGITS uint digit[4];
 #define DIGITS_OR_2(a, b) DIGITS
 #define DIGIT(g, i) (pc.digit[(g) >> (2 * i) & 3u] << (2 * i))
@@ -124,19 +124,19 @@ void set_quad(uvec2 base, uint i, vec4 v)
 #define WRITTEN(n, t) WRITTEN_AS(vec4, n, t)
 #define WRITTEN_PAIRS(n, t) WRITTEN_AS(uvec2, n, t)
 #define WRITTEN_FLOATS(n, t) WRITTEN_AS(float, n, t)
-/* Quads first, first + stride, ... of t: v of each lane. */
+/* Writes quads first, first + stride, ... of t: v of each lane. */
 #define PUT(t, first, stride, v)                                                                   \
     [[unroll]] for (uint l_ = 0; l_ < gl_WorkGroupSize.x; l_++)                                    \
         written_##t.at[(first) + l_ * (stride)] =                                                  \
             vec4(subgroupShuffle((v).x, l_), subgroupShuffle((v).y, l_),                           \
                  subgroupShuffle((v).z, l_), subgroupShuffle((v).w, l_));
-/* The same of quads of 16-bit elements. */
+/* The same for quads of 16-bit elements. */
 #define PUT_PAIRS(t, first, stride, words)                                                         \
     [[unroll]] for (uint l_ = 0; l_ < gl_WorkGroupSize.x; l_++)                                    \
         written_##t.at[(first) + l_ * (stride)] =                                                  \
             uvec2(subgroupShuffle((words).x, l_), subgroupShuffle((words).y, l_));
-/* Floats of a row from element `row`, columns first, ..., four of each lane. Those after the row's end
- * go where its last quad (VEC) or float is, and must be what is written there. */
+/* Writes floats of a row from element `row`, columns first, ..., four of each lane. Lanes after the
+ * row's end write to its last quad (VEC) or float, and must write the value that belongs there. */
 #if VEC
 #define WITHIN_ROW(column, c, columns) min(column, (columns)-4) + (c)
 #else
@@ -158,7 +158,7 @@ bvec4 within(uint column, uint limit)
 {
     return lessThan(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(limit));
 }
-/* One item of a flat kernel: four elements with VEC, else one. */
+/* One item of a flat kernel: four elements with VEC, otherwise one. */
 #if VEC
 #define ITEM vec4
 #define ITEM_ELEMENTS 4
@@ -183,7 +183,7 @@ bvec4 within(uint column, uint limit)
 #include "half.glsl"
 #endif
 
-/* What a store of the build's type keeps of it. */
+/* The values after a store in the build's type. */
 vec4 rounded(vec4 v)
 {
 #if TYPE == TYPE_F32
@@ -193,7 +193,7 @@ vec4 rounded(vec4 v)
 #endif
 }
 
-/* The order in which the four parts of a sum are joined. */
+/* Adds the four parts of a sum in a fixed order. */
 float join4(vec4 v)
 {
     precise float s = (v.x + v.y) + (v.z + v.w);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums of tens of thousands of numbers that are good to two roundings, whatever their number (Kahan,
- * Pracniques: further remarks on reducing truncation errors, 1965). `lost` is what `sum` has too
- * much; both begin at 0.
+ * Sums of tens of thousands of numbers with an error of two roundings, regardless of their count
+ * (Kahan, Pracniques: further remarks on reducing truncation errors, 1965). `lost` is the excess of
+ * `sum`; both begin at 0.
  */
 void add_to(inout vec4 sum, inout vec4 lost, vec4 v)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pairs of 16-bit floats in a word, element 0 in its low half, by integer arithmetic: for devices
- * without 16-bit types, and the same bits on all. To 16 bits rounds to the nearest, ties to even;
- * NaN stays NaN (quiet), infinity stays, f16 overflows to infinity at 65520; f16 subnormals are
- * made and read; those of bf16 are as subnormal as the f32 they are cut from, which arithmetic may
- * flush. TYPE as in common.glsl.
+ * Converts pairs of 16-bit floats in a word, element 0 in its low half, with integer arithmetic: it
+ * needs no 16-bit types, and has the same bits on all devices. Conversion to 16 bits rounds to
+ * nearest, ties to even. NaN stays NaN (quiet), infinity stays infinity, and f16 overflows to
+ * infinity at 65520. Subnormal f16 numbers are written and read. bf16 numbers are subnormal if
+ * their f32 numbers are, which arithmetic may flush to zero. TYPE is that of common.glsl.
  */
 vec2 from_f16(uint word)
 {
     uvec2 h = uvec2(word & 0xffffu, word >> 16);
     uvec2 sign = (h & 0x8000u) << 16, rest = h & 0x7fffu;
-    /* Shifting and adding to the exponent is right for normal numbers; subnormal ones are counts of
-     * 2^-24, and the highest exponent stays the highest. */
+    /* Shifting and adding to the exponent is correct for normal numbers. Subnormal ones are
+     * multiples of 2^-24, and the highest exponent stays the highest. */
     vec2 normal = uintBitsToFloat((rest << 13) + 0x38000000u);
     vec2 small = vec2(rest) * 5.9604644775390625e-8;
     vec2 special = uintBitsToFloat((rest << 13) | 0x7f800000u);
@@ -26,8 +26,7 @@ uint to_f16(vec2 v)
     uvec2 sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
     uvec2 normal = a - 0x38000000u;
     normal = (normal + 0xfffu + ((normal >> 13) & 1u)) >> 13;
-    /* Beside 1/2 the last bit of an f32 is worth 2^-24, which is f16's smallest step: the addition
-     * rounds. */
+    /* Next to 1/2 the last bit of an f32 is 2^-24, f16's smallest step, so the addition rounds. */
     precise vec2 beside = uintBitsToFloat(min(a, uvec2(0x38800000u))) + 0.5;
     uvec2 small = floatBitsToUint(beside) - 0x3f000000u;
     uvec2 special = mix(uvec2(0x7c00u), 0x7e00u | ((a >> 13) & 0x1ffu),
@@ -51,7 +50,7 @@ uint to_bf16(vec2 v)
     return rounded.x | (rounded.y << 16);
 }
 
-/* Stores may have a type of their own (casts). */
+/* Stores may have a different type (casts). */
 #ifndef STORE_TYPE
 #define STORE_TYPE TYPE
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix units (SPV_KHR_cooperative_matrix) for compilers that do not know them, as glslang 12 does
- * not: the types and instructions are spelled out by number. What that way cannot say (an element
- * type, a size that is a specialization constant) stands here as a marker constant, which
- * cmake/spirv_markers.c replaces after compiling. Includers declare the specialization constants 5, 6
- * and 7: FRAGMENT_M, FRAGMENT_N and FRAGMENT_K.
+ * Matrix units (SPV_KHR_cooperative_matrix) for compilers without that extension, such as glslang
+ * 12. The types and instructions are given by number. Where that is not possible (an element type,
+ * a size that is a specialization constant), the source has a marker constant, which
+ * cmake/spirv_markers.c replaces after compiling. Includers declare the specialization constants 5,
+ * 6 and 7: FRAGMENT_M, FRAGMENT_N and FRAGMENT_K.
  */
 #extension GL_EXT_spirv_intrinsics : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -18,10 +18,11 @@ const uint MATRIX_SCOPE = 3, USE_A = 0, USE_B = 1, USE_SUM = 2; /* of a subgroup
 #define MATRIX_B spirv_type(MATRIX, id = 4456, MARK_OPERAND, MATRIX_SCOPE, MARK_K, MARK_N, USE_B)
 #define MATRIX_SUM spirv_type(MATRIX, id = 4456, MARK_SUM, MATRIX_SCOPE, MARK_M, MARK_N, USE_SUM)
 
-/* Memory is given in groups of 16 bytes, whatever the elements; so is `pitch`, from the start of a row
- * (a column, where `order` is COLUMNS) to that of the next. The last argument is always SHARED. */
+/* Memory is addressed in units of 16 bytes for all element types. `pitch`, in the same units, is
+ * the distance between rows (between columns if `order` is COLUMNS). The last argument is always
+ * SHARED. */
 const uint ROWS = 0, COLUMNS = 1;
-#define SHARED 32 /* other invocations wrote it, or will read it: NonPrivatePointer */
+#define SHARED 32 /* other invocations read or write it: NonPrivatePointer */
 spirv_instruction(MATRIX, id = 4457) MATRIX_A matrix_load_a(spirv_by_reference uvec4 from, uint order, uint pitch, spirv_literal uint access);
 spirv_instruction(MATRIX, id = 4457) MATRIX_B matrix_load_b(spirv_by_reference uvec4 from, uint order, uint pitch, spirv_literal uint access);
 spirv_instruction(MATRIX, id = 4458) void matrix_store(spirv_by_reference uvec4 to, MATRIX_SUM m, uint order, uint pitch, spirv_literal uint access);

@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out (B,T,H,D) = x, or += x, with strides of their own. An item is four neighbours of a head, or with
- * VEC=0 one element.
+ * out (B,T,H,D) = x, or += x, each with its own strides. An item is four adjacent elements of a
+ * head, or one with VEC=0.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,11 +1,12 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Softmax cross-entropy, first half, one row per lane: lse[i] = log sum exp(logits[i]) and the loss
- * of the row, in one pass over the logits with a running maximum. Sums run over blocks of 16.
- * With label smoothing the target's share is 1 - smoothing, and the rest is spread over all columns.
- * PART: of columns from first_column on, the largest logit in lse, the sum of exp(logit - largest) in
- * losses, and the target's logit, or 0 where it is in another part, in wanted.
+ * Softmax cross-entropy, first half, one row per invocation: lse[i] = log sum exp(logits[i]) and
+ * the loss of the row, in one pass over the logits with a running maximum. Sums are over blocks of
+ * 16. With label smoothing, the target has the share 1 - smoothing, and the rest is divided equally
+ * among all columns. PART: for columns from first_column on, writes the maximum of the logits to
+ * lse, the sum of exp(logit - maximum) to losses, and the target's logit to wanted, or 0 if the
+ * target is in another part.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -35,14 +36,14 @@ void add_block(vec4 x[4], uint column, uint limit)
     }
     float top = max(greatest, max4(max(max(x[0], x[1]), max(x[2], x[3]))));
     precise vec4 e = (exp(x[0] - top) + exp(x[1] - top)) + (exp(x[2] - top) + exp(x[3] - top));
-    float share = greatest == top ? 1.0 : exp(greatest - top); /* some devices' exp(0) is not 1 */
+    float share = greatest == top ? 1.0 : exp(greatest - top); /* on some devices exp(0) is not 1 */
     total *= share;
     lost *= share;
     add_to(total, lost, join4(e));
     greatest = top;
 }
 
-/* Not through the view, whose texels may be quads. */
+/* Not through the view, because its texels may be quads. */
 float one_logit(uint e)
 {
 #if TYPE == TYPE_F32
@@ -86,9 +87,9 @@ void main()
         loss += pc.smoothing * (wanted - join4(plain) / float(vocabulary));
         loss += pc.z_loss * lse * lse;
     }
-    /* No loss and no gradient, which goes by lse, where the target is beyond the vocabulary or the
-     * row has no softmax. One that has adds exp(0) for its largest logit. By bits: a compiler may
-     * take it that there are no NaNs. */
+    /* There is no loss and no gradient (which uses lse) if the target is outside the vocabulary or
+     * the row has no softmax. A row with a softmax adds exp(0) for its largest logit. Tested by
+     * bits, because a compiler may assume that there are no NaNs. */
     uint sum_bits = floatBitsToUint(total);
     bool finite = (floatBitsToUint(greatest) & 0x7f800000u) != 0x7f800000u;
     bool sound = finite && sum_bits >= 0x3f000000u && sum_bits < 0x7f800000u;

@@ -1,14 +1,14 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Softmax cross-entropy, second half: dlogits = scale (exp(logits - lse) (1 + 2 z_loss lse) -
- * (1 - smoothing) onehot(target) - smoothing / vocabulary), zero in an ignored row, and no number where
- * lse is none. In place or not. Each lane does UNROLL groups of four columns of one row.
+ * Softmax cross-entropy, second half: dlogits = scale (exp(logits - lse) (1 + 2 z_loss lse) - (1 -
+ * smoothing) onehot(target) - smoothing / vocabulary). It is zero in an ignored row, and NaN if lse
+ * is NaN. In place or not. Each invocation does UNROLL groups of four columns of one row.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-/* As in src/ops/cross_entropy.c. */
+/* The same as in src/ops/cross_entropy.c. */
 #if WIDE
 #define UNROLL 16
 #else

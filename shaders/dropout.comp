@@ -1,8 +1,9 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out[i] = x[i] * scale where word (first + i) of the Philox stream (seed, site) is at least
- * `threshold`, else 0. Four words make a block; VEC builds need `first` to be a multiple of four.
+ * out[i] = x[i] * scale if word (first + i) of the Philox stream (seed, site) is at least
+ * `threshold`, otherwise 0. Four words form a block. VEC builds need `first` to be a multiple of
+ * four.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -13,7 +14,7 @@
 #include "push/dropout.h"
 VIEW(0, x)
 
-/* The words of element e and, with VEC, of the next three. */
+/* The word of element e and, with VEC, those of the next three. */
 uvec4 random_at(uvec2 seed, uint e)
 {
     uint low, carry;

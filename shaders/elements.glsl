@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Four elements at a time of f32, f16 or bf16, where the type is a constant of the shader and not of
- * its build: the kernels of the matrix product. 16-bit elements are packed in words, so every device
- * can do them. SHORTS: the device has 16-bit storage. LONGS: 64 bits at a time, for CPU drivers (see
- * matmul_subgroup.comp). VIEWS: texels(), f32 through a view.
+ * Four elements at a time of f32, f16 or bf16, for kernels in which the type is a constant of the
+ * shader and not of its build: those of the matrix product. 16-bit elements are packed in words, so
+ * every device can use them. SHORTS: the device has 16-bit storage. LONGS: accesses 64 bits at a
+ * time, for CPU drivers (see matmul_subgroup.comp). VIEWS: texels() reads f32 through a view.
  */
 #define TYPE_F32 0
 #define TYPE_F16 1
@@ -15,7 +15,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words { uint
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Quads { vec4 at[]; };
 
-/* Four neighbours from `first`, none past `last`. */
+/* Four adjacent indices from `first` on, clamped to `last`. */
 uvec4 four(uint first, uint last)
 {
     return min(uvec4(first, first + 1, first + 2, first + 3), uvec4(last));
@@ -81,7 +81,7 @@ void set_half_word(uvec2 address, uint i, uint x)
 {
     Shorts(address).at[i] = uint16_t(x);
 }
-#else /* the tensor may start within a word, which then belongs to others, too */
+#else /* the tensor may start inside a word that it shares with others */
 uint half_word(uvec2 address, uint i)
 {
     const uint at = i + (address.x >> 1 & 1);
@@ -108,7 +108,7 @@ void store_one(uvec2 address, uint type, uint i, float x)
         set_half_word(address, i, pack_as(type, vec2(x, 0)) & 0xffff);
 }
 
-/* Four elements: quad `quad` where rows are whole quads (`wide`), else those at `at`. */
+/* Four elements: quad `quad` if rows consist of whole quads (`wide`), otherwise those at `at`. */
 vec4 load_four(uvec2 address, uint type, bool wide, uint quad, uvec4 at)
 {
     if (type == TYPE_F32)
@@ -122,7 +122,7 @@ vec4 load_four(uvec2 address, uint type, bool wide, uint quad, uvec4 at)
     return vec4(unpack_as(type, half_word(address, at.x) | half_word(address, at.y) << 16),
                 unpack_as(type, half_word(address, at.z) | half_word(address, at.w) << 16));
 }
-#ifdef VIEWS /* the same of f32, through a view */
+#ifdef VIEWS /* the same for f32, through a view */
 vec4 texels(samplerBuffer view, uint first, bool wide, uint quad, uvec4 at)
 {
     if (wide)

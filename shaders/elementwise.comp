@@ -1,9 +1,9 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out[i] = f(a[i], b[i]). OP chooses f of elementwise_ops.h when a pipeline is made. Each lane does
- * UNROLL items. LOAD and STORE are for casts, where one side has not the build's type. FILL: builds
- * that only write pc.factor.
+ * out[i] = f(a[i], b[i]). OP selects f of elementwise_ops.h when a pipeline is created. Each
+ * invocation does UNROLL items. LOAD and STORE are for casts, where one side does not have the
+ * build's type. FILL: builds that only write pc.factor.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -14,7 +14,7 @@
 #endif
 layout(constant_id = 1) const uint OP = 0;
 
-/* As in src/ops/elementwise.c. */
+/* The same as in src/ops/elementwise.c. */
 #if WIDE
 #define UNROLL 16
 #else

@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * out[i] = wte[tokens[i]] + wpe[i % T]. One item of a row per lane. PART: wte has the rows of tokens
- * from first_token on; other tokens give 0 in place of their row.
+ * out[i] = wte[tokens[i]] + wpe[i % T]. One item of a row per invocation. PART: wte has the rows of
+ * tokens from first_token on; other tokens give 0 instead of their row.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,12 +1,12 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * dwte[token] += the rows of dout that hold the token; dwpe[t] += the rows at position t; both in
- * row order. `order` is the rows sorted by token, and by number where that is the same
- * (embedding_sort.comp): the first of a token walks its stretch. Items after rows * row_items are
- * positions, whose rows are t, t + T, t + 2T, ... GRAD_F32: the gradients are f32 in every build.
- * PART: dwte has the rows of tokens from first_token on, and others are last in `order`, with no row;
- * positions add up rows from first_row on, some_rows of them.
+ * dwte[token] += the rows of dout with this token; dwpe[t] += the rows at position t; both in the
+ * order of rows. `order` has the rows sorted by token, and by number if the tokens are equal
+ * (embedding_sort.comp): the invocation of a token's first row adds all of them. Items after rows *
+ * row_items are positions, whose rows are t, t + T, t + 2T, ... GRAD_F32: the gradients are f32 in
+ * every build. PART: dwte has the rows of tokens from first_token on; the other tokens have no row
+ * and are last in `order`. Positions add some_rows rows, from first_row on.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -24,7 +24,7 @@ layout(constant_id = 1) const uint PART = 0;
 #include "push/embedding_backward.h"
 VIEW(0, dout)
 
-/* Of the table; PART: table_rows for any token that has none. */
+/* The row of the table. PART: table_rows for a token without a row. */
 uint table_row_of(uint row)
 {
     uint token = Uints(pc.tokens).at[row];
@@ -32,7 +32,7 @@ uint table_row_of(uint row)
     return PART != 0 ? min(token - pc.first_token, pc.table_rows) : token;
 }
 
-/* The first row at or after `first` that is at position `place`. */
+/* The first row at or after `first` with position `place`. */
 uint row_at(uint place, uint first)
 {
     return first + (place + pc.T - first % pc.T) % pc.T;

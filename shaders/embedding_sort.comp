@@ -3,10 +3,10 @@
  *
  * One pass of a stable counting sort of rows by a digit of their token (radix sort, least digit
  * first), without atomics, in three dispatches chosen by STAGE:
- *   0  a lane counts the digits of its block of rows: counts[block][digit], zero before
- *   1  one workgroup turns counts into places: of smaller digits, then of earlier blocks
- *   2  a lane moves the rows of its block to their places, in order
- * PART: sorts by table_row_of (embedding_backward.comp) in place of tokens.
+ *   0  an invocation counts the digits of its block of rows: counts[block][digit], zero before
+ *   1  one workgroup computes places from counts: smaller digits first, then earlier blocks
+ *   2  an invocation moves the rows of its block to their places, in order
+ * PART: sorts by table_row_of (embedding_backward.comp) instead of tokens.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

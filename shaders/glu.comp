@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Gated linear units: out = f(gate) up, and with BACKWARD dgate = dout up f'(gate), dup = dout
- * f(gate). Each lane does UNROLL items; rows of gate and up may lie `stride` items apart, as halves
- * of one tensor do.
+ * f(gate). Each invocation does UNROLL items. Rows of gate and up may be `stride` items apart, like
+ * the halves of one tensor.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

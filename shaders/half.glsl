@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What access.glsl does for f32, for elements of 16 bits, two in a word; included by common.glsl.
- * VEC builds move four at a time, from multiples of 8 bytes. Others may start at any element.
+ * The functions of access.glsl for 16-bit elements, two in a word; included by common.glsl. VEC
+ * builds access four at a time, at multiples of 8 bytes. Other builds may start at any element.
  */
 #include "convert.glsl"
 #include "words.glsl"
@@ -72,7 +72,7 @@ ITEM load_item(uvec2 base, uint item)
 #endif
 }
 #if VIEWS && VEC
-/* Through a view with texels of two floats: its bits are four elements. */
+/* Through a view with texels of two floats, whose bits are four elements. */
 vec4 load_item(SOURCE, uint item)
 {
     uvec2 words = floatBitsToUint(TEXEL(item).xy);

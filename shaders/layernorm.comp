@@ -1,18 +1,19 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm and RMSNorm forward, one row per lane: mean, then variance about it (or about zero with
- * RMS), then the result. The sum of a row far from zero is rounded coarsely, so the pass for the
- * variance, whose terms are small, also finds by how much the mean is wrong, and both are corrected
- * (Chan, Golub, LeVeque 1983). With RESIDUAL of x + residual, rounded to its type, which is stored as sum.
+ * LayerNorm and RMSNorm forward, one row per invocation: the mean, then the variance about it
+ * (about zero with RMS), then the result. The sum of a row far from zero has large rounding errors.
+ * So the pass for the variance, whose terms are small, also computes the error of the mean, and
+ * both are corrected (Chan, Golub, LeVeque 1983). With RESIDUAL the input is x + residual, rounded
+ * to its type, which is stored as sum.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "layernorm.glsl"
 
-layout(constant_id = 1) const uint UNROLL = 1; /* channels are a multiple of 4 * UNROLL, or it is 1 */
-layout(constant_id = 2) const uint RMS = 0;  /* about zero, no mean */
-layout(constant_id = 3) const uint BETA = 1; /* 0: there is none */
+layout(constant_id = 1) const uint UNROLL = 1; /* 1, or 4 * UNROLL divides channels */
+layout(constant_id = 2) const uint RMS = 0;  /* about zero, without mean */
+layout(constant_id = 3) const uint BETA = 1; /* 0: no beta */
 layout(constant_id = 4) const uint RESIDUAL = 0;
 
 #include "push/layernorm.h"
@@ -21,7 +22,7 @@ VIEW(1, gamma)
 VIEW(2, beta)
 VIEW(3, residual)
 
-/* What is normalized. */
+/* The input to normalize. */
 vec4 input4(uint e)
 {
     vec4 v = load4_x(FROM(x), e);
@@ -87,7 +88,7 @@ void main()
         precise float shift = join4(rest) / count;
         mean += shift;
         variance -= shift * shift;
-        variance = variance < 0.0 ? 0.0 : variance; /* NaN stays */
+        variance = variance < 0.0 ? 0.0 : variance; /* keeps NaN */
     }
     precise float rstd = 1.0 / sqrt(variance + eps);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads and stores of the norms' tensors; included by layernorm*.comp, after common.glsl. out and dout
- * have the build's type, and so have x and what goes with it (residual, sum, dx, gamma, beta), but for
- * X_F32=1: then these are f32.
+ * Loads and stores of the norms' tensors; included by layernorm*.comp, after common.glsl. out and
+ * dout have the build's type. x and the tensors of its type (residual, sum, dx, gamma, beta) have
+ * the build's type, too, unless X_F32=1: then they are f32.
  */
 #ifndef X_F32
 #define X_F32 0

@@ -1,9 +1,9 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm and RMSNorm, gradient of the input, one row per lane. With g = gamma * dout and h = (x - mean) *
- * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)), or += with ACCUMULATE. dx may be dout. With RMS
- * there is neither mean.
+ * LayerNorm and RMSNorm, gradient of the input, one row per invocation. With g = gamma * dout and h
+ * = (x - mean) * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)), or += with ACCUMULATE. dx may
+ * be dout. RMS uses neither mean nor mean(g).
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,8 +1,9 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm and RMSNorm (a mean of zero), gradients of gamma and beta over one block of ROWS rows: a lane sums some columns.
- * partial is (blocks, 2, channels): first dgamma, then dbeta.
+ * LayerNorm and RMSNorm (with a mean of zero), gradients of gamma and beta over one block of ROWS
+ * rows. An invocation sums some columns. partial is (blocks, 2, channels): first dgamma, then
+ * dbeta.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Adds the row blocks of layernorm_backward_weight.comp, in block order, to dgamma and dbeta;
- * with parts = 1 to dgamma only.
+ * Adds the row blocks of layernorm_backward_weight.comp, in the order of blocks, to dgamma and
+ * dbeta; with parts = 1 only to dgamma.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

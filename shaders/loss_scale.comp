@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Moves the loss scale after a step: down when it was skipped, up after `interval` good ones. One
- * lane.
+ * Updates the loss scale after a step: down if the step was skipped, up after `interval` good
+ * steps. One invocation.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

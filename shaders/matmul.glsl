@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * What all paths of rf_matmul share: what the host tells them, and which part of a batch or of k a
- * workgroup has. Included by matmul_*.comp, which declare two constants first, each TYPE_F32,
- * TYPE_F16 or TYPE_BF16: OPERAND_TYPE of a, b and bias, RESULT_TYPE of out, pre and residual.
+ * Declarations shared by all paths of rf_matmul: the arguments from the host, and the part of a
+ * batch or of k that a workgroup computes. Included by matmul_*.comp, which declare two constants
+ * first, each TYPE_F32, TYPE_F16 or TYPE_BF16: OPERAND_TYPE of a, b and bias, RESULT_TYPE of out,
+ * pre and residual.
  */
 #include "elements.glsl"
 
-/* As in src/ops/matmul.h. */
+/* The same as in src/ops/matmul.h. */
 const uint BIAS = 1, RESIDUAL = 2, WRITE_PRE = 4, BACKWARD = 8;
 const uint RELU = 16, GELU = 32, SILU = 64;
-const uint ROWS_FIRST = 128; /* the next tile is below, not beside */
+const uint ROWS_FIRST = 128; /* the next tile is in the next row, not in the next column */
 const uint SPLIT_K = 256;    /* z counts parts of k, not products of a batch */
 
 #include "push/matmul.h"
@@ -20,7 +21,7 @@ uint part_of_k()
     return (pc.flags & SPLIT_K) != 0 ? min(pc.part, pc.K - first) : pc.K;
 }
 
-/* The tile's row and column, counted in tiles. */
+/* The row and column of a tile, counted in tiles. */
 uvec2 tile_place(uint tile)
 {
     return (pc.flags & ROWS_FIRST) != 0 ? uvec2(tile % pc.tiles_m, tile / pc.tiles_m)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Sums of columns over blocks of 64 rows: out (blocks,N) = or (one block) += sums of x (rows,N). Run
-// again on its own result until one block is left. A lane has four columns and adds rows in order,
-// so the bits do not depend on how many lanes there are. VIEWS: see matmul_subgroup.comp.
+// Sums of columns over blocks of 64 rows: out (blocks,N) = or (one block) += sums of x (rows,N). It
+// is run again on its own result until one block is left. An invocation has four columns and adds
+// rows in order, so the bits do not depend on the number of invocations. VIEWS: see
+// matmul_subgroup.comp.
 #version 450
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
@@ -11,7 +12,7 @@
 #include "elements.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const bool WIDE = true;   // rows are whole quads
+layout(constant_id = 1) const bool WIDE = true;   // rows consist of whole quads
 layout(constant_id = 2) const uint X_TYPE = 0;    // TYPE_... of x
 layout(constant_id = 3) const uint OUT_TYPE = 0;  // and of out
 

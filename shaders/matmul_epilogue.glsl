@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every path of rf_matmul does with a finished sum: scale, bias, activation or the derivative of
- * one, residual, and the one rounding to out's type. Includers include matmul.glsl first, define
- * FINISHED (how many groups of four columns are done at once) and declare two constants: OUT_WIDE,
- * rows of out, pre, residual and bias are whole quads; ACTIVATES, there is an activation: CPU drivers
- * execute both sides of a branch, so this is not left to the flags.
+ * The steps after the sum in every path of rf_matmul: scale, bias, an activation or its derivative,
+ * residual, and a single rounding to out's type. Includers include matmul.glsl first and define
+ * FINISHED, the number of groups of four columns that are done at once. They declare two constants.
+ * OUT_WIDE: rows of out, pre, residual and bias consist of whole quads. ACTIVATES: there is an
+ * activation. It is a constant and not a flag, because CPU drivers execute both sides of a branch.
  */
 #define EACH [[unroll]] for (uint i = 0; i < FINISHED; i++)
 
 struct Place {
-    uint row, column; /* of the first of four; may lie outside of out */
+    uint row, column; /* of the first of four elements; may be outside of out */
 };
 
 vec4 load_bias(uint column)
@@ -21,7 +21,8 @@ vec4 load_bias(uint column)
     return x;
 }
 
-/* Element 0 of a row, and four elements of it, of what lies like out. */
+/* The index of element 0 of a row, and four elements of that row, in a tensor with the layout of
+ * out. */
 uint row_start(Place place)
 {
     return gl_WorkGroupID.z * pc.out_step + min(place.row, pc.M - 1) * pc.out_row;
@@ -62,26 +63,26 @@ void store_four(uvec2 address, Place place, vec4 x)
         }
 }
 
-/* All activations are x s(x). GELU (its tanh form) has the logistic of z = 2 sqrt(2/pi) (x + 0.044715
- * x^3) for s, SiLU that of z = x, ReLU a step. */
+/* All activations are x s(x). For GELU (its tanh form) s is the logistic of z = 2 sqrt(2/pi) (x +
+ * 0.044715 x^3), for SiLU that of z = x, for ReLU a step. */
 const float ROOT = 0.7978845608028654, CUBE = 0.044715;
 vec4 gate(vec4 x)
 {
     const bool relu = (pc.flags & RELU) != 0;
     const vec4 cubic = 2.0 * ROOT * (x + CUBE * x * x * x);
     const vec4 z = mix(x, cubic, bvec4((pc.flags & GELU) != 0));
-    /* Left of this it is below all normal numbers. */
+    /* Left of -87 the result is below all normal numbers. */
     const vec4 s = mix(1.0 / (1.0 + exp(min(-z, 87.0))), vec4(0), lessThan(z, vec4(-87.0)));
     return mix(s, mix(vec4(1), vec4(0), lessThanEqual(x, vec4(0))), bvec4(relu));
 }
 
-/* x after an activation that x goes into, or times the derivative at `pre`. */
+/* The activation of x, or x times the derivative at `pre`. */
 vec4 activated(vec4 x, vec4 pre, bool backward)
 {
     const vec4 at = backward ? pre : x, s = gate(at);
     const vec4 slope = (pc.flags & GELU) != 0 ? 2.0 * ROOT * (1.0 + 3.0 * CUBE * at * at) : vec4(1);
     const vec4 y = backward ? x * (s + at * s * (1.0 - s) * slope) : x * s;
-    /* Where the gate is closed or open, at and slope may be infinite. */
+    /* Where s is 0 or 1, at and slope may be infinite. */
     const vec4 flat_y = mix(x, vec4(0), equal(s, vec4(0)));
     return mix(y, flat_y, equal(s * (1.0 - s), vec4(0)));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The second half of a product whose k was split: adds the parts' sums, in their order, and finishes
-// them. `a` holds the parts, (parts,M,N) in f32, `a_step` elements apart; K is their number. A lane
-// has four columns of a row.
+// The second half of a product with a split k: adds the partial sums in order, and finishes the
+// result. `a` has the partial sums, (parts,M,N) in f32, `a_step` elements apart; K is their number.
+// An invocation has four columns of a row.
 #version 450
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
@@ -10,9 +10,9 @@
 #extension GL_GOOGLE_include_directive : require
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const bool A_WIDE = true;    // rows of the parts are whole quads
-layout(constant_id = 2) const bool OUT_WIDE = true;  // those of all that lies like out
-layout(constant_id = 3) const uint OPERAND_TYPE = 0; // see matmul.glsl; of bias
+layout(constant_id = 1) const bool A_WIDE = true;    // rows of the sums have whole quads
+layout(constant_id = 2) const bool OUT_WIDE = true;  // the same for out and tensors with its layout
+layout(constant_id = 3) const uint OPERAND_TYPE = 0; // see matmul.glsl; type of bias
 layout(constant_id = 4) const uint RESULT_TYPE = 0;
 layout(constant_id = 5) const bool ACTIVATES = true; // see matmul_epilogue.glsl
 

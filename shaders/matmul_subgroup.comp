@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// out (M,N) = A B, one tile of 32 rows by 8*LANES columns per subgroup, for CPU drivers: no shared
-// memory, no barrier. A lane holds 8 columns of B; values of A are spread by subgroupShuffle with a
-// constant index. Mesa's CPU driver walks the lanes for every element that is read or written
-// through an address, so with LONGS that is done in 64-bit halves of a quad; it gathers texels
-// without a branch, so with VIEWS (and LONGS) f32 operands are read through texel views. TRANS_A: a
-// is (K,M). TRANS_B: b is (N,K).
+// out (M,N) = A B, one tile of 32 rows by 8*LANES columns per subgroup, for CPU drivers: without
+// shared memory and barriers. An invocation holds 8 columns of B. Values of A are distributed by
+// subgroupShuffle with a constant index. Mesa's CPU driver handles the lanes one by one for every
+// element that is read or written through an address, so with LONGS this is done in 64-bit halves
+// of a quad. It gathers texels without a branch, so with VIEWS (and LONGS) f32 operands are read
+// through texel views. TRANS_A: a is (K,M). TRANS_B: b is (N,K).
 //
-// Every index is clamped into its tensor, so tiles at the edges need no code of their own; what is
-// computed twice there is not stored.
+// Every index is clamped into its tensor, so tiles at the edges need no special code. Elements that
+// are computed twice there are not stored twice.
 #version 450
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
@@ -21,11 +21,11 @@
 #endif
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint LANES = 8;        // the subgroup size, as constant 0
-layout(constant_id = 2) const bool A_WIDE = true;    // a's rows are whole 16-byte quads
-layout(constant_id = 3) const bool B_WIDE = true;    // b's too
-layout(constant_id = 4) const bool OUT_WIDE = true;  // and those of all that lies like out
-layout(constant_id = 5) const bool RAGGED = false;   // 4 * STEP does not divide K
+layout(constant_id = 1) const uint LANES = 8;        // the subgroup size, equal to constant 0
+layout(constant_id = 2) const bool A_WIDE = true;    // a's rows consist of whole 16-byte quads
+layout(constant_id = 3) const bool B_WIDE = true;    // b's, too
+layout(constant_id = 4) const bool OUT_WIDE = true;  // and those of out and tensors with its layout
+layout(constant_id = 5) const bool RAGGED = false;   // K is not a multiple of 4 * STEP
 layout(constant_id = 6) const uint OPERAND_TYPE = 0; // see matmul.glsl
 layout(constant_id = 7) const uint RESULT_TYPE = 0;
 layout(constant_id = 8) const bool ACTIVATES = true; // see matmul_epilogue.glsl
@@ -36,7 +36,7 @@ layout(constant_id = 9) const uint STEP = 2;         // quads of k per round: 1 
         adds                                                                                       \
     }
 #else
-// Not a constant of the pipeline: SwiftShader, without 64-bit integers, takes six times as long to
+// Not a specialization constant: SwiftShader without 64-bit integers needs six times as long to
 // compile a branch that is never taken.
 const uint STEP = 1;
 #define SECOND_QUAD(adds)
@@ -65,7 +65,7 @@ layout(set = 0, binding = 1) uniform samplerBuffer view_b;
 #define LOAD(t, wide, quad, at) load_four(pc.t, OPERAND_TYPE, wide, quad, at)
 #endif
 
-// Unrolled here, since Mesa leaves loops of this size rolled.
+// Unrolled by hand, because Mesa does not unroll loops of this size.
 #ifdef TRANS_A
 #define SPREAD(m, i) subgroupShuffle(a[i * A_ROWS + m / (4 * LANES)][m % 4], m % (4 * LANES) / 4)
 #else
@@ -91,12 +91,12 @@ void main()
     const uvec2 place = tile_place(tile);
     const uint row0 = place.x * ROWS;
     const uint column0 = place.y * (4 * QUADS * LANES) + lane * 4;
-    const uint step = 4 * LANES; // from one quad of columns of a lane to its next
+    const uint step = 4 * LANES; // from one quad of columns of an invocation to its next
 
     const uint K = part_of_k(), a_row = pc.a_row, b_row = pc.b_row;
     const uint a_start = gl_WorkGroupID.z * pc.a_step, b_start = gl_WorkGroupID.z * pc.b_step;
 
-    // Where a lane's values lie, without the part that k adds.
+    // The offsets of an invocation's values, without the part that k adds.
     uint a_quad[A_ROWS], b_quad[4 * QUADS];
     uvec4 a_at[A_ROWS], b_at[QUADS];
     [[unroll]] for (uint r = 0; r < A_ROWS; r++) {
@@ -128,7 +128,7 @@ void main()
     for (uint k0 = 0; k0 < K; k0 += 4 * STEP) {
         vec4 a[A_COUNT], b[4 * STEP][QUADS];
         [[unroll]] for (uint s = 0; s < STEP; s++) {
-            // Behind the end of K, a is zero, and what is read lies within its tensor.
+            // After the end of K, a is zero, and reads are clamped to the tensor.
             const uint k = k0 + 4 * s, quad = RAGGED ? min(k / 4, max(K / 4, 1) - 1) : k / 4;
             const uvec4 along = four(k, K - 1);
             const bvec4 inside = lessThan(uvec4(k, k + 1, k + 2, k + 3), uvec4(K));
@@ -161,7 +161,7 @@ void main()
                 }
 #endif
         }
-        // Row by row, so that a row's sums are loaded and stored once a round.
+        // Row by row, so that the sums of a row are loaded and stored once per round.
         EACH_ROW
     }
 
@@ -172,8 +172,8 @@ void main()
             bias[r * QUADS + q] = bias[q];
     }
 
-    // Rolled, picking sums by comparison, since an indexed array costs the CPU driver's compiler a
-    // second.
+    // Rolled, with sums selected by comparison, because an indexed array costs the CPU driver's
+    // compiler a second.
     const bool mine = tile < pc.tiles_m * pc.tiles_n;
     const uint groups = mine ? (min(ROWS, pc.M - row0) + PICKED - 1) / PICKED : 0;
     for (uint group = 0; group < groups; group++) {

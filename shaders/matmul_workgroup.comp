@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// out (M,N) = A B on matrix units, by whole workgroups (GL_NV_cooperative_matrix2): the driver stages
-// operands and shares out the work. A workgroup computes TILE_M x TILE_N elements. Loads and stores
-// are clamped to the tensors; what lies outside counts as zero.
+// out (M,N) = A B on matrix units, by whole workgroups (GL_NV_cooperative_matrix2): the driver
+// stages operands and distributes the work. A workgroup computes TILE_M x TILE_N elements. Loads
+// and stores are clamped to the tensors. Elements outside the tensors count as zero.
 //   TYPE     TYPE_F16 or TYPE_BF16, of a, b and bias
-//   OUT16=1  out, pre and residual hold such elements, too, else fp32
+//   OUT16=1  out, pre and residual have such elements, too; otherwise fp32
 // Only compilers that know the extension can build this (cmake/shaders.cmake).
 #version 450
 #pragma use_vulkan_memory_model
@@ -17,10 +17,10 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_NV_cooperative_matrix2 : require
 
-layout(local_size_x_id = 0) in; // what the device offers at this scope
+layout(local_size_x_id = 0) in; // the workgroup size that the device has for this scope
 layout(constant_id = 1) const uint TILE_M = 128;
 layout(constant_id = 2) const uint TILE_N = 128;
-layout(constant_id = 3) const uint DEPTH = 32; // of a step, in k
+layout(constant_id = 3) const uint DEPTH = 32; // of a step in k
 layout(constant_id = 4) const bool TRANS_A = false;
 layout(constant_id = 5) const bool TRANS_B = false;
 layout(constant_id = 6) const bool ACTIVATES = true; // see matmul_epilogue.glsl
@@ -67,7 +67,7 @@ float four_as_one(uvec2 address, uint type, uint at)
     return load_four(address, type, false, 0, uvec4(at)).x;
 }
 
-// What finish() in matmul_epilogue.glsl does, for one element: all but the last rounding.
+// The steps of finish() in matmul_epilogue.glsl for one element, except the last rounding.
 float finish_element(const in uint row, const in uint column, const in float sum,
                      const in uint row0, const in uint column0)
 {
@@ -93,7 +93,8 @@ void main()
     const uint tile = gl_WorkGroupID.y * pc.groups_x + gl_WorkGroupID.x, z = gl_WorkGroupID.z;
     if (tile >= pc.tiles_m * pc.tiles_n)
         return; // the whole workgroup
-    // Bands of eight rows of tiles, column by column: neighbours in time share operands.
+    // Tiles go column by column through bands of eight rows of tiles, so that concurrent workgroups
+    // share operands.
     const uint band = tile / (8 * pc.tiles_n), in_band = tile % (8 * pc.tiles_n);
     const uint band_rows = min(8, pc.tiles_m - 8 * band);
     const uint row0 = (8 * band + in_band % band_rows) * TILE_M;

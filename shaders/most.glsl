@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The larger of two numbers, and NaN if either is: GLSL's max may drop it. For reductions.
+ * The larger of two numbers, or NaN if either is NaN: GLSL's max may drop NaN. For reductions.
  */
 #define LEAST uintBitsToFloat(0xff800000u) /* minus infinity */
 

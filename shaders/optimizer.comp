@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * One optimizer update of a flat buffer, in place. Every operation is rounded on its own (precise),
- * so an element's result does not depend on where it lies. The rule, its options and the types of
- * parameters, gradients and copy are specialization constants, so what is not used is not there.
+ * so the result for an element does not depend on its place. The rule, its options and the types of
+ * parameters, gradients and copy are specialization constants, so unused code is removed.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -14,7 +14,7 @@
 #include "step_scalars.glsl"
 
 layout(constant_id = 1) const uint KIND = 0;
-/* As in src/ops/optimizer.c. */
+/* The same as in src/ops/optimizer.c. */
 layout(constant_id = 2) const uint FLAGS = 0;
 const bool HAS_M = (FLAGS & 1) != 0, HAS_V = (FLAGS & 2) != 0, HAS_A = (FLAGS & 4) != 0;
 const bool HAS_U = (FLAGS & 8) != 0;
@@ -23,7 +23,7 @@ const bool STOCHASTIC = (FLAGS & 1024) != 0;
 layout(constant_id = 3) const uint PARAM_TYPE = TYPE_F32;
 layout(constant_id = 4) const uint GRAD_TYPE = TYPE_F32;
 layout(constant_id = 5) const uint COPY_TYPE = TYPE_F32; /* f32: no copy */
-/* Numbers for which the push constants have no place; see rf_optimizer_opts. */
+/* Values for which the push constants have no room; see rf_optimizer_opts. */
 layout(constant_id = 6) const float EXTRA0 = 0.0;
 layout(constant_id = 7) const float EXTRA1 = 0.0;
 
@@ -36,7 +36,8 @@ WRITTEN(0, param)
 WRITTEN(1, m)
 WRITTEN(2, v)
 
-/* Neighbours per lane: with views one decay word serves them all; else lanes go side by side. */
+/* Items per invocation. With views they are adjacent, and share a decay word; otherwise adjacent
+ * invocations have adjacent items. */
 #if VIEWS
 const uint PER_LANE = 4;
 #define LOAD_AS(type, t, item) load_item(FROM(t), item)
@@ -80,7 +81,8 @@ void store_as(uint type, uvec2 base, uint item, ITEM v, uvec4 random)
 #endif
 }
 
-/* Four words for the four elements of a quad of the whole buffer; without VEC, the item's is first. */
+/* Four words for the four elements of a quad of the whole buffer. Without VEC the first one is the
+ * item's. */
 uvec4 random_of(uvec2 seed, uint updates, uint item)
 {
     if (!STOCHASTIC)
@@ -117,7 +119,8 @@ struct State {
 #define SIGN(x) sign(x)
 #define MAX(x, y) max(x, y)
 
-/* What the learning rate is multiplied with; moves the state. g: gradient. first: of all updates. */
+/* The factor of the learning rate. Updates the state. g: gradient. first: the first of all updates.
+ */
 ITEM direction(ITEM g, bool first, float bias1, float bias2, inout State s)
 {
     precise ITEM m = s.m, v = s.v, a = s.a, u = s.u, d = g;
@@ -154,7 +157,7 @@ void main()
             state.m = load_item(FROM(m), item);
         if (HAS_V)
             state.v = load_item(FROM(v), item);
-#if !WIDE /* has m and v only */
+#if !WIDE /* has only m and v */
         if (HAS_A)
             state.a = load_item(pc.a, item);
         if (HAS_U)
@@ -168,7 +171,7 @@ void main()
         precise ITEM d = direction(g, updates <= 1, bias1, bias2, state);
         p = p - lr * d;
         uvec4 random = random_of(seed, updates, item);
-#if WIDE /* f32 without further states or copy */
+#if WIDE /* f32 without other states or a copy */
         if (HAS_M)
             PUT(m, from + k, PER_LANE, mix(before.m, state.m, bvec4(goes)))
         if (HAS_V)

@@ -1,11 +1,11 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * First level of a reduction: one chunk of at most 1024 elements per lane, as 16 running values that
- * are joined pairwise; a short chunk counts as filled up with what changes nothing. With
- * KIND_SQUARES the chunks come from a table, and a chunk whose sum f32 does not hold is summed again
- * (squares.glsl); else chunk i starts at element 1024 i. KIND_MAX: NaN if
- * any is. KIND_NONFINITE: 1 if any is infinite or NaN, else 0.
+ * First level of a reduction: one chunk of at most 1024 elements per invocation, as 16 running
+ * values that are joined pairwise. A short chunk is filled up with neutral elements. With
+ * KIND_SQUARES the chunks come from a table, and a chunk whose sum f32 cannot represent is summed
+ * again (squares.glsl). Otherwise chunk i starts at element 1024 i. KIND_MAX: NaN if any element is
+ * NaN. KIND_NONFINITE: 1 if any element is infinite or NaN, otherwise 0.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -29,7 +29,7 @@ const uint CHUNK = 1024;
 #define FINISH(v) most4(v)
 #endif
 
-/* scale: of squares; see squares.glsl. */
+/* scale: factor before squaring; see squares.glsl. */
 vec4 term(vec4 v, float scale)
 {
 #if KIND == KIND_SQUARES
@@ -74,7 +74,7 @@ void main()
     uint first = Uints(pc.table).at[2 * chunk];
     uint count = min(Uints(pc.table).at[2 * chunk + 1], CHUNK);
     bool fits = first <= pc.count && count <= pc.count - first;
-    count = fits ? count : 0; /* a table that points outside is refused by a result that is NaN */
+    count = fits ? count : 0; /* a chunk outside the buffer gives NaN */
 #else
     uint first = chunk * CHUNK;
     uint count = min(CHUNK, pc.count - first);

@@ -1,9 +1,9 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * One level of a pairwise reduction: each lane joins 64 neighbours as a binary tree, by sums, or with
- * MOST by the larger. Beyond the end there is what changes nothing, so any number of levels of this
- * makes the pairwise tree over the index.
+ * One level of a pairwise reduction: each invocation joins 64 adjacent values as a binary tree, by
+ * sums or, with MOST, by the maximum. After the end there are neutral elements, so any number of
+ * levels forms the pairwise tree over the index.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

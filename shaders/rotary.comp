@@ -1,19 +1,19 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Rotary embedding (Su et al. 2021): pair i of row t turns by the angle (position + t) theta^(-2i/D),
- * or back. An item is PAIRS pairs of one row, in every head, so that an angle is worked out once.
- * HALVES=0: pairs are neighbours (2i, 2i+1); HALVES=1: (i, i + D/2). In place is fine: an item reads
- * and writes nothing of others.
+ * Rotary embedding (Su et al. 2021): rotates pair i of row t by the angle (position + t)
+ * theta^(-2i/D), or back. An item is PAIRS pairs of one row, in every head, so that each angle is
+ * computed once. HALVES=0: pairs are adjacent elements (2i, 2i+1); HALVES=1: (i, i + D/2). In place
+ * is allowed, because items are independent.
  *
- * Angles are fractions of a turn in 64-bit fixed point, whose whole turns fall off the top, so
- * they are as good at position 2^31 as at 1, and the same bits everywhere. Vulkan's own sin and cos
- * may be off by 2^-11.
+ * Angles are fractions of a turn in 64-bit fixed point. Whole turns overflow and drop out, so
+ * angles are as accurate at position 2^31 as at 1, with the same bits on every device. Vulkan's own
+ * sin and cos may have errors of 2^-11.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-layout(constant_id = 1) const uint BACK = 0; /* 1: turn back: the gradient */
+layout(constant_id = 1) const uint BACK = 0; /* 1: rotate back, for the gradient */
 const uint PAIRS = VEC != 0 ? 4 : 1;
 
 #include "push/rotary.h"
@@ -34,7 +34,7 @@ uvec2 times(uvec2 a, uvec2 b)
     return uvec2(h3 + l0 + l1 + l2, low);
 }
 
-/* Turns of pair i in a row, a fraction of 32 bits. */
+/* The angle of pair i in a row, as a 32-bit fraction of a turn. */
 uint turns(uint i, uint row)
 {
     uvec2 step = pc.turn;
@@ -47,8 +47,8 @@ uint turns(uint i, uint row)
     return step.x * row + high;
 }
 
-/* Cosine and sine of a fraction of a turn: polynomials within an eighth (Moshier's Cephes, sinf and
- * cosf, within 1e-7), and quarters. */
+/* Cosine and sine of a fraction of a turn: polynomials within an eighth of a turn (Moshier's
+ * Cephes, sinf and cosf, within 1e-7), extended by quarter turns. */
 vec2 direction(uint turn)
 {
     uint quarter = (turn + 0x20000000u) >> 30;
@@ -62,7 +62,7 @@ vec2 direction(uint turn)
     return (quarter & 2u) != 0 ? -v : v;
 }
 
-/* a, b: the first and second of four pairs, or of one. */
+/* a, b: the first and second elements of four pairs, or of one. */
 void turn_pairs(inout ITEM a, inout ITEM b, ITEM c, ITEM s)
 {
     precise ITEM first = a * c - b * s, second = b * c + a * s;

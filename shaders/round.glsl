@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pairs of f32 to 16 bits by stochastic rounding: up with the probability of the part that is cut
- * off, so the mean is the value. `random`: 32 bits for each. Not finite stays so; from the largest
- * finite f16 or bf16 upwards the neighbour is infinity. After convert.glsl.
+ * Stochastic rounding of pairs of f32 to 16 bits: up with the probability given by the dropped
+ * bits, so the mean is the value. `random`: 32 bits for each. Infinity and NaN are kept. Above the
+ * largest finite f16 or bf16 the next number is infinity. Include after convert.glsl.
  */
 uint to_bf16_random(vec2 v, uvec2 random)
 {
@@ -19,7 +19,7 @@ uint to_f16_random(vec2 v, uvec2 random)
     uvec2 u = floatBitsToUint(v);
     uvec2 sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
     uvec2 normal = (a + (random >> 19) - 0x38000000u) >> 13;
-    /* Subnormal f16 are counts of 2^-24. */
+    /* Subnormal f16 numbers are multiples of 2^-24. */
     precise vec2 count = abs(v) * 16777216.0;
     precise vec2 whole = floor(min(count, vec2(2048.0)));
     precise vec2 chance = vec2(random >> 8) * 5.9604644775390625e-8;

@@ -1,7 +1,7 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Softmax over rows, one row per lane, in place or not. Forward: the largest element, the sum of
+ * Softmax over rows, one row per invocation, in place or not. Forward: the maximum, the sum of
  * exponentials, the result. BACKWARD: dx = y (dout - sum(y dout)).
  */
 #extension GL_GOOGLE_include_directive : require

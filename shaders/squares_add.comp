@@ -1,9 +1,9 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Exact sums (exact_squares.glsl): a workgroup of 64 lanes adds EACH sums of squares, or with ROWS the
- * sums of EACH workgroups, to a row of words. Words of a result are below 2^14, so that 2^17 of them
- * can be added without a carry: those of ranks, or of as many workgroups.
+ * Exact sums (exact_squares.glsl): a workgroup of 64 invocations adds EACH sums of squares or, with
+ * ROWS, the sums of EACH workgroups, to a row of words. Words of a result are below 2^14, so 2^17
+ * of them can be added without a carry: those of ranks, or of as many workgroups.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -14,7 +14,7 @@
 shared uint words[64];
 
 #if !ROWS
-/* EACH is 4096: a word gets less than 2^12 from each, and has 32 bits. */
+/* EACH is 4096. Each sum adds less than 2^12 to a word, which has 32 bits. */
 void add_number(uint bits)
 {
     uint exponent = bits >> 23 & 255u, part = bits & 0x7fffffu;
@@ -45,7 +45,7 @@ void main()
         add_number(Uints(pc.x).at[i]);
 #endif
     barrier();
-    /* What is above a word's bits goes to the next two. */
+    /* Bits above a word's 12 bits go to the next two words. */
     uint own = words[lane], below = words[max(lane, 1) - 1], second = words[max(lane, 2) - 2];
     uint sum = own & WORD_MASK;
     sum += lane >= 1 ? below >> WORD_BITS & WORD_MASK : 0;

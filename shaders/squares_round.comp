@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * An exact sum (exact_squares.glsl), whose words may be up to 2^31, rounded once to the nearest number
- * in the form of squares.glsl, of two the even one. One lane.
+ * Rounds an exact sum (exact_squares.glsl), whose words may be up to 2^31, once to the nearest
+ * number in the form of squares.glsl, ties to even. One invocation.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -13,7 +13,8 @@
 void main()
 {
     Uints x = Uints(pc.x);
-    /* The highest word that is not 0 and the two below it; `rest`: whether there is more below. */
+    /* The highest word that is not 0 and the two below it. `rest`: whether lower words are not 0.
+     */
     uint top = 0, high = 0, middle = 0, low = 0, rest = 0;
     uint before = 0, second = 0, third = 0, any = 0, carry = 0; /* the words below word i */
     [[unroll]] for (uint i = 0; i < NUMBER_WORDS; i++) {

@@ -1,9 +1,10 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * Opens an update, in the step's block of scalars: from the sum of squares of the raw gradients
- * (squares.glsl), their norm and the factors that the optimizer multiplies them by; whether the update
- * is skipped; else its number and the bias corrections. One lane.
+ * Begins an update in the step's block of scalars. From the sum of squares of the raw gradients
+ * (squares.glsl) it computes their norm, the factors by which the optimizer multiplies them, and
+ * whether the update is skipped. If not, it computes the update's number and the bias corrections.
+ * One invocation.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -24,8 +25,8 @@ uvec2 multiply(uvec2 a, uvec2 b)
     return uvec2(low, high + carry0 + carry1);
 }
 
-/* 1 - beta^t by integers: no driver's pow() is good enough where beta is near 1, and a run that
- * goes on from a checkpoint gets the same bits. */
+/* 1 - beta^t in integer arithmetic: no driver's pow() is accurate enough for beta near 1, and a run
+ * that continues from a checkpoint must get the same bits. */
 float correction(float beta, uint t)
 {
     float scaled = beta * 4294967296.0, high = floor(scaled);
@@ -49,7 +50,7 @@ float correction(float beta, uint t)
     return result;
 }
 
-/* 1 / x, exact for powers of two, whatever the device's division does. */
+/* 1 / x, exact for powers of two, whatever the accuracy of the device's division. */
 float inverse_of(float x)
 {
     uint bits = floatBitsToUint(x);
@@ -57,7 +58,7 @@ float inverse_of(float x)
     return power_of_two ? uintBitsToFloat(0x7f000000u - bits) : 1.0 / x;
 }
 
-const float HALF = 281474976710656.0; /* 2^48: the root of a large sum is 2^96 too small */
+const float HALF = 281474976710656.0; /* 2^48: the root of a sum in large form is 2^96 too small */
 const float MOST = 3.402823466e38;
 
 void main()
@@ -68,7 +69,8 @@ void main()
     uint updates = s.updates;
 
     precise float whole = inv_tokens * (scale == 0.0 ? 1.0 : inverse_of(scale));
-    /* Of a large sum the norm is part * HALF, of others it is part itself; so is the clip ratio. */
+    /* For a sum in large form the norm is part * HALF, otherwise part. The same holds for the clip
+     * ratio. */
     bool large = is_large(sum_squares);
     float half_ = large ? HALF : 1.0, tiny = large ? 1e-6 / HALF : 1e-6;
     precise float part = sqrt(large ? -sum_squares : sum_squares) * half_ * whole;
@@ -77,7 +79,7 @@ void main()
     bool clips = clip > 0.0 && ratio < half_;
     precise float factor = (clips ? ratio : 1.0) * whole;
     float prescale = clips && large ? 1.0 / HALF : 1.0;
-    /* By bits: a compiler may take it that there are no NaNs. */
+    /* By bits: a compiler may assume that there are no NaNs. */
     bool skip = !is_finite(part) || !is_finite(sum_squares) || !(large || is_finite(norm));
     norm = large && !skip && !is_finite(norm) ? MOST : norm;
     uint t = skip ? updates : updates + 1;

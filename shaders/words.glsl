@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * 16-bit elements as bits, whatever float type they hold, two in a word; included by half.glsl and
- * by kernels whose operands have types of their own. Single elements may start anywhere: a word at
- * an end then belongs to two writers, so they are put in by atomics that leave the other half alone.
+ * 16-bit elements as bits, of any float type, two in a word; included by half.glsl and by kernels
+ * whose operands have types of their own. Single elements may be at any index. A word at an end may
+ * then have two writers, so its halves are written by atomics that leave the other half unchanged.
  */
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 at[]; };
 
