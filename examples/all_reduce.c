@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sum of one number per rank. Start it on four ranks with
+ * Sums one number per rank. Start it on four ranks with
  *     ringforge run -n 4 -- ./all_reduce
  */
 #include <ringforge/ringforge.h>
@@ -20,7 +20,7 @@ int main(void)
         fprintf(stderr, "%s\n", rf_last_error()->message);
     else
         printf("rank %d of %d: the sum is %g\n", rf_comm_rank(comm), rf_comm_size(comm), sum);
-    int closed = rf_comm_close(comm); /* compares what all ranks have called */
+    int closed = rf_comm_close(comm); /* compares the calls of all ranks */
     if (rc == 0 && closed < 0)
         fprintf(stderr, "%s\n", rf_last_error()->message);
     return rc < 0 || closed < 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A kernel of one's own, as GLSL text: y = 2 x + 1 on any GPU. The text is compiled when the kernel
- * is made. custom_kernel/ has one in a block that is trained, and compiled when it is built.
+ * Your own kernel as GLSL text: y = 2 x + 1 on any GPU. The text is compiled when the kernel is
+ * created. custom_kernel/ has a kernel that is compiled when the program is built, in a block that
+ * is trained.
  */
 #include <ringforge/ringforge.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ struct push {
     uint32_t n, unused;
 };
 
-/* On tensors that exist, the kernel and its launch are these lines. */
+/* If the tensors exist, these lines create and launch the kernel. */
 static int twice_and_one(struct rf_device *device, struct rf_stream *stream, struct rf_tensor y,
                          struct rf_tensor x)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The blocks of mlp.h: of each its forward pass, the two halves of its backward pass, and its
- * sizes. Gradients of parameters accumulate, those of activations overwrite.
+ * The blocks of mlp.h: for each its forward pass, the two halves of its backward pass, and its
+ * sizes. Gradients of parameters accumulate; gradients of activations are overwritten.
  */
 #include "mlp.h"
 
@@ -44,7 +44,7 @@ static int embed_sizes(const void *self, int64_t rows, int64_t seq, struct rf_bl
 
 /* ---- MLP: out = in + gelu(in A^T) B^T, A (HIDDEN, WIDTH), B (WIDTH, HIDDEN) ------------------ */
 
-/* What forward keeps: the hidden values before and after GELU. */
+/* The values that forward keeps: the hidden ones before and after GELU. */
 static int mlp_kept(struct rf_ctx *ctx, struct rf_tensor *before, struct rf_tensor *after)
 {
     uint64_t offset = 0;
@@ -67,7 +67,7 @@ static int mlp(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_te
                               &(struct rf_matmul_opts){.transpose_b = true, .residual = &in});
 }
 
-/* The gradient of `before` goes to saved_for_weight: the weights need it, too. */
+/* The gradient of `before` goes to saved_for_weight, because the weights need it, too. */
 static int mlp_input(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor dout,
                      struct rf_tensor din)
 {
@@ -113,7 +113,7 @@ static int head(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_t
     int rc = rf_suballocate(ctx->scratch, &(uint64_t){0}, rf_shape1(ctx->rows), RF_F32, &scratch);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, out, in, ctx->params[0], &by_transposed);
-    /* The gradient of the logits takes their place; it is the dout of the backward pass. */
+    /* The gradient of the logits overwrites them; it is the dout of the backward pass. */
     return rc < 0 ? rc
                   : rf_cross_entropy(ctx->stream, ctx->losses, ctx->evaluate ? none : out, out,
                                      ctx->targets, scratch, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Trains the model of mlp.c to say the next token of a fixed rule, on one rank or more:
+ * Trains the model of mlp.c to predict the next token of a fixed rule, on one or more ranks:
  *     ./trainer --steps 40          or     ringforge run -n 3 -- ./trainer --zero 3 --recompute 1
- * Options are those of struct rf_policy. Exit status 0: it was trained, in as many bytes as were
- * planned.
+ * The options are those of struct rf_policy. Exit status 0: the model was trained, and the measured
+ * bytes are the planned ones.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { BATCH = 4, SEQ = 8 };
 
 static int train_steps(struct rf_run *run, int steps, bool print)
 {
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ]; /* every rank gives the whole batch */
+    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ]; /* every rank passes the whole batch */
     struct rf_step_stats stats;
     for (int step = 0; step < steps; step++) {
         for (int i = 0; i < BATCH * SEQ; i++) {
@@ -31,13 +31,13 @@ static int train_steps(struct rf_run *run, int steps, bool print)
     return 0;
 }
 
-/* What a training has come to. */
+/* The result of a training. */
 struct outcome {
-    char sha256[65]; /* of the parameters, the same on all ranks */
+    char sha256[65]; /* of the parameters, equal on all ranks */
     struct rf_bytes planned, measured;
 };
 
-/* Trains on all ranks of comm; the model is made anew. */
+/* Trains a new model on all ranks of comm. */
 static int train(struct rf_device *device, struct rf_comm *comm, const struct rf_policy *policy,
                  int steps, bool print, struct outcome *out)
 {
@@ -62,7 +62,7 @@ static int train(struct rf_device *device, struct rf_comm *comm, const struct rf
     return rc;
 }
 
-/* False: an argument is none of the options, or has no value. */
+/* False: an argument is unknown, or has no value. */
 static bool parse(int argc, char **argv, struct rf_policy *policy, int *steps)
 {
     for (int i = 1; i < argc; i += 2) {
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
         rc = train(device, comm, &policy, steps, rank == 0, &outcome);
     bool equal = rc == 0 && print_outcome(rank, &outcome);
     rf_device_close(device);
-    int closed = rf_comm_close(comm); /* compares what all ranks have called */
+    int closed = rf_comm_close(comm); /* compares the calls of all ranks */
     if (rc < 0 || closed < 0)
         fprintf(stderr, "%s\n", rf_last_error()->message);
     return rc < 0 || closed < 0 || !equal;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A kernel of one's own: x * |x|, or, with GRADIENT, its backward pass dx = dy * 2|x|. Like every
-// kernel of ringforge it has no descriptors: it gets addresses in push constants.
+// Your own kernel: x * |x| or, with GRADIENT, its backward pass dx = dy * 2|x|. Like every kernel
+// of ringforge it uses no descriptors: it gets addresses in push constants.
 #version 460
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
@@ -12,7 +12,7 @@ layout(buffer_reference, scalar) buffer Floats { float at[]; };
 layout(push_constant, scalar) uniform Push {
     Floats result;
     Floats x;
-    Floats dy; // of the backward pass only
+    Floats dy; // only in the backward pass
     uint count;
 };
 

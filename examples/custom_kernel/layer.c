@@ -36,7 +36,7 @@ void layer_fini(struct layer *layer)
     rf_kernel_destroy(layer->gradient);
 }
 
-/* The push constants of activation.comp, and the ranges that it touches. */
+/* The push constants of activation.comp, and the ranges that it accesses. */
 static int launch(struct rf_stream *stream, struct rf_kernel *kernel, struct rf_tensor result,
                   struct rf_tensor x, struct rf_tensor dy)
 {
@@ -49,7 +49,7 @@ static int launch(struct rf_stream *stream, struct rf_kernel *kernel, struct rf_
     struct rf_range ranges[3] = {
         {push.result, bytes, true}, {push.x, bytes, false}, {push.dy, bytes, false}};
     uint32_t groups[3] = {(push.count + 63) / 64, 1, 1};
-    /* What it computes, for rf_block_costs: the ranges say only what it moves. */
+    /* The arithmetic, for rf_block_costs: the ranges only tell the bytes. */
     const struct rf_work work = {.flops = 2 * (uint64_t)push.count};
     int rc = rf_launch(stream, kernel, &push, sizeof(push), groups, ranges, dy.buffer ? 3 : 2);
     if (rc == 0)
@@ -57,7 +57,7 @@ static int launch(struct rf_stream *stream, struct rf_kernel *kernel, struct rf_
     return rc;
 }
 
-/* What forward leaves for the backward pass: the looked-up rows and their activation. */
+/* The values that forward keeps for the backward pass: the looked-up rows and their activation. */
 struct kept {
     struct rf_tensor rows, active;
 };
@@ -86,13 +86,14 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
                        &(struct rf_matmul_opts){.transpose_b = true});
     if (rc == 0)
         rc = rf_suballocate(ctx->scratch, &offset, rf_shape1(ctx->rows), RF_F32, &scratch);
-    /* The last block turns its scores into losses, and leaves their gradient in their place. */
+    /* The last block computes losses from its scores, and overwrites the scores with their
+     * gradient. */
     return rc < 0 ? rc
                   : rf_cross_entropy(ctx->stream, ctx->losses, ctx->evaluate ? none : out, out,
                                      ctx->targets, scratch, NULL);
 }
 
-/* Nobody is before the first block; what backward_weight needs goes to saved_for_weight. */
+/* The first block has no input gradient. The values for backward_weight go to saved_for_weight. */
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din)
 {

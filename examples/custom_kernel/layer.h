@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A block of one's own: token -> table row -> x|x| by one's own kernel -> scores of the next token.
- * The whole model of this example is this one block; a list may mix such blocks with any others.
+ * Your own block: token -> table row -> x|x| by your own kernel -> scores of the next token. This
+ * block is the whole model of the example. A list may mix such blocks with any others.
  */
 #ifndef LAYER_H
 #define LAYER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Trains a model made of one's own block and kernel: the next token of a fixed cycle. It runs on
- * any number of ranks:
+ * Trains a model with your own block and kernel to predict the next token of a fixed cycle, on any
+ * number of ranks:
  *     ./custom_kernel                  or     ringforge run -n 2 -- ./custom_kernel
  * Exit status 0: the model learned it.
  */
