@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Time that this process has been given a core for, for tests of what is promised in seconds: on a
- * busy machine more time passes, and nobody has broken a promise.
+ * The time during which this process had a core, for tests of guarantees in seconds: on a busy
+ * machine more time passes without any fault of the library.
  */
 #ifndef RF_TESTS_FAIR_CLOCK_H
 #define RF_TESTS_FAIR_CLOCK_H
@@ -11,7 +11,7 @@
 #include <chrono>
 #include <thread>
 
-/* A thread that sleeps for a millisecond at a time; where it is woken more than 5 ms later, 5 ms
+/* A thread that sleeps one millisecond at a time. If it is woken more than 5 ms late, only 5 ms
  * count. A process that forks must not have one. */
 class FairClock
 {

@@ -11,9 +11,9 @@
 #include "comm/p2p.h"
 #include "transport/loopback/loopback.h"
 
-enum { SEQUENCE_MASK = 0xfffff }; /* what a tag has of it: comm/operations.c */
+enum { SEQUENCE_MASK = 0xfffff }; /* the sequence number's bits in a tag: comm/operations.c */
 
-/* What is under way elsewhere ends by itself: its next turn finds the rank dead. */
+/* The rank's calls in progress elsewhere end by themselves: their next poll finds the rank dead. */
 static void die_in(const struct fault_transport *fault, bool here)
 {
     struct rf_transport *t = fault->comm->links.transport;
@@ -39,8 +39,8 @@ static void die(struct fault_transport *fault)
 static void inject(const struct rf_transport *t, struct fault_transport *fault)
 {
     fault->armed = false;
-    /* The death comes before other lanes' threads see it: their errors would reach other ranks
-     * first. */
+    /* The process dies before the threads of other lanes see the fault: otherwise their errors
+     * would reach other ranks first. */
     if (fault->kind == FAULT_DEATH && !t->one_process)
         raise(SIGKILL);
     struct fault_transport *other = fault;
@@ -69,8 +69,8 @@ void fault_transport_release(struct fault_transport *fault)
     } while (other != fault);
 }
 
-/* What a thread that is dead gets from its transport: no error after which a call would ask the
- * others what has happened. */
+/* The error that a dead thread gets from its transport. After it, no call may ask the other ranks
+ * for the cause. */
 static int dead(const struct fault_transport *fault)
 {
     const struct timespec nap = {.tv_nsec = 1000000};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * f16 and bf16 by arithmetic on exact values, with none of the shaders' bit tricks: what the 16-bit
- * builds of the kernels are compared with. Rounds to nearest, ties to even.
+ * f16 and bf16 by arithmetic on exact values, without the bit operations of the shaders: the
+ * reference for the 16-bit builds of the kernels. Rounds to nearest, ties to even.
  */
 #pragma once
 
@@ -14,7 +14,7 @@ namespace oracle
 {
 
 struct HalfForm {
-    int mantissa, least, most; /* bits behind the point; exponents of normal numbers */
+    int mantissa, least, most; /* bits after the point; exponents of normal numbers */
 };
 inline HalfForm half_form(bool bf16)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix products in plain fp64, and data for which fp32 gets the very same sums. What the matmul
- * kernels are compared with.
+ * Matrix products in plain fp64, and data for which fp32 gives exactly the same sums: the reference
+ * for the matmul kernels.
  */
 #pragma once
 
@@ -12,14 +12,14 @@
 namespace oracle
 {
 
-/* out (m,n) = a b. With transpose_a a is (k,m), with transpose_b b is (n,k). */
+/* out (m,n) = a b. With transpose_a, a is (k,m); with transpose_b, b is (n,k). */
 std::vector<double> matmul(const std::vector<double> &a, const std::vector<double> &b, int64_t m,
                            int64_t n, int64_t k, bool transpose_a, bool transpose_b);
 /* Sums of the columns of x (rows,columns). */
 std::vector<double> column_sums(const std::vector<double> &x, int64_t columns);
 
-/* Multiples of 1/128 within [-1, 1]. A product of two has 14 bits behind the point, so sums of up
- * to 1024 products are exact in fp32 in any order, with fused multiply-add or without. */
+/* Multiples of 1/128 within [-1, 1]. A product of two has 14 bits after the point, so sums of up to
+ * 1024 products are exact in fp32 in any order, with or without fused multiply-add. */
 std::vector<float> exact(size_t count, std::mt19937 &engine);
 
 } // namespace oracle

@@ -32,7 +32,7 @@ int patience()
 namespace
 {
 
-/* Ends the whole process when the ranks have not ended in time: threads cannot be killed. */
+/* Ends the whole process if the ranks have not ended in time, because threads cannot be killed. */
 class Watchdog
 {
   public:
@@ -104,8 +104,8 @@ void run_threads(const World &world, const Body &body, const Closed &closed)
     rf_loopback_destroy(loopback);
 }
 
-/* libfabric takes half a second to look around when it is loaded, so it is loaded once, and not by
- * every rank. It has no threads then. */
+/* libfabric needs half a second to find its providers when it is loaded, so it is loaded once
+ * before the fork. It has no threads then. */
 void load_network()
 {
     static const bool loaded = [] {
@@ -130,7 +130,7 @@ void run_processes(const World &world, const Body &body, const Closed &closed)
         pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            alarm(static_cast<unsigned>(world.watchdog_s)); /* its signal kills */
+            alarm(static_cast<unsigned>(world.watchdog_s)); /* its signal kills the process */
             run_one(world, nullptr, url, rank, body, closed);
             fflush(nullptr);
             _exit(::testing::Test::HasFailure() ? 1 : 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a piece of a test as several ranks: threads of this process over loopback, or forked
- * processes over a real provider. A watchdog ends what hangs. In a process a failed expectation is
- * printed there and fails the parent.
+ * Runs a part of a test as several ranks: threads of this process over loopback, or forked
+ * processes over a real provider. A watchdog ends ranks that hang. In a forked process a failed
+ * expectation is printed, and fails the parent.
  */
 #ifndef RF_TESTS_SUPPORT_RANKS_H
 #define RF_TESTS_SUPPORT_RANKS_H
@@ -18,39 +18,39 @@ namespace ranks
 
 struct World {
     std::string provider = "loopback"; /* or one that needs processes */
-    std::string hosts;                 /* as RF_HOSTS has it; processes only */
+    std::string hosts;                 /* value of RF_HOSTS; processes only */
     int size = 2;
     double timeout_s = 20;
     rf_loopback_opts faults = {};
     bool checksum = false;
-    bool cold = false;        /* processes: each loads libfabric itself, as a user's do */
-    int expect_killed = -1;   /* processes: this rank may die by a signal */
-    int by_signal = 0;        /* if not 0: and must by this one */
-    std::vector<int> may_die; /* and these */
+    bool cold = false;        /* processes: each loads libfabric itself, like a user's process */
+    int expect_killed = -1;   /* processes: this rank may be killed by a signal */
+    int by_signal = 0;        /* if not 0: it must be killed by this signal */
+    std::vector<int> may_die; /* and these ranks may be */
     int watchdog_s = 60;
 };
 
 using Body = std::function<void(rf_comm *comm, int rank)>;
-/* What rf_comm_close has returned; rf_last_error() is its error. */
+/* The status of rf_comm_close; rf_last_error() is its error. */
 using Closed = std::function<void(int rank, int status)>;
 
-/* How many times as long as usual ranks may take, by RF_TEST_PATIENCE: on drivers that compile
+/* The factor by which ranks may take longer than usual, from RF_TEST_PATIENCE: some drivers compile
  * slowly. */
 int patience();
 
 /* Opens a communicator on every rank, runs body, closes. */
 void run(const World &world, const Body &body, const Closed &closed = nullptr);
 
-/* "net x3": for the names of parameterised tests. */
+/* "net x3": for the names of parameterized tests. */
 std::string name(const World &world);
 
-/* Loopback and, for every provider, processes; of each the given sizes; and processes on
- * several hosts, in each of these layouts. */
+/* Loopback with each of thread_sizes; processes with each of process_sizes, for every provider; and
+ * processes on several hosts, in each of these layouts. */
 std::vector<World> worlds(const std::vector<int> &thread_sizes,
                           const std::vector<int> &process_sizes,
                           const std::vector<const char *> &layouts = {});
 
-/* Memory that forked ranks share with the parent, zeroed. */
+/* Zeroed memory that forked ranks share with the parent. */
 class Shared
 {
   public:

@@ -163,7 +163,7 @@ static double dot(const double *a, const double *b, int64_t count)
     return sum;
 }
 
-/* Softmax weights of query t over the keys it sees, and their log-sum-exp. */
+/* Softmax weights of query t over the keys that it sees, and their log-sum-exp. */
 static Doubles weights(const Doubles &q, const Doubles &k, const AttentionSize &s, int64_t b,
                        int64_t h, int64_t t, double *lse)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The training operations in plain fp64, as their formulas are written, with gradients by hand.
- * What the kernels are compared with; tests/ops/reference_test.cc checks these gradients by finite
- * differences. Parameters' gradients are returned, not accumulated.
+ * The training operations in plain fp64 by their formulas, with hand-written gradients: the
+ * reference for the kernels. tests/ops/reference_test.cc checks these gradients by finite
+ * differences. Gradients of parameters are returned, not accumulated.
  */
 #pragma once
 
@@ -48,7 +48,7 @@ Doubles softmax_backward(const Doubles &dout, const Doubles &x, int64_t C);
 struct AttentionSize {
     int64_t B, T, H, D;
     int64_t keys = 0, kv_heads = 0; /* 0: T, H */
-    bool full = false;              /* else causal, aligned at the end */
+    bool full = false;              /* otherwise causal, aligned at the end */
     double scale = 0;               /* 0: 1/sqrt(D) */
 };
 struct Attention {
@@ -59,7 +59,7 @@ struct AttentionGrad {
 };
 /* q (B,T,H,D), k and v (B,keys,kv_heads,D). */
 Attention attend(const Doubles &q, const Doubles &k, const Doubles &v, AttentionSize size);
-/* out: of the forward pass, as it was stored. */
+/* out: the stored result of the forward pass. */
 AttentionGrad attend_backward(const Doubles &dout, const Doubles &out, const Doubles &q,
                               const Doubles &k, const Doubles &v, AttentionSize size);
 
@@ -98,7 +98,7 @@ LmHead lm_head(const Doubles &x, const Doubles &w, const Tokens &targets, int64_
 struct Adam {
     double lr, beta1, beta2, eps, weight_decay;
 };
-/* One element; step from 1. torch.optim.AdamW: decay first, eps after the root. */
+/* One element; step starts at 1. Like torch.optim.AdamW: decay first, eps after the root. */
 void adamw(double *param, double *m, double *v, double grad, int step, const Adam &options);
 
 } // namespace reference

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The optimizers' rules for one element in plain fp64, written after torch.optim's documentation:
- * what optimizer.comp is compared with.
+ * The optimizers' rules for one element in plain fp64, after torch.optim's documentation: the
+ * reference for optimizer.comp.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct OptimizerState {
     }
 };
 
-/* t: from 1. decays: whether weight decay applies. */
+/* t starts at 1. decays: whether weight decay applies. */
 inline void optimizer_step(const rf_optimizer_opts &o, double lr, int t, bool decays, double g,
                            double *p, OptimizerState *s)
 {
