@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Arenas: see arena.h. Pieces are laid one after the other; a new buffer is begun where the next
- * piece would make the current one larger than the device allows.
+ * Arenas: see arena.h. Pieces are contiguous. A new buffer begins when the next piece would make
+ * the current one larger than the device allows.
  */
 #include "arena.h"
 

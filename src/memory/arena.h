@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Arenas: the device memory of one category and kind, allocated once and cut into pieces whose
- * sizes are known beforehand. Used by train/run.c for everything a plan says. Nothing is freed
- * singly.
+ * Arenas: the device memory of one category and kind, allocated at once and divided into pieces of
+ * known sizes. train/run.c uses them for all memory of a plan. Pieces are not freed separately.
  */
 #ifndef RF_MEMORY_ARENA_H
 #define RF_MEMORY_ARENA_H
@@ -14,13 +13,13 @@
 struct rf_arena;
 
 /* Allocates pieces of bytes[i] (multiples of 256; 0 = none) in as few buffers as the device's
- * largest allocation allows; a piece never spans two. Errors: RF_ENOMEM says which piece (what
- * names the arena in it) and how much. */
+ * largest allocation allows. A piece is always inside one buffer. RF_ENOMEM: the message names the
+ * arena (`what`), the piece and its size. */
 RF_MUST_CHECK int rf_arena_create(struct rf_device *device, const char *what, enum rf_memory memory,
                                   enum rf_category category, const uint64_t *bytes, int count,
                                   struct rf_arena **out);
 void rf_arena_destroy(struct rf_arena *arena); /* NULL is allowed */
-/* Piece `index` as a u8 tensor; a NULL buffer when it has no bytes. */
+/* Piece `index` as a u8 tensor; a NULL buffer if it has no bytes. */
 struct rf_tensor rf_arena_piece(const struct rf_arena *arena, int index);
 uint64_t rf_arena_bytes(const struct rf_arena *arena); /* all pieces together */
 

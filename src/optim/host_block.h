@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * An update of blocks of 64 elements in the order of operations of shaders/optimizer.comp, as loops
- * that vectorise. A block with fewer elements is filled up with zeros, so every element is computed
- * alike. Included by host_step.c, which compiles it for each instruction set.
+ * Updates blocks of 64 elements with the same order of operations as shaders/optimizer.comp, as
+ * loops that vectorise. A block with fewer elements is filled up with zeros, so every element is
+ * computed in the same way. Included by host_step.c, which compiles it for each instruction set.
  */
 #ifndef RF_OPTIM_HOST_BLOCK_H
 #define RF_OPTIM_HOST_BLOCK_H
@@ -11,19 +11,19 @@
 
 #include "../base/base.h"
 
-/* What all elements of an update share. */
+/* Values that all elements of an update share. */
 struct terms {
     float prescale, factor, lr, weight_decay;
     float beta1, beta2, rest1, rest2, eps;
     float bias1, bias2;
     double bias2_inverse;
-    bool quick;           /* Adam's quotients by bias2 as products with bias2_inverse */
+    bool quick;           /* divide by Adam's bias2 by multiplying with bias2_inverse */
     float momentum, rest; /* rest: 1 - dampening */
     float extra[RF_OPTIMIZER_EXTRA];
-    bool first; /* of all updates */
+    bool first; /* the first of all updates */
 };
 struct update {
-    struct rf_host_part part; /* states that the rule has not are NULL */
+    struct rf_host_part part; /* states that the rule does not have are NULL */
     struct terms terms;
     enum rf_optimizer kind;
     bool decoupled, eps_inside, stochastic;
@@ -31,18 +31,19 @@ struct update {
     uint32_t updates;
 };
 
-/* Blocks of 64 elements that decay alike; states that the rule has not are NULL. */
+/* Blocks of 64 elements that all have weight decay, or all have none. States that the rule does not
+ * have are NULL. */
 struct span {
     int blocks;
     bool decays;
     f32_place *p, *g, *m, *v, *a, *u;
 };
-/* A rule with its states and options: constants of a loop. */
+/* A rule with its states and options, which are constant in a loop. */
 struct form {
-    enum rf_optimizer kind; /* RF_ADAM stands for RF_ADAMW, too */
+    enum rf_optimizer kind; /* RF_ADAM represents RF_ADAMW, too */
     bool decoupled;         /* weight decay */
     bool m, v, a, u, inside;
-    bool by_bias1, by_bias2; /* whether Adam divides by them: sooner or later they are 1 */
+    bool by_bias1, by_bias2; /* whether Adam divides by them: after enough steps they are 1 */
 };
 struct state {
     float m, v, a, u;
@@ -53,7 +54,7 @@ RF_LOOPS float root_of(float x, float eps, bool inside)
     return inside ? sqrtf(x + eps) : sqrtf(x) + eps;
 }
 
-/* Of shaders/optimizer_rules.h. */
+/* The numbers of shaders/optimizer_rules.h. */
 #define RULE(number, name)                                                                         \
     _Static_assert(RF_##name == (number), "the number of ops_optimizer.h");                        \
     if (f.kind == RF_##name)
@@ -71,7 +72,7 @@ RF_LOOPS float root_of(float x, float eps, bool inside)
 #define HAS_A f.a
 #define HAS_U f.u
 
-/* What the learning rate is multiplied with; moves the state. */
+/* The factor of the learning rate. Updates the state. */
 RF_LOOPS float direction(const struct terms *t, struct form f, float g, struct state *s)
 {
     const float beta1 = t->beta1, beta2 = t->beta2, momentum = t->momentum;
@@ -86,7 +87,7 @@ RF_LOOPS float direction(const struct terms *t, struct form f, float g, struct s
     return d;
 }
 
-/* Weight decay of the elements of a loop, 0 where they do not decay. */
+/* Weight decay of the elements of a loop; 0 if they have none. */
 struct decay {
     float of_gradient, of_param;
 };
@@ -107,7 +108,7 @@ RF_LOOPS float shrunk(struct form f, struct decay d, float p)
     return f.decoupled ? p - d.of_param * p : p;
 }
 
-/* A block. The arrays do not overlap: restrict. */
+/* Updates a block. The arrays do not overlap: restrict. */
 RF_LOOPS void loop(const struct terms *t, struct form f, struct decay decay, f32_place *restrict p,
                    const f32_place *restrict g, f32_place *restrict m, f32_place *restrict v,
                    f32_place *restrict a, f32_place *restrict u)
@@ -149,8 +150,8 @@ RF_LOOPS void loop_adam_states(const struct terms *t, struct form f, struct deca
     }
 }
 
-/* Adam's parameters, from the states after the update. In two loops: what waits for a root would
- * leave a processor that looks ahead no room for what does not. */
+/* Adam's parameters, from the updated states. In two loops: instructions that wait for a root would
+ * fill the processor's window, and others could not run ahead. */
 RF_LOOPS void loop_adam_params(const struct terms *t, struct form f, struct decay decay,
                                f32_place *restrict p, const f32_place *restrict m,
                                const f32_place *restrict v)
@@ -175,7 +176,7 @@ RF_LOOPS void run_adam_form(const struct update *u, struct form f, const struct 
     }
 }
 
-/* Of a rule that takes a root. */
+/* A rule that takes a root. */
 RF_LOOPS void run_root(const struct update *u, struct form f, const struct span *s)
 {
     f.inside = true;
@@ -198,7 +199,7 @@ RF_LOOPS void run_adam_root(const struct update *u, struct form f, const struct 
     run_adam_form(u, f, s);
 }
 
-/* Divisions take most of the time: what needs none has loops without. */
+/* Divisions take most of the time, so cases that need none have loops without them. */
 RF_LOOPS void run_adam(const struct update *u, bool decoupled, const struct span *s)
 {
     struct form f = {RF_ADAM, .decoupled = decoupled};
@@ -227,7 +228,7 @@ RF_LOOPS void run_rmsprop(const struct update *u, const struct span *s)
         run_root(u, (struct form){RF_RMSPROP, .v = true}, s);
 }
 
-/* A rule without a loop of its own: what it is, is asked within the loop. */
+/* A rule without a loop of its own: its form is tested inside the loop. */
 RF_LOOPS void run_other(const struct update *u, const struct span *s)
 {
     const struct form f = {.kind = u->kind,
@@ -239,7 +240,7 @@ RF_LOOPS void run_other(const struct update *u, const struct span *s)
     run_root(u, f, s);
 }
 
-/* Most rules have a loop of their own, of which the compiler knows the form. */
+/* Most rules have a loop of their own, in which the form is a compile-time constant. */
 RF_LOOPS void run_rule(const struct update *u, const struct span *s)
 {
     switch (u->kind) {
@@ -272,7 +273,8 @@ RF_LOOPS void run_rule(const struct update *u, const struct span *s)
     }
 }
 
-/* Words for a span from element `first` of the whole buffer on, as optimizer.comp has them. */
+/* Random words for a span from element `first` of the whole buffer on, the same as in
+ * optimizer.comp. */
 RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, uint64_t first, int blocks)
 {
     if (!u->stochastic)
@@ -283,7 +285,8 @@ RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, uint64_t 
     return words;
 }
 
-/* How many elements from i on make a span: whole blocks that decay alike, or what is left. */
+/* The number of elements from i on that form a span: whole blocks with equal weight decay, or the
+ * rest. */
 RF_LOOPS int64_t span_of(const struct update *u, int64_t i, int64_t end)
 {
     if (end - i < GRAIN)
@@ -296,7 +299,7 @@ RF_LOOPS int64_t span_of(const struct update *u, int64_t i, int64_t end)
     return blocks * GRAIN;
 }
 
-/* Elements from..end-1 of the part; `from` is a multiple of 64. */
+/* Updates elements from..end-1 of the part. `from` is a multiple of 64. */
 RF_LOOPS void update_blocks(const struct update *u, int64_t from, int64_t end)
 {
     const struct rf_host_part *part = &u->part;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks of 64 elements between memory and f32, without branches, so that the loops vectorise.
- * The conversions are those of shaders/convert.glsl and round.glsl, step by step. Included by
- * host_block.h and host_squares.c.
+ * Converts blocks of 64 elements between memory and f32, without branches, so that the loops
+ * vectorise. The conversions take the same steps as shaders/convert.glsl and round.glsl. Included
+ * by host_block.h and host_squares.c.
  */
 #ifndef RF_OPTIM_HOST_HALF_H
 #define RF_OPTIM_HOST_HALF_H
@@ -13,7 +13,7 @@
 #include "host.h"
 
 enum { GRAIN = 64 };       /* elements of a block, of a decay word, and of a cut */
-enum { SPAN = 8 * GRAIN }; /* at most so many are worked on at once: they stay in the first cache */
+enum { SPAN = 8 * GRAIN }; /* most elements processed at once: they stay in the L1 cache */
 
 /* Callers' arrays may have any alignment and any declared type. */
 typedef float f32_place __attribute__((aligned(1), may_alias));
@@ -57,8 +57,7 @@ RF_LOOPS uint16_t f32_to_f16(float x)
     const int32_t a = (int32_t)(u & 0x7fffffffu);
     const uint32_t shifted = (uint32_t)a - 0x38000000u;
     const uint32_t normal = (shifted + 0xfffu + (shifted >> 13 & 1u)) >> 13;
-    /* Beside 1/2 the last bit of an f32 is worth 2^-24, f16's smallest step: the addition rounds.
-     */
+    /* Next to 1/2 the last bit of an f32 is 2^-24, f16's smallest step, so the addition rounds. */
     const uint32_t below = (uint32_t)(a < 0x38800000 ? a : 0x38800000);
     const uint32_t small = bits_of(float_of(below) + 0.5f) - 0x3f000000u;
     const uint32_t nan = 0x7e00u | ((uint32_t)a >> 13 & 0x1ffu);
@@ -67,7 +66,7 @@ RF_LOOPS uint16_t f32_to_f16(float x)
     return (uint16_t)((a >= 0x47800000 ? special : finite) | sign);
 }
 
-/* Up with the probability of the part that is cut off. */
+/* Rounds up with the probability given by the dropped bits. */
 RF_LOOPS uint16_t f32_to_bf16_random(float x, uint32_t random)
 {
     const uint32_t u = bits_of(x), nearest = f32_to_bf16(x);
@@ -80,7 +79,7 @@ RF_LOOPS uint16_t f32_to_f16_random(float x, uint32_t random)
     const uint32_t u = bits_of(x), sign = u >> 16 & 0x8000u, nearest = f32_to_f16(x);
     const int32_t a = (int32_t)(u & 0x7fffffffu);
     const uint32_t normal = ((uint32_t)a + (random >> 19) - 0x38000000u) >> 13;
-    /* Subnormal f16 are counts of 2^-24. */
+    /* Subnormal f16 numbers are multiples of 2^-24. */
     const float count = float_of((uint32_t)a) * 0x1p24f;
     const float most = count < 2048.0f ? count : 2048.0f;
     const int32_t whole = (int32_t)most;
@@ -90,14 +89,14 @@ RF_LOOPS uint16_t f32_to_f16_random(float x, uint32_t random)
     return (uint16_t)(a >= 0x47800000 ? nearest : finite);
 }
 
-/* Of n elements: whole blocks, or a part of one. */
+/* The number of blocks in n elements: whole blocks, or a part of one. */
 RF_LOOPS int blocks_of(int64_t n)
 {
     return (int)((n + GRAIN - 1) / GRAIN);
 }
 
-/* Where elements i to i + n - 1 of an array can be worked on as blocks: in place; or, of a part of
- * a block, in `buffer`, filled up with zeros. */
+/* Elements i to i + n - 1 of an array as blocks: in place or, if they are a part of a block, in
+ * `buffer`, filled up with zeros. */
 RF_LOOPS void *reach(void *array, size_t size, int64_t i, int64_t n, void *buffer)
 {
     char *at = (char *)array + (size_t)i * size;
@@ -108,7 +107,7 @@ RF_LOOPS void *reach(void *array, size_t size, int64_t i, int64_t n, void *buffe
     return buffer;
 }
 
-/* Puts elements that were worked on in `buffer` where they belong. */
+/* Copies elements that were processed in `buffer` back to the array. */
 RF_LOOPS void bring_back(void *array, size_t size, int64_t i, int64_t n, const void *buffer)
 {
     if (n % GRAIN != 0)
@@ -126,7 +125,7 @@ RF_LOOPS void widen(float *restrict to, const u16_place *restrict from, enum rf_
             to[e] = float_of((uint32_t)from[e] << 16);
 }
 
-/* random: a word for each element, or NULL: to the nearest. */
+/* random: a word for each element; NULL: rounds to nearest. */
 RF_LOOPS void narrow(u16_place *restrict to, const f32_place *restrict from, enum rf_dtype type,
                      int blocks, const uint32_t *restrict random)
 {
@@ -145,7 +144,7 @@ RF_LOOPS void narrow(u16_place *restrict to, const f32_place *restrict from, enu
             to[e] = f32_to_bf16(from[e]);
 }
 
-/* Elements of an array of f32, f16 or bf16 as f32: whole blocks, or a part of one. */
+/* Elements of an f32, f16 or bf16 array as f32: whole blocks, or a part of one. */
 RF_LOOPS f32_place *take(void *array, enum rf_dtype type, int64_t i, int64_t n, float *buffer)
 {
     uint16_t half[GRAIN];
@@ -155,7 +154,7 @@ RF_LOOPS f32_place *take(void *array, enum rf_dtype type, int64_t i, int64_t n, 
     return buffer;
 }
 
-/* The other way, of what was worked on at `from`. */
+/* Writes elements from `from` back. */
 RF_LOOPS void put(void *array, enum rf_dtype type, int64_t i, int64_t n, const f32_place *from,
                   const uint32_t *random)
 {

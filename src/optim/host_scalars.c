@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is computed once per step in a block of scalars in memory of the host:
- * shaders/step_begin.comp and loss_scale.comp, operation by operation.
+ * The values that are computed once per step in a block of scalars in host memory, with the same
+ * operations as shaders/step_begin.comp and loss_scale.comp.
  */
 #include <float.h>
 #include <math.h>
@@ -9,16 +9,16 @@
 
 #include "../base/base.h"
 
-#define HALF 0x1p48f /* the root of a large sum is 2^96 too small */
+#define HALF 0x1p48f /* the root of a sum in large form is 2^96 too small */
 
-/* Upper half of the product of two fractions of 2^64, less the carry of its lowest quarter. */
+/* Upper half of the product of two fractions of 2^64, without the carry of its lowest quarter. */
 static uint64_t multiply(uint64_t a, uint64_t b)
 {
     const uint64_t a0 = a & UINT32_MAX, a1 = a >> 32, b0 = b & UINT32_MAX, b1 = b >> 32;
     return a1 * b1 + (a0 * b1 >> 32) + (a1 * b0 >> 32);
 }
 
-/* 1 - beta^t by integers. */
+/* 1 - beta^t in integer arithmetic. */
 static float correction(float beta, uint32_t t)
 {
     const float scaled = beta * 0x1p32f, high = floorf(scaled);
@@ -50,7 +50,8 @@ int rf_host_step_begin(const struct rf_optimizer_opts *opts, struct rf_step_scal
                        (double)opts->beta1, (double)opts->beta2);
     struct rf_step_scalars *s = scalars;
     const float whole = s->inv_tokens * (s->loss_scale == 0 ? 1 : 1 / s->loss_scale);
-    /* Of a large sum the norm is part * HALF, of others it is part itself; so is the clip ratio. */
+    /* For a sum in large form the norm is part * HALF, otherwise part. The same holds for the clip
+     * ratio. */
     const bool large = sum_squares < 0 && isfinite(sum_squares);
     const float half = large ? HALF : 1, tiny = large ? 1e-6f / HALF : 1e-6f;
     const float part = sqrtf(large ? -sum_squares : sum_squares) * half * whole;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums of squares in memory of the host, by the tree of shaders/reduce.comp, exactly added as in
- * squares_add.comp, and in the form of squares.glsl: what f32 does not hold is minus the sum over
- * 2^192.
+ * Sums of squares in host memory. The tree is that of shaders/reduce.comp, the exact sum that of
+ * squares_add.comp, and the form that of squares.glsl: a sum that f32 cannot represent is stored as
+ * minus the sum over 2^192.
  */
 #include "host_half.h"
 
@@ -11,11 +11,11 @@
 static const char op[] = "host_squares";
 
 enum { CHUNK = 1024, PARTS = 16 };
-#define SHRINK 0x1p-96f /* of what is squared */
+#define SHRINK 0x1p-96f /* factor of the numbers to square */
 
 /* ---- a chunk --------------------------------------------------------------------------------- */
 
-/* 16 running values, joined pairwise. */
+/* 16 partial sums, joined pairwise. */
 RF_LOOPS float sum_of(const struct rf_host_flat *flat, int64_t first, int64_t count, float scale)
 {
     float part[PARTS] = {0}, four[4];
@@ -98,7 +98,7 @@ int rf_host_squares(float *out, const struct rf_host_flat *flat, const struct rf
 
 /* ---- the sum of chunks ----------------------------------------------------------------------- */
 
-/* As in shaders/exact_squares.glsl. */
+/* Like in shaders/exact_squares.glsl. */
 enum { WORD_BITS = 12, WORD_MASK = 4095, NUMBER_WORDS = 43, LARGE_BITS = 192 };
 
 static void add_exactly(uint64_t words[NUMBER_WORDS], uint32_t bits)
@@ -111,7 +111,7 @@ static void add_exactly(uint64_t words[NUMBER_WORDS], uint32_t bits)
         words[at / WORD_BITS + k] += shifted >> k * WORD_BITS & WORD_MASK;
 }
 
-/* As squares_round.comp; the words are below 2^12. */
+/* Like squares_round.comp; the words are below 2^12. */
 static uint32_t rounded(const uint64_t words[NUMBER_WORDS])
 {
     uint64_t window = 0; /* the sum's highest bits */
@@ -138,7 +138,7 @@ static uint32_t rounded(const uint64_t words[NUMBER_WORDS])
 
 float rf_host_join_squares(const float *squares, int64_t count)
 {
-    uint64_t words[NUMBER_WORDS] = {0}; /* 2^52 terms fit */
+    uint64_t words[NUMBER_WORDS] = {0}; /* large enough for 2^52 terms */
     float sum = 0;
     for (int64_t i = 0; i < count; i++)
         if (isfinite(squares[i]))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One optimizer update of a flat buffer in memory of the host: checks, the choice of instructions,
- * and threads. What is done to an element is in host_block.h.
+ * One optimizer update of a flat buffer in host memory: checks, the choice of the instruction set,
+ * and threads. host_block.h has the arithmetic.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -55,7 +55,7 @@ struct array {
     uint64_t bytes;
 };
 
-/* The first `written` arrays overlap no other. */
+/* The first `written` arrays may overlap no other. */
 static int check_apart(const struct array *arrays, int count, int written)
 {
     for (int i = 0; i < written; i++)
@@ -94,19 +94,19 @@ static int check_arrays(const struct rf_optimizer_opts *opts, const struct rf_ho
 static int check_part(const struct rf_optimizer_opts *opts, const struct rf_host_part *part)
 {
     if (part->count < 0)
-        return rf_fail(RF_EINVAL, "%s: a part of %lld elements; it must have 0 or more", op,
+        return rf_fail(RF_EINVAL, "%s: a part has %lld elements; it must have 0 or more", op,
                        (long long)part->count);
     if (part->first % GRAIN != 0)
-        return rf_fail(RF_EINVAL, "%s: first is %llu; a buffer is cut at multiples of %d elements",
-                       op, (unsigned long long)part->first, GRAIN);
+        return rf_fail(RF_EINVAL, "%s: first is %llu; it must be a multiple of %d elements", op,
+                       (unsigned long long)part->first, GRAIN);
     if ((part->param_type != RF_F32 && !is_16_bit(part->param_type)) ||
         (part->grad_type != RF_F32 && !is_16_bit(part->grad_type)))
         return rf_fail(RF_EINVAL, "%s: param is %s and grad %s; both must be f32, f16 or bf16", op,
                        rf_dtype_name(part->param_type), rf_dtype_name(part->grad_type));
     if (part->copy && (part->param_type != RF_F32 || !is_16_bit(part->copy_type)))
         return rf_fail(RF_EINVAL,
-                       "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s", op,
-                       rf_dtype_name(part->param_type), rf_dtype_name(part->copy_type));
+                       "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s",
+                       op, rf_dtype_name(part->param_type), rf_dtype_name(part->copy_type));
     return part->count > 0 ? check_arrays(opts, part) : 0;
 }
 
@@ -133,7 +133,7 @@ static struct terms terms_of(const struct rf_optimizer_opts *opts,
                           .first = scalars->updates <= 1};
 }
 
-/* Checks everything but the range, and makes what the loops need. */
+/* Checks everything except the range, and prepares what the loops need. */
 static int prepare(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
                    const struct rf_step_scalars *scalars, struct update *out)
 {
@@ -176,9 +176,10 @@ int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part
         return rf_fail(RF_EINVAL, "%s: %lld elements from %lld on are not within a part of %lld",
                        op, (long long)count, (long long)from, (long long)part->count);
     if (from % GRAIN != 0 || (count % GRAIN != 0 && from + count != part->count))
-        return rf_fail(RF_EINVAL,
-                       "%s: %lld elements from %lld on; a part of %lld is cut at multiples of %d",
-                       op, (long long)count, (long long)from, (long long)part->count, GRAIN);
+        return rf_fail(
+            RF_EINVAL,
+            "%s: %lld elements from %lld on: a part of %lld can only be cut at multiples of %d", op,
+            (long long)count, (long long)from, (long long)part->count, GRAIN);
     if (!scalars->skipped)
         updates[rf_host_best_path()](&u, from, from + count);
     return 0;
@@ -186,7 +187,7 @@ int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Threads take pieces as they come to it, so one that starts late holds up nobody. */
+/* Threads take the next piece when they are free, so a thread that starts late delays no other. */
 enum { PIECE = 512 * GRAIN };
 struct work {
     const struct update *update;
@@ -214,8 +215,7 @@ int rf_host_step_threads(const struct rf_optimizer_opts *opts, const struct rf_h
     pthread_t helpers[RF_HOST_THREADS];
     RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
     if (threads < 1 || threads > RF_HOST_THREADS)
-        return rf_fail(RF_EINVAL, "%s: %d threads; there may be 1 to %d", op, threads,
-                       RF_HOST_THREADS);
+        return rf_fail(RF_EINVAL, "%s: %d threads; use 1 to %d", op, threads, RF_HOST_THREADS);
     if (scalars->skipped)
         return 0;
     const int64_t share = (part->count / threads + GRAIN - 1) / GRAIN * GRAIN;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learning-rate rules: a schedule over steps, and what another batch size asks for.
+ * Learning rates: a schedule over steps, and the scaling for another batch size.
  */
 #include <math.h>
 #include <ringforge/data.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The host's part of a step's block of scalars. Called by train/execute.c.
+ * The host's part of a step's block of scalars. Called by train/verbs.c.
  */
 #ifndef RF_OPTIM_SCALARS_H
 #define RF_OPTIM_SCALARS_H
@@ -13,7 +13,7 @@ struct rf_step_values {
     int64_t update; /* from 1 */
     uint64_t seed;
 };
-/* What the device keeps in the block stays. */
+/* Members that the device keeps in the block are unchanged. */
 void rf_step_scalars_set(struct rf_step_scalars *block, const struct rf_step_values *values);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tensors: views of buffers. Shapes, sizes, sub-views, and blocking transfer.
+ * Tensors: views of buffers, with shapes, sizes, sub-views, and blocking transfers.
  */
 #include <ringforge/tensor.h>
 
@@ -68,7 +68,7 @@ int rf_tensor_view(struct rf_buffer *buffer, uint64_t offset, struct rf_shape sh
     if (!buffer || !out)
         return rf_fail(RF_EINVAL, "tensor_view: the buffer and the result must not be NULL");
     if (count < 0 || element == 0 || count > INT64_MAX / 8)
-        return rf_fail(RF_EINVAL, "tensor_view: %s is no valid shape and type",
+        return rf_fail(RF_EINVAL, "tensor_view: %s is not a valid shape and type",
                        rf_tensor_text(tensor, text, sizeof(text)));
     if (offset % element != 0)
         return rf_fail(RF_EINVAL,
@@ -92,7 +92,7 @@ int rf_tensor_create(struct rf_device *device, struct rf_shape shape, enum rf_dt
     int64_t count = rf_shape_count(shape);
     if (!device || !out || count < 0 || rf_dtype_bytes(dtype) == 0 || count > INT64_MAX / 8)
         return rf_fail(RF_EINVAL,
-                       "tensor_create: %s is no valid shape and type, or an argument is NULL",
+                       "tensor_create: %s is not a valid shape and type, or an argument is NULL",
                        rf_tensor_text(tensor, text, sizeof(text)));
     uint64_t bytes = (uint64_t)count * rf_dtype_bytes(dtype);
     RETURN_IF_ERROR(rf_buffer_create(device, bytes ? bytes : 4, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER,
@@ -168,7 +168,7 @@ static int check_size(const char *what, struct rf_tensor tensor, uint64_t bytes)
 {
     char text[96];
     if (!tensor.buffer || bytes != rf_tensor_bytes(tensor))
-        return rf_fail(RF_EINVAL, "%s: %llu bytes for %s, which has %llu", what,
+        return rf_fail(RF_EINVAL, "%s: got %llu bytes for %s, which has %llu", what,
                        (unsigned long long)bytes, rf_tensor_text(tensor, text, sizeof(text)),
                        (unsigned long long)rf_tensor_bytes(tensor));
     return 0;
